@@ -1,0 +1,46 @@
+# gdpo_add_header_tests(<target>)
+#
+# An executable whose linking proves, for every header under include/gdpo (the CUDA ones apart):
+#   alone    it compiles as the first include of a translation unit: it includes what it uses;
+#   twice    including it again changes nothing;
+#   linked   no header defines something that clashes when two translation units include it;
+#   hostile  all headers survive the macros that windows.h, complex.h and friends define.
+#
+# The hostile macros are defined after the standard and Eigen headers, never before them: min(a, b) as a macro breaks
+# libstdc++ and Eigen themselves, so no user can be in that position. tests/support/hostile_macros.hpp includes
+# those headers first; a gdpo header that uses a new standard header fails there until the list has it, so the list cannot rot.
+# A include guard lets each header's text through once a translation unit, hence one hostile unit serves all headers.
+
+function(gdpo_add_header_tests target)
+  set(include_dir ${PROJECT_SOURCE_DIR}/include)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
+  list(FILTER headers EXCLUDE REGEX "^gdpo/(cuda/|cuda\\.hpp$)")
+
+  set(unit_dir ${CMAKE_CURRENT_BINARY_DIR}/${target}_units)
+  set(units)
+  set(hostile "#include \"${PROJECT_SOURCE_DIR}/tests/support/hostile_macros.hpp\"\n")
+  foreach(header IN LISTS headers)
+    string(REPLACE "/" "_" unit ${header})
+    string(REGEX REPLACE "\\.hpp$" ".cpp" unit ${unit_dir}/${unit})
+    gdpo_write_if_different(${unit} "#include <${header}>\n#include <${header}>\n")
+    list(APPEND units ${unit})
+    string(APPEND hostile "#include <${header}>\n")
+  endforeach()
+  gdpo_write_if_different(${unit_dir}/hostile.cpp "${hostile}")
+  gdpo_write_if_different(${unit_dir}/main.cpp "int main() { return 0; }\n")
+
+  add_executable(${target} ${units} ${unit_dir}/hostile.cpp ${unit_dir}/main.cpp)
+  target_link_libraries(${target} PRIVATE gdpo_dev)
+  target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)  # nothing is executed
+endfunction()
+
+# Writes a generated source, keeping its time stamp where nothing changed.
+function(gdpo_write_if_different path content)
+  if(EXISTS ${path})
+    file(READ ${path} old)
+    if(old STREQUAL content)
+      return()
+    endif()
+  endif()
+  file(WRITE ${path} "${content}")
+endfunction()

@@ -1,0 +1,13 @@
+// Two prompts, two completions each, two rewards; the second reward is constant inside each prompt and adds nothing.
+#include <cmath>
+#include <gdpo/gdpo.hpp>
+
+int main() {
+  const double rewards[] = {1, 0, 0, 0, 1, 1, 0, 1};
+  const auto a = gdpo::advantages(gdpo::view(rewards, 4, 2), gdpo::groups_of(2));
+  const double expected[] = {std::sqrt(0.75), -std::sqrt(0.75), std::sqrt(0.75), -std::sqrt(0.75)};
+  for (int i = 0; i < 4; ++i) {
+    if (!(std::abs(a[static_cast<std::size_t>(i)] - expected[i]) < 1e-12)) return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,59 @@
+// What a translation unit looks like after windows.h (without NOMINMAX), complex.h and sys/sysmacros.h: the names they
+// take as macros, defined after the standard and Eigen headers that gdpo's headers include (which they would break).
+#pragma once
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <cfloat>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <unordered_map>
+#include <unsupported/Eigen/CXX11/Tensor>
+#include <utility>
+#include <variant>
+#include <vector>
+
+// windows.h
+#define min(a, b) (((a) < (b)) ? (a) : (b))
+#define max(a, b) (((a) > (b)) ? (a) : (b))
+#define near
+#define far
+#define small char
+#define interface struct
+#define IN
+#define OUT
+#define OPTIONAL
+#define ERROR 0
+#define ABSOLUTE 1
+#define RELATIVE 2
+// complex.h
+#define I (__extension__ 1.0iF)
+#define complex _Complex
+// sys/sysmacros.h
+#define major(dev) ((dev) >> 8)
+#define minor(dev) ((dev)&0xff)
