@@ -1,0 +1,43 @@
+#pragma once
+// The only feature tests of the library: inlining, register width, and the inline namespace that keeps code compiled
+// for different instruction sets apart in one program. Plain data (View, Moments, ...) stands outside that namespace.
+// Calls of min and max are parenthesised everywhere: some users have macros of these names.
+#include <gdpo/core/version.hpp>
+
+#if defined(_MSC_VER) && !defined(__clang__)
+#define GDPO_INLINE __forceinline
+#define GDPO_NOINLINE __declspec(noinline)
+#else
+#define GDPO_NOINLINE __attribute__((noinline))
+#define GDPO_INLINE inline __attribute__((always_inline))
+#endif
+
+/// Bytes of one vector register that the lanes use; 0: no vector extension (or the CUDA front end), every lane is a
+/// scalar.
+#if defined(__CUDACC__) || !defined(__GNUC__)
+#define GDPO_LANE_BYTES 0
+#elif defined(__AVX512F__) && defined(__AVX512DQ__)
+#define GDPO_LANE_BYTES 64
+#elif defined(__AVX2__)
+#define GDPO_LANE_BYTES 32
+#elif defined(__SSE2__) || defined(__aarch64__)
+#define GDPO_LANE_BYTES 16
+#else
+#define GDPO_LANE_BYTES 0
+#endif
+
+#if defined(__FMA__) || defined(__aarch64__) || defined(__CUDACC__)
+#define GDPO_ABI_FMA _fma
+#else
+#define GDPO_ABI_FMA
+#endif
+#define GDPO_ABI_JOIN_(width, fma) v0_lanes##width##fma
+#define GDPO_ABI_JOIN(width, fma) GDPO_ABI_JOIN_(width, fma)
+#define GDPO_ABI GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_FMA)
+
+#define GDPO_BEGIN_NAMESPACE \
+  namespace gdpo {           \
+  inline namespace GDPO_ABI {
+#define GDPO_END_NAMESPACE \
+  }                        \
+  }

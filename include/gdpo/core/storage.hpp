@@ -1,0 +1,94 @@
+#pragma once
+// How a stored number becomes a double. Statistics are computed in double from whatever the caller's array holds.
+#include <cstdint>
+#include <gdpo/core/errors.hpp>
+#include <gdpo/math/scalar.hpp>
+
+namespace gdpo {  // plain data
+
+/// Raw 16-bit floats of a foreign buffer: IEEE binary16 and bfloat16. view(reinterpret_cast<const BFloat16*>(p), n).
+struct Float16 {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
+
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+
+/// Storage<T>: `load` gives the exact value as double (64-bit integers above 2^53 are rounded); `Result` is the scalar
+/// of the results: float for float and narrower floating types, double for double and integers. The general case is any
+/// class that converts to float: Eigen::half, Eigen::bfloat16, c10::BFloat16, __half.
+template <class T, class = void>
+struct Storage {
+  using Result = float;
+  static GDPO_INLINE double load(const T& x) { return static_cast<double>(static_cast<float>(x)); }
+};
+template <class T>
+struct Storage<T, std::enable_if_t<std::is_arithmetic_v<T>>> {
+  using Result = std::conditional_t<std::is_same_v<T, float>, float, double>;
+  static GDPO_INLINE double load(T x) { return static_cast<double>(x); }
+};
+template <>
+struct Storage<BFloat16> {
+  using Result = float;
+  static GDPO_INLINE double load(BFloat16 x) {
+    const std::uint32_t bits = static_cast<std::uint32_t>(x.bits) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return static_cast<double>(value);
+  }
+};
+template <>
+struct Storage<Float16> {
+  using Result = float;
+  static GDPO_INLINE double load(Float16 x) {
+    const std::uint64_t sign = static_cast<std::uint64_t>(x.bits & 0x8000u) << 48;
+    const std::uint64_t exponent = (x.bits >> 10) & 0x1fu, mantissa = x.bits & 0x3ffu;
+    if (exponent == 0) {  // zero and subnormals: multiples of 2^-24
+      const double value = static_cast<double>(mantissa) * 0x1p-24;
+      return sign ? -value : value;
+    }
+    const std::uint64_t wide = exponent == 0x1f ? 0x7ff : exponent - 15 + 1023;
+    const std::uint64_t bits = sign | (wide << 52) | (mantissa << 42);
+    double value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+};
+
+template <class T>
+using result_t = typename Storage<std::remove_const_t<T>>::Result;
+
+template <class T>
+GDPO_INLINE double load(const T& x) {
+  return Storage<std::remove_const_t<T>>::load(x);
+}
+
+/// An optional column of per-row data of any storage type, read as double: token counts, flags, baselines. One indirect
+/// call a read, so it is for columns of the batch, not for its largest array. Made from any rank-1 view; empty: absent.
+class Column {
+ public:
+  Column() = default;
+  template <class T>
+  Column(View<T, 1> values)
+      : data_(values.data), extent_(values.extent[0]), stride_(values.stride[0]), present_(true), read_(&read<T>) {}
+
+  explicit operator bool() const { return present_; }
+  index_t size() const { return extent_; }
+  double operator()(index_t i) const { return read_(data_, i * stride_); }
+
+ private:
+  template <class T>
+  static double read(const void* data, index_t i) {
+    return load(static_cast<const T*>(data)[i]);
+  }
+  const void* data_ = nullptr;
+  index_t extent_ = 0, stride_ = 0;
+  bool present_ = false;
+  double (*read_)(const void*, index_t) = nullptr;
+};
+
+GDPO_END_NAMESPACE
