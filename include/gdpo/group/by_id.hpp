@@ -1,0 +1,59 @@
+#pragma once
+#include <algorithm>
+#include <gdpo/group/groups_of.hpp>
+#include <numeric>
+#include <vector>
+
+GDPO_BEGIN_NAMESPACE
+
+/// Rows with the same id form a group, wherever they stand. Groups are numbered by ascending id; members keep row
+/// order. Sums are compensated: shuffling the rows or relabelling the ids gives the same bits.
+class ById {
+ public:
+  using Order = AnyOrder;
+
+  template <class Id>
+  ById(View<const Id, 1> ids, index_t expected_size) : order_(static_cast<std::size_t>(ids.extent[0])) {
+    static_assert(std::is_integral_v<Id>, "group ids are integers");
+    std::iota(order_.begin(), order_.end(), index_t{0});
+    std::stable_sort(order_.begin(), order_.end(), [&](index_t a, index_t b) { return ids(a) < ids(b); });
+    begin_.push_back(0);
+    for (std::size_t i = 1; i <= order_.size(); ++i) {
+      if (i < order_.size() && ids(order_[i]) == ids(order_[i - 1])) continue;
+      if (expected_size != 0 && static_cast<index_t>(i) - begin_.back() != expected_size) {
+        contract::fail("gdpo::by_id", "ids",
+                       contract::text(static_cast<index_t>(i) - begin_.back()) + " rows of id " +
+                           std::to_string(ids(order_[i - 1])),
+                       contract::text(expected_size) + " rows of every id (expected_size)");
+      }
+      begin_.push_back(static_cast<index_t>(i));
+    }
+  }
+
+  void check(const char* function, index_t rows) const {
+    if (static_cast<index_t>(order_.size()) != rows) {
+      contract::fail(function, "groups", contract::text(static_cast<index_t>(order_.size())) + " ids",
+                     "one id for each of the " + contract::text(rows) + " rows");
+    }
+  }
+  index_t count(index_t) const { return static_cast<index_t>(begin_.size()) - 1; }
+  GDPO_INLINE index_t length(index_t g) const { return begin_[index(g) + 1] - begin_[index(g)]; }
+  GDPO_INLINE index_t row(index_t g, index_t k) const { return order_[index(begin_[index(g)] + k)]; }
+
+ private:
+  static GDPO_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
+  std::vector<index_t> order_, begin_;  // rows sorted by id; where each group begins (G+1)
+};
+
+/// ids: one integer a row, any values, any order. The result holds its own permutation: build it once a batch, O(N log
+/// N). With `expected_size` an id with another number of rows is invalid_input, which names it.
+template <class Id>
+ById by_id(View<Id, 1> ids, index_t expected_size = 0) {
+  return ById(View<const std::remove_const_t<Id>, 1>(ids), expected_size);
+}
+template <class Id>
+ById by_id(const std::vector<Id>& ids, index_t expected_size = 0) {
+  return ById(view(ids), expected_size);
+}
+
+GDPO_END_NAMESPACE
