@@ -1,0 +1,59 @@
+#pragma once
+#include <gdpo/advantage/baseline.hpp>
+#include <gdpo/advantage/combine.hpp>
+#include <gdpo/advantage/missing.hpp>
+#include <gdpo/advantage/renorm.hpp>
+#include <gdpo/advantage/scale.hpp>
+#include <gdpo/core/list.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// A group-relative advantage estimator over rows. The type is the algorithm, the members are its settings: an
+/// aggregate, trivially copyable. Order of operations:
+///   gates -> missing rewards -> penalty -> per column: baseline, scale -> weighted sum -> renorm
+/// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4-7): sample std, no eps, batch renormalisation.
+template <class Baseline = baseline::Mean, class Scale = scale::StdDev, class Combine = combine::NormalizeThenSum,
+          class Renorm = renorm::Batch>
+struct GroupAdvantage {
+  static_assert(is_baseline_v<Baseline>, "a Baseline needs: double operator()(const gdpo::BaselineArgs&) const");
+  static_assert(is_scale_v<Scale>, "a Scale needs: double operator()(const gdpo::ScaleArgs&) const");
+  static_assert(std::is_same_v<Combine, combine::SumThenNormalize> ||
+                    std::is_same_v<Combine, combine::NormalizeThenSum>,
+                "Combine is combine::SumThenNormalize or combine::NormalizeThenSum");
+  static_assert(std::is_same_v<Renorm, renorm::None> || std::is_same_v<Renorm, renorm::Batch> ||
+                    std::is_same_v<Renorm, renorm::PerGroup> || std::is_same_v<Renorm, renorm::TokenWeightedBatch>,
+                "Renorm is renorm::None, Batch, PerGroup or TokenWeightedBatch");
+
+  Baseline baseline{};
+  Scale scale{};
+  Combine combine{};
+  Renorm renorm{};
+  Missing missing{};
+  Singleton singleton = Singleton::Zero;
+  penalty::Row penalty{};
+  List<double> weights{};  ///< one a reward, of any sign; empty: all 1; 0: the reward is not read
+  List<Gate, 16> gates{};
+};
+
+/// GDPO (arXiv 2601.05242): each reward standardised in its group, weighted sum, standardised over the batch.
+using Gdpo = GroupAdvantage<>;
+/// GRPO (arXiv 2402.03300): the weighted sum standardised in its group.
+using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNormalize, renorm::None>;
+/// Dr.GRPO (arXiv 2503.20783), "GRPO without std": the weighted sum minus its group mean.
+using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None>;
+/// RLOO (arXiv 2402.14740): the weighted sum minus the mean of the others.
+using Rloo = GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize, renorm::None>;
+static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
+
+/// The same estimator with another renormalisation, every other setting kept.
+template <class NewRenorm, class B, class S, class C, class R>
+GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e, NewRenorm renorm = {}) {
+  return {e.baseline, e.scale, e.combine, renorm, e.missing, e.singleton, e.penalty, e.weights, e.gates};
+}
+/// The same estimator without its renormalisation: its advantages are the combined values before it.
+template <class B, class S, class C, class R>
+GroupAdvantage<B, S, C, renorm::None> before_renorm(const GroupAdvantage<B, S, C, R>& e) {
+  return with_renorm<renorm::None>(e);
+}
+
+GDPO_END_NAMESPACE

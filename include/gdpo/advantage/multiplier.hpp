@@ -1,0 +1,59 @@
+#pragma once
+#include <gdpo/core/errors.hpp>
+#include <gdpo/lanes/pack.hpp>
+
+namespace gdpo {
+/// Where eps stands between a variance v and the multiplier of the centred value.
+enum class EpsAt {
+  Std,       ///< 1 / (sqrt v + eps)
+  Var,       ///< 1 / sqrt(v + eps)
+  ClampStd,  ///< 1 / max(sqrt v, eps)
+  ClampVar,  ///< 1 / sqrt(max(v, eps))
+  None       ///< 1: centre only
+};
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+
+/// The multiplier of a centred value whose set has variance `variance` on `dof` degrees of freedom: one formula for
+/// every scale and every renormalisation, on V = double or lanes. dof <= 0: 0, unknown spread is not zero spread. A
+/// denominator of 0: 0. NaN: NaN.
+template <class V>
+V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
+  using math::constant, math::is_zero, math::select, math::sqrt;
+  if (at == EpsAt::None) return constant<V>(1.0);
+  if (dof <= 0) return constant<V>(0.0);
+  const V e = constant<V>(eps), zero = constant<V>(0.0);
+  V denominator = zero;
+  switch (at) {
+    case EpsAt::Std:
+      denominator = sqrt(variance) + e;
+      break;
+    case EpsAt::Var:
+      denominator = sqrt(variance + e);
+      break;
+    case EpsAt::ClampStd:
+      denominator = (math::max)(sqrt(variance), e);
+      break;
+    case EpsAt::ClampVar:
+      denominator = sqrt((math::max)(variance, e));
+      break;
+    case EpsAt::None:
+      break;
+  }
+  return select(is_zero(denominator), zero, constant<V>(1.0) / denominator);
+}
+
+namespace detail {
+
+inline void check_spread(const char* function, const char* owner, int ddof, double eps, const char* eps_name = "eps") {
+  if (ddof < 0) {
+    contract::fail(function, std::string(owner) + ".ddof", contract::text(index_t{ddof}), "0 (population) or more");
+  }
+  if (!(eps >= 0) || math::is_nan(eps) || math::is_inf(eps)) {
+    contract::fail(function, std::string(owner) + "." + eps_name, contract::text(eps), "a finite number of at least 0");
+  }
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,157 @@
+#pragma once
+// What a Baseline and a Scale see, and what they may declare about themselves.
+#include <gdpo/core/moments.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// A number in two doubles (or lanes of them), high + low: a baseline that returns it is subtracted without rounding, so
+/// that an offset of the rewards costs the centred values nothing.
+template <class V>
+struct Split {
+  V high, low;
+  constexpr operator V() const { return high; }
+};
+
+/// Moments of the used values of one group in one column (a reward, or the weighted sum of all).
+struct GroupStat : Moments {
+  /// Second largest and second smallest value, with multiplicity: {1, 1, 0} has second_max 1.
+  double second_max = -math::infinity, second_min = math::infinity;
+  /// All used values equal. For a stored reward: max == min. For a sum of C terms: max - min is rounding noise,
+  /// at most 4 C 2^-53 max_i sum_c |w_c r_ic|. Then m2 is exactly 0.
+  bool degenerate = false;
+  /// A used value is NaN (MissingEntry::Propagate): the moments are NaN.
+  bool unknown = false;
+
+  /// The moments of the others, of a member with value x. Whether they are all equal is decided by order statistics,
+  /// never by the residue of m2 - d^2 n/(n-1). Only n, mean and m2 are filled in (min and max where the others are all
+  /// equal).
+  Moments without(double x) const {
+    Moments others;
+    if (n < 2) return others;
+    others.n = n - 1;
+    others.weight = static_cast<double>(n - 1);
+    const double low = x == min ? second_min : min, high = x == max ? second_max : max;
+    if (degenerate || low == high) {
+      others.mean = others.min = others.max = degenerate ? mean : low;
+      return others;
+    }
+    const double d = (x - mean) - mean_low, rest = others.weight, step = d / rest;
+    others.mean = mean - step;
+    const double back = math::opaque(others.mean - mean);  // the rounding of that difference, by TwoSum
+    others.mean_low = mean_low + ((mean - math::opaque(others.mean - back)) - math::opaque(step + back));
+    others.m2 = (math::max)(m2 - math::mul(math::mul(d, d), static_cast<double>(n) / rest), 0.0);
+    others.min = low;
+    others.max = high;
+    return others;
+  }
+};
+
+/// second_max and second_min of the group, from its n used values.
+inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
+  int at_max = 0, at_min = 0;
+  double below = -math::infinity, above = math::infinity;
+  for (index_t k = 0; k < n; ++k) {
+    values[k] < stat.max ? below = (math::max)(below, values[k]) : ++at_max;
+    values[k] > stat.min ? above = (math::min)(above, values[k]) : ++at_min;
+  }
+  stat.second_max = at_max > 1 ? stat.max : below;
+  stat.second_min = at_min > 1 ? stat.min : above;
+}
+
+/// Moments over all used values of a column, before and after the baseline.
+struct BatchStat {
+  Moments raw, centred;
+  index_t used = 0, nonzero = 0;  ///< used values; those of them that are not 0
+};
+
+/// One member of a group as a policy sees it. The views hold the used members of the group in the grouping's row order;
+/// `tokens`, `weights` and `external` are empty where the batch has no such column.
+struct MemberArgs {
+  View<const double, 1> values;
+  View<const double, 1> tokens;    ///< completion length, in tokens (RewardBatch::tokens)
+  View<const double, 1> weights;   ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
+  View<const double, 1> external;  ///< the caller's baseline (RewardBatch::baseline)
+  const GroupStat& group;
+  const BatchStat& batch;  ///< filled when the policy reads the batch (below)
+  index_t own;             ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
+  double value;            ///< the member's own value
+};
+using BaselineArgs = MemberArgs;
+struct ScaleArgs : MemberArgs {
+  double centred;  ///< value minus baseline
+};
+
+/// What a policy with `takes_lanes` also sees instead of MemberArgs: the moments of L rewards of one group in lanes
+/// (the same names; every reward has all n members), and an empty `batch`.
+template <int L>
+struct GroupLanes {
+  struct Stat {
+    index_t n;
+    math::Pack<L> mean, mean_low, m2;
+  };
+  const Stat& group;
+  const BatchStat& batch;
+};
+
+// A policy may declare, as static members:
+//   per_group    the result depends on `group` and `batch` alone: it is computed once a group
+//   takes_lanes  a per_group policy whose operator is a template over the argument and takes GroupLanes as well
+//   from_group   (Baseline) comes from inside the group: a degenerate group then gets exactly 0
+//   zero_sum     (Baseline) the centred values of a group sum to 0: renormalisation need not subtract their mean
+//   reads_batch()  (a const member function; true where absent) whether `batch` must be computed
+// A policy that declares nothing is called for every member and gets everything.
+namespace detail {
+
+#define GDPO_POLICY_FLAG(flag)                                                          \
+  template <class P, class = void>                                                      \
+  struct flag##_of : std::false_type {};                                                \
+  template <class P>                                                                    \
+  struct flag##_of<P, std::void_t<decltype(P::flag)>> : std::bool_constant<P::flag> {}; \
+  template <class P>                                                                    \
+  constexpr bool flag##_v = flag##_of<P>::value
+GDPO_POLICY_FLAG(per_group);
+GDPO_POLICY_FLAG(takes_lanes);
+GDPO_POLICY_FLAG(from_group);
+GDPO_POLICY_FLAG(zero_sum);
+#undef GDPO_POLICY_FLAG
+
+template <class P, class = void>
+struct ReadsBatch {
+  static bool of(const P&) { return true; }
+};
+template <class P>
+struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
+  static bool of(const P& policy) { return policy.reads_batch(); }
+};
+
+/// Settings are checked by the policy that owns them: `void check(const char* function) const`, where it has any.
+template <class P, class = void>
+struct Checks {
+  static void run(const P&, const char*) {}
+};
+template <class P>
+struct Checks<P, std::void_t<decltype(std::declval<const P&>().check(""))>> {
+  static void run(const P& policy, const char* function) { policy.check(function); }
+};
+
+/// (value - baseline), the baseline a V or a Split of V.
+template <class V>
+GDPO_INLINE V centre(const V& value, const V& baseline) {
+  return value - baseline;
+}
+template <class V>
+GDPO_INLINE V centre(const V& value, const Split<V>& baseline) {
+  return (value - baseline.high) - baseline.low;
+}
+
+template <class P, class Args>
+constexpr bool returns_double_v = std::is_invocable_r_v<double, const P&, const Args&>;
+
+}  // namespace detail
+
+template <class P>
+constexpr bool is_baseline_v = detail::returns_double_v<P, BaselineArgs>;
+template <class P>
+constexpr bool is_scale_v = detail::returns_double_v<P, ScaleArgs>;
+
+GDPO_END_NAMESPACE

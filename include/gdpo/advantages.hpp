@@ -1,0 +1,82 @@
+#pragma once
+/// Front door: advantages from rewards. Needs no Eigen; with/eigen.hpp and with/eigen_tensor.hpp add their types.
+///
+///   gdpo::advantages(rewards, gdpo::groups_of(8))                          GDPO with the paper's defaults
+///   gdpo::advantages(rewards, groups, gdpo::Grpo{}, &report)               another estimator, and what the call saw
+///   gdpo::advantages_into(gdpo::seq, batch, estimator, out, workspace)     long form: optional columns, no allocation
+///
+/// rewards: (N, C), N completions and C rewards, or (N). NaN is a missing reward. The result has one advantage a
+/// completion. Defined for every shape: no rows give no advantages; groups of one and one-group batches follow the
+/// settings. Statistics are in double, in the orders of core/reduce.hpp; advantages are rounded once to the result's
+/// scalar. seq on one machine, any compiler and any flags: the same bits. Errors: invalid_input, before anything is
+/// written, for shapes and settings that do not fit (MissingEntry::Reject and Singleton::Error throw when they meet
+/// their case; out is then untouched as well).
+#include <algorithm>
+#include <gdpo/advantage/fill_report.hpp>
+#include <gdpo/advantage/renormalize.hpp>
+#include <gdpo/advantage/tokens.hpp>
+#include <gdpo/group/by_id.hpp>
+#include <gdpo/group/by_offsets.hpp>
+#include <gdpo/group/groups_of.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// The long form. out: (N) float or double. workspace.sums() has the combined values before renormalisation afterwards.
+/// Allocates only what workspace (and report) lack. Cost: O(N C), and a second reading of the rewards where the
+/// policies read the batch.
+template <class T, class Groups, class B, class S, class C, class Renorm, class R>
+void advantages_into(Seq, const RewardBatch<T, Groups>& batch, const GroupAdvantage<B, S, C, Renorm>& estimator,
+                     View<R, 1> out, Workspace& workspace, GroupReport* report = nullptr) {
+  constexpr const char* function = "gdpo::advantages";
+  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>, "advantages are written as float or double");
+  if (out.extent[0] != batch.rewards.extent[0]) {
+    contract::fail(function, "out", contract::text(out.extent[0]) + " entries",
+                   "one for each of the " + contract::text(batch.rewards.extent[0]) + " rows");
+  }
+  if constexpr (!std::is_same_v<Renorm, renorm::None>) {
+    detail::check_spread(function, "renorm", estimator.renorm.ddof, estimator.renorm.eps);
+    detail::check_spread(function, "renorm", estimator.renorm.ddof, estimator.renorm.count_eps, "count_eps");
+  }
+  if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens) {
+    contract::fail(function, "batch.tokens", "no column", "token counts, because renorm is TokenWeightedBatch");
+  }
+  using Evaluation = detail::Evaluation<T, Groups, GroupAdvantage<B, S, C, Renorm>>;
+  Evaluation evaluation(function, batch, estimator, workspace, report);
+  evaluation();
+  if (report) detail::fill_report(batch, evaluation.reader(), workspace, *report);
+  detail::renormalize(batch, estimator, Evaluation::zero_sum && !evaluation.any_raw_singleton(),
+                      evaluation.every_row_counts(), workspace, out);
+}
+
+/// The long form with its own memory.
+template <class Estimator = Gdpo, class T, class Groups>
+std::vector<result_t<T>> advantages(Seq exec, const RewardBatch<T, Groups>& batch, const Estimator& estimator = {},
+                                    GroupReport* report = nullptr) {
+  std::vector<result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
+  Workspace workspace;
+  advantages_into(exec, batch, estimator, view(out), workspace, report);
+  return out;
+}
+
+/// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward.
+template <class Estimator = Gdpo, class T, class Groups>
+std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, const Estimator& estimator = {},
+                                    GroupReport* report = nullptr) {
+  return advantages(seq, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator, report);
+}
+template <class Estimator = Gdpo, class T, class Groups>
+std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, const Estimator& estimator = {},
+                                    GroupReport* report = nullptr) {
+  return advantages(View<const T, 2>{rewards.data, {rewards.extent[0], 1}, {rewards.stride[0], 0}}, groups, estimator,
+                    report);
+}
+template <class T, class Groups>
+std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, GroupReport* report) {
+  return advantages(rewards, groups, Gdpo{}, report);
+}
+template <class T, class Groups>
+std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, GroupReport* report) {
+  return advantages(rewards, groups, Gdpo{}, report);
+}
+
+GDPO_END_NAMESPACE
