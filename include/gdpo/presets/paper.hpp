@@ -1,0 +1,12 @@
+#pragma once
+#include <gdpo/advantage/group_advantage.hpp>
+
+GDPO_BEGIN_NAMESPACE
+/// GDPO, arXiv 2601.05242, section 2: sample std, no eps, batch renormalisation (eq. 4-7); its GRPO (eq. 1-2) and "GRPO
+/// w/o std". These are the library's defaults under the paper's name.
+namespace paper {
+inline constexpr Gdpo gdpo{};
+inline constexpr Grpo grpo{};
+inline constexpr DrGrpo grpo_no_std{};
+}  // namespace paper
+GDPO_END_NAMESPACE
