@@ -1,0 +1,77 @@
+// Compiled with -ffast-math: what statistics are made of. NaN is found by its bits, compensated sums keep their compensation,
+// equality is decided by max == min. Expected values are exact and compared by their bits.
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <gdpo/advantages.hpp>
+#include <vector>
+
+namespace {
+
+int failures = 0;
+
+std::uint64_t bits(double x) {
+  std::uint64_t b;
+  std::memcpy(&b, &x, sizeof b);
+  return b;
+}
+double from_bits(std::uint64_t b) {
+  double x;
+  std::memcpy(&x, &b, sizeof x);
+  return x;
+}
+bool nan(double x) { return (bits(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u; }
+
+void expect(const char* what, bool ok) {
+  if (ok) return;
+  std::puts(what);
+  ++failures;
+}
+
+}  // namespace
+
+int main() {
+  const double no = from_bits(0x7ff8000000000000u), infinite = from_bits(0x7ff0000000000000u);
+  expect("is_nan", gdpo::math::is_nan(no) && !gdpo::math::is_nan(infinite) && !gdpo::math::is_nan(1));
+  expect("is_inf", gdpo::math::is_inf(infinite) && !gdpo::math::is_inf(no) && !gdpo::math::is_inf(1));
+
+  const auto plain = [](const auto& x, const auto&) { return std::array{x}; };
+  const std::vector<double> cancel{1, 1e100, 1, -1e100}, other_order{1e100, 1, -1e100, 1};
+  expect("compensated sum", bits(gdpo::sum_rows<1>(gdpo::AnyOrder{}, cancel.data(), nullptr, 4, plain)[0]) == bits(2));
+  expect("compensated sum, other order",
+         bits(gdpo::sum_rows<1>(gdpo::AnyOrder{}, other_order.data(), nullptr, 4, plain)[0]) == bits(2));
+
+  std::vector<double> x(23, 0.1);
+  const gdpo::Moments equal = gdpo::moments_of(gdpo::InRowOrder{}, x.data(), nullptr, 23);
+  expect("equal moments", gdpo::degenerate(equal) && bits(equal.mean) == bits(0.1) && bits(equal.m2) == 0);
+  for (const std::size_t place : {0u, 9u, 22u}) {
+    std::vector<double> y = x;
+    y[place] = no;
+    const gdpo::Moments m = gdpo::moments_of(gdpo::InRowOrder{}, y.data(), nullptr, 23);
+    expect("moments with NaN", nan(m.mean) && nan(m.m2) && !gdpo::degenerate(m));
+    expect("merged with NaN", nan(gdpo::merge(equal, m).mean) && nan(gdpo::merge(m, equal).m2));
+    std::vector<double> weights(23, 1.0);
+    weights[place] = 0;
+    const gdpo::Moments without = gdpo::moments_of(gdpo::InRowOrder{}, y.data(), weights.data(), 23);
+    expect("NaN of weight 0", gdpo::degenerate(without) && without.n == 22 && bits(without.m2) == 0);
+  }
+
+  // Poison where nothing is read: in a reward of weight 0 and in an unused row.
+  const std::vector<double> rewards{1, no, 0, infinite, 0.5, no, no, no};
+  const std::vector<unsigned char> valid{1, 1, 1, 0};
+  gdpo::RewardBatch batch{gdpo::view(rewards.data(), 4, 2), gdpo::groups_of(4)};
+  batch.valid = gdpo::view(valid);
+  gdpo::Grpo e;
+  e.weights = {1, 0};
+  gdpo::GroupReport report;
+  const std::vector<double> a = gdpo::advantages(gdpo::seq, batch, e, &report);
+  expect("poison", bits(a[0]) == bits(1) && bits(a[1]) == bits(-1) && bits(a[2]) == 0);
+  expect("counters", report.excluded_rewards == 0 && report.infinite_rewards == 0 && report.unused_rows == 1);
+  expect("report", bits(report.reward_mean) == bits(0.5) && bits(report.reward_std) == bits(0.5));
+
+  e.weights = {};
+  batch.valid = {};
+  gdpo::advantages(gdpo::seq, batch, e, &report);
+  expect("counted", report.excluded_rewards == 4 && report.infinite_rewards == 1 && report.excluded_rows == 1);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,342 @@
+// The estimator's formulas written plainly, in long double and with loops, from their definition and without one line
+// of the library: the oracle of the randomised tests. Nothing here is fast or clever.
+#pragma once
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+namespace naive {
+
+using Real = long double;
+constexpr Real nan = std::numeric_limits<Real>::quiet_NaN();
+
+enum class Baseline { None, Mean, LeaveOneOut };
+enum class Scale { None, Group, Batch, BatchCentred };
+enum class EpsAt { Std, Var, ClampStd, ClampVar, None };
+enum class Combine { SumThenNormalize, NormalizeThenSum };
+enum class Renorm { None, Batch, PerGroup, Tokens };
+enum class Entry { Skip, Zero, Propagate };
+enum class Row { Exclude, Keep };
+enum class Singleton { Zero, Raw, Nan };
+
+struct Spread {
+  int ddof = 1;
+  double eps = 0;
+  EpsAt eps_at = EpsAt::Std;
+  double count_eps = 0;
+  bool keep_mean = false;
+};
+struct Gate {
+  int reward = 0, given = 0;
+  double at_least = 0;
+};
+
+struct Settings {
+  Baseline baseline = Baseline::Mean;
+  Scale scale = Scale::Group;
+  Spread scale_spread;
+  Combine combine = Combine::NormalizeThenSum;
+  Renorm renorm = Renorm::Batch;
+  Spread renorm_spread;
+  Entry entry = Entry::Skip;
+  Row row = Row::Exclude;
+  Singleton singleton = Singleton::Zero;
+  double penalty_coef = 0;
+  int penalty_reward = -1;
+  std::vector<double> weights;  // empty: all 1
+  std::vector<Gate> gates;
+};
+
+struct Data {
+  int rows = 0, channels = 0;
+  std::vector<double> rewards;                 // (rows, channels) row-major, NaN is missing
+  std::vector<long long> ids;                  // one a row
+  std::vector<double> tokens, valid, penalty;  // one a row, or empty: absent
+
+  std::map<long long, std::vector<int>> groups() const {
+    std::map<long long, std::vector<int>> members;
+    for (int i = 0; i < rows; ++i) members[ids[std::size_t(i)]].push_back(i);
+    return members;
+  }
+};
+
+struct Result {
+  std::vector<Real> advantages, sums;
+  /// What one rounding of a double can move an advantage by, in units of 2^-53; infinite where an exact answer decides
+  /// between 0 and 1 / 0, which rounding can change.
+  Real sensitivity = 1;
+};
+
+namespace detail {
+
+inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+struct Statistics {
+  Real n = 0, mean = 0, square = 0, low = 0, high = 0;
+};
+inline Statistics statistics(const std::vector<Real>& x) {
+  Statistics s;
+  s.n = static_cast<Real>(x.size());
+  if (x.empty()) return s;
+  s.low = s.high = x[0];
+  for (const Real v : x) s.mean += v / s.n;
+  for (const Real v : x) {
+    s.square += (v - s.mean) * (v - s.mean);
+    s.low = std::fmin(s.low, v);
+    s.high = std::fmax(s.high, v);
+  }
+  if (s.low == s.high) s.mean = s.low, s.square = 0;
+  for (const Real v : x) {
+    if (std::isnan(v)) s.mean = s.square = s.low = s.high = nan;
+  }
+  return s;
+}
+
+inline Real multiplier(const Spread& spread, Real variance, Real dof) {
+  const Real eps = spread.eps;
+  if (spread.eps_at == EpsAt::None) return 1;
+  if (dof <= 0) return 0;
+  Real denominator = 0;
+  if (spread.eps_at == EpsAt::Std) denominator = std::sqrt(variance) + eps;
+  if (spread.eps_at == EpsAt::Var) denominator = std::sqrt(variance + eps);
+  if (spread.eps_at == EpsAt::ClampStd) denominator = std::sqrt(variance) < eps ? eps : std::sqrt(variance);
+  if (spread.eps_at == EpsAt::ClampVar) denominator = std::sqrt(variance < eps ? eps : variance);
+  return denominator == 0 ? 0 : 1 / denominator;
+}
+
+/// One thing that is centred and scaled by itself: a value a row (NaN: missing, or flowing) and the size of its terms.
+struct Column {
+  std::vector<Real> value, magnitude;
+  int terms = 1;
+  Real weight = 1;
+};
+
+/// max - min that rounding in double can give to equal sums.
+inline Real rounding(int terms, Real magnitude) {
+  return terms < 2 ? 0 : 4 * static_cast<Real>(terms) * 0x1p-53L * magnitude;
+}
+
+}  // namespace detail
+
+inline Result advantages(const Settings& e, const Data& d) {
+  using detail::at;
+  const auto missing = [&](Real x) { return e.entry == Entry::Skip && std::isnan(x); };
+  const auto used = [&](int i) { return d.valid.empty() || d.valid[at(i)] != 0; };
+  const auto weight = [&](int c) { return e.weights.empty() ? Real(1) : Real(e.weights[at(c)]); };
+
+  // gates, missing entries, penalty on a reward
+  const auto reward = [&](int i, int c) {
+    const auto raw = [&](int k) { return Real(d.rewards[at(i * d.channels + k)]); };
+    Real x = raw(c);
+    for (const Gate& gate : e.gates) {
+      if (gate.reward != c) continue;
+      if (std::isnan(raw(gate.given))) return e.entry == Entry::Zero ? Real(0) : nan;
+      if (raw(gate.given) < gate.at_least) x = 0;
+    }
+    return std::isnan(x) && e.entry == Entry::Zero ? Real(0) : x;
+  };
+  std::vector<bool> excluded(at(d.rows), false);
+  std::vector<detail::Column> columns;
+  for (int i = 0; i < d.rows; ++i) {
+    bool any = false;
+    for (int c = 0; c < d.channels; ++c) any = any || (weight(c) != 0 && !missing(reward(i, c)));
+    excluded[at(i)] = !any && e.entry == Entry::Skip && e.row == Row::Exclude;
+  }
+  if (e.combine == Combine::SumThenNormalize) {
+    detail::Column sum;
+    sum.terms = e.penalty_coef != 0 ? 1 : 0;
+    for (int c = 0; c < d.channels; ++c) sum.terms += weight(c) != 0;
+    for (int i = 0; i < d.rows; ++i) {
+      Real x = 0, magnitude = 0;
+      for (int c = 0; c < d.channels; ++c) {
+        if (weight(c) == 0 || missing(reward(i, c))) continue;
+        x += weight(c) * reward(i, c);
+        magnitude += std::fabs(weight(c) * reward(i, c));
+      }
+      if (e.penalty_coef != 0) {
+        x -= e.penalty_coef * Real(d.penalty[at(i)]);
+        magnitude += std::fabs(e.penalty_coef * Real(d.penalty[at(i)]));
+      }
+      sum.value.push_back(excluded[at(i)] ? nan : x);
+      sum.magnitude.push_back(magnitude);
+    }
+    columns.push_back(sum);
+  } else {
+    for (int c = 0; c < d.channels; ++c) {
+      if (weight(c) == 0) continue;
+      detail::Column column;
+      column.weight = weight(c);
+      for (int i = 0; i < d.rows; ++i) {
+        Real x = reward(i, c);
+        if (e.penalty_coef != 0 && e.penalty_reward == c) x -= e.penalty_coef * Real(d.penalty[at(i)]);
+        column.value.push_back(x);
+        column.magnitude.push_back(std::fabs(x));
+      }
+      columns.push_back(column);
+    }
+  }
+
+  // each column: centre, scale, add
+  const auto groups = d.groups();
+  Result result;
+  std::vector<Real> sum(at(d.rows), 0), magnitude(at(d.rows), 0);
+  Real error = 0;  // of a combined value, in units of 2^-53
+  bool raw_singleton = false, on_an_edge = false;
+  std::map<long long, bool> raw_in_group;
+  for (const detail::Column& column : columns) {
+    std::vector<Real> centred(at(d.rows), 0), all_raw, all_centred;
+    std::map<long long, detail::Statistics> of_group;
+    std::map<long long, bool> zero;  // nothing to compare: exactly 0, whatever the spread of the batch
+    for (const auto& [id, members] : groups) {
+      std::vector<int> in;
+      for (const int i : members) {
+        if (used(i) && !missing(column.value[at(i)])) in.push_back(i);
+      }
+      std::vector<Real> x;
+      Real largest = 0;
+      for (const int i : in) x.push_back(column.value[at(i)]);
+      for (const int i : members) {
+        if (used(i)) largest = std::fmax(largest, column.magnitude[at(i)]);
+      }
+      detail::Statistics s = detail::statistics(x);
+      const bool equal = !x.empty() && s.high - s.low <= detail::rounding(column.terms, largest);
+      if (equal) s.square = 0;
+      of_group[id] = s;
+      const bool lone = x.size() == 1 && e.baseline != Baseline::None;
+      zero[id] = x.empty() || (e.baseline != Baseline::None && !std::isnan(s.mean) &&
+                               (lone ? e.singleton == Singleton::Zero : equal));
+      raw_singleton = raw_singleton || (lone && e.singleton == Singleton::Raw);
+      raw_in_group[id] = raw_in_group[id] || (lone && e.singleton == Singleton::Raw);
+      for (const int i : members) {
+        const Real value = column.value[at(i)];
+        if (missing(value) || x.empty()) continue;
+        Real base = 0;
+        if (e.baseline != Baseline::None && std::isnan(s.mean)) {
+          base = nan;
+        } else if (lone) {
+          base = e.singleton == Singleton::Zero ? value : e.singleton == Singleton::Nan ? nan : 0;
+        } else if (equal && e.baseline != Baseline::None) {
+          base = value;
+        } else if (e.baseline == Baseline::Mean || (e.baseline == Baseline::LeaveOneOut && !used(i))) {
+          base = s.mean;
+        } else if (e.baseline == Baseline::LeaveOneOut) {
+          for (const int j : in) base += j == i ? 0 : column.value[at(j)] / (s.n - 1);
+        }
+        centred[at(i)] = value - base;
+      }
+      for (const int i : in) all_raw.push_back(column.value[at(i)]), all_centred.push_back(centred[at(i)]);
+    }
+    const detail::Statistics raw = detail::statistics(all_raw), after = detail::statistics(all_centred);
+    Real largest_step = 0;
+    for (const auto& [id, members] : groups) {
+      const detail::Statistics& s = e.scale == Scale::Batch          ? raw
+                                    : e.scale == Scale::BatchCentred ? after
+                                                                     : of_group[id];
+      const Real dof = s.n - e.scale_spread.ddof;
+      Real factor = 1;
+      if (e.scale != Scale::None) {
+        const bool one = e.scale == Scale::Group && s.n == 1;
+        factor = one ? detail::multiplier(e.scale_spread, 1, 1)
+                     : detail::multiplier(e.scale_spread, dof > 0 ? s.square / dof : 0, dof);
+        on_an_edge = on_an_edge || (factor == 0 && dof > 0 && !one && e.baseline == Baseline::None);
+      }
+      for (const int i : members) {
+        const Real value = column.value[at(i)];
+        if (missing(value)) continue;
+        const bool lone_nan = of_group[id].n == 1 && e.baseline != Baseline::None && e.singleton == Singleton::Nan;
+        Real term = 0;  // a factor 0 selects: what is infinite there stays out
+        if (zero[id] || (factor == 0 && e.baseline == Baseline::None)) {
+          term = 0;
+        } else if (lone_nan || std::isnan(centred[at(i)]) || std::isnan(factor)) {
+          term = nan;
+        } else if (centred[at(i)] != 0 && factor != 0) {
+          term = column.weight * (centred[at(i)] * factor);
+        }
+        sum[at(i)] += term;
+        magnitude[at(i)] += std::fabs(term);
+        if (centred[at(i)] != 0 && used(i)) {
+          largest_step = std::fmax(largest_step, std::fabs(column.weight * factor) * column.magnitude[at(i)]);
+        }
+      }
+    }
+    error += largest_step;
+  }
+
+  // equal combined values of a group whose sum is 0 by construction
+  for (const auto& [id, members] : groups) {
+    Real low = std::numeric_limits<Real>::infinity(), high = -low, largest = 0;
+    bool unknown = false;
+    for (const int i : members) {
+      if (!used(i)) continue;
+      largest = std::fmax(largest, magnitude[at(i)]);
+      if (excluded[at(i)]) continue;
+      low = std::fmin(low, sum[at(i)]);
+      high = std::fmax(high, sum[at(i)]);
+      unknown = unknown || std::isnan(sum[at(i)]);
+    }
+    const int terms = e.combine == Combine::NormalizeThenSum ? static_cast<int>(columns.size()) : 1;
+    const bool equal = !unknown && high - low <= detail::rounding(terms, largest);
+    if (equal && e.baseline != Baseline::None && !raw_in_group[id]) {
+      for (const int i : members) {
+        if (used(i)) sum[at(i)] = 0;
+      }
+    }
+  }
+
+  // renormalisation
+  const bool centred_by_construction = e.baseline != Baseline::None && !raw_singleton && e.renorm != Renorm::Tokens;
+  result.advantages = result.sums = sum;
+  Real largest_factor = 1, largest_advantage = 0;
+  const auto renormalize = [&](const std::vector<int>& scope) {
+    Real tokens = 0, mean = 0, square = 0, largest = 0;
+    for (const int i : scope) {
+      if (!used(i) || excluded[at(i)]) continue;
+      const Real w = e.renorm == Renorm::Tokens ? Real(d.tokens[at(i)]) : 1;
+      if (w == 0) continue;
+      tokens += w;
+      mean += w * sum[at(i)];
+      largest = std::fmax(largest, std::fabs(sum[at(i)]));
+    }
+    const Spread& spread = e.renorm_spread;
+    const Real count = tokens + spread.count_eps;
+    mean = count > 0 ? mean / count : 0;
+    for (const int i : scope) {
+      if (!used(i) || excluded[at(i)]) continue;
+      const Real w = e.renorm == Renorm::Tokens ? Real(d.tokens[at(i)]) : 1;
+      if (w != 0) square += w * (sum[at(i)] - mean) * (sum[at(i)] - mean);
+    }
+    const Real dof = tokens - spread.ddof;
+    const Real variance = dof > 0 ? square / count * (tokens / dof) : 0;
+    const Real factor = count > 0 ? detail::multiplier(spread, variance, dof > 0 ? 1 : 0) : 0;
+    on_an_edge = on_an_edge || (factor == 0 && dof > 0 && largest > 0);
+    largest_factor = std::fmax(largest_factor, factor);
+    for (const int i : scope) {
+      const Real shift = count > 0 && !centred_by_construction ? mean : 0, back = spread.keep_mean ? shift : 0;
+      const Real difference = sum[at(i)] - shift;
+      const bool unknown = std::isnan(mean) || std::isnan(factor);
+      result.advantages[at(i)] = unknown ? nan : (difference == 0 ? 0 : difference * factor) + back;
+    }
+  };
+  if (e.renorm == Renorm::PerGroup) {
+    for (const auto& group : groups) renormalize(group.second);
+  } else if (e.renorm != Renorm::None) {
+    std::vector<int> all;
+    for (int i = 0; i < d.rows; ++i) all.push_back(i);
+    renormalize(all);
+  }
+  Real largest_sum = 0;
+  for (int i = 0; i < d.rows; ++i) {
+    if (excluded[at(i)]) result.advantages[at(i)] = 0, result.sums[at(i)] = 0;
+    if (!std::isnan(result.advantages[at(i)])) {
+      largest_advantage = std::fmax(largest_advantage, std::fabs(result.advantages[at(i)]));
+      largest_sum = std::fmax(largest_sum, magnitude[at(i)]);
+    }
+  }
+  // A spread is known to the rounding of its values over itself, so the error of a scaled value grows with the value.
+  result.sensitivity = (error + largest_sum + 1) * (1 + largest_sum) * largest_factor * (1 + largest_advantage);
+  if (on_an_edge) result.sensitivity = std::numeric_limits<Real>::infinity();
+  return result;
+}
+
+}  // namespace naive

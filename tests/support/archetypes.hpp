@@ -1,0 +1,105 @@
+// Policies that the library does not ship, one for each thing that a policy may see: proof that the contracts are wide
+// enough. Each is the smallest that compiles and is right.
+#pragma once
+#include <algorithm>
+#include <gdpo/advantages.hpp>
+#include <vector>
+
+namespace archetype {
+
+/// Spread of the others: reads the group's moments without the member.
+struct LeaveOneOutStd {
+  int ddof = 1;
+  double eps = 0;
+  gdpo::EpsAt eps_at = gdpo::EpsAt::Std;
+  double operator()(const gdpo::ScaleArgs& a) const {
+    if (a.own < 0) return gdpo::multiplier(eps, eps_at, gdpo::variance(a.group, ddof), a.group.n - ddof);
+    const gdpo::Moments others = a.group.without(a.value);
+    return gdpo::multiplier(eps, eps_at, gdpo::variance(others, ddof), others.n - ddof);
+  }
+};
+
+inline double median(std::vector<double> x) {
+  const std::size_t middle = x.size() / 2;
+  std::sort(x.begin(), x.end());
+  return x.size() % 2 ? x[middle] : 0.5 * (x[middle - 1] + x[middle]);
+}
+inline std::vector<double> copy(gdpo::View<const double, 1> x) {
+  std::vector<double> all;
+  for (gdpo::index_t i = 0; i < x.extent[0]; ++i) all.push_back(x(i));
+  return all;
+}
+
+/// Reads all values of the group.
+struct Median {
+  static constexpr bool from_group = true;
+  double operator()(const gdpo::BaselineArgs& a) const { return median(copy(a.values)); }
+};
+struct MedianAbsoluteDeviation {
+  double operator()(const gdpo::ScaleArgs& a) const {
+    std::vector<double> x = copy(a.values);
+    const double center = median(x);
+    for (double& value : x) value = std::abs(value - center);
+    const double deviation = median(x);
+    return deviation > 0 ? 1 / deviation : 0.0;
+  }
+};
+
+/// Reads the members' token counts (OPO): sum l_j x_j / sum l_j.
+struct LengthWeighted {
+  static constexpr bool from_group = true;
+  double operator()(const gdpo::BaselineArgs& a) const {
+    double sum = 0, tokens = 0;
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) sum += a.tokens(j) * a.values(j), tokens += a.tokens(j);
+    return tokens > 0 ? sum / tokens : 0.0;
+  }
+};
+
+/// The caller's baseline, row by row. Not from the group: an equal group need not be 0.
+struct External {
+  double operator()(const gdpo::BaselineArgs& a) const { return a.own < 0 ? a.group.mean : a.external(a.own); }
+};
+
+/// Reads the caller's row weights: sum w_j x_j / sum w_j.
+struct RowWeighted {
+  double operator()(const gdpo::BaselineArgs& a) const {
+    double sum = 0, weight = 0;
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) sum += a.weights(j) * a.values(j), weight += a.weights(j);
+    return sum / weight;
+  }
+};
+
+/// Reads the batch: share of the used values that are not 0 (GPG's scale).
+struct NonzeroShare {
+  static constexpr bool per_group = true;
+  double operator()(const gdpo::ScaleArgs& a) const {
+    const gdpo::index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
+    return static_cast<double>(a.batch.used) / static_cast<double>(nonzero);
+  }
+};
+
+/// Declares nothing and writes down every call.
+struct Recorder {
+  struct Call {
+    gdpo::index_t own, n;
+    double value;
+  };
+  std::vector<Call>* calls = nullptr;
+  double operator()(const gdpo::BaselineArgs& a) const {
+    calls->push_back({a.own, a.values.extent[0], a.value});
+    return a.group.mean;
+  }
+};
+
+/// Once a group, on double only (no lanes); counts its calls.
+struct MidRange {
+  static constexpr bool per_group = true, from_group = true;
+  int* calls = nullptr;
+  bool reads_batch() const { return false; }
+  double operator()(const gdpo::BaselineArgs& a) const {
+    if (calls) ++*calls;
+    return 0.5 * (a.group.min + a.group.max);
+  }
+};
+
+}  // namespace archetype

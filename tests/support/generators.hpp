@@ -1,0 +1,99 @@
+// Seeded inputs. Every generator is a function of its Random alone; tests print the seed with INFO, so a failure can be
+// rerun.
+#pragma once
+#include <algorithm>
+#include <initializer_list>
+#include <random>
+#include <reference/naive.hpp>
+#include <set>
+#include <vector>
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed) {}
+  /// 0 .. n-1; written out because the standard's distributions differ from one library to the next.
+  int below(int n) { return static_cast<int>(engine_() % static_cast<std::uint64_t>(n)); }
+  bool chance(double p) { return uniform() < p; }
+  double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  std::uint64_t bits() { return engine_(); }
+  template <class T>
+  T pick(std::initializer_list<T> options) {
+    return options.begin()[below(static_cast<int>(options.size()))];
+  }
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    for (std::size_t i = items.size(); i > 1; --i)
+      std::swap(items[i - 1], items[static_cast<std::size_t>(below(static_cast<int>(i)))]);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+/// What one reward gives inside one group.
+inline double random_reward(Random& random, int kind) {
+  switch (kind) {
+    case 0:
+      return random.below(2);
+    case 1:
+      return 0.25 * random.below(5);
+    case 2:
+      return random.uniform();
+    default:
+      return 4 * random.uniform() - 2;
+  }
+}
+
+/// What the laws on group sizes run through: all up to 64, powers of two and their neighbours up to 1024.
+inline std::vector<int> group_sizes() {
+  std::vector<int> sizes;
+  for (int size = 1; size <= 64; ++size) sizes.push_back(size);
+  for (const int size : {100, 127, 128, 255, 256, 333, 512, 777, 1000, 1023, 1024}) sizes.push_back(size);
+  return sizes;
+}
+
+/// n different ids, in no order, some negative, some beyond 32 bits.
+inline std::vector<long long> random_ids(Random& random, int n) {
+  std::set<long long> seen;
+  std::vector<long long> ids;
+  while (static_cast<int>(ids.size()) < n) {
+    const auto id = static_cast<long long>(random.bits() >> random.pick({16, 40, 56})) - 100;
+    if (seen.insert(id).second) ids.push_back(id);
+  }
+  return ids;
+}
+
+/// Ragged groups of 1 to `largest` rows with scattered members; binary, stepped and continuous rewards, constant groups
+/// among them, `missing` of the entries NaN.
+inline naive::Data random_batch(Random& random, int groups, int largest, int channels, double missing) {
+  naive::Data d;
+  d.channels = channels;
+  for (const long long id : random_ids(random, groups)) {
+    const int members = 1 + random.below(largest);
+    d.ids.insert(d.ids.end(), static_cast<std::size_t>(members), id);
+  }
+  random.shuffle(d.ids);
+  d.rows = static_cast<int>(d.ids.size());
+  d.rewards.resize(static_cast<std::size_t>(d.rows * channels));
+  for (const auto& group : d.groups()) {
+    for (int c = 0; c < channels; ++c) {
+      const int kind = random.below(4);
+      const bool constant = random.chance(0.25);
+      const double common = random.pick({0.0, 0.1, 1.0, -0.7, 3.3});
+      for (const int i : group.second) {
+        double& x = d.rewards[static_cast<std::size_t>(i * channels + c)];
+        x = constant ? common : random_reward(random, kind);
+        if (random.chance(missing)) x = std::nan("");
+      }
+    }
+  }
+  return d;
+}
+
+inline void add_columns(Random& random, naive::Data& d) {
+  for (int i = 0; i < d.rows; ++i) {
+    d.tokens.push_back(random.below(40));
+    d.valid.push_back(random.chance(0.85));
+    d.penalty.push_back(0.125 * random.below(9));
+  }
+}

@@ -1,0 +1,121 @@
+// The library behind the oracle's settings: every estimator of the product of axes through one function that is not a
+// template, so that any test can run any of them and the product is compiled once (property/product_test.cpp).
+#pragma once
+#include <gdpo/runtime.hpp>
+#include <reference/naive.hpp>
+
+namespace product {
+
+struct Outcome {
+  std::vector<double> advantages, sums;
+};
+
+/// gdpo::advantages_into of the estimator that the settings describe, groups by id.
+Outcome advantages(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report = nullptr);
+
+/// For every baseline, scale kind, combine and renorm: visit(settings).
+template <class Visit>
+void for_each_type(const Visit& visit) {
+  using namespace naive;
+  for (const Baseline b : {Baseline::Mean, Baseline::LeaveOneOut, Baseline::None}) {
+    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentred}) {
+      for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
+        for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
+          Settings e;
+          e.baseline = b, e.scale = s, e.combine = c, e.renorm = r;
+          visit(e);
+        }
+      }
+    }
+  }
+}
+
+namespace detail {
+template <class From>
+naive::Spread spread_of(const From& from) {
+  naive::Spread spread;
+  spread.ddof = from.ddof;
+  spread.eps = from.eps;
+  spread.eps_at = static_cast<naive::EpsAt>(from.eps_at);
+  return spread;
+}
+inline void read_scale(const gdpo::scale::None&, naive::Settings& to) { to.scale = naive::Scale::None; }
+inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
+  to.scale = from.of == gdpo::scale::Of::Group   ? naive::Scale::Group
+             : from.of == gdpo::scale::Of::Batch ? naive::Scale::Batch
+                                                 : naive::Scale::BatchCentred;
+  to.scale_spread = spread_of(from);
+}
+template <class Renorm>
+void read_renorm(const Renorm& from, naive::Settings& to) {
+  if constexpr (std::is_same_v<Renorm, gdpo::renorm::None>) {
+    to.renorm = naive::Renorm::None;
+  } else {
+    to.renorm = std::is_same_v<Renorm, gdpo::renorm::Batch>      ? naive::Renorm::Batch
+                : std::is_same_v<Renorm, gdpo::renorm::PerGroup> ? naive::Renorm::PerGroup
+                                                                 : naive::Renorm::Tokens;
+    to.renorm_spread = spread_of(from);
+    to.renorm_spread.count_eps = from.count_eps;
+    to.renorm_spread.keep_mean = from.keep_mean;
+  }
+}
+}  // namespace detail
+
+/// The oracle's settings of an estimator of the library (without weights, gates and penalty, which no preset sets).
+template <class B, class S, class C, class R>
+naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
+  naive::Settings to;
+  to.baseline = std::is_same_v<B, gdpo::baseline::Mean>          ? naive::Baseline::Mean
+                : std::is_same_v<B, gdpo::baseline::LeaveOneOut> ? naive::Baseline::LeaveOneOut
+                                                                 : naive::Baseline::None;
+  to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize> ? naive::Combine::SumThenNormalize
+                                                                  : naive::Combine::NormalizeThenSum;
+  detail::read_scale(e.scale, to);
+  detail::read_renorm(e.renorm, to);
+  to.entry = e.missing.entry == gdpo::MissingEntry::Skip   ? naive::Entry::Skip
+             : e.missing.entry == gdpo::MissingEntry::Zero ? naive::Entry::Zero
+                                                           : naive::Entry::Propagate;
+  to.row = e.missing.row == gdpo::MissingRow::Keep ? naive::Row::Keep : naive::Row::Exclude;
+  to.singleton = e.singleton == gdpo::Singleton::Raw   ? naive::Singleton::Raw
+                 : e.singleton == gdpo::Singleton::Nan ? naive::Singleton::Nan
+                                                       : naive::Singleton::Zero;
+  return to;
+}
+
+struct Preset {
+  std::string name;
+  naive::Settings settings;
+};
+/// Every estimator that has a name.
+inline const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = [] {
+    std::vector<Preset> list;
+    for (const std::string& name : gdpo::runtime::estimator_names()) {
+      list.push_back({name, std::visit([](const auto& e) { return settings_of(e); }, gdpo::runtime::estimator(name))});
+    }
+    return list;
+  }();
+  return all;
+}
+
+inline const char* name(naive::Baseline b) {
+  return b == naive::Baseline::Mean ? "Mean" : b == naive::Baseline::None ? "None" : "LeaveOneOut";
+}
+
+/// What an INFO line needs to rebuild a failing case.
+inline std::string describe(const naive::Settings& e) {
+  const auto number = [](auto x) { return std::to_string(static_cast<int>(x)); };
+  const auto spread = [&](const naive::Spread& s) {
+    return "{ddof " + std::to_string(s.ddof) + ", eps " + std::to_string(s.eps) + " at " + number(s.eps_at) +
+           ", count_eps " + std::to_string(s.count_eps) + ", keep_mean " + number(s.keep_mean) + "}";
+  };
+  std::string weights;
+  for (const double w : e.weights) weights += " " + std::to_string(w);
+  return std::string("baseline ") + name(e.baseline) + ", scale " + number(e.scale) + spread(e.scale_spread) +
+         ", combine " + number(e.combine) + ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " +
+         number(e.entry) + ", row " + number(e.row) + ", singleton " + number(e.singleton) + ", penalty " +
+         std::to_string(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) + ", weights" + weights +
+         ", gates " + std::to_string(e.gates.size());
+}
+
+}  // namespace product

@@ -1,0 +1,165 @@
+// User policies of every kind give their formula's numbers, with both combines. Tolerance: tolerance::formula (rewards
+// and advantages of order 1).
+#include "support/archetypes.hpp"
+
+#include "support/catch.hpp"
+#include "support/tolerance.hpp"
+
+namespace {
+
+using gdpo::combine::NormalizeThenSum;
+using gdpo::combine::SumThenNormalize;
+using Vector = std::vector<double>;
+
+template <class Baseline, class Scale, class Combine = SumThenNormalize, class Renorm = gdpo::renorm::None>
+gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm> estimator(Baseline baseline = {}, Scale scale = {}) {
+  gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm> e;
+  e.baseline = baseline;
+  e.scale = scale;
+  return e;
+}
+
+template <class Estimator>
+Vector run(const Vector& rewards, gdpo::index_t channels, gdpo::index_t group, const Estimator& e,
+           const Vector& tokens = {}, const Vector& valid = {}, const Vector& external = {},
+           const Vector& weights = {}) {
+  gdpo::RewardBatch batch{gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
+                          gdpo::groups_of(group)};
+  if (!tokens.empty()) batch.tokens = gdpo::view(tokens);
+  if (!valid.empty()) batch.valid = gdpo::view(valid);
+  if (!external.empty()) batch.baseline = gdpo::view(external);
+  if (!weights.empty()) batch.weights = gdpo::view(weights);
+  return gdpo::advantages(gdpo::seq, batch, e);
+}
+
+}  // namespace
+
+TEST_CASE("leave-one-out std: x minus the others' mean, over the others' std", "[archetype]") {
+  const Vector x{1, 2, 4, 7};
+  Vector expected;
+  for (std::size_t i = 0; i < 4; ++i) {
+    double mean = 0, square = 0;
+    for (std::size_t j = 0; j < 4; ++j) mean += j == i ? 0 : x[j] / 3;
+    for (std::size_t j = 0; j < 4; ++j) square += j == i ? 0 : (x[j] - mean) * (x[j] - mean);
+    expected.push_back((x[i] - mean) / std::sqrt(square / 2));
+  }
+  const auto sum = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd>();
+  CHECK(deviation(run(x, 1, 4, sum), expected, tolerance::formula) == "");
+  const auto each = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum>();
+  Vector two, doubled;
+  for (const double value : x) two.push_back(value), two.push_back(-value);
+  CHECK(all_zero(run(two, 2, 4, each)));
+  for (std::size_t i = 0; i < 8; i += 2) two[i + 1] = two[i];
+  for (const double value : expected) doubled.push_back(2 * value);
+  CHECK(deviation(run(two, 2, 4, each), doubled, 2 * tolerance::formula) == "");
+}
+
+TEST_CASE("where the others of a member are all equal their spread is exactly 0", "[archetype][zero]") {
+  // 7 equal rewards and a 1: with sqrt(E[x^2] - E[x]^2) the odd one out got advantages of thousands (NeMo-RL).
+  for (const double common : {0.35, 0.95, 0.4, 0.3, 0.1, 1e5 + 0.1, -7.0}) {
+    Vector x(7, common);
+    x.push_back(common + 1);
+    INFO("common " << common);
+    const auto e = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd>();
+    const Vector advantages = run(x, 1, 8, e);
+    CHECK(advantages[7] == 0);  // no spread, no multiplier
+    for (std::size_t i = 0; i < 7; ++i) {
+      // the others: six equal and one 1 above: mean +1/7, variance 1/7
+      CHECK(std::abs(advantages[i] + std::sqrt(7.0) / 7) <= tolerance::offset(std::abs(common), 0.3));
+    }
+    auto floor = e;
+    floor.scale.eps = 0.5;
+    CHECK(std::abs(run(x, 1, 8, floor)[7] - 2) <=
+          2 * tolerance::offset(std::abs(common), 0.3));  // 1 / (0 + 0.5), exactly 0 spread
+  }
+}
+
+TEST_CASE("median and median absolute deviation", "[archetype]") {
+  const Vector x{1, 2, 4, 8, 9},
+      expected{-1.0, -2.0 / 3, 0, 4.0 / 3, 5.0 / 3};  // median 4, deviations 3 2 0 4 5: MAD 3
+  CHECK(deviation(run(x, 1, 5, estimator<archetype::Median, archetype::MedianAbsoluteDeviation>()), expected,
+                  tolerance::formula) == "");
+  const auto each = estimator<archetype::Median, archetype::MedianAbsoluteDeviation, NormalizeThenSum>();
+  Vector two;
+  for (const double value : x) two.push_back(value), two.push_back(10 * value);
+  Vector twice;
+  for (const double value : expected) twice.push_back(2 * value);
+  CHECK(deviation(run(two, 2, 5, each), twice, 2 * tolerance::formula) == "");
+  CHECK(all_zero(run(Vector(6, 0.1), 2, 3, each)));
+}
+
+TEST_CASE("a baseline weighted by length reads the tokens of the used members", "[archetype]") {
+  const Vector x{1, 0, 0.5, 1}, tokens{10, 30, 20, 40};
+  const double base = (10 + 10 + 40) / 100.0;
+  const auto e = estimator<archetype::LengthWeighted, gdpo::scale::None>();
+  CHECK(deviation(run(x, 1, 4, e, tokens), Vector{1 - base, -base, 0.5 - base, 1 - base}, tolerance::formula) == "");
+  const double without_third = 50 / 80.0;
+  CHECK(deviation(run(x, 1, 4, e, tokens, {1, 1, 0, 1}),
+                  Vector{1 - without_third, -without_third, 0.5 - without_third, 1 - without_third},
+                  tolerance::formula) == "");
+}
+
+TEST_CASE("an external baseline need not give 0 to an equal group", "[archetype]") {
+  const auto e = estimator<archetype::External, gdpo::scale::None>();
+  CHECK(difference(run({1, 1, 2, 0}, 1, 2, e, {}, {}, {0.5, 0.25, 1, 1}), Vector{0.5, 0.75, 1, -1}) == "");
+  // the second row of a group reads its own entry when the first is missing or unused
+  CHECK(difference(run({std::nan(""), 1, 3}, 1, 3, e, {}, {}, {9, 0.5, 1}), Vector{0, 0.5, 2}) == "");
+  CHECK(difference(run({8, 1, 3}, 1, 3, e, {}, {0, 1, 1}, {9, 0.5, 1}), Vector{6, 0.5, 2}) == "");
+}
+
+TEST_CASE("the caller's row weights reach a policy", "[archetype]") {
+  const auto e = estimator<archetype::RowWeighted, gdpo::scale::None>();
+  CHECK(difference(run({1, 2, 4, 8}, 1, 4, e, {}, {}, {}, {1, 1, 0, 2}),
+                   Vector{1 - 4.75, 2 - 4.75, 4 - 4.75, 8 - 4.75}) == "");
+}
+
+TEST_CASE("a scale that declares nothing about the batch sees it", "[archetype]") {
+  const auto e = estimator<gdpo::baseline::Mean, archetype::NonzeroShare>();
+  CHECK(difference(run({1, 0, 0, 0, 1, 0}, 1, 2, e), Vector{1.5, -1.5, 0, 0, 1.5, -1.5}) == "");  // 6 used, 2 not 0
+}
+
+TEST_CASE("a policy that declares nothing is called for every member, unused ones with own = -1", "[archetype]") {
+  std::vector<archetype::Recorder::Call> calls;
+  auto e = estimator<archetype::Recorder, gdpo::scale::None, NormalizeThenSum>(archetype::Recorder{&calls});
+  const double no = std::nan("");
+  const Vector rewards{1, 10, 2, no, 3, 30, 4, 40};
+  const Vector advantages = run(rewards, 2, 4, e, {}, {1, 1, 0, 1});
+  // Calls may come more than once (the batch is read first); what matters is who is seen as what.
+  for (const auto& call : calls) {
+    const bool second = call.value >= 10;
+    CHECK(call.n == (second ? 2 : 3));
+    if (call.value == 3 || call.value == 30) CHECK(call.own == -1);
+    if (call.value == 1 || call.value == 10) CHECK(call.own == 0);
+    if (call.value == 2) CHECK(call.own == 1);
+    if (call.value == 4) CHECK(call.own == 2);
+    if (call.value == 40) CHECK(call.own == 1);
+  }
+  CHECK(calls.size() >= 7);
+  const double mean = 7.0 / 3;
+  CHECK(deviation(advantages, Vector{1 - mean - 15, 2 - mean, 3 - mean + 5, 4 - mean + 15}, 8 * tolerance::formula) ==
+        "");
+}
+
+TEST_CASE("a policy on double that declares per_group is called once a group and reward", "[archetype]") {
+  int calls = 0;
+  auto e = estimator<archetype::MidRange, gdpo::scale::None, NormalizeThenSum>(archetype::MidRange{&calls});
+  CHECK(difference(run({1, 0, 2, 4, 5, 8, 0, 3}, 2, 2, e), Vector{-2.5, 2.5, 5, -5}) == "");
+  CHECK(calls == 4);
+  calls = 0;
+  auto sum = estimator<archetype::MidRange, gdpo::scale::StdDev>(archetype::MidRange{&calls});
+  CHECK(deviation(run({1, 2, 9, 0, 0, 1}, 1, 3, sum),
+                  Vector{-4 / std::sqrt(19.0), -3 / std::sqrt(19.0), 4 / std::sqrt(19.0), -0.5 * std::sqrt(3.0),
+                         -0.5 * std::sqrt(3.0), 0.5 * std::sqrt(3.0)},
+                  tolerance::formula) == "");
+  CHECK(calls == 2);
+}
+
+TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean", "[archetype][renorm]") {
+  // The scaled values do not sum to 0 with the others' std, so the batch step must centre them.
+  auto e = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum, gdpo::renorm::Batch>();
+  const Vector advantages = run({1, 2, 4, 9, 0, 0.5, 3, 3.5}, 1, 4, e);
+  double sum = 0, square = 0;
+  for (const double a : advantages) sum += a, square += a * a;
+  CHECK(std::abs(sum) <= 8 * tolerance::formula);
+  CHECK(std::abs(square - 7) <= 8 * tolerance::formula);
+}

@@ -1,0 +1,274 @@
+// Estimators by name: every name resolves, and each preset sets exactly what its trainer does.
+#include <set>
+
+#include "support/catch.hpp"
+#include "support/product.hpp"
+
+namespace {
+
+using naive::Baseline;
+using naive::EpsAt;
+using naive::Renorm;
+using naive::Scale;
+using naive::Singleton;
+
+struct Line {
+  const char* name;
+  Baseline baseline;
+  Scale scale;
+  double eps;  // at Std
+  int ddof;
+  bool normalize_first;
+  Renorm renorm;
+  naive::Spread second;
+  naive::Entry entry;
+  naive::Row row;
+  Singleton singleton;
+};
+
+constexpr bool Sum = false, Each = true;
+constexpr naive::Entry Skip = naive::Entry::Skip, AsZero = naive::Entry::Zero, Flow = naive::Entry::Propagate;
+constexpr naive::Row Exclude = naive::Row::Exclude, Keep = naive::Row::Keep;
+const naive::Spread any{}, plain{1, 0, EpsAt::Std, 0, false}, e4{1, 1e-4, EpsAt::Std, 0, false},
+    e8{1, 1e-8, EpsAt::Std, 0, false}, whiten{1, 1e-8, EpsAt::Var, 1e-8, false},
+    whiten_fork{1, 1e-8, EpsAt::Var, 0, false};
+
+// The trainers' own settings, read from their code: std or none, eps, ddof, order, second stage, missing rewards, group
+// of one.
+const Line lines[] = {
+    {"gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude, Singleton::Zero},
+    {"grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"dr_grpo", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"paper::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude, Singleton::Zero},
+    {"paper::grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"paper::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
+    {"trl::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"trl::gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, Skip, Exclude, Singleton::Zero},
+    {"verl::grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
+    {"verl::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
+    {"verl::gdpo", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Tokens, whiten, Flow, Keep, Singleton::Raw},
+    {"verl::gdpo_no_std", Baseline::Mean, Scale::None, 0, 1, Each, Renorm::Tokens, whiten, Flow, Keep, Singleton::Raw},
+    {"verl::rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
+    {"verl::rloo_vectorized", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Zero},
+    {"verl::reinforce_plus_plus_baseline", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens, whiten, Flow, Keep,
+     Singleton::Raw},
+    {"nvlabs::trl_grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, AsZero, Keep, Singleton::Zero},
+    {"nvlabs::trl_grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, AsZero, Keep,
+     Singleton::Zero},
+    {"nvlabs::trl_gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, AsZero, Keep, Singleton::Zero},
+    {"nvlabs::trl_grpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, AsZero, Keep,
+     Singleton::Nan},
+    {"nvlabs::trl_gdpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, AsZero, Keep,
+     Singleton::Nan},
+    {"nvlabs::verl_grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
+    {"nvlabs::verl_grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
+    {"nvlabs::verl_grpo_bn", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::Tokens, whiten_fork, Flow, Keep,
+     Singleton::Raw},
+    {"nvlabs::verl_grpo_no_std_bn", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens, whiten_fork, Flow, Keep,
+     Singleton::Raw},
+    {"nvlabs::verl_gdpo", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Tokens, whiten_fork, Flow, Keep,
+     Singleton::Raw},
+    {"ms_swift::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
+     Singleton::Zero},
+    {"ms_swift::rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::rloo_group_scale", Baseline::LeaveOneOut, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
+     Singleton::Zero},
+    {"ms_swift::rloo_batch_scale", Baseline::LeaveOneOut, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
+     Singleton::Zero},
+    {"ms_swift::reinforce_plus_plus", Baseline::Mean, Scale::BatchCentred, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
+     Singleton::Zero},
+    {"ms_swift::reinforce_plus_plus_group_scale", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip,
+     Keep, Singleton::Zero},
+    {"ms_swift::reinforce_plus_plus_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep,
+     Singleton::Zero},
+    {"ms_swift::gdpo", Baseline::Mean, Scale::Group, 1e-8, 1, Each, Renorm::Batch, e8, Skip, Keep, Singleton::Zero},
+    {"open_instruct::standard", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Zero},
+    {"open_instruct::centered", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Zero},
+    {"brief::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude, Singleton::Zero},
+};
+
+}  // namespace
+
+TEST_CASE("every preset sets what its trainer does", "[runtime]") {
+  std::set<std::string> checked;
+  for (const Line& line : lines) {
+    INFO(line.name);
+    const naive::Settings e =
+        std::visit([](const auto& x) { return product::settings_of(x); }, gdpo::runtime::estimator(line.name));
+    checked.insert(line.name);
+    CHECK(e.baseline == line.baseline);
+    CHECK(e.scale == line.scale);
+    if (line.scale != Scale::None) {
+      CHECK(e.scale_spread.eps == line.eps);
+      CHECK(e.scale_spread.ddof == line.ddof);
+      CHECK(e.scale_spread.eps_at == EpsAt::Std);
+    }
+    CHECK((e.combine == naive::Combine::NormalizeThenSum) == line.normalize_first);
+    CHECK(e.renorm == line.renorm);
+    if (line.renorm != Renorm::None) {
+      CHECK(e.renorm_spread.ddof == line.second.ddof);
+      CHECK(e.renorm_spread.eps == line.second.eps);
+      CHECK(e.renorm_spread.eps_at == line.second.eps_at);
+      CHECK(e.renorm_spread.count_eps == line.second.count_eps);
+      CHECK(!e.renorm_spread.keep_mean);
+    }
+    CHECK(e.entry == line.entry);
+    CHECK(e.row == line.row);
+    CHECK(e.singleton == line.singleton);
+    std::visit(
+        [](const auto& x) {
+          CHECK(x.weights.empty());
+          CHECK(x.gates.empty());
+          CHECK(x.penalty.coef == 0);
+        },
+        gdpo::runtime::estimator(line.name));
+  }
+  const std::vector<std::string>& names = gdpo::runtime::estimator_names();
+  CHECK(checked == std::set<std::string>(names.begin(), names.end()));  // none without a line, and no name twice
+  CHECK(checked.size() == names.size());
+}
+
+namespace {
+
+naive::Data sample() {
+  naive::Data d;
+  d.rows = 7;
+  d.channels = 2;
+  const double no = std::nan("");
+  d.rewards = {1, 0.5, 0, 2, 3, 1, no, 0.25, no, no, 2, 2, 4, 1};
+  d.ids = {1, 1, 1, 1, 1, 2, 3};
+  d.tokens = {3, 1, 4, 1, 5, 9, 2};
+  d.penalty = {1, 2, 0, 3, 1, 0, 2};
+  d.valid = {1, 1, 1, 1, 1, 1, 1};
+  return d;
+}
+
+}  // namespace
+
+TEST_CASE("every setting reaches the numbers", "[settings]") {
+  // Each setting moves some output of an estimator for which it matters. TokenWeightedBatch subtracts the mean, so that
+  // keep_mean shows; missing entries, a row without any, and two groups of one stand in the batch.
+  naive::Settings base;
+  base.renorm = Renorm::Tokens;
+  base.renorm_spread = whiten;
+  const naive::Data data = sample();
+  const auto of = [&](const naive::Settings& e) { return product::advantages(e, data).advantages; };
+  const std::vector<double> before = of(base);
+  const auto matters = [&](const char* setting, auto change) {
+    naive::Settings e = base;
+    change(e);
+    const std::vector<double> after = of(e);
+    bool moved = false;
+    for (std::size_t i = 0; i < after.size(); ++i)
+      moved = moved || std::abs(after[i] - before[i]) > 1e-9 || std::isnan(after[i]);
+    INFO(setting);
+    CHECK(moved);
+  };
+  using S = naive::Settings;
+  matters("baseline LeaveOneOut", [](S& e) {
+    e.baseline = Baseline::LeaveOneOut;
+    e.scale = Scale::Batch;
+  });
+  matters("baseline None", [](S& e) { e.baseline = Baseline::None; });
+  matters("scale None", [](S& e) { e.scale = Scale::None; });
+  matters("scale.of Batch", [](S& e) { e.scale = Scale::Batch; });
+  matters("scale.of BatchCentred", [](S& e) { e.scale = Scale::BatchCentred; });
+  matters("scale.ddof", [](S& e) { e.scale_spread.ddof = 0; });
+  matters("scale.eps", [](S& e) { e.scale_spread.eps = 0.1; });
+  matters("scale.eps_at None", [](S& e) { e.scale_spread.eps_at = EpsAt::None; });
+  matters("combine", [](S& e) { e.combine = naive::Combine::SumThenNormalize; });
+  matters("renorm None", [](S& e) { e.renorm = Renorm::None; });
+  matters("renorm Batch", [](S& e) { e.renorm = Renorm::Batch; });
+  matters("renorm PerGroup", [](S& e) { e.renorm = Renorm::PerGroup; });
+  matters("renorm.ddof", [](S& e) { e.renorm_spread.ddof = 0; });
+  matters("renorm.eps", [](S& e) { e.renorm_spread.eps = 0.1; });
+  matters("renorm.eps_at", [](S& e) { e.renorm_spread.eps_at = EpsAt::Std, e.renorm_spread.eps = 1e-4; });
+  matters("renorm.count_eps", [](S& e) { e.renorm_spread.count_eps = 0.5; });
+  matters("renorm.keep_mean", [](S& e) { e.renorm_spread.keep_mean = true; });
+  matters("missing.entry Zero", [](S& e) { e.entry = AsZero; });
+  matters("missing.entry Propagate", [](S& e) { e.entry = Flow; });
+  matters("missing.row Keep", [](S& e) { e.row = Keep; });
+  matters("singleton Raw", [](S& e) { e.singleton = Singleton::Raw; });
+  matters("singleton Nan", [](S& e) { e.singleton = Singleton::Nan; });
+  matters("weights", [](S& e) { e.weights = {1, 0.5}; });
+  matters("gates", [](S& e) { e.gates = {{1, 0, 1}}; });
+  matters("penalty.coef", [](S& e) { e.penalty_coef = 0.5, e.penalty_reward = 0; });
+  const auto differ = [&](const char* setting, auto one, auto other) {
+    naive::Settings a = base, b = base;
+    one(a), other(b);
+    INFO(setting);
+    CHECK(of(a) != of(b));
+  };
+  differ(
+      "penalty.reward", [](S& e) { e.penalty_coef = 0.5, e.penalty_reward = 0; },
+      [](S& e) { e.penalty_coef = 0.5, e.penalty_reward = 1; });
+  differ(
+      "gate.at_least",
+      [](S& e) {
+        e.gates = {{1, 0, 1}};
+      },
+      [](S& e) {
+        e.gates = {{1, 0, 2}};
+      });
+  differ(
+      "gate.given",
+      [](S& e) {
+        e.gates = {{1, 0, 1}};
+      },
+      [](S& e) {
+        e.gates = {{1, 1, 1}};
+      });
+  differ(
+      "gate.reward",
+      [](S& e) {
+        e.gates = {{1, 0, 1}};
+      },
+      [](S& e) {
+        e.gates = {{0, 0, 1}};
+      });
+  for (int a = 0; a < 4; ++a) {
+    for (int b = 0; b < a; ++b) {
+      const auto at = [](int k) {
+        return [k](S& e) {
+          e.scale_spread.eps = e.renorm_spread.eps = 0.7, e.scale_spread.eps_at = static_cast<EpsAt>(k);
+        };
+      };
+      differ("scale.eps_at", at(a), at(b));
+    }
+  }
+  naive::Data unused = data;
+  unused.valid[2] = 0;
+  CHECK(product::advantages(base, unused).advantages != before);
+  naive::Data longer = data;
+  longer.tokens[0] = 30;
+  CHECK(product::advantages(base, longer).advantages != before);
+}
+
+TEST_CASE("a gate lets its reward count from the threshold on", "[gates]") {
+  // r_1 counts where r_0 >= 2: equal counts; below it is 0; where r_0 is missing r_1 is missing.
+  naive::Data d;
+  d.channels = 2;
+  d.rows = 4;
+  d.ids = {1, 1, 1, 1};
+  d.rewards = {2, 8, 1.999, 8, 3, 6, std::nan(""), 8};
+  naive::Settings e = product::settings_of(gdpo::DrGrpo{});
+  e.gates = {{1, 0, 2}};
+  e.weights = {0, 1};
+  const double mean = 14.0 / 3;
+  const std::vector<double> a = product::advantages(e, d).advantages, expected{8 - mean, -mean, 6 - mean, 0};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(a[i] - expected[i]) < 1e-14);
+  // A gate on a gated reward compares what stands in the array.
+  e.gates = {{1, 0, 2}, {0, 1, 7}};
+  e.weights = {1, 0};
+  d.rewards = {1, 8, 5, 6, 4, 9, 3, 2};  // r_1 of row 0 fails its gate, is 8 in the array all the same
+  const std::vector<double> b = product::advantages(e, d).advantages, gated{1 - 1.25, -1.25, 4 - 1.25, -1.25};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(b[i] == gated[i]);
+}
