@@ -1,0 +1,174 @@
+#include "advantage.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace conformance {
+namespace {
+
+using gdpo::index_t;
+
+// The inputs of a case in the type the trainer computed with.
+template <class T>
+struct Inputs {
+  std::vector<T> rewards, kl;
+  std::vector<std::int64_t> ids;
+  std::vector<unsigned char> mask;    // rows by width; empty if the record has none
+  std::vector<std::int64_t> lengths;  // valid tokens of each row
+  index_t count = 0, channels = 1, width = 0;
+};
+
+template <class T>
+std::vector<T> stored_as(const std::vector<double>& values) {
+  std::vector<T> out;
+  out.reserve(values.size());
+  for (const double value : values) out.push_back(static_cast<T>(value));
+  return out;
+}
+
+void only(const Json& inputs, std::initializer_list<const char*> known) {
+  for (const auto& [name, value] : inputs.items()) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw Unsupported("input " + name + " is not mapped");
+    }
+  }
+}
+
+template <class T>
+Inputs<T> bind(const Json& inputs) {
+  only(inputs, {"rewards", "group_ids", "response_mask", "kl_values"});
+  Inputs<T> in;
+  const Array rewards = array_of(inputs.at("rewards"));
+  if (rewards.shape.empty() || rewards.shape.size() > 2) throw BadGolden("rewards must have one or two axes");
+  in.rewards = stored_as<T>(rewards.data);
+  in.count = static_cast<index_t>(rewards.shape[0]);
+  if (rewards.shape.size() == 2) in.channels = static_cast<index_t>(rewards.shape[1]);
+  for (const long long id : integers_of(inputs.at("group_ids"))) in.ids.push_back(id);
+  if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
+  if (inputs.contains("response_mask")) {
+    const Array mask = array_of(inputs.at("response_mask"));
+    if (mask.shape.size() != 2 || mask.shape[0] != rewards.shape[0]) throw BadGolden("response_mask must be rows x T");
+    in.width = static_cast<index_t>(mask.shape[1]);
+    in.lengths.assign(mask.shape[0], 0);
+    for (std::size_t k = 0; k < mask.data.size(); ++k) {
+      const bool valid = mask.data[k] != 0;
+      in.mask.push_back(valid);
+      in.lengths[k / mask.shape[1]] += valid;
+    }
+  }
+  return in;
+}
+
+// `in` must outlive the batch.
+template <class T>
+auto batch_of(const Inputs<T>& in, index_t group_size) {
+  auto groups = group_size == 0 ? gdpo::by_id(in.ids) : gdpo::by_id(in.ids, group_size);
+  gdpo::RewardBatch<T, decltype(groups)> batch{gdpo::view(in.rewards.data(), in.count, in.channels), groups};
+  if (!in.mask.empty()) batch.tokens = gdpo::view(in.lengths);
+  if (!in.kl.empty()) batch.penalty = gdpo::view(in.kl);
+  return batch;
+}
+
+template <class T>
+Array of_rows(const std::vector<T>& values) {
+  return {{values.size()}, {values.begin(), values.end()}};
+}
+
+// The rewards as the estimator sees them: penalised, weighted and summed, before any statistic.
+template <class E>
+auto summed_rewards(const E& estimator) {
+  gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize, gdpo::renorm::None>
+      sum;
+  sum.missing = estimator.missing;
+  sum.penalty = estimator.penalty;
+  sum.weights = estimator.weights;
+  return sum;
+}
+
+template <class T>
+void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
+  const Inputs<T> in = bind<T>(recorded.inputs);
+  const auto batch = batch_of(in, setup.group_size);
+  std::visit(
+      [&](const auto& estimator) {
+        gdpo::GroupReport report;
+        const auto row_values = gdpo::advantages(gdpo::seq, batch, estimator, &report);
+        const Array rows = of_rows(row_values);
+
+        const Json& expected = recorded.expected.at("advantages");
+        if (!in.mask.empty() && !expected.empty() && expected.front().is_array()) {
+          using Result = typename std::decay_t<decltype(row_values)>::value_type;
+          std::vector<Result> tokens(in.mask.size());
+          gdpo::broadcast_into(gdpo::view(row_values), gdpo::view(in.mask.data(), in.count, in.width),
+                               gdpo::view(tokens.data(), in.count, in.width));
+          const Array padded{{rows.data.size(), static_cast<std::size_t>(in.width)}, {tokens.begin(), tokens.end()}};
+          comparison.output("advantages", padded, in.mask);
+        } else {
+          comparison.output("advantages", rows);
+        }
+        if (recorded.expected.contains("rewards")) {
+          comparison.output("rewards", of_rows(gdpo::advantages(gdpo::seq, batch, summed_rewards(estimator))));
+        }
+        setup.metrics(report, comparison);
+      },
+      setup.estimator);
+}
+
+}  // namespace
+
+void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
+  std::visit(
+      [&](auto& e) {
+        if constexpr (!std::is_same_v<decltype(e.scale), gdpo::scale::None>) {
+          e.scale.eps = eps;
+          e.scale.ddof = ddof;
+        }
+      },
+      estimator);
+}
+
+void set_renorm(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
+  std::visit(
+      [&](auto& e) {
+        if constexpr (!std::is_same_v<decltype(e.renorm), gdpo::renorm::None>) {
+          e.renorm.eps = eps;
+          e.renorm.ddof = ddof;
+        }
+      },
+      estimator);
+}
+
+void set_count_eps(gdpo::runtime::Estimator& estimator, double count_eps) {
+  std::visit(
+      [&](auto& e) {
+        if constexpr (!std::is_same_v<decltype(e.renorm), gdpo::renorm::None>) e.renorm.count_eps = count_eps;
+      },
+      estimator);
+}
+
+void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>& weights) {
+  std::visit([&](auto& e) { e.weights = {weights.data(), static_cast<index_t>(weights.size())}; }, estimator);
+}
+
+void set_penalty(gdpo::runtime::Estimator& estimator, double coef) {
+  std::visit([&](auto& e) { e.penalty.coef = coef; }, estimator);
+}
+
+Handler rows(std::function<Setup(Params&)> mapping) {
+  return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    const Setup setup = mapping(params);
+    params.all_read();
+    if (recorded.float32) {
+      run<float>(recorded, setup, comparison);
+    } else {
+      run<double>(recorded, setup, comparison);
+    }
+  };
+}
+
+}  // namespace conformance

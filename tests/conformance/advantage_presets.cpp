@@ -1,0 +1,234 @@
+// Which recorded function is which preset, and which of its members the recorded parameters set.
+#include <string>
+
+#include "advantage.hpp"
+
+namespace conformance {
+namespace {
+
+using gdpo::runtime::estimator;
+
+// eps and ddof of the standard deviation.
+void std_settings(Params& params, Setup& setup) {
+  set_scale(setup.estimator, params.number("eps"), params.integer("ddof"));
+}
+
+void weights(Params& params, Setup& setup) { set_weights(setup.estimator, params.numbers("reward_weights")); }
+
+// Normalisation over the rows of the batch.
+void batch_norm(Params& params, Setup& setup) {
+  Params norm = params.object("batch_norm");
+  norm.fixed("level", "sequence");
+  set_renorm(setup.estimator, norm.number("eps"), norm.integer("ddof"));
+  norm.all_read();
+}
+
+// Whitening over the valid tokens of the batch; mean_eps is what a trainer adds to the number of tokens.
+void whiten(Params& params, Setup& setup) {
+  params.remark("whiten");
+  set_renorm(setup.estimator, params.number("whiten_eps"), params.integer("whiten_ddof"));
+  if (params.has("mean_eps")) set_count_eps(setup.estimator, params.number("mean_eps"));
+}
+
+void remarks(Params& params) {
+  for (const char* name : {"nan_rule", "reward_placement", "rewards_combined", "singleton", "std"}) params.remark(name);
+}
+
+// --- trl
+
+Setup trl_rollouts(Params& params) {
+  const auto aggregation = params.choice("multi_objective_aggregation", {"sum_then_normalize", "normalize_then_sum"});
+  const bool per_reward = aggregation == "normalize_then_sum";
+  const auto scale = per_reward ? params.choice("scale_rewards", {"group"}, "group")
+                                : params.choice("scale_rewards", {"group", "batch", "none"});
+  Setup setup{estimator(per_reward         ? "trl::gdpo"
+                        : scale == "batch" ? "trl::grpo_batch_scale"
+                        : scale == "none"  ? "trl::grpo_no_scale"
+                                           : "trl::grpo")};
+  setup.group_size = params.integer("num_generations");
+  std_settings(params, setup);
+  weights(params, setup);
+  if (per_reward) batch_norm(params, setup);
+  remarks(params);
+
+  const auto zero_std = per_reward         ? gdpo::ZeroStd::Sum
+                        : scale == "batch" ? gdpo::ZeroStd::Batch
+                                           : gdpo::ZeroStd::Groups;
+  setup.metrics = [zero_std](const gdpo::GroupReport& report, Comparison& comparison) {
+    for (std::size_t k = 0; k < report.channels.size(); ++k) {
+      const std::string name = "rewards/r" + std::to_string(k);
+      comparison.metric(name + "/mean", report.channels[k].mean);
+      comparison.metric(name + "/std", report.channels[k].std);
+    }
+    comparison.metric("reward", report.reward_mean);
+    comparison.metric("reward_std", report.reward_std);
+    comparison.metric("frac_reward_zero_std", report.zero_std_rows(zero_std));
+  };
+  return setup;
+}
+
+// --- nvlabs_gdpo: its fork of trl and its fork of verl
+
+Setup nvlabs_trl_rollouts(Params& params) {
+  const bool per_reward = params.flag("apply_gdpo"), scale = params.flag("scale_rewards");
+  if (per_reward && !scale) throw Unsupported("parameter apply_gdpo = true with scale_rewards = false is not mapped");
+  Setup setup{estimator(per_reward ? "nvlabs::trl_gdpo_nan_singleton"
+                        : scale    ? "nvlabs::trl_grpo_nan_singleton"
+                                   : "nvlabs::trl_grpo_no_scale")};
+  setup.group_size = params.integer("num_generations");
+  std_settings(params, setup);
+  weights(params, setup);
+  if (per_reward) batch_norm(params, setup);
+  remarks(params);
+  return setup;
+}
+
+// An outcome estimator of the verl fork; the functions that whiten record it.
+auto nvlabs_outcome(const char* preset, bool divides, bool whitens) {
+  return [=](Params& params) {
+    Setup setup{estimator(preset)};
+    params.fixed("divide_by_std", divides);
+    std_settings(params, setup);
+    if (whitens) whiten(params, setup);
+    remarks(params);
+    return setup;
+  };
+}
+
+// The trainer's choice of estimator, given the two rewards apart.
+auto nvlabs_choice(const char* preset, bool whitens) {
+  return [=](Params& params) {
+    Setup setup{estimator(preset)};
+    std_settings(params, setup);
+    weights(params, setup);
+    if (whitens) whiten(params, setup);
+    remarks(params);
+    return setup;
+  };
+}
+
+// --- ms_swift
+
+std::string ms_swift_preset(const std::string& kind, const std::string& scale) {
+  if (scale == "gdpo") {
+    if (kind != "grpo") throw Unsupported("parameter scale_rewards = \"gdpo\" with " + kind + " is not mapped");
+    return "ms_swift::gdpo";
+  }
+  if (kind == "grpo") {
+    return scale == "group"   ? "ms_swift::grpo"
+           : scale == "batch" ? "ms_swift::grpo_batch_scale"
+                              : "ms_swift::grpo_no_scale";
+  }
+  if (kind == "rloo") {
+    return scale == "group"   ? "ms_swift::rloo_group_scale"
+           : scale == "batch" ? "ms_swift::rloo_batch_scale"
+                              : "ms_swift::rloo";
+  }
+  return scale == "group"   ? "ms_swift::reinforce_plus_plus_group_scale"
+         : scale == "batch" ? "ms_swift::reinforce_plus_plus"
+                            : "ms_swift::reinforce_plus_plus_no_scale";
+}
+
+Setup ms_swift_rows(Params& params) {
+  const auto kind = params.choice("advantage_estimator", {"grpo", "rloo", "reinforce_plus_plus"});
+  const auto scale = params.choice("scale_rewards", {"group", "batch", "none", "gdpo"});
+  Setup setup{estimator(ms_swift_preset(kind, scale))};
+  setup.group_size = params.integer("num_generations");
+  std_settings(params, setup);
+  weights(params, setup);
+  if (scale == "gdpo") batch_norm(params, setup);
+  if (params.has("kl_in_reward")) {
+    const double beta = params.number("beta");
+    set_penalty(setup.estimator, params.flag("kl_in_reward") ? beta : 0);
+  }
+  remarks(params);
+
+  const bool over_batch = scale == "batch";
+  setup.metrics = [over_batch](const gdpo::GroupReport& report, Comparison& comparison) {
+    Array mean{{report.channels.size()}, {}}, std = mean;
+    for (const gdpo::ChannelReport& channel : report.channels) {
+      mean.data.push_back(channel.mean);
+      std.data.push_back(channel.std);
+    }
+    comparison.metric("per_func_mean", mean);
+    comparison.metric("per_func_std", std);
+    comparison.metric("reward_mean", report.reward_mean);
+    comparison.metric("reward_std", over_batch ? report.reward_std : report.reward_std_mean_of_groups);
+    comparison.metric("frac_reward_zero_std", report.zero_std_rows(gdpo::ZeroStd::Groups));
+  };
+  return setup;
+}
+
+// --- open_instruct
+
+Setup open_instruct_rows(Params& params) {
+  const auto kind = params.choice("advantage_normalization_type", {"standard", "centered"});
+  Setup setup{estimator("open_instruct::" + kind)};
+  setup.group_size = params.integer("num_generations");
+  std_settings(params, setup);
+  return setup;
+}
+
+// --- verl
+
+Setup verl_grpo(Params& params) {
+  Setup setup{estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::grpo" : "verl::grpo_no_std")};
+  std_settings(params, setup);
+  remarks(params);
+  return setup;
+}
+
+Setup verl_gdpo(Params& params) {
+  Setup setup{estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::gdpo" : "verl::gdpo_no_std")};
+  std_settings(params, setup);
+  weights(params, setup);
+  whiten(params, setup);
+  remarks(params);
+  return setup;
+}
+
+Setup verl_reinforce_baseline(Params& params) {
+  Setup setup{estimator("verl::reinforce_plus_plus_baseline")};
+  whiten(params, setup);
+  remarks(params);
+  return setup;
+}
+
+auto verl_leave_one_out(const char* preset) {
+  return [=](Params& params) {
+    remarks(params);
+    return Setup{estimator(preset)};
+  };
+}
+
+}  // namespace
+
+void add_advantages(Registry& registry) {
+  const auto add = [&](const char* source, const char* function, std::function<Setup(Params&)> mapping) {
+    registry.add(source, "advantage", function, rows(std::move(mapping)));
+  };
+  add("trl", "GRPOTrainer._generate_and_score_completions[advantages]", trl_rollouts);
+
+  add("nvlabs_gdpo", "GRPOTrainer._generate_and_score_completions[advantages]", nvlabs_trl_rollouts);
+  add("nvlabs_gdpo", "compute_grpo_outcome_advantage", nvlabs_outcome("nvlabs::verl_grpo", true, false));
+  add("nvlabs_gdpo", "compute_grpo_no_std_outcome_advantage", nvlabs_outcome("nvlabs::verl_grpo_no_std", false, false));
+  add("nvlabs_gdpo", "compute_grpo_bn_outcome_advantage", nvlabs_outcome("nvlabs::verl_grpo_bn", true, true));
+  add("nvlabs_gdpo", "compute_grpo_no_std_bn_outcome_advantage",
+      nvlabs_outcome("nvlabs::verl_grpo_no_std_bn", false, true));
+  add("nvlabs_gdpo", "compute_advantage[grpo]", nvlabs_choice("nvlabs::verl_grpo", false));
+  add("nvlabs_gdpo", "compute_advantage[grpo_no_std]", nvlabs_choice("nvlabs::verl_grpo_no_std", false));
+  add("nvlabs_gdpo", "compute_advantage[gdpo]", nvlabs_choice("nvlabs::verl_gdpo", true));
+
+  add("ms_swift", "compute_advantages", ms_swift_rows);
+
+  add("open_instruct", "DataPreparationActor[advantages]", open_instruct_rows);
+
+  add("verl", "compute_grpo_outcome_advantage", verl_grpo);
+  add("verl", "compute_grpo_vectorized_outcome_advantage", verl_grpo);
+  add("verl", "compute_gdpo_outcome_advantage", verl_gdpo);
+  add("verl", "compute_reinforce_plus_plus_baseline_outcome_advantage", verl_reinforce_baseline);
+  add("verl", "compute_rloo_outcome_advantage", verl_leave_one_out("verl::rloo"));
+  add("verl", "compute_rloo_vectorized_outcome_advantage", verl_leave_one_out("verl::rloo_vectorized"));
+}
+
+}  // namespace conformance

@@ -1,0 +1,101 @@
+#include "comparison.hpp"
+
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+
+namespace conformance {
+namespace {
+
+double tolerance(const Case& c, double wanted) { return c.atol + c.rtol * std::abs(wanted); }
+
+bool agree(const Case& c, double got, double wanted) {
+  if (c.ill_conditioned) return std::isfinite(got) || !std::isfinite(wanted);
+  if (std::isnan(wanted)) return std::isnan(got);
+  if (std::isinf(wanted)) return got == wanted;
+  return std::abs(got - wanted) <= tolerance(c, wanted);
+}
+
+std::string shape_text(const std::vector<std::size_t>& shape) {
+  std::string text = "[";
+  for (std::size_t k = 0; k < shape.size(); ++k) text += (k == 0 ? "" : " x ") + std::to_string(shape[k]);
+  return text + "]";
+}
+
+// The element of a row-major array, as "[row][column]".
+std::string index_text(const std::vector<std::size_t>& shape, std::size_t flat) {
+  std::string text;
+  for (std::size_t k = shape.size(); k-- > 0;) {
+    text.insert(0, "[" + std::to_string(flat % shape[k]) + "]");
+    flat /= shape[k];
+  }
+  return text;
+}
+
+}  // namespace
+
+void Comparison::compare(const std::string& name, const Array& got, const Json& expected,
+                         const std::vector<unsigned char>& selected) {
+  const Array wanted = array_of(expected);
+  std::ostringstream line;
+  if (got.shape != wanted.shape) {
+    line << name << ": got shape " << shape_text(got.shape) << ", wanted " << shape_text(wanted.shape);
+    differences_.push_back(line.str());
+    return;
+  }
+  std::size_t first = 0, differing = 0, compared = 0;
+  for (std::size_t k = 0; k < wanted.data.size(); ++k) {
+    if (!selected.empty() && selected[k] == 0) continue;
+    ++compared;
+    if (!agree(case_, got.data[k], wanted.data[k]) && differing++ == 0) first = k;
+  }
+  if (differing == 0) return;
+  line << name << index_text(wanted.shape, first) << std::setprecision(std::numeric_limits<double>::max_digits10)
+       << ": got " << got.data[first] << ", wanted " << wanted.data[first] << std::setprecision(3);
+  if (case_.ill_conditioned) {
+    line << ", must be finite";
+  } else {
+    line << ", tolerance " << tolerance(case_, wanted.data[first]);
+  }
+  if (compared > 1) line << " (" << differing << " of " << compared << " elements differ)";
+  differences_.push_back(line.str());
+}
+
+void Comparison::output(const std::string& name, const Array& got, const std::vector<unsigned char>& selected) {
+  outputs_.insert(name);
+  compare(name, got, case_.expected.at(name), selected);
+}
+
+void Comparison::metric(const std::string& name, const Array& got) {
+  const auto recorded = case_.expected.find("metrics");
+  if (recorded == case_.expected.end() || !recorded->contains(name)) return;
+  metrics_.insert(name);
+  compare(name, got, recorded->at(name), {});
+}
+
+Verdict Comparison::verdict() const {
+  Verdict out;
+  std::vector<std::string> missing;
+  for (const auto& [name, value] : case_.expected.items()) {
+    if (name == "metrics") {
+      out.metrics_not_compared = value.size() - metrics_.size();
+    } else if (outputs_.count(name) == 0) {
+      missing.push_back("no counterpart of the expected '" + name + "'");
+    }
+  }
+  out.metrics_compared = metrics_.size();
+  if (!differences_.empty()) {
+    out.status = Status::Failed;
+    out.details = differences_;
+  } else if (!missing.empty()) {
+    out.details = {missing.front()};
+  } else if (outputs_.empty() && metrics_.empty()) {
+    out.details = {"nothing that can be compared"};
+  } else {
+    out.status = Status::Passed;
+  }
+  return out;
+}
+
+}  // namespace conformance

@@ -1,0 +1,93 @@
+// gdpo_conformance: does this library return what the trainers return?
+//
+//   gdpo_conformance DIR... [--kind KIND] [--source NAME] [--require-all] [--json FILE]
+//
+// Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded function as the preset of
+// its trainer with the recorded settings, and compares every value with the tolerance of the record. A case is
+//   passed        all its outputs, and every metric the library has, are within the tolerance;
+//   failed        something differs (the first differing element is listed), or the library threw;
+//   unsupported   no preset is mapped to the function, or a parameter has a value the mapping does not know.
+// The runner chooses presets and sets their members, nothing else: whatever is computed is computed by the library.
+// advantage.cpp binds the inputs of one kind of case; advantage_presets.cpp says which function is which preset.
+//
+// Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad usage, an unreadable
+// file, a directory without golden files, or nothing left to compare.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "golden.hpp"
+#include "registry.hpp"
+#include "report.hpp"
+
+namespace {
+
+using namespace conformance;
+
+struct Options {
+  std::vector<std::string> directories, kinds, sources;
+  std::string json_file;
+  bool require_all = false;
+};
+
+bool chosen(const std::vector<std::string>& filter, const std::string& value) {
+  return filter.empty() || std::find(filter.begin(), filter.end(), value) != filter.end();
+}
+
+int run(const Options& options) {
+  Registry registry;
+  add_advantages(registry);
+
+  Report report;
+  bool any = false;
+  for (const std::string& directory : options.directories) {
+    for (const Case& recorded : read_directory(directory)) {
+      if (!chosen(options.kinds, recorded.kind) || !chosen(options.sources, recorded.source)) continue;
+      any = true;
+      report.add(recorded, registry.run(recorded));
+    }
+  }
+  if (!any) throw BadGolden("no case is left to compare (see --kind and --source)");
+
+  report.print(std::cout);
+  if (!options.json_file.empty()) {
+    std::ofstream file(options.json_file);
+    file << report.json().dump(2) << '\n';
+    file.close();
+    if (!file) throw std::runtime_error(options.json_file + ": cannot be written");
+  }
+  const bool failed = report.total().failed != 0 || (options.require_all && report.total().unsupported != 0);
+  return failed ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app{
+      "Compares the library with results recorded from real trainers.\n"
+      "Exit status: 0 no failure; 1 a failure; 2 bad usage, an unreadable file, or nothing to compare."};
+  app.add_option("DIR", options.directories, "directories with golden JSON files")->required();
+  app.add_option("--kind", options.kinds, "only cases of this kind (may be repeated)")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"advantage", "loss", "kl", "aggregate", "pid"}));
+  app.add_option("--source", options.sources, "only cases of this trainer, such as trl (may be repeated)")
+      ->allow_extra_args(false);
+  app.add_option("--json", options.json_file, "also write the counts to this file");
+  app.add_flag("--require-all", options.require_all, "an unsupported case counts as a failure");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return run(options);
+  } catch (const std::exception& error) {
+    std::cerr << "gdpo_conformance: " << error.what() << '\n';
+    return 2;
+  }
+}

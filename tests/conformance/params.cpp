@@ -1,0 +1,73 @@
+#include "params.hpp"
+
+#include <algorithm>
+
+namespace conformance {
+
+bool Params::has(const std::string& name) const { return values_.contains(name) && !values_.at(name).is_null(); }
+
+const Json& Params::read(const std::string& name) {
+  const auto it = values_.find(name);
+  if (it == values_.end()) throw Unsupported(where_ + name + " is missing");
+  read_.insert(name);
+  return *it;
+}
+
+void Params::refuse(const std::string& name) const {
+  throw Unsupported(where_ + name + " = " + values_.at(name).dump() + " is not mapped");
+}
+
+double Params::number(const std::string& name) {
+  const Json& value = read(name);
+  if (!value.is_number()) refuse(name);
+  return value.get<double>();
+}
+
+int Params::integer(const std::string& name) {
+  const Json& value = read(name);
+  if (!value.is_number_integer()) refuse(name);
+  return value.get<int>();
+}
+
+bool Params::flag(const std::string& name) {
+  const Json& value = read(name);
+  if (!value.is_boolean()) refuse(name);
+  return value.get<bool>();
+}
+
+std::vector<double> Params::numbers(const std::string& name) {
+  const Json& value = read(name);
+  const auto is_number = [](const Json& entry) { return entry.is_number(); };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_number)) refuse(name);
+  return value.get<std::vector<double>>();
+}
+
+Params Params::object(const std::string& name) {
+  const Json& value = read(name);
+  if (!value.is_object()) refuse(name);
+  return Params(value, where_ + name + ".");
+}
+
+std::string Params::choice(const std::string& name, std::initializer_list<const char*> known) {
+  const Json& value = read(name);
+  if (std::none_of(known.begin(), known.end(), [&](const char* k) { return value == k; })) refuse(name);
+  return value.get<std::string>();
+}
+
+std::string Params::choice(const std::string& name, std::initializer_list<const char*> known, const char* absent) {
+  return values_.contains(name) ? choice(name, known) : absent;
+}
+
+void Params::remark(const std::string& name) {
+  if (!values_.contains(name)) return;
+  if (!read(name).is_string()) refuse(name);
+}
+
+void Params::all_read() const {
+  for (const auto& [name, value] : values_.items()) {
+    if (value.is_null() || read_.count(name) != 0) continue;
+    throw Unsupported(where_ + name + " = " + value.dump() + " is not mapped");
+  }
+}
+
+}  // namespace conformance

@@ -1,0 +1,57 @@
+// The parameters of a case. Every parameter has to be read: one that a mapping does not know, or a value it does not
+// know, makes the case unsupported.
+#pragma once
+
+#include <initializer_list>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "golden.hpp"
+
+namespace conformance {
+
+// The runner cannot say what the library should do here; what() is the reason.
+struct Unsupported : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Params {
+ public:
+  explicit Params(const Json& values, std::string where = "parameter ") : values_(values), where_(std::move(where)) {}
+
+  bool has(const std::string& name) const;  // present and not null, which stands for "off"
+
+  // The value under a name; Unsupported if it is missing or of another type.
+  double number(const std::string& name);
+  int integer(const std::string& name);
+  bool flag(const std::string& name);
+  std::vector<double> numbers(const std::string& name);
+  Params object(const std::string& name);
+
+  // One of the values that a mapping knows; the second form may be absent.
+  std::string choice(const std::string& name, std::initializer_list<const char*> known);
+  std::string choice(const std::string& name, std::initializer_list<const char*> known, const char* absent);
+
+  // The value must be this one.
+  template <class T>
+  void fixed(const std::string& name, const T& value) {
+    if (read(name) != Json(value)) refuse(name);
+  }
+
+  // Words about the recorded function that carry no setting; may be absent.
+  void remark(const std::string& name);
+
+  void all_read() const;  // Unsupported if a parameter that is not off was never asked for
+
+ private:
+  const Json& read(const std::string& name);
+  [[noreturn]] void refuse(const std::string& name) const;
+
+  const Json& values_;
+  std::string where_;
+  std::set<std::string> read_;
+};
+
+}  // namespace conformance

@@ -1,0 +1,38 @@
+#include "registry.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "params.hpp"
+
+namespace conformance {
+
+void Registry::add(const std::string& source, const std::string& kind, const std::string& function, Handler handler) {
+  handlers_[{source, kind, function}] = std::move(handler);
+}
+
+Verdict Registry::run(const Case& recorded) const {
+  Verdict nothing;
+  if (const auto metrics = recorded.expected.find("metrics"); metrics != recorded.expected.end()) {
+    nothing.metrics_not_compared = metrics->size();
+  }
+  const auto handler = handlers_.find({recorded.source, recorded.kind, recorded.function});
+  if (handler == handlers_.end()) {
+    nothing.details = {"no preset is mapped to this function"};
+    return nothing;
+  }
+  Comparison comparison(recorded);
+  try {
+    handler->second(recorded, comparison);
+  } catch (const Unsupported& reason) {
+    nothing.details = {reason.what()};
+    return nothing;
+  } catch (const std::exception& error) {
+    nothing.status = Status::Failed;
+    nothing.details = {std::string("threw ") + error.what()};
+    return nothing;
+  }
+  return comparison.verdict();
+}
+
+}  // namespace conformance

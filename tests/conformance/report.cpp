@@ -1,0 +1,102 @@
+#include "report.hpp"
+
+#include <algorithm>
+#include <iomanip>
+#include <ostream>
+
+namespace conformance {
+namespace {
+
+void count(const Verdict& verdict, Tally& tally) {
+  switch (verdict.status) {
+    case Status::Passed:
+      ++tally.passed;
+      break;
+    case Status::Failed:
+      ++tally.failed;
+      break;
+    case Status::Unsupported:
+      ++tally.unsupported;
+      break;
+  }
+  tally.metrics_compared += verdict.metrics_compared;
+  tally.metrics_not_compared += verdict.metrics_not_compared;
+}
+
+Json counts(const Tally& tally) {
+  return {{"passed", tally.passed}, {"failed", tally.failed}, {"unsupported", tally.unsupported}};
+}
+
+constexpr int kNumber = 8, kStatus = 13, kMetrics = 24;  // widths of columns
+
+void print_counts(std::ostream& out, const Tally& tally) {
+  const std::string metrics =
+      std::to_string(tally.metrics_compared) + " / " + std::to_string(tally.metrics_not_compared);
+  out << std::right << std::setw(kNumber) << tally.passed << std::setw(kNumber) << tally.failed << std::setw(kStatus)
+      << tally.unsupported << std::setw(kMetrics) << metrics << '\n';
+}
+
+}  // namespace
+
+void Report::add(const Case& recorded, const Verdict& verdict) {
+  Tally& tally = functions_[{recorded.source, recorded.kind, recorded.function}];
+  count(verdict, tally);
+  count(verdict, total_);
+  for (const std::string& detail : verdict.details) {
+    if (verdict.status == Status::Failed) {
+      failures_.push_back(recorded.source + ' ' + recorded.kind + ' ' + recorded.name + ": " + detail);
+    } else {
+      ++tally.reasons[detail];
+    }
+  }
+}
+
+void Report::print(std::ostream& out) const {
+  std::size_t wide_source = 6, wide_function = 8;
+  for (const auto& entry : functions_) {
+    wide_source = std::max(wide_source, std::get<0>(entry.first).size());
+    wide_function = std::max(wide_function, std::get<2>(entry.first).size());
+  }
+  const auto names = [&](const std::string& source, const std::string& kind, const std::string& function) {
+    out << std::left << std::setw(static_cast<int>(wide_source) + 2) << source << std::setw(11) << kind
+        << std::setw(static_cast<int>(wide_function)) << function;
+  };
+
+  names("source", "kind", "function");
+  out << std::right << std::setw(kNumber) << "passed" << std::setw(kNumber) << "failed" << std::setw(kStatus)
+      << "unsupported" << std::setw(kMetrics) << "metrics compared / not" << '\n';
+  for (const auto& [key, tally] : functions_) {
+    std::apply(names, key);
+    print_counts(out, tally);
+  }
+  names("total", "", "");
+  print_counts(out, total_);
+
+  if (total_.unsupported != 0) out << "\nunsupported:\n";
+  for (const auto& [key, tally] : functions_) {
+    for (const auto& [reason, times] : tally.reasons) {
+      out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ": " << reason << " ("
+          << times << (times == 1 ? " case" : " cases") << ")\n";
+    }
+  }
+  if (!failures_.empty()) out << "\nfailed:\n";
+  for (const std::string& failure : failures_) out << "  " << failure << '\n';
+
+  out << "\ntotal: " << total_.passed << " passed, " << total_.failed << " failed, " << total_.unsupported
+      << " unsupported; metrics: " << total_.metrics_compared << " compared, " << total_.metrics_not_compared
+      << " not compared\n";
+}
+
+Json Report::json() const {
+  Json functions = Json::array();
+  for (const auto& [key, tally] : functions_) {
+    Json entry = counts(tally);
+    entry["source"] = std::get<0>(key);
+    entry["kind"] = std::get<1>(key);
+    entry["function"] = std::get<2>(key);
+    functions.push_back(std::move(entry));
+  }
+  return {{"functions", std::move(functions)}, {"total", counts(total_)}};
+}
+
+}  // namespace conformance

@@ -1,0 +1,41 @@
+// The outcome of a run: per function, in total, and what failed or could not be run.
+#pragma once
+
+#include <cstddef>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "comparison.hpp"
+#include "golden.hpp"
+
+namespace conformance {
+
+struct Tally {
+  std::size_t passed = 0, failed = 0, unsupported = 0;
+  std::size_t metrics_compared = 0, metrics_not_compared = 0;
+  std::map<std::string, std::size_t> reasons;  // why unsupported, and how often
+};
+
+class Report {
+ public:
+  void add(const Case& recorded, const Verdict& verdict);
+
+  const Tally& total() const { return total_; }
+
+  void print(std::ostream& out) const;
+
+  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported"}], "total": {...}}
+  Json json() const;
+
+ private:
+  using Key = std::tuple<std::string, std::string, std::string>;  // source, kind, function
+
+  std::map<Key, Tally> functions_;
+  Tally total_;
+  std::vector<std::string> failures_;
+};
+
+}  // namespace conformance
