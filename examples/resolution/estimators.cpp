@@ -1,0 +1,179 @@
+#include "estimators.hpp"
+
+#include <algorithm>
+#include <gdpo/gdpo.hpp>
+#include <type_traits>
+#include <variant>
+
+#include "errors.hpp"
+#include "words.hpp"
+
+namespace resolution {
+namespace {
+
+using gdpo::index_t;
+
+template <class Estimator>
+using RenormOf = std::decay_t<decltype(std::declval<Estimator>().renorm)>;
+template <class Estimator>
+using CombineOf = std::decay_t<decltype(std::declval<Estimator>().combine)>;
+
+template <class Estimator>
+constexpr bool normalises_first = std::is_same_v<CombineOf<Estimator>, gdpo::combine::NormalizeThenSum>;
+template <class Estimator>
+constexpr bool weights_by_tokens = std::is_same_v<RenormOf<Estimator>, gdpo::renorm::TokenWeightedBatch>;
+template <class Estimator>
+constexpr bool has_batch_step =
+    weights_by_tokens<Estimator> || std::is_same_v<RenormOf<Estimator>, gdpo::renorm::Batch>;
+
+template <class Estimator>
+void configure(Estimator& estimator, const Settings& settings) {
+  if (!settings.weights.empty()) {
+    estimator.weights = {settings.weights.data(), static_cast<index_t>(settings.weights.size())};
+  }
+  std::vector<gdpo::Gate> gates;
+  for (const Condition& c : settings.given) {
+    gates.push_back({static_cast<index_t>(c.reward), static_cast<index_t>(c.given), c.at_least});
+  }
+  if (!gates.empty()) estimator.gates = {gates.data(), static_cast<index_t>(gates.size())};
+}
+
+/// Calls use(estimator) with the estimator of a name, all settings made.
+template <class Use>
+auto with_estimator(const std::string& name, const Settings& settings, const Use& use) {
+  const auto configured = [&](auto estimator) {
+    configure(estimator, settings);
+    return use(estimator);
+  };
+  gdpo::Gdpo gdpo;
+  gdpo.scale.eps = gdpo.renorm.eps = settings.eps;
+  if (name == "gdpo") return configured(gdpo);
+  if (name == "gdpo_pre_bn") return configured(gdpo::before_renorm(gdpo));
+  if (name == "gdpo_then_group_norm") {
+    gdpo::renorm::PerGroup group_norm;
+    group_norm.eps = settings.eps;
+    return configured(gdpo::with_renorm(gdpo, group_norm));
+  }
+  if (name == "grpo") {
+    gdpo::Grpo grpo;
+    grpo.scale.eps = settings.eps;
+    return configured(grpo);
+  }
+  if (name == "grpo_no_std") return configured(gdpo::DrGrpo{});
+  return std::visit(configured, gdpo::runtime::estimator(name));
+}
+
+/// Caller mistakes that the library finds are the user's to put right here.
+template <class Call>
+auto reported(const std::string& name, const Call& call) {
+  try {
+    return call();
+  } catch (const gdpo::invalid_input& error) {
+    throw UserError("estimator " + name + ": " + error.what());
+  }
+}
+
+gdpo::View<const double, 2> reward_view(const std::vector<double>& rewards, std::size_t channels) {
+  return gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / channels), static_cast<index_t>(channels));
+}
+
+template <class Estimator>
+std::vector<double> run(const Estimator& estimator, const Rollouts& rollouts) {
+  gdpo::RewardBatch batch{reward_view(rollouts.rewards, rollouts.channels()), gdpo::by_id(rollouts.group_of)};
+  if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(rollouts.lengths);
+  return gdpo::advantages(gdpo::seq, batch, estimator);
+}
+
+struct BuiltIn {
+  const char* name;
+  const char* label;
+  const char* description;
+};
+
+constexpr BuiltIn built_in[] = {
+    {"grpo", "GRPO", "The rewards are summed; the sum is centred and divided by its standard deviation in the group."},
+    {"grpo_no_std", "GRPO without std", "The rewards are summed; the sum is centred in the group (Dr.GRPO)."},
+    {"gdpo_pre_bn", "GDPO before batch step",
+     "Each reward is centred and divided by its own standard deviation in the group; then they are summed."},
+    {"gdpo", "GDPO", "As before the batch step, then divided by the standard deviation over the whole batch."},
+    {"gdpo_then_group_norm", "GDPO, group norm",
+     "As before the batch step, then normalised a second time inside the group instead of over the batch."},
+};
+
+}  // namespace
+
+const std::vector<std::string>& default_estimators() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const BuiltIn& e : built_in) all.emplace_back(e.name);
+    return all;
+  }();
+  return names;
+}
+
+std::vector<std::string> all_estimators() {
+  std::vector<std::string> names = default_estimators();
+  for (const std::string& name : gdpo::runtime::estimator_names()) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+EstimatorInfo describe(const std::string& name) {
+  const std::vector<std::string> known = all_estimators();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    std::string names;
+    for (const std::string& n : known) names += (names.empty() ? "" : ", ") + n;
+    throw UserError("there is no estimator " + in_quotes(name) + "; the names are " + names);
+  }
+  EstimatorInfo info;
+  info.name = info.label = name;
+  with_estimator(name, {}, [&info](const auto& estimator) {
+    using Estimator = std::decay_t<decltype(estimator)>;
+    info.family = normalises_first<Estimator> ? Family::NormaliseFirst : Family::SumFirst;
+    info.needs_lengths = weights_by_tokens<Estimator>;
+    info.description = std::string("The library's ") +
+                       (info.name.find("::") == std::string::npos ? "estimator" : "preset") + " of this name; " +
+                       (normalises_first<Estimator> ? "each reward is normalised, then they are summed."
+                                                    : "the rewards are summed, then the sum is normalised.");
+  });
+  for (const BuiltIn& e : built_in) {
+    if (name != e.name) continue;
+    info.label = e.label;
+    info.description = e.description;
+  }
+  return info;
+}
+
+std::vector<double> advantages(const std::string& name, const Settings& settings, const Rollouts& rollouts) {
+  return reported(name, [&] {
+    return with_estimator(name, settings, [&](const auto& estimator) { return run(estimator, rollouts); });
+  });
+}
+
+std::vector<double> advantages_before_batch_step(const std::string& name, const std::vector<double>& rewards,
+                                                 std::size_t channels, std::size_t group_size) {
+  return reported(name, [&] {
+    return with_estimator(name, {}, [&](const auto& estimator) {
+      const auto values = reward_view(rewards, channels);
+      const auto groups = gdpo::groups_of(static_cast<index_t>(group_size));
+      if constexpr (has_batch_step<std::decay_t<decltype(estimator)>>) {
+        return gdpo::advantages(values, groups, gdpo::before_renorm(estimator));
+      } else {
+        return gdpo::advantages(values, groups, estimator);
+      }
+    });
+  });
+}
+
+std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts, double eps) {
+  gdpo::Gdpo gdpo;
+  gdpo.scale.eps = settings.eps;
+  gdpo::renorm::TokenWeightedBatch over_tokens;
+  over_tokens.eps = eps;
+  auto estimator = gdpo::with_renorm(gdpo, over_tokens);
+  configure(estimator, settings);
+  return reported("gdpo over tokens", [&] { return run(estimator, rollouts); });
+}
+
+}  // namespace resolution

@@ -1,0 +1,49 @@
+#include <exception>
+#include <iostream>
+
+#include "comparison.hpp"
+#include "counting.hpp"
+#include "errors.hpp"
+#include "html_report.hpp"
+#include "json_report.hpp"
+#include "options.hpp"
+#include "output_file.hpp"
+#include "text_report.hpp"
+
+namespace {
+
+/// Shows a result in every form that was asked for; all texts are made before the first file is written.
+template <class Result>
+void report(const Result& result, const resolution::Options& options) {
+  const bool json_to_stdout = options.json == "-";
+  const std::string json = options.json.empty() ? "" : resolution::to_json(result);
+  const std::string html = options.html.empty() ? "" : resolution::to_html(result);
+  if (!json.empty() && !json_to_stdout) resolution::write_whole_file(options.json, json);
+  if (!html.empty()) resolution::write_whole_file(options.html, html);
+  std::cout << (json_to_stdout ? json : resolution::to_text(result)) << std::flush;
+  if (!std::cout) throw resolution::UserError("standard output: cannot be written");
+}
+
+void run(const resolution::Options& options) {
+  if (options.count) {
+    report(resolution::count_all(options.estimators), options);
+  } else {
+    report(resolution::compare(resolution::read_rollouts_file(options.input, options.format, options.columns),
+                               options.settings, options.estimators),
+           options);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const resolution::Parsed parsed = resolution::parse_options(argc, argv);
+    std::cout << parsed.text;
+    if (parsed.options) run(*parsed.options);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "gdpo-resolution: " << error.what() << '\n';
+    return 2;
+  }
+}

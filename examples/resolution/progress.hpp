@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+
+namespace resolution {
+
+/// Says on standard error how far a long loop has come: nothing in the first second, then one line a second. On a
+/// terminal the line replaces itself and is wiped at the end.
+class Progress {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `total` 0: not known.
+  explicit Progress(std::string what, std::size_t total = 0);
+  Progress(std::string what, std::size_t total, std::ostream& out, bool terminal);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Called as often as one likes; the clock is read every 1024th time.
+  void update(std::size_t done) {
+    if ((calls_++ & 1023U) == 0) update_at(done, Clock::now());
+  }
+  /// The same with the time given.
+  void update_at(std::size_t done, Clock::time_point now);
+
+ private:
+  std::string what_;
+  std::size_t total_;
+  std::ostream& out_;
+  bool terminal_;
+  std::size_t calls_ = 0;
+  std::size_t shown_width_ = 0;
+  Clock::time_point next_;
+};
+
+}  // namespace resolution

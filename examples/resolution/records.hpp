@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "errors.hpp"
+
+namespace resolution {
+
+/// One value of one completion, as the file has it.
+struct Cell {
+  enum class Kind { Text, Missing };
+  Kind kind = Kind::Text;
+  std::string text;  ///< Kind::Text: the characters; numbers keep the spelling of the file
+};
+
+/// Thrown by a receiver of records: which of its cells is wrong and why. The reader adds the place.
+struct BadCell {
+  std::size_t index;
+  std::string message;
+};
+
+/// A file of completions: where it is read from and what it is called in messages.
+struct Source {
+  std::istream& stream;
+  std::string name;
+};
+
+/// Called once per completion with the cells of the wanted columns, in the wanted order.
+using OnRecord = std::function<void(const std::vector<Cell>&)>;
+
+}  // namespace resolution

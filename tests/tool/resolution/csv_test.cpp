@@ -1,0 +1,80 @@
+#include <cmath>
+
+#include "support.hpp"
+
+using namespace resolution;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+const Columns ab{"g", {"a", "b"}, ""};
+
+std::string error_in(const std::string& text, const Columns& columns = ab) {
+  return error_of([&] { read(text, columns); });
+}
+
+}  // namespace
+
+TEST_CASE("CSV: columns are found by name, groups need not be contiguous") {
+  const Rollouts r = read("b,skip,g,a\n1,x,p,0.5\n2,y,q,-1e-3\n3,z,p,+4\n", ab);
+  CHECK(r.rewards == std::vector<double>{0.5, 1, -1e-3, 2, 4, 3});
+  CHECK(r.group_of == std::vector<std::int64_t>{0, 1, 0});
+  CHECK(r.group_names == std::vector<std::string>{"p", "q"});
+  CHECK(r.members == std::vector<std::vector<std::size_t>>{{0, 2}, {1}});
+}
+
+TEST_CASE("CSV: quoted fields hold commas, quotes and line breaks; names too") {
+  const Rollouts r =
+      read("\"g\",\"text\",\"a,\"\"1\"\"\"\n\"x\ny\",\"a, \"\"b\"\"\r\nc\",\"7\"\n", {"g", {"a,\"1\""}, ""});
+  CHECK(r.group_names == std::vector<std::string>{"x\ny"});
+  CHECK(r.rewards == std::vector<double>{7});
+}
+
+TEST_CASE("CSV: CRLF, byte order mark, blank lines and a missing last line break") {
+  const Rollouts r = read("\xEF\xBB\xBFg,a,b\r\n\r\n1,2,3\r\n\r\n1,\"4\",\"5\"\r\n1,6,7", ab);
+  CHECK(r.rewards == std::vector<double>{2, 3, 4, 5, 6, 7});
+  CHECK(r.group_names == std::vector<std::string>{"1"});
+}
+
+TEST_CASE("CSV: empty, null and NaN are missing rewards; true and false are 1 and 0") {
+  const Rollouts r = read("g,a,b\n1,,null\n1,NaN,None\n1,True,false\n", ab);
+  REQUIRE(r.rewards.size() == 6);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(std::isnan(r.rewards[i]));
+  CHECK(r.rewards[4] == 1);
+  CHECK(r.rewards[5] == 0);
+}
+
+TEST_CASE("CSV: lengths are at least 1") {
+  CHECK(read("g,a,n\n1,2,0\n1,2,7.5\n", {"g", {"a"}, "n"}).lengths == std::vector<double>{1, 7.5});
+}
+
+TEST_CASE("CSV: what is wrong is named with line and column") {
+  CHECK(error_in("g,a,b\n1,2,3\n1,2x,3\n") == "log:3:3: \"2x\" in \"a\" is not a finite number");
+  CHECK(error_in("g,a,b\n1,2,inf\n") == "log:2:5: \"inf\" in \"b\" is not a finite number");
+  CHECK(error_in("g,a,b\n1,2,1e999\n") == "log:2:5: \"1e999\" in \"b\" is not a finite number");
+  CHECK(error_in("g,a,b\n1,2,0x10\n") == "log:2:5: \"0x10\" in \"b\" is not a finite number");
+  CHECK(error_in("g,a,b\n1,2,3\n,2,3\n") == "log:3:1: the group \"g\" is empty");
+  CHECK(error_in("g,a,b\n  ,2,3\n") == "log:2:1: the group \"g\" is empty");
+  CHECK(error_in("g,a,c\n1,2,3\n") == "log:1:1: there is no column \"b\"; the columns are \"g\", \"a\", \"c\"");
+  CHECK(error_in("g,a,b,a\n1,2,3,4\n") == "log:1:7: a second column is called \"a\"");
+  CHECK(error_in("g,a,b\n1,2\n") == "log:2:3: this row has 2 cells, the header has 3");
+  CHECK(error_in("g,a,b\n1,2,3,4\n") == "log:2:7: this row has 4 cells, the header has 3");
+  CHECK(error_in("g,a,b\n1,\"2,3\n4,5\n") == "log:2:3: this quoted field has no closing quote");
+  CHECK(error_in("g,a,b\n1,\"2\"3,4\n") == "log:2:6: text after the closing quote of a field");
+  CHECK(error_in("") == "log:1:1: the file is empty; a header row is needed");
+  CHECK(error_in("g,a,b\n") == "log: there are no completions");
+  CHECK(error_in("g,a,b\n\"\xC3\xA9\n\",x,1\n") == "log:3:3: \"x\" in \"a\" is not a finite number");
+  CHECK(error_in("\xC3\xA9,g,a,b\n\xC3\xA9\xC3\xA9,1,x,1\n") == "log:2:6: \"x\" in \"a\" is not a finite number");
+}
+
+TEST_CASE("CSV: a length must be a number from 0") {
+  const Columns with_length{"g", {"a"}, "n"};
+  CHECK(error_in("g,a,n\n1,2,-3\n", with_length) == "log:2:5: \"-3\" in \"n\" is not a length (a number from 0)");
+  CHECK_THAT(error_in("g,a,n\n1,2,\n", with_length), ContainsSubstring("log:2:5: an empty cell in \"n\""));
+}
+
+TEST_CASE("A file that cannot be read is named") {
+  CHECK(error_of([] { read_rollouts_file(data_dir + "/absent.csv", Format::Auto, ab); }) ==
+        data_dir + "/absent.csv: cannot be opened");
+  CHECK(error_of([] { read_rollouts_file(data_dir, Format::Auto, ab); }) == data_dir + ": is a directory, not a file");
+}

@@ -1,0 +1,142 @@
+#include "metrics.hpp"
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "statistics.hpp"
+#include "support.hpp"
+
+using namespace resolution;
+
+TEST_CASE("Rounding goes to even at halves and knows no negative zero") {
+  CHECK(rounded(0.5e-6, 1e6) == 0);
+  CHECK(rounded(1.5e-6, 1e6) == 2e-6);
+  CHECK_FALSE(std::signbit(rounded(-1e-9, 1e6)));
+}
+
+TEST_CASE("Clusters: a step above 1e-9 begins a new one") {
+  const Clusters c = find_clusters({1, 0, 1 + 5e-10, 0, 1 + 9e-10, 3});
+  CHECK(c.count == 3);
+  CHECK(c.smallest_gap == Approx(1));
+  CHECK(c.largest_noise == Approx(5e-10));
+  CHECK(std::isnan(find_clusters({2, 2}).smallest_gap));
+  CHECK(find_clusters({}).count == 0);
+}
+
+TEST_CASE("A cluster index gives one number to values that differ by noise, in any order") {
+  ClusterIndex index;
+  CHECK(index.number_of(0.5) == 0);
+  CHECK(index.number_of(-0.5) == 1);
+  CHECK(index.number_of(0.5 - 1e-15) == 0);
+  CHECK(index.number_of(0.5 + 1e-15) == 0);
+  CHECK(index.number_of(0.5 + 1e-6) == 2);
+}
+
+TEST_CASE("Counts of a small log, worked out by hand") {
+  // Group x: different rewards, one tie. Group y: equal rewards. Group z: cancelled.
+  const Rollouts r = read("g,a,b\nx,1,0\nx,0,1\nx,1,1\ny,2,2\ny,2,2\nz,1,0\nz,0,1\n", {"g", {"a", "b"}, ""});
+  const Measure measure(r, {});
+  const Metrics m = measure.of({-0.5, -0.5 + 1e-9, 1, 0, 0, 0, 1e-7});
+  CHECK(m.distinct_values == 3);
+  CHECK(m.distinct_group_vectors_sorted == 2);  // x, and y = z
+  CHECK(m.zero_groups == 2);
+  CHECK(m.cancelled_groups == std::vector<std::size_t>{2});
+  CHECK(m.pairs == 5);
+  CHECK(m.pairs_with_different_reward_vectors == 4);
+  CHECK(m.pairs_collapsed == 2);
+  CHECK(m.collapse_rate == 0.5);
+  CHECK(m.mean_levels_per_group == Approx(4.0 / 3));
+  CHECK(m.mean_distinct_reward_vectors_per_group == Approx(2));
+  CHECK(m.distinct_reward_multisets == 3);
+  CHECK(m.cross_group_collapse_rate == Approx(1.0 / 3));
+  CHECK(m.adv_absmax == 1);
+
+  const RewardSummary& s = measure.rewards();
+  CHECK(s.distinct_vectors == 4);
+  CHECK(s.zero_variance_groups_sum == Approx(2.0 / 3));
+  CHECK(s.zero_variance_groups_all == Approx(1.0 / 3));
+  CHECK(s.equal_sum_groups == std::vector<std::size_t>{2});
+  CHECK(s.group_sizes == std::vector<std::pair<std::size_t, std::size_t>>{{2, 2}, {3, 1}});
+}
+
+TEST_CASE("Tied pairs are those of comparing all pairs") {
+  std::mt19937 random(7);
+  std::string text = "g,a,b\n";
+  std::vector<double> advantages;
+  constexpr int rows = 300;
+  for (int i = 0; i < rows; ++i) {
+    text +=
+        std::to_string(random() % 5) + "," + std::to_string(random() % 3) + "," + std::to_string(random() % 2) + "\n";
+    advantages.push_back(4e-7 * static_cast<double>(random() % 40));  // chains of ties around the tolerance
+  }
+  const Rollouts r = read(text, {"g", {"a", "b"}, ""});
+  const Metrics m = Measure(r, {}).of(advantages);
+  std::size_t different = 0;
+  std::size_t collapsed = 0;
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t j = i + 1; j < rows; ++j) {
+      if (r.group_of[i] != r.group_of[j]) continue;
+      if (r.reward(i, 0) == r.reward(j, 0) && r.reward(i, 1) == r.reward(j, 1)) continue;
+      ++different;
+      collapsed += std::abs(advantages[i] - advantages[j]) <= 1e-6 ? 1 : 0;
+    }
+  }
+  CHECK(m.pairs_with_different_reward_vectors == different);
+  CHECK(m.pairs_collapsed == collapsed);
+  CHECK(collapsed > 0);
+}
+
+TEST_CASE("Missing rewards leave the statistics and differ from every value") {
+  const Rollouts r = read("g,a,b\nx,1,\nx,1,0\nx,,\nx,3,0\n", {"g", {"a", "b"}, ""});
+  const Measure measure(r, {});
+  const RewardSummary& s = measure.rewards();
+  CHECK(s.missing() == 3);
+  CHECK(s.excluded_rows == 1);
+  CHECK(s.channels[0].mean == Approx(5.0 / 3));
+  CHECK(s.channels[1].zero_variance_groups == 1);
+  CHECK(s.distinct_vectors == 4);
+
+  const Comparison c = compare(r, {}, default_estimators());
+  for (const auto& result : c.results) {
+    CHECK(result.advantages[2] == 0);
+    for (const double a : result.advantages) CHECK(std::isfinite(a));
+  }
+}
+
+TEST_CASE("Conditions act on the rewards before they are compared, as in the library") {
+  const Rollouts r = read("g,a,b\nx,1,5\nx,0,5\nx,0,7\nx,,6\nx,1,\nx,0,\n", {"g", {"a", "b"}, ""});
+  Settings settings;
+  settings.given = {{1, 0, 1}};
+  const std::vector<double> gated = Measure(r, settings).gated();
+  CHECK(gated[1] == 5);
+  CHECK(gated[3] == 0);
+  CHECK(gated[5] == 0);
+  CHECK(std::isnan(gated[7]));
+  CHECK(std::isnan(gated[9]));
+  CHECK(gated[11] == 0);
+
+  // The same rewards gated beforehand give the same advantages.
+  Rollouts beforehand = r;
+  beforehand.rewards = gated;
+  for (const std::string& name : default_estimators())
+    CHECK(advantages(name, settings, r) == advantages(name, {}, beforehand));
+}
+
+TEST_CASE("An estimator over tokens needs lengths") {
+  const Rollouts r = read("g,a\nx,1\nx,0\n", {"g", {"a"}, ""});
+  const std::string message = error_of([&] { compare(r, {}, {"verl::gdpo"}); });
+  CHECK(message ==
+        "estimator verl::gdpo weights completions by their number of tokens: name that column with --length");
+}
+
+TEST_CASE("Every estimator of the library runs on a real log") {
+  const Rollouts r = read_data("vlm_dapo_rollouts.csv", {"accuracy", "format"}, "completion_chars");
+  const Comparison c = compare(r, {}, all_estimators());
+  CHECK(c.results.size() == all_estimators().size());
+  for (const auto& result : c.results) {
+    INFO(result.info.name);
+    CHECK(result.metrics.distinct_values > 1);
+    CHECK(std::isfinite(result.metrics.adv_std));
+  }
+}

@@ -1,0 +1,106 @@
+#include "options.hpp"
+
+#include <initializer_list>
+
+#include "support.hpp"
+
+using namespace resolution;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+Parsed parse(std::initializer_list<const char*> arguments) {
+  std::vector<const char*> argv{"gdpo-resolution"};
+  argv.insert(argv.end(), arguments);
+  return parse_options(static_cast<int>(argv.size()), argv.data());
+}
+
+Options options(std::initializer_list<const char*> arguments) {
+  const Parsed parsed = parse(arguments);
+  REQUIRE(parsed.options);
+  return *parsed.options;
+}
+
+std::string error(std::initializer_list<const char*> arguments) {
+  return error_of([&] { parse(arguments); });
+}
+
+}  // namespace
+
+TEST_CASE("Defaults") {
+  const Options o = options({"--group", "g", "--rewards", "a,b"});
+  CHECK(o.input.empty());
+  CHECK(o.columns.group == "g");
+  CHECK(o.columns.rewards == std::vector<std::string>{"a", "b"});
+  CHECK(o.settings.eps == 0);
+  CHECK(o.settings.weights.empty());
+  CHECK(o.estimators == std::vector<std::string>{"grpo", "grpo_no_std", "gdpo_pre_bn", "gdpo", "gdpo_then_group_norm"});
+  CHECK(options({"--count"}).estimators == std::vector<std::string>{"grpo", "grpo_no_std", "gdpo"});
+}
+
+TEST_CASE("The log may stand before or after the options") {
+  CHECK(options({"log.csv", "--group", "g", "--rewards", "a,b"}).input == "log.csv");
+  const Options o = options({"--group", "g", "--given", "b:a>=1", "--rewards", "a,b", "log.csv"});
+  CHECK(o.input == "log.csv");
+  CHECK(o.columns.rewards.size() == 2);
+  CHECK(options({"--group", "g", "--rewards", "a,b", "--given", "b:a>=1", "log.csv"}).input == "log.csv");
+  CHECK(options({"--group", "g", "--rewards", "a,b", "-"}).input == "-");
+}
+
+TEST_CASE("Every option") {
+  const Options o = options({"log.csv",   "--format", "csv",          "--group",        "g",
+                             "--rewards", "a,b",      "--weights",    "-1,0.5",         "--given",
+                             "b:a>=1",    "--given",  "a:b>=-2e-1",   "--length",       "n",
+                             "--eps",     "1e-4",     "--estimators", "trl::gdpo,gdpo", "--json",
+                             "x.json",    "--html",   "x.html"});
+  CHECK(o.input == "log.csv");
+  CHECK(o.format == Format::Csv);
+  CHECK(o.settings.weights == std::vector<double>{-1, 0.5});
+  REQUIRE(o.settings.given.size() == 2);
+  CHECK(o.settings.given[0].reward == 1);
+  CHECK(o.settings.given[0].given == 0);
+  CHECK(o.settings.given[0].at_least == 1);
+  CHECK(o.settings.given[1].at_least == -0.2);
+  CHECK(o.columns.length == "n");
+  CHECK(o.settings.eps == 1e-4);
+  CHECK(o.estimators == std::vector<std::string>{"trl::gdpo", "gdpo"});
+  CHECK(o.json == "x.json");
+  CHECK(o.html == "x.html");
+}
+
+TEST_CASE("A condition finds its names whatever they contain") {
+  const std::vector<std::string> rewards{"a:b", "c>=d", "e"};
+  const Condition condition = parse_condition("a:b:c>=d>=0.5", rewards);
+  CHECK(condition.reward == 0);
+  CHECK(condition.given == 1);
+  CHECK(condition.at_least == 0.5);
+  CHECK_THAT(error_of([&] { parse_condition("e", rewards); }), ContainsSubstring("must look like 'b:a>=1'"));
+  CHECK_THAT(error_of([&] { parse_condition("e:x>=1", rewards); }), ContainsSubstring("must be among --rewards"));
+  CHECK_THAT(error_of([&] { parse_condition("e:a:b>=high", rewards); }), ContainsSubstring("\"high\" is not a number"));
+  CHECK_THAT(error_of([&] { parse_condition("e:e>=1", rewards); }), ContainsSubstring("cannot depend on itself"));
+}
+
+TEST_CASE("What does not fit is refused") {
+  CHECK_THAT(error({"--rewards", "a"}), ContainsSubstring("--group is required"));
+  CHECK_THAT(error({"--group", "g"}), ContainsSubstring("--rewards is required"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a,b,a"}), ContainsSubstring("\"a\" is given twice"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a,b", "--weights", "1"}),
+             ContainsSubstring("1 weight for 2 rewards"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--weights", "heavy"}), ContainsSubstring("--weights"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--eps", "-1"}), ContainsSubstring("--eps"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--estimators", "gdpo,best"}),
+             ContainsSubstring("there is no estimator \"best\"; the names are grpo, "));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--surprise"}), ContainsSubstring("--surprise"));
+  CHECK_THAT(error({"--count", "--group", "g"}),
+             ContainsSubstring("--count reads no log, so --group does not go with it"));
+  CHECK_THAT(error({"--count", "log.csv"}), ContainsSubstring("so input does not go with it"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a,,b"}), ContainsSubstring("a name is empty"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--format", "xml"}), ContainsSubstring("\"xml\" is none of"));
+  CHECK_THAT(error({"--count", "--json", "x", "--html", "x"}), ContainsSubstring("name the same file"));
+}
+
+TEST_CASE("Help says how missing rewards are treated") {
+  const Parsed parsed = parse({"--help"});
+  CHECK_FALSE(parsed.options);
+  CHECK_THAT(parsed.text, ContainsSubstring("An empty cell, null or NaN in a reward is a missing\nreward"));
+}
