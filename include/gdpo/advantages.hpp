@@ -5,12 +5,14 @@
 ///   gdpo::advantages(rewards, groups, gdpo::Grpo{}, &report)               another estimator, and what the call saw
 ///   gdpo::advantages_into(gdpo::seq, batch, estimator, out, workspace)     long form: optional columns, no allocation
 ///
-/// rewards: (N, C), N completions and C rewards, or (N). NaN is a missing reward. The result has one advantage a
-/// completion. Defined for every shape: no rows give no advantages; groups of one and one-group batches follow the
-/// settings. Statistics are in double, in the orders of core/reduce.hpp; advantages are rounded once to the result's
-/// scalar. seq on one machine, any compiler and any flags: the same bits. Errors: invalid_input, before anything is
-/// written, for shapes and settings that do not fit (MissingEntry::Reject and Singleton::Error throw when they meet
-/// their case; out is then untouched as well).
+/// rewards: (N, C), N completions and C rewards, or (N). NaN is a missing reward. One advantage a completion comes back.
+/// Defined for every shape: no rows give no advantages; groups of one and one-group batches follow the settings.
+/// Statistics are in double, in the orders of core/reduce.hpp; advantages are rounded once to the result's scalar. `seq`:
+/// any compiler and any flags but -ffast-math give the same bits.
+/// Range: rewards and weights whose squares neither overflow nor underflow, about 1e-150 to 1e150; beyond it a spread may be
+/// taken for 0. An infinite reward gives NaN to its group, and to all where the batch is renormalised.
+/// Errors: invalid_input for shapes and settings that do not fit, before anything is written. MissingEntry::Reject and
+/// Singleton::Error throw when they meet their case: `out` is then untouched, report and workspace are not.
 #include <algorithm>
 #include <gdpo/advantage/fill_report.hpp>
 #include <gdpo/advantage/renormalize.hpp>
@@ -28,7 +30,9 @@ template <class T, class Groups, class B, class S, class C, class Renorm, class 
 void advantages_into(Seq, const RewardBatch<T, Groups>& batch, const GroupAdvantage<B, S, C, Renorm>& estimator,
                      View<R, 1> out, Workspace& workspace, GroupReport* report = nullptr) {
   constexpr const char* function = "gdpo::advantages";
-  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>, "advantages are written as float or double");
+  static_assert(!std::is_const_v<R>, "`out` is a read-only view: advantages cannot be written to it");
+  static_assert(std::is_same_v<std::remove_const_t<R>, float> || std::is_same_v<std::remove_const_t<R>, double>,
+                "advantages are written as float or double");
   if (out.extent[0] != batch.rewards.extent[0]) {
     contract::fail(function, "out", contract::text(out.extent[0]) + " entries",
                    "one for each of the " + contract::text(batch.rewards.extent[0]) + " rows");
@@ -37,7 +41,7 @@ void advantages_into(Seq, const RewardBatch<T, Groups>& batch, const GroupAdvant
     detail::check_spread(function, "renorm", estimator.renorm.ddof, estimator.renorm.eps);
     detail::check_spread(function, "renorm", estimator.renorm.ddof, estimator.renorm.count_eps, "count_eps");
   }
-  if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens) {
+  if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens && out.extent[0] > 0) {
     contract::fail(function, "batch.tokens", "no column", "token counts, because renorm is TokenWeightedBatch");
   }
   using Evaluation = detail::Evaluation<T, Groups, GroupAdvantage<B, S, C, Renorm>>;
@@ -56,6 +60,11 @@ std::vector<result_t<T>> advantages(Seq exec, const RewardBatch<T, Groups>& batc
   Workspace workspace;
   advantages_into(exec, batch, estimator, view(out), workspace, report);
   return out;
+}
+
+template <class T, class Groups>
+std::vector<result_t<T>> advantages(Seq exec, const RewardBatch<T, Groups>& batch, GroupReport* report) {
+  return advantages(exec, batch, Gdpo{}, report);
 }
 
 /// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward.

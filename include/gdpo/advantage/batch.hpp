@@ -9,7 +9,7 @@ GDPO_BEGIN_NAMESPACE
 ///   gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};
 ///   batch.tokens = gdpo::view(lengths);
 /// Views only: everything must outlive the call. NaN in `rewards` is a missing reward (GroupAdvantage::missing);
-/// NaN in `penalty` is not: it makes the advantages of its group NaN.
+/// NaN in `penalty` is not: it makes the advantages of its group NaN, as an infinite reward does.
 template <class T, class Groups>
 struct RewardBatch {
   View<const T, 2> rewards;  ///< (N, C), any strides

@@ -4,7 +4,8 @@
 GDPO_BEGIN_NAMESPACE
 
 /// How several rewards become one value: the order of weighted sum and standardisation. Both use
-/// GroupAdvantage::weights. A reward of weight 0 is not read: NaN in it changes no bit.
+/// GroupAdvantage::weights. A reward of weight 0 is not read, except as the `given` of a gate:
+/// NaN in it changes no bit.
 /// Order of the sums: rewards in blocks of 8 (those of weight 0 left out), the terms of a block as the tree
 /// ((0+4)+(2+6))+((1+5)+(3+7)), block after block.
 namespace combine {

@@ -43,14 +43,14 @@ class DenseGroups {
 
  private:
   static constexpr int most_lanes = 32;
-  static constexpr std::size_t padding =
-      7;  // doubles: room to start at a cache line, which full-width stores must not cross
+  /// Doubles: room to start at a cache line, which full-width stores should not cross.
+  static constexpr std::size_t padding = 7;
   static double* aligned(std::vector<double>& v) {
     const auto misplaced = reinterpret_cast<std::uintptr_t>(v.data()) / sizeof(double) % (padding + 1);
     return v.data() + (misplaced == 0 ? 0 : padding + 1 - misplaced);
   }
 
-  /// Groups side by side: two registers' worth of lanes, enough independent sums to hide their latency.
+  /// Groups side by side: four registers' worth of lanes, enough independent sums to hide their latency.
   template <int L>
   static constexpr int side_by_side = (std::max)(1, (std::min)(most_groups, 4 * GDPO_LANE_BYTES / (8 * L)));
 
@@ -75,8 +75,7 @@ class DenseGroups {
         magnitude = (math::max)(magnitude, terms);
       }
     } else if (reader_.dense()) {
-      const View<const T, 2> rewards =
-          batch_.rewards;  // a copy: the stores below may alias the original for all the compiler knows
+      const View<const T, 2> rewards = batch_.rewards;  // for all the compiler knows, the stores below alter batch_
       const index_t ahead = P * members;
       for (index_t k = 0; k < members; ++k, x += P * L) {
         const T* reward = &rewards(groups.row(g, k), first);
@@ -144,10 +143,10 @@ class DenseGroups {
     for (int p = 0; p < groups; ++p) {
       const double largest = largest_of(score + p * members, members);
       equal_scores[p] = largest == 0;
+      if (math::is_inf(bound[p]) || math::is_nan(bound[p])) return false;
       if (math::is_zero(largest)) continue;
       const double tolerance = 2 * rounding_of_sum(columns, 1.0);
       if (!(largest * largest > tolerance * tolerance * static_cast<double>(columns) * bound[p])) return false;
-      if (math::is_inf(bound[p])) return false;
     }
     double* row_sums = work_.row_sums.data();
     for (int p = 0; p < groups; ++p) {

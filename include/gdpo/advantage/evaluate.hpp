@@ -61,6 +61,11 @@ class Evaluation<T, Groups, GroupAdvantage<Baseline, Scale, Combine, Renorm>> {
     work.present.resize(members);
     work.batch_stats.assign(at(columns_), BatchStat{});
     work.row_sums.resize(rows);
+    work.row_weights.resize(rows);
+    if (reads_batch_ || report) {
+      work.raw.reserve((std::max)(rows, at(groups_)));
+      work.centred.reserve(rows);
+    }
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
     if (report) report->degenerate.assign(at(groups_), 1);  // what an empty group is
   }
@@ -131,7 +136,9 @@ class Evaluation<T, Groups, GroupAdvantage<Baseline, Scale, Combine, Renorm>> {
       magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
     }
     bool equal = !unknown && !(low < high);
-    if (!sums_first && !unknown) equal = equal || high - low <= rounding_of_sum(columns_, magnitude);
+    if (!sums_first && !unknown && !math::is_inf(magnitude)) {
+      equal = equal || high - low <= rounding_of_sum(columns_, magnitude);
+    }
     if (report_) report_->degenerate[at(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
       const std::size_t i = at(row(k));
@@ -204,7 +211,7 @@ class Evaluation<T, Groups, GroupAdvantage<Baseline, Scale, Combine, Renorm>> {
       for (index_t k = 0; k < members_; ++k) {
         if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
       }
-      stat.degenerate = stat.max - stat.min <= rounding_of_sum(reader_.terms(), magnitude);
+      stat.degenerate = !math::is_inf(magnitude) && stat.max - stat.min <= rounding_of_sum(reader_.terms(), magnitude);
       if (stat.degenerate) stat.m2 = 0;
     }
     const auto column = [n](const std::vector<double>& values, bool given) {

@@ -41,14 +41,13 @@ void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Grou
       for (index_t k = 0; k < batch.groups.length(g); ++k) {
         const index_t i = batch.groups.row(g, k);
         if (unused(i)) continue;
-        const double value = reader.gated(i, c);
+        const double value = reader.gated(i, c), seen = reader(i, c);
+        if (!math::is_nan(seen)) low = (math::min)(low, seen), high = (math::max)(high, seen);
         if (math::is_nan(value)) {
           r.excluded_rewards += read;
           continue;
         }
         r.infinite_rewards += read && math::is_inf(value);
-        low = (math::min)(low, value);
-        high = (math::max)(high, value);
         work.raw.push_back(value);
       }
       known += low <= high;

@@ -31,7 +31,8 @@ struct GroupAdvantage {
   Missing missing{};
   Singleton singleton = Singleton::Zero;
   penalty::Row penalty{};
-  List<double> weights{};  ///< one a reward, of any sign; empty: all 1; 0: the reward is not read
+  List<double>
+      weights{};  ///< one a reward, of any sign, from braces or a std::vector; empty: all 1; 0: the reward is not read
   List<Gate, 16> gates{};
 };
 

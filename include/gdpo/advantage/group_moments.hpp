@@ -26,7 +26,7 @@ GroupStat group_stat(Order, const double* x, index_t n) {
   s.weight = static_cast<double>(n);
   Sum sum{};
   for (index_t k = 0; k < n; ++k) {
-    if (math::is_nan(x[k])) {  // MissingEntry::Propagate: it flows
+    if (math::is_nan(x[k]) || math::is_inf(x[k])) {  // NaN under MissingEntry::Propagate; infinite rewards: it flows
       s.mean = s.mean_low = s.m2 = s.min = s.max = math::nan();
       s.unknown = true;
       return s;

@@ -72,7 +72,6 @@ void renormalize(const RewardBatch<T, Groups>& batch, const GroupAdvantage<B, S,
   } else {
     constexpr bool by_tokens = std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
     if (by_tokens || !every_row) {
-      work.row_weights.resize(at(rows));
       for (index_t i = 0; i < rows; ++i) {
         work.row_weights[at(i)] = state(i) != RowState::Counted ? 0.0 : by_tokens ? batch.tokens(i) : 1.0;
       }

@@ -4,7 +4,8 @@
 
 namespace gdpo {
 
-/// One reward over the batch: the values that were used (gates applied, missing rewards and unused rows left out).
+/// One reward over the batch: the values that are there (gates applied; missing rewards and unused rows left out, also where
+/// a missing reward counts as 0).
 struct ChannelReport {
   index_t n = 0;
   double mean = 0, std = 0;  ///< std with ddof 1; NaN where n does not allow it
@@ -28,11 +29,11 @@ struct GroupReport {
   index_t singletons = 0;                         ///< groups with one used row
   bool one_group = false;                         ///< one group only: a batch renormalisation sees nothing but it
   index_t excluded_rewards = 0;                   ///< missing (NaN) entries of rewards with a weight other than 0
-  index_t infinite_rewards = 0;                   ///< +-inf among them: they make their group's advantages NaN
-  index_t excluded_rows = 0;                      ///< rows without any reward, under MissingRow::Exclude
-  index_t unused_rows = 0;                        ///< rows with valid == 0
-  std::vector<unsigned char> degenerate;          ///< (groups) all combined values before renorm equal
-  std::vector<unsigned char> channel_degenerate;  ///< (groups, C) row-major: all used values of the reward equal
+  index_t infinite_rewards = 0;           ///< +-inf: NaN for their group, and through a batch renormalisation for all
+  index_t excluded_rows = 0;              ///< rows without any reward, under MissingRow::Exclude
+  index_t unused_rows = 0;                ///< rows with valid == 0
+  std::vector<unsigned char> degenerate;  ///< (groups) all combined values before renorm equal
+  std::vector<unsigned char> channel_degenerate;  ///< (groups, C) row-major: all values its statistics used equal
   std::vector<double> group_std;  ///< (groups) std, ddof 1, of the reward sum; one row: 0; NaN: fewer than two used
   double reward_mean = 0;         ///< of the reward sum; NaN without rows
   double reward_std = 0;          ///< of the reward sum over all rows, ddof 1 (TRL)

@@ -19,7 +19,7 @@ struct GroupStat : Moments {
   /// All used values equal. For a stored reward: max == min. For a sum of C terms: max - min is rounding noise,
   /// at most 4 C 2^-53 max_i sum_c |w_c r_ic|. Then m2 is exactly 0.
   bool degenerate = false;
-  /// A used value is NaN (MissingEntry::Propagate): the moments are NaN.
+  /// A used value is infinite, or NaN (MissingEntry::Propagate): the moments are NaN.
   bool unknown = false;
 
   /// The moments of the others, of a member with value x. Whether they are all equal is decided by order statistics,
@@ -72,7 +72,7 @@ struct MemberArgs {
   View<const double, 1> weights;   ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
   View<const double, 1> external;  ///< the caller's baseline (RewardBatch::baseline)
   const GroupStat& group;
-  const BatchStat& batch;  ///< filled when the policy reads the batch (below)
+  const BatchStat& batch;  ///< filled when the policy reads the batch (below); `centred` only for a Scale
   index_t own;             ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
   double value;            ///< the member's own value
 };

@@ -18,6 +18,9 @@ class List {
     }
     for (index_t i = 0; i < n; ++i) items_[i] = items[i];
   }
+  template <class Allocator>
+  List(const std::vector<T, Allocator>& items) : List(items.data(), static_cast<index_t>(items.size())) {}
+
   constexpr index_t size() const { return size_; }
   constexpr bool empty() const { return size_ == 0; }
   constexpr const T& operator[](index_t i) const { return items_[i]; }

@@ -1,15 +1,15 @@
 #pragma once
+// clang-format off
 // The orders of summation. Every sum of the library takes one of these, so that its bits can be stated:
 //
-//   RowOrder   one addition after the other, in row order          statistics of groups of consecutive rows
-//   TwoSum     compensated: the rounding errors are summed as well  statistics of groups by id: the order no longer
-//   matters grid_sum   blocks of 4096 rows, 16 logical lanes in a block (row i in lane i mod 16), lanes added as a
-//   tree,
-//              blocks added in order: the same bits for any lane width and any number of threads
+//   RowOrder  one addition after the other, in row order           statistics of groups of consecutive rows
+//   TwoSum    compensated: the rounding errors are summed as well  statistics of groups by id, where the order must not matter
+//   sum_rows  over the rows of a batch: blocks of 4096 rows, 16 logical lanes in a block (row i in lane i mod 16), lanes added
+//             as a tree, blocks added in order: the same bits for any lane width and any number of threads; TwoSum by id
 //
-// On the independence of TwoSum from the order: the error of the compensated sum is of the order of n 2^-106 sum|x|, so
-// two orders give different doubles only if the exact sum lies that close to the middle of two doubles and is not
-// representable.
+// On the independence of TwoSum from the order: the error of the compensated sum is of the order of n 2^-106 sum|x|, so two
+// orders give different doubles only if the exact sum lies that close to the middle of two doubles and is not representable.
+// clang-format on
 #include <array>
 #include <gdpo/lanes/pack.hpp>
 

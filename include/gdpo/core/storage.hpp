@@ -68,13 +68,17 @@ GDPO_INLINE double load(const T& x) {
 }
 
 /// An optional column of per-row data of any storage type, read as double: token counts, flags, baselines. One indirect
-/// call a read, so it is for columns of the batch, not for its largest array. Made from any rank-1 view; empty: absent.
+/// call a read, so it is for columns of the batch, not for its largest array. Made from any rank-1 view; a null pointer: absent.
 class Column {
  public:
   Column() = default;
   template <class T>
   Column(View<T, 1> values)
-      : data_(values.data), extent_(values.extent[0]), stride_(values.stride[0]), present_(true), read_(&read<T>) {}
+      : data_(values.data),
+        extent_(values.extent[0]),
+        stride_(values.stride[0]),
+        present_(values.data != nullptr),
+        read_(&read<T>) {}
 
   explicit operator bool() const { return present_; }
   index_t size() const { return extent_; }

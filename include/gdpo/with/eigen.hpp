@@ -7,8 +7,12 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Stands in memory: has the flag and data() (an IndexedView has only the flag).
+template <class D, class = void>
+constexpr bool in_memory_v = false;
 template <class D>
-constexpr bool in_memory_v = (Eigen::internal::traits<D>::Flags & Eigen::DirectAccessBit) != 0;
+constexpr bool in_memory_v<D, std::void_t<decltype(std::declval<D&>().data())>> =
+    (Eigen::internal::traits<std::remove_const_t<D>>::Flags & Eigen::DirectAccessBit) != 0;
 
 template <class D>
 auto view_of_eigen(D& x) {
@@ -38,6 +42,10 @@ auto view(Eigen::DenseBase<D>& x) {
 }
 template <class D>
 auto view(const Eigen::DenseBase<D>& x) {
+  return detail::view_of_eigen(x.derived());
+}
+template <class D>
+auto view(Eigen::DenseBase<D>&& x) {
   return detail::view_of_eigen(x.derived());
 }
 template <class D>

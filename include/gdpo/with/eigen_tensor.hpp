@@ -46,6 +46,12 @@ auto view(X& x) {
   return detail::view_of_tensor(x);
 }
 
+/// A map may be a temporary: it does not own its memory.
+template <class Plain, int MapOptions, template <class> class Pointer>
+auto view(Eigen::TensorMap<Plain, MapOptions, Pointer>&& x) {
+  return detail::view_of_tensor(x);
+}
+
 /// rewards: rank 2 (N, C) or rank 1 (N), with a grouping -> rank 1 (N). Tensor in, Tensor out, same layout.
 template <class Estimator = Gdpo, class X, class Groups,
           std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
@@ -60,6 +66,11 @@ auto advantages(const X& rewards, const Groups& groups, const Estimator& estimat
   Workspace workspace;
   advantages_into(seq, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
   return out;
+}
+
+template <class X, class Groups, std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
+auto advantages(const X& rewards, const Groups& groups, GroupReport* report) {
+  return advantages(rewards, groups, Gdpo{}, report);
 }
 
 /// rewards: rank 3, (prompts, rollouts, rewards); the rollouts of a prompt are a group -> rank 2 (prompts, rollouts).
@@ -84,6 +95,11 @@ auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* 
     advantages_into(seq, RewardBatch<Scalar, detail::Interleaved>{table, groups}, estimator, flat, workspace, report);
   }
   return out;
+}
+
+template <class X, std::enable_if_t<detail::tensor_rank<X> == 3, int> = 0>
+auto advantages(const X& rewards, GroupReport* report) {
+  return advantages(rewards, Gdpo{}, report);
 }
 
 GDPO_END_NAMESPACE
