@@ -58,8 +58,8 @@ class RewardReader {
   }
 
   /// sum_c w_c r_ic over the present rewards (as a tree in blocks of 8), minus the penalty. NaN: the row is excluded, or NaN
-  /// flows. magnitude: sum of the |terms|.
-  double weighted_sum(index_t row, double& magnitude) const {
+  /// flows. magnitude: sum of the |terms|. Not inlined: g++ 12 -O3 with AVX-512 crashes on it inside fill_report.
+  GDPO_NOINLINE double weighted_sum(index_t row, double& magnitude) const {
     const index_t channels = static_cast<index_t>(work_.channels.size());
     const double* weights = work_.channel_weights.data();
     double sum = 0;
