@@ -1,5 +1,7 @@
 #pragma once
-/// gdpo: group-relative advantages. Everything a C++ trainer with Eigen needs; with/eigen_tensor.hpp is opt-in.
+/// gdpo: group-relative advantages and policy losses. Everything a C++ trainer with Eigen needs; with/eigen_tensor.hpp is
+/// opt-in.
 #include <gdpo/advantages.hpp>
+#include <gdpo/loss.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/eigen.hpp>

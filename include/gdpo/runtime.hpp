@@ -1,15 +1,21 @@
 #pragma once
-/// Front door: estimators by the name that stands in a trainer's configuration.
+/// Front door: estimators and losses by the names that stand in a trainer's configuration.
 ///
 ///   gdpo::runtime::Estimator e = gdpo::runtime::estimator("trl::gdpo");
 ///   std::visit([&](const auto& estimator) { gdpo::advantages_into(gdpo::seq, batch, estimator, out, workspace); }, e);
+///
+///   gdpo::runtime::Loss l = gdpo::runtime::loss("trl::dapo", "sequence");
+///   std::visit([&](auto& loss) { loss.surrogate.high = 0.28; result = loss(batch, normaliser, grad); }, l);
 #include <gdpo/advantages.hpp>
+#include <gdpo/loss.hpp>
 #include <gdpo/presets/brief.hpp>
+#include <gdpo/presets/liger.hpp>
 #include <gdpo/presets/ms_swift.hpp>
 #include <gdpo/presets/nvlabs.hpp>
 #include <gdpo/presets/open_instruct.hpp>
 #include <gdpo/presets/paper.hpp>
 #include <gdpo/presets/trl.hpp>
+#include <gdpo/presets/tutorial.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <string_view>
 #include <utility>
@@ -65,30 +71,142 @@ inline const std::vector<std::pair<std::string, Estimator>>& table() {
       {"ms_swift::gdpo", ms_swift::gdpo},
       {"open_instruct::standard", open_instruct::standard},
       {"open_instruct::centered", open_instruct::centered},
+      {"tutorial::grpo_numpy", tutorial::grpo_numpy},
+      {"tutorial::grpo_torch", tutorial::grpo_torch},
       {"brief::gdpo", brief::gdpo},
   };
   return entries;
 }
 }  // namespace detail
 
+namespace detail {
+template <class Entry>
+std::vector<std::string> names_of(const std::vector<Entry>& table) {
+  std::vector<std::string> names;
+  for (const auto& entry : table) names.push_back(entry.first);
+  return names;
+}
+/// The entry of that name; unknown: invalid_input, which lists the names.
+template <class Entry>
+const auto& named(const char* function, const char* argument, std::string_view name, const std::vector<Entry>& table) {
+  std::string known;
+  for (const auto& entry : table) {
+    if (entry.first == name) return entry.second;
+    known += (known.empty() ? "" : ", ") + std::string(entry.first);
+  }
+  contract::fail(function, argument, "'" + std::string(name) + "'", "one of " + known);
+}
+}  // namespace detail
+
 /// All names, in the order of the trainers.
 inline const std::vector<std::string>& estimator_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const auto& entry : detail::table()) all.push_back(entry.first);
-    return all;
-  }();
+  static const std::vector<std::string> names = detail::names_of(detail::table());
   return names;
 }
 
 /// The estimator of that name. Unknown: invalid_input, which lists the names.
 inline Estimator estimator(std::string_view name) {
-  std::string known;
-  for (const auto& entry : detail::table()) {
-    if (entry.first == name) return entry.second;
-    known += (known.empty() ? "" : ", ") + entry.first;
+  return detail::named("gdpo::runtime::estimator", "name", name, detail::table());
+}
+
+/// An aggregate chosen at run time.
+struct Aggregate {
+  std::variant<aggregate::SeqMeanTokenMean, aggregate::TokenMean, aggregate::SeqMeanTokenSum,
+               aggregate::SeqMeanTokenSumNorm, aggregate::TokenSum>
+      mode{};
+  double operator()(const AggregateArgs& a) const {
+    return std::visit([&](const auto& m) { return m(a); }, mode);
   }
-  contract::fail("gdpo::runtime::estimator", "name", "'" + std::string(name) + "'", "one of " + known);
+  void check(const char* function) const {
+    std::visit([&](const auto& m) { m.check(function); }, mode);
+  }
+  bool reads_width() const {
+    return std::visit([](const auto& m) { return gdpo::detail::reads_width(m); }, mode);
+  }
+  bool divides_by_nothing(const Normaliser& n) const {
+    return std::visit([&](const auto& m) { return gdpo::detail::divides_by_nothing(m, n); }, mode);
+  }
+};
+
+template <class Level>
+using LossAt = PolicyLoss<Level, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
+/// Every loss type that a name stands for.
+using Loss = std::variant<LossAt<level::Token<>>, LossAt<level::Token<map::Clamp>>, LossAt<level::Sequence<>>,
+                          LossAt<level::SequenceToken<>>>;
+
+namespace detail {
+template <class L>
+Loss any_aggregate(const L& loss) {
+  return with_aggregate(loss, Aggregate{loss.aggregate});
+}
+inline const std::vector<std::pair<std::string, Loss>>& losses() {
+  static const std::vector<std::pair<std::string, Loss>> entries = {
+      {"grpo", any_aggregate(GrpoLoss{})},
+      {"dapo", any_aggregate(DapoLoss{})},
+      {"dr_grpo", any_aggregate(DrGrpoLoss{})},
+      {"gspo", any_aggregate(GspoLoss{})},
+      {"gspo_token", any_aggregate(GspoTokenLoss{})},
+      {"trl::grpo", any_aggregate(trl::grpo_loss)},
+      {"trl::bnpo", any_aggregate(trl::bnpo_loss)},
+      {"trl::dr_grpo", any_aggregate(trl::dr_grpo_loss)},
+      {"trl::dapo", any_aggregate(trl::dapo_loss)},
+      {"verl::vanilla", any_aggregate(verl::vanilla_loss)},
+      {"verl::gspo", any_aggregate(verl::gspo_loss)},
+      {"nvlabs::trl_grpo", any_aggregate(nvlabs::trl_grpo_loss)},
+      {"nvlabs::trl_bnpo", any_aggregate(nvlabs::trl_bnpo_loss)},
+      {"nvlabs::trl_dr_grpo", any_aggregate(nvlabs::trl_dr_grpo_loss)},
+      {"nvlabs::verl", any_aggregate(nvlabs::verl_loss)},
+      {"ms_swift::grpo", any_aggregate(ms_swift::grpo_loss)},
+      {"ms_swift::bnpo", any_aggregate(ms_swift::bnpo_loss)},
+      {"ms_swift::dr_grpo", any_aggregate(ms_swift::dr_grpo_loss)},
+      {"ms_swift::dapo", any_aggregate(ms_swift::dapo_loss)},
+      {"open_instruct::dapo", any_aggregate(open_instruct::dapo_loss)},
+      {"liger::grpo", any_aggregate(liger::grpo_loss)},
+      {"liger::bnpo", any_aggregate(liger::bnpo_loss)},
+      {"liger::dr_grpo", any_aggregate(liger::dr_grpo_loss)},
+      {"liger::dapo", any_aggregate(liger::dapo_loss)},
+      {"tutorial::grpo", any_aggregate(tutorial::grpo_loss)},
+  };
+  return entries;
+}
+inline const std::vector<std::pair<std::string, Aggregate>>& aggregates() {
+  static const std::vector<std::pair<std::string, Aggregate>> entries = {
+      {"token-mean", {verl::token_mean}},
+      {"token-sum", {verl::token_sum}},
+      {"seq-mean-token-sum", {verl::seq_mean_token_sum}},
+      {"seq-mean-token-sum-norm", {verl::seq_mean_token_sum_norm}},
+      {"seq-mean-token-mean", {verl::seq_mean_token_mean}},
+  };
+  return entries;
+}
+}  // namespace detail
+
+inline const std::vector<std::string>& loss_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::losses());
+  return names;
+}
+
+/// The loss of that name: the paper's, or a trainer's loss_type. `level` is importance_sampling_level: "token", "sequence",
+/// "sequence_token"; empty: the loss's own; another one begins without its map and bounds. Unknown: invalid_input, which lists the names.
+inline Loss loss(std::string_view name, std::string_view level = "") {
+  Loss chosen = detail::named("gdpo::runtime::loss", "name", name, detail::losses());
+  if (level.empty()) return chosen;
+  static const std::vector<std::pair<std::string, int>> levels = {{"token", 0}, {"sequence", 1}, {"sequence_token", 2}};
+  const int at = detail::named("gdpo::runtime::loss", "level", level, levels);
+  return std::visit(
+      [at](const auto& l) -> Loss {
+        using Own = std::decay_t<decltype(l.level)>;
+        if (at == (!Own::of_segment ? 0 : !Own::straight_through ? 1 : 2)) return l;
+        if (at == 0) return with_level<level::Token<>>(l);
+        if (at == 1) return with_level<level::Sequence<>>(l);
+        return with_level<level::SequenceToken<>>(l);
+      },
+      chosen);
+}
+
+/// verl's loss_agg_mode: "token-mean", "seq-mean-token-mean", ... Set it as loss.aggregate.
+inline Aggregate aggregate(std::string_view loss_agg_mode) {
+  return detail::named("gdpo::runtime::aggregate", "loss_agg_mode", loss_agg_mode, detail::aggregates());
 }
 
 }  // namespace runtime

@@ -27,8 +27,10 @@
 #endif
 
 #if defined(__FMA__) || defined(__aarch64__) || defined(__CUDACC__)
+#define GDPO_HAS_FMA 1
 #define GDPO_ABI_FMA _fma
 #else
+#define GDPO_HAS_FMA 0
 #define GDPO_ABI_FMA
 #endif
 #define GDPO_ABI_JOIN_(width, fma) v0_lanes##width##fma

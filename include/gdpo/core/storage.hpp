@@ -67,32 +67,42 @@ GDPO_INLINE double load(const T& x) {
   return Storage<std::remove_const_t<T>>::load(x);
 }
 
-/// An optional column of per-row data of any storage type, read as double: token counts, flags, baselines. One indirect
-/// call a read, so it is for columns of the batch, not for its largest array. Made from any rank-1 view; a null pointer: absent.
-class Column {
+/// An optional column of per-row data of any storage type, read as R: token counts, flags, baselines as double (Column),
+/// offsets as integers (IndexColumn). One indirect call a read, so it is for columns of the batch, not for its largest
+/// array. Made from any rank-1 view; a null pointer: absent.
+template <class R>
+class ColumnOf {
  public:
-  Column() = default;
+  ColumnOf() = default;
   template <class T>
-  Column(View<T, 1> values)
+  ColumnOf(View<T, 1> values)
       : data_(values.data),
         extent_(values.extent[0]),
         stride_(values.stride[0]),
         present_(values.data != nullptr),
-        read_(&read<T>) {}
+        read_(&read<T>) {
+    static_assert(std::is_floating_point_v<R> || std::is_integral_v<T>, "this column is of integers (int32 or int64)");
+  }
 
   explicit operator bool() const { return present_; }
   index_t size() const { return extent_; }
-  double operator()(index_t i) const { return read_(data_, i * stride_); }
+  R operator()(index_t i) const { return read_(data_, i * stride_); }
 
  private:
   template <class T>
-  static double read(const void* data, index_t i) {
-    return load(static_cast<const T*>(data)[i]);
+  static R read(const void* data, index_t i) {
+    if constexpr (std::is_floating_point_v<R>) {
+      return load(static_cast<const T*>(data)[i]);
+    } else {
+      return static_cast<R>(static_cast<const T*>(data)[i]);
+    }
   }
   const void* data_ = nullptr;
   index_t extent_ = 0, stride_ = 0;
   bool present_ = false;
-  double (*read_)(const void*, index_t) = nullptr;
+  R (*read_)(const void*, index_t) = nullptr;
 };
+using Column = ColumnOf<double>;
+using IndexColumn = ColumnOf<index_t>;
 
 GDPO_END_NAMESPACE

@@ -318,7 +318,11 @@ GDPO_INLINE V constant(const V& x) {
 }
 template <class V, std::enable_if_t<!std::is_same_v<V, double>, int> = 0>
 GDPO_INLINE V constant(double x) {
-  return V::all(x);
+  if constexpr (std::is_arithmetic_v<V>) {
+    return static_cast<V>(x);
+  } else {
+    return V::all(x);
+  }
 }
 
 }  // namespace math

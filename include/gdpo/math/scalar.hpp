@@ -5,13 +5,16 @@
 #include <cstring>
 #include <gdpo/core/config.hpp>
 #include <limits>
+#include <type_traits>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
 /// The same value, opaque to the optimiser: what follows cannot be fused, re-associated or folded with what came
 /// before.
-GDPO_INLINE double opaque(double x) {
+template <class T>
+GDPO_INLINE T opaque(T x) {
+  static_assert(std::is_floating_point_v<T>, "opaque is for float and double");
 #if defined(__GNUC__) && defined(__x86_64__)
   asm("" : "+x"(x));
 #elif defined(__GNUC__) && defined(__aarch64__)
@@ -27,6 +30,30 @@ GDPO_INLINE double mul(double a, double b) {
   return __dmul_rn(a, b);
 #else
   return opaque(a * b);
+#endif
+}
+GDPO_INLINE float mul(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return opaque(a * b);
+#endif
+}
+
+/// a * b + c: rounded once where the machine has the instruction, twice where it has not, and the same in every build of
+/// either kind. The products of the loss kernels go through it.
+GDPO_INLINE double fma(double a, double b, double c) {
+#if GDPO_HAS_FMA
+  return std::fma(a, b, c);
+#else
+  return mul(a, b) + c;
+#endif
+}
+GDPO_INLINE float fma(float a, float b, float c) {
+#if GDPO_HAS_FMA
+  return std::fma(a, b, c);
+#else
+  return mul(a, b) + c;
 #endif
 }
 
@@ -48,14 +75,48 @@ GDPO_INLINE bool is_nan(double x) { return (bits_of(x) & 0x7fffffffffffffffu) > 
 GDPO_INLINE bool is_inf(double x) { return (bits_of(x) & 0x7fffffffffffffffu) == 0x7ff0000000000000u; }
 GDPO_INLINE bool is_zero(double x) { return (bits_of(x) & 0x7fffffffffffffffu) == 0; }
 
+GDPO_INLINE std::uint32_t bits_of(float x) {
+  const float kept = opaque(x);
+  std::uint32_t bits;
+  std::memcpy(&bits, &kept, sizeof bits);
+  return bits;
+}
+GDPO_INLINE float from_bits(std::uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return opaque(x);
+}
+GDPO_INLINE bool is_nan(float x) { return (bits_of(x) & 0x7fffffffu) > 0x7f800000u; }
+GDPO_INLINE bool is_inf(float x) { return (bits_of(x) & 0x7fffffffu) == 0x7f800000u; }
+GDPO_INLINE bool is_zero(float x) { return (bits_of(x) & 0x7fffffffu) == 0; }
+
+GDPO_INLINE bool not_finite(double x) { return (bits_of(x) & 0x7ff0000000000000u) == 0x7ff0000000000000u; }
+GDPO_INLINE bool not_finite(float x) { return (bits_of(x) & 0x7f800000u) == 0x7f800000u; }
+
+// Answers of comparisons.
+GDPO_INLINE bool both(bool a, bool b) { return a && b; }
+GDPO_INLINE bool either(bool a, bool b) { return a || b; }
+
 GDPO_INLINE double select(bool mask, double a, double b) { return mask ? a : b; }
+GDPO_INLINE float select(bool mask, float a, float b) { return mask ? a : b; }
 GDPO_INLINE double sqrt(double x) { return std::sqrt(x); }
 GDPO_INLINE double abs(double x) { return x < 0 ? -x : x; }
+GDPO_INLINE float abs(float x) { return x < 0 ? -x : x; }
+// A NaN in the first operand stays.
 GDPO_INLINE double(min)(double a, double b) { return b < a ? b : a; }
 GDPO_INLINE double(max)(double a, double b) { return a < b ? b : a; }
+GDPO_INLINE float(min)(float a, float b) { return b < a ? b : a; }
+GDPO_INLINE float(max)(float a, float b) { return a < b ? b : a; }
 
 /// A quiet NaN that the optimiser does not see: -ffinite-math-only would reason a visible one away.
-GDPO_INLINE double nan() { return from_bits(0x7ff8000000000000u); }
+template <class T = double>
+GDPO_INLINE T nan() {
+  if constexpr (std::is_same_v<T, float>) {
+    return from_bits(std::uint32_t{0x7fc00000u});
+  } else {
+    return from_bits(std::uint64_t{0x7ff8000000000000u});
+  }
+}
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/loss/policy_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// modelscope/ms-swift @3602360, compute_advantages. A row without any reward counts as 0 (Keep); groups of one: 0.
@@ -39,5 +40,18 @@ inline constexpr Gdpo gdpo = [] {
   e.renorm.eps = 1e-8;
   return e;
 }();
+
+/// GRPOTrainer._compute_loss_and_metrics, MegatronGRPOTrainer.loss_func: as TRL, with beta 0.04 and K3 between clamps (its
+/// gradient ends at ref_logp - logp = 2.6). Levels "sequence" and "sequence_token": with_level<level::Sequence<>>(loss),
+/// with_level<level::SequenceToken<>>(loss).
+template <class Aggregate>
+using Loss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
+inline constexpr Kl<kl::K3> clamped_kl{0.04, Against::Ref, {-20, 20}, {-10, 10}};
+/// loss_type="grpo", "bnpo", "dr_grpo" (aggregate.constant = max_completion_length is required), "dapo" (normaliser.given =
+/// num_items_in_batch).
+inline constexpr Loss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, clamped_kl};
+inline constexpr Loss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl};
+inline constexpr Loss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
+inline constexpr Loss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
 }  // namespace ms_swift
 GDPO_END_NAMESPACE

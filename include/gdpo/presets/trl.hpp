@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/loss/policy_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// huggingface/trl @f2cd577, GRPOTrainer._generate_and_score_completions. Missing rewards: Skip, Exclude; groups of
@@ -26,5 +27,19 @@ inline constexpr Gdpo gdpo = [] {
   e.renorm.eps = 1e-4;
   return e;
 }();
+
+/// GRPOTrainer._compute_loss: beta 0 and epsilon 0.2 are its defaults, `delta` is loss.surrogate.delta. Level "sequence" is
+/// with_level<level::Sequence<>>(loss). scale = 1 / gradient_accumulation_steps (not for dapo). use_bias_correction_kl:
+/// with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta}).
+template <class Aggregate>
+using Loss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
+/// loss_type="grpo": the mean over all rows of their token means.
+inline constexpr Loss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
+/// loss_type="bnpo": the mean over the tokens of the micro-batch.
+inline constexpr Loss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
+/// loss_type="dr_grpo": aggregate.constant = max_completion_length is required.
+inline constexpr Loss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
+/// loss_type="dapo" (its default): the sum over tokens by normaliser.given = num_items_in_batch.
+inline constexpr Loss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
 }  // namespace trl
 GDPO_END_NAMESPACE

@@ -1,0 +1,231 @@
+#pragma once
+#include <algorithm>
+#include <gdpo/core/storage.hpp>
+#include <gdpo/loss/term.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// One number a token, whatever stores it, read as S: from a view of rank 1 (packed tokens), 2 (B, T) or 3 (B, G, T), any
+/// strides, of float, double, 16-bit floats, integers or bool. Contiguous tokens of type S are read where they stand; others
+/// are converted row by row. A null pointer: absent, or empty.
+template <class S>
+class TokenView {
+ public:
+  TokenView() = default;
+  template <class T, int Rank>
+  TokenView(View<T, Rank> v)
+      : data_(v.data), rank_(present(v) ? Rank : 0), direct_(reads_directly<T>), convert_(&convert<T>) {
+    static_assert(!(std::is_same_v<S, float> && std::is_same_v<std::remove_const_t<T>, double>),
+                  "a token array of double needs a gdpo::TokenBatch<double>");
+    static_assert(!std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
+                  "segments are integers (int32 or int64)");
+    for (int r = 0; r < Rank; ++r) extent_[r] = v.extent[r], stride_[r] = v.stride[r];
+  }
+
+  explicit operator bool() const { return data_ != nullptr; }
+  int rank() const { return rank_; }
+  index_t extent(int axis) const { return extent_[axis]; }
+
+  /// `n` tokens: of row `row` of a padded view, or from token `begin` of a packed one. `scratch` holds n where they have to
+  /// be converted.
+  GDPO_INLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
+    const index_t stride = rank_ == 0 ? 0 : stride_[rank_ - 1];
+    const index_t first = rank_ == 1   ? begin * stride
+                          : rank_ == 2 ? row * stride_[0]
+                                       : row / extent_[1] * stride_[0] + row % extent_[1] * stride_[1];
+    if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
+    convert_(data_, first, stride, n, scratch);
+    return scratch;
+  }
+
+ private:
+  template <class T, int Rank>
+  static bool present(const View<T, Rank>& v) {
+    index_t elements = 1;
+    for (const index_t extent : v.extent) elements *= extent;
+    return v.data || elements == 0;  // the pointer of an empty array may be null
+  }
+  template <class T>
+  static constexpr bool reads_directly = std::is_same_v<std::remove_const_t<T>, S> ||
+                                         (std::is_same_v<S, unsigned char> && std::is_integral_v<T> && sizeof(T) == 1);
+  template <class T>
+  static void convert(const void* data, index_t first, index_t stride, index_t n, S* out) {
+    const T* in = static_cast<const T*>(data) + first;
+    for (index_t t = 0; t < n; ++t, in += stride) {
+      if constexpr (std::is_floating_point_v<S>) {
+        out[t] = static_cast<S>(load(*in));
+      } else if constexpr (std::is_same_v<S, unsigned char>) {
+        out[t] = math::is_zero(load(*in)) ? 0 : 1;
+      } else {
+        out[t] = static_cast<S>(*in);
+      }
+    }
+  }
+  const void* data_ = nullptr;
+  int rank_ = 0;
+  bool direct_ = false;
+  index_t extent_[3] = {}, stride_[3] = {};
+  void (*convert_)(const void*, index_t, index_t, index_t, S*) = nullptr;
+};
+
+/// Where a gradient goes: a writable view of the batch's shape. Default: no gradient.
+template <class S>
+class TokenOut {
+ public:
+  TokenOut() = default;
+  template <int Rank>
+  TokenOut(View<S, Rank> v) : data_(v.data), rank_(v.data ? Rank : 0) {
+    for (int r = 0; r < Rank; ++r) extent_[r] = v.extent[r], stride_[r] = v.stride[r];
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+  int rank() const { return rank_; }
+  index_t extent(int axis) const { return extent_[axis]; }
+  View<S, 1> row(index_t row, index_t begin, index_t n) const {
+    const index_t stride = rank_ == 0 ? 0 : stride_[rank_ - 1];
+    const index_t first = rank_ == 1   ? begin * stride
+                          : rank_ == 2 ? row * stride_[0]
+                                       : row / extent_[1] * stride_[0] + row % extent_[1] * stride_[1];
+    return {data_ + first, {n}, {stride}};
+  }
+
+ private:
+  S* data_ = nullptr;
+  int rank_ = 0;
+  index_t extent_[3] = {}, stride_[3] = {};
+};
+
+/// The tokens of one (micro-)batch. A row is a sequence (a completion).
+///
+///   gdpo::TokenBatch<float> batch;
+///   batch.logp = gdpo::view(logp, rows, width);       padded (B, T); or (B, G, T)
+///   batch.old_logp = gdpo::view(old_logp, rows, width);
+///   batch.advantages = gdpo::view(advantages);        (B)
+///   batch.mask = gdpo::view(mask, rows, width);
+/// Packed: rank-1 arrays of N tokens and offsets (B + 1), as cu_seqlens; row i is tokens offsets[i] .. offsets[i+1]-1.
+/// All token arrays have one shape. S is float (also for 16-bit storage) or double. Views only: everything must outlive the
+/// call. Tokens with mask 0 may hold anything; they are not read.
+template <class S = float>
+struct TokenBatch {
+  static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>, "a TokenBatch is of float or double");
+  using Scalar = S;
+
+  TokenView<S> logp;  ///< log-prob of each token under the policy being trained, nats
+  TokenView<S>
+      old_logp;  ///< what the ratio is against (the proximal policy); absent: on-policy, the ratio is exactly 1
+  TokenView<S> ref_logp;  ///< the reference policy; needed, and read, only where a KL term against it has beta != 0
+  TokenView<S>
+      rollout_logp;  ///< the policy that sampled, as the engine reported it; for pre-passes and Against::Rollout
+  TokenView<S> teacher_logp;      ///< for Against::Teacher
+  Column advantages;              ///< (B) one a row; or
+  TokenView<S> token_advantages;  ///< one a token: exactly one of the two
+  TokenView<unsigned char> mask;  ///< 0: not a token of the loss; absent: all are
+  IndexColumn offsets;            ///< (B + 1) packed batches only
+  TokenView<std::int64_t>
+      segments;        ///< id of the segment: a run of equal ids in a row shares one ratio at a Sequence level
+                       ///< (ranks, turns); absent: the row is one segment
+  Column row_weights;  ///< (B) factor of the row's weight W_i; absent: 1
+  TokenView<S> weights,
+      kl_weights;          ///< factor of the surrogate, of the KL terms, detached; absent: 1. Pre-passes fill them
+  TokenView<S> tags;       ///< for factors that read Token::tag
+  TokenView<S> entropies;  ///< nats; only for metrics and the top-entropy pre-pass
+  Column truncated;        ///< (B) 1: the completion hit the length limit; only for metrics
+  double entropy_threshold = math::infinity;  ///< of the top-entropy pre-pass; infinite: none. Only for metrics
+};
+
+namespace detail {
+
+inline std::string shape_text(int rank, const index_t* extent) {
+  std::string text = "(";
+  for (int r = 0; r < rank; ++r) text += (r ? ", " : "") + contract::text(extent[r]);
+  return text + ")";
+}
+
+/// Where the rows of a batch stand. `layout_of` makes it, and checks the shape of every array of the batch.
+struct RowSpan {
+  index_t row, begin, length;
+};
+class TokenLayout {
+ public:
+  index_t rows = 0, width = 0, longest = 0, tokens = 0;  // width: 0 if packed. tokens: positions, masked ones included
+  IndexColumn offsets;
+
+  RowSpan operator()(index_t row) const {
+    if (!offsets) return {row, row * width, width};
+    const index_t begin = offsets(row);
+    return {row, begin, offsets(row + 1) - begin};
+  }
+};
+
+template <class Tokens>
+void check_tokens(const char* function, const char* name, const Tokens& v, int rank, const index_t* extent) {
+  if (!v) return;
+  bool same = v.rank() == rank;
+  index_t own[3] = {};
+  for (int r = 0; r < v.rank(); ++r) own[r] = v.extent(r), same = same && r < rank && own[r] == extent[r];
+  if (!same) {
+    contract::fail(function, name, shape_text(v.rank(), own), shape_text(rank, extent) + ", the shape of batch.logp");
+  }
+}
+inline void check_rows(const char* function, const char* name, const Column& c, index_t rows) {
+  if (c && c.size() != rows) {
+    contract::fail(function, name, contract::text(c.size()) + " entries",
+                   "one for each of the " + contract::text(rows) + " rows");
+  }
+}
+
+template <class S>
+TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
+  using contract::fail, contract::text;
+  TokenLayout layout;
+  const int rank = b.logp.rank();
+  if (rank == 0) fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
+  if (rank == 1) {
+    if (!b.offsets || b.offsets.size() == 0) {
+      fail(function, "batch.offsets", "none, with packed tokens (logp has rank 1)", "offsets (B + 1)");
+    }
+    layout.rows = b.offsets.size() - 1;
+    layout.offsets = b.offsets;
+    layout.tokens = b.logp.extent(0);
+    if (b.offsets(0) != 0 || b.offsets(layout.rows) != layout.tokens) {
+      fail(function, "batch.offsets", "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
+           "from 0 to " + text(layout.tokens) + ", the number of tokens");
+    }
+    for (index_t i = 0; i < layout.rows; ++i) {
+      const index_t length = b.offsets(i + 1) - b.offsets(i);
+      if (length < 0) {
+        fail(function, "batch.offsets",
+             "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" + text(i) +
+                 "] = " + text(b.offsets(i)),
+             "offsets that never decrease");
+      }
+      layout.longest = (std::max)(layout.longest, length);
+    }
+  } else {
+    if (b.offsets)
+      fail(function, "batch.offsets", "offsets, with padded tokens (logp has rank " + text(index_t{rank}) + ")",
+           "none, or tokens of rank 1");
+    layout.rows = rank == 2 ? b.logp.extent(0) : b.logp.extent(0) * b.logp.extent(1);
+    layout.width = layout.longest = b.logp.extent(rank - 1);
+    layout.tokens = layout.rows * layout.width;
+  }
+  const index_t shape[3] = {b.logp.extent(0), b.logp.extent(1), b.logp.extent(2)};
+  const auto tokens = [&](const char* name, const auto& v) { check_tokens(function, name, v, rank, shape); };
+  tokens("batch.old_logp", b.old_logp);
+  tokens("batch.ref_logp", b.ref_logp);
+  tokens("batch.rollout_logp", b.rollout_logp);
+  tokens("batch.teacher_logp", b.teacher_logp);
+  tokens("batch.token_advantages", b.token_advantages);
+  tokens("batch.mask", b.mask);
+  tokens("batch.segments", b.segments);
+  tokens("batch.weights", b.weights);
+  tokens("batch.kl_weights", b.kl_weights);
+  tokens("batch.tags", b.tags);
+  tokens("batch.entropies", b.entropies);
+  check_rows(function, "batch.advantages", b.advantages, layout.rows);
+  check_rows(function, "batch.row_weights", b.row_weights, layout.rows);
+  check_rows(function, "batch.truncated", b.truncated, layout.rows);
+  return layout;
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE

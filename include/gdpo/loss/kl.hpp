@@ -1,0 +1,240 @@
+#pragma once
+#include <gdpo/loss/map.hpp>
+
+namespace gdpo {
+/// Which log-probs a KL term compares with.
+enum class Against {
+  Ref,      ///< the reference policy
+  Old,      ///< the policy that the ratio is against
+  Teacher,  ///< TokenBatch::teacher_logp
+  Rollout   ///< TokenBatch::rollout_logp
+};
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+namespace kl {
+
+/// An estimate of KL(policy || other) from one token of the policy, as a function of x = other - logp = -d (nats), and its
+/// derivative by d. `value_plus_slope` is their sum without cancellation: the derivative of e^(logp - constant) value.
+/// Schulman, "Approximating KL divergence" (2020). Contract:
+///   template <class V> Estimate<V> operator()(const V& x) const;
+template <class V>
+struct Estimate {
+  V value, slope, value_plus_slope;
+};
+
+/// d. Unbiased; its own gradient carries no information (ScoreFunction and ImportanceWeighted give it one).
+struct K1 {
+  template <class V>
+  GDPO_INLINE Estimate<V> operator()(const V& x) const {
+    const V one = math::constant<V>(1.0);
+    return {-x, one, one - x};
+  }
+};
+
+/// |d|; slope sign(d), 0 at 0.
+struct Abs {
+  template <class V>
+  GDPO_INLINE Estimate<V> operator()(const V& x) const {
+    using math::constant, math::select;
+    const V zero = constant<V>(0.0), one = constant<V>(1.0);
+    const V value = select(x < zero, -x, x), slope = select(x < zero, one, select(x > zero, -one, zero));
+    return {value, slope, value + slope};
+  }
+};
+
+/// d^2 / 2; slope d, the gradient of the reverse KL in expectation.
+struct K2 {
+  template <class V>
+  GDPO_INLINE Estimate<V> operator()(const V& x) const {
+    const V value = math::mul(math::mul(x, x), math::constant<V>(0.5));
+    return {value, -x, value - x};
+  }
+};
+
+/// e^-d - 1 + d >= 0, from exp_parts: right to a few ulp however small d is. Slope 1 - e^-d.
+struct K3 {
+  template <class V>
+  GDPO_INLINE Estimate<V> operator()(const V& x) const {
+    using math::exp_parts;
+    const auto e = exp_parts(x);
+    return {e.k3, -e.expm1, -x};
+  }
+};
+
+/// What a gradient rule sees: the estimate after both clamps (slope 0 outside of them), the distance d as it stands, and the
+/// level's ratio.
+template <class V>
+struct GradientArgs {
+  Estimate<V> estimate;
+  mask_t<V> outside;  ///< the value is outside `output`: it is held at a bound
+  V d, ratio;
+  mask_t<V> bounded;  ///< a clamp holds, of either kind
+};
+
+// A gradient rule makes a Term of an estimate. Contract:
+//   template <class V> Term<V> operator()(const GradientArgs<V>&) const;
+// `own_ratio(args)`, where a rule has it: the same term at a level whose ratio is the token's own (level::Token without a
+// map), with d_ratio already added to d_logp.
+
+/// The derivative of the value.
+struct Direct {
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
+    return {a.estimate.value, math::constant<V>(0.0), a.estimate.slope};
+  }
+};
+
+/// The gradient of K2, d, whatever the value and its clamps: verl's "k1+", "k3+", ...
+struct StraightThroughK2 {
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
+    return {a.estimate.value, math::constant<V>(0.0), a.d};
+  }
+};
+
+/// The value times e^(logp - its detached self): slope + value, 0 outside `output`. NeMo-RL.
+struct ScoreFunction {
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
+    const V zero = math::constant<V>(0.0);
+    return {a.estimate.value, zero, math::select(a.outside, zero, a.estimate.value_plus_slope)};
+  }
+};
+
+/// rho value, gradient rho (value + slope), which is rho d for K3. DeepSeek-V3.2's unbiased estimate; TRL
+/// use_bias_correction_kl. rho is the level's ratio.
+struct ImportanceWeighted {
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
+    const V value = math::mul(a.ratio, a.estimate.value);
+    return {value, value, math::mul(a.ratio, a.estimate.slope)};
+  }
+  template <class V>
+  GDPO_INLINE Term<V> own_ratio(const GradientArgs<V>& a) const {
+    return {math::mul(a.ratio, a.estimate.value), math::constant<V>(0.0),
+            math::mul(a.ratio, a.estimate.value_plus_slope)};
+  }
+};
+
+}  // namespace kl
+
+namespace detail {
+/// Policy P answers own_ratio(Args).
+template <class P, class Args, class = void>
+constexpr bool has_own_ratio_v = false;
+template <class P, class Args>
+constexpr bool
+    has_own_ratio_v<P, Args, std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> =
+        true;
+}  // namespace detail
+
+/// A KL term of the loss, beta times an estimate; the members:
+///   beta     its coefficient, at least 0; 0: off, and the other policy's log-probs are neither needed nor read
+///   against  which policy that is
+///   input    bounds of x = other - logp, output: of the value; off by default. No gradient outside; verl and ms-swift: +-20
+///            and +-10, which ends the gradient of K3 at other - logp = 2.6
+/// Terms that clamp count their tokens in LossMetrics::kl_bounded.
+template <class Estimator = kl::K3, class Gradient = kl::Direct>
+struct Kl {
+  double beta = 0.04;
+  Against against = Against::Ref;
+  Bounds input{}, output{};
+
+  /// Unscaled (without beta). `outside`: a clamp holds.
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    const kl::GradientArgs<V> a = args(t);
+    Term<V> term = Gradient{}(a);
+    term.outside = a.bounded;
+    return term;
+  }
+  /// The same where the level's ratio is the token's own.
+  template <class V>
+  GDPO_INLINE Term<V> own_ratio(const Token<V>& t) const {
+    if constexpr (detail::has_own_ratio_v<Gradient, kl::GradientArgs<V>>) {
+      const kl::GradientArgs<V> a = args(t);
+      Term<V> term = Gradient{}.own_ratio(a);
+      term.outside = a.bounded;
+      return term;
+    } else {
+      return (*this)(t);
+    }
+  }
+  void check(const char* function) const {
+    if (!(beta >= 0) || math::is_inf(beta)) {
+      contract::fail(function, "kl.beta", contract::text(beta), "a finite number of at least 0 (0: off)");
+    }
+    detail::check_bounds(function, "kl.input", input);
+    detail::check_bounds(function, "kl.output", output);
+  }
+
+ private:
+  template <class V>
+  GDPO_INLINE kl::GradientArgs<V> args(const Token<V>& t) const {
+    using math::constant, math::select;
+    const V other = against == Against::Ref       ? t.ref_logp
+                    : against == Against::Old     ? t.old_logp
+                    : against == Against::Teacher ? t.teacher_logp
+                                                  : t.rollout_logp;
+    const V zero = constant<V>(0.0), d = t.logp - other;
+    const auto x = detail::bound(input, other - t.logp);
+    kl::Estimate<V> e = Estimator{}(x.value);
+    const auto value = detail::bound(output, e.value);
+    const auto still = math::either(x.outside, value.outside);
+    e.slope = select(still, zero, e.slope);
+    e.value_plus_slope = select(still, value.value, e.value_plus_slope);
+    e.value = value.value;
+    return {e, value.outside, d, t.ratio, still};
+  }
+};
+
+/// A user's KL policy: the members `beta` and `against`, and  template <class V> Term<V> operator()(const Token<V>&) const.
+template <class P, class = void>
+constexpr bool is_kl_v = false;
+template <class P>
+constexpr bool is_kl_v<P, std::void_t<decltype(std::declval<P&>().beta), decltype(std::declval<P&>().against)>> =
+    detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
+
+/// Several KL terms, each with its own beta; none: Kls<>. LossMetrics::kl is of the first that is on.
+template <class... Terms>
+struct Kls;
+template <>
+struct Kls<> {};
+template <class First, class... Rest>
+struct Kls<First, Rest...> {
+  static_assert(is_kl_v<First>,
+                "a KL term needs: beta, against, template <class V> Term<V> operator()(const gdpo::Token<V>&) const");
+  First first{};
+  Kls<Rest...> rest{};
+};
+
+template <class... Terms>
+constexpr bool is_kl_v<Kls<Terms...>, void> = true;
+
+namespace kl {
+using None = Kls<>;
+}
+
+namespace detail {
+
+template <class Kl>
+constexpr bool is_several_v = false;
+template <class... Terms>
+constexpr bool is_several_v<Kls<Terms...>> = true;
+
+/// f of each term; Kl is one, or Kls.
+template <class Kl, class F>
+GDPO_INLINE constexpr void for_each_kl(Kl& kl, const F& f) {
+  using Plain = std::remove_const_t<Kl>;
+  if constexpr (!is_several_v<Plain>) {
+    f(kl);
+  } else if constexpr (!std::is_same_v<Plain, Kls<>>) {
+    for_each_kl(kl.first, f);
+    for_each_kl(kl.rest, f);
+  }
+}
+
+}  // namespace detail
+
+GDPO_END_NAMESPACE

@@ -1,0 +1,63 @@
+#pragma once
+#include <gdpo/loss/term.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// What a token's advantage and ratio contribute. Contract:
+///   template <class V> Term<V> operator()(const Token<V>&) const;
+namespace surrogate {
+
+/// max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), and where A < 0 not above -A dual. PPO (arXiv 1707.06347) eq. 7;
+/// low != high is DAPO's clip-higher (arXiv 2503.14476); `delta` bounds the unclipped ratio from above for either sign
+/// (INTELLECT-2; TRL, Liger); `dual` > 1 is the dual clip (arXiv 1912.09729; verl: 3). Infinite: off.
+/// Gradient: of the branch taken, and 0 outside its clamp; the clamps pass on their closed interval; a tie of the branches
+/// takes the unclipped one; where the dual clip holds, 0. The ratio is finite, so a clipped token never gives NaN.
+struct Ratio {
+  double low = 0.2, high = 0.2;
+  double delta = math::infinity, dual = math::infinity;
+
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    using math::both, math::constant, math::either, math::mul, math::select;
+    const V zero = constant<V>(0.0), minus_a = -t.advantage;
+    const V lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high), cap = constant<V>(delta);
+    const V capped = (math::min)(t.ratio, cap), plain = mul(minus_a, capped);
+    const V bound = mul(minus_a, (math::max)((math::min)(t.ratio, hi), lo));
+    const V slope = mul(minus_a, t.ratio);
+    const auto clipped = bound > plain;
+    const V value = select(clipped, bound, plain);
+    const V of_bound = select(t.ratio < lo, zero, select(t.ratio > hi, zero, slope));
+    const V of_plain = select(t.ratio > cap, zero, slope);
+    const V ceiling = mul(minus_a, constant<V>(dual));  // 0 * inf = NaN where A = 0: compared, never taken
+    const auto held = both(t.advantage<zero, value> ceiling);
+    return {select(held, ceiling, value),
+            select(held, zero, select(clipped, of_bound, of_plain)),
+            zero,
+            both(capped < lo, t.advantage < zero),
+            both(capped > hi, t.advantage > zero),
+            either(t.ratio<lo, t.ratio> hi),
+            held};
+  }
+  void check(const char* function) const {
+    const auto number = [function](const char* name, double value, bool fits, const char* needed) {
+      if (!fits || math::is_nan(value))
+        contract::fail(function, std::string("surrogate.") + name, contract::text(value), needed);
+    };
+    number("low", low, low >= 0 && (low <= 1 || math::is_inf(low)),
+           "0 to 1 (the ratio is clipped to 1 - low), or infinity: off");
+    number("high", high, high >= 0, "at least 0 (infinity: off)");
+    number("delta", delta, delta > 0, "more than 0 (infinity: off)");
+    number("dual", dual, dual > 1, "more than 1 (infinity: off)");
+  }
+};
+
+/// -A logp: no ratio. REINFORCE; with a factor clip(ratio) it is CISPO.
+struct Reinforce {
+  template <class V>
+  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
+    return {math::mul(-t.advantage, t.logp), math::constant<V>(0.0), -t.advantage};
+  }
+};
+
+}  // namespace surrogate
+GDPO_END_NAMESPACE

@@ -1,0 +1,46 @@
+#pragma once
+#include <gdpo/prepass/statistic.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace prepass {
+
+/// The sampling engine's log-probs are not the trainer's: weight = clip(exp(clamp(statistic(old - rollout)))), truncated
+/// importance sampling. `clip` off: the raw weight; a weight that is not finite is 0. TRL vllm_importance_sampling token_truncate
+/// (Token) and sequence_truncate (SequenceSum); ms-swift (SequenceMean, reach SurrogateAndKl); open-instruct's rho (clamp +-10).
+/// SequenceSum over thousands of tokens shrinks to 0 for a small bias a token; SequenceMean does not.
+struct Importance {
+  Statistic statistic = Statistic::Token;
+  Bounds clamp{};  ///< of the log ratio, nats
+  Bounds clip{};   ///< of the weight
+  double count_eps = 0;
+  Reach reach = Reach::Surrogate;
+
+  template <class S>
+  void operator()(const PrepassRows<S>& rows, double* weights) const {
+    for (index_t i = 0; i < rows.size(); ++i) {
+      const TokenRow<S> row = rows(i);
+      if (!row.rollout_logp && row.length > 0) {
+        contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
+                       "the sampling policy's log-probs, because of prepass::Importance");
+      }
+      double* w = weights + rows.begin(i);
+      const S* old = row.old_logp ? row.old_logp : row.logp;
+      for (index_t t = 0; t < row.length; ++t) {
+        if (row.valid(t)) w[t] = static_cast<double>(old[t]) - static_cast<double>(row.rollout_logp[t]);
+      }
+      detail::row_statistic(statistic, row, count_eps, w);
+      for (index_t t = 0; t < row.length; ++t) {
+        if (!row.valid(t)) continue;
+        const double ratio = std::exp(detail::bound(clamp, w[t]).value);
+        w[t] = detail::bound(clip, math::not_finite(ratio) ? 0.0 : ratio).value;
+      }
+    }
+  }
+  void check(const char* function) const {
+    detail::check_prepass(function, "prepass::Importance", clamp, count_eps);
+    detail::check_bounds(function, "prepass::Importance::clip", clip);
+  }
+};
+
+}  // namespace prepass
+GDPO_END_NAMESPACE

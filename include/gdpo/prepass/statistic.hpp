@@ -1,0 +1,42 @@
+#pragma once
+#include <gdpo/loss/map.hpp>
+#include <gdpo/prepass/prepare.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace prepass {
+
+/// Over what a quantity of tokens is taken.
+enum class Statistic { Token, SequenceMean, SequenceSum, SequenceMax };
+
+}  // namespace prepass
+
+namespace detail {
+
+/// values at the row's valid tokens become their statistic over the row; Token: nothing changes. In double, in token order.
+template <class S>
+void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_eps, double* values) {
+  using prepass::Statistic;
+  if (of == Statistic::Token) return;
+  double sum = 0, largest = -math::infinity, n = 0;
+  for (index_t t = 0; t < row.length; ++t) {
+    if (!row.valid(t)) continue;
+    sum += values[t];
+    largest = (math::max)(values[t], largest);
+    n += 1;
+  }
+  if (n + count_eps <= 0) return;
+  const double value = of == Statistic::SequenceSum   ? sum
+                       : of == Statistic::SequenceMax ? largest
+                                                      : sum / (n + count_eps);
+  for (index_t t = 0; t < row.length; ++t) values[t] = value;
+}
+
+inline void check_prepass(const char* function, const std::string& owner, const Bounds& clamp, double count_eps) {
+  check_bounds(function, (owner + "::clamp").c_str(), clamp);
+  if (!(count_eps >= 0) || math::is_inf(count_eps)) {
+    contract::fail(function, owner + "::count_eps", contract::text(count_eps), "a finite number of at least 0");
+  }
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE
