@@ -20,6 +20,7 @@
 #include <gdpo/group/by_id.hpp>
 #include <gdpo/group/by_offsets.hpp>
 #include <gdpo/group/groups_of.hpp>
+#include <gdpo/group/per_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -37,10 +38,7 @@ void advantages_into(Seq, const RewardBatch<T, Groups>& batch, const GroupAdvant
     contract::fail(function, "out", contract::text(out.extent[0]) + " entries",
                    "one for each of the " + contract::text(batch.rewards.extent[0]) + " rows");
   }
-  if constexpr (!std::is_same_v<Renorm, renorm::None>) {
-    detail::check_spread(function, "renorm", estimator.renorm.ddof, estimator.renorm.eps);
-    detail::check_spread(function, "renorm", estimator.renorm.ddof, estimator.renorm.count_eps, "count_eps");
-  }
+  detail::Checks<Renorm>::run(estimator.renorm, function);
   if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens && out.extent[0] > 0) {
     contract::fail(function, "batch.tokens", "no column", "token counts, because renorm is TokenWeightedBatch");
   }

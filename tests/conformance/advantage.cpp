@@ -1,8 +1,6 @@
 #include "advantage.hpp"
 
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -28,14 +26,6 @@ std::vector<T> stored_as(const std::vector<double>& values) {
   out.reserve(values.size());
   for (const double value : values) out.push_back(static_cast<T>(value));
   return out;
-}
-
-void only(const Json& inputs, std::initializer_list<const char*> known) {
-  for (const auto& [name, value] : inputs.items()) {
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw Unsupported("input " + name + " is not mapped");
-    }
-  }
 }
 
 template <class T>

@@ -1,5 +1,6 @@
 #include "comparison.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <limits>
@@ -35,7 +36,7 @@ std::string index_text(const std::vector<std::size_t>& shape, std::size_t flat) 
 
 }  // namespace
 
-void Comparison::compare(const std::string& name, const Array& got, const Json& expected,
+void Comparison::compare(const Case& recorded, const std::string& name, const Array& got, const Json& expected,
                          const std::vector<unsigned char>& selected) {
   const Array wanted = array_of(expected);
   std::ostringstream line;
@@ -48,15 +49,15 @@ void Comparison::compare(const std::string& name, const Array& got, const Json& 
   for (std::size_t k = 0; k < wanted.data.size(); ++k) {
     if (!selected.empty() && selected[k] == 0) continue;
     ++compared;
-    if (!agree(case_, got.data[k], wanted.data[k]) && differing++ == 0) first = k;
+    if (!agree(recorded, got.data[k], wanted.data[k]) && differing++ == 0) first = k;
   }
   if (differing == 0) return;
   line << name << index_text(wanted.shape, first) << std::setprecision(std::numeric_limits<double>::max_digits10)
        << ": got " << got.data[first] << ", wanted " << wanted.data[first] << std::setprecision(3);
-  if (case_.ill_conditioned) {
+  if (recorded.ill_conditioned) {
     line << ", must be finite";
   } else {
-    line << ", tolerance " << tolerance(case_, wanted.data[first]);
+    line << ", tolerance " << tolerance(recorded, wanted.data[first]);
   }
   if (compared > 1) line << " (" << differing << " of " << compared << " elements differ)";
   differences_.push_back(line.str());
@@ -64,14 +65,27 @@ void Comparison::compare(const std::string& name, const Array& got, const Json& 
 
 void Comparison::output(const std::string& name, const Array& got, const std::vector<unsigned char>& selected) {
   outputs_.insert(name);
-  compare(name, got, case_.expected.at(name), selected);
+  compare(case_, name, got, case_.expected.at(name), selected);
 }
 
 void Comparison::metric(const std::string& name, const Array& got) {
   const auto recorded = case_.expected.find("metrics");
   if (recorded == case_.expected.end() || !recorded->contains(name)) return;
   metrics_.insert(name);
-  compare(name, got, recorded->at(name), {});
+  compare(case_, name, got, recorded->at(name), {});
+}
+
+void Comparison::metric_taken_in_float(const std::string& name, double got) {
+  const auto recorded = case_.expected.find("metrics");
+  if (recorded == case_.expected.end() || !recorded->contains(name)) return;
+  metrics_.insert(name);
+  Case rounded = case_;
+  rounded.rtol = std::max(case_.rtol, 1e-7);
+  compare(rounded, name, Array{{}, {got}}, recorded->at(name), {});
+}
+
+void Comparison::law(bool holds, const std::string& broken) {
+  if (!holds) differences_.push_back(broken);
 }
 
 Verdict Comparison::verdict() const {
@@ -80,6 +94,9 @@ Verdict Comparison::verdict() const {
   for (const auto& [name, value] : case_.expected.items()) {
     if (name == "metrics") {
       out.metrics_not_compared = value.size() - metrics_.size();
+      for (const auto& metric : value.items()) {
+        if (metrics_.count(metric.key()) == 0) out.missing_metrics.push_back(metric.key());
+      }
     } else if (outputs_.count(name) == 0) {
       missing.push_back("no counterpart of the expected '" + name + "'");
     }

@@ -16,6 +16,7 @@ struct Verdict {
   Status status = Status::Unsupported;
   std::vector<std::string> details;  // Failed: one line per value that differs. Unsupported: the reason
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
+  std::vector<std::string> missing_metrics;  // names of those that a case which ran did not compare
 };
 
 // Collects the comparisons of one case. Whatever the record expects and nobody compared is accounted for:
@@ -32,10 +33,17 @@ class Comparison {
   void metric(const std::string& name, const Array& got);
   void metric(const std::string& name, double got) { metric(name, Array{{}, {got}}); }
 
+  // A metric that the trainer took as a mean in float32 within a float64 run: one rounding, 2^-24 = 6e-8 of the value,
+  // is allowed.
+  void metric_taken_in_float(const std::string& name, double got);
+
+  // What must hold whatever the record says; `broken` tells how it does not.
+  void law(bool holds, const std::string& broken);
+
   Verdict verdict() const;
 
  private:
-  void compare(const std::string& name, const Array& got, const Json& wanted,
+  void compare(const Case& recorded, const std::string& name, const Array& got, const Json& wanted,
                const std::vector<unsigned char>& selected);
 
   const Case& case_;

@@ -8,7 +8,9 @@
 //   failed        something differs (the first differing element is listed), or the library threw;
 //   unsupported   no preset is mapped to the function, or a parameter has a value the mapping does not know.
 // The runner chooses presets and sets their members, nothing else: whatever is computed is computed by the library.
-// advantage.cpp binds the inputs of one kind of case; advantage_presets.cpp says which function is which preset.
+// advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp and loss_presets.cpp say which
+// function is which preset; kl.cpp and aggregate.cpp do both. Every loss is computed twice, padded and packed, and must
+// come out with the same bits.
 //
 // Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad usage, an unreadable
 // file, a directory without golden files, or nothing left to compare.
@@ -41,6 +43,9 @@ bool chosen(const std::vector<std::string>& filter, const std::string& value) {
 int run(const Options& options) {
   Registry registry;
   add_advantages(registry);
+  add_losses(registry);
+  add_kl_estimates(registry);
+  add_reductions(registry);
 
   Report report;
   bool any = false;

@@ -1,8 +1,14 @@
 #include "params.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace conformance {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 bool Params::has(const std::string& name) const { return values_.contains(name) && !values_.at(name).is_null(); }
 
@@ -42,6 +48,19 @@ std::vector<double> Params::numbers(const std::string& name) {
   return value.get<std::vector<double>>();
 }
 
+double Params::at_most(const std::string& name) { return has(name) ? number(name) : kInfinity; }
+
+double Params::at_least(const std::string& name) { return has(name) ? number(name) : -kInfinity; }
+
+gdpo::Bounds Params::interval(const std::string& name) {
+  if (!has(name)) return {};
+  const Json& value = read(name);
+  const auto is_bound = [](const Json& entry) { return entry.is_number() || entry.is_null(); };
+  if (!value.is_array() || value.size() != 2 || !std::all_of(value.begin(), value.end(), is_bound)) refuse(name);
+  return {value[0].is_null() ? -kInfinity : value[0].get<double>(),
+          value[1].is_null() ? kInfinity : value[1].get<double>()};
+}
+
 Params Params::object(const std::string& name) {
   const Json& value = read(name);
   if (!value.is_object()) refuse(name);
@@ -63,10 +82,20 @@ void Params::remark(const std::string& name) {
   if (!read(name).is_string()) refuse(name);
 }
 
+void Params::without_effect(std::initializer_list<const char*> names) { read_.insert(names.begin(), names.end()); }
+
 void Params::all_read() const {
   for (const auto& [name, value] : values_.items()) {
     if (value.is_null() || read_.count(name) != 0) continue;
     throw Unsupported(where_ + name + " = " + value.dump() + " is not mapped");
+  }
+}
+
+void only(const Json& inputs, std::initializer_list<const char*> known) {
+  for (const auto& [name, value] : inputs.items()) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw Unsupported("input " + name + " is not mapped");
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // know, makes the case unsupported.
 #pragma once
 
+#include <gdpo/loss.hpp>
 #include <initializer_list>
 #include <set>
 #include <stdexcept>
@@ -30,6 +31,11 @@ class Params {
   std::vector<double> numbers(const std::string& name);
   Params object(const std::string& name);
 
+  // What bounds a number: a number, or off (+-infinity) where it is null or absent.
+  double at_most(const std::string& name);
+  double at_least(const std::string& name);
+  gdpo::Bounds interval(const std::string& name);  // [lo, hi], null for one that is off; null or absent: both
+
   // One of the values that a mapping knows; the second form may be absent.
   std::string choice(const std::string& name, std::initializer_list<const char*> known);
   std::string choice(const std::string& name, std::initializer_list<const char*> known, const char* absent);
@@ -43,6 +49,13 @@ class Params {
   // Words about the recorded function that carry no setting; may be absent.
   void remark(const std::string& name);
 
+  // Settings that do nothing under the others of this case; may be absent.
+  void without_effect(std::initializer_list<const char*> names);
+
+  // Numbers that stand in the trainer's code, not in its configuration. They are the preset's, and are not set: the
+  // comparison tells whether the preset has them right.
+  void of_preset(std::initializer_list<const char*> names) { without_effect(names); }
+
   void all_read() const;  // Unsupported if a parameter that is not off was never asked for
 
  private:
@@ -53,5 +66,8 @@ class Params {
   std::string where_;
   std::set<std::string> read_;
 };
+
+// Unsupported if the record has an input that a mapping does not read.
+void only(const Json& inputs, std::initializer_list<const char*> known);
 
 }  // namespace conformance

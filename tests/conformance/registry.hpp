@@ -28,5 +28,8 @@ class Registry {
 };
 
 void add_advantages(Registry& registry);
+void add_losses(Registry& registry);
+void add_kl_estimates(Registry& registry);
+void add_reductions(Registry& registry);
 
 }  // namespace conformance

@@ -42,6 +42,7 @@ void Report::add(const Case& recorded, const Verdict& verdict) {
   Tally& tally = functions_[{recorded.source, recorded.kind, recorded.function}];
   count(verdict, tally);
   count(verdict, total_);
+  for (const std::string& metric : verdict.missing_metrics) ++tally.missing_metrics[metric];
   for (const std::string& detail : verdict.details) {
     if (verdict.status == Status::Failed) {
       failures_.push_back(recorded.source + ' ' + recorded.kind + ' ' + recorded.name + ": " + detail);
@@ -79,6 +80,15 @@ void Report::print(std::ostream& out) const {
           << times << (times == 1 ? " case" : " cases") << ")\n";
     }
   }
+  const bool missing = std::any_of(functions_.begin(), functions_.end(),
+                                   [](const auto& entry) { return !entry.second.missing_metrics.empty(); });
+  if (missing) out << "\nmetrics that were recorded and not compared:\n";
+  for (const auto& [key, tally] : functions_) {
+    if (tally.missing_metrics.empty()) continue;
+    out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ':';
+    for (const auto& [metric, times] : tally.missing_metrics) out << ' ' << metric << " (" << times << ')';
+    out << '\n';
+  }
   if (!failures_.empty()) out << "\nfailed:\n";
   for (const std::string& failure : failures_) out << "  " << failure << '\n';
 
@@ -94,6 +104,7 @@ Json Report::json() const {
     entry["source"] = std::get<0>(key);
     entry["kind"] = std::get<1>(key);
     entry["function"] = std::get<2>(key);
+    entry["metrics_not_compared"] = tally.missing_metrics;
     functions.push_back(std::move(entry));
   }
   return {{"functions", std::move(functions)}, {"total", counts(total_)}};

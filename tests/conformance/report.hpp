@@ -16,7 +16,8 @@ namespace conformance {
 struct Tally {
   std::size_t passed = 0, failed = 0, unsupported = 0;
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
-  std::map<std::string, std::size_t> reasons;  // why unsupported, and how often
+  std::map<std::string, std::size_t> reasons;          // why unsupported, and how often
+  std::map<std::string, std::size_t> missing_metrics;  // recorded, and not compared in a case that ran
 };
 
 class Report {
@@ -27,7 +28,8 @@ class Report {
 
   void print(std::ostream& out) const;
 
-  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported"}], "total": {...}}
+  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "metrics_not_compared": {name: times}}],
+  //  "total": {...}}
   Json json() const;
 
  private:

@@ -1,39 +1,15 @@
 // Compiled with -ffast-math: what statistics are made of. NaN is found by its bits, compensated sums keep their compensation,
 // equality is decided by max == min. Expected values are exact and compared by their bits.
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <gdpo/advantages.hpp>
-#include <vector>
 
-namespace {
+#include "support/exact.hpp"
 
-int failures = 0;
-
-std::uint64_t bits(double x) {
-  std::uint64_t b;
-  std::memcpy(&b, &x, sizeof b);
-  return b;
-}
-double from_bits(std::uint64_t b) {
-  double x;
-  std::memcpy(&x, &b, sizeof x);
-  return x;
-}
-bool nan(double x) { return (bits(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u; }
-
-void expect(const char* what, bool ok) {
-  if (ok) return;
-  std::puts(what);
-  ++failures;
-}
-
-}  // namespace
+using exact::bits, exact::expect;
 
 int main() {
-  const double no = from_bits(0x7ff8000000000000u), infinite = from_bits(0x7ff0000000000000u);
-  expect("is_nan", gdpo::math::is_nan(no) && !gdpo::math::is_nan(infinite) && !gdpo::math::is_nan(1));
-  expect("is_inf", gdpo::math::is_inf(infinite) && !gdpo::math::is_inf(no) && !gdpo::math::is_inf(1));
+  const double no = exact::nan(), infinite = exact::infinity();
+  expect("is_nan", gdpo::math::is_nan(no) && !gdpo::math::is_nan(infinite) && !gdpo::math::is_nan(1.0));
+  expect("is_inf", gdpo::math::is_inf(infinite) && !gdpo::math::is_inf(no) && !gdpo::math::is_inf(1.0));
 
   const auto plain = [](const auto& x, const auto&) { return std::array{x}; };
   const std::vector<double> cancel{1, 1e100, 1, -1e100}, other_order{1e100, 1, -1e100, 1};
@@ -48,8 +24,8 @@ int main() {
     std::vector<double> y = x;
     y[place] = no;
     const gdpo::Moments m = gdpo::moments_of(gdpo::InRowOrder{}, y.data(), nullptr, 23);
-    expect("moments with NaN", nan(m.mean) && nan(m.m2) && !gdpo::degenerate(m));
-    expect("merged with NaN", nan(gdpo::merge(equal, m).mean) && nan(gdpo::merge(m, equal).m2));
+    expect("moments with NaN", exact::is_nan(m.mean) && exact::is_nan(m.m2) && !gdpo::degenerate(m));
+    expect("merged with NaN", exact::is_nan(gdpo::merge(equal, m).mean) && exact::is_nan(gdpo::merge(m, equal).m2));
     std::vector<double> weights(23, 1.0);
     weights[place] = 0;
     const gdpo::Moments without = gdpo::moments_of(gdpo::InRowOrder{}, y.data(), weights.data(), 23);
@@ -73,5 +49,5 @@ int main() {
   batch.valid = {};
   gdpo::advantages(gdpo::seq, batch, e, &report);
   expect("counted", report.excluded_rewards == 4 && report.infinite_rewards == 1 && report.excluded_rows == 1);
-  return failures == 0 ? 0 : 1;
+  return exact::failures == 0 ? 0 : 1;
 }

@@ -16,7 +16,7 @@ struct Line {
   const char* name;
   Baseline baseline;
   Scale scale;
-  double eps;  // at Std
+  double eps;
   int ddof;
   bool normalize_first;
   Renorm renorm;
@@ -24,6 +24,7 @@ struct Line {
   naive::Entry entry;
   naive::Row row;
   Singleton singleton;
+  EpsAt eps_at = EpsAt::Std;
 };
 
 constexpr bool Sum = false, Each = true;
@@ -92,6 +93,10 @@ const Line lines[] = {
     {"open_instruct::standard", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Zero},
     {"open_instruct::centered", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Zero},
+    {"tutorial::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"tutorial::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero, EpsAt::ClampStd},
     {"brief::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude, Singleton::Zero},
 };
 
@@ -109,7 +114,7 @@ TEST_CASE("every preset sets what its trainer does", "[runtime]") {
     if (line.scale != Scale::None) {
       CHECK(e.scale_spread.eps == line.eps);
       CHECK(e.scale_spread.ddof == line.ddof);
-      CHECK(e.scale_spread.eps_at == EpsAt::Std);
+      CHECK(e.scale_spread.eps_at == line.eps_at);
     }
     CHECK((e.combine == naive::Combine::NormalizeThenSum) == line.normalize_first);
     CHECK(e.renorm == line.renorm);

@@ -1,34 +1,15 @@
-// advantages_into: no allocation after the first call, and the same bits whatever its Workspace did before. This file
-// replaces operator new of the whole test program, to count.
-#include <atomic>
-#include <cstdlib>
+// advantages_into: no allocation after the first call, and the same bits whatever its Workspace did before.
 #include <deque>
 #include <gdpo/advantages.hpp>
-#include <new>
 
+#include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
-std::atomic<long> allocations{0};
-}
 
-// Not inlined: g++ warns where it sees the free of one half and not the malloc of the other.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* p = std::malloc(size > 0 ? size : 1)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(size > 0 ? size : 1);
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-
-namespace {
-
+using counted::allocations;
 using Gdpo = gdpo::Gdpo;
 using PerMember = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
                                        gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
@@ -143,4 +124,21 @@ TEST_CASE("out may have any stride, and float is the double result rounded once"
     CHECK(wide[3 * i + 1] == 5);
     CHECK(narrow[i] == static_cast<float>(plain[i]));
   }
+}
+
+TEST_CASE("masked reductions and token advantages allocate nothing", "[workspace]") {
+  const std::vector<float> tokens(10000, -0.5f), advantages(100, 1.f);
+  const std::vector<unsigned char> flags(10000, 1);
+  std::vector<float> written(10000);
+  const auto x = gdpo::view(tokens.data(), 100, 100);
+  const auto mask = gdpo::view(flags.data(), 100, 100);
+  const auto target = gdpo::view(written.data(), 100, 100);
+  double sum = 0;
+  const long before = allocations;
+  gdpo::token_advantages_into(gdpo::view(advantages), mask, x, x, gdpo::penalty::Token<>{0.04}, target);
+  gdpo::whiten_into(target, mask, {}, target);
+  sum += gdpo::masked_mean(x, mask) + gdpo::masked_mean_over(x, mask, 3) + gdpo::masked_moments(x, mask).m2;
+  sum += gdpo::masked_variance(x, mask);
+  CHECK(allocations == before);
+  CHECK(sum < 0);
 }

@@ -46,12 +46,12 @@ V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
 
 namespace detail {
 
-inline void check_spread(const char* function, const char* owner, int ddof, double eps, const char* eps_name = "eps") {
-  if (ddof < 0) {
-    contract::fail(function, std::string(owner) + ".ddof", contract::text(index_t{ddof}), "0 (population) or more");
-  }
-  if (!(eps >= 0) || math::is_nan(eps) || math::is_inf(eps)) {
-    contract::fail(function, std::string(owner) + "." + eps_name, contract::text(eps), "a finite number of at least 0");
+inline void check_ddof(const char* function, const char* name, int ddof) {
+  if (ddof < 0) contract::fail(function, name, contract::text(index_t{ddof}), "0 (population) or more");
+}
+inline void check_eps(const char* function, const char* name, double eps) {
+  if (!(eps >= 0) || math::not_finite(eps)) {
+    contract::fail(function, name, contract::text(eps), "a finite number of at least 0");
   }
 }
 

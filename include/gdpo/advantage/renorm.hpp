@@ -1,7 +1,17 @@
 #pragma once
 #include <gdpo/advantage/multiplier.hpp>
+#include <gdpo/core/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+inline void check_renorm(const char* function, int ddof, double eps, double count_eps) {
+  check_ddof(function, "renorm.ddof", ddof);
+  check_eps(function, "renorm.eps", eps);
+  check_eps(function, "renorm.count_eps", count_eps);
+}
+
+}  // namespace detail
 
 /// The second normalisation, of the combined values s:  a_i = (s_i - mean) multiplier(v),
 ///   mean = sum s / (n + count_eps),   v = sum (s - mean)^2 / (n + count_eps) * n / (n - ddof).
@@ -22,6 +32,7 @@ struct Batch {
   EpsAt eps_at = EpsAt::Std;
   double count_eps = 0;
   bool keep_mean = false;
+  void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
 /// Over the rows of each group. The GDPO brief's literal second stage: it undoes what GDPO gains (presets/brief.hpp).
@@ -31,6 +42,7 @@ struct PerGroup {
   EpsAt eps_at = EpsAt::Std;
   double count_eps = 0;
   bool keep_mean = false;
+  void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
 /// Over the valid tokens of the batch: row i counts RewardBatch::tokens(i) times, n is the number of tokens. verl and
@@ -41,7 +53,51 @@ struct TokenWeightedBatch {
   EpsAt eps_at = EpsAt::Var;
   double count_eps = 0;
   bool keep_mean = false;
+  void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
 }  // namespace renorm
+
+namespace detail {
+
+/// Mean and variance as the formula above has them, of a set with these moments (weights: rows, or tokens).
+struct Spread {
+  double mean = 0, variance = 0;
+  bool known = false;  ///< n > ddof; else the variance is 0
+};
+inline Spread spread_of(const Moments& m, int ddof, double count_eps) {
+  const double count = m.weight + count_eps;
+  if (!(count > 0)) return {};
+  if (math::is_nan(m.m2)) return {math::nan(), math::nan(), true};
+  const double mean = count_eps == 0 ? m.mean : math::mul(m.mean, m.weight / count), moved = m.mean - mean;
+  const double square = m.m2 + math::mul(m.weight, math::mul(moved, moved));
+  const double dof = m.weight - ddof;
+  if (!(dof > 0)) return {mean, 0, false};
+  return {mean, count_eps == 0 ? square / dof : math::mul(square / count, m.weight / dof), true};
+}
+
+/// a = (s - shift) multiplier + back, with s == shift giving exactly `back`. V: double or lanes.
+struct Affine {
+  double shift = 0, multiplier = 1, back = 0;
+  template <class V>
+  GDPO_INLINE V operator()(const V& s) const {
+    using math::constant, math::is_zero, math::mul, math::select;
+    const V zero = constant<V>(0.0), d = s - constant<V>(shift);
+    return select(is_zero(d), zero, mul(d, constant<V>(multiplier))) + constant<V>(back);
+  }
+};
+
+/// The renormalisation of a set of values with these moments. `centred`: their mean is 0 by construction and is not
+/// subtracted.
+template <class Renorm>
+Affine affine_of(const Renorm& r, const Moments& m, bool centred) {
+  if (!(m.weight + r.count_eps > 0)) return {0, 0, 0};
+  const Spread spread = spread_of(m, r.ddof, r.count_eps);
+  if (math::is_nan(spread.variance)) return {math::nan(), math::nan(), 0};
+  const double k = multiplier(r.eps, r.eps_at, spread.variance, spread.known ? 1 : 0);
+  if (centred) return {0, k, 0};
+  return {spread.mean, k, r.keep_mean ? spread.mean : 0.0};
+}
+
+}  // namespace detail
 GDPO_END_NAMESPACE

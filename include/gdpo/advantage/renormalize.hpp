@@ -4,17 +4,6 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// a = (s - shift) multiplier + back, with s == shift giving exactly `back`. V: double or lanes.
-struct Affine {
-  double shift = 0, multiplier = 1, back = 0;
-  template <class V>
-  GDPO_INLINE V operator()(const V& s) const {
-    using math::constant, math::is_zero, math::mul, math::select;
-    const V zero = constant<V>(0.0), d = s - constant<V>(shift);
-    return select(is_zero(d), zero, mul(d, constant<V>(multiplier))) + constant<V>(back);
-  }
-};
-
 /// Blocks of 8 of n values, in lanes; returns how many values that is. Not inlined: where the compiler sees that `out` is
 /// shorter than a block it would warn of the stores it cannot reach.
 template <class R>
@@ -26,23 +15,6 @@ GDPO_NOINLINE index_t write_blocks(const double* sums, index_t n, const Affine& 
     for (int j = 0; j < 8; ++j) out[i + j] = static_cast<R>(values[j]);
   }
   return whole;
-}
-
-/// The renormalisation of a set of combined values with these moments (weights: rows, or tokens). `centred`: their mean
-/// is 0 by construction and is not subtracted. See renorm.hpp for the formula.
-template <class Renorm>
-Affine affine_of(const Renorm& r, const Moments& m, bool centred) {
-  const double count = m.weight + r.count_eps;
-  if (!(count > 0)) return {0, 0, 0};
-  if (math::is_nan(m.m2)) return {math::nan(), math::nan(), 0};
-  const double mean = r.count_eps == 0 ? m.mean : math::mul(m.mean, m.weight / count), moved = m.mean - mean;
-  const double square = m.m2 + math::mul(m.weight, math::mul(moved, moved));
-  const double dof = m.weight - r.ddof;
-  const double v =
-      r.count_eps == 0 ? (dof > 0 ? square / dof : 0.0) : (dof > 0 ? math::mul(square / count, m.weight / dof) : 0.0);
-  const double k = multiplier(r.eps, r.eps_at, v, dof > 0 ? 1 : 0);
-  if (centred) return {0, k, 0};
-  return {mean, k, r.keep_mean ? mean : 0.0};
 }
 
 /// Final advantages into out. Excluded rows get 0.

@@ -25,7 +25,10 @@ struct StdDev {
   EpsAt eps_at = EpsAt::Std;
 
   bool reads_batch() const { return of != Of::Group; }
-  void check(const char* function) const { detail::check_spread(function, "scale", ddof, eps); }
+  void check(const char* function) const {
+    detail::check_ddof(function, "scale.ddof", ddof);
+    detail::check_eps(function, "scale.eps", eps);
+  }
   template <class Args>
   auto operator()(const Args& a) const {
     using V = std::decay_t<decltype(a.group.m2)>;

@@ -36,6 +36,12 @@ namespace contract {
 }
 
 inline std::string text(index_t value) { return std::to_string(value); }
+/// "(2, 3)"
+inline std::string shape(int rank, const index_t* extent) {
+  std::string text_of = "(";
+  for (int r = 0; r < rank; ++r) text_of += (r ? ", " : "") + text(extent[r]);
+  return text_of + ")";
+}
 inline std::string text(double value) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.17g", value);

@@ -26,6 +26,8 @@ class TokenView {
   int rank() const { return rank_; }
   index_t extent(int axis) const { return extent_[axis]; }
 
+  /// Rows stand in memory as they are read: `row` needs no scratch.
+  bool in_place() const { return direct_ && rank_ > 0 && stride_[rank_ - 1] == 1; }
   /// `n` tokens: of row `row` of a padded view, or from token `begin` of a packed one. `scratch` holds n where they have to
   /// be converted.
   GDPO_INLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
@@ -134,12 +136,6 @@ struct TokenBatch {
 
 namespace detail {
 
-inline std::string shape_text(int rank, const index_t* extent) {
-  std::string text = "(";
-  for (int r = 0; r < rank; ++r) text += (r ? ", " : "") + contract::text(extent[r]);
-  return text + ")";
-}
-
 /// Where the rows of a batch stand. `layout_of` makes it, and checks the shape of every array of the batch.
 struct RowSpan {
   index_t row, begin, length;
@@ -163,7 +159,8 @@ void check_tokens(const char* function, const char* name, const Tokens& v, int r
   index_t own[3] = {};
   for (int r = 0; r < v.rank(); ++r) own[r] = v.extent(r), same = same && r < rank && own[r] == extent[r];
   if (!same) {
-    contract::fail(function, name, shape_text(v.rank(), own), shape_text(rank, extent) + ", the shape of batch.logp");
+    contract::fail(function, name, contract::shape(v.rank(), own),
+                   contract::shape(rank, extent) + ", the shape of batch.logp");
   }
 }
 inline void check_rows(const char* function, const char* name, const Column& c, index_t rows) {

@@ -34,7 +34,7 @@ struct NonFinite {
 struct LossMetrics {
   Metric loss;                 ///< w surrogate + sum beta w' kl of a token, before the row's weight
   Metric surrogate;            ///< w surrogate
-  Metric kl;                   ///< the first KL term that is on, without beta, weighted
+  Metric kl;                   ///< the first KL term that is on, without beta and weights
   Metric clip_fraction;        ///< clipped either way; the sign of the advantage counts (TRL's region)
   Metric clip_fraction_low;    ///< ratio < 1 - low and A < 0
   Metric clip_fraction_high;   ///< ratio > 1 + high and A > 0; the ratio is after `delta`

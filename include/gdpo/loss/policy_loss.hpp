@@ -231,9 +231,9 @@ using DapoLoss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::T
 /// Dr.GRPO (arXiv 2503.20783): clip 0.2, no KL; aggregate.constant, the maximal completion length, is required.
 using DrGrpoLoss =
     PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenSumNorm, Factors<>, defaults::DrGrpo>;
-/// GSPO (arXiv 2507.18071): one ratio a sequence, clip 3e-4 / 4e-4, no KL. Because the ratio is the geometric mean over the
-/// sequence, the noise of single tokens averages out: expert routing that differs between two passes needs no replay, and the
-/// sampling engine's own log-probs may stand in for old_logp (section 5.3 of the paper).
+/// GSPO (arXiv 2507.18071): one ratio a sequence, clip 3e-4 / 4e-4, no KL. The ratio is the geometric mean over the sequence, so
+/// the noise of single tokens averages out: expert routing that differs between two passes needs no replay (section 5.3), and
+/// the sampling engine's own log-probs may stand in for old_logp, without a second forward pass (section 5.4).
 using GspoLoss =
     PolicyLoss<level::Sequence<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenMean, Factors<>, defaults::Gspo>;
 /// GSPO-token (eq. 13-14): the same ratio, each token with its own advantage and gradient.

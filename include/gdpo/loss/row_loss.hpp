@@ -114,7 +114,9 @@ class RowLoss {
     }
     if (math::is_nan(sum.sum)) return {math::nan(), math::nan(), level_.statistic.share(sum.n), false};
     const auto bounded = bound(level_.bounds, level_.statistic(sum));
-    return {bounded.value, math::exp_parts(bounded.value).exp, level_.statistic.share(sum.n), bounded.outside};
+    const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};  // the gradient will be an S
+    const double ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
+    return {bounded.value, ratio, level_.statistic.share(sum.n), bounded.outside};
   }
 
   /// Everything of one valid token but the row's weight: the loss term, with what the level keeps for the token itself in
@@ -148,17 +150,17 @@ class RowLoss {
       bool first = true;
       for_each_kl(kls_, [&](const auto& kl) {
         if (kl.beta == 0) return;
-        Term<C> k{};
-        if (wk != C(0)) k = kl_term(kl, x);
-        if (nan.kl && wk != C(0)) k.value = k.d_ratio = k.d_logp = math::nan<C>();
+        Term<C> k = kl_term(kl, x);
+        if (nan.kl) k.value = k.d_ratio = k.d_logp = math::nan<C>();
+        if (first) tally.kl.add(static_cast<double>(k.value)), tally.kl_bounded += k.outside;
+        first = false;
+        if (wk == C(0)) return;
         const C c = mul(wk, static_cast<C>(kl.beta));
         total.d_ratio = total.d_ratio + mul(c, k.d_ratio);
         total.d_logp = total.d_logp + mul(c, k.d_logp);
-        const double value = mul(static_cast<double>(wk), static_cast<double>(k.value));
-        tally.kl_loss += mul(kl.beta, value);
-        loss += mul(kl.beta, value);
-        if (first) tally.kl.add(value), tally.kl_bounded += k.outside;
-        first = false;
+        const double value = mul(kl.beta, mul(static_cast<double>(wk), static_cast<double>(k.value)));
+        tally.kl_loss += value;
+        loss += value;
       });
     }
     tally.loss.add(loss);

@@ -94,15 +94,14 @@ TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t 
 template <class S>
 Normaliser count(const TokenBatch<S>& batch) {
   const detail::TokenLayout layout = detail::layout_of("gdpo::count", batch);
-  detail::RowScratch<S> scratch;
-  scratch.reserve(layout.longest);
+  std::vector<unsigned char> scratch(batch.mask.in_place() ? 0 : static_cast<std::size_t>(layout.longest));
   Normaliser n;
   n.rows = static_cast<double>(layout.rows);
   for (index_t row = 0; row < layout.rows; ++row) {
     TokenRow<S> r{};
     const detail::RowSpan at = layout(row);
     r.length = at.length;
-    if (batch.mask) r.mask = batch.mask.row(row, at.begin, at.length, scratch.mask.data());
+    if (batch.mask) r.mask = batch.mask.row(row, at.begin, at.length, scratch.data());
     const index_t tokens = r.count();
     n.tokens += static_cast<double>(tokens);
     n.non_empty_rows += tokens > 0;

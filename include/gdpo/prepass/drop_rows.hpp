@@ -7,7 +7,8 @@ namespace detail {
 template <class S>
 void drop_rows(const PrepassRows<S>& rows, const Column& dropped, const char* name, double* weights) {
   check_rows("gdpo::prepare", name, dropped, rows.size());
-  if (!dropped) contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
+  if (!dropped && rows.size() > 0)
+    contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
   for (index_t i = 0; i < rows.size(); ++i) {
     if (math::is_zero(dropped(i))) continue;
     const index_t begin = rows.begin(i), length = rows(i).length;

@@ -59,19 +59,24 @@ struct Gate {
         if (!row.valid(t)) continue;
         const double value = estimator == Estimator::Ratio ? std::exp(w[t]) : w[t];
         const bool bounded = !math::is_inf(min) || !math::is_inf(max);
-        bool closed = value < min || value > max || (bounded && math::is_nan(value));
+        bool closed = value < min || value > max || (bounded && math::is_nan(w[t]));
         if (when == When::NegativeAdvantage) {
           closed = closed && (advantage == GateAdvantage::Row ? row_advantage : row.advantage_of(t)) < 0;
         } else if (when == When::Outward) {
-          closed = closed && math::mul(row.advantage_of(t), difference(row, t)) > 0;
+          const double x = difference(row, t);
+          closed = closed && (math::is_nan(x) || math::mul(row.advantage_of(t), x) > 0);
         }
         w[t] = closed ? 0.0 : 1.0;
       }
     }
   }
   void check(const char* function) const {
-    detail::check_prepass(function, "prepass::Gate", clamp, count_eps);
-    detail::check_bounds(function, "prepass::Gate", {min, max});
+    detail::check_bounds(function, "prepass::Gate::clamp", clamp);
+    detail::check_count_eps(function, "prepass::Gate::count_eps", count_eps);
+    if (!(min < max) || math::is_nan(min) || math::is_nan(max)) {
+      contract::fail(function, "prepass::Gate::min, prepass::Gate::max",
+                     contract::text(min) + " and " + contract::text(max), "min < max (infinite: off)");
+    }
   }
 
  private:

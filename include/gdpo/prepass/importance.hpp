@@ -5,7 +5,7 @@ GDPO_BEGIN_NAMESPACE
 namespace prepass {
 
 /// The sampling engine's log-probs are not the trainer's: weight = clip(exp(clamp(statistic(old - rollout)))), truncated
-/// importance sampling. `clip` off: the raw weight; a weight that is not finite is 0. TRL vllm_importance_sampling token_truncate
+/// importance sampling. `clip` off: the raw weight; NaN, and an infinity that no clip holds, are 0. TRL vllm_importance_sampling token_truncate
 /// (Token) and sequence_truncate (SequenceSum); ms-swift (SequenceMean, reach SurrogateAndKl); open-instruct's rho (clamp +-10).
 /// SequenceSum over thousands of tokens shrinks to 0 for a small bias a token; SequenceMean does not.
 struct Importance {
@@ -31,13 +31,15 @@ struct Importance {
       detail::row_statistic(statistic, row, count_eps, w);
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
-        const double ratio = std::exp(detail::bound(clamp, w[t]).value);
-        w[t] = detail::bound(clip, math::not_finite(ratio) ? 0.0 : ratio).value;
+        const bool nan = math::is_nan(w[t]);
+        const double weight = detail::bound(clip, std::exp(detail::bound(clamp, w[t]).value)).value;
+        w[t] = nan || math::not_finite(weight) ? 0.0 : weight;
       }
     }
   }
   void check(const char* function) const {
-    detail::check_prepass(function, "prepass::Importance", clamp, count_eps);
+    detail::check_bounds(function, "prepass::Importance::clamp", clamp);
+    detail::check_count_eps(function, "prepass::Importance::count_eps", count_eps);
     detail::check_bounds(function, "prepass::Importance::clip", clip);
   }
 };

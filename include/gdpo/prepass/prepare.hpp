@@ -13,39 +13,41 @@ enum class Reach {
 
 GDPO_BEGIN_NAMESPACE
 
-/// The rows of a batch as a pre-pass sees them.
-template <class S>
-class PrepassRows {
- public:
-  PrepassRows(const TokenBatch<S>& batch, const detail::TokenLayout& layout, detail::RowScratch<S>& scratch)
-      : batch_(batch), layout_(layout), scratch_(scratch) {}
-
-  index_t size() const { return layout_.rows; }
-  /// Row i, valid until the next call.
-  TokenRow<S> operator()(index_t i) const { return detail::read_row(batch_, layout_, i, {}, scratch_); }
-  /// Position of the row's first token in the weights.
-  index_t begin(index_t i) const { return layout_(i).begin; }
-  /// Valid tokens and positions of the batch.
-  index_t positions() const { return layout_.tokens; }
-
- private:
-  const TokenBatch<S>& batch_;
-  const detail::TokenLayout& layout_;
-  detail::RowScratch<S>& scratch_;
-};
-
-/// The threshold that a pre-pass took; `prepare` hands it to the metrics.
-struct EntropyThreshold {
-  double value;
-};
-
 /// Masks and weights of a prepared batch; must outlive it. Kept between calls: no allocation after a first one of the same shape.
 template <class S>
 struct PrepassMemory {
   std::vector<unsigned char> mask;
   std::vector<S> weights, kl_weights;
-  std::vector<double> pass;
+  std::vector<double> pass, values;
   detail::RowScratch<S> rows;
+};
+
+/// The rows of a batch as a pre-pass sees them.
+template <class S>
+class PrepassRows {
+ public:
+  PrepassRows(const TokenBatch<S>& batch, const detail::TokenLayout& layout, PrepassMemory<S>& memory)
+      : batch_(batch), layout_(layout), memory_(memory) {}
+
+  index_t size() const { return layout_.rows; }
+  /// Row i, valid until the next call.
+  TokenRow<S> operator()(index_t i) const { return detail::read_row(batch_, layout_, i, {}, memory_.rows); }
+  /// Position of the row's first token in the weights.
+  index_t begin(index_t i) const { return layout_(i).begin; }
+  /// Valid tokens and positions of the batch.
+  index_t positions() const { return layout_.tokens; }
+  /// Memory that a pre-pass may use while it runs.
+  std::vector<double>& scratch() const { return memory_.values; }
+
+ private:
+  const TokenBatch<S>& batch_;
+  const detail::TokenLayout& layout_;
+  PrepassMemory<S>& memory_;
+};
+
+/// The threshold that a pre-pass took; `prepare` hands it to the metrics.
+struct EntropyThreshold {
+  double value;
 };
 
 namespace detail {
@@ -97,8 +99,8 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, cons
   const auto n = static_cast<std::size_t>(layout.tokens);
   const auto gather = [&](const auto& tokens, auto& into) {  // the caller's array, or all 1
     using T = typename std::decay_t<decltype(into)>::value_type;
-    into.assign(n, T(1));
-    if (!tokens) return;
+    if (!tokens) return into.assign(n, T(1));
+    into.resize(n);  // not cleared: the batch may have been prepared with this memory
     for (index_t i = 0; i < layout.rows; ++i) {
       const detail::RowSpan at = layout(i);
       T* to = into.data() + at.begin;
@@ -109,8 +111,8 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, cons
 
   if (((passes.reach == Reach::Denominator) || ...)) {
     gather(batch.mask, memory.mask);
-    const PrepassRows<S> rows(batch, layout, memory.rows);
-    const auto remove = [&](const auto& pass) {
+    const PrepassRows<S> rows(batch, layout, memory);
+    [[maybe_unused]] const auto remove = [&](const auto& pass) {
       if (pass.reach != Reach::Denominator) return;
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.pass[k] != 0;
@@ -124,12 +126,13 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, cons
     gather(batch.weights, memory.weights);
     if (kl) gather(batch.kl_weights, memory.kl_weights);
     const TokenBatch<S> left = prepared;
-    const PrepassRows<S> rows(left, layout, memory.rows);
-    const auto weigh = [&](const auto& pass) {
+    const PrepassRows<S> rows(left, layout, memory);
+    [[maybe_unused]] const auto weigh = [&](const auto& pass) {
       if (pass.reach != Reach::Surrogate && pass.reach != Reach::SurrogateAndKl) return;
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) {
-        const S w = static_cast<S>(memory.pass[k]);
+        const S w = memory.pass[k] > (std::numeric_limits<S>::max)() ? std::numeric_limits<S>::infinity()
+                                                                     : static_cast<S>(memory.pass[k]);
         memory.weights[k] = detail::weighed(memory.weights[k], w);
         if (pass.reach == Reach::SurrogateAndKl) memory.kl_weights[k] = detail::weighed(memory.kl_weights[k], w);
       }

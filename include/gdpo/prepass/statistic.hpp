@@ -12,29 +12,32 @@ enum class Statistic { Token, SequenceMean, SequenceSum, SequenceMax };
 
 namespace detail {
 
-/// values at the row's valid tokens become their statistic over the row; Token: nothing changes. In double, in token order.
+/// values at the row's valid tokens become their statistic over the row; Token: nothing changes. In double, in token order; a
+/// NaN among them is the result.
 template <class S>
 void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_eps, double* values) {
   using prepass::Statistic;
   if (of == Statistic::Token) return;
   double sum = 0, largest = -math::infinity, n = 0;
+  bool nan = false;
   for (index_t t = 0; t < row.length; ++t) {
     if (!row.valid(t)) continue;
+    nan = nan || math::is_nan(values[t]);
     sum += values[t];
     largest = (math::max)(values[t], largest);
     n += 1;
   }
   if (n + count_eps <= 0) return;
-  const double value = of == Statistic::SequenceSum   ? sum
+  const double value = nan                            ? math::nan()
+                       : of == Statistic::SequenceSum ? sum
                        : of == Statistic::SequenceMax ? largest
                                                       : sum / (n + count_eps);
   for (index_t t = 0; t < row.length; ++t) values[t] = value;
 }
 
-inline void check_prepass(const char* function, const std::string& owner, const Bounds& clamp, double count_eps) {
-  check_bounds(function, (owner + "::clamp").c_str(), clamp);
+inline void check_count_eps(const char* function, const char* name, double count_eps) {
   if (!(count_eps >= 0) || math::is_inf(count_eps)) {
-    contract::fail(function, owner + "::count_eps", contract::text(count_eps), "a finite number of at least 0");
+    contract::fail(function, name, contract::text(count_eps), "a finite number of at least 0");
   }
 }
 

@@ -42,7 +42,8 @@ struct TopEntropy {
   /// Infinite where there are no tokens.
   template <class S>
   double quantile_of(const PrepassRows<S>& rows) const {
-    std::vector<double> values;
+    std::vector<double>& values = rows.scratch();
+    values.clear();
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
       need(row.entropies != nullptr || row.length == 0);
@@ -56,8 +57,9 @@ struct TopEntropy {
     std::nth_element(values.begin(), values.begin() + below, values.end());
     const double low = values[static_cast<std::size_t>(below)];
     const auto above = values.begin() + below + 1;
-    if (above == values.end()) return low;
-    return low + math::mul(*std::min_element(above, values.end()) - low, place - static_cast<double>(below));
+    const double fraction = place - static_cast<double>(below);
+    if (above == values.end() || fraction <= 0) return low;
+    return low + math::mul(*std::min_element(above, values.end()) - low, fraction);
   }
 };
 

@@ -5,6 +5,9 @@ GDPO_BEGIN_NAMESPACE
 /// NVlabs/GDPO @b080e63: the authors' code, a fork of TRL 0.18 and one of an older verl.
 namespace nvlabs {
 
+/// masked_whiten of the verl fork (whiten_into): its masked_mean divides by the plain count.
+inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var};
+
 namespace detail {
 /// The TRL fork turns a missing reward into 0 before anything else.
 template <class Estimator>
@@ -13,20 +16,15 @@ constexpr Estimator trl_conventions(Estimator e, Singleton singleton = Singleton
   e.singleton = singleton;
   return e;
 }
-template <class Estimator>
-constexpr Estimator scaled(Estimator e, double eps) {
-  e.scale.eps = eps;
-  return e;
-}
+using verl::detail::scaled;
 constexpr Gdpo renormed(Gdpo e) {
   e.renorm.eps = 1e-4;
   return e;
 }
-/// The verl fork's masked_mean divides by the plain count.
 template <class Estimator>
 constexpr Estimator whitened(Estimator e) {
   e = verl::detail::whitened(e);
-  e.renorm.count_eps = 0;
+  e.renorm = masked_whiten;
   return e;
 }
 }  // namespace detail
@@ -48,5 +46,15 @@ using WhitenedGrpo =
 inline constexpr WhitenedGrpo verl_grpo_bn = detail::whitened(detail::scaled(WhitenedGrpo{}, 1e-6));
 inline constexpr verl::ReinforceBaseline verl_grpo_no_std_bn = detail::whitened(verl::ReinforceBaseline{});
 inline constexpr verl::Whitened verl_gdpo = detail::whitened(detail::scaled(verl::Whitened{}, 1e-6));
+
+/// TRL fork, GRPOTrainer._compute_loss: beta 0.04. Its default is "bnpo"; dr_grpo needs aggregate.constant =
+/// max_completion_length.
+inline constexpr GrpoLoss trl_grpo_loss{};
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean> trl_bnpo_loss{};
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
+/// verl fork, compute_policy_loss: no clamp, no dual clip, the mean over the tokens of the micro-batch. use_kl_loss: it
+/// subtracts the KL term; this library adds it.
+inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean> verl_loss{
+    {}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
 }  // namespace nvlabs
 GDPO_END_NAMESPACE

@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/loss/policy_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// verl-project/verl @1dda039, core_algos.py. A group of one keeps its reward (Raw); missing rewards are not handled:
@@ -11,6 +12,9 @@ using WhitenedNoStd =
 using ReinforceBaseline =
     GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::TokenWeightedBatch>;
 
+/// masked_whiten (whiten_into): rsqrt(var + 1e-8), counts + 1e-8. shift_mean=False is keep_mean.
+inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var, 1e-8};
+
 namespace detail {
 template <class Estimator>
 constexpr Estimator conventions(Estimator e, Singleton singleton = Singleton::Raw) {
@@ -18,18 +22,14 @@ constexpr Estimator conventions(Estimator e, Singleton singleton = Singleton::Ra
   e.singleton = singleton;
   return e;
 }
-/// masked_whiten: rsqrt(var + 1e-8), counts + 1e-8.
 template <class Estimator>
 constexpr Estimator whitened(Estimator e) {
-  e.renorm.ddof = 1;
-  e.renorm.eps = 1e-8;
-  e.renorm.eps_at = EpsAt::Var;
-  e.renorm.count_eps = 1e-8;
+  e.renorm = masked_whiten;
   return conventions(e);
 }
 template <class Estimator>
-constexpr Estimator scaled(Estimator e) {
-  e.scale.eps = 1e-6;
+constexpr Estimator scaled(Estimator e, double eps = 1e-6) {
+  e.scale.eps = eps;
   return e;
 }
 }  // namespace detail
@@ -46,5 +46,24 @@ inline constexpr Rloo rloo = detail::conventions(Rloo{});
 inline constexpr Rloo rloo_vectorized = detail::conventions(Rloo{}, Singleton::Zero);
 /// compute_reinforce_plus_plus_baseline_outcome_advantage.
 inline constexpr ReinforceBaseline reinforce_plus_plus_baseline = detail::whitened(ReinforceBaseline{});
+
+/// loss_agg_mode. Without a global batch they divide by the local counts; with one, over = Over::Given (the summed
+/// batch_num_tokens or global_batch_size) and scale = dp_size.
+inline constexpr aggregate::TokenMean token_mean{};
+inline constexpr aggregate::TokenSum token_sum{};
+inline constexpr aggregate::SeqMeanTokenSum seq_mean_token_sum{Over::NonEmptyRows};
+inline constexpr aggregate::SeqMeanTokenMean seq_mean_token_mean{Over::NonEmptyRows, 0, 1, 1e-8};
+/// Without loss_scale_factor (constant = it, padded_width = false) verl divides by the padded width of the micro-batch.
+inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true, Over::NonEmptyRows};
+
+/// compute_policy_loss_vanilla: log ratio within +-20, dual clip 3, "token-mean". use_kl_loss: kl.beta = kl_loss_coef, of
+/// low_var_kl between clamps; another kl_loss_type: with_kl, "+" is kl::StraightThroughK2. rollout_is_weights are
+/// TokenBatch::weights.
+inline constexpr Kl<kl::K3> clamped_kl{0.0, Against::Ref, {-20, 20}, {-10, 10}};
+inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K3>, aggregate::TokenMean> vanilla_loss{
+    {{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl};
+/// compute_policy_loss_gspo: GSPO-token with the log ratio of the sequence at most 10, always "seq-mean-token-mean".
+inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>, aggregate::SeqMeanTokenMean>
+    gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl, seq_mean_token_mean};
 }  // namespace verl
 GDPO_END_NAMESPACE

@@ -1,0 +1,35 @@
+#pragma once
+#include <gdpo/group/groups_of.hpp>
+#include <string>
+#include <vector>
+
+GDPO_BEGIN_NAMESPACE
+
+/// One value a group -> one value a row: entry i is values(group of row i). For what GroupReport has of groups:
+///   gdpo::per_row(groups, rows, report.degenerate)      flags for prepass::DegenerateGroups
+///   gdpo::per_row(groups, rows, report.group_std)       ms-swift's std for dynamic sampling
+///   gdpo::per_row(groups, rows, gdpo::View<const unsigned char, 1>{flags + c, {G}, {C}})   of reward c, of (G, C)
+/// groups: groups_of, by_offsets, by_id, which place every row. values: one for each group of the grouping, empty ones
+/// included; else invalid_input.
+template <class Groups, class T>
+std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, View<T, 1> values) {
+  constexpr const char* function = "gdpo::per_row";
+  if (rows < 0) contract::fail(function, "rows", contract::text(rows), "a count of at least 0");
+  groups.check(function, rows);
+  const index_t count = groups.count(rows);
+  if (values.extent[0] != count) {
+    contract::fail(function, "values", contract::text(values.extent[0]) + " entries",
+                   "one for each of the " + contract::text(count) + " groups");
+  }
+  std::vector<std::remove_const_t<T>> out(static_cast<std::size_t>(rows));
+  for (index_t g = 0; g < count; ++g) {
+    for (index_t k = 0; k < groups.length(g); ++k) out[static_cast<std::size_t>(groups.row(g, k))] = values(g);
+  }
+  return out;
+}
+template <class Groups, class T, class Allocator>
+std::vector<T> per_row(const Groups& groups, index_t rows, const std::vector<T, Allocator>& values) {
+  return per_row(groups, rows, view(values));
+}
+
+GDPO_END_NAMESPACE

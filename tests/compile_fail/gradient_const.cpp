@@ -1,0 +1,6 @@
+// expect: the gradient is written
+#include <gdpo/loss.hpp>
+
+void use(const gdpo::TokenBatch<float>& batch, const float* gradient) {
+  gdpo::GrpoLoss{}(batch, gdpo::count(batch), gdpo::view(gradient, 2, 3));
+}

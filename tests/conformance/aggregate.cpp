@@ -1,0 +1,201 @@
+// Cases of kind aggregate: reductions of token arrays over a mask, and what trainers decide from them.
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "loss.hpp"
+
+namespace conformance {
+namespace {
+
+// --- losses of tokens to one loss
+
+void agg_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  // The loss -A logp with A = -1: the array that the trainer sums stands where log-probs do.
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None, gdpo::runtime::Aggregate> loss;
+  const auto known = [&](const char* name) { return params.has(name) ? params.number(name) : 0.0; };
+  const GlobalBatch step{params.number("dp_size"), known("batch_num_tokens"), known("global_batch_size"),
+                         known("loss_scale_factor")};
+  double given = 0;
+  loss.aggregate = verl_aggregate(params, step, given);
+  params.all_read();
+  TokenInputs in = token_inputs(recorded, "loss_mat");
+  in.advantages.assign(static_cast<std::size_t>(in.rows), -1.0);
+  const LossRun run = padded_and_packed(
+      in, [&](const TokenInputs& layout) { return run_loss(loss, layout, {}, given); }, comparison);
+  comparison.output("loss", Array{{}, {run.result.loss}});
+  comparison.output("grad_loss_mat", of_tokens(in, run.gradient));
+}
+
+// --- means and moments
+
+struct Values {
+  Array values;
+  std::vector<unsigned char> mask;
+  std::vector<double> counted;  // the values that the mask lets through
+
+  gdpo::View<const double, 2> view() const {
+    return gdpo::view(values.data.data(), static_cast<gdpo::index_t>(values.shape[0]),
+                      static_cast<gdpo::index_t>(values.shape[1]));
+  }
+  gdpo::View<const unsigned char, 2> mask_view() const {
+    return gdpo::view(mask.data(), static_cast<gdpo::index_t>(values.shape[0]),
+                      static_cast<gdpo::index_t>(values.shape[1]));
+  }
+};
+
+Values values_of(const Case& recorded) {
+  only(recorded.inputs, {"values", "response_mask"});
+  Values in{array_of(recorded.inputs.at("values")), {}, {}};
+  const Array mask = array_of(recorded.inputs.at("response_mask"));
+  if (in.values.shape.size() != 2 || mask.shape != in.values.shape) throw BadGolden("values and mask must be rows x T");
+  for (std::size_t k = 0; k < mask.data.size(); ++k) {
+    in.mask.push_back(mask.data[k] != 0);
+    if (in.mask.back() != 0) in.counted.push_back(in.values.data[k]);
+  }
+  return in;
+}
+
+void same_bits(const char* name, double padded, double packed, Comparison& comparison) {
+  comparison.law(
+      gdpo::math::bits_of(padded) == gdpo::math::bits_of(packed),
+      std::string(name) + ": " + gdpo::contract::text(padded) + " padded, " + gdpo::contract::text(packed) + " packed");
+}
+
+void mean_and_variance(const Case& recorded, double count_eps, Comparison& comparison) {
+  const Values in = values_of(recorded);
+  const auto packed = gdpo::view(in.counted);
+  const auto compare = [&](const char* name, double of_padded, double of_packed) {
+    if (!recorded.expected.contains(name)) return;
+    same_bits(name, of_padded, of_packed, comparison);
+    comparison.output(name, Array{{}, {of_padded}});
+  };
+  compare("mean", gdpo::masked_mean(in.view(), in.mask_view(), count_eps), gdpo::masked_mean(packed, {}, count_eps));
+  compare("mean_denom7", gdpo::masked_mean_over(in.view(), in.mask_view(), 7.0),
+          gdpo::masked_mean_over(packed, gdpo::View<const unsigned char, 1>{}, 7.0));
+  compare("var", gdpo::masked_variance(in.view(), in.mask_view(), 1, count_eps),
+          gdpo::masked_variance(packed, {}, 1, count_eps));
+  compare("var_biased", gdpo::masked_variance(in.view(), in.mask_view(), 0, count_eps),
+          gdpo::masked_variance(packed, {}, 0, count_eps));
+  if (!recorded.expected.contains("row_mean")) return;
+  if (recorded.expected.at("row_mean").is_array()) {
+    const std::vector<double> means = gdpo::masked_row_means(in.view(), in.mask_view(), count_eps);
+    comparison.output("row_mean", Array{{means.size()}, means});
+  } else {
+    comparison.output("row_mean", Array{{}, {gdpo::masked_row_mean(in.view(), in.mask_view(), count_eps)}});
+  }
+}
+
+// count_eps under the name that the trainer gives it.
+Handler masked_mean(const char* count_eps) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    const double eps = params.number(count_eps);
+    params.all_read();
+    mean_and_variance(recorded, eps, comparison);
+  };
+}
+
+void open_instruct_mean(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  params.fixed("denominator", Json{nullptr, 7});
+  params.remark("rule");
+  params.all_read();
+  mean_and_variance(recorded, 0, comparison);
+}
+
+void whiten(gdpo::renorm::TokenWeightedBatch settings, const Case& recorded, Comparison& comparison) {
+  const Values in = values_of(recorded);
+  Array padded{in.values.shape, std::vector<double>(in.values.data.size())};
+  std::vector<double> packed(in.counted.size());
+  const auto rows = static_cast<gdpo::index_t>(in.values.shape[0]);
+  const auto width = static_cast<gdpo::index_t>(in.values.shape[1]);
+  gdpo::whiten_into(in.view(), in.mask_view(), settings, gdpo::view(padded.data.data(), rows, width));
+  gdpo::whiten_into(gdpo::view(in.counted), gdpo::View<const unsigned char, 1>{}, settings, gdpo::view(packed));
+  for (std::size_t k = 0, n = 0; k < in.mask.size(); ++k) {
+    const double wanted = in.mask[k] != 0 ? packed[n++] : 0.0;
+    same_bits(in.mask[k] != 0 ? "a whitened value" : "a masked value", padded.data[k], wanted, comparison);
+  }
+  comparison.output("values", padded, in.mask);
+}
+
+void verl_whiten(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::renorm::TokenWeightedBatch settings = gdpo::verl::masked_whiten;
+  params.of_preset({"whiten_eps", "whiten_ddof", "mean_eps"});
+  settings.keep_mean = !params.flag("shift_mean");
+  params.all_read();
+  whiten(settings, recorded, comparison);
+}
+
+void nvlabs_whiten(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::renorm::TokenWeightedBatch settings = gdpo::nvlabs::masked_whiten;
+  params.of_preset({"eps", "ddof"});
+  settings.keep_mean = !params.flag("shift_mean");
+  params.all_read();
+  whiten(settings, recorded, comparison);
+}
+
+// --- what a trainer decides from them
+
+// ms_swift: the standard deviation of every completion's group.
+void dynamic_sampling(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  params.fixed("ddof", 1);
+  const gdpo::index_t size = params.integer("num_generations");
+  const std::vector<double> weights = params.numbers("reward_weights");
+  params.all_read();
+  only(recorded.inputs, {"rewards", "group_ids"});
+  const Array rewards = array_of(recorded.inputs.at("rewards"));
+  if (rewards.shape.size() != 2) throw BadGolden("rewards must have two axes");
+  const auto rows = static_cast<gdpo::index_t>(rewards.shape[0]);
+  std::vector<std::int64_t> ids;
+  for (const long long id : integers_of(recorded.inputs.at("group_ids"))) ids.push_back(id);
+  const auto groups = gdpo::by_id(ids, size);
+  gdpo::RewardBatch<double, std::decay_t<decltype(groups)>> batch{
+      gdpo::view(rewards.data.data(), rows, static_cast<gdpo::index_t>(rewards.shape[1])), groups};
+  gdpo::Grpo estimator = gdpo::ms_swift::grpo;
+  estimator.weights = {weights.data(), static_cast<gdpo::index_t>(weights.size())};
+  gdpo::GroupReport report;
+  gdpo::advantages(gdpo::seq, batch, estimator, &report);
+  const std::vector<double> std = gdpo::per_row(groups, rows, report.group_std);
+  comparison.output("std", Array{{std.size()}, std});
+}
+
+// trl: 1 for every row that stays, (rows, 1).
+void off_policy_mask(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const auto pass = gdpo::prepass::off_policy_sequence_mask(params.number("off_policy_threshold"));
+  params.all_read();
+  const TokenInputs in = token_inputs(recorded);
+  const auto kept = [&](const TokenInputs& layout) {
+    gdpo::PrepassMemory<double> memory;
+    const auto batch = gdpo::prepare(batch_of(layout), memory, pass);
+    const std::vector<double> weights = padded(layout, tokens_of(layout, batch.weights, 1.0));
+    Array rows{{static_cast<std::size_t>(in.rows), 1}, std::vector<double>(static_cast<std::size_t>(in.rows), 1.0)};
+    for (std::size_t k = 0; k < weights.size(); ++k) {  // a row without valid tokens has nothing to drop
+      if (in.mask[k] != 0) rows.data[k / static_cast<std::size_t>(in.width)] *= weights[k];
+    }
+    return rows;
+  };
+  const Array rows = kept(in);
+  comparison.law(rows.data == kept(packed(in)).data, "another mask of the packed batch");
+  comparison.output("mask", rows);
+}
+
+}  // namespace
+
+void add_reductions(Registry& registry) {
+  registry.add("verl", "aggregate", "agg_loss", agg_loss);
+  registry.add("verl", "aggregate", "masked_mean", masked_mean("mean_eps"));
+  registry.add("verl", "aggregate", "masked_whiten", verl_whiten);
+  registry.add("nvlabs_gdpo", "aggregate", "masked_mean", masked_mean("eps"));
+  registry.add("nvlabs_gdpo", "aggregate", "masked_whiten", nvlabs_whiten);
+  registry.add("open_instruct", "aggregate", "masked_mean", open_instruct_mean);
+  registry.add("ms_swift", "aggregate", "compute_std_for_dynamic_sampling", dynamic_sampling);
+  registry.add("trl", "aggregate", "GRPOTrainer.get_off_policy_mask", off_policy_mask);
+}
+
+}  // namespace conformance

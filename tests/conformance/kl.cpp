@@ -1,0 +1,147 @@
+// Cases of kind kl: an estimate a token and the gradient of their sum; or rewards with a penalty a token.
+#include <string>
+#include <utility>
+
+#include "loss.hpp"
+
+namespace conformance {
+namespace {
+
+namespace kl = gdpo::kl;
+
+// The term at every token, as the policy answers.
+template <class Kl>
+std::vector<double> values(const Kl& term, const TokenInputs& in) {
+  std::vector<double> out;
+  for (std::size_t k = 0; k < in.logp.size(); ++k) {
+    gdpo::Token<double> token{};
+    token.logp = in.logp[k];
+    token.ref_logp = in.ref_logp[k];
+    token.old_logp = in.old_logp.empty() ? token.logp : in.old_logp[k];
+    token.token_log_ratio = token.log_ratio = token.logp - token.old_logp;
+    token.ratio = gdpo::math::exp_parts(token.log_ratio).exp;
+    out.push_back(term(token).value);
+  }
+  return out;
+}
+
+// The same from a loss of which nothing else is left: no advantage, beta 1, the sum over tokens.
+template <class Kl>
+LossRun sum_of(Kl term, const TokenInputs& in, Comparison& comparison) {
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, Kl, gdpo::runtime::Aggregate> loss;
+  loss.kl = term;
+  loss.kl.beta = 1;
+  loss.aggregate.mode = gdpo::aggregate::TokenSum{};
+  return padded_and_packed(
+      in, [&](const TokenInputs& layout) { return run_loss(loss, layout, {}, 0); }, comparison);
+}
+
+struct Estimates {
+  std::vector<double> values, gradient;
+};
+
+template <class Kl>
+Estimates estimates(const Kl& term, const TokenInputs& in, Comparison& comparison) {
+  Estimates out{values(term, in), {}};
+  const LossRun run = sum_of(term, in, comparison);
+  double sum = 0, size = 0;
+  for (const double value : out.values) sum += value, size += gdpo::math::abs(value);
+  // Twice the same numbers, added in other orders: a rounding each.
+  const double tolerance = static_cast<double>(out.values.size()) * 0x1p-52 * size;
+  comparison.law(gdpo::math::abs(run.result.kl_loss - sum) <= tolerance,
+                 "kl loss of the host: " + gdpo::contract::text(run.result.kl_loss) + ", sum over tokens " +
+                     gdpo::contract::text(sum));
+  out.gradient = run.gradient;
+  return out;
+}
+
+TokenInputs token_inputs_of(const Case& recorded) {
+  TokenInputs in = token_inputs(recorded);
+  in.advantages.assign(static_cast<std::size_t>(in.rows), 0.0);
+  return in;
+}
+
+template <class Estimator, class Gradient>
+Estimates clamped(Params& params, const TokenInputs& in, Comparison& comparison) {
+  gdpo::Kl<Estimator, Gradient> term;
+  term.input = params.interval("input_clamp");
+  term.output = params.interval("output_clamp");
+  return estimates(term, in, comparison);
+}
+
+template <class Gradient>
+Estimates named(const std::string& name, Params& params, const TokenInputs& in, Comparison& comparison) {
+  if (name == "kl" || name == "k1") return clamped<kl::K1, Gradient>(params, in, comparison);
+  if (name == "abs") return clamped<kl::Abs, Gradient>(params, in, comparison);
+  if (name == "mse" || name == "k2") return clamped<kl::K2, Gradient>(params, in, comparison);
+  return clamped<kl::K3, Gradient>(params, in, comparison);
+}
+
+// verl's name of an estimator, of which a "+" at the end keeps the value and takes the gradient of k2.
+void kl_penalty(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  std::string name = params.choice("kl_penalty", {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+",
+                                                  "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});
+  const bool straight_through = name.back() == '+';
+  if (straight_through) name.pop_back();
+  if (params.has("straight_through_k2_grad")) params.fixed("straight_through_k2_grad", straight_through);
+  const TokenInputs in = token_inputs_of(recorded);
+  const Estimates got = straight_through ? named<kl::StraightThroughK2>(name, params, in, comparison)
+                                         : named<kl::Direct>(name, params, in, comparison);
+  params.all_read();
+  comparison.output("kl", of_tokens(in, got.values));
+  comparison.output("grad_logp", of_tokens(in, got.gradient));
+}
+
+// open_instruct: all four of its estimators at once.
+void estimate_kl(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  params.fixed("estimators", Json{"diff", "diff^2/2", "expm1(-diff)+diff", "ratio*diff"});
+  const gdpo::Bounds clamp = params.interval("input_clamp");
+  params.all_read();
+  const TokenInputs in = token_inputs_of(recorded);
+  Array got{{0, static_cast<std::size_t>(in.rows), static_cast<std::size_t>(in.width)}, {}}, gradient = got;
+  const auto add = [&](auto term) {
+    term.input = clamp;
+    const Estimates of_term = estimates(term, in, comparison);
+    got.data.insert(got.data.end(), of_term.values.begin(), of_term.values.end());
+    gradient.data.insert(gradient.data.end(), of_term.gradient.begin(), of_term.gradient.end());
+    ++got.shape[0], ++gradient.shape[0];
+  };
+  add(gdpo::Kl<kl::K1>{});
+  add(gdpo::Kl<kl::K2>{});
+  add(gdpo::Kl<kl::K3>{});
+  add(gdpo::Kl<kl::K1, kl::ImportanceWeighted>{});
+  comparison.output("kl", got);
+  comparison.output("grad_logp", gradient);
+}
+
+// verl: scores of tokens minus kl_ratio times k1 of the policy that sampled. A token is a row of its own here, as the
+// scores differ from token to token.
+void compute_rewards(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const gdpo::penalty::Token<> penalty{params.number("kl_ratio")};
+  params.all_read();
+  only(recorded.inputs, {"token_level_scores", "old_logp", "ref_logp"});
+  const Array scores = array_of(recorded.inputs.at("token_level_scores"));
+  const Array old_logp = array_of(recorded.inputs.at("old_logp")), ref_logp = array_of(recorded.inputs.at("ref_logp"));
+  if (old_logp.shape != scores.shape || ref_logp.shape != scores.shape) throw BadGolden("arrays of different shapes");
+  const auto n = static_cast<gdpo::index_t>(scores.data.size());
+  const auto column = [n](const Array& a) { return gdpo::view(a.data.data(), n, 1); };
+  Array rewards{scores.shape, std::vector<double>(scores.data.size())};
+  gdpo::token_advantages_into(gdpo::view(scores.data), {}, column(old_logp), column(ref_logp), penalty,
+                              gdpo::view(rewards.data.data(), n, 1));
+  comparison.output("rewards", rewards);
+}
+
+}  // namespace
+
+void add_kl_estimates(Registry& registry) {
+  registry.add("verl", "kl", "kl_penalty", kl_penalty);
+  registry.add("verl", "kl", "compute_rewards", compute_rewards);
+  registry.add("nvlabs_gdpo", "kl", "kl_penalty", kl_penalty);
+  registry.add("liger", "kl", "k3_loss_fn", kl_penalty);
+  registry.add("open_instruct", "kl", "estimate_kl", estimate_kl);
+}
+
+}  // namespace conformance

@@ -1,0 +1,91 @@
+// Cases of kind loss: log-probs of tokens in; loss, its gradient and metrics out.
+#pragma once
+
+#include <functional>
+#include <gdpo/prepass.hpp>
+#include <gdpo/runtime.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "comparison.hpp"
+#include "params.hpp"
+#include "registry.hpp"
+#include "token_inputs.hpp"
+
+namespace conformance {
+
+// The batch with what its pre-passes decide; empty: none.
+using Prepare = std::function<gdpo::TokenBatch<double>(const gdpo::TokenBatch<double>&, gdpo::PrepassMemory<double>&)>;
+
+// What a recorded function is in the library's terms.
+struct LossRun;
+struct LossSetup {
+  gdpo::runtime::Loss loss;
+  // Instead of the preset's K3, where it has a value.
+  std::variant<std::monostate, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>, gdpo::Kl<gdpo::kl::K1>,
+               gdpo::Kl<gdpo::kl::K2>, gdpo::Kl<gdpo::kl::K1, gdpo::kl::ImportanceWeighted>>
+      kl;
+  double given = 0;  // Normaliser::given
+  Prepare prepare;
+
+  // Compares metrics under the trainer's names for them.
+  std::function<void(const LossRun&, Comparison&)> metrics = [](const auto&, auto&) {};
+};
+
+// A call of the library. Arrays are padded (rows, width), whatever the layout was.
+struct LossRun {
+  gdpo::LossResult result;
+  gdpo::LossMetrics kept;  // of the same call where a weight 0 masks the token
+  std::vector<double> gradient;
+  std::vector<double> weights;      // of the surrogate, after the pre-passes; 1 if there are none
+  std::vector<unsigned char> mask;  // after the pre-passes
+};
+
+template <class Loss>
+LossRun run_loss(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
+  if (auto* norm = std::get_if<gdpo::aggregate::SeqMeanTokenSumNorm>(&loss.aggregate.mode);
+      norm != nullptr && norm->padded_width && in.is_packed()) {
+    norm->padded_width = false;  // packed tokens have no width; the caller says that of the padded ones
+    norm->constant = static_cast<double>(in.width);
+  }
+  gdpo::PrepassMemory<double> memory;
+  gdpo::TokenBatch<double> batch = batch_of(in);
+  if (prepare) batch = prepare(batch, memory);
+  gdpo::Normaliser normaliser = gdpo::count(batch);
+  normaliser.given = given;
+
+  std::vector<double> gradient(in.logp.size(), gdpo::math::nan());
+  gdpo::TokenOut<double> out = gdpo::view(gradient);
+  if (!in.is_packed()) out = gdpo::view(gradient.data(), in.rows, in.width);
+  LossRun run;
+  run.result = loss(batch, normaliser, out);
+
+  const std::vector<double> weights = tokens_of(in, batch.weights, 1.0);
+  std::vector<unsigned char> mask = tokens_of<unsigned char>(in, batch.mask, 1);
+  run.gradient = padded(in, gradient), run.weights = padded(in, weights), run.mask = padded(in, mask);
+
+  for (std::size_t k = 0; k < mask.size(); ++k) mask[k] = mask[k] != 0 && weights[k] != 0;
+  batch.mask = view_of(in, mask);
+  run.kept = loss(batch, normaliser).metrics;
+  return run;
+}
+
+LossRun run_loss(const LossSetup& setup, const TokenInputs& in);
+
+// What verl knows of the whole step; 0: nothing.
+struct GlobalBatch {
+  double dp_size = 0, tokens = 0, rows = 0, loss_scale_factor = 0;
+};
+
+// verl's loss_agg_mode, and in `given` the count that it divides by where that is the step's.
+gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given);
+
+// Runs it padded and packed. Laws: the same bits for both; exactly 0 at every position that the mask does not select.
+LossRun padded_and_packed(const TokenInputs& in, const std::function<LossRun(const TokenInputs&)>& run,
+                          Comparison& comparison);
+
+// (rows, width).
+Array of_tokens(const TokenInputs& in, const std::vector<double>& tokens);
+
+}  // namespace conformance

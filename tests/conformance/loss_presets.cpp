@@ -1,0 +1,568 @@
+// Which recorded function is which loss, and which of its members the recorded parameters set.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "loss.hpp"
+
+namespace conformance {
+namespace {
+
+using gdpo::LossMetrics;
+using gdpo::Over;
+using gdpo::Reach;
+namespace aggregate = gdpo::aggregate;
+namespace prepass = gdpo::prepass;
+
+template <class F>
+void with_loss(LossSetup& setup, const F& f) {
+  std::visit([&](auto& loss) { f(loss); }, setup.loss);
+}
+
+template <class Mode>
+Mode& mode(LossSetup& setup) {
+  return std::visit([](auto& loss) -> Mode& { return std::get<Mode>(loss.aggregate.mode); }, setup.loss);
+}
+
+void set_clip(LossSetup& setup, double low, double high, double delta, double dual) {
+  with_loss(setup, [&](auto& loss) { loss.surrogate = {low, high, delta, dual}; });
+}
+
+void set_beta(LossSetup& setup, double beta) {
+  with_loss(setup, [&](auto& loss) { loss.kl.beta = beta; });
+}
+// Another KL term in the place of the preset's, with its coefficient and clamps.
+template <class Kl>
+void replace_kl(LossSetup& setup) {
+  with_loss(setup, [&](auto& loss) {
+    Kl other;
+    other.beta = loss.kl.beta, other.against = loss.kl.against;
+    other.input = loss.kl.input, other.output = loss.kl.output;
+    setup.kl = other;
+  });
+}
+
+void no_log_ratio_clamp(Params& params) {
+  if (params.has("log_ratio_clamp")) throw Unsupported("a log_ratio_clamp is not mapped for this function");
+}
+
+// The settings that TRL, its fork, ms-swift and Liger share.
+LossSetup trl_family(Params& params, const std::string& trainer, std::initializer_list<const char*> levels) {
+  const std::string type = params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo"});
+  const std::vector<std::string>& known = gdpo::runtime::loss_names();
+  if (std::find(known.begin(), known.end(), trainer + type) == known.end()) {
+    throw Unsupported("there is no preset " + trainer + type);
+  }
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss(trainer + type, params.choice("importance_sampling_level", levels, "token"));
+  set_clip(setup, params.number("epsilon_low"), params.number("epsilon_high"), params.at_most("delta"),
+           gdpo::math::infinity);
+  set_beta(setup, params.number("beta"));
+  params.remark("kl");
+  no_log_ratio_clamp(params);
+  if (type == "dr_grpo") {
+    mode<aggregate::SeqMeanTokenSumNorm>(setup).constant = params.number("max_completion_length");
+  } else {
+    params.without_effect({"max_completion_length"});
+  }
+  if (type == "dapo") {
+    Over& over = mode<aggregate::TokenMean>(setup).over;
+    if (params.has("num_items_in_batch")) {
+      setup.given = params.number("num_items_in_batch");
+      if (trainer == "liger::") over = Over::Given;  // an argument that may be left out
+    } else if (over == Over::Given) {
+      throw Unsupported("loss_type dapo without num_items_in_batch is not mapped");
+    }
+  } else {
+    params.without_effect({"num_items_in_batch"});
+  }
+  if (params.has("num_processes")) params.fixed("num_processes", 1);
+  if (params.has("use_bias_correction_kl") && params.flag("use_bias_correction_kl")) {
+    replace_kl<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>>(setup);
+  }
+  return setup;
+}
+
+// Only one of several corrections, as in every record.
+void set_prepare(LossSetup& setup, Prepare prepare) {
+  if (setup.prepare) throw Unsupported("two corrections at once are not mapped");
+  setup.prepare = std::move(prepare);
+}
+template <class... Pass>
+void set_passes(LossSetup& setup, const Pass&... pass) {
+  set_prepare(setup, [=](const auto& batch, auto& memory) { return gdpo::prepare(batch, memory, pass...); });
+}
+
+// --- metrics
+
+// Keys of the clip metrics, in the order low mean, low min, high mean, high max, region mean.
+struct ClipKeys {
+  const char *low, *low_min, *high, *high_max, *region;
+};
+constexpr ClipKeys kTrlKeys{"clip_ratio/low_mean", "clip_ratio/low_min", "clip_ratio/high_mean", "clip_ratio/high_max",
+                            "clip_ratio/region_mean"};
+constexpr ClipKeys kSwiftKeys{"clipping/low_clip_mean", "clipping/low_clip_min", "clipping/high_clip_mean",
+                              "clipping/high_clip_max", "clipping/region_clip_mean"};
+
+// Every row once: TRL where ratio and advantage are of the row.
+void clip_metrics_of_rows(const ClipKeys& keys, const LossMetrics& m, Comparison& comparison) {
+  comparison.metric(keys.low, m.clip_fraction_low.row_mean());
+  comparison.metric(keys.low_min, m.clip_fraction_low.row_min);
+  comparison.metric(keys.high, m.clip_fraction_high.row_mean());
+  comparison.metric(keys.high_max, m.clip_fraction_high.row_max);
+  comparison.metric(keys.region, m.clip_fraction.row_mean());
+}
+
+// Means over tokens; min and max over rows (TRL), or over the processes of the run, of which a record has one.
+void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, bool over_rows, Comparison& comparison) {
+  comparison.metric(keys.low, m.clip_fraction_low.mean());
+  comparison.metric(keys.low_min, over_rows ? m.clip_fraction_low.row_min : m.clip_fraction_low.mean());
+  comparison.metric(keys.high, m.clip_fraction_high.mean());
+  comparison.metric(keys.high_max, over_rows ? m.clip_fraction_high.row_max : m.clip_fraction_high.mean());
+  comparison.metric(keys.region, m.clip_fraction.mean());
+}
+
+// Clips before `delta` are those after it, unless delta lies inside the range.
+bool delta_hides_clips(const LossSetup& setup) {
+  return std::visit([](const auto& loss) { return loss.surrogate.delta <= 1 + loss.surrogate.high; }, setup.loss);
+}
+
+// The pre-passes' weights over valid tokens: their mean, and the share of those that are 0.
+struct Weights {
+  double mean = 0, zeros = 0;
+};
+Weights weights_of(const LossRun& run) {
+  double sum = 0, zeros = 0, n = 0;
+  for (std::size_t k = 0; k < run.mask.size(); ++k) {
+    if (run.mask[k] != 0) sum += run.weights[k], zeros += run.weights[k] == 0, n += 1;
+  }
+  return n > 0 ? Weights{sum / n, zeros / n} : Weights{};
+}
+
+// --- trl
+
+LossSetup trl_loss(Params& params, const TokenInputs& in) {
+  LossSetup setup = trl_family(params, "trl::", {"token", "sequence"});
+  if (params.has("gradient_accumulation_steps")) {
+    const double scale = 1 / params.number("gradient_accumulation_steps");
+    with_loss(setup, [&](auto& loss) {
+      std::visit(
+          [&](auto& of) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(of)>, aggregate::TokenMean>) {
+              if (of.over == Over::Given) return;  // dapo's count is that of the whole step already
+            }
+            of.scale = scale;
+          },
+          loss.aggregate.mode);
+    });
+  }
+
+  if (params.has("off_policy_mask_threshold")) {
+    set_passes(setup, prepass::off_policy_sequence_mask(params.number("off_policy_mask_threshold")));
+  }
+  if (params.has("top_entropy_quantile")) {
+    prepass::TopEntropy top;
+    top.quantile = 1 - params.number("top_entropy_quantile");
+    set_passes(setup, top);
+  }
+  if (params.has("vllm_importance_sampling_mode")) {
+    const std::string how = params.choice("vllm_importance_sampling_mode",
+                                          {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
+    const gdpo::Bounds range{params.at_least("vllm_importance_sampling_clip_min"),
+                             params.at_most("vllm_importance_sampling_clip_max")};
+    const bool of_rows = how.rfind("sequence", 0) == 0;
+    prepass::Importance weight;
+    weight.statistic = of_rows ? prepass::Statistic::SequenceSum : prepass::Statistic::Token;
+    if (how == "token_truncate" || how == "sequence_truncate") {
+      weight.clip = range;
+      set_passes(setup, weight);
+    } else {
+      prepass::Gate gate;
+      gate.statistic = weight.statistic;
+      gate.min = range.lo, gate.max = range.hi;
+      set_passes(setup, weight, gate);
+    }
+  }
+
+  const bool per_row = !in.advantages.empty();
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    comparison.metric("kl", m.kl.mean());
+    const bool rows = per_row && std::holds_alternative<gdpo::runtime::LossAt<gdpo::level::Sequence<>>>(setup.loss);
+    if (rows) {
+      clip_metrics_of_rows(kTrlKeys, m, comparison);
+    } else {
+      clip_metrics_of_tokens(kTrlKeys, m, true, comparison);
+    }
+  };
+  return setup;
+}
+
+// --- nvlabs_gdpo: its fork of trl and its fork of verl
+
+LossSetup nvlabs_trl_loss(Params& params, const TokenInputs&) {
+  LossSetup setup = trl_family(params, "nvlabs::trl_", {"token"});
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric("kl", run.result.metrics.kl.mean());
+    clip_metrics_of_tokens(kTrlKeys, run.result.metrics, false, comparison);
+  };
+  return setup;
+}
+
+LossSetup nvlabs_verl_loss(Params& params, const TokenInputs&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("nvlabs::verl");
+  const double range = params.number("cliprange");
+  set_clip(setup, range, range, gdpo::math::infinity, gdpo::math::infinity);
+  no_log_ratio_clamp(params);
+  params.fixed("loss_agg", "token-mean");
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric_taken_in_float("pg_clipfrac", run.result.metrics.clip_fraction.mean());
+    comparison.metric("ppo_kl", run.result.metrics.approx_kl_k1.mean());
+  };
+  return setup;
+}
+
+// --- liger
+
+LossSetup liger_loss(Params& params, const TokenInputs&) {
+  LossSetup setup = trl_family(params, "liger::", {"token", "sequence"});
+  params.remark("rule");
+  params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos",
+                         "vespo_k_neg", "vespo_lambda_neg"});
+  const bool same_clips = !delta_hides_clips(setup);
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric("kl", run.result.metrics.kl.mean());
+    if (same_clips) comparison.metric("clip_ratio", run.result.metrics.clip_fraction.mean());
+  };
+  return setup;
+}
+
+// --- ms_swift
+
+LossSetup swift_loss(Params& params) {
+  LossSetup setup = trl_family(params, "ms_swift::", {"token", "sequence", "sequence_token"});
+
+  if (params.has("overlong_filter") && params.flag("overlong_filter")) {
+    set_prepare(setup, [](const auto& batch, auto& memory) {
+      return gdpo::prepare(batch, memory, prepass::Overlong{batch.truncated});
+    });
+  }
+  if (params.has("off_policy_sequence_mask_delta")) {
+    set_passes(setup, prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
+                                                        Reach::Denominator, prepass::GateAdvantage::Row));
+  }
+  if (params.has("top_entropy_quantile")) {
+    prepass::TopEntropy top;
+    top.quantile = 1 - params.number("top_entropy_quantile");
+    set_passes(setup, top);
+  }
+  if (params.has("rollout_importance_sampling_mode")) {
+    const std::string how = params.choice("rollout_importance_sampling_mode",
+                                          {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
+    prepass::Importance weight;
+    weight.reach = Reach::SurrogateAndKl;
+    weight.clamp = params.interval("rollout_log_ratio_clamp");
+    const double threshold = params.number("rollout_importance_sampling_threshold");
+    if (how == "token_truncate" || how == "sequence_truncate") {
+      weight.statistic = how == "token_truncate" ? prepass::Statistic::Token : prepass::Statistic::SequenceMean;
+      weight.clip.hi = threshold;
+      set_passes(setup, weight);
+    } else {
+      prepass::Gate gate;
+      gate.statistic = how == "token_mask" ? prepass::Statistic::Token : prepass::Statistic::SequenceMean;
+      gate.clamp = weight.clamp;
+      gate.max = threshold;
+      gate.reach = Reach::SurrogateAndKl;
+      set_passes(setup, weight, gate);
+    }
+  }
+  return setup;
+}
+
+LossSetup swift_trainer_loss(Params& params, const TokenInputs&) {
+  LossSetup setup = swift_loss(params);
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
+    comparison.metric("kl", run.result.metrics.kl.mean());
+    clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, false, comparison);
+    comparison.metric("rollout_correction/is_weight_mean", weights_of(run).mean);
+  };
+  return setup;
+}
+
+LossSetup swift_megatron_loss(Params& params, const TokenInputs&) {
+  LossSetup setup = swift_loss(params);
+  const bool same_clips = !delta_hides_clips(setup);
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    comparison.metric("loss", run.result.loss);
+    comparison.metric("kl", m.kl.mean());
+    if (same_clips) clip_metrics_of_tokens(kTrlKeys, m, false, comparison);
+    comparison.metric("completions/mean_length", m.completion_length.row_mean());
+    comparison.metric("completions/max_length", m.completion_length.row_max);
+    comparison.metric("completions/min_length", m.completion_length.row_min);
+  };
+  return setup;
+}
+
+// --- verl
+
+GlobalBatch global_batch(Params& params) {
+  GlobalBatch step;
+  if (params.has("loss_scale_factor")) step.loss_scale_factor = params.number("loss_scale_factor");
+  if (!params.has("global_batch_info")) return step;
+  Params info = params.object("global_batch_info");
+  step = {info.number("dp_size"), info.number("batch_num_tokens"), info.number("global_batch_size"),
+          info.number("loss_scale_factor")};
+  info.all_read();
+  return step;
+}
+
+struct VerlKeys {
+  const char *clipped, *dual, *kl;
+};
+constexpr VerlKeys kActorKeys{"actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"};
+constexpr VerlKeys kPlainKeys{"pg_clipfrac", "pg_clipfrac_lower", "ppo_kl"};
+
+void verl_metrics(Params& params, LossSetup& setup, const VerlKeys& keys) {
+  const double eps = params.number("mean_eps");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric(keys.clipped, run.result.metrics.clip_fraction.mean(eps));
+    comparison.metric(keys.dual, run.result.metrics.dual_clip_fraction.mean(eps));
+    comparison.metric(keys.kl, run.result.metrics.approx_kl_k1.mean(eps));
+  };
+}
+
+LossSetup verl_loss(Params& params, const char* name, double dual) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss(name);
+  params.without_effect({"clip_ratio"});  // what clip_ratio_low and _high are where they are not given
+  set_clip(setup, params.number("clip_ratio_low"), params.number("clip_ratio_high"), gdpo::math::infinity, dual);
+  const gdpo::runtime::Aggregate chosen = verl_aggregate(params, global_batch(params), setup.given);
+  with_loss(setup, [&](auto& loss) { loss.aggregate = chosen; });
+  return setup;
+}
+
+// compute_policy_loss_vanilla, and its predecessor compute_policy_loss.
+auto verl_vanilla(const VerlKeys& keys) {
+  return [keys](Params& params, const TokenInputs&) {
+    LossSetup setup = verl_loss(params, "verl::vanilla", params.number("clip_ratio_c"));
+    params.of_preset({"log_ratio_clamp"});
+    if (params.has("entropy_coeff")) params.fixed("entropy_coeff", 0);
+    verl_metrics(params, setup, keys);
+    return setup;
+  };
+}
+
+LossSetup verl_gspo(Params& params, const TokenInputs&) {
+  LossSetup setup = verl_loss(params, "verl::gspo", gdpo::math::infinity);
+  params.of_preset({"log_seq_ratio_clamp_max"});
+  params.remark("form");
+  verl_metrics(params, setup, kActorKeys);
+  return setup;
+}
+
+// --- open_instruct
+
+LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("open_instruct::" + params.choice("loss_fn", {"dapo"}));
+  set_clip(setup, params.number("clip_lower"), params.number("clip_higher"), gdpo::math::infinity,
+           gdpo::math::infinity);
+  setup.given = params.number("denominator_value");
+  params.without_effect({"loss_denominator"});  // where denominator_value comes from
+  params.fixed("world_size", 1);
+  params.fixed("sequence_parallel_size", 1);
+  no_log_ratio_clamp(params);
+
+  const double beta = params.flag("load_ref_policy") ? params.number("beta") : 0.0;
+  params.without_effect({"beta"});
+  set_beta(setup, beta);
+  params.of_preset({"ref_log_ratio_clamp"});
+  const int estimator = params.integer("kl_estimator");
+  switch (estimator) {
+    case 0:
+      replace_kl<gdpo::Kl<gdpo::kl::K1>>(setup);
+      break;
+    case 1:
+      replace_kl<gdpo::Kl<gdpo::kl::K2>>(setup);
+      break;
+    case 2:
+      break;
+    case 3:
+      replace_kl<gdpo::Kl<gdpo::kl::K1, gdpo::kl::ImportanceWeighted>>(setup);
+      break;
+    default:
+      throw Unsupported("parameter kl_estimator is not 0 to 3");
+  }
+
+  const bool corrected = params.flag("use_rho_correction");
+  if (corrected) {
+    const auto or_off = [](double bound, double off) { return bound != 0 ? bound : off; };
+    const bool of_rows = params.flag("rho_mask_sequence_level"), variation = params.flag("rho_mask_tv_divergence");
+    const double lower = params.number("rho_mask_lower_bound"), upper = params.number("rho_mask_upper_bound");
+    prepass::Importance weight;
+    weight.statistic = of_rows ? prepass::Statistic::SequenceMean : prepass::Statistic::Token;
+    weight.clamp = params.interval("rho_log_clamp");
+    weight.clip = {params.number("rho_clamp_lower_bound"), params.number("rho_clamp_upper_bound")};
+    prepass::Gate gate;
+    gate.clamp = weight.clamp;
+    if (variation) {
+      gate.estimator = prepass::Estimator::TotalVariation;
+      gate.statistic = prepass::Statistic::SequenceMean;
+      gate.when = prepass::When::Outward;
+      gate.max = upper;
+    } else {
+      gate.statistic = weight.statistic;
+      gate.min = or_off(lower, -gdpo::math::infinity);
+      gate.max = or_off(upper, gdpo::math::infinity);
+    }
+    set_passes(setup, weight, gate);
+  } else {
+    params.without_effect({"rho_clamp_lower_bound", "rho_clamp_upper_bound", "rho_mask_lower_bound",
+                           "rho_mask_upper_bound", "rho_mask_sequence_level", "rho_mask_tv_divergence",
+                           "rho_log_clamp"});
+  }
+
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    comparison.metric("loss/total_avg", run.result.loss);
+    comparison.metric("loss/policy_avg", m.surrogate.mean());
+    comparison.metric("loss/kl_avg", beta * m.kl.mean());
+    // The trainer measures all four estimates, the library the one that is in the loss.
+    if (beta != 0) comparison.metric("objective/kl" + std::to_string(estimator) + "_avg", m.kl.mean());
+    // Of all tokens, those that are clipped and that the gate keeps.
+    comparison.metric("policy/clipfrac_avg", m.ratio.count > 0 ? run.kept.clip_fraction.sum / m.ratio.count : 0.0);
+    comparison.metric("val/ratio", m.ratio.mean());
+    // The trainer reports 0 for a correction that is off.
+    const Weights weights = corrected ? weights_of(run) : Weights{};
+    comparison.metric("val/rho_weight", weights.mean);
+    comparison.metric("val/rho_drop_frac", weights.zeros);
+  };
+  return setup;
+}
+
+// --- the handlers
+
+using Mapping = std::function<LossSetup(Params&, const TokenInputs&)>;
+
+void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in, Comparison& comparison) {
+  const LossRun run = padded_and_packed(
+      in, [&](const TokenInputs& layout) { return run_loss(setup, layout); }, comparison);
+  comparison.output("loss", Array{{}, {run.result.loss}});
+  if (recorded.expected.contains("grad_logp")) comparison.output("grad_logp", of_tokens(in, run.gradient));
+  if (recorded.expected.contains("importance_sampling_ratio")) {
+    // The weights of the pre-passes: of the row (rows, 1), or of the token; the trainer writes 1 at masked positions.
+    const bool of_rows = array_of(recorded.expected.at("importance_sampling_ratio")).shape.back() == 1;
+    Array weights = of_tokens(in, run.weights);
+    for (std::size_t k = 0; k < run.mask.size(); ++k) {
+      if (run.mask[k] == 0) weights.data[k] = 1;
+    }
+    if (of_rows && in.width > 1) {
+      Array row{{weights.shape[0], 1}, {}};
+      for (std::size_t i = 0; i < weights.shape[0]; ++i) {
+        std::size_t t = 0;  // the first valid token has the row's weight
+        while (t + 1 < weights.shape[1] && run.mask[i * weights.shape[1] + t] == 0) ++t;
+        row.data.push_back(weights.data[i * weights.shape[1] + t]);
+      }
+      weights = row;
+    }
+    comparison.output("importance_sampling_ratio", weights);
+  }
+  setup.metrics(run, comparison);
+}
+
+Handler losses(Mapping mapping) {
+  return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    TokenInputs in = token_inputs(recorded);
+    const LossSetup setup = mapping(params, in);
+    params.all_read();
+    compare(recorded, setup, in, comparison);
+  };
+}
+
+// grpo_tutorial: a listing from rewards to loss; its advantages are the library's.
+Handler tutorial(const char* estimator, bool torch) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    LossSetup setup;
+    setup.loss = gdpo::runtime::loss("tutorial::grpo");
+    const double range = params.number("epsilon"), beta = params.number("beta");
+    set_clip(setup, range, range, gdpo::math::infinity, gdpo::math::infinity);
+    set_beta(setup, beta);
+    params.fixed("kl", "k3");
+    params.remark("reduction");
+    params.remark("advantage");
+    params.remark("std");
+    params.remark("max_grad");
+    const gdpo::Grpo grpo = std::get<gdpo::Grpo>(gdpo::runtime::estimator(estimator));
+    params.of_preset({"ddof", "adv_eps"});
+    params.all_read();
+
+    const Array rewards = array_of(recorded.inputs.at("rewards"));
+    std::vector<std::int64_t> ids;
+    for (const long long id : integers_of(recorded.inputs.at("group_ids"))) ids.push_back(id);
+    const auto groups = gdpo::by_id(ids);
+    gdpo::RewardBatch<double, std::decay_t<decltype(groups)>> batch{
+        gdpo::view(rewards.data.data(), static_cast<gdpo::index_t>(rewards.data.size()), 1), groups};
+    TokenInputs in = token_inputs(recorded);
+    in.advantages = gdpo::advantages(gdpo::seq, batch, grpo);
+    if (recorded.expected.contains("advantages")) {
+      comparison.output("advantages", Array{{in.advantages.size()}, in.advantages});
+    }
+    setup.metrics = [=](const LossRun& run, Comparison& to) {
+      const LossMetrics& m = run.result.metrics;
+      if (!torch) return;
+      to.metric("pg_loss", run.result.policy_loss);
+      if (beta != 0) to.metric("kl_ref", m.kl.row_mean());  // the listing measures it also where it is off
+      to.metric("approx_kl", m.approx_kl_k1.mean());
+      to.metric_taken_in_float("clipfrac", m.clip_fraction_any.mean());
+      to.metric("adv_std", gdpo::stddev(m.advantage));
+    };
+    compare(recorded, setup, in, comparison);
+  };
+}
+
+}  // namespace
+
+gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given) {
+  gdpo::runtime::Aggregate chosen =
+      gdpo::runtime::aggregate(params.choice("loss_agg_mode", {"token-mean", "token-sum", "seq-mean-token-sum",
+                                                               "seq-mean-token-sum-norm", "seq-mean-token-mean"}));
+  params.of_preset({"seq_len_eps"});
+  std::visit(
+      [&](auto& of) {
+        using Mode = std::decay_t<decltype(of)>;
+        if (step.dp_size != 0) of.scale = step.dp_size;
+        if constexpr (!std::is_same_v<Mode, aggregate::TokenSum>) {
+          given = std::is_same_v<Mode, aggregate::TokenMean> ? step.tokens : step.rows;
+          if (given != 0) of.over = Over::Given;
+        }
+        if constexpr (std::is_same_v<Mode, aggregate::SeqMeanTokenSumNorm>) {
+          if (step.loss_scale_factor != 0) of.constant = step.loss_scale_factor, of.padded_width = false;
+        }
+      },
+      chosen.mode);
+  return chosen;
+}
+
+void add_losses(Registry& registry) {
+  const auto add = [&](const char* source, const char* function, Mapping mapping) {
+    registry.add(source, "loss", function, losses(std::move(mapping)));
+  };
+  add("trl", "GRPOTrainer._compute_loss", trl_loss);
+  add("nvlabs_gdpo", "GRPOTrainer._compute_loss", nvlabs_trl_loss);
+  add("nvlabs_gdpo", "compute_policy_loss", nvlabs_verl_loss);
+  add("liger", "LigerFusedLinearGRPOFunction.ppo_loss_fn", liger_loss);
+  add("ms_swift", "GRPOTrainer._compute_loss_and_metrics", swift_trainer_loss);
+  add("ms_swift", "MegatronGRPOTrainer.loss_func", swift_megatron_loss);
+  add("verl", "compute_policy_loss_vanilla", verl_vanilla(kActorKeys));
+  add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
+  add("verl", "compute_policy_loss_gspo", verl_gspo);
+  add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);
+  registry.add("grpo_tutorial", "loss", "grpo_loss_plain", tutorial("tutorial::grpo_numpy", false));
+  registry.add("grpo_tutorial", "loss", "grpo_step", tutorial("tutorial::grpo_torch", true));
+}
+
+}  // namespace conformance

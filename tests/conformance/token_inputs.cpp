@@ -1,0 +1,121 @@
+#include "token_inputs.hpp"
+
+#include "params.hpp"
+
+namespace conformance {
+namespace {
+
+using gdpo::index_t;
+
+// The per-token members.
+constexpr std::vector<double> TokenInputs::*kTokens[] = {
+    &TokenInputs::logp,    &TokenInputs::old_logp,         &TokenInputs::ref_logp, &TokenInputs::rollout_logp,
+    &TokenInputs::weights, &TokenInputs::token_advantages, &TokenInputs::entropies};
+
+struct Reader {
+  const Case& recorded;
+  std::size_t rows = 0, width = 0;
+
+  Array array(const char* name) const {
+    Array out;
+    if (!recorded.inputs.contains(name)) return out;
+    out = array_of(recorded.inputs.at(name));
+    if (recorded.float32) {
+      for (double& x : out.data) x = static_cast<double>(static_cast<float>(x));
+    }
+    return out;
+  }
+
+  // (rows, width), or (rows, 1) for a number that every token of a row shares.
+  std::vector<double> tokens(const char* name) const {
+    const Array in = array(name);
+    if (in.data.empty() || in.shape == std::vector<std::size_t>{rows, width}) return in.data;
+    if (in.shape != std::vector<std::size_t>{rows, 1}) throw BadGolden(std::string(name) + " must be rows x tokens");
+    std::vector<double> out;
+    for (const double of_row : in.data) out.insert(out.end(), width, of_row);
+    return out;
+  }
+
+  std::vector<double> of_rows(const char* name) const {
+    const Array in = array(name);
+    if (!in.data.empty() && in.shape != std::vector<std::size_t>{rows}) {
+      throw BadGolden(std::string(name) + " must have one entry a row");
+    }
+    return in.data;
+  }
+};
+
+}  // namespace
+
+TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
+  only(recorded.inputs, {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
+                         "entropies", "advantages", "truncated_mask", "response_mask",
+                         // how the tutorial's log-probs and advantages came about
+                         "rewards", "group_ids", "logits", "actions"});
+  Reader read{recorded};
+  const Array first = read.array(logp.c_str());
+  if (first.shape.size() != 2) throw BadGolden(logp + " must be rows x tokens");
+  read.rows = first.shape[0], read.width = first.shape[1];
+
+  TokenInputs in;
+  in.rows = static_cast<index_t>(read.rows);
+  in.width = static_cast<index_t>(read.width);
+  in.logp = first.data;
+  in.old_logp = read.tokens("old_logp");
+  in.ref_logp = read.tokens("ref_logp");
+  in.rollout_logp = read.tokens("rollout_logp");
+  in.weights = read.tokens("rollout_is_weights");
+  if (in.weights.empty()) in.weights = read.tokens("vllm_is_ratio");
+  in.entropies = read.tokens("entropies");
+  in.truncated = read.of_rows("truncated_mask");
+  if (read.array("advantages").shape.size() == 2) {
+    in.token_advantages = read.tokens("advantages");
+  } else {
+    in.advantages = read.of_rows("advantages");
+  }
+  for (const double flag : read.tokens("response_mask")) in.mask.push_back(flag != 0);
+  return in;
+}
+
+TokenInputs packed(const TokenInputs& in) {
+  TokenInputs out;
+  out.rows = in.rows, out.width = in.width;
+  out.advantages = in.advantages;
+  out.truncated = in.truncated;
+  out.offsets = {0};
+  const auto width = static_cast<std::size_t>(in.width);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(in.rows); ++i) {
+    std::size_t valid = 0, last = 0;  // number of valid tokens, and where they end
+    for (std::size_t t = 0; t < width; ++t) {
+      if (in.mask.empty() || in.mask[i * width + t] != 0) ++valid, last = t + 1;
+    }
+    const std::size_t length = valid == last ? valid : width;
+    for (std::size_t t = 0; t < length; ++t) out.place.push_back(i * width + t);
+    out.offsets.push_back(static_cast<std::int64_t>(out.place.size()));
+  }
+  const auto gather = [&](const auto& from, auto& into) {
+    if (from.empty()) return;
+    for (const std::size_t k : out.place) into.push_back(from[k]);
+  };
+  for (const auto member : kTokens) gather(in.*member, out.*member);
+  gather(in.mask, out.mask);
+  return out;
+}
+
+gdpo::TokenBatch<double> batch_of(const TokenInputs& in) {
+  gdpo::TokenBatch<double> batch;
+  batch.logp = view_of(in, in.logp);
+  batch.old_logp = view_of(in, in.old_logp);
+  batch.ref_logp = view_of(in, in.ref_logp);
+  batch.rollout_logp = view_of(in, in.rollout_logp);
+  batch.token_advantages = view_of(in, in.token_advantages);
+  batch.weights = view_of(in, in.weights);
+  batch.entropies = view_of(in, in.entropies);
+  batch.mask = view_of(in, in.mask);
+  if (in.is_packed()) batch.offsets = gdpo::view(in.offsets);
+  if (!in.advantages.empty()) batch.advantages = gdpo::view(in.advantages);
+  if (!in.truncated.empty()) batch.truncated = gdpo::view(in.truncated);
+  return batch;
+}
+
+}  // namespace conformance

@@ -1,0 +1,70 @@
+// The token arrays of a case, padded as recorded or packed, and the library's batch over them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <gdpo/loss.hpp>
+#include <string>
+#include <vector>
+
+#include "golden.hpp"
+
+namespace conformance {
+
+// An empty vector stands for an array that the record does not have.
+struct TokenInputs {
+  gdpo::index_t rows = 0, width = 0;
+  std::vector<double> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights, entropies;  // a token
+  std::vector<unsigned char> mask;                                                                   // a token
+  std::vector<double> advantages, truncated;                                                         // a row
+  std::vector<std::int64_t> offsets;  // packed: rows + 1; else the arrays are (rows, width)
+
+  std::vector<std::size_t> place;  // packed: where each token stands in the padded arrays
+
+  bool is_packed() const { return !offsets.empty(); }
+};
+
+// The members of TokenInputs under the names of the record; `logp` tells what the record calls the first. Where the record
+// was taken in float32, numbers are rounded to float first. Throws BadGolden for shapes that do not fit, Unsupported for an
+// input of another name.
+TokenInputs token_inputs(const Case& recorded, const std::string& logp = "logp");
+
+// The same tokens without padding: a row whose valid tokens come first is cut to them; one with holes stays whole.
+TokenInputs packed(const TokenInputs& in);
+
+// Views of `in`, which must outlive the batch.
+gdpo::TokenBatch<double> batch_of(const TokenInputs& in);
+
+// One entry a token of `in`: the view, of the layout of `in`; absent: empty.
+template <class T>
+gdpo::TokenView<T> view_of(const TokenInputs& in, const std::vector<T>& tokens) {
+  if (tokens.empty()) return {};
+  if (in.is_packed()) return gdpo::view(tokens);
+  return gdpo::view(tokens.data(), in.rows, in.width);
+}
+
+// What stands in a view of the layout of `in`, all `absent` if there is none.
+template <class T>
+std::vector<T> tokens_of(const TokenInputs& in, const gdpo::TokenView<T>& view, T absent) {
+  std::vector<T> out(in.logp.size(), absent);
+  for (gdpo::index_t i = 0; view && i < in.rows; ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    const gdpo::index_t begin = in.is_packed() ? in.offsets[row] : i * in.width;
+    const gdpo::index_t length = in.is_packed() ? in.offsets[row + 1] - begin : in.width;
+    T* to = out.data() + begin;
+    const T* from = view.row(i, begin, length, to);
+    if (from != to) std::copy(from, from + length, to);
+  }
+  return out;
+}
+
+// Tokens of `in` as (rows, width): packed ones at their places, 0 elsewhere.
+template <class T>
+std::vector<T> padded(const TokenInputs& in, const std::vector<T>& tokens) {
+  if (!in.is_packed()) return tokens;
+  std::vector<T> out(static_cast<std::size_t>(in.rows * in.width), T(0));
+  for (std::size_t k = 0; k < tokens.size(); ++k) out[in.place[k]] = tokens[k];
+  return out;
+}
+
+}  // namespace conformance

@@ -1,0 +1,40 @@
+// What the programs of fast_math/ report with. Values are compared by their bits: under -ffast-math a comparison of
+// doubles proves nothing, and NaN is not to be had by computing it.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace exact {
+
+inline int failures = 0;
+
+inline std::uint64_t bits(double x) {
+  std::uint64_t b;
+  std::memcpy(&b, &x, sizeof b);
+  return b;
+}
+inline double from_bits(std::uint64_t b) {
+  double x;
+  std::memcpy(&x, &b, sizeof x);
+  return x;
+}
+inline double nan() { return from_bits(0x7ff8000000000000u); }
+inline double infinity() { return from_bits(0x7ff0000000000000u); }
+inline bool is_nan(double x) { return (bits(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u; }
+
+inline void expect(const char* what, bool ok) {
+  if (ok) return;
+  std::puts(what);
+  ++failures;
+}
+inline void same(const char* what, const std::vector<double>& got, const std::vector<double>& expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (got.size() == expected.size() && bits(got[i]) == bits(expected[i])) continue;
+    std::printf("%s: [%zu] is not %a (%zu values)\n", what, i, expected[i], got.size());
+    ++failures;
+  }
+}
+
+}  // namespace exact
