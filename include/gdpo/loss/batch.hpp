@@ -75,8 +75,11 @@ template <class S>
 class TokenOut {
  public:
   TokenOut() = default;
-  template <int Rank>
-  TokenOut(View<S, Rank> v) : data_(v.data), rank_(v.data ? Rank : 0) {
+  template <class T, int Rank>
+  TokenOut(View<T, Rank> v) : data_(v.data), rank_(v.data ? Rank : 0) {
+    static_assert(!std::is_const_v<T>, "the gradient is written: its view must not be of const");
+    static_assert(std::is_same_v<std::remove_const_t<T>, S>,
+                  "the gradient has the scalar of the batch: float for a TokenBatch<float>, double for <double>");
     for (int r = 0; r < Rank; ++r) extent_[r] = v.extent[r], stride_[r] = v.stride[r];
   }
   explicit operator bool() const { return data_ != nullptr; }

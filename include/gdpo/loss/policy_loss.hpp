@@ -26,33 +26,12 @@ struct LossWorkspace {
   std::vector<double> tokens;
 };
 
-/// The settings that a composition begins with: those of its policies. A named loss has others (below).
+/// The settings that a composition begins with: those of its policies. A named loss has others (named.hpp).
 namespace defaults {
 struct OfPolicies {
   template <class P>
   static constexpr P of(P policy) {
     return policy;
-  }
-};
-struct DrGrpo {
-  template <class P>
-  static constexpr P of(P policy) {
-    if constexpr (is_kl_v<P>) detail::for_each_kl(policy, [](auto& kl) { kl.beta = 0; });
-    return policy;
-  }
-};
-struct Dapo {
-  template <class P>
-  static constexpr P of(P policy) {
-    if constexpr (std::is_same_v<P, surrogate::Ratio>) policy.high = 0.28;
-    return DrGrpo::of(policy);
-  }
-};
-struct Gspo {
-  template <class P>
-  static constexpr P of(P policy) {
-    if constexpr (std::is_same_v<P, surrogate::Ratio>) policy.low = 3e-4, policy.high = 4e-4;
-    return DrGrpo::of(policy);
   }
 };
 }  // namespace defaults
@@ -104,41 +83,6 @@ struct PolicyLoss {
 };
 
 namespace detail {
-
-inline void add_metric(Metric& m, const Tally& tally, double n) {
-  const double mean = n > 0 ? tally.sum / n : 0.0;
-  m = merge(m, Metric{tally.sum, n, tally.min, tally.max, mean, 1, mean, mean});
-}
-inline void add_share(Metric& m, index_t hits, double n) {
-  const double sum = static_cast<double>(hits), mean = n > 0 ? sum / n : 0.0;
-  const double min = n > 0 ? (sum < n ? 0.0 : 1.0) : math::infinity;
-  const double max = n > 0 ? (hits > 0 ? 1.0 : 0.0) : -math::infinity;
-  m = merge(m, Metric{sum, n, min, max, mean, 1, mean, mean});
-}
-inline void add_row_value(Metric& m, double value) {
-  m = merge(m, Metric{0, 0, math::infinity, -math::infinity, value, 1, value, value});
-}
-
-inline void add_row(LossMetrics& m, const RowTally& tally, double truncated) {
-  const double n = static_cast<double>(tally.tokens);
-  add_metric(m.loss, tally.loss, n);
-  add_metric(m.surrogate, tally.surrogate, n);
-  if (tally.kl_on) add_metric(m.kl, tally.kl, n), add_share(m.kl_bounded, tally.kl_bounded, n);
-  add_share(m.clip_fraction, tally.low + tally.high, n);
-  add_share(m.clip_fraction_low, tally.low, n);
-  add_share(m.clip_fraction_high, tally.high, n);
-  add_share(m.clip_fraction_any, tally.outside, n);
-  add_share(m.dual_clip_fraction, tally.dual, n);
-  add_metric(m.approx_kl_k1, tally.k1, n);
-  add_metric(m.approx_kl_k3, tally.k3, n);
-  add_metric(m.ratio, tally.ratio, n);
-  add_share(m.log_ratio_bounded, tally.bounded, n);
-  if (tally.has_entropy) add_metric(m.entropy, tally.entropy, n);
-  add_row_value(m.completion_length, n);
-  if (!math::is_nan(truncated)) add_row_value(m.clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
-  m.empty_rows += tally.tokens == 0;
-  m.degenerate_rows += tally.tokens > 0 && !tally.advantage;
-}
 
 /// Moments of the advantages at the row's valid tokens.
 template <class S>
@@ -223,22 +167,5 @@ constexpr PolicyLoss<L, S, K, NewAggregate, F> with_aggregate(const PolicyLoss<L
                                                               NewAggregate aggregate = {}) {
   return {loss.level, loss.surrogate, loss.kl, aggregate, loss.factor};
 }
-
-/// GRPO (arXiv 2402.03300): clip 0.2, beta 0.04, the mean over sequences of their token means.
-using GrpoLoss = PolicyLoss<>;
-/// DAPO (arXiv 2503.14476): clip 0.2 / 0.28, no KL, the mean over tokens.
-using DapoLoss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean, Factors<>, defaults::Dapo>;
-/// Dr.GRPO (arXiv 2503.20783): clip 0.2, no KL; aggregate.constant, the maximal completion length, is required.
-using DrGrpoLoss =
-    PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenSumNorm, Factors<>, defaults::DrGrpo>;
-/// GSPO (arXiv 2507.18071): one ratio a sequence, clip 3e-4 / 4e-4, no KL. The ratio is the geometric mean over the sequence, so
-/// the noise of single tokens averages out: expert routing that differs between two passes needs no replay (section 5.3), and
-/// the sampling engine's own log-probs may stand in for old_logp, without a second forward pass (section 5.4).
-using GspoLoss =
-    PolicyLoss<level::Sequence<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenMean, Factors<>, defaults::Gspo>;
-/// GSPO-token (eq. 13-14): the same ratio, each token with its own advantage and gradient.
-using GspoTokenLoss =
-    PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenMean, Factors<>, defaults::Gspo>;
-static_assert(std::is_trivially_copyable_v<GrpoLoss>, "losses are kernel arguments");
 
 GDPO_END_NAMESPACE

@@ -2,35 +2,11 @@
 #include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/kl.hpp>
 #include <gdpo/loss/level.hpp>
-#include <gdpo/loss/metrics.hpp>
 #include <gdpo/loss/rows.hpp>
+#include <gdpo/loss/tally.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-
-inline void note(NonFinite& counter, index_t row, index_t token) {
-  if (counter.count++ == 0) counter.row = row, counter.token = token;
-}
-
-/// Sum and range of one quantity over the tokens of a row.
-struct Tally {
-  double sum = 0, min = math::infinity, max = -math::infinity;
-  GDPO_INLINE void add(double x) {
-    sum += x;
-    min = (math::min)(min, x);
-    max = (math::max)(max, x);
-  }
-};
-
-/// What one row contributes: over its valid tokens, before the row's weight.
-struct RowTally {
-  index_t tokens = 0;
-  double kl_loss = 0;  // beta times kl, of all terms
-  Tally loss, surrogate, kl, k1, k3, ratio, entropy;
-  index_t low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0;
-  bool advantage = false;  // one of them is not 0
-  bool kl_on = false, has_entropy = false;
-};
 
 /// The loss of one row: the one place where the policies of a PolicyLoss meet. S stores the batch and the gradient; C
 /// computes: S, but double where the ratio is of a segment.

@@ -16,7 +16,7 @@ GDPO_BEGIN_NAMESPACE
 /// Masks and weights of a prepared batch; must outlive it. Kept between calls: no allocation after a first one of the same shape.
 template <class S>
 struct PrepassMemory {
-  std::vector<unsigned char> mask;
+  std::vector<unsigned char> mask, kept;
   std::vector<S> weights, kl_weights;
   std::vector<double> pass, values;
   detail::RowScratch<S> rows;
@@ -115,9 +115,11 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, cons
     [[maybe_unused]] const auto remove = [&](const auto& pass) {
       if (pass.reach != Reach::Denominator) return;
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
-      for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.pass[k] != 0;
+      for (std::size_t k = 0; k < n; ++k) memory.kept[k] = memory.kept[k] && memory.pass[k] != 0;
     };
+    memory.kept.assign(n, 1);  // the mask as given stays until all have decided
     (remove(passes), ...);
+    for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.kept[k];
     prepared.mask = detail::dense_like(batch.logp, memory.mask);
   }
 

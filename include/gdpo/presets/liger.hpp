@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// linkedin/Liger-Kernel @ead96b6, LigerFusedLinearGRPOFunction.ppo_loss_fn: beta 0.04, epsilon 0.2, no clamps; its

@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
-#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// modelscope/ms-swift @3602360, compute_advantages. A row without any reward counts as 0 (Keep); groups of one: 0.

@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
-#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// GDPO, arXiv 2601.05242, section 2: sample std, no eps, batch renormalisation (eq. 4-7); its GRPO (eq. 1-2) and "GRPO
@@ -9,7 +9,7 @@ namespace paper {
 inline constexpr Gdpo gdpo{};
 inline constexpr Grpo grpo{};
 inline constexpr DrGrpo grpo_no_std{};
-/// The losses of their own papers, with the settings named there (loss/policy_loss.hpp).
+/// The losses of their own papers, with the settings named there (loss/named.hpp).
 inline constexpr GrpoLoss grpo_loss{};
 inline constexpr DapoLoss dapo_loss{};
 inline constexpr DrGrpoLoss dr_grpo_loss{};

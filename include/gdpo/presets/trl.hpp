@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
-#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// huggingface/trl @f2cd577, GRPOTrainer._generate_and_score_completions. Missing rewards: Skip, Exclude; groups of

@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
-#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The two listings of a GRPO tutorial that circulates: they normalise differently, by a factor sqrt(G / (G - 1)).

@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
-#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// verl-project/verl @1dda039, core_algos.py. A group of one keeps its reward (Raw); missing rewards are not handled:
