@@ -5,9 +5,13 @@
 ///   std::visit([&](const auto& estimator) { gdpo::advantages_into(gdpo::seq, batch, estimator, out, workspace); }, e);
 ///
 ///   gdpo::runtime::Loss l = gdpo::runtime::loss("trl::dapo", "sequence");
-///   std::visit([&](auto& loss) { loss.surrogate.high = 0.28; result = loss(batch, normaliser, grad); }, l);
+///   std::visit([&](auto& loss) {
+///     loss.kl = gdpo::runtime::kl("k3+", loss.kl);
+///     result = loss(batch, normaliser, grad);
+///   }, l);
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/loss/any_kl.hpp>
 #include <gdpo/presets/brief.hpp>
 #include <gdpo/presets/liger.hpp>
 #include <gdpo/presets/ms_swift.hpp>
@@ -123,49 +127,51 @@ struct Aggregate {
   bool reads_width() const {
     return std::visit([](const auto& m) { return gdpo::detail::reads_width(m); }, mode);
   }
-  bool divides_by_nothing(const Normaliser& n) const {
+  const char* divides_by_nothing(const Normaliser& n) const {
     return std::visit([&](const auto& m) { return gdpo::detail::divides_by_nothing(m, n); }, mode);
   }
 };
 
 template <class Level>
-using LossAt = PolicyLoss<Level, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
+using LossAt = PolicyLoss<Level, surrogate::Ratio, AnyKl, Aggregate>;
 /// Every loss type that a name stands for.
 using Loss = std::variant<LossAt<level::Token<>>, LossAt<level::Token<map::Clamp>>, LossAt<level::Sequence<>>,
                           LossAt<level::SequenceToken<>>>;
 
 namespace detail {
+/// The same loss with everything that a name can change chosen at run time.
 template <class L>
-Loss any_aggregate(const L& loss) {
-  return with_aggregate(loss, Aggregate{loss.aggregate});
+Loss any(const L& loss) {
+  const AnyKl kl{loss.kl.beta, loss.kl.against, loss.kl.input, loss.kl.output};
+  return with_kl(with_aggregate(loss, Aggregate{loss.aggregate}), kl);
 }
 inline const std::vector<std::pair<std::string, Loss>>& losses() {
   static const std::vector<std::pair<std::string, Loss>> entries = {
-      {"grpo", any_aggregate(GrpoLoss{})},
-      {"dapo", any_aggregate(DapoLoss{})},
-      {"dr_grpo", any_aggregate(DrGrpoLoss{})},
-      {"gspo", any_aggregate(GspoLoss{})},
-      {"gspo_token", any_aggregate(GspoTokenLoss{})},
-      {"trl::grpo", any_aggregate(trl::grpo_loss)},
-      {"trl::bnpo", any_aggregate(trl::bnpo_loss)},
-      {"trl::dr_grpo", any_aggregate(trl::dr_grpo_loss)},
-      {"trl::dapo", any_aggregate(trl::dapo_loss)},
-      {"verl::vanilla", any_aggregate(verl::vanilla_loss)},
-      {"verl::gspo", any_aggregate(verl::gspo_loss)},
-      {"nvlabs::trl_grpo", any_aggregate(nvlabs::trl_grpo_loss)},
-      {"nvlabs::trl_bnpo", any_aggregate(nvlabs::trl_bnpo_loss)},
-      {"nvlabs::trl_dr_grpo", any_aggregate(nvlabs::trl_dr_grpo_loss)},
-      {"nvlabs::verl", any_aggregate(nvlabs::verl_loss)},
-      {"ms_swift::grpo", any_aggregate(ms_swift::grpo_loss)},
-      {"ms_swift::bnpo", any_aggregate(ms_swift::bnpo_loss)},
-      {"ms_swift::dr_grpo", any_aggregate(ms_swift::dr_grpo_loss)},
-      {"ms_swift::dapo", any_aggregate(ms_swift::dapo_loss)},
-      {"open_instruct::dapo", any_aggregate(open_instruct::dapo_loss)},
-      {"liger::grpo", any_aggregate(liger::grpo_loss)},
-      {"liger::bnpo", any_aggregate(liger::bnpo_loss)},
-      {"liger::dr_grpo", any_aggregate(liger::dr_grpo_loss)},
-      {"liger::dapo", any_aggregate(liger::dapo_loss)},
-      {"tutorial::grpo", any_aggregate(tutorial::grpo_loss)},
+      {"grpo", any(GrpoLoss{})},
+      {"dapo", any(DapoLoss{})},
+      {"dr_grpo", any(DrGrpoLoss{})},
+      {"gspo", any(GspoLoss{})},
+      {"gspo_token", any(GspoTokenLoss{})},
+      {"trl::grpo", any(trl::grpo_loss)},
+      {"trl::bnpo", any(trl::bnpo_loss)},
+      {"trl::dr_grpo", any(trl::dr_grpo_loss)},
+      {"trl::dapo", any(trl::dapo_loss)},
+      {"verl::vanilla", any(verl::vanilla_loss)},
+      {"verl::gspo", any(verl::gspo_loss)},
+      {"nvlabs::trl_grpo", any(nvlabs::trl_grpo_loss)},
+      {"nvlabs::trl_bnpo", any(nvlabs::trl_bnpo_loss)},
+      {"nvlabs::trl_dr_grpo", any(nvlabs::trl_dr_grpo_loss)},
+      {"nvlabs::verl", any(nvlabs::verl_loss)},
+      {"ms_swift::grpo", any(ms_swift::grpo_loss)},
+      {"ms_swift::bnpo", any(ms_swift::bnpo_loss)},
+      {"ms_swift::dr_grpo", any(ms_swift::dr_grpo_loss)},
+      {"ms_swift::dapo", any(ms_swift::dapo_loss)},
+      {"open_instruct::dapo", any(open_instruct::dapo_loss)},
+      {"liger::grpo", any(liger::grpo_loss)},
+      {"liger::bnpo", any(liger::bnpo_loss)},
+      {"liger::dr_grpo", any(liger::dr_grpo_loss)},
+      {"liger::dapo", any(liger::dapo_loss)},
+      {"tutorial::grpo", any(tutorial::grpo_loss)},
   };
   return entries;
 }
@@ -177,6 +183,12 @@ inline const std::vector<std::pair<std::string, Aggregate>>& aggregates() {
       {"seq-mean-token-sum-norm", {verl::seq_mean_token_sum_norm}},
       {"seq-mean-token-mean", {verl::seq_mean_token_mean}},
   };
+  return entries;
+}
+inline const std::vector<std::pair<std::string, KlEstimator>>& estimators_of_kl() {
+  static const std::vector<std::pair<std::string, KlEstimator>> entries = {
+      {"kl", KlEstimator::K1}, {"k1", KlEstimator::K1},         {"abs", KlEstimator::Abs}, {"mse", KlEstimator::K2},
+      {"k2", KlEstimator::K2}, {"low_var_kl", KlEstimator::K3}, {"k3", KlEstimator::K3}};
   return entries;
 }
 }  // namespace detail
@@ -207,6 +219,16 @@ inline Loss loss(std::string_view name, std::string_view level = "") {
 /// verl's loss_agg_mode: "token-mean", "seq-mean-token-mean", ... Set it as loss.aggregate.
 inline Aggregate aggregate(std::string_view loss_agg_mode) {
   return detail::named("gdpo::runtime::aggregate", "loss_agg_mode", loss_agg_mode, detail::aggregates());
+}
+
+/// verl's kl_loss_type: "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3"; with "+" the gradient of K2. Changes those
+/// two members of `kl` and leaves its beta and clamps.
+inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
+  const bool straight_through = !kl_loss_type.empty() && kl_loss_type.back() == '+';
+  const std::string_view name = kl_loss_type.substr(0, kl_loss_type.size() - (straight_through ? 1 : 0));
+  kl.estimator = detail::named("gdpo::runtime::kl", "kl_loss_type", name, detail::estimators_of_kl());
+  kl.gradient = straight_through ? KlGradient::StraightThroughK2 : KlGradient::Direct;
+  return kl;
 }
 
 }  // namespace runtime

@@ -123,7 +123,9 @@ void whiten(gdpo::renorm::TokenWeightedBatch settings, const Case& recorded, Com
 void verl_whiten(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   gdpo::renorm::TokenWeightedBatch settings = gdpo::verl::masked_whiten;
-  params.of_preset({"whiten_eps", "whiten_ddof", "mean_eps"});
+  params.of_preset("whiten_eps", settings.eps);
+  params.of_preset("whiten_ddof", settings.ddof);
+  params.of_preset("mean_eps", settings.count_eps);
   settings.keep_mean = !params.flag("shift_mean");
   params.all_read();
   whiten(settings, recorded, comparison);
@@ -132,7 +134,8 @@ void verl_whiten(const Case& recorded, Comparison& comparison) {
 void nvlabs_whiten(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   gdpo::renorm::TokenWeightedBatch settings = gdpo::nvlabs::masked_whiten;
-  params.of_preset({"eps", "ddof"});
+  params.of_preset("eps", settings.eps);
+  params.of_preset("ddof", settings.ddof);
   settings.keep_mean = !params.flag("shift_mean");
   params.all_read();
   whiten(settings, recorded, comparison);

@@ -46,7 +46,7 @@ Estimates estimates(const Kl& term, const TokenInputs& in, Comparison& compariso
   const LossRun run = sum_of(term, in, comparison);
   double sum = 0, size = 0;
   for (const double value : out.values) sum += value, size += gdpo::math::abs(value);
-  // Twice the same numbers, added in other orders: a rounding each.
+  // The host adds the same numbers row by row: a rounding of each partial sum, in both.
   const double tolerance = static_cast<double>(out.values.size()) * 0x1p-52 * size;
   comparison.law(gdpo::math::abs(run.result.kl_loss - sum) <= tolerance,
                  "kl loss of the host: " + gdpo::contract::text(run.result.kl_loss) + ", sum over tokens " +
@@ -57,6 +57,7 @@ Estimates estimates(const Kl& term, const TokenInputs& in, Comparison& compariso
 
 TokenInputs token_inputs_of(const Case& recorded) {
   TokenInputs in = token_inputs(recorded);
+  if (in.ref_logp.empty()) throw BadGolden("ref_logp is missing");
   in.advantages.assign(static_cast<std::size_t>(in.rows), 0.0);
   return in;
 }

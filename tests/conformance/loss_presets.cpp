@@ -104,21 +104,12 @@ constexpr ClipKeys kTrlKeys{"clip_ratio/low_mean", "clip_ratio/low_min", "clip_r
 constexpr ClipKeys kSwiftKeys{"clipping/low_clip_mean", "clipping/low_clip_min", "clipping/high_clip_mean",
                               "clipping/high_clip_max", "clipping/region_clip_mean"};
 
-// Every row once: TRL where ratio and advantage are of the row.
-void clip_metrics_of_rows(const ClipKeys& keys, const LossMetrics& m, Comparison& comparison) {
-  comparison.metric(keys.low, m.clip_fraction_low.row_mean());
-  comparison.metric(keys.low_min, m.clip_fraction_low.row_min);
-  comparison.metric(keys.high, m.clip_fraction_high.row_mean());
-  comparison.metric(keys.high_max, m.clip_fraction_high.row_max);
-  comparison.metric(keys.region, m.clip_fraction.row_mean());
-}
-
-// Means over tokens; min and max over rows (TRL), or over the processes of the run, of which a record has one.
-void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, bool over_rows, Comparison& comparison) {
+// Means over tokens; min and max over the processes of the run, of which a record has one.
+void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, Comparison& comparison) {
   comparison.metric(keys.low, m.clip_fraction_low.mean());
-  comparison.metric(keys.low_min, over_rows ? m.clip_fraction_low.row_min : m.clip_fraction_low.mean());
+  comparison.metric(keys.low_min, m.clip_fraction_low.mean());
   comparison.metric(keys.high, m.clip_fraction_high.mean());
-  comparison.metric(keys.high_max, over_rows ? m.clip_fraction_high.row_max : m.clip_fraction_high.mean());
+  comparison.metric(keys.high_max, m.clip_fraction_high.mean());
   comparison.metric(keys.region, m.clip_fraction.mean());
 }
 
@@ -141,7 +132,7 @@ Weights weights_of(const LossRun& run) {
 
 // --- trl
 
-LossSetup trl_loss(Params& params, const TokenInputs& in) {
+LossSetup trl_loss(Params& params, const TokenInputs&) {
   LossSetup setup = trl_family(params, "trl::", {"token", "sequence"});
   if (params.has("gradient_accumulation_steps")) {
     const double scale = 1 / params.number("gradient_accumulation_steps");
@@ -184,16 +175,8 @@ LossSetup trl_loss(Params& params, const TokenInputs& in) {
     }
   }
 
-  const bool per_row = !in.advantages.empty();
-  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
-    const LossMetrics& m = run.result.metrics;
-    comparison.metric("kl", m.kl.mean());
-    const bool rows = per_row && std::holds_alternative<gdpo::runtime::LossAt<gdpo::level::Sequence<>>>(setup.loss);
-    if (rows) {
-      clip_metrics_of_rows(kTrlKeys, m, comparison);
-    } else {
-      clip_metrics_of_tokens(kTrlKeys, m, true, comparison);
-    }
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {  // the keys and the numbers that TRL logs
+    for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
   };
   return setup;
 }
@@ -204,7 +187,7 @@ LossSetup nvlabs_trl_loss(Params& params, const TokenInputs&) {
   LossSetup setup = trl_family(params, "nvlabs::trl_", {"token"});
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
-    clip_metrics_of_tokens(kTrlKeys, run.result.metrics, false, comparison);
+    clip_metrics_of_tokens(kTrlKeys, run.result.metrics, comparison);
   };
   return setup;
 }
@@ -284,7 +267,7 @@ LossSetup swift_trainer_loss(Params& params, const TokenInputs&) {
   LossSetup setup = swift_loss(params);
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
-    clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, false, comparison);
+    clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, comparison);
     comparison.metric("rollout_correction/is_weight_mean", weights_of(run).mean);
   };
   return setup;
@@ -297,7 +280,7 @@ LossSetup swift_megatron_loss(Params& params, const TokenInputs&) {
     const LossMetrics& m = run.result.metrics;
     comparison.metric("loss", run.result.loss);
     comparison.metric("kl", m.kl.mean());
-    if (same_clips) clip_metrics_of_tokens(kTrlKeys, m, false, comparison);
+    if (same_clips) clip_metrics_of_tokens(kTrlKeys, m, comparison);
     comparison.metric("completions/mean_length", m.completion_length.row_mean());
     comparison.metric("completions/max_length", m.completion_length.row_max);
     comparison.metric("completions/min_length", m.completion_length.row_min);
@@ -347,7 +330,11 @@ LossSetup verl_loss(Params& params, const char* name, double dual) {
 auto verl_vanilla(const VerlKeys& keys) {
   return [keys](Params& params, const TokenInputs&) {
     LossSetup setup = verl_loss(params, "verl::vanilla", params.number("clip_ratio_c"));
-    params.of_preset({"log_ratio_clamp"});
+    with_loss(setup, [&](const auto& loss) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>, gdpo::level::Token<gdpo::map::Clamp>>) {
+        params.of_preset("log_ratio_clamp", gdpo::Bounds{loss.level.map.lo, loss.level.map.hi});
+      }
+    });
     if (params.has("entropy_coeff")) params.fixed("entropy_coeff", 0);
     verl_metrics(params, setup, keys);
     return setup;
@@ -356,7 +343,11 @@ auto verl_vanilla(const VerlKeys& keys) {
 
 LossSetup verl_gspo(Params& params, const TokenInputs&) {
   LossSetup setup = verl_loss(params, "verl::gspo", gdpo::math::infinity);
-  params.of_preset({"log_seq_ratio_clamp_max"});
+  with_loss(setup, [&](const auto& loss) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>, gdpo::level::SequenceToken<>>) {
+      params.of_preset("log_seq_ratio_clamp_max", loss.level.bounds.hi);
+    }
+  });
   params.remark("form");
   verl_metrics(params, setup, kActorKeys);
   return setup;
@@ -378,7 +369,7 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
   const double beta = params.flag("load_ref_policy") ? params.number("beta") : 0.0;
   params.without_effect({"beta"});
   set_beta(setup, beta);
-  params.of_preset({"ref_log_ratio_clamp"});
+  with_loss(setup, [&](const auto& loss) { params.of_preset("ref_log_ratio_clamp", loss.kl.input); });
   const int estimator = params.integer("kl_estimator");
   switch (estimator) {
     case 0:
@@ -496,8 +487,9 @@ Handler tutorial(const char* estimator, bool torch) {
     params.remark("advantage");
     params.remark("std");
     params.remark("max_grad");
-    const gdpo::Grpo grpo = std::get<gdpo::Grpo>(gdpo::runtime::estimator(estimator));
-    params.of_preset({"ddof", "adv_eps"});
+    gdpo::Grpo grpo = std::get<gdpo::Grpo>(gdpo::runtime::estimator(estimator));
+    params.of_preset("ddof", grpo.scale.ddof);
+    if (params.has("adv_eps")) grpo.scale.eps = params.number("adv_eps");
     params.all_read();
 
     const Array rewards = array_of(recorded.inputs.at("rewards"));
@@ -530,7 +522,7 @@ gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step,
   gdpo::runtime::Aggregate chosen =
       gdpo::runtime::aggregate(params.choice("loss_agg_mode", {"token-mean", "token-sum", "seq-mean-token-sum",
                                                                "seq-mean-token-sum-norm", "seq-mean-token-mean"}));
-  params.of_preset({"seq_len_eps"});
+  if (params.has("seq_len_eps")) params.of_preset("seq_len_eps", gdpo::verl::seq_mean_token_mean.row_count_eps);
   std::visit(
       [&](auto& of) {
         using Mode = std::decay_t<decltype(of)>;

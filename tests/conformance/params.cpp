@@ -84,6 +84,15 @@ void Params::remark(const std::string& name) {
 
 void Params::without_effect(std::initializer_list<const char*> names) { read_.insert(names.begin(), names.end()); }
 
+void Params::of_preset(const std::string& name, double preset) {
+  if (number(name) != preset) refuse(name);
+}
+
+void Params::of_preset(const std::string& name, gdpo::Bounds preset) {
+  const gdpo::Bounds recorded = interval(name);
+  if (recorded.lo != preset.lo || recorded.hi != preset.hi) refuse(name);
+}
+
 void Params::all_read() const {
   for (const auto& [name, value] : values_.items()) {
     if (value.is_null() || read_.count(name) != 0) continue;

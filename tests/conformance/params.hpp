@@ -52,9 +52,9 @@ class Params {
   // Settings that do nothing under the others of this case; may be absent.
   void without_effect(std::initializer_list<const char*> names);
 
-  // Numbers that stand in the trainer's code, not in its configuration. They are the preset's, and are not set: the
-  // comparison tells whether the preset has them right.
-  void of_preset(std::initializer_list<const char*> names) { without_effect(names); }
+  // A number, or [lo, hi], that stands in the trainer's code and not in its configuration: the preset must have it.
+  void of_preset(const std::string& name, double preset);
+  void of_preset(const std::string& name, gdpo::Bounds preset);
 
   void all_read() const;  // Unsupported if a parameter that is not off was never asked for
 

@@ -84,12 +84,13 @@ TokenInputs packed(const TokenInputs& in) {
   out.truncated = in.truncated;
   out.offsets = {0};
   const auto width = static_cast<std::size_t>(in.width);
+  const bool any = in.mask.empty() || std::find(in.mask.begin(), in.mask.end(), 1) != in.mask.end();
   for (std::size_t i = 0; i < static_cast<std::size_t>(in.rows); ++i) {
     std::size_t valid = 0, last = 0;  // number of valid tokens, and where they end
     for (std::size_t t = 0; t < width; ++t) {
       if (in.mask.empty() || in.mask[i * width + t] != 0) ++valid, last = t + 1;
     }
-    const std::size_t length = valid == last ? valid : width;
+    const std::size_t length = any && valid == last ? valid : width;
     for (std::size_t t = 0; t < length; ++t) out.place.push_back(i * width + t);
     out.offsets.push_back(static_cast<std::int64_t>(out.place.size()));
   }

@@ -29,7 +29,8 @@ struct TokenInputs {
 // input of another name.
 TokenInputs token_inputs(const Case& recorded, const std::string& logp = "logp");
 
-// The same tokens without padding: a row whose valid tokens come first is cut to them; one with holes stays whole.
+// The same tokens without padding: a row whose valid tokens come first is cut to them; one with holes stays whole, and so
+// do all where no token is valid.
 TokenInputs packed(const TokenInputs& in);
 
 // Views of `in`, which must outlive the batch.

@@ -30,6 +30,10 @@ enum class Singleton {
   Nan     ///< what a sample std of one gives in torch; only for presets whose name says so
 };
 
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+
 /// KL inside the reward: x_i -= coef k_i, before the baseline. k_i is RewardBatch::penalty (nats, summed over the row
 /// by the caller), coef in reward units per nat; 0: off, and the column is not read. With NormalizeThenSum the penalty
 /// belongs to one reward, which `reward` names; -1 (with SumThenNormalize): the sum. ms-swift kl_in_reward.
@@ -40,4 +44,4 @@ struct Row {
 };
 }  // namespace penalty
 
-}  // namespace gdpo
+GDPO_END_NAMESPACE

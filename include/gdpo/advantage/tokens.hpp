@@ -2,7 +2,7 @@
 #include <gdpo/advantage/masked.hpp>
 #include <gdpo/loss/kl.hpp>
 
-namespace gdpo {
+GDPO_BEGIN_NAMESPACE
 namespace penalty {
 
 /// KL inside the reward of each token: A_it = A_i - coef kl_t, coef in reward units per nat; 0: off, and no log-prob is
@@ -24,9 +24,6 @@ template <class KlTerm>
 Token(double, KlTerm) -> Token<KlTerm>;
 
 }  // namespace penalty
-}  // namespace gdpo
-
-GDPO_BEGIN_NAMESPACE
 
 /// Rows to tokens, `Broadcast`: out(i, t) = advantages(i) where mask(i, t) != 0, exactly 0 elsewhere (whatever the mask
 /// hides). Shapes: advantages (N), mask (N, T), out (N, T); other shapes: invalid_input. TRL, verl, ms-swift.

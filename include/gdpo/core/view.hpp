@@ -44,26 +44,26 @@ static_assert(std::is_trivially_copyable_v<View<float, 2>>, "views are kernel ar
 
 /// Dense views of raw memory, last index fastest: (n), (rows, columns), (a, b, c).
 template <class T>
-constexpr View<T, 1> view(T* data, index_t n) {
+GDPO_INLINE constexpr View<T, 1> view(T* data, index_t n) {
   return {data, {n}, {1}};
 }
 template <class T>
-constexpr View<T, 2> view(T* data, index_t rows, index_t columns) {
+GDPO_INLINE constexpr View<T, 2> view(T* data, index_t rows, index_t columns) {
   return {data, {rows, columns}, {columns, 1}};
 }
 template <class T>
-constexpr View<T, 3> view(T* data, index_t a, index_t b, index_t c) {
+GDPO_INLINE constexpr View<T, 3> view(T* data, index_t a, index_t b, index_t c) {
   return {data, {a, b, c}, {b * c, c, 1}};
 }
 
 /// A std::vector that outlives the view. std::vector<bool> has no elements to point to: use unsigned char.
 template <class T, class Allocator>
-View<T, 1> view(std::vector<T, Allocator>& v) {
+GDPO_INLINE View<T, 1> view(std::vector<T, Allocator>& v) {
   static_assert(!std::is_same_v<T, bool>, "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
   return {v.data(), {static_cast<index_t>(v.size())}, {1}};
 }
 template <class T, class Allocator>
-View<const T, 1> view(const std::vector<T, Allocator>& v) {
+GDPO_INLINE View<const T, 1> view(const std::vector<T, Allocator>& v) {
   static_assert(!std::is_same_v<T, bool>, "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
   return {v.data(), {static_cast<index_t>(v.size())}, {1}};
 }

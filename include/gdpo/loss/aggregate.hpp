@@ -73,21 +73,21 @@ struct SeqMeanTokenSum {
 };
 
 /// 1 / (constant rows), the same constant in every step: Dr.GRPO (arXiv 2503.20783), its maximal completion length; TRL
-/// dr_grpo; verl "seq-mean-token-sum-norm". `constant` is required; padded_width takes the batch's own width instead, which
-/// changes from batch to batch (verl without loss_scale_factor).
+/// dr_grpo; verl "seq-mean-token-sum-norm". `constant` is required; with padded_width, and no constant, it is the batch's own
+/// width, which changes from batch to batch (verl without loss_scale_factor).
 struct SeqMeanTokenSumNorm {
   double constant = 0;
   bool padded_width = false;
   Over over = Over::Rows;
   double count_eps = 0, scale = 1;
   double operator()(const AggregateArgs& a) const {
-    const double length = padded_width ? static_cast<double>(a.row.width) : constant;
+    const double length = reads_width() ? static_cast<double>(a.row.width) : constant;
     return length > 0 ? detail::share_of(a.normaliser, over, count_eps, scale) / length : 0.0;
   }
-  bool reads_width() const { return padded_width; }
+  bool reads_width() const { return padded_width && constant == 0; }
   void check(const char* function) const {
     detail::check_aggregate(function, count_eps, scale);
-    if (!padded_width && (!(constant > 0) || math::is_inf(constant))) {
+    if (!reads_width() && (!(constant > 0) || math::is_inf(constant))) {
       contract::fail(function, "aggregate.constant", contract::text(constant),
                      "a length in tokens, more than 0, the same for the whole training");
     }

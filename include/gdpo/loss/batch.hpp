@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <gdpo/core/storage.hpp>
+#include <gdpo/loss/metrics.hpp>
 #include <gdpo/loss/term.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -114,27 +115,43 @@ struct TokenBatch {
   static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>, "a TokenBatch is of float or double");
   using Scalar = S;
 
-  TokenView<S> logp;  ///< log-prob of each token under the policy being trained, nats
-  TokenView<S>
-      old_logp;  ///< what the ratio is against (the proximal policy); absent: on-policy, the ratio is exactly 1
-  TokenView<S> ref_logp;  ///< the reference policy; needed, and read, only where a KL term against it has beta != 0
-  TokenView<S>
-      rollout_logp;  ///< the policy that sampled, as the engine reported it; for pre-passes and Against::Rollout
-  TokenView<S> teacher_logp;      ///< for Against::Teacher
-  Column advantages;              ///< (B) one a row; or
-  TokenView<S> token_advantages;  ///< one a token: exactly one of the two
-  TokenView<unsigned char> mask;  ///< 0: not a token of the loss; absent: all are
-  IndexColumn offsets;            ///< (B + 1) packed batches only
-  TokenView<std::int64_t>
-      segments;        ///< id of the segment: a run of equal ids in a row shares one ratio at a Sequence level
-                       ///< (ranks, turns); absent: the row is one segment
-  Column row_weights;  ///< (B) factor of the row's weight W_i; absent: 1
-  TokenView<S> weights,
-      kl_weights;          ///< factor of the surrogate, of the KL terms, detached; absent: 1. Pre-passes fill them
-  TokenView<S> tags;       ///< for factors that read Token::tag
-  TokenView<S> entropies;  ///< nats; only for metrics and the top-entropy pre-pass
-  Column truncated;        ///< (B) 1: the completion hit the length limit; only for metrics
-  double entropy_threshold = math::infinity;  ///< of the top-entropy pre-pass; infinite: none. Only for metrics
+  /// Log-probs of the tokens, nats. logp: under the policy being trained.
+  TokenView<S> logp;
+  /// What the ratio is against: the policy that sampled, or the proximal one. Absent: on-policy, the ratio is exactly 1.
+  TokenView<S> old_logp;
+  /// The reference policy: needed, and read, only where a KL term against it has beta != 0.
+  TokenView<S> ref_logp;
+  /// The policy that sampled, as the engine reported it: for pre-passes and Against::Rollout.
+  TokenView<S> rollout_logp;
+  /// For Against::Teacher.
+  TokenView<S> teacher_logp;
+
+  /// One advantage a row (B), or one a token: exactly one of the two.
+  Column advantages;
+  TokenView<S> token_advantages;
+
+  /// 0: not a token of the loss. Absent: all are.
+  TokenView<unsigned char> mask;
+  /// (B + 1), packed batches only.
+  IndexColumn offsets;
+  /// Ids of segments (ranks, turns): a run of equal ids in a row shares one ratio at a Sequence level. Absent: the row is one.
+  TokenView<std::int64_t> segments;
+
+  /// (B) factor of the row's weight W_i, at least 0. Absent: 1.
+  Column row_weights;
+  /// Factors of the surrogate and of the KL terms, detached, at least 0; pre-passes fill them. Absent: 1. A negative one would
+  /// turn the clip round: negate the advantage instead.
+  TokenView<S> weights, kl_weights;
+  /// For factors that read Token::tag.
+  TokenView<S> tags;
+
+  /// Only for metrics, the entropies (nats) also for prepass::TopEntropy. truncated (B): not 0: the completion hit the length
+  /// limit. completion_mask: what counts as length of a completion, absent: mask; prepare() fills it and what follows.
+  TokenView<S> entropies;
+  Column truncated;
+  TokenView<unsigned char> completion_mask;
+  NonFinite rollout_non_finite;
+  double entropy_threshold = math::infinity;
 };
 
 namespace detail {
@@ -178,6 +195,10 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
   using contract::fail, contract::text;
   TokenLayout layout;
   const int rank = b.logp.rank();
+  const index_t shape[3] = {b.logp.extent(0), b.logp.extent(1), b.logp.extent(2)};
+  for (int axis = 0; axis < rank; ++axis) {
+    if (b.logp.extent(axis) < 0) fail(function, "batch.logp", contract::shape(rank, shape), "extents of at least 0");
+  }
   if (rank == 0) fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
   if (rank == 1) {
     if (!b.offsets || b.offsets.size() == 0) {
@@ -208,7 +229,6 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
     layout.width = layout.longest = b.logp.extent(rank - 1);
     layout.tokens = layout.rows * layout.width;
   }
-  const index_t shape[3] = {b.logp.extent(0), b.logp.extent(1), b.logp.extent(2)};
   const auto tokens = [&](const char* name, const auto& v) { check_tokens(function, name, v, rank, shape); };
   tokens("batch.old_logp", b.old_logp);
   tokens("batch.ref_logp", b.ref_logp);
@@ -221,6 +241,7 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
   tokens("batch.kl_weights", b.kl_weights);
   tokens("batch.tags", b.tags);
   tokens("batch.entropies", b.entropies);
+  tokens("batch.completion_mask", b.completion_mask);
   check_rows(function, "batch.advantages", b.advantages, layout.rows);
   check_rows(function, "batch.row_weights", b.row_weights, layout.rows);
   check_rows(function, "batch.truncated", b.truncated, layout.rows);

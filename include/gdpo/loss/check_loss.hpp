@@ -38,9 +38,11 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
                    reads_rollout_v<Map> || reads_rollout_v<Surrogate> || reads_rollout_v<Factor>,
                    reads_teacher_v<Map> || reads_teacher_v<Surrogate> || reads_teacher_v<Factor>,
                    reads_tag_v<Map> || reads_tag_v<Surrogate> || reads_tag_v<Factor>};
+  bool reads_old = false;
   for_each_kl(loss.kl, [&](const auto& kl) {
     check(kl);
     if (kl.beta == 0) return;
+    reads_old = reads_old || kl.against == Against::Old;
     reads.ref = reads.ref || kl.against == Against::Ref;
     reads.rollout = reads.rollout || kl.against == Against::Rollout;
     reads.teacher = reads.teacher || kl.against == Against::Teacher;
@@ -53,7 +55,9 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   const auto need = [function](bool wanted, const auto& tokens, const char* name, const char* why) {
     if (wanted && !tokens) fail(function, name, "no array", why);
   };
-  need(reads.ref, batch.ref_logp, "batch.ref_logp", "the reference policy's log-probs, because kl.beta is not 0");
+  need(reads.ref, batch.ref_logp, "batch.ref_logp",
+       "the reference policy's log-probs, which this loss reads (kl.beta is not 0)");
+  need(reads_old, batch.old_logp, "batch.old_logp", "the old policy's log-probs, because a KL term is against them");
   need(reads.rollout, batch.rollout_logp, "batch.rollout_logp",
        "the sampling policy's log-probs, which this loss reads");
   need(reads.teacher, batch.teacher_logp, "batch.teacher_logp", "the teacher's log-probs, which this loss reads");
@@ -73,18 +77,22 @@ template <class A, class = void>
 constexpr bool knows_its_count_v = false;
 template <class A>
 constexpr bool knows_its_count_v<
-    A, std::enable_if_t<std::is_same_v<bool, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> =
-    true;
+    A, std::enable_if_t<
+           std::is_same_v<const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> = true;
 
-/// The count that an aggregate divides by is 0: by its member `over`, or as it says itself.
+/// The name of the count that an aggregate divides by, where that is 0, by its member `over` or as it says itself; else null.
 template <class A>
-bool divides_by_nothing(const A& aggregate, const Normaliser& n) {
+const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   if constexpr (knows_its_count_v<A>) {
     return aggregate.divides_by_nothing(n);
   } else if constexpr (has_over_v<A>) {
-    return !(count_of(n, aggregate.over) > 0);
+    return count_of(n, aggregate.over) > 0        ? nullptr
+           : aggregate.over == Over::Tokens       ? "normaliser.tokens"
+           : aggregate.over == Over::Rows         ? "normaliser.rows"
+           : aggregate.over == Over::NonEmptyRows ? "normaliser.non_empty_rows"
+                                                  : "normaliser.given (aggregate.over is Over::Given)";
   } else {
-    return false;
+    return nullptr;
   }
 }
 

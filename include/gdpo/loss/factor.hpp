@@ -20,6 +20,11 @@ struct Factors<First, Rest...> {
 
 namespace detail {
 
+template <class P>
+constexpr bool is_factors_v = false;
+template <class... F>
+constexpr bool is_factors_v<Factors<F...>> = true;
+
 // What a surrogate, map or factor may declare, so that the host reads or computes it: static constexpr bool members.
 #define GDPO_TOKEN_FLAG(flag)                                                                  \
   template <class P, class = void>                                                             \

@@ -127,6 +127,19 @@ template <class P, class Args>
 constexpr bool
     has_own_ratio_v<P, Args, std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> =
         true;
+template <class P>
+constexpr bool is_estimator_v = std::is_invocable_r_v<kl::Estimate<double>, const P&, const double&>;
+template <class P>
+constexpr bool is_gradient_rule_v = std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
+
+template <class V>
+GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
+  return against == Against::Ref       ? t.ref_logp
+         : against == Against::Old     ? t.old_logp
+         : against == Against::Teacher ? t.teacher_logp
+                                       : t.rollout_logp;
+}
+
 }  // namespace detail
 
 /// A KL term of the loss, beta times an estimate; the members:
@@ -137,6 +150,12 @@ constexpr bool
 /// Terms that clamp count their tokens in LossMetrics::kl_bounded.
 template <class Estimator = kl::K3, class Gradient = kl::Direct>
 struct Kl {
+  static_assert(detail::is_estimator_v<Estimator>,
+                "a KL estimator is kl::K1, kl::Abs, kl::K2, kl::K3, or needs: template <class V> gdpo::kl::Estimate<V> "
+                "operator()(const V& x) const");
+  static_assert(detail::is_gradient_rule_v<Gradient>,
+                "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted, or "
+                "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
   double beta = 0.04;
   Against against = Against::Ref;
   Bounds input{}, output{};
@@ -173,10 +192,7 @@ struct Kl {
   template <class V>
   GDPO_INLINE kl::GradientArgs<V> args(const Token<V>& t) const {
     using math::constant, math::select;
-    const V other = against == Against::Ref       ? t.ref_logp
-                    : against == Against::Old     ? t.old_logp
-                    : against == Against::Teacher ? t.teacher_logp
-                                                  : t.rollout_logp;
+    const V other = detail::other_logp(against, t);
     const V zero = constant<V>(0.0), d = t.logp - other;
     const auto x = detail::bound(input, other - t.logp);
     kl::Estimate<V> e = Estimator{}(x.value);

@@ -81,4 +81,11 @@ struct SequenceToken {
 };
 
 }  // namespace level
+
+template <class P, class = void>
+constexpr bool is_level_v = false;
+template <class P>
+constexpr bool is_level_v<P, std::enable_if_t<std::is_same_v<const bool, decltype(P::straight_through)>>> =
+    is_map_v<decltype(P::map)>;
+
 GDPO_END_NAMESPACE

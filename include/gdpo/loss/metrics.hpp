@@ -30,6 +30,11 @@ struct NonFinite {
   index_t row = -1, token = -1;
 };
 
+/// NonFinite of every input, at valid tokens. `weights`: one that is not finite counts as 0.
+struct NonFiniteInputs {
+  NonFinite logp, old_logp, ref_logp, rollout_logp, teacher_logp, advantages, weights, entropies;
+};
+
 /// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
 struct LossMetrics {
   Metric loss;                 ///< w surrogate + sum beta w' kl of a token, before the row's weight
@@ -46,17 +51,17 @@ struct LossMetrics {
   Metric log_ratio_bounded;    ///< share of tokens whose log ratio a map or a bound of the level holds
   Metric kl_bounded;           ///< share of tokens whose KL estimate a clamp holds (the first term that is on)
   Metric entropy;              ///< TokenBatch::entropies
-  Metric completion_length;    ///< valid tokens of a row (rows only)
+  Metric completion_length;    ///< tokens of a row (rows only), before pre-passes
   Metric clipped_completions;  ///< TokenBatch::truncated (rows only): TRL's completions/clipped_ratio
   Moments advantage;           ///< over tokens; stddev(advantage)
-  NonFinite logp, old_logp, ref_logp, rollout_logp, advantages;
-  NonFinite weights;  ///< a weight that is not finite counts as 0
+  NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0;
   index_t degenerate_rows = 0;                                         ///< rows with tokens whose advantages are all 0
   double entropy_threshold = std::numeric_limits<double>::infinity();  ///< infinite: none
+  bool one_ratio_a_row = false;  ///< a Sequence level without segments, advantages a row
 
-  /// The keys that TRL and ms-swift log, each with `prefix` before it; only what was measured. Both write the clip
-  /// fractions: TRL as clip_ratio/*, ms-swift as clipping/*.
+  /// The keys that TRL and ms-swift log, each with `prefix` before it; only what was measured. With one ratio and one
+  /// advantage a row the clip fractions are of rows, as in TRL, else of tokens.
   GDPO_INLINE std::map<std::string, double> to_map(const std::string& prefix = "") const;
 };
 
@@ -75,6 +80,10 @@ inline NonFinite merge(const NonFinite& a, const NonFinite& b) {
 }
 
 namespace detail {
+inline void note(NonFinite& counter, index_t row, index_t token) {
+  if (counter.count++ == 0) counter.row = row, counter.token = token;
+}
+
 /// f of every pair of members of the same name.
 template <class F>
 void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
@@ -86,9 +95,10 @@ void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
         &LossMetrics::completion_length, &LossMetrics::clipped_completions}) {
     f(a.*member, b.*member);
   }
-  for (auto member : {&LossMetrics::logp, &LossMetrics::old_logp, &LossMetrics::ref_logp, &LossMetrics::rollout_logp,
-                      &LossMetrics::advantages, &LossMetrics::weights}) {
-    f(a.*member, b.*member);
+  for (auto member : {&NonFiniteInputs::logp, &NonFiniteInputs::old_logp, &NonFiniteInputs::ref_logp,
+                      &NonFiniteInputs::rollout_logp, &NonFiniteInputs::teacher_logp, &NonFiniteInputs::advantages,
+                      &NonFiniteInputs::entropies, &NonFiniteInputs::weights}) {
+    f(a.non_finite.*member, b.non_finite.*member);
   }
 }
 }  // namespace detail
@@ -100,6 +110,7 @@ inline LossMetrics merge(const LossMetrics& a, const LossMetrics& b) {
   m.rows += b.rows;
   m.empty_rows += b.empty_rows;
   m.degenerate_rows += b.degenerate_rows;
+  m.one_ratio_a_row = a.rows > 0 ? a.one_ratio_a_row && (b.rows == 0 || b.one_ratio_a_row) : b.one_ratio_a_row;
   if (math::is_inf(m.entropy_threshold)) m.entropy_threshold = b.entropy_threshold;
   return m;
 }
@@ -108,14 +119,13 @@ namespace detail {
 inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const std::string& prefix) {
   std::map<std::string, double> map;
   const auto put = [&](const std::string& key, double value) { map[prefix + key] = value; };
-  for (const bool trl : {true, false}) {
-    const std::string clip = trl ? "clip_ratio/" : "clipping/", end = trl ? "_" : "_clip_";
-    put(clip + "low" + end + "mean", m.clip_fraction_low.mean());
-    put(clip + "low" + end + "min", m.clip_fraction_low.rows > 0 ? m.clip_fraction_low.row_min : 0.0);
-    put(clip + "high" + end + "mean", m.clip_fraction_high.mean());
-    put(clip + "high" + end + "max", m.clip_fraction_high.rows > 0 ? m.clip_fraction_high.row_max : 0.0);
-    put(clip + "region" + end + "mean", m.clip_fraction.mean());
-  }
+  const auto mean = [&](const Metric& share) { return m.one_ratio_a_row ? share.row_mean() : share.mean(); };
+  const bool any = m.clip_fraction.rows > 0;
+  put("clip_ratio/low_mean", mean(m.clip_fraction_low));
+  put("clip_ratio/low_min", any ? m.clip_fraction_low.row_min : 0.0);
+  put("clip_ratio/high_mean", mean(m.clip_fraction_high));
+  put("clip_ratio/high_max", any ? m.clip_fraction_high.row_max : 0.0);
+  put("clip_ratio/region_mean", mean(m.clip_fraction));
   if (m.kl.count > 0) put("kl", m.kl.mean());
   if (m.entropy.count > 0) {
     put("entropy", m.entropy.mean());           // TRL: over tokens

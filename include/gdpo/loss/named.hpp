@@ -3,7 +3,8 @@
 
 GDPO_BEGIN_NAMESPACE
 
-// The settings in which a named loss differs from its policies' own.
+// The settings in which a named loss differs from its policies' own. Set members after construction: one that is braced
+// in an initialiser, GspoLoss{.surrogate = {.dual = 3}}, begins with the policy's own defaults.
 namespace defaults {
 struct DrGrpo {
   template <class P>

@@ -52,7 +52,9 @@ template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, clas
           class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
           class Defaults = defaults::OfPolicies>
 struct PolicyLoss {
-  static_assert(is_surrogate_v<Surrogate>,
+  static_assert(is_level_v<Level>, "a Level is level::Token, level::Sequence or level::SequenceToken");
+  static_assert(detail::is_factors_v<Factor>, "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
+  static_assert(is_surrogate_v<Surrogate> && !is_kl_v<Surrogate>,
                 "a Surrogate needs: template <class V> gdpo::Term<V> operator()(const gdpo::Token<V>&) const");
   static_assert(is_kl_v<Kl>,
                 "a KL term needs: beta, against, template <class V> gdpo::Term<V> operator()(const gdpo::Token<V>&) "
@@ -115,9 +117,10 @@ LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults>::operat
   detail::check_normaliser(function, normaliser);
   const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
   detail::check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
-  if (detail::divides_by_nothing(aggregate, normaliser) && count(batch).tokens > 0) {
-    contract::fail(function, "normaliser", "0 in the count that the aggregate divides by",
-                   "more than 0, because the batch has tokens: count(batch)");
+  const char* nothing = detail::divides_by_nothing(aggregate, normaliser);
+  if (nothing && count(batch).tokens > 0) {
+    contract::fail(function, nothing, "0",
+                   "the count that the aggregate divides by, more than 0 for a batch with tokens");
   }
   workspace.rows.reserve(layout.longest);
   if (static_cast<index_t>(workspace.tokens.size()) < layout.longest)
@@ -128,6 +131,8 @@ LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults>::operat
   LossMetrics& m = result.metrics;
   m.rows = layout.rows;
   m.entropy_threshold = batch.entropy_threshold;
+  m.one_ratio_a_row = Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages;
+  if (!reads.rollout) m.non_finite.rollout_logp = batch.rollout_non_finite;
   detail::RowLoss<S, Level, Surrogate, Kl, Factor> row_loss(level, surrogate, kl, factor, m);
   for (index_t i = 0; i < layout.rows; ++i) {
     const detail::RowSpan at = layout(i);
@@ -135,7 +140,7 @@ LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults>::operat
     const index_t tokens = row.count();
     double weight = tokens > 0 ? aggregate(AggregateArgs{{tokens, layout.width}, normaliser}) : 0.0;
     if (tokens > 0 && batch.row_weights) weight = math::mul(weight, batch.row_weights(i));
-    if (math::not_finite(weight)) detail::note(m.weights, i, -1), weight = 0;
+    if (math::not_finite(weight)) detail::note(m.non_finite.weights, i, -1), weight = 0;
     m.advantage = merge(m.advantage, detail::advantages_of(row, tokens, workspace.tokens));
 
     const View<S, 1> out = gradient ? gradient.row(i, at.begin, at.length) : View<S, 1>{};
@@ -147,7 +152,9 @@ LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults>::operat
     } else if (out) {
       for (index_t t = 0; t < at.length; ++t) out(t) = S(0);
     }
-    detail::add_row(m, tally, batch.truncated ? batch.truncated(i) : math::nan());
+    const index_t completion =
+        batch.completion_mask ? detail::count_row(batch.completion_mask, at, workspace.rows.mask.data()) : tokens;
+    detail::add_row(m, tally, completion, batch.truncated ? batch.truncated(i) : math::nan());
   }
   result.loss = result.policy_loss + result.kl_loss;
   return result;

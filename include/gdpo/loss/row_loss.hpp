@@ -127,7 +127,7 @@ class RowLoss {
       for_each_kl(kls_, [&](const auto& kl) {
         if (kl.beta == 0) return;
         Term<C> k = kl_term(kl, x);
-        if (nan.kl) k.value = k.d_ratio = k.d_logp = math::nan<C>();
+        if (nan.kl(kl.against, x)) k.value = k.d_ratio = k.d_logp = math::nan<C>();
         if (first) tally.kl.add(static_cast<double>(k.value)), tally.kl_bounded += k.outside;
         first = false;
         if (wk == C(0)) return;
@@ -143,7 +143,10 @@ class RowLoss {
     tally.k1.add(-static_cast<double>(mapped.log_ratio));
     tally.k3.add(static_cast<double>(own.k3));
     tally.ratio.add(static_cast<double>(x.ratio));
-    if (row.entropies) tally.entropy.add(static_cast<double>(row.entropies[t]));
+    if (row.entropies) {
+      tally.entropy.add(static_cast<double>(row.entropies[t]));
+      if (math::not_finite(row.entropies[t])) note(metrics_.non_finite.entropies, row.row, t);
+    }
     tally.bounded += !passes || of_segment.held;
     tally.advantage = tally.advantage || !math::is_zero(x.advantage);
     ++tally.tokens;
@@ -173,7 +176,7 @@ class RowLoss {
       if (of_surrogate) w = given ? math::mul(w, product(factors_, x)) : product(factors_, x);
     }
     if (!math::not_finite(w)) return w;
-    note(metrics_.weights, row.row, t);
+    note(metrics_.non_finite.weights, row.row, t);
     return C(0);
   }
 
@@ -187,7 +190,8 @@ class RowLoss {
   }
 
   struct Unknown {
-    bool policy, kl;
+    bool any, policy;
+    bool kl(Against against, const Token<C>& x) const { return any && math::is_nan(x.logp - other_logp(against, x)); }
   };
   /// Counts what is not finite among the inputs, and says where a NaN must show: under -ffast-math it may get lost on its way
   /// through the formulas.
@@ -196,14 +200,15 @@ class RowLoss {
     const auto look = [&](const C& value, NonFinite& counter) {
       if (math::not_finite(value)) note(counter, row.row, t), any = true;
     };
-    look(x.logp, metrics_.logp);
-    if (row.old_logp) look(x.old_logp, metrics_.old_logp);
-    if (row.ref_logp) look(x.ref_logp, metrics_.ref_logp);
-    if (row.rollout_logp) look(x.rollout_logp, metrics_.rollout_logp);
-    look(x.advantage, metrics_.advantages);
+    look(x.logp, metrics_.non_finite.logp);
+    if (row.old_logp) look(x.old_logp, metrics_.non_finite.old_logp);
+    if (row.ref_logp) look(x.ref_logp, metrics_.non_finite.ref_logp);
+    if (row.rollout_logp) look(x.rollout_logp, metrics_.non_finite.rollout_logp);
+    if (row.teacher_logp) look(x.teacher_logp, metrics_.non_finite.teacher_logp);
+    look(x.advantage, metrics_.non_finite.advantages);
     if (!any) return {false, false};
     using math::is_nan;
-    return {is_nan(x.logp) || is_nan(x.old_logp) || is_nan(x.advantage), is_nan(x.logp) || is_nan(x.ref_logp)};
+    return {true, is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage)};
   }
   static C mean_advantage(const TokenRow<S>& row) {
     double sum = 0;

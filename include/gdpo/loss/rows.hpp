@@ -15,10 +15,7 @@ struct TokenRow {
 
   GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
   index_t count() const {
-    if (!mask) return length;
-    index_t n = 0;
-    for (index_t t = 0; t < length; ++t) n += mask[t] != 0;
-    return n;
+    return mask ? std::count_if(mask, mask + length, [](unsigned char x) { return x != 0; }) : length;
   }
   GDPO_INLINE double advantage_of(index_t t) const {
     return advantages ? static_cast<double>(advantages[t]) : advantage;
@@ -40,6 +37,13 @@ namespace detail {
 struct TokenReads {
   bool ref = true, rollout = true, teacher = true, tags = true;
 };
+
+/// Tokens that `mask` lets through in one row.
+inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at, unsigned char* scratch) {
+  if (!mask) return at.length;
+  const unsigned char* m = mask.row(at.row, at.begin, at.length, scratch);
+  return std::count_if(m, m + at.length, [](unsigned char x) { return x != 0; });
+}
 
 /// Scratch of the rows that have to be converted; grows once.
 template <class S>
@@ -98,11 +102,7 @@ Normaliser count(const TokenBatch<S>& batch) {
   Normaliser n;
   n.rows = static_cast<double>(layout.rows);
   for (index_t row = 0; row < layout.rows; ++row) {
-    TokenRow<S> r{};
-    const detail::RowSpan at = layout(row);
-    r.length = at.length;
-    if (batch.mask) r.mask = batch.mask.row(row, at.begin, at.length, scratch.data());
-    const index_t tokens = r.count();
+    const index_t tokens = detail::count_row(batch.mask, layout(row), scratch.data());
     n.tokens += static_cast<double>(tokens);
     n.non_empty_rows += tokens > 0;
   }

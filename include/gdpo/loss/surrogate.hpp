@@ -21,22 +21,27 @@ struct Ratio {
     using math::both, math::constant, math::either, math::mul, math::select;
     const V zero = constant<V>(0.0), minus_a = -t.advantage;
     const V lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high), cap = constant<V>(delta);
-    const V capped = (math::min)(t.ratio, cap), plain = mul(minus_a, capped);
-    const V bound = mul(minus_a, (math::max)((math::min)(t.ratio, hi), lo));
+    const V capped = (math::min)(t.ratio, cap);
+    const auto below = t.ratio < lo;
+    const auto above = t.ratio > hi;
+    const auto beyond = t.ratio > cap;
+    const auto negative = t.advantage < zero;
+    const auto positive = t.advantage > zero;
+
+    const V plain = mul(minus_a, capped), bound = mul(minus_a, (math::max)((math::min)(t.ratio, hi), lo));
     const V slope = mul(minus_a, t.ratio);
     const auto clipped = bound > plain;
     const V value = select(clipped, bound, plain);
-    const V of_bound = select(t.ratio < lo, zero, select(t.ratio > hi, zero, slope));
-    const V of_plain = select(t.ratio > cap, zero, slope);
+    const V of_bound = select(either(below, above), zero, slope), of_plain = select(beyond, zero, slope);
+
     const V ceiling = mul(minus_a, constant<V>(dual));  // 0 * inf = NaN where A = 0: compared, never taken
-    const auto held = both(t.advantage<zero, value> ceiling);
-    return {select(held, ceiling, value),
-            select(held, zero, select(clipped, of_bound, of_plain)),
-            zero,
-            both(capped < lo, t.advantage < zero),
-            both(capped > hi, t.advantage > zero),
-            either(t.ratio<lo, t.ratio> hi),
-            held};
+    const auto held = both(negative, value > ceiling);
+    Term<V> term{select(held, ceiling, value), select(held, zero, select(clipped, of_bound, of_plain)), zero};
+    term.low = both(capped < lo, negative);
+    term.high = both(capped > hi, positive);
+    term.outside = either(below, above);
+    term.dual = held;
+    return term;
   }
   void check(const char* function) const {
     const auto number = [function](const char* name, double value, bool fits, const char* needed) {
@@ -55,7 +60,10 @@ struct Ratio {
 struct Reinforce {
   template <class V>
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
-    return {math::mul(-t.advantage, t.logp), math::constant<V>(0.0), -t.advantage};
+    using math::is_zero;
+    const V zero = math::constant<V>(0.0);
+    const V value = math::select(is_zero(t.advantage), zero, math::mul(-t.advantage, t.logp));  // logp may be -inf
+    return {value, zero, -t.advantage};
   }
 };
 

@@ -4,10 +4,6 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-inline void note(NonFinite& counter, index_t row, index_t token) {
-  if (counter.count++ == 0) counter.row = row, counter.token = token;
-}
-
 /// Sum and range of one quantity over the tokens of a row.
 struct Tally {
   double sum = 0, min = math::infinity, max = -math::infinity;
@@ -42,7 +38,8 @@ inline void add_row_value(Metric& m, double value) {
   m = merge(m, Metric{0, 0, math::infinity, -math::infinity, value, 1, value, value});
 }
 
-inline void add_row(LossMetrics& m, const RowTally& tally, double truncated) {
+/// `completion`: tokens of the row before pre-passes; truncated: NaN where not known.
+inline void add_row(LossMetrics& m, const RowTally& tally, index_t completion, double truncated) {
   const double n = static_cast<double>(tally.tokens);
   add_metric(m.loss, tally.loss, n);
   add_metric(m.surrogate, tally.surrogate, n);
@@ -57,7 +54,7 @@ inline void add_row(LossMetrics& m, const RowTally& tally, double truncated) {
   add_metric(m.ratio, tally.ratio, n);
   add_share(m.log_ratio_bounded, tally.bounded, n);
   if (tally.has_entropy) add_metric(m.entropy, tally.entropy, n);
-  add_row_value(m.completion_length, n);
+  add_row_value(m.completion_length, static_cast<double>(completion));
   if (!math::is_nan(truncated)) add_row_value(m.clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
   m.empty_rows += tally.tokens == 0;
   m.degenerate_rows += tally.tokens > 0 && !tally.advantage;

@@ -11,7 +11,8 @@ struct Normaliser {
   double tokens = 0;          ///< valid tokens
   double rows = 0;            ///< rows, empty ones included
   double non_empty_rows = 0;  ///< rows with a valid token
-  double given = 0;           ///< the caller's own (num_items_in_batch, a global batch size): Over::Given
+  /// The caller's own, for Over::Given: num_items_in_batch, a global batch size. count() leaves it 0: set it once, on the sum.
+  double given = 0;
 
   GDPO_INLINE Normaliser& operator+=(const Normaliser& o) {
     tokens += o.tokens, rows += o.rows, non_empty_rows += o.non_empty_rows, given += o.given;

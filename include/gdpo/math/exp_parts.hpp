@@ -34,7 +34,7 @@ GDPO_INLINE ExpParts<float> exp_parts(float x) {
   const float s = from_bits((bits_of(shifted) + 127u) << 23), rest = s - 1.0f;
   const float k3_r = mul(square, p), expm1_r = fma(square, p, r);
   const float k3 = fma(s, k3_r, fma(rest, r, fma(n, -0.693147181f, rest)));
-  return {fma(s, expm1_r, s), fma(s, expm1_r, rest), k3 + (bounded - high)};
+  return {fma(s, expm1_r, s), fma(s, expm1_r, rest), k3 + opaque(bounded - high)};
 }
 
 /// In double precision: the C library's exp and expm1, and the series of k3 below |x| = 0.01 (error <= 1e-13 relative).
@@ -51,7 +51,7 @@ GDPO_INLINE ExpParts<double> exp_parts(double x) {
     }
     k3 = mul(mul(bounded, bounded), series);
   }
-  return {std::exp(bounded), expm1, k3 + (bounded - high)};
+  return {std::exp(bounded), expm1, k3 + opaque(bounded - high)};
 }
 
 }  // namespace math

@@ -46,14 +46,14 @@ GDPO_INLINE double fma(double a, double b, double c) {
 #if GDPO_HAS_FMA
   return std::fma(a, b, c);
 #else
-  return mul(a, b) + c;
+  return opaque(mul(a, b) + c);
 #endif
 }
 GDPO_INLINE float fma(float a, float b, float c) {
 #if GDPO_HAS_FMA
   return std::fma(a, b, c);
 #else
-  return mul(a, b) + c;
+  return opaque(mul(a, b) + c);
 #endif
 }
 

@@ -31,8 +31,8 @@ struct Overlong {
   }
 };
 
-/// Rows of groups whose advantages are all 0: keep them (None), take their surrogate, which is 0 but for the weights of others
-/// (Surrogate: the KL term still pulls them), or take them out of the denominator too. `degenerate` (B):
+/// Rows of groups whose advantages are all 0. None: they stay; Surrogate: only the KL term still pulls them; Denominator: they
+/// leave the counts of tokens too, and with Over::NonEmptyRows those of rows. `degenerate` (B), one flag a row:
 /// per_row(groups, rows, report.degenerate).
 struct DegenerateGroups {
   Column degenerate{};

@@ -45,6 +45,10 @@ struct Gate {
   void operator()(const PrepassRows<S>& rows, double* weights) const {
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
+      if (when != When::Always && !rows.has_advantages() && row.length > 0) {
+        contract::fail("gdpo::prepare", "batch.advantages, batch.token_advantages", "neither",
+                       "one of them, because of prepass::Gate::when");
+      }
       if (pair == Pair::Mismatch && !row.rollout_logp && row.length > 0) {
         contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
                        "the sampling policy's log-probs, because of prepass::Gate on Pair::Mismatch");
@@ -60,11 +64,12 @@ struct Gate {
         const double value = estimator == Estimator::Ratio ? std::exp(w[t]) : w[t];
         const bool bounded = !math::is_inf(min) || !math::is_inf(max);
         bool closed = value < min || value > max || (bounded && math::is_nan(w[t]));
+        const double a = advantage == GateAdvantage::Row ? row_advantage : row.advantage_of(t);
         if (when == When::NegativeAdvantage) {
-          closed = closed && (advantage == GateAdvantage::Row ? row_advantage : row.advantage_of(t)) < 0;
+          closed = closed && a < 0;
         } else if (when == When::Outward) {
           const double x = difference(row, t);
-          closed = closed && (math::is_nan(x) || math::mul(row.advantage_of(t), x) > 0);
+          closed = closed && (math::is_nan(x) || math::mul(a, x) > 0);
         }
         w[t] = closed ? 0.0 : 1.0;
       }

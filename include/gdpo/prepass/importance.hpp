@@ -41,6 +41,10 @@ struct Importance {
     detail::check_bounds(function, "prepass::Importance::clamp", clamp);
     detail::check_count_eps(function, "prepass::Importance::count_eps", count_eps);
     detail::check_bounds(function, "prepass::Importance::clip", clip);
+    if (reach == Reach::Denominator) {
+      contract::fail(function, "prepass::Importance::reach", "Denominator, which only takes tokens out",
+                     "Surrogate or SurrogateAndKl: its weights are no mask");
+    }
   }
 };
 

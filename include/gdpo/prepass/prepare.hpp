@@ -5,18 +5,21 @@ namespace gdpo {
 /// What the weights of a pre-pass multiply.
 enum class Reach {
   None,            ///< nothing: the pre-pass is off
-  Surrogate,       ///< the surrogate; KL terms and counts stay
+  Surrogate,       ///< the surrogate; KL terms and counts stay, and the token stays in the ratio of its segment
   SurrogateAndKl,  ///< both; counts stay
-  Denominator  ///< weight 0 takes the token out of the batch: of the loss, the counts, the statistics of its row, the metrics
+  /// Weight 0 takes the token out of the batch: of the loss, the counts of tokens, the statistics of its row, the metrics.
+  /// Its row stays one of Normaliser::rows, as in the trainers; Over::NonEmptyRows leaves out a row that lost all tokens.
+  Denominator
 };
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// Masks and weights of a prepared batch; must outlive it. Kept between calls: no allocation after a first one of the same shape.
+/// Masks and weights of one prepared batch; must outlive it, and the next prepare() with it overwrites them (a batch prepared
+/// twice goes on from the first). Kept between calls: no allocation after a first one of the same shape.
 template <class S>
 struct PrepassMemory {
-  std::vector<unsigned char> mask, kept;
+  std::vector<unsigned char> mask, kept, completion;
   std::vector<S> weights, kl_weights;
   std::vector<double> pass, values;
   detail::RowScratch<S> rows;
@@ -32,6 +35,7 @@ class PrepassRows {
   index_t size() const { return layout_.rows; }
   /// Row i, valid until the next call.
   TokenRow<S> operator()(index_t i) const { return detail::read_row(batch_, layout_, i, {}, memory_.rows); }
+  bool has_advantages() const { return batch_.advantages || batch_.token_advantages; }
   /// Position of the row's first token in the weights.
   index_t begin(index_t i) const { return layout_(i).begin; }
   /// Valid tokens and positions of the batch.
@@ -52,6 +56,12 @@ struct EntropyThreshold {
 
 namespace detail {
 
+template <class P, class S, class = void>
+constexpr bool is_prepass_v = false;
+template <class P, class S>
+constexpr bool is_prepass_v<P, S, std::enable_if_t<std::is_same_v<Reach, decltype(P::reach)>>> =
+    std::is_invocable_v<const P&, const PrepassRows<S>&, double*>;
+
 /// Dense arrays of the batch's shape, in the order of its positions.
 template <class S, class T>
 TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
@@ -59,6 +69,20 @@ TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
   if (like.rank() == 1) return view(data, like.extent(0));
   if (like.rank() == 2) return view(data, like.extent(0), like.extent(1));
   return view(data, like.extent(0), like.extent(1), like.extent(2));
+}
+
+/// A pre-pass drops what the engine did not know; the loss counts it.
+template <class S>
+NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layout, RowScratch<S>& scratch) {
+  NonFinite seen = batch.rollout_non_finite;
+  if (!batch.rollout_logp || seen.count > 0) return seen;
+  for (index_t i = 0; i < layout.rows; ++i) {
+    const TokenRow<S> row = read_row(batch, layout, i, {}, scratch);
+    for (index_t t = 0; t < row.length; ++t) {
+      if (row.valid(t) && math::not_finite(row.rollout_logp[t])) note(seen, i, t);
+    }
+  }
+  return seen;
 }
 
 /// A weight 0 drops, whatever the other is.
@@ -90,6 +114,10 @@ void run_prepass(const Pass& pass, const PrepassRows<S>& rows, std::vector<doubl
 /// Detached: no gradient goes through a weight. Errors: invalid_input for settings and arrays that are missing.
 template <class S, class... Passes>
 TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, const Passes&... passes) {
+  static_assert(
+      (detail::is_prepass_v<Passes, S> && ...),
+      "a pre-pass needs: reach, template <class S> void operator()(const gdpo::PrepassRows<S>&, double* weights) "
+      "const");
   constexpr const char* function = "gdpo::prepare";
   const detail::TokenLayout layout = detail::layout_of(function, batch);
   (detail::Checks<Passes>::run(passes, function), ...);
@@ -109,7 +137,13 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, cons
     }
   };
 
+  if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
+  prepared.rollout_non_finite = detail::non_finite_rollout(batch, layout, memory.rows);
   if (((passes.reach == Reach::Denominator) || ...)) {
+    if (!batch.completion_mask && !batch.mask) {
+      memory.completion.assign(n, 1);
+      prepared.completion_mask = detail::dense_like(batch.logp, memory.completion);
+    }
     gather(batch.mask, memory.mask);
     const PrepassRows<S> rows(batch, layout, memory);
     [[maybe_unused]] const auto remove = [&](const auto& pass) {

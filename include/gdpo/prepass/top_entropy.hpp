@@ -15,12 +15,14 @@ struct TopEntropy {
 
   template <class S>
   EntropyThreshold operator()(const PrepassRows<S>& rows, double* weights) const {
-    const double limit = math::is_inf(threshold) ? quantile_of(rows) : threshold;
+    const double limit = threshold == math::infinity ? quantile_of(rows) : threshold;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
       need(row.entropies != nullptr || row.length == 0);
       for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t)) weights[rows.begin(i) + t] = static_cast<double>(row.entropies[t]) >= limit ? 1.0 : 0.0;
+        if (!row.valid(t)) continue;
+        const double entropy = static_cast<double>(row.entropies[t]);
+        weights[rows.begin(i) + t] = !math::is_nan(entropy) && entropy >= limit ? 1.0 : 0.0;
       }
     }
     return {limit};

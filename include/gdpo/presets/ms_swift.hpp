@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// modelscope/ms-swift @3602360, compute_advantages. A row without any reward counts as 0 (Keep); groups of one: 0.
@@ -48,10 +49,30 @@ template <class Aggregate>
 using Loss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
 inline constexpr Kl<kl::K3> clamped_kl{0.04, Against::Ref, {-20, 20}, {-10, 10}};
 /// loss_type="grpo", "bnpo", "dr_grpo" (aggregate.constant = max_completion_length is required), "dapo" (normaliser.given =
-/// num_items_in_batch).
+/// num_items_in_batch, scale = num_processes).
 inline constexpr Loss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, clamped_kl};
 inline constexpr Loss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl};
 inline constexpr Loss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
 inline constexpr Loss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
+
+/// rollout_importance_sampling_mode with its threshold of 2; it multiplies the KL term as well. "token_mask" and
+/// "sequence_mask" are two pre-passes, ms_swift::token_weight and the mask.
+inline constexpr prepass::Importance token_weight{prepass::Statistic::Token, {-20, 20}, {}, 0, Reach::SurrogateAndKl};
+inline constexpr prepass::Importance token_truncate{
+    prepass::Statistic::Token, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
+inline constexpr prepass::Importance sequence_truncate{
+    prepass::Statistic::SequenceMean, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
+inline constexpr prepass::Gate token_mask = [] {
+  prepass::Gate gate{};
+  gate.clamp = {-20, 20};
+  gate.max = 2;
+  gate.reach = Reach::SurrogateAndKl;
+  return gate;
+}();
+inline constexpr prepass::Gate sequence_mask = [] {
+  prepass::Gate gate = token_mask;
+  gate.statistic = prepass::Statistic::SequenceMean;
+  return gate;
+}();
 }  // namespace ms_swift
 GDPO_END_NAMESPACE

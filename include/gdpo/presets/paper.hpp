@@ -9,7 +9,7 @@ namespace paper {
 inline constexpr Gdpo gdpo{};
 inline constexpr Grpo grpo{};
 inline constexpr DrGrpo grpo_no_std{};
-/// The losses of their own papers, with the settings named there (loss/named.hpp).
+/// The losses of their own papers (loss/named.hpp); where a paper names no clip range it is 0.2.
 inline constexpr GrpoLoss grpo_loss{};
 inline constexpr DapoLoss dapo_loss{};
 inline constexpr DrGrpoLoss dr_grpo_loss{};

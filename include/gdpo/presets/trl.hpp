@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// huggingface/trl @f2cd577, GRPOTrainer._generate_and_score_completions. Missing rewards: Skip, Exclude; groups of
@@ -39,7 +40,25 @@ inline constexpr Loss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
 inline constexpr Loss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
 /// loss_type="dr_grpo": aggregate.constant = max_completion_length is required.
 inline constexpr Loss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
-/// loss_type="dapo" (its default): the sum over tokens by normaliser.given = num_items_in_batch.
+/// loss_type="dapo" (its default): the sum over tokens by normaliser.given = num_items_in_batch, the tokens of
+/// all processes; scale = num_processes, because gradients are averaged over them.
 inline constexpr Loss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
+
+/// vllm_importance_sampling_mode with its cap of 3: "token_truncate" and "sequence_truncate" are one pre-pass, the masks two:
+/// prepare(batch, memory, trl::sequence_weight, trl::sequence_mask).
+inline constexpr prepass::Importance token_truncate{prepass::Statistic::Token, {}, {-math::infinity, 3}};
+inline constexpr prepass::Importance sequence_truncate{prepass::Statistic::SequenceSum, {}, {-math::infinity, 3}};
+inline constexpr prepass::Importance token_weight{prepass::Statistic::Token};
+inline constexpr prepass::Importance sequence_weight{prepass::Statistic::SequenceSum};
+inline constexpr prepass::Gate token_mask = [] {
+  prepass::Gate gate{};
+  gate.max = 3;
+  return gate;
+}();
+inline constexpr prepass::Gate sequence_mask = [] {
+  prepass::Gate gate = token_mask;
+  gate.statistic = prepass::Statistic::SequenceSum;
+  return gate;
+}();
 }  // namespace trl
 GDPO_END_NAMESPACE

@@ -3,14 +3,14 @@
 #
 #   RUNNER  the program                    WORK  a scratch directory
 #   ARGS    its arguments; {} stands for WORK. Default: {}/golden, the edited copy
-#   EDITS   "<file>|<path in the JSON, blank-separated>|<JSON value>"; without a value the entry is removed
+#   EDITS   "<file in golden/>|<path in the JSON, blank-separated>|<JSON value>"; without a value the entry is removed
 #   STATUS  the exit status it must have   SAYS  regular expressions that its output must match
 #   TOTAL   "<passed>,<failed>,<unsupported>" that --json must report (optional)
 cmake_minimum_required(VERSION 3.22)
 
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}/empty")
-file(COPY "${CMAKE_CURRENT_LIST_DIR}/golden" DESTINATION "${WORK}")
+file(COPY "${CMAKE_CURRENT_LIST_DIR}/golden" "${CMAKE_CURRENT_LIST_DIR}/golden_loss" DESTINATION "${WORK}")
 file(MAKE_DIRECTORY "${WORK}/plain")
 file(WRITE "${WORK}/plain/settings.json" "{\"indent\": 2}")
 file(MAKE_DIRECTORY "${WORK}/broken")

@@ -1,0 +1,58 @@
+// Compiled with -fno-exceptions -fno-rtti: losses, names and pre-passes work, and a mistake reaches the handler that the user
+// set.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <gdpo/gdpo.hpp>
+
+namespace {
+
+// Reached by the mistake below: the message must be that one, and only then does the test pass.
+void report_mistake(const char* message) {
+  const char* expected = "gdpo::PolicyLoss: gradient: given (1, 4); needed: (2, 2), the shape of batch.logp";
+  if (std::strcmp(message, expected) != 0) std::puts(message);
+  std::exit(std::strcmp(message, expected) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+void expect(const char* what, bool ok) {
+  if (ok) return;
+  std::puts(what);
+  std::exit(EXIT_FAILURE);
+}
+bool near_to(double a, double b) { return std::abs(a - b) < 1e-12; }
+
+}  // namespace
+
+int main() {
+  // Ratios e^0.1 (A = 1), e^1 (A = 1, clipped at 1.2), 1 (A = -2); the last token is masked.
+  const double logp[] = {-1, -1, -1, 0}, old[] = {-1.1, -2, -1, 0}, advantages[] = {1, -2};
+  const unsigned char mask[] = {1, 1, 1, 0}, truncated[] = {0, 1};
+  double gradient[4];
+  gdpo::TokenBatch<double> batch;
+  batch.logp = gdpo::view(logp, 2, 2), batch.old_logp = gdpo::view(old, 2, 2), batch.mask = gdpo::view(mask, 2, 2);
+  batch.advantages = gdpo::view(advantages, 2);
+  const auto out = gdpo::view(gradient, 2, 2);
+  const double ratio = std::exp(0.1), per_row = (-(ratio + 1.2) / 2 + 2) / 2;
+
+  gdpo::GrpoLoss loss;
+  loss.kl.beta = 0;
+  expect("loss", near_to(loss(batch, gdpo::count(batch), out).loss, per_row));
+  expect("gradient",
+         near_to(gradient[0], -ratio / 4) && gradient[1] == 0 && near_to(gradient[2], 1) && gradient[3] == 0);
+
+  gdpo::runtime::Loss by_name = gdpo::runtime::loss("trl::grpo");
+  const double named = std::visit([&](const auto& l) { return l(batch, gdpo::count(batch)).loss; }, by_name);
+  expect("by name", near_to(named, per_row));
+
+  gdpo::PrepassMemory<double> memory;
+  const auto prepared = gdpo::prepare(batch, memory, gdpo::prepass::Overlong{gdpo::view(truncated, 2)});
+  loss.aggregate.over = gdpo::Over::NonEmptyRows;
+  expect("pre-pass", near_to(loss(prepared, gdpo::count(prepared), out).loss, -(ratio + 1.2) / 2));
+  expect("metrics", loss(prepared, gdpo::count(prepared)).metrics.to_map().count("clip_ratio/region_mean") == 1);
+
+  gdpo::on_failure = report_mistake;
+  loss(batch, gdpo::count(batch), gdpo::view(gradient, 1, 4));
+  std::puts("a gradient of another shape went unnoticed");
+  return EXIT_FAILURE;
+}

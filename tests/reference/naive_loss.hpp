@@ -1,0 +1,410 @@
+// The policy loss once more, from its formulas: plain loops in long double, without a line of the library. Its value is
+// written down once, on a number type that knows what is detached; derivatives come from that value, so that none is
+// worked out by hand:
+//   Dual    carries the derivative by one log-prob; detach() drops it
+//   Moved   carries the point where detached things are taken and the point the log-probs have moved to: central
+//           differences of the frozen form
+// Slow (every token of a segment for every token of it) and simple.
+#pragma once
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace naive_loss {
+
+using real = long double;
+constexpr double off = std::numeric_limits<double>::infinity();
+
+// ---- numbers ----
+
+struct Dual {
+  real v = 0, d = 0;
+  Dual() = default;
+  Dual(real value, real derivative = 0) : v(value), d(derivative) {}
+};
+inline Dual operator+(Dual a, Dual b) { return {a.v + b.v, a.d + b.d}; }
+inline Dual operator-(Dual a, Dual b) { return {a.v - b.v, a.d - b.d}; }
+inline Dual operator*(Dual a, Dual b) { return {a.v * b.v, a.d * b.v + a.v * b.d}; }
+inline Dual detach(Dual x) { return {x.v}; }
+inline Dual exp(Dual x) { return {std::exp(x.v), x.d * std::exp(x.v)}; }
+/// Closed interval: at lo and hi the derivative passes.
+inline Dual clamp(Dual x, real lo, real hi) { return x.v < lo ? Dual(lo) : x.v > hi ? Dual(hi) : x; }
+/// A tie takes the first.
+inline Dual max_first(Dual a, Dual b) { return b.v > a.v ? b : a; }
+inline Dual abs(Dual x) { return x.v < 0 ? Dual(-x.v, -x.d) : x.v > 0 ? x : Dual(0); }
+inline real number(Dual x) { return x.v; }
+
+/// Distance to the next place where a derivative jumps, of everything evaluated since it was last reset.
+inline real& nearest_kink() {
+  static real distance = 0;
+  return distance;
+}
+inline void kink(real distance) {
+  if (std::fabs(distance) < nearest_kink()) nearest_kink() = std::fabs(distance);
+}
+
+struct Moved {
+  real at = 0, now = 0;
+  Moved() = default;
+  Moved(real constant) : at(constant), now(constant) {}
+  Moved(real before, real after) : at(before), now(after) {}
+};
+inline Moved operator+(Moved a, Moved b) { return {a.at + b.at, a.now + b.now}; }
+inline Moved operator-(Moved a, Moved b) { return {a.at - b.at, a.now - b.now}; }
+inline Moved operator*(Moved a, Moved b) { return {a.at * b.at, a.now * b.now}; }
+inline Moved detach(Moved x) { return {x.at, x.at}; }
+inline Moved exp(Moved x) { return {std::exp(x.at), std::exp(x.now)}; }
+inline real clamp(real x, real lo, real hi) { return x < lo ? lo : x > hi ? hi : x; }
+inline Moved clamp(Moved x, real lo, real hi) {
+  kink(x.at - lo), kink(x.at - hi);
+  return {clamp(x.at, lo, hi), clamp(x.now, lo, hi)};
+}
+inline Moved max_first(Moved a, Moved b) {
+  if (a.at != b.at || a.now != b.now) kink(a.at - b.at);
+  return {b.at > a.at ? b.at : a.at, b.now > a.now ? b.now : a.now};
+}
+inline Moved abs(Moved x) {
+  kink(x.at);
+  return {std::fabs(x.at), std::fabs(x.now)};
+}
+inline real number(Moved x) { return x.at; }
+
+/// e^x - 1 - x without cancellation.
+inline real exp_less_line(real x) {
+  if (std::fabs(x) > 0.25L) return std::expm1(x) - x;
+  real term = 1, sum = 0;
+  for (int k = 1; k <= 24; ++k) {
+    term *= x / static_cast<real>(k);
+    if (k >= 2) sum += term;
+  }
+  return sum;
+}
+inline Dual exp_less_line(Dual x) { return {exp_less_line(x.v), x.d * std::expm1(x.v)}; }
+inline Moved exp_less_line(Moved x) { return {exp_less_line(x.at), exp_less_line(x.now)}; }
+
+// ---- settings ----
+
+enum class Level { Token, Sequence, SequenceToken };
+enum class Map { None, Clamp, TrustRegion };
+enum class Statistic { Mean, Sum };
+enum class Surrogate { Ratio, Reinforce };
+enum class Estimator { K1, Abs, K2, K3 };
+enum class Rule { Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted };
+enum class Against { Ref, Old, Teacher, Rollout };
+enum class Aggregate { TokenMean, SeqMeanTokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
+enum class Over { Tokens, Rows, NonEmptyRows, Given };
+
+struct Bounds {
+  double lo = -off, hi = off;
+};
+struct Kl {
+  Estimator estimator = Estimator::K3;
+  Rule rule = Rule::Direct;
+  double beta = 0.04;
+  Against against = Against::Ref;
+  Bounds input, output;
+};
+/// What a factor may see; all of it detached.
+struct FactorArgs {
+  real log_ratio, advantage, row_advantage, tag;
+};
+struct Settings {
+  Level level = Level::Token;
+  Map map = Map::None;
+  Bounds map_bounds{-20, 20};  // Clamp; TrustRegion: [-low, high]
+  Statistic statistic = Statistic::Mean;
+  double statistic_count_eps = 0;
+  Bounds level_bounds;
+  Surrogate surrogate = Surrogate::Ratio;
+  double low = 0.2, high = 0.2, delta = off, dual = off;
+  std::vector<Kl> kl;
+  std::function<real(const FactorArgs&)> factor;
+  Aggregate aggregate = Aggregate::SeqMeanTokenMean;
+  Over over = Over::Rows;
+  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 100;
+  bool padded_width = false;
+};
+
+/// Arrays of rows x width, row by row; an empty one is absent.
+struct Data {
+  int rows = 0, width = 0;
+  std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages, weights, kl_weights, tags,
+      entropies;
+  std::vector<int> mask;
+  std::vector<long long> segments;
+  std::vector<double> advantages, row_weights, truncated;  // of rows
+
+  std::size_t at(int row, int t) const { return static_cast<std::size_t>(row * width + t); }
+  bool valid(int row, int t) const { return mask.empty() || mask[at(row, t)] != 0; }
+};
+
+struct Counts {
+  double tokens = 0, rows = 0, non_empty_rows = 0, given = 0;
+};
+inline Counts count(const Data& data) {
+  Counts n;
+  n.rows = data.rows;
+  for (int i = 0; i < data.rows; ++i) {
+    int tokens = 0;
+    for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
+    n.tokens += tokens;
+    n.non_empty_rows += tokens > 0;
+  }
+  return n;
+}
+
+// ---- formulas ----
+
+/// One token's log-prob as the number type wants it, and everything else of it.
+template <class N>
+struct Token {
+  N logp;
+  bool has_old;
+  real old, ref, rollout, teacher, advantage, row_advantage, weight, kl_weight, tag;
+};
+
+template <class N>
+N token_log_ratio(const Token<N>& t) {
+  return t.has_old ? t.logp - N(t.old) : t.logp - detach(t.logp);
+}
+template <class N>
+N mapped(const Settings& s, const Token<N>& t) {
+  const N x = token_log_ratio(t);
+  if (s.map == Map::None) return x;
+  const N bounded = clamp(x, s.map_bounds.lo, s.map_bounds.hi);
+  if (s.map == Map::Clamp) return bounded;
+  if (t.advantage == 0) return N(0);
+  return t.advantage > 0 ? N(0) - max_first(N(0) - x, N(0) - bounded) : max_first(x, bounded);
+}
+
+template <class N>
+N surrogate(const Settings& s, const Token<N>& t, const N& ratio) {
+  const real a = t.advantage;
+  if (s.surrogate == Surrogate::Reinforce) return N(-a) * t.logp;
+  const N plain = N(-a) * clamp(ratio, -off, s.delta);
+  const N clipped = N(-a) * clamp(ratio, 1 - static_cast<real>(s.low), 1 + static_cast<real>(s.high));
+  const N value = max_first(plain, clipped);
+  return a < 0 ? clamp(value, -off, -a * s.dual) : value;
+}
+
+template <class N>
+N kl(const Kl& s, const Token<N>& t, const N& ratio) {
+  const N other = s.against == Against::Ref       ? N(t.ref)
+                  : s.against == Against::Teacher ? N(t.teacher)
+                  : s.against == Against::Rollout ? N(t.rollout)
+                  : t.has_old                     ? N(t.old)
+                                                  : detach(t.logp);
+  const N d = t.logp - other, x = clamp(other - t.logp, s.input.lo, s.input.hi), e = N(0) - x;
+  const N estimate = s.estimator == Estimator::K1    ? e
+                     : s.estimator == Estimator::Abs ? abs(e)
+                     : s.estimator == Estimator::K2  ? N(0.5L) * e * e
+                                                     : exp_less_line(x);
+  const N value = clamp(estimate, s.output.lo, s.output.hi);
+  if (s.rule == Rule::ScoreFunction) return clamp(estimate * exp(t.logp - detach(t.logp)), s.output.lo, s.output.hi);
+  if (s.rule == Rule::ImportanceWeighted) return ratio * value;
+  if (s.rule == Rule::StraightThroughK2) return detach(value) + (N(0.5L) * d * d - detach(N(0.5L) * d * d));
+  return value;
+}
+
+/// What the loss is made of, added up over the valid tokens of a segment, row or batch.
+struct Sums {
+  real policy = 0, kl = 0;  // times the row's weight (kl: and beta)
+  real magnitude = 0;       // the absolute values of what these two add up
+  real surrogate = 0, first_kl = 0, token_loss = 0, k1 = 0, k3 = 0, ratio = 0;
+  int tokens = 0, low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0;
+};
+
+/// The loss of one segment (at level Token: of one token) with its share W of the whole.
+template <class N>
+N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W, Sums* sums = nullptr) {
+  const real n = static_cast<real>(tokens.size());
+  N of_segment(0);
+  real raw = 0;
+  if (s.level != Level::Token) {
+    N sum(0);
+    for (const Token<N>& t : tokens) sum = sum + mapped(s, t);
+    const N statistic = s.statistic == Statistic::Sum ? sum : sum * N(1 / (n + s.statistic_count_eps));
+    raw = number(statistic);
+    of_segment = clamp(statistic, s.level_bounds.lo, s.level_bounds.hi);
+  }
+  N total(0);
+  for (const Token<N>& t : tokens) {
+    const N own = mapped(s, t);
+    const N log_ratio = s.level == Level::Token ? own
+                        : s.level == Level::Sequence
+                            ? of_segment
+                            : clamp(N(raw) + (own - detach(own)), s.level_bounds.lo, s.level_bounds.hi);
+    const N ratio = exp(log_ratio);
+    real w = t.weight;
+    if (s.factor) w *= s.factor({number(log_ratio), t.advantage, t.row_advantage, t.tag});
+    if (!std::isfinite(w)) w = 0;
+    const real wk = std::isfinite(t.kl_weight) ? t.kl_weight : 0;
+    N surrogate_term(0), kl_terms(0);
+    if (w != 0) surrogate_term = N(w) * surrogate(s, t, ratio);
+    total = total + N(W) * surrogate_term;
+    bool first = true;
+    real first_kl = 0;
+    for (const Kl& k : s.kl) {
+      if (k.beta == 0) continue;
+      const N term = kl(k, t, ratio);
+      if (wk != 0) kl_terms = kl_terms + N(k.beta) * (N(wk) * term);
+      if (first) first_kl = number(term);  // whatever the weight
+      if (first && sums) {
+        const real other = k.against == Against::Ref       ? t.ref
+                           : k.against == Against::Teacher ? t.teacher
+                           : k.against == Against::Rollout ? t.rollout
+                           : t.has_old                     ? t.old
+                                                           : number(t.logp);
+        const real x = other - number(t.logp), e = -clamp(x, k.input.lo, k.input.hi);
+        const real value = k.estimator == Estimator::K1    ? e
+                           : k.estimator == Estimator::Abs ? std::fabs(e)
+                           : k.estimator == Estimator::K2  ? e * e / 2
+                                                           : exp_less_line(-e);
+        sums->kl_bounded += x < k.input.lo || x > k.input.hi || value < k.output.lo || value > k.output.hi;
+      }
+      first = false;
+    }
+    total = total + N(W) * kl_terms;
+    if (!sums) continue;
+    sums->policy += W * number(surrogate_term);
+    sums->kl += W * number(kl_terms);
+    sums->magnitude += std::fabs(W) * (std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms)));
+    sums->surrogate += number(surrogate_term);
+    sums->first_kl += first_kl;
+    sums->token_loss += number(surrogate_term) + number(kl_terms);
+    sums->k1 -= number(own);
+    sums->k3 += exp_less_line(number(own));
+    sums->ratio += number(ratio);
+    ++sums->tokens;
+    const real x = number(token_log_ratio(t)), a = t.advantage, r = number(ratio);
+    const bool mapped_away = s.map == Map::Clamp ? x < s.map_bounds.lo || x > s.map_bounds.hi
+                                                 : s.map == Map::TrustRegion && (a == 0 || x != number(own));
+    sums->bounded += mapped_away || (s.level != Level::Token && (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
+    if (s.surrogate == Surrogate::Ratio) {  // whatever the weight
+      const real lo = 1 - static_cast<real>(s.low), hi = 1 + static_cast<real>(s.high),
+                 capped = clamp(r, -off, s.delta);
+      sums->low += capped < lo && a < 0;
+      sums->high += capped > hi && a > 0;
+      sums->outside += r < lo || r > hi;
+      sums->dual += a < 0 && std::fmax(-a * capped, -a * clamp(r, lo, hi)) > -a * s.dual;
+    }
+  }
+  return total;
+}
+
+inline real row_weight(const Settings& s, const Data& data, const Counts& n, int row, int tokens) {
+  const double counts[] = {n.tokens, n.rows, n.non_empty_rows, n.given};
+  const real count = static_cast<real>(counts[static_cast<int>(s.over)]) + s.count_eps,
+             given = data.row_weights.empty() ? 1 : static_cast<real>(data.row_weights[static_cast<std::size_t>(row)]);
+  if (tokens == 0) return 0;
+  switch (s.aggregate) {
+    case Aggregate::TokenMean:
+    case Aggregate::SeqMeanTokenSum:
+      return given * s.scale / count;
+    case Aggregate::SeqMeanTokenMean:
+      return given * s.scale / count / (tokens + static_cast<real>(s.row_count_eps));
+    case Aggregate::SeqMeanTokenSumNorm:
+      return given * s.scale / count / (s.padded_width ? static_cast<real>(data.width) : static_cast<real>(s.constant));
+    default:
+      return given * s.scale;
+  }
+}
+
+/// The positions of the row's segments: runs of equal ids among the valid tokens.
+inline std::vector<std::vector<int>> segments(const Settings& s, const Data& data, int row) {
+  std::vector<std::vector<int>> all;
+  long long last = 0;
+  for (int t = 0; t < data.width; ++t) {
+    if (!data.valid(row, t)) continue;
+    const long long id = data.segments.empty() ? 0 : data.segments[data.at(row, t)];
+    if (all.empty() || id != last || s.level == Level::Token) all.push_back({});
+    all.back().push_back(t);
+    last = id;
+  }
+  return all;
+}
+
+template <class N>
+std::vector<Token<N>> tokens_of(const Data& data, int row, const std::vector<int>& positions) {
+  const auto pick = [](const std::vector<double>& values, std::size_t k, double absent) {
+    return static_cast<real>(values.empty() ? absent : values[k]);
+  };
+  const auto advantage = [&](int t) {
+    return data.token_advantages.empty() ? static_cast<real>(data.advantages[static_cast<std::size_t>(row)])
+                                         : static_cast<real>(data.token_advantages[data.at(row, t)]);
+  };
+  real row_advantage = 0;
+  int n = 0;
+  for (int t = 0; t < data.width; ++t) {
+    if (data.valid(row, t)) row_advantage += advantage(t), ++n;
+  }
+  std::vector<Token<N>> tokens;
+  for (const int t : positions) {
+    const std::size_t k = data.at(row, t);
+    tokens.push_back({N(static_cast<real>(data.logp[k])), !data.old_logp.empty(), pick(data.old_logp, k, 0),
+                      pick(data.ref_logp, k, 0), pick(data.rollout_logp, k, 0), pick(data.teacher_logp, k, 0),
+                      advantage(t), row_advantage / static_cast<real>(n), pick(data.weights, k, 1),
+                      pick(data.kl_weights, k, 1), pick(data.tags, k, 0)});
+  }
+  return tokens;
+}
+
+struct Result {
+  real loss = 0, policy_loss = 0, kl_loss = 0;
+  Sums sums;
+  std::vector<real> gradient;
+};
+
+template <class Visit>
+void for_each_segment(const Settings& s, const Data& data, const Counts& n, const Visit& visit) {
+  for (int i = 0; i < data.rows; ++i) {
+    const std::vector<std::vector<int>> all = segments(s, data, i);
+    int tokens = 0;
+    for (const auto& segment : all) tokens += static_cast<int>(segment.size());
+    real W = row_weight(s, data, n, i, tokens);
+    if (!std::isfinite(W)) W = 0;
+    for (const auto& segment : all) visit(i, segment, W);
+  }
+}
+
+inline Result loss(const Settings& s, const Data& data, const Counts& n) {
+  Result r;
+  r.gradient.assign(data.logp.size(), 0);
+  for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, real W) {
+    std::vector<Token<Dual>> tokens = tokens_of<Dual>(data, row, segment);
+    segment_loss(s, tokens, W, &r.sums);
+    for (std::size_t k = 0; k < segment.size() && W != 0; ++k) {
+      tokens[k].logp.d = 1;
+      r.gradient[data.at(row, segment[k])] = segment_loss(s, tokens, W).d;
+      tokens[k].logp.d = 0;
+    }
+  });
+  r.policy_loss = r.sums.policy;
+  r.kl_loss = r.sums.kl;
+  r.loss = r.policy_loss + r.kl_loss;
+  return r;
+}
+inline Result loss(const Settings& s, const Data& data) { return loss(s, data, count(data)); }
+
+/// Central differences of the frozen form with step h; NaN where something within `margin` of the token has a kink.
+inline std::vector<real> differences(const Settings& s, const Data& data, const Counts& n, real h, real margin) {
+  std::vector<real> gradient(data.logp.size(), 0);
+  for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, real W) {
+    std::vector<Token<Moved>> tokens = tokens_of<Moved>(data, row, segment);
+    for (std::size_t k = 0; k < segment.size(); ++k) {
+      Moved& x = tokens[k].logp;
+      nearest_kink() = margin * 2;
+      x.now = x.at + h;
+      const real above = segment_loss(s, tokens, W).now;
+      x.now = x.at - h;
+      const real below = segment_loss(s, tokens, W).now;
+      x.now = x.at;
+      gradient[data.at(row, segment[k])] =
+          nearest_kink() < margin ? std::numeric_limits<real>::quiet_NaN() : (above - below) / (2 * h);
+    }
+  });
+  return gradient;
+}
+
+}  // namespace naive_loss

@@ -1,0 +1,474 @@
+// The library's losses behind the oracle's settings: every level, surrogate and KL term through one function that is not a
+// template, on TokenBatch<double>. Each level is compiled in a file of its own (property/loss_*_test.cpp).
+#pragma once
+#include <gdpo/loss.hpp>
+#include <reference/naive_loss.hpp>
+#include <string>
+#include <support/generators.hpp>
+#include <support/tolerance.hpp>
+
+namespace loss_product {
+
+using naive_loss::Data;
+using naive_loss::Settings;
+
+/// The arrays of a Data as the library wants them, stored as T, computed as S.
+template <class S, class T = S>
+class Arrays {
+ public:
+  explicit Arrays(const Data& d) : rows_(d.rows), width_(d.width) {
+    const std::vector<double>* from[] = {&d.logp,         &d.old_logp,         &d.ref_logp, &d.rollout_logp,
+                                         &d.teacher_logp, &d.token_advantages, &d.weights,  &d.kl_weights,
+                                         &d.tags,         &d.entropies};
+    for (int k = 0; k < 10; ++k) {
+      for (const double x : *from[k]) tokens_[k].push_back(static_cast<T>(x));
+    }
+    for (const double x : d.advantages) advantages_.push_back(static_cast<T>(x));
+    row_weights_ = d.row_weights, truncated_ = d.truncated;
+    for (const int x : d.mask) mask_.push_back(static_cast<unsigned char>(x));
+    segments_.assign(d.segments.begin(), d.segments.end());
+  }
+  Arrays(const Arrays&) = delete;
+  Arrays& operator=(const Arrays&) = delete;
+
+  gdpo::TokenBatch<S> batch() const {
+    return batch_of([this](const auto& from) { return gdpo::view(from.data(), rows_, width_); });
+  }
+  /// Tokens of rank 1.
+  gdpo::TokenBatch<S> flat_batch() const {
+    return batch_of([](const auto& from) { return gdpo::view(from); });
+  }
+  /// Tokens of rank 3: (groups, rows / groups, width).
+  gdpo::TokenBatch<S> grouped_batch(int groups) const {
+    return batch_of(
+        [this, groups](const auto& from) { return gdpo::view(from.data(), groups, rows_ / groups, width_); });
+  }
+
+ private:
+  template <class ViewOf>
+  gdpo::TokenBatch<S> batch_of(const ViewOf& view_of) const {
+    gdpo::TokenBatch<S> b;
+    const auto set = [&](auto& to, const auto& from) {
+      if (!from.empty()) to = view_of(from);
+    };
+    set(b.logp, tokens_[0]), set(b.old_logp, tokens_[1]), set(b.ref_logp, tokens_[2]), set(b.rollout_logp, tokens_[3]);
+    set(b.teacher_logp, tokens_[4]), set(b.token_advantages, tokens_[5]), set(b.weights, tokens_[6]);
+    set(b.kl_weights, tokens_[7]), set(b.tags, tokens_[8]), set(b.entropies, tokens_[9]);
+    set(b.mask, mask_), set(b.segments, segments_);
+    if (!advantages_.empty()) b.advantages = gdpo::view(advantages_);
+    if (!row_weights_.empty()) b.row_weights = gdpo::view(row_weights_);
+    if (!truncated_.empty()) b.truncated = gdpo::view(truncated_);
+    return b;
+  }
+
+  gdpo::index_t rows_, width_;
+  std::vector<T> tokens_[10], advantages_;
+  std::vector<double> row_weights_, truncated_;
+  std::vector<unsigned char> mask_;
+  std::vector<std::int64_t> segments_;
+};
+
+struct Outcome {
+  gdpo::LossResult result;
+  std::vector<double> gradient;
+};
+
+/// Any loss on a Data, padded.
+template <class S, class Loss>
+Outcome call(const Loss& loss, const Data& data, const gdpo::Normaliser* normaliser = nullptr) {
+  const Arrays<S> arrays(data);
+  const gdpo::TokenBatch<S> batch = arrays.batch();
+  std::vector<S> gradient(data.logp.size(), S(-77));
+  Outcome o;
+  o.result =
+      loss(batch, normaliser ? *normaliser : gdpo::count(batch), gdpo::view(gradient.data(), data.rows, data.width));
+  o.gradient.assign(gradient.begin(), gradient.end());
+  return o;
+}
+
+/// Rows begin .. end-1 of a Data.
+inline Data rows_of(const Data& d, int begin, int end) {
+  Data part;
+  part.rows = end - begin, part.width = d.width;
+  const auto cut = [&](auto& to, const auto& from, int width) {
+    if (!from.empty()) to.assign(from.begin() + begin * width, from.begin() + end * width);
+  };
+  for (const auto member :
+       {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
+        &Data::token_advantages, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
+    cut(part.*member, d.*member, d.width);
+  }
+  cut(part.mask, d.mask, d.width), cut(part.segments, d.segments, d.width);
+  for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated}) cut(part.*member, d.*member, 1);
+  return part;
+}
+
+/// The first length[i] tokens of each row, one row after the other: a Data of one row, and offsets.
+template <class Offset>
+struct Packed {
+  Data data;
+  std::vector<Offset> offsets{0};
+};
+template <class Offset>
+Packed<Offset> pack(const Data& d, const std::vector<int>& lengths) {
+  Packed<Offset> p;
+  p.data = Data{};
+  for (int i = 0; i < d.rows; ++i) {
+    const auto begin = static_cast<std::ptrdiff_t>(d.at(i, 0)), end = begin + lengths[static_cast<std::size_t>(i)];
+    const auto add = [&](auto& to, const auto& from) {
+      if (!from.empty()) to.insert(to.end(), from.begin() + begin, from.begin() + end);
+    };
+    for (const auto member :
+         {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
+          &Data::token_advantages, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
+      add(p.data.*member, d.*member);
+    }
+    add(p.data.mask, d.mask), add(p.data.segments, d.segments);
+    p.offsets.push_back(static_cast<Offset>(p.offsets.back() + lengths[static_cast<std::size_t>(i)]));
+  }
+  p.data.advantages = d.advantages, p.data.row_weights = d.row_weights, p.data.truncated = d.truncated;
+  p.data.rows = 1, p.data.width = static_cast<int>(p.data.logp.size());
+  return p;
+}
+/// The same batch as rank-1 views with offsets.
+template <class S, class Offset>
+gdpo::TokenBatch<S> packed_batch(const Arrays<S>& arrays, const std::vector<Offset>& offsets) {
+  gdpo::TokenBatch<S> b = arrays.flat_batch();
+  b.offsets = gdpo::view(offsets);
+  return b;
+}
+template <class S, class Offset, class Loss>
+Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>& lengths,
+                    const gdpo::Normaliser* normaliser = nullptr) {
+  const Packed<Offset> p = pack<Offset>(padded, lengths);
+  const Arrays<S> arrays(p.data);
+  const gdpo::TokenBatch<S> batch = packed_batch(arrays, p.offsets);
+  std::vector<S> gradient(p.data.logp.size(), S(-77));
+  Outcome o;
+  o.result = loss(batch, normaliser ? *normaliser : gdpo::count(batch), gdpo::view(gradient));
+  o.gradient.assign(gradient.begin(), gradient.end());
+  return o;
+}
+
+/// Every number of a result, metrics included. A member that is missing here does not compile.
+inline std::vector<double> numbers(const gdpo::LossResult& result) {
+  const gdpo::LossMetrics& m = result.metrics;
+  std::vector<double> all{result.loss,
+                          result.policy_loss,
+                          result.kl_loss,
+                          result.normaliser.tokens,
+                          result.normaliser.rows,
+                          result.normaliser.non_empty_rows,
+                          result.normaliser.given};
+  const auto metrics = {m.loss,
+                        m.surrogate,
+                        m.kl,
+                        m.clip_fraction,
+                        m.clip_fraction_low,
+                        m.clip_fraction_high,
+                        m.clip_fraction_any,
+                        m.dual_clip_fraction,
+                        m.approx_kl_k1,
+                        m.approx_kl_k3,
+                        m.ratio,
+                        m.log_ratio_bounded,
+                        m.kl_bounded,
+                        m.entropy,
+                        m.completion_length,
+                        m.clipped_completions};
+  for (const gdpo::Metric& x : metrics)
+    all.insert(all.end(), {x.sum, x.count, x.min, x.max, x.row_sum, x.rows, x.row_min, x.row_max});
+  const auto counters = {m.non_finite.logp,         m.non_finite.old_logp,     m.non_finite.ref_logp,
+                         m.non_finite.rollout_logp, m.non_finite.teacher_logp, m.non_finite.advantages,
+                         m.non_finite.entropies,    m.non_finite.weights};
+  for (const gdpo::NonFinite& x : counters)
+    all.insert(all.end(), {static_cast<double>(x.count), static_cast<double>(x.row), static_cast<double>(x.token)});
+  const gdpo::Moments& a = m.advantage;
+  all.insert(all.end(), {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
+                         static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
+                         static_cast<double>(m.degenerate_rows), m.entropy_threshold, m.one_ratio_a_row ? 1.0 : 0.0});
+  constexpr std::size_t words = 7 + 16 * 8 + 8 * 3 + 7 + 4 + 1;
+  static_assert(sizeof(gdpo::LossResult) == words * sizeof(double),
+                "a new member of LossResult or LossMetrics: add it here");
+  return all;
+}
+/// "" where two outcomes have the same bits everywhere.
+inline std::string difference_of(const Outcome& a, const Outcome& b) {
+  const std::string gradient = difference(a.gradient, b.gradient),
+                    result = difference(numbers(a.result), numbers(b.result));
+  return (gradient.empty() ? "" : "gradient " + gradient) + (result.empty() ? "" : " result " + result);
+}
+
+/// The library's aggregates, chosen at run time.
+struct AnyAggregate {
+  naive_loss::Aggregate kind{};
+  gdpo::Over over = gdpo::Over::Rows;
+  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 100;
+  bool padded_width = false;
+  double operator()(const gdpo::AggregateArgs& a) const {
+    switch (kind) {
+      case naive_loss::Aggregate::TokenMean:
+        return gdpo::aggregate::TokenMean{over, count_eps, scale}(a);
+      case naive_loss::Aggregate::SeqMeanTokenMean:
+        return gdpo::aggregate::SeqMeanTokenMean{over, count_eps, scale, row_count_eps}(a);
+      case naive_loss::Aggregate::SeqMeanTokenSum:
+        return gdpo::aggregate::SeqMeanTokenSum{over, count_eps, scale}(a);
+      case naive_loss::Aggregate::SeqMeanTokenSumNorm:
+        return gdpo::aggregate::SeqMeanTokenSumNorm{constant, padded_width, over, count_eps, scale}(a);
+      default:
+        return gdpo::aggregate::TokenSum{scale}(a);
+    }
+  }
+};
+
+// ---- settings: from the oracle's to the library's ----
+
+inline gdpo::Bounds bounds_of(const naive_loss::Bounds& b) { return {b.lo, b.hi}; }
+inline void set_map(gdpo::map::None&, const Settings&) {}
+inline void set_map(gdpo::map::Clamp& map, const Settings& s) { map = {s.map_bounds.lo, s.map_bounds.hi}; }
+inline void set_statistic(gdpo::statistic::Mean& to, const Settings& s) { to.count_eps = s.statistic_count_eps; }
+inline void set_statistic(gdpo::statistic::Sum&, const Settings&) {}
+template <class Map>
+void set_level(gdpo::level::Token<Map>& level, const Settings& s) {
+  set_map(level.map, s);
+}
+template <class Level>
+void set_level(Level& level, const Settings& s) {
+  set_map(level.map, s);
+  set_statistic(level.statistic, s);
+  level.bounds = bounds_of(s.level_bounds);
+}
+inline void set_surrogate(gdpo::surrogate::Reinforce&, const Settings&) {}
+inline void set_surrogate(gdpo::surrogate::Ratio& to, const Settings& s) { to = {s.low, s.high, s.delta, s.dual}; }
+inline void set_kl(gdpo::Kls<>&, const Settings&, std::size_t) {}
+template <class E, class R>
+void set_kl(gdpo::Kl<E, R>& to, const Settings& s, std::size_t k = 0) {
+  to.beta = s.kl[k].beta;
+  to.against = static_cast<gdpo::Against>(s.kl[k].against);
+  to.input = bounds_of(s.kl[k].input), to.output = bounds_of(s.kl[k].output);
+}
+template <class First, class... Rest>
+void set_kl(gdpo::Kls<First, Rest...>& to, const Settings& s, std::size_t k = 0) {
+  set_kl(to.first, s, k);
+  set_kl(to.rest, s, k + 1);
+}
+inline AnyAggregate aggregate_of(const Settings& s) {
+  return {s.aggregate,     static_cast<gdpo::Over>(s.over), s.count_eps,   s.scale,
+          s.row_count_eps, s.padded_width ? 0 : s.constant, s.padded_width};
+}
+/// A composition with the oracle's settings; its aggregate has to be AnyAggregate.
+template <class Loss>
+Loss loss_of(const Settings& s) {
+  Loss loss;
+  set_level(loss.level, s);
+  set_surrogate(loss.surrogate, s);
+  set_kl(loss.kl, s, 0);
+  loss.aggregate = aggregate_of(s);
+  return loss;
+}
+inline gdpo::Normaliser normaliser_of(const naive_loss::Counts& n) {
+  return {n.tokens, n.rows, n.non_empty_rows, n.given};
+}
+
+// ---- the product ----
+
+/// 0 .. 3: Token, Token<Clamp>, Sequence, SequenceToken.
+inline int level_index(const Settings& s) {
+  return s.level == naive_loss::Level::Token      ? (s.map == naive_loss::Map::Clamp ? 1 : 0)
+         : s.level == naive_loss::Level::Sequence ? 2
+                                                  : 3;
+}
+
+/// Which of the product is compiled. All of it in one build (GDPO_TEST_FULL_PRODUCT: tests/CMakeLists.txt), and in the
+/// others every option with the defaults of the other axes, and a cover in which every two options meet: an orthogonal array, over the field of four elements,
+/// of level, estimator, rule (their sum) and surrogate (half of another column); every level without a KL term.
+constexpr bool is_compiled(int level, bool reinforce, int estimator, int rule) {
+#if defined(GDPO_TEST_FULL_PRODUCT)
+  return level + reinforce + estimator + rule >= 0;
+#else
+  constexpr int twice[] = {0, 2, 3, 1};
+  const int changed = (level != 0) + reinforce + (estimator != 3) + (rule != 0);  // from Token, Ratio, K3, Direct
+  return changed <= 1 || (rule == (level ^ estimator) && reinforce == ((twice[level] ^ estimator) % 2 == 1));
+#endif
+}
+
+/// gdpo::PolicyLoss of these settings (Statistic::Mean; one KL term at most), summed by any aggregate.
+Outcome run(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser = nullptr);
+Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+Outcome run_clamped(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+Outcome run_sequence(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+Outcome run_sequence_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+
+namespace detail {
+template <class Level, class Surrogate, class Kl>
+Outcome run_one(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl, AnyAggregate>>(s), data, normaliser);
+}
+template <int Index, class Level, class Surrogate, int E, class Estimator, int R, class... Rules>
+Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+  if constexpr (sizeof...(Rules) > 0) {
+    using List = std::tuple<Rules...>;
+    if (static_cast<int>(s.kl[0].rule) == R) {
+      if constexpr (is_compiled(Index, std::is_same_v<Surrogate, gdpo::surrogate::Reinforce>, E, R)) {
+        return run_one<Level, Surrogate, gdpo::Kl<Estimator, std::tuple_element_t<static_cast<std::size_t>(R), List>>>(
+            s, data, normaliser);
+      }
+    }
+    if constexpr (R + 1 < static_cast<int>(sizeof...(Rules)))
+      return run_rule<Index, Level, Surrogate, E, Estimator, R + 1, Rules...>(s, data, normaliser);
+  }
+  throw std::logic_error("not compiled in this build");
+}
+template <int Index, class Level, class Surrogate>
+Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+  using namespace gdpo::kl;
+  if (s.kl.empty()) return run_one<Level, Surrogate, None>(s, data, normaliser);
+  switch (s.kl[0].estimator) {
+    case naive_loss::Estimator::K1:
+      return run_rule<Index, Level, Surrogate, 0, K1, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
+          s, data, normaliser);
+    case naive_loss::Estimator::Abs:
+      return run_rule<Index, Level, Surrogate, 1, Abs, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
+          s, data, normaliser);
+    case naive_loss::Estimator::K2:
+      return run_rule<Index, Level, Surrogate, 2, K2, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
+          s, data, normaliser);
+    default:
+      return run_rule<Index, Level, Surrogate, 3, K3, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
+          s, data, normaliser);
+  }
+}
+/// To be instantiated once for each Level.
+template <int Index, class Level>
+Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+  return s.surrogate == naive_loss::Surrogate::Ratio
+             ? run_kl<Index, Level, gdpo::surrogate::Ratio>(s, data, normaliser)
+             : run_kl<Index, Level, gdpo::surrogate::Reinforce>(s, data, normaliser);
+}
+}  // namespace detail
+
+/// visit(settings) for every composition that is compiled, of one level (-1: of all).
+template <class Visit>
+void for_each_type(int only, const Visit& visit) {
+  using namespace naive_loss;
+  for (int level = 0; level < 4; ++level) {
+    if (only >= 0 && level != only) continue;
+    Settings s;
+    s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
+    s.map = level == 1 ? Map::Clamp : Map::None;
+    for (const auto surrogate : {naive_loss::Surrogate::Ratio, naive_loss::Surrogate::Reinforce}) {
+      s.surrogate = surrogate;
+      s.kl.clear();
+      visit(s);
+      for (int estimator = 0; estimator < 4; ++estimator) {
+        for (int rule = 0; rule < 4; ++rule) {
+          if (!is_compiled(level, surrogate == naive_loss::Surrogate::Reinforce, estimator, rule)) continue;
+          s.kl.assign(1, naive_loss::Kl{});
+          s.kl[0].estimator = static_cast<Estimator>(estimator);
+          s.kl[0].rule = static_cast<Rule>(rule);
+          visit(s);
+        }
+      }
+    }
+  }
+}
+
+// ---- random inputs ----
+
+/// Settings of the numbers, at random; the types stay.
+inline void random_settings(Random& random, Settings& s) {
+  using namespace naive_loss;
+  s.map_bounds = {-random.pick({0.05, 0.4, 20.0}), random.pick({0.05, 0.4, 20.0})};
+  s.statistic_count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
+  s.level_bounds = random.pick({Bounds{}, Bounds{}, Bounds{-0.1, 0.05}, Bounds{-off, 0.3}});
+  s.low = random.pick({0.2, 0.1, 3e-4, 1.0, off});
+  s.high = random.pick({0.2, 0.28, 4e-4, 0.0, off});
+  s.delta = random.pick({off, off, 1.1, 2.0, 0.9});
+  s.dual = random.pick({off, off, 1.25, 3.0});
+  for (naive_loss::Kl& kl : s.kl) {
+    kl.beta = random.pick({0.04, 1.0, 2.5});
+    kl.against = static_cast<Against>(random.below(4));
+    kl.input = random.pick({Bounds{}, Bounds{-0.2, 0.1}, Bounds{-20, 20}});
+    kl.output = random.pick({Bounds{}, Bounds{-0.1, 0.08}, Bounds{-10, 10}});
+  }
+  s.aggregate = static_cast<Aggregate>(random.below(5));
+  s.over = static_cast<Over>(random.below(4));
+  s.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
+  s.scale = random.pick({1.0, 1.0, 4.0, 0.125});
+  s.row_count_eps = random.pick({0.0, 1e-8, 0.5});
+  s.constant = random.pick({1.0, 64.0, 8192.0});
+  s.padded_width = random.chance(0.3);
+}
+
+/// Log-probs of order -1 with everything else `spread` away from them, rounded to float where `single`; masks with gaps and
+/// empty rows; everything optional sometimes there.
+inline Data random_tokens(Random& random, int rows, int width, double spread, bool single = false) {
+  Data d;
+  d.rows = rows, d.width = width;
+  const auto stored = [single](double x) { return single ? static_cast<double>(static_cast<float>(x)) : x; };
+  const auto around = [&](double x) {
+    return stored(x + spread * (random.uniform() + random.uniform() + random.uniform() - 1.5));
+  };
+  const std::size_t n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
+  const bool old = random.chance(0.85), per_token = random.chance(0.4);
+  for (std::size_t k = 0; k < n; ++k) {
+    const double x = stored(3 * std::log(random.uniform() + 0.01));
+    d.logp.push_back(x);
+    if (old) d.old_logp.push_back(around(x));
+    d.ref_logp.push_back(random.chance(0.05) ? x : around(x));
+    d.rollout_logp.push_back(around(x));
+    d.teacher_logp.push_back(around(x));
+  }
+  const auto advantage = [&] { return stored(random.chance(0.1) ? 0.0 : 3 * random.uniform() - 1.5); };
+  for (std::size_t k = 0; per_token && k < n; ++k) d.token_advantages.push_back(advantage());
+  for (int i = 0; !per_token && i < rows; ++i) d.advantages.push_back(advantage());
+  if (random.chance(0.7)) {
+    for (int i = 0; i < rows; ++i) {
+      const double p = random.pick({0.0, 0.5, 0.8, 1.0});
+      for (int t = 0; t < width; ++t) d.mask.push_back(random.chance(p));
+    }
+  }
+  if (random.chance(0.4)) {
+    long long id = 5;
+    for (std::size_t k = 0; k < n; ++k) d.segments.push_back(random.chance(0.25) ? id = random.below(3) - 1 : id);
+  }
+  const auto factors = [&](std::vector<double>& w, std::size_t count) {
+    if (random.chance(0.6)) return;
+    for (std::size_t k = 0; k < count; ++k)
+      w.push_back(stored(random.pick({0.0, 1.0, 1.0, 0.5, 2 * random.uniform()})));
+  };
+  factors(d.weights, n), factors(d.kl_weights, n), factors(d.row_weights, static_cast<std::size_t>(rows));
+  for (std::size_t k = 0; k < n; ++k) d.entropies.push_back(stored(random.uniform()));
+  for (int i = 0; i < rows; ++i) d.truncated.push_back(random.below(2));
+  return d;
+}
+
+/// A KL term against the old policy needs its log-probs: against the reference where there are none.
+inline void fit(Settings& s, const Data& data) {
+  for (naive_loss::Kl& kl : s.kl) {
+    if (data.old_logp.empty() && kl.against == naive_loss::Against::Old) kl.against = naive_loss::Against::Ref;
+  }
+}
+
+/// "" where the library gives what the oracle gives: loss, gradient, metrics; else what differs. `unit`: the rounding of one
+/// operation.
+std::string mismatch(const Settings& settings, const Data& data, const naive_loss::Result& expected, const Outcome& got,
+                     double unit);
+
+/// What an INFO needs to rebuild a case, besides its seed.
+inline std::string describe(const Settings& s) {
+  std::string text = "level " + std::to_string(level_index(s)) + ", surrogate " +
+                     std::to_string(static_cast<int>(s.surrogate)) + " {" + std::to_string(s.low) + ", " +
+                     std::to_string(s.high) + ", " + std::to_string(s.delta) + ", " + std::to_string(s.dual) + "}";
+  for (const naive_loss::Kl& k : s.kl) {
+    text += ", kl estimator " + std::to_string(static_cast<int>(k.estimator)) + " rule " +
+            std::to_string(static_cast<int>(k.rule)) + " beta " + std::to_string(k.beta) + " against " +
+            std::to_string(static_cast<int>(k.against)) + " input [" + std::to_string(k.input.lo) + ", " +
+            std::to_string(k.input.hi) + "] output [" + std::to_string(k.output.lo) + ", " +
+            std::to_string(k.output.hi) + "]";
+  }
+  return text + ", aggregate " + std::to_string(static_cast<int>(s.aggregate)) + " over " +
+         std::to_string(static_cast<int>(s.over));
+}
+
+}  // namespace loss_product
