@@ -1,0 +1,267 @@
+// A step's loss does not depend on how its rows are cut into micro-batches and ranks, nor on how they lie in memory.
+// Gradients agree by bits. Losses: 1e-12 of the sum of the absolute values that they add up.
+#include "support/catch.hpp"
+#include "support/loss_product.hpp"
+
+namespace {
+
+using loss_product::Data;
+using loss_product::Outcome;
+using naive_loss::Settings;
+
+std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::LossMetrics& parts) {
+  std::string text;
+  const auto compare = [&](const char* name, double a, double b, double tolerance) {
+    if (std::fabs(a - b) <= tolerance || same_bits(a, b)) return;
+    text += std::string(name) + ": " + std::to_string(a) + " and " + std::to_string(b) + "; ";
+  };
+  int k = 0;
+  for (const auto member :
+       {&gdpo::LossMetrics::loss, &gdpo::LossMetrics::surrogate, &gdpo::LossMetrics::kl,
+        &gdpo::LossMetrics::clip_fraction, &gdpo::LossMetrics::clip_fraction_low,
+        &gdpo::LossMetrics::clip_fraction_high, &gdpo::LossMetrics::clip_fraction_any,
+        &gdpo::LossMetrics::dual_clip_fraction, &gdpo::LossMetrics::approx_kl_k1, &gdpo::LossMetrics::approx_kl_k3,
+        &gdpo::LossMetrics::ratio, &gdpo::LossMetrics::log_ratio_bounded, &gdpo::LossMetrics::kl_bounded,
+        &gdpo::LossMetrics::entropy, &gdpo::LossMetrics::completion_length, &gdpo::LossMetrics::clipped_completions}) {
+    const gdpo::Metric &a = whole.*member, &b = parts.*member;
+    const std::string name = "metric " + std::to_string(k++);
+    const double size =
+        1e-12 * (a.count + 1) *
+        (std::fmax(std::fabs(a.min), std::fabs(a.max)) < 1e300 ? 1 + std::fmax(std::fabs(a.min), std::fabs(a.max))
+                                                               : 1.0);
+    compare((name + ".sum").c_str(), a.sum, b.sum, size);
+    compare((name + ".row_sum").c_str(), a.row_sum, b.row_sum, size + 1e-12 * std::fabs(a.row_sum));
+    for (const auto exact : {&gdpo::Metric::count, &gdpo::Metric::rows, &gdpo::Metric::min, &gdpo::Metric::max,
+                             &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
+      compare((name + " range or count").c_str(), a.*exact, b.*exact, 0);
+    }
+  }
+  compare("advantage.mean", whole.advantage.mean, parts.advantage.mean, 1e-12);
+  compare("advantage.m2", whole.advantage.m2, parts.advantage.m2, 1e-12 * (1 + whole.advantage.m2));
+  if (whole.advantage.n != parts.advantage.n || whole.rows != parts.rows || whole.empty_rows != parts.empty_rows ||
+      whole.degenerate_rows != parts.degenerate_rows)
+    text += "counts";
+  return text;
+}
+
+/// Cut at random places, with the counts of the whole.
+template <class Run>
+std::string split_mismatch(Random& random, const Data& data, const gdpo::Normaliser& normaliser, const Run& run) {
+  const Outcome whole = run(data, normaliser);
+  Outcome parts;
+  double magnitude = 0;
+  gdpo::Normaliser counted;
+  for (int begin = 0; begin < data.rows;) {
+    const int end = begin + 1 + random.below(data.rows - begin);
+    const Data part = loss_product::rows_of(data, begin, end);
+    counted += loss_product::normaliser_of(naive_loss::count(part));
+    const Outcome o = run(part, normaliser);
+    parts.gradient.insert(parts.gradient.end(), o.gradient.begin(), o.gradient.end());
+    parts.result.loss += o.result.loss;
+    parts.result.policy_loss += o.result.policy_loss;
+    parts.result.kl_loss += o.result.kl_loss;
+    parts.result.metrics = begin == 0 ? o.result.metrics : merge(parts.result.metrics, o.result.metrics);
+    magnitude += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss);
+    begin = end;
+  }
+  std::string text = difference(whole.gradient, parts.gradient);
+  if (std::fabs(whole.result.loss - parts.result.loss) > 1e-12 * magnitude) text += " loss";
+  if (std::fabs(whole.result.policy_loss - parts.result.policy_loss) > 1e-12 * magnitude) text += " policy_loss";
+  if (std::fabs(whole.result.kl_loss - parts.result.kl_loss) > 1e-12 * magnitude) text += " kl_loss";
+  if (counted.tokens != normaliser.tokens || counted.rows != normaliser.rows ||
+      counted.non_empty_rows != normaliser.non_empty_rows)
+    text += " counts";
+  return text + merged_mismatch(whole.result.metrics, parts.result.metrics);
+}
+
+/// Lengths of rows whose padding is masked; positions before may be masked as well.
+std::vector<int> cut_tails(Random& random, Data& d) {
+  std::vector<int> lengths;
+  if (d.mask.empty()) d.mask.assign(d.logp.size(), 1);
+  for (int i = 0; i < d.rows; ++i) {
+    lengths.push_back(random.chance(0.15) ? 0 : random.chance(0.2) ? d.width : random.below(d.width + 1));
+    for (int t = lengths.back(); t < d.width; ++t) d.mask[d.at(i, t)] = 0;
+  }
+  return lengths;
+}
+
+template <class S, class Loss>
+std::string packed_mismatch(const Loss& loss, const Data& data, const std::vector<int>& lengths) {
+  const gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
+  const Outcome padded = loss_product::call<S>(loss, data, &n);
+  Outcome expected;
+  expected.result = padded.result;
+  for (int i = 0; i < data.rows; ++i) {
+    for (int t = 0; t < data.width; ++t) {
+      const double g = padded.gradient[data.at(i, t)];
+      if (t < lengths[static_cast<std::size_t>(i)]) expected.gradient.push_back(g);
+      if (t >= lengths[static_cast<std::size_t>(i)] && !same_bits(g, 0)) return "padding has a gradient";
+    }
+  }
+  const std::string narrow = difference_of(expected, loss_product::call_packed<S, std::int32_t>(loss, data, lengths));
+  const std::string wide = difference_of(expected, loss_product::call_packed<S, std::int64_t>(loss, data, lengths, &n));
+  return narrow + wide;
+}
+
+using Weighted = gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>;
+template <class Level>
+using Full = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Weighted, loss_product::AnyAggregate>;
+
+}  // namespace
+
+TEST_CASE("any cut into micro-batches gives the gradient of the whole, bit for bit", "[loss][splits]") {
+  std::uint64_t seed = 0;
+  for (int round = 0; round < 10; ++round) {
+    loss_product::for_each_type(-1, [&](Settings s) {
+      Random random(++seed);
+      loss_product::random_settings(random, s);
+      const Data data = loss_product::random_tokens(random, 9, random.pick({1, 7}), 0.3);
+      loss_product::fit(s, data);
+      naive_loss::Counts n = naive_loss::count(data);
+      if (n.tokens == 0) return;
+      n.given = 12;
+      const std::string mismatch = split_mismatch(
+          random, data, loss_product::normaliser_of(n),
+          [&](const Data& part, gdpo::Normaliser normaliser) { return loss_product::run(s, part, &normaliser); });
+      if (mismatch.empty()) return;
+      INFO("seed " << seed << ": " << loss_product::describe(s));
+      CHECK(mismatch == "");
+    });
+  }
+  SUCCEED();
+}
+
+TEST_CASE("the same in float, for every level", "[loss][splits]") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Settings s;
+    s.kl.resize(1);
+    s.aggregate = static_cast<naive_loss::Aggregate>(seed % 5);
+    s.over = static_cast<naive_loss::Over>(random.below(3));
+    const Data data = loss_product::random_tokens(random, 8, 9, 0.3, true);
+    const naive_loss::Counts counts = naive_loss::count(data);
+    if (counts.tokens == 0) continue;
+    const auto check = [&](const auto& loss) {
+      CHECK(split_mismatch(
+                random, data, loss_product::normaliser_of(counts),
+                [&](const Data& part, gdpo::Normaliser n) { return loss_product::call<float>(loss, part, &n); }) == "");
+    };
+    check(loss_product::loss_of<Full<gdpo::level::Token<>>>(s));
+    check(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s));
+    check(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s));
+  }
+}
+
+TEST_CASE("ranks that average their gradients set scale to their number", "[loss][splits]") {
+  // A scale of 4 and the mean over 4 ranks: powers of two round nothing.
+  Random random(4);
+  Settings s;
+  s.kl.resize(1);
+  for (int kind = 0; kind < 5; ++kind) {
+    s.aggregate = static_cast<naive_loss::Aggregate>(kind);
+    const Data data = loss_product::random_tokens(random, 8, 5, 0.3);
+    const gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
+    s.scale = 1;
+    const Outcome whole = loss_product::run(s, data, &n);
+    s.scale = 4;
+    std::vector<double> mean;
+    double loss = 0;
+    for (int rank = 0; rank < 4; ++rank) {
+      const Outcome o = loss_product::run(s, loss_product::rows_of(data, 2 * rank, 2 * rank + 2), &n);
+      for (const double g : o.gradient) mean.push_back(g / 4);
+      loss += o.result.loss / 4;
+    }
+    CHECK(difference(whole.gradient, mean) == "");
+    CHECK(loss == Approx(whole.result.loss).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("packed tokens give the bits of padded ones whose tails are masked", "[loss][packed]") {
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Settings s;
+    s.kl.resize(1);
+    loss_product::random_settings(random, s);
+    s.padded_width = false;
+    if (s.over == naive_loss::Over::Given) s.over = naive_loss::Over::Tokens;
+    Data data = loss_product::random_tokens(random, 7, 6, 0.3, true);
+    loss_product::fit(s, data);
+    const std::vector<int> lengths = cut_tails(random, data);
+    for (std::size_t k = 0; k < data.logp.size(); ++k) {  // and whatever the padding holds
+      const int t = static_cast<int>(k) % data.width;
+      if (t >= lengths[k / static_cast<std::size_t>(data.width)]) data.logp[k] = std::nan(""), data.ref_logp[k] = 1e38;
+    }
+    if (naive_loss::count(data).tokens == 0) continue;
+    CHECK(packed_mismatch<double>(loss_product::loss_of<Full<gdpo::level::Token<>>>(s), data, lengths) == "");
+    CHECK(packed_mismatch<double>(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s), data, lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::Token<>>>(s), data, lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s), data, lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s), data, lengths) == "");
+  }
+}
+
+TEST_CASE("a row's gradient does not depend on what its neighbours hold", "[loss][packed]") {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Settings s;
+    s.kl.resize(1);
+    loss_product::random_settings(random, s);
+    s.padded_width = false;
+    Data data = loss_product::random_tokens(random, 6, 5, 0.3);
+    loss_product::fit(s, data);
+    data.mask.clear();
+    const gdpo::Normaliser n{100, 6, 6, 6};
+    std::vector<int> lengths;
+    for (int i = 0; i < 6; ++i) lengths.push_back(random.below(6));
+    const int changed = random.below(6);
+    Data other = data;
+    for (int t = 0; t < data.width; ++t) other.logp[data.at(changed, t)] -= 0.7;
+    const auto check = [&](const auto& loss) {
+      Outcome before = loss_product::call_packed<double, std::int64_t>(loss, data, lengths, &n),
+              after = loss_product::call_packed<double, std::int64_t>(loss, other, lengths, &n);
+      std::size_t begin = 0;
+      for (int i = 0; i < changed; ++i) begin += static_cast<std::size_t>(lengths[static_cast<std::size_t>(i)]);
+      for (std::size_t k = begin; k < begin + static_cast<std::size_t>(lengths[static_cast<std::size_t>(changed)]); ++k)
+        before.gradient[k] = after.gradient[k] = 0;
+      CHECK(difference(before.gradient, after.gradient) == "");
+    };
+    check(loss_product::loss_of<Full<gdpo::level::Token<>>>(s));
+    check(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s));
+    check(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s));
+  }
+}
+
+TEST_CASE("a segment's gradient is that of a row of its own", "[loss][packed]") {
+  // One row of three segments with gaps in the mask, and the same tokens as three rows.
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Settings s;
+    s.kl.resize(1);
+    loss_product::random_settings(random, s);
+    s.aggregate = naive_loss::Aggregate::TokenMean;
+    Data data = loss_product::random_tokens(random, 1, 12, 0.3);
+    loss_product::fit(s, data);
+    if (data.token_advantages.empty()) data.token_advantages.assign(12, data.advantages[0]);
+    data.advantages.clear(), data.row_weights.clear();
+    data.segments = {4, 4, 4, 4, 9, 9, 9, 9, 2, 2, 2, 2};
+    Data rows = data;
+    rows.rows = 3, rows.width = 4;
+    rows.segments.clear();
+    rows.truncated.assign(3, 0);
+    const gdpo::Normaliser n{12, 3, 3, 3};
+    for (const auto level : {naive_loss::Level::Sequence, naive_loss::Level::SequenceToken}) {
+      const auto check = [&](const auto& loss) {
+        CHECK(difference(loss_product::call<double>(loss, data, &n).gradient,
+                         loss_product::call<double>(loss, rows, &n).gradient) == "");
+      };
+      if (level == naive_loss::Level::Sequence)
+        check(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s));
+      else
+        check(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s));
+    }
+  }
+}

@@ -1,0 +1,164 @@
+// KL terms on single tokens: estimators, gradient rules, clamps and their ends, and several terms at once.
+#include "support/catch.hpp"
+#include "support/loss_product.hpp"
+
+namespace {
+
+using namespace gdpo::kl;
+
+/// d = logp - ref.
+gdpo::Token<double> token(double d, double ratio = 1) {
+  gdpo::Token<double> t{};
+  t.logp = -2;
+  t.ref_logp = -2 - d;
+  t.old_logp = -2 - 2 * d, t.teacher_logp = -2 - 3 * d, t.rollout_logp = -2 - 4 * d;
+  t.ratio = ratio;
+  t.log_ratio = std::log(ratio);
+  return t;
+}
+template <class Term>
+void check(const Term& term, double value, double d_ratio, double d_logp) {
+  CHECK(term.value == Approx(value).epsilon(1e-14).margin(1e-300));
+  CHECK(term.d_ratio == Approx(d_ratio).epsilon(1e-14).margin(1e-300));
+  CHECK(term.d_logp == Approx(d_logp).epsilon(1e-14).margin(1e-300));
+}
+
+/// value and slope of the estimators at d = 0.5.
+constexpr double d = 0.5;
+const double k3 = std::exp(-d) - 1 + d, k3_slope = 1 - std::exp(-d);
+
+}  // namespace
+
+TEST_CASE("estimators: value and slope", "[kl]") {
+  check(gdpo::Kl<K1>{}(token(d)), 0.5, 0, 1);
+  check(gdpo::Kl<Abs>{}(token(d)), 0.5, 0, 1);
+  check(gdpo::Kl<K2>{}(token(d)), 0.125, 0, 0.5);
+  check(gdpo::Kl<K3>{}(token(d)), k3, 0, k3_slope);
+  check(gdpo::Kl<K1>{}(token(-d)), -0.5, 0, 1);
+  check(gdpo::Kl<Abs>{}(token(-d)), 0.5, 0, -1);
+  check(gdpo::Kl<K2>{}(token(-d)), 0.125, 0, -0.5);
+  check(gdpo::Kl<K3>{}(token(-d)), std::exp(d) - 1 - d, 0, 1 - std::exp(d));
+  check(gdpo::Kl<Abs>{}(token(0)), 0, 0, 0);
+  check(gdpo::Kl<K3>{}(token(0)), 0, 0, 0);
+}
+
+TEST_CASE("gradient rules", "[kl]") {
+  check(gdpo::Kl<K3, StraightThroughK2>{}(token(d)), k3, 0, d);
+  check(gdpo::Kl<K1, StraightThroughK2>{}(token(d)), d, 0, d);
+  check(gdpo::Kl<K3, ScoreFunction>{}(token(d)), k3, 0, d);  // value + slope of K3
+  check(gdpo::Kl<K1, ScoreFunction>{}(token(d)), d, 0, 1 + d);
+  check(gdpo::Kl<K3, ImportanceWeighted>{}(token(d, 2)), 2 * k3, 2 * k3, 2 * k3_slope);
+  check(gdpo::Kl<K3, ImportanceWeighted>{}.own_ratio(token(d, 2)), 2 * k3, 0, 2 * d);
+  check(gdpo::Kl<K1, ImportanceWeighted>{}.own_ratio(token(d, 2)), 2 * d, 0, 2 * (1 + d));
+}
+
+TEST_CASE("against: which policy", "[kl]") {
+  gdpo::Kl<K1> kl;
+  for (const auto& [against, times] : {std::pair{gdpo::Against::Ref, 1},
+                                       {gdpo::Against::Old, 2},
+                                       {gdpo::Against::Teacher, 3},
+                                       {gdpo::Against::Rollout, 4}}) {
+    kl.against = against;
+    check(kl(token(d)), times * d, 0, 1);
+  }
+}
+
+TEST_CASE("input bounds hold other - logp; no gradient outside, and the ends are inside", "[kl]") {
+  // other - logp = -d: its upper bound is reached by negative d.
+  const auto bounded = [](auto kl) {
+    kl.input = {-0.25, 0.5};
+    return kl;
+  };
+  check(bounded(gdpo::Kl<K2>{})(token(0.25)), 0.03125, 0, 0.25);
+  check(bounded(gdpo::Kl<K2>{})(token(0.5)), 0.03125, 0, 0);
+  check(bounded(gdpo::Kl<K2>{})(token(-0.5)), 0.125, 0, -0.5);
+  check(bounded(gdpo::Kl<K2>{})(token(-2)), 0.125, 0, 0);
+  CHECK(bounded(gdpo::Kl<K2>{})(token(-2)).outside);
+  CHECK(!bounded(gdpo::Kl<K2>{})(token(-0.5)).outside);
+  check(bounded(gdpo::Kl<K2, StraightThroughK2>{})(token(-2)), 0.125, 0, -2);  // d unclamped
+  check(bounded(gdpo::Kl<K2, ScoreFunction>{})(token(-2)), 0.125, 0, 0.125);   // the value alone
+  check(bounded(gdpo::Kl<K2, ImportanceWeighted>{})(token(-2, 4)), 0.5, 0.5, 0);
+  check(bounded(gdpo::Kl<K2, ImportanceWeighted>{}).own_ratio(token(-2, 4)), 0.5, 0, 0.5);
+}
+
+TEST_CASE("output bounds hold the value; no gradient outside, and the ends are inside", "[kl]") {
+  const auto bounded = [](auto kl) {
+    kl.output = {-0.25, 0.5};
+    return kl;
+  };
+  check(bounded(gdpo::Kl<K1>{})(token(0.5)), 0.5, 0, 1);
+  check(bounded(gdpo::Kl<K1>{})(token(0.75)), 0.5, 0, 0);
+  check(bounded(gdpo::Kl<K1>{})(token(-0.25)), -0.25, 0, 1);
+  check(bounded(gdpo::Kl<K1>{})(token(-1)), -0.25, 0, 0);
+  CHECK(bounded(gdpo::Kl<K1>{})(token(-1)).outside);
+  check(bounded(gdpo::Kl<K1, ScoreFunction>{})(token(0.75)), 0.5, 0, 0);
+  check(bounded(gdpo::Kl<K1, StraightThroughK2>{})(token(0.75)), 0.5, 0, 0.75);
+  check(bounded(gdpo::Kl<K1, ImportanceWeighted>{})(token(0.75, 4)), 2, 2, 0);
+}
+
+TEST_CASE("verl's clamps end the gradient of K3 at other - logp of 2.6", "[kl]") {
+  gdpo::Kl<K3> kl;
+  kl.input = {-20, 20};
+  kl.output = {-10, 10};
+  CHECK(kl(token(-2.61)).d_logp < -12);
+  CHECK(kl(token(-2.62)).d_logp == 0);
+  CHECK(kl(token(-2.62)).value == 10);
+}
+
+TEST_CASE("float: value plus slope of K3 is d to the last bit, however small", "[kl]") {
+  for (const float small : {0x1p-10f, 0x1p-20f, -0x1p-23f}) {
+    gdpo::Token<float> t{};
+    t.logp = -1;
+    t.ref_logp = -1 - small;
+    CHECK(gdpo::Kl<K3, ScoreFunction>{}(t).d_logp == t.logp - t.ref_logp);
+    CHECK(gdpo::Kl<K3>{}(t).value > 0);
+  }
+}
+
+TEST_CASE("several KL terms add up; the metric is of the first that is on", "[kl]") {
+  using naive_loss::Estimator;
+  using naive_loss::Rule;
+  using Kls = gdpo::Kls<gdpo::Kl<K1, ScoreFunction>, gdpo::Kl<K3, ImportanceWeighted>, gdpo::Kl<Abs>>;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    naive_loss::Settings s;
+    s.kl.resize(3);
+    s.kl[0].estimator = Estimator::K1, s.kl[0].rule = Rule::ScoreFunction;
+    s.kl[1].estimator = Estimator::K3, s.kl[1].rule = Rule::ImportanceWeighted;
+    s.kl[2].estimator = Estimator::Abs;
+    loss_product::random_settings(random, s);
+    s.over = naive_loss::Over::Rows;
+    if (seed % 3 == 0) s.kl[0].beta = 0;
+    const naive_loss::Data data = loss_product::random_tokens(random, 4, 6, 0.4);
+    loss_product::fit(s, data);
+    if (naive_loss::count(data).tokens == 0) continue;
+    const naive_loss::Result expected = naive_loss::loss(s, data);
+    using gdpo::surrogate::Ratio;
+    using loss_product::AnyAggregate;
+    CHECK(loss_product::mismatch(
+              s, data, expected,
+              loss_product::call<double>(
+                  loss_product::loss_of<gdpo::PolicyLoss<gdpo::level::Token<>, Ratio, Kls, AnyAggregate>>(s), data),
+              tolerance::unit) == "");
+    s.level = naive_loss::Level::Sequence;
+    CHECK(loss_product::mismatch(
+              s, data, naive_loss::loss(s, data),
+              loss_product::call<double>(
+                  loss_product::loss_of<gdpo::PolicyLoss<gdpo::level::Sequence<>, Ratio, Kls, AnyAggregate>>(s), data),
+              tolerance::unit) == "");
+  }
+}
+
+TEST_CASE("every term off, or none: no kl in loss or metrics", "[kl]") {
+  Random random(9);
+  naive_loss::Data data = loss_product::random_tokens(random, 3, 5, 0.4);
+  data.mask.clear();
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<K1>>> terms;
+  terms.kl.first.beta = terms.kl.rest.first.beta = 0;
+  const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, None> none;
+  const loss_product::Outcome a = loss_product::call<double>(terms, data), b = loss_product::call<double>(none, data);
+  CHECK(loss_product::difference_of(a, b) == "");
+  CHECK(a.result.kl_loss == 0);
+  CHECK(a.result.metrics.kl.count == 0);
+}
