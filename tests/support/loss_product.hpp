@@ -298,6 +298,8 @@ Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normal
 Outcome run_clamped(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
 Outcome run_sequence(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
 Outcome run_sequence_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+/// Every type of level `index` on random batches and settings against the oracle (loss_product_test.cpp).
+void check_level(int index);
 
 namespace detail {
 template <class Level, class Surrogate, class Kl>

@@ -135,6 +135,7 @@ struct TokenBatch {
   /// (B + 1), packed batches only.
   IndexColumn offsets;
   /// Ids of segments (ranks, turns): a run of equal ids in a row shares one ratio at a Sequence level. Absent: the row is one.
+  /// Neighbours need different ids, also where only masked tokens lie between them.
   TokenView<std::int64_t> segments;
 
   /// (B) factor of the row's weight W_i, at least 0. Absent: 1.
