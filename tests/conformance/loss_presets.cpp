@@ -13,6 +13,8 @@ using gdpo::Over;
 using gdpo::Reach;
 namespace aggregate = gdpo::aggregate;
 namespace prepass = gdpo::prepass;
+namespace trl = gdpo::trl;
+namespace ms_swift = gdpo::ms_swift;
 
 template <class F>
 void with_loss(LossSetup& setup, const F& f) {
@@ -162,16 +164,14 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
     const gdpo::Bounds range{params.at_least("vllm_importance_sampling_clip_min"),
                              params.at_most("vllm_importance_sampling_clip_max")};
     const bool of_rows = how.rfind("sequence", 0) == 0;
-    prepass::Importance weight;
-    weight.statistic = of_rows ? prepass::Statistic::SequenceSum : prepass::Statistic::Token;
     if (how == "token_truncate" || how == "sequence_truncate") {
+      prepass::Importance weight = of_rows ? trl::sequence_truncate : trl::token_truncate;
       weight.clip = range;
       set_passes(setup, weight);
     } else {
-      prepass::Gate gate;
-      gate.statistic = weight.statistic;
+      prepass::Gate gate = of_rows ? trl::sequence_mask : trl::token_mask;
       gate.min = range.lo, gate.max = range.hi;
-      set_passes(setup, weight, gate);
+      set_passes(setup, of_rows ? trl::sequence_weight : trl::token_weight, gate);
     }
   }
 
@@ -243,21 +243,16 @@ LossSetup swift_loss(Params& params) {
   if (params.has("rollout_importance_sampling_mode")) {
     const std::string how = params.choice("rollout_importance_sampling_mode",
                                           {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
-    prepass::Importance weight;
-    weight.reach = Reach::SurrogateAndKl;
-    weight.clamp = params.interval("rollout_log_ratio_clamp");
     const double threshold = params.number("rollout_importance_sampling_threshold");
+    params.of_preset("rollout_log_ratio_clamp", ms_swift::token_weight.clamp);
     if (how == "token_truncate" || how == "sequence_truncate") {
-      weight.statistic = how == "token_truncate" ? prepass::Statistic::Token : prepass::Statistic::SequenceMean;
+      prepass::Importance weight = how == "token_truncate" ? ms_swift::token_truncate : ms_swift::sequence_truncate;
       weight.clip.hi = threshold;
       set_passes(setup, weight);
     } else {
-      prepass::Gate gate;
-      gate.statistic = how == "token_mask" ? prepass::Statistic::Token : prepass::Statistic::SequenceMean;
-      gate.clamp = weight.clamp;
+      prepass::Gate gate = how == "token_mask" ? ms_swift::token_mask : ms_swift::sequence_mask;
       gate.max = threshold;
-      gate.reach = Reach::SurrogateAndKl;
-      set_passes(setup, weight, gate);
+      set_passes(setup, ms_swift::token_weight, gate);
     }
   }
   return setup;
@@ -392,9 +387,9 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
     const auto or_off = [](double bound, double off) { return bound != 0 ? bound : off; };
     const bool of_rows = params.flag("rho_mask_sequence_level"), variation = params.flag("rho_mask_tv_divergence");
     const double lower = params.number("rho_mask_lower_bound"), upper = params.number("rho_mask_upper_bound");
-    prepass::Importance weight;
+    prepass::Importance weight = gdpo::open_instruct::rho;
     weight.statistic = of_rows ? prepass::Statistic::SequenceMean : prepass::Statistic::Token;
-    weight.clamp = params.interval("rho_log_clamp");
+    params.of_preset("rho_log_clamp", weight.clamp);
     weight.clip = {params.number("rho_clamp_lower_bound"), params.number("rho_clamp_upper_bound")};
     prepass::Gate gate;
     gate.clamp = weight.clamp;
