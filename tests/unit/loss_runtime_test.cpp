@@ -4,6 +4,7 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/message.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
@@ -147,16 +148,6 @@ std::vector<Line> lines() {
   };
 }
 
-template <class F>
-std::string message(const F& f) {
-  try {
-    f();
-  } catch (const gdpo::invalid_input& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 /// Rows of 0 to `width` tokens with everything a loss may read.
 struct Batch {
   static constexpr int rows = 5, width = 7;
@@ -200,7 +191,7 @@ struct Batch {
     return std::visit([this](const auto& l) { return (*this)(l); }, loss);
   }
   std::string error(const runtime::Loss& loss) {
-    return message([&] { (*this)(loss); });
+    return message_of([&] { (*this)(loss); });
   }
 };
 
@@ -349,10 +340,10 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
   same("low_var_kl+", Kl<gdpo::kl::K3, StraightThroughK2>{});
   same("abs+", Kl<gdpo::kl::Abs, StraightThroughK2>{});
   CHECK(runtime::kl("k3").beta == 0.04);
-  CHECK(message([] { runtime::kl("k4"); }) ==
+  CHECK(message_of([] { runtime::kl("k4"); }) ==
         "gdpo::runtime::kl: kl_loss_type: given 'k4'; needed: one of kl, k1, abs, mse, k2, low_var_kl, k3");
-  CHECK(message([] { runtime::kl(""); }) != "no error");
-  CHECK(message([] { runtime::kl("+"); }) != "no error");
+  CHECK(message_of([] { runtime::kl(""); }) != "no error");
+  CHECK(message_of([] { runtime::kl("+"); }) != "no error");
 
   // Every pair of enum values is the pair of types.
   const auto pair = [&](gdpo::KlEstimator estimator, gdpo::KlGradient gradient, auto kl) {
@@ -393,7 +384,7 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   runtime::Loss loss = runtime::loss("grpo");
   const auto set = [&](const runtime::Aggregate& a) { std::visit([&](auto& l) { l.aggregate = a; }, loss); };
   const auto error = [&](const gdpo::Normaliser& n) {
-    return message([&] { std::visit([&](const auto& l) { l(batch.batch, n); }, loss); });
+    return message_of([&] { std::visit([&](const auto& l) { l(batch.batch, n); }, loss); });
   };
   const auto nothing = [](const std::string& count) {
     return "gdpo::PolicyLoss: normaliser." + count +
@@ -441,12 +432,12 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
 TEST_CASE("unknown names are refused, and the known ones said", "[runtime][loss][errors]") {
   std::string names;
   for (const std::string& name : runtime::loss_names()) names += (names.empty() ? "" : ", ") + name;
-  CHECK(message([] { runtime::loss("trl::grpo2"); }) ==
+  CHECK(message_of([] { runtime::loss("trl::grpo2"); }) ==
         "gdpo::runtime::loss: name: given 'trl::grpo2'; needed: one of " + names);
-  CHECK(message([] { runtime::loss(""); }) == "gdpo::runtime::loss: name: given ''; needed: one of " + names);
-  CHECK(message([] { runtime::loss("grpo", "tokens"); }) ==
+  CHECK(message_of([] { runtime::loss(""); }) == "gdpo::runtime::loss: name: given ''; needed: one of " + names);
+  CHECK(message_of([] { runtime::loss("grpo", "tokens"); }) ==
         "gdpo::runtime::loss: level: given 'tokens'; needed: one of token, sequence, sequence_token");
-  CHECK(message([] { runtime::aggregate("token_mean"); }) ==
+  CHECK(message_of([] { runtime::aggregate("token_mean"); }) ==
         "gdpo::runtime::aggregate: loss_agg_mode: given 'token_mean'; needed: one of token-mean, token-sum, "
         "seq-mean-token-sum, seq-mean-token-sum-norm, seq-mean-token-mean");
 }
@@ -465,7 +456,7 @@ TEST_CASE("the papers' defaults", "[loss]") {
   CHECK(gdpo::Kl<>{}.beta == 0.04);
   Batch batch(5);
   CHECK(
-      message([&] { batch(gdpo::DrGrpoLoss{}); }) ==
+      message_of([&] { batch(gdpo::DrGrpoLoss{}); }) ==
       "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, the same for the whole "
       "training");
 

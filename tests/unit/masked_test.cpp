@@ -7,6 +7,7 @@
 #include <gdpo/presets/nvlabs.hpp>
 
 #include "support/catch.hpp"
+#include "support/message.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
@@ -61,16 +62,6 @@ Vector everything(gdpo::View<T, 2> values, gdpo::View<M, 2> mask) {
   return all;
 }
 Vector everything(const Data& d) { return everything(values_of(d), mask_of(d)); }
-
-template <class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const gdpo::invalid_input& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace
 

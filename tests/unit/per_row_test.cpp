@@ -4,22 +4,13 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/message.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
 
 using gdpo::index_t;
 using Vector = std::vector<double>;
-
-template <class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const gdpo::invalid_input& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace
 

@@ -2,21 +2,12 @@
 #include <gdpo/loss.hpp>
 
 #include "support/catch.hpp"
+#include "support/message.hpp"
 
 namespace {
 
 namespace prepass = gdpo::prepass;
 using gdpo::Reach;
-
-template <class F>
-std::string message(const F& f) {
-  try {
-    f();
-  } catch (const gdpo::invalid_input& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct Batch {
   std::vector<float> logp = std::vector<float>(6, -1.0f);
@@ -30,7 +21,7 @@ struct Batch {
   Batch(const Batch&) = delete;
   template <class... Passes>
   std::string operator()(const Passes&... passes) {
-    return message([&] { gdpo::prepare(batch, memory, passes...); });
+    return message_of([&] { gdpo::prepare(batch, memory, passes...); });
   }
 };
 constexpr double inf = std::numeric_limits<double>::infinity(), nan_ = std::numeric_limits<double>::quiet_NaN();
@@ -73,11 +64,11 @@ TEST_CASE("arrays that a pre-pass needs and does not find", "[prepass][errors]")
   for (const auto when : {prepass::When::NegativeAdvantage, prepass::When::Outward}) {
     prepass::Gate occasional;
     occasional.when = when;
-    CHECK(message([&] { gdpo::prepare(without, x.memory, occasional); }) ==
+    CHECK(message_of([&] { gdpo::prepare(without, x.memory, occasional); }) ==
           "gdpo::prepare: batch.advantages, batch.token_advantages: given neither; needed: one of them, because of "
           "prepass::Gate::when");
   }
-  CHECK(message([&] { gdpo::prepare(without, x.memory, prepass::Gate{}); }) == "no error");
+  CHECK(message_of([&] { gdpo::prepare(without, x.memory, prepass::Gate{}); }) == "no error");
 
   // Off, or with settings that can do without: nothing is missing.
   prepass::Gate gate;
@@ -141,7 +132,7 @@ TEST_CASE("settings of pre-passes out of range", "[prepass][errors]") {
 TEST_CASE("the batch is checked under the name of prepare", "[prepass][errors]") {
   Batch x;
   gdpo::PrepassMemory<float> memory;
-  CHECK(message([&] { gdpo::prepare(gdpo::TokenBatch<float>{}, memory, prepass::Gate{}); }) ==
+  CHECK(message_of([&] { gdpo::prepare(gdpo::TokenBatch<float>{}, memory, prepass::Gate{}); }) ==
         "gdpo::prepare: batch.logp: given no array; needed: the log-probs of the policy being trained");
   x.batch.rollout_logp = gdpo::view(x.logp.data(), 3, 2);
   CHECK(x(prepass::Gate{}) ==

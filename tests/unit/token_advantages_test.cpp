@@ -4,6 +4,7 @@
 
 #include "support/catch.hpp"
 #include "support/masked.hpp"
+#include "support/message.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
@@ -87,16 +88,6 @@ struct Constant {
     return {t.ratio + gdpo::math::constant<V>(2.0), t.logp, t.logp};
   }
 };
-
-template <class Call>
-std::string message_of(const Call& call) {
-  try {
-    call();
-  } catch (const gdpo::invalid_input& e) {
-    return e.what();
-  }
-  return "nothing was thrown";
-}
 
 }  // namespace
 

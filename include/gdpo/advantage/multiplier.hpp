@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/errors.hpp>
+#include <gdpo/core/settings.hpp>
 #include <gdpo/lanes/pack.hpp>
 
 namespace gdpo {
@@ -48,11 +48,6 @@ namespace detail {
 
 inline void check_ddof(const char* function, const char* name, int ddof) {
   if (ddof < 0) contract::fail(function, name, contract::text(index_t{ddof}), "0 (population) or more");
-}
-inline void check_eps(const char* function, const char* name, double eps) {
-  if (!(eps >= 0) || math::not_finite(eps)) {
-    contract::fail(function, name, contract::text(eps), "a finite number of at least 0");
-  }
 }
 
 }  // namespace detail

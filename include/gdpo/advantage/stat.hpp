@@ -1,6 +1,7 @@
 #pragma once
 // What a Baseline and a Scale see, and what they may declare about themselves.
 #include <gdpo/core/moments.hpp>
+#include <gdpo/core/settings.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -122,16 +123,6 @@ struct ReadsBatch {
 template <class P>
 struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
   static bool of(const P& policy) { return policy.reads_batch(); }
-};
-
-/// Settings are checked by the policy that owns them: `void check(const char* function) const`, where it has any.
-template <class P, class = void>
-struct Checks {
-  static void run(const P&, const char*) {}
-};
-template <class P>
-struct Checks<P, std::void_t<decltype(std::declval<const P&>().check(""))>> {
-  static void run(const P& policy, const char* function) { policy.check(function); }
 };
 
 /// (value - baseline), the baseline a V or a Split of V.

@@ -21,9 +21,7 @@ inline double share_of(const Normaliser& n, Over over, double count_eps, double 
   return count > 0 ? scale / count : 0.0;
 }
 inline void check_aggregate(const char* function, double count_eps, double scale) {
-  if (!(count_eps >= 0) || math::is_inf(count_eps)) {
-    contract::fail(function, "aggregate.count_eps", contract::text(count_eps), "a finite number of at least 0");
-  }
+  check_eps(function, "aggregate.count_eps", count_eps);
   if (math::is_nan(scale) || math::is_inf(scale)) {
     contract::fail(function, "aggregate.scale", contract::text(scale), "a finite number");
   }
@@ -57,10 +55,7 @@ struct SeqMeanTokenMean {
   }
   void check(const char* function) const {
     detail::check_aggregate(function, count_eps, scale);
-    if (!(row_count_eps >= 0) || math::is_inf(row_count_eps)) {
-      contract::fail(function, "aggregate.row_count_eps", contract::text(row_count_eps),
-                     "a finite number of at least 0");
-    }
+    detail::check_eps(function, "aggregate.row_count_eps", row_count_eps);
   }
 };
 

@@ -6,6 +6,30 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+
+/// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded); rank 0: none.
+struct TokenShape {
+  int rank = 0;
+  index_t extent[3] = {}, stride[3] = {};
+
+  TokenShape() = default;
+  template <class T, int Rank>
+  TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
+    for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
+  }
+  /// From one token of a row to the next.
+  index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }
+  /// The first token of row `row`, which begins at token `begin` if packed.
+  index_t first(index_t row, index_t begin) const {
+    return rank == 1   ? begin * stride[0]
+           : rank == 2 ? row * stride[0]
+                       : row / extent[1] * stride[0] + row % extent[1] * stride[1];
+  }
+};
+
+}  // namespace detail
+
 /// One number a token, whatever stores it, read as S: from a view of rank 1 (packed tokens), 2 (B, T) or 3 (B, G, T), any
 /// strides, of float, double, 16-bit floats, integers or bool. Contiguous tokens of type S are read where they stand; others
 /// are converted row by row. A null pointer: absent, or empty.
@@ -14,28 +38,23 @@ class TokenView {
  public:
   TokenView() = default;
   template <class T, int Rank>
-  TokenView(View<T, Rank> v)
-      : data_(v.data), rank_(present(v) ? Rank : 0), direct_(reads_directly<T>), convert_(&convert<T>) {
+  TokenView(View<T, Rank> v) : data_(v.data), shape_(v, present(v)), direct_(reads_directly<T>), convert_(&convert<T>) {
     static_assert(!(std::is_same_v<S, float> && std::is_same_v<std::remove_const_t<T>, double>),
                   "a token array of double needs a gdpo::TokenBatch<double>");
     static_assert(!std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
                   "segments are integers (int32 or int64)");
-    for (int r = 0; r < Rank; ++r) extent_[r] = v.extent[r], stride_[r] = v.stride[r];
   }
 
   explicit operator bool() const { return data_ != nullptr; }
-  int rank() const { return rank_; }
-  index_t extent(int axis) const { return extent_[axis]; }
+  int rank() const { return shape_.rank; }
+  index_t extent(int axis) const { return shape_.extent[axis]; }
 
   /// Rows stand in memory as they are read: `row` needs no scratch.
-  bool in_place() const { return direct_ && rank_ > 0 && stride_[rank_ - 1] == 1; }
+  bool in_place() const { return direct_ && shape_.step() == 1; }
   /// `n` tokens: of row `row` of a padded view, or from token `begin` of a packed one. `scratch` holds n where they have to
   /// be converted.
   GDPO_INLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
-    const index_t stride = rank_ == 0 ? 0 : stride_[rank_ - 1];
-    const index_t first = rank_ == 1   ? begin * stride
-                          : rank_ == 2 ? row * stride_[0]
-                                       : row / extent_[1] * stride_[0] + row % extent_[1] * stride_[1];
+    const index_t stride = shape_.step(), first = shape_.first(row, begin);
     if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
     convert_(data_, first, stride, n, scratch);
     return scratch;
@@ -65,9 +84,8 @@ class TokenView {
     }
   }
   const void* data_ = nullptr;
-  int rank_ = 0;
+  detail::TokenShape shape_;
   bool direct_ = false;
-  index_t extent_[3] = {}, stride_[3] = {};
   void (*convert_)(const void*, index_t, index_t, index_t, S*) = nullptr;
 };
 
@@ -77,27 +95,21 @@ class TokenOut {
  public:
   TokenOut() = default;
   template <class T, int Rank>
-  TokenOut(View<T, Rank> v) : data_(v.data), rank_(v.data ? Rank : 0) {
+  TokenOut(View<T, Rank> v) : data_(v.data), shape_(v, v.data != nullptr) {
     static_assert(!std::is_const_v<T>, "the gradient is written: its view must not be of const");
     static_assert(std::is_same_v<std::remove_const_t<T>, S>,
                   "the gradient has the scalar of the batch: float for a TokenBatch<float>, double for <double>");
-    for (int r = 0; r < Rank; ++r) extent_[r] = v.extent[r], stride_[r] = v.stride[r];
   }
   explicit operator bool() const { return data_ != nullptr; }
-  int rank() const { return rank_; }
-  index_t extent(int axis) const { return extent_[axis]; }
+  int rank() const { return shape_.rank; }
+  index_t extent(int axis) const { return shape_.extent[axis]; }
   View<S, 1> row(index_t row, index_t begin, index_t n) const {
-    const index_t stride = rank_ == 0 ? 0 : stride_[rank_ - 1];
-    const index_t first = rank_ == 1   ? begin * stride
-                          : rank_ == 2 ? row * stride_[0]
-                                       : row / extent_[1] * stride_[0] + row % extent_[1] * stride_[1];
-    return {data_ + first, {n}, {stride}};
+    return {data_ + shape_.first(row, begin), {n}, {shape_.step()}};
   }
 
  private:
   S* data_ = nullptr;
-  int rank_ = 0;
-  index_t extent_[3] = {}, stride_[3] = {};
+  detail::TokenShape shape_;
 };
 
 /// The tokens of one (micro-)batch. A row is a sequence (a completion).

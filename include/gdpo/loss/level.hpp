@@ -13,11 +13,7 @@ struct Mean {
   double count_eps = 0;
   double operator()(const RowSum& s) const { return s.n + count_eps > 0 ? s.sum / (s.n + count_eps) : 0.0; }
   double share(double n) const { return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0; }
-  void check(const char* function) const {
-    if (!(count_eps >= 0) || math::is_inf(count_eps)) {
-      contract::fail(function, "level.statistic.count_eps", contract::text(count_eps), "a finite number of at least 0");
-    }
-  }
+  void check(const char* function) const { detail::check_eps(function, "level.statistic.count_eps", count_eps); }
 };
 
 /// The sum: the ratio of the sequence probabilities.

@@ -28,7 +28,7 @@ class RowLoss {
     for_each_kl(kls_, [&](const auto& kl) { tally.kl_on = tally.kl_on || kl.beta != 0; });
     tally.has_entropy = row.entropies != nullptr;
     row_advantage_ = C(0);
-    if constexpr (reads_row_advantage) row_advantage_ = mean_advantage(row);
+    if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     for (index_t begin = 0; begin < row.length;) {
       const index_t end = row.segment_end(begin);
       segment(row, begin, end, weight, gradient, scratch, tally);
@@ -209,14 +209,6 @@ class RowLoss {
     if (!any) return {false, false};
     using math::is_nan;
     return {true, is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage)};
-  }
-  static C mean_advantage(const TokenRow<S>& row) {
-    double sum = 0;
-    index_t n = 0;
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) sum += row.advantage_of(t), ++n;
-    }
-    return static_cast<C>(n > 0 ? sum / static_cast<double>(n) : 0.0);
   }
 
   const Level& level_;

@@ -3,6 +3,13 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+/// Positions that a mask lets through; null: all.
+inline index_t count_mask(const unsigned char* mask, index_t length) {
+  return mask ? std::count_if(mask, mask + length, [](unsigned char x) { return x != 0; }) : length;
+}
+}  // namespace detail
+
 /// The arrays of one row, contiguous; null: absent, or not read.
 template <class S>
 struct TokenRow {
@@ -14,11 +21,18 @@ struct TokenRow {
   double advantage;  ///< of the row, where `advantages` is null
 
   GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
-  index_t count() const {
-    return mask ? std::count_if(mask, mask + length, [](unsigned char x) { return x != 0; }) : length;
-  }
+  index_t count() const { return detail::count_mask(mask, length); }
   GDPO_INLINE double advantage_of(index_t t) const {
     return advantages ? static_cast<double>(advantages[t]) : advantage;
+  }
+  /// Over the row's valid tokens, in their order; 0 where there are none.
+  double mean_advantage() const {
+    double sum = 0;
+    index_t n = 0;
+    for (index_t t = 0; t < length; ++t) {
+      if (valid(t)) sum += advantage_of(t), ++n;
+    }
+    return n > 0 ? sum / static_cast<double>(n) : 0.0;
   }
   /// End of the segment that begins at `begin`: the next valid token with another id. Ids at masked tokens are not read.
   index_t segment_end(index_t begin) const {
@@ -40,9 +54,7 @@ struct TokenReads {
 
 /// Tokens that `mask` lets through in one row.
 inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at, unsigned char* scratch) {
-  if (!mask) return at.length;
-  const unsigned char* m = mask.row(at.row, at.begin, at.length, scratch);
-  return std::count_if(m, m + at.length, [](unsigned char x) { return x != 0; });
+  return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
 }
 
 /// Scratch of the rows that have to be converted; grows once.
@@ -98,7 +110,8 @@ TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t 
 template <class S>
 Normaliser count(const TokenBatch<S>& batch) {
   const detail::TokenLayout layout = detail::layout_of("gdpo::count", batch);
-  std::vector<unsigned char> scratch(batch.mask.in_place() ? 0 : static_cast<std::size_t>(layout.longest));
+  const bool converts = batch.mask && !batch.mask.in_place();
+  std::vector<unsigned char> scratch(converts ? static_cast<std::size_t>(layout.longest) : 0);
   Normaliser n;
   n.rows = static_cast<double>(layout.rows);
   for (index_t row = 0; row < layout.rows; ++row) {

@@ -1,6 +1,6 @@
 #pragma once
 // What the policies of the loss see and give back. V is float, double, or lanes of them.
-#include <gdpo/advantage/stat.hpp>  // policy flags
+#include <gdpo/core/settings.hpp>
 #include <gdpo/math/exp_parts.hpp>
 
 namespace gdpo {

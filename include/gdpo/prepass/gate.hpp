@@ -58,7 +58,7 @@ struct Gate {
         if (row.valid(t)) w[t] = estimate(difference(row, t));
       }
       detail::row_statistic(statistic, row, count_eps, w);
-      const double row_advantage = advantage == GateAdvantage::Row ? mean_advantage(row) : 0.0;
+      const double row_advantage = advantage == GateAdvantage::Row ? row.mean_advantage() : 0.0;
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
         const double value = estimator == Estimator::Ratio ? std::exp(w[t]) : w[t];
@@ -77,7 +77,7 @@ struct Gate {
   }
   void check(const char* function) const {
     detail::check_bounds(function, "prepass::Gate::clamp", clamp);
-    detail::check_count_eps(function, "prepass::Gate::count_eps", count_eps);
+    detail::check_eps(function, "prepass::Gate::count_eps", count_eps);
     if (!(min < max) || math::is_nan(min) || math::is_nan(max)) {
       contract::fail(function, "prepass::Gate::min, prepass::Gate::max",
                      contract::text(min) + " and " + contract::text(max), "min < max (infinite: off)");
@@ -106,15 +106,6 @@ struct Gate {
         return math::abs(math::exp_parts(x).expm1);
     }
     return x;
-  }
-  template <class S>
-  static double mean_advantage(const TokenRow<S>& row) {
-    if (!row.advantages) return row.advantage;
-    double sum = 0, n = 0;
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) sum += row.advantage_of(t), n += 1;
-    }
-    return n > 0 ? sum / n : 0.0;
   }
 };
 

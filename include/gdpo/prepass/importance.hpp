@@ -39,7 +39,7 @@ struct Importance {
   }
   void check(const char* function) const {
     detail::check_bounds(function, "prepass::Importance::clamp", clamp);
-    detail::check_count_eps(function, "prepass::Importance::count_eps", count_eps);
+    detail::check_eps(function, "prepass::Importance::count_eps", count_eps);
     detail::check_bounds(function, "prepass::Importance::clip", clip);
     if (reach == Reach::Denominator) {
       contract::fail(function, "prepass::Importance::reach", "Denominator, which only takes tokens out",

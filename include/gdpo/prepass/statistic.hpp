@@ -35,11 +35,5 @@ void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_e
   for (index_t t = 0; t < row.length; ++t) values[t] = value;
 }
 
-inline void check_count_eps(const char* function, const char* name, double count_eps) {
-  if (!(count_eps >= 0) || math::is_inf(count_eps)) {
-    contract::fail(function, name, contract::text(count_eps), "a finite number of at least 0");
-  }
-}
-
 }  // namespace detail
 GDPO_END_NAMESPACE
