@@ -1,7 +1,7 @@
-// Time of advantages_into on one thread, and how it compares with the same GDPO written as plain scalar loops.
+// Time of advantages_into, and how it compares with the same GDPO written as plain scalar loops.
 //
-//   gdpo/<rows>/<K>/<C>             rows completions in groups of K with C rewards, float
-//   gdpo_over_naive/<rows>/<K>/<C>  both in turn, in one run: the counter `speedup` is the median of their ratio
+//   gdpo/<rows>/<K>/<C>/<threads>   rows completions in groups of K with C rewards, float; threads: 0 seq, 1 simd, else parallel
+//   gdpo_over_naive/<rows>/<K>/<C>  both in turn, on one thread, in one run: the counter `speedup` is the median of their ratio
 //
 // Every result is checked against the naive one before it is timed.
 #include <benchmark/benchmark.h>
@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "exec.hpp"
 #include "naive.hpp"
 
 namespace {
@@ -51,16 +52,29 @@ bool agrees_with_naive(Rollouts& rollouts, gdpo::Workspace& workspace) {
   return true;
 }
 
+/// Checks the bits against those of `seq`, then times.
+template <class Batch, class Estimator>
+void measure(benchmark::State& state, Rollouts& rollouts, const Batch& batch, const Estimator& estimator) {
+  gdpo::Workspace workspace;
+  gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(rollouts.out), workspace);
+  const std::vector<float> want = rollouts.out;
+  with_exec(state.range(3), [&](const auto& exec) {
+    gdpo::advantages_into(exec, batch, estimator, gdpo::view(rollouts.out), workspace);
+    if (rollouts.out != want) return state.SkipWithError("not the bits of seq");
+    for (auto _ : state) {
+      gdpo::advantages_into(exec, batch, estimator, gdpo::view(rollouts.out), workspace);
+      benchmark::ClobberMemory();
+    }
+  });
+  rollouts.count(state);
+}
+
 template <class Estimator>
 void estimator(benchmark::State& state) {
   Rollouts rollouts(state);
   gdpo::Workspace workspace;
   if (!agrees_with_naive(rollouts, workspace)) return state.SkipWithError("GDPO does not agree with the naive version");
-  for (auto _ : state) {
-    gdpo::advantages_into(gdpo::seq, rollouts.batch(), Estimator{}, gdpo::view(rollouts.out), workspace);
-    benchmark::ClobberMemory();
-  }
-  rollouts.count(state);
+  measure(state, rollouts, rollouts.batch(), Estimator{});
 }
 
 void gdpo_by_id(benchmark::State& state) {
@@ -69,12 +83,7 @@ void gdpo_by_id(benchmark::State& state) {
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i) / rollouts.K;
   std::shuffle(ids.begin(), ids.end(), std::mt19937(2));
   const gdpo::RewardBatch batch{gdpo::view(rollouts.rewards.data(), rollouts.rows, rollouts.C), gdpo::by_id(ids)};
-  gdpo::Workspace workspace;
-  for (auto _ : state) {
-    gdpo::advantages_into(gdpo::seq, batch, gdpo::Gdpo{}, gdpo::view(rollouts.out), workspace);
-    benchmark::ClobberMemory();
-  }
-  rollouts.count(state);
+  measure(state, rollouts, batch, gdpo::Gdpo{});
 }
 
 void gdpo_over_naive(benchmark::State& state) {
@@ -89,7 +98,7 @@ void gdpo_over_naive(benchmark::State& state) {
     naive::gdpo_advantages(rollouts.rewards.data(), rollouts.rows / rollouts.K, rollouts.K, rollouts.C, naive.data());
     benchmark::ClobberMemory();
     const auto middle = Clock::now();
-    gdpo::advantages_into(gdpo::seq, rollouts.batch(), gdpo::Gdpo{}, gdpo::view(rollouts.out), workspace);
+    gdpo::advantages_into(gdpo::simd, rollouts.batch(), gdpo::Gdpo{}, gdpo::view(rollouts.out), workspace);
     benchmark::ClobberMemory();
     const std::chrono::duration<double> ours = Clock::now() - middle, theirs = middle - start;
     ratios.push_back(theirs / ours);
@@ -104,12 +113,18 @@ void sizes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"rows", "K", "C"})->Args({512, 8, 3})->Args({65536, 16, 4})->Args({1 << 20, 16, 8});
   b->Unit(benchmark::kMicrosecond);
 }
+void sizes_and_threads(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"rows", "K", "C", "threads"})->UseRealTime()->Unit(benchmark::kMicrosecond);
+  for (const std::int64_t threads : {0, 1, 2}) {
+    b->Args({512, 8, 3, threads})->Args({65536, 16, 4, threads})->Args({1 << 20, 16, 8, threads});
+  }
+}
 
-BENCHMARK_TEMPLATE(estimator, gdpo::Gdpo)->Name("gdpo")->Apply(sizes);
-BENCHMARK_TEMPLATE(estimator, gdpo::Grpo)->Name("grpo")->Apply(sizes);
-BENCHMARK_TEMPLATE(estimator, gdpo::DrGrpo)->Name("dr_grpo")->Apply(sizes);
-BENCHMARK_TEMPLATE(estimator, gdpo::Rloo)->Name("rloo")->Apply(sizes);
-BENCHMARK(gdpo_by_id)->Apply(sizes);
+BENCHMARK_TEMPLATE(estimator, gdpo::Gdpo)->Name("gdpo")->Apply(sizes_and_threads);
+BENCHMARK_TEMPLATE(estimator, gdpo::Grpo)->Name("grpo")->Apply(sizes_and_threads);
+BENCHMARK_TEMPLATE(estimator, gdpo::DrGrpo)->Name("dr_grpo")->Apply(sizes_and_threads);
+BENCHMARK_TEMPLATE(estimator, gdpo::Rloo)->Name("rloo")->Apply(sizes_and_threads);
+BENCHMARK(gdpo_by_id)->Apply(sizes_and_threads);
 BENCHMARK(gdpo_over_naive)->Apply(sizes)->UseManualTime()->MinTime(1.0);
 
 }  // namespace

@@ -1,6 +1,7 @@
 # gdpo_add_header_tests(<target>)
 #
-# An executable whose linking proves, for every header under include/gdpo (the CUDA ones apart):
+# An executable whose linking proves, for every header under include/gdpo (the CUDA ones apart, and with/openmp.hpp where
+# OpenMP was not found):
 #   alone    it compiles as the first include of a translation unit: it includes what it uses;
 #   twice    including it again changes nothing;
 #   linked   no header defines something that clashes when two translation units include it;
@@ -15,6 +16,9 @@ function(gdpo_add_header_tests target)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
   list(FILTER headers EXCLUDE REGEX "^gdpo/(cuda/|cuda\\.hpp$)")
+  if(NOT OpenMP_CXX_FOUND)
+    list(REMOVE_ITEM headers gdpo/with/openmp.hpp)
+  endif()
 
   set(unit_dir ${CMAKE_CURRENT_BINARY_DIR}/${target}_units)
   set(units)
@@ -30,7 +34,10 @@ function(gdpo_add_header_tests target)
   gdpo_write_if_different(${unit_dir}/main.cpp "int main() { return 0; }\n")
 
   add_executable(${target} ${units} ${unit_dir}/hostile.cpp ${unit_dir}/main.cpp)
-  target_link_libraries(${target} PRIVATE gdpo_dev)
+  target_link_libraries(${target} PRIVATE gdpo_dev Threads::Threads)
+  if(OpenMP_CXX_FOUND)
+    target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  endif()
   target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)  # nothing is executed
 endfunction()
 

@@ -4,6 +4,7 @@
 ///   gdpo::advantages(rewards, gdpo::groups_of(8))                          GDPO with the paper's defaults
 ///   gdpo::advantages(rewards, groups, gdpo::Grpo{}, &report)               another estimator, and what the call saw
 ///   gdpo::advantages_into(gdpo::seq, batch, estimator, out, workspace)     long form: optional columns, no allocation
+///   gdpo::advantages_into(gdpo::parallel(pool), batch, ...)                the same on several threads
 ///
 /// rewards: (N, C), N completions and C rewards, or (N). NaN is a missing reward. One advantage a completion comes back.
 /// Defined for every shape: no rows give no advantages; groups of one and one-group batches follow the settings.
@@ -24,13 +25,16 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// The long form. out: (N) float or double. workspace.sums() has the combined values before renormalisation afterwards.
-/// Allocates only what workspace (and report) lack. Cost: O(N C), and a second reading of the rewards where the
-/// policies read the batch.
-template <class T, class Groups, class B, class S, class C, class Renorm, class R>
-void advantages_into(Seq, const RewardBatch<T, Groups>& batch, const GroupAdvantage<B, S, C, Renorm>& estimator,
-                     View<R, 1> out, Workspace& workspace, GroupReport* report = nullptr) {
+/// The long form. exec: seq, simd or parallel(executor), which all give the same bits. out: (N) float or double.
+/// workspace.sums() has the combined values before renormalisation afterwards. Allocates only what workspace (and report)
+/// lack. Cost: O(N C), and a second reading of the rewards where the policies read the batch. In parallel, the policies and
+/// the grouping are called from several threads at once.
+template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
+void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
+                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, Workspace& workspace,
+                     GroupReport* report = nullptr) {
   constexpr const char* function = "gdpo::advantages";
+  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
   static_assert(!std::is_const_v<R>, "`out` is a read-only view: advantages cannot be written to it");
   static_assert(std::is_same_v<std::remove_const_t<R>, float> || std::is_same_v<std::remove_const_t<R>, double>,
                 "advantages are written as float or double");
@@ -42,26 +46,26 @@ void advantages_into(Seq, const RewardBatch<T, Groups>& batch, const GroupAdvant
   if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens && out.extent[0] > 0) {
     contract::fail(function, "batch.tokens", "no column", "token counts, because renorm is TokenWeightedBatch");
   }
-  using Evaluation = detail::Evaluation<T, Groups, GroupAdvantage<B, S, C, Renorm>>;
-  Evaluation evaluation(function, batch, estimator, workspace, report);
-  evaluation();
+  detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, workspace, report);
+  evaluation(exec);
   if (report) detail::fill_report(batch, evaluation.reader(), workspace, *report);
-  detail::renormalize(batch, estimator, Evaluation::zero_sum && !evaluation.any_raw_singleton(),
-                      evaluation.every_row_counts(), workspace, out);
+  detail::renormalize(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm,
+                      evaluation.zero_sum && !evaluation.any_raw_singleton(), evaluation.every_row_counts(), workspace,
+                      out);
 }
 
 /// The long form with its own memory.
-template <class Estimator = Gdpo, class T, class Groups>
-std::vector<result_t<T>> advantages(Seq exec, const RewardBatch<T, Groups>& batch, const Estimator& estimator = {},
-                                    GroupReport* report = nullptr) {
+template <class Estimator = Gdpo, class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
+std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
+                                    const Estimator& estimator = {}, GroupReport* report = nullptr) {
   std::vector<result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
   Workspace workspace;
   advantages_into(exec, batch, estimator, view(out), workspace, report);
   return out;
 }
 
-template <class T, class Groups>
-std::vector<result_t<T>> advantages(Seq exec, const RewardBatch<T, Groups>& batch, GroupReport* report) {
+template <class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
+std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch, GroupReport* report) {
   return advantages(exec, batch, Gdpo{}, report);
 }
 

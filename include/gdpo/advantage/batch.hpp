@@ -24,24 +24,36 @@ template <class T, class Groups>
 RewardBatch(View<T, 2>, Groups, Column = {}, Column = {}, Column = {}, Column = {}, Column = {})
     -> RewardBatch<std::remove_const_t<T>, Groups>;
 
-/// Scratch memory of advantages_into, kept between calls: after a first call with the same shapes, nothing is
+namespace detail {
+
+/// Scratch of one worker, which has one group at hand, or a few side by side.
+struct GroupScratch {
+  std::vector<double> column, scores, magnitudes, terms;  // (K), (K), (K) sums of |terms|, (K, 8)
+  std::vector<unsigned char> used, present;               // (K) the row is used; it has a reward
+  std::vector<double> values, tokens, weights, external;  // (K) used members, as a policy sees them
+  std::vector<double> lanes;                              // of LaneGroups
+  bool raw_singleton = false, every_row_counts = true;    // of the groups so far
+};
+
+}  // namespace detail
+
+/// Scratch memory of advantages_into, kept between calls: after a first call with the same shapes and executor, nothing is
 /// allocated. One Workspace serves one call at a time.
 class Workspace {
  public:
   /// The combined values of the last call before renormalisation, (N), in double. 0 at excluded rows.
-  View<const double, 1> sums() const { return view(row_sums); }
+  View<const double, 1> sums() const { return gdpo::view(row_sums); }
 
   // Scratch of detail::Evaluation; not part of the interface.
-  std::vector<double> row_sums, row_weights;              // (N) combined values; weights in the renormalisation
-  std::vector<unsigned char> row_state;                   // (N) detail::RowState
-  std::vector<index_t> channels;                          // rewards whose weight is not 0 ...
-  std::vector<double> channel_weights;                    // ... and their weights
-  std::vector<double> column, terms, scores, magnitudes;  // one group: (K), (K, 8) and (K); sums of |terms|
-  std::vector<unsigned char> used, present;               // (K) the row is used; it has a reward
-  std::vector<double> values, tokens, weights, external;  // (K) used members, as a policy sees them
-  std::vector<double> dense_block, dense_scores;          // some groups side by side
-  std::vector<double> raw, centred;                       // (N) one column of the batch
-  std::vector<BatchStat> batch_stats;                     // one a column
+  std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
+  std::vector<unsigned char> row_state;       // (N) detail::RowState
+  std::vector<index_t> channels;              // rewards whose weight is not 0 ...
+  std::vector<double> channel_weights;        // ... their weights ...
+  std::vector<double> lane_weights;           // ... and these for every lane of rows side by side
+  std::vector<detail::GroupScratch> workers;  // one a worker
+  std::vector<double> raw, centred;           // (N) one column of the batch
+  std::vector<BatchStat> batch_stats;         // one a column
+  std::vector<double> partial_sums;           // of the blocks of the batch
 };
 
 GDPO_END_NAMESPACE

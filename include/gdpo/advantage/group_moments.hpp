@@ -50,8 +50,8 @@ GroupStat group_stat(Order, const double* x, index_t n) {
 /// The same bits for L columns side by side, x: (rows, L) row-major, without the range. Returns false, and nothing else of
 /// use, where a sum is not finite: some entry is NaN or infinite, or the sum overflows. equal: all values of the column are.
 template <class Order, int L>
-GDPO_INLINE bool lane_stat(Order, const double* x, index_t rows, typename GroupLanes<L>::Stat& m,
-                           math::Mask<L>& equal) {
+GDPO_NOINLINE bool lane_stat(Order, const double* x, index_t rows, typename GroupLanes<L>::Stat& m,
+                             math::Mask<L>& equal) {
   using Lanes = math::Pack<L>;
   using Sum = typename Order::template Sum<Lanes>;
   const Lanes first = Lanes::load(x);

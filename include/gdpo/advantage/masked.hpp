@@ -129,7 +129,7 @@ std::vector<double> masked_row_means(View<T, 2> values, View<M, 2> mask = {}, do
 template <class T, class M = const unsigned char>
 double masked_row_mean(View<T, 2> values, View<M, 2> mask = {}, double count_eps = 0) {
   const std::vector<double> means = detail::row_means("gdpo::masked_row_mean", values, mask, count_eps);
-  return masked_mean(view(means));
+  return masked_mean(gdpo::view(means));
 }
 
 /// Count, mean, spread and range of the values that count: blocks of 4096 by two centred passes, merged in order. They

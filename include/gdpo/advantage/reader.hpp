@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/advantage/lane_kernels.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -25,14 +26,13 @@ class RewardReader {
       work.channels.push_back(c);
       work.channel_weights.push_back(weight);
     }
+    spread_weights(work);
     plain_ = gates_.empty() && (sums_first || penalty_.coef == 0) &&
              (missing_.entry == MissingEntry::Skip || missing_.entry == MissingEntry::Propagate);
     dense_ =
         plain_ && batch.rewards.stride[1] == 1 && static_cast<index_t>(work.channels.size()) == batch.rewards.extent[1];
+    packed_ = batch.rewards.stride[0] == batch.rewards.extent[1];
   }
-
-  /// Every reward is read, as it stands, and a row is contiguous.
-  bool dense() const { return dense_; }
 
   bool skips() const { return missing_.entry == MissingEntry::Skip; }
   bool excludes() const { return skips() && missing_.row == MissingRow::Exclude; }
@@ -61,28 +61,18 @@ class RewardReader {
   /// flows. magnitude: sum of the |terms|. Not inlined: g++ 12 -O3 with AVX-512 crashes on it inside fill_report.
   GDPO_NOINLINE double weighted_sum(index_t row, double& magnitude) const {
     const index_t channels = static_cast<index_t>(work_.channels.size());
-    const double* weights = work_.channel_weights.data();
     double sum = 0;
     index_t missing = 0;
     magnitude = 0;
     for (index_t first = 0; first < channels; first += 8) {
       const index_t n = (std::min<index_t>)(8, channels - first);
-      if (dense_ && n == 8) {
-        const auto terms = mul(math::Pack<8>::load(weights + first), math::Pack<8>::load(&batch_.rewards(row, first)));
-        const double total = tree_sum(terms);
-        if (!math::is_nan(total)) {
-          sum += total;
-          magnitude += tree_sum(abs(terms));
-          continue;
-        }
-      }
       double terms[8] = {};
       for (index_t j = 0; j < n; ++j) {
         const double value = (*this)(row, work_.channels[at(first + j)]);
         if (skips() && math::is_nan(value)) {
           ++missing;
         } else {
-          terms[j] = math::mul(weights[first + j], value);
+          terms[j] = math::mul(work_.channel_weights[at(first + j)], value);
         }
       }
       sum += tree_of(terms);
@@ -90,7 +80,48 @@ class RewardReader {
       magnitude += tree_of(terms);
     }
     if (missing == channels && excludes()) return math::nan();
-    if (sums_first && penalty_.coef != 0) {
+    return penalised(row, sum, magnitude);
+  }
+
+  /// The weighted_sum of rows row(0) .. row(n - 1). scratch: (n, most_lanes).
+  template <class Row>
+  void weighted_sums(const Row& row, index_t n, double* scratch, double* sums, double* magnitudes) const {
+    constexpr int P = side_by_side<1>;
+    const index_t in_lanes = work_.channels.empty() ? 0 : n - n % P;
+    lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums, magnitudes);
+    for (index_t i = 0; i < n; ++i) {
+      sums[i] = i >= in_lanes || math::is_nan(sums[i]) ? weighted_sum(row(i), magnitudes[i])
+                                                       : penalised(row(i), sums[i], magnitudes[i]);
+    }
+  }
+
+  /// sum_c w_c r_ic of rows row(p, k), p < P, as `weighted_sum` adds it, and sum_c |w_c r_ic|: (members, P). NaN where some
+  /// reward is. There is a reward. scratch: (members, most_lanes).
+  template <int P = side_by_side<1>, class Row>
+  void lane_sums(const Row& row, index_t members, double* scratch, double* sums, double* magnitudes) const {
+    const index_t channels = static_cast<index_t>(work_.channels.size());
+    with_lanes(channels, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value, rows = (std::min)(P, side_by_side<L>);
+      for (index_t first = 0; first < channels; first += L) {
+        for (int p = 0; p < P; p += rows) {
+          load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first, scratch);
+          add_weighted<L, rows>(scratch, members, lane_weights<L, rows>(first), first == 0, sums + p, magnitudes + p,
+                                P);
+        }
+      }
+    });
+  }
+
+  /// The weights of rewards first .. first + L - 1, 0 beyond the last reward, for each of P rows.
+  template <int L, int P>
+  GDPO_INLINE math::Pack<L * P> lane_weights(index_t first) const {
+    return math::Pack<L * P>::load(work_.lane_weights.data() + first * side_by_side<L>);
+  }
+
+  /// The sum of a row minus its penalty.
+  bool penalises() const { return sums_first && penalty_.coef != 0; }
+  double penalised(index_t row, double sum, double& magnitude) const {
+    if (penalises()) {
       const double term = penalty_of(row);
       sum -= term;
       magnitude += math::abs(term);
@@ -99,10 +130,57 @@ class RewardReader {
     return skips() && math::is_nan(sum) ? math::infinity : sum;
   }
 
+  /// Rewards first .. first + L - 1 of rows row(p, k), p < P, in lanes: x (members, P, L). 0 beyond the last reward.
+  template <int L, int P, class Row>
+  GDPO_NOINLINE void load_lanes(const Row row, index_t members, index_t first, double* x) const {
+    const View<const T, 2> rewards = batch_.rewards;  // for all the compiler knows, the stores below alter batch_
+    const index_t lanes = (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
+    const bool whole = dense_ && lanes == L;
+    // A full load of an incomplete block reads on into the next row.
+    const index_t loadable = dense_ && packed_ ? rewards.extent[0] - 1 : 0;
+    const auto in_block = first_lanes<L>(lanes);
+    const auto zero = math::Pack<L>::all(0.0);
+    for (int p = 0; p < P; ++p) {
+      double* to = x + p * L;
+      if (whole) {
+        for (index_t k = 0; k < members; ++k, to += P * L) math::Pack<L>::load(&rewards(row(p, k), first)).store(to);
+        continue;
+      }
+      for (index_t k = 0; k < members; ++k, to += P * L) {
+        const index_t i = row(p, k);
+        if (i < loadable) {
+          select(in_block, math::Pack<L>::load(&rewards(i, first)), zero).store(to);
+        } else {
+          load_row(i, first, lanes, L, to);
+        }
+      }
+    }
+  }
+
  private:
+  /// lane_weights from channel_weights.
+  static void spread_weights(Workspace& work) {
+    const index_t channels = static_cast<index_t>(work.channels.size());
+    work.lane_weights.clear();
+    with_lanes(channels, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value;
+      for (index_t first = 0; first < channels; first += L) {
+        for (index_t c = 0; c < L * side_by_side<L>; ++c) {
+          const index_t channel = first + c % L;
+          work.lane_weights.push_back(channel < channels ? work.channel_weights[at(channel)] : 0.0);
+        }
+      }
+    });
+  }
+
   /// tree_sum of eight numbers that stand in memory one by one.
   static GDPO_INLINE double tree_of(const double* t) {
     return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
+  }
+
+  /// to[j] = reward first + j, 0 beyond `lanes`.
+  GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L, double* to) const {
+    for (int j = 0; j < L; ++j) to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
   }
 
   /// A NaN penalty is not a missing reward: it becomes infinite and shows, as an infinite reward does.
@@ -187,7 +265,9 @@ class RewardReader {
   penalty::Row penalty_;
   List<Gate, 16> gates_;
   const Workspace& work_;
-  bool plain_ = false, dense_ = false;
+  bool plain_ = false;   // rewards are read as they stand ...
+  bool dense_ = false;   // ... and all of them, next to each other in a row ...
+  bool packed_ = false;  // ... and the rows next to each other
 };
 
 }  // namespace detail

@@ -7,16 +7,18 @@
 #if defined(_MSC_VER) && !defined(__clang__)
 #define GDPO_INLINE __forceinline
 #define GDPO_NOINLINE __declspec(noinline)
+#define GDPO_INLINE_LAMBDA
 #else
 #define GDPO_NOINLINE __attribute__((noinline))
 #define GDPO_INLINE inline __attribute__((always_inline))
+#define GDPO_INLINE_LAMBDA __attribute__((always_inline))  // behind the parameters
 #endif
 
 /// Bytes of one vector register that the lanes use; 0: no vector extension (or the CUDA front end), every lane is a
 /// scalar.
 #if defined(__CUDACC__) || !defined(__GNUC__)
 #define GDPO_LANE_BYTES 0
-#elif defined(__AVX512F__) && defined(__AVX512DQ__)
+#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define GDPO_LANE_BYTES 64
 #elif defined(__AVX2__)
 #define GDPO_LANE_BYTES 32

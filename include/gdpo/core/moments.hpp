@@ -72,7 +72,7 @@ inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
       const Lanes value = Lanes::load(x + i);
       low = (math::min)(low, value);
       high = (math::max)(high, value);
-      nan = nan | is_nan(value);
+      nan = either(nan, is_nan(value));
     }
     has_nan = any(nan);
     m.min = tree_min(low);
@@ -96,10 +96,20 @@ inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
 template <class Order>
 Moments moments_about(Order order, const double* x, const double* w, index_t n, double center) {
   using math::mul;
-  const auto [weight, rest, square] = sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
-    const auto d = value - std::decay_t<decltype(value)>::all(center);
-    return std::array{of, mul(of, d), mul(of, mul(d, d))};
-  });
+  double weight = static_cast<double>(n), rest = 0, square = 0;
+  if (w) {
+    const auto sums = sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
+      const auto d = value - std::decay_t<decltype(value)>::all(center);
+      return std::array{of, mul(of, d), mul(of, mul(d, d))};
+    });
+    weight = sums[0], rest = sums[1], square = sums[2];
+  } else {
+    const auto sums = sum_rows<2>(order, x, w, n, [center](const auto& value, const auto&) {
+      const auto d = value - std::decay_t<decltype(value)>::all(center);
+      return std::array{d, mul(d, d)};
+    });
+    rest = sums[0], square = sums[1];
+  }
   Moments m;
   m.weight = weight;
   if (weight == 0) return m;
@@ -118,9 +128,15 @@ Moments moments_of(Order order, const double* x, const double* w, index_t n) {
   Moments range;
   const bool has_nan = detail::range_of(x, w, n, range);
   if (range.n == 0) return range;
-  const auto [weight, total] = sum_rows<2>(order, x, w, n, [](const auto& value, const auto& of) {
-    return std::array{of, math::mul(of, value)};
-  });
+  double weight = static_cast<double>(n), total = 0;
+  if (w) {
+    const auto sums = sum_rows<2>(order, x, w, n, [](const auto& value, const auto& of) {
+      return std::array{of, math::mul(of, value)};
+    });
+    weight = sums[0], total = sums[1];
+  } else {
+    total = sum_rows<1>(order, x, w, n, [](const auto& value, const auto&) { return std::array{value}; })[0];
+  }
   Moments m;
   if (has_nan) {
     m.weight = weight;

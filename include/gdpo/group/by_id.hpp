@@ -53,7 +53,7 @@ ById by_id(View<Id, 1> ids, index_t expected_size = 0) {
 }
 template <class Id>
 ById by_id(const std::vector<Id>& ids, index_t expected_size = 0) {
-  return ById(view(ids), expected_size);
+  return ById(gdpo::view(ids), expected_size);
 }
 
 GDPO_END_NAMESPACE

@@ -49,7 +49,7 @@ ByOffsets<std::remove_const_t<Index>> by_offsets(View<Index, 1> offsets, index_t
 }
 template <class Index>
 ByOffsets<Index> by_offsets(const std::vector<Index>& offsets, index_t expected_size = 0) {
-  return {view(offsets), expected_size};
+  return {gdpo::view(offsets), expected_size};
 }
 template <class Index>
 void by_offsets(const std::vector<Index>&&, index_t = 0) = delete;  // the result would outlive the offsets

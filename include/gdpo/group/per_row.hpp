@@ -29,7 +29,7 @@ std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, 
 }
 template <class Groups, class T, class Allocator>
 std::vector<T> per_row(const Groups& groups, index_t rows, const std::vector<T, Allocator>& values) {
-  return per_row(groups, rows, view(values));
+  return per_row(groups, rows, gdpo::view(values));
 }
 
 GDPO_END_NAMESPACE

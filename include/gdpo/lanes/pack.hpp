@@ -1,150 +1,189 @@
 #pragma once
-// L lanes of double over the vector extension of GCC and Clang: written is what is vectorised. A pack wider than one
-// register is two halves, so every build has the same L lanes and the same bits; only the number of instructions
+// L lanes of S (double or float) over the vector extension of GCC and Clang: written is what is vectorised. A pack wider than
+// one register is two halves, so every build has the same L lanes and the same bits; only the number of instructions
 // differs.
 #include <gdpo/core/storage.hpp>
-#include <gdpo/math/scalar.hpp>
+#include <gdpo/lanes/register.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
-// g++ drops a vector_size that depends on a template parameter, hence one line for each width.
-template <int L>
-struct Register {};
-template <>
-struct Register<1> {
-  using Value = double;
-  using Mask = bool;
-};
-#if GDPO_LANE_BYTES >= 16
-template <>
-struct Register<2> {
-  typedef double Value __attribute__((vector_size(16)));
-  typedef std::int64_t Mask __attribute__((vector_size(16)));
-};
-#endif
-#if GDPO_LANE_BYTES >= 32
-template <>
-struct Register<4> {
-  typedef double Value __attribute__((vector_size(32)));
-  typedef float Single __attribute__((vector_size(16)));
-  typedef std::int64_t Mask __attribute__((vector_size(32)));
-};
-#endif
-#if GDPO_LANE_BYTES >= 64
-template <>
-struct Register<8> {
-  typedef double Value __attribute__((vector_size(64)));
-  typedef float Single __attribute__((vector_size(32)));
-  typedef std::int64_t Mask __attribute__((vector_size(64)));
-};
-#endif
-
-template <int L>
-constexpr bool fits_register = L == 1 || L * 8 <= GDPO_LANE_BYTES;
-template <int L>
-constexpr bool converts_floats = L >= 4 && fits_register<L>;
-
-template <int L, bool = fits_register<L>>
+template <int L, class S = double, bool = fits_register<L, S>>
 struct Mask {
-  Mask<L / 2> low, high;
+  Mask<L / 2, S> low, high;
 };
-template <int L>
-struct Mask<L, true> {
-  typename Register<L>::Mask v;
+template <int L, class S>
+struct Mask<L, S, true> {
+  typename Register<L, S>::Mask v;
 };
 
-template <int L, bool = fits_register<L>>
+/// Of lanes of bits, all or none in each.
+template <int L, class S>
+GDPO_INLINE Mask<L, S> mask_of(typename Register<L, S>::Bits bits) {
+  if constexpr (has_bit_mask<L, S>) {
+    return {register_mask(bits)};
+  } else {
+    return {bits};
+  }
+}
+
+template <int L, class S = double, bool = fits_register<L, S>>
 struct Pack {
-  Pack<L / 2> low, high;
-  static GDPO_INLINE Pack all(double x) { return {Pack<L / 2>::all(x), Pack<L / 2>::all(x)}; }
+  using Half = Pack<L / 2, S>;
+  Half low, high;
+  static GDPO_INLINE Pack all(S x) { return {Half::all(x), Half::all(x)}; }
   template <class T>
   static GDPO_INLINE Pack load(const T* p) {
-    return {Pack<L / 2>::load(p), Pack<L / 2>::load(p + L / 2)};
+    return {Half::load(p), Half::load(p + L / 2)};
   }
-  GDPO_INLINE void store(double* p) const { low.store(p), high.store(p + L / 2); }
+  GDPO_INLINE void store(S* p) const { low.store(p), high.store(p + L / 2); }
 };
-template <int L>
-struct Pack<L, true> {
-  typename Register<L>::Value v;
-  static GDPO_INLINE Pack all(double x) {
+template <int L, class S>
+struct Pack<L, S, true> {
+  using Value = typename Register<L, S>::Value;
+  Value v;
+  // Copies of the lanes, not of a struct: those g++ leaves behind in memory.
+  Pack() = default;
+  GDPO_INLINE Pack(Value x) : v(x) {}
+  GDPO_INLINE Pack(const Pack& o) : v(o.v) {}
+  GDPO_INLINE Pack& operator=(const Pack& o) {
+    v = o.v;
+    return *this;
+  }
+  static GDPO_INLINE Pack all(S x) {
     if constexpr (L == 1) {
       return {x};
     } else {
-      return {x - typename Register<L>::Value{}};
+      return {x - typename Register<L, S>::Value{}};
     }
   }
-  static GDPO_INLINE Pack load(const double* p) {
-    Pack r;
-    std::memcpy(&r.v, p, sizeof r.v);
-    return r;
+  static GDPO_INLINE Pack load(const S* p) {
+    if constexpr (L == 1) {
+      return {*p};
+    } else {
+      return {*reinterpret_cast<const typename Register<L, S>::Memory*>(p)};
+    }
   }
   /// Of any storage type.
   template <class T>
   static GDPO_INLINE Pack load(const T* p) {
-    if constexpr (converts_floats<L> && std::is_same_v<T, float>) {
-      typename Register<L>::Single single;
+    if constexpr (L >= 4 && std::is_same_v<S, double> && std::is_same_v<T, float>) {
+      typename Register<L, S>::Single single;
       std::memcpy(&single, p, sizeof single);
+#if defined(__AVX__)
+      Pack r;  // g++ 12 makes three or four instructions of the conversion
 #if defined(__AVX512F__)
-      if constexpr (L == 8) {  // g++ 12 makes four instructions of the conversion
-        Pack r;
-        asm("vcvtps2pd %1, %0" : "=v"(r.v) : "v"(single));
-        return r;
-      }
+      asm("vcvtps2pd %1, %0" : "=v"(r.v) : "vm"(single));
+#else
+      asm("vcvtps2pd %1, %0" : "=x"(r.v) : "xm"(single));
 #endif
-      return {__builtin_convertvector(single, typename Register<L>::Value)};
+      return r;
+#else
+      return {__builtin_convertvector(single, typename Register<L, S>::Value)};
+#endif
     } else {
-      double values[L];
-      for (int j = 0; j < L; ++j) values[j] = gdpo::load(p[j]);
+      S values[L];
+      for (int j = 0; j < L; ++j) values[j] = static_cast<S>(gdpo::load(p[j]));
       return load(values);
     }
   }
-  GDPO_INLINE void store(double* p) const { std::memcpy(p, &v, sizeof v); }
+  GDPO_INLINE void store(S* p) const {
+    if constexpr (L == 1) {
+      *p = v;
+    } else {
+      *reinterpret_cast<typename Register<L, S>::Memory*>(p) = v;
+    }
+  }
 };
 
 // One body for a register and for two halves of a wider pack.
-#define GDPO_LANEWISE(Result, name, expression)                     \
-  template <int L>                                                  \
-  GDPO_INLINE Result<L>(name)(const Pack<L>& a, const Pack<L>& b) { \
-    if constexpr (fits_register<L>) {                               \
-      return {expression};                                          \
-    } else {                                                        \
-      return {(name)(a.low, b.low), (name)(a.high, b.high)};        \
-    }                                                               \
+#define GDPO_LANEWISE(Result, name, expression)                              \
+  template <int L, class S>                                                  \
+  GDPO_INLINE Result<L, S>(name)(const Pack<L, S>& a, const Pack<L, S>& b) { \
+    if constexpr (fits_register<L, S>) {                                     \
+      return {expression};                                                   \
+    } else {                                                                 \
+      return {(name)(a.low, b.low), (name)(a.high, b.high)};                 \
+    }                                                                        \
   }
 GDPO_LANEWISE(Pack, operator+, a.v + b.v)
 GDPO_LANEWISE(Pack, operator-, a.v - b.v)
 GDPO_LANEWISE(Pack, operator/, a.v / b.v)
-GDPO_LANEWISE(Pack, min, b.v < a.v ? b.v : a.v)
-GDPO_LANEWISE(Pack, max, a.v < b.v ? b.v : a.v)
-GDPO_LANEWISE(Mask, operator==, a.v == b.v)
-GDPO_LANEWISE(Mask, operator<, a.v < b.v)
 #undef GDPO_LANEWISE
 
-template <int L>
-GDPO_INLINE Mask<L> operator|(const Mask<L>& a, const Mask<L>& b) {
-  if constexpr (L == 1) {
-    return {a.v || b.v};
-  } else if constexpr (fits_register<L>) {
-    return {a.v | b.v};
+#define GDPO_COMPARE(op, with_bit_mask, lanes)                                   \
+  template <int L, class S>                                                      \
+  GDPO_INLINE Mask<L, S> operator op(const Pack<L, S>& a, const Pack<L, S>& b) { \
+    if constexpr (has_bit_mask<L, S>) {                                          \
+      return {with_bit_mask};                                                    \
+    } else if constexpr (fits_register<L, S>) {                                  \
+      return {lanes};                                                            \
+    } else {                                                                     \
+      return {a.low op b.low, a.high op b.high};                                 \
+    }                                                                            \
+  }
+GDPO_COMPARE(==, register_equal(a.v, b.v), a.v == b.v)
+GDPO_COMPARE(<, register_less(a.v, b.v), a.v < b.v)
+GDPO_COMPARE(>, register_less(b.v, a.v), a.v > b.v)
+GDPO_COMPARE(<=, register_less_equal(a.v, b.v), a.v <= b.v)
+GDPO_COMPARE(>=, register_less_equal(b.v, a.v), a.v >= b.v)
+#undef GDPO_COMPARE
+
+#define GDPO_MASKWISE(name, of_bool, of_lanes)                               \
+  template <int L, class S>                                                  \
+  GDPO_INLINE Mask<L, S> name(const Mask<L, S>& a, const Mask<L, S>& b) {    \
+    if constexpr (L == 1) {                                                  \
+      return {a.v of_bool b.v};                                              \
+    } else if constexpr (fits_register<L, S>) {                              \
+      return {static_cast<typename Register<L, S>::Mask>(a.v of_lanes b.v)}; \
+    } else {                                                                 \
+      return {name(a.low, b.low), name(a.high, b.high)};                     \
+    }                                                                        \
+  }
+GDPO_MASKWISE(both, &&, &)
+GDPO_MASKWISE(either, ||, |)
+#undef GDPO_MASKWISE
+
+// The functions of register.hpp; one lane is a scalar.
+#define GDPO_BY_REGISTER(name)                                             \
+  template <int L, class S>                                                \
+  GDPO_INLINE Pack<L, S>(name)(const Pack<L, S>& a, const Pack<L, S>& b) { \
+    if constexpr (L == 1) {                                                \
+      return {(name)(a.v, b.v)};                                           \
+    } else if constexpr (fits_register<L, S>) {                            \
+      return {register_##name(a.v, b.v)};                                  \
+    } else {                                                               \
+      return {(name)(a.low, b.low), (name)(a.high, b.high)};               \
+    }                                                                      \
+  }
+GDPO_BY_REGISTER(min)
+GDPO_BY_REGISTER(max)
+#undef GDPO_BY_REGISTER
+
+template <int L, class S>
+GDPO_INLINE Pack<L, S> operator-(const Pack<L, S>& a) {
+  if constexpr (fits_register<L, S>) {
+    return {-a.v};
   } else {
-    return {a.low | b.low, a.high | b.high};
+    return {-a.low, -a.high};
   }
 }
 
 /// mask ? a : b, lane by lane.
-template <int L>
-GDPO_INLINE Pack<L> select(const Mask<L>& mask, const Pack<L>& a, const Pack<L>& b) {
-  if constexpr (fits_register<L>) {
+template <int L, class S>
+GDPO_INLINE Pack<L, S> select(const Mask<L, S>& mask, const Pack<L, S>& a, const Pack<L, S>& b) {
+  if constexpr (has_bit_mask<L, S>) {
+    return {register_select(mask.v, a.v, b.v)};
+  } else if constexpr (fits_register<L, S>) {
     return {mask.v ? a.v : b.v};
   } else {
     return {select(mask.low, a.low, b.low), select(mask.high, a.high, b.high)};
   }
 }
 
-template <int L>
-GDPO_INLINE Pack<L> opaque(Pack<L> a) {
-  if constexpr (!fits_register<L>) {
+template <int L, class S>
+GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
+  if constexpr (!fits_register<L, S>) {
     return {opaque(a.low), opaque(a.high)};
   } else if constexpr (L == 1) {
     return {opaque(a.v)};
@@ -159,31 +198,61 @@ GDPO_INLINE Pack<L> opaque(Pack<L> a) {
 }
 
 /// Lanewise product that no later addition can absorb (scalar.hpp).
-template <int L>
-GDPO_INLINE Pack<L> mul(const Pack<L>& a, const Pack<L>& b) {
-  if constexpr (fits_register<L>) {
-    return opaque(Pack<L>{a.v * b.v});
+template <int L, class S>
+GDPO_INLINE Pack<L, S> mul(const Pack<L, S>& a, const Pack<L, S>& b) {
+  if constexpr (fits_register<L, S>) {
+    return opaque(Pack<L, S>{a.v * b.v});
   } else {
     return {mul(a.low, b.low), mul(a.high, b.high)};
   }
 }
 
-template <int L>
-GDPO_INLINE Pack<L> abs(const Pack<L>& a) {
-  const Pack<L> zero = Pack<L>::all(0.0);
+/// As the scalar fma: one rounding where the machine has the instruction, else two.
+template <int L, class S>
+GDPO_INLINE Pack<L, S> fma(const Pack<L, S>& a, const Pack<L, S>& b, const Pack<L, S>& c) {
+  if constexpr (!fits_register<L, S>) {
+    return {fma(a.low, b.low, c.low), fma(a.high, b.high, c.high)};
+  } else if constexpr (L == 1) {
+    return {fma(a.v, b.v, c.v)};
+  } else {
+#if GDPO_HAS_FMA
+    return {register_fma(a.v, b.v, c.v)};
+#else
+    return mul(a, b) + c;
+#endif
+  }
+}
+
+template <int L, class S>
+GDPO_INLINE Pack<L, S> abs(const Pack<L, S>& a) {
+  const Pack<L, S> zero = Pack<L, S>::all(S(0));
   return select(a < zero, zero - a, a);
+}
+
+/// 2^n of a shifted n: as the scalar.
+template <int L, class S>
+GDPO_INLINE Pack<L, S> pow2_of_shifted(const Pack<L, S>& t) {
+  if constexpr (!fits_register<L, S>) {
+    return {pow2_of_shifted(t.low), pow2_of_shifted(t.high)};
+  } else if constexpr (L == 1) {
+    return {pow2_of_shifted(t.v)};
+  } else {
+    using Bits = typename Register<L, S>::Bits;
+    using Value = typename Register<L, S>::Value;
+    return {reinterpret_cast<Value>(reinterpret_cast<Bits>(t.v) << (std::is_same_v<S, float> ? 23 : 52))};
+  }
 }
 
 /// before | (a ^ b) on the bits: collects where two packs differ, on the pipes that do not add.
 template <int L>
 GDPO_INLINE Pack<L> collect_differences(const Pack<L>& before, const Pack<L>& a, const Pack<L>& b) {
-  if constexpr (!fits_register<L>) {
+  if constexpr (!fits_register<L, double>) {
     return {collect_differences(before.low, a.low, b.low), collect_differences(before.high, a.high, b.high)};
   } else if constexpr (L == 1) {
     return {from_bits(bits_of(before.v) | (bits_of(a.v) ^ bits_of(b.v)))};
   } else {
-    using Bits = typename Register<L>::Mask;
-    using Value = typename Register<L>::Value;
+    using Bits = typename Register<L, double>::Bits;
+    using Value = typename Register<L, double>::Value;
     return {reinterpret_cast<Value>(reinterpret_cast<Bits>(before.v) |
                                     (reinterpret_cast<Bits>(a.v) ^ reinterpret_cast<Bits>(b.v)))};
   }
@@ -191,104 +260,88 @@ GDPO_INLINE Pack<L> collect_differences(const Pack<L>& before, const Pack<L>& a,
 /// Lanes without any bit: no difference was collected.
 template <int L>
 GDPO_INLINE Mask<L> has_no_bit(const Pack<L>& a) {
-  if constexpr (!fits_register<L>) {
+  if constexpr (!fits_register<L, double>) {
     return {has_no_bit(a.low), has_no_bit(a.high)};
   } else if constexpr (L == 1) {
     return {bits_of(a.v) == 0};
   } else {
-    return {reinterpret_cast<typename Register<L>::Mask>(opaque(a).v) == 0};
+    return mask_of<L, double>(reinterpret_cast<typename Register<L, double>::Bits>(opaque(a).v) == 0);
   }
 }
 
-/// Correctly rounded, one instruction a register: no errno and no library call, whatever the flags.
-template <int L>
-GDPO_INLINE Pack<L> sqrt(Pack<L> a) {
-  if constexpr (!fits_register<L>) {
+/// Correctly rounded: no errno and no library call, whatever the flags.
+template <int L, class S>
+GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
+  if constexpr (!fits_register<L, S>) {
     return {sqrt(a.low), sqrt(a.high)};
   } else if constexpr (L == 1) {
     return {std::sqrt(a.v)};
   } else {
-#if defined(__AVX__)
-    asm("vsqrtpd %0, %0" : "+v"(a.v));
-#elif defined(__x86_64__)
-    asm("sqrtpd %0, %0" : "+x"(a.v));
-#else
-    asm("fsqrt %0.2d, %0.2d" : "+w"(a.v));
-#endif
-    return a;
+    return {register_sqrt(a.v)};
   }
 }
 
-/// Decided by the bits, as the scalar is_nan and is_zero.
-template <int L>
-GDPO_INLINE Mask<L> is_nan(const Pack<L>& a) {
-  if constexpr (!fits_register<L>) {
-    return {is_nan(a.low), is_nan(a.high)};
-  } else if constexpr (L == 1) {
-    return {is_nan(a.v)};
-  } else {
-    using Bits = typename Register<L>::Mask;
-    return {(reinterpret_cast<Bits>(opaque(a).v) & 0x7fffffffffffffff) > 0x7ff0000000000000};
+// Decided by the bits, as the scalar is_nan and the others.
+#define GDPO_BY_BITS(name, one_lane, lanes)                                                         \
+  template <int L, class S>                                                                         \
+  GDPO_INLINE Mask<L, S> name(const Pack<L, S>& a) {                                                \
+    if constexpr (!fits_register<L, S>) {                                                           \
+      return {name(a.low), name(a.high)};                                                           \
+    } else if constexpr (L == 1) {                                                                  \
+      return {one_lane};                                                                            \
+    } else {                                                                                        \
+      using Integer = std::conditional_t<std::is_same_v<S, float>, std::int32_t, std::int64_t>;     \
+      constexpr bool single = std::is_same_v<S, float>;                                             \
+      constexpr Integer magnitude = static_cast<Integer>(single ? 0x7fffffff : 0x7fffffffffffffff); \
+      constexpr Integer exponent = static_cast<Integer>(single ? 0x7f800000 : 0x7ff0000000000000);  \
+      const auto bits = reinterpret_cast<typename Register<L, S>::Bits>(opaque(a).v) & magnitude;   \
+      (void)exponent;                                                                               \
+      return mask_of<L, S>(lanes);                                                                  \
+    }                                                                                               \
   }
-}
-template <int L>
-GDPO_INLINE Mask<L> not_finite(const Pack<L>& a) {
-  if constexpr (!fits_register<L>) {
-    return {not_finite(a.low), not_finite(a.high)};
-  } else if constexpr (L == 1) {
-    return {is_nan(a.v) || is_inf(a.v)};
-  } else {
-    using Bits = typename Register<L>::Mask;
-    return {(reinterpret_cast<Bits>(opaque(a).v) & 0x7ff0000000000000) == 0x7ff0000000000000};
-  }
-}
-template <int L>
-GDPO_INLINE Mask<L> is_zero(const Pack<L>& a) {
-  if constexpr (!fits_register<L>) {
-    return {is_zero(a.low), is_zero(a.high)};
-  } else if constexpr (L == 1) {
-    return {is_zero(a.v)};
-  } else {
-    using Bits = typename Register<L>::Mask;
-    return {(reinterpret_cast<Bits>(opaque(a).v) & 0x7fffffffffffffff) == 0};
-  }
-}
+GDPO_BY_BITS(is_nan, is_nan(a.v), bits > exponent)
+GDPO_BY_BITS(is_inf, is_inf(a.v), bits == exponent)
+GDPO_BY_BITS(is_zero, is_zero(a.v), bits == 0)
+GDPO_BY_BITS(not_finite, not_finite(a.v), bits >= exponent)
+#undef GDPO_BY_BITS
 
-template <int L>
-GDPO_INLINE bool any(const Mask<L>& mask) {
-  if constexpr (!fits_register<L>) {
-    return any(mask.low) || any(mask.high);
+template <int L, class S>
+GDPO_INLINE bool any(const Mask<L, S>& mask) {
+  if constexpr (!fits_register<L, S>) {
+    return any(either(mask.low, mask.high));
   } else if constexpr (L == 1) {
     return mask.v;
   } else {
-    std::int64_t folded = 0;
-    for (int i = 0; i < L; ++i) folded |= mask.v[i];
-    return folded != 0;
+    if constexpr (has_bit_mask<L, S>) {
+      return mask.v != 0;
+    } else {
+      return register_bits(reinterpret_cast<typename Register<L, S>::Value>(mask.v)) != 0;
+    }
   }
 }
 
 template <int L>
 GDPO_INLINE Pack<L / 2> low_half(const Pack<L>& a) {
-  if constexpr (!fits_register<L>) {
+  if constexpr (!fits_register<L, double>) {
     return a.low;
   } else if constexpr (L == 2) {
     return {a.v[0]};
   } else if constexpr (L == 4) {
-    return {typename Register<L / 2>::Value{a.v[0], a.v[1]}};
+    return {typename Register<L / 2, double>::Value{a.v[0], a.v[1]}};
   } else {
-    return {typename Register<L / 2>::Value{a.v[0], a.v[1], a.v[2], a.v[3]}};
+    return {typename Register<L / 2, double>::Value{a.v[0], a.v[1], a.v[2], a.v[3]}};
   }
 }
 template <int L>
 GDPO_INLINE Pack<L / 2> high_half(const Pack<L>& a) {
-  if constexpr (!fits_register<L>) {
+  if constexpr (!fits_register<L, double>) {
     return a.high;
   } else if constexpr (L == 2) {
     return {a.v[1]};
   } else if constexpr (L == 4) {
-    return {typename Register<L / 2>::Value{a.v[2], a.v[3]}};
+    return {typename Register<L / 2, double>::Value{a.v[2], a.v[3]}};
   } else {
-    return {typename Register<L / 2>::Value{a.v[4], a.v[5], a.v[6], a.v[7]}};
+    return {typename Register<L / 2, double>::Value{a.v[4], a.v[5], a.v[6], a.v[7]}};
   }
 }
 
@@ -311,7 +364,19 @@ GDPO_INLINE double tree_min(const Pack<L>& a) {
   }
 }
 
-/// A number as V: every formula is written once for double and for packs. A V stays what it is.
+/// The scalar of a V: of double and float, themselves.
+template <class V>
+struct ScalarOf {
+  using type = V;
+};
+template <int L, class S>
+struct ScalarOf<Pack<L, S>> {
+  using type = S;
+};
+template <class V>
+using scalar_t = typename ScalarOf<V>::type;
+
+/// A number as V: every formula is written once for float, double and for packs of them. A V stays what it is.
 template <class V>
 GDPO_INLINE V constant(const V& x) {
   return x;
@@ -321,7 +386,7 @@ GDPO_INLINE V constant(double x) {
   if constexpr (std::is_arithmetic_v<V>) {
     return static_cast<V>(x);
   } else {
-    return V::all(x);
+    return V::all(static_cast<scalar_t<V>>(x));
   }
 }
 

@@ -16,12 +16,13 @@ struct AnyKl {
   KlEstimator estimator = KlEstimator::K3;
   KlGradient gradient = KlGradient::Direct;
 
+  // Not inlined: sixteen formulas, once for each V.
   template <class V>
-  Term<V> operator()(const Token<V>& t) const {
+  GDPO_NOINLINE Term<V> operator()(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl(t); });
   }
   template <class V>
-  Term<V> own_ratio(const Token<V>& t) const {
+  GDPO_NOINLINE Term<V> own_ratio(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl.own_ratio(t); });
   }
   void check(const char* function) const { as<kl::K3, kl::Direct>().check(function); }

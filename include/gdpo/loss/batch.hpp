@@ -59,6 +59,12 @@ class TokenView {
     convert_(data_, first, stride, n, scratch);
     return scratch;
   }
+  /// Token t of a row, whatever stores it.
+  GDPO_INLINE S at(index_t row, index_t begin, index_t t) const {
+    S value;
+    convert_(data_, shape_.first(row, begin) + t * shape_.step(), 0, 1, &value);
+    return value;
+  }
 
  private:
   template <class T, int Rank>
@@ -103,6 +109,8 @@ class TokenOut {
   explicit operator bool() const { return data_ != nullptr; }
   int rank() const { return shape_.rank; }
   index_t extent(int axis) const { return shape_.extent[axis]; }
+  /// The tokens of a row stand one after the other.
+  bool contiguous() const { return shape_.step() == 1; }
   View<S, 1> row(index_t row, index_t begin, index_t n) const {
     return {data_ + shape_.first(row, begin), {n}, {shape_.step()}};
   }

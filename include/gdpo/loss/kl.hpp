@@ -134,10 +134,10 @@ constexpr bool is_gradient_rule_v = std::is_invocable_r_v<Term<double>, const P&
 
 template <class V>
 GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
-  return against == Against::Ref       ? t.ref_logp
-         : against == Against::Old     ? t.old_logp
-         : against == Against::Teacher ? t.teacher_logp
-                                       : t.rollout_logp;
+  if (against == Against::Ref) return t.ref_logp;  // no ?: of lvalues: lanes would leave their registers
+  if (against == Against::Old) return t.old_logp;
+  if (against == Against::Teacher) return t.teacher_logp;
+  return t.rollout_logp;
 }
 
 }  // namespace detail
@@ -180,6 +180,9 @@ struct Kl {
       return (*this)(t);
     }
   }
+  /// Against the reference, without clamps; then as_plain() is the same term, with constants that a compiler sees.
+  bool is_plain() const { return against == Against::Ref && detail::is_off(input) && detail::is_off(output); }
+  Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
   void check(const char* function) const {
     if (!(beta >= 0) || math::is_inf(beta)) {
       contract::fail(function, "kl.beta", contract::text(beta), "a finite number of at least 0 (0: off)");
@@ -191,17 +194,23 @@ struct Kl {
  private:
   template <class V>
   GDPO_INLINE kl::GradientArgs<V> args(const Token<V>& t) const {
-    using math::constant, math::select;
-    const V other = detail::other_logp(against, t);
-    const V zero = constant<V>(0.0), d = t.logp - other;
-    const auto x = detail::bound(input, other - t.logp);
-    kl::Estimate<V> e = Estimator{}(x.value);
+    const V other = detail::other_logp(against, t), d = t.logp - other, minus_d = other - t.logp;
+    mask_t<V> outside{}, still{};
+    kl::Estimate<V> e = Estimator{}(minus_d);
+    if (!detail::is_off(input) || !detail::is_off(output)) clamp(minus_d, e, outside, still);
+    return {{e.value, e.slope, e.value_plus_slope}, outside, d, t.ratio, still};
+  }
+  template <class V>
+  GDPO_INLINE void clamp(const V& minus_d, kl::Estimate<V>& e, mask_t<V>& outside, mask_t<V>& still) const {
+    const V zero = math::constant<V>(0.0);
+    const auto x = detail::bound(input, minus_d);
+    e = Estimator{}(x.value);
     const auto value = detail::bound(output, e.value);
-    const auto still = math::either(x.outside, value.outside);
-    e.slope = select(still, zero, e.slope);
-    e.value_plus_slope = select(still, value.value, e.value_plus_slope);
+    outside = value.outside;
+    still = math::either(x.outside, outside);
+    e.slope = math::select(still, zero, e.slope);
+    e.value_plus_slope = math::select(still, value.value, e.value_plus_slope);
     e.value = value.value;
-    return {e, value.outside, d, t.ratio, still};
   }
 };
 

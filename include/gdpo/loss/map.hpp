@@ -10,6 +10,9 @@ struct Bounds {
 
 namespace detail {
 
+/// Not by is_inf, which hides its argument from the compiler.
+GDPO_INLINE bool is_off(const Bounds& b) { return b.lo == -math::infinity && b.hi == math::infinity; }
+
 template <class V>
 struct Bounded {
   V value;

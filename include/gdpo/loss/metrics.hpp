@@ -86,6 +86,14 @@ inline void note(NonFinite& counter, index_t row, index_t token) {
 
 /// f of every pair of members of the same name.
 template <class F>
+void for_each_non_finite(NonFiniteInputs& a, const NonFiniteInputs& b, const F& f) {
+  for (auto member : {&NonFiniteInputs::logp, &NonFiniteInputs::old_logp, &NonFiniteInputs::ref_logp,
+                      &NonFiniteInputs::rollout_logp, &NonFiniteInputs::teacher_logp, &NonFiniteInputs::advantages,
+                      &NonFiniteInputs::entropies, &NonFiniteInputs::weights}) {
+    f(a.*member, b.*member);
+  }
+}
+template <class F>
 void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
   for (auto member :
        {&LossMetrics::loss, &LossMetrics::surrogate, &LossMetrics::kl, &LossMetrics::clip_fraction,
@@ -95,11 +103,7 @@ void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
         &LossMetrics::completion_length, &LossMetrics::clipped_completions}) {
     f(a.*member, b.*member);
   }
-  for (auto member : {&NonFiniteInputs::logp, &NonFiniteInputs::old_logp, &NonFiniteInputs::ref_logp,
-                      &NonFiniteInputs::rollout_logp, &NonFiniteInputs::teacher_logp, &NonFiniteInputs::advantages,
-                      &NonFiniteInputs::entropies, &NonFiniteInputs::weights}) {
-    f(a.non_finite.*member, b.non_finite.*member);
-  }
+  for_each_non_finite(a.non_finite, b.non_finite, f);
 }
 }  // namespace detail
 

@@ -19,11 +19,21 @@ struct LossResult {
 
 GDPO_BEGIN_NAMESPACE
 
-/// Scratch memory of a loss call, kept between calls: after a first call of the same shape nothing is allocated.
+namespace detail {
+/// What one worker needs beside the batch.
+template <class S>
+struct LossScratch {
+  RowScratch<S> rows;
+  std::vector<double> tokens;
+  std::vector<S> gradient;  // of a row, where the caller's is not contiguous
+};
+}  // namespace detail
+
+/// Scratch memory of a loss call, kept between calls: after a first call of the same shape and executor nothing is allocated.
 template <class S>
 struct LossWorkspace {
-  detail::RowScratch<S> rows;
-  std::vector<double> tokens;
+  std::vector<detail::LossScratch<S>> workers;
+  std::vector<detail::Tally> units;
 };
 
 /// The settings that a composition begins with: those of its policies. A named loss has others (named.hpp).
@@ -50,7 +60,7 @@ struct OfPolicies {
 /// it as old_logp to get that.
 template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, class Kl = gdpo::Kl<>,
           class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
-          class Defaults = defaults::OfPolicies>
+          class Defaults = defaults::OfPolicies, class Metrics = metrics::All>
 struct PolicyLoss {
   static_assert(is_level_v<Level>, "a Level is level::Token, level::Sequence or level::SequenceToken");
   static_assert(detail::is_factors_v<Factor>, "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
@@ -69,18 +79,20 @@ struct PolicyLoss {
 
   /// Loss, metrics and, where `gradient` is given, dloss/dlogp of every token: shape and scalar of batch.logp, every position
   /// written, exactly 0 where the mask is 0. `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
-  /// Rows in order, their sums in double. Errors: invalid_input, before anything is written, for settings, shapes, missing
+  /// exec: seq, simd or parallel(executor); the bits are the same. Order of summation: tokens in lanes (detail::RowLoss), the rows
+  /// of a unit in their order, units in theirs; there are at most 128, which the number of rows alone decides.
+  /// Errors: invalid_input, before anything is written, for settings, shapes, missing
   /// arrays, and a normaliser whose count is 0 for a batch with tokens. Data never throws: NaN and infinities flow into the
   /// loss and are counted (LossMetrics), ratios saturate (math::exp_limit).
-  template <class S>
-  LossResult operator()(Seq, const TokenBatch<S>& batch, const Normaliser& normaliser,
+  template <class Exec, class S>
+  LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const;
-  /// The same with its own memory.
+  /// The same with its own memory, on one thread in lanes.
   template <class S>
   LossResult operator()(const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient = {}) const {
     LossWorkspace<S> workspace;
-    return (*this)(seq, batch, normaliser, gradient, workspace);
+    return (*this)(simd, batch, normaliser, gradient, workspace);
   }
 };
 
@@ -93,8 +105,9 @@ Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double
   if (tokens == 0) return m;
   if (row.advantages) {
     index_t n = 0;
-    for (index_t t = 0; t < row.length; ++t) {
-      if (row.valid(t)) scratch[static_cast<std::size_t>(n++)] = static_cast<double>(row.advantages[t]);
+    for (index_t t = 0; t < row.length; ++t) {  // no branch on the mask, which is hard to foresee
+      scratch[static_cast<std::size_t>(n)] = static_cast<double>(row.advantages[t]);
+      n += row.valid(t);
     }
     return moments_of(InRowOrder{}, scratch.data(), nullptr, n);
   }
@@ -104,75 +117,175 @@ Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double
   return m;
 }
 
+/// What formulas run on: numbers of S, of double at levels of segments; one by one on `seq`.
+template <class Exec, class S, class Level>
+using lanes_for = std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
+                                     math::Native<std::conditional_t<Level::of_segment, double, S>>>;
+
+/// A loss call behind its checks.
+template <class Exec, class S, class Loss>
+class BatchLoss;
+template <class Exec, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults,
+          class Metrics>
+class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>> {
+ public:
+  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>;
+  using Row = RowLoss<lanes_for<Exec, S, Level>, S, Level, Surrogate, Kl, Factor, Metrics>;
+
+  BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
+            const TokenOut<S>& gradient)
+      : loss_(loss),
+        batch_(batch),
+        normaliser_(normaliser),
+        gradient_(gradient),
+        layout_(layout_of(function, batch)),
+        reads_(check_loss(function, loss, batch, layout_)) {
+    check_normaliser(function, normaliser);
+    const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
+    check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
+    const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
+    if (nothing && count(batch).tokens > 0) {
+      contract::fail(function, nothing, "0",
+                     "the count that the aggregate divides by, more than 0 for a batch with tokens");
+    }
+  }
+
+  LossResult operator()(const Exec& exec, LossWorkspace<S>& workspace) const {
+    constexpr index_t most_units = 128;
+    const index_t rows = layout_.rows, rows_a_unit = (rows + most_units - 1) / most_units;
+    const index_t units = rows > 0 ? (rows + rows_a_unit - 1) / rows_a_unit : 0;
+    const index_t workers = workers_for(exec, units, layout_.tokens);
+    if (static_cast<index_t>(workspace.workers.size()) < workers) {
+      workspace.workers.resize(static_cast<std::size_t>(workers));
+    }
+    for (index_t w = 0; w < workers; ++w) reserve(workspace.workers[static_cast<std::size_t>(w)]);
+
+    Tally total;
+    if (workers == 1) {  // a unit of one row needs no tally of its own: 0 + x is x
+      LossScratch<S>& scratch = workspace.workers[0];
+      for (index_t first = 0; first < rows && rows_a_unit == 1; ++first) run(first, first + 1, scratch, total);
+      for (index_t first = 0; first < rows && rows_a_unit > 1; first += rows_a_unit) {
+        Tally unit;
+        run(first, (std::min)(first + rows_a_unit, rows), scratch, unit);
+        total.add(unit);
+      }
+    } else {
+      if (static_cast<index_t>(workspace.units.size()) < units) workspace.units.resize(static_cast<std::size_t>(units));
+      for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
+        const index_t first = unit * rows_a_unit;
+        Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
+        tally = Tally{};
+        run(first, (std::min)(first + rows_a_unit, rows), workspace.workers[static_cast<std::size_t>(worker)], tally);
+      });
+      for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
+    }
+    return result(total);
+  }
+
+  const TokenLayout& layout() const { return layout_; }
+  const Loss& loss() const { return loss_; }
+
+  struct WeighedRow {
+    TokenRow<S> row;
+    index_t tokens;
+    double weight;  ///< W_i; 0 where that is not finite, and noted
+  };
+  WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
+    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
+    const index_t tokens = row.count();
+    double weight = tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
+    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
+    if (math::not_finite(weight)) note(tally.non_finite.weights, i, -1), weight = 0;
+    return {row, tokens, weight};
+  }
+  void reserve(LossScratch<S>& scratch) const {
+    scratch.rows.reserve(layout_.longest);
+    const auto longest = static_cast<std::size_t>(layout_.longest);
+    if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
+    if (gradient_ && !gradient_.contiguous() && scratch.gradient.size() < longest) scratch.gradient.resize(longest);
+  }
+
+ private:
+  void run(index_t first, index_t last, LossScratch<S>& scratch, Tally& tally) const {
+    Row row_loss(loss_.level, loss_.surrogate, loss_.kl, loss_.factor, tally);
+    for (index_t i = first; i < last; ++i) {
+      const RowSpan at = layout_(i);
+      const auto [row, tokens, weight] = read(i, scratch, tally);
+      const View<S, 1> out = gradient_ ? gradient_.row(i, at.begin, at.length) : View<S, 1>{};
+      const bool counts = weight != 0;  // a weight of 0 drops the row, whatever stands there
+      S* const to = !out || !counts ? nullptr : gradient_.contiguous() ? out.data : scratch.gradient.data();
+      const RowSums sums = row_loss(row, weight, to, scratch.tokens.data());
+      if (counts) {
+        tally.policy_loss += math::mul(weight, sums.of[of_surrogate]);
+        tally.kl_loss += math::mul(weight, sums.kl_loss);
+      }
+      if (out && to != out.data) {
+        for (index_t t = 0; t < at.length; ++t) out(t) = to ? to[t] : S(0);
+      }
+      // Here, so that the sums have reached memory when they are read again, side by side.
+      tally.advantage = merge(tally.advantage, advantages_of(row, tokens, scratch.tokens));
+      const index_t completion =
+          batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data()) : tokens;
+      tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(), Metrics::means);
+    }
+  }
+
+  LossResult result(const Tally& total) const {
+    bool has_kl = false;
+    for_each_kl(loss_.kl, [&](const auto& kl) { has_kl = has_kl || kl.beta != 0; });
+    LossResult r;
+    r.policy_loss = total.policy_loss;
+    r.kl_loss = total.kl_loss;
+    r.loss = r.policy_loss + r.kl_loss;
+    r.normaliser = normaliser_;
+    r.metrics = total.result(Metrics::means, Metrics::everything, has_kl, static_cast<bool>(batch_.entropies));
+    r.metrics.entropy_threshold = batch_.entropy_threshold;
+    r.metrics.one_ratio_a_row =
+        Level::of_segment && !Level::straight_through && !batch_.segments && !batch_.token_advantages;
+    if (!reads_.rollout) r.metrics.non_finite.rollout_logp = batch_.rollout_non_finite;
+    return r;
+  }
+
+  const Loss& loss_;
+  const TokenBatch<S>& batch_;
+  const Normaliser& normaliser_;
+  const TokenOut<S>& gradient_;
+  TokenLayout layout_;
+  TokenReads reads_;
+};
+
 }  // namespace detail
 
-template <class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults>
-template <class S>
-LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults>::operator()(
-    Seq, const TokenBatch<S>& batch, const Normaliser& normaliser, const std::common_type_t<TokenOut<S>>& gradient,
-    LossWorkspace<S>& workspace) const {
-  constexpr const char* function = "gdpo::PolicyLoss";
-  const detail::TokenLayout layout = detail::layout_of(function, batch);
-  const detail::TokenReads reads = detail::check_loss(function, *this, batch, layout);
-  detail::check_normaliser(function, normaliser);
-  const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
-  detail::check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
-  const char* nothing = detail::divides_by_nothing(aggregate, normaliser);
-  if (nothing && count(batch).tokens > 0) {
-    contract::fail(function, nothing, "0",
-                   "the count that the aggregate divides by, more than 0 for a batch with tokens");
-  }
-  workspace.rows.reserve(layout.longest);
-  if (static_cast<index_t>(workspace.tokens.size()) < layout.longest)
-    workspace.tokens.resize(static_cast<std::size_t>(layout.longest));
-
-  LossResult result;
-  result.normaliser = normaliser;
-  LossMetrics& m = result.metrics;
-  m.rows = layout.rows;
-  m.entropy_threshold = batch.entropy_threshold;
-  m.one_ratio_a_row = Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages;
-  if (!reads.rollout) m.non_finite.rollout_logp = batch.rollout_non_finite;
-  detail::RowLoss<S, Level, Surrogate, Kl, Factor> row_loss(level, surrogate, kl, factor, m);
-  for (index_t i = 0; i < layout.rows; ++i) {
-    const detail::RowSpan at = layout(i);
-    const TokenRow<S> row = detail::read_row(batch, layout, i, reads, workspace.rows);
-    const index_t tokens = row.count();
-    double weight = tokens > 0 ? aggregate(AggregateArgs{{tokens, layout.width}, normaliser}) : 0.0;
-    if (tokens > 0 && batch.row_weights) weight = math::mul(weight, batch.row_weights(i));
-    if (math::not_finite(weight)) detail::note(m.non_finite.weights, i, -1), weight = 0;
-    m.advantage = merge(m.advantage, detail::advantages_of(row, tokens, workspace.tokens));
-
-    const View<S, 1> out = gradient ? gradient.row(i, at.begin, at.length) : View<S, 1>{};
-    const bool counts = weight != 0;  // a weight of 0 drops the row, whatever stands there
-    const detail::RowTally tally = row_loss(row, weight, counts ? out : View<S, 1>{}, workspace.tokens.data());
-    if (counts) {
-      result.policy_loss += math::mul(weight, tally.surrogate.sum);
-      result.kl_loss += math::mul(weight, tally.kl_loss);
-    } else if (out) {
-      for (index_t t = 0; t < at.length; ++t) out(t) = S(0);
-    }
-    const index_t completion =
-        batch.completion_mask ? detail::count_row(batch.completion_mask, at, workspace.rows.mask.data()) : tokens;
-    detail::add_row(m, tally, completion, batch.truncated ? batch.truncated(i) : math::nan());
-  }
-  result.loss = result.policy_loss + result.kl_loss;
-  return result;
+template <class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults, class Metrics>
+template <class Exec, class S>
+LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>::operator()(
+    const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
+    const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const {
+  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  return detail::BatchLoss<Exec, S, PolicyLoss>("gdpo::PolicyLoss", *this, batch, normaliser, gradient)(exec,
+                                                                                                        workspace);
 }
 
-/// The same loss with another level, KL or aggregate; every other setting kept.
-template <class NewLevel, class L, class S, class K, class A, class F, class D>
-constexpr PolicyLoss<NewLevel, S, K, A, F> with_level(const PolicyLoss<L, S, K, A, F, D>& loss, NewLevel level = {}) {
+/// The same loss with another level, KL, aggregate or set of metrics; every other setting kept.
+template <class NewLevel, class L, class S, class K, class A, class F, class D, class M>
+constexpr PolicyLoss<NewLevel, S, K, A, F, defaults::OfPolicies, M> with_level(
+    const PolicyLoss<L, S, K, A, F, D, M>& loss, NewLevel level = {}) {
   return {level, loss.surrogate, loss.kl, loss.aggregate, loss.factor};
 }
-template <class NewKl, class L, class S, class K, class A, class F, class D>
-constexpr PolicyLoss<L, S, NewKl, A, F> with_kl(const PolicyLoss<L, S, K, A, F, D>& loss, NewKl kl = {}) {
+template <class NewKl, class L, class S, class K, class A, class F, class D, class M>
+constexpr PolicyLoss<L, S, NewKl, A, F, defaults::OfPolicies, M> with_kl(const PolicyLoss<L, S, K, A, F, D, M>& loss,
+                                                                         NewKl kl = {}) {
   return {loss.level, loss.surrogate, kl, loss.aggregate, loss.factor};
 }
-template <class NewAggregate, class L, class S, class K, class A, class F, class D>
-constexpr PolicyLoss<L, S, K, NewAggregate, F> with_aggregate(const PolicyLoss<L, S, K, A, F, D>& loss,
-                                                              NewAggregate aggregate = {}) {
+template <class NewAggregate, class L, class S, class K, class A, class F, class D, class M>
+constexpr PolicyLoss<L, S, K, NewAggregate, F, defaults::OfPolicies, M> with_aggregate(
+    const PolicyLoss<L, S, K, A, F, D, M>& loss, NewAggregate aggregate = {}) {
   return {loss.level, loss.surrogate, loss.kl, aggregate, loss.factor};
+}
+template <class NewMetrics, class L, class S, class K, class A, class F, class D, class M>
+constexpr PolicyLoss<L, S, K, A, F, defaults::OfPolicies, NewMetrics> with_metrics(
+    const PolicyLoss<L, S, K, A, F, D, M>& loss) {
+  return {loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor};
 }
 
 GDPO_END_NAMESPACE

@@ -6,7 +6,20 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 /// Positions that a mask lets through; null: all.
 inline index_t count_mask(const unsigned char* mask, index_t length) {
-  return mask ? std::count_if(mask, mask + length, [](unsigned char x) { return x != 0; }) : length;
+  if (!mask) return length;
+  constexpr index_t lanes = 64, most = 255;  // sums of bytes, before one overflows
+  index_t n = 0, t = 0;
+  while (t + lanes <= length) {
+    unsigned char sums[lanes] = {};
+    for (index_t k = 0; k < most && t + lanes <= length; ++k, t += lanes) {
+      for (index_t j = 0; j < lanes; ++j) sums[j] = static_cast<unsigned char>(sums[j] + (mask[t + j] != 0));
+    }
+    std::uint32_t total = 0;
+    for (const unsigned char sum : sums) total += sum;
+    n += total;
+  }
+  for (; t < length; ++t) n += mask[t] != 0;
+  return n;
 }
 }  // namespace detail
 

@@ -16,31 +16,30 @@ struct Ratio {
   double low = 0.2, high = 0.2;
   double delta = math::infinity, dual = math::infinity;
 
+  // max(-A min(r, delta), -A clip(r)), cut at -A dual, is -A clamp(r, L, U) with bounds that only the sign of A chooses.
   template <class V>
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
     using math::both, math::constant, math::either, math::mul, math::select;
     const V zero = constant<V>(0.0), minus_a = -t.advantage;
-    const V lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high), cap = constant<V>(delta);
-    const V capped = (math::min)(t.ratio, cap);
-    const auto below = t.ratio < lo;
-    const auto above = t.ratio > hi;
-    const auto beyond = t.ratio > cap;
+    const V off = constant<V>(math::infinity), lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high);
+    const double above = (math::max)(delta, 1.0 + high);
     const auto negative = t.advantage < zero;
     const auto positive = t.advantage > zero;
+    const V least = select(negative, lo, -off);
+    const V most = select(negative, constant<V>((math::min)(above, dual)),
+                          select(positive, constant<V>((math::min)(delta, 1.0 + high)), off));
+    const auto under = t.ratio < least;
+    const auto over = t.ratio > most;
 
-    const V plain = mul(minus_a, capped), bound = mul(minus_a, (math::max)((math::min)(t.ratio, hi), lo));
-    const V slope = mul(minus_a, t.ratio);
-    const auto clipped = bound > plain;
-    const V value = select(clipped, bound, plain);
-    const V of_bound = select(either(below, above), zero, slope), of_plain = select(beyond, zero, slope);
-
-    const V ceiling = mul(minus_a, constant<V>(dual));  // 0 * inf = NaN where A = 0: compared, never taken
-    const auto held = both(negative, value > ceiling);
-    Term<V> term{select(held, ceiling, value), select(held, zero, select(clipped, of_bound, of_plain)), zero};
-    term.low = both(capped < lo, negative);
-    term.high = both(capped > hi, positive);
-    term.outside = either(below, above);
-    term.dual = held;
+    const V slope = mul(minus_a, t.ratio), clamped = (math::max)((math::min)(t.ratio, most), least);
+    Term<V> term{mul(minus_a, clamped), select(either(under, over), zero, slope), zero};
+    const auto below = t.ratio < lo;
+    const auto beyond = t.ratio > hi;
+    // Of min(r, delta): a delta below the range puts every ratio below it, one inside leaves none above.
+    term.low = t.ratio < select(negative, constant<V>(delta < 1.0 - low ? math::infinity : 1.0 - low), -off);
+    term.high = t.ratio > select(positive, constant<V>(delta > 1.0 + high ? 1.0 + high : math::infinity), off);
+    term.outside = either(below, beyond);
+    term.dual = t.ratio > select(negative, constant<V>(above > dual ? dual : math::infinity), off);
     return term;
   }
   void check(const char* function) const {

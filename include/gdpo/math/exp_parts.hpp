@@ -1,6 +1,7 @@
 #pragma once
 // e^x, e^x - 1 and e^x - 1 - x together: ratios, their distance from 1, and the k3 estimate of a KL divergence.
 #include <gdpo/lanes/pack.hpp>
+#include <iterator>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
@@ -13,45 +14,89 @@ struct ExpParts {
   V k3;     ///< e^x - 1 - x >= 0
 };
 
-/// Beyond this |x| the exponential saturates: e^x times an advantage of a few thousand stays finite. `k3` goes on
-/// linearly below (there it is -1 - x).
-template <class V>
-constexpr double exp_limit = std::is_same_v<V, double> ? 700.0 : 80.0;
+/// Numbers of exp_parts in one precision.
+///   limit        beyond this |x| the exponential saturates: e^x times an advantage of a few thousand stays finite
+///   shift        1.5 times 2^(bits of the mantissa), plus the bias of the exponent: both stand in the low bits of n + shift
+///   ln2_hi, _lo  ln 2 in two parts; n ln2_hi is exact
+///   polynomial   of (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2, highest power first
+template <class S>
+struct ExpNumbers;
+template <>
+struct ExpNumbers<float> {
+  static constexpr double limit = 80, shift = 12582912 + 127, ln2_hi = 0.693359375, ln2_lo = -2.12194440e-4;
+  static constexpr double polynomial[] = {1.3905488e-3, 8.3629331e-3, 4.1666765e-2, 1.6666579e-1, 0.5};  // minimax
+};
+template <>
+struct ExpNumbers<double> {
+  static constexpr double limit = 700, shift = 6755399441055744 + 1023, ln2_hi = 6.93147180369123816490e-01,
+                          ln2_lo = 1.90821492927058770002e-10;
+  static constexpr double polynomial[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                                          1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
+                                          1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};  // Taylor's
+};
+template <class S>
+constexpr double exp_limit = ExpNumbers<S>::limit;
 
-/// In single precision: error <= 2 ulp of exp and expm1, <= 4e-7 relative of k3 for |x| <= 80. NaN stays NaN, +inf
-/// saturates, -inf gives k3 = inf. One range reduction, x = n ln 2 + r, |r| <= ln 2 / 2, and one polynomial, of
-/// (e^r - 1 - r) / r^2. With s = 2^n:  e^x - 1 = s (e^r - 1) + (s - 1)  and
-///   e^x - 1 - x = s (e^r - 1 - r) + (s - 1) r + (s - 1 - n ln 2):
+/// Numbers::polynomial as pairs, each linear in r, of a polynomial in r^2: half the latency of one in r. `Next`: the first
+/// coefficient that is not in p.
+template <class Numbers, std::size_t Next, class V>
+GDPO_INLINE V in_pairs(const V& r, const V& square, const V& p) {
+  constexpr auto& c = Numbers::polynomial;
+  if constexpr (Next == std::size(c)) {
+    return p;
+  } else {
+    const V pair = fma(constant<V>(c[Next]), r, constant<V>(c[Next + 1]));
+    return in_pairs<Numbers, Next + 2>(r, square, V(fma(square, p, pair)));
+  }
+}
+template <class Numbers, class V>
+GDPO_INLINE V polynomial(const V& r, const V& square) {
+  constexpr auto& c = Numbers::polynomial;
+  if constexpr (std::size(c) % 2 == 1) {
+    return in_pairs<Numbers, 1>(r, square, constant<V>(c[0]));
+  } else {
+    return in_pairs<Numbers, 2>(r, square, V(fma(constant<V>(c[0]), r, constant<V>(c[1]))));
+  }
+}
+
+/// x = n ln 2 + r with |r| <= ln 2 / 2, s = 2^n; e^r - 1 = r + r^2 p.
+template <class V>
+struct Reduced {
+  V n, r, square, p, s;
+};
+template <class V>
+GDPO_INLINE Reduced<V> reduced(const V& x) {
+  using Numbers = ExpNumbers<scalar_t<V>>;
+  const V shift = constant<V>(Numbers::shift);
+  const V shifted = fma(x, constant<V>(1.44269504088896341), shift);
+  const V n = opaque(shifted) - shift;
+  const V r = fma(n, constant<V>(-Numbers::ln2_lo), fma(n, constant<V>(-Numbers::ln2_hi), x));
+  const V square = mul(r, r);
+  return {n, r, square, polynomial<Numbers>(r, square), pow2_of_shifted(shifted)};
+}
+
+/// V is float, double or lanes of them: the same operations, the same bits in every lane. Error <= 2 ulp of exp and expm1,
+/// <= 6 ulp of k3 (4e-7 relative in float) for |x| <= the limit. NaN stays NaN, +inf saturates; below -limit k3 goes on
+/// linearly (there it is -1 - x), so -inf gives k3 = inf. One range reduction and one polynomial:
+///   e^x - 1 = s (e^r - 1) + (s - 1)    and    e^x - 1 - x = s (e^r - 1 - r) + (s - 1) r + (s - 1 - n ln 2):
 /// n = 0 leaves e^r - 1 and e^r - 1 - r alone, so nothing cancels near 0.
-GDPO_INLINE ExpParts<float> exp_parts(float x) {
-  const float limit = constant<float>(exp_limit<float>);
-  const float high = (math::min)(x, limit), bounded = (math::max)(high, -limit);
-  const float shifted = fma(bounded, 1.44269504f, 12582912.0f);  // n stands in the low bits of the sum with 1.5 2^23
-  const float n = opaque(shifted) - 12582912.0f;
-  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, bounded));
-  const float p = fma(r, fma(r, fma(r, fma(r, 1.3905488e-3f, 8.3629331e-3f), 4.1666765e-2f), 1.6666579e-1f), 0.5f);
-  const float square = mul(r, r);
-  const float s = from_bits((bits_of(shifted) + 127u) << 23), rest = s - 1.0f;
-  const float k3_r = mul(square, p), expm1_r = fma(square, p, r);
-  const float k3 = fma(s, k3_r, fma(rest, r, fma(n, -0.693147181f, rest)));
+template <class V>
+GDPO_INLINE ExpParts<V> exp_parts(const V& x) {
+  const V limit = constant<V>(exp_limit<scalar_t<V>>), minus_limit = constant<V>(-exp_limit<scalar_t<V>>);
+  const V high = (math::min)(x, limit), bounded = (math::max)(high, minus_limit);
+  const auto [n, r, square, p, s] = reduced(bounded);
+  const V rest = s - constant<V>(1.0);
+  const V k3_r = mul(square, p), expm1_r = fma(square, p, r);
+  const V k3 = fma(s, k3_r, fma(rest, r, fma(n, constant<V>(-0.693147180559945309), rest)));
   return {fma(s, expm1_r, s), fma(s, expm1_r, rest), k3 + opaque(bounded - high)};
 }
 
-/// In double precision: the C library's exp and expm1, and the series of k3 below |x| = 0.01 (error <= 1e-13 relative).
-GDPO_INLINE ExpParts<double> exp_parts(double x) {
-  const double high = (math::min)(x, exp_limit<double>), bounded = (math::max)(high, -exp_limit<double>);
-  const double expm1 = std::expm1(bounded);
-  double k3 = expm1 - bounded;
-  if (abs(bounded) < 0.01) {
-    double series = 1.0 / 3628800;
-    for (int k = 9; k >= 2; --k) {
-      constexpr double inverse_factorial[] = {1,         1,         1.0 / 2,    1.0 / 6,     1.0 / 24,
-                                              1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880};
-      series = fma(series, bounded, inverse_factorial[k]);
-    }
-    k3 = mul(mul(bounded, bounded), series);
-  }
-  return {std::exp(bounded), expm1, k3 + opaque(bounded - high)};
+/// e^x alone of an x that the caller has bounded, from below by -127 ln 2 (float) or -1023 ln 2 (double), where it is 0, from
+/// above by exp_limit. The bits of exp_parts(x).exp within exp_limit.
+template <class V>
+GDPO_INLINE V exp_bounded(const V& x) {
+  const auto [n, r, square, p, s] = reduced(x);
+  return fma(s, V(fma(square, p, r)), s);
 }
 
 }  // namespace math

@@ -90,6 +90,11 @@ GDPO_INLINE bool is_nan(float x) { return (bits_of(x) & 0x7fffffffu) > 0x7f80000
 GDPO_INLINE bool is_inf(float x) { return (bits_of(x) & 0x7fffffffu) == 0x7f800000u; }
 GDPO_INLINE bool is_zero(float x) { return (bits_of(x) & 0x7fffffffu) == 0; }
 
+/// 2^n of t = n + 1.5 2^52 + 1023 (double), n + 1.5 2^23 + 127 (float): n and the bias of the exponent stand in the low bits of
+/// such a sum.
+GDPO_INLINE double pow2_of_shifted(double t) { return from_bits(bits_of(t) << 52); }
+GDPO_INLINE float pow2_of_shifted(float t) { return from_bits(bits_of(t) << 23); }
+
 GDPO_INLINE bool not_finite(double x) { return (bits_of(x) & 0x7ff0000000000000u) == 0x7ff0000000000000u; }
 GDPO_INLINE bool not_finite(float x) { return (bits_of(x) & 0x7f800000u) == 0x7f800000u; }
 

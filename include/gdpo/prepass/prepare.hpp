@@ -66,9 +66,9 @@ constexpr bool is_prepass_v<P, S, std::enable_if_t<std::is_same_v<Reach, decltyp
 template <class S, class T>
 TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
   T* data = values.data();
-  if (like.rank() == 1) return view(data, like.extent(0));
-  if (like.rank() == 2) return view(data, like.extent(0), like.extent(1));
-  return view(data, like.extent(0), like.extent(1), like.extent(2));
+  if (like.rank() == 1) return gdpo::view(data, like.extent(0));
+  if (like.rank() == 2) return gdpo::view(data, like.extent(0), like.extent(1));
+  return gdpo::view(data, like.extent(0), like.extent(1), like.extent(2));
 }
 
 /// A pre-pass drops what the engine did not know; the loss counts it.

@@ -5,6 +5,16 @@
 #include <gdpo/advantages.hpp>
 
 GDPO_BEGIN_NAMESPACE
+
+template <>
+struct LayoutOf<Eigen::half> {
+  using type = Float16;
+};
+template <>
+struct LayoutOf<Eigen::bfloat16> {
+  using type = BFloat16;
+};
+
 namespace detail {
 
 /// Stands in memory: has the flag and data() (an IndexedView has only the flag).

@@ -1,0 +1,49 @@
+#pragma once
+// Speed of the memory, for comparison: loads and stores with next to no arithmetic, vectorised by the compiler.
+#include <omp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace probes {
+
+/// f(begin, end) on each of `threads` threads, equal shares of 0 ... n - 1.
+template <class F>
+void share(int threads, std::ptrdiff_t n, const F& f) {
+  if (threads == 1) return f(std::ptrdiff_t{0}, n);
+#pragma omp parallel num_threads(threads)
+  {
+    const std::ptrdiff_t workers = omp_get_num_threads(), worker = omp_get_thread_num();
+    f(n * worker / workers, n * (worker + 1) / workers);
+  }
+}
+
+/// The loads and stores of K1: 17 bytes a token.
+[[gnu::noinline]] inline void k1_traffic(const float* logp, const float* old_logp, const float* ref_logp,
+                                         const unsigned char* mask, float* __restrict gradient, std::ptrdiff_t n) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    const float sum = logp[i] + old_logp[i] + ref_logp[i];
+    gradient[i] = mask[i] ? sum : 0.0f;
+  }
+}
+/// a = b + 3 c: 12 bytes an element.
+[[gnu::noinline]] inline void triad(float* __restrict a, const float* b, const float* c, std::ptrdiff_t n) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) a[i] = b[i] + 3.0f * c[i];
+}
+/// 8 bytes an element. The product keeps the compiler from calling memcpy, which goes round the cache.
+[[gnu::noinline]] inline void copy(float* __restrict to, const float* from, std::ptrdiff_t n) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = 1.5f * from[i];
+}
+/// 4 bytes an element. Integers, because their sum may be reordered: one load and one addition a register.
+[[gnu::noinline]] inline std::uint32_t read(const float* from, std::ptrdiff_t n) {
+  std::uint32_t sum = 0;
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    sum += bits;
+  }
+  return sum;
+}
+
+}  // namespace probes

@@ -1,0 +1,33 @@
+#pragma once
+// What was measured, printed as it comes and kept for the JSON file.
+#include <nlohmann/json.hpp>
+
+#include "gate.hpp"
+
+namespace gates {
+
+class Report {
+ public:
+  explicit Report(RoundLimits limits) : limits_(limits) {}
+
+  /// Sets up, measures and prints the rows of one experiment.
+  void run(const Experiment& experiment);
+  void print_summary() const;
+  nlohmann::ordered_json json() const;
+  /// 1: a gate is missed or a result is wrong; 3: the machine was too busy to tell; 0.
+  int exit_status() const { return missed_ + wrong_ > 0 ? 1 : inconclusive_ > 0 ? 3 : 0; }
+
+ private:
+  nlohmann::ordered_json row(const Row& row, const Bench& bench, const Timings& timings);
+  /// In every round that counts.
+  static std::vector<double> values_of(const Row& row, const Bench& bench, const Timings& timings);
+  void times(const Bench& bench, const Timings& timings, nlohmann::ordered_json& json) const;
+
+  RoundLimits limits_;
+  std::mt19937 random_{20260601};
+  nlohmann::ordered_json experiments_ = nlohmann::ordered_json::array();
+  int passed_ = 0, missed_ = 0, wrong_ = 0, inconclusive_ = 0, not_measured_ = 0;
+  std::map<std::string, int> reasons_;
+};
+
+}  // namespace gates

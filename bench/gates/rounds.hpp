@@ -1,0 +1,55 @@
+#pragma once
+// Interleaved timing. Times of one contender move with the neighbours' traffic by tens of per cent, so contenders take turns,
+// in another random order every round, and only ratios inside a round are compared.
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "../timing.hpp"
+#include "quiet.hpp"
+
+namespace gates {
+
+struct Contender {
+  std::string name;
+  std::function<void()> run;
+  double work;  // elements that a call gets through
+};
+
+struct RoundLimits {
+  int wanted = 9, most = 60;  // quiet rounds, and rounds in all
+  double others = 0.1;        // cores that others may use in a quiet round
+  double seconds = 0.6;       // of a round, at least: /proc/stat counts in hundredths
+};
+
+struct Timings {
+  // Of one call: [contender][quiet round]; where too few were quiet, [contender][round].
+  std::vector<std::vector<double>> seconds;
+  int quiet = 0, rounds = 0;
+  double others = 0;  // the median of all rounds
+};
+
+inline Timings measure(const std::vector<Contender>& contenders, const RoundLimits& limits, std::mt19937& random) {
+  Timings timings;
+  std::vector<std::vector<double>> all(contenders.size()), quiet = all;
+  std::vector<double> others;
+  std::vector<std::size_t> order(contenders.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (; timings.quiet < limits.wanted && timings.rounds < limits.most; ++timings.rounds) {
+    std::shuffle(order.begin(), order.end(), random);
+    const Load before = Load::now();
+    for (const std::size_t i : order) {
+      all[i].push_back(time_of(contenders[i].run, limits.seconds / static_cast<double>(contenders.size())));
+    }
+    others.push_back(cores_of_others(before, Load::now()));
+    if (!(others.back() <= limits.others)) continue;
+    ++timings.quiet;
+    for (const std::size_t i : order) quiet[i].push_back(all[i].back());
+  }
+  timings.others = quantile(others, 0.5);
+  timings.seconds = timings.quiet < limits.wanted ? all : quiet;
+  return timings;
+}
+
+}  // namespace gates

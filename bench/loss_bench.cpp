@@ -1,0 +1,75 @@
+// Time of the policy loss with its gradient.
+//
+//   <loss>/<form>/<rows>/<width>/<threads>
+//   grpo: clipped ratio of the token and k3; grpo_no_reference: without the KL term; gspo: ratio of the sequence
+//   grpo_mean_metrics, grpo_no_metrics: metrics::Means, metrics::None instead of metrics::All
+//   threads: 0 seq, 1 simd, else parallel
+//
+// Every result is compared with that of `seq`, bit by bit, before it is timed.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <string>
+
+#include "exec.hpp"
+#include "token_data.hpp"
+
+namespace {
+
+enum class Form { Padded, Packed };
+
+template <class Loss>
+void measure(benchmark::State& state, const Loss& loss, Form form) {
+  TokenData data(state.range(0), state.range(1));
+  const gdpo::TokenBatch<float> batch = form == Form::Padded ? data.padded() : data.packed();
+  const gdpo::TokenOut<float> gradient = form == Form::Padded ? data.padded_gradient() : data.packed_gradient();
+  const gdpo::Normaliser normaliser = gdpo::count(batch);
+  gdpo::LossWorkspace<float> workspace;
+  const gdpo::LossResult want = loss(gdpo::seq, batch, normaliser, gradient, workspace);
+  const std::vector<float> want_gradient = data.gradient;
+  with_exec(state.range(2), [&](const auto& exec) {
+    const gdpo::LossResult got = loss(exec, batch, normaliser, gradient, workspace);
+    const std::size_t bytes = want_gradient.size() * sizeof(float);
+    if (std::memcmp(data.gradient.data(), want_gradient.data(), bytes) != 0 || !(got.loss == want.loss)) {
+      return state.SkipWithError("not the bits of seq");
+    }
+    for (auto _ : state) benchmark::DoNotOptimize(loss(exec, batch, normaliser, gradient, workspace));
+  });
+  const std::int64_t tokens = state.iterations() * data.rows * data.width;
+  const int arrays = 3 + (loss.kl.beta != 0);  // log-probs, old ones, the reference's, the gradient
+  state.SetItemsProcessed(tokens);
+  state.SetBytesProcessed(tokens * (arrays * 4 + (form == Form::Padded ? 1 : 0)));
+}
+
+gdpo::GrpoLoss without_reference() {
+  gdpo::GrpoLoss loss;
+  loss.kl.beta = 0;
+  return loss;
+}
+
+template <class Loss>
+void add(const std::string& name, const Loss& loss, Form form) {
+  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { measure(state, loss, form); })
+      ->ArgNames({"rows", "width", "threads"})
+      ->ArgsProduct({{512}, {4096}, {0, 1, 2}})
+      ->ArgsProduct({{32}, {256}, {0, 1, 2}})
+      ->ArgsProduct({{65536}, {8}, {0, 1, 2}})
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const gdpo::GrpoLoss grpo;
+  add("grpo/padded", grpo, Form::Padded);
+  add("grpo/packed", grpo, Form::Packed);
+  add("grpo_no_reference/padded", without_reference(), Form::Padded);
+  add("grpo_mean_metrics/padded", gdpo::with_metrics<gdpo::metrics::Means>(grpo), Form::Padded);
+  add("grpo_no_metrics/padded", gdpo::with_metrics<gdpo::metrics::None>(grpo), Form::Padded);
+  add("gspo/padded", gdpo::GspoLoss{}, Form::Padded);
+  add("gspo/packed", gdpo::GspoLoss{}, Form::Packed);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+}

@@ -1,0 +1,27 @@
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <vector>
+
+/// Order statistics by linear interpolation; NaN of nothing.
+inline double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at), above = (std::min)(below + 1, values.size() - 1);
+  return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+/// Calls f until `least` seconds have passed, after one call that is not timed. Seconds a call.
+template <class F>
+double time_of(const F& f, double least) {
+  using Clock = std::chrono::steady_clock;
+  f();
+  const auto start = Clock::now();
+  for (long calls = 1;; ++calls) {
+    f();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (seconds >= least) return seconds / static_cast<double>(calls);
+  }
+}

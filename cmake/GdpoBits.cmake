@@ -1,0 +1,112 @@
+# Do compilers and flags change a bit? Are objects for several instruction sets safe in one program?
+#
+# Every compiler compiles tests/bits/results.cpp for every instruction set, and links the objects into one program, which runs
+# those that the processor can. ctest compares
+#   bits   the results of all of them (tests/bits/compare.cmake),
+#   odr    the symbols of the objects of a program (tests/odr/symbols.cmake).
+# Each value of each flag meets each compiler, and each instruction set two values of each: a cover, not the product.
+#
+#   sse2   x86-64, without FMA              fma   FMA, in the registers of SSE2
+#   avx2   AVX2, without FMA                v3    x86-64-v3: AVX2 and FMA      v4   x86-64-v4: AVX-512
+#   neon   aarch64, run by qemu-aarch64
+
+find_package(Threads REQUIRED)
+
+set(gdpo_runs_sse2 "true")
+set(gdpo_runs_avx2 "__builtin_cpu_supports(\"avx2\")")
+set(gdpo_runs_fma "__builtin_cpu_supports(\"fma\")")
+set(gdpo_runs_v3 "${gdpo_runs_avx2} && ${gdpo_runs_fma} && __builtin_cpu_supports(\"bmi2\")")
+set(gdpo_runs_v4 "${gdpo_runs_v3} && __builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") && \
+__builtin_cpu_supports(\"avx512cd\") && __builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")")
+set(gdpo_runs_neon "true")
+
+set(gdpo_bits_dir ${CMAKE_CURRENT_BINARY_DIR}/bits)
+set(gdpo_bits_programs "")
+
+# gdpo_add_bits(<name> <compiler> [RUN <emulator>] [LINK <flags>] OBJECTS "<instruction set> <flags>" ...)
+function(gdpo_add_bits name compiler)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "RUN;LINK" "OBJECTS")
+  set(folder ${gdpo_bits_dir}/${name})
+  set(source ${PROJECT_SOURCE_DIR}/tests/bits)
+  set(options -std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -I${PROJECT_SOURCE_DIR}/include -I${folder})
+  if(GDPO_WERROR)
+    list(APPEND options -Werror)
+  endif()
+  set(list "")
+  set(objects)
+  foreach(entry IN LISTS arg_OBJECTS)
+    separate_arguments(flags UNIX_COMMAND "${entry}")
+    list(POP_FRONT flags set)
+    string(APPEND list "GDPO_OBJECT(${set}, ${gdpo_runs_${set}})\n")
+    set(object ${folder}/${set}.o)
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d MAIN_DEPENDENCY ${source}/results.cpp
+      COMMAND ${compiler} ${options} ${flags} -DGDPO_BITS=gdpo_bits_${set} -MD -MF ${object}.d -MT ${object}
+        -c ${source}/results.cpp -o ${object}
+      COMMENT "Bits: ${name}, ${entry}" VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  gdpo_write_if_different(${folder}/objects.inc "${list}")
+  set(program ${folder}/bits)
+  add_custom_command(OUTPUT ${program}
+    COMMAND ${compiler} ${options} -pthread ${arg_LINK} ${source}/main.cpp ${objects} -o ${program}
+    DEPENDS ${source}/main.cpp ${source}/results.hpp ${folder}/objects.inc ${objects}
+    COMMENT "Bits: ${name}" VERBATIM)
+  add_custom_target(gdpo_bits_${name} ALL DEPENDS ${program})
+  list(JOIN objects " " objects)
+  string(APPEND gdpo_bits_programs "gdpo_bits_program(${name} \"${arg_RUN}\" ${program} ${objects})\n")
+  set(gdpo_bits_programs "${gdpo_bits_programs}" PARENT_SCOPE)
+endfunction()
+
+# This build's compiler where it is of that kind, else the one of that name.
+function(gdpo_find_compiler variable id name)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL id)
+    set(${variable} ${CMAKE_CXX_COMPILER} CACHE FILEPATH "")
+  else()
+    find_program(${variable} ${name})
+  endif()
+  if(NOT ${variable})
+    message(WARNING "${name} not found: the bits of its builds are not tested.")
+  endif()
+endfunction()
+gdpo_find_compiler(GDPO_BITS_GXX GNU g++)
+gdpo_find_compiler(GDPO_BITS_CLANG Clang clang++)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  if(GDPO_BITS_GXX)
+    gdpo_add_bits(gcc ${GDPO_BITS_GXX} OBJECTS
+      "sse2 -O3"
+      "avx2 -mavx2 -O2 -ffp-contract=fast"
+      "fma -mfma -O2 -ffp-contract=off"
+      "v3 -march=x86-64-v3 -O3"
+      "v4 -march=x86-64-v4 -O2 -ffp-contract=fast")
+  endif()
+  if(GDPO_BITS_CLANG)
+    gdpo_add_bits(clang ${GDPO_BITS_CLANG} OBJECTS
+      "sse2 -O2"
+      "avx2 -mavx2 -O3 -ffp-contract=fast"
+      "fma -mfma -O3 -ffp-contract=fast"
+      "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
+      "v4 -march=x86-64-v4 -O3")
+    # What is inlined nowhere shows most symbols.
+    gdpo_add_bits(clang_unoptimised ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
+  endif()
+else()
+  message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: the bits of its instruction sets are not tested.")
+endif()
+
+find_program(GDPO_AARCH64_GXX aarch64-linux-gnu-g++)
+find_program(GDPO_QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
+if(GDPO_AARCH64_GXX AND GDPO_QEMU_AARCH64)
+  gdpo_add_bits(aarch64 ${GDPO_AARCH64_GXX} RUN ${GDPO_QEMU_AARCH64} LINK -static OBJECTS "neon -O2")
+else()
+  message(STATUS "aarch64-linux-gnu-g++ and qemu-aarch64 not found: NEON is not tested")
+endif()
+
+if(gdpo_bits_programs)
+  gdpo_write_if_different(${gdpo_bits_dir}/programs.cmake "${gdpo_bits_programs}")
+  add_test(NAME bits COMMAND ${CMAKE_COMMAND} -DPROGRAMS=${gdpo_bits_dir}/programs.cmake
+    -P ${PROJECT_SOURCE_DIR}/tests/bits/compare.cmake)
+  add_test(NAME odr COMMAND ${CMAKE_COMMAND} -DPROGRAMS=${gdpo_bits_dir}/programs.cmake -DNM=${CMAKE_NM}
+    -P ${PROJECT_SOURCE_DIR}/tests/odr/symbols.cmake)
+  set_tests_properties(bits odr PROPERTIES LABELS bits)
+endif()

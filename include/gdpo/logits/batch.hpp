@@ -1,0 +1,198 @@
+#pragma once
+#include <gdpo/logits/row.hpp>
+#include <gdpo/loss/batch.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// Logits of a language model with the tokens that they are to predict: (N, V), or (B, T, V). T stores them: float, double,
+/// Float16, BFloat16, or a class that is one of these in memory (LayoutOf). Views only: everything must outlive the call.
+///
+///   gdpo::LogitBatch<float, 3> logits;
+///   logits.logits = gdpo::view(data, rows, width, vocabulary);
+///   logits.targets = gdpo::view(tokens, rows, width);              row (b, t) predicts targets(b, t)
+/// From the logits and ids of whole sequences: gdpo::aligned.
+template <class T, int Rank>
+struct LogitBatch {
+  static_assert(!std::is_const_v<T>, "LogitBatch<float, 2>: its view is of const float by itself");
+  static_assert(!std::is_integral_v<T>, "logits are floating-point numbers");
+  static_assert(Rank == 2 || Rank == 3, "logits are (N, V) or (B, T, V)");
+
+  /// The vocabulary contiguous (stride 1), any strides between rows.
+  View<const T, Rank> logits;
+  /// (N) or (B, T), int32 or int64.
+  TokenView<std::int64_t> targets;
+  /// 0: the row is neither read nor exponentiated, nor is its target looked at. Absent: all rows count.
+  TokenView<unsigned char> mask;
+  /// (N, V) only, as cu_seqlens: the last row of every sequence predicts nothing; its mask is 0. Absent: all rows predict.
+  IndexColumn offsets;
+  /// Logits are divided by it: more than 0, finite.
+  double temperature = 1;
+  /// Of a shard of the vocabulary: column j is token first_token + j.
+  index_t first_token = 0;
+};
+
+namespace detail {
+
+/// A row of logits among the tokens: arguments of TokenView::at.
+struct LogitPlace {
+  index_t row, begin, t;
+};
+
+/// Shape and addresses of a LogitBatch.
+template <class T, int Rank>
+class LogitRows {
+ public:
+  explicit LogitRows(const LogitBatch<T, Rank>& batch) : batch_(batch) {}
+
+  index_t rows() const {
+    return Rank == 2 ? batch_.logits.extent[0] : batch_.logits.extent[0] * batch_.logits.extent[1];
+  }
+  index_t vocabulary() const { return batch_.logits.extent[Rank - 1]; }
+  index_t numbers() const { return rows() * vocabulary(); }
+  LogitPlace place(index_t i) const {
+    if constexpr (Rank == 2) return {0, i, 0};
+    return {i / batch_.logits.extent[1], 0, i % batch_.logits.extent[1]};
+  }
+  template <class U>
+  U* begin(const View<U, Rank>& v, index_t i) const {
+    if constexpr (Rank == 2) {
+      return v.data + i * v.stride[0];
+    } else {
+      return v.data + i / v.extent[1] * v.stride[0] + i % v.extent[1] * v.stride[1];
+    }
+  }
+  const T* begin(index_t i) const { return begin(batch_.logits, i); }
+
+  template <class S>
+  S token(const TokenView<S>& tokens, index_t i) const {
+    const LogitPlace at = place(i);
+    return tokens.at(at.row, at.begin, at.t);
+  }
+  template <class S>
+  void put(const TokenOut<S>& tokens, index_t i, double value) const {
+    if (!tokens) return;
+    const LogitPlace at = place(i);
+    tokens.row(at.row, at.begin, at.t + 1)(at.t) = static_cast<S>(value);
+  }
+
+  bool valid(index_t i) const {
+    if (batch_.offsets && ends_a_sequence(i)) return false;
+    return !batch_.mask || token(batch_.mask, i) != 0;
+  }
+  /// Column of the row's target; -1: not among the columns.
+  index_t target(index_t i) const {
+    const std::int64_t column = token(batch_.targets, i) - batch_.first_token;
+    return column >= 0 && column < vocabulary() ? static_cast<index_t>(column) : -1;
+  }
+  /// One value a row, row after row, in the shape of the targets.
+  template <class Values>
+  auto dense(Values& values) const {
+    if constexpr (Rank == 2) {
+      return gdpo::view(values);
+    } else {
+      return gdpo::view(values.data(), batch_.logits.extent[0], batch_.logits.extent[1]);
+    }
+  }
+  std::string name(index_t i) const {
+    const LogitPlace at = place(i);
+    return Rank == 2 ? "(" + contract::text(i) + ")" : "(" + contract::text(at.row) + ", " + contract::text(at.t) + ")";
+  }
+
+ private:
+  bool ends_a_sequence(index_t i) const {  // i + 1 is one of the offsets
+    index_t low = 0, high = batch_.offsets.size();
+    while (low < high) {
+      const index_t middle = low + (high - low) / 2;
+      (batch_.offsets(middle) <= i ? low : high) = batch_.offsets(middle) <= i ? middle + 1 : middle;
+    }
+    return low < batch_.offsets.size() && batch_.offsets(low) == i + 1;
+  }
+  const LogitBatch<T, Rank>& batch_;
+};
+
+/// An array a logits row, of the shape of the logits without the vocabulary.
+template <int Rank, class Tokens>
+void check_by_row(const char* function, const std::string& name, const Tokens& v, const index_t* logits) {
+  if (!v) return;
+  index_t own[3] = {};
+  bool same = v.rank() == Rank - 1;
+  for (int r = 0; r < v.rank(); ++r) own[r] = v.extent(r), same = same && r < Rank - 1 && own[r] == logits[r];
+  if (!same) {
+    contract::fail(function, name, contract::shape(v.rank(), own),
+                   contract::shape(Rank - 1, logits) + ", the shape of logits without the vocabulary");
+  }
+}
+/// A view of the shape of the logits: they themselves, or where their gradient goes.
+template <class U, int Rank>
+void check_table(const char* function, const char* name, const View<U, Rank>& v, const index_t* shape) {
+  using contract::fail;
+  index_t elements = 1;
+  for (int r = 0; r < Rank; ++r) {
+    if (v.extent[r] < 0) fail(function, name, contract::shape(Rank, v.extent), "extents of at least 0");
+    if (v.extent[r] != shape[r]) {
+      fail(function, name, contract::shape(Rank, v.extent), contract::shape(Rank, shape) + ", the shape of logits");
+    }
+    elements *= v.extent[r];
+  }
+  if (elements > 0 && !v) fail(function, name, "no array", contract::shape(Rank, v.extent) + " numbers");
+  if (v.extent[Rank - 1] > 1 && v.stride[Rank - 1] != 1) {
+    fail(function, name, "stride " + contract::text(v.stride[Rank - 1]) + " between two entries of the vocabulary",
+         "1");
+  }
+}
+
+/// What targets must be: not looked at, none below 0 (a shard), or in the vocabulary.
+enum class Targets { Unread, OfShard, OfVocabulary };
+
+template <class T, int Rank>
+void check_whole(const char* function, const LogitBatch<T, Rank>& b) {
+  if (b.first_token == 0) return;
+  contract::fail(function, "first_token", contract::text(b.first_token),
+                 "0, the whole vocabulary; of a shard: gdpo::logit_rows");
+}
+
+/// Everything of a LogitBatch fits together.
+template <class T, int Rank>
+void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
+  using contract::fail, contract::text;
+  check_table(function, "logits", b.logits, b.logits.extent);
+  check_by_row<Rank>(function, "targets", b.targets, b.logits.extent);
+  check_by_row<Rank>(function, "mask", b.mask, b.logits.extent);
+  const double inverse = 1 / b.temperature;
+  if (!(b.temperature > 0) || math::not_finite(b.temperature) || !(inverse >= 1e-37) || !(inverse <= 1e37)) {
+    fail(function, "temperature", text(b.temperature), "a number from 1e-37 to 1e37");
+  }
+  if (b.first_token < 0) fail(function, "first_token", text(b.first_token), "at least 0");
+  const LogitRows<T, Rank> rows(b);
+  if (b.offsets) {
+    const index_t n = b.offsets.size();
+    if (Rank == 3) fail(function, "offsets", "offsets, with logits (B, T, V)", "none, or logits (N, V)");
+    if (n == 0 || b.offsets(0) != 0 || b.offsets(n - 1) != rows.rows()) {
+      fail(function, "offsets", n == 0 ? "no entry" : "from " + text(b.offsets(0)) + " to " + text(b.offsets(n - 1)),
+           "from 0 to " + text(rows.rows()) + ", the number of rows");
+    }
+    for (index_t i = 1; i < n; ++i) {
+      if (b.offsets(i) < b.offsets(i - 1)) {
+        fail(function, "offsets",
+             "offsets[" + text(i) + "] = " + text(b.offsets(i)) + " after offsets[" + text(i - 1) +
+                 "] = " + text(b.offsets(i - 1)),
+             "offsets that never decrease");
+      }
+    }
+  }
+  if (targets == Targets::Unread) return;
+  if (!b.targets && rows.rows() > 0)
+    fail(function, "targets", "no array", "the token that each row of logits is to predict");
+  for (index_t i = 0; i < rows.rows(); ++i) {
+    if (!rows.valid(i)) continue;
+    const std::int64_t token = rows.token(b.targets, i);
+    if (token >= 0 && (targets == Targets::OfShard || token < rows.vocabulary())) continue;
+    fail(function, "targets", std::to_string(token) + " at row " + rows.name(i),
+         targets == Targets::OfShard ? "a token: at least 0, or mask 0"
+                                     : "a token: from 0 to " + text(rows.vocabulary() - 1) + ", or mask 0");
+  }
+}
+
+}  // namespace detail
+
+GDPO_END_NAMESPACE

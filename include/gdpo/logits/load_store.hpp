@@ -1,0 +1,125 @@
+#pragma once
+// Lanes from and to memory that holds float, double or 16-bit floats. V is a scalar or a pack of lanes in one register; both
+// give the same bits.
+#include <gdpo/lanes/lanes.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace math {
+
+// load_high_halves: 16-bit numbers into the upper halves of lanes, the lower ones 0. store_low_halves: the lower halves of lanes
+// that hold integers from -2^15 to 2^15 - 1.
+#if GDPO_LANE_BYTES > 0 && defined(__x86_64__)
+GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& to) {
+  __m128i halves = _mm_setzero_si128();
+  std::memcpy(&halves, p, 8);
+  to = reinterpret_cast<Register<4, float>::Bits>(_mm_unpacklo_epi16(_mm_setzero_si128(), halves));
+}
+GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
+  const __m128i bits = reinterpret_cast<__m128i>(a), packed = _mm_packs_epi32(bits, bits);
+  std::memcpy(p, &packed, 8);
+}
+#if GDPO_LANE_BYTES >= 32
+GDPO_INLINE void load_high_halves(const void* p, Register<8, float>::Bits& to) {
+  __m128i halves;
+  std::memcpy(&halves, p, 16);
+  to = reinterpret_cast<Register<8, float>::Bits>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+GDPO_INLINE void store_low_halves(void* p, Register<8, float>::Bits a) {
+  const __m256i bits = reinterpret_cast<__m256i>(a);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(bits, bits), 0x08);
+  std::memcpy(p, &packed, 16);
+}
+#endif
+#if GDPO_LANE_BYTES >= 64  // the forms with a zero mask, as in register.hpp
+GDPO_INLINE void load_high_halves(const void* p, Register<16, float>::Bits& to) {
+  constexpr auto all = static_cast<__mmask16>(-1);
+  __m256i halves;
+  std::memcpy(&halves, p, 32);
+  const __m512i wide = _mm512_maskz_slli_epi32(all, _mm512_maskz_cvtepu16_epi32(all, halves), 16);
+  to = reinterpret_cast<Register<16, float>::Bits>(wide);
+}
+GDPO_INLINE void store_low_halves(void* p, Register<16, float>::Bits a) {
+  __m256i packed = _mm512_maskz_cvtepi32_epi16(static_cast<__mmask16>(-1), reinterpret_cast<__m512i>(a));
+  asm("" : "+v"(packed));  // the instruction that stores it as well takes three times as long on AMD's processors
+  std::memcpy(p, &packed, 32);
+}
+#endif
+#elif GDPO_LANE_BYTES > 0 && defined(__aarch64__)
+GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& to) {
+  uint16x4_t halves;
+  std::memcpy(&halves, p, 8);
+  to = vreinterpretq_s32_u32(vshll_n_u16(halves, 16));
+}
+GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
+  const int16x4_t packed = vmovn_s32(a);
+  std::memcpy(p, &packed, 8);
+}
+#endif
+
+// binary16 by instruction: the conversions of Storage<Float16>.
+#if GDPO_LANE_BYTES >= 32 && defined(__F16C__)
+#define GDPO_CONVERTS_HALF 1
+#if GDPO_LANE_BYTES >= 64
+using HalfRegister = __m256i;
+GDPO_INLINE __m512 register_from_half(__m256i h) { return _mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1), h); }
+GDPO_INLINE __m256i half_from_register(__m512 a) {
+  return _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), a, _MM_FROUND_TO_NEAREST_INT);
+}
+#else
+using HalfRegister = __m128i;
+GDPO_INLINE __m256 register_from_half(__m128i h) { return _mm256_cvtph_ps(h); }
+GDPO_INLINE __m128i half_from_register(__m256 a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT); }
+#endif
+#else
+#define GDPO_CONVERTS_HALF 0
+#endif
+
+/// Lanes<V>::width numbers of any storage type.
+template <class V, class T>
+GDPO_INLINE V load_lanes(const T* p) {
+  [[maybe_unused]] constexpr int L = Lanes<V>::width;
+  if constexpr (L == 1) {
+    return static_cast<V>(gdpo::load(*p));
+  } else if constexpr (std::is_same_v<layout_t<T>, BFloat16>) {  // the upper half of a float
+    typename Register<L, float>::Bits bits;
+    load_high_halves(p, bits);
+    return {reinterpret_cast<typename Register<L, float>::Value>(bits)};
+#if GDPO_CONVERTS_HALF
+  } else if constexpr (std::is_same_v<layout_t<T>, Float16>) {
+    HalfRegister halves;
+    std::memcpy(&halves, p, sizeof halves);
+    return {register_from_half(halves)};
+#endif
+  } else {
+    return V::load(p);
+  }
+}
+
+/// The same number of results, each the nearest T, ties to even.
+template <class V, class T>
+GDPO_INLINE void store_lanes(T* p, const V& v) {
+  [[maybe_unused]] constexpr int L = Lanes<V>::width;
+  if constexpr (L == 1) {
+    gdpo::store(*p, v);
+  } else if constexpr (std::is_same_v<T, scalar_t<V>>) {
+    v.store(p);
+  } else if constexpr (std::is_same_v<layout_t<T>, BFloat16>) {
+    using Bits = typename Register<L, float>::Bits;
+    const V quiet{
+        reinterpret_cast<typename Register<L, float>::Value>((reinterpret_cast<Bits>(v.v) & ~0xffff) | 0x400000)};
+    const Bits bits = reinterpret_cast<Bits>(select(is_nan(v), quiet, v).v);
+    store_low_halves(p, (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+#if GDPO_CONVERTS_HALF
+  } else if constexpr (std::is_same_v<layout_t<T>, Float16>) {
+    const HalfRegister halves = half_from_register(v.v);
+    std::memcpy(static_cast<void*>(p), &halves, sizeof halves);
+#endif
+  } else {
+    scalar_t<V> values[L];
+    v.store(values);
+    for (int j = 0; j < L; ++j) gdpo::store(p[j], values[j]);
+  }
+}
+
+}  // namespace math
+GDPO_END_NAMESPACE

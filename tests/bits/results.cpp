@@ -1,0 +1,312 @@
+// What the library promises to be the same bits, as hashes. Compiled once for every target and compiler; the function below is
+// all that the object shows, so that objects for several instruction sets stand in one program.
+//   -DGDPO_BITS=<name of the function>
+#include "results.hpp"
+
+#include <cstring>
+#include <gdpo/advantages.hpp>
+#include <gdpo/logits.hpp>
+#include <gdpo/presets/verl.hpp>
+#include <gdpo/runtime.hpp>
+#include <gdpo/with/thread_pool.hpp>
+#include <memory>
+#include <string>
+
+#include "inputs.hpp"
+
+namespace {
+
+/// FNV-1a over the bits. All NaN are one: their sign and payload are the processor's.
+class Hash {
+ public:
+  void add(double x) {
+    if (gdpo::math::is_nan(x)) x = gdpo::math::nan();
+    std::uint64_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    for (int k = 0; k < 64; k += 8) value_ = (value_ ^ ((bits >> k) & 0xffu)) * 1099511628211u;
+  }
+  void add(float x) { add(static_cast<double>(x)); }
+  template <class T>
+  void add(const std::vector<T>& values) {
+    for (const T& x : values) add(x);
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 14695981039346656037u;
+};
+
+void add(Hash& hash, const gdpo::Metric& m) {
+  for (const double x : {m.sum, m.count, m.min, m.max, m.row_sum, m.rows, m.row_min, m.row_max}) hash.add(x);
+}
+void add(Hash& hash, const gdpo::NonFinite& n) {
+  for (const index_t x : {n.count, n.row, n.token}) hash.add(static_cast<double>(x));
+}
+void add(Hash& hash, const gdpo::LossMetrics& m) {
+  for (const gdpo::Metric& x :
+       {m.loss, m.surrogate, m.kl, m.clip_fraction, m.clip_fraction_low, m.clip_fraction_high, m.clip_fraction_any,
+        m.dual_clip_fraction, m.approx_kl_k1, m.approx_kl_k3, m.ratio, m.log_ratio_bounded, m.kl_bounded, m.entropy,
+        m.completion_length, m.clipped_completions}) {
+    add(hash, x);
+  }
+  const gdpo::NonFiniteInputs& n = m.non_finite;
+  for (const gdpo::NonFinite& x :
+       {n.logp, n.old_logp, n.ref_logp, n.rollout_logp, n.teacher_logp, n.advantages, n.weights, n.entropies}) {
+    add(hash, x);
+  }
+  const gdpo::Moments& a = m.advantage;
+  for (const double x : {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
+                         static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
+                         static_cast<double>(m.degenerate_rows), m.entropy_threshold, m.one_ratio_a_row ? 1.0 : 0.0}) {
+    hash.add(x);
+  }
+  static_assert(sizeof(gdpo::LossMetrics) == (16 * 8 + 8 * 3 + 7 + 5) * sizeof(double), "a new member: add it here");
+  for (const auto& [key, value] : m.to_map()) hash.add(value);
+}
+void add(Hash& hash, const gdpo::LossResult& r) {
+  for (const double x : {r.loss, r.policy_loss, r.kl_loss, r.normaliser.tokens}) hash.add(x);
+  add(hash, r.metrics);
+}
+
+/// A detached factor, a map and a surrogate that the library does not ship: products and quotients of the caller's.
+struct Truncated {
+  static constexpr bool reads_tag = true;
+  template <class V>
+  V operator()(const gdpo::Token<V>& t) const {
+    namespace math = gdpo::math;
+    return math::mul((math::min)(t.ratio, math::constant<V>(2.0)), t.tag);
+  }
+};
+struct Soft {
+  template <class V>
+  gdpo::Term<V> operator()(const gdpo::Token<V>& t) const {
+    namespace math = gdpo::math;
+    const V one = math::constant<V>(1.0), q = one / (one + math::exp_parts(one - t.ratio).exp);
+    const V a = math::mul(-t.advantage, q);
+    return {a, math::mul(math::mul(a, one - q), t.ratio), math::constant<V>(0.0)};
+  }
+};
+
+class Results {
+ public:
+  Results(gdpo_bits_line line, void* to) : line_(line), to_(to) {
+    for (int workers = 1; workers <= 7; ++workers) pools_.push_back(std::make_unique<gdpo::ThreadPool>(workers));
+  }
+
+  void all() {
+    using namespace gdpo;
+    // Plain loops of the kernel, with and without a reference; every metric; each kind of level, KL term, map and factor.
+    loss<float>("grpo", GrpoLoss{});
+    GrpoLoss without_kl;
+    without_kl.kl.beta = 0, without_kl.surrogate.high = 0.28;
+    loss<float>("grpo_without_kl", without_kl);
+    auto vanilla = verl::vanilla_loss;
+    vanilla.kl.beta = 0.01;
+    loss<float>("vanilla", vanilla);
+    loss<float>("gspo", GspoLoss{});
+    auto sequence_token = verl::gspo_loss;
+    sequence_token.kl.beta = 0.5, sequence_token.surrogate.low = 0.1;
+    loss<float>("sequence_token", sequence_token);
+    PolicyLoss<level::Token<map::Clamp>, Soft, Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K1, kl::ScoreFunction>>,
+               aggregate::TokenMean, Factors<Truncated>>
+        several;
+    several.kl.rest.first.against = Against::Rollout;
+    loss<float>("several", several);
+    loss<double>("grpo_double", GrpoLoss{});
+
+    estimators();
+    logits<float>("float");
+    logits<double>("double");
+    logits<BFloat16>("bfloat16");
+    exponentials<float>("exp_float");
+    exponentials<double>("exp_double");
+  }
+
+ private:
+  /// once(exec, hash) on every target: one hash, or a complaint. large: worth several threads.
+  template <class Once>
+  void on_every_target(const char* kind, const std::string& name, bool large, const Once& once) {
+    Hash seq;
+    once(gdpo::seq, seq);
+    const auto same = [&](const auto& exec, const std::string& target) {
+      Hash hash;
+      once(exec, hash);
+      if (hash.value() != seq.value()) line_(to_, "differs", (name + " on " + target).c_str(), hash.value());
+    };
+    same(gdpo::simd, "simd");
+    for (std::size_t n = large ? 1 : 7; n <= 7; ++n) {
+      same(gdpo::parallel(*pools_[n - 1]), "parallel(" + std::to_string(n) + ")");
+    }
+    line_(to_, kind, name.c_str(), seq.value());
+  }
+
+  template <class S, class Loss>
+  void loss(const std::string& name, const Loss& loss) {
+    for (const Shape& shape : shapes) {
+      const Tokens<S> tokens(shape);
+      const gdpo::TokenBatch<S> batch = tokens.batch();
+      const gdpo::Normaliser normaliser = gdpo::count(batch);
+      gdpo::LossWorkspace<S> workspace;
+      const bool threads = std::strncmp(shape.name, "threads", 7) == 0;
+      on_every_target("loss", name + "." + shape.name, threads, [&](const auto& exec, Hash& hash) {
+        std::vector<S> gradient(tokens.size(), S(-77));
+        add(hash, loss(exec, batch, normaliser, tokens.out(gradient), workspace));
+        hash.add(gradient);
+      });
+    }
+  }
+
+  void estimators() {
+    Integers integers(11);
+    constexpr int rows = 331, channels = 3;
+    std::vector<double> rewards;
+    std::vector<float> narrow;
+    std::vector<std::int64_t> ids;
+    std::vector<std::int32_t> lengths;
+    for (int i = 0; i < rows; ++i) {
+      ids.push_back(i * i % 61);
+      lengths.push_back(i % 5 * 20);
+      for (int c = 0; c < channels; ++c) {
+        const std::int64_t x = integers(1 << 20), kind = ids.back() % 4;
+        const double value = kind == 0   ? static_cast<double>(x % 2)
+                             : kind == 1 ? 0.75
+                                         : in_millionths<double>(kind == 2 ? x : x + (c << 24));
+        rewards.push_back(integers.one_in(50) ? std::numeric_limits<double>::quiet_NaN() : value);
+        narrow.push_back(static_cast<float>(rewards.back()));
+      }
+    }
+    const auto groups = gdpo::by_id(ids);
+    gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), rows, channels), groups};
+    batch.tokens = gdpo::view(lengths);
+    gdpo::Workspace workspace;
+    std::vector<double> out(rows);
+    for (const std::string& estimator : gdpo::runtime::estimator_names()) {
+      std::visit(
+          [&](const auto& e) {
+            Hash hash;
+            gdpo::GroupReport report;
+            gdpo::advantages_into(gdpo::seq, batch, e, gdpo::view(out), workspace, &report);
+            hash.add(out), hash.add(report.group_std);
+            for (const double x : {report.reward_mean, report.reward_std, report.combined_std}) hash.add(x);
+            line_(to_, "any", ("advantages." + estimator).c_str(), hash.value());
+          },
+          gdpo::runtime::estimator(estimator));
+    }
+    // Equal groups in rows: lanes of groups; large enough for threads.
+    constexpr int many = 20480;
+    std::vector<float> large, of_row(many);
+    for (int i = 0; i < many * channels; ++i) large.push_back(in_millionths<float>(integers(1 << 20)));
+    const gdpo::RewardBatch equal{gdpo::view(std::as_const(large).data(), many, channels), gdpo::groups_of(8)};
+    on_every_target("any", "advantages.groups_of", true, [&](const auto& exec, Hash& hash) {
+      gdpo::advantages_into(exec, equal, gdpo::Gdpo{}, gdpo::view(of_row), workspace);
+      hash.add(of_row);
+    });
+  }
+
+  /// Logarithms are the C library's: "libm".
+  template <class T>
+  void logits(const std::string& name) {
+    for (const int vocabulary : {37, 1000, 9001}) {
+      constexpr int rows = 8;
+      Integers integers(static_cast<std::uint64_t>(vocabulary));
+      std::vector<T> table;
+      std::vector<std::int64_t> targets;
+      std::vector<float> g, g_entropy;
+      for (int i = 0; i < rows; ++i) {
+        for (int j = 0; j < vocabulary; ++j) {
+          const std::int64_t x = integers(1 << 22) + (i == 3 ? j << 11 : 0);  // row 3 ascends
+          T value;
+          gdpo::store(
+              value, integers.one_in(20) && i == 4 ? -std::numeric_limits<float>::infinity() : in_millionths<float>(x));
+          table.push_back(value);
+        }
+        targets.push_back(integers(1 << 20) + (1 << 20));
+        targets.back() %= vocabulary;
+        g.push_back(in_millionths<float>(i == 5 ? 0 : integers(1 << 20)));
+        g_entropy.push_back(in_millionths<float>(i % 3 ? 0 : integers(1 << 20)));
+      }
+      gdpo::LogitBatch<T, 2> batch;
+      batch.logits = gdpo::view(std::as_const(table).data(), rows, vocabulary);
+      batch.targets = gdpo::view(targets);
+      batch.temperature = 0.75;
+      const std::string base = "logits." + name + "." + std::to_string(vocabulary);
+      const bool threads = vocabulary > 9000;
+      const auto flat = [&](std::vector<T>& x) { return gdpo::view(x.data(), rows, vocabulary); };
+      const auto add_table = [](Hash& hash, const std::vector<T>& x) {
+        for (const T& v : x) hash.add(gdpo::load(v));
+      };
+      on_every_target("loss", base + ".sums", threads, [&](const auto& exec, Hash& hash) {
+        std::vector<gdpo::LogitRow> of_rows(rows);
+        gdpo::logit_rows(exec, batch, gdpo::view(of_rows));
+        for (const gdpo::LogitRow& r : of_rows) {
+          for (const double x : {r.max, r.sum, r.weighted, r.target}) hash.add(x);
+        }
+      });
+      gdpo::TokenLogprobs forward = gdpo::token_logprobs(gdpo::seq, batch);
+      on_every_target("libm", base + ".forward", threads, [&](const auto& exec, Hash& hash) {
+        const gdpo::TokenLogprobs own = gdpo::token_logprobs(exec, batch);
+        hash.add(own.logp), hash.add(own.entropy), hash.add(own.logsumexp);
+      });
+      // From a logsumexp without a logarithm.
+      std::vector<double> given;
+      std::vector<float> entropy;
+      for (int i = 0; i < rows; ++i) given.push_back(8 + 0.5 * i), entropy.push_back(0.25f * static_cast<float>(i));
+      on_every_target("loss", base + ".backward", threads, [&](const auto& exec, Hash& hash) {
+        std::vector<T> gradient(table.size());
+        gdpo::token_logprobs_backward(exec, batch, {gdpo::view(g), gdpo::view(g_entropy)}, gdpo::view(given),
+                                      gdpo::view(entropy), flat(gradient));
+        add_table(hash, gradient);
+      });
+      if constexpr (std::is_same_v<T, float>) fused(base, batch, forward.logp);
+    }
+  }
+
+  /// Logits to dlogits; the policy has moved a little from the one that sampled.
+  void fused(const std::string& base, const gdpo::LogitBatch<float, 2>& logits, const std::vector<float>& logp) {
+    const index_t rows = logits.logits.extent[0], vocabulary = logits.logits.extent[1];
+    std::vector<float> old_logp;
+    for (const float x : logp) old_logp.push_back(static_cast<float>(static_cast<int>(8 * x)) * 0.125f);
+    const std::vector<float> advantages(static_cast<std::size_t>(rows), 0.5f);
+    const std::vector<index_t> offsets{0, rows / 2, rows};
+    gdpo::TokenBatch<float> tokens;
+    tokens.old_logp = gdpo::view(old_logp);
+    tokens.token_advantages = gdpo::view(advantages);
+    tokens.offsets = gdpo::view(offsets);
+    gdpo::GrpoLoss loss;
+    loss.kl.beta = 0;
+    const gdpo::Normaliser normaliser = gdpo::count(logits, tokens);
+    gdpo::LogitsWorkspace workspace;
+    on_every_target("libm", base + ".fused", vocabulary > 9000, [&](const auto& exec, Hash& hash) {
+      std::vector<float> gradient(static_cast<std::size_t>(rows * vocabulary));
+      add(hash, gdpo::policy_loss_from_logits(exec, loss, logits, tokens, normaliser,
+                                              gdpo::view(gradient.data(), rows, vocabulary), workspace));
+      hash.add(gradient);
+    });
+  }
+
+  template <class S>
+  void exponentials(const char* name) {
+    Integers integers(5);
+    Hash hash;
+    const auto add = [&](S x) {
+      const auto e = gdpo::math::exp_parts(x);
+      hash.add(e.exp), hash.add(e.expm1), hash.add(e.k3);
+    };
+    for (int k = 0; k < 20000; ++k) {
+      const std::int64_t n = integers(1 << 24);
+      add(in_millionths<S>(n)), add(in_millionths<S>(n) * S(0x1p-14)), add(in_millionths<S>(n) * S(8));
+    }
+    line_(to_, "loss", name, hash.value());
+  }
+
+  gdpo_bits_line line_;
+  void* to_;
+  std::vector<std::unique_ptr<gdpo::ThreadPool>> pools_;
+};
+
+}  // namespace
+
+extern "C" int GDPO_BITS(gdpo_bits_line line, void* to) {
+  Results(line, to).all();
+  return GDPO_HAS_FMA;
+}

@@ -1,0 +1,106 @@
+// What is measured changes neither the loss nor the gradient, and what is measured less has the same bits; a target with its
+// workspace allocates once.
+#include "support/allocations.hpp"
+#include "support/catch.hpp"
+#include "support/exec_cases.hpp"
+
+namespace {
+
+using exec_cases::Case;
+using exec_cases::Form;
+using gdpo::LossMetrics;
+using gdpo::Metric;
+using loss_product::Outcome;
+
+void check_same(const Outcome& few, const Outcome& all) {
+  CHECK(difference(few.gradient, all.gradient) == "");
+  for (const auto member : {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
+    CHECK(same_bits(few.result.*member, all.result.*member));
+  }
+  const LossMetrics &a = few.result.metrics, &b = all.result.metrics;
+  CHECK(same_bits(a.advantage.mean, b.advantage.mean));
+  CHECK(same_bits(a.completion_length.row_sum, b.completion_length.row_sum));
+  CHECK(a.rows == b.rows);
+  CHECK(a.degenerate_rows == b.degenerate_rows);
+  CHECK(a.non_finite.logp.count == b.non_finite.logp.count);
+}
+/// The metrics that metrics::Means keeps, but for their ranges over tokens.
+void check_means(const LossMetrics& means, const LossMetrics& all) {
+  for (const auto member :
+       {&LossMetrics::loss, &LossMetrics::surrogate, &LossMetrics::kl, &LossMetrics::clip_fraction,
+        &LossMetrics::clip_fraction_low, &LossMetrics::clip_fraction_high, &LossMetrics::approx_kl_k1,
+        &LossMetrics::approx_kl_k3, &LossMetrics::ratio, &LossMetrics::entropy}) {
+    const Metric &a = means.*member, &b = all.*member;
+    for (const auto number :
+         {&Metric::sum, &Metric::count, &Metric::row_sum, &Metric::rows, &Metric::row_min, &Metric::row_max}) {
+      CHECK(same_bits(a.*number, b.*number));
+    }
+  }
+  CHECK(means.dual_clip_fraction.count == 0);
+  CHECK(means.kl_bounded.count == 0);
+}
+void check_none(const LossMetrics& none) {
+  for (const auto member : {&LossMetrics::loss, &LossMetrics::kl, &LossMetrics::clip_fraction, &LossMetrics::ratio,
+                            &LossMetrics::approx_kl_k3, &LossMetrics::clip_fraction_any}) {
+    CHECK((none.*member).count == 0);
+  }
+}
+
+template <class S, class Loss>
+void check_metrics(const Loss& loss) {
+  const auto means = gdpo::with_metrics<gdpo::metrics::Means>(loss);
+  const auto none = gdpo::with_metrics<gdpo::metrics::None>(loss);
+  gdpo::LossWorkspace<S> workspace;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    Random random(seed);
+    const int rows = seed < 40 ? 1 + random.below(6) : 300, width = 1 + random.below(70);
+    const Form form = exec_cases::all_forms[seed % 5];
+    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form " << static_cast<int>(form));
+    const Case<S> c(random, exec_cases::random_data(random, rows, width), form);
+    const Outcome all = c.on(gdpo::simd, loss, workspace), with_means = c.on(gdpo::simd, means, workspace),
+                  with_none = c.on(gdpo::simd, none, workspace);
+    check_same(with_means, all);
+    check_same(with_none, all);
+    check_means(with_means.result.metrics, all.result.metrics);
+    check_none(with_none.result.metrics);
+    CHECK(exec_cases::difference_but_nan(c.on(gdpo::seq, means, workspace), with_means) == "");
+    CHECK(exec_cases::difference_but_nan(c.on(gdpo::seq, none, workspace), with_none) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("metrics All, Means and None: the same loss and gradient", "[loss][exec][metrics]") {
+  check_metrics<float>(gdpo::GrpoLoss{});
+}
+
+#if defined(GDPO_TEST_FULL_PRODUCT)
+TEST_CASE("the same at levels of segments, with two KL terms, in double", "[loss][exec][metrics]") {
+  check_metrics<float>(gdpo::GspoLoss{});
+  check_metrics<double>(
+      gdpo::PolicyLoss<gdpo::level::SequenceToken<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
+                       gdpo::Kls<gdpo::Kl<gdpo::kl::K2>, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>>>{});
+}
+#endif
+
+TEST_CASE("after a first call of a shape, no target allocates", "[loss][exec][workspace]") {
+  for (const Form form : {Form::Padded, Form::StridedGradient, Form::SixteenBits, Form::Packed}) {
+    Random random(50);
+    const Case<float> c(random, exec_cases::random_data(random, 700, 40), form);
+    std::vector<float> gradient;
+    const gdpo::TokenOut<float> out = c.out(gradient);
+    const auto check = [&](const auto& exec, const std::string& name) {
+      gdpo::LossWorkspace<float> workspace;
+      const auto call = [&] { return gdpo::GrpoLoss{}(exec, c.batch(), c.normaliser(), out, workspace); };
+      call();
+      const long before = counted::allocations;
+      for (int k = 0; k < 5; ++k) call();
+      const long after = counted::allocations;
+      INFO("form " << static_cast<int>(form) << ", " << name);
+      CHECK(after == before);
+    };
+    check(gdpo::seq, "seq");
+    check(gdpo::simd, "simd");
+    for (int n = 1; n <= 7; ++n) check(gdpo::parallel(executors::pool(n)), "pool of " + std::to_string(n));
+  }
+}

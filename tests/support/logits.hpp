@@ -1,0 +1,68 @@
+// Rows of logits as models give them, and as they break kernels; executors that hand work out in other orders.
+#pragma once
+#include <gdpo/logits.hpp>
+#include <string>
+#include <thread>
+
+#include "support/generators.hpp"
+
+namespace logit_cases {
+
+inline double normal(Random& random) {
+  return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(6.283185307179586 * random.uniform());
+}
+
+enum class Kind { Normal, Peaked, Constant, Coarse, Offset, Ascending, Descending, LateSpike, Masked, LeadingMasked };
+constexpr Kind all_kinds[] = {Kind::Normal,    Kind::Peaked,     Kind::Constant,  Kind::Coarse, Kind::Offset,
+                              Kind::Ascending, Kind::Descending, Kind::LateSpike, Kind::Masked, Kind::LeadingMasked};
+
+/// One row. At least one logit is finite.
+inline std::vector<float> row(Random& random, Kind kind, int vocabulary) {
+  const auto n = static_cast<std::size_t>(vocabulary);
+  const double sd = random.pick({0.3, 1.0, 2.5, 6.0});
+  constexpr float masked = -std::numeric_limits<float>::infinity();
+  std::vector<float> x(n);
+  for (std::size_t j = 0; j < n; ++j) {
+    const double along = static_cast<double>(j) / static_cast<double>(n);
+    const double value = kind == Kind::Constant     ? 1.7
+                         : kind == Kind::Coarse     ? 0.25 * random.below(40)
+                         : kind == Kind::Offset     ? 3e4 + sd * normal(random)
+                         : kind == Kind::Ascending  ? 400 * along
+                         : kind == Kind::Descending ? -400 * along
+                                                    : sd * normal(random);
+    x[j] = static_cast<float>(value);
+    if (kind == Kind::Masked && random.chance(0.7)) x[j] = masked;
+    if (kind == Kind::LeadingMasked && j < 2 * n / 3) x[j] = masked;
+  }
+  const auto any = static_cast<std::size_t>(random.below(vocabulary));
+  if (kind == Kind::Peaked) x[any] = 20;
+  if (kind == Kind::Masked) x[any] = 0.5f;
+  if (kind == Kind::Constant) x[any] = 2.04f;
+  if (kind == Kind::LateSpike) x[n - 1] = 200;
+  return x;
+}
+
+/// What a gradient is stored in to see its own error: double for double, else float.
+template <class T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Hands units out from the last to the first, on this thread.
+struct Backwards {
+  template <class F>
+  void for_each(gdpo::index_t n, const F& f) const {
+    for (gdpo::index_t i = n; i > 0; --i) f(i - 1);
+  }
+  int concurrency() const { return 3; }
+};
+struct Threads {
+  int n;
+  template <class F>
+  void for_each(gdpo::index_t units, const F& f) const {
+    std::vector<std::thread> threads;
+    for (gdpo::index_t i = 0; i < units; ++i) threads.emplace_back([&f, i] { f(i); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  int concurrency() const { return n; }
+};
+
+}  // namespace logit_cases
