@@ -174,8 +174,9 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
   params.all_read();
   const TokenInputs in = token_inputs(recorded);
   const auto kept = [&](const TokenInputs& layout) {
+    const TokenArrays<double> arrays(layout);
     gdpo::PrepassMemory<double> memory;
-    const auto batch = gdpo::prepare(batch_of(layout), memory, pass);
+    const auto batch = gdpo::prepare(arrays.batch(), memory, pass);
     const std::vector<double> weights = padded(layout, tokens_of(layout, batch.weights, 1.0));
     Array rows{{static_cast<std::size_t>(in.rows), 1}, std::vector<double>(static_cast<std::size_t>(in.rows), 1.0)};
     for (std::size_t k = 0; k < weights.size(); ++k) {  // a row without valid tokens has nothing to drop
@@ -191,7 +192,7 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
 }  // namespace
 
 void add_reductions(Registry& registry) {
-  registry.add("verl", "aggregate", "agg_loss", agg_loss);
+  registry.add_loss("verl", "aggregate", "agg_loss", agg_loss);
   registry.add("verl", "aggregate", "masked_mean", masked_mean("mean_eps"));
   registry.add("verl", "aggregate", "masked_whiten", verl_whiten);
   registry.add("nvlabs_gdpo", "aggregate", "masked_mean", masked_mean("eps"));

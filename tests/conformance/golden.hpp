@@ -21,12 +21,21 @@ struct BadGolden : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// How the runner calls the library.
+enum class Exec { Seq, Simd, Parallel };
+struct Target {
+  Exec exec = Exec::Simd;
+  bool single = false;  // kernels of float
+};
+
 struct Case {
   std::string source, kind, function, name;
   Json params, inputs, expected;
   double rtol, atol;
   bool float32;          // recorded in float32: the inputs are rounded to float before the library sees them
   bool ill_conditioned;  // the record is rounding noise: only finiteness is compared
+
+  Target target{};  // not of the record
 };
 
 // Dense row-major numbers of any rank; a scalar has no extents and one element.

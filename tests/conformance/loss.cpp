@@ -26,6 +26,11 @@ std::size_t first_difference(const std::vector<double>& a, const std::vector<dou
 
 }  // namespace
 
+gdpo::ThreadPool& threads() {
+  static gdpo::ThreadPool pool(3);
+  return pool;
+}
+
 Array of_tokens(const TokenInputs& in, const std::vector<double>& tokens) {
   return {{static_cast<std::size_t>(in.rows), static_cast<std::size_t>(in.width)}, tokens};
 }

@@ -4,7 +4,9 @@
 #include <functional>
 #include <gdpo/prepass.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/with/thread_pool.hpp>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -16,7 +18,11 @@
 namespace conformance {
 
 // The batch with what its pre-passes decide; empty: none.
-using Prepare = std::function<gdpo::TokenBatch<double>(const gdpo::TokenBatch<double>&, gdpo::PrepassMemory<double>&)>;
+template <class S>
+using PrepareAs = std::function<gdpo::TokenBatch<S>(const gdpo::TokenBatch<S>&, gdpo::PrepassMemory<S>&)>;
+using Prepare = std::tuple<PrepareAs<double>, PrepareAs<float>>;
+
+gdpo::ThreadPool& threads();
 
 // What a recorded function is in the library's terms.
 struct LossRun;
@@ -42,33 +48,54 @@ struct LossRun {
   std::vector<unsigned char> mask;  // after the pre-passes
 };
 
-template <class Loss>
-LossRun run_loss(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
+// The loss on the target of the case. Its threads are the runner's own.
+template <class S, class Loss>
+gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenBatch<S>& batch,
+                      const gdpo::Normaliser& normaliser, const gdpo::TokenOut<S>& gradient = {}) {
+  gdpo::LossWorkspace<S> workspace;
+  if constexpr (std::is_same_v<S, double>) {
+    if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normaliser, gradient, workspace);
+  }
+  if (target.exec == Exec::Parallel) return loss(gdpo::parallel(threads()), batch, normaliser, gradient, workspace);
+  return loss(gdpo::simd, batch, normaliser, gradient, workspace);
+}
+
+template <class S, class Loss>
+LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
   if (auto* norm = std::get_if<gdpo::aggregate::SeqMeanTokenSumNorm>(&loss.aggregate.mode);
       norm != nullptr && norm->padded_width && in.is_packed()) {
     norm->padded_width = false;  // packed tokens have no width; the caller says that of the padded ones
     norm->constant = static_cast<double>(in.width);
   }
-  gdpo::PrepassMemory<double> memory;
-  gdpo::TokenBatch<double> batch = batch_of(in);
-  if (prepare) batch = prepare(batch, memory);
+  const TokenArrays<S> arrays(in);
+  gdpo::PrepassMemory<S> memory;
+  gdpo::TokenBatch<S> batch = arrays.batch();
+  if (const auto& of = std::get<PrepareAs<S>>(prepare)) batch = of(batch, memory);
   gdpo::Normaliser normaliser = gdpo::count(batch);
   normaliser.given = given;
 
-  std::vector<double> gradient(in.logp.size(), gdpo::math::nan());
-  gdpo::TokenOut<double> out = gdpo::view(gradient);
+  std::vector<S> gradient(in.logp.size(), gdpo::math::nan<S>());
+  gdpo::TokenOut<S> out = gdpo::view(gradient);
   if (!in.is_packed()) out = gdpo::view(gradient.data(), in.rows, in.width);
   LossRun run;
-  run.result = loss(batch, normaliser, out);
+  run.result = call(in.target, loss, batch, normaliser, out);
 
-  const std::vector<double> weights = tokens_of(in, batch.weights, 1.0);
+  const std::vector<S> weights = tokens_of(in, batch.weights, S(1));
   std::vector<unsigned char> mask = tokens_of<unsigned char>(in, batch.mask, 1);
-  run.gradient = padded(in, gradient), run.weights = padded(in, weights), run.mask = padded(in, mask);
+  run.gradient = padded(in, std::vector<double>(gradient.begin(), gradient.end()));
+  run.weights = padded(in, std::vector<double>(weights.begin(), weights.end()));
+  run.mask = padded(in, mask);
 
   for (std::size_t k = 0; k < mask.size(); ++k) mask[k] = mask[k] != 0 && weights[k] != 0;
   batch.mask = view_of(in, mask);
-  run.kept = loss(batch, normaliser).metrics;
+  run.kept = call(in.target, loss, batch, normaliser).metrics;
   return run;
+}
+
+template <class Loss>
+LossRun run_loss(const Loss& loss, const TokenInputs& in, const Prepare& prepare, double given) {
+  return in.target.single ? run_loss_as<float>(loss, in, prepare, given)
+                          : run_loss_as<double>(loss, in, prepare, given);
 }
 
 LossRun run_loss(const LossSetup& setup, const TokenInputs& in);

@@ -86,9 +86,10 @@ LossSetup trl_family(Params& params, const std::string& trainer, std::initialize
 }
 
 // Only one of several corrections, as in every record.
-void set_prepare(LossSetup& setup, Prepare prepare) {
-  if (setup.prepare) throw Unsupported("two corrections at once are not mapped");
-  setup.prepare = std::move(prepare);
+template <class F>
+void set_prepare(LossSetup& setup, const F& prepare) {
+  if (std::get<0>(setup.prepare)) throw Unsupported("two corrections at once are not mapped");
+  setup.prepare = {prepare, prepare};
 }
 template <class... Pass>
 void set_passes(LossSetup& setup, const Pass&... pass) {
@@ -536,7 +537,7 @@ gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step,
 
 void add_losses(Registry& registry) {
   const auto add = [&](const char* source, const char* function, Mapping mapping) {
-    registry.add(source, "loss", function, losses(std::move(mapping)));
+    registry.add_loss(source, "loss", function, losses(std::move(mapping)));
   };
   add("trl", "GRPOTrainer._compute_loss", trl_loss);
   add("nvlabs_gdpo", "GRPOTrainer._compute_loss", nvlabs_trl_loss);
@@ -548,8 +549,8 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);
   add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);
-  registry.add("grpo_tutorial", "loss", "grpo_loss_plain", tutorial("tutorial::grpo_numpy", false));
-  registry.add("grpo_tutorial", "loss", "grpo_step", tutorial("tutorial::grpo_torch", true));
+  registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain", tutorial("tutorial::grpo_numpy", false));
+  registry.add_loss("grpo_tutorial", "loss", "grpo_step", tutorial("tutorial::grpo_torch", true));
 }
 
 }  // namespace conformance

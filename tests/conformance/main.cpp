@@ -1,6 +1,6 @@
 // gdpo_conformance: does this library return what the trainers return?
 //
-//   gdpo_conformance DIR... [--kind KIND] [--source NAME] [--require-all] [--json FILE]
+//   gdpo_conformance DIR... [--exec seq|simd|parallel] [--kind KIND] [--source NAME] [--require-all] [--json FILE]
 //
 // Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded function as the preset of
 // its trainer with the recorded settings, and compares every value with the tolerance of the record. A case is
@@ -11,6 +11,10 @@
 // advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp and loss_presets.cpp say which
 // function is which preset; kl.cpp and aggregate.cpp do both. Every loss is computed twice, padded and packed, and must
 // come out with the same bits.
+//
+// --exec chooses what computes the losses; with simd (the default) and parallel, each is computed once more by the kernels of
+// float, from inputs rounded to float, and compared to 2e-5 of the value and 1e-6. A case so near the edge of a clip that
+// float decides otherwise fails, by name; of the shipped ones none does.
 //
 // Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad usage, an unreadable
 // file, a directory without golden files, or nothing left to compare.
@@ -33,6 +37,7 @@ using namespace conformance;
 struct Options {
   std::vector<std::string> directories, kinds, sources;
   std::string json_file;
+  Exec exec = Exec::Simd;
   bool require_all = false;
 };
 
@@ -47,25 +52,35 @@ int run(const Options& options) {
   add_kl_estimates(registry);
   add_reductions(registry);
 
-  Report report;
+  Report report, of_float;
   bool any = false;
   for (const std::string& directory : options.directories) {
     for (const Case& recorded : read_directory(directory)) {
       if (!chosen(options.kinds, recorded.kind) || !chosen(options.sources, recorded.source)) continue;
       any = true;
-      report.add(recorded, registry.run(recorded));
+      Case run = recorded;
+      run.target = {options.exec, false};
+      report.add(run, registry.run(run));
+      if (options.exec == Exec::Seq || !registry.runs_single(recorded)) continue;
+      run.target.single = run.float32 = true;
+      run.rtol = std::max(run.rtol, 2e-5), run.atol = std::max(run.atol, 1e-6);
+      of_float.add(run, registry.run(run));
     }
   }
   if (!any) throw BadGolden("no case is left to compare (see --kind and --source)");
 
   report.print(std::cout);
+  if (options.exec != Exec::Seq) of_float.print_summary(std::cout, "kernels of float");
   if (!options.json_file.empty()) {
     std::ofstream file(options.json_file);
-    file << report.json().dump(2) << '\n';
+    Json counts = report.json();
+    counts["float"] = of_float.json()["total"];
+    file << counts.dump(2) << '\n';
     file.close();
     if (!file) throw std::runtime_error(options.json_file + ": cannot be written");
   }
-  const bool failed = report.total().failed != 0 || (options.require_all && report.total().unsupported != 0);
+  const bool failed = report.total().failed != 0 || of_float.total().failed != 0 ||
+                      (options.require_all && report.total().unsupported != 0);
   return failed ? 1 : 0;
 }
 
@@ -83,6 +98,9 @@ int main(int argc, char** argv) {
   app.add_option("--source", options.sources, "only cases of this trainer, such as trl (may be repeated)")
       ->allow_extra_args(false);
   app.add_option("--json", options.json_file, "also write the counts to this file");
+  app.add_option("--exec", options.exec, "what runs the losses: seq, simd or parallel")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Exec>{{"seq", Exec::Seq}, {"simd", Exec::Simd}, {"parallel", Exec::Parallel}}));
   app.add_flag("--require-all", options.require_all, "an unsupported case counts as a failure");
   try {
     app.parse(argc, argv);

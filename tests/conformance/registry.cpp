@@ -11,6 +11,16 @@ void Registry::add(const std::string& source, const std::string& kind, const std
   handlers_[{source, kind, function}] = std::move(handler);
 }
 
+void Registry::add_loss(const std::string& source, const std::string& kind, const std::string& function,
+                        Handler handler) {
+  add(source, kind, function, std::move(handler));
+  losses_.insert({source, kind, function});
+}
+
+bool Registry::runs_single(const Case& recorded) const {
+  return losses_.count({recorded.source, recorded.kind, recorded.function}) != 0;
+}
+
 Verdict Registry::run(const Case& recorded) const {
   Verdict nothing;
   if (const auto metrics = recorded.expected.find("metrics"); metrics != recorded.expected.end()) {

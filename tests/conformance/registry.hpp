@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -19,12 +20,21 @@ class Registry {
  public:
   void add(const std::string& source, const std::string& kind, const std::string& function, Handler handler);
 
+  // One that runs a loss on the target of the case, which may be of float.
+  void add_loss(const std::string& source, const std::string& kind, const std::string& function, Handler handler);
+
+  // The case runs on kernels of float too.
+  bool runs_single(const Case& recorded) const;
+
   // Never throws for what a case holds: a function or parameter nobody mapped is Unsupported, anything the library or
   // the reading of the inputs throws is Failed.
   Verdict run(const Case& recorded) const;
 
  private:
-  std::map<std::tuple<std::string, std::string, std::string>, Handler> handlers_;
+  using Key = std::tuple<std::string, std::string, std::string>;  // source, kind, function
+
+  std::map<Key, Handler> handlers_;
+  std::set<Key> losses_;
 };
 
 void add_advantages(Registry& registry);

@@ -36,6 +36,12 @@ void print_counts(std::ostream& out, const Tally& tally) {
       << tally.unsupported << std::setw(kMetrics) << metrics << '\n';
 }
 
+void print_total(std::ostream& out, const Tally& total) {
+  out << "total: " << total.passed << " passed, " << total.failed << " failed, " << total.unsupported
+      << " unsupported; metrics: " << total.metrics_compared << " compared, " << total.metrics_not_compared
+      << " not compared\n";
+}
+
 }  // namespace
 
 void Report::add(const Case& recorded, const Verdict& verdict) {
@@ -92,9 +98,14 @@ void Report::print(std::ostream& out) const {
   if (!failures_.empty()) out << "\nfailed:\n";
   for (const std::string& failure : failures_) out << "  " << failure << '\n';
 
-  out << "\ntotal: " << total_.passed << " passed, " << total_.failed << " failed, " << total_.unsupported
-      << " unsupported; metrics: " << total_.metrics_compared << " compared, " << total_.metrics_not_compared
-      << " not compared\n";
+  out << '\n';
+  print_total(out, total_);
+}
+
+void Report::print_summary(std::ostream& out, const std::string& what) const {
+  for (const std::string& failure : failures_) out << what << ": " << failure << '\n';
+  out << what << ", ";
+  print_total(out, total_);
 }
 
 Json Report::json() const {

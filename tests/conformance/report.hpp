@@ -28,6 +28,9 @@ class Report {
 
   void print(std::ostream& out) const;
 
+  // What failed, and the total; every line begins with `what`.
+  void print_summary(std::ostream& out, const std::string& what) const;
+
   // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "metrics_not_compared": {name: times}}],
   //  "total": {...}}
   Json json() const;

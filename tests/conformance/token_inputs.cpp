@@ -58,6 +58,7 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   read.rows = first.shape[0], read.width = first.shape[1];
 
   TokenInputs in;
+  in.target = recorded.target;
   in.rows = static_cast<index_t>(read.rows);
   in.width = static_cast<index_t>(read.width);
   in.logp = first.data;
@@ -79,6 +80,7 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
 
 TokenInputs packed(const TokenInputs& in) {
   TokenInputs out;
+  out.target = in.target;
   out.rows = in.rows, out.width = in.width;
   out.advantages = in.advantages;
   out.truncated = in.truncated;
@@ -101,22 +103,6 @@ TokenInputs packed(const TokenInputs& in) {
   for (const auto member : kTokens) gather(in.*member, out.*member);
   gather(in.mask, out.mask);
   return out;
-}
-
-gdpo::TokenBatch<double> batch_of(const TokenInputs& in) {
-  gdpo::TokenBatch<double> batch;
-  batch.logp = view_of(in, in.logp);
-  batch.old_logp = view_of(in, in.old_logp);
-  batch.ref_logp = view_of(in, in.ref_logp);
-  batch.rollout_logp = view_of(in, in.rollout_logp);
-  batch.token_advantages = view_of(in, in.token_advantages);
-  batch.weights = view_of(in, in.weights);
-  batch.entropies = view_of(in, in.entropies);
-  batch.mask = view_of(in, in.mask);
-  if (in.is_packed()) batch.offsets = gdpo::view(in.offsets);
-  if (!in.advantages.empty()) batch.advantages = gdpo::view(in.advantages);
-  if (!in.truncated.empty()) batch.truncated = gdpo::view(in.truncated);
-  return batch;
 }
 
 }  // namespace conformance

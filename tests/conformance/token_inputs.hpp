@@ -21,6 +21,8 @@ struct TokenInputs {
 
   std::vector<std::size_t> place;  // packed: where each token stands in the padded arrays
 
+  Target target;  // of the case
+
   bool is_packed() const { return !offsets.empty(); }
 };
 
@@ -32,9 +34,6 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp = "logp")
 // The same tokens without padding: a row whose valid tokens come first is cut to them; one with holes stays whole, and so
 // do all where no token is valid.
 TokenInputs packed(const TokenInputs& in);
-
-// Views of `in`, which must outlive the batch.
-gdpo::TokenBatch<double> batch_of(const TokenInputs& in);
 
 // One entry a token of `in`: the view, of the layout of `in`; absent: empty.
 template <class T>
@@ -58,6 +57,49 @@ std::vector<T> tokens_of(const TokenInputs& in, const gdpo::TokenView<T>& view, 
   }
   return out;
 }
+
+// The tokens of `in` as S, which is double, or float for numbers that were rounded to it, and the library's batch over them.
+// Both must outlive the batch.
+template <class S>
+class TokenArrays {
+ public:
+  explicit TokenArrays(const TokenInputs& in)
+      : in_(in),
+        logp_(of(in.logp)),
+        old_logp_(of(in.old_logp)),
+        ref_logp_(of(in.ref_logp)),
+        rollout_logp_(of(in.rollout_logp)),
+        token_advantages_(of(in.token_advantages)),
+        weights_(of(in.weights)),
+        entropies_(of(in.entropies)) {}
+  TokenArrays(const TokenArrays&) = delete;
+  TokenArrays& operator=(const TokenArrays&) = delete;
+
+  gdpo::TokenBatch<S> batch() const {
+    gdpo::TokenBatch<S> batch;
+    batch.logp = view_of(in_, logp_);
+    batch.old_logp = view_of(in_, old_logp_);
+    batch.ref_logp = view_of(in_, ref_logp_);
+    batch.rollout_logp = view_of(in_, rollout_logp_);
+    batch.token_advantages = view_of(in_, token_advantages_);
+    batch.weights = view_of(in_, weights_);
+    batch.entropies = view_of(in_, entropies_);
+    batch.mask = view_of(in_, in_.mask);
+    if (in_.is_packed()) batch.offsets = gdpo::view(in_.offsets);
+    if (!in_.advantages.empty()) batch.advantages = gdpo::view(in_.advantages);
+    if (!in_.truncated.empty()) batch.truncated = gdpo::view(in_.truncated);
+    return batch;
+  }
+
+ private:
+  static std::vector<S> of(const std::vector<double>& from) {
+    std::vector<S> to;
+    for (const double x : from) to.push_back(static_cast<S>(x));
+    return to;
+  }
+  const TokenInputs& in_;
+  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, token_advantages_, weights_, entropies_;
+};
 
 // Tokens of `in` as (rows, width): packed ones at their places, 0 elsewhere.
 template <class T>

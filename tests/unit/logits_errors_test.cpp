@@ -111,7 +111,7 @@ TEST_CASE("mask, temperature, shards") {
           "first_token: given 3; needed: 0, the whole vocabulary; of a shard: gdpo::logit_rows");
 }
 
-TEST_CASE("offsets") {
+TEST_CASE("offsets of logits") {
   refuses([](Call& c) { c.padded.offsets = gdpo::view(c.offsets); },
           "offsets: given offsets, with logits (B, T, V); needed: none, or logits (N, V)");
   refuses_packed([](Call& c) { c.offsets[1] = 3; },

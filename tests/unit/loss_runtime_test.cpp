@@ -183,7 +183,8 @@ struct Batch {
   template <class Loss>
   std::vector<double> operator()(const Loss& loss) {
     std::vector<double> all;
-    all.push_back(loss(batch, count(), gdpo::view(gradient.data(), rows, width)).loss);
+    gdpo::LossWorkspace<double> workspace;
+    all.push_back(loss(gdpo::seq, batch, count(), gdpo::view(gradient.data(), rows, width), workspace).loss);
     all.insert(all.end(), gradient.begin(), gradient.end());
     return all;
   }

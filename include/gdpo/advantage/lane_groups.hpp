@@ -86,7 +86,7 @@ class LaneGroups {
     int groups;
     double *block, *scores, *magnitudes, *rewards;  // (K, P, L), (K, P); of sums: (K, P), and what is summed
     math::Pack<P> bound;                            // of the squares of the sums of |terms|
-    double largest[P];                              // |score|
+    double largest[P] = {};                         // |score|
     typename GroupLanes<L * P>::Stat stat;
     math::Mask<L * P> equal;
     Split<Lanes> base;
@@ -199,7 +199,8 @@ class LaneGroups {
     return clear;
   }
 
-  /// Whether the combined values are what they seem: 0, or well above their rounding.
+  /// Whether the combined values are what they seem: 0, or well above their rounding. A group of which neither can be said is not
+  /// taken; what is written for it will be overwritten. (Of two members every other group may be such.)
   template <int L>
   bool clear(const Packed<L>& pack, Taken* taken) const {
     if (any(not_finite(pack.bound))) return false;
@@ -208,8 +209,8 @@ class LaneGroups {
     const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0);
     for (int p = 0; p < pack.groups; ++p) {
       const double largest = pack.largest[p], columns = static_cast<double>(call_.columns);
-      taken[p] = largest == 0 ? Taken::Equal : Taken::Yes;
-      if (largest != 0 && !(largest * largest > tolerance * tolerance * columns * bounds[p])) return false;
+      const bool clear_of_rounding = largest * largest > tolerance * tolerance * columns * bounds[p];
+      taken[p] = largest == 0 ? Taken::Equal : clear_of_rounding ? Taken::Yes : Taken::No;
     }
     return true;
   }

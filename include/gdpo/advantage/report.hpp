@@ -23,6 +23,14 @@ enum class ZeroStd {
 /// What an advantages() call saw. Statistics of the reward sum are of sum_c w_c r_ic (minus the penalty where it is on
 /// the sum) over rows that are neither unused nor excluded.
 struct GroupReport {
+  // Written out to be inlined: a function of plain data may stand in several objects, compiled for several processors.
+  GDPO_INLINE GroupReport() = default;
+  GDPO_INLINE GroupReport(const GroupReport&) = default;
+  GDPO_INLINE GroupReport(GroupReport&&) = default;
+  GDPO_INLINE GroupReport& operator=(const GroupReport&) = default;
+  GDPO_INLINE GroupReport& operator=(GroupReport&&) = default;
+  GDPO_INLINE ~GroupReport() = default;
+
   std::vector<ChannelReport> channels;            ///< (C)
   index_t rows = 0, groups = 0;                   ///< groups: those of the grouping, empty ones included
   index_t smallest_group = 0, largest_group = 0;  ///< in rows

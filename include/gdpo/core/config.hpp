@@ -35,9 +35,19 @@
 #define GDPO_HAS_FMA 0
 #define GDPO_ABI_FMA
 #endif
-#define GDPO_ABI_JOIN_(width, fma) v0_lanes##width##fma
-#define GDPO_ABI_JOIN(width, fma) GDPO_ABI_JOIN_(width, fma)
-#define GDPO_ABI GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_FMA)
+#if defined(__AVX__) && GDPO_LANE_BYTES == 16
+#define GDPO_ABI_AVX _avx
+#else
+#define GDPO_ABI_AVX
+#endif
+#if defined(__FAST_MATH__)
+#define GDPO_ABI_MATH _fast
+#else
+#define GDPO_ABI_MATH
+#endif
+#define GDPO_ABI_JOIN_(width, avx, fma, math) v0_lanes##width##avx##fma##math
+#define GDPO_ABI_JOIN(width, avx, fma, math) GDPO_ABI_JOIN_(width, avx, fma, math)
+#define GDPO_ABI GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_AVX, GDPO_ABI_FMA, GDPO_ABI_MATH)
 
 #define GDPO_BEGIN_NAMESPACE \
   namespace gdpo {           \

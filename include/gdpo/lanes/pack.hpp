@@ -70,7 +70,7 @@ struct Pack<L, S, true> {
     if constexpr (L >= 4 && std::is_same_v<S, double> && std::is_same_v<T, float>) {
       typename Register<L, S>::Single single;
       std::memcpy(&single, p, sizeof single);
-#if defined(__AVX__)
+#if defined(__AVX__) && GDPO_LANE_BYTES > 0
       Pack r;  // g++ 12 makes three or four instructions of the conversion
 #if defined(__AVX512F__)
       asm("vcvtps2pd %1, %0" : "=v"(r.v) : "vm"(single));
@@ -143,6 +143,15 @@ GDPO_COMPARE(>=, register_less_equal(b.v, a.v), a.v >= b.v)
 GDPO_MASKWISE(both, &&, &)
 GDPO_MASKWISE(either, ||, |)
 #undef GDPO_MASKWISE
+
+template <int L, class S>
+GDPO_INLINE Mask<L, S> differ(const Pack<L, S>& a, const Pack<L, S>& b) {
+  if constexpr (has_bit_mask<L, S>) {
+    return {register_differ(a.v, b.v)};
+  } else {
+    return either(a<b, a> b);
+  }
+}
 
 // The functions of register.hpp; one lane is a scalar.
 #define GDPO_BY_REGISTER(name)                                             \

@@ -106,6 +106,7 @@ GDPO_INLINE __m512d register_sqrt(__m512d a) { return _mm512_maskz_sqrt_pd(stati
 GDPO_COMPARE(equal, _CMP_EQ_OQ)
 GDPO_COMPARE(less, _CMP_LT_OQ)
 GDPO_COMPARE(less_equal, _CMP_LE_OQ)
+GDPO_COMPARE(differ, _CMP_NEQ_OQ)
 #undef GDPO_COMPARE
 GDPO_INLINE __mmask16 register_mask(Register<16, float>::Bits a) {
   return _mm512_movepi32_mask(reinterpret_cast<__m512i>(a));

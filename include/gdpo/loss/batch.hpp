@@ -129,7 +129,8 @@ class TokenOut {
 ///   batch.mask = gdpo::view(mask, rows, width);
 /// Packed: rank-1 arrays of N tokens and offsets (B + 1), as cu_seqlens; row i is tokens offsets[i] .. offsets[i+1]-1.
 /// All token arrays have one shape. S is float (also for 16-bit storage) or double. Views only: everything must outlive the
-/// call. Tokens with mask 0 may hold anything; they are not read.
+/// call. Tokens with mask 0 may hold anything: it changes no
+/// bit of a result.
 template <class S = float>
 struct TokenBatch {
   static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>, "a TokenBatch is of float or double");

@@ -25,7 +25,8 @@ constexpr bool is_factors_v = false;
 template <class... F>
 constexpr bool is_factors_v<Factors<F...>> = true;
 
-// What a surrogate, map or factor may declare, so that the host reads or computes it: static constexpr bool members.
+// What a surrogate, map or factor may declare, so that the host reads or computes it: static constexpr bool members. A
+// surrogate that is `ratio_only` has d_logp 0.
 #define GDPO_TOKEN_FLAG(flag)                                                                  \
   template <class P, class = void>                                                             \
   struct flag##_of : std::false_type {};                                                       \
@@ -40,6 +41,7 @@ GDPO_TOKEN_FLAG(reads_rollout);
 GDPO_TOKEN_FLAG(reads_teacher);
 GDPO_TOKEN_FLAG(reads_tag);
 GDPO_TOKEN_FLAG(reads_row_advantage);
+GDPO_TOKEN_FLAG(ratio_only);
 #undef GDPO_TOKEN_FLAG
 
 template <class F>

@@ -180,6 +180,8 @@ struct Kl {
       return (*this)(t);
     }
   }
+  /// The value is infinite, NaN or huge where an input is infinite or NaN, as long as nothing clamps.
+  static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
   /// Against the reference, without clamps; then as_plain() is the same term, with constants that a compiler sees.
   bool is_plain() const { return against == Against::Ref && detail::is_off(input) && detail::is_off(output); }
   Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }

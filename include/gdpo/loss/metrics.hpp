@@ -7,6 +7,7 @@ namespace gdpo {  // plain data: it crosses ranks
 
 /// A mean that merges: sum and count over valid tokens, their range, and the means of the rows (a row without tokens counts
 /// as 0). Quantities of rows (lengths) have only the second half.
+/// Ranges leave NaN out; under -ffast-math they mean nothing where a token is NaN.
 struct Metric {
   double sum = 0;
   double count = 0;
@@ -37,6 +38,8 @@ struct NonFiniteInputs {
 
 /// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
 struct LossMetrics {
+  GDPO_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
+
   Metric loss;                 ///< w surrogate + sum beta w' kl of a token, before the row's weight
   Metric surrogate;            ///< w surrogate
   Metric kl;                   ///< the first KL term that is on, without beta and weights
@@ -124,12 +127,14 @@ inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const st
   std::map<std::string, double> map;
   const auto put = [&](const std::string& key, double value) { map[prefix + key] = value; };
   const auto mean = [&](const Metric& share) { return m.one_ratio_a_row ? share.row_mean() : share.mean(); };
-  const bool any = m.clip_fraction.rows > 0;
-  put("clip_ratio/low_mean", mean(m.clip_fraction_low));
-  put("clip_ratio/low_min", any ? m.clip_fraction_low.row_min : 0.0);
-  put("clip_ratio/high_mean", mean(m.clip_fraction_high));
-  put("clip_ratio/high_max", any ? m.clip_fraction_high.row_max : 0.0);
-  put("clip_ratio/region_mean", mean(m.clip_fraction));
+  if (m.clip_fraction.rows > 0 || m.rows == 0) {  // not with metrics::None; of a batch without rows 0
+    const bool any = m.clip_fraction.rows > 0;
+    put("clip_ratio/low_mean", mean(m.clip_fraction_low));
+    put("clip_ratio/low_min", any ? m.clip_fraction_low.row_min : 0.0);
+    put("clip_ratio/high_mean", mean(m.clip_fraction_high));
+    put("clip_ratio/high_max", any ? m.clip_fraction_high.row_max : 0.0);
+    put("clip_ratio/region_mean", mean(m.clip_fraction));
+  }
   if (m.kl.count > 0) put("kl", m.kl.mean());
   if (m.entropy.count > 0) {
     put("entropy", m.entropy.mean());           // TRL: over tokens

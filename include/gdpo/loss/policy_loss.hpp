@@ -25,7 +25,7 @@ template <class S>
 struct LossScratch {
   RowScratch<S> rows;
   std::vector<double> tokens;
-  std::vector<S> gradient;  // of a row, where the caller's is not contiguous
+  std::vector<S> gradient;  // of a row, where the caller wants none or has it elsewhere than side by side
 };
 }  // namespace detail
 
@@ -81,6 +81,9 @@ struct PolicyLoss {
   /// written, exactly 0 where the mask is 0. `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
   /// exec: seq, simd or parallel(executor); the bits are the same. Order of summation: tokens in lanes (detail::RowLoss), the rows
   /// of a unit in their order, units in theirs; there are at most 128, which the number of rows alone decides.
+  /// Accuracy of the loss and of means in a float batch: about 1e-6 of the sum of the |terms|; where 64 terms exceed 3e38 (a
+  /// ratio saturates at 5e34) their sum is infinite. The gradient may not overlap the arrays of the batch. Policies must not throw
+  /// on several threads.
   /// Errors: invalid_input, before anything is written, for settings, shapes, missing
   /// arrays, and a normaliser whose count is 0 for a batch with tokens. Data never throws: NaN and infinities flow into the
   /// loss and are counted (LossMetrics), ratios saturate (math::exp_limit).
@@ -202,7 +205,7 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Def
     scratch.rows.reserve(layout_.longest);
     const auto longest = static_cast<std::size_t>(layout_.longest);
     if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
-    if (gradient_ && !gradient_.contiguous() && scratch.gradient.size() < longest) scratch.gradient.resize(longest);
+    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest) scratch.gradient.resize(longest);
   }
 
  private:
@@ -211,16 +214,17 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Def
     for (index_t i = first; i < last; ++i) {
       const RowSpan at = layout_(i);
       const auto [row, tokens, weight] = read(i, scratch, tally);
+      if (i + 1 < last) prefetch_mask(layout_(i + 1));
       const View<S, 1> out = gradient_ ? gradient_.row(i, at.begin, at.length) : View<S, 1>{};
       const bool counts = weight != 0;  // a weight of 0 drops the row, whatever stands there
-      S* const to = !out || !counts ? nullptr : gradient_.contiguous() ? out.data : scratch.gradient.data();
-      const RowSums sums = row_loss(row, weight, to, scratch.tokens.data());
+      S* const to = out && gradient_.contiguous() ? out.data : scratch.gradient.data();
+      const RowSums sums = row_loss(row, tokens, weight, to, scratch.tokens.data());
       if (counts) {
         tally.policy_loss += math::mul(weight, sums.of[of_surrogate]);
         tally.kl_loss += math::mul(weight, sums.kl_loss);
       }
-      if (out && to != out.data) {
-        for (index_t t = 0; t < at.length; ++t) out(t) = to ? to[t] : S(0);
+      if (out && (!counts || to != out.data)) {
+        for (index_t t = 0; t < at.length; ++t) out(t) = counts ? to[t] : S(0);
       }
       // Here, so that the sums have reached memory when they are read again, side by side.
       tally.advantage = merge(tally.advantage, advantages_of(row, tokens, scratch.tokens));
@@ -228,6 +232,14 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Def
           batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data()) : tokens;
       tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(), Metrics::means);
     }
+  }
+
+  /// A row begins with a count of its mask, before anything has asked for it.
+  void prefetch_mask(const RowSpan& at) const {
+    if (!batch_.mask || !batch_.mask.in_place()) return;
+    constexpr index_t line = 64, most = 16384;  // bytes; what the first cache would not hold is left to the processor
+    const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
+    for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
   }
 
   LossResult result(const Tally& total) const {

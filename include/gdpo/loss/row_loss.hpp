@@ -8,11 +8,16 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Log ratio and ratio of a segment; `share`: derivative by the log ratio of one token; `held`: by a bound, no gradient.
+/// Valid tokens, log ratio and ratio of a segment; `share`: derivative by the log ratio of one token; `held`: by a bound, no gradient.
 struct SegmentRatio {
-  double log_ratio = 0, ratio = 1, share = 0;
+  double n = 0, log_ratio = 0, ratio = 1, share = 0;
   bool held = false;
 };
+
+template <class Kl, class = void>
+constexpr bool shows_infinite_v = false;
+template <class Kl>
+constexpr bool shows_infinite_v<Kl, std::void_t<decltype(Kl::shows_infinite)>> = Kl::shows_infinite;
 
 /// The loss of one row: the one place where the policies of a PolicyLoss meet. S stores the batch and the gradient. V computes:
 /// float or double, or lanes of them; its scalar is S, but double where the ratio is of a segment.
@@ -35,12 +40,12 @@ class RowLoss {
   RowLoss(const RowLoss&) = delete;
   RowLoss& operator=(const RowLoss&) = delete;
 
-  /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0; null: not wanted. weight: W_i.
-  /// scratch: `length` numbers, for Sequence.
-  RowSums operator()(const TokenRow<S>& row, double weight, S* gradient, double* scratch) {
+  /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0. tokens: valid ones;
+  /// weight: W_i.  /// scratch: `length` numbers, for Sequence.
+  RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient, double* scratch) {
     begin(row);
     RowSums sums;
-    sums.advantage = !row.advantages && !math::is_zero(row.advantage);
+    sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
     const TokenSpan<S> span{row, gradient, shares ? scratch : nullptr, nullptr, 0};
     for (index_t first = 0; first < row.length;) {
       const index_t end = row.segment_end(first);
@@ -50,6 +55,11 @@ class RowLoss {
     if constexpr (!several_kl) {
       if (!row.kl_weights) sums.kl_loss = sums.of[of_kl];
       for_each_kl(kls_, [&](const auto& kl) { sums.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, sums.kl_loss); });
+    }
+    if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
+      sums.of[of_ratio] = math::not_finite(sums.of[of_k1])
+                              ? sum_of_ratios(row)
+                              : (sums.of[of_k3] - sums.of[of_k1]) + static_cast<double>(tokens);
     }
     sums.of[of_loss] = sums.of[of_surrogate] + sums.kl_loss;
     sums.of[of_clipped] = sums.of[of_low] + sums.of[of_high];
@@ -94,7 +104,7 @@ class RowLoss {
   template <class F>
   void with_shape(const TokenSpan<S>& span, const F& f) const {
     const TokenRow<S>& row = span.row;
-    bool plain = L::width > 1 && span.gradient && row.old_logp && !row.advantages && !row.weights && !row.kl_weights &&
+    bool plain = L::width > 1 && row.old_logp && !row.advantages && !row.weights && !row.kl_weights &&
                  !row.rollout_logp && !row.teacher_logp && !row.tags && !row.entropies;
     bool any_kl = false, all_kl = true;
     for_each_kl(kls_, [&](const auto& kl) {
@@ -113,7 +123,7 @@ class RowLoss {
 
   /// What one register of tokens adds up to. `odd` is not finite where an input is not.
   struct Sums {
-    V surrogate{}, kl{}, kl_loss{}, k1{}, k3{}, ratio{}, entropy{}, shared{}, odd{};
+    V surrogate{}, kl{}, kl_loss{}, k1{}, k3{}, entropy{}, shared{}, odd{};
     Count low, high, outside, dual, bounded, kl_bounded, advantages;
 
     /// f(own, other's) of what the two loops over tokens of this shape add to. Not a copy of the whole: sums stay in registers.
@@ -130,12 +140,18 @@ class RowLoss {
       if constexpr (!Shape::plain) f(kl_loss, o.kl_loss), f(entropy, o.entropy), f(advantages, o.advantages);
       if constexpr (several_kl && Shape::plain) f(kl_loss, o.kl_loss);
       if constexpr (shares) f(shared, o.shared);
-      if constexpr (Metrics::means) f(ratio, o.ratio), f(low, o.low), f(high, o.high);
+      if constexpr (Metrics::means) f(low, o.low), f(high, o.high);
       if constexpr (Metrics::everything) {
         f(outside, o.outside), f(dual, o.dual), f(bounded, o.bounded), f(kl_bounded, o.kl_bounded);
       }
     }
   };
+  static constexpr bool kl_shows_infinite() {
+    bool all = true;
+    Kls kls{};
+    for_each_kl(kls, [&](const auto& kl) { all = all && shows_infinite_v<std::decay_t<decltype(kl)>>; });
+    return all;
+  }
   static constexpr auto take = [](auto& to, auto& from) { to = from; };
 
   using Ranges = std::conditional_t<Metrics::everything, LaneRanges<V>, NoRanges>;
@@ -165,39 +181,60 @@ class RowLoss {
 
   void segment(const TokenSpan<S>& span, index_t begin, index_t end, double weight, RowSums& sums) {
     SegmentRatio of_segment;
-    if constexpr (Level::of_segment) of_segment = statistic(span, begin, end);
+    if constexpr (Level::of_segment) of_segment = statistic(span.row, begin, end);
+    if (Level::of_segment && of_segment.n > 0) sums.of[of_ratio] += math::mul(of_segment.n, of_segment.ratio);
     double shared = 0;
     for (index_t first = begin; first < end; first += block) {
       const index_t last = (std::min)(first + block, end);
       block_of(span, first, last, of_segment, weight, sums, shared);
     }
     if constexpr (shares) {
-      if (span.gradient) spread(span, begin, end, of_segment.held ? 0.0 : math::mul(shared, of_segment.share), weight);
+      spread(span, begin, end, of_segment.held ? 0.0 : math::mul(shared, of_segment.share), weight);
     }
   }
 
-  /// Pass 1.
-  SegmentRatio statistic(const TokenSpan<S>& span, index_t begin, index_t end) const {
+  /// Sum and number of the mapped log ratios of a segment, a token in each lane.
+  RowSum sum_of_few(const TokenRow<S>& row, index_t begin, index_t end) const {
+    double lanes[math::logical_lanes] = {};
+    RowSum sum{0, 0};
+    for (index_t t = begin; t < end; ++t) {
+      if (!row.valid(t)) continue;
+      Token<C> x;
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      lanes[t - begin] = static_cast<double>(level_.map(x).log_ratio);
+      sum.n += 1;
+    }
+    sum.sum = tree_sum(math::Pack<math::logical_lanes>::load(lanes));
+    return sum;
+  }
+  RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end) const {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
-    in_registers(span, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-      for_each_register(first, last, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
-        const Mask valid = Reader::mask_of(s.row, at);
-        lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
-        valid_tokens[k].add(valid);
-      });
-    });
+    in_registers(
+        {row, nullptr, nullptr, nullptr, 0}, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
+          for_each_register(first, last, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
+            const Mask valid = Reader::mask_of(s.row, at);
+            lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
+            valid_tokens[k].add(valid);
+          });
+        });
     RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
     for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
-    if (math::is_nan(sum.sum)) return {math::nan(), math::nan(), level_.statistic.share(sum.n), false};
+    return sum;
+  }
+
+  /// Pass 1.
+  SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
+    const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end) : sum_of_many(row, begin, end);
+    if (math::is_nan(sum.sum)) return {sum.n, math::nan(), math::nan(), level_.statistic.share(sum.n), false};
     const auto bounded = bound(level_.bounds, level_.statistic(sum));
     const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};  // the gradient will be an S
     const double ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
-    return {bounded.value, ratio, level_.statistic.share(sum.n), bounded.outside};
+    return {sum.n, bounded.value, ratio, level_.statistic.share(sum.n), bounded.outside};
   }
 
-  /// Pass 2, of at most `block` tokens. Two loops: the chains of two exponentials in one would be more than a processor keeps in
-  /// flight.
+  /// Pass 2, of at most `block` tokens. Two loops, with or without KL terms: from log-probs to gradient in one is a longer chain
+  /// than a processor keeps in flight.
   void block_of(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment, double weight,
                 RowSums& row_sums, double& shared) {
     S ratio[block];
@@ -214,7 +251,7 @@ class RowLoss {
       });
     });
     flush(span.row, sums, row_sums, shared);
-    const bool all_finite = !math::not_finite(odd_) && !math::not_finite(span.row.advantage) &&
+    const bool all_finite = !math::not_finite(odd_) && !math::not_finite(static_cast<C>(span.row.advantage)) &&
                             !(Level::of_segment && math::is_nan(of_segment.log_ratio));
     if (!all_finite) census(span, begin, end, of_segment, row_sums, shared);
   }
@@ -230,15 +267,16 @@ class RowLoss {
     const V advantage = constant<V>(row.advantage), row_advantage = constant<V>(row_advantage_);
     Sums local[registers];
     for (int k = 0; k < registers; ++k) local[k].template with_own_ratios<Shape>(sums[k], take);
-    Ranges ranges = ranges_;
+    Ranges ranges;
+    ranges.take(ranges_, {of_k1, of_k3});
     for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
       if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, at);
       const V zero = constant<V>(0.0);
       const Mask valid = Reader::template mask_in<Shape>(row, at);
       Token<V> x;
       Reader::template load<Shape>(x, row, at, valid, advantage, row_advantage);
-      const V log_ratio = level.map(x).log_ratio;
-      const auto own = math::exp_parts(log_ratio);
+      const V log_ratio = level.map(x).log_ratio;  // saturates as the batch's scalar does, also where C is double
+      const auto own = math::exp_parts((math::min)(log_ratio, constant<V>(math::exp_limit<S>)));
       if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own.exp);
       if constexpr (Metrics::means) {  // without a map, the log ratio is 0 where the mask is
         local[k].k1 = local[k].k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
@@ -251,7 +289,7 @@ class RowLoss {
       }
     });
     for (int k = 0; k < registers; ++k) sums[k].template with_own_ratios<Shape>(local[k], take);
-    ranges_ = ranges;
+    ranges_.take(ranges, {of_k1, of_k3});
   }
 
   /// The terms of the tokens into the sums, and into the gradient what the level keeps for the token itself.
@@ -274,9 +312,10 @@ class RowLoss {
             row_advantage = math::constant<V>(row_advantage_);
     Sums local_sums[registers];
     for (int k = 0; k < registers; ++k) local_sums[k].template with_terms<Shape>(sums[k], take);
-    Ranges ranges = ranges_;
+    Ranges ranges;
+    ranges.take(ranges_, {of_surrogate, of_loss, of_kl, of_ratio, of_entropy});
     for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
-      if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + block);  // of the next block
+      if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + 2 * block);
       const Mask valid = Reader::template mask_in<Shape>(local.row, at);
       Token<V> x;
       Reader::template load<Shape>(x, local.row, at, valid, advantage, row_advantage);
@@ -284,7 +323,7 @@ class RowLoss {
                          ranges);
     });
     for (int k = 0; k < registers; ++k) sums[k].template with_terms<Shape>(local_sums[k], take);
-    ranges_ = ranges;
+    ranges_.take(ranges, {of_surrogate, of_loss, of_kl, of_ratio, of_entropy});
   }
 
   /// The lanes of a block into the sums of its row.
@@ -299,8 +338,13 @@ class RowLoss {
     odd_ += k1;
     GDPO_SUM(row_sums.of[of_surrogate], surrogate);
     if constexpr (has_kl) {
-      GDPO_SUM(row_sums.of[of_kl], kl);
-      if (several_kl || row.kl_weights) GDPO_SUM(row_sums.kl_loss, kl_loss);
+      double kl = 0, kl_loss = 0;
+      GDPO_SUM(kl, kl);
+      if (several_kl || row.kl_weights) GDPO_SUM(kl_loss, kl_loss);
+      row_sums.of[of_kl] += kl;
+      row_sums.kl_loss += kl_loss;
+      constexpr double huge = 1e20;  // K3 of an infinite log-prob saturates far beyond
+      if (!(math::abs(kl) < huge) || !(math::abs(kl_loss) < huge)) odd_ = math::infinity;
     }
     if constexpr (shares) GDPO_SUM(shared, shared);
     if (row.advantages) {
@@ -311,7 +355,6 @@ class RowLoss {
     if constexpr (Metrics::means) {
       row_sums.of[of_k1] += k1;
       GDPO_SUM(row_sums.of[of_k3], k3);
-      GDPO_SUM(row_sums.of[of_ratio], ratio);
       if (row.entropies) GDPO_SUM(row_sums.of[of_entropy], entropy);
       GDPO_COUNT(row_sums.of[of_low], low);
       GDPO_COUNT(row_sums.of[of_high], high);
@@ -343,14 +386,16 @@ class RowLoss {
     }
 
     const Term<V> s = surrogate(x);
-    V value = s.value, d_ratio = s.d_ratio, d_logp = s.d_logp;
+    // Where the level's ratio is the token's own, everything stands in d_ratio.
+    V value = s.value, d_ratio = s.d_ratio, d_logp = own_ratio ? zero : s.d_logp;
+    if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_ratio = d_ratio + s.d_logp;
     if constexpr (!Shape::plain || has_factors) {
       const V given = weight_of<V>(factors, Shape::plain ? nullptr : span.row.weights, at, x);
       sums.odd = sums.odd + select(valid, given, zero);
       const Mask off = either(math::not_finite(given), math::is_zero(given));
       value = select(off, zero, mul(given, value));
       d_ratio = select(off, zero, mul(given, d_ratio));
-      d_logp = select(off, zero, mul(given, d_logp));
+      if constexpr (!own_ratio) d_logp = select(off, zero, mul(given, d_logp));
     }
     value = select(valid, value, zero);
     sums.surrogate = sums.surrogate + value;
@@ -376,14 +421,13 @@ class RowLoss {
         first = false;
         const V beta = constant<V>(kl.beta), c = given ? mul(wk, beta) : beta;
         V of_kls = mul(c, kl_value);
-        if (given) {
-          if constexpr (!folded) d_ratio = select(off, d_ratio, fma(c, k.d_ratio, d_ratio));
-          d_logp = select(off, d_logp, fma(c, k.d_logp, d_logp));
-          of_kls = select(off, zero, of_kls);
-        } else {
-          if constexpr (!folded) d_ratio = fma(c, k.d_ratio, d_ratio);
-          d_logp = fma(c, k.d_logp, d_logp);
-        }
+        const auto add = [&](V& to, const V& term) GDPO_INLINE_LAMBDA {
+          const V sum = fma(c, term, to);
+          to = given ? select(off, to, sum) : sum;
+        };
+        if constexpr (!folded) add(d_ratio, k.d_ratio);
+        add(own_ratio ? d_ratio : d_logp, k.d_logp);
+        if (given) of_kls = select(off, zero, of_kls);
         if (several_kl) {
           sums.kl_loss = sums.kl_loss + of_kls;
         } else if (given) {
@@ -393,7 +437,6 @@ class RowLoss {
       });
     }
     if constexpr (Metrics::means) {
-      sums.ratio = sums.ratio + select(valid, x.ratio, zero);
       sums.low.add(both(valid, s.low));
       sums.high.add(both(valid, s.high));
     }
@@ -421,13 +464,12 @@ class RowLoss {
     } else if constexpr (Level::of_segment && Metrics::everything) {
       if (of_segment.held) sums.bounded.add(valid);
     }
-    if (!Shape::plain && !span.gradient) return;
     if constexpr (shares) {
       sums.shared = sums.shared + select(valid, d_ratio, zero);
       L::store(span.scratch + at, d_logp);
     } else {
       if constexpr (Level::of_segment) d_ratio = of_segment.held ? zero : d_ratio;
-      L::store(span.gradient + at, select(valid, mul(row_weight, d_ratio + d_logp), zero));
+      L::store(span.gradient + at, select(valid, mul(row_weight, own_ratio ? d_ratio : d_ratio + d_logp), zero));
     }
   }
 
@@ -463,7 +505,7 @@ class RowLoss {
     const auto add = [&](const V& value)
                          GDPO_INLINE_LAMBDA { odd = odd + math::select(valid, value, math::constant<V>(0.0)); };
     if constexpr (Shape::plain) {
-      if constexpr (has_kl && Shape::with_kl) add(x.ref_logp);
+      if constexpr (has_kl && Shape::with_kl && !kl_shows_infinite()) add(x.ref_logp);
     } else {
       if (!row.old_logp) add(x.logp);
       if (row.ref_logp) add(x.ref_logp);
@@ -482,6 +524,18 @@ class RowLoss {
     } else {
       return w;
     }
+  }
+
+  /// Of a row with an infinite log ratio.
+  GDPO_NOINLINE double sum_of_ratios(const TokenRow<S>& row) const {
+    double sum = 0;
+    for (index_t t = 0; t < row.length; ++t) {
+      if (!row.valid(t)) continue;
+      Token<C> x;
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      sum += static_cast<double>(math::exp_parts(level_.map(x).log_ratio).exp);
+    }
+    return sum;
   }
 
   /// Counts what is not finite among the inputs of a block that has such, and makes a NaN show: under -ffast-math it may get
@@ -529,7 +583,7 @@ class RowLoss {
         }
         first = false;
       });
-      if (!spoils || !span.gradient) continue;
+      if (!spoils) continue;
       if constexpr (shares) {
         shared = span.scratch[t] = math::nan();
       } else {

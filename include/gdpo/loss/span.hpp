@@ -7,12 +7,22 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// To be read soon, and written where `Write`; not kept for later.
+template <bool Write = false>
+GDPO_INLINE void prefetch(const void* p) {
+#if defined(__GNUC__)
+  __builtin_prefetch(p, Write, 0);
+#else
+  (void)p;
+#endif
+}
+
 /// Arrays of a row with what is written beside them.
 template <class S>
 struct TokenSpan {
   TokenRow<S> row;
-  S* gradient;      ///< null: not wanted
-  double* scratch;  ///< of Sequence levels
+  S* gradient;      ///< null in a pass that writes none
+  double* scratch;  ///< of Sequence levels, else null
   S* ratio;         ///< of the tokens `origin` and on, between two passes
   index_t origin;
 };
@@ -29,7 +39,7 @@ void for_each_array(TokenRow<S>& row, const F& f) {
 
 /// What the loop over the tokens of a row knows before it is compiled.
 ///   General      nothing
-///   Plain        one advantage a row; old_logp and a gradient; no array beyond those, ref_logp and the mask; all KL terms
+///   Plain        one advantage a row; old_logp; no array beyond those, ref_logp and the mask; all KL terms
 ///                off (WithKl false), or all on, against the reference and without clamps
 struct General {
   using MaskedShape = General;
@@ -56,13 +66,13 @@ class PaddedSpan {
     int used = 0;
     for_each_array(span.row, [&](const S*& values) {
       S* to = values_[used++];
-      for (index_t j = 0; j < n_; ++j) to[j] = values[begin + j];
+      fill(to, values + begin);
       values = to;
     });
-    for (index_t j = 0; j < n_; ++j) mask_[j] = from.row.valid(begin + j);
-    for (index_t j = 0; from.scratch && j < n_; ++j) scratch_[j] = from.scratch[begin + j];
+    for (int j = 0; j < math::logical_lanes; ++j) mask_[j] = j < n_ && from.row.valid(begin + j);
+    if (from.scratch) fill(scratch_, from.scratch + begin);
     span.row.mask = mask_;
-    span.gradient = from.gradient ? gradient_ : nullptr;
+    span.gradient = gradient_;
     span.scratch = from.scratch ? scratch_ : nullptr;
     span.ratio = ratio_;
   }
@@ -75,9 +85,15 @@ class PaddedSpan {
  private:
   const TokenSpan<S>& from_;
   index_t begin_, n_;
-  S values_[10][math::logical_lanes] = {}, gradient_[math::logical_lanes], ratio_[math::logical_lanes] = {};
-  double scratch_[math::logical_lanes] = {};
-  unsigned char mask_[math::logical_lanes] = {};
+  template <class X>
+  void fill(X* to, const X* from) const {
+    for (int j = 0; j < math::logical_lanes; ++j) to[j] = X(0);
+    for (index_t j = 0; j < n_; ++j) to[j] = from[j];
+  }
+
+  S values_[10][math::logical_lanes], gradient_[math::logical_lanes], ratio_[math::logical_lanes];
+  double scratch_[math::logical_lanes];
+  unsigned char mask_[math::logical_lanes];
 };
 
 /// Reads the tokens of a row into lanes V.
@@ -133,9 +149,10 @@ struct TokenReader {
     };
     if constexpr (Shape::plain) {
       if constexpr (Shape::with_kl) prefetch(row.ref_logp, at);
-      prefetch(gradient, at);
+      prefetch<true>(gradient, at);
     } else {
-      maybe(row.ref_logp), maybe(row.advantages), maybe(row.weights), maybe(row.kl_weights), maybe(gradient);
+      maybe(row.ref_logp), maybe(row.advantages), maybe(row.weights), maybe(row.kl_weights);
+      prefetch<true>(gradient, at);
     }
   }
   template <class Shape>
@@ -144,13 +161,10 @@ struct TokenReader {
     if (Shape::plain || row.old_logp) prefetch(row.old_logp, at);
   }
   /// May lie beyond the array: nothing is read.
+  template <bool Write = false>
   static GDPO_INLINE void prefetch(const S* values, index_t at) {
-#if defined(__GNUC__)
     const auto address = reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(at) * sizeof(S);
-    __builtin_prefetch(reinterpret_cast<const void*>(address));
-#else
-    (void)values, (void)at;
-#endif
+    detail::prefetch<Write>(reinterpret_cast<const void*>(address));
   }
 };
 

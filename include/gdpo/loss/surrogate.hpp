@@ -17,9 +17,10 @@ struct Ratio {
   double delta = math::infinity, dual = math::infinity;
 
   // max(-A min(r, delta), -A clip(r)), cut at -A dual, is -A clamp(r, L, U) with bounds that only the sign of A chooses.
+  static constexpr bool ratio_only = true;
   template <class V>
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
-    using math::both, math::constant, math::either, math::mul, math::select;
+    using math::constant, math::either, math::mul, math::select;
     const V zero = constant<V>(0.0), minus_a = -t.advantage;
     const V off = constant<V>(math::infinity), lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high);
     const double above = (math::max)(delta, 1.0 + high);
@@ -28,11 +29,9 @@ struct Ratio {
     const V least = select(negative, lo, -off);
     const V most = select(negative, constant<V>((math::min)(above, dual)),
                           select(positive, constant<V>((math::min)(delta, 1.0 + high)), off));
-    const auto under = t.ratio < least;
-    const auto over = t.ratio > most;
-
-    const V slope = mul(minus_a, t.ratio), clamped = (math::max)((math::min)(t.ratio, most), least);
-    Term<V> term{mul(minus_a, clamped), select(either(under, over), zero, slope), zero};
+    const V clamped = (math::max)((math::min)(t.ratio, most), least), value = mul(minus_a, clamped);
+    const auto held = math::differ(clamped, t.ratio);
+    Term<V> term{value, select(held, zero, value), zero};
     const auto below = t.ratio < lo;
     const auto beyond = t.ratio > hi;
     // Of min(r, delta): a delta below the range puts every ratio below it, one inside leaves none above.

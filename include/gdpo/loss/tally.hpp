@@ -159,6 +159,10 @@ struct LaneRanges {
     min[q] = (math::min)(min[q], select(valid, x, math::constant<V>(math::infinity)));
     max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
   }
+  /// Those quantities only: a copy of the whole would keep the others from staying in registers.
+  GDPO_INLINE void take(const LaneRanges& o, std::initializer_list<Quantity> some) {
+    for (const Quantity q : some) min[q] = o.min[q], max[q] = o.max[q];
+  }
   void add_to(Tally& tally) const {
     typename L::Scalar lanes[L::width];
     for (int q = 0; q < measured; ++q) {
@@ -169,7 +173,9 @@ struct LaneRanges {
     }
   }
 };
-struct NoRanges {};
+struct NoRanges {
+  void take(const NoRanges&, std::initializer_list<Quantity>) {}
+};
 
 }  // namespace detail
 GDPO_END_NAMESPACE

@@ -102,6 +102,10 @@ GDPO_INLINE bool not_finite(float x) { return (bits_of(x) & 0x7f800000u) == 0x7f
 GDPO_INLINE bool both(bool a, bool b) { return a && b; }
 GDPO_INLINE bool either(bool a, bool b) { return a || b; }
 
+/// a < b or a > b: not where one is NaN.
+GDPO_INLINE bool differ(double a, double b) { return a < b || a > b; }
+GDPO_INLINE bool differ(float a, float b) { return a < b || a > b; }
+
 GDPO_INLINE double select(bool mask, double a, double b) { return mask ? a : b; }
 GDPO_INLINE float select(bool mask, float a, float b) { return mask ? a : b; }
 GDPO_INLINE double sqrt(double x) { return std::sqrt(x); }
