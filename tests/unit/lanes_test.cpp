@@ -167,7 +167,7 @@ void check_loads() {
       if constexpr (std::is_integral_v<T>) {
         in[k] = static_cast<T>(random.below(100) - 50);
       } else if constexpr (std::is_floating_point_v<T>) {
-        in[k] = static_cast<T>(values<S>()[random.below(80) % values<S>().size()]);
+        in[k] = static_cast<T>(values<S>()[static_cast<std::size_t>(random.below(80)) % values<S>().size()]);
       } else {
         in[k].bits = static_cast<std::uint16_t>(random.bits());
       }
