@@ -5,19 +5,14 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/executors.hpp"
 #include "support/logits.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
 
-using logit_cases::Kind;
+using logit_cases::Kind, logit_cases::stored;
 
-template <class T>
-std::vector<T> stored(const std::vector<float>& x) {
-  std::vector<T> to(x.size());
-  for (std::size_t j = 0; j < x.size(); ++j) gdpo::store(to[j], x[j]);
-  return to;
-}
 /// Bytes: NaN compares too.
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -92,9 +87,9 @@ void check_targets() {
     const Table<T> t(seed, vocabulary);
     const Outcome<T> expected = run(gdpo::seq, t, t.batch());
     check_same(expected, run(gdpo::simd, t, t.batch()));
-    check_same(expected, run(gdpo::parallel(logit_cases::Backwards{}), t, t.batch()));
+    check_same(expected, run(gdpo::parallel(executors::Backwards{}), t, t.batch()));
     for (const int threads : {1, 2, 3, 7}) {
-      check_same(expected, run(gdpo::parallel(logit_cases::Threads{threads}), t, t.batch()));
+      check_same(expected, run(gdpo::parallel(executors::Threads{threads}), t, t.batch()));
     }
   }
 }

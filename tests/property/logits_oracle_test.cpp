@@ -8,17 +8,11 @@
 
 namespace {
 
-using logit_cases::Kind;
+using logit_cases::Kind, logit_cases::stored;
 
 constexpr double lse_bound = 5e-7;
 double to_float(long double x) { return static_cast<double>(std::fabs(x)) * 0x1p-24; }
 
-template <class T>
-std::vector<T> stored(const std::vector<float>& x) {
-  std::vector<T> to(x.size());
-  for (std::size_t j = 0; j < x.size(); ++j) gdpo::store(to[j], x[j]);
-  return to;
-}
 template <class T>
 std::vector<double> loaded(const std::vector<T>& x) {
   std::vector<double> to;

@@ -6,6 +6,7 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/executors.hpp"
 #include "support/logits.hpp"
 #include "support/loss_archetypes.hpp"
 #include "support/message.hpp"
@@ -160,8 +161,8 @@ void check_loss(const Loss& loss) {
     const Outcome<T> expected = three_calls(loss, l, batch);
     CHECK(same(one_call(gdpo::seq, loss, l, batch), expected));
     CHECK(same(one_call(gdpo::simd, loss, l, batch), expected));
-    CHECK(same(one_call(gdpo::parallel(logit_cases::Backwards{}), loss, l, batch), expected));
-    CHECK(same(one_call(gdpo::parallel(logit_cases::Threads{2}), loss, l, batch), expected));
+    CHECK(same(one_call(gdpo::parallel(executors::Backwards{}), loss, l, batch), expected));
+    CHECK(same(one_call(gdpo::parallel(executors::Threads{2}), loss, l, batch), expected));
     CHECK(same(one_call(gdpo::simd, loss, l, batch, true), expected));
     CHECK(std::count(expected.dlogp.begin(), expected.dlogp.end(), 0.0f) < tokens);
   }
@@ -262,7 +263,7 @@ TEST_CASE("a workspace of another batch changes nothing") {
     const auto logits = l.logits();
     const gdpo::TokenBatch<float> batch = l.batch(6);
     std::vector<float> dlogits(s.logits.size());
-    gdpo::policy_loss_from_logits(gdpo::parallel(logit_cases::Threads{1}), gdpo::GrpoLoss{}, logits, batch,
+    gdpo::policy_loss_from_logits(gdpo::parallel(executors::Threads{1}), gdpo::GrpoLoss{}, logits, batch,
                                   gdpo::count(logits, batch), l.table(dlogits), w);
     CHECK(same(dlogits, one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch).dlogits));
     w.workers[0].sequence = 0;  // as a call that ended in the first sequence leaves it

@@ -1,8 +1,8 @@
-// Rows of logits as models give them, and as they break kernels; executors that hand work out in other orders.
+// Rows of logits as models give them, and as they break kernels.
 #pragma once
 #include <gdpo/logits.hpp>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "support/generators.hpp"
 
@@ -46,23 +46,12 @@ inline std::vector<float> row(Random& random, Kind kind, int vocabulary) {
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Hands units out from the last to the first, on this thread.
-struct Backwards {
-  template <class F>
-  void for_each(gdpo::index_t n, const F& f) const {
-    for (gdpo::index_t i = n; i > 0; --i) f(i - 1);
-  }
-  int concurrency() const { return 3; }
-};
-struct Threads {
-  int n;
-  template <class F>
-  void for_each(gdpo::index_t units, const F& f) const {
-    std::vector<std::thread> threads;
-    for (gdpo::index_t i = 0; i < units; ++i) threads.emplace_back([&f, i] { f(i); });
-    for (std::thread& thread : threads) thread.join();
-  }
-  int concurrency() const { return n; }
-};
+/// x as T stores it.
+template <class T>
+std::vector<T> stored(const std::vector<float>& x) {
+  std::vector<T> to(x.size());
+  for (std::size_t j = 0; j < x.size(); ++j) gdpo::store(to[j], x[j]);
+  return to;
+}
 
 }  // namespace logit_cases
