@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/constraint/set_point.hpp>
-#include <gdpo/core/storage.hpp>
+#include <gdpo/core/column.hpp>
 
 namespace gdpo {  // plain data: it crosses ranks
 

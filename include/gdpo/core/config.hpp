@@ -4,15 +4,29 @@
 // Calls of min and max are parenthesised everywhere: some users have macros of these names.
 #include <gdpo/core/version.hpp>
 
+/// What formulas and kernels are made of: compiled for the device as well where a CUDA compiler reads it.
+#if defined(__CUDACC__)
+#define GDPO_DEVICE __host__ __device__
+#define GDPO_CALLS_ANY _Pragma("nv_exec_check_disable")  // before a template that calls what only one of the two can
+#else
+#define GDPO_DEVICE
+#define GDPO_CALLS_ANY
+#endif
+
 #if defined(_MSC_VER) && !defined(__clang__)
-#define GDPO_INLINE __forceinline
+#define GDPO_HOST_INLINE __forceinline
 #define GDPO_NOINLINE __declspec(noinline)
 #define GDPO_INLINE_LAMBDA
 #else
+#if defined(__CUDACC__)  // a call on a device needs a stack
+#define GDPO_NOINLINE
+#else
 #define GDPO_NOINLINE __attribute__((noinline))
-#define GDPO_INLINE inline __attribute__((always_inline))
+#endif
+#define GDPO_HOST_INLINE inline __attribute__((always_inline))
 #define GDPO_INLINE_LAMBDA __attribute__((always_inline))  // behind the parameters
 #endif
+#define GDPO_INLINE GDPO_DEVICE GDPO_HOST_INLINE
 
 /// Bytes of one vector register that the lanes use; 0: no vector extension (or the CUDA front end), every lane is a
 /// scalar.

@@ -45,6 +45,12 @@ constexpr bool is_exec_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Sim
 template <class E>
 constexpr bool is_exec_v<Parallel<E>> = true;
 
+/// An execution tag that launches kernels has `static constexpr bool launches_kernels = true` (cuda/kernel.hpp).
+template <class Exec, class = void>
+constexpr bool is_device_v = false;
+template <class Exec>
+constexpr bool is_device_v<Exec, std::enable_if_t<Exec::launches_kernels>> = true;
+
 /// Numbers read below which a second thread costs more than it saves (the fork and join of a pool is 1 to 10 us).
 constexpr index_t worth_a_thread = 8192;
 

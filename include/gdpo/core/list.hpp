@@ -22,10 +22,10 @@ class List {
   template <class Allocator>
   List(const std::vector<T, Allocator>& items) : List(items.data(), static_cast<index_t>(items.size())) {}
 
-  constexpr index_t size() const { return size_; }
-  constexpr bool empty() const { return size_ == 0; }
-  constexpr const T& operator[](index_t i) const { return items_[i]; }
-  constexpr T& operator[](index_t i) { return items_[i]; }
+  GDPO_INLINE constexpr index_t size() const { return size_; }
+  GDPO_INLINE constexpr bool empty() const { return size_ == 0; }
+  GDPO_INLINE constexpr const T& operator[](index_t i) const { return items_[i]; }
+  GDPO_INLINE constexpr T& operator[](index_t i) { return items_[i]; }
   constexpr const T* begin() const { return items_; }
   constexpr const T* end() const { return items_ + size_; }
 

@@ -33,7 +33,7 @@ GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) { return std::sqrt
 
 /// The moments of the union (Chan, Golub, LeVeque 1979, with the mean in two doubles). Ranks merge in rank order.
 /// Empty operands change nothing; NaN stays. Error: a few 2^-53 relative in m2; degenerate() is exact.
-inline Moments merge(const Moments& a, const Moments& b) {
+GDPO_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
   if (a.n == 0) return b;
   if (b.n == 0) return a;
   Moments r;
@@ -89,6 +89,19 @@ inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
   return has_nan;
 }
 
+/// Of members with these weights, and sums of w (x - center) and w (x - center)^2; n and the range are not filled in.
+GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, double center) {
+  Moments m;
+  m.weight = weight;
+  if (weight == 0) return m;
+  const double low = rest / weight;
+  m.mean = center + low;
+  m.mean_low = math::opaque(low - math::opaque(m.mean - center));
+  const double m2 = square - math::mul(rest, low);
+  m.m2 = math::is_nan(m2) ? m2 : (math::max)(m2, 0.0);
+  return m;
+}
+
 }  // namespace detail
 
 /// Weight, mean and m2 of x_0..x_{n-1} in one pass, from sums about a center that is known to be the mean up to rounding;
@@ -110,15 +123,7 @@ Moments moments_about(Order order, const double* x, const double* w, index_t n, 
     });
     rest = sums[0], square = sums[1];
   }
-  Moments m;
-  m.weight = weight;
-  if (weight == 0) return m;
-  const double low = rest / weight;
-  m.mean = center + low;
-  m.mean_low = math::opaque(low - math::opaque(m.mean - center));
-  const double m2 = square - mul(rest, low);
-  m.m2 = math::is_nan(m2) ? m2 : (math::max)(m2, 0.0);
-  return m;
+  return detail::moments_of_sums(weight, rest, square, center);
 }
 
 /// Moments of x_0..x_{n-1} with weights w (null: all 1). A member of weight 0 is no member. Two passes of sums, the second

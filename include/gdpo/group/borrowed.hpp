@@ -12,7 +12,7 @@ struct GroupsByReference {
   void check(const char* function, index_t rows) const { groups.check(function, rows); }
   index_t count(index_t rows) const { return groups.count(rows); }
   index_t length(index_t g) const { return groups.length(g); }
-  GDPO_INLINE index_t row(index_t g, index_t k) const { return groups.row(g, k); }
+  GDPO_HOST_INLINE index_t row(index_t g, index_t k) const { return groups.row(g, k); }
 };
 
 /// A grouping as BorrowedGroups<Groups>{groups}: a copy where that is a few numbers, which the compiler may then keep in

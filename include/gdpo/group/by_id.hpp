@@ -37,11 +37,16 @@ class ById {
     }
   }
   index_t count(index_t) const { return static_cast<index_t>(begin_.size()) - 1; }
-  GDPO_INLINE index_t length(index_t g) const { return begin_[index(g) + 1] - begin_[index(g)]; }
-  GDPO_INLINE index_t row(index_t g, index_t k) const { return order_[index(begin_[index(g)] + k)]; }
+  GDPO_HOST_INLINE index_t length(index_t g) const { return begin_[index(g) + 1] - begin_[index(g)]; }
+  GDPO_HOST_INLINE index_t row(index_t g, index_t k) const { return order_[index(begin_[index(g)] + k)]; }
+
+  /// The rows, group after group, (N), and where each group begins among them, (G+1): what cuda::SortedGroups needs on a
+  /// device.
+  View<const index_t, 1> order() const { return gdpo::view(order_); }
+  View<const index_t, 1> offsets() const { return gdpo::view(begin_); }
 
  private:
-  static GDPO_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
+  static GDPO_HOST_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
   std::vector<index_t> order_, begin_;  // rows sorted by id; where each group begins (G+1)
 };
 

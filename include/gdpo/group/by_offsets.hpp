@@ -11,14 +11,21 @@ struct ByOffsets {
   View<const Index, 1> offsets;
   index_t expected_size = 0;  ///< 0: any
 
+  /// Without a look at the offsets, which may be on a device.
+  void check_shape(const char* function, index_t rows) const {
+    if (offsets.extent[0] == 0) {
+      contract::fail(function, "offsets", "no entries",
+                     "entries from 0 to " + contract::text(rows) + ", the number of rows");
+    }
+  }
   void check(const char* function, index_t rows) const {
     using contract::text;
+    check_shape(function, rows);
     const index_t entries = offsets.extent[0];
-    if (entries == 0 || at(0) != 0 || at(entries - 1) != rows) {
-      contract::fail(
-          function, "offsets",
-          entries == 0 ? "no entries" : text(entries) + " entries from " + text(at(0)) + " to " + text(at(entries - 1)),
-          "entries from 0 to " + text(rows) + ", the number of rows");
+    if (at(0) != 0 || at(entries - 1) != rows) {
+      contract::fail(function, "offsets",
+                     text(entries) + " entries from " + text(at(0)) + " to " + text(at(entries - 1)),
+                     "entries from 0 to " + text(rows) + ", the number of rows");
     }
     for (index_t g = 0; g + 1 < entries; ++g) {
       if (length(g) < 0) {

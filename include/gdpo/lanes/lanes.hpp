@@ -29,7 +29,7 @@ struct Lanes {
 
   /// How often a mask held, by lane.
   struct Count {
-    index_t n = 0;
+    std::int32_t n = 0;
     GDPO_INLINE void add(bool mask) { n += mask; }
     GDPO_INLINE index_t total() const { return n; }
   };
@@ -100,6 +100,7 @@ template <class S>
 using Native = std::conditional_t<native_width<S> == 1, S, Pack<native_width<S>, S>>;
 
 /// The sum of 16 logical lanes that stand in registers of V one after the other, in double, as a tree.
+GDPO_CALLS_ANY
 template <class V, class Get>
 GDPO_INLINE double sum_lanes(const Get& lanes_of) {
   using Scalar = typename Lanes<V>::Scalar;

@@ -197,7 +197,8 @@ GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
   } else if constexpr (L == 1) {
     return {opaque(a.v)};
   } else {
-#if defined(__x86_64__)
+#if defined(__CUDACC__)  // scalars only
+#elif defined(__x86_64__)
     asm("" : "+v"(a.v));
 #elif defined(__aarch64__)
     asm("" : "+w"(a.v));
@@ -385,8 +386,13 @@ struct ScalarOf<Pack<L, S>> {
 template <class V>
 using scalar_t = typename ScalarOf<V>::type;
 
-/// A number as V: every formula is written once for float, double and for packs of them. A V stays what it is.
-template <class V>
+/// A number as V: every formula is written once for float, double and for packs of them. A V stays what it is. (Numbers by
+/// value: a device has no addresses of the host's constants.)
+template <class V, std::enable_if_t<std::is_arithmetic_v<V>, int> = 0>
+GDPO_INLINE V constant(V x) {
+  return x;
+}
+template <class V, std::enable_if_t<!std::is_arithmetic_v<V>, int> = 0>
 GDPO_INLINE V constant(const V& x) {
   return x;
 }

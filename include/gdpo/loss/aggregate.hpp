@@ -16,7 +16,7 @@ GDPO_INLINE double count_of(const Normaliser& n, Over over) {
          : over == Over::NonEmptyRows ? n.non_empty_rows
                                       : n.given;
 }
-inline double share_of(const Normaliser& n, Over over, double count_eps, double scale) {
+GDPO_DEVICE inline double share_of(const Normaliser& n, Over over, double count_eps, double scale) {
   const double count = count_of(n, over) + count_eps;
   return count > 0 ? scale / count : 0.0;
 }
@@ -30,7 +30,7 @@ inline void check_aggregate(const char* function, double count_eps, double scale
 }  // namespace detail
 
 /// The weight of a row in the loss, W_i: loss = sum_i W_i sum_t L_it. Contract:
-///   double operator()(const AggregateArgs&) const;
+///   GDPO_DEVICE double operator()(const AggregateArgs&) const;
 /// Members they share: `over`, the count that divides (+ count_eps: 0, or a trainer's 1e-8), and `scale`: the data-parallel
 /// size where the framework averages gradients over ranks, 1 / accumulation steps where each micro-batch counts alone.
 /// A row without valid tokens weighs nothing, whatever the formula gives.
@@ -40,7 +40,9 @@ namespace aggregate {
 struct TokenMean {
   Over over = Over::Tokens;
   double count_eps = 0, scale = 1;
-  double operator()(const AggregateArgs& a) const { return detail::share_of(a.normaliser, over, count_eps, scale); }
+  GDPO_DEVICE double operator()(const AggregateArgs& a) const {
+    return detail::share_of(a.normaliser, over, count_eps, scale);
+  }
   void check(const char* function) const { detail::check_aggregate(function, count_eps, scale); }
 };
 
@@ -49,7 +51,7 @@ struct TokenMean {
 struct SeqMeanTokenMean {
   Over over = Over::Rows;
   double count_eps = 0, scale = 1, row_count_eps = 0;
-  double operator()(const AggregateArgs& a) const {
+  GDPO_DEVICE double operator()(const AggregateArgs& a) const {
     const double n = static_cast<double>(a.row.tokens) + row_count_eps;
     return n > 0 ? detail::share_of(a.normaliser, over, count_eps, scale) / n : 0.0;
   }
@@ -63,7 +65,9 @@ struct SeqMeanTokenMean {
 struct SeqMeanTokenSum {
   Over over = Over::Rows;
   double count_eps = 0, scale = 1;
-  double operator()(const AggregateArgs& a) const { return detail::share_of(a.normaliser, over, count_eps, scale); }
+  GDPO_DEVICE double operator()(const AggregateArgs& a) const {
+    return detail::share_of(a.normaliser, over, count_eps, scale);
+  }
   void check(const char* function) const { detail::check_aggregate(function, count_eps, scale); }
 };
 
@@ -75,11 +79,11 @@ struct SeqMeanTokenSumNorm {
   bool padded_width = false;
   Over over = Over::Rows;
   double count_eps = 0, scale = 1;
-  double operator()(const AggregateArgs& a) const {
+  GDPO_DEVICE double operator()(const AggregateArgs& a) const {
     const double length = reads_width() ? static_cast<double>(a.row.width) : constant;
     return length > 0 ? detail::share_of(a.normaliser, over, count_eps, scale) / length : 0.0;
   }
-  bool reads_width() const { return padded_width && constant == 0; }
+  GDPO_DEVICE bool reads_width() const { return padded_width && constant == 0; }
   void check(const char* function) const {
     detail::check_aggregate(function, count_eps, scale);
     if (!reads_width() && (!(constant > 0) || math::is_inf(constant))) {
@@ -92,7 +96,7 @@ struct SeqMeanTokenSumNorm {
 /// 1: the sum over tokens, for trainers that fold their weights into the advantages. verl "token-sum".
 struct TokenSum {
   double scale = 1;
-  double operator()(const AggregateArgs&) const { return scale; }
+  GDPO_DEVICE double operator()(const AggregateArgs&) const { return scale; }
   void check(const char* function) const { detail::check_aggregate(function, 0, scale); }
 };
 

@@ -18,22 +18,22 @@ struct AnyKl {
 
   // Not inlined: sixteen formulas, once for each V.
   template <class V>
-  GDPO_NOINLINE Term<V> operator()(const Token<V>& t) const {
+  GDPO_DEVICE GDPO_NOINLINE Term<V> operator()(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl(t); });
   }
   template <class V>
-  GDPO_NOINLINE Term<V> own_ratio(const Token<V>& t) const {
+  GDPO_DEVICE GDPO_NOINLINE Term<V> own_ratio(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl.own_ratio(t); });
   }
   void check(const char* function) const { as<kl::K3, kl::Direct>().check(function); }
 
  private:
   template <class Estimator, class Gradient>
-  Kl<Estimator, Gradient> as() const {
+  GDPO_DEVICE Kl<Estimator, Gradient> as() const {
     return {beta, against, input, output};
   }
   template <class Estimator, class F>
-  auto with_gradient(const F& f) const {
+  GDPO_DEVICE auto with_gradient(const F& f) const {
     switch (gradient) {
       case KlGradient::StraightThroughK2:
         return f(as<Estimator, kl::StraightThroughK2>());
@@ -47,7 +47,7 @@ struct AnyKl {
     return f(as<Estimator, kl::Direct>());
   }
   template <class F>
-  auto chosen(const F& f) const {
+  GDPO_DEVICE auto chosen(const F& f) const {
     switch (estimator) {
       case KlEstimator::K1:
         return with_gradient<kl::K1>(f);

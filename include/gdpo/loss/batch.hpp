@@ -1,6 +1,6 @@
 #pragma once
 #include <algorithm>
-#include <gdpo/core/storage.hpp>
+#include <gdpo/core/column.hpp>
 #include <gdpo/loss/metrics.hpp>
 #include <gdpo/loss/term.hpp>
 
@@ -19,9 +19,9 @@ struct TokenShape {
     for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
   }
   /// From one token of a row to the next.
-  index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }
+  GDPO_INLINE index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }
   /// The first token of row `row`, which begins at token `begin` if packed.
-  index_t first(index_t row, index_t begin) const {
+  GDPO_INLINE index_t first(index_t row, index_t begin) const {
     return rank == 1   ? begin * stride[0]
            : rank == 2 ? row * stride[0]
                        : row / extent[1] * stride[0] + row % extent[1] * stride[1];
@@ -38,7 +38,12 @@ class TokenView {
  public:
   TokenView() = default;
   template <class T, int Rank>
-  TokenView(View<T, Rank> v) : data_(v.data), shape_(v, present(v)), direct_(reads_directly<T>), convert_(&convert<T>) {
+  TokenView(View<T, Rank> v)
+      : data_(v.data),
+        shape_(v, present(v)),
+        direct_(reads_directly<T>),
+        stored_as_(gdpo::stored_as<T>()),
+        convert_(&convert<T>) {
     static_assert(!(std::is_same_v<S, float> && std::is_same_v<std::remove_const_t<T>, double>),
                   "a token array of double needs a gdpo::TokenBatch<double>");
     static_assert(!std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
@@ -48,19 +53,22 @@ class TokenView {
   explicit operator bool() const { return data_ != nullptr; }
   int rank() const { return shape_.rank; }
   index_t extent(int axis) const { return shape_.extent[axis]; }
+  const void* data() const { return data_; }
+  StoredAs stored_as() const { return stored_as_; }
+  const detail::TokenShape& shape() const { return shape_; }
 
   /// Rows stand in memory as they are read: `row` needs no scratch.
   bool in_place() const { return direct_ && shape_.step() == 1; }
   /// `n` tokens: of row `row` of a padded view, or from token `begin` of a packed one. `scratch` holds n where they have to
   /// be converted.
-  GDPO_INLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
+  GDPO_HOST_INLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
     const index_t stride = shape_.step(), first = shape_.first(row, begin);
     if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
     convert_(data_, first, stride, n, scratch);
     return scratch;
   }
   /// Token t of a row, whatever stores it.
-  GDPO_INLINE S at(index_t row, index_t begin, index_t t) const {
+  GDPO_HOST_INLINE S at(index_t row, index_t begin, index_t t) const {
     S value;
     convert_(data_, shape_.first(row, begin) + t * shape_.step(), 0, 1, &value);
     return value;
@@ -92,6 +100,7 @@ class TokenView {
   const void* data_ = nullptr;
   detail::TokenShape shape_;
   bool direct_ = false;
+  StoredAs stored_as_ = StoredAs::Other;
   void (*convert_)(const void*, index_t, index_t, index_t, S*) = nullptr;
 };
 
@@ -111,6 +120,8 @@ class TokenOut {
   index_t extent(int axis) const { return shape_.extent[axis]; }
   /// The tokens of a row stand one after the other.
   bool contiguous() const { return shape_.step() == 1; }
+  S* data() const { return data_; }
+  const detail::TokenShape& shape() const { return shape_; }
   View<S, 1> row(index_t row, index_t begin, index_t n) const {
     return {data_ + shape_.first(row, begin), {n}, {shape_.step()}};
   }
@@ -212,8 +223,9 @@ inline void check_rows(const char* function, const char* name, const Column& c, 
   }
 }
 
+/// Of the shapes alone: no array is read (on a device none can be), so `longest` of a packed batch stays 0.
 template <class S>
-TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
+TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
   using contract::fail, contract::text;
   TokenLayout layout;
   const int rank = b.logp.rank();
@@ -229,20 +241,6 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
     layout.rows = b.offsets.size() - 1;
     layout.offsets = b.offsets;
     layout.tokens = b.logp.extent(0);
-    if (b.offsets(0) != 0 || b.offsets(layout.rows) != layout.tokens) {
-      fail(function, "batch.offsets", "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
-           "from 0 to " + text(layout.tokens) + ", the number of tokens");
-    }
-    for (index_t i = 0; i < layout.rows; ++i) {
-      const index_t length = b.offsets(i + 1) - b.offsets(i);
-      if (length < 0) {
-        fail(function, "batch.offsets",
-             "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" + text(i) +
-                 "] = " + text(b.offsets(i)),
-             "offsets that never decrease");
-      }
-      layout.longest = (std::max)(layout.longest, length);
-    }
   } else {
     if (b.offsets)
       fail(function, "batch.offsets", "offsets, with padded tokens (logp has rank " + text(index_t{rank}) + ")",
@@ -267,6 +265,29 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
   check_rows(function, "batch.advantages", b.advantages, layout.rows);
   check_rows(function, "batch.row_weights", b.row_weights, layout.rows);
   check_rows(function, "batch.truncated", b.truncated, layout.rows);
+  return layout;
+}
+
+/// The same with the offsets read, and checked.
+template <class S>
+TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
+  using contract::fail, contract::text;
+  TokenLayout layout = shape_of(function, b);
+  if (!layout.offsets) return layout;
+  if (b.offsets(0) != 0 || b.offsets(layout.rows) != layout.tokens) {
+    fail(function, "batch.offsets", "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
+         "from 0 to " + text(layout.tokens) + ", the number of tokens");
+  }
+  for (index_t i = 0; i < layout.rows; ++i) {
+    const index_t length = b.offsets(i + 1) - b.offsets(i);
+    if (length < 0) {
+      fail(function, "batch.offsets",
+           "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" + text(i) +
+               "] = " + text(b.offsets(i)),
+           "offsets that never decrease");
+    }
+    layout.longest = (std::max)(layout.longest, length);
+  }
   return layout;
 }
 

@@ -183,8 +183,10 @@ struct Kl {
   /// The value is infinite, NaN or huge where an input is infinite or NaN, as long as nothing clamps.
   static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
   /// Against the reference, without clamps; then as_plain() is the same term, with constants that a compiler sees.
-  bool is_plain() const { return against == Against::Ref && detail::is_off(input) && detail::is_off(output); }
-  Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
+  GDPO_INLINE bool is_plain() const {
+    return against == Against::Ref && detail::is_off(input) && detail::is_off(output);
+  }
+  GDPO_INLINE Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
   void check(const char* function) const {
     if (!(beta >= 0) || math::is_inf(beta)) {
       contract::fail(function, "kl.beta", contract::text(beta), "a finite number of at least 0 (0: off)");
@@ -251,6 +253,7 @@ template <class... Terms>
 constexpr bool is_several_v<Kls<Terms...>> = true;
 
 /// f of each term; Kl is one, or Kls.
+GDPO_CALLS_ANY
 template <class Kl, class F>
 GDPO_INLINE constexpr void for_each_kl(Kl& kl, const F& f) {
   using Plain = std::remove_const_t<Kl>;

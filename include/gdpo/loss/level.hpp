@@ -5,21 +5,21 @@ GDPO_BEGIN_NAMESPACE
 
 /// How the log ratio of a segment comes from the sum over its valid tokens. Contract:
 ///   double operator()(const RowSum&) const;        the log ratio, in double
-///   double share(double n) const;                  its derivative by one token's log ratio
+///   GDPO_DEVICE double share(double n) const;                  its derivative by one token's log ratio
 namespace statistic {
 
 /// sum / (n + count_eps), the log of the geometric mean of the token ratios. GSPO (arXiv 2507.18071) eq. 7.
 struct Mean {
   double count_eps = 0;
-  double operator()(const RowSum& s) const { return s.n + count_eps > 0 ? s.sum / (s.n + count_eps) : 0.0; }
-  double share(double n) const { return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0; }
+  GDPO_DEVICE double operator()(const RowSum& s) const { return s.n + count_eps > 0 ? s.sum / (s.n + count_eps) : 0.0; }
+  GDPO_DEVICE double share(double n) const { return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0; }
   void check(const char* function) const { detail::check_eps(function, "level.statistic.count_eps", count_eps); }
 };
 
 /// The sum: the ratio of the sequence probabilities.
 struct Sum {
-  double operator()(const RowSum& s) const { return s.sum; }
-  double share(double) const { return 1.0; }
+  GDPO_DEVICE double operator()(const RowSum& s) const { return s.sum; }
+  GDPO_DEVICE double share(double) const { return 1.0; }
 };
 
 }  // namespace statistic

@@ -38,7 +38,7 @@ struct NonFiniteInputs {
 
 /// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
 struct LossMetrics {
-  GDPO_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
+  GDPO_HOST_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
 
   Metric loss;                 ///< w surrogate + sum beta w' kl of a token, before the row's weight
   Metric surrogate;            ///< w surrogate
@@ -65,31 +65,31 @@ struct LossMetrics {
 
   /// The keys that TRL and ms-swift log, each with `prefix` before it; only what was measured. With one ratio and one
   /// advantage a row the clip fractions are of rows, as in TRL, else of tokens.
-  GDPO_INLINE std::map<std::string, double> to_map(const std::string& prefix = "") const;
+  GDPO_HOST_INLINE std::map<std::string, double> to_map(const std::string& prefix = "") const;
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-inline Metric merge(const Metric& a, const Metric& b) {
+GDPO_DEVICE inline Metric merge(const Metric& a, const Metric& b) {
   return {
       a.sum + b.sum,         a.count + b.count, (math::min)(a.min, b.min),         (math::max)(a.max, b.max),
       a.row_sum + b.row_sum, a.rows + b.rows,   (math::min)(a.row_min, b.row_min), (math::max)(a.row_max, b.row_max)};
 }
-inline NonFinite merge(const NonFinite& a, const NonFinite& b) {
-  const NonFinite& first = a.count > 0 ? a : b;
-  return {a.count + b.count, first.row, first.token};
+GDPO_DEVICE inline NonFinite merge(const NonFinite& a, const NonFinite& b) {
+  return {a.count + b.count, a.count > 0 ? a.row : b.row, a.count > 0 ? a.token : b.token};
 }
 
 namespace detail {
-inline void note(NonFinite& counter, index_t row, index_t token) {
+GDPO_DEVICE inline void note(NonFinite& counter, index_t row, index_t token) {
   if (counter.count++ == 0) counter.row = row, counter.token = token;
 }
 
 /// f of every pair of members of the same name.
+GDPO_CALLS_ANY
 template <class F>
-void for_each_non_finite(NonFiniteInputs& a, const NonFiniteInputs& b, const F& f) {
+GDPO_DEVICE void for_each_non_finite(NonFiniteInputs& a, const NonFiniteInputs& b, const F& f) {
   for (auto member : {&NonFiniteInputs::logp, &NonFiniteInputs::old_logp, &NonFiniteInputs::ref_logp,
                       &NonFiniteInputs::rollout_logp, &NonFiniteInputs::teacher_logp, &NonFiniteInputs::advantages,
                       &NonFiniteInputs::entropies, &NonFiniteInputs::weights}) {
@@ -156,7 +156,7 @@ inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const st
 GDPO_END_NAMESPACE
 
 namespace gdpo {
-GDPO_INLINE std::map<std::string, double> LossMetrics::to_map(const std::string& prefix) const {
+GDPO_HOST_INLINE std::map<std::string, double> LossMetrics::to_map(const std::string& prefix) const {
   return detail::trainer_keys(*this, prefix);
 }
 }  // namespace gdpo

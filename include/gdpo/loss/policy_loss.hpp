@@ -1,23 +1,9 @@
 #pragma once
 #include <gdpo/core/exec.hpp>
 #include <gdpo/loss/check_loss.hpp>
+#include <gdpo/loss/result.hpp>
 #include <gdpo/loss/row_loss.hpp>
 #include <gdpo/loss/surrogate.hpp>
-
-namespace gdpo {
-
-/// What a loss call gives. All sums are divided by the normaliser: losses of micro-batches add, metrics merge.
-struct LossResult {
-  GDPO_INLINE LossResult() = default;  // inlined, as LossMetrics
-
-  double loss = 0;         ///< policy_loss + kl_loss; 0 for an empty batch
-  double policy_loss = 0;  ///< sum_it W_i w_it surrogate_it
-  double kl_loss = 0;      ///< sum_it W_i w'_it beta kl_it, of all KL terms
-  Normaliser normaliser;   ///< the counts it was divided by
-  LossMetrics metrics;
-};
-
-}  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
@@ -92,6 +78,11 @@ struct PolicyLoss {
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const;
+  /// On a device: what its header says (cuda/policy_loss.hpp).
+  template <class Device, class... Arguments, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+  void operator()(const Device& device, const Arguments&... arguments) const {
+    evaluate(device, *this, arguments...);
+  }
   /// The same with its own memory, on one thread in lanes.
   template <class S>
   LossResult operator()(const TokenBatch<S>& batch, const Normaliser& normaliser,
@@ -184,7 +175,7 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Def
       });
       for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
     }
-    return result(total);
+    return loss_result<Metrics>(total, normaliser_, traits_of(loss_, batch_, reads_));
   }
 
   const TokenLayout& layout() const { return layout_; }
@@ -242,22 +233,6 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Def
     constexpr index_t line = 64, most = 16384;  // bytes; what the first cache would not hold is left to the processor
     const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
     for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
-  }
-
-  LossResult result(const Tally& total) const {
-    bool has_kl = false;
-    for_each_kl(loss_.kl, [&](const auto& kl) { has_kl = has_kl || kl.beta != 0; });
-    LossResult r;
-    r.policy_loss = total.policy_loss;
-    r.kl_loss = total.kl_loss;
-    r.loss = r.policy_loss + r.kl_loss;
-    r.normaliser = normaliser_;
-    r.metrics = total.result(Metrics::means, Metrics::everything, has_kl, static_cast<bool>(batch_.entropies));
-    r.metrics.entropy_threshold = batch_.entropy_threshold;
-    r.metrics.one_ratio_a_row =
-        Level::of_segment && !Level::straight_through && !batch_.segments && !batch_.token_advantages;
-    if (!reads_.rollout) r.metrics.non_finite.rollout_logp = batch_.rollout_non_finite;
-    return r;
   }
 
   const Loss& loss_;

@@ -9,7 +9,7 @@ namespace detail {
 
 /// To be read soon, and written where `Write`; not kept for later.
 template <bool Write = false>
-GDPO_INLINE void prefetch(const void* p) {
+GDPO_HOST_INLINE void prefetch(const void* p) {
 #if defined(__GNUC__)
   __builtin_prefetch(p, Write, 0);
 #else
@@ -143,7 +143,7 @@ struct TokenReader {
 
   // Two loops that take turns leave a processor's own prefetching behind: each asks for what the other will read.
   template <class Shape>
-  GDPO_INLINE static void prefetch_for_terms(const TokenRow<S>& row, const S* gradient, index_t at) {
+  GDPO_HOST_INLINE static void prefetch_for_terms(const TokenRow<S>& row, const S* gradient, index_t at) {
     const auto maybe = [at](const S* values) GDPO_INLINE_LAMBDA {
       if (values) prefetch(values, at);
     };
@@ -156,13 +156,13 @@ struct TokenReader {
     }
   }
   template <class Shape>
-  GDPO_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t at) {
+  GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t at) {
     prefetch(row.logp, at);
     if (Shape::plain || row.old_logp) prefetch(row.old_logp, at);
   }
   /// May lie beyond the array: nothing is read.
   template <bool Write = false>
-  static GDPO_INLINE void prefetch(const S* values, index_t at) {
+  static GDPO_HOST_INLINE void prefetch(const S* values, index_t at) {
     const auto address = reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(at) * sizeof(S);
     detail::prefetch<Write>(reinterpret_cast<const void*>(address));
   }

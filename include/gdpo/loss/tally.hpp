@@ -63,7 +63,7 @@ struct Tally {
   NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0, degenerate_rows = 0;
 
-  Tally() {
+  GDPO_DEVICE Tally() {
     for (int q = 0; q < quantities; ++q) row_min[q] = math::infinity, row_max[q] = -math::infinity;
     for (int q = 0; q < measured; ++q) min[q] = math::infinity, max[q] = -math::infinity;
   }
@@ -79,6 +79,15 @@ struct Tally {
       (math::min)(Lanes::load(row_min), mean).store(row_min);
       (math::max)(Lanes::load(row_max), mean).store(row_max);
     }
+    add_row(row, n, completion, truncated);
+  }
+  /// The same by parts, for threads that each have one: quantity q, and what is no quantity.
+  GDPO_INLINE void add_quantity(int q, const RowSums& row, index_t n) {
+    const double x = row.of[q], mean = x / (n > 0 ? static_cast<double>(n) : 1.0);
+    sum[q] += x, row_sum[q] += mean;
+    row_min[q] = (math::min)(row_min[q], mean), row_max[q] = (math::max)(row_max[q], mean);
+  }
+  GDPO_INLINE void add_row(const RowSums& row, index_t n, index_t completion, double truncated) {
     add_row_value(completion_length, static_cast<double>(completion));
     if (!math::is_nan(truncated)) add_row_value(clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
     ++rows;
@@ -88,22 +97,31 @@ struct Tally {
 
   void add(const Tally& o) {
     using Lanes = math::Pack<quantities>;
-    policy_loss += o.policy_loss, kl_loss += o.kl_loss;
     (Lanes::load(sum) + Lanes::load(o.sum)).store(sum);
     (Lanes::load(row_sum) + Lanes::load(o.row_sum)).store(row_sum);
     (math::min)(Lanes::load(row_min), Lanes::load(o.row_min)).store(row_min);
     (math::max)(Lanes::load(row_max), Lanes::load(o.row_max)).store(row_max);
     for (int q = 0; q < measured; ++q) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
+    add_others(o);
+  }
+  GDPO_INLINE void add_quantity(int q, const Tally& o) {
+    sum[q] += o.sum[q], row_sum[q] += o.row_sum[q];
+    row_min[q] = (math::min)(row_min[q], o.row_min[q]), row_max[q] = (math::max)(row_max[q], o.row_max[q]);
+    if (q < measured) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
+  }
+  GDPO_INLINE void add_others(const Tally& o) {
+    policy_loss += o.policy_loss, kl_loss += o.kl_loss;
     tokens += o.tokens;
     completion_length = merge(completion_length, o.completion_length);
     clipped_completions = merge(clipped_completions, o.clipped_completions);
     advantage = merge(advantage, o.advantage);
-    for_each_non_finite(non_finite, o.non_finite, [](NonFinite& a, const NonFinite& b) { a = merge(a, b); });
+    for_each_non_finite(non_finite, o.non_finite,
+                        [](NonFinite& into, const NonFinite& other) { into = merge(into, other); });
     rows += o.rows, empty_rows += o.empty_rows, degenerate_rows += o.degenerate_rows;
   }
 
   /// has_kl, has_entropy: those were measured.
-  LossMetrics result(bool means, bool everything, bool has_kl, bool has_entropy) const {
+  GDPO_DEVICE LossMetrics result(bool means, bool everything, bool has_kl, bool has_entropy) const {
     LossMetrics m;
     const auto put = [&](Metric& to, int q, bool kept) {
       if (!kept) return;
@@ -137,7 +155,7 @@ struct Tally {
   }
 
  private:
-  static void add_row_value(Metric& m, double value) {
+  GDPO_DEVICE static void add_row_value(Metric& m, double value) {
     m.row_sum += value, m.rows += 1;
     m.row_min = (math::min)(m.row_min, value), m.row_max = (math::max)(m.row_max, value);
   }
@@ -149,15 +167,20 @@ struct LaneRanges {
   using L = math::Lanes<V>;
   using Mask = mask_t<V>;
   V min[measured], max[measured];
-  LaneRanges() {
+  GDPO_INLINE LaneRanges() {
     for (int q = 0; q < measured; ++q) {
       min[q] = math::constant<V>(math::infinity), max[q] = math::constant<V>(-math::infinity);
     }
   }
   GDPO_INLINE void add(Quantity q, const Mask& valid, const V& x) {
     using math::select;
+#if defined(__CUDA_ARCH__)  // whose fmin and fmax leave NaN out
+    const V counted = select(valid, x, math::nan<V>());
+    min[q] = fmin(min[q], counted), max[q] = fmax(max[q], counted);
+#else
     min[q] = (math::min)(min[q], select(valid, x, math::constant<V>(math::infinity)));
     max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
+#endif
   }
   /// Those quantities only: a copy of the whole would keep the others from staying in registers.
   GDPO_INLINE void take(const LaneRanges& o, std::initializer_list<Quantity> some) {

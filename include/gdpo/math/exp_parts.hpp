@@ -1,7 +1,6 @@
 #pragma once
 // e^x, e^x - 1 and e^x - 1 - x together: ratios, their distance from 1, and the k3 estimate of a KL divergence.
 #include <gdpo/lanes/pack.hpp>
-#include <iterator>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
@@ -36,26 +35,33 @@ struct ExpNumbers<double> {
 };
 template <class S>
 constexpr double exp_limit = ExpNumbers<S>::limit;
+template <class Numbers>
+constexpr std::size_t coefficients = sizeof(Numbers::polynomial) / sizeof(double);
+
+template <class V, class Numbers, std::size_t i>
+GDPO_INLINE V coefficient() {
+  constexpr double value = Numbers::polynomial[i];
+  return constant<V>(value);
+}
 
 /// Numbers::polynomial as pairs, each linear in r, of a polynomial in r^2: half the latency of one in r. `Next`: the first
 /// coefficient that is not in p.
 template <class Numbers, std::size_t Next, class V>
 GDPO_INLINE V in_pairs(const V& r, const V& square, const V& p) {
-  constexpr auto& c = Numbers::polynomial;
-  if constexpr (Next == std::size(c)) {
+  if constexpr (Next == coefficients<Numbers>) {
     return p;
   } else {
-    const V pair = fma(constant<V>(c[Next]), r, constant<V>(c[Next + 1]));
+    const V pair = fma(coefficient<V, Numbers, Next>(), r, coefficient<V, Numbers, Next + 1>());
     return in_pairs<Numbers, Next + 2>(r, square, V(fma(square, p, pair)));
   }
 }
 template <class Numbers, class V>
 GDPO_INLINE V polynomial(const V& r, const V& square) {
-  constexpr auto& c = Numbers::polynomial;
-  if constexpr (std::size(c) % 2 == 1) {
-    return in_pairs<Numbers, 1>(r, square, constant<V>(c[0]));
+  const V first = coefficient<V, Numbers, 0>();
+  if constexpr (coefficients<Numbers> % 2 == 1) {
+    return in_pairs<Numbers, 1>(r, square, first);
   } else {
-    return in_pairs<Numbers, 2>(r, square, V(fma(constant<V>(c[0]), r, constant<V>(c[1]))));
+    return in_pairs<Numbers, 2>(r, square, V(fma(first, r, coefficient<V, Numbers, 1>())));
   }
 }
 

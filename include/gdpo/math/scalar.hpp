@@ -15,7 +15,8 @@ namespace math {
 template <class T>
 GDPO_INLINE T opaque(T x) {
   static_assert(std::is_floating_point_v<T>, "opaque is for float and double");
-#if defined(__GNUC__) && defined(__x86_64__)
+#if defined(__CUDA_ARCH__)  // the device compiler does not re-associate
+#elif defined(__GNUC__) && defined(__x86_64__)
   asm("" : "+x"(x));
 #elif defined(__GNUC__) && defined(__aarch64__)
   asm("" : "+w"(x));
@@ -43,14 +44,18 @@ GDPO_INLINE float mul(float a, float b) {
 /// a * b + c: rounded once where the machine has the instruction, twice where it has not, and the same in every build of
 /// either kind. The products of the loss kernels go through it.
 GDPO_INLINE double fma(double a, double b, double c) {
-#if GDPO_HAS_FMA
+#if defined(__CUDA_ARCH__)
+  return __fma_rn(a, b, c);
+#elif GDPO_HAS_FMA
   return std::fma(a, b, c);
 #else
   return opaque(mul(a, b) + c);
 #endif
 }
 GDPO_INLINE float fma(float a, float b, float c) {
-#if GDPO_HAS_FMA
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#elif GDPO_HAS_FMA
   return std::fma(a, b, c);
 #else
   return opaque(mul(a, b) + c);
@@ -111,11 +116,27 @@ GDPO_INLINE float select(bool mask, float a, float b) { return mask ? a : b; }
 GDPO_INLINE double sqrt(double x) { return std::sqrt(x); }
 GDPO_INLINE double abs(double x) { return x < 0 ? -x : x; }
 GDPO_INLINE float abs(float x) { return x < 0 ? -x : x; }
-// A NaN in the first operand stays.
+// A NaN in the first operand stays; the second is none (the one instruction of a device would return it).
 GDPO_INLINE double(min)(double a, double b) { return b < a ? b : a; }
 GDPO_INLINE double(max)(double a, double b) { return a < b ? b : a; }
-GDPO_INLINE float(min)(float a, float b) { return b < a ? b : a; }
-GDPO_INLINE float(max)(float a, float b) { return a < b ? b : a; }
+GDPO_INLINE float(min)(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+#else
+  return b < a ? b : a;
+#endif
+}
+GDPO_INLINE float(max)(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+#else
+  return a < b ? b : a;
+#endif
+}
 
 /// A quiet NaN that the optimiser does not see: -ffinite-math-only would reason a visible one away.
 template <class T = double>

@@ -1,0 +1,59 @@
+#pragma once
+#include <gdpo/loss/kl.hpp>
+#include <gdpo/loss/rows.hpp>
+#include <gdpo/loss/tally.hpp>
+
+namespace gdpo {
+
+/// What a loss call gives. All sums are divided by the normaliser: losses of micro-batches add, metrics merge.
+struct LossResult {
+  GDPO_HOST_INLINE LossResult() = default;  // inlined, as LossMetrics
+
+  double loss = 0;         ///< policy_loss + kl_loss; 0 for an empty batch
+  double policy_loss = 0;  ///< sum_it W_i w_it surrogate_it
+  double kl_loss = 0;      ///< sum_it W_i w'_it beta kl_it, of all KL terms
+  Normaliser normaliser;   ///< the counts it was divided by
+  LossMetrics metrics;
+};
+
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// What a result says beside its sums.
+struct ResultTraits {
+  bool has_kl, has_entropy, one_ratio_a_row;
+  bool keeps_rollout;  ///< the loss did not look at rollout_logp: what prepare() saw there stays
+  NonFinite rollout;
+  double entropy_threshold;
+};
+template <class S, class Loss>
+ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const TokenReads& reads) {
+  using Level = std::decay_t<decltype(loss.level)>;
+  bool has_kl = false;
+  for_each_kl(loss.kl, [&](const auto& kl) { has_kl = has_kl || kl.beta != 0; });
+  return {has_kl,
+          static_cast<bool>(batch.entropies),
+          Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages,
+          !reads.rollout,
+          batch.rollout_non_finite,
+          batch.entropy_threshold};
+}
+
+template <class Metrics>
+GDPO_DEVICE LossResult loss_result(const Tally& total, const Normaliser& normaliser, const ResultTraits& traits) {
+  LossResult r;
+  r.policy_loss = total.policy_loss;
+  r.kl_loss = total.kl_loss;
+  r.loss = r.policy_loss + r.kl_loss;
+  r.normaliser = normaliser;
+  r.metrics = total.result(Metrics::means, Metrics::everything, traits.has_kl, traits.has_entropy);
+  r.metrics.entropy_threshold = traits.entropy_threshold;
+  r.metrics.one_ratio_a_row = traits.one_ratio_a_row;
+  if (traits.keeps_rollout) r.metrics.non_finite.rollout_logp = traits.rollout;
+  return r;
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE
