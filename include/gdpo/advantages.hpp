@@ -29,13 +29,7 @@ namespace detail {
 template <class Exec, class R>
 void check_out(const char* function, index_t rows, View<R, 1> out) {
   static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
-  static_assert(!std::is_const_v<R>, "`out` is a read-only view: advantages cannot be written to it");
-  static_assert(std::is_same_v<std::remove_const_t<R>, float> || std::is_same_v<std::remove_const_t<R>, double>,
-                "advantages are written as float or double");
-  if (out.extent[0] != rows) {
-    contract::fail(function, "out", contract::text(out.extent[0]) + " entries",
-                   "one for each of the " + contract::text(rows) + " rows");
-  }
+  check_out_entries(function, rows, out);
 }
 
 }  // namespace detail

@@ -14,7 +14,7 @@ struct Mean {
   static constexpr bool per_group = true, takes_lanes = true, from_group = true, zero_sum = true;
   bool reads_batch() const { return false; }
   template <class Args>
-  auto operator()(const Args& a) const {
+  GDPO_DEVICE auto operator()(const Args& a) const {
     return Split<std::decay_t<decltype(a.group.mean)>>{a.group.mean, a.group.mean_low};
   }
 };
@@ -22,9 +22,9 @@ struct Mean {
 /// Mean of the other members: x_i - (sum_{j != i} x_j) / (n - 1). RLOO (arXiv 2402.14740). An unused row is compared
 /// with all used members.
 struct LeaveOneOut {
-  static constexpr bool from_group = true, zero_sum = true;
+  static constexpr bool own_value = true, from_group = true, zero_sum = true;
   bool reads_batch() const { return false; }
-  Split<double> operator()(const BaselineArgs& a) const {
+  GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
     if (a.own < 0) return {a.group.mean, a.group.mean_low};
     const Moments others = a.group.without(a.value);
     return {others.mean, others.mean_low};
@@ -36,7 +36,7 @@ struct None {
   static constexpr bool per_group = true, takes_lanes = true;
   bool reads_batch() const { return false; }
   template <class Args>
-  double operator()(const Args&) const {
+  GDPO_DEVICE double operator()(const Args&) const {
     return 0.0;
   }
 };

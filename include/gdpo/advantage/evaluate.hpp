@@ -137,7 +137,7 @@ class Evaluation {
     work.centred.clear();
     for (index_t g = 0; g < units_.groups; ++g) {
       worker.visit_used(g, c, [&](const MemberArgs& args, auto rule) {
-        work.centred.push_back(rule == Worker::Rule::Zero ? 0.0 : centre(args.value, worker.base_of(rule, args)));
+        work.centred.push_back(rule == Rule::Zero ? 0.0 : centre(args.value, worker.base_of(rule, args)));
       });
     }
     batch.centred = moments_of(Order{}, work.centred.data(), nullptr, batch.used);

@@ -16,35 +16,64 @@ GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center,
   m.m2 = select(equal, zero, (math::max)(square - mul(rest, correction), zero));
 }
 
-/// Statistics of the n used values of one column of a group. Two passes; sums in row order, or compensated, as `Order` says.
+/// The first pass over the used values of one column of a group: their sum, range and number. Sums in row order, or
+/// compensated, as `Order` says.
 template <class Order>
-GroupStat group_stat(Order, const double* x, index_t n) {
-  using Sum = typename Order::template Sum<double>;
-  GroupStat s;
-  s.n = n;
-  if (n == 0) return s;
-  s.weight = static_cast<double>(n);
-  Sum sum{};
-  for (index_t k = 0; k < n; ++k) {
-    if (math::is_nan(x[k]) || math::is_inf(x[k])) {  // NaN under MissingEntry::Propagate; infinite rewards: it flows
+struct ValuesSum {
+  typename Order::template Sum<double> sum{};
+  double min = math::infinity, max = -math::infinity;
+  index_t n = 0;
+  bool unknown = false;  ///< a value is NaN (MissingEntry::Propagate) or infinite: it flows
+  GDPO_INLINE void add(double x) {
+    unknown = unknown || math::not_finite(x);
+    min = (math::min)(min, x);
+    max = (math::max)(max, x);
+    sum.add(x);
+    ++n;
+  }
+};
+
+/// The second pass: sums about the mean of the first, which is rounded.
+template <class Order>
+struct SquaresSum {
+  typename Order::template Sum<double> rest{}, square{};
+  double center = 0, reciprocal = 0;
+  GDPO_INLINE explicit SquaresSum(const ValuesSum<Order>& values) : reciprocal(1.0 / static_cast<double>(values.n)) {
+    center = values.min == values.max ? values.min : math::mul(values.sum.value(), reciprocal);
+  }
+  GDPO_INLINE void add(double x) {
+    const double d = x - center;
+    rest.add(d);
+    square.add(math::mul(d, d));
+  }
+  /// What the group's statistics are.
+  GDPO_INLINE GroupStat stat(const ValuesSum<Order>& values) const {
+    GroupStat s;
+    s.n = values.n;
+    if (s.n == 0) return s;
+    s.weight = static_cast<double>(s.n);
+    if (values.unknown) {
       s.mean = s.mean_low = s.m2 = s.min = s.max = math::nan();
       s.unknown = true;
       return s;
     }
-    s.min = (math::min)(s.min, x[k]);
-    s.max = (math::max)(s.max, x[k]);
-    sum.add(x[k]);
+    s.min = values.min;
+    s.max = values.max;
+    s.degenerate = s.min == s.max;
+    finish_moments(rest.value(), square.value(), center, reciprocal, s.degenerate, s);
+    return s;
   }
-  s.degenerate = s.min == s.max;
-  const double reciprocal = 1.0 / s.weight, center = s.degenerate ? s.min : math::mul(sum.value(), reciprocal);
-  Sum rest{}, square{};
-  for (index_t k = 0; k < n; ++k) {
-    const double d = x[k] - center;
-    rest.add(d);
-    square.add(math::mul(d, d));
-  }
-  finish_moments(rest.value(), square.value(), center, reciprocal, s.degenerate, s);
-  return s;
+};
+
+/// Statistics of the n used values of one column of a group.
+template <class Order>
+GroupStat group_stat(Order, const double* x, index_t n) {
+  ValuesSum<Order> values;
+  for (index_t k = 0; k < n && !values.unknown; ++k) values.add(x[k]);
+  values.n = n;
+  SquaresSum<Order> squares(values);
+  for (index_t k = 0; k < n && !values.unknown; ++k) squares.add(x[k]);
+  return squares.stat(values);
 }
 
 /// The same bits for L columns side by side, x: (rows, L) row-major, without the range. Returns false, and nothing else of

@@ -16,14 +16,14 @@ constexpr int most_lanes = (std::max)(8, 4 * GDPO_LANE_BYTES / 8);
 
 /// f(std::integral_constant<int, L>) with L lanes for `rewards` rewards.
 template <class F>
-GDPO_INLINE auto with_lanes(index_t rewards, const F& f) {
+GDPO_HOST_INLINE auto with_lanes(index_t rewards, const F& f) {
   if (rewards > 4) return f(std::integral_constant<int, 8>{});
   if (rewards > 2) return f(std::integral_constant<int, 4>{});
   return rewards == 2 ? f(std::integral_constant<int, 2>{}) : f(std::integral_constant<int, 1>{});
 }
 
 template <int L>
-GDPO_INLINE math::Mask<L> first_lanes(index_t lanes) {
+GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
   double place[L];
   for (int j = 0; j < L; ++j) place[j] = j;
   return math::Pack<L>::load(place) < math::Pack<L>::all(static_cast<double>(lanes));

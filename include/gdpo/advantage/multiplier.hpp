@@ -19,28 +19,14 @@ GDPO_BEGIN_NAMESPACE
 /// every scale and every renormalisation, on V = double or lanes. dof <= 0: 0, unknown spread is not zero spread. A
 /// denominator of 0: 0. NaN: NaN.
 template <class V>
-V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
+GDPO_DEVICE V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
   using math::constant, math::is_zero, math::select, math::sqrt;
   if (at == EpsAt::None) return constant<V>(1.0);
   if (dof <= 0) return constant<V>(0.0);
   const V e = constant<V>(eps), zero = constant<V>(0.0);
-  V denominator = zero;
-  switch (at) {
-    case EpsAt::Std:
-      denominator = sqrt(variance) + e;
-      break;
-    case EpsAt::Var:
-      denominator = sqrt(variance + e);
-      break;
-    case EpsAt::ClampStd:
-      denominator = (math::max)(sqrt(variance), e);
-      break;
-    case EpsAt::ClampVar:
-      denominator = sqrt((math::max)(variance, e));
-      break;
-    case EpsAt::None:
-      break;
-  }
+  const V under = at == EpsAt::Var ? variance + e : at == EpsAt::ClampVar ? V((math::max)(variance, e)) : variance;
+  const V root = sqrt(under);
+  const V denominator = at == EpsAt::Std ? root + e : at == EpsAt::ClampStd ? V((math::max)(root, e)) : root;
   return select(is_zero(denominator), zero, constant<V>(1.0) / denominator);
 }
 

@@ -2,17 +2,11 @@
 // The general path of the estimator, one group after the other: loops over members and columns, and what size and degeneracy
 // leave to the policies. The formulas are in the policies. lane_groups.hpp takes the groups that need nothing special.
 #include <algorithm>
+#include <gdpo/advantage/group_rules.hpp>
 #include <gdpo/advantage/lane_groups.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-
-/// What a row is to the batch statistics.
-enum class RowState : unsigned char {
-  Counted,  ///< in all of them
-  Unused,   ///< valid == 0: in none; gets what its group's moments give
-  Excluded  ///< no reward at all, used or not: in none; gets 0
-};
 
 template <class Call>
 class OneGroup;
@@ -23,15 +17,12 @@ template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
   using Order = typename Groups::Order;
-  static constexpr bool centres = !std::is_same_v<Baseline, baseline::None>;
-  static constexpr bool once_a_group = per_group_v<Baseline> && per_group_v<Scale>;
+  static constexpr bool once_a_group = once_a_group_v<Baseline, Scale>;
   static constexpr bool in_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
 
  public:
   /// The combined values of a group sum to 0, groups with a raw singleton apart.
-  static constexpr bool zero_sum = zero_sum_v<Baseline> && per_group_v<Scale>;
-
-  enum class Rule { Policies, Zero, Raw, Nan };
+  static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
 
   OneGroup(const Call& call, GroupScratch& scratch) : call_(call), work_(scratch) {}
 
@@ -65,15 +56,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     });
   }
 
-  Split<double> base_of(Rule rule, const MemberArgs& args) const {
-    if (rule != Rule::Policies) return {rule == Rule::Nan ? math::nan() : 0.0, 0.0};
-    const auto base = call_.baseline(args);
-    if constexpr (std::is_same_v<decltype(base), const Split<double>>) {
-      return base;
-    } else {
-      return {static_cast<double>(base), 0.0};
-    }
-  }
+  Split<double> base_of(Rule rule, const MemberArgs& args) const { return detail::base_of(call_.baseline, rule, args); }
 
  private:
   // ---- one group ------------------------------------------------------------------------------------------------------
@@ -117,20 +100,11 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   /// Degeneracy of the combined values, then scores -> row_sums.
   void end_group() {
-    double low = math::infinity, high = -math::infinity, magnitude = 0;
-    bool unknown = false;
+    CombinedRange range;
     for (index_t k = 0; k < members_; ++k) {
-      if (!used(k) || excluded(k)) continue;
-      const double score = work_.scores[at(k)];
-      unknown = unknown || math::is_nan(score);
-      low = (math::min)(low, score);
-      high = (math::max)(high, score);
-      magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
+      if (used(k) && !excluded(k)) range.add(work_.scores[at(k)], work_.magnitudes[at(k)]);
     }
-    bool equal = !unknown && !(low < high);
-    if (!sums_first && !unknown && !math::is_inf(magnitude)) {
-      equal = equal || high - low <= rounding_of_sum(call_.columns, magnitude);
-    }
+    const bool equal = range.equal(sums_first, call_.columns);
     if (call_.report) call_.report->degenerate[at(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
       const std::size_t i = at(row(k));
@@ -141,32 +115,17 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
-  // ---- what size and degeneracy leave to the policies -------------------------------------------------------------------
+  // ---- one column of one group ------------------------------------------------------------------------------------------
 
   Rule rule_of(const GroupStat& stat) {
-    if (centres && stat.unknown) return Rule::Nan;
-    if (stat.n == 0) return Rule::Zero;
-    if (centres && stat.n == 1) {
-      switch (call_.singleton) {
-        case Singleton::Zero:
-          return Rule::Zero;
-        case Singleton::Nan:
-          return Rule::Nan;
-        case Singleton::Raw:
-          work_.raw_singleton = raw_in_group_ = true;
-          return Rule::Raw;
-        case Singleton::Error:
-          contract::fail(call_.function, "groups", "one used row in group " + contract::text(group_),
-                         "two or more, because singleton is Error");
-      }
+    const Rule rule = detail::rule_of<Baseline>(stat, call_.singleton);
+    if (rule == Rule::Raw) work_.raw_singleton = raw_in_group_ = true;
+    if (rule == Rule::Refused) {
+      contract::fail(call_.function, "groups", "one used row in group " + contract::text(group_),
+                     "two or more, because singleton is Error");
     }
-    return stat.degenerate && from_group_v<Baseline> ? Rule::Zero : Rule::Policies;
+    return rule;
   }
-  double factor_of(Rule rule, const MemberArgs& args, double centred) const {
-    return rule == Rule::Zero ? 0.0 : rule == Rule::Nan ? 1.0 : call_.scale(ScaleArgs{args, centred});
-  }
-
-  // ---- one column of one group --------------------------------------------------------------------------------------------
 
   void read_column(index_t c) {
     double* x = work_.column.data();
@@ -197,14 +156,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
     GroupStat stat = group_stat(Order{}, work_.values.data(), n);
     if constexpr (!in_lanes) order_statistics(stat, work_.values.data(), n);  // lanes have none either
-    if (sums_first && n > 0 && !stat.degenerate && !stat.unknown) {
+    if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
         if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
       }
-      stat.degenerate =
-          !math::is_inf(magnitude) && stat.max - stat.min <= rounding_of_sum(call_.reader.terms(), magnitude);
-      if (stat.degenerate) stat.m2 = 0;
+      equate_sums(stat, call_.reader.terms(), magnitude);
     }
     const auto column = [n](const std::vector<double>& values, bool given) {
       return given ? gdpo::view(values.data(), n) : View<const double, 1>{};
@@ -235,10 +192,10 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
       if (!known || !per_group_v<Baseline>) base = base_of(rule, args);
       const double centred = centre(args.value, base);
-      if (!known || !once_a_group) factor = math::mul(weight, factor_of(rule, args, centred));
+      if (!known || !once_a_group) factor = math::mul(weight, factor_of(call_.scale, rule, args, centred));
       known = true;
-      const double term = math::is_zero(factor) ? 0.0 : math::mul(centred, factor);
-      terms[k * stride] = term + 0.0;  // -0 becomes 0
+      const double term = term_of(centred, factor);
+      terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[at(k)] += math::abs(term);
     });
   }

@@ -65,7 +65,7 @@ struct Spread {
   double mean = 0, variance = 0;
   bool known = false;  ///< n > ddof; else the variance is 0
 };
-inline Spread spread_of(const Moments& m, int ddof, double count_eps) {
+GDPO_DEVICE inline Spread spread_of(const Moments& m, int ddof, double count_eps) {
   const double count = m.weight + count_eps;
   if (!(count > 0)) return {};
   if (math::is_nan(m.m2)) return {math::nan(), math::nan(), true};
@@ -90,7 +90,7 @@ struct Affine {
 /// The renormalisation of a set of values with these moments. `centred`: their mean is 0 by construction and is not
 /// subtracted.
 template <class Renorm>
-Affine affine_of(const Renorm& r, const Moments& m, bool centred) {
+GDPO_DEVICE Affine affine_of(const Renorm& r, const Moments& m, bool centred) {
   if (!(m.weight + r.count_eps > 0)) return {0, 0, 0};
   const Spread spread = spread_of(m, r.ddof, r.count_eps);
   if (math::is_nan(spread.variance)) return {math::nan(), math::nan(), 0};

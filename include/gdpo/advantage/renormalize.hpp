@@ -74,14 +74,6 @@ class RowBlocks {
   index_t rows_, blocks_, workers_;
 };
 
-template <class T, class Groups, class Renorm>
-void check_renormalisation(const char* function, const RewardBatch<T, Groups>& batch, const Renorm& renorm) {
-  Checks<Renorm>::run(renorm, function);
-  if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens && batch.rewards.extent[0] > 0) {
-    contract::fail(function, "batch.tokens", "no column", "token counts, because renorm is TokenWeightedBatch");
-  }
-}
-
 /// Final advantages into out. Excluded rows get 0.
 template <class Exec, class T, class Groups, class Renorm, class R>
 void renormalize(const Exec& exec, const GroupUnits& units, index_t workers, const RewardBatch<T, Groups>& batch,

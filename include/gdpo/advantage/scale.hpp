@@ -30,14 +30,19 @@ struct StdDev {
     detail::check_eps(function, "scale.eps", eps);
   }
   template <class Args>
-  auto operator()(const Args& a) const {
+  GDPO_DEVICE auto operator()(const Args& a) const {
     using V = std::decay_t<decltype(a.group.m2)>;
-    if (of == Of::Group) {
-      const V v = a.group.n == 1 ? math::constant<V>(1.0) : variance(a.group, ddof);
-      return multiplier(eps, eps_at, v, a.group.n == 1 ? 1 : a.group.n - ddof);
+    V v = math::constant<V>(1.0);
+    index_t dof = 1;
+    if (of != Of::Group) {
+      const Moments& m = of == Of::Batch ? a.batch.raw : a.batch.centred;
+      v = math::constant<V>(variance(m, ddof));
+      dof = m.n - ddof;
+    } else if (a.group.n != 1) {
+      v = variance(a.group, ddof);
+      dof = a.group.n - ddof;
     }
-    const Moments& m = of == Of::Batch ? a.batch.raw : a.batch.centred;
-    return multiplier(eps, eps_at, math::constant<V>(variance(m, ddof)), m.n - ddof);
+    return multiplier(eps, eps_at, v, dof);
   }
 };
 
@@ -46,7 +51,7 @@ struct None {
   static constexpr bool per_group = true, takes_lanes = true;
   bool reads_batch() const { return false; }
   template <class Args>
-  double operator()(const Args&) const {
+  GDPO_DEVICE double operator()(const Args&) const {
     return 1.0;
   }
 };

@@ -10,7 +10,7 @@ GDPO_BEGIN_NAMESPACE
 template <class V>
 struct Split {
   V high, low;
-  constexpr operator V() const { return high; }
+  GDPO_INLINE constexpr operator V() const { return high; }
 };
 
 /// Moments of the used values of one group in one column (a reward, or the weighted sum of all).
@@ -26,7 +26,7 @@ struct GroupStat : Moments {
   /// The moments of the others, of a member with value x. Whether they are all equal is decided by order statistics,
   /// never by the residue of m2 - d^2 n/(n-1). Only n, mean and m2 are filled in (min and max where the others are all
   /// equal).
-  Moments without(double x) const {
+  GDPO_DEVICE Moments without(double x) const {
     Moments others;
     if (n < 2) return others;
     others.n = n - 1;
@@ -47,17 +47,29 @@ struct GroupStat : Moments {
   }
 };
 
-/// second_max and second_min of the group, from its n used values.
-inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
+namespace detail {
+
+/// second_max and second_min of a group, from its used values one by one.
+struct OrderStatistics {
+  double max, min, below = -math::infinity, above = math::infinity;
   int at_max = 0, at_min = 0;
-  double below = -math::infinity, above = math::infinity;
-  for (index_t k = 0; k < n; ++k) {
-    values[k] < stat.max ? below = (math::max)(below, values[k]) : ++at_max;
-    values[k] > stat.min ? above = (math::min)(above, values[k]) : ++at_min;
+  GDPO_INLINE explicit OrderStatistics(const GroupStat& stat) : max{stat.max}, min{stat.min} {}
+  GDPO_INLINE void add(double x) {
+    x < max ? below = (math::max)(below, x) : ++at_max;
+    x > min ? above = (math::min)(above, x) : ++at_min;
   }
-  stat.second_max = at_max > 1 ? stat.max : below;
-  stat.second_min = at_min > 1 ? stat.min : above;
+  GDPO_INLINE void write(GroupStat& stat) const {
+    stat.second_max = at_max > 1 ? stat.max : below;
+    stat.second_min = at_min > 1 ? stat.min : above;
+  }
+};
+inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
+  OrderStatistics of(stat);
+  for (index_t k = 0; k < n; ++k) of.add(values[k]);
+  of.write(stat);
 }
+
+}  // namespace detail
 
 /// Moments over all used values of a column, before and after the baseline.
 struct BatchStat {
@@ -96,6 +108,8 @@ struct GroupLanes {
 
 // A policy may declare, as static members:
 //   per_group    the result depends on `group` and `batch` alone: it is computed once a group
+//   own_value    the result depends on `group`, `batch`, whether `own` is -1, and `value` (and `centred`) alone: no view is
+//                read, which spares a device from writing them (per_group says as much)
 //   takes_lanes  a per_group policy whose operator is a template over the argument and takes GroupLanes as well
 //   from_group   (Baseline) comes from inside the group: a degenerate group then gets exactly 0
 //   zero_sum     (Baseline) the centred values of a group sum to 0: renormalisation need not subtract their mean
@@ -111,6 +125,7 @@ namespace detail {
   template <class P>                                                                    \
   constexpr bool flag##_v = flag##_of<P>::value
 GDPO_POLICY_FLAG(per_group);
+GDPO_POLICY_FLAG(own_value);
 GDPO_POLICY_FLAG(takes_lanes);
 GDPO_POLICY_FLAG(from_group);
 GDPO_POLICY_FLAG(zero_sum);

@@ -37,6 +37,29 @@ namespace detail {
 struct LogitPlace {
   index_t row, begin, t;
 };
+/// Of logits (N, V) `width` is 0, of logits (B, T, V) it is T.
+GDPO_INLINE LogitPlace logit_place(index_t width, index_t i) {
+  if (width == 0) return {0, i, 0};
+  return {i / width, 0, i % width};
+}
+
+/// Whether `value` is one of n numbers that never decrease; no more than some answer where they do.
+GDPO_CALLS_ANY
+template <class Numbers>
+GDPO_DEVICE bool holds(const Numbers& numbers, index_t n, index_t value) {
+  index_t low = 0, high = n;
+  while (low < high) {
+    const index_t middle = low + (high - low) / 2;
+    const bool below = numbers(middle) < value;
+    low = below ? middle + 1 : low, high = below ? high : middle;
+  }
+  return low < n && numbers(low) == value;
+}
+/// Column of a token; -1: not among the columns.
+GDPO_INLINE index_t column_of(std::int64_t token, index_t first_token, index_t vocabulary) {
+  const std::int64_t column = token - first_token;
+  return column >= 0 && column < vocabulary ? static_cast<index_t>(column) : -1;
+}
 
 /// Shape and addresses of a LogitBatch.
 template <class T, int Rank>
@@ -49,10 +72,7 @@ class LogitRows {
   }
   index_t vocabulary() const { return batch_.logits.extent[Rank - 1]; }
   index_t numbers() const { return rows() * vocabulary(); }
-  LogitPlace place(index_t i) const {
-    if constexpr (Rank == 2) return {0, i, 0};
-    return {i / batch_.logits.extent[1], 0, i % batch_.logits.extent[1]};
-  }
+  LogitPlace place(index_t i) const { return logit_place(Rank == 2 ? 0 : batch_.logits.extent[1], i); }
   template <class U>
   U* begin(const View<U, Rank>& v, index_t i) const {
     if constexpr (Rank == 2) {
@@ -76,14 +96,11 @@ class LogitRows {
   }
 
   bool valid(index_t i) const {
-    if (batch_.offsets && ends_a_sequence(i)) return false;
+    if (batch_.offsets && holds(batch_.offsets, batch_.offsets.size(), i + 1)) return false;  // ends a sequence
     return !batch_.mask || token(batch_.mask, i) != 0;
   }
   /// Column of the row's target; -1: not among the columns.
-  index_t target(index_t i) const {
-    const std::int64_t column = token(batch_.targets, i) - batch_.first_token;
-    return column >= 0 && column < vocabulary() ? static_cast<index_t>(column) : -1;
-  }
+  index_t target(index_t i) const { return column_of(token(batch_.targets, i), batch_.first_token, vocabulary()); }
   /// One value a row, row after row, in the shape of the targets.
   template <class Values>
   auto dense(Values& values) const {
@@ -99,14 +116,6 @@ class LogitRows {
   }
 
  private:
-  bool ends_a_sequence(index_t i) const {  // i + 1 is one of the offsets
-    index_t low = 0, high = batch_.offsets.size();
-    while (low < high) {
-      const index_t middle = low + (high - low) / 2;
-      (batch_.offsets(middle) <= i ? low : high) = batch_.offsets(middle) <= i ? middle + 1 : middle;
-    }
-    return low < batch_.offsets.size() && batch_.offsets(low) == i + 1;
-  }
   const LogitBatch<T, Rank>& batch_;
 };
 
@@ -151,9 +160,9 @@ void check_whole(const char* function, const LogitBatch<T, Rank>& b) {
                  "0, the whole vocabulary; of a shard: gdpo::logit_rows");
 }
 
-/// Everything of a LogitBatch fits together.
+/// Shapes and settings of a LogitBatch fit together: what can be told without reading its arrays.
 template <class T, int Rank>
-void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
+void check_logits_shape(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
   using contract::fail, contract::text;
   check_table(function, "logits", b.logits, b.logits.extent);
   check_by_row<Rank>(function, "targets", b.targets, b.logits.extent);
@@ -163,12 +172,28 @@ void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets ta
     fail(function, "temperature", text(b.temperature), "a number from 1e-37 to 1e37");
   }
   if (b.first_token < 0) fail(function, "first_token", text(b.first_token), "at least 0");
+  const index_t rows = LogitRows<T, Rank>(b).rows();
+  if (b.offsets) {
+    if (Rank == 3) fail(function, "offsets", "offsets, with logits (B, T, V)", "none, or logits (N, V)");
+    if (b.offsets.size() == 0) {
+      fail(function, "offsets", "no entry", "from 0 to " + text(rows) + ", the number of rows");
+    }
+  }
+  if (targets != Targets::Unread && !b.targets && rows > 0) {
+    fail(function, "targets", "no array", "the token that each row of logits is to predict");
+  }
+}
+
+/// Everything of a LogitBatch fits together, what its arrays hold as well.
+template <class T, int Rank>
+void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
+  using contract::fail, contract::text;
+  check_logits_shape(function, b, targets);
   const LogitRows<T, Rank> rows(b);
   if (b.offsets) {
     const index_t n = b.offsets.size();
-    if (Rank == 3) fail(function, "offsets", "offsets, with logits (B, T, V)", "none, or logits (N, V)");
-    if (n == 0 || b.offsets(0) != 0 || b.offsets(n - 1) != rows.rows()) {
-      fail(function, "offsets", n == 0 ? "no entry" : "from " + text(b.offsets(0)) + " to " + text(b.offsets(n - 1)),
+    if (b.offsets(0) != 0 || b.offsets(n - 1) != rows.rows()) {
+      fail(function, "offsets", "from " + text(b.offsets(0)) + " to " + text(b.offsets(n - 1)),
            "from 0 to " + text(rows.rows()) + ", the number of rows");
     }
     for (index_t i = 1; i < n; ++i) {
@@ -181,8 +206,6 @@ void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets ta
     }
   }
   if (targets == Targets::Unread) return;
-  if (!b.targets && rows.rows() > 0)
-    fail(function, "targets", "no array", "the token that each row of logits is to predict");
   for (index_t i = 0; i < rows.rows(); ++i) {
     if (!rows.valid(i)) continue;
     const std::int64_t token = rows.token(b.targets, i);

@@ -11,6 +11,28 @@ struct RowGradient {
   index_t target;
 };
 
+/// The gradient of a row as a line in d: out[j] = e^d ( slope d + constant ), where log p_j = d + u, and apart from it the target's.
+struct GradientLine {
+  double slope, constant, at_target;
+};
+/// x_target: the logit of the target, where there is one.
+GDPO_DEVICE inline GradientLine gradient_line(const RowGradient& of, double x_target, double temperature, double u) {
+  using math::mul;
+  const double z_of_x = 1 / temperature, scale = mul(-z_of_x, std::exp(u));
+  const double factor = of.g_entropy == 0 ? of.g : of.g + mul(of.g_entropy, of.entropy + u);
+  // With 1 - p where p is near 1.
+  double at_target = 0;
+  if (of.target >= 0) {
+    const double log_p = mul(x_target, z_of_x) - of.logsumexp;
+    at_target = mul(of.g, -std::expm1(log_p));
+    if (of.g_entropy != 0 && !math::is_inf(log_p)) {
+      at_target -= mul(of.g_entropy, mul(std::exp(log_p), log_p + of.entropy));
+    }
+    at_target = mul(at_target, z_of_x);
+  }
+  return {mul(scale, of.g_entropy), mul(scale, factor), at_target};
+}
+
 template <class U>
 void fill_row(U* out, index_t n, double value) {
   U element;
@@ -28,22 +50,13 @@ void gradient_row(const T* x, U* out, index_t n, double temperature, const RowGr
   if (math::not_finite(of.logsumexp)) return fill_row(out, n, math::nan());
   const double z_of_x = 1 / temperature;
   const S inverse = static_cast<S>(z_of_x), center = static_cast<S>(mul(of.logsumexp, temperature));
-  const double u = mul(static_cast<double>(center), z_of_x) - of.logsumexp, scale = mul(-z_of_x, std::exp(u));
-  const double factor = of.g_entropy == 0 ? of.g : of.g + mul(of.g_entropy, of.entropy + u);
-  // Before x may be overwritten; with 1 - p where p is near 1.
-  double at_target = 0;
-  if (of.target >= 0) {
-    const double log_p = mul(load(x[of.target]), z_of_x) - of.logsumexp;
-    at_target = mul(of.g, -std::expm1(log_p));
-    if (of.g_entropy != 0 && !math::is_inf(log_p)) {
-      at_target -= mul(of.g_entropy, mul(std::exp(log_p), log_p + of.entropy));
-    }
-    at_target = mul(at_target, z_of_x);
-  }
+  const double u = mul(static_cast<double>(center), z_of_x) - of.logsumexp;
+  // Before x may be overwritten.
+  const GradientLine line = gradient_line(of, of.target >= 0 ? load(x[of.target]) : 0.0, temperature, u);
 
   const V reference = math::constant<V>(static_cast<double>(center)),
           to_z = math::constant<V>(static_cast<double>(inverse));
-  const V constant_part = math::constant<V>(mul(scale, factor)), slope = math::constant<V>(mul(scale, of.g_entropy));
+  const V constant_part = math::constant<V>(line.constant), slope = math::constant<V>(line.slope);
   const auto chunk = [&](const auto* from, auto* to) {
     for (int k = 0; k < LogitLanes<V>::registers; ++k, from += LogitLanes<V>::width, to += LogitLanes<V>::width) {
       const auto at = [&](int j) { return distance(math::load_lanes<V>(from + j * logit_lanes), reference, to_z); };
@@ -63,7 +76,7 @@ void gradient_row(const T* x, U* out, index_t n, double temperature, const RowGr
     chunk(static_cast<const S*>(tail), result);
     std::copy(result, result + (n - i), out + i);
   }
-  if (of.target >= 0) store(out[of.target], at_target);
+  if (of.target >= 0) store(out[of.target], line.at_target);
 }
 
 }  // namespace detail

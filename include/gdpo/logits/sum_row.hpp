@@ -29,6 +29,7 @@ GDPO_INLINE S minus_infinity() {
 }
 
 /// f(values) for each 64 entries, the last ones padded with -inf. f takes T* or S*.
+GDPO_CALLS_ANY
 template <class S, class T, class F>
 GDPO_INLINE void for_each_chunk(const T* x, index_t n, const F& f) {
   index_t i = 0;

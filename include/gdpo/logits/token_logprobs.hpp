@@ -47,6 +47,35 @@ void for_each_logit_row(const Exec& exec, const LogitRows<T, Rank>& rows, const 
   for_each_unit(exec, workers_for(exec, n, rows.numbers()), n, [&](index_t, index_t i) { f(i); });
 }
 
+template <int Rank>
+void check_logprobs_out(const char* function, const TokenLogprobsOut& out, const index_t* logits) {
+  check_by_row<Rank>(function, "out.logp", out.logp, logits);
+  check_by_row<Rank>(function, "out.entropy", out.entropy, logits);
+  check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, logits);
+}
+template <class T, int Rank>
+void check_rows_out(const char* function, const LogitBatch<T, Rank>& batch, const View<LogitRow, 1>& out) {
+  const index_t rows = LogitRows<T, Rank>(batch).rows();
+  if (out.extent[0] == rows) return;
+  contract::fail(function, "out", contract::text(out.extent[0]) + " rows",
+                 "one for each of the " + contract::text(rows) + " rows of logits");
+}
+template <class T, int Rank, class U>
+void check_backward(const char* function, const LogitBatch<T, Rank>& batch, const TokenLogprobsGrad& grad,
+                    const TokenView<double>& logsumexp, const TokenView<float>& entropy, const View<U, Rank>& dlogits) {
+  using contract::fail;
+  check_table(function, "dlogits", dlogits, batch.logits.extent);
+  if (LogitRows<T, Rank>(batch).rows() > 0) {  // arrays of no element may be null
+    if (!grad.logp && !grad.entropy) fail(function, "grad", "neither logp nor entropy", "one of them, or both");
+    if (!logsumexp) fail(function, "logsumexp", "no array", "that of the forward");
+    if (grad.entropy && !entropy) fail(function, "entropy", "no array", "that of the forward, with grad.entropy");
+  }
+  check_by_row<Rank>(function, "grad.logp", grad.logp, batch.logits.extent);
+  check_by_row<Rank>(function, "grad.entropy", grad.entropy, batch.logits.extent);
+  check_by_row<Rank>(function, "logsumexp", logsumexp, batch.logits.extent);
+  check_by_row<Rank>(function, "entropy", entropy, batch.logits.extent);
+}
+
 }  // namespace detail
 
 /// Log-prob of each target, entropy and logsumexp of each row, in one read of the logits and no memory. Float in 16 lanes, double
@@ -58,14 +87,12 @@ void for_each_logit_row(const Exec& exec, const LogitRows<T, Rank>& rows, const 
 ///   NaN or +inf in a row: all three NaN, as log_softmax of torch.
 /// Errors: invalid_input, before anything is written, for shapes, strides, temperature, and targets outside the vocabulary (not
 /// of masked rows).
-template <class Exec, class T, int Rank>
+template <class Exec, class T, int Rank, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void token_logprobs_into(const Exec& exec, const LogitBatch<T, Rank>& batch, const TokenLogprobsOut& out) {
   constexpr const char* function = "gdpo::token_logprobs";
   detail::check_whole(function, batch);
   detail::check_logits(function, batch, out.logp ? detail::Targets::OfVocabulary : detail::Targets::Unread);
-  detail::check_by_row<Rank>(function, "out.logp", out.logp, batch.logits.extent);
-  detail::check_by_row<Rank>(function, "out.entropy", out.entropy, batch.logits.extent);
-  detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, batch.logits.extent);
+  detail::check_logprobs_out<Rank>(function, out, batch.logits.extent);
   const detail::LogitRows<T, Rank> rows(batch);
   detail::for_each_logit_row(exec, rows, [&](index_t i) {
     const bool valid = rows.valid(i);
@@ -107,15 +134,12 @@ TokenLogprobs token_logprobs(View<T, Rank> logits, View<Id, Rank - 1> targets, d
 /// One shard of a vocabulary: out (rows, in order) of the columns that it has. merge() them over the shards in the order of the
 /// ranks, then logp, entropy and logsumexp of the result. `target` is NaN where the target is in another shard, which is no
 /// error, and in all rows without targets. A masked row gives the row of no entry.
-template <class Exec, class T, int Rank>
+template <class Exec, class T, int Rank, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRow, 1> out) {
   constexpr const char* function = "gdpo::logit_rows";
   detail::check_logits(function, batch, batch.targets ? detail::Targets::OfShard : detail::Targets::Unread);
   const detail::LogitRows<T, Rank> rows(batch);
-  if (out.extent[0] != rows.rows()) {
-    contract::fail(function, "out", contract::text(out.extent[0]) + " rows",
-                   "one for each of the " + contract::text(rows.rows()) + " rows of logits");
-  }
+  detail::check_rows_out(function, batch, out);
   detail::for_each_logit_row(
       exec, rows, [&](index_t i) { out(i) = rows.valid(i) ? detail::visit_row<Exec>(batch, rows, i) : LogitRow{}; });
 }
@@ -126,25 +150,15 @@ void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRo
 /// the vocabulary contiguous; float, double or 16 bits, each rounded once, ties to even. It may be the logits themselves: same
 /// data, same strides, same size of an element. One read and one write. Error of an entry: |log p| 2^-22 of itself. Where
 /// logsumexp is not finite, the whole row is NaN.
-template <class Exec, class T, int Rank, class U>
+template <class Exec, class T, int Rank, class U, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch, const TokenLogprobsGrad& grad,
                              const TokenView<double>& logsumexp, const TokenView<float>& entropy,
                              View<U, Rank> dlogits) {
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
   constexpr const char* function = "gdpo::token_logprobs_backward";
-  using contract::fail;
   detail::check_logits(function, batch, grad.logp ? detail::Targets::OfShard : detail::Targets::Unread);
-  detail::check_table(function, "dlogits", dlogits, batch.logits.extent);
+  detail::check_backward(function, batch, grad, logsumexp, entropy, dlogits);
   const detail::LogitRows<T, Rank> rows(batch);
-  if (rows.rows() > 0) {  // arrays of no element may be null
-    if (!grad.logp && !grad.entropy) fail(function, "grad", "neither logp nor entropy", "one of them, or both");
-    if (!logsumexp) fail(function, "logsumexp", "no array", "that of the forward");
-    if (grad.entropy && !entropy) fail(function, "entropy", "no array", "that of the forward, with grad.entropy");
-  }
-  detail::check_by_row<Rank>(function, "grad.logp", grad.logp, batch.logits.extent);
-  detail::check_by_row<Rank>(function, "grad.entropy", grad.entropy, batch.logits.extent);
-  detail::check_by_row<Rank>(function, "logsumexp", logsumexp, batch.logits.extent);
-  detail::check_by_row<Rank>(function, "entropy", entropy, batch.logits.extent);
   detail::for_each_logit_row(exec, rows, [&](index_t i) {
     const auto at = [&](const auto& tokens) { return tokens ? static_cast<double>(rows.token(tokens, i)) : 0.0; };
     U* out = rows.begin(dlogits, i);
