@@ -1,0 +1,194 @@
+#pragma once
+// The execution tag of CUDA: the only place that launches, and the only one that needs the CUDA toolkit.
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <gdpo/cuda/kernel.hpp>
+#include <gdpo/cuda/scratch.hpp>
+#include <gdpo/cuda/tuning.hpp>
+#if !defined(__CUDACC__)
+#error "gdpo/cuda.hpp launches kernels: compile this file with nvcc, or with clang++ -x cuda"
+#endif
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+
+/// A call of the CUDA runtime or a launch failed; `code` says how. Kernels themselves never trap.
+struct error : std::runtime_error {
+  cudaError_t code;
+  error(const char* function, cudaError_t of)
+      : std::runtime_error(std::string(function) + ": " + cudaGetErrorName(of) + ": " + cudaGetErrorString(of)),
+        code(of) {}
+};
+
+/// Throws cuda::error where `code` is one.
+inline void check(const char* function, cudaError_t code) {
+  if (code == cudaSuccess) return;
+#if defined(__cpp_exceptions)
+  throw error(function, code);
+#else
+  on_failure((std::string(function) + ": " + cudaGetErrorName(code)).c_str());
+  std::abort();
+#endif
+}
+
+namespace detail {
+
+#if defined(__CUDA_ARCH__)
+/// A T as 32-bit words through a shuffle. No loop over the words: unrolled too late, it would leave them in local memory.
+template <class T, std::size_t... w>
+__device__ __forceinline__ T shuffle_words(const T& x, unsigned by, std::index_sequence<w...>) {
+  static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>, "what is reduced is shuffled as 32-bit words");
+  struct Words {
+    unsigned of[sizeof...(w)];
+  } words;
+  memcpy(&words, &x, sizeof x);
+  ((words.of[w] = __shfl_down_sync(0xffffffffu, words.of[w], by)), ...);
+  T result;
+  memcpy(&result, &words, sizeof result);
+  return result;
+}
+#endif
+
+/// The block that a kernel sees on a device (cuda/kernel.hpp), of at most so many threads.
+template <int MostThreads>
+class DeviceBlock {
+ public:
+  GDPO_INLINE index_t index() const {
+#if defined(__CUDA_ARCH__)
+    return static_cast<index_t>(blockIdx.x);
+#else
+    return 0;
+#endif
+  }
+  GDPO_INLINE index_t count() const {
+#if defined(__CUDA_ARCH__)
+    return static_cast<index_t>(gridDim.x);
+#else
+    return 0;
+#endif
+  }
+  GDPO_INLINE int threads() const {
+#if defined(__CUDA_ARCH__)
+    return static_cast<int>(blockDim.x);
+#else
+    return 0;
+#endif
+  }
+  template <class F>
+  GDPO_INLINE void each(const F& f) const {
+#if defined(__CUDA_ARCH__)
+    f(static_cast<int>(threadIdx.x));
+    __syncthreads();
+#else
+    (void)f;
+#endif
+  }
+  template <class T, class F>
+  GDPO_INLINE T reduce(const F& f) const {
+#if defined(__CUDA_ARCH__)
+    __shared__ alignas(16) unsigned char raw[MostThreads / warp * sizeof(T)];
+    T* const of_warp = reinterpret_cast<T*>(raw);
+    const int thread = static_cast<int>(threadIdx.x), warps = (threads() + warp - 1) / warp;
+    T mine = f(thread);
+#pragma unroll
+    for (unsigned by = warp / 2; by > 0; by /= 2) {
+      mine.add(shuffle_words(mine, by, std::make_index_sequence<sizeof(T) / 4>{}));
+    }
+    if (thread % warp == 0) of_warp[thread / warp] = mine;
+    __syncthreads();
+    T total = of_warp[0];
+#pragma unroll 1  // several T at a time are more than there are registers
+    for (int w = 1; w < warps; ++w) total.add(of_warp[w]);
+    __syncthreads();  // before of_warp is written again
+    return total;
+#else
+    (void)f;
+    return T{};
+#endif
+  }
+  template <class T>
+  GDPO_INLINE T* shared() const {
+#if defined(__CUDA_ARCH__)
+    extern __shared__ uint4 gdpo_shared[];
+    return reinterpret_cast<T*>(gdpo_shared);
+#else
+    return nullptr;
+#endif
+  }
+};
+
+/// Threads of the largest block that a kernel is launched with: `static constexpr int largest_block`, or 256.
+template <class Kernel, class = void>
+constexpr int largest_block_v = 256;
+template <class Kernel>
+constexpr int largest_block_v<Kernel, std::void_t<decltype(Kernel::largest_block)>> = Kernel::largest_block;
+
+/// Of which so many are to fit one multiprocessor: `static constexpr int blocks_at_once`, or 1.
+template <class Kernel, class = void>
+constexpr int blocks_at_once_v = 1;
+template <class Kernel>
+constexpr int blocks_at_once_v<Kernel, std::void_t<decltype(Kernel::blocks_at_once)>> = Kernel::blocks_at_once;
+
+template <class Kernel>
+__global__ void __launch_bounds__(largest_block_v<Kernel>, blocks_at_once_v<Kernel>)
+    run(const __grid_constant__ Kernel kernel) {
+  DeviceBlock<largest_block_v<Kernel>> block;
+  kernel(block);
+}
+
+}  // namespace detail
+
+/// The execution tag: everything is enqueued on `stream` and nothing waits for it; pointers are of the device that is current.
+///   loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);
+/// No call allocates, synchronises, or touches another stream, so each of them can be captured into a CUDA graph.
+class On {
+ public:
+  static constexpr bool launches_kernels = true;
+  /// Tuned for the device that is current.
+  explicit On(cudaStream_t stream) : stream_(stream) {
+    int device = 0, major = 0, multiprocessors = 0;
+    check("gdpo::cuda::On", cudaGetDevice(&device));
+    check("gdpo::cuda::On", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    check("gdpo::cuda::On", cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    tuning_ = Tuning::of(major, multiprocessors);
+  }
+  On(cudaStream_t stream, const Tuning& tuning) : stream_(stream), tuning_(tuning) {}
+
+  cudaStream_t stream() const { return stream_; }
+  const Tuning& tuning() const { return tuning_; }
+
+  template <class Kernel>
+  void launch(index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
+    static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
+    constexpr const char* function = "gdpo::cuda";
+    constexpr std::size_t without_asking = 48 * 1024;
+    if (blocks == 0) return;
+    if (shared_bytes > without_asking) {
+      check(function,
+            cudaFuncSetAttribute(reinterpret_cast<const void*>(&detail::run<Kernel>),
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    }
+    detail::run<Kernel>
+        <<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared_bytes, stream_>>>(kernel);
+    check(function, cudaGetLastError());
+  }
+
+ private:
+  cudaStream_t stream_;
+  Tuning tuning_;
+};
+
+/// What a call left on the device, a LossResult or a Normaliser, on the host. Waits for the stream: for logging, not for graphs.
+template <class T>
+T to_host(const On& on, const T* on_device) {
+  static_assert(std::is_trivially_copyable_v<T>, "results are plain data");
+  constexpr const char* function = "gdpo::cuda::to_host";
+  T result;
+  check(function, cudaMemcpyAsync(&result, on_device, sizeof(T), cudaMemcpyDeviceToHost, on.stream()));
+  check(function, cudaStreamSynchronize(on.stream()));
+  return result;
+}
+
+}  // namespace cuda
+GDPO_END_NAMESPACE

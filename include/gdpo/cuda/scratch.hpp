@@ -1,0 +1,43 @@
+#pragma once
+#include <cstddef>
+#include <gdpo/core/errors.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+
+/// Device memory of the caller for one call at a time: cudaMalloc(&scratch.data, scratch.bytes) once, of scratch_bytes(...) of the
+/// largest call. Nothing in it need be kept between calls. Two calls on different streams need two.
+struct Scratch {
+  void* data = nullptr;  ///< aligned to 256 bytes, as cudaMalloc does
+  std::size_t bytes = 0;
+};
+
+namespace detail {
+
+/// Hands out arrays of a Scratch one after the other. Without memory it only counts: that is how scratch_bytes() knows.
+class ScratchCursor {
+ public:
+  explicit ScratchCursor(const Scratch& scratch = {}) : data_(static_cast<unsigned char*>(scratch.data)) {}
+  template <class T>
+  T* take(index_t n) {
+    constexpr std::size_t alignment = 256;
+    const std::size_t at = used_;
+    used_ += (static_cast<std::size_t>(n) * sizeof(T) + alignment - 1) / alignment * alignment;
+    return data_ ? reinterpret_cast<T*>(data_ + at) : nullptr;
+  }
+  std::size_t bytes() const { return used_; }
+
+ private:
+  unsigned char* data_;
+  std::size_t used_ = 0;
+};
+
+inline void check_scratch(const char* function, const Scratch& given, std::size_t needed) {
+  if (given.bytes >= needed && (given.data || needed == 0)) return;
+  contract::fail(function, "scratch", given.data ? std::to_string(given.bytes) + " bytes" : std::string("no memory"),
+                 std::to_string(needed) + " bytes, as scratch_bytes(...) says");
+}
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

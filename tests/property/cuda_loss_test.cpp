@@ -1,0 +1,346 @@
+// The loss on a device against seq, for every kind of policy, on random batches in every layout; and that neither the layout, nor
+// what stands where the mask is 0, nor the grid, nor the order of blocks and threads changes a bit.
+#include "support/cuda_loss.hpp"
+
+#include <gdpo/loss/any_kl.hpp>
+#include <gdpo/presets/liger.hpp>
+#include <gdpo/presets/ms_swift.hpp>
+#include <gdpo/presets/nvlabs.hpp>
+#include <gdpo/presets/open_instruct.hpp>
+#include <gdpo/presets/paper.hpp>
+#include <gdpo/presets/trl.hpp>
+#include <gdpo/presets/tutorial.hpp>
+#include <gdpo/presets/verl.hpp>
+
+#include "support/catch.hpp"
+#include "support/sanitized.hpp"
+
+namespace {
+
+using cuda_loss::AnyAggregate;
+using cuda_loss::Data;
+using cuda_loss::Layout;
+using cuda_loss::Outcome;
+using gdpo::AnyKl;
+using gdpo::Factors;
+using gdpo::Kl;
+using gdpo::Kls;
+using gdpo::PolicyLoss;
+using gdpo::surrogate::Ratio;
+using gdpo::surrogate::Reinforce;
+namespace aggregate = gdpo::aggregate;
+namespace kl = gdpo::kl;
+namespace level = gdpo::level;
+namespace map = gdpo::map;
+namespace metrics = gdpo::metrics;
+namespace statistic = gdpo::statistic;
+
+// ---- random settings ---------------------------------------------------------------------------------------------------------
+
+template <class E, class R>
+void set_kl(Random&, Kl<E, R>& to, const loss_product::Settings& s, std::size_t k) {
+  loss_product::set_kl(to, s, k);
+}
+void set_kl(Random& random, AnyKl& to, const loss_product::Settings& s, std::size_t k) {
+  Kl<> as;
+  loss_product::set_kl(as, s, k);
+  to.beta = as.beta, to.against = as.against, to.input = as.input, to.output = as.output;
+  to.estimator = static_cast<gdpo::KlEstimator>(random.below(4));
+  to.gradient = static_cast<gdpo::KlGradient>(random.below(4));
+}
+template <class A>
+void set_aggregate(Random& random, A& a, bool) {
+  a.scale = random.pick({1.0, 4.0});
+  if constexpr (gdpo::detail::has_over_v<A>) a.over = static_cast<gdpo::Over>(random.below(4));
+}
+void set_aggregate(Random& random, AnyAggregate& a, bool is_packed) {
+  a.kind = static_cast<AnyAggregate::Kind>(random.below(5));
+  set_aggregate(random, a.token_mean, is_packed), set_aggregate(random, a.mean, is_packed);
+  set_aggregate(random, a.sum, is_packed), set_aggregate(random, a.token_sum, is_packed);
+  a.mean.row_count_eps = random.pick({0.0, 1e-8, 0.5});
+  set_aggregate(random, a.norm, is_packed);
+  a.norm.padded_width = !is_packed && random.chance(0.5);
+  a.norm.constant = a.norm.padded_width ? 0 : 64;
+}
+/// Every number of a composition.
+template <class Loss>
+void randomise(Random& random, Loss& loss, bool is_packed) {
+  loss_product::Settings s;
+  s.kl.resize(3);
+  loss_product::random_settings(random, s);
+  loss_product::set_level(loss.level, s);
+  loss_product::set_surrogate(loss.surrogate, s);
+  std::size_t k = 0;
+  gdpo::detail::for_each_kl(loss.kl, [&](auto& term) {
+    set_kl(random, term, s, k++);
+    if (random.chance(0.4)) term.against = gdpo::Against::Ref, term.input = term.output = {};
+    if (random.chance(0.2)) term.beta = 0;
+  });
+  set_aggregate(random, loss.aggregate, is_packed);
+}
+
+// ---- random batches ----------------------------------------------------------------------------------------------------------
+
+/// What most calls have, and the kernels read four at a time: an advantage a row, and nothing beside the log-probs and the mask.
+void simplify(Random& random, Data& d) {
+  d.token_advantages.clear(), d.advantages.clear();
+  for (int i = 0; i < d.rows; ++i) d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
+  d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
+}
+/// Packed rows as padded ones: what is beyond their lengths is masked.
+Data padded(const Data& d, const std::vector<int>& lengths) {
+  Data p = d;
+  if (lengths.empty()) return p;
+  if (p.mask.empty()) p.mask.assign(p.logp.size(), 1);
+  for (int i = 0; i < d.rows; ++i) {
+    for (int t = lengths[static_cast<std::size_t>(i)]; t < d.width; ++t) p.mask[d.at(i, t)] = 0;
+  }
+  return p;
+}
+/// Anything where the mask is 0.
+void poison_masked(Random& random, Data& d) {
+  for (std::size_t k = 0; k < d.mask.size(); ++k) {
+    if (d.mask[k] != 0) continue;
+    for (const auto member :
+         {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
+          &Data::token_advantages, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
+      if (!(d.*member).empty()) (d.*member)[k] = random.pick({std::nan(""), HUGE_VAL, -HUGE_VAL, 1e38, 0.0, 3.0});
+    }
+    if (!d.segments.empty()) d.segments[k] = random.below(1000);
+  }
+}
+/// The gradient at the first tokens of each row; "" where all others are exactly 0.
+std::string cut(Outcome& o, const Data& d, const std::vector<int>& lengths) {
+  if (lengths.empty()) return "";
+  std::vector<double> kept;
+  for (int i = 0; i < d.rows; ++i) {
+    for (int t = 0; t < d.width; ++t) {
+      const double g = o.gradient[d.at(i, t)];
+      if (t < lengths[static_cast<std::size_t>(i)]) {
+        kept.push_back(g);
+      } else if (!same_bits(g, 0)) {
+        return "not 0 at a masked token";
+      }
+    }
+  }
+  o.gradient = kept;
+  return "";
+}
+template <std::size_t N>
+const Layout& pick(Random& random, const Layout (&layouts)[N]) {
+  return layouts[random.below(static_cast<int>(N))];
+}
+
+// ---- the laws ----------------------------------------------------------------------------------------------------------------
+
+/// One batch in two layouts on two grids: as on seq, and the same bits.
+template <class S, class Loss>
+void check_one(Random& random, const Loss& loss, const Data& d, const std::vector<int>& lengths, unsigned seed) {
+  const gdpo::Normaliser n = cuda_loss::count(d, lengths);
+  const Layout& layout =
+      lengths.empty() ? pick(random, cuda_loss::padded_layouts) : pick(random, cuda_loss::packed_layouts);
+  INFO(layout.name << ", " << d.rows << " rows of " << d.width);
+  const auto got = cuda_loss::run<S>(test_device(seed), loss, d, layout, lengths, n);
+  CHECK(got.gaps_kept);
+  Data other = padded(d, lengths);
+  CHECK(cuda_loss::mismatch<S>(loss, other, got, cuda_loss::on_seq<S>(loss, d, lengths, n)) == "");
+
+  poison_masked(random, other);
+  gdpo::cuda::Tuning tuning;
+  tuning.blocks = random.pick({1, 2, 7, 1056});
+  const Layout& another = pick(random, cuda_loss::padded_layouts);
+  INFO("and " << another.name << ", " << tuning.blocks << " blocks");
+  auto again = cuda_loss::run<S>(test_device(seed + 1, tuning), loss, other, another, {}, n);
+  CHECK(cut(again, d, lengths) == "");
+  CHECK(cuda_loss::difference_but_nan(again, got) == "");
+}
+/// Random settings and batches; a third of them with NaN and infinities among the tokens.
+template <class S, class Loss>
+void check(Loss loss, int rounds = sanitized ? 12 : 100) {
+  for (int seed = 1; seed <= rounds; ++seed) {
+    Random random(static_cast<std::uint64_t>(seed));
+    INFO("seed " << seed);
+    const int rows = 1 + random.below(6), width = seed % 8 == 0 ? 100 + random.below(1000) : 1 + random.below(70);
+    Data d = cuda_loss::random_batch(random, rows, width, seed % 3 == 0 ? 0.03 : 0);
+    const bool is_packed = random.chance(0.4);
+    if (random.chance(0.5)) simplify(random, d);
+    randomise(random, loss, is_packed);
+    bool against_old = false;
+    gdpo::detail::for_each_kl(loss.kl, [&](const auto& k) { against_old |= k.against == gdpo::Against::Old; });
+    if (!against_old && random.chance(0.15)) d.old_logp.clear();
+    const auto lengths = is_packed ? cuda_loss::random_lengths(random, rows, width) : std::vector<int>{};
+    check_one<S>(random, loss, d, lengths, static_cast<unsigned>(seed));
+  }
+}
+
+/// Shapes around what the kernels cut: fours of tokens, warps, 128 threads of them, 1024 units of rows. Of each, a batch with
+/// everything and a simple one.
+template <class S, class Loss>
+void check_shapes(Loss loss) {
+  const std::pair<int, int> shapes[] = {{1024, 1}, {1025, 3}, {2051, 4}, {3, 127}, {3, 128},  {3, 129}, {3, 510},
+                                        {3, 512},  {2, 515},  {2, 1024}, {5, 700}, {1, 2048}, {1, 5003}};
+  unsigned seed = 100;
+  for (const auto& [rows, width] : shapes) {
+    if (sanitized && rows > 1025) continue;
+    for (const bool simple : {false, true}) {
+      Random random(++seed);
+      INFO("seed " << seed);
+      randomise(random, loss, true);
+      Data d = cuda_loss::random_batch(random, rows, width);
+      if (simple) simplify(random, d);
+      check_one<S>(random, loss, d, {}, seed);
+      check_one<S>(random, loss, d, cuda_loss::random_lengths(random, rows, width), seed);
+    }
+  }
+}
+
+/// A trainer's loss with its own numbers, on a batch with everything and on a simple one.
+template <class Loss>
+void check_preset(const Loss& preset) {
+  auto aggregate = preset.aggregate;
+  using Norm = gdpo::aggregate::SeqMeanTokenSumNorm;
+  if constexpr (std::is_same_v<decltype(aggregate), Norm>) {
+    if (!aggregate.padded_width) aggregate.constant = 64;
+  }
+  auto loss = gdpo::with_aggregate(preset, AnyAggregate(aggregate));
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Data d = cuda_loss::random_batch(random, 5, 60);
+    if (seed % 2 == 0) simplify(random, d);
+    if (seed > 2) gdpo::detail::for_each_kl(loss.kl, [](auto& k) { k.beta = 0.05; });
+    check_one<float>(random, loss, d, {}, seed);
+  }
+}
+
+/// What metrics leave out changes nothing else.
+template <class Loss>
+void check_metrics(Loss loss) {
+  for (int seed = 1; seed <= (sanitized ? 8 : 24); ++seed) {
+    Random random(static_cast<std::uint64_t>(seed));
+    INFO("seed " << seed);
+    Data d = cuda_loss::random_batch(random, 4, 1 + random.below(200), seed % 3 == 0 ? 0.02 : 0);
+    if (seed % 2 == 0) simplify(random, d);
+    randomise(random, loss, false);
+    const gdpo::Normaliser n = cuda_loss::count(d);
+    const auto run = [&](const auto& of, unsigned grid) {
+      return cuda_loss::run<float>(test_device(grid), of, d, cuda_loss::dense, {}, n);
+    };
+    const auto check = [&](const auto& of) {
+      const Outcome got = run(of, 5);
+      // the sums of |terms| that bound the error are known only where all is measured
+      CHECK(difference(cuda_loss::unified(got.gradient), cuda_loss::unified(run(loss, 6).gradient)) == "");
+      const gdpo::LossResult all = run(loss, 7).result;
+      for (const auto member : {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
+        const double x = got.result.*member, y = all.*member;
+        CHECK((same_bits(x, y) || (std::isnan(x) && std::isnan(y))));
+      }
+      return std::pair{got.result.metrics, all.metrics};
+    };
+    const auto same = [](const gdpo::Metric& a, const gdpo::Metric& b) {
+      for (const auto number : {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::row_sum, &gdpo::Metric::rows,
+                                &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
+        if (!same_bits(a.*number, b.*number) && !(std::isnan(a.*number) && std::isnan(b.*number))) return false;
+      }
+      return true;
+    };
+    using M = gdpo::LossMetrics;
+    const auto [means, all] = check(gdpo::with_metrics<metrics::Means>(loss));
+    for (const auto member :
+         {&M::loss, &M::surrogate, &M::kl, &M::clip_fraction, &M::clip_fraction_low, &M::clip_fraction_high,
+          &M::approx_kl_k1, &M::approx_kl_k3, &M::ratio, &M::entropy, &M::completion_length, &M::clipped_completions}) {
+      CHECK(same(means.*member, all.*member));
+    }
+    CHECK((means.dual_clip_fraction.count == 0 && means.kl_bounded.count == 0));
+    const auto [none, again] = check(gdpo::with_metrics<metrics::None>(loss));
+    for (const auto member :
+         {&M::loss, &M::kl, &M::clip_fraction, &M::ratio, &M::approx_kl_k3, &M::clip_fraction_any}) {
+      CHECK((none.*member).count == 0);
+    }
+    CHECK(same(none.completion_length, again.completion_length));
+    CHECK(same_bits(none.advantage.mean, again.advantage.mean));
+    CHECK((none.rows == again.rows && none.degenerate_rows == again.degenerate_rows));
+    gdpo::detail::for_each_non_finite(const_cast<gdpo::NonFiniteInputs&>(none.non_finite), again.non_finite,
+                                      [](const gdpo::NonFinite& a, const gdpo::NonFinite& b) {
+                                        CHECK((a.count == b.count && a.row == b.row && a.token == b.token));
+                                      });
+  }
+}
+
+}  // namespace
+
+using Grpo = PolicyLoss<level::Token<>, Ratio, Kl<>, AnyAggregate>;
+using OfSequence = PolicyLoss<level::Sequence<>, Ratio, Kl<>, AnyAggregate>;
+
+TEST_CASE("on a device: GRPO, any aggregate", "[cuda][loss]") {
+  check<float>(Grpo{});
+  check_shapes<float>(Grpo{});
+  check<double>(gdpo::GrpoLoss{});
+}
+
+TEST_CASE("on a device: no KL term", "[cuda][loss]") {
+  check<float>(PolicyLoss<level::Token<>, Ratio, kl::None, AnyAggregate>{});
+}
+
+TEST_CASE("on a device: every estimator and gradient rule of a KL term", "[cuda][loss]") {
+  check<float>(PolicyLoss<level::Token<>, Ratio, AnyKl, aggregate::TokenMean>{}, sanitized ? 16 : 300);
+}
+
+TEST_CASE("on a device: several KL terms and factors", "[cuda][loss]") {
+  check<float>(PolicyLoss<level::Token<map::Clamp>, Reinforce,
+                          Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
+                          aggregate::SeqMeanTokenSum, Factors<cuda_loss::ClippedRatio, cuda_loss::ByTag>>{});
+}
+
+TEST_CASE("on a device: terms of the token's own ratio", "[cuda][loss]") {
+  check<float>(
+      PolicyLoss<level::Token<>, Ratio, Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K2, kl::Direct>, Kl<kl::K1>>,
+                 aggregate::SeqMeanTokenSumNorm>{{}, {}, {}, {64.0}});
+}
+
+TEST_CASE("on a device: one ratio a segment", "[cuda][loss]") {
+  check<float>(PolicyLoss<level::Sequence<map::Clamp>, Ratio, AnyKl, AnyAggregate>{});
+  check<float>(OfSequence{});
+  check_shapes<float>(OfSequence{});
+}
+
+TEST_CASE("on a device: one ratio a segment, in double", "[cuda][loss]") {
+  check<double>(PolicyLoss<level::Sequence<map::None, statistic::Sum>, Ratio, kl::None>{});
+}
+
+TEST_CASE("on a device: the ratio of the segment, the token's derivative", "[cuda][loss]") {
+  check<double>(PolicyLoss<level::SequenceToken<map::None, statistic::Sum>, Reinforce, Kl<kl::Abs>, aggregate::TokenSum,
+                           Factors<cuda_loss::OfTheRow>>{});
+#if defined(GDPO_TEST_FULL_PRODUCT)
+  check<float>(PolicyLoss<level::SequenceToken<map::Clamp>, Ratio, Kl<kl::K2>, AnyAggregate>{});
+#endif
+}
+
+TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets]") {
+  namespace trl = gdpo::trl;
+  namespace verl = gdpo::verl;
+  namespace ms_swift = gdpo::ms_swift;
+  namespace liger = gdpo::liger;
+  namespace nvlabs = gdpo::nvlabs;
+  namespace paper = gdpo::paper;
+  const auto check_all = [](const auto&... presets) { (check_preset(presets), ...); };
+  check_all(trl::grpo_loss, trl::bnpo_loss, trl::dr_grpo_loss, trl::dapo_loss);
+  check_all(ms_swift::grpo_loss, ms_swift::bnpo_loss, ms_swift::dr_grpo_loss, ms_swift::dapo_loss);
+  check_all(liger::grpo_loss, liger::bnpo_loss, liger::dr_grpo_loss, liger::dapo_loss);
+  check_all(nvlabs::trl_grpo_loss, nvlabs::trl_bnpo_loss, nvlabs::trl_dr_grpo_loss, nvlabs::verl_loss);
+  check_all(gdpo::open_instruct::dapo_loss, gdpo::tutorial::grpo_loss);
+  check_all(paper::grpo_loss, paper::dapo_loss, paper::dr_grpo_loss, paper::gspo_loss, paper::gspo_token_loss);
+  check_all(verl::vanilla_loss, verl::gspo_loss);
+  for (const AnyAggregate& a :
+       {AnyAggregate(verl::token_mean), AnyAggregate(verl::token_sum), AnyAggregate(verl::seq_mean_token_sum),
+        AnyAggregate(verl::seq_mean_token_mean), AnyAggregate(verl::seq_mean_token_sum_norm)}) {
+    check_preset(gdpo::with_aggregate(verl::vanilla_loss, a));
+  }
+  check_all(gdpo::with_level<level::Sequence<>>(trl::grpo_loss), gdpo::with_level<level::Sequence<>>(liger::bnpo_loss),
+            gdpo::with_level<level::SequenceToken<>>(ms_swift::grpo_loss));
+}
+
+TEST_CASE("on a device: metrics All, Means and None give the same loss and gradient", "[cuda][loss][metrics]") {
+  check_metrics(Grpo{});
+  check_metrics(OfSequence{});
+}

@@ -1,0 +1,447 @@
+// A batch in the memory of a device, in any layout and storage; losses of it there and on seq; and how they compare.
+#pragma once
+#include <gdpo/cuda/policy_loss.hpp>
+
+#include "support/device.hpp"
+#include "support/loss_product.hpp"
+
+namespace cuda_loss {
+
+using gdpo::index_t;
+using loss_product::Data;
+using loss_product::Outcome;
+namespace math = gdpo::math;
+
+// ---- policies of the caller, as kernels need them: marked for the device -----------------------------------------------------
+
+struct ClippedRatio {
+  double min = 0.5, max = 1.5;
+  template <class V>
+  GDPO_INLINE V operator()(const gdpo::Token<V>& t) const {
+    return (math::max)((math::min)(t.ratio, math::constant<V>(max)), math::constant<V>(min));
+  }
+};
+struct ByTag {
+  static constexpr bool reads_tag = true;
+  template <class V>
+  GDPO_INLINE V operator()(const gdpo::Token<V>& t) const {
+    return t.tag;
+  }
+};
+struct OfTheRow {
+  static constexpr bool reads_row_advantage = true, reads_ref = true, reads_rollout = true;
+  template <class V>
+  GDPO_INLINE V operator()(const gdpo::Token<V>& t) const {
+    return math::mul(t.row_advantage, math::exp_parts(t.ref_logp - t.rollout_logp).exp);
+  }
+};
+
+/// The library's aggregates behind one type, so that a preset is a value.
+struct AnyAggregate {
+  enum Kind { TokenMean, SeqMeanTokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
+  Kind kind = SeqMeanTokenMean;
+  gdpo::aggregate::TokenMean token_mean{};
+  gdpo::aggregate::SeqMeanTokenMean mean{};
+  gdpo::aggregate::SeqMeanTokenSum sum{};
+  gdpo::aggregate::SeqMeanTokenSumNorm norm{};
+  gdpo::aggregate::TokenSum token_sum{};
+
+  AnyAggregate() = default;
+  AnyAggregate(const gdpo::aggregate::TokenMean& x) : kind(TokenMean), token_mean(x) {}
+  AnyAggregate(const gdpo::aggregate::SeqMeanTokenMean& x) : kind(SeqMeanTokenMean), mean(x) {}
+  AnyAggregate(const gdpo::aggregate::SeqMeanTokenSum& x) : kind(SeqMeanTokenSum), sum(x) {}
+  AnyAggregate(const gdpo::aggregate::SeqMeanTokenSumNorm& x) : kind(SeqMeanTokenSumNorm), norm(x) {}
+  AnyAggregate(const gdpo::aggregate::TokenSum& x) : kind(TokenSum), token_sum(x) {}
+  GDPO_DEVICE double operator()(const gdpo::AggregateArgs& a) const {
+    return kind == TokenMean             ? token_mean(a)
+           : kind == SeqMeanTokenMean    ? mean(a)
+           : kind == SeqMeanTokenSum     ? sum(a)
+           : kind == SeqMeanTokenSumNorm ? norm(a)
+                                         : token_sum(a);
+  }
+};
+
+// ---- layouts -----------------------------------------------------------------------------------------------------------------
+
+/// Where tokens stand: the first one `first` numbers into the memory, tokens `step` apart (backwards where that is negative), rows
+/// and groups of rows with gaps between them.
+struct Layout {
+  const char* name;
+  bool packed;
+  int groups;
+  index_t first, step, row_gap, group_gap;
+};
+constexpr Layout dense{"dense", false, 0, 0, 1, 0, 0}, packed{"packed", true, 0, 0, 1, 0, 0};
+constexpr Layout padded_layouts[] = {dense,
+                                     {"rank 3", false, 2, 0, 1, 0, 0},
+                                     {"rank 3 with gaps", false, 2, 0, 1, 3, 5},
+                                     {"unaligned", false, 0, 1, 1, 0, 0},
+                                     {"rows with gaps", false, 0, 0, 1, 7, 0},
+                                     {"every third token", false, 0, 2, 3, 1, 0},
+                                     {"backwards", false, 2, 0, -2, 0, 3}};
+constexpr Layout packed_layouts[] = {
+    packed, {"packed, unaligned", true, 0, 3, 1, 0, 0}, {"packed, every second token", true, 0, 0, 2, 0, 0}};
+
+/// The tokens of a padded (rows, width) batch in a layout; of packed ones, the first lengths[i] of each row.
+class Places {
+ public:
+  Places(const Layout& layout, int rows, int width, const std::vector<int>& lengths)
+      : layout_(layout), lengths_(lengths) {
+    if (lengths_.empty()) lengths_.assign(static_cast<std::size_t>(rows), width);
+    rows_ = rows, width_ = width;
+    groups_ = layout.groups > 0 && rows % layout.groups == 0 ? layout.groups : 0;
+    const index_t step = layout.step < 0 ? -layout.step : layout.step;
+    if (layout.packed) {
+      for (const int n : lengths_) offsets_.push_back(offsets_.back() + n);
+      size_ = layout.first + offsets_.back() * step;
+    } else {
+      row_stride_ = width * step + layout.row_gap;
+      group_stride_ = groups_ > 0 ? rows / groups_ * row_stride_ + layout.group_gap : 0;
+      // no element behind the last token: what reads there reads beyond the memory
+      size_ = rows > 0 && width > 0 ? at(rows - 1, layout.step < 0 ? 0 : width - 1) + 1 : 0;
+    }
+  }
+  index_t at(int row, int t) const {
+    const index_t step = layout_.step;
+    if (layout_.packed) return layout_.first + (offsets_[static_cast<std::size_t>(row)] + t) * step;
+    const int in_group = groups_ > 0 ? rows_ / groups_ : 1;
+    const index_t row_begin =
+        groups_ > 0 ? row / in_group * group_stride_ + row % in_group * row_stride_ : row * row_stride_;
+    return layout_.first + row_begin + (step < 0 ? (width_ - 1 - t) * -step : t * step);
+  }
+  int length(int row) const { return lengths_[static_cast<std::size_t>(row)]; }
+  int rows() const { return rows_; }
+  bool is_packed() const { return layout_.packed; }
+  const std::vector<index_t>& offsets() const { return offsets_; }
+  std::size_t size() const { return static_cast<std::size_t>(size_); }
+
+  /// f(view) of what stands there.
+  template <class T, class F>
+  void with_view(T* data, const F& f) const {
+    T* const origin = size_ > 0 ? data + (layout_.packed ? layout_.first : at(0, 0)) : data;
+    const index_t rows = rows_, width = width_, step = layout_.step;
+    if (layout_.packed) {
+      f(gdpo::View<T, 1>{origin, {offsets_.back()}, {step}});
+    } else if (groups_ > 0) {
+      f(gdpo::View<T, 3>{origin, {groups_, rows / groups_, width}, {group_stride_, row_stride_, step}});
+    } else {
+      f(gdpo::View<T, 2>{origin, {rows, width}, {row_stride_, step}});
+    }
+  }
+
+ private:
+  Layout layout_;
+  std::vector<int> lengths_;
+  std::vector<index_t> offsets_{0};
+  int rows_ = 0, width_ = 0, groups_ = 0;
+  index_t row_stride_ = 0, group_stride_ = 0, size_ = 0;
+};
+
+template <class T, class X>
+T stored(X x) {
+  T to{};
+  if constexpr (std::is_integral_v<T>) {
+    to = static_cast<T>(x);
+  } else {
+    gdpo::store(to, x);
+  }
+  return to;
+}
+
+/// A Data on the device: numbers stored as T, masks as M, computed as S. Between the tokens stands NaN.
+template <class S, class T = S, class M = unsigned char, class Offset = std::int32_t>
+class OnTheDevice {
+ public:
+  OnTheDevice(const Data& d, const Layout& layout, const std::vector<int>& lengths = {})
+      : data_(d), places_(layout, d.rows, d.width, lengths) {
+    const std::vector<double>* from[] = {&d.logp,         &d.old_logp,         &d.ref_logp, &d.rollout_logp,
+                                         &d.teacher_logp, &d.token_advantages, &d.weights,  &d.kl_weights,
+                                         &d.tags,         &d.entropies};
+    for (int k = 0; k < 10; ++k) tokens_[k] = placed<T>(*from[k], T{}, true);
+    mask_ = placed<M>(d.mask, M(1), false);
+    segments_ = placed<std::int64_t>(d.segments, std::int64_t{77}, false);
+    std::vector<T> advantages;
+    for (const double x : d.advantages) advantages.push_back(stored<T>(x));
+    advantages_ = OnDevice<T>(advantages);
+    row_weights_ = OnDevice<double>(d.row_weights), truncated_ = OnDevice<double>(d.truncated);
+    std::vector<Offset> offsets;
+    for (const index_t x : places_.offsets()) offsets.push_back(static_cast<Offset>(x));
+    offsets_ = OnDevice<Offset>(offsets);
+  }
+
+  gdpo::TokenBatch<S> batch() {
+    gdpo::TokenBatch<S> b;
+    const auto set = [&](auto& to, auto& from, bool there) {
+      if (there) places_.with_view(from.data(), [&](const auto& view) { to = view; });
+    };
+    set(b.logp, tokens_[0], true), set(b.old_logp, tokens_[1], !data_.old_logp.empty());
+    set(b.ref_logp, tokens_[2], !data_.ref_logp.empty()), set(b.rollout_logp, tokens_[3], !data_.rollout_logp.empty());
+    set(b.teacher_logp, tokens_[4], !data_.teacher_logp.empty());
+    set(b.token_advantages, tokens_[5], !data_.token_advantages.empty());
+    set(b.weights, tokens_[6], !data_.weights.empty()), set(b.kl_weights, tokens_[7], !data_.kl_weights.empty());
+    set(b.tags, tokens_[8], !data_.tags.empty()), set(b.entropies, tokens_[9], !data_.entropies.empty());
+    set(b.mask, mask_, !data_.mask.empty()), set(b.segments, segments_, !data_.segments.empty());
+    const index_t rows = data_.rows;
+    if (!data_.advantages.empty()) b.advantages = gdpo::view(advantages_.data(), rows);
+    if (!data_.row_weights.empty()) b.row_weights = gdpo::view(row_weights_.data(), rows);
+    if (!data_.truncated.empty()) b.truncated = gdpo::view(truncated_.data(), rows);
+    if (places_.is_packed()) b.offsets = gdpo::view(offsets_.data(), rows + 1);
+    return b;
+  }
+  const Places& places() const { return places_; }
+
+ private:
+  template <class U, class X>
+  OnDevice<U> placed(const std::vector<X>& from, U between, bool number) const {
+    if (from.empty() && data_.rows * data_.width > 0) return {};
+    if (number) between = stored<U>(std::nan(""));
+    std::vector<U> to(places_.size(), between);
+    for (int i = 0; i < data_.rows; ++i) {
+      for (int t = 0; t < places_.length(i); ++t)
+        to[static_cast<std::size_t>(places_.at(i, t))] = stored<U>(from[data_.at(i, t)]);
+    }
+    return OnDevice<U>(to);
+  }
+  Data data_;
+  Places places_;
+  OnDevice<T> tokens_[10], advantages_;
+  OnDevice<double> row_weights_, truncated_;
+  OnDevice<M> mask_;
+  OnDevice<std::int64_t> segments_;
+  OnDevice<Offset> offsets_;
+};
+
+struct DeviceOutcome : Outcome {
+  bool gaps_kept = true;  ///< nothing was written between the tokens of the gradient
+};
+
+/// The loss on the device; the gradient comes back in the order of rows and tokens.
+template <class S, class Loss>
+DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenBatch<S>& batch, const Places& places,
+                  const gdpo::cuda::DeviceNormaliser& normaliser, bool with_gradient = true) {
+  OnDevice<S> gradient(std::vector<S>(places.size(), S(-77)));
+  OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
+  TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
+  gdpo::TokenOut<S> out;
+  if (with_gradient) places.with_view(gradient.data(), [&](const auto& view) { out = view; });
+  loss(device, batch, normaliser, out, result.data(), scratch());
+  DeviceOutcome o;
+  o.result = result.host()[0];
+  const std::vector<S> written = gradient.host();
+  std::vector<bool> of_token(written.size(), false);
+  for (int i = 0; i < places.rows(); ++i) {
+    for (int t = 0; t < places.length(i); ++t) {
+      const auto at = static_cast<std::size_t>(places.at(i, t));
+      if (with_gradient) o.gradient.push_back(static_cast<double>(written[at]));
+      of_token[at] = with_gradient;
+    }
+  }
+  for (std::size_t k = 0; k < written.size(); ++k) o.gaps_kept = o.gaps_kept && (of_token[k] || written[k] == S(-77));
+  return o;
+}
+template <class S, class Loss>
+DeviceOutcome run(const TestDevice& device, const Loss& loss, const Data& data, const Layout& layout,
+                  const std::vector<int>& lengths, const gdpo::Normaliser& normaliser) {
+  OnTheDevice<S> on(data, layout, lengths);
+  return run<S>(device, loss, on.batch(), on.places(), normaliser);
+}
+/// The same on seq.
+template <class S, class Loss>
+Outcome on_seq(const Loss& loss, const Data& data, const std::vector<int>& lengths,
+               const gdpo::Normaliser& normaliser) {
+  return lengths.empty() ? loss_product::call<S>(loss, data, &normaliser)
+                         : loss_product::call_packed<S, std::int32_t>(loss, data, lengths, &normaliser);
+}
+
+// ---- comparison --------------------------------------------------------------------------------------------------------------
+
+inline double largest(const gdpo::Metric& m) {
+  return m.count > 0 ? std::fmax(std::fabs(m.min), std::fabs(m.max)) : 0.0;
+}
+
+/// "" where a device's outcome is that of seq.
+///
+/// Gradient: at levels of tokens the same bits, NaN where NaN; a host compiled by nvcc fuses as the device does. At levels of
+/// segments the host adds the log ratios in another order, in double: 2 ulp of float; of a double batch what the order may
+/// change, as in the sums below.
+/// Sums of terms: a lane of the host adds 64 floats, 63 roundings of 2^-24 of the sum of the |terms|; four tokens on the device, 3;
+/// the rest in double. In double: hundreds of 2^-53; at levels of segments each ratio has the error of its log ratio, a sum of up
+/// to 3000 numbers of up to 60 in another order: 1.8e5 2^-53, a few times. The sum of |terms| is at most the number of tokens times
+/// the largest of their range.
+/// Counts, ranges, counters, lengths: the same.
+template <class S, class Loss>
+std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, const Outcome& expected) {
+  using Level = std::decay_t<decltype(loss.level)>;
+  constexpr bool of_segment = Level::of_segment, single = std::is_same_v<S, float>;
+  const double rounding = single && !of_segment ? 68 * 0x1p-24 : of_segment ? 1e-10 : 1024 * 0x1p-53;
+  constexpr double ulp = 0x1p-23;
+  std::string text;
+  const auto differ = [&](const std::string& name, double x, double y, double tolerance) {
+    char line[200];
+    std::snprintf(line, sizeof line, "%s: %.17g, on seq %.17g (%g)\n", name.c_str(), x, y, tolerance);
+    text += line;
+  };
+  const auto same = [&](const std::string& name, double x, double y) {
+    if (!(std::isnan(x) && std::isnan(y)) && !same_bits(x, y)) differ(name, x, y, 0);
+  };
+  const auto near = [&](const std::string& name, double x, double y, double tolerance) {
+    if (same_bits(x, y) || (std::isnan(x) && std::isnan(y))) return;
+    if (std::isnan(x) || std::isnan(y) || std::isinf(y) || !(std::fabs(x - y) <= tolerance + 1e-300))
+      differ(name, x, y, tolerance);
+  };
+
+  if (got.gradient.size() != expected.gradient.size()) return "sizes of the gradients\n";
+  double most = 0;
+  for (const double g : expected.gradient) most = std::isfinite(g) ? std::fmax(most, std::fabs(g)) : most;
+  for (std::size_t k = 0; k < got.gradient.size() && text.size() < 400; ++k) {
+    const double x = got.gradient[k], y = expected.gradient[k];
+    const std::string name = "gradient[" + std::to_string(k) + "]";
+    if (!of_segment) {
+      same(name, x, y);
+    } else if (single) {
+      near(name, x, y, 2 * ulp * std::fabs(y));
+    } else {
+      near(name, x, y, rounding * most);
+    }
+  }
+
+  const gdpo::LossResult &a = got.result, &e = expected.result;
+  const gdpo::LossMetrics &m = a.metrics, &n = e.metrics;
+  double weights = 0;  // of all tokens: sum_i |W_i| n_i
+  for (int i = 0; i < data.rows; ++i) {
+    index_t tokens = 0;
+    for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
+    const double w = tokens > 0 ? loss.aggregate(gdpo::AggregateArgs{{tokens, data.width}, e.normaliser}) : 0.0;
+    const double of_row = data.row_weights.empty() ? 1.0 : data.row_weights[static_cast<std::size_t>(i)];
+    if (std::isfinite(w * of_row)) weights += std::fabs(w * of_row) * static_cast<double>(tokens);
+  }
+  const double surrogate = largest(n.surrogate), kls = largest(n.loss) + surrogate;
+  near("policy_loss", a.policy_loss, e.policy_loss, rounding * weights * surrogate);
+  near("kl_loss", a.kl_loss, e.kl_loss, rounding * weights * kls);
+  near("loss", a.loss, e.loss, rounding * weights * (kls + surrogate));
+
+  const auto mean = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y, double size) {
+    near(name + ".sum", x.sum, y.sum, rounding * size * y.count);
+    near(name + ".row_sum", x.row_sum, y.row_sum, rounding * size * y.rows);
+    near(name + ".row_min", x.row_min, y.row_min, rounding * size);
+    near(name + ".row_max", x.row_max, y.row_max, rounding * size);
+    same(name + ".count", x.count, y.count), same(name + ".rows", x.rows, y.rows);
+    const double of_range = of_segment ? rounding * size : 0;
+    near(name + ".min", x.min, y.min, of_range), near(name + ".max", x.max, y.max, of_range);
+  };
+  mean("loss", m.loss, n.loss, kls + surrogate), mean("surrogate", m.surrogate, n.surrogate, surrogate);
+  mean("kl", m.kl, n.kl, largest(n.kl)), mean("entropy", m.entropy, n.entropy, largest(n.entropy));
+  mean("k1", m.approx_kl_k1, n.approx_kl_k1, largest(n.approx_kl_k1));
+  mean("k3", m.approx_kl_k3, n.approx_kl_k3, largest(n.approx_kl_k3));
+  // ratio = k3 + 1 + log ratio, of sums
+  mean("ratio", m.ratio, n.ratio, largest(n.ratio) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1);
+
+  const auto share = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y) {
+    for (const auto number : {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::min, &gdpo::Metric::max,
+                              &gdpo::Metric::rows, &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
+      same(name, x.*number, y.*number);
+    }
+    near(name + ".row_sum", x.row_sum, y.row_sum, y.rows * y.rows * 0x1p-53);
+  };
+  share("clip_fraction", m.clip_fraction, n.clip_fraction);
+  share("clip_fraction_low", m.clip_fraction_low, n.clip_fraction_low);
+  share("clip_fraction_high", m.clip_fraction_high, n.clip_fraction_high);
+  share("clip_fraction_any", m.clip_fraction_any, n.clip_fraction_any);
+  share("dual_clip_fraction", m.dual_clip_fraction, n.dual_clip_fraction);
+  share("log_ratio_bounded", m.log_ratio_bounded, n.log_ratio_bounded);
+  share("kl_bounded", m.kl_bounded, n.kl_bounded);
+  share("completion_length", m.completion_length, n.completion_length);
+  share("clipped_completions", m.clipped_completions, n.clipped_completions);
+
+  same("advantage.n", static_cast<double>(m.advantage.n), static_cast<double>(n.advantage.n));
+  same("advantage.weight", m.advantage.weight, n.advantage.weight);
+  if (!std::isnan(
+          n.advantage.mean)) {  // infinite advantages: merge() gives no range once the mean is NaN, sooner or later
+    same("advantage.min", m.advantage.min, n.advantage.min), same("advantage.max", m.advantage.max, n.advantage.max);
+  }
+  const double size = std::fmax(std::fabs(n.advantage.min), std::fabs(n.advantage.max));
+  near("advantage.mean", m.advantage.mean + m.advantage.mean_low, n.advantage.mean + n.advantage.mean_low,
+       0x1p-44 * size);
+  near("advantage.m2", m.advantage.m2, n.advantage.m2, 0x1p-40 * size * size * n.advantage.weight);
+
+  const auto counter = [&](const char* name, const gdpo::NonFinite& x, const gdpo::NonFinite& y) {
+    if (x.count == y.count && x.row == y.row && x.token == y.token) return;
+    char line[160];
+    std::snprintf(line, sizeof line, "non_finite.%s: %td at (%td, %td), on seq %td at (%td, %td)\n", name, x.count,
+                  x.row, x.token, y.count, y.row, y.token);
+    text += line;
+  };
+  const gdpo::NonFiniteInputs &i = m.non_finite, &j = n.non_finite;
+  counter("logp", i.logp, j.logp), counter("old_logp", i.old_logp, j.old_logp);
+  counter("ref_logp", i.ref_logp, j.ref_logp), counter("rollout_logp", i.rollout_logp, j.rollout_logp);
+  counter("teacher_logp", i.teacher_logp, j.teacher_logp), counter("advantages", i.advantages, j.advantages);
+  counter("entropies", i.entropies, j.entropies), counter("weights", i.weights, j.weights);
+
+  const auto whole = [&](const char* name, auto x, auto y) {
+    same(name, static_cast<double>(x), static_cast<double>(y));
+  };
+  whole("rows", m.rows, n.rows), whole("empty_rows", m.empty_rows, n.empty_rows);
+  whole("degenerate_rows", m.degenerate_rows, n.degenerate_rows);
+  whole("entropy_threshold", m.entropy_threshold, n.entropy_threshold);
+  whole("one_ratio_a_row", m.one_ratio_a_row, n.one_ratio_a_row);
+  whole("normaliser.tokens", a.normaliser.tokens, e.normaliser.tokens);
+  whole("normaliser.rows", a.normaliser.rows, e.normaliser.rows);
+  whole("normaliser.non_empty_rows", a.normaliser.non_empty_rows, e.normaliser.non_empty_rows);
+  whole("normaliser.given", a.normaliser.given, e.normaliser.given);
+  return text;
+}
+
+/// NaN is one number: which bits it has is the processor's choice.
+inline std::vector<double> unified(std::vector<double> x) {
+  for (double& v : x) v = std::isnan(v) ? std::nan("") : v;
+  return x;
+}
+/// "" where two outcomes of a device have the same bits, but for which NaN it is.
+inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
+  const std::string gradient = difference(unified(a.gradient), unified(b.gradient)),
+                    result =
+                        difference(unified(loss_product::numbers(a.result)), unified(loss_product::numbers(b.result)));
+  return (gradient.empty() ? "" : "gradient " + gradient) + (result.empty() ? "" : " result " + result);
+}
+
+// ---- inputs ------------------------------------------------------------------------------------------------------------------
+
+/// random_tokens with tags, rounded to float; `poison` of the tokens NaN or infinite in some array.
+inline Data random_batch(Random& random, int rows, int width, double poison = 0) {
+  Data d = loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
+  const auto n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
+  for (std::size_t k = 0; k < n; ++k) d.tags.push_back(random.below(3));
+  if (d.old_logp.empty()) d.old_logp = d.logp;  // some terms need it
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  for (std::size_t k = 0; k < n && poison > 0; ++k) {
+    if (!random.chance(poison)) continue;
+    std::vector<double>* const arrays[] = {
+        &d.logp,    &d.old_logp,   &d.ref_logp,  &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
+        &d.weights, &d.kl_weights, &d.entropies, &d.tags};
+    std::vector<double>& array = *arrays[random.below(10)];
+    if (!array.empty()) array[k] = random.pick({std::nan(""), infinite, -infinite});
+  }
+  for (const auto member : {&Data::advantages, &Data::row_weights}) {
+    for (double& x : d.*member) x = random.chance(poison) ? random.pick({std::nan(""), infinite, -infinite}) : x;
+  }
+  return d;
+}
+/// Lengths of packed rows, 0 among them; the last one is whole.
+inline std::vector<int> random_lengths(Random& random, int rows, int width) {
+  std::vector<int> n;
+  for (int i = 0; i < rows; ++i) n.push_back(i + 1 == rows ? width : random.below(width + 1));
+  return n;
+}
+inline gdpo::Normaliser count(const Data& d, const std::vector<int>& lengths = {}) {
+  gdpo::Normaliser n;
+  n.rows = d.rows, n.given = 3;
+  for (int i = 0; i < d.rows; ++i) {
+    const int length = lengths.empty() ? d.width : lengths[static_cast<std::size_t>(i)];
+    int tokens = 0;
+    for (int t = 0; t < length; ++t) tokens += d.valid(i, t);
+    n.tokens += tokens, n.non_empty_rows += tokens > 0;
+  }
+  return n;
+}
+
+}  // namespace cuda_loss

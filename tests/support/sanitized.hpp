@@ -1,0 +1,14 @@
+// Is this a build with sanitizers? Fewer rounds of the same do there: they look for what a round does, not for rare numbers.
+#pragma once
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+#else
+constexpr bool sanitized = false;
+#endif
