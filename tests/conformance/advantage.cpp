@@ -1,9 +1,12 @@
 #include "advantage.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <variant>
+
+#include "device_advantages.hpp"
 
 namespace conformance {
 namespace {
@@ -71,12 +74,22 @@ Array of_rows(const std::vector<T>& values) {
 // The rewards as the estimator sees them: penalised, weighted and summed, before any statistic.
 template <class E>
 auto summed_rewards(const E& estimator) {
-  gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize, gdpo::renorm::None>
-      sum;
+  SummedRewards sum;
   sum.missing = estimator.missing;
   sum.penalty = estimator.penalty;
   sum.weights = estimator.weights;
   return sum;
+}
+
+// The advantages on the target of the case. The device has no report: that of the host is compared there too.
+template <class Batch, class E>
+auto call(const Target& target, const Batch& batch, const E& estimator, gdpo::GroupReport* report = nullptr) {
+  auto values = gdpo::advantages(gdpo::seq, batch, estimator, report);
+  if (target.exec != Exec::Device) return values;
+  const std::vector<double> of_device = on_device(batch, estimator);
+  std::transform(of_device.begin(), of_device.end(), values.begin(),
+                 [](double x) { return static_cast<typename decltype(values)::value_type>(x); });
+  return values;
 }
 
 template <class T>
@@ -86,7 +99,7 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
   std::visit(
       [&](const auto& estimator) {
         gdpo::GroupReport report;
-        const auto row_values = gdpo::advantages(gdpo::seq, batch, estimator, &report);
+        const auto row_values = call(recorded.target, batch, estimator, &report);
         const Array rows = of_rows(row_values);
 
         const Json& expected = recorded.expected.at("advantages");
@@ -101,7 +114,7 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
           comparison.output("advantages", rows);
         }
         if (recorded.expected.contains("rewards")) {
-          comparison.output("rewards", of_rows(gdpo::advantages(gdpo::seq, batch, summed_rewards(estimator))));
+          comparison.output("rewards", of_rows(call(recorded.target, batch, summed_rewards(estimator))));
         }
         setup.metrics(report, comparison);
       },

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <gdpo/gdpo.hpp>
+#include <gdpo/runtime.hpp>
 #include <string>
 #include <vector>
 

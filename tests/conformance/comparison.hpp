@@ -17,6 +17,7 @@ struct Verdict {
   std::vector<std::string> details;  // Failed: one line per value that differs. Unsupported: the reason
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   std::vector<std::string> missing_metrics;  // names of those that a case which ran did not compare
+  bool on_device = false;                    // the library ran on the device, if only for a part of the case
 };
 
 // Collects the comparisons of one case. Whatever the record expects and nobody compared is accounted for:

@@ -22,7 +22,7 @@ struct BadGolden : std::runtime_error {
 };
 
 // How the runner calls the library.
-enum class Exec { Seq, Simd, Parallel };
+enum class Exec { Seq, Simd, Parallel, Device };
 struct Target {
   Exec exec = Exec::Simd;
   bool single = false;  // kernels of float

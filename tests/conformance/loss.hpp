@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comparison.hpp"
+#include "device_loss.hpp"
 #include "params.hpp"
 #include "registry.hpp"
 #include "token_inputs.hpp"
@@ -48,10 +49,16 @@ struct LossRun {
   std::vector<unsigned char> mask;  // after the pre-passes
 };
 
+template <class S>
+gdpo::Normaliser count(const Target& target, const gdpo::TokenBatch<S>& batch) {
+  return target.exec == Exec::Device ? count_on_device(batch) : gdpo::count(batch);
+}
+
 // The loss on the target of the case. Its threads are the runner's own.
 template <class S, class Loss>
 gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenBatch<S>& batch,
                       const gdpo::Normaliser& normaliser, const gdpo::TokenOut<S>& gradient = {}) {
+  if (target.exec == Exec::Device) return on_device(device_loss(loss), batch, normaliser, gradient.data());
   gdpo::LossWorkspace<S> workspace;
   if constexpr (std::is_same_v<S, double>) {
     if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normaliser, gradient, workspace);
@@ -71,7 +78,7 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   gdpo::PrepassMemory<S> memory;
   gdpo::TokenBatch<S> batch = arrays.batch();
   if (const auto& of = std::get<PrepareAs<S>>(prepare)) batch = of(batch, memory);
-  gdpo::Normaliser normaliser = gdpo::count(batch);
+  gdpo::Normaliser normaliser = count(in.target, batch);
   normaliser.given = given;
 
   std::vector<S> gradient(in.logp.size(), gdpo::math::nan<S>());

@@ -1,6 +1,6 @@
 // gdpo_conformance: does this library return what the trainers return?
 //
-//   gdpo_conformance DIR... [--exec seq|simd|parallel] [--kind KIND] [--source NAME] [--require-all] [--json FILE]
+//   gdpo_conformance DIR... [--exec seq|simd|parallel|grid|cuda] [--kind KIND] [--source NAME] [--require-all] [--json FILE]
 //
 // Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded function as the preset of
 // its trainer with the recorded settings, and compares every value with the tolerance of the record. A case is
@@ -12,12 +12,14 @@
 // function is which preset; kl.cpp, aggregate.cpp and pid.cpp do both. Every loss is computed twice, padded and packed,
 // and must come out with the same bits; so must every controller that is fed or stored in another way.
 //
-// --exec chooses what computes the losses; with simd (the default) and parallel, each is computed once more by the kernels of
-// float, from inputs rounded to float, and compared to 2e-5 of the value and 1e-6. A case so near the edge of a clip that
-// float decides otherwise fails, by name; of the shipped ones none does.
+// --exec chooses what computes the losses; with all but seq, each is computed once more by the kernels of float, from inputs
+// rounded to float, and compared to 2e-5 of the value and 1e-6. A case so near the edge of a clip that float decides otherwise
+// fails, by name; of the shipped ones none does. grid and cuda compute the advantages too: on a simulated grid of blocks and
+// threads; on a GPU, in a runner that is built for it. What has no kernel (pre-passes, controllers, means over tokens) is
+// computed on the host, and the report says how many cases and which.
 //
 // Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad usage, an unreadable
-// file, a directory without golden files, or nothing left to compare.
+// file, a directory without golden files, or nothing left to compare; 77 --exec cuda without a device.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
@@ -26,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "device.hpp"
 #include "golden.hpp"
 #include "registry.hpp"
 #include "report.hpp"
@@ -37,6 +40,7 @@ using namespace conformance;
 struct Options {
   std::vector<std::string> directories, kinds, sources;
   std::string json_file;
+  std::string exec_name = "simd";
   Exec exec = Exec::Simd;
   bool require_all = false;
 };
@@ -46,6 +50,12 @@ bool chosen(const std::vector<std::string>& filter, const std::string& value) {
 }
 
 int run(const Options& options) {
+  if (options.exec == Exec::Device) {
+    if (const std::string why = no_device(); !why.empty()) {
+      std::cerr << "gdpo_conformance: skipped: " << why << '\n';
+      return 77;
+    }
+  }
   Registry registry;
   add_advantages(registry);
   add_losses(registry);
@@ -72,6 +82,7 @@ int run(const Options& options) {
 
   report.print(std::cout);
   if (options.exec != Exec::Seq) of_float.print_summary(std::cout, "kernels of float");
+  if (options.exec == Exec::Device) report.print_places(std::cout, kDevice);
   if (!options.json_file.empty()) {
     std::ofstream file(options.json_file);
     Json counts = report.json();
@@ -91,7 +102,8 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{
       "Compares the library with results recorded from real trainers.\n"
-      "Exit status: 0 no failure; 1 a failure; 2 bad usage, an unreadable file, or nothing to compare."};
+      "Exit status: 0 no failure; 1 a failure; 2 bad usage, an unreadable file, or nothing to compare; "
+      "77 no device."};
   app.add_option("DIR", options.directories, "directories with golden JSON files")->required();
   app.add_option("--kind", options.kinds, "only cases of this kind (may be repeated)")
       ->allow_extra_args(false)
@@ -99,15 +111,26 @@ int main(int argc, char** argv) {
   app.add_option("--source", options.sources, "only cases of this trainer, such as trl (may be repeated)")
       ->allow_extra_args(false);
   app.add_option("--json", options.json_file, "also write the counts to this file");
-  app.add_option("--exec", options.exec, "what runs the losses: seq, simd or parallel")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Exec>{{"seq", Exec::Seq}, {"simd", Exec::Simd}, {"parallel", Exec::Parallel}}));
+  app.add_option("--exec", options.exec_name, "what runs: seq, simd, parallel, grid, or cuda if built for it")
+      ->check(CLI::IsMember({"seq", "simd", "parallel", "grid", "cuda"}));
   app.add_flag("--require-all", options.require_all, "an unsupported case counts as a failure");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  const bool device = options.exec_name == "grid" || options.exec_name == "cuda";
+  if (device && options.exec_name != kDevice) {
+    std::cerr << "gdpo_conformance: this runner was "
+              << (options.exec_name == "cuda"
+                      ? "built without CUDA: gdpo_cuda_conformance (GDPO_CUDA) has --exec cuda\n"
+                      : "built for CUDA: gdpo_conformance has --exec grid\n");
+    return 2;
+  }
+  options.exec = device                            ? Exec::Device
+                 : options.exec_name == "seq"      ? Exec::Seq
+                 : options.exec_name == "parallel" ? Exec::Parallel
+                                                   : Exec::Simd;
   try {
     return run(options);
   } catch (const std::exception& error) {

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "device.hpp"
 #include "params.hpp"
 
 namespace conformance {
@@ -32,6 +33,11 @@ Verdict Registry::run(const Case& recorded) const {
     return nothing;
   }
   Comparison comparison(recorded);
+  const std::size_t calls = device_calls();
+  const auto told = [&](Verdict verdict) {
+    verdict.on_device = device_calls() != calls;
+    return verdict;
+  };
   try {
     handler->second(recorded, comparison);
   } catch (const Unsupported& reason) {
@@ -40,9 +46,9 @@ Verdict Registry::run(const Case& recorded) const {
   } catch (const std::exception& error) {
     nothing.status = Status::Failed;
     nothing.details = {std::string("threw ") + error.what()};
-    return nothing;
+    return told(nothing);
   }
-  return comparison.verdict();
+  return told(comparison.verdict());
 }
 
 }  // namespace conformance

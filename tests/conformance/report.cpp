@@ -19,12 +19,16 @@ void count(const Verdict& verdict, Tally& tally) {
       ++tally.unsupported;
       break;
   }
+  tally.on_device += verdict.on_device && verdict.status != Status::Unsupported;
   tally.metrics_compared += verdict.metrics_compared;
   tally.metrics_not_compared += verdict.metrics_not_compared;
 }
 
 Json counts(const Tally& tally) {
-  return {{"passed", tally.passed}, {"failed", tally.failed}, {"unsupported", tally.unsupported}};
+  return {{"passed", tally.passed},
+          {"failed", tally.failed},
+          {"unsupported", tally.unsupported},
+          {"on_device", tally.on_device}};
 }
 
 constexpr int kNumber = 8, kStatus = 13, kMetrics = 24;  // widths of columns
@@ -106,6 +110,28 @@ void Report::print_summary(std::ostream& out, const std::string& what) const {
   for (const std::string& failure : failures_) out << what << ": " << failure << '\n';
   out << what << ", ";
   print_total(out, total_);
+}
+
+void Report::print_places(std::ostream& out, const std::string& device) const {
+  std::map<std::string, Tally> kinds;
+  for (const auto& [key, tally] : functions_) {
+    Tally& of_kind = kinds[std::get<1>(key)];
+    of_kind.passed += tally.passed, of_kind.failed += tally.failed, of_kind.on_device += tally.on_device;
+  }
+  out << device << ": " << total_.on_device << " cases on the device, "
+      << total_.passed + total_.failed - total_.on_device << " on the host";
+  for (const auto& [kind, tally] : kinds) {
+    const std::size_t ran = tally.passed + tally.failed;
+    out << (kind == kinds.begin()->first ? " (" : "; ") << kind << ' ' << tally.on_device << " of " << ran << ", "
+        << tally.passed << " passed";
+  }
+  out << (kinds.empty() ? "" : ")") << '\n';
+  for (const auto& [key, tally] : functions_) {
+    const std::size_t on_host = tally.passed + tally.failed - tally.on_device;
+    if (on_host == 0) continue;
+    out << "  on the host: " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << " ("
+        << on_host << (on_host == 1 ? " case" : " cases") << ")\n";
+  }
 }
 
 Json Report::json() const {

@@ -15,6 +15,7 @@ namespace conformance {
 
 struct Tally {
   std::size_t passed = 0, failed = 0, unsupported = 0;
+  std::size_t on_device = 0;  // of those that passed or failed
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   std::map<std::string, std::size_t> reasons;          // why unsupported, and how often
   std::map<std::string, std::size_t> missing_metrics;  // recorded, and not compared in a case that ran
@@ -31,7 +32,10 @@ class Report {
   // What failed, and the total; every line begins with `what`.
   void print_summary(std::ostream& out, const std::string& what) const;
 
-  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "metrics_not_compared": {name: times}}],
+  // How many cases ran on the device, how many on the host instead, and which.
+  void print_places(std::ostream& out, const std::string& device) const;
+
+  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "on_device", "metrics_not_compared": {name: times}}],
   //  "total": {...}}
   Json json() const;
 

@@ -8,9 +8,10 @@ namespace {
 using gdpo::index_t;
 
 // The per-token members.
-constexpr std::vector<double> TokenInputs::*kTokens[] = {
-    &TokenInputs::logp,    &TokenInputs::old_logp,         &TokenInputs::ref_logp, &TokenInputs::rollout_logp,
-    &TokenInputs::weights, &TokenInputs::token_advantages, &TokenInputs::entropies};
+using Member = std::vector<double> TokenInputs::*;
+constexpr Member kTokens[] = {&TokenInputs::logp,         &TokenInputs::old_logp, &TokenInputs::ref_logp,
+                              &TokenInputs::rollout_logp, &TokenInputs::weights,  &TokenInputs::token_advantages,
+                              &TokenInputs::entropies};
 
 struct Reader {
   const Case& recorded;
