@@ -72,15 +72,15 @@ gdpo_find_compiler(GDPO_BITS_CLANG Clang clang++)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   if(GDPO_BITS_GXX)
     gdpo_add_bits(gcc ${GDPO_BITS_GXX} OBJECTS
-      "sse2 -O3"
-      "avx2 -mavx2 -O2 -ffp-contract=fast"
+      "sse2 -O2"
+      "avx2 -mavx2 -O1 -ffp-contract=fast"
       "fma -mfma -O2 -ffp-contract=off"
       "v3 -march=x86-64-v3 -O3"
       "v4 -march=x86-64-v4 -O2 -ffp-contract=fast")
   endif()
   if(GDPO_BITS_CLANG)
     gdpo_add_bits(clang ${GDPO_BITS_CLANG} OBJECTS
-      "sse2 -O2"
+      "sse2 -O1"
       "fma -mfma -O3 -ffp-contract=fast"
       "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
       "v4 -march=x86-64-v4 -O3")

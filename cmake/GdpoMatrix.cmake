@@ -1,13 +1,15 @@
 # The same tests once more: as C++20, with the other compiler, under the sanitizers, and for wider instruction sets.
 # Each line is a build of its own under tests/matrix/, run as the ctest test matrix.<name>. Optimised only as far as the
-# case needs, so that the whole matrix stays quick; the flags given to this build apply first.
+# case needs, so that the whole matrix stays quick; the flags given to this build apply first. Together with this build,
+#   this compiler as C++17     everything                    as C++20     what depends on instruction sets, for AVX-512
+#   clang++ as C++20           every core test, sanitized    as C++17     what depends on instruction sets, for AVX2
 
-# gdpo_add_matrix_test(<name> [COMPILER <c++>] [STANDARD <n>] [FLAGS "..."] [BUILD_ONLY] [ALSO EXAMPLES|BENCH ...])
-# runs the core tests; with ALSO, every test there is, with these parts.
+# gdpo_add_matrix_test(<name> LINE <line> [COMPILER <c++>] [STANDARD <n>] [FLAGS "..."] [BUILD_ONLY] [ALSO EXAMPLES|BENCH ...])
+# runs the core tests of the line (GDPO_TEST_LINE in tests/CMakeLists.txt); with ALSO, every test there is, with these parts.
 function(gdpo_add_matrix_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "COMPILER;STANDARD;FLAGS" "ALSO")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "LINE;COMPILER;STANDARD;FLAGS" "ALSO")
   set(options -DCMAKE_BUILD_TYPE= "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS} ${arg_FLAGS}" -DGDPO_WERROR=${GDPO_WERROR}
-    -DGDPO_INSTALL=OFF)
+    -DGDPO_INSTALL=OFF -DGDPO_TEST_LINE=${arg_LINE})
   foreach(part EXAMPLES BENCH)
     if(part IN_LIST arg_ALSO)
       list(APPEND options -DGDPO_BUILD_${part}=ON)
@@ -51,13 +53,13 @@ function(gdpo_add_matrix_level name level)
     message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: matrix.${name} is not built for ${level}.")
     set(flags -O1)
   endif()
-  gdpo_add_matrix_test(${name} FLAGS ${flags} STANDARD 20 ${options} ${ARGN})
+  gdpo_add_matrix_test(${name} LINE lanes FLAGS ${flags} ${options} ${ARGN})
 endfunction()
 set(gdpo_features_x86-64-v3 avx2 bmi bmi2 fma)
 set(gdpo_features_x86-64-v4 avx512f avx512bw avx512cd avx512dq avx512vl)
 
-# C++20 and AVX-512 in one, by this build's compiler; below C++20 and AVX2 by the other one.
-gdpo_add_matrix_level(cxx20-x86-64-v4 x86-64-v4)
+# C++20 and AVX-512 in one, by this build's compiler; below AVX2 by the other one.
+gdpo_add_matrix_level(cxx20-x86-64-v4 x86-64-v4 STANDARD 20)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(other clang++)
@@ -67,8 +69,9 @@ endif()
 find_program(GDPO_OTHER_COMPILER ${other})
 
 # By clang where it links sanitizers, without optimisation: g++ takes five times as long over the inlined lanes. This is then
-# also the line of clang as C++17. Nothing is forced inline (-Dalways_inline): unoptimised, that is three quarters of the time.
-set(sanitizers "-g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
+# also the line of clang as C++20. Nothing is forced inline (-Dalways_inline): unoptimised, that is three quarters of the time.
+# Reports name functions; the preset asan gives their lines.
+set(sanitizers "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
 find_program(GDPO_CLANG NAMES clang++)
 set(clang_sanitizes FALSE)
 if(GDPO_CLANG)
@@ -80,16 +83,17 @@ if(GDPO_CLANG)
   endif()
 endif()
 if(clang_sanitizes)
-  gdpo_add_matrix_test(sanitizers COMPILER ${GDPO_CLANG} FLAGS "-O0 -Dalways_inline=unused ${sanitizers}" ALSO EXAMPLES BENCH)
+  gdpo_add_matrix_test(sanitizers LINE sanitizers COMPILER ${GDPO_CLANG} STANDARD 20
+    FLAGS "-O0 -Dalways_inline=unused ${sanitizers}" ALSO EXAMPLES BENCH)
 else()
-  gdpo_add_matrix_test(sanitizers FLAGS "-O1 ${sanitizers}" ALSO EXAMPLES)
+  gdpo_add_matrix_test(sanitizers LINE sanitizers FLAGS "-O1 ${sanitizers}" ALSO EXAMPLES)
 endif()
 
 if(GDPO_OTHER_COMPILER)
   if(NOT (clang_sanitizes AND other STREQUAL "clang++"))
-    gdpo_add_matrix_test(${other} COMPILER ${GDPO_OTHER_COMPILER} FLAGS -O1 ALSO EXAMPLES BENCH)
+    gdpo_add_matrix_test(${other} LINE other COMPILER ${GDPO_OTHER_COMPILER} STANDARD 20 FLAGS -O1 ALSO EXAMPLES BENCH)
   endif()
-  gdpo_add_matrix_level(${other}-cxx20-x86-64-v3 x86-64-v3 COMPILER ${GDPO_OTHER_COMPILER})
+  gdpo_add_matrix_level(${other}-x86-64-v3 x86-64-v3 COMPILER ${GDPO_OTHER_COMPILER})
 else()
   message(WARNING "${other} not found: matrix.${other} will fail. Install it, or configure with -DGDPO_TEST_MATRIX=OFF.")
   add_test(NAME matrix.${other} COMMAND ${CMAKE_COMMAND} -E false)

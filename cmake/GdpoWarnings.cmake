@@ -1,4 +1,5 @@
 # gdpo_dev: the warnings of this project's own targets. The exported target gdpo::gdpo carries none of it.
+# gdpo_command_line(<file.cpp>): a file that reads a command line with CLI11, which takes the optimiser longer than it ever runs.
 
 option(GDPO_WERROR "Treat warnings in gdpo's own targets as errors" ON)
 
@@ -14,3 +15,9 @@ else()
     target_compile_options(gdpo_dev INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
+
+function(gdpo_command_line file)
+  if(NOT MSVC)
+    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+  endif()
+endfunction()
