@@ -1,0 +1,117 @@
+// Three calls behind a C interface, for torch_bench.py: pointers of the device and a stream. Each gives 0, or 1 where it failed: then
+// gdpo_message() says why. With no scratch a call does nothing but to say how many bytes it needs. Counts, losses and metrics stay on
+// the device, in `results`: bytes from gdpo_results_bytes(), read by gdpo_read_results().
+#include <algorithm>
+#include <exception>
+#include <gdpo/cuda.hpp>
+#include <string>
+
+namespace {
+
+struct Results {
+  gdpo::Normaliser normaliser;
+  gdpo::LossResult result;
+};
+
+std::string message;
+
+template <class F>
+int guarded(const F& f) {
+  try {
+    f();
+    return 0;
+  } catch (const std::exception& e) {
+    message = e.what();
+    return 1;
+  }
+}
+
+gdpo::cuda::Scratch scratch_of(void* data, const long long* bytes) { return {data, static_cast<std::size_t>(*bytes)}; }
+
+}  // namespace
+
+extern "C" {
+
+const char* gdpo_message() { return message.c_str(); }
+
+long long gdpo_results_bytes() { return static_cast<long long>(sizeof(Results)); }
+
+/// numbers: loss, and the means of KL, clip fraction, approx_kl_k3 and ratio, on the host.
+int gdpo_read_results(const void* results, double* numbers) {
+  return guarded([&] {
+    Results r;
+    gdpo::cuda::check("cudaMemcpy", cudaMemcpy(&r, results, sizeof r, cudaMemcpyDeviceToHost));
+    const gdpo::LossMetrics& m = r.result.metrics;
+    const double all[] = {r.result.loss, m.kl.mean(), m.clip_fraction.mean(), m.approx_kl_k3.mean(), m.ratio.mean()};
+    std::copy(std::begin(all), std::end(all), numbers);
+  });
+}
+
+/// GRPO with KL: counts, loss, gradient, metrics. Arrays of (rows, width); advantages (rows).
+int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* logp, const float* old_logp,
+                   const float* ref_logp, const unsigned char* mask, const float* advantages, float* gradient,
+                   void* results, void* scratch, long long* scratch_bytes) {
+  return guarded([&] {
+    gdpo::TokenBatch<float> batch;
+    batch.logp = gdpo::view(logp, rows, width);
+    batch.old_logp = gdpo::view(old_logp, rows, width);
+    batch.ref_logp = gdpo::view(ref_logp, rows, width);
+    batch.mask = gdpo::view(mask, rows, width);
+    batch.advantages = gdpo::view(advantages, rows);
+    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::GrpoLoss{});  // what torch_bench.py computes
+    if (!scratch) {
+      *scratch_bytes =
+          static_cast<long long>((std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
+      return;
+    }
+    const gdpo::cuda::On on{static_cast<cudaStream_t>(stream)};
+    auto* const to = static_cast<Results*>(results);
+    gdpo::cuda::count_into(on, batch, &to->normaliser, scratch_of(scratch, scratch_bytes));
+    loss(on, batch, &to->normaliser, gdpo::view(gradient, rows, width), &to->result,
+         scratch_of(scratch, scratch_bytes));
+  });
+}
+
+/// GDPO: rewards (rows, columns), advantages (rows).
+int gdpo_gdpo_advantages(void* stream, long long rows, long long columns, long long group, const float* rewards,
+                         float* advantages, void* scratch, long long* scratch_bytes) {
+  return guarded([&] {
+    const gdpo::RewardBatch batch{gdpo::view(rewards, rows, columns), gdpo::groups_of(group)};
+    const gdpo::Gdpo estimator;
+    if (!scratch) {
+      *scratch_bytes = static_cast<long long>(gdpo::cuda::scratch_bytes(estimator, batch));
+      return;
+    }
+    gdpo::advantages_into(gdpo::cuda::On{static_cast<cudaStream_t>(stream)}, batch, estimator,
+                          gdpo::view(advantages, rows), scratch_of(scratch, scratch_bytes));
+  });
+}
+
+/// GRPO with KL from logits (sequences, width, vocabulary) of bfloat16, which become their gradient.
+int gdpo_grpo_from_logits(void* stream, long long sequences, long long width, long long vocabulary, void* logits,
+                          const long long* targets, const float* old_logp, const float* ref_logp,
+                          const float* advantages, void* results, void* scratch, long long* scratch_bytes) {
+  return guarded([&] {
+    auto* const table = static_cast<gdpo::BFloat16*>(logits);
+    const auto dlogits = gdpo::view(table, sequences, width, vocabulary);
+    gdpo::LogitBatch<gdpo::BFloat16, 3> batch;
+    batch.logits = dlogits;
+    batch.targets = gdpo::view(targets, sequences, width);
+    gdpo::TokenBatch<float> tokens;
+    tokens.old_logp = gdpo::view(old_logp, sequences, width);
+    tokens.ref_logp = gdpo::view(ref_logp, sequences, width);
+    tokens.advantages = gdpo::view(advantages, sequences);
+    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::GrpoLoss{});
+    if (!scratch) {
+      *scratch_bytes = static_cast<long long>(gdpo::cuda::scratch_bytes(batch, tokens));
+      return;
+    }
+    const gdpo::cuda::On on{static_cast<cudaStream_t>(stream)};
+    auto* const to = static_cast<Results*>(results);
+    gdpo::cuda::count_into(on, batch, tokens, &to->normaliser, scratch_of(scratch, scratch_bytes));
+    gdpo::policy_loss_from_logits(on, loss, batch, tokens, &to->normaliser, dlogits, &to->result,
+                                  scratch_of(scratch, scratch_bytes));
+  });
+}
+
+}  // extern "C"
