@@ -1,6 +1,7 @@
 # Does nvcc compile SOURCE for an architecture, without a warning, and is what ptxas makes of every kernel as it must be: in
-# registers alone (no stack frame, no spills)? Kernels whose names match VECTORS read global memory 16 bytes at a time.
+# registers alone (no stack frame, no spills)? Kernels whose names match VECTORS read numbers of 32 bits four at a time.
 #   cmake -DNVCC=nvcc -DSOURCE=file.cu -DARCH=90 -DSTANDARD=17 -DFLAGS=<list> -DWORK=<folder> [-DVECTORS=<regex>] -P check_ptx.cmake
+cmake_minimum_required(VERSION 3.22)
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
@@ -38,7 +39,7 @@ if(VECTORS)
   set(inside FALSE)
   set(vectors 0)
   set(matching 0)
-  file(STRINGS "${ptx}" lines REGEX "\\.entry |ld\\.global[a-zA-Z0-9_.:]*\\.v4")
+  file(STRINGS "${ptx}" lines REGEX "\\.entry |ld\\.global[a-zA-Z0-9_.:]*\\.v4\\.[fbus]32")
   foreach(line IN LISTS lines)
     if(line MATCHES "\\.entry ")
       if(inside AND of_kernel EQUAL 0)

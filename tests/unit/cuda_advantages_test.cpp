@@ -82,10 +82,11 @@ Case<T> random_case(Random& random, index_t rows, index_t channels, index_t grou
   const int kind = random.below(4);
   const double offset = random.pick({0.0, 0.0, 0.1, 1e5});
   bool constant = false;
+  index_t equal = -1;  // a reward that is the same for all members
   for (index_t i = 0; i < rows; ++i) {
-    if (i % group == 0) constant = random.chance(0.25);
+    if (i % group == 0) constant = random.chance(0.25), equal = random.below(static_cast<int>(channels) + 2);
     for (index_t j = 0; j < channels; ++j) {
-      double x = constant ? 0.1 * static_cast<double>(j + 1) : offset + random_reward(random, kind);
+      double x = constant || j == equal ? 0.1 * static_cast<double>(j + 1) : offset + random_reward(random, kind);
       if (j == 1 && kind == 1) x = 1 - static_cast<double>(c.rewards.back());
       if (std::is_floating_point_v<T> && random.chance(missing)) x = std::nan(""), c.complete = false;
       if constexpr (std::is_integral_v<T>) x = std::floor(x);

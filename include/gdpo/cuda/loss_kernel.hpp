@@ -39,6 +39,7 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
   using C = std::conditional_t<Level::of_segment, double, S>;
   using Terms = gdpo::detail::TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
+  static constexpr int summed = std::is_same_v<C, float> ? four : 1;  // tokens, before their sum becomes a double
   static constexpr bool few_formulas = gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>;
   static constexpr int largest_block = loss_threads,
                        blocks_at_once = Shape::plain && sizeof(C) == 4 && few_formulas ? 4 : 2;
@@ -195,14 +196,14 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
     const Accumulated accumulated = block.template reduce<Accumulated>([&](int thread) {
       Accumulated mine;
       typename Terms::Ranges ranges;
-      typename Terms::Sums of_four;
+      typename Terms::Sums of_some;
       for_each_four(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
-        if (j == 0) of_four = {};
-        const auto slopes = terms(at, of_segment, valid, x, of_four, ranges);
+        if (j % summed == 0) of_some = {};
+        const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
         if constexpr (!Terms::shares) {
           at.write(gradient, j, static_cast<S>(Terms::gradient(slopes, valid, static_cast<C>(row.weight))));
         }
-        if (j == four - 1) mine.add(of_four);
+        if (j % summed == summed - 1) mine.add(of_some);
       });
       mine.take(ranges);
       return mine;

@@ -8,8 +8,9 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Order of summation. Four consecutive tokens of a row (of a segment) are added in V's scalar, in their order; such fours by
-/// the thread of their number mod 128, in double; the threads as a tree (cuda/kernel.hpp). Rows are added in their order to
+/// Order of summation. Four consecutive tokens of a row (of a segment) are added in float, in their order, or one after the other where
+/// they are computed in double; such fours by the thread of their number mod 128, in double; the threads as a tree
+/// (cuda/kernel.hpp). Rows are added in their order to
 /// the tally of their unit, of which there are at most 1024, which the number of rows alone decides; tallies in 32 runs, in their
 /// order, and the runs as a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
 constexpr int loss_threads = 128, four = 4;
