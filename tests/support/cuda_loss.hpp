@@ -141,7 +141,7 @@ template <class T, class X>
 T stored(X x) {
   T to{};
   if constexpr (std::is_integral_v<T>) {
-    to = static_cast<T>(x);
+    if (!std::isnan(static_cast<double>(x))) to = static_cast<T>(x);  // integers have no NaN: 0
   } else {
     gdpo::store(to, x);
   }

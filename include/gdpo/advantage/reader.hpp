@@ -67,7 +67,9 @@ class RewardReader {
   void weighted_sums(const Row& row, index_t n, double* scratch, double* sums, double* magnitudes) const {
     constexpr int P = side_by_side<1>;
     const index_t in_lanes = work_.channels.empty() ? 0 : n - n % P;
-    lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums, magnitudes);
+    if (in_lanes > 0) {
+      lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums, magnitudes);
+    }
     for (index_t i = 0; i < n; ++i) {
       sums[i] = i >= in_lanes || math::is_nan(sums[i]) ? weighted_sum(row(i), magnitudes[i])
                                                        : penalised(row(i), sums[i], magnitudes[i]);
