@@ -113,22 +113,67 @@ inline Estimator estimator(std::string_view name) {
   return detail::named("gdpo::runtime::estimator", "name", name, detail::table());
 }
 
-/// An aggregate chosen at run time.
+/// An aggregate chosen at run time, on devices too: its mode, and the settings of all modes, of which each reads its own.
 struct Aggregate {
-  std::variant<aggregate::SeqMeanTokenMean, aggregate::TokenMean, aggregate::SeqMeanTokenSum,
-               aggregate::SeqMeanTokenSumNorm, aggregate::TokenSum>
-      mode{};
-  double operator()(const AggregateArgs& a) const {
-    return std::visit([&](const auto& m) { return m(a); }, mode);
+  enum class Mode { SeqMeanTokenMean, TokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
+  Mode mode = Mode::SeqMeanTokenMean;
+  Over over = Over::Rows;
+  double count_eps = 0, scale = 1;
+  double row_count_eps = 0;   ///< SeqMeanTokenMean
+  double constant = 0;        ///< SeqMeanTokenSumNorm
+  bool padded_width = false;  ///< SeqMeanTokenSumNorm
+
+  constexpr Aggregate() = default;
+  constexpr Aggregate(const aggregate::SeqMeanTokenMean& a)
+      : mode(Mode::SeqMeanTokenMean),
+        over(a.over),
+        count_eps(a.count_eps),
+        scale(a.scale),
+        row_count_eps(a.row_count_eps) {}
+  constexpr Aggregate(const aggregate::TokenMean& a)
+      : mode(Mode::TokenMean), over(a.over), count_eps(a.count_eps), scale(a.scale) {}
+  constexpr Aggregate(const aggregate::SeqMeanTokenSum& a)
+      : mode(Mode::SeqMeanTokenSum), over(a.over), count_eps(a.count_eps), scale(a.scale) {}
+  constexpr Aggregate(const aggregate::SeqMeanTokenSumNorm& a)
+      : mode(Mode::SeqMeanTokenSumNorm),
+        over(a.over),
+        count_eps(a.count_eps),
+        scale(a.scale),
+        constant(a.constant),
+        padded_width(a.padded_width) {}
+  constexpr Aggregate(const aggregate::TokenSum& a) : mode(Mode::TokenSum), scale(a.scale) {}
+
+ private:
+  GDPO_CALLS_ANY
+  template <class F>
+  GDPO_DEVICE auto chosen(const F& f) const {
+    switch (mode) {
+      case Mode::TokenMean:
+        return f(aggregate::TokenMean{over, count_eps, scale});
+      case Mode::SeqMeanTokenSum:
+        return f(aggregate::SeqMeanTokenSum{over, count_eps, scale});
+      case Mode::SeqMeanTokenSumNorm:
+        return f(aggregate::SeqMeanTokenSumNorm{constant, padded_width, over, count_eps, scale});
+      case Mode::TokenSum:
+        return f(aggregate::TokenSum{scale});
+      case Mode::SeqMeanTokenMean:
+        break;
+    }
+    return f(aggregate::SeqMeanTokenMean{over, count_eps, scale, row_count_eps});
+  }
+
+ public:
+  GDPO_DEVICE double operator()(const AggregateArgs& a) const {
+    return chosen([&](const auto& of) { return of(a); });
   }
   void check(const char* function) const {
-    std::visit([&](const auto& m) { m.check(function); }, mode);
+    chosen([&](const auto& of) { of.check(function); });
   }
   bool reads_width() const {
-    return std::visit([](const auto& m) { return gdpo::detail::reads_width(m); }, mode);
+    return chosen([](const auto& of) { return gdpo::detail::reads_width(of); });
   }
   const char* divides_by_nothing(const Normaliser& n) const {
-    return std::visit([&](const auto& m) { return gdpo::detail::divides_by_nothing(m, n); }, mode);
+    return chosen([&](const auto& of) { return gdpo::detail::divides_by_nothing(of, n); });
   }
 };
 

@@ -31,7 +31,7 @@ LossRun sum_of(Kl term, const TokenInputs& in, Comparison& comparison) {
   gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, Kl, gdpo::runtime::Aggregate> loss;
   loss.kl = term;
   loss.kl.beta = 1;
-  loss.aggregate.mode = gdpo::aggregate::TokenSum{};
+  loss.aggregate = gdpo::aggregate::TokenSum{};
   return padded_and_packed(
       in, [&](const TokenInputs& layout) { return run_loss(loss, layout, {}, 0); }, comparison);
 }

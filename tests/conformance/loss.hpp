@@ -69,10 +69,9 @@ gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenB
 
 template <class S, class Loss>
 LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
-  if (auto* norm = std::get_if<gdpo::aggregate::SeqMeanTokenSumNorm>(&loss.aggregate.mode);
-      norm != nullptr && norm->padded_width && in.is_packed()) {
-    norm->padded_width = false;  // packed tokens have no width; the caller says that of the padded ones
-    norm->constant = static_cast<double>(in.width);
+  if (loss.aggregate.padded_width && in.is_packed()) {
+    loss.aggregate.padded_width = false;  // packed tokens have no width; the caller says that of the padded ones
+    loss.aggregate.constant = static_cast<double>(in.width);
   }
   const TokenArrays<S> arrays(in);
   gdpo::PrepassMemory<S> memory;

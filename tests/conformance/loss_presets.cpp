@@ -11,7 +11,7 @@ namespace {
 using gdpo::LossMetrics;
 using gdpo::Over;
 using gdpo::Reach;
-namespace aggregate = gdpo::aggregate;
+using gdpo::runtime::Aggregate;
 namespace prepass = gdpo::prepass;
 namespace trl = gdpo::trl;
 namespace ms_swift = gdpo::ms_swift;
@@ -21,9 +21,8 @@ void with_loss(LossSetup& setup, const F& f) {
   std::visit([&](auto& loss) { f(loss); }, setup.loss);
 }
 
-template <class Mode>
-Mode& mode(LossSetup& setup) {
-  return std::visit([](auto& loss) -> Mode& { return std::get<Mode>(loss.aggregate.mode); }, setup.loss);
+Aggregate& aggregate_of(LossSetup& setup) {
+  return std::visit([](auto& loss) -> Aggregate& { return loss.aggregate; }, setup.loss);
 }
 
 void set_clip(LossSetup& setup, double low, double high, double delta, double dual) {
@@ -63,12 +62,12 @@ LossSetup trl_family(Params& params, const std::string& trainer, std::initialize
   params.remark("kl");
   no_log_ratio_clamp(params);
   if (type == "dr_grpo") {
-    mode<aggregate::SeqMeanTokenSumNorm>(setup).constant = params.number("max_completion_length");
+    aggregate_of(setup).constant = params.number("max_completion_length");
   } else {
     params.without_effect({"max_completion_length"});
   }
   if (type == "dapo") {
-    Over& over = mode<aggregate::TokenMean>(setup).over;
+    Over& over = aggregate_of(setup).over;
     if (params.has("num_items_in_batch")) {
       setup.given = params.number("num_items_in_batch");
       if (trainer == "liger::") over = Over::Given;  // an argument that may be left out
@@ -139,16 +138,9 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
   LossSetup setup = trl_family(params, "trl::", {"token", "sequence"});
   if (params.has("gradient_accumulation_steps")) {
     const double scale = 1 / params.number("gradient_accumulation_steps");
-    with_loss(setup, [&](auto& loss) {
-      std::visit(
-          [&](auto& of) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(of)>, aggregate::TokenMean>) {
-              if (of.over == Over::Given) return;  // dapo's count is that of the whole step already
-            }
-            of.scale = scale;
-          },
-          loss.aggregate.mode);
-    });
+    Aggregate& of = aggregate_of(setup);
+    const bool of_the_step = of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;  // as dapo's count is
+    if (!of_the_step) of.scale = scale;
   }
 
   if (params.has("off_policy_mask_threshold")) {
@@ -317,8 +309,7 @@ LossSetup verl_loss(Params& params, const char* name, double dual) {
   setup.loss = gdpo::runtime::loss(name);
   params.without_effect({"clip_ratio"});  // what clip_ratio_low and _high are where they are not given
   set_clip(setup, params.number("clip_ratio_low"), params.number("clip_ratio_high"), gdpo::math::infinity, dual);
-  const gdpo::runtime::Aggregate chosen = verl_aggregate(params, global_batch(params), setup.given);
-  with_loss(setup, [&](auto& loss) { loss.aggregate = chosen; });
+  aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
   return setup;
 }
 
@@ -514,24 +505,20 @@ Handler tutorial(const char* estimator, bool torch) {
 
 }  // namespace
 
-gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given) {
-  gdpo::runtime::Aggregate chosen =
+Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given) {
+  Aggregate chosen =
       gdpo::runtime::aggregate(params.choice("loss_agg_mode", {"token-mean", "token-sum", "seq-mean-token-sum",
                                                                "seq-mean-token-sum-norm", "seq-mean-token-mean"}));
   if (params.has("seq_len_eps")) params.of_preset("seq_len_eps", gdpo::verl::seq_mean_token_mean.row_count_eps);
-  std::visit(
-      [&](auto& of) {
-        using Mode = std::decay_t<decltype(of)>;
-        if (step.dp_size != 0) of.scale = step.dp_size;
-        if constexpr (!std::is_same_v<Mode, aggregate::TokenSum>) {
-          given = std::is_same_v<Mode, aggregate::TokenMean> ? step.tokens : step.rows;
-          if (given != 0) of.over = Over::Given;
-        }
-        if constexpr (std::is_same_v<Mode, aggregate::SeqMeanTokenSumNorm>) {
-          if (step.loss_scale_factor != 0) of.constant = step.loss_scale_factor, of.padded_width = false;
-        }
-      },
-      chosen.mode);
+  if (step.dp_size != 0) chosen.scale = step.dp_size;
+  using Mode = Aggregate::Mode;
+  if (chosen.mode != Mode::TokenSum) {
+    given = chosen.mode == Mode::TokenMean ? step.tokens : step.rows;
+    if (given != 0) chosen.over = Over::Given;
+  }
+  if (chosen.mode == Mode::SeqMeanTokenSumNorm && step.loss_scale_factor != 0) {
+    chosen.constant = step.loss_scale_factor, chosen.padded_width = false;
+  }
   return chosen;
 }
 

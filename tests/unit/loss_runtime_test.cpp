@@ -21,7 +21,7 @@ constexpr Level level_of = !L::of_segment        ? Level::Token
 template <>
 constexpr Level level_of<gdpo::level::Token<gdpo::map::Clamp>> = Level::Clamped;
 
-enum class Sum { TokenMean, SeqMeanTokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
+using Sum = runtime::Aggregate::Mode;
 
 /// An aggregate in one form: what it is, and its numbers, 0 where it has none.
 struct Aggregate {
@@ -46,7 +46,7 @@ Aggregate form(const gdpo::aggregate::SeqMeanTokenSumNorm& a) {
 }
 Aggregate form(const gdpo::aggregate::TokenSum& a) { return {Sum::TokenSum, Over::Rows, 0, a.scale}; }
 Aggregate form(const runtime::Aggregate& a) {
-  return std::visit([](const auto& mode) { return form(mode); }, a.mode);
+  return {a.mode, a.over, a.count_eps, a.scale, a.row_count_eps, a.constant, a.padded_width};
 }
 bool equal(const Bounds& a, const Bounds& b) { return a.lo == b.lo && a.hi == b.hi; }
 
@@ -199,8 +199,7 @@ struct Batch {
 runtime::Loss with_constant(runtime::Loss loss, double constant) {
   std::visit(
       [&](auto& l) {
-        if (auto* mode = std::get_if<gdpo::aggregate::SeqMeanTokenSumNorm>(&l.aggregate.mode))
-          mode->constant = constant;
+        if (l.aggregate.mode == Sum::SeqMeanTokenSumNorm) l.aggregate.constant = constant;
       },
       loss);
   return loss;
@@ -372,6 +371,36 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
   gradients(gdpo::KlEstimator::K2, gdpo::kl::K2{});
   gradients(gdpo::KlEstimator::K3, gdpo::kl::K3{});
   CHECK(compared == 10);
+}
+
+TEST_CASE("an aggregate chosen at run time gives what its type gives", "[runtime][loss]") {
+  namespace aggregate = gdpo::aggregate;
+  gdpo::Normaliser n;
+  n.tokens = 7, n.rows = 5, n.non_empty_rows = 3, n.given = 11;
+  int compared = 0;
+  const auto same = [&](const auto& one) {
+    const runtime::Aggregate any = one;
+    CHECK(form(any) == form(one));
+    CHECK(any.reads_width() == gdpo::detail::reads_width(one));
+    for (const gdpo::index_t tokens : {0, 1, 6}) {
+      for (const gdpo::index_t width : {0, 9}) {
+        const gdpo::AggregateArgs args{{tokens, width}, n};
+        CHECK(same_bits(any(args), one(args)));
+        ++compared;
+      }
+    }
+  };
+  for (const Over over : {Over::Tokens, Over::Rows, Over::NonEmptyRows, Over::Given}) {
+    same(aggregate::TokenMean{over, 1e-8, 4});
+    same(aggregate::SeqMeanTokenMean{over, 1e-8, 4, 0.5});
+    same(aggregate::SeqMeanTokenSum{over, 1e-8, 4});
+    same(aggregate::SeqMeanTokenSumNorm{64, false, over, 1e-8, 4});
+    same(aggregate::SeqMeanTokenSumNorm{0, true, over, 1e-8, 4});
+  }
+  same(aggregate::TokenSum{4});
+  CHECK(compared == 126);
+  const runtime::Aggregate none;
+  CHECK(form(none) == form(aggregate::SeqMeanTokenMean{}));
 }
 
 TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][loss][errors]") {
