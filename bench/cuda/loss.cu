@@ -84,21 +84,23 @@ void measure(Bench& b, const std::string& what, const Loss& loss, index_t n, ind
 }  // namespace
 
 void loss(Bench& b) {
-  if (!b.section("loss, gradient and metrics")) return;
+  if (!b.section("loss and gradient, with and without metrics")) return;
   const gdpo::GrpoLoss with_kl;
   gdpo::GrpoLoss without_kl;
   without_kl.kl.beta = 0;
+  const auto none = [](const auto& loss) { return gdpo::with_metrics<gdpo::metrics::None>(loss); };
   constexpr index_t million = index_t{1} << 20, reference = 64 * million;
   for (const index_t n : {million, 4 * million, 16 * million, reference, 256 * million}) {
     for (const index_t width : {512, 4096, 32768}) {
       const double gate = n == reference ? 0.85 : 0;
-      measure<float>(b, "GRPO", without_kl, n, width, gate);
-      measure<float>(b, "GRPO with KL", with_kl, n, width, gate);
+      measure<float>(b, "GRPO, metrics::None", none(without_kl), n, width, gate);
+      measure<float>(b, "GRPO with KL, metrics::None", none(with_kl), n, width, gate);
+      measure<float>(b, "GRPO with KL", with_kl, n, width);
     }
   }
   for (const index_t width : {512, 4096, 32768}) measure<float>(b, "GSPO", gdpo::GspoLoss{}, reference, width);
+  measure<float>(b, "GRPO", without_kl, reference, 4096);
   measure<float>(b, "GRPO with KL, metrics::Means", gdpo::with_metrics<gdpo::metrics::Means>(with_kl), reference, 4096);
-  measure<float>(b, "GRPO with KL, metrics::None", gdpo::with_metrics<gdpo::metrics::None>(with_kl), reference, 4096);
   measure<gdpo::BFloat16>(b, "GRPO with KL, log-probs of bfloat16", with_kl, reference, 4096);
 }
 

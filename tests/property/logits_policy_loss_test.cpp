@@ -2,12 +2,11 @@
 // and where dlogits go; and its gradient is that of long double.
 #include <cstring>
 #include <gdpo/with/eigen.hpp>
-#include <reference/naive_logits.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/executors.hpp"
-#include "support/logits.hpp"
+#include "support/logits_step.hpp"
 #include "support/loss_archetypes.hpp"
 #include "support/message.hpp"
 
@@ -18,95 +17,9 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(static_cast<const void*>(a.data()), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Four sequences of five tokens, one of them without any; rows that a mask hides hold NaN. Packed: lengths 5, 0, 8, 7.
-constexpr int sequences = 4, width = 5, tokens = sequences * width, vocabulary = 700;
+using logits_step::Layout, logits_step::Step, logits_step::sequences, logits_step::width, logits_step::tokens;
+constexpr int vocabulary = 700;
 constexpr std::size_t entries = vocabulary;
-template <class T>
-struct Step {
-  std::vector<T> logits;
-  std::vector<std::int64_t> targets, segments;
-  std::vector<float> old_logp, ref_logp, weights, token_advantages;
-  std::vector<unsigned char> mask;
-  std::vector<double> advantages, row_weights;
-  std::vector<std::int32_t> offsets{0, 5, 5, 13, 20};
-
-  explicit Step(std::uint64_t seed) {
-    Random random(seed);
-    for (int k = 0; k < tokens; ++k) {
-      mask.push_back(k / width != 1 && random.chance(0.8));
-      targets.push_back(mask.back() ? random.below(vocabulary) : -100);
-      for (float x : logit_cases::row(random, logit_cases::Kind::Normal, vocabulary)) {
-        T element;
-        gdpo::store(element, mask.back() ? x : std::nanf(""));
-        logits.push_back(element);
-      }
-      const double logp = mask.back() ? static_cast<double>(naive_logp(k)) : std::nan("");
-      old_logp.push_back(static_cast<float>(logp + 0.3 * logit_cases::normal(random)));  // some are clipped
-      ref_logp.push_back(static_cast<float>(logp + 0.3 * logit_cases::normal(random)));
-      weights.push_back(static_cast<float>(random.pick({0.0, 0.5, 1.0})));
-      token_advantages.push_back(static_cast<float>(logit_cases::normal(random)));
-      segments.push_back(k % width < 2);
-    }
-    for (int i = 0; i < sequences; ++i) {
-      advantages.push_back(logit_cases::normal(random));
-      row_weights.push_back(random.pick({0.0, 1.0, 2.0}));
-    }
-  }
-  naive::Softmax softmax(int k) const {
-    std::vector<double> row;
-    for (int j = 0; j < vocabulary; ++j)
-      row.push_back(gdpo::load(logits[static_cast<std::size_t>(k * vocabulary + j)]));
-    return naive::softmax(row, row.size(), 1);
-  }
-  long double naive_logp(int k) const {
-    return softmax(k).logp(static_cast<std::size_t>(targets[static_cast<std::size_t>(k)]));
-  }
-};
-
-/// Views of a step in one of two layouts.
-template <class T, int Rank>
-struct Layout {
-  Step<T>& s;
-  template <class U>
-  auto by_token(std::vector<U>& values) const {
-    if constexpr (Rank == 2) {
-      return gdpo::view(values);
-    } else {
-      return gdpo::view(values.data(), sequences, width);
-    }
-  }
-  template <class U>
-  auto table(std::vector<U>& values) const {
-    if constexpr (Rank == 2) {
-      return gdpo::view(values.data(), tokens, vocabulary);
-    } else {
-      return gdpo::view(values.data(), sequences, width, vocabulary);
-    }
-  }
-  gdpo::LogitBatch<T, Rank> logits() const {
-    gdpo::LogitBatch<T, Rank> batch;
-    batch.logits = table(s.logits);
-    batch.targets = by_token(s.targets);
-    return batch;
-  }
-  /// options: bits, one for each array that the loss may have or not.
-  gdpo::TokenBatch<float> batch(int options) const {
-    gdpo::TokenBatch<float> b;
-    b.old_logp = by_token(s.old_logp);
-    b.ref_logp = b.rollout_logp = by_token(s.ref_logp);
-    b.mask = by_token(s.mask);
-    if (options & 1) {
-      b.token_advantages = by_token(s.token_advantages);
-    } else {
-      b.advantages = gdpo::view(s.advantages);
-    }
-    if (options & 2) b.weights = by_token(s.weights);
-    if (options & 4) b.row_weights = gdpo::view(s.row_weights);
-    if (options & 8) b.segments = by_token(s.segments);
-    if (Rank == 2) b.offsets = gdpo::view(s.offsets);
-    return b;
-  }
-};
 
 template <class T>
 struct Outcome {
@@ -155,7 +68,7 @@ void check_loss(const Loss& loss) {
   for (int options = 0; options < 16; ++options) {
     const std::uint64_t seed = 40 + static_cast<std::uint64_t>(options);
     INFO("seed " << seed << ", options " << options << ", rank " << Rank);
-    Step<T> s(seed);
+    Step<T> s(seed, vocabulary);
     const Layout<T, Rank> l{s};
     const gdpo::TokenBatch<float> batch = l.batch(options);
     const Outcome<T> expected = three_calls(loss, l, batch);
@@ -198,7 +111,7 @@ TEST_CASE("one call has the bits of three: levels of segments") {
 TEST_CASE("dlogits are the slope of the loss by the logits") {
   // Against dloss/dlogp of the loss in double on log-probs of long double, times onehot - p. Log-probs of float are off by 5e-7
   // and 2^-24 |logp|, the ratio by that relative to itself, float products by some 2^-24.
-  Step<float> s(77);
+  Step<float> s(77, vocabulary);
   const Layout<float, 3> l{s};
   const gdpo::TokenBatch<float> batch = l.batch(0);
   const Outcome<float> got = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch);
@@ -234,7 +147,7 @@ TEST_CASE("dlogits are the slope of the loss by the logits") {
 }
 
 TEST_CASE("what is measured and what is kept") {
-  Step<float> s(5);
+  Step<float> s(5, vocabulary);
   const Layout<float, 3> l{s};
   gdpo::TokenBatch<float> batch = l.batch(0);
   const gdpo::LossResult r = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch).result;
@@ -246,7 +159,7 @@ TEST_CASE("what is measured and what is kept") {
 }
 
 TEST_CASE("a row of weight 0 has no gradient, whatever stands there") {
-  Step<float> s(14);
+  Step<float> s(14, vocabulary);
   s.row_weights = {0, 1, 1, 1};
   for (std::size_t k = 0; k < width; ++k) s.old_logp[k] = std::nanf(""), s.logits[k * entries] = std::nanf("");
   const Layout<float, 3> l{s};
@@ -258,7 +171,7 @@ TEST_CASE("a row of weight 0 has no gradient, whatever stands there") {
 TEST_CASE("a workspace of another batch changes nothing") {
   gdpo::LogitsWorkspace w;
   for (const std::uint64_t seed : {std::uint64_t{15}, std::uint64_t{16}}) {
-    Step<float> s(seed);
+    Step<float> s(seed, vocabulary);
     const Layout<float, 3> l{s};
     const auto logits = l.logits();
     const gdpo::TokenBatch<float> batch = l.batch(6);
@@ -271,7 +184,7 @@ TEST_CASE("a workspace of another batch changes nothing") {
 }
 
 TEST_CASE("masks of the logits and of the batch: both, or either alone") {
-  Step<float> s(6);
+  Step<float> s(6, vocabulary);
   const Layout<float, 3> l{s};
   gdpo::TokenBatch<float> batch = l.batch(0);
   const Outcome<float> expected = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch);
@@ -288,7 +201,7 @@ TEST_CASE("masks of the logits and of the batch: both, or either alone") {
 }
 
 TEST_CASE("whole packed sequences: the last row of each is not a token of the loss") {
-  Step<float> s(8);
+  Step<float> s(8, vocabulary);
   s.mask.assign(tokens, 1);
   for (std::size_t k = 0; k < tokens; ++k) s.targets[k] = static_cast<std::int64_t>(k) * 7;
   Random random(9);
@@ -314,7 +227,7 @@ TEST_CASE("whole packed sequences: the last row of each is not a token of the lo
 }
 
 TEST_CASE("pre-passes without log-probs: the batch as prepared") {
-  Step<float> s(10);
+  Step<float> s(10, vocabulary);
   const Layout<float, 3> l{s};
   const std::vector<double> truncated{1, 0, 0, 0};
   gdpo::TokenBatch<float> batch = l.batch(0);
@@ -330,7 +243,7 @@ TEST_CASE("pre-passes without log-probs: the batch as prepared") {
 }
 
 TEST_CASE("pre-passes that read log-probs: the three calls by turns") {
-  Step<float> s(11);
+  Step<float> s(11, vocabulary);
   const Layout<float, 3> l{s};
   auto logits = l.logits();
   gdpo::TokenBatch<float> batch = l.batch(0);
@@ -355,7 +268,7 @@ TEST_CASE("pre-passes that read log-probs: the three calls by turns") {
 }
 
 TEST_CASE("no allocation after the first call, and 21 bytes a row") {
-  Step<float> s(12);
+  Step<float> s(12, vocabulary);
   const Layout<float, 3> l{s};
   const auto logits = l.logits();
   const gdpo::TokenBatch<float> batch = l.batch(7);
@@ -394,7 +307,7 @@ TEST_CASE("no sequence, and sequences without a token") {
 
 TEST_CASE("mistakes are refused before anything is written") {
   const auto refuses = [](const auto& change, const std::string& expected) {
-    Step<float> s(13);
+    Step<float> s(13, vocabulary);
     const Layout<float, 3> l{s};
     auto logits = l.logits();
     gdpo::TokenBatch<float> batch = l.batch(0);

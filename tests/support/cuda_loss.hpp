@@ -1,6 +1,7 @@
 // A batch in the memory of a device, in any layout and storage; losses of it there and on seq; and how they compare.
 #pragma once
 #include <gdpo/cuda/policy_loss.hpp>
+#include <gdpo/runtime.hpp>
 
 #include "support/device.hpp"
 #include "support/loss_product.hpp"
@@ -37,29 +38,7 @@ struct OfTheRow {
 };
 
 /// The library's aggregates behind one type, so that a preset is a value.
-struct AnyAggregate {
-  enum Kind { TokenMean, SeqMeanTokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
-  Kind kind = SeqMeanTokenMean;
-  gdpo::aggregate::TokenMean token_mean{};
-  gdpo::aggregate::SeqMeanTokenMean mean{};
-  gdpo::aggregate::SeqMeanTokenSum sum{};
-  gdpo::aggregate::SeqMeanTokenSumNorm norm{};
-  gdpo::aggregate::TokenSum token_sum{};
-
-  AnyAggregate() = default;
-  AnyAggregate(const gdpo::aggregate::TokenMean& x) : kind(TokenMean), token_mean(x) {}
-  AnyAggregate(const gdpo::aggregate::SeqMeanTokenMean& x) : kind(SeqMeanTokenMean), mean(x) {}
-  AnyAggregate(const gdpo::aggregate::SeqMeanTokenSum& x) : kind(SeqMeanTokenSum), sum(x) {}
-  AnyAggregate(const gdpo::aggregate::SeqMeanTokenSumNorm& x) : kind(SeqMeanTokenSumNorm), norm(x) {}
-  AnyAggregate(const gdpo::aggregate::TokenSum& x) : kind(TokenSum), token_sum(x) {}
-  GDPO_DEVICE double operator()(const gdpo::AggregateArgs& a) const {
-    return kind == TokenMean             ? token_mean(a)
-           : kind == SeqMeanTokenMean    ? mean(a)
-           : kind == SeqMeanTokenSum     ? sum(a)
-           : kind == SeqMeanTokenSumNorm ? norm(a)
-                                         : token_sum(a);
-  }
-};
+using AnyAggregate = gdpo::runtime::Aggregate;
 
 // ---- layouts -----------------------------------------------------------------------------------------------------------------
 

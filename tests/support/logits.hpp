@@ -1,5 +1,7 @@
 // Rows of logits as models give them, and as they break kernels.
 #pragma once
+#include <algorithm>
+#include <cstring>
 #include <gdpo/logits.hpp>
 #include <string>
 #include <vector>
@@ -52,6 +54,16 @@ std::vector<T> stored(const std::vector<float>& x) {
   std::vector<T> to(x.size());
   for (std::size_t j = 0; j < x.size(); ++j) gdpo::store(to[j], x[j]);
   return to;
+}
+
+/// The same bits; NaN is one number, which bits it has is the processor's choice.
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  const auto equal = [](const T& x, const T& y) {
+    return std::memcmp(static_cast<const void*>(&x), &y, sizeof x) == 0 ||
+           (std::isnan(static_cast<double>(gdpo::load(x))) && std::isnan(static_cast<double>(gdpo::load(y))));
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
 }
 
 }  // namespace logit_cases

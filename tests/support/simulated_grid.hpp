@@ -45,6 +45,18 @@ class SimulatedBlock {
     }
     return total;
   }
+  template <class F>
+  void teams(int threads, const F& f) {
+    if (threads == 0) return f(*this, 0, 1);
+    const int n = this->threads() / gdpo::cuda::warp;
+    std::vector<int> teams(static_cast<std::size_t>(n)), own(static_cast<std::size_t>(threads));
+    std::iota(teams.begin(), teams.end(), 0);
+    std::shuffle(teams.begin(), teams.end(), random_);
+    std::iota(own.begin(), own.end(), 0);
+    order_.swap(own);
+    for (const int i : teams) f(*this, i, n);
+    order_.swap(own);
+  }
   template <class T>
   T* shared() {
     return reinterpret_cast<T*>(shared_.data());

@@ -1,34 +1,59 @@
-// The kernels of advantages on a simulated grid: index, tail and summation logic without a device. What they compute is compared
-// with gdpo::seq bit by bit.
+// The kernels of advantages, on a device or a simulated grid. What they compute is compared with gdpo::seq bit by bit: statistics are in
+// double and fuse nothing, so it is one whether the host has FMA.
+#include <array>
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantages.hpp>
 #include <gdpo/runtime.hpp>
 
-#include "support/archetypes.hpp"
 #include "support/catch.hpp"
+#include "support/device.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
-#include "support/simulated_grid.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
 
 using gdpo::index_t;
 using gdpo::view;
+namespace math = gdpo::math;
 
-/// advantages_into on the grid with exactly the scratch that it asks for, full of NaN, and a canary behind it.
+/// A device that counts its launches, of blocks for which any device from sm_80 on has the memory.
+struct Counting {
+  static constexpr bool launches_kernels = true;
+  TestDevice device;
+  mutable int launches = 0;
+  const gdpo::cuda::Tuning& tuning() const { return device.tuning(); }
+  template <class Kernel>
+  void launch(index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
+    ++launches;
+    CHECK(shared_bytes <= 96 * 1024);
+    device.launch(blocks, threads, shared_bytes, kernel);
+  }
+};
+
+/// advantages_into on the device with exactly the scratch that it asks for, full of NaN, and a canary behind it.
 template <class R, class T, class Groups, class Estimator>
-std::vector<R> on_grid(const SimulatedGrid& grid, const gdpo::RewardBatch<T, Groups>& batch,
-                       const Estimator& estimator) {
+std::vector<R> on_device(const TestDevice& device, const gdpo::RewardBatch<T, Groups>& batch,
+                         const Estimator& estimator, int* launches = nullptr) {
+  struct alignas(256) Line {
+    unsigned char bytes[256];
+  };
   const std::size_t bytes = gdpo::cuda::scratch_bytes(estimator, batch);
-  std::vector<unsigned char> memory(bytes + 256 + 64, 0xff);
-  auto* const start =
-      reinterpret_cast<unsigned char*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 255) / 256 * 256);
-  std::fill(start + bytes, memory.data() + memory.size(), static_cast<unsigned char>(0x5a));
-  std::vector<R> out(static_cast<std::size_t>(batch.rewards.extent[0]), R(-77));
-  gdpo::advantages_into(grid, batch, estimator, view(out), gdpo::cuda::Scratch{start, bytes});
-  CHECK(std::all_of(start + bytes, memory.data() + memory.size(), [](unsigned char c) { return c == 0x5a; }));
-  return out;
+  std::vector<Line> lines(bytes / sizeof(Line) + 1);
+  const auto bytes_of = [](std::vector<Line>& of) { return reinterpret_cast<unsigned char*>(of.data()); };
+  const std::size_t behind = lines.size() * sizeof(Line) - bytes;
+  std::fill_n(bytes_of(lines), bytes, static_cast<unsigned char>(0xff));
+  std::fill_n(bytes_of(lines) + bytes, behind, static_cast<unsigned char>(0x5a));
+  OnDevice<Line> memory(lines);
+  OnDevice<R> out(std::vector<R>(static_cast<std::size_t>(batch.rewards.extent[0]), R(-77)));
+  const Counting counting{device};
+  gdpo::advantages_into(counting, batch, estimator, view(out.data(), batch.rewards.extent[0]),
+                        gdpo::cuda::Scratch{memory.data(), bytes});
+  if (launches) *launches = counting.launches;
+  lines = memory.host();
+  CHECK(std::all_of(bytes_of(lines) + bytes, bytes_of(lines) + bytes + behind,
+                    [](unsigned char c) { return c == 0x5a; }));
+  return out.host();
 }
 template <class R, class T, class Groups, class Estimator>
 std::vector<R> on_host(const gdpo::RewardBatch<T, Groups>& batch, const Estimator& estimator) {
@@ -72,6 +97,72 @@ struct Case {
     batch.baseline = view(external);
     batch.weights = view(weights);
   }
+};
+
+/// The same in the memory of the device.
+template <class T>
+class CaseOnDevice {
+ public:
+  explicit CaseOnDevice(const Case<T>& c)
+      : rows_(c.rows),
+        channels_(c.channels),
+        rewards_(c.rewards),
+        tokens_(c.tokens),
+        valid_(c.valid),
+        penalty_(c.penalty),
+        external_(c.external),
+        weights_(c.weights),
+        has_valid_(!c.valid.empty()) {}
+  template <class Groups>
+  gdpo::RewardBatch<T, Groups> batch(const Groups& groups) {
+    gdpo::RewardBatch<T, Groups> batch{view(static_cast<const T*>(rewards_.data()), rows_, channels_), groups};
+    batch.tokens = view(tokens_.data(), rows_);
+    if (has_valid_) batch.valid = view(valid_.data(), rows_);
+    batch.penalty = view(penalty_.data(), rows_);
+    batch.baseline = view(external_.data(), rows_);
+    batch.weights = view(weights_.data(), rows_);
+    return batch;
+  }
+
+ private:
+  index_t rows_, channels_;
+  OnDevice<T> rewards_;
+  OnDevice<int> tokens_;
+  OnDevice<unsigned char> valid_;
+  OnDevice<double> penalty_, external_;
+  OnDevice<float> weights_;
+  bool has_valid_;
+};
+
+/// Groups in the memory of the device: by offsets, and by id as the host has sorted them.
+class OffsetsOnDevice {
+ public:
+  explicit OffsetsOnDevice(const std::vector<int>& offsets)
+      : offsets_(offsets), n_(static_cast<index_t>(offsets.size())) {}
+  gdpo::ByOffsets<int> groups() { return gdpo::by_offsets(view(static_cast<const int*>(offsets_.data()), n_)); }
+
+ private:
+  OnDevice<int> offsets_;
+  index_t n_;
+};
+class SortedOnDevice {
+ public:
+  explicit SortedOnDevice(const gdpo::ById& ids) : SortedOnDevice(all(ids.order()), all(ids.offsets())) {}
+  SortedOnDevice(const std::vector<index_t>& order, const std::vector<index_t>& offsets)
+      : order_(order),
+        offsets_(offsets),
+        rows_(static_cast<index_t>(order.size())),
+        n_(static_cast<index_t>(offsets.size())) {}
+  gdpo::cuda::SortedGroups<index_t> groups() {
+    return gdpo::cuda::sorted_groups(view(order_.data(), rows_), view(offsets_.data(), n_));
+  }
+
+ private:
+  static std::vector<index_t> all(const gdpo::View<const index_t, 1>& of) {
+    return std::vector<index_t>(of.data, of.data + of.extent[0]);
+  }
+  OnDevice<index_t> order_, offsets_;
+  index_t rows_, n_;
 };
 
 /// Rewards of every kind, constant groups of `group` rows and cancelling rewards among them.
@@ -121,40 +212,42 @@ constexpr double other_order = 0x1p-44;
 
 template <class R, class T, class Groups, class DeviceGroups, class Estimator>
 void check_parity(const Case<T>& c, const Groups& groups, const DeviceGroups& device_groups, const Estimator& e,
-                  const SimulatedGrid& grid) {
+                  const TestDevice& device) {
   gdpo::RewardBatch<T, Groups> host{c.table(), groups};
-  gdpo::RewardBatch<T, DeviceGroups> device{c.table(), device_groups};
   c.add_columns(host);
-  c.add_columns(device);
+  CaseOnDevice<T> on(c);
   const bool same_order = c.complete || !reads_batch(e);
-  CHECK(difference(on_grid<R>(grid, device, e), on_host<R>(host, e), same_order ? 0.0 : other_order) == "");
+  CHECK(difference(on_device<R>(device, on.batch(device_groups), e), on_host<R>(host, e),
+                   same_order ? 0.0 : other_order) == "");
 }
 
 template <class R, class T, class Estimator>
-void check_ragged(Random& random, index_t group, const Case<T>& c, const Estimator& e, const SimulatedGrid& grid) {
+void check_ragged(Random& random, index_t group, const Case<T>& c, const Estimator& e, const TestDevice& device) {
   const std::vector<int> offsets = random_offsets(random, c.rows, static_cast<int>(2 * group));
-  check_parity<R>(c, gdpo::by_offsets(offsets), gdpo::by_offsets(offsets), e, grid);
+  OffsetsOnDevice on(offsets);
+  check_parity<R>(c, gdpo::by_offsets(offsets), on.groups(), e, device);
 }
 template <class R, class T, class Estimator>
-void check_by_id(Random& random, index_t group, const Case<T>& c, const Estimator& e, const SimulatedGrid& grid) {
+void check_by_id(Random& random, index_t group, const Case<T>& c, const Estimator& e, const TestDevice& device) {
   std::vector<index_t> ids;
   for (index_t i = 0; i < c.rows; ++i) ids.push_back(random.below(static_cast<int>(c.rows / group + 1)) * 17 - 5);
   const gdpo::ById groups = gdpo::by_id(ids);
-  check_parity<R>(c, groups, gdpo::cuda::sorted_groups(groups.order(), groups.offsets()), e, grid);
+  SortedOnDevice on(groups);
+  check_parity<R>(c, groups, on.groups(), e, device);
 }
 /// Groups of one size. (The host takes them by offsets: fewer kinds of groups to compile.)
 template <class R, class T, class Estimator>
-void check_fixed(index_t group, const Case<T>& c, const Estimator& e, const SimulatedGrid& grid) {
+void check_fixed(index_t group, const Case<T>& c, const Estimator& e, const TestDevice& device) {
   std::vector<int> offsets;
   for (index_t i = 0; i <= c.rows; i += group) offsets.push_back(static_cast<int>(i));
-  check_parity<R>(c, gdpo::by_offsets(offsets), gdpo::groups_of(group), e, grid);
+  check_parity<R>(c, gdpo::by_offsets(offsets), gdpo::groups_of(group), e, device);
 }
 
-SimulatedGrid random_grid(Random& random) {
-  SimulatedGrid grid;
-  grid.seed = static_cast<unsigned>(random.bits());
-  grid.chosen.blocks = random.pick({1, 3, 40, 1056});
-  return grid;
+TestDevice random_device(Random& random) {
+  const auto seed = static_cast<unsigned>(random.bits());
+  gdpo::cuda::Tuning tuning;
+  tuning.blocks = random.pick({1, 3, 40, 1056});
+  return test_device(seed, tuning);
 }
 
 }  // namespace
@@ -171,7 +264,7 @@ TEST_CASE("cuda: named estimators give the bits of seq") {
       const Case<double> c = random_case<double>(random, rows, channels, group, random.pick({0.0, 0.0, 0.2}),
                                                  random.pick({0.0, 0.0, 0.3}));
       INFO("rows " << rows << ", channels " << channels << ", group " << group);
-      const SimulatedGrid grid = random_grid(random);
+      const TestDevice device = random_device(random);
       std::visit(
           [&](auto e) {
             if (random.chance(0.5)) {
@@ -179,7 +272,7 @@ TEST_CASE("cuda: named estimators give the bits of seq") {
               for (index_t j = 0; j < channels; ++j) weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
               e.weights = weights;
             }
-            check_ragged<double>(random, group, c, e, grid);
+            check_ragged<double>(random, group, c, e, device);
           },
           gdpo::runtime::estimator(name));
     }
@@ -233,9 +326,9 @@ void check_settings(Random& random, const Estimator& plain) {
   INFO("rows " << rows << ", channels " << channels << ", group " << group << ", missing entry "
                << static_cast<int>(e.missing.entry) << ", singleton " << static_cast<int>(e.singleton));
   if constexpr (grouping == Grouping::ById) {
-    check_by_id<double>(random, group, c, e, random_grid(random));
+    check_by_id<double>(random, group, c, e, random_device(random));
   } else {
-    check_ragged<double>(random, group, c, e, random_grid(random));
+    check_ragged<double>(random, group, c, e, random_device(random));
   }
 }
 
@@ -268,14 +361,14 @@ TEST_CASE("cuda: batches of many windows, with groups across them") {
     const index_t rows = (2 * 4096 + 700) / group * group + group;
     const Case<double> c = random_case<double>(random, rows, 3, group, 0.01, 0.05);
     INFO("group " << group);
-    check_fixed<double>(group, c, gdpo::trl::gdpo, random_grid(random));
-    check_fixed<double>(group, c, gdpo::Grpo{}, random_grid(random));
-    check_ragged<double>(random, group, c, gdpo::trl::gdpo, random_grid(random));
-    check_ragged<double>(random, group, c, gdpo::verl::gdpo, random_grid(random));
-    check_ragged<double>(random, group, c, gdpo::ms_swift::reinforce_plus_plus, random_grid(random));
-    check_by_id<double>(random, group, c, gdpo::trl::gdpo, random_grid(random));
-    check_by_id<double>(random, group, c, gdpo::verl::gdpo, random_grid(random));
-    check_by_id<double>(random, group, c, gdpo::ms_swift::rloo_batch_scale, random_grid(random));
+    check_fixed<double>(group, c, gdpo::trl::gdpo, random_device(random));
+    check_fixed<double>(group, c, gdpo::Grpo{}, random_device(random));
+    check_ragged<double>(random, group, c, gdpo::trl::gdpo, random_device(random));
+    check_ragged<double>(random, group, c, gdpo::verl::gdpo, random_device(random));
+    check_ragged<double>(random, group, c, gdpo::ms_swift::reinforce_plus_plus, random_device(random));
+    check_by_id<double>(random, group, c, gdpo::trl::gdpo, random_device(random));
+    check_by_id<double>(random, group, c, gdpo::verl::gdpo, random_device(random));
+    check_by_id<double>(random, group, c, gdpo::ms_swift::rloo_batch_scale, random_device(random));
   }
 }
 
@@ -287,30 +380,44 @@ TEST_CASE("cuda: groups of one size give the bits of seq") {
                   channels = 1 + random.below(10);
     const Case<double> c =
         random_case<double>(random, rows, channels, group, random.pick({0.0, 0.0, 0.1}), random.pick({0.0, 0.0, 0.3}));
-    check_fixed<double>(group, c, random_settings(random, gdpo::Gdpo{}, channels), random_grid(random));
-    check_fixed<double>(group, c, random_settings(random, gdpo::Grpo{}, channels), random_grid(random));
+    check_fixed<double>(group, c, random_settings(random, gdpo::Gdpo{}, channels), random_device(random));
+    check_fixed<double>(group, c, random_settings(random, gdpo::Grpo{}, channels), random_device(random));
     gdpo::Gdpo plain;
-    check_fixed<double>(group, c, plain, random_grid(random));
+    check_fixed<double>(group, c, plain, random_device(random));
+  }
+}
+
+TEST_CASE("cuda: more groups than threads") {
+  Random random(10);
+  for (const index_t channels : {1, 2, 3, 8}) {
+    INFO(channels << " channels");
+    const Case<double> c = random_case<double>(random, 5000, channels, 2, 0, 0);
+    gdpo::cuda::Tuning tuning;
+    tuning.blocks = 1;
+    const TestDevice device = test_device(11, tuning);
+    check_fixed<double>(2, c, gdpo::Gdpo{}, device);
+    check_fixed<double>(2, c, gdpo::Grpo{}, device);
+    check_ragged<double>(random, 1, c, gdpo::Rloo{}, device);
+    check_ragged<double>(random, 1, c, gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev>{},
+                         device);
   }
 }
 
 TEST_CASE("cuda: neither the order of threads nor the tuning changes a bit") {
   Random random(5);
   const Case<double> c = random_case<double>(random, 6000, 8, 8, 0.01, 0.1);
-  gdpo::RewardBatch batch{c.table(), gdpo::groups_of(8)};
-  c.add_columns(batch);
   std::vector<index_t> ids;
   for (index_t i = 0; i < c.rows; ++i) ids.push_back(random.below(700));
-  const gdpo::ById by_id = gdpo::by_id(ids);
-  gdpo::RewardBatch sorted{c.table(), gdpo::cuda::sorted_groups(by_id.order(), by_id.offsets())};
-  c.add_columns(sorted);
+  SortedOnDevice by_id(gdpo::by_id(ids));
+  CaseOnDevice<double> on(c);
+  const auto batch = on.batch(gdpo::groups_of(8));
+  const auto sorted = on.batch(by_id.groups());
   const auto check = [](const auto& of, const auto& e) {
-    const std::vector<double> first = on_grid<double>(SimulatedGrid{}, of, e);
+    const std::vector<double> first = on_device<double>(test_device(), of, e);
     for (const int blocks : {1, 2, 7, 100000}) {
-      SimulatedGrid grid;
-      grid.seed = static_cast<unsigned>(blocks) + 9;
-      grid.chosen.blocks = blocks;
-      CHECK(difference(on_grid<double>(grid, of, e), first) == "");
+      gdpo::cuda::Tuning tuning;
+      tuning.blocks = blocks;
+      CHECK(difference(on_device<double>(test_device(static_cast<unsigned>(blocks) + 9, tuning), of, e), first) == "");
     }
   };
   check(batch, gdpo::Gdpo{});
@@ -322,15 +429,15 @@ TEST_CASE("cuda: neither the order of threads nor the tuning changes a bit") {
 TEST_CASE("cuda: Gdpo and Grpo take at most two launches") {
   Random random(6);
   const auto launches = [](const auto& batch, const auto& e) {
-    const SimulatedGrid grid;
-    on_grid<double>(grid, batch, e);
-    return grid.launches;
+    int count = 0;
+    on_device<double>(test_device(), batch, e, &count);
+    return count;
   };
   for (const index_t rows : {8, 4096, 9000}) {
-    const Case<double> c = random_case<double>(random, rows, 8, 8, 0, 0);
-    const gdpo::RewardBatch fixed{c.table(), gdpo::groups_of(8)};
-    const std::vector<int> offsets = random_offsets(random, rows, 16);
-    const gdpo::RewardBatch ragged{c.table(), gdpo::by_offsets(offsets)};
+    CaseOnDevice<double> on(random_case<double>(random, rows, 8, 8, 0, 0));
+    OffsetsOnDevice offsets(random_offsets(random, rows, 16));
+    const auto fixed = on.batch(gdpo::groups_of(8));
+    const auto ragged = on.batch(offsets.groups());
     CHECK(launches(fixed, gdpo::Gdpo{}) == 2);
     CHECK(launches(ragged, gdpo::Gdpo{}) == 2);
     CHECK(launches(fixed, gdpo::trl::gdpo) == 2);
@@ -354,10 +461,15 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "", float, g
       gdpo::store(x, 0.25f * static_cast<float>(random.below(9)));
     }
   }
-  const gdpo::View<const T, 2> strided{memory.data() + 2 * (rows - 1), {rows, channels}, {-2, 2 * rows}};
-  const gdpo::View<const T, 2> dense = view(static_cast<const T*>(memory.data()), rows, channels),
-                               misplaced = view(static_cast<const T*>(memory.data()) + 1, rows, channels);
-  for (const auto& rewards : {strided, dense, misplaced}) {
+  const auto tables = [&](const T* at) {
+    return std::array<gdpo::View<const T, 2>, 3>{{{at + 2 * (rows - 1), {rows, channels}, {-2, 2 * rows}},
+                                                  view(at, rows, channels),
+                                                  view(at + 1, rows, channels)}};
+  };
+  OnDevice<T> on(memory);
+  for (std::size_t t = 0; t < 3; ++t) {
+    INFO("table " << t);
+    const gdpo::View<const T, 2> rewards = tables(memory.data())[t];
     Case<double> c;
     c.rows = rows, c.channels = channels;
     for (index_t i = 0; i < rows; ++i) {
@@ -365,18 +477,96 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "", float, g
     }
     const std::vector<int> offsets{0, 4, 8, 12, 16, 20, 24};
     const gdpo::RewardBatch<double, gdpo::ByOffsets<int>> host{c.table(), gdpo::by_offsets(offsets)};
-    const gdpo::RewardBatch<T, gdpo::GroupsOf> batch{rewards, gdpo::groups_of(4)};
+    const gdpo::RewardBatch<T, gdpo::GroupsOf> batch{tables(on.data())[t], gdpo::groups_of(4)};
     const std::vector<double> wanted = on_host<double>(host, gdpo::Gdpo{});
-    CHECK(difference(on_grid<double>(SimulatedGrid{}, batch, gdpo::Gdpo{}), wanted) == "");
-    std::vector<float> wide(3 * static_cast<std::size_t>(rows), -77.0f);
-    std::vector<double> scratch(gdpo::cuda::scratch_bytes(gdpo::Gdpo{}, batch) / sizeof(double) + 1);
-    gdpo::advantages_into(SimulatedGrid{}, batch, gdpo::Gdpo{}, gdpo::View<float, 1>{wide.data(), {rows}, {3}},
-                          gdpo::cuda::Scratch{scratch.data(), scratch.size() * sizeof(double)});
+    CHECK(difference(on_device<double>(test_device(), batch, gdpo::Gdpo{}), wanted) == "");
+    OnDevice<float> out(std::vector<float>(3 * static_cast<std::size_t>(rows), -77.0f));
+    TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::Gdpo{}, batch));
+    gdpo::advantages_into(test_device(), batch, gdpo::Gdpo{}, gdpo::View<float, 1>{out.data(), {rows}, {3}}, scratch());
+    const std::vector<float> wide = out.host();
     for (std::size_t i = 0; i < wide.size(); ++i) {
       CHECK(wide[i] == (i % 3 == 0 ? static_cast<float>(wanted[i / 3]) : -77.0f));
     }
   }
 }
+
+namespace {
+
+// Policies of the caller, as kernels need them: marked for the device, and products that are added through math::mul, so that no
+// compiler fuses them. As in support/archetypes.hpp there is one for each thing that a policy may see.
+
+/// The median of f(0) .. f(n - 1), without memory: numbers are counted.
+template <class F>
+GDPO_DEVICE double median(index_t n, const F& f) {
+  double low = 0, high = 0;
+  for (index_t i = 0; i < n; ++i) {
+    const double x = f(i);
+    index_t below = 0, equal = 0;
+    for (index_t j = 0; j < n; ++j) below += f(j) < x, equal += f(j) == x;
+    const auto is = [&](index_t place) { return below <= place && place < below + equal; };
+    if (is((n - 1) / 2)) low = x;
+    if (is(n / 2)) high = x;
+  }
+  return math::mul(0.5, low + high);
+}
+struct Median {
+  static constexpr bool from_group = true;
+  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
+    return median(a.values.extent[0], [&](index_t j) { return a.values(j); });
+  }
+};
+struct MedianAbsoluteDeviation {
+  GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
+    const double center = median(a.values.extent[0], [&](index_t j) { return a.values(j); });
+    const double deviation = median(a.values.extent[0], [&](index_t j) { return math::abs(a.values(j) - center); });
+    return deviation > 0 ? 1 / deviation : 0.0;
+  }
+};
+struct LengthWeighted {
+  static constexpr bool from_group = true;
+  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
+    double sum = 0, tokens = 0;
+    for (index_t j = 0; j < a.values.extent[0]; ++j) {
+      sum += math::mul(a.tokens(j), a.values(j)), tokens += a.tokens(j);
+    }
+    return tokens > 0 ? sum / tokens : 0.0;
+  }
+};
+struct RowWeighted {
+  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
+    double sum = 0, weight = 0;
+    for (index_t j = 0; j < a.values.extent[0]; ++j) {
+      sum += math::mul(a.weights(j), a.values(j)), weight += a.weights(j);
+    }
+    return sum / weight;
+  }
+};
+struct External {
+  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
+    return a.own < 0 ? a.group.mean : a.external(a.own);
+  }
+};
+struct NonzeroShare {
+  static constexpr bool per_group = true;
+  GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
+    const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
+    return static_cast<double>(a.batch.used) / static_cast<double>(nonzero);
+  }
+};
+struct LeaveOneOutStd {
+  GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
+    if (a.own < 0) return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(a.group), a.group.n - 1);
+    const gdpo::Moments others = a.group.without(a.value);
+    return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(others), others.n - 1);
+  }
+};
+struct MidRange {
+  static constexpr bool per_group = true, from_group = true;
+  bool reads_batch() const { return false; }
+  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const { return math::mul(0.5, a.group.min + a.group.max); }
+};
+
+}  // namespace
 
 TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the batch") {
   using namespace gdpo;
@@ -389,14 +579,15 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
     const Case<double> c =
         random_case<double>(random, rows, channels, group, random.pick({0.0, 0.2}), random.pick({0.0, 0.3}));
     const std::vector<int> offsets = random_offsets(random, rows, static_cast<int>(2 * group));
+    OffsetsOnDevice on(offsets);
     const auto check = [&](const auto& e) {
-      check_parity<double>(c, gdpo::by_offsets(offsets), gdpo::by_offsets(offsets), e, random_grid(random));
+      check_parity<double>(c, gdpo::by_offsets(offsets), on.groups(), e, random_device(random));
     };
-    check(GroupAdvantage<archetype::Median, archetype::MedianAbsoluteDeviation>{});
-    check(GroupAdvantage<archetype::LengthWeighted, scale::StdDev, SumThenNormalize>{});
-    check(GroupAdvantage<archetype::RowWeighted, archetype::NonzeroShare>{});
-    check(GroupAdvantage<archetype::External, scale::None, SumThenNormalize>{});
-    check(GroupAdvantage<archetype::MidRange, archetype::LeaveOneOutStd>{});
+    check(GroupAdvantage<Median, MedianAbsoluteDeviation>{});
+    check(GroupAdvantage<LengthWeighted, scale::StdDev, SumThenNormalize>{});
+    check(GroupAdvantage<RowWeighted, NonzeroShare>{});
+    check(GroupAdvantage<External, scale::None, SumThenNormalize>{});
+    check(GroupAdvantage<MidRange, LeaveOneOutStd>{});
   }
 }
 
@@ -406,9 +597,8 @@ TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly
   gdpo::Gdpo e;
   e.weights = {1.0, 0.0, 2.0, 0.5};
   const auto advantages = [&] {
-    gdpo::RewardBatch batch{c.table(), gdpo::groups_of(8)};
-    c.add_columns(batch);
-    return on_grid<double>(SimulatedGrid{}, batch, e);
+    CaseOnDevice<double> on(c);
+    return on_device<double>(test_device(), on.batch(gdpo::groups_of(8)), e);
   };
   const std::vector<double> before = advantages();
   std::vector<double> unused;
@@ -421,13 +611,13 @@ TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (c.valid[i]) CHECK(same_bits(before[i], after[i]));
   }
-  const std::vector<double> equal(21 * 3, 0.1);
-  const std::vector<int> offsets{0, 1, 7, 7, 19, 21};
-  const gdpo::RewardBatch batch{view(equal.data(), 21, 3), gdpo::by_offsets(offsets)};
+  OnDevice<double> equal(std::vector<double>(21 * 3, 0.1));
+  OffsetsOnDevice offsets({0, 1, 7, 7, 19, 21});
+  const gdpo::RewardBatch batch{view(equal.data(), 21, 3), offsets.groups()};
   for (const char* const name : {"gdpo", "grpo", "rloo", "trl::gdpo", "brief::gdpo", "ms_swift::reinforce_plus_plus"}) {
     std::visit(
         [&](const auto& of) {
-          for (const double x : on_grid<double>(SimulatedGrid{}, batch, of)) CHECK(same_bits(x, 0.0));
+          for (const double x : on_device<double>(test_device(), batch, of)) CHECK(same_bits(x, 0.0));
         },
         gdpo::runtime::estimator(name));
   }
@@ -438,7 +628,7 @@ TEST_CASE("cuda: no rows, no rewards, one row") {
     INFO(name);
     const auto check = [&](const auto& e, index_t rows, index_t channels, index_t group) {
       Random random(9);
-      check_ragged<double>(random, group, random_case<double>(random, rows, channels, 4, 0, 0), e, SimulatedGrid{});
+      check_ragged<double>(random, group, random_case<double>(random, rows, channels, 4, 0, 0), e, test_device());
     };
     std::visit(
         [&](const auto& e) {
@@ -450,21 +640,22 @@ TEST_CASE("cuda: no rows, no rewards, one row") {
 }
 
 TEST_CASE("cuda: offsets and orders that fit no batch are read within it") {
-  const std::vector<double> rewards(60, 1.0);
-  const std::vector<int> tokens(20, 3);
+  OnDevice<double> rewards(std::vector<double>(60, 1.0));
+  OnDevice<int> tokens(std::vector<int>(20, 3));
   for (const std::vector<int>& offsets :
        {std::vector<int>{0, 40, 3, 20}, {-7, 5, 1 << 30, 20}, {5, 5, 5}, {20, 0}, {0, 20, -3, 99, 2, 20}}) {
-    const gdpo::RewardBatch batch{view(rewards.data(), 20, 3), gdpo::by_offsets(offsets)};
+    OffsetsOnDevice by_offsets(offsets);
+    const gdpo::RewardBatch batch{view(rewards.data(), 20, 3), by_offsets.groups()};
     std::vector<index_t> order(20);
     for (int i = 0; i < 20; ++i) order[static_cast<std::size_t>(i)] = (i * 7 - 50) * 3;
-    const std::vector<index_t> sorted_offsets(offsets.begin(), offsets.end());
-    gdpo::RewardBatch sorted{view(rewards.data(), 20, 3), gdpo::cuda::sorted_groups(view(order), view(sorted_offsets))};
-    sorted.tokens = view(tokens);
-    on_grid<double>(SimulatedGrid{}, batch, gdpo::Gdpo{});
-    on_grid<double>(SimulatedGrid{}, batch, gdpo::Grpo{});
-    on_grid<double>(SimulatedGrid{}, sorted, gdpo::Gdpo{});
-    on_grid<double>(SimulatedGrid{}, sorted, gdpo::verl::gdpo);
-    on_grid<double>(SimulatedGrid{}, sorted, gdpo::brief::gdpo);
+    SortedOnDevice by_order(order, std::vector<index_t>(offsets.begin(), offsets.end()));
+    gdpo::RewardBatch sorted{view(rewards.data(), 20, 3), by_order.groups()};
+    sorted.tokens = view(tokens.data(), 20);
+    on_device<double>(test_device(), batch, gdpo::Gdpo{});
+    on_device<double>(test_device(), batch, gdpo::Grpo{});
+    on_device<double>(test_device(), sorted, gdpo::Gdpo{});
+    on_device<double>(test_device(), sorted, gdpo::verl::gdpo);
+    on_device<double>(test_device(), sorted, gdpo::brief::gdpo);
   }
 }
 
@@ -475,12 +666,12 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
   std::vector<double> out(8);
   std::vector<double> memory(1000);
   const gdpo::cuda::Scratch scratch{memory.data(), memory.size() * sizeof(double)};
-  const SimulatedGrid grid;
+  const TestDevice device = test_device();
   gdpo::Workspace workspace;
   const auto on_both = [&](const auto& batch, const auto& e) {
-    const std::string device = message_of([&] { gdpo::advantages_into(grid, batch, e, view(out), scratch); });
-    CHECK(device == message_of([&] { gdpo::advantages_into(gdpo::seq, batch, e, view(out), workspace); }));
-    CHECK(device != "no error");
+    const std::string text = message_of([&] { gdpo::advantages_into(device, batch, e, view(out), scratch); });
+    CHECK(text == message_of([&] { gdpo::advantages_into(gdpo::seq, batch, e, view(out), workspace); }));
+    CHECK(text != "no error");
   };
   gdpo::RewardBatch batch{view(rewards.data(), 8, 3), gdpo::groups_of(4)};
   on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::groups_of(3)}, gdpo::Gdpo{});
@@ -507,7 +698,7 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
 
   using Catch::Matchers::ContainsSubstring;
   const auto said = [&](const auto& estimator, const gdpo::cuda::Scratch& memory_of) {
-    return message_of([&] { gdpo::advantages_into(grid, batch, estimator, view(out), memory_of); });
+    return message_of([&] { gdpo::advantages_into(device, batch, estimator, view(out), memory_of); });
   };
   e = {};
   e.singleton = gdpo::Singleton::Error;
@@ -519,9 +710,14 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
   CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{memory.data(), bytes - 1}),
              ContainsSubstring("scratch: given " + std::to_string(bytes - 1) + " bytes"));
   CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{}), ContainsSubstring("scratch: given no memory"));
-  CHECK(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{memory.data(), bytes}) == "no error");
+  OnDevice<double> given(rewards), written(out);
+  TestScratch enough(bytes);
+  batch.rewards = view(static_cast<const double*>(given.data()), 8, 3);
+  CHECK(message_of([&] { gdpo::advantages_into(device, batch, gdpo::Gdpo{}, view(written.data(), 8), enough()); }) ==
+        "no error");
+  CHECK(written.host() == std::vector<double>(8, 0.0));
   const std::vector<index_t> order(7), offsets{0, 8};
   const gdpo::RewardBatch sorted{view(rewards.data(), 8, 3), gdpo::cuda::sorted_groups(view(order), view(offsets))};
-  CHECK_THAT(message_of([&] { gdpo::advantages_into(grid, sorted, e = {}, view(out), scratch); }),
+  CHECK_THAT(message_of([&] { gdpo::advantages_into(device, sorted, e = {}, view(out), scratch); }),
              ContainsSubstring("groups.order: given 7 entries; needed: one for each of the 8 rows"));
 }

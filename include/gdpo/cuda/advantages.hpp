@@ -138,6 +138,15 @@ class AdvantagesCall {
     return shift;
   }
 
+  /// Larger teams, so fewer of them, where a block has not the memory for so many: any device from sm_80 on gives it 99 KiB, of
+  /// which `reduce` takes some.
+  template <class Kernel>
+  static Kernel fitted(Kernel kernel) {
+    constexpr std::size_t most_shared = 96 * 1024;
+    while (kernel.shared_bytes() > most_shared) ++kernel.shift;
+    return kernel;
+  }
+
   /// The renormalisation subtracts a mean, or may have to.
   bool two_passes() const { return by_tokens || !Call::zero_sum || may_be_raw_; }
   /// Combined values and their sums in one launch.
@@ -150,7 +159,7 @@ class AdvantagesCall {
   void combine(const Device& device, index_t most) {
     if constexpr (fits_windows) {
       if (in_windows()) {
-        const CombineWindow<Call> kernel{call_, team_of(CombineWindow<Call>::threads * most), about_};
+        const auto kernel = fitted(CombineWindow<Call>{call_, team_of(CombineWindow<Call>::threads * most), about_});
         device.launch(windows_, kernel.threads, kernel.shared_bytes(), kernel);
         return;
       }
@@ -160,7 +169,8 @@ class AdvantagesCall {
   }
 
   template <class Device, class Kernel>
-  void launch_groups(const Device& device, index_t most, const Kernel& kernel) const {
+  void launch_groups(const Device& device, index_t most, const Kernel& of) const {
+    const Kernel kernel = fitted(of);
     const index_t teams = Kernel::threads >> kernel.shift, tiles = (call_.group_count + teams - 1) / teams;
     device.launch((std::min)(tiles, most), Kernel::threads, kernel.shared_bytes(), kernel);
   }

@@ -35,13 +35,6 @@ struct DeviceChannels {
   GDPO_INLINE double weight(index_t j) const { return all ? 1.0 : weights[j]; }
 };
 
-// A loop that is not worth its unrolled size on a device.
-#if defined(__CUDA_ARCH__)
-#define GDPO_ROLLED _Pragma("unroll 1")
-#else
-#define GDPO_ROLLED
-#endif
-
 /// Columns side by side in shared memory, as combined values have them in their tree.
 constexpr int columns_at_once = 8;
 /// Members whose rewards a thread loads before it looks at the first.
@@ -615,7 +608,7 @@ struct CombineWindow {
   Call call;
   int shift;  // of a team: 1 << shift threads
   SumsAbout<Order>* sums;
-  static constexpr int threads = 640, largest_block = threads;  // as many as there are registers for
+  static constexpr int threads = Call::once_a_group ? 640 : 512, largest_block = threads;  // as registers allow
 
   std::size_t shared_bytes() const { return Team::template shared_bytes<true>(threads, shift); }
 
@@ -703,4 +696,3 @@ struct FinishColumns {
 }  // namespace detail
 }  // namespace cuda
 GDPO_END_NAMESPACE
-#undef GDPO_ROLLED

@@ -132,7 +132,7 @@ struct LogitRowsKernel {
 
 template <class T, class U>
 struct LogitGradientKernel {
-  static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T>;
+  static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T, U>;
   using S = typename LogitVector<T>::S;
   DeviceLogits<T> logits;
   DeviceTokens<float> g_logp, g_entropy, entropy;

@@ -95,12 +95,7 @@ struct LogitMaskKernel {
   GDPO_INLINE bool has_sequence(index_t i) const {
     if (!batch.offsets) return true;
     if (batch.rows == 0) return false;
-    index_t low = 0, high = batch.rows;
-    while (high - low > 1) {
-      const index_t middle = low + (high - low) / 2;
-      (batch.offsets(middle) <= i ? low : high) = middle;
-    }
-    const RowSpan at = batch.span(low);
+    const RowSpan at = batch.span(gdpo::detail::sequence_of(batch.offsets, batch.rows, i));
     return i >= at.begin && i < at.begin + at.length;
   }
 };
@@ -119,10 +114,9 @@ struct TokenWeightKernel {
   GDPO_DEVICE void operator()(Block& block) const {
     for (index_t i = block.index(); i < batch.rows; i += block.count()) {
       const RowSpan at = batch.span(i);
-      const Counts counts = count_row(block, batch, at);
+      const RowCounts counts = count_row(block, batch, at);
       const double advantage = advantage_of(batch, i);
-      TokenWeight of{weight_of(loss, batch, i, static_cast<index_t>(counts.tokens), normaliser),
-                     static_cast<float>(advantage), 0};
+      TokenWeight of{weight_of(loss, batch, i, counts.tokens, normaliser), static_cast<float>(advantage), 0};
       if (math::not_finite(of.weight)) of.weight = 0;
       if constexpr (Terms::reads_row_advantage) {
         of.row_advantage = static_cast<float>(advantages_of(block, batch, at, counts.tokens, advantage).mean);
@@ -153,11 +147,9 @@ struct TokenGradient<PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defau
     x.token_log_ratio = token.has_old() ? x.logp - x.old_logp : 0.0f;
     typename Terms::Sums sums;
     typename Terms::Ranges ranges;
-    const gdpo::detail::SegmentRatio no_segment;
-    const Mapped<float> mapped = loss.level.map(x);
-    x.ratio = Terms::template own<float>(mapped.log_ratio, true, x, sums, ranges);
-    const auto slopes = Terms::template add<gdpo::detail::General>(loss.surrogate, loss.kl, loss.factor, no_segment,
-                                                                   token, true, x, mapped, sums, ranges);
+    const gdpo::detail::SegmentRatio no_segment{};
+    const auto slopes =
+        Terms::template of_token<gdpo::detail::General, float>(loss, no_segment, token, true, x, sums, ranges);
     const float gradient = Terms::gradient(slopes, true, static_cast<float>(weight.weight));
     const auto spoiled =
         Terms::census(loss.level, loss.kl, loss.factor, no_segment, token, x, [](NonFinite NonFiniteInputs::*) {});
@@ -169,7 +161,7 @@ struct TokenGradient<PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defau
 template <class Loss, class T, class U>
 struct LogitsLossKernel {
   using S = typename LogitVector<T>::S;
-  static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T>;
+  static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T, U>;
   struct alignas(16) Shared {
     PowerLine<S> line;
   };

@@ -31,9 +31,10 @@ class PerThread {
 /// Which thread has which entries of a row. Vector v (16 bytes of the row, the last one may have fewer entries) is of thread v mod
 /// threads; a thread takes four of its vectors at a time. So the order of summation depends on the vocabulary and the storage type alone.
 constexpr int logit_threads = 384, at_a_time = 4;
-/// Rows on a multiprocessor, so that one is read while another is computed; numbers of double need the registers of both.
-template <class T>
-constexpr int row_blocks_at_once = sizeof(gdpo::detail::logit_scalar_t<T>) == 4 ? 2 : 1;
+/// Rows on a multiprocessor, so that one is read while another is computed; numbers of double need the registers of both,
+/// as does writing wider numbers than are read.
+template <class T, class U = T>
+constexpr int row_blocks_at_once = sizeof(gdpo::detail::logit_scalar_t<T>) == 4 && sizeof(U) <= sizeof(T) ? 2 : 1;
 template <class T>
 int threads_of(index_t vocabulary) {
   const index_t vectors = (vocabulary + LogitVector<T>::size - 1) / LogitVector<T>::size;
@@ -227,13 +228,13 @@ struct RowVectors {
     const int room = static_cast<int>(bytes / sizeof(Vector));
     kept = static_cast<Vector*>(memory), n_kept = room >= vectors ? vectors : room / each_time * each_time;
   }
-  /// Vectors v, v + threads, ...; beyond the row -inf. All: none of them is, and x is aligned.
-  template <bool All>
+  /// Vectors v, v + threads, ...; beyond the row -inf. All: none of them is, and x is aligned. Last: not read again.
+  template <bool All, bool Last = false>
   GDPO_INLINE void load(int v, int threads, Vector* to) const {
     GDPO_UNROLL
     for (int u = 0; u < at_a_time; ++u, v += threads) {
       if constexpr (All) {
-        to[u] = {load_words<16>(x + index_t{v} * Vector::size)};
+        to[u] = {load_words<16, Last>(x + index_t{v} * Vector::size)};
       } else {
         to[u] = v < vectors ? Vector::load(x, v * Vector::size, n, v < whole) : Vector::nothing();
       }
@@ -254,10 +255,12 @@ GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const R
     Vector v[at_a_time];
     int begin = 0;
     for (; begin + row.each_time <= row.whole; begin += row.each_time) {
-      row.template load<true>(begin + thread, threads, v);
       if (begin < row.n_kept) {
+        row.template load<true, true>(begin + thread, threads, v);
         GDPO_UNROLL
         for (int u = 0; u < at_a_time; ++u) row.kept[begin + u * threads + thread] = v[u];
+      } else {
+        row.template load<true>(begin + thread, threads, v);
       }
       sums.template add<true>(v, at_a_time);
     }
@@ -329,7 +332,7 @@ GDPO_INLINE void gradient_of_four(const RowVectors<T>& row, const PowerLine<S>& 
       v[u] = All || at < row.n_kept ? row.kept[at] : Vector::nothing();
     }
   } else {
-    row.template load<All>(begin + thread, threads, v);
+    row.template load<All, true>(begin + thread, threads, v);
   }
   GDPO_UNROLL
   for (int u = 0; u < at_a_time; ++u) {

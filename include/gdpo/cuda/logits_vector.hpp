@@ -4,13 +4,6 @@
 #include <gdpo/cuda/kernel.hpp>
 #include <gdpo/logits/sum_row.hpp>
 
-/// Registers have no addresses: a loop over them has to disappear.
-#if defined(__CUDA_ARCH__)
-#define GDPO_UNROLL _Pragma("unroll")
-#else
-#define GDPO_UNROLL
-#endif
-
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
@@ -20,10 +13,16 @@ template <int Bytes>
 struct alignas(Bytes) Words {
   std::uint32_t of[Bytes / 4];
 };
-template <int Bytes>
+/// Last: what stands there is not read again, so it need not stay in the caches.
+template <int Bytes, bool Last = false>
 GDPO_INLINE Words<Bytes> load_words(const void* p) {
 #if defined(__CUDA_ARCH__)
-  return *static_cast<const Words<Bytes>*>(p);
+  if constexpr (Last && Bytes == 16) {
+    const uint4 w = __ldcs(static_cast<const uint4*>(p));
+    return {{w.x, w.y, w.z, w.w}};
+  } else {
+    return *static_cast<const Words<Bytes>*>(p);
+  }
 #else
   Words<Bytes> w;
   std::memcpy(&w, p, sizeof w);
@@ -138,6 +137,14 @@ GDPO_INLINE double larger(double a, double b) { return math::is_nan(a) || a < b 
 /// What stands in a word of two 16-bit floats.
 template <class L>
 struct Halves;
+#if !defined(__CUDA_ARCH__)
+template <class L>
+std::uint32_t pack_halves(float low, float high) {
+  L l, h;
+  store(l, low), store(h, high);
+  return static_cast<std::uint32_t>(l.bits) | static_cast<std::uint32_t>(h.bits) << 16;
+}
+#endif
 template <>
 struct Halves<BFloat16> {
   static constexpr std::uint32_t minus_infinity = 0xff80ff80u;
@@ -149,9 +156,7 @@ struct Halves<BFloat16> {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
     return w;
 #else
-    BFloat16 l, h;
-    store(l, low), store(h, high);
-    return static_cast<std::uint32_t>(l.bits) | static_cast<std::uint32_t>(h.bits) << 16;
+    return pack_halves<BFloat16>(low, high);
 #endif
   }
 #if defined(__CUDA_ARCH__)
@@ -187,9 +192,7 @@ struct Halves<Float16> {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
     return w;
 #else
-    Float16 l, h;
-    store(l, low), store(h, high);
-    return static_cast<std::uint32_t>(l.bits) | static_cast<std::uint32_t>(h.bits) << 16;
+    return pack_halves<Float16>(low, high);
 #endif
   }
 #if defined(__CUDA_ARCH__)

@@ -26,9 +26,9 @@ struct DeviceRowSum {
   GDPO_INLINE void add(const DeviceRowSum& o) { sum += o.sum, n += o.n; }
 };
 
-/// One block a unit of rows; one row after the other, by all threads. Passes over a row: its mask; where the ratio is of a segment,
-/// the statistic of each; terms, gradient and metrics; where all tokens share a derivative, the gradient. What the second pass
-/// reads again the first has left in the caches.
+/// One block a unit of rows; its runs side by side, each by a warp, or one after the other. Passes over a row: its mask; where the
+/// ratio is of a segment, the statistic of each; terms, gradient and metrics; where all tokens share a derivative, the gradient.
+/// What a later pass reads again an earlier one has left in the caches; what comes next is on its way to the L2.
 template <class Shape, class S, class Loss>
 class LossKernel;
 template <class Shape, class S, class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Defaults,
@@ -40,27 +40,32 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
   using Terms = gdpo::detail::TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
   static constexpr int summed = std::is_same_v<C, float> ? four : 1;  // tokens, before their sum becomes a double
-  static constexpr bool few_formulas = gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>;
+  static constexpr bool few_formulas =
+      !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
   static constexpr int largest_block = loss_threads,
                        blocks_at_once = Shape::plain && sizeof(C) == 4 && few_formulas ? 4 : 2;
+  static constexpr bool has_teams = true;
+  static constexpr int ahead = 1024;  ///< tokens that are asked for before they are needed
 
   Loss loss;
   DeviceBatch<S> batch;
   DeviceOut<S> gradient;
   DeviceNormaliser normaliser;
   RowUnits units;
+  int team_threads;  ///< RowThreads
   Tally* tallies;
 
   /// What a row has before its tokens are looked at.
   struct Row {
     RowSpan at{};
-    index_t tokens = 0, completion = 0;
+    int tokens = 0, completion = 0;
     double weight = 0;     ///< W_i
     double advantage = 0;  ///< of the row
-    C row_advantage{};     ///< the mean over its tokens
+    Moments advantages;    ///< of its tokens
+    C row_advantage{};     ///< their mean
     bool counts = false;   ///< a weight of 0 drops the row, whatever stands there
   };
-  /// Of a block, in its shared memory: registers are for what threads have of their own.
+  /// Of a run, in the block's shared memory: registers are for what threads have of their own.
   struct State {
     Tally tally;
     RowSums sums;
@@ -69,21 +74,20 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    State& state = *block.template shared<State>();
+    State* const of_run = block.template shared<State>();
     const int unit = static_cast<int>(block.index());
-    block.each([&](int thread) {
-      if (thread == 0) state.tally = Tally{};
-    });
-    const Row& begun = state.row;  // read where it is needed: registers are for the loops over tokens
-    for (int row = static_cast<int>(units.begin(unit)); row < units.end(unit);) {
-      begin_row(block, state, row);
-      for (int first = 0; first < begun.at.length;) {
-        const int end = batch.segments ? segment_end(block, begun.at, first) : static_cast<int>(begun.at.length);
-        segment(block, state, first, end);
-        first = end;
+    block.teams(team_threads, [&](auto& team, int i, int teams) {
+      for (int run = i; run < units.runs(); run += teams) {
+        rows(team, of_run[run], units.begin(unit, run), units.end(unit, run));
       }
-      row = static_cast<int>(begun.at.row) + 1;  // before the barriers of finish_row: begin_row writes it
-      finish_row(block, state);
+    });
+    Tally& tally = of_run[0].tally;
+    if (units.runs() > 1) {
+      block.each([&](int thread) {
+        for (int part = thread; part < Tally::parts; part += block.threads()) {
+          for (int run = 1; run < units.runs(); ++run) tally.add_part(part, of_run[run].tally);
+        }
+      });
     }
     struct alignas(8) Word {
       unsigned char of[8];
@@ -92,30 +96,71 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
     static_assert(sizeof(Tally) == words * sizeof(Word), "a tally is copied in words, by all threads");
     block.each([&](int thread) {
       for (int i = thread; i < words; i += block.threads()) {
-        reinterpret_cast<Word*>(tallies + unit)[i] = reinterpret_cast<const Word*>(&state.tally)[i];
+        reinterpret_cast<Word*>(tallies + unit)[i] = reinterpret_cast<const Word*>(&tally)[i];
       }
     });
   }
 
  private:
   template <class Block>
-  GDPO_DEVICE void begin_row(Block& block, State& state, index_t i) const {
-    const RowSpan at = batch.span(i);
-    const Counts counted = count_row(block, batch, at);
-    const double advantage = advantage_of(batch, i);
-    C row_advantage{};
-    if constexpr (Terms::reads_row_advantage) {
-      row_advantage = static_cast<C>(advantages_of(block, batch, at, counted.tokens, advantage).mean);
-    }
+  GDPO_DEVICE void rows(Block& block, State& state, int row, int end) const {
     block.each([&](int thread) {
+      if (thread == 0) state.tally = Tally{};
+      if (row < end) prefetch_row(block, row, thread);
+    });
+    const Row& begun = state.row;  // read where it is needed: registers are for the loops over tokens
+    while (row < end) {
+      begin_row(block, state, row, end);
+      for (int first = 0; first < begun.at.length;) {
+        const int next = batch.segments ? segment_end(block, begun.at, first) : static_cast<int>(begun.at.length);
+        segment(block, state, first, next);
+        first = next;
+      }
+      row = static_cast<int>(begun.at.row) + 1;  // before the barriers of finish_row: begin_row writes it
+      finish_row(block, state);
+    }
+  }
+
+  template <class Block>
+  GDPO_DEVICE void begin_row(Block& block, State& state, int i, int end) const {
+    const RowSpan at = batch.span(i);
+    const RowCounts counted = count_row(block, batch, at);
+    const double advantage = advantage_of(batch, i);
+    const Moments advantages = advantages_of(block, batch, at, counted.tokens, advantage);
+    block.each([&](int thread) {
+      if (i + 1 < end) prefetch_row(block, i + 1, thread);
       if (thread != 0) return;
-      const index_t tokens = static_cast<index_t>(counted.tokens);
-      double weight = weight_of(loss, batch, i, tokens, normaliser);
+      double weight = weight_of(loss, batch, i, counted.tokens, normaliser);
       if (math::not_finite(weight)) gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
-      state.row = {at, tokens, static_cast<index_t>(counted.completion), weight, advantage, row_advantage, weight != 0};
+      state.row = {at,
+                   counted.tokens,
+                   counted.completion,
+                   weight,
+                   advantage,
+                   advantages,
+                   static_cast<C>(advantages.mean),
+                   weight != 0};
       state.sums = RowSums{};
       state.sums.advantage = !batch.token_advantages && !math::is_zero(static_cast<C>(advantage));
     });
+  }
+
+  /// By one thread of the block: its part of the first tokens of a row.
+  template <class Block>
+  GDPO_DEVICE void prefetch_row(const Block& block, index_t i, int thread) const {
+    if constexpr (Shape::plain) {
+      const RowSpan at = batch.span(i);
+      const int length = at.length < ahead ? static_cast<int>(at.length) : ahead;
+      const auto array = [&](const auto& tokens, auto of) {
+        constexpr int line = 128 / sizeof of;
+        if (!tokens) return;
+        const auto* const first = static_cast<const decltype(of)*>(tokens.data) + tokens.first(at.row, at.begin);
+        for (int t = thread * line; t < length; t += block.threads() * line) prefetch(first + t);
+      };
+      array(batch.mask, static_cast<unsigned char>(0));
+      array(batch.logp, S(0)), array(batch.old_logp, S(0));
+      if constexpr (Shape::with_kl) array(batch.ref_logp, S(0));
+    }
   }
 
   /// From the sums of a row to the tally, a quantity a thread.
@@ -127,7 +172,6 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
       const double k1 = state.sums.of[gdpo::detail::of_k1], k3 = state.sums.of[gdpo::detail::of_k3];
       ratios = math::not_finite(k1) ? sum_of_ratios(block, row) : (k3 - k1) + static_cast<double>(row.tokens);
     }
-    const Moments advantages = advantages_of(block, batch, row.at, row.tokens, row.advantage);
     block.each([&](int thread) {
       if (thread != 0) return;
       RowSums& sums = state.sums;
@@ -147,7 +191,7 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
       if (thread == block.threads() - 1) {
         const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();
         state.tally.add_row(state.sums, row.tokens, row.completion, truncated);
-        state.tally.advantage = merge(state.tally.advantage, advantages);
+        state.tally.advantage = merge(state.tally.advantage, row.advantages);
       }
       if (gradient && !row.counts) {
         const index_t first = gradient.first(row.at.row, row.at.begin);
@@ -211,15 +255,13 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
     const auto totals = accumulated.totals();
     const bool looks = totals.needs_census() || math::not_finite(static_cast<C>(row.advantage)) ||
                        (Level::of_segment && math::is_nan(of_segment.log_ratio));
-    if constexpr (Level::of_segment) {
-      block.each([&](int thread) {
-        if (thread == 0 && of_segment.n > 0) {
+    block.each([&](int thread) {
+      if (thread == 0) {
+        totals.add_to(state.sums);
+        if (Level::of_segment && of_segment.n > 0) {
           state.sums.of[gdpo::detail::of_ratio] += math::mul(of_segment.n, of_segment.ratio);
         }
-      });
-    }
-    block.each([&](int thread) {
-      if (thread == 0) totals.add_to(state.sums);
+      }
       if constexpr (Metrics::everything) {
         if (thread == block.threads() - 1) {
           for (int q = 0; q < gdpo::detail::measured; ++q) {
@@ -241,24 +283,7 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
   template <class At>
   GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid, Token<C>& x,
                                            typename Terms::Sums& sums, typename Terms::Ranges& ranges) const {
-    const Mapped<C> mapped = loss.level.map(x);
-    if constexpr (!Level::of_segment || Metrics::means) {
-      const C own = Terms::template own<S>(mapped.log_ratio, valid, x, sums, ranges);
-      if constexpr (!Level::of_segment) x.ratio = own;
-    } else {
-      sums.odd = sums.odd + x.token_log_ratio;
-    }
-    return Terms::template add<Shape>(loss.surrogate, kls(), loss.factor, of_segment, at.from(), valid, x, mapped, sums,
-                                      ranges);
-  }
-  GDPO_INLINE Kls kls() const {
-    Kls kls = loss.kl;
-    if constexpr (Shape::plain) {
-      gdpo::detail::for_each_kl(kls, [](auto& kl) {
-        if constexpr (gdpo::detail::has_plain_v<std::decay_t<decltype(kl)>>) kl = kl.as_plain();
-      });
-    }
-    return kls;
+    return Terms::template of_token<Shape, S>(loss, of_segment, at.from(), valid, x, sums, ranges);
   }
 
   template <class Block>
@@ -386,9 +411,7 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
     if constexpr (!Shape::plain) {
       for (int t = begin + thread * four; t < last; t += step) {
         GeneralFour at{*this, row, t, last - t < four ? last - t : four};
-#if defined(__CUDA_ARCH__)
-#pragma unroll 1
-#endif
+        GDPO_ROLLED
         for (int j = 0; j < four; ++j) {
           at.token = j < at.n ? t + j : t;  // also what is not valid may be read
           const bool valid = j < at.n && batch.valid(row.at, at.token);
@@ -423,9 +446,12 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
           if (mask) load_four(mask + t, in_one, n, x_mask);
         };
         whole ? load(std::true_type{}) : load(std::false_type{});
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
+        if (t + ahead < last) {
+          prefetch(logp + t + ahead), prefetch(old_logp + t + ahead);
+          if constexpr (Shape::with_kl) prefetch(ref_logp + t + ahead);
+          if (mask) prefetch(mask + t + ahead);
+        }
+        GDPO_UNROLL
         for (int j = 0; j < four; ++j) {
           const bool valid = j < n && x_mask[j] != 0;
           Token<C> x{};

@@ -2,6 +2,7 @@
 // How the loss walks over rows on a device: the order of its sums, and what is known of a row before its terms.
 #include <gdpo/cuda/kernel.hpp>
 #include <gdpo/cuda/token_batch.hpp>
+#include <gdpo/cuda/tuning.hpp>
 #include <gdpo/loss/aggregate.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -10,24 +11,32 @@ namespace detail {
 
 /// Order of summation. Four consecutive tokens of a row (of a segment) are added in float, in their order, or one after the other where
 /// they are computed in double; such fours by the thread of their number mod 128, in double; the threads as a tree
-/// (cuda/kernel.hpp). Rows are added in their order to
-/// the tally of their unit, of which there are at most 1024, which the number of rows alone decides; tallies in 32 runs, in their
-/// order, and the runs as a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
+/// (cuda/kernel.hpp). Rows are added in their order to the tally of their run, up to four runs in their order to that of their unit,
+/// of which there are at most 1024; the number of rows alone decides. Units are added in 32 spans, in their order, and the spans as
+/// a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
 constexpr int loss_threads = 128, four = 4;
-constexpr index_t most_units = 1024;
 
-struct RowUnits {
-  index_t rows, rows_a_unit, number;
-  explicit RowUnits(index_t n)
-      : rows(n),
-        rows_a_unit(n > 0 ? (n + most_units - 1) / most_units : 1),
-        number((n + rows_a_unit - 1) / rows_a_unit) {}
-  GDPO_INLINE index_t count() const { return number; }
-  GDPO_INLINE index_t begin(index_t unit) const { return unit * rows_a_unit; }
-  GDPO_INLINE index_t end(index_t unit) const {
-    const index_t end = (unit + 1) * rows_a_unit;
-    return end < rows ? end : rows;
+class RowUnits {
+ public:
+  static constexpr int most_units = 1024, most_runs = loss_threads / warp;
+  explicit RowUnits(index_t rows) : rows_(static_cast<int>(rows)) {
+    rows_a_unit_ = rows > 0 ? divide(rows, most_units) : 1;
+    rows_a_run_ = divide(rows_a_unit_, most_runs);
+    units_ = divide(rows, rows_a_unit_), runs_ = divide(rows_a_unit_, rows_a_run_);
   }
+  int count() const { return units_; }
+  /// Whether all runs of a unit have rows, or nearly.
+  bool are_full() const { return rows_a_unit_ >= most_runs; }
+  GDPO_INLINE int runs() const { return runs_; }
+  GDPO_INLINE int begin(int unit, int run) const {
+    const index_t begin = index_t{unit} * rows_a_unit_ + run * rows_a_run_;
+    return begin < rows_ ? static_cast<int>(begin) : rows_;
+  }
+  GDPO_INLINE int end(int unit, int run) const { return run + 1 < runs_ ? begin(unit, run + 1) : begin(unit + 1, 0); }
+
+ private:
+  static int divide(index_t n, index_t by) { return static_cast<int>((n + by - 1) / by); }
+  int rows_, rows_a_unit_, rows_a_run_, units_, runs_;
 };
 
 /// Threads for rows of `width` tokens (0: not known): a thread for every four, as far as the order above has threads.
@@ -35,6 +44,16 @@ inline int threads_for(index_t width) {
   const index_t fours = (width + four - 1) / four, warps = (fours + warp - 1) / warp;
   return width == 0 || warps * warp >= loss_threads ? loss_threads : static_cast<int>(warps < 1 ? 1 : warps) * warp;
 }
+/// Of a kernel that walks over units: a block a unit, or, where rows are many and short, a warp a run of it, which acts for the threads
+/// of a block (block.teams).
+struct RowThreads {
+  int of_block, of_team;
+  RowThreads(const RowUnits& units, const gdpo::detail::TokenLayout& layout, const Tuning& tuning) {
+    const bool by_warp = units.are_full() && layout.tokens <= layout.rows * tuning.warp_row;
+    const int own = threads_for(layout.width);
+    of_block = by_warp ? loss_threads : own, of_team = by_warp ? own : 0;
+  }
+};
 
 /// Four numbers of one storage as one access.
 template <class S, std::size_t Bytes = four * sizeof(S)>
@@ -88,26 +107,36 @@ GDPO_INLINE bool is_aligned(const S* p) {
   return reinterpret_cast<std::uintptr_t>(p) % (sizeof(S) == 1 ? 4 : 16) == 0;
 }
 
-/// Tokens that count, and those of the completion, of a row or of many.
-struct Counts {
-  long long tokens = 0, completion = 0, rows = 0;
-  GDPO_INLINE void add(const Counts& o) { tokens += o.tokens, completion += o.completion, rows += o.rows; }
+/// Tokens of a row that count, and those of its completion.
+struct RowCounts {
+  int tokens = 0, completion = 0;
+  GDPO_INLINE void add(const RowCounts& o) { tokens += o.tokens, completion += o.completion; }
 };
+/// How many of 4 bytes are not 0.
+GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
+  const std::uint32_t high = (((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) & 0x80808080u;
+  return static_cast<int>((high >> 7) * 0x01010101u >> 24);
+}
 template <class S, class Block>
-GDPO_DEVICE Counts count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
-  if (!batch.mask && !batch.completion_mask) return {at.length, at.length, 0};
-  const Counts counted = block.template reduce<Counts>([&](int thread) {
-    Counts mine;
+GDPO_DEVICE RowCounts count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
+  const int length = static_cast<int>(at.length);
+  if (!batch.mask && !batch.completion_mask) return {length, length};
+  return block.template reduce<RowCounts>([&](int thread) {
+    RowCounts mine;
     const bool bytes =
         batch.mask && !batch.completion_mask && batch.mask.type == StoredAs::UInt8 && batch.mask.shape.step == 1;
     if (bytes) {
+      constexpr int at_once = 16;
       const auto* mask = static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(at.row, at.begin);
-      const bool aligned = is_aligned(mask);
-      const int length = static_cast<int>(at.length);
-      for (int t = thread * four; t < length; t += block.threads() * four) {
-        unsigned char of[four];
-        load_four(mask + t, aligned && t + four <= length, length - t, of);
-        for (int j = 0; j < four; ++j) mine.tokens += of[j] != 0;
+      const bool aligned = reinterpret_cast<std::uintptr_t>(mask) % at_once == 0;
+      for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
+        if (aligned && t + at_once <= length) {
+          const auto words = *reinterpret_cast<const Four<std::uint32_t>*>(mask + t);
+          for (int j = 0; j < four; ++j) mine.tokens += nonzero_bytes(words.of[j]);
+        } else {
+          const int end = t + at_once < length ? t + at_once : length;
+          for (int i = t; i < end; ++i) mine.tokens += mask[i] != 0;
+        }
       }
       mine.completion = mine.tokens;
       return mine;
@@ -119,7 +148,6 @@ GDPO_DEVICE Counts count_row(Block& block, const DeviceBatch<S>& batch, const Ro
     }
     return mine;
   });
-  return counted;
 }
 
 /// f(t) for the tokens of this thread, in the order of its fours.
@@ -143,11 +171,11 @@ struct AdvantageSums {
 
 /// Moments of the advantages at the row's valid tokens, and their mean also where no token is given one.
 template <class Block, class S>
-GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at, long long tokens,
+GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at, int tokens,
                                   double of_row) {
   Moments m;
   if (tokens == 0) return m;
-  m.n = static_cast<index_t>(tokens);
+  m.n = tokens;
   m.weight = static_cast<double>(tokens);
   m.mean = m.min = m.max = of_row;
   if (!batch.token_advantages) return m;

@@ -50,8 +50,8 @@ __device__ __forceinline__ T shuffle_words(const T& x, unsigned by, std::index_s
 }
 #endif
 
-/// The block that a kernel sees on a device (cuda/kernel.hpp), of at most so many threads.
-template <int MostThreads>
+/// The block that a kernel sees on a device (cuda/kernel.hpp), of at most so many threads; or, HasTeams, a team of it.
+template <int MostThreads, bool HasTeams>
 class DeviceBlock {
  public:
   GDPO_INLINE index_t index() const {
@@ -70,7 +70,7 @@ class DeviceBlock {
   }
   GDPO_INLINE int threads() const {
 #if defined(__CUDA_ARCH__)
-    return static_cast<int>(blockDim.x);
+    return is_warp() ? acts_for_ : static_cast<int>(blockDim.x);
 #else
     return 0;
 #endif
@@ -78,8 +78,13 @@ class DeviceBlock {
   template <class F>
   GDPO_INLINE void each(const F& f) const {
 #if defined(__CUDA_ARCH__)
-    f(static_cast<int>(threadIdx.x));
-    __syncthreads();
+    if constexpr (HasTeams) {
+      GDPO_ROLLED
+      for (int turn = 0; turn < turns(); ++turn) f(first() + turn * warp);
+    } else {
+      f(first());
+    }
+    wait();
 #else
     (void)f;
 #endif
@@ -88,23 +93,53 @@ class DeviceBlock {
   GDPO_INLINE T reduce(const F& f) const {
 #if defined(__CUDA_ARCH__)
     __shared__ alignas(16) unsigned char raw[MostThreads / warp * sizeof(T)];
-    T* const of_warp = reinterpret_cast<T*>(raw);
-    const int thread = static_cast<int>(threadIdx.x), warps = (threads() + warp - 1) / warp;
-    T mine = f(thread);
-#pragma unroll
-    for (unsigned by = warp / 2; by > 0; by /= 2) {
-      mine.add(shuffle_words(mine, by, std::make_index_sequence<sizeof(T) / 4>{}));
+    const int warps = (threads() + warp - 1) / warp, own = static_cast<int>(threadIdx.x) / warp;
+    T* const of_warp = reinterpret_cast<T*>(raw) + (is_warp() ? own : 0);
+    const auto of_threads = [&](int thread) {  // of a warp, acting or acted for
+      T mine = f(thread);
+      GDPO_UNROLL
+      for (unsigned by = warp / 2; by > 0; by /= 2) {
+        mine.add(shuffle_words(mine, by, std::make_index_sequence<sizeof(T) / 4>{}));
+      }
+      if (thread % warp != 0) return;
+      if (!is_warp()) {
+        of_warp[own] = mine;
+      } else if (thread == 0) {
+        of_warp[0] = mine;
+      } else {
+        of_warp[0].add(mine);
+      }
+    };
+    if constexpr (HasTeams) {
+      GDPO_ROLLED
+      for (int turn = 0; turn < turns(); ++turn) of_threads(first() + turn * warp);
+    } else {
+      of_threads(first());
     }
-    if (thread % warp == 0) of_warp[thread / warp] = mine;
-    __syncthreads();
+    wait();
     T total = of_warp[0];
-#pragma unroll 1  // several T at a time are more than there are registers
-    for (int w = 1; w < warps; ++w) total.add(of_warp[w]);
-    __syncthreads();  // before of_warp is written again
+    // One by one: several T at a time are more than there are registers.
+    GDPO_ROLLED
+    for (int w = 1; w < (is_warp() ? 1 : warps); ++w) total.add(of_warp[w]);
+    wait();  // before of_warp is written again
     return total;
 #else
     (void)f;
     return T{};
+#endif
+  }
+  template <class F>
+  GDPO_INLINE void teams(int threads, const F& f) const {
+    static_assert(HasTeams, "a kernel with teams says so: static constexpr bool has_teams = true");
+#if defined(__CUDA_ARCH__)
+    DeviceBlock team;
+    team.acts_for_ = threads;
+    // Of lane 0: that all lanes have the same number is then known to the compiler.
+    const int own = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / warp, 0);
+    f(team, threads > 0 ? own : 0, threads > 0 ? static_cast<int>(blockDim.x) / warp : 1);
+    __syncthreads();
+#else
+    (void)threads, (void)f;
 #endif
   }
   template <class T>
@@ -116,6 +151,25 @@ class DeviceBlock {
     return nullptr;
 #endif
   }
+
+ private:
+  GDPO_INLINE bool is_warp() const { return HasTeams && acts_for_ > 0; }
+#if defined(__CUDA_ARCH__)
+  /// This thread acts for thread first(), or, in the team of a warp, for one of every 32 in turn.
+  __device__ __forceinline__ int first() const {
+    const int own = static_cast<int>(threadIdx.x);
+    return is_warp() ? own % warp : own;
+  }
+  __device__ __forceinline__ int turns() const { return is_warp() ? acts_for_ / warp : 1; }
+  __device__ __forceinline__ void wait() const {
+    if (is_warp()) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+#endif
+  int acts_for_ = 0;  ///< threads, of the team of a warp
 };
 
 /// Threads of the largest block that a kernel is launched with: `static constexpr int largest_block`, or 256.
@@ -130,10 +184,16 @@ constexpr int blocks_at_once_v = 1;
 template <class Kernel>
 constexpr int blocks_at_once_v<Kernel, std::void_t<decltype(Kernel::blocks_at_once)>> = Kernel::blocks_at_once;
 
+/// Whether it calls block.teams.
+template <class Kernel, class = void>
+constexpr bool has_teams_v = false;
+template <class Kernel>
+constexpr bool has_teams_v<Kernel, std::void_t<decltype(Kernel::has_teams)>> = Kernel::has_teams;
+
 template <class Kernel>
 __global__ void __launch_bounds__(largest_block_v<Kernel>, blocks_at_once_v<Kernel>)
     run(const __grid_constant__ Kernel kernel) {
-  DeviceBlock<largest_block_v<Kernel>> block;
+  DeviceBlock<largest_block_v<Kernel>, has_teams_v<Kernel>> block;
   kernel(block);
 }
 
@@ -162,7 +222,7 @@ class On {
   void launch(index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
     static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
     constexpr const char* function = "gdpo::cuda";
-    constexpr std::size_t without_asking = 48 * 1024;
+    constexpr std::size_t without_asking = 32 * 1024;  // 48 KiB together with the static memory of DeviceBlock::reduce
     if (blocks == 0) return;
     if (shared_bytes > without_asking) {
       check(function,

@@ -71,10 +71,12 @@ template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Devi
 void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on_device, const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
   const auto layout = gdpo::detail::shape_of(function, batch);
+  const detail::DeviceBatch<S> on(function, batch, layout, {false, false, false, false});
   const detail::RowUnits units(layout.rows);
   const auto memory = detail::take_memory<detail::CountMemory>(function, scratch, units);
-  const detail::DeviceBatch<S> on(function, batch, layout, {false, false, false, false});
-  device.launch(units.count(), detail::threads_for(layout.width), 0, detail::CountKernel<S>{on, units, memory.units});
+  const detail::RowThreads threads(units, layout, device.tuning());
+  device.launch(units.count(), threads.of_block, detail::RowUnits::most_runs * sizeof(detail::Counts),
+                detail::CountKernel<S>{on, units, threads.of_team, memory.units});
   device.launch(1, detail::loss_threads, 0, detail::SumCounts{memory.units, units.count(), layout.rows, on_device});
 }
 
@@ -88,8 +90,8 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
 /// segments within 2 ulp of float (in a batch of double 1e-10 of the largest): the log ratios are added in another order. Loss and
 /// metrics: sums of the same terms in the order of cuda/loss_rows.hpp, 1e-6 of the sum of the |terms| from the host's; the same bits from
 /// run to run, for any grid, padded or packed.
-/// Policies of your own need GDPO_DEVICE (or __host__ __device__) on their operators. The losses of runtime::loss hold a
-/// std::variant, which kernels cannot visit: name the composition, or choose among compositions.
+/// Policies of your own need GDPO_DEVICE (or __host__ __device__) on their operators. What runtime::loss gives is a loss like any
+/// other, with kernels for each level; one with a KL term needs more registers than a named composition.
 /// Errors: invalid_input as on the host, before anything is enqueued, but for what only the data says: offsets that decrease (their rows
 /// become shorter) and a count of 0 (the weight of every row is then 0). cuda::error where a launch fails.
 template <class Device, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults,
@@ -105,15 +107,16 @@ void evaluate(const Device& device, const PolicyLoss<Level, Surrogate, Kl, Aggre
   const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
   gdpo::detail::check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
-  const detail::RowUnits units(layout.rows);
-  const auto memory = detail::take_memory<detail::LossMemory>(function, scratch, units);
-
   const detail::DeviceBatch<S> on(function, batch, layout, reads);
   const detail::DeviceOut<S> out(function, "gradient", gradient);
+  const detail::RowUnits units(layout.rows);
+  const auto memory = detail::take_memory<detail::LossMemory>(function, scratch, units);
+  const detail::RowThreads threads(units, layout, device.tuning());
   const auto launch = [&](auto shape_of_rows) {
     using Kernel = detail::LossKernel<decltype(shape_of_rows), S, Loss>;
-    const Kernel kernel{loss, on, out, normaliser, units, memory.tallies};
-    device.launch(units.count(), detail::threads_for(layout.width), sizeof(typename Kernel::State), kernel);
+    const Kernel kernel{loss, on, out, normaliser, units, threads.of_team, memory.tallies};
+    device.launch(units.count(), threads.of_block,
+                  static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State), kernel);
   };
   using gdpo::detail::General, gdpo::detail::Plain;
   bool with_kl = false;
@@ -127,7 +130,7 @@ void evaluate(const Device& device, const PolicyLoss<Level, Surrogate, Kl, Aggre
     launch(Plain<true, false>{});
   }
   using Finish = detail::FinishLoss<Metrics>;
-  device.launch(1, Finish::largest_block, Finish::runs * sizeof(detail::Tally),
+  device.launch(1, Finish::largest_block, Finish::spans * sizeof(detail::Tally),
                 Finish{memory.tallies, units.count(), normaliser, gdpo::detail::traits_of(loss, batch, reads), result});
 }
 

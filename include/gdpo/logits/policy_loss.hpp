@@ -50,13 +50,14 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   return bound;
 }
 
-/// Sequence that holds token i.
-inline index_t sequence_of(const TokenLayout& layout, index_t i) {
-  if (!layout.offsets) return i / layout.width;
-  index_t low = 0, high = layout.rows;  // offsets(low) <= i < offsets(high)
+/// Of `rows` packed sequences the one that holds token i, which one of them must.
+GDPO_CALLS_ANY
+template <class Offsets>
+GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i) {
+  index_t low = 0, high = rows;  // offsets(low) <= i < offsets(high)
   while (high - low > 1) {
     const index_t middle = low + (high - low) / 2;
-    (layout.offsets(middle) <= i ? low : high) = middle;
+    (offsets(middle) <= i ? low : high) = middle;
   }
   return low;
 }
@@ -134,7 +135,8 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
       float g = 0;
       if (valid) {
         detail::LogitWorker& worker = workspace.workers[static_cast<std::size_t>(w)];
-        const index_t sequence = detail::sequence_of(layout, i);
+        const index_t sequence =
+            layout.offsets ? detail::sequence_of(layout.offsets, layout.rows, i) : i / layout.width;
         detail::Tally unused;  // the loss call below counts
         if (worker.sequence != sequence) {
           const auto read = gradients.read(sequence, worker.scratch, unused);

@@ -97,8 +97,9 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
 }
 
 inline void check_normaliser(const char* function, const Normaliser& n) {
-  for (const auto& [name, value] :
-       {std::pair{"tokens", n.tokens}, {"rows", n.rows}, {"non_empty_rows", n.non_empty_rows}, {"given", n.given}}) {
+  const std::pair<const char*, double> counts[] = {
+      {"tokens", n.tokens}, {"rows", n.rows}, {"non_empty_rows", n.non_empty_rows}, {"given", n.given}};
+  for (const auto& [name, value] : counts) {
     if (!(value >= 0) || math::not_finite(value)) {
       contract::fail(function, std::string("normaliser.") + name, contract::text(value), "a count: finite, at least 0");
     }

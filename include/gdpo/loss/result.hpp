@@ -41,17 +41,35 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
           batch.entropy_threshold};
 }
 
+/// The metric of quantity q, in a result that has none yet.
 template <class Metrics>
-GDPO_DEVICE LossResult loss_result(const Tally& total, const Normaliser& normaliser, const ResultTraits& traits) {
-  LossResult r;
+GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total, const ResultTraits& traits) {
+  const bool by_choice = q >= of_outside ? Metrics::everything : Metrics::means;
+  const bool there = q == of_kl || q == of_kl_bounded ? traits.has_kl : q != of_entropy || traits.has_entropy;
+  r.metrics.*member_of(q) = by_choice && there ? total.metric(q, Metrics::everything) : Metric{};
+}
+/// Everything else.
+GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normaliser& normaliser,
+                              const ResultTraits& traits) {
   r.policy_loss = total.policy_loss;
   r.kl_loss = total.kl_loss;
-  r.loss = r.policy_loss + r.kl_loss;
+  r.loss = total.policy_loss + total.kl_loss;
   r.normaliser = normaliser;
-  r.metrics = total.result(Metrics::means, Metrics::everything, traits.has_kl, traits.has_entropy);
-  r.metrics.entropy_threshold = traits.entropy_threshold;
-  r.metrics.one_ratio_a_row = traits.one_ratio_a_row;
-  if (traits.keeps_rollout) r.metrics.non_finite.rollout_logp = traits.rollout;
+  LossMetrics& m = r.metrics;
+  m.completion_length = total.completion_length;
+  m.clipped_completions = total.clipped_completions;
+  m.advantage = total.advantage;
+  m.non_finite = total.non_finite;
+  m.rows = total.rows, m.empty_rows = total.empty_rows, m.degenerate_rows = total.degenerate_rows;
+  m.entropy_threshold = traits.entropy_threshold;
+  m.one_ratio_a_row = traits.one_ratio_a_row;
+  if (traits.keeps_rollout) m.non_finite.rollout_logp = traits.rollout;
+}
+template <class Metrics>
+LossResult loss_result(const Tally& total, const Normaliser& normaliser, const ResultTraits& traits) {
+  LossResult r;
+  for (int q = 0; q < metrics_of_tokens; ++q) write_metric<Metrics>(r, q, total, traits);
+  write_others(r, total, normaliser, traits);
   return r;
 }
 

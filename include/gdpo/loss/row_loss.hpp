@@ -247,12 +247,7 @@ class RowLoss {
     // Copies: what does not change from token to token stays in registers.
     const Level level = level_;
     const Surrogate surrogate = surrogate_;
-    Kls kls = kls_;
-    if constexpr (Shape::plain) {
-      for_each_kl(kls, [](auto& kl) {
-        if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) kl = kl.as_plain();
-      });
-    }
+    const Kls kls = Terms::template of_shape<Shape>(kls_);
     const Factors factors = factors_;
     const SegmentRatio segment_ratio = of_segment;
     const TokenSpan<S> local = span;

@@ -40,10 +40,44 @@ enum Quantity {
   of_dual,
   of_bounded,
   of_kl_bounded,
-  quantities = math::logical_lanes,
+  metrics_of_tokens,
+  quantities = math::logical_lanes,  ///< numbers of lanes: what is left over is 0
   measured = of_low,
-  counted = of_kl_bounded + 1 - of_low
+  counted = metrics_of_tokens - of_low
 };
+/// Where it stands in the result.
+GDPO_INLINE auto member_of(int q) -> Metric LossMetrics::* {
+  switch (q) {
+    case of_surrogate:
+      return &LossMetrics::surrogate;
+    case of_kl:
+      return &LossMetrics::kl;
+    case of_k1:
+      return &LossMetrics::approx_kl_k1;
+    case of_k3:
+      return &LossMetrics::approx_kl_k3;
+    case of_ratio:
+      return &LossMetrics::ratio;
+    case of_entropy:
+      return &LossMetrics::entropy;
+    case of_loss:
+      return &LossMetrics::loss;
+    case of_low:
+      return &LossMetrics::clip_fraction_low;
+    case of_high:
+      return &LossMetrics::clip_fraction_high;
+    case of_clipped:
+      return &LossMetrics::clip_fraction;
+    case of_outside:
+      return &LossMetrics::clip_fraction_any;
+    case of_dual:
+      return &LossMetrics::dual_clip_fraction;
+    case of_bounded:
+      return &LossMetrics::log_ratio_bounded;
+    default:
+      return &LossMetrics::kl_bounded;
+  }
+}
 
 /// Sums over the valid tokens of one row, before the row's weight.
 struct RowSums {
@@ -102,55 +136,45 @@ struct Tally {
     (math::min)(Lanes::load(row_min), Lanes::load(o.row_min)).store(row_min);
     (math::max)(Lanes::load(row_max), Lanes::load(o.row_max)).store(row_max);
     for (int q = 0; q < measured; ++q) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
-    add_others(o);
+    for (int part = quantities; part < parts; ++part) add_part(part, o);
   }
-  GDPO_INLINE void add_quantity(int q, const Tally& o) {
-    sum[q] += o.sum[q], row_sum[q] += o.row_sum[q];
-    row_min[q] = (math::min)(row_min[q], o.row_min[q]), row_max[q] = (math::max)(row_max[q], o.row_max[q]);
-    if (q < measured) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
-  }
-  GDPO_INLINE void add_others(const Tally& o) {
-    policy_loss += o.policy_loss, kl_loss += o.kl_loss;
-    tokens += o.tokens;
-    completion_length = merge(completion_length, o.completion_length);
-    clipped_completions = merge(clipped_completions, o.clipped_completions);
-    advantage = merge(advantage, o.advantage);
-    for_each_non_finite(non_finite, o.non_finite,
-                        [](NonFinite& into, const NonFinite& other) { into = merge(into, other); });
-    rows += o.rows, empty_rows += o.empty_rows, degenerate_rows += o.degenerate_rows;
+  /// The same by parts, which threads may add side by side.
+  static constexpr int inputs = 8, parts = quantities + 4 + inputs;
+  GDPO_INLINE void add_part(int part, const Tally& o) {
+    const int q = part;
+    if (q < quantities) {
+      sum[q] += o.sum[q], row_sum[q] += o.row_sum[q];
+      row_min[q] = (math::min)(row_min[q], o.row_min[q]), row_max[q] = (math::max)(row_max[q], o.row_max[q]);
+      if (q < measured) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
+    } else if (part == quantities) {
+      policy_loss += o.policy_loss, kl_loss += o.kl_loss;
+      tokens += o.tokens;
+      rows += o.rows, empty_rows += o.empty_rows, degenerate_rows += o.degenerate_rows;
+    } else if (part == quantities + 1) {
+      completion_length = merge(completion_length, o.completion_length);
+    } else if (part == quantities + 2) {
+      clipped_completions = merge(clipped_completions, o.clipped_completions);
+    } else if (part == quantities + 3) {
+      advantage = merge(advantage, o.advantage);
+    } else {
+      int left = part - (parts - inputs);
+      for_each_non_finite(non_finite, o.non_finite, [&](NonFinite& into, const NonFinite& other) {
+        if (left-- == 0) into = merge(into, other);
+      });
+    }
   }
 
-  /// has_kl, has_entropy: those were measured.
-  GDPO_DEVICE LossMetrics result(bool means, bool everything, bool has_kl, bool has_entropy) const {
-    LossMetrics m;
-    const auto put = [&](Metric& to, int q, bool kept) {
-      if (!kept) return;
-      to = {sum[q],     tokens,    math::infinity, -math::infinity, row_sum[q], static_cast<double>(rows),
-            row_min[q], row_max[q]};
-      if (tokens == 0) return;
-      if (q < measured && everything)
-        to.min = min[q] + 0.0, to.max = max[q] + 0.0;  // 0 and -0: which came first is by lane
-      if (q >= measured) to.min = sum[q] < tokens ? 0 : 1, to.max = sum[q] > 0 ? 1 : 0;
-    };
-    put(m.loss, of_loss, means);
-    put(m.surrogate, of_surrogate, means);
-    put(m.kl, of_kl, means && has_kl);
-    put(m.approx_kl_k1, of_k1, means);
-    put(m.approx_kl_k3, of_k3, means);
-    put(m.ratio, of_ratio, means);
-    put(m.entropy, of_entropy, means && has_entropy);
-    put(m.clip_fraction, of_clipped, means);
-    put(m.clip_fraction_low, of_low, means);
-    put(m.clip_fraction_high, of_high, means);
-    put(m.clip_fraction_any, of_outside, everything);
-    put(m.dual_clip_fraction, of_dual, everything);
-    put(m.log_ratio_bounded, of_bounded, everything);
-    put(m.kl_bounded, of_kl_bounded, everything && has_kl);
-    m.completion_length = completion_length;
-    m.clipped_completions = clipped_completions;
-    m.advantage = advantage;
-    m.non_finite = non_finite;
-    m.rows = rows, m.empty_rows = empty_rows, m.degenerate_rows = degenerate_rows;
+  /// Quantity q as a metric. everything: min and max were kept.
+  GDPO_INLINE Metric metric(int q, bool everything) const {
+    Metric m;
+    m.sum = sum[q], m.count = tokens, m.row_sum = row_sum[q], m.rows = static_cast<double>(rows);
+    m.row_min = row_min[q], m.row_max = row_max[q];
+    if (tokens == 0) return m;
+    if (q >= measured) {
+      m.min = sum[q] < tokens ? 0 : 1, m.max = sum[q] > 0 ? 1 : 0;
+    } else if (everything) {
+      m.min = min[q] + 0.0, m.max = max[q] + 0.0;  // 0 and -0: which came first is by lane
+    }
     return m;
   }
 
@@ -197,6 +221,8 @@ struct LaneRanges {
   }
 };
 struct NoRanges {
+  template <class... Any>
+  GDPO_INLINE void add(const Any&...) {}  // not called; CUDA 12.1 instantiates what a generic lambda discards
   void take(const NoRanges&, std::initializer_list<Quantity>) {}
 };
 

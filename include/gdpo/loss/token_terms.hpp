@@ -249,6 +249,31 @@ struct TokenTerms {
     }
   }
 
+  /// KL terms as add() takes them from a loop of this shape.
+  template <class Shape>
+  GDPO_INLINE static Kls of_shape(Kls kls) {
+    if constexpr (Shape::plain) {
+      for_each_kl(kls, [](auto& kl) {
+        if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) kl = kl.as_plain();
+      });
+    }
+    return kls;
+  }
+  /// own() and add() of one token, whose own ratio is not read at a level of segments without metrics.
+  template <class Shape, class S, class Loss, class From>
+  GDPO_INLINE static Slopes of_token(const Loss& loss, const SegmentRatio& of_segment, const From& from,
+                                     const Mask& valid, Token<V>& x, Sums& sums, Ranges& ranges) {
+    const Mapped<V> mapped = loss.level.map(x);
+    if constexpr (!Level::of_segment || Metrics::means) {
+      const V ratio = own<S>(mapped.log_ratio, valid, x, sums, ranges);
+      if constexpr (!Level::of_segment) x.ratio = ratio;
+    } else {
+      sums.odd = sums.odd + x.token_log_ratio;
+    }
+    return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from, valid, x, mapped, sums,
+                      ranges);
+  }
+
   /// dloss/dlogp of what add() gave, at a level that does not share.
   GDPO_INLINE static V gradient(const Slopes& slopes, const Mask& valid, const V& row_weight) {
     const V own = own_ratio ? slopes.d_ratio : slopes.d_ratio + slopes.d_logp;

@@ -1,0 +1,16 @@
+// A device that runs nothing and reads nothing: what a call does before its kernels, and how many they are.
+#pragma once
+#include <cstddef>
+#include <gdpo/cuda/tuning.hpp>
+
+struct HostOnly {
+  static constexpr bool launches_kernels = true;
+  gdpo::cuda::Tuning chosen{};
+  mutable int launches = 0;
+
+  const gdpo::cuda::Tuning& tuning() const { return chosen; }
+  template <class Kernel>
+  void launch(gdpo::index_t, int, std::size_t, const Kernel&) const {
+    ++launches;
+  }
+};
