@@ -11,10 +11,11 @@
 // beside which there are
 //   block.index(), block.count(), block.threads()          index_t, index_t, int
 //   block.template shared<T>()                             memory of the block, of the size given to launch, 16-byte aligned
-// A *device* is an execution tag that launches kernels on a grid of such blocks: cuda::On does (cuda/on.hpp), and the tests have one
-// that runs them on the host, thread after thread in any order. So that a race shows as wrong bits, on any machine:
-// a thread may read what another wrote only after the `each` in which it was written. What no order of threads shows: the code
-// outside of `each` has no barrier behind it, so shared memory that it reads must not be written by the next `each`.
+// A *device* is an execution tag that launches kernels on a grid of such blocks: cuda::On does (cuda/on.hpp), and the tests have two
+// that run them on the host: each phase thread after thread in any order, and threads that run the whole kernel, under
+// ThreadSanitizer. So that a race shows on any machine: a thread may read what another wrote only after the `each` in which it was
+// written; and the code outside of `each` has no barrier behind it, so shared memory that it reads must not be written by the next
+// `each`.
 //
 // The tag has
 //   static constexpr bool launches_kernels = true;
