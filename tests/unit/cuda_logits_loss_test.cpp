@@ -161,6 +161,14 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
   check_loss<gdpo::BFloat16, 2>(sequence, 333, 3);
 }
 
+TEST_CASE("cuda: no more of a row of logits is kept than a block of the device has memory for") {
+  constexpr std::size_t of_the_kernel = 2 * 1024;  // beside the row
+  for (const int major : {8, 9, 10, 11, 12}) {     // sm_86, sm_89 and sm_120 have the least
+    const std::size_t most = major == 9 || major == 10 ? 227 * 1024 / 2 : 99 * 1024;  // of two blocks, of one
+    CHECK(gdpo::cuda::Tuning::of(major, 100).shared_bytes + of_the_kernel <= most);
+  }
+}
+
 TEST_CASE("cuda: rows of logits around the shared memory that a device gives unasked") {
   const Step<float> s(21, 12400);
   const auto run = [&](std::size_t shared_bytes) {
