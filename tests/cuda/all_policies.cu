@@ -55,7 +55,7 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
        nvlabs::trl_bnpo_loss, nvlabs::trl_dr_grpo_loss, nvlabs::verl_loss, open_instruct::dapo_loss, liger::grpo_loss,
        liger::bnpo_loss, liger::dr_grpo_loss, liger::dapo_loss, tutorial::grpo_loss,
        with_metrics<metrics::Means>(GrpoLoss{}));
-  std::visit(each, runtime::loss("trl::dapo"));  // every type that a name stands for
+  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});  // of a name
 #endif
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient, const OfLoss& to) {

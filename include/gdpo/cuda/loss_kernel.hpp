@@ -42,8 +42,8 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
   static constexpr int summed = std::is_same_v<C, float> ? four : 1;  // tokens, before their sum becomes a double
   static constexpr bool few_formulas =
       !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
-  static constexpr int largest_block = loss_threads,
-                       blocks_at_once = Shape::plain && sizeof(C) == 4 && few_formulas ? 4 : 2;
+  static constexpr bool is_small = Shape::plain && sizeof(C) == 4 && few_formulas;
+  static constexpr int largest_block = loss_threads, blocks_at_once = !is_small ? 2 : Metrics::everything ? 3 : 4;
   static constexpr bool has_teams = true;
   static constexpr int ahead = 1024;  ///< tokens that are asked for before they are needed
 
@@ -112,7 +112,10 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
     while (row < end) {
       begin_row(block, state, row, end);
       for (int first = 0; first < begun.at.length;) {
-        const int next = batch.segments ? segment_end(block, begun.at, first) : static_cast<int>(begun.at.length);
+        int next = static_cast<int>(begun.at.length);
+        if constexpr (!Shape::plain) {
+          if (batch.segments) next = segment_end(block, begun.at, first);
+        }
         segment(block, state, first, next);
         first = next;
       }
@@ -126,7 +129,7 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
     const RowSpan at = batch.span(i);
     const RowCounts counted = count_row(block, batch, at);
     const double advantage = advantage_of(batch, i);
-    const Moments advantages = advantages_of(block, batch, at, counted.tokens, advantage);
+    const Moments advantages = advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
     block.each([&](int thread) {
       if (i + 1 < end) prefetch_row(block, i + 1, thread);
       if (thread != 0) return;
@@ -312,8 +315,8 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
       found = block.template reduce<Census>([&](int thread) {
         Census mine;
         for (int t = begin + thread; t < end; t += block.threads()) {
-          if (!batch.valid(row.at, t)) continue;
-          const DeviceToken<C, S> token{batch, row.at, t};
+          if (!valid(row, t)) continue;
+          const auto token = token_at(row, t);
           Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
           const auto see = [&](NonFinite NonFiniteInputs::*of) {
             for_each_input([&](int number, NonFinite NonFiniteInputs::*member) {
@@ -350,8 +353,8 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
   GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end, const SegmentRatio& of_segment) const {
     block.each([&](int thread) {
       for (int t = begin + thread; t < end; t += block.threads()) {
-        if (!batch.valid(row.at, t)) continue;
-        const DeviceToken<C, S> token{batch, row.at, t};
+        if (!valid(row, t)) continue;
+        const auto token = token_at(row, t);
         Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
         const auto ignore = [](NonFinite NonFiniteInputs::*) {};
         if (!Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore).gradient()) continue;
@@ -367,14 +370,53 @@ class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors,
         .template reduce<Sum<double>>([&](int thread) {
           Sum<double> mine;
           in_fours(block, row.at.length, thread, [&](index_t t) {
-            if (!batch.valid(row.at, t)) return;
-            const Token<C> x =
-                DeviceToken<C, S>{batch, row.at, t}.load(true, static_cast<C>(row.advantage), row.row_advantage);
+            if (!valid(row, t)) return;
+            const Token<C> x = token_at(row, t).load(true, static_cast<C>(row.advantage), row.row_advantage);
             mine.value += static_cast<double>(math::exp_parts(loss.level.map(x).log_ratio).exp);
           });
           return mine;
         })
         .value;
+  }
+
+  // ---- one token ----
+
+  /// Of a Plain row, whose arrays are of S.
+  struct PlainToken : NoMore<C> {
+    const DeviceBatch<S>& batch;
+    RowSpan row;
+    index_t t;
+    GDPO_INLINE PlainToken(const DeviceBatch<S>& of, const RowSpan& at, index_t number)
+        : batch(of), row(at), t(number) {}
+    GDPO_INLINE bool has_ref() const { return Shape::with_kl; }
+    GDPO_INLINE Token<C> load(bool, C advantage, C row_advantage) const {
+      Token<C> x{};
+      x.logp = read(batch.logp), x.old_logp = read(batch.old_logp);
+      if constexpr (Shape::with_kl) x.ref_logp = read(batch.ref_logp);
+      x.advantage = advantage, x.row_advantage = row_advantage;
+      x.token_log_ratio = x.logp - x.old_logp;
+      return x;
+    }
+
+   private:
+    GDPO_INLINE C read(const DeviceTokens<S>& tokens) const {
+      return static_cast<C>(static_cast<const S*>(tokens.data)[tokens.first(row.row, row.begin) + t]);
+    }
+  };
+  GDPO_INLINE auto token_at(const Row& row, index_t t) const {
+    if constexpr (Shape::plain) {
+      return PlainToken(batch, row.at, t);
+    } else {
+      return DeviceToken<C, S>{batch, row.at, t};
+    }
+  }
+  GDPO_INLINE bool valid(const Row& row, index_t t) const {
+    if constexpr (Shape::plain) {
+      return !batch.mask ||
+             static_cast<const unsigned char*>(batch.mask.data)[batch.mask.first(row.at.row, row.at.begin) + t] != 0;
+    } else {
+      return batch.valid(row.at, t);
+    }
   }
 
   // ---- the fours of a thread ------------------------------------------------------------------------------------------

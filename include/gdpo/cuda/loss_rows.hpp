@@ -170,7 +170,7 @@ struct AdvantageSums {
 };
 
 /// Moments of the advantages at the row's valid tokens, and their mean also where no token is given one.
-template <class Block, class S>
+template <bool of_tokens = true, class Block, class S>
 GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at, int tokens,
                                   double of_row) {
   Moments m;
@@ -178,7 +178,7 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
   m.n = tokens;
   m.weight = static_cast<double>(tokens);
   m.mean = m.min = m.max = of_row;
-  if (!batch.token_advantages) return m;
+  if (!of_tokens || !batch.token_advantages) return m;
   const auto for_each_valid = [&](int thread, const auto& f) {
     in_fours(block, at.length, thread, [&](index_t t) {
       if (batch.valid(at, t)) f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, at, t)));
