@@ -4,6 +4,7 @@
 
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"
+#include "support/host_only.hpp"
 #include "support/message.hpp"
 
 namespace {
@@ -84,18 +85,6 @@ std::vector<T> all_stored(const std::vector<X>& from) {
   for (const X& x : from) to.push_back(cuda_loss::stored<T>(x));
   return to;
 }
-
-/// A device that runs nothing: what the host does by itself.
-struct HostOnly {
-  static constexpr bool launches_kernels = true;
-  gdpo::cuda::Tuning chosen{};
-  mutable int launches = 0;
-  [[maybe_unused]] const gdpo::cuda::Tuning& tuning() const { return chosen; }
-  template <class Kernel>
-  void launch(index_t, int, std::size_t, const Kernel&) const {
-    ++launches;
-  }
-};
 
 }  // namespace
 
