@@ -96,7 +96,7 @@ struct Stream {
 
 }  // namespace
 
-TEST_CASE("a step on a stream: the bits of every run and tuning, also from a graph") {
+TEST_CASE("a step on a stream: the bits of every run and tuning, also from a graph", "[sanitize]") {
   Step step;
   const Stream stream;
   TestScratch scratch(step.scratch_bytes());

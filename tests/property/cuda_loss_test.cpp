@@ -315,7 +315,7 @@ TEST_CASE("on a device: the ratio of the segment, the token's derivative", "[cud
 #endif
 }
 
-TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets]") {
+TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets][sanitize]") {
   namespace trl = gdpo::trl;
   namespace verl = gdpo::verl;
   namespace ms_swift = gdpo::ms_swift;

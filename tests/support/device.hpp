@@ -22,6 +22,8 @@ class OnDevice {
   explicit OnDevice(const std::vector<T>& values) : n_(values.size()) {
     gdpo::cuda::check("OnDevice", cudaMalloc(&data_, (n_ + 1) * sizeof(T)));
     gdpo::cuda::check("OnDevice", cudaMemcpy(data_, values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
+    // From pageable memory cudaMemcpy may return before the last bytes have arrived, and a non-blocking stream does not wait for them.
+    gdpo::cuda::check("OnDevice", cudaDeviceSynchronize());
   }
   OnDevice(OnDevice&& o) noexcept : data_(o.data_), n_(o.n_) { o.data_ = nullptr; }
   OnDevice& operator=(OnDevice&& o) noexcept {

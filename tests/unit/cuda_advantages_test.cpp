@@ -356,7 +356,7 @@ TEST_CASE("cuda: every axis with random settings gives the bits of seq") {
   }
 }
 
-TEST_CASE("cuda: batches of many windows, with groups across them") {
+TEST_CASE("cuda: batches of many windows, with groups across them", "[sanitize]") {
   Random random(4);
   for (const index_t group : {3, 7, 64, 5000}) {
     const index_t rows = (2 * 4096 + 700) / group * group + group;
@@ -388,7 +388,7 @@ TEST_CASE("cuda: groups of one size give the bits of seq") {
   }
 }
 
-TEST_CASE("cuda: more groups than threads") {
+TEST_CASE("cuda: more groups than threads", "[sanitize]") {
   Random random(10);
   for (const index_t channels : {1, 2, 3, 8}) {
     INFO(channels << " channels");
@@ -404,7 +404,7 @@ TEST_CASE("cuda: more groups than threads") {
   }
 }
 
-TEST_CASE("cuda: neither the order of threads nor the tuning changes a bit") {
+TEST_CASE("cuda: neither the order of threads nor the tuning changes a bit", "[sanitize]") {
   Random random(5);
   const Case<double> c = random_case<double>(random, 6000, 8, 8, 0.01, 0.1);
   std::vector<index_t> ids;
@@ -427,7 +427,7 @@ TEST_CASE("cuda: neither the order of threads nor the tuning changes a bit") {
   check(sorted, gdpo::verl::gdpo);
 }
 
-TEST_CASE("cuda: Gdpo and Grpo take at most two launches") {
+TEST_CASE("cuda: Gdpo and Grpo take at most two launches", "[sanitize]") {
   Random random(6);
   const auto launches = [](const auto& batch, const auto& e) {
     int count = 0;
@@ -448,7 +448,7 @@ TEST_CASE("cuda: Gdpo and Grpo take at most two launches") {
   }
 }
 
-TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "", float, gdpo::Float16, gdpo::BFloat16,
+TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]", float, gdpo::Float16, gdpo::BFloat16,
                    std::uint8_t, std::int64_t) {
   Random random(7);
   using T = TestType;
@@ -592,7 +592,7 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
   }
 }
 
-TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly 0") {
+TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly 0", "[sanitize]") {
   Random random(8);
   Case<double> c = random_case<double>(random, 64, 4, 8, 0, 0.3);
   gdpo::Gdpo e;
@@ -640,7 +640,7 @@ TEST_CASE("cuda: no rows, no rewards, one row") {
   }
 }
 
-TEST_CASE("cuda: offsets and orders that fit no batch are read within it") {
+TEST_CASE("cuda: offsets and orders that fit no batch are read within it", "[sanitize]") {
   OnDevice<double> rewards(std::vector<double>(60, 1.0));
   OnDevice<int> tokens(std::vector<int>(20, 3));
   for (const std::vector<int>& offsets :

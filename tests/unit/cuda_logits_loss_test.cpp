@@ -169,7 +169,7 @@ TEST_CASE("cuda: no more of a row of logits is kept than a block of the device h
   }
 }
 
-TEST_CASE("cuda: rows of logits around the shared memory that a device gives unasked") {
+TEST_CASE("cuda: rows of logits around the shared memory that a device gives unasked", "[sanitize]") {
   const Step<float> s(21, 12400);
   const auto run = [&](std::size_t shared_bytes) {
     return on_device<float, 3>(test_device(1, tuned(4, shared_bytes)), gdpo::GrpoLoss{}, s, 0);
@@ -182,7 +182,7 @@ TEST_CASE("cuda: rows of logits around the shared memory that a device gives una
   CHECK(same(run(72 * 1024), none));  // that of sm_80
 }
 
-TEST_CASE("cuda: dlogits in another storage than logits") {
+TEST_CASE("cuda: dlogits in another storage than logits", "[sanitize]") {
   const Step<gdpo::BFloat16> s(17, 77);
   const auto wide = on_device<float, 3>(test_device(1), gdpo::GrpoLoss{}, s, 0);
   const auto narrow = on_device<gdpo::BFloat16, 3>(test_device(2), gdpo::GrpoLoss{}, s, 0);
@@ -193,7 +193,7 @@ TEST_CASE("cuda: dlogits in another storage than logits") {
   }
 }
 
-TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequences") {
+TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequences", "[sanitize]") {
   Step<float> s(18, 60);
   s.mask.assign(tokens, 1);
   Random random(19);
@@ -252,7 +252,7 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
   CHECK(run(of_batch, false).empty());
 }
 
-TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there") {
+TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there", "[sanitize]") {
   Step<float> s(14, 90);
   s.row_weights = {0, 1, 1, 1};
   for (std::size_t k = 0; k < width; ++k) s.old_logp[k] = std::nanf(""), s.logits[k * 90] = std::nanf("");

@@ -231,7 +231,7 @@ const index_t some_vocabularies[] = {1, 2, 3, 7, 8, 9, 31, 64, 100, 513, 4096, 4
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("cuda: logits forward and backward agree with seq", "", float, double, gdpo::Float16,
+TEMPLATE_TEST_CASE("cuda: logits forward and backward agree with seq", "[sanitize]", float, double, gdpo::Float16,
                    gdpo::BFloat16) {
   Random random(6001);
   for (const index_t vocabulary : some_vocabularies) {
@@ -280,7 +280,7 @@ TEMPLATE_TEST_CASE("cuda: the bits of logits do not depend on grid, order, align
   }
 }
 
-TEST_CASE("cuda: masked rows and rows without a gradient are not read, and their gradient is exactly 0") {
+TEST_CASE("cuda: masked rows and rows without a gradient are not read, and their gradient is exactly 0", "[sanitize]") {
   Random random(6003);
   for (const index_t vocabulary : {index_t{3}, index_t{640}, index_t{20000}}) {
     Table<float> t(3, vocabulary, 1);
@@ -327,7 +327,7 @@ bool all_nan(const std::vector<float>& x) {
 }
 }  // namespace
 
-TEST_CASE("cuda: edges of rows of logits") {
+TEST_CASE("cuda: edges of rows of logits", "[sanitize]") {
   const TestDevice grid = device(5);
   for (const float x : {0.0f, -7.5f, 3e38f, -3e38f}) {  // one token in the vocabulary
     for (const double temperature : {1.0, 0.7}) {
@@ -410,7 +410,7 @@ TEMPLATE_TEST_CASE("cuda: halves of logits at the end of their range", "", gdpo:
   }
 }
 
-TEST_CASE("cuda: gradients of logits in every storage") {
+TEST_CASE("cuda: gradients of logits in every storage", "[sanitize]") {
   Random random(6005);
   const auto to = [&](auto of, auto in, double relative) {
     using T = decltype(of);
@@ -439,7 +439,7 @@ TEST_CASE("cuda: gradients of logits in every storage") {
   to(double{}, float{}, 1e-6), to(gdpo::BFloat16{}, gdpo::BFloat16{}, 0x1p-7);
 }
 
-TEST_CASE("cuda: logits of rank 3 with strides, and packed sequences") {
+TEST_CASE("cuda: logits of rank 3 with strides, and packed sequences", "[sanitize]") {
   Random random(6006);
   const index_t sequences = 3, width = 4, vocabulary = 70;
   std::vector<float> memory(3 * 5 * 80);
@@ -478,7 +478,7 @@ TEST_CASE("cuda: logits of rank 3 with strides, and packed sequences") {
   for (std::size_t i = 0; i < 6; ++i) CHECK((t.logsumexp[i] == 0) == (i == 1 || i == 4 || i == 5));
 }
 
-TEST_CASE("cuda: shards of a vocabulary on devices") {
+TEST_CASE("cuda: shards of a vocabulary on devices", "[sanitize]") {
   Random random(6007);
   Table<gdpo::BFloat16> t(5, 901);
   for (index_t i = 0; i < 5; ++i) {
@@ -566,7 +566,7 @@ TEST_CASE("cuda: one launch a call, and nothing by the host") {
   CHECK(std::isnan(t.logp[0]));
 }
 
-TEST_CASE("cuda: targets outside the vocabulary, and tables without rows or entries") {
+TEST_CASE("cuda: targets outside the vocabulary, and tables without rows or entries", "[sanitize]") {
   Table<float> t(3, 8);
   t.targets = {8, -1, 1 << 20};
   t.forward(device(0));

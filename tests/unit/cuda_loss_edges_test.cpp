@@ -121,7 +121,7 @@ TEST_CASE("on a device: batches without rows or tokens", "[cuda][loss]") {
   check(3, 0, {0, 0, 0}, cuda_loss::packed);
 }
 
-TEST_CASE("on a device: rows of every length, masked ones among them", "[cuda][loss]") {
+TEST_CASE("on a device: rows of every length, masked ones among them", "[cuda][loss][sanitize]") {
   for (const int width : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257}) {
     INFO("width " << width);
     Data d = simple_tokens(static_cast<std::uint64_t>(width), 4, width);
@@ -134,7 +134,7 @@ TEST_CASE("on a device: rows of every length, masked ones among them", "[cuda][l
   }
 }
 
-TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss]") {
+TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][sanitize]") {
   const Data d = simple_tokens(11, 3, 41);
   const DeviceOutcome expected = dense(gdpo::GrpoLoss{}, d);
   Random random(12);
@@ -173,7 +173,7 @@ TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss]"
   }
 }
 
-TEST_CASE("on a device: a simple batch, and one array more or one that lies otherwise", "[cuda][loss]") {
+TEST_CASE("on a device: a simple batch, and one array more or one that lies otherwise", "[cuda][loss][sanitize]") {
   const Data simple = simple_tokens(15, 4, 45);
   const auto numbers = [&](std::uint64_t seed) {
     Random random(seed);
@@ -245,7 +245,7 @@ void check_stored(const char* type) {
 }
 }  // namespace
 
-TEST_CASE("on a device: tokens and advantages in every type", "[cuda][loss][storage]") {
+TEST_CASE("on a device: tokens and advantages in every type", "[cuda][loss][storage][sanitize]") {
   check_stored<float, gdpo::Float16>("Float16");
   check_stored<float, gdpo::BFloat16>("BFloat16");
   check_stored<float, KnownUpper>("a class that is BFloat16 in memory");
@@ -257,7 +257,7 @@ TEST_CASE("on a device: tokens and advantages in every type", "[cuda][loss][stor
   check_stored<double, std::int64_t>("int64, in a batch of double");
 }
 
-TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][storage]") {
+TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][storage][sanitize]") {
   for (const Data& d : {some_tokens(41, 4, 35), simple_tokens(42, 4, 35)}) {
     Data masked = d;
     if (masked.mask.empty()) masked.mask = simple_tokens(42, 4, 35).mask;
@@ -285,7 +285,7 @@ TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][st
   }
 }
 
-TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss][storage]") {
+TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss][storage][sanitize]") {
   Data d = some_tokens(51, 4, 35);
   d.advantages = {1, -2, 3, 0}, d.row_weights = {1, 0, 2, 1}, d.truncated = {0, 1, 1, 0};
   const DeviceOutcome expected = dense(gdpo::GrpoLoss{}, d);
@@ -342,7 +342,7 @@ TEST_CASE("on a device: one number for all tokens, a stride of 0", "[cuda][loss]
   CHECK(cuda_loss::difference_but_nan(got, dense(gdpo::GrpoLoss{}, d)) == "");
 }
 
-TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][loss]") {
+TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][loss][sanitize]") {
   for (const Data& from : {some_tokens(71, 6, 30), simple_tokens(72, 6, 30)}) {
     Data d = from;
     d.row_weights = {1, 0, no, inf, -2, 1e-320};
@@ -435,7 +435,7 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
   CHECK(thresholds > 2);
 }
 
-TEST_CASE("on a device: the same bits on every grid", "[cuda][loss][determinism]") {
+TEST_CASE("on a device: the same bits on every grid", "[cuda][loss][determinism][sanitize]") {
   const auto check = [](const auto& loss, const Data& d, const std::vector<int>& lengths) {
     OnTheDevice<float> on(d, lengths.empty() ? cuda_loss::dense : cuda_loss::packed, lengths);
     const gdpo::Normaliser n = cuda_loss::count(d, lengths);
@@ -520,7 +520,7 @@ TEST_CASE("on a device: count_into counts as the host does, and a loss takes it"
 }
 
 TEST_CASE("on a device: offsets that are wrong make rows shorter, and nothing else is read or written",
-          "[cuda][loss][offsets]") {
+          "[cuda][loss][offsets][sanitize]") {
   constexpr int tokens = 23;
   const Data d = simple_tokens(110, 1, tokens);
   OnDevice<float> logp(all_stored<float>(d.logp)), old(all_stored<float>(d.old_logp)),

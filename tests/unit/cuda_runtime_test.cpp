@@ -58,7 +58,7 @@ TEST_CASE("on a device: every loss by name, at every level", "[cuda][loss][runti
   }
 }
 
-TEST_CASE("on a device: every aggregate by name", "[cuda][loss][runtime]") {
+TEST_CASE("on a device: every aggregate by name", "[cuda][loss][runtime][sanitize]") {
   unsigned seed = 1000;
   for (const char* mode :
        {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"}) {

@@ -197,6 +197,20 @@ __global__ void __launch_bounds__(largest_block_v<Kernel>, blocks_at_once_v<Kern
   kernel(block);
 }
 
+/// Lets a kernel be launched with `bytes` of dynamic shared memory on the device that is current, where it may not be yet. The limit is
+/// raised to the device's, never to `bytes`: it belongs to kernel and device, so a host thread that needs little could otherwise lower
+/// it between another thread's request and launch. Where `bytes` is more than the device has, the launch fails and says so.
+inline void allow_shared(const char* function, const void* kernel, std::size_t bytes) {
+  cudaFuncAttributes is{};
+  check(function, cudaFuncGetAttributes(&is, kernel));
+  if (bytes <= static_cast<std::size_t>(is.maxDynamicSharedSizeBytes)) return;
+  int device = 0, of_block = 0;
+  check(function, cudaGetDevice(&device));
+  check(function, cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  check(function, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       of_block - static_cast<int>(is.sharedSizeBytes)));
+}
+
 }  // namespace detail
 
 /// The execution tag: everything is enqueued on `stream` and nothing waits for it; pointers are of the device that is current.
@@ -224,14 +238,12 @@ class On {
     constexpr const char* function = "gdpo::cuda";
     constexpr std::size_t without_asking = 32 * 1024;  // 48 KiB together with the static memory of DeviceBlock::reduce
     if (blocks == 0) return;
-    if (shared_bytes > without_asking) {
-      check(function,
-            cudaFuncSetAttribute(reinterpret_cast<const void*>(&detail::run<Kernel>),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
-    }
-    detail::run<Kernel>
-        <<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), shared_bytes, stream_>>>(kernel);
-    check(function, cudaGetLastError());
+    const auto* const run = reinterpret_cast<const void*>(&detail::run<Kernel>);
+    if (shared_bytes > without_asking) detail::allow_shared(function, run, shared_bytes);
+    void* arguments[] = {const_cast<Kernel*>(&kernel)};
+    // The launch's own code: cudaGetLastError would answer with, and clear, what an earlier call of the program has left there.
+    check(function, cudaLaunchKernel(run, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
+                                     arguments, shared_bytes, stream_));
   }
 
  private:
