@@ -16,9 +16,10 @@ struct Reward {
 
 template <class Estimator>
 void measure(Bench& b, const std::string& what, const Estimator& estimator, index_t group) {
+  const std::string name = what + ", groups of " + std::to_string(group);
+  if (!b.wants(name, true)) return;
   const index_t rewards = 8, rows = (std::max)(b.size(index_t{1} << 20) / group, index_t{2}) * group;
   const double bytes = static_cast<double>(rows) * (rewards + 1) * sizeof(float);
-  const std::string name = what + ", groups of " + std::to_string(group);
   const int sets = b.sets(bytes);
   std::vector<Array<float>> inputs, outputs;
   for (int s = 0; s < sets; ++s) {

@@ -9,10 +9,11 @@
 namespace bench {
 
 struct Options {
-  std::string json, only;
+  std::string json, only, figure;
   index_t divide = 1;
   int repeats = 21;
-  bool gates = false;
+  long shared = -1;  // bytes of Tuning::shared_bytes; -1: the device's own
+  bool gates = false, gated = false;
 };
 
 /// One line of the table.
@@ -40,8 +41,11 @@ class Bench {
   /// n, or less with --divide.
   index_t size(index_t n) const { return (std::max)(n / options_.divide, index_t{1}); }
 
-  /// Begins a section and measures the copy, unless --only leaves it out.
+  /// Names the section of the figures that follow; false where --only leaves it out.
   bool section(const std::string& name);
+  /// Is this figure of the section asked for (--figure, --gated)? The first that is has the copy measured before it.
+  bool wants(const std::string& name, bool has_gate = false);
+  /// Prints a figure, and has it in the JSON file, at once.
   void add(const std::string& name, const Time& time, double bytes = 0, double least = 0, double most_us = 0);
   /// A result is not what it must be.
   void wrong(const std::string& name, const std::string& what);

@@ -9,21 +9,19 @@ namespace {
 template <class S, class Loss>
 void check_loss(Bench& b, const std::string& name, const Loss& loss, const Tokens<S>& tokens, bool with_ref,
                 const gdpo::Normaliser& normaliser) {
-  const index_t rows = (std::min)(tokens.rows, (std::max)((index_t{1} << 20) / tokens.width, index_t{1}));
-  const index_t n = rows * tokens.width;
+  const Rows rows = tokens.rows.first(index_t{1} << 20);
+  const index_t n = rows.tokens;
   const auto logp = tokens.logp.host(0, n), old_logp = tokens.old_logp.host(0, n),
              ref_logp = tokens.ref_logp.host(0, n);
-  const auto mask = tokens.mask.host(0, n);
-  const auto advantages = tokens.advantages.host(0, rows);
-  const auto of = [&](const auto& values) { return gdpo::view(values.data(), rows, tokens.width); };
-  gdpo::TokenBatch<float> batch;
-  batch.logp = of(logp), batch.old_logp = of(old_logp), batch.mask = of(mask);
-  if (with_ref) batch.ref_logp = of(ref_logp);
-  batch.advantages = gdpo::view(advantages);
+  const auto mask = tokens.mask.host(0, rows.width > 0 ? n : 0);
+  const auto advantages = tokens.advantages.host(0, rows.count);
+  const auto batch = batch_of(rows, logp.data(), old_logp.data(), with_ref ? ref_logp.data() : nullptr, mask.data(),
+                              rows.offsets.data(), advantages.data());
   std::vector<float> want(static_cast<std::size_t>(n));
+  gdpo::TokenOut<float> gradient;
+  rows.put(gradient, want.data());
   gdpo::LossWorkspace<float> workspace;
-  const gdpo::LossResult expected =
-      loss(gdpo::seq, batch, normaliser, gdpo::view(want.data(), rows, tokens.width), workspace);
+  const gdpo::LossResult expected = loss(gdpo::seq, batch, normaliser, gradient, workspace);
 
   if (const index_t nan = count_nan(b.on(), tokens.gradient)) b.wrong(name, std::to_string(nan) + " NaN");
   const auto got = tokens.gradient.host(0, n);
@@ -38,7 +36,7 @@ void check_loss(Bench& b, const std::string& name, const Loss& loss, const Token
 
   const gdpo::LossResult result = tokens.result.host()[0];
   if (!std::isfinite(result.loss)) b.wrong(name, "the loss is not finite");
-  if (rows < tokens.rows) return;
+  if (n < tokens.rows.tokens) return;
   b.close(name, "the loss", result.loss, expected.loss, 1e-5);
   const auto means = [&](const char* what, const gdpo::Metric& of_device, const gdpo::Metric& of_host) {
     b.close(name, what, of_device.mean(), of_host.mean(), 1e-5);
@@ -50,19 +48,15 @@ void check_loss(Bench& b, const std::string& name, const Loss& loss, const Token
 }
 
 template <class S, class Loss>
-void measure(Bench& b, const std::string& what, const Loss& loss, index_t n, index_t width, double gate = 0) {
+void measure(Bench& b, const std::string& name, const Loss& loss, const Rows& rows, double gate = 0) {
+  if (!b.wants(name, gate > 0)) return;
   const bool with_ref = loss.kl.beta != 0;
-  n = b.size(n), width = (std::min)(width, n);
-  const index_t rows = n / width;
-  const double tokens = static_cast<double>(rows) * static_cast<double>(width);
-  const double bytes = tokens * Tokens<S>::bytes_a_token(with_ref) + 4 * static_cast<double>(rows);
-  const std::string count = n >> 20 ? std::to_string(n >> 20) + "M" : std::to_string(n);
-  const std::string name = what + ", " + count + " tokens in rows of " + std::to_string(width);
+  const double bytes = Tokens<S>::bytes_of(rows, with_ref);
   const int sets = b.sets(bytes);
-  if (!b.fits(name, sets * tokens * Tokens<S>::bytes_a_token(true) + 2e8)) return;
+  if (!b.fits(name, sets * Tokens<S>::bytes_of(rows, true) + 2e8)) return;
 
   std::vector<Tokens<S>> all;
-  for (int s = 0; s < sets; ++s) all.emplace_back(b.on(), rows, width, static_cast<unsigned>(s));
+  for (int s = 0; s < sets; ++s) all.emplace_back(b.on(), rows, static_cast<unsigned>(s));
   const auto batch = all[0].batch(with_ref);
   const Array<unsigned char> memory(
       static_cast<index_t>((std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch))));
@@ -81,6 +75,24 @@ void measure(Bench& b, const std::string& what, const Loss& loss, index_t n, ind
   b.add(name, b.time_in_graph(bytes, sets, call), bytes, gate);
 }
 
+std::string count_of(index_t tokens) {
+  return (tokens >> 20 ? std::to_string(tokens >> 20) + "M" : std::to_string(tokens)) + " tokens";
+}
+
+/// About n tokens, or less with --divide, in rows of `width`.
+template <class S, class Loss>
+void padded(Bench& b, const std::string& what, const Loss& loss, index_t n, index_t width, double gate = 0) {
+  n = b.size(n), width = (std::min)(width, n);
+  measure<S>(b, what + ", " + count_of(n) + " in rows of " + std::to_string(width), loss,
+             Rows::padded(n / width, width), gate);
+}
+template <class S, class Loss>
+void packed(Bench& b, const std::string& what, const Loss& loss, index_t n, index_t mean) {
+  n = b.size(n);
+  measure<S>(b, what + ", " + count_of(n) + " packed, rows of 1 to " + std::to_string(2 * mean), loss,
+             Rows::packed(n, mean));
+}
+
 }  // namespace
 
 void loss(Bench& b) {
@@ -93,15 +105,27 @@ void loss(Bench& b) {
   for (const index_t n : {million, 4 * million, 16 * million, reference, 256 * million}) {
     for (const index_t width : {512, 4096, 32768}) {
       const double gate = n == reference ? 0.85 : 0;
-      measure<float>(b, "GRPO, metrics::None", none(without_kl), n, width, gate);
-      measure<float>(b, "GRPO with KL, metrics::None", none(with_kl), n, width, gate);
-      measure<float>(b, "GRPO with KL", with_kl, n, width);
+      padded<float>(b, "GRPO, metrics::None", none(without_kl), n, width, gate);
+      padded<float>(b, "GRPO with KL, metrics::None", none(with_kl), n, width, gate);
+      padded<float>(b, "GRPO with KL", with_kl, n, width);
     }
   }
-  for (const index_t width : {512, 4096, 32768}) measure<float>(b, "GSPO", gdpo::GspoLoss{}, reference, width);
-  measure<float>(b, "GRPO", without_kl, reference, 4096);
-  measure<float>(b, "GRPO with KL, metrics::Means", gdpo::with_metrics<gdpo::metrics::Means>(with_kl), reference, 4096);
-  measure<gdpo::BFloat16>(b, "GRPO with KL, log-probs of bfloat16", with_kl, reference, 4096);
+  for (const index_t width : {512, 4096, 32768}) padded<float>(b, "GSPO", gdpo::GspoLoss{}, reference, width);
+  padded<float>(b, "GRPO", without_kl, reference, 4096);
+  padded<float>(b, "GRPO with KL, metrics::Means", gdpo::with_metrics<gdpo::metrics::Means>(with_kl), reference, 4096);
+
+  // What trainers also have: rows that do not begin on a vector, few long rows, log-probs of 16 bits.
+  for (const index_t width : {511, 4095}) {
+    padded<float>(b, "GRPO with KL, metrics::None", none(with_kl), reference, width);
+  }
+  for (const index_t mean : {256, 2048}) {
+    packed<float>(b, "GRPO with KL, metrics::None", none(with_kl), reference, mean);
+    packed<float>(b, "GRPO with KL", with_kl, reference, mean);
+  }
+  padded<float>(b, "GRPO with KL, metrics::None", none(with_kl), 4 * 32768, 32768);
+  padded<float>(b, "GRPO with KL", with_kl, 4 * 32768, 32768);
+  padded<gdpo::BFloat16>(b, "GRPO with KL, metrics::None, log-probs of bfloat16", none(with_kl), reference, 4096);
+  padded<gdpo::BFloat16>(b, "GRPO with KL, log-probs of bfloat16", with_kl, reference, 4096);
 }
 
 }  // namespace bench

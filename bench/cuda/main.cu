@@ -1,7 +1,9 @@
 // What the kernels reach on this device, as a fraction of the bandwidth of a copy that is measured before each section.
 //
-//   cuda_bench [--gates] [--json FILE] [--only SECTION] [--repeats N] [--divide N]
+//   cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] [--shared BYTES] [--repeats N] [--divide N]
 //
+// --only, --figure: sections and figures whose names contain the text; --gated: those with a gate. --shared: of a row of logits that a
+// block keeps (Tuning::shared_bytes). --divide: sizes divided by N, no gate counts. What is measured is printed, and in FILE, at once.
 // Time: medians between CUDA events; buffers are taken in turn so that nothing is found in the L2 cache, data are random. Every result
 // is checked once, on poisoned memory, before it is timed. Bytes: what must move, each input once and each output once.
 // Exit status: 0; 1 where a result is wrong, an error came, or with --gates a gate is missed; 2 bad usage; 77 where there is no device.
@@ -45,9 +47,17 @@ std::string number(double x) {
   return std::isfinite(x) ? text : "null";
 }
 
+gdpo::cuda::On device_of(const Stream& stream, const Options& options) {
+  const gdpo::cuda::On on(stream.get());
+  gdpo::cuda::Tuning tuning = on.tuning();
+  if (options.shared >= 0) tuning.shared_bytes = static_cast<std::size_t>(options.shared);
+  return {stream.get(), tuning};
+}
+
 }  // namespace
 
-Bench::Bench(const Options& options) : options_(options), on_(stream_.get()), watch_(stream_.get(), options.repeats) {
+Bench::Bench(const Options& options)
+    : options_(options), on_(device_of(stream_, options)), watch_(stream_.get(), options.repeats) {
   int device = 0, driver = 0, runtime = 0, l2 = 0;
   cudaDeviceProp properties{};
   check("cudaGetDevice", cudaGetDevice(&device));
@@ -62,6 +72,8 @@ Bench::Bench(const Options& options) : options_(options), on_(stream_.get()), wa
                 runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
   device_ = text;
   std::printf("%s\n", text);
+  std::printf("of a row of logits a block keeps %zu bytes%s\n", on_.tuning().shared_bytes,
+              options.shared < 0 ? "" : " (--shared)");
   if (options.divide > 1) std::printf("sizes divided by %td: no gate counts\n", options.divide);
 }
 
@@ -90,11 +102,16 @@ double Bench::copy_bandwidth() {
 }
 
 bool Bench::section(const std::string& name) {
-  if (name.find(options_.only) == std::string::npos) return false;
-  std::printf("\n## %s\n\n", name.c_str());
   section_ = name;
+  return name.find(options_.only) != std::string::npos;
+}
+
+bool Bench::wants(const std::string& name, bool has_gate) {
+  if (name.find(options_.figure) == std::string::npos || (options_.gated && !has_gate)) return false;
+  if (!bandwidths_.empty() && bandwidths_.back().first == section_) return true;
+  std::printf("\n## %s\n\n", section_.c_str());
   bandwidth_ = copy_bandwidth();
-  bandwidths_.emplace_back(name, bandwidth_);
+  bandwidths_.emplace_back(section_, bandwidth_);
   std::printf("\n| | us | quartiles | GB/s | of the copy | gate |\n|---|---|---|---|---|---|\n");
   return true;
 }
@@ -112,12 +129,13 @@ void Bench::add(const std::string& name, const Time& time, double bytes, double 
   if (f.least > 0) std::printf(" >= %.2f", f.least);
   if (f.most_us > 0) std::printf(" <= %.0f us", f.most_us);
   std::printf("%s |\n", f.missed() ? " MISSED" : "");
-  std::fflush(stdout);
+  write_json();
 }
 
 void Bench::wrong(const std::string& name, const std::string& what) {
   failures_.push_back(section_ + ", " + name + ": " + what);
   std::printf("| %s | WRONG: %s |\n", name.c_str(), what.c_str());
+  write_json();
 }
 
 bool Bench::fits(const std::string& name, double bytes) {
@@ -152,9 +170,11 @@ Time Bench::time_in_graph(double bytes, int sets, const std::function<void(int)>
 }
 
 void Bench::write_json() const {
-  std::ofstream out(options_.json);
+  if (options_.json.empty()) return;
+  const std::string unfinished = options_.json + ".new";  // then renamed: FILE is whole whenever this is stopped
+  std::ofstream out(unfinished);
   out << "{\n  \"device\": " << quoted(device_) << ",\n  \"divide\": " << options_.divide
-      << ",\n  \"copy_gb_per_s\": {";
+      << ",\n  \"shared_bytes\": " << on_.tuning().shared_bytes << ",\n  \"copy_gb_per_s\": {";
   for (std::size_t i = 0; i < bandwidths_.size(); ++i) {
     out << (i ? ", " : "") << quoted(bandwidths_[i].first) << ": " << number(1e-9 * bandwidths_[i].second);
   }
@@ -182,17 +202,18 @@ void Bench::write_json() const {
   list("wrong", failures_);
   list("not_measured", not_measured_);
   out << "\n}\n";
-  out.flush();
-  if (!out) throw std::runtime_error("cannot write " + options_.json);
+  out.close();
+  if (!out || std::rename(unfinished.c_str(), options_.json.c_str()) != 0)
+    throw std::runtime_error("cannot write " + options_.json);
 }
 
 int Bench::finish() const {
   if (bandwidths_.empty()) {
-    std::fprintf(stderr, "cuda_bench: no section has \"%s\" in its name\n", options_.only.c_str());
+    std::fputs("cuda_bench: no figure has those names\n", stderr);
     return 2;
   }
   std::printf("\n");
-  if (!options_.json.empty()) write_json();
+  write_json();
   for (const std::string& what : not_measured_) std::printf("NOT MEASURED: %s\n", what.c_str());
   for (const std::string& what : failures_) std::printf("WRONG: %s\n", what.c_str());
   int gates = 0, missed = 0;
@@ -207,23 +228,35 @@ int Bench::finish() const {
 }  // namespace bench
 
 static int usage() {
-  std::fputs("usage: cuda_bench [--gates] [--json FILE] [--only SECTION] [--repeats N] [--divide N]\n", stderr);
+  std::fputs(
+      "usage: cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] [--shared BYTES] "
+      "[--repeats N] "
+      "[--divide N]\n",
+      stderr);
   return 2;
 }
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // into a file as well, lines are there at once
   bench::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const bool last = i + 1 == argc;
     if (argument == "--gates") {
       options.gates = true;
+    } else if (argument == "--gated") {
+      options.gated = true;
     } else if (last) {
       return usage();
     } else if (argument == "--json") {
       options.json = argv[++i];
     } else if (argument == "--only") {
       options.only = argv[++i];
+    } else if (argument == "--figure") {
+      options.figure = argv[++i];
+    } else if (argument == "--shared") {
+      options.shared = std::atol(argv[++i]);
+      if (options.shared < 0) return usage();
     } else if (argument == "--repeats") {
       options.repeats = std::atoi(argv[++i]);
     } else if (argument == "--divide") {

@@ -34,6 +34,11 @@ class Array {
     return values;
   }
   std::vector<T> host() const { return host(0, size_); }
+  /// From the host; everything that is enqueued later finds the numbers there, on any stream.
+  void copy(const std::vector<T>& values) const {
+    check("cudaMemcpy", cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    check("cudaDeviceSynchronize", cudaDeviceSynchronize());
+  }
   /// Every byte 0xff: NaN in every floating type.
   void poison(cudaStream_t stream) const { check("cudaMemsetAsync", cudaMemsetAsync(data_, 0xff, bytes(), stream)); }
 

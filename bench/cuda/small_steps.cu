@@ -6,9 +6,13 @@ namespace bench {
 namespace {
 
 void measure(Bench& b, index_t rows, index_t width) {
+  const std::string name = std::to_string(rows) + " x " + std::to_string(width) + " tokens",
+                    by_launches = name + ", launches", by_graph = name + ", a graph a step";
+  const bool wants_launches = b.wants(by_launches), wants_graph = b.wants(by_graph);
+  if (!wants_launches && !wants_graph) return;
   constexpr index_t group = 8, rewards = 3;
   constexpr int calls = 200;
-  const Tokens<float> tokens(b.on(), rows, width, 1);
+  const Tokens<float> tokens(b.on(), Rows::padded(rows, width), 1);
   const Array<float> given(rows * rewards);
   for_each(b.on(), given.size(), Uniform<float>{given.data(), 1, 0, 2});
   const gdpo::RewardBatch batch{gdpo::view(given.data(), rows, rewards), gdpo::groups_of(group)};
@@ -27,15 +31,17 @@ void measure(Bench& b, index_t rows, index_t width) {
     loss(b.on(), of_tokens, normaliser.data(), tokens.out(), tokens.result.data(), scratch);
   };
 
-  const std::string name = std::to_string(rows) + " x " + std::to_string(width) + " tokens";
   tokens.gradient.poison(b.stream());
   step();
   if (const index_t nan = count_nan(b.on(), tokens.gradient)) b.wrong(name, std::to_string(nan) + " NaN");
-  b.add(name + ", launches", b.watch().time(calls, [&] {
-    for (int c = 0; c < calls; ++c) step();
-  }));
+  if (wants_launches) {
+    b.add(by_launches, b.watch().time(calls, [&] {
+      for (int c = 0; c < calls; ++c) step();
+    }));
+  }
+  if (!wants_graph) return;
   const Graph graph(b.stream(), step);
-  b.add(name + ", a graph a step", b.watch().time(calls, [&] {
+  b.add(by_graph, b.watch().time(calls, [&] {
     for (int c = 0; c < calls; ++c) graph.launch(b.stream());
   }));
 }

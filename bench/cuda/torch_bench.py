@@ -11,6 +11,7 @@ Exit status: 0; 1 where results differ, a call fails, or with --gates a gate is 
 import argparse
 import ctypes
 import json
+import os
 import random
 import statistics
 import sys
@@ -150,17 +151,34 @@ class Report:
         cells = [f"{figure['us'][who]:.1f}" if who in times else "" for who in ("gdpo", "eager", "compile")]
         cells += [f"{figure['speed_over'][who]:.2f}" if who in times else "" for who in ("eager", "compile")]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+        self.write()
+
+    def write(self):
+        """What there is so far; the file is whole whenever this is stopped."""
+        if not self.options.json:
+            return
+        unfinished = self.options.json + ".new"
+        with open(unfinished, "w") as file:
+            json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "divide": self.options.divide,
+                       "figures": self.figures, "wrong": self.failures, "missed": self.missed,
+                       "not_measured": self.not_measured}, file, indent=2)
+        os.replace(unfinished, self.options.json)
+
+    def fail(self, what):
+        self.failures.append(what)
+        print("WRONG: " + what, flush=True)
+        self.write()
 
     def compare(self, name, what, got, want, within):
         if not abs(got - want) <= within:
-            self.failures.append(f"{name}: {what} is {got:.9g}, PyTorch's {want:.9g}")
+            self.fail(f"{name}: {what} is {got:.9g}, PyTorch's {want:.9g}")
 
     def compare_tensors(self, name, what, got, want, within, exceptions=0):
         """No more than `exceptions` entries differ by more than `within` times the largest."""
         limit = within * want.abs().max()
         different = int((~((got - want).abs() <= limit)).sum())
         if different > exceptions:
-            self.failures.append(f"{name}: {different} entries of {what} differ")
+            self.fail(f"{name}: {different} entries of {what} differ")
 
     def compare_losses(self, name, library, results, loss, metrics):
         got = library.read(results)
@@ -270,9 +288,8 @@ def main():
 
     torch.manual_seed(1)
     random.seed(1)
-    device = torch.cuda.get_device_name()
-    print(f"{device}, PyTorch {torch.__version__}\n")
-    print("| | gdpo, us | eager, us | compile, us | speed over eager | over compile |\n|---|---|---|---|---|---|")
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
+    print("| | gdpo, us | eager, us | compile, us | speed over eager | over compile |\n|---|---|---|---|---|---|", flush=True)
     library, report = Library(options.library), Report(options)
     benches = [(bench_loss, 64, 1024, False), (bench_loss, 512, 4096, False), (bench_loss, 16384, 4096, True),
                (bench_advantages, 1 << 20, 8, 8), (bench_advantages, 1 << 20, 8, 64), (bench_logits, 8, 512, 152064)]
@@ -290,11 +307,7 @@ def main():
         print("WRONG: " + failure)
     for missed in report.missed:
         print("MISSED: " + missed)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"device": device, "torch": torch.__version__, "divide": options.divide,
-                       "figures": report.figures, "wrong": report.failures, "missed": report.missed,
-                       "not_measured": report.not_measured}, file, indent=2)
+    report.write()
     return 1 if report.failures or (options.gates and report.missed) else 0
 
 
