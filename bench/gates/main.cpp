@@ -5,18 +5,11 @@
 #include <thread>
 
 #include "experiments.hpp"
+#include "processor.hpp"
 #include "report.hpp"
 #include "torch_eager.hpp"
 
 namespace {
-
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
 
 /// Keeps the rows of which "experiment: figure" contains `only`, and experiments with such rows.
 std::vector<gates::Experiment> select(std::vector<gates::Experiment> experiments, const std::string& only) {
@@ -80,13 +73,16 @@ int main(int argc, char** argv) {
   }
 
   const gates::Torch* const torch = gates::torch();
-  const nlohmann::ordered_json setting{{"processor", processor()},
+  const gates::Processor processor;
+  const nlohmann::ordered_json setting{{"processor", processor.name()},
                                        {"processors", std::thread::hardware_concurrency()},
+                                       {"gates_set_on", gates::Processor::of_the_gates},
+                                       {"gates_hold_here", processor.is_of_the_gates()},
                                        {"compiler", build.compiler},
                                        {"flags", build.flags},
                                        {"libtorch", torch ? torch->version : "not found"}};
   for (const auto& [key, value] : setting.items()) {
-    std::printf("%-10s  %s\n", key.c_str(),
+    std::printf("%-15s  %s\n", key.c_str(),
                 value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
   }
   std::printf("\n");
@@ -94,6 +90,11 @@ int main(int argc, char** argv) {
   gates::Report report(limits);
   for (const gates::Experiment& experiment : experiments) report.run(experiment);
   report.print_summary();
+  if (!processor.is_of_the_gates()) {
+    std::printf(
+        "The gates were set on %s: here, a gate that is MISSED compares two processors, and tells of no fault\n",
+        gates::Processor::of_the_gates);
+  }
   if (file.is_open()) {
     nlohmann::ordered_json json{{"setting", setting}};
     json.update(report.json());
