@@ -16,6 +16,7 @@ if(NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that gdpo::cuda links
+list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})  # which the loader need not know
 enable_language(CUDA)
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12)
   message(FATAL_ERROR "gdpo needs CUDA 12 or 13; ${CMAKE_CUDA_COMPILER} is of ${CMAKE_CUDA_COMPILER_VERSION}")

@@ -5,6 +5,7 @@
 out=${GDPO_GPU_OUT:-build/cuda/gpu}
 stage_seconds=290
 prints_only=  # set where there is no device
+running=      # the process of a step
 failed=()
 declare -A written=()  # files of this run: what is there from an earlier one is replaced
 bench=build/cuda/bench/cuda_bench
@@ -28,8 +29,8 @@ plan() {
   printf '\n'
 }
 
-# step FILE COMMAND...: within what is left of the stage's time, or ${limit} seconds. Exit status 77: the command said why it has nothing
-# to work with, which is a failure but where ${may_skip}.
+# step FILE COMMAND...: within what is left of the stage's time, or ${limit} seconds. Exit status 77 means that the command has nothing to
+# work with, and said why: a failure, but where ${may_skip}. To be stopped is one, but where ${may_stop}.
 step() {
   local file=$1 status=0 left
   shift
@@ -41,60 +42,71 @@ step() {
     failed+=("not begun, the stage's time is over: $*")
     return
   fi
-  timeout --kill-after=5 "$left" "$@" 2>&1 | tee ${written[$file]:+-a} "$out/$file" || status=${PIPESTATUS[0]}
+  # Not as a pipeline: a process that the command leaves behind would keep tee, and so this shell, waiting.
+  timeout --kill-after=5 "$left" "$@" > >(tee ${written[$file]:+-a} "$out/$file") 2>&1 &
+  running=$!
+  wait "$running" || status=$?
+  running=
   written[$file]=1
+  sleep 0.2  # tee prints the last lines
   case $status in
     0) ;;
     77) if [[ ${may_skip:-} ]]; then say "left out"; else failed+=("nothing to work with: $*"); fi ;;
-    124 | 137) failed+=("stopped after $left s: $*") ;;
+    124 | 137) if [[ ${may_stop:-} ]]; then say "stopped after $left s"; else failed+=("stopped after $left s: $*"); fi ;;
     *) failed+=("status $status: $*") ;;
   esac
 }
 
 has_tests() {
   [[ $prints_only || -x $tests ]] && return
-  say "tests were not built, for want of Catch2, nlohmann-json and CLI11 (\"cmake/dev gpu pack\" brings them along): they are left out"
+  say "$tests is not there (\"gpu build\" needs Catch2, nlohmann-json and CLI11, which \"gpu pack\" brings along): tests are left out"
   return 1
 }
 
+# The benchmarks first: they are built in a third of the time, and a test that does not compile must not keep them waiting.
 gpu_build() {
   local with_tests=ON architectures=${CUDAARCHS:-}
   have_test_packages || with_tests=OFF
   if [[ $with_tests == OFF ]]; then say "without Catch2, nlohmann-json and CLI11: the tests of kernels are left out"; fi
-  if [[ ! $architectures && ! $prints_only ]]; then  # of the devices here: a third of the time of those that the preset has
-    architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d '. ' | sort -un | paste -sd ';')
+  if [[ ! $architectures && ! $prints_only ]]; then  # one architecture takes a third of the time of the preset's three
+    architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d '. ' | sort -un | paste -sd ';' || true)
     [[ $architectures =~ ^[0-9]+(;[0-9]+)*$ ]] || die "gpu: nvidia-smi gives no compute capability; set CUDAARCHS (90: H100, H200)"
   fi
-  plan cmake --preset cuda -DGDPO_BUILD_TESTS=$with_tests "-DCMAKE_CUDA_ARCHITECTURES=${architectures:-those of the device}"
-  plan cmake --build --preset cuda --target gdpo_gpu
+  local stage_end=$((SECONDS + 7200))
+  step build.txt cmake --preset cuda -DGDPO_BUILD_TESTS=$with_tests "-DCMAKE_CUDA_ARCHITECTURES=${architectures:-those of the device}"
+  step build.txt cmake --build --preset cuda --target cuda_bench gdpo_cuda_torch
+  step build.txt cmake --build --preset cuda --target gdpo_gpu -- -k 0
 }
 
 # Are the kernels right, and about how fast?
 gpu_quick() {
   step device.txt nvidia-smi
   if has_tests; then
-    limit=60 step tests.txt $tests --durations yes
+    limit=60 step tests.txt $tests --durations yes "[sanitize]"  # some of every family
+    limit=60 may_stop=1 step tests.txt $tests --durations yes "~[sanitize]"
     step conformance.txt build/cuda/tests/cuda/gdpo_cuda_conformance --exec cuda tests/golden
   fi
-  step quick.txt $bench --gates --gated --divide 16 --json "$out/quick.json"
+  local section
+  for section in loss advantages logits; do
+    step quick.txt $bench --gates --gated --divide 16 --only $section --json "$out/quick_$section.json"
+  done
 }
 
-# How fast, against the gates; of how much of a row of logits a block should keep; beside PyTorch.
+# How fast are they, against the gates and beside PyTorch, and how much of a row of logits should a block keep? Each section is a process:
+# an error of CUDA in one leaves the others.
 gpu_bench() {
-  local kib
-  step cuda_bench.txt $bench --gates --json "$out/cuda_bench.json"
+  local section kib
+  for section in loss advantages logits small; do
+    step bench.txt $bench --gates --only $section --json "$out/bench_$section.json"
+  done
   for kib in 0 48 72 100 150 200; do
     step shared.txt $bench --figure "fused, in place, bfloat16" --shared $((kib * 1024))
   done
-  if [[ $prints_only ]] || { have python3 && python3 -c 'import torch' 2>/dev/null; }; then
-    may_skip=1 step torch_bench.txt python3 bench/cuda/torch_bench.py --library build/cuda/bench/libgdpo_cuda_torch.so --gates \
-      --json "$out/torch_bench.json"
-  else
-    say "python3 has no torch: nothing is compared with PyTorch"
-  fi
+  may_skip=1 step torch.txt python3 bench/cuda/torch_bench.py --library build/cuda/bench/libgdpo_cuda_torch.so --gates \
+    --json "$out/torch.json"
 }
 
-# What the kernels wait for.
+# What do the kernels wait for?
 gpu_profile() { may_skip=1 step profile.txt python3 bench/cuda/profile.py --bench $bench --out "$out"; }
 
 # Races; reads and writes beyond memory. A few tests of every family.
@@ -120,24 +132,22 @@ run_stage() {
 # pack FOLDER: the installed packages that a build needs, as a folder for CMAKE_PREFIX_PATH.
 gpu_pack() {
   (($# == 1)) || die "gpu pack: one folder is needed, which is made: cmake/dev gpu pack FOLDER"
-  [[ ! -e $1 ]] || die "gpu pack: $1 is there already; a folder that does not exist yet is needed"
-  have dpkg || die "gpu pack: copies Debian's packages, and there is no dpkg here; any prefix that has Eigen, Catch2, nlohmann-json and CLI11 will do"
+  local folder=$1 packages=(libeigen3-dev catch2 nlohmann-json3-dev libcli11-dev) file
+  [[ $folder == /* ]] || folder=$caller/$folder
+  [[ ! -e $folder ]] || die "gpu pack: $1 is there already; a folder that does not exist yet is needed"
+  have dpkg || die "gpu pack: copies Debian's packages, and there is no dpkg here; any prefix with Eigen, Catch2, nlohmann-json and CLI11 does"
   prepare gpu
-  local package file
-  mkdir -p "$1"
-  for package in libeigen3-dev catch2 nlohmann-json3-dev libcli11-dev; do
-    dpkg -L "$package" >/dev/null 2>&1 || die "gpu pack: Debian's package $package is not installed, and apt-get cannot install it here"
-    dpkg -L "$package" | while read -r file; do
-      case $file in
-        /usr/share/doc/* | /usr/share/man/* | /usr/share/lintian/*) ;;
-        /usr/*) if [[ -f $file ]]; then mkdir -p "$1${file%/*}" && cp -L "$file" "$1$file"; fi ;;
-      esac
-    done
+  dpkg -L "${packages[@]}" >/dev/null || die "gpu pack: these Debian packages are needed: ${packages[*]}"
+  dpkg -L "${packages[@]}" | while read -r file; do
+    case $file in
+      /usr/share/doc/* | /usr/share/man/* | /usr/share/lintian/*) ;;
+      /usr/*) if [[ -f $file ]]; then install_file "$file" "$folder/${file#/usr/}"; fi ;;
+    esac
   done
-  mv "$1"/usr/* "$1" && rmdir "$1/usr"
-  say "$(du -sh --apparent-size "$1" | cut -f1) in $1. On a machine without a network, with the folder beside this repository's files:"
-  printf 'GDPO_OFFLINE=1 CMAKE_PREFIX_PATH=%s cmake/dev gpu\n' "$1"
+  say "$(du -sh --apparent-size "$folder" | cut -f1) in $1. With that folder, on a machine without a network (CMAKE_PREFIX_PATH is where it is):"
+  printf 'GDPO_OFFLINE=1 CMAKE_PREFIX_PATH=%q cmake/dev gpu\n' "$1"
 }
+install_file() { mkdir -p "${2%/*}" && cp -L "$1" "$2"; }
 
 gpu() {
   local stage=${1:-all} chosen=()
@@ -154,9 +164,12 @@ gpu() {
     for stage in "${chosen[@]}"; do run_stage "$stage"; done
     die "gpu: no NVIDIA GPU here (nvidia-smi lists none), so nothing was run; CUDAARCHS=90 cmake/dev gpu build builds without one"
   fi
-  find_nvcc
-  prepare gpu
+  if [[ ${chosen[0]} == build ]]; then
+    find_nvcc
+    prepare gpu
+  fi
   mkdir -p "$out"
+  trap 'if [[ $running ]]; then kill "$running"; fi; exit 130' INT TERM
   for stage in "${chosen[@]}"; do run_stage "$stage"; done
   say "what was printed: $out"
   ((${#failed[@]} == 0)) || die "gpu: $(printf '%s; ' "${failed[@]}")"

@@ -2,8 +2,9 @@
 //
 //   cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] [--shared BYTES] [--repeats N] [--divide N]
 //
-// --only, --figure: sections and figures whose names contain the text; --gated: those with a gate. --shared: of a row of logits that a
-// block keeps (Tuning::shared_bytes). --divide: sizes divided by N, no gate counts. What is measured is printed, and in FILE, at once.
+// --only: sections whose names begin so; --figure: figures whose names contain the text; --gated: those with a gate. --shared: how many
+// bytes of a row of logits a block keeps (Tuning::shared_bytes). --divide: sizes divided by N, no gate counts. What is measured is
+// printed, and in FILE, at once.
 // Time: medians between CUDA events; buffers are taken in turn so that nothing is found in the L2 cache, data are random. Every result
 // is checked once, on poisoned memory, before it is timed. Bytes: what must move, each input once and each output once.
 // Exit status: 0; 1 where a result is wrong, an error came, or with --gates a gate is missed; 2 bad usage; 77 where there is no device.
@@ -72,7 +73,7 @@ Bench::Bench(const Options& options)
                 runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
   device_ = text;
   std::printf("%s\n", text);
-  std::printf("of a row of logits a block keeps %zu bytes%s\n", on_.tuning().shared_bytes,
+  std::printf("a block keeps %zu bytes of a row of logits%s\n", on_.tuning().shared_bytes,
               options.shared < 0 ? "" : " (--shared)");
   if (options.divide > 1) std::printf("sizes divided by %td: no gate counts\n", options.divide);
 }
@@ -103,7 +104,7 @@ double Bench::copy_bandwidth() {
 
 bool Bench::section(const std::string& name) {
   section_ = name;
-  return name.find(options_.only) != std::string::npos;
+  return name.rfind(options_.only, 0) == 0;
 }
 
 bool Bench::wants(const std::string& name, bool has_gate) {
@@ -208,7 +209,7 @@ void Bench::write_json() const {
 }
 
 int Bench::finish() const {
-  if (bandwidths_.empty()) {
+  if (bandwidths_.empty() && failures_.empty()) {
     std::fputs("cuda_bench: no figure has those names\n", stderr);
     return 2;
   }
@@ -227,6 +228,12 @@ int Bench::finish() const {
 
 }  // namespace bench
 
+/// A whole number, or -1 where the text is none.
+static long number_of(const char* text) {
+  char* end = nullptr;
+  const long number = std::strtol(text, &end, 10);
+  return end == text || *end ? -1 : number;
+}
 static int usage() {
   std::fputs(
       "usage: cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] [--shared BYTES] "
@@ -255,12 +262,12 @@ int main(int argc, char** argv) {
     } else if (argument == "--figure") {
       options.figure = argv[++i];
     } else if (argument == "--shared") {
-      options.shared = std::atol(argv[++i]);
+      options.shared = number_of(argv[++i]);
       if (options.shared < 0) return usage();
     } else if (argument == "--repeats") {
-      options.repeats = std::atoi(argv[++i]);
+      options.repeats = static_cast<int>(number_of(argv[++i]));
     } else if (argument == "--divide") {
-      options.divide = std::atoi(argv[++i]);
+      options.divide = number_of(argv[++i]);
     } else {
       return usage();
     }
@@ -273,10 +280,13 @@ int main(int argc, char** argv) {
   }
   try {
     bench::Bench b(options);
-    bench::loss(b);
-    bench::advantages(b);
-    bench::logits(b);
-    bench::small_steps(b);
+    for (void (*section)(bench::Bench&) : {bench::loss, bench::advantages, bench::logits, bench::small_steps}) {
+      try {
+        section(b);
+      } catch (const std::exception& e) {
+        b.wrong("stopped", e.what());
+      }
+    }
     return b.finish();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "cuda_bench: %s\n", e.what());

@@ -3,10 +3,11 @@
 
     profile.py --bench build/cuda/bench/cuda_bench --out FOLDER
 
-Runs ncu on the first call of some figures and keeps its reports (FOLDER/*.ncu-rep, for its own window). "of peak" is the traffic with
-device memory, and "issue" the cycles in which a scheduler issues, both as shares of what the device can do; "waits" are the reasons for
-which warps stand still, the longest first, in warps that wait at each issue. Exit status: 0; 1 where ncu fails; 77 where there is no ncu,
-or where it may not read the counters.
+Runs ncu on the first call of some figures, and keeps in FOLDER its reports (*.ncu-rep, for its own window), all counters as text
+(profile.csv) and what was printed (profile.log). In the table, "of peak" is the traffic with device memory and "issue" the cycles in which
+a scheduler issues, both as shares of what the device can do; "waits" are the reasons for which warps stand still, the longest first, in
+warps that wait at each issue; "nan" means that this ncu has another name for the counter. Exit status: 0; 1 where ncu fails; 77 where there
+is no ncu, or where it may not read the counters.
 """
 import argparse
 import csv
@@ -45,23 +46,27 @@ def rows_of(report):
     return [{name: value(*cell) for name, *cell in zip(names, line, units)} for line in lines[2:]]
 
 
-def number(row, name):
-    x = row.get(name)
-    return x if isinstance(x, float) else float("nan")
+def number(row, *names):
+    """The first of these counters that is there: versions of ncu differ in what a full set has."""
+    return next((row[name] for name in names if isinstance(row.get(name), float)), float("nan"))
 
 
 def line_of(row, kernel, figure):
     seconds = number(row, "gpu__time_duration.sum")
     read, written = number(row, "dram__bytes_read.sum"), number(row, "dram__bytes_write.sum")
+    of_peak = number(row, "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+                     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed")
+    issue = number(row, "smsp__issue_active.avg.pct_of_peak_sustained_active",
+                   "sm__inst_issued.avg.pct_of_peak_sustained_active")
     matches = [(x, STALL.match(name)) for name, x in row.items() if isinstance(x, float)]
     waits = sorted(((x, match.group(1)) for x, match in matches if match), reverse=True)
     cells = [f"{kernel}: {figure}",
              f"{1e6 * seconds:.1f}",
              f"{1e-6 * read:.1f} + {1e-6 * written:.1f}",
              f"{1e-9 * (read + written) / seconds:.0f}",
-             f"{number(row, 'dram__throughput.avg.pct_of_peak_sustained_elapsed'):.0f} %",
-             f"{number(row, 'smsp__issue_active.avg.pct_of_peak_sustained_active'):.0f} %",
-             f"{number(row, 'smsp__inst_executed.sum'):.4g}",
+             f"{of_peak:.0f} %",
+             f"{issue:.0f} %",
+             f"{number(row, 'smsp__inst_executed.sum', 'sm__inst_executed.sum'):.4g}",
              f"{number(row, 'launch__registers_per_thread'):.0f}",
              f"{number(row, 'sm__warps_active.avg.pct_of_peak_sustained_active'):.0f} %",
              f"{number(row, 'lts__t_sector_hit_rate.pct'):.0f} %",
@@ -85,21 +90,24 @@ def main():
 
     print("| kernel: figure | us | MB read + written | GB/s | of peak | issue | instructions | registers | occupancy | L2 hits "
           "| waits |\n|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
-    failures = 0
+    failures, folder = 0, pathlib.Path(options.out)
+    log_file, csv_file = (open(folder / name, "w") for name in ("profile.log", "profile.csv"))
     for i, (figure, kernels) in enumerate(RUNS):
-        report = pathlib.Path(options.out) / f"profile_{i}.ncu-rep"
+        report = folder / f"profile_{i}.ncu-rep"
         report.unlink(missing_ok=True)
         status, log = run(["ncu", "--force-overwrite", "--export", str(report), "--set", "full", "--clock-control", "none",
                            "--kernel-name-base", "demangled", "--kernel-name", f"regex:.*({'|'.join(kernels)}).*",
                            "--launch-count", str(len(kernels)), options.bench, "--repeats", "1", "--figure", figure])
+        print(log, file=log_file, flush=True)
+        complaints = "\n".join(line for line in log.splitlines() if line.startswith(("==ERROR==", "==WARNING==")))
         if "ERR_NVGPUCTRPERM" in log or "LibraryNotLoaded" in log:
-            print("ncu may not read the counters of this device:\n" +
-                  "\n".join(line for line in log.splitlines() if line.startswith("==ERROR==")))
+            print("ncu may not read the counters of this device:\n" + complaints)
             return 77
         launches = []
         if report.exists():
             _, text = run(["ncu", "--import", str(report), "--csv", "--page", "raw", "--print-units", "base",
                            "--print-kernel-base", "demangled"])
+            print(text, file=csv_file, flush=True)
             launches = rows_of(text)
         for kernel in kernels:
             found = [row for row in launches if re.search(rf"\b{kernel}\b", str(row.get("Kernel Name")))]
@@ -107,7 +115,8 @@ def main():
                 print(line_of(found[0], kernel, figure), flush=True)
             else:
                 failures += 1
-                print(f"NOT PROFILED: {kernel} of \"{figure}\" (ncu's exit status {status}):\n{log[-1000:]}", flush=True)
+                print(f"NOT PROFILED: {kernel} of \"{figure}\" (ncu's exit status {status}; all of it in profile.log):\n{complaints}",
+                      flush=True)
     return 1 if failures else 0
 
 

@@ -113,7 +113,7 @@ def seconds(step, calls, before):
 
 class Report:
     def __init__(self, options):
-        self.options, self.figures = options, []
+        self.options, self.device, self.figures = options, torch.cuda.get_device_name(), []
         self.failures, self.missed, self.not_measured = [], [], []
 
     def measure(self, name, contenders, calls=1, before=None, gated=False):
@@ -124,7 +124,7 @@ class Report:
                     if before is not None:
                         before()
                     step()
-            except Exception as e:  # of torch.compile: no Triton, no compiler
+            except Exception as e:  # torch.compile fails where there is no Triton or no compiler
                 if who != "compile":
                     raise
                 reason = (str(e) or "no message").splitlines()[0]
@@ -159,7 +159,7 @@ class Report:
             return
         unfinished = self.options.json + ".new"
         with open(unfinished, "w") as file:
-            json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "divide": self.options.divide,
+            json.dump({"device": self.device, "torch": torch.__version__, "divide": self.options.divide,
                        "figures": self.figures, "wrong": self.failures, "missed": self.missed,
                        "not_measured": self.not_measured}, file, indent=2)
         os.replace(unfinished, self.options.json)
@@ -298,6 +298,8 @@ def main():
             bench(report, library, *sizes)
         except torch.cuda.OutOfMemoryError as e:
             report.not_measured.append(f"{bench.__name__}{tuple(sizes)}: {str(e).splitlines()[0]}")
+        except Exception as e:  # the others are worth having
+            report.fail(f"{bench.__name__}{tuple(sizes)}: {type(e).__name__}: {e}")
         torch.cuda.empty_cache()
 
     print()

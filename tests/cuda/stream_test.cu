@@ -166,5 +166,5 @@ TEST_CASE("results come to the host, and a launch that fails says its code") {
     CHECK(e.code != cudaSuccess);
     CHECK(std::string(e.what()).find("cudaError") != std::string::npos);
   }
-  cudaGetLastError();
+  CHECK(cudaGetLastError() == cudaSuccess);
 }

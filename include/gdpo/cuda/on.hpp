@@ -21,9 +21,11 @@ struct error : std::runtime_error {
         code(of) {}
 };
 
-/// Throws cuda::error where `code` is one.
+/// Throws cuda::error where `code` is one: what a call of the runtime has just given. It is not left for cudaGetLastError as well, which
+/// would blame the program's next launch.
 inline void check(const char* function, cudaError_t code) {
   if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
 #if defined(__cpp_exceptions)
   throw error(function, code);
 #else

@@ -10,7 +10,8 @@
 
 namespace runtime {
 
-constexpr int most_shared = 232448, own_shared = 4000;  // bytes: of a block of sm_90; static, of every kernel
+constexpr int most_shared = 232448;  // bytes that a block of sm_90 may have
+constexpr int own_shared = 4000;     // bytes of static shared memory, for every kernel
 
 struct State {
   int device = 0;                                             // that is current
