@@ -12,12 +12,10 @@ enum class Cache { First = 3, Second = 2 };
 
 /// Asks for the line that holds *p, which will be read soon, and written where `Write`.
 ///
-/// What the next loop reads belongs in the first cache. What is read two blocks later belongs in the second: in the first it would push
-/// out what is in use. Nothing is asked for past both (0, prefetchnta): on Intel such a line is in the first cache alone, which has lost
-/// it before it is read. `gdpo_gates --only K1` of builds that differ in the hints alone, 512 x 4096 tokens from memory, one thread:
-///   Intel Cascade Lake   4.92 ns a token with prefetchnta everywhere, 2.19 with prefetcht0 everywhere
-///   AMD Zen 4            with a reference model as fast as with prefetchnta everywhere; without, the time over that with one falls
-///                        from 0.86 and 0.88 to 0.77 and 0.78 (AVX-512)
+/// Never past both caches (0, prefetchnta): on Intel such a line is in the first cache alone, which has lost it before it is read, 1024 or
+/// 2048 tokens later. `gdpo_gates --only K1` of builds that differ in the hints alone, 512 x 4096 tokens from memory, one thread:
+///   Intel Cascade Lake   4.92 ns a token with prefetchnta, 2.19 with prefetcht0
+///   AMD Zen 4            as fast with prefetcht0 as with prefetchnta
 template <Cache To = Cache::First, bool Write = false>
 GDPO_HOST_INLINE void prefetch(const void* p) {
 #if defined(__GNUC__)
@@ -166,11 +164,14 @@ struct TokenReader {
     }
     prefetch<Cache::First, true>(gradient, at);
   }
-  /// For the loop over the ratios of the block after the next.
+  /// For the loop over the ratios of the block after the next. Without a reference model these two arrays are most of what is read, and
+  /// wait in the second cache: on Zen 4 the loss from memory then takes 0.77 of the time with one, 0.87 where they wait in the first
+  /// (AVX-512). With one, the first is as good, and on AVX2 better by some 5 %.
   template <class Shape>
   GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t at) {
-    prefetch<Cache::Second>(row.logp, at);
-    if (Shape::plain || row.old_logp) prefetch<Cache::Second>(row.old_logp, at);
+    constexpr Cache to = Shape::with_kl ? Cache::First : Cache::Second;
+    prefetch<to>(row.logp, at);
+    if (Shape::plain || row.old_logp) prefetch<to>(row.old_logp, at);
   }
   /// May lie beyond the array: nothing is read.
   template <Cache To = Cache::First, bool Write = false>
