@@ -6,8 +6,8 @@
 Runs ncu on the first call of some figures, and keeps in FOLDER its reports (*.ncu-rep, for its own window), all counters as text
 (profile.csv) and what was printed (profile.log). In the table, "of peak" is the traffic with device memory and "issue" the cycles in which
 a scheduler issues, both as shares of what the device can do; "waits" are the reasons for which warps stand still, the longest first, in
-warps that wait at each issue; "nan" means that this ncu has another name for the counter. Exit status: 0; 1 where ncu fails; 77 where there
-is no ncu, or where it may not read the counters.
+warps that wait at each issue; "nan" means that this ncu does not give the counter. Exit status: 0; 1 where ncu fails; 77 where there is no
+ncu, or where it may not read the counters.
 """
 import argparse
 import csv
@@ -25,6 +25,10 @@ RUNS = [
     ("fused, in place, bfloat16, V = 152064", ["LogitsLossKernel"]),
     ("GDPO, groups of 8", ["CombineWindow"]),
 ]
+# Asked for beside a full set, which versions of ncu fill differently.
+METRICS = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum", "smsp__inst_executed.sum",
+           "dram__throughput.avg.pct_of_peak_sustained_elapsed", "smsp__issue_active.avg.pct_of_peak_sustained_active",
+           "sm__warps_active.avg.pct_of_peak_sustained_active", "lts__t_sector_hit_rate.pct"]
 SCALES = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0, "second": 1.0,
           "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 STALL = re.compile(r"^smsp__average_warps_issue_stalled_(?!selected_)(\w+)(?<!_not_issued)_per_issue_active\.ratio$")
@@ -46,27 +50,23 @@ def rows_of(report):
     return [{name: value(*cell) for name, *cell in zip(names, line, units)} for line in lines[2:]]
 
 
-def number(row, *names):
-    """The first of these counters that is there: versions of ncu differ in what a full set has."""
-    return next((row[name] for name in names if isinstance(row.get(name), float)), float("nan"))
+def number(row, name):
+    x = row.get(name)
+    return x if isinstance(x, float) else float("nan")
 
 
 def line_of(row, kernel, figure):
     seconds = number(row, "gpu__time_duration.sum")
     read, written = number(row, "dram__bytes_read.sum"), number(row, "dram__bytes_write.sum")
-    of_peak = number(row, "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-                     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed")
-    issue = number(row, "smsp__issue_active.avg.pct_of_peak_sustained_active",
-                   "sm__inst_issued.avg.pct_of_peak_sustained_active")
     matches = [(x, STALL.match(name)) for name, x in row.items() if isinstance(x, float)]
     waits = sorted(((x, match.group(1)) for x, match in matches if match), reverse=True)
     cells = [f"{kernel}: {figure}",
              f"{1e6 * seconds:.1f}",
              f"{1e-6 * read:.1f} + {1e-6 * written:.1f}",
              f"{1e-9 * (read + written) / seconds:.0f}",
-             f"{of_peak:.0f} %",
-             f"{issue:.0f} %",
-             f"{number(row, 'smsp__inst_executed.sum', 'sm__inst_executed.sum'):.4g}",
+             f"{number(row, 'dram__throughput.avg.pct_of_peak_sustained_elapsed'):.0f} %",
+             f"{number(row, 'smsp__issue_active.avg.pct_of_peak_sustained_active'):.0f} %",
+             f"{number(row, 'smsp__inst_executed.sum'):.4g}",
              f"{number(row, 'launch__registers_per_thread'):.0f}",
              f"{number(row, 'sm__warps_active.avg.pct_of_peak_sustained_active'):.0f} %",
              f"{number(row, 'lts__t_sector_hit_rate.pct'):.0f} %",
@@ -95,7 +95,8 @@ def main():
     for i, (figure, kernels) in enumerate(RUNS):
         report = folder / f"profile_{i}.ncu-rep"
         report.unlink(missing_ok=True)
-        status, log = run(["ncu", "--force-overwrite", "--export", str(report), "--set", "full", "--clock-control", "none",
+        status, log = run(["ncu", "--force-overwrite", "--export", str(report), "--set", "full",
+                           "--metrics", ",".join(METRICS), "--clock-control", "none",
                            "--kernel-name-base", "demangled", "--kernel-name", f"regex:.*({'|'.join(kernels)}).*",
                            "--launch-count", str(len(kernels)), options.bench, "--repeats", "1", "--figure", figure])
         print(log, file=log_file, flush=True)
