@@ -1,5 +1,5 @@
-# The stages of `cmake/dev gpu`, which sources this file. Each of quick, bench, profile and sanitize says something when it runs alone,
-# and ends within five minutes. What a command prints is in a file of $out as it comes, so a run that is cut off loses nothing.
+# The stages of `cmake/dev gpu`, which sources this file. Each of quick, bench, profile and sanitize is worth running alone, and ends
+# within five minutes. What a command prints is in a file of $out as it comes, so a run that is cut off loses nothing.
 # Without a device a stage prints its commands, and fails.
 
 out=${GDPO_GPU_OUT:-build/cuda/gpu}
@@ -17,9 +17,7 @@ find_nvcc() {
 }
 has_device() { have nvidia-smi && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
-# Runs a command, or prints it.
-plan() {
-  if [[ ! $prints_only ]]; then "$@"; return; fi
+print_command() {
   local word
   printf ' '
   for word; do
@@ -34,7 +32,7 @@ plan() {
 step() {
   local file=$1 status=0 left
   shift
-  if [[ $prints_only ]]; then plan "$@"; return; fi
+  if [[ $prints_only ]]; then print_command "$@"; return; fi
   left=$((stage_end - SECONDS))
   if ((${limit:-left} < left)); then left=$limit; fi
   say "$*"

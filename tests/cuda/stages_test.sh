@@ -78,4 +78,8 @@ foreach(package Eigen3 Catch2 nlohmann_json CLI11)
   message(STATUS "${package}: ${${package}_DIR}")
 endforeach()
 TEXT
+# Named as seen from the caller's folder, it gives the compiler what it needs.
+(cd "$work" && CMAKE_PREFIX_PATH="elsewhere:a pack" bash -c '. "$0" help >/dev/null; printf "%s\n" "$CMAKE_PREFIX_PATH"; have_test_packages' "$dev") \
+  >"$work/printed" || fail "the packages of gpu pack are not seen: $(cat "$work/printed")"
+grep -qxF "$work/elsewhere:$work/a pack" "$work/printed" || fail "CMAKE_PREFIX_PATH becomes $(cat "$work/printed")"
 cmake -S "$work" -B "$work/build" >"$work/printed" 2>&1 || fail "CMake does not find what gpu pack has: $(cat "$work/printed")"
