@@ -166,7 +166,7 @@ struct TokenReader {
   }
   /// For the loop over the ratios of the block after the next. Without a reference model these two arrays are most of what is read, and
   /// wait in the second cache: on Zen 4 the loss from memory then takes 0.75 of the time with one, 0.85 where they wait in the first
-  /// (`gdpo_gates --only K1`, AVX-512). With one, the first is as good, and better by some 5 % of a build for AVX2.
+  /// (`gdpo_gates --only K1`, AVX-512). With one, the first is at least as good.
   template <class Shape>
   GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t at) {
     constexpr Cache to = Shape::with_kl ? Cache::First : Cache::Second;
