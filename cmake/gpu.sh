@@ -1,13 +1,14 @@
-# The stages of `cmake/dev gpu`, which sources this file. Each of quick, bench, profile and sanitize is worth running alone, and ends
-# within five minutes. What a command prints is in a file of $out as it comes, so a run that is cut off loses nothing.
-# Without a device a stage prints its commands, and fails.
+# The stages of `cmake/dev gpu`, which sources this file. Each of quick, bench, profile and sanitize is
+# worth running alone, and ends within five minutes. What a command prints is written to a file of
+# $out as it comes, so a run that is cut off loses nothing. Without a device a stage prints its
+# commands and fails.
 
 out=${GDPO_GPU_OUT:-build/cuda/gpu}
 stage_seconds=290
-prints_only=  # set where there is no device
-running=      # the process of a step
-failed=()
-declare -A written=()  # files of this run: what is there from an earlier one is replaced
+prints_only=           # is set where there is no device
+running=               # holds the process of the step that runs
+failed=()              # collects a sentence for each step that failed
+declare -A written=()  # knows the files that this run has begun; those of an earlier run are replaced
 bench=build/cuda/bench/cuda_bench
 tests=build/cuda/tests/cuda/gdpo_cuda_tests
 
@@ -27,8 +28,9 @@ print_command() {
   printf '\n'
 }
 
-# step FILE COMMAND...: within what is left of the stage's time, or ${limit} seconds. Exit status 77 means that the command has nothing to
-# work with, and said why: a failure, but where ${may_skip}. To be stopped is one, but where ${may_stop}.
+# step FILE COMMAND... runs a command for as long as the stage has time left, at most ${limit} seconds,
+# and notes a failure. With exit status 77 a command says that it has nothing to work with: that is a
+# failure unless ${may_skip} is set. To be stopped is a failure unless ${may_stop} is set.
 step() {
   local file=$1 status=0 left
   shift
@@ -40,7 +42,8 @@ step() {
     failed+=("not begun, the stage's time is over: $*")
     return
   fi
-  # Not as a pipeline: a process that the command leaves behind would keep tee, and so this shell, waiting.
+  # This is no pipeline, because a process that the command leaves behind would keep tee, and with it
+  # this shell, waiting.
   timeout --kill-after=5 "$left" "$@" > >(tee ${written[$file]:+-a} "$out/$file") 2>&1 &
   running=$!
   wait "$running" || status=$?
@@ -61,7 +64,8 @@ has_tests() {
   return 1
 }
 
-# The benchmarks first: they are built in a third of the time, and a test that does not compile must not keep them waiting.
+# Builds the benchmarks first: they take a third of the time, and a test that does not compile must
+# not keep them waiting.
 gpu_build() {
   local with_tests=ON architectures=${CUDAARCHS:-}
   have_test_packages || with_tests=OFF
@@ -90,8 +94,8 @@ gpu_quick() {
   done
 }
 
-# How fast are they, against the gates and beside PyTorch, and how much of a row of logits should a block keep? Each section is a process:
-# an error of CUDA in one leaves the others.
+# How fast are they, against the gates and beside PyTorch, and how much of a row of logits should a
+# block keep? Each section is a process of its own, so that a CUDA error in one leaves the others.
 gpu_bench() {
   local section kib
   for section in loss advantages logits small; do
@@ -107,7 +111,7 @@ gpu_bench() {
 # What do the kernels wait for?
 gpu_profile() { may_skip=1 step profile.txt python3 bench/cuda/profile.py --bench $bench --out "$out"; }
 
-# Races; reads and writes beyond memory. A few tests of every family.
+# Do a few tests of every family race, or read or write beyond memory?
 gpu_sanitize() {
   if [[ ! $prints_only ]] && ! have compute-sanitizer; then
     say "compute-sanitizer is not in the path: nothing is checked"
@@ -127,7 +131,7 @@ run_stage() {
   "gpu_$1"
 }
 
-# pack FOLDER: the installed packages that a build needs, as a folder for CMAKE_PREFIX_PATH.
+# pack FOLDER copies the installed packages that a build needs to a folder for CMAKE_PREFIX_PATH.
 gpu_pack() {
   (($# == 1)) || die "gpu pack: one folder is needed, which is made: cmake/dev gpu pack FOLDER"
   local folder=$1 packages=(libeigen3-dev catch2 nlohmann-json3-dev libcli11-dev) file
