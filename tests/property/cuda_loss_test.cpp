@@ -28,6 +28,7 @@ using gdpo::Kls;
 using gdpo::PolicyLoss;
 using gdpo::surrogate::Ratio;
 using gdpo::surrogate::Reinforce;
+using loss_product::simplify;
 namespace aggregate = gdpo::aggregate;
 namespace kl = gdpo::kl;
 namespace level = gdpo::level;
@@ -79,12 +80,6 @@ void randomise(Random& random, Loss& loss, bool is_packed) {
 
 // ---- random batches ----------------------------------------------------------------------------------------------------------
 
-/// What most calls have, and the kernels read four at a time: an advantage a row, and nothing beside the log-probs and the mask.
-void simplify(Random& random, Data& d) {
-  d.token_advantages.clear(), d.advantages.clear();
-  for (int i = 0; i < d.rows; ++i) d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
-  d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
-}
 /// Packed rows as padded ones: what is beyond their lengths is masked.
 Data padded(const Data& d, const std::vector<int>& lengths) {
   Data p = d;

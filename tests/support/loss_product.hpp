@@ -447,6 +447,14 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
   return d;
 }
 
+/// Leaves what most calls have, and what lanes and kernels read on a path of its own (detail::Plain): an
+/// advantage a row, and nothing beside the log-probs and the mask.
+inline void simplify(Random& random, Data& d) {
+  d.token_advantages.clear(), d.advantages.clear();
+  for (int i = 0; i < d.rows; ++i) d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
+  d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
+}
+
 /// A KL term against the old policy needs its log-probs: against the reference where there are none.
 inline void fit(Settings& s, const Data& data) {
   for (naive_loss::Kl& kl : s.kl) {
