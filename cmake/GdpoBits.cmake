@@ -1,7 +1,7 @@
 # Do compilers and flags change a bit? Are objects for several instruction sets safe in one program?
 #
 # Every compiler compiles tests/bits/results.cpp for every instruction set, and links the objects into one program, which runs
-# those that the processor can. ctest compares
+# those that the processor can. tests/bits/named.cpp, which takes as long again, is compiled for a few of them. ctest compares
 #   bits   the results of all of them (tests/bits/compare.cmake),
 #   odr    the symbols of the objects of a program (tests/odr/symbols.cmake).
 # Each value of each flag meets each compiler, and each instruction set meets two values: a cover, not the product.
@@ -21,9 +21,12 @@ set(gdpo_runs_neon "true")
 set(gdpo_bits_dir ${CMAKE_CURRENT_BINARY_DIR}/bits)
 set(gdpo_bits_programs "")
 
-# gdpo_add_bits(<name> <compiler> [RUN <emulator>] [LINK <flags>] OBJECTS "<instruction set> <flags>" ...)
+# gdpo_add_bits(<name> <compiler> [SOURCE <file>] [RUN <emulator>] [LINK <flags>] OBJECTS "<instruction set> <flags>" ...)
 function(gdpo_add_bits name compiler)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "RUN;LINK" "OBJECTS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "SOURCE;RUN;LINK" "OBJECTS")
+  if(NOT arg_SOURCE)
+    set(arg_SOURCE results.cpp)
+  endif()
   set(folder ${gdpo_bits_dir}/${name})
   set(source ${PROJECT_SOURCE_DIR}/tests/bits)
   set(options -std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -I${PROJECT_SOURCE_DIR}/include -I${folder})
@@ -37,9 +40,9 @@ function(gdpo_add_bits name compiler)
     list(POP_FRONT flags set)
     string(APPEND list "GDPO_OBJECT(${set}, ${gdpo_runs_${set}})\n")
     set(object ${folder}/${set}.o)
-    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source}/results.cpp
+    add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source}/${arg_SOURCE}
       COMMAND ${compiler} ${options} ${flags} -DGDPO_BITS=gdpo_bits_${set} -MD -MF ${object}.d -MT ${object}
-        -c ${source}/results.cpp -o ${object}
+        -c ${source}/${arg_SOURCE} -o ${object}
       COMMENT "Bits: ${name}, ${entry}" VERBATIM)
     list(APPEND objects ${object})
   endforeach()
@@ -77,6 +80,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
       "fma -mfma -O2 -ffp-contract=off"
       "v3 -march=x86-64-v3 -O3"
       "v4 -march=x86-64-v4 -O2 -ffp-contract=fast")
+    gdpo_add_bits(gcc_named ${GDPO_BITS_GXX} SOURCE named.cpp OBJECTS
+      "sse2 -O1"
+      "v3 -march=x86-64-v3 -O2")
   endif()
   if(GDPO_BITS_CLANG)
     gdpo_add_bits(clang ${GDPO_BITS_CLANG} OBJECTS
@@ -84,6 +90,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
       "fma -mfma -O3 -ffp-contract=fast"
       "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
       "v4 -march=x86-64-v4 -O3")
+    gdpo_add_bits(clang_named ${GDPO_BITS_CLANG} SOURCE named.cpp OBJECTS "v4 -march=x86-64-v4 -O1")
     # Not run: what no compiler inlines, for the symbols.
     gdpo_add_bits(unoptimised ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
   endif()

@@ -3,7 +3,6 @@
 //   -DGDPO_BITS=<name of the function>
 #include "results.hpp"
 
-#include <cstring>
 #include <gdpo/advantages.hpp>
 #include <gdpo/constraint.hpp>
 #include <gdpo/logits.hpp>
@@ -13,61 +12,10 @@
 #include <memory>
 #include <string>
 
+#include "hash.hpp"
 #include "inputs.hpp"
 
 namespace {
-
-/// FNV-1a over the bits. All NaN are one: their sign and payload are the processor's.
-class Hash {
- public:
-  void add(double x) {
-    if (gdpo::math::is_nan(x)) x = gdpo::math::nan();
-    std::uint64_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    for (int k = 0; k < 64; k += 8) value_ = (value_ ^ ((bits >> k) & 0xffu)) * 1099511628211u;
-  }
-  void add(float x) { add(static_cast<double>(x)); }
-  template <class T>
-  void add(const std::vector<T>& values) {
-    for (const T& x : values) add(x);
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 14695981039346656037u;
-};
-
-void add(Hash& hash, const gdpo::Metric& m) {
-  for (const double x : {m.sum, m.count, m.min, m.max, m.row_sum, m.rows, m.row_min, m.row_max}) hash.add(x);
-}
-void add(Hash& hash, const gdpo::NonFinite& n) {
-  for (const index_t x : {n.count, n.row, n.token}) hash.add(static_cast<double>(x));
-}
-void add(Hash& hash, const gdpo::LossMetrics& m) {
-  for (const gdpo::Metric& x :
-       {m.loss, m.surrogate, m.kl, m.clip_fraction, m.clip_fraction_low, m.clip_fraction_high, m.clip_fraction_any,
-        m.dual_clip_fraction, m.approx_kl_k1, m.approx_kl_k3, m.ratio, m.log_ratio_bounded, m.kl_bounded, m.entropy,
-        m.completion_length, m.clipped_completions}) {
-    add(hash, x);
-  }
-  const gdpo::NonFiniteInputs& n = m.non_finite;
-  for (const gdpo::NonFinite& x :
-       {n.logp, n.old_logp, n.ref_logp, n.rollout_logp, n.teacher_logp, n.advantages, n.weights, n.entropies}) {
-    add(hash, x);
-  }
-  const gdpo::Moments& a = m.advantage;
-  for (const double x : {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
-                         static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
-                         static_cast<double>(m.degenerate_rows), m.entropy_threshold, m.one_ratio_a_row ? 1.0 : 0.0}) {
-    hash.add(x);
-  }
-  static_assert(sizeof(gdpo::LossMetrics) == (16 * 8 + 8 * 3 + 7 + 5) * sizeof(double), "a new member: add it here");
-  for (const auto& [key, value] : m.to_map()) hash.add(value);
-}
-void add(Hash& hash, const gdpo::LossResult& r) {
-  for (const double x : {r.loss, r.policy_loss, r.kl_loss, r.normaliser.tokens}) hash.add(x);
-  add(hash, r.metrics);
-}
 
 /// A detached factor, a map and a surrogate that the library does not ship: products and quotients of the caller's.
 struct Truncated {
@@ -212,11 +160,17 @@ class Results {
 
   /// Rules of multipliers fed with the same sums and counts, some of which are held.
   void controllers() {
-    const std::pair<const char*, gdpo::PidGains> rules[] = {{"default", gdpo::PidGains{}},
-                                                            {"omnisafe", gdpo::pid::omnisafe()},
-                                                            {"nupi", gdpo::pid::nupi(0.5, 0.1, 0.75)},
-                                                            {"adam", gdpo::pid::dual_ascent_adam()},
-                                                            {"safe_rlhf_log", gdpo::pid::safe_rlhf_log()}};
+    const std::pair<const char*, gdpo::PidGains> rules[] = {
+        {"default", gdpo::PidGains{}},
+        {"omnisafe", gdpo::pid::omnisafe()},
+        {"nupi", gdpo::pid::nupi(0.5, 0.1, 0.75)},
+        {"adam", gdpo::pid::dual_ascent_adam()},
+        {"safe_rlhf_log", gdpo::pid::safe_rlhf_log()},
+        {"stooke", gdpo::pid::stooke(0.5, 0.25, 0.125)},
+        {"omnisafe_none", gdpo::pid::omnisafe(gdpo::LambdaNorm::None, 0.5)},
+        {"nupi_first", gdpo::pid::nupi(0.5, 0.1, 0.75, gdpo::EmaStart::FirstValue)},
+        {"nupi_second", gdpo::pid::nupi(0.5, 0.1, 0.75, gdpo::EmaStart::AfterFirst)},
+        {"dual_ascent", gdpo::pid::dual_ascent(0.0625)}};
     for (const auto& [name, gains] : rules) {
       Integers integers(7);
       gdpo::PidLagrangian pid(gains, {{0.5, 0.375, gdpo::Bound::AtMost}, {-0.25, 1.75}});
