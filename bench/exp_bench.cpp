@@ -4,8 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/lanes/lanes.hpp>
-#include <gdpo/math/exp_parts.hpp>
 #include <random>
 #include <vector>
 

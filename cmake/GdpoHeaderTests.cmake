@@ -1,7 +1,7 @@
 # gdpo_add_header_tests(<target>)
 #
 # An executable whose linking proves, for every header under include/gdpo (those apart that only nvcc compiles, gdpo/cuda.hpp and
-# gdpo/cuda/on.hpp, and with/openmp.hpp where OpenMP was not found):
+# gdpo/cuda/device/on.hpp, and with/openmp.hpp where OpenMP was not found):
 #   alone    it compiles as the first include of a translation unit: it includes what it uses;
 #   twice    including it again changes nothing;
 #   linked   no header defines something that clashes when two translation units include it;
@@ -18,7 +18,7 @@
 function(gdpo_add_header_tests target)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
-  list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/on.hpp)
+  list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp)
   if(NOT OpenMP_CXX_FOUND)
     list(REMOVE_ITEM headers gdpo/with/openmp.hpp)
   endif()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <gdpo/gdpo.hpp>
+#include <gdpo/runtime.hpp>
 #include <type_traits>
 #include <variant>
 

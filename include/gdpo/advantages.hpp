@@ -8,85 +8,15 @@
 ///
 /// rewards: (N, C), N completions and C rewards, or (N). NaN is a missing reward. One advantage a completion comes back.
 /// Defined for every shape: no rows give no advantages; groups of one and one-group batches follow the settings.
-/// Statistics are in double, in the orders of core/reduce.hpp; advantages are rounded once to the result's scalar. `seq`:
+/// Statistics are in double, in the orders of stats/reduce.hpp; advantages are rounded once to the result's scalar. `seq`:
 /// any compiler and any flags but -ffast-math give the same bits.
 /// Range: rewards and weights whose squares neither overflow nor underflow, about 1e-150 to 1e150; beyond it a spread may be
 /// taken for 0. An infinite reward gives NaN to its group, and to all where the batch is renormalised.
 /// Errors: invalid_input for shapes and settings that do not fit, before anything is written. MissingEntry::Reject and
 /// Singleton::Error throw when they meet their case: `out` is then untouched, report and workspace are not.
-#include <algorithm>
-#include <gdpo/advantage/fill_report.hpp>
-#include <gdpo/advantage/renormalize.hpp>
+#include <gdpo/advantage/advantages.hpp>
 #include <gdpo/advantage/tokens.hpp>
 #include <gdpo/group/by_id.hpp>
 #include <gdpo/group/by_offsets.hpp>
 #include <gdpo/group/groups_of.hpp>
 #include <gdpo/group/per_row.hpp>
-
-GDPO_BEGIN_NAMESPACE
-namespace detail {
-
-template <class Exec, class R>
-void check_out(const char* function, index_t rows, View<R, 1> out) {
-  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
-  check_out_entries(function, rows, out);
-}
-
-}  // namespace detail
-
-/// The long form. exec: seq, simd or parallel(executor), which all give the same bits. out: (N) float or double.
-/// workspace.sums() has the combined values before renormalisation afterwards. Allocates only what workspace (and report)
-/// lack. Cost: O(N C), and a second reading of the rewards where the policies read the batch. In parallel, the policies and
-/// the grouping are called from several threads at once.
-template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
-void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
-                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, Workspace& workspace,
-                     GroupReport* report = nullptr) {
-  constexpr const char* function = "gdpo::advantages";
-  detail::check_out<Exec>(function, batch.rewards.extent[0], out);
-  detail::check_renormalisation(function, batch, estimator.renorm);
-  detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, workspace, report);
-  evaluation(exec);
-  if (report) detail::fill_report(batch, evaluation.reader(), workspace, *report);
-  detail::renormalize(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm,
-                      evaluation.zero_sum && !evaluation.any_raw_singleton(), evaluation.every_row_counts(), workspace,
-                      out);
-}
-
-/// The long form with its own memory.
-template <class Estimator = Gdpo, class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
-std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
-                                    const Estimator& estimator = {}, GroupReport* report = nullptr) {
-  std::vector<result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
-  Workspace workspace;
-  advantages_into(exec, batch, estimator, view(out), workspace, report);
-  return out;
-}
-
-template <class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
-std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch, GroupReport* report) {
-  return advantages(exec, batch, Gdpo{}, report);
-}
-
-/// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward.
-template <class Estimator = Gdpo, class T, class Groups>
-std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, const Estimator& estimator = {},
-                                    GroupReport* report = nullptr) {
-  return advantages(seq, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator, report);
-}
-template <class Estimator = Gdpo, class T, class Groups>
-std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, const Estimator& estimator = {},
-                                    GroupReport* report = nullptr) {
-  return advantages(View<const T, 2>{rewards.data, {rewards.extent[0], 1}, {rewards.stride[0], 0}}, groups, estimator,
-                    report);
-}
-template <class T, class Groups>
-std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, GroupReport* report) {
-  return advantages(rewards, groups, Gdpo{}, report);
-}
-template <class T, class Groups>
-std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, GroupReport* report) {
-  return advantages(rewards, groups, Gdpo{}, report);
-}
-
-GDPO_END_NAMESPACE

@@ -7,8 +7,9 @@
 ///   shortfall      gdpo::measure(column, set_point)                          mean value and violations, mergeable
 ///   pid            gdpo::PidLagrangian, PidGains, PidState                   the controller, its settings and checkpoint
 ///   adaptive_kl    gdpo::AdaptiveKl                                          the KL coefficient of verl and OpenRLHF
-/// The published rules: presets/pid.hpp. Needs no Eigen.
+/// The published rules: constraint/published.hpp. Needs no Eigen.
+#include <gdpo/advantages.hpp>
 #include <gdpo/constraint/adaptive_kl.hpp>
 #include <gdpo/constraint/calibration.hpp>
 #include <gdpo/constraint/constrained.hpp>
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <gdpo/cuda/policy_loss.hpp>
+#include <gdpo/cuda/loss/policy_loss.hpp>
 #include <vector>
 
 #include "next_device.hpp"

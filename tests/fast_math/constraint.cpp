@@ -1,7 +1,7 @@
 // Compiled with -ffast-math: what is not finite holds a controller and changes no byte of its state, set-points and settings that
 // are no numbers are refused, and the forms give the numbers worked out by hand.
 #include <gdpo/constraint/adaptive_kl.hpp>
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>
 
 #include "support/exact.hpp"
 

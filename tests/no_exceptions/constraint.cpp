@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <gdpo/constraint/adaptive_kl.hpp>
 #include <gdpo/constraint/calibration.hpp>
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>
 
 #include "support/no_exceptions.hpp"
 

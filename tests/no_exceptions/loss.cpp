@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <gdpo/gdpo.hpp>
+#include <gdpo/runtime.hpp>
 
 #include "support/no_exceptions.hpp"
 

@@ -1,6 +1,6 @@
 // Moments of parts merged in order are those of the whole: mean and sigma within 2^-44 relative (tolerance::merge), n,
 // weight, min, max and degenerate exactly.
-#include <gdpo/core/moments.hpp>
+#include <gdpo/stats/moments.hpp>
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"

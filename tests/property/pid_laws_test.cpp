@@ -1,5 +1,5 @@
 // Laws of PidLagrangian on random settings and measurements, and the published rules bit for bit.
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>
 #include <reference/naive_pid.hpp>
 #include <support/allocations.hpp>
 #include <support/catch.hpp>

@@ -1,6 +1,6 @@
 // What a controller does in a closed loop: each way in which a published rule fails, with its numbers, and the default settings in
 // the same place. Numbers without another source were computed by the published rule (reference/naive_pid.hpp).
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>
 #include <reference/naive_pid.hpp>
 #include <support/catch.hpp>
 #include <support/generators.hpp>

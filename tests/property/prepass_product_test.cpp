@@ -1,5 +1,6 @@
 // Every pre-pass against its formula, in long-double loops over random batches: rows of any length with holes, padded and
 // packed, float and double, NaN and infinities among the tokens, nonsense where the mask is 0.
+#include <gdpo/prepass.hpp>
 #include <gdpo/loss.hpp>
 #include <limits>
 #include <reference/naive_loss.hpp>

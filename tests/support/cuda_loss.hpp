@@ -1,6 +1,6 @@
 // A batch in the memory of a device, in any layout and storage; losses of it there and on seq; and how they compare.
 #pragma once
-#include <gdpo/cuda/policy_loss.hpp>
+#include <gdpo/cuda/loss/policy_loss.hpp>
 #include <gdpo/runtime.hpp>
 
 #include "support/device.hpp"

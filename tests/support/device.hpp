@@ -1,14 +1,14 @@
 #pragma once
 // The device of a test: a simulated grid, or a GPU where the file is compiled for one (GDPO_TEST_ON_GPU, tests/cuda). Arrays of a
 // test live in OnDevice; what a call has written is read with host().
-#include <gdpo/cuda/scratch.hpp>
-#include <gdpo/cuda/tuning.hpp>
+#include <gdpo/cuda/device/scratch.hpp>
+#include <gdpo/cuda/device/tuning.hpp>
 #include <limits>
 #include <vector>
 
 #if defined(GDPO_TEST_ON_GPU)
 
-#include <gdpo/cuda/on.hpp>
+#include <gdpo/cuda/device/on.hpp>
 
 using TestDevice = gdpo::cuda::On;
 /// seed: of a simulated grid only.

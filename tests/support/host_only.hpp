@@ -1,7 +1,7 @@
 // A device that runs nothing and reads nothing: what a call does before its kernels, and how many they are.
 #pragma once
 #include <cstddef>
-#include <gdpo/cuda/tuning.hpp>
+#include <gdpo/cuda/device/tuning.hpp>
 
 struct HostOnly {
   static constexpr bool launches_kernels = true;

@@ -3,8 +3,8 @@
 // that reads what another thread of the same `each` writes gives other bits with another seed.
 #include <algorithm>
 #include <cstring>
-#include <gdpo/cuda/kernel.hpp>
-#include <gdpo/cuda/tuning.hpp>
+#include <gdpo/cuda/device/kernel.hpp>
+#include <gdpo/cuda/device/tuning.hpp>
 #include <numeric>
 #include <random>
 #include <vector>

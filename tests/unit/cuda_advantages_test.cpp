@@ -2,7 +2,7 @@
 // double and fuse nothing, so it is one whether the host has FMA.
 #include <array>
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantages.hpp>
+#include <gdpo/cuda/advantage/advantages.hpp>
 #include <gdpo/runtime.hpp>
 
 #include "support/catch.hpp"

@@ -1,5 +1,5 @@
 // policy_loss_from_logits on a device: the bits of its parts one by one, whatever the grid, and the host's numbers.
-#include <gdpo/cuda/logits_loss.hpp>
+#include <gdpo/cuda/logits/policy_loss.hpp>
 
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"

@@ -1,5 +1,5 @@
 // Log-probs from logits and back by the kernels of a device: against seq, and the laws that hold to the bit.
-#include <gdpo/cuda/logits.hpp>
+#include <gdpo/cuda/logits/token_logprobs.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"

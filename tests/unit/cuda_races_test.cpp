@@ -1,8 +1,8 @@
 // Every family of kernels, in threads that each run all of it: the bits of the simulated grid, and under ThreadSanitizer no race
 // (support/threaded_grid.hpp; tests/CMakeLists.txt).
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantages.hpp>
-#include <gdpo/cuda/logits_loss.hpp>
+#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/logits/policy_loss.hpp>
 #include <gdpo/presets/brief.hpp>
 #include <gdpo/presets/verl.hpp>
 

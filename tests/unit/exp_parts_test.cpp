@@ -1,6 +1,6 @@
 // e^x, e^x - 1, e^x - 1 - x and ratios of probabilities: accuracy over the whole range, saturation, special values.
 // Reference: long double expm1, and for e^x - 1 - x the series of the oracle.
-#include <gdpo/math/exp_parts.hpp>
+#include <gdpo/lanes/exp_parts.hpp>
 #include <reference/naive_loss.hpp>
 
 #include "support/catch.hpp"

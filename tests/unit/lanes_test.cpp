@@ -1,7 +1,7 @@
 // Every operation of Pack and Mask against the scalar of the same name, bit by bit, at every width: registers, halves of wider
 // packs, one lane.
+#include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/lanes/lanes.hpp>
-#include <gdpo/math/exp_parts.hpp>
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"

@@ -1,6 +1,6 @@
 // Results stored in 16 bits: the nearest, ties to even, and lanes as one by one.
 #include <Eigen/Core>
-#include <gdpo/logits/load_store.hpp>
+#include <gdpo/logits/engine/load_store.hpp>
 #include <gdpo/with/eigen.hpp>
 
 #include "support/catch.hpp"

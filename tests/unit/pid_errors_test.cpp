@@ -1,5 +1,5 @@
 // What a mistake with a controller says; what lies just inside the bounds is accepted.
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>
 #include <support/catch.hpp>
 #include <support/message.hpp>
 #include <support/tolerance.hpp>

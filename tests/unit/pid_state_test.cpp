@@ -1,6 +1,6 @@
 // What a controller remembers, in bytes and as JSON: it goes on with the same bits, and nothing damaged is taken for a state.
 #include <gdpo/constraint/calibration.hpp>
-#include <gdpo/presets/pid.hpp>
+#include <gdpo/constraint/published.hpp>
 #include <gdpo/with/nlohmann_json.hpp>
 #include <support/catch.hpp>
 #include <support/message.hpp>

@@ -1,4 +1,5 @@
 // What a wrong call of prepare() says: the function, the argument, what was given and what is needed.
+#include <gdpo/prepass.hpp>
 #include <gdpo/loss.hpp>
 
 #include "support/catch.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/stat.hpp>
-#include <gdpo/core/column.hpp>
+#include <gdpo/storage/column.hpp>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE

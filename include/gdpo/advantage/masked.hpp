@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/renorm.hpp>
-#include <gdpo/core/storage.hpp>
+#include <gdpo/storage/storage.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

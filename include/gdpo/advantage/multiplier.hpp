@@ -1,6 +1,6 @@
 #pragma once
-#include <gdpo/core/settings.hpp>
 #include <gdpo/lanes/pack.hpp>
+#include <gdpo/math/settings.hpp>
 
 namespace gdpo {
 /// Where eps stands between a variance v and the multiplier of the centred value.

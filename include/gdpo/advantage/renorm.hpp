@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/advantage/multiplier.hpp>
-#include <gdpo/core/moments.hpp>
+#include <gdpo/stats/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {

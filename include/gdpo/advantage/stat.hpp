@@ -1,7 +1,7 @@
 #pragma once
 // What a Baseline and a Scale see, and what they may declare about themselves.
-#include <gdpo/core/moments.hpp>
-#include <gdpo/core/settings.hpp>
+#include <gdpo/math/settings.hpp>
+#include <gdpo/stats/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

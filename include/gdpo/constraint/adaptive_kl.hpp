@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/settings.hpp>
+#include <gdpo/math/settings.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

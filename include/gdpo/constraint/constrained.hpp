@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/constraint/engine/constrained_call.hpp>
 #include <gdpo/constraint/placement.hpp>
 
 GDPO_BEGIN_NAMESPACE

@@ -1,7 +1,7 @@
 #pragma once
-#include <gdpo/constraint/check_pid_state.hpp>
+#include <gdpo/constraint/engine/check_pid_state.hpp>
 #include <gdpo/core/list.hpp>
-#include <gdpo/math/exp_parts.hpp>
+#include <gdpo/lanes/exp_parts.hpp>
 
 namespace gdpo {  // plain data
 

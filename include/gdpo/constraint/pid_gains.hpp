@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/settings.hpp>
+#include <gdpo/math/settings.hpp>
 #include <string>
 
 namespace gdpo {
@@ -40,7 +40,7 @@ GDPO_BEGIN_NAMESPACE
 /// weighs one std of the baseline, and gains need no new search for another reward scale.
 /// The defaults: proportional and integral, no kick at the start, no windup. On a policy whose mean error moves by g - b lambda in
 /// an update the damping is about Kp sqrt(b / Ki) / 2: 0.45 at b = 0.01, 1.4 at 0.1; halve kp and ki where rollouts are stale and
-/// b is above 0.2. A derivative gained nothing measurable. presets/pid.hpp has the published rules.
+/// b is above 0.2. A derivative gained nothing measurable. constraint/published.hpp has the published rules.
 struct PidGains {
   PidForm form = PidForm::Positional;
   double kp = 2;     ///< lambda for one unit of error

@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/constraint/constrained_call.hpp>
+#include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/constraint/shortfall.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {

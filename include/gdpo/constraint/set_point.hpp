@@ -1,6 +1,6 @@
 #pragma once
 // What a constraint asks of a reward, and what stands for it in the advantages.
-#include <gdpo/core/moments.hpp>
+#include <gdpo/stats/moments.hpp>
 
 namespace gdpo {  // plain data: set-points are stored with a controller's state
 

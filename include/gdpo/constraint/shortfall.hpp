@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/constraint/set_point.hpp>
-#include <gdpo/core/column.hpp>
+#include <gdpo/storage/column.hpp>
 
 namespace gdpo {  // plain data: it crosses ranks
 

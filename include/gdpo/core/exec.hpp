@@ -45,7 +45,7 @@ constexpr bool is_exec_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Sim
 template <class E>
 constexpr bool is_exec_v<Parallel<E>> = true;
 
-/// An execution tag that launches kernels has `static constexpr bool launches_kernels = true` (cuda/kernel.hpp).
+/// An execution tag that launches kernels has `static constexpr bool launches_kernels = true` (cuda/device/kernel.hpp).
 template <class Exec, class = void>
 constexpr bool is_device_v = false;
 template <class Exec>

@@ -3,7 +3,7 @@
 // does not fit that many rows), `count(rows)` groups, and for group g its `length(g)` members, member k being row
 // `row(g, k)`.
 #include <gdpo/core/errors.hpp>
-#include <gdpo/core/reduce.hpp>
+#include <gdpo/stats/reduce.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

@@ -2,8 +2,8 @@
 // L lanes of S (double or float) over the vector extension of GCC and Clang: written is what is vectorised. A pack wider than
 // one register is two halves, so every build has the same L lanes and the same bits; only the number of instructions
 // differs.
-#include <gdpo/core/storage.hpp>
 #include <gdpo/lanes/register.hpp>
+#include <gdpo/storage/storage.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {

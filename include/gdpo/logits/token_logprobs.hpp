@@ -1,7 +1,7 @@
 #pragma once
 #include <gdpo/core/exec.hpp>
 #include <gdpo/logits/batch.hpp>
-#include <gdpo/logits/gradient_row.hpp>
+#include <gdpo/logits/engine/gradient_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

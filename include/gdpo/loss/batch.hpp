@@ -1,8 +1,8 @@
 #pragma once
 #include <algorithm>
-#include <gdpo/core/column.hpp>
 #include <gdpo/loss/metrics.hpp>
 #include <gdpo/loss/term.hpp>
+#include <gdpo/storage/column.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

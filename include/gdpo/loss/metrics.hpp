@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/moments.hpp>
+#include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
 

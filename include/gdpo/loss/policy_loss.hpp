@@ -1,8 +1,9 @@
 #pragma once
 #include <gdpo/core/exec.hpp>
-#include <gdpo/loss/check_loss.hpp>
+#include <gdpo/loss/count.hpp>
+#include <gdpo/loss/engine/check_loss.hpp>
+#include <gdpo/loss/engine/row_loss.hpp>
 #include <gdpo/loss/result.hpp>
-#include <gdpo/loss/row_loss.hpp>
 #include <gdpo/loss/surrogate.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -78,7 +79,7 @@ struct PolicyLoss {
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const;
-  /// On a device: what its header says (cuda/policy_loss.hpp).
+  /// On a device: what its header says (cuda/loss/policy_loss.hpp).
   template <class Device, class... Arguments, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
   void operator()(const Device& device, const Arguments&... arguments) const {
     evaluate(device, *this, arguments...);

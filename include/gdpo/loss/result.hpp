@@ -1,7 +1,7 @@
 #pragma once
+#include <gdpo/loss/engine/rows.hpp>
+#include <gdpo/loss/engine/tally.hpp>
 #include <gdpo/loss/kl.hpp>
-#include <gdpo/loss/rows.hpp>
-#include <gdpo/loss/tally.hpp>
 
 namespace gdpo {
 

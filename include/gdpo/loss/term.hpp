@@ -1,7 +1,7 @@
 #pragma once
 // What the policies of the loss see and give back. V is float, double, or lanes of them.
-#include <gdpo/core/settings.hpp>
-#include <gdpo/math/exp_parts.hpp>
+#include <gdpo/lanes/exp_parts.hpp>
+#include <gdpo/math/settings.hpp>
 
 namespace gdpo {
 

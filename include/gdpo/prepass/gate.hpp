@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/math/exp_parts.hpp>
+#include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/prepass/statistic.hpp>
 
 GDPO_BEGIN_NAMESPACE

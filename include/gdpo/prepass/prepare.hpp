@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/loss/rows.hpp>
+#include <gdpo/loss/engine/rows.hpp>
 
 namespace gdpo {
 /// What the weights of a pre-pass multiply.

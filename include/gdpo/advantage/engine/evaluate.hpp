@@ -1,0 +1,154 @@
+#pragma once
+// The host of the estimator: memory, the units of work, and the statistics over the batch that some policies read.
+#include <gdpo/advantage/engine/first_error.hpp>
+#include <gdpo/advantage/engine/one_group.hpp>
+#include <gdpo/core/exec.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Groups as units of work, which the shape alone decides: some 1024 rows, and as many groups as fit side by side.
+struct GroupUnits {
+  index_t groups, size;
+
+  template <class T, class Groups>
+  explicit GroupUnits(const RewardBatch<T, Groups>& batch)
+      : groups(batch.groups.count(batch.rewards.extent[0])),
+        size((1024 * groups / (std::max<index_t>)(batch.rewards.extent[0], 1) / most_side_by_side + 1) *
+             most_side_by_side) {}
+  index_t count() const { return (groups + size - 1) / size; }
+  index_t begin(index_t unit) const { return unit * size; }
+  index_t end(index_t unit) const { return (std::min)(groups, (unit + 1) * size); }
+};
+
+/// One call of advantages_into up to the combined values: fills work.row_sums and work.row_state.
+template <class T, class Groups, class Baseline, class Scale, class Combine>
+class Evaluation {
+  static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
+  using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
+  using Worker = OneGroup<Call>;
+  using Order = typename Groups::Order;
+
+ public:
+  using Reader = RewardReader<T, Groups, sums_first>;
+  /// The combined values of a group sum to 0, groups with a raw singleton apart.
+  static constexpr bool zero_sum = Worker::zero_sum;
+
+  template <class Exec, class Estimator>
+  Evaluation(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch, const Estimator& estimator,
+             Workspace& work, GroupReport* report)
+      : reader_(function, batch, estimator, work),
+        units_(batch),
+        workers_(workers_for(exec, units_.count(), batch.rewards.extent[0] * batch.rewards.extent[1])),
+        scale_reads_batch_(ReadsBatch<Scale>::of(estimator.scale)),
+        reads_batch_(scale_reads_batch_ || ReadsBatch<Baseline>::of(estimator.baseline)),
+        call_{function,
+              batch,
+              estimator.baseline,
+              estimator.scale,
+              estimator.singleton,
+              reader_,
+              work,
+              report,
+              sums_first ? 1 : static_cast<index_t>(work.channels.size())} {
+    Checks<Baseline>::run(estimator.baseline, function);
+    Checks<Scale>::run(estimator.scale, function);
+    const std::size_t rows = at(batch.rewards.extent[0]);
+    prepare_scratch();
+    work.batch_stats.assign(at(call_.columns), BatchStat{});
+    work.row_sums.resize(rows);
+    work.row_weights.resize(rows);
+    if (reads_batch_ || report) {
+      work.raw.reserve((std::max)(rows, at(units_.groups)));
+      work.centred.reserve(rows);
+    }
+    work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
+    if (report) report->degenerate.assign(at(units_.groups), 1);  // what an empty group is
+  }
+
+  template <class Exec>
+  void operator()(const Exec& exec) {
+    for (index_t c = 0; reads_batch_ && c < call_.columns; ++c) read_batch(c);
+    const auto combine = [this](index_t worker, index_t unit) {
+      Worker(call_, call_.work.workers[at(worker)]).combine(units_.begin(unit), units_.end(unit), !reads_batch_);
+    };
+    if (workers_ == 1) {
+      for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);
+      return;
+    }
+    FirstError error;
+    for_each_unit(exec, workers_, units_.count(),
+                  [&](index_t worker, index_t unit) { error.guard(unit, [&] { combine(worker, unit); }); });
+    error.rethrow();
+  }
+
+  bool any_raw_singleton() const {
+    return any_worker([](const GroupScratch& work) { return work.raw_singleton; });
+  }
+  bool every_row_counts() const {
+    return !any_worker([](const GroupScratch& work) { return !work.every_row_counts; });
+  }
+  const Reader& reader() const { return reader_; }
+  const GroupUnits& units() const { return units_; }
+  index_t workers() const { return workers_; }
+
+ private:
+  template <class Test>
+  bool any_worker(const Test& test) const {
+    const GroupScratch* scratch = call_.work.workers.data();
+    return std::any_of(scratch, scratch + workers_, test);
+  }
+
+  void prepare_scratch() {
+    index_t longest = 0;
+    for (index_t g = 0; g < units_.groups; ++g) longest = (std::max)(longest, call_.batch.groups.length(g));
+    const std::size_t members = at(longest);
+    std::vector<GroupScratch>& workers = call_.work.workers;
+    if (workers.size() < at(workers_)) workers.resize(at(workers_));
+    for (GroupScratch& work : workers) work.raw_singleton = false, work.every_row_counts = true;  // of the idle too
+    for (index_t worker = 0; worker < workers_; ++worker) {
+      GroupScratch& work = workers[at(worker)];
+      for (auto* v :
+           {&work.column, &work.scores, &work.magnitudes, &work.values, &work.tokens, &work.weights, &work.external}) {
+        v->resize(members);
+      }
+      work.terms.resize(members * 8);
+      work.used.assign(members, 1);
+      work.present.resize(members);
+      work.lanes.resize(LaneGroups<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
+    }
+  }
+
+  /// Statistics of column c over the batch: of all used values, then of what the baseline leaves of them.
+  void read_batch(index_t c) {
+    Workspace& work = call_.work;
+    BatchStat& batch = work.batch_stats[at(c)];
+    Worker worker(call_, work.workers[0]);
+    work.raw.clear();
+    for (index_t g = 0; g < units_.groups; ++g) {
+      worker.visit_used(g, c, [&](const MemberArgs& args, auto) {
+        work.raw.push_back(args.value);
+        if (args.value != 0) ++batch.nonzero;
+      });
+    }
+    batch.used = static_cast<index_t>(work.raw.size());
+    batch.raw = moments_of(Order{}, work.raw.data(), nullptr, batch.used);
+    if (!scale_reads_batch_) return;
+    work.centred.clear();
+    for (index_t g = 0; g < units_.groups; ++g) {
+      worker.visit_used(g, c, [&](const MemberArgs& args, auto rule) {
+        work.centred.push_back(rule == Rule::Zero ? 0.0 : centre(args.value, worker.base_of(rule, args)));
+      });
+    }
+    batch.centred = moments_of(Order{}, work.centred.data(), nullptr, batch.used);
+  }
+
+  Reader reader_;
+  GroupUnits units_;
+  index_t workers_;
+  bool scale_reads_batch_, reads_batch_;
+  Call call_;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,102 @@
+#pragma once
+#include <algorithm>
+#include <gdpo/advantage/engine/evaluate.hpp>
+#include <iterator>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+inline double std_or_nan(const Moments& m) { return m.n > 1 ? stddev(m) : math::nan(); }
+
+/// Everything of the report but `degenerate`, which the evaluation knows.
+template <class T, class Groups, bool sums_first>
+void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Groups, sums_first>& reader,
+                 Workspace& work, GroupReport& r) {
+  using Order = typename Groups::Order;
+  const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1], groups = batch.groups.count(rows);
+  const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[at(i)]); };
+  const auto unused = [&](index_t i) { return batch.valid && batch.valid(i) == 0; };
+  const auto moments = [&](const std::vector<double>& x) {
+    return moments_of(Order{}, x.data(), nullptr, static_cast<index_t>(x.size()));
+  };
+  r.rows = rows;
+  r.groups = groups;
+  r.one_group = groups == 1;
+  r.smallest_group = r.largest_group = groups > 0 ? batch.groups.length(0) : 0;
+  r.singletons = r.excluded_rewards = r.infinite_rewards = r.excluded_rows = r.unused_rows = 0;
+  for (index_t i = 0; i < rows; ++i) {
+    r.unused_rows += unused(i);
+    r.excluded_rows += !unused(i) && state(i) == RowState::Excluded;
+  }
+
+  r.channels.assign(at(channels), ChannelReport{});
+  r.channel_degenerate.resize(at(groups * channels));
+  for (index_t c = 0; c < channels; ++c) {
+    const bool read = std::find(work.channels.begin(), work.channels.end(), c) != work.channels.end();
+    ChannelReport& channel = r.channels[at(c)];
+    index_t flat = 0, known = 0;
+    work.raw.clear();
+    for (index_t g = 0; g < groups; ++g) {
+      double low = math::infinity, high = -math::infinity;
+      for (index_t k = 0; k < batch.groups.length(g); ++k) {
+        const index_t i = batch.groups.row(g, k);
+        if (unused(i)) continue;
+        const double value = reader.gated(i, c), seen = reader(i, c);
+        if (!math::is_nan(seen)) low = (math::min)(low, seen), high = (math::max)(high, seen);
+        if (math::is_nan(value)) {
+          r.excluded_rewards += read;
+          continue;
+        }
+        r.infinite_rewards += read && math::is_inf(value);
+        work.raw.push_back(value);
+      }
+      known += low <= high;
+      flat += low == high;
+      r.channel_degenerate[at(g * channels + c)] = !(low < high);
+    }
+    const Moments m = moments(work.raw);
+    channel.n = m.n;
+    channel.mean = m.n > 0 ? m.mean : math::nan();
+    channel.std = std_or_nan(m);
+    channel.min = m.n > 0 ? m.min : math::nan();
+    channel.max = m.n > 0 ? m.max : math::nan();
+    channel.zero_std_groups = known > 0 ? static_cast<double>(flat) / static_cast<double>(known) : 0.0;
+  }
+
+  r.group_std.assign(at(groups), math::nan());
+  work.centred.clear();  // the reward sums of the batch
+  double flat_rows = 0;
+  for (index_t g = 0; g < groups; ++g) {
+    const index_t members = batch.groups.length(g);
+    r.smallest_group = members < r.smallest_group ? members : r.smallest_group;
+    r.largest_group = members > r.largest_group ? members : r.largest_group;
+    work.raw.clear();
+    for (index_t k = 0; k < members; ++k) {
+      const index_t i = batch.groups.row(g, k);
+      double magnitude;
+      if (state(i) == RowState::Counted) work.raw.push_back(reader.weighted_sum(i, magnitude));
+    }
+    r.singletons += work.raw.size() == 1;
+    const double std = members == 1 ? 0.0 : std_or_nan(moments(work.raw));
+    r.group_std[at(g)] = std;
+    if (!math::is_nan(std) && std <= 1e-8) flat_rows += static_cast<double>(members);
+    work.centred.insert(work.centred.end(), work.raw.begin(), work.raw.end());
+  }
+  const Moments sums = moments(work.centred);
+  r.reward_mean = sums.n > 0 ? sums.mean : math::nan();
+  r.reward_std = std_or_nan(sums);
+  work.raw.clear();
+  std::copy_if(r.group_std.begin(), r.group_std.end(), std::back_inserter(work.raw),
+               [](double std) { return !math::is_nan(std); });
+  const Moments stds = moments(work.raw);
+  r.reward_std_mean_of_groups = stds.n > 0 ? stds.mean : math::nan();
+  r.zero_std_group_rows = rows > 0 ? flat_rows / static_cast<double>(rows) : 0.0;
+  work.raw.clear();
+  for (index_t i = 0; i < rows; ++i) {
+    if (state(i) == RowState::Counted) work.raw.push_back(work.row_sums[at(i)]);
+  }
+  r.combined_std = std_or_nan(moments(work.raw));
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,86 @@
+#pragma once
+// What groups side by side in lanes have in common, whatever the estimator: P rows (or groups) of L rewards each in one
+// pack, lanes p L .. p L + L - 1 being the rewards of p. Compiled once a number of rewards, not once an estimator.
+#include <algorithm>
+#include <gdpo/advantage/engine/segment_sums.hpp>
+#include <gdpo/advantage/stat.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// How many side by side: four registers' worth of lanes, enough independent sums to hide their latency.
+constexpr int most_side_by_side = 8;
+template <int L>
+constexpr int side_by_side = (std::max)(1, (std::min)(most_side_by_side, 4 * GDPO_LANE_BYTES / (8 * L)));
+constexpr int most_lanes = (std::max)(8, 4 * GDPO_LANE_BYTES / 8);
+
+/// f(std::integral_constant<int, L>) with L lanes for `rewards` rewards.
+template <class F>
+GDPO_HOST_INLINE auto with_lanes(index_t rewards, const F& f) {
+  if (rewards > 4) return f(std::integral_constant<int, 8>{});
+  if (rewards > 2) return f(std::integral_constant<int, 4>{});
+  return rewards == 2 ? f(std::integral_constant<int, 2>{}) : f(std::integral_constant<int, 1>{});
+}
+
+template <int L>
+GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
+  double place[L];
+  for (int j = 0; j < L; ++j) place[j] = j;
+  return math::Pack<L>::load(place) < math::Pack<L>::all(static_cast<double>(lanes));
+}
+
+/// Weighted sums of rows, and of the |terms|: to[k stride + p] = or += those of x (members, P, L).
+template <int L, int P>
+GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pack<L * P>& weights, bool first,
+                                double* sums, double* magnitudes, index_t stride) {
+  using Rows = math::Pack<P>;
+  const Rows zero = Rows::all(0.0);
+  for (index_t k = 0; k < members; ++k, sums += stride, magnitudes += stride) {
+    const auto terms = mul(weights, math::Pack<L * P>::load(x + k * (L * P)));
+    ((first ? zero : Rows::load(sums)) + segment_sums<L>(terms)).store(sums);
+    ((first ? zero : Rows::load(magnitudes)) + segment_sums<L>(abs(terms))).store(magnitudes);
+  }
+}
+
+/// Combined values of members: score (members, P) = or += sum over a segment of (x - base) factor. largest (P): |score|.
+template <int L, int P>
+GDPO_NOINLINE void add_scores(const double* x, index_t members, const Split<math::Pack<L * P>>& base,
+                              const math::Pack<L * P>& factor, bool first, double* score, double* largest) {
+  using Lanes = math::Pack<L * P>;
+  using Groups = math::Pack<P>;
+  const Split<Lanes> subtracted = base;  // in registers, whatever is stored
+  const Lanes multiplied = factor;
+  const Groups zero = Groups::all(0.0);
+  Groups most = zero;
+  for (index_t k = 0; k < members; ++k, score += P) {
+    const Lanes terms = mul(centre(Lanes::load(x + k * (L * P)), subtracted), multiplied);
+    const Groups sum = (first ? zero : Groups::load(score)) + segment_sums<L>(terms);
+    sum.store(score);
+    most = (math::max)((math::max)(most, sum), zero - sum);
+  }
+  most.store(largest);
+}
+
+/// to[first[p] + k] = score (members, P)[k, p] for p < groups.
+template <int P>
+GDPO_NOINLINE void write_runs(const double* score, index_t members, int groups, const index_t* first, double* to) {
+  constexpr int W = (std::min)(P, math::native_width<double>);
+  index_t k = 0;
+  if constexpr (W > 1) {
+    constexpr std::make_integer_sequence<int, W> lanes{};
+    for (; k + W <= members; k += W) {
+      for (int p = 0; p < groups; p += W) {
+        math::Pack<W> block[W];
+        for (int i = 0; i < W; ++i) block[i] = math::Pack<W>::load(score + (k + i) * P + p);
+        transpose<W / 2>(block, lanes);
+        for (int i = 0; i < W && p + i < groups; ++i) block[i].store(to + first[p + i] + k);
+      }
+    }
+  }
+  for (; k < members; ++k) {
+    for (int p = 0; p < groups; ++p) to[first[p] + k] = score[k * P + p];
+  }
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,211 @@
+#pragma once
+// The general path of the estimator, one group after the other: loops over members and columns, and what size and degeneracy
+// leave to the policies. The formulas are in the policies. side_by_side.hpp takes the groups that need nothing special.
+#include <algorithm>
+#include <gdpo/advantage/engine/rules.hpp>
+#include <gdpo/advantage/engine/side_by_side.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Call>
+class OneGroup;
+
+/// One worker's way through groups, in its own scratch. A *column* is what is centred and scaled by itself: each reward with
+/// a weight (NormalizeThenSum), or their weighted sum (SumThenNormalize).
+template <class T, class Groups, class Baseline, class Scale, bool sums_first>
+class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
+  using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
+  using Order = typename Groups::Order;
+  static constexpr bool once_a_group = once_a_group_v<Baseline, Scale>;
+  static constexpr bool in_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
+
+ public:
+  /// The combined values of a group sum to 0, groups with a raw singleton apart.
+  static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
+
+  OneGroup(const Call& call, GroupScratch& scratch) : call_(call), work_(scratch) {}
+
+  /// Fills row_sums and row_state of groups first .. last - 1.
+  GDPO_NOINLINE void combine(index_t first, index_t last, bool lanes) {
+    if constexpr (zero_sum && in_lanes) {
+      using Lanes = LaneGroups<T, Groups, Baseline, Scale, sums_first>;
+      Lanes side_by_side(call_, work_, last);
+      Taken taken[Lanes::most_groups];
+      for (index_t g = first, n = 1; lanes && g < last; g += n) {
+        n = side_by_side.combine(g, taken);
+        for (index_t p = 0; p < n; ++p) {
+          if (taken[p] == Taken::No) {
+            combine_group(g + p);
+          } else if (call_.report) {
+            call_.report->degenerate[at(g + p)] = taken[p] == Taken::Equal;
+          }
+        }
+      }
+      if (lanes) return;
+    }
+    for (index_t g = first; g < last; ++g) combine_group(g);
+  }
+
+  /// visit(args, rule) for every used value of column c in group g.
+  template <class Visit>
+  void visit_used(index_t g, index_t c, const Visit& visit) {
+    begin_group(g);
+    visit_members(c, [&](index_t, const MemberArgs& args, Rule rule) {
+      if (args.own >= 0) visit(args, rule);
+    });
+  }
+
+  Split<double> base_of(Rule rule, const MemberArgs& args) const { return detail::base_of(call_.baseline, rule, args); }
+
+ private:
+  // ---- one group ------------------------------------------------------------------------------------------------------
+
+  index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
+  bool used(index_t k) const { return work_.used[at(k)] != 0; }
+  /// Has no reward and is to be excluded. Known when all columns were read.
+  bool excluded(index_t k) const { return call_.reader.excludes() && !work_.present[at(k)]; }
+  bool missing(index_t k) const { return call_.reader.skips() && math::is_nan(work_.column[at(k)]); }
+
+  void begin_group(index_t g) {
+    group_ = g;
+    members_ = call_.batch.groups.length(g);
+    std::fill_n(work_.scores.data(), members_, 0.0);
+    std::fill_n(work_.magnitudes.data(), members_, 0.0);
+    std::fill_n(work_.present.data(), members_, static_cast<unsigned char>(0));
+    for (index_t k = 0; call_.batch.valid && k < members_; ++k) work_.used[at(k)] = call_.batch.valid(row(k)) != 0;
+    raw_in_group_ = false;
+  }
+
+  /// score_k = sum over the columns of w (x - baseline) multiplier, in blocks of 8 columns, the terms of a block as a tree.
+  void combine_group(index_t g) {
+    begin_group(g);
+    if (members_ == 0) return;
+    if constexpr (sums_first) {
+      add_terms(0, 1.0, work_.scores.data(), 1);
+    } else {
+      for (index_t first = 0; first < call_.columns; first += 8) {
+        std::fill_n(work_.terms.data(), members_ * 8, 0.0);
+        const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
+        for (index_t j = 0; j < lanes; ++j) {
+          add_terms(first + j, call_.work.channel_weights[at(first + j)], work_.terms.data() + j, 8);
+        }
+        for (index_t k = 0; k < members_; ++k) {
+          work_.scores[at(k)] += tree_sum(math::Pack<8>::load(work_.terms.data() + k * 8));
+        }
+      }
+    }
+    end_group();
+  }
+
+  /// Degeneracy of the combined values, then scores -> row_sums.
+  void end_group() {
+    CombinedRange range;
+    for (index_t k = 0; k < members_; ++k) {
+      if (used(k) && !excluded(k)) range.add(work_.scores[at(k)], work_.magnitudes[at(k)]);
+    }
+    const bool equal = range.equal(sums_first, call_.columns);
+    if (call_.report) call_.report->degenerate[at(group_)] = equal;
+    for (index_t k = 0; k < members_; ++k) {
+      const std::size_t i = at(row(k));
+      const RowState state = excluded(k) ? RowState::Excluded : used(k) ? RowState::Counted : RowState::Unused;
+      call_.work.row_sums[i] = zero_sum && equal && !raw_in_group_ && used(k) ? 0.0 : work_.scores[at(k)];
+      call_.work.row_state[i] = static_cast<unsigned char>(state);
+      work_.every_row_counts = work_.every_row_counts && state == RowState::Counted;
+    }
+  }
+
+  // ---- one column of one group ------------------------------------------------------------------------------------------
+
+  Rule rule_of(const GroupStat& stat) {
+    const Rule rule = detail::rule_of<Baseline>(stat, call_.singleton);
+    if (rule == Rule::Raw) work_.raw_singleton = raw_in_group_ = true;
+    if (rule == Rule::Refused) {
+      contract::fail(call_.function, "groups", "one used row in group " + contract::text(group_),
+                     "two or more, because singleton is Error");
+    }
+    return rule;
+  }
+
+  void read_column(index_t c) {
+    double* x = work_.column.data();
+    if constexpr (sums_first) {
+      call_.reader.weighted_sums([this](index_t k) { return row(k); }, members_, work_.lanes.data(), x,
+                                 work_.magnitudes.data());
+    } else {
+      for (index_t k = 0; k < members_; ++k) x[k] = call_.reader(row(k), call_.work.channels[at(c)]);
+    }
+  }
+
+  /// Reads column c. visit(k, args, rule) for every member with a value: the used ones, and the unused ones with own = -1.
+  template <class Visit>
+  void visit_members(index_t c, const Visit& visit) {
+    read_column(c);
+    const auto& batch = call_.batch;
+    const double* x = work_.column.data();
+    index_t n = 0;
+    for (index_t k = 0; k < members_; ++k) {
+      if (missing(k)) continue;
+      work_.present[at(k)] = 1;
+      if (!used(k)) continue;
+      work_.values[at(n)] = x[k];
+      if (batch.tokens) work_.tokens[at(n)] = batch.tokens(row(k));
+      if (batch.weights) work_.weights[at(n)] = batch.weights(row(k));
+      if (batch.baseline) work_.external[at(n)] = batch.baseline(row(k));
+      ++n;
+    }
+    GroupStat stat = group_stat(Order{}, work_.values.data(), n);
+    if constexpr (!in_lanes) order_statistics(stat, work_.values.data(), n);  // lanes have none either
+    if constexpr (sums_first) {
+      double magnitude = 0;
+      for (index_t k = 0; k < members_; ++k) {
+        if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
+      }
+      equate_sums(stat, call_.reader.terms(), magnitude);
+    }
+    const auto column = [n](const std::vector<double>& values, bool given) {
+      return given ? gdpo::view(values.data(), n) : View<const double, 1>{};
+    };
+    MemberArgs args{column(work_.values, true),
+                    column(work_.tokens, static_cast<bool>(batch.tokens)),
+                    column(work_.weights, static_cast<bool>(batch.weights)),
+                    column(work_.external, static_cast<bool>(batch.baseline)),
+                    stat,
+                    call_.work.batch_stats[at(c)],
+                    -1,
+                    stat.mean};
+    const Rule rule = rule_of(stat);
+    index_t own = 0;
+    for (index_t k = 0; k < members_; ++k) {
+      if (missing(k)) continue;
+      args.own = used(k) ? own++ : -1;
+      args.value = x[k];
+      visit(k, args, rule);
+    }
+  }
+
+  /// terms[k stride] = those of column c; a factor 0 selects 0, a missing entry leaves what is there.
+  void add_terms(index_t c, double weight, double* terms, index_t stride) {
+    Split<double> base{0.0, 0.0};
+    double factor = 0;
+    bool known = false;
+    visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
+      if (!known || !per_group_v<Baseline>) base = base_of(rule, args);
+      const double centred = centre(args.value, base);
+      if (!known || !once_a_group) factor = math::mul(weight, factor_of(call_.scale, rule, args, centred));
+      known = true;
+      const double term = term_of(centred, factor);
+      terms[k * stride] = term;
+      if (!sums_first) work_.magnitudes[at(k)] += math::abs(term);
+    });
+  }
+
+  const Call& call_;
+  GroupScratch& work_;
+  // of the group at hand
+  index_t group_ = 0, members_ = 0;
+  bool raw_in_group_ = false;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

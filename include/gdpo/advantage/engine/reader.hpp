@@ -1,0 +1,173 @@
+#pragma once
+#include <algorithm>
+#include <gdpo/advantage/engine/check_rewards.hpp>
+#include <gdpo/advantage/engine/lane_kernels.hpp>
+#include <gdpo/advantage/engine/reward_rules.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+GDPO_INLINE std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
+
+/// A reward array with the settings that stand between storage and statistics: weights, gates, missing rewards,
+/// penalty. `sums_first`: the penalty is on the weighted sum; otherwise on the reward it names.
+template <class T, class Groups, bool sums_first>
+class RewardReader {
+  struct Channels {
+    const Workspace& work;
+    index_t size() const { return static_cast<index_t>(work.channels.size()); }
+    index_t operator()(index_t j) const { return work.channels[at(j)]; }
+    double weight(index_t j) const { return work.channel_weights[at(j)]; }
+  };
+
+ public:
+  template <class Estimator>
+  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e, Workspace& work)
+      : batch_(batch), function_(function), work_(work), rules_{batch.rewards, batch.penalty, Channels{work},
+                                                                e.missing,     e.penalty,     e.gates} {
+    check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) { batch.groups.check(of, rows); });
+    check_token_counts(function, batch);
+    work.channels.clear();
+    work.channel_weights.clear();
+    for (index_t c = 0; c < batch.rewards.extent[1]; ++c) {
+      const double weight = e.weights.empty() ? 1.0 : e.weights[c];
+      if (weight == 0) continue;  // not read: NaN in it changes no bit
+      work.channels.push_back(c);
+      work.channel_weights.push_back(weight);
+    }
+    spread_weights(work);
+    plain_ = rules_.plain();
+    dense_ =
+        plain_ && batch.rewards.stride[1] == 1 && static_cast<index_t>(work.channels.size()) == batch.rewards.extent[1];
+    packed_ = batch.rewards.stride[0] == batch.rewards.extent[1];
+  }
+
+  bool skips() const { return rules_.skips(); }
+  bool excludes() const { return rules_.excludes(); }
+  index_t terms() const { return rules_.terms(); }
+
+  /// Reward c of a row after gates; NaN where it is missing.
+  double gated(index_t row, index_t c) const { return rules_.gated(load(batch_.rewards(row, c)), row, c); }
+
+  /// Reward c of a row as its statistics see it; NaN where it is missing and stays missing.
+  GDPO_HOST_INLINE double operator()(index_t row, index_t c) const {
+    return plain_ ? load(batch_.rewards(row, c)) : adjusted(row, c);
+  }
+
+  /// RewardRules::weighted_sum. Not inlined: g++ 12 -O3 with AVX-512 crashes on it inside fill_report.
+  GDPO_NOINLINE double weighted_sum(index_t row, double& magnitude) const {
+    const auto read = [&](index_t first, index_t lanes, double* x) {
+      for (index_t j = 0; j < lanes; ++j) x[j] = (*this)(row, work_.channels[at(first + j)]);
+    };
+    return rules_.weighted_sum(row, read, magnitude);
+  }
+
+  /// The weighted_sum of rows row(0) .. row(n - 1). scratch: (n, most_lanes).
+  template <class Row>
+  void weighted_sums(const Row& row, index_t n, double* scratch, double* sums, double* magnitudes) const {
+    constexpr int P = side_by_side<1>;
+    const index_t in_lanes = work_.channels.empty() ? 0 : n - n % P;
+    if (in_lanes > 0) {
+      lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums, magnitudes);
+    }
+    for (index_t i = 0; i < n; ++i) {
+      sums[i] = i >= in_lanes || math::is_nan(sums[i]) ? weighted_sum(row(i), magnitudes[i])
+                                                       : penalised(row(i), sums[i], magnitudes[i]);
+    }
+  }
+
+  /// sum_c w_c r_ic of rows row(p, k), p < P, as `weighted_sum` adds it, and sum_c |w_c r_ic|: (members, P). NaN where some
+  /// reward is. There is a reward. scratch: (members, most_lanes).
+  template <int P = side_by_side<1>, class Row>
+  void lane_sums(const Row& row, index_t members, double* scratch, double* sums, double* magnitudes) const {
+    const index_t channels = static_cast<index_t>(work_.channels.size());
+    with_lanes(channels, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value, rows = (std::min)(P, side_by_side<L>);
+      for (index_t first = 0; first < channels; first += L) {
+        for (int p = 0; p < P; p += rows) {
+          load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first, scratch);
+          add_weighted<L, rows>(scratch, members, lane_weights<L, rows>(first), first == 0, sums + p, magnitudes + p,
+                                P);
+        }
+      }
+    });
+  }
+
+  /// The weights of rewards first .. first + L - 1, 0 beyond the last reward, for each of P rows.
+  template <int L, int P>
+  GDPO_HOST_INLINE math::Pack<L * P> lane_weights(index_t first) const {
+    return math::Pack<L * P>::load(work_.lane_weights.data() + first * side_by_side<L>);
+  }
+
+  bool penalises() const { return rules_.penalises(); }
+  double penalised(index_t row, double sum, double& magnitude) const { return rules_.penalised(row, sum, magnitude); }
+
+  /// Rewards first .. first + L - 1 of rows row(p, k), p < P, in lanes: x (members, P, L). 0 beyond the last reward.
+  template <int L, int P, class Row>
+  GDPO_NOINLINE void load_lanes(const Row row, index_t members, index_t first, double* x) const {
+    const View<const T, 2> rewards = batch_.rewards;  // for all the compiler knows, the stores below alter batch_
+    const index_t lanes = (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
+    const bool whole = dense_ && lanes == L;
+    // A full load of an incomplete block reads on into the next row.
+    const index_t loadable = dense_ && packed_ ? rewards.extent[0] - 1 : 0;
+    const auto in_block = first_lanes<L>(lanes);
+    const auto zero = math::Pack<L>::all(0.0);
+    for (int p = 0; p < P; ++p) {
+      double* to = x + p * L;
+      if (whole) {
+        for (index_t k = 0; k < members; ++k, to += P * L) math::Pack<L>::load(&rewards(row(p, k), first)).store(to);
+        continue;
+      }
+      for (index_t k = 0; k < members; ++k, to += P * L) {
+        const index_t i = row(p, k);
+        if (i < loadable) {
+          select(in_block, math::Pack<L>::load(&rewards(i, first)), zero).store(to);
+        } else {
+          load_row(i, first, lanes, L, to);
+        }
+      }
+    }
+  }
+
+ private:
+  /// lane_weights from channel_weights.
+  static void spread_weights(Workspace& work) {
+    const index_t channels = static_cast<index_t>(work.channels.size());
+    work.lane_weights.clear();
+    with_lanes(channels, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value;
+      for (index_t first = 0; first < channels; first += L) {
+        for (index_t c = 0; c < L * side_by_side<L>; ++c) {
+          const index_t channel = first + c % L;
+          work.lane_weights.push_back(channel < channels ? work.channel_weights[at(channel)] : 0.0);
+        }
+      }
+    });
+  }
+
+  /// to[j] = reward first + j, 0 beyond `lanes`.
+  GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L, double* to) const {
+    for (int j = 0; j < L; ++j) to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
+  }
+
+  double adjusted(index_t row, index_t c) const {
+    const double value = gated(row, c);
+    if (rules_.missing.entry == MissingEntry::Reject && math::is_nan(value) &&
+        (!batch_.valid || batch_.valid(row) != 0)) {
+      contract::fail(function_, "rewards", "NaN in row " + contract::text(row) + ", reward " + contract::text(c),
+                     "a number, because missing.entry is Reject");
+    }
+    return rules_.adjusted(value, row, c);
+  }
+
+  const RewardBatch<T, Groups>& batch_;
+  const char* function_;
+  const Workspace& work_;
+  RewardRules<T, Column, Channels, sums_first> rules_;
+  bool plain_ = false;   // rewards are read as they stand ...
+  bool dense_ = false;   // ... and all of them, next to each other in a row ...
+  bool packed_ = false;  // ... and the rows next to each other
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

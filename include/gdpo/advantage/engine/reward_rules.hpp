@@ -1,0 +1,108 @@
+#pragma once
+// What stands between stored rewards and statistics, on every target: weights, gates, missing rewards, penalty.
+#include <gdpo/advantage/combine.hpp>
+#include <gdpo/advantage/missing.hpp>
+#include <gdpo/core/list.hpp>
+#include <gdpo/storage/storage.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// tree_sum of eight numbers that stand in memory one by one.
+GDPO_INLINE double tree_of(const double* t) {
+  return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
+}
+
+/// Rewards as settings have them read. sums_first: the penalty is on the weighted sum; otherwise on the reward it names.
+/// PerRow: a column of the batch. Channels: the rewards whose weight is not 0, channels(j) with weight(j), size() of them.
+template <class T, class PerRow, class Channels, bool sums_first>
+struct RewardRules {
+  View<const T, 2> rewards;
+  PerRow penalties;
+  Channels channels;
+  Missing missing;
+  penalty::Row penalty;
+  List<Gate, 16> gates;
+
+  GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
+  GDPO_INLINE bool excludes() const { return skips() && missing.row == MissingRow::Exclude; }
+  /// Rewards are read as they stand.
+  GDPO_INLINE bool plain() const {
+    return gates.empty() && (sums_first || penalty.coef == 0) &&
+           (missing.entry == MissingEntry::Skip || missing.entry == MissingEntry::Propagate);
+  }
+  /// Products in one weighted sum: what its rounding can come from.
+  GDPO_CALLS_ANY
+  GDPO_INLINE index_t terms() const { return channels.size() + (penalty.coef != 0 ? 1 : 0); }
+
+  /// Reward c of a row, stored as `stored`, after gates; NaN where it is missing.
+  GDPO_DEVICE double gated(double stored, index_t row, index_t c) const {
+    for (index_t g = 0; g < gates.size(); ++g) {
+      if (gates[g].reward != c) continue;
+      const double given = load(rewards(row, gates[g].given));
+      if (math::is_nan(given)) return math::nan();
+      if (given < gates[g].at_least) stored = 0;
+    }
+    return stored;
+  }
+  /// The gated reward c as its statistics see it; NaN where it is missing and stays missing.
+  GDPO_DEVICE double adjusted(double value, index_t row, index_t c) const {
+    if (missing.entry == MissingEntry::Zero && math::is_nan(value)) value = 0;
+    if (!sums_first && penalty.coef != 0 && penalty.reward == c) value -= penalty_of(row);
+    return value;
+  }
+
+  /// A NaN penalty is not a missing reward: it becomes infinite and shows, as an infinite reward does.
+  GDPO_CALLS_ANY
+  GDPO_DEVICE double penalty_of(index_t row) const {
+    const double term = math::mul(penalty.coef, penalties(row));
+    return math::is_nan(term) ? math::infinity : term;
+  }
+
+  /// sum_c w_c r_ic over the present rewards (as a tree in blocks of 8), minus the penalty. NaN: the row is excluded, or NaN
+  /// flows. magnitude: sum of the |terms|. read(first, lanes, x): rewards channels(first) .. of the row into x.
+  GDPO_CALLS_ANY
+  template <class Read>
+  GDPO_DEVICE double weighted_sum(index_t row, const Read& read, double& magnitude) const {
+    const index_t n = channels.size();
+    double sum = 0;
+    index_t absent = 0;
+    magnitude = 0;
+    for (index_t first = 0; first < n; first += 8) {
+      const index_t lanes = n - first < 8 ? n - first : 8;
+      double values[8], terms[8], sizes[8];
+      read(first, lanes, values);
+      for (index_t j = 0; j < 8; ++j) {
+        double term = 0;
+        if (j < lanes) {
+          if (skips() && math::is_nan(values[j])) {
+            ++absent;
+          } else {
+            term = math::mul(channels.weight(first + j), values[j]);
+          }
+        }
+        terms[j] = term;
+        sizes[j] = math::abs(term);
+      }
+      sum += tree_of(terms);
+      magnitude += tree_of(sizes);
+    }
+    if (absent == n && excludes()) return math::nan();
+    return penalised(row, sum, magnitude);
+  }
+
+  /// The sum of a row minus its penalty.
+  GDPO_INLINE bool penalises() const { return sums_first && penalty.coef != 0; }
+  GDPO_DEVICE double penalised(index_t row, double sum, double& magnitude) const {
+    if (penalises()) {
+      const double term = penalty_of(row);
+      sum -= term;
+      magnitude += math::abs(term);
+    }
+    // inf - inf: the row is not missing; its group has no moments.
+    return skips() && math::is_nan(sum) ? math::infinity : sum;
+  }
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,244 @@
+#pragma once
+#include <gdpo/advantage/engine/column_moments.hpp>
+#include <gdpo/advantage/engine/reader.hpp>
+#include <gdpo/advantage/report.hpp>
+#include <gdpo/group/borrowed.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// What the workers of one call share.
+template <class T, class Groups, class Baseline, class Scale, bool sums_first>
+struct GroupCall {
+  const char* function;
+  const RewardBatch<T, Groups>& batch;
+  const Baseline& baseline;
+  const Scale& scale;
+  Singleton singleton;
+  const RewardReader<T, Groups, sums_first>& reader;
+  Workspace& work;
+  GroupReport* report;
+  index_t columns;  ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
+};
+
+/// What became of a group: left to the general path, or its row_sums are written, and whether they are all equal, hence 0.
+enum class Taken : unsigned char { No, Equal, Yes };
+
+/// The hot path: several groups of equal size side by side in lanes, policies in lanes too. For estimators whose combined
+/// values sum to 0 in a group. It takes groups in which nothing is missing and nothing needs a second look, declines the
+/// others, and gives the same bits as the general path of one_group.hpp.
+template <class T, class Groups, class Baseline, class Scale, bool sums_first>
+class LaneGroups {
+ public:
+  using Order = typename Groups::Order;
+
+  /// Packs of groups in turn, step by step, so that one computes while another waits for its sums or its root.
+  static constexpr int most_packs = 2, most_groups = most_packs * most_side_by_side;
+
+  /// For groups before `end`.
+  LaneGroups(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch, index_t end)
+      : call_(call),
+        scratch_(aligned(scratch.lanes)),
+        longest_(static_cast<index_t>(scratch.column.size())),
+        end_(end),
+        possible_(!call.batch.valid && !call.work.channels.empty()) {}
+
+  /// Doubles that it needs for groups of at most `members`.
+  static std::size_t scratch_for(std::size_t members) {
+    return static_cast<std::size_t>(most_packs * member_scratch) * members + padding;
+  }
+
+  /// Groups g, g+1, ... of one size, one at least; returns how many. taken[p]: what became of g + p.
+  index_t combine(index_t g, Taken* taken) {
+    taken[0] = Taken::No;
+    if (!possible_ || call_.batch.groups.length(g) < 2) return 1;
+    if constexpr (sums_first) {
+      return combine_lanes<1>(g, taken);
+    } else {
+      return with_lanes(call_.columns, [&](auto lanes) { return combine_lanes<decltype(lanes)::value>(g, taken); });
+    }
+  }
+
+ private:
+  /// Doubles a member: values, scores, and of sums their terms' magnitudes and their rewards.
+  static constexpr index_t member_scratch = (sums_first ? 2 : 1) * most_lanes + 2 * most_side_by_side;
+  /// Room to start at a cache line, which full-width stores should not cross.
+  static constexpr std::size_t padding = 7;
+  static double* aligned(std::vector<double>& v) {
+    const auto misplaced = reinterpret_cast<std::uintptr_t>(v.data()) / sizeof(double) % (padding + 1);
+    return v.data() + (misplaced == 0 ? 0 : padding + 1 - misplaced);
+  }
+
+  /// Groups g .. g + groups - 1 in one pack of lanes; the lanes that are left repeat group g.
+  template <int L>
+  struct Packed {
+    static constexpr int P = side_by_side<L>;
+    using Lanes = math::Pack<L * P>;
+
+    index_t g, members;
+    int groups;
+    double *block, *scores, *magnitudes, *rewards;  // (K, P, L), (K, P); of sums: (K, P), and what is summed
+    math::Pack<P> bound;                            // of the squares of the sums of |terms|
+    double largest[P] = {};                         // |score|
+    typename GroupLanes<L * P>::Stat stat;
+    math::Mask<L * P> equal;
+    Split<Lanes> base;
+    Lanes factor;
+
+    void start(index_t at, int count, index_t size, double* scratch) {
+      g = at, groups = count, members = size;
+      block = scratch;
+      scores = block + members * most_lanes;
+      magnitudes = scores + members * most_side_by_side;
+      rewards = magnitudes + members * most_side_by_side;
+      bound = math::Pack<P>::all(0.0);
+    }
+  };
+
+  template <int L>
+  index_t combine_lanes(index_t g, Taken* taken) {
+    constexpr int most = most_packs * side_by_side<L>;
+    int groups = 1;
+    const index_t members = call_.batch.groups.length(g);
+    while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members) ++groups;
+    if (combine_groups<L>(g, groups, taken)) return groups;
+    for (int p = 0; p < groups; ++p) {  // each by itself
+      if (groups == 1 || !combine_groups<L>(g + p, 1, taken + p)) taken[p] = Taken::No;
+    }
+    return groups;
+  }
+
+  /// All of the groups, or none.
+  template <int L>
+  bool combine_groups(index_t g, int groups, Taken* taken) {
+    constexpr int P = side_by_side<L>;
+    Packed<L> packs[most_packs];
+    const int n = (groups + P - 1) / P;
+    for (int s = 0; s < n; ++s) {
+      packs[s].start(g + s * P, (std::min)(P, groups - s * P), call_.batch.groups.length(g),
+                     scratch_ + s * longest_ * member_scratch);
+    }
+    for (index_t first = 0; first < call_.columns; first += L) {
+      for (int s = 0; s < n; ++s) load(packs[s], first);
+      for (int s = 0; s < n; ++s) {
+        Packed<L>& pack = packs[s];
+        if (!lane_stat<Order, L * P>(Order{}, pack.block, pack.members, pack.stat, pack.equal)) return false;
+      }
+      for (int s = 0; s < n; ++s) {
+        if (!apply_policies(packs[s], first)) return false;
+      }
+      for (int s = 0; s < n; ++s) {
+        Packed<L>& pack = packs[s];
+        add_scores<L, P>(pack.block, pack.members, pack.base, pack.factor, first == 0, pack.scores, pack.largest);
+      }
+    }
+    for (int s = 0; s < n; ++s) {
+      if (!clear(packs[s], taken + s * P)) return false;
+    }
+    for (int s = 0; s < n; ++s) write(packs[s]);
+    return true;
+  }
+
+  /// Rewards first .. of the members, or their weighted sums as the one column.
+  template <int L>
+  void load(Packed<L>& pack, index_t first) {
+    constexpr int P = side_by_side<L>;
+    const auto row = [of = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g, groups = pack.groups](
+                         int p, index_t k) { return of.row(g + (p < groups ? p : 0), k); };
+    if constexpr (sums_first) {
+      call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
+      for (index_t i = 0; call_.reader.penalises() && i < pack.members * P; ++i) {
+        const index_t from = row(static_cast<int>(i % P), i / P);
+        pack.block[i] = call_.reader.penalised(from, pack.block[i], pack.magnitudes[i]);
+      }
+    } else {
+      call_.reader.template load_lanes<L, P>(row, pack.members, first, pack.block);
+    }
+  }
+
+  template <int L>
+  bool apply_policies(Packed<L>& pack, index_t first) {
+    constexpr int P = side_by_side<L>;
+    using Lanes = typename Packed<L>::Lanes;
+    if constexpr (sums_first) {
+      if (!sums_clearly_differ(pack)) return false;
+    }
+    const GroupLanes<L * P> args{pack.stat, no_batch_};
+    pack.base = split<Lanes>(call_.baseline(args));
+    pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
+    if constexpr (!sums_first) pack.factor = mul(call_.reader.template lane_weights<L, P>(first), pack.factor);
+    // max |x - base|^2 <= m2, so this bounds the square of the largest sum of |terms| of a row, over the columns.
+    pack.bound = pack.bound + segment_sums<L>(mul(mul(pack.factor, pack.factor), pack.stat.m2));
+    return true;
+  }
+
+  /// No group's sums differ by so little that it may be the rounding of their terms. max - min <= t implies m2 <= n t^2:
+  /// what exceeds that differs; exactly equal sums need no look.
+  bool sums_clearly_differ(const Packed<1>& pack) const {
+    constexpr int P = side_by_side<1>;
+    double squares[P], magnitudes[P];
+    select(pack.equal, math::Pack<P>::all(math::infinity), pack.stat.m2).store(squares);
+    auto most = math::Pack<P>::all(0.0);
+    for (index_t k = 0; k < pack.members; ++k) {
+      most = (math::max)(most, math::Pack<P>::load(pack.magnitudes + k * P));
+    }
+    most.store(magnitudes);
+    bool clear = true;
+    for (int p = 0; p < P; ++p) {
+      const double tolerance = rounding_of_sum(call_.reader.terms(), magnitudes[p]);
+      clear = clear && squares[p] > 2 * static_cast<double>(pack.members) * tolerance * tolerance;
+    }
+    return clear;
+  }
+
+  /// Whether the combined values are what they seem: 0, or well above their rounding. A group of which neither can be said is not
+  /// taken; what is written for it will be overwritten. (Of two members every other group may be such.)
+  template <int L>
+  bool clear(const Packed<L>& pack, Taken* taken) const {
+    if (any(not_finite(pack.bound))) return false;
+    double bounds[side_by_side<L>];
+    pack.bound.store(bounds);
+    const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0);
+    for (int p = 0; p < pack.groups; ++p) {
+      const double largest = pack.largest[p], columns = static_cast<double>(call_.columns);
+      const bool clear_of_rounding = largest * largest > tolerance * tolerance * columns * bounds[p];
+      taken[p] = largest == 0 ? Taken::Equal : clear_of_rounding ? Taken::Yes : Taken::No;
+    }
+    return true;
+  }
+
+  template <int L>
+  void write(const Packed<L>& pack) {
+    constexpr int P = side_by_side<L>;
+    const BorrowedGroups<Groups> of{call_.batch.groups};
+    double* row_sums = call_.work.row_sums.data();
+    index_t first[P];
+    bool runs = true;  // of rows, one after the other
+    for (int p = 0; p < pack.groups; ++p) {
+      first[p] = of.row(pack.g + p, 0);
+      for (index_t k = 1; k < pack.members; ++k) runs = runs && of.row(pack.g + p, k) == first[p] + k;
+    }
+    if (runs) return write_runs<P>(pack.scores, pack.members, pack.groups, first, row_sums);
+    for (int p = 0; p < pack.groups; ++p) {
+      for (index_t k = 0; k < pack.members; ++k) row_sums[of.row(pack.g + p, k)] = pack.scores[k * P + p];
+    }
+  }
+
+  template <class V, class Base>
+  static GDPO_INLINE Split<V> split(const Base& base) {
+    if constexpr (std::is_same_v<Base, Split<V>>) {
+      return base;
+    } else {
+      return {math::constant<V>(base), math::constant<V>(0.0)};
+    }
+  }
+
+  const GroupCall<T, Groups, Baseline, Scale, sums_first>& call_;
+  double* scratch_;
+  index_t longest_, end_;
+  bool possible_;
+  BatchStat no_batch_{};
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

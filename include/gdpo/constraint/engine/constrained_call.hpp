@@ -1,0 +1,392 @@
+#pragma once
+// The host of constrained estimators: the words in which a placement says its formula.
+#include <gdpo/advantage/advantages.hpp>
+#include <gdpo/constraint/shortfall.hpp>
+#include <gdpo/group/borrowed.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Estimator>
+struct PoliciesOf {
+  static constexpr bool known = false;
+};
+template <class B, class S, class C, class R>
+struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
+  static constexpr bool known = true, sums_first = std::is_same_v<C, combine::SumThenNormalize>;
+  /// The combined values of a group sum to 0, groups with a raw singleton apart.
+  static constexpr bool zero_sum = zero_sum_v<B> && per_group_v<S>;
+};
+
+/// The same policies for one column that is no reward of the batch: its violations. A missing one is in no statistic.
+template <class B, class S, class C, class R>
+GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(const GroupAdvantage<B, S, C, R>& e) {
+  return {e.baseline, e.scale, {}, e.renorm, e.missing, e.singleton, {}, {}, {}};
+}
+
+/// One call of advantages_into with a constrained estimator. All values are of the rows (N), in double, in the workspace:
+/// `channel`, of one term; `mixed`, what they add up to.
+template <class Exec, class T, class Groups, class Estimator>
+class ConstrainedCall {
+  using Policies = PoliciesOf<Estimator>;
+  using Reader = RewardReader<T, Groups, Policies::sums_first>;
+  using Inner = RewardBatch<double, BorrowedGroups<Groups>>;
+
+ public:
+  ConstrainedCall(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch,
+                  const Estimator& estimator, const List<Constraint, 16>& constraints, Workspace& work,
+                  GroupReport* report)
+      : function_(function),
+        exec_(exec),
+        batch_(batch),
+        estimator_(estimator),
+        work_(work),
+        report_(report),
+        blocks_(exec, size()) {
+    check(constraints);
+    if (!constraints.empty()) estimator_.weights = primary_weights(constraints);
+    Reader(function, batch, estimator_, work);  // checks shapes and settings, before anything reads them
+    work.mixed.assign(rows(), 0.0);
+    work.channel.resize(rows());
+    work.violations.resize(rows());
+  }
+
+  const Estimator& estimator() const { return estimator_; }       ///< with the weights of the primary rewards
+  const List<Constraint, 16>& active() const { return active_; }  ///< those with a multiplier above 0
+  double lambda_sum() const {
+    double sum = 0;
+    for (const Constraint& c : active()) sum += c.lambda;
+    return sum;
+  }
+
+  /// mixed += factor times the advantages that the estimator gives to the primary rewards.
+  void add_primary(double factor) {
+    primary(estimator_);
+    add(factor);
+  }
+  /// mixed += factor times the advantages that `e` gives to the violations of c, as to the one reward of a batch.
+  template <class E>
+  void add_violations(const Constraint& c, const E& e, double factor) {
+    violations(c, e);
+    add(factor);
+  }
+  /// mixed = mixed / divisor
+  void divide(double divisor) {
+    for_rows([&](std::size_t i) { work_.mixed[i] /= divisor; });
+  }
+
+  /// mixed = the renormalisation of  primary_factor s_0 - factor sum_c lambda_c s_c,  s what the estimator has before it: of the
+  /// primary rewards, and of the violations of c.
+  void renormalize_sum(double primary_factor, double factor) {
+    check_renormalisation(function_, batch_, estimator_.renorm);
+    work_.magnitudes.assign(rows(), 0.0);
+    primary(before_renorm(estimator_));
+    add_combined(primary_factor, true);
+    for (const Constraint& c : active()) {
+      violations(c, before_renorm(estimator_));
+      add_combined(-math::mul(factor, c.lambda), false);
+    }
+    if (Policies::zero_sum) silence_rounding();
+    std::copy(work_.mixed.begin(), work_.mixed.end(), work_.row_sums.begin());
+    std::copy(work_.states.begin(), work_.states.end(), work_.row_state.begin());
+    const bool every_row = std::count(work_.states.begin(), work_.states.end(), counted) == size();
+    renormalize(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, Policies::zero_sum && !raw_singleton_,
+                every_row, work_, gdpo::view(work_.mixed));
+  }
+
+  /// mixed = the advantages of the estimator where the violations, times their multipliers, are subtracted from `reward`, or from
+  /// the weighted sum where that is what it standardises.
+  void penalise(index_t reward) {
+    if constexpr (Policies::sums_first) {
+      if (reward != -1) fail("placement.reward", contract::text(reward), "-1: the violations enter the weighted sum");
+      penalise_sum();
+    } else {
+      penalise_reward(carrier(reward));
+    }
+  }
+
+  /// The report of the primary rewards calls a group degenerate; here its violations may still differ.
+  void report_degenerate() {
+    for (index_t g = 0; report_ && g < group_count(); ++g) {
+      double low = math::infinity, high = -math::infinity;
+      bool number = true;
+      for_members(g, [&](index_t i) {
+        if (!is_used(i)) return;
+        number = number && !math::is_nan(work_.mixed[at(i)]);
+        low = (math::min)(low, work_.mixed[at(i)]);
+        high = (math::max)(high, work_.mixed[at(i)]);
+      });
+      report_->degenerate[at(g)] = number && !(low < high);
+    }
+  }
+
+  /// mixed into the result.
+  template <class R>
+  void write(View<R, 1> out) const {
+    for_rows([&](std::size_t i) { out(index(i)) = static_cast<R>(work_.mixed[i]); });
+  }
+
+ private:
+  // ---- rows and groups ----------------------------------------------------------------------------------------------
+
+  static constexpr auto counted = static_cast<unsigned char>(RowState::Counted);
+
+  index_t size() const { return batch_.rewards.extent[0]; }
+  index_t columns() const { return batch_.rewards.extent[1]; }
+  std::size_t rows() const { return static_cast<std::size_t>(size()); }
+  static index_t index(std::size_t i) { return static_cast<index_t>(i); }
+  template <class F>
+  void for_rows(const F& f) const {
+    blocks_.for_each([&](index_t begin, index_t end) {
+      for (index_t i = begin; i < end; ++i) f(static_cast<std::size_t>(i));
+    });
+  }
+
+  template <class F>
+  void for_members(index_t g, const F& f) const {
+    for (index_t k = 0; k < batch_.groups.length(g); ++k) f(batch_.groups.row(g, k));
+  }
+  index_t group_count() const { return batch_.groups.count(size()); }
+  bool is_used(index_t i) const { return !batch_.valid || batch_.valid(i) != 0; }
+
+  // ---- one term -----------------------------------------------------------------------------------------------------
+
+  template <class E>
+  void primary(const E& e) {
+    advantages_into(exec_, batch_, e, gdpo::view(work_.channel), work_, report_);
+  }
+  template <class E>
+  void violations(const Constraint& c, const E& e) {
+    fill_violations(c);
+    Inner of_c = batch_of(work_.violations, 1);
+    of_c.penalty = {};
+    if (of_c.baseline) of_c.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
+    advantages_into(exec_, of_c, for_one_column(e), gdpo::view(work_.channel), work_);
+  }
+  void add(double factor) {
+    for_rows([&](std::size_t i) { work_.mixed[i] += math::mul(factor, work_.channel[i]); });
+  }
+  /// values: (N, columns), with everything else of the batch.
+  Inner batch_of(const std::vector<double>& values, index_t columns) const {
+    return {gdpo::view(values.data(), size(), columns),
+            BorrowedGroups<Groups>{batch_.groups},
+            batch_.tokens,
+            batch_.valid,
+            batch_.baseline,
+            batch_.penalty,
+            batch_.weights};
+  }
+  /// v_i of a constraint; NaN where the reward is missing and stays missing.
+  void fill_violations(const Constraint& c) {
+    const MissingEntry entry = estimator_.missing.entry;
+    for_rows([&](std::size_t i) {
+      double x = load(batch_.rewards(index(i), c.reward));
+      if (entry == MissingEntry::Zero && math::is_nan(x)) x = 0;
+      work_.violations[i] = violation_of(c, x);
+    });
+    for (index_t i = 0; entry == MissingEntry::Reject && i < size(); ++i) {
+      if (math::is_nan(work_.violations[at(i)]) && is_used(i)) fail_on_missing(i, c.reward);
+    }
+  }
+
+  // ---- sums before the renormalisation ------------------------------------------------------------------------------
+
+  /// add() of values before renormalisation; a row counts where it does in one of the channels.
+  void add_combined(double factor, bool first) {
+    if (first) work_.states.assign(rows(), static_cast<unsigned char>(RowState::Excluded));
+    for_rows([&](std::size_t i) {
+      const double term = math::mul(factor, work_.channel[i]);
+      work_.mixed[i] += term;
+      work_.magnitudes[i] += math::abs(term);
+      const unsigned char state = work_.row_state[i];
+      if (state != static_cast<unsigned char>(RowState::Excluded)) work_.states[i] = state;
+    });
+    for (const GroupScratch& worker : work_.workers) raw_singleton_ = raw_singleton_ || worker.raw_singleton;
+  }
+  /// Groups whose sums differ by their rounding alone become 0.
+  void silence_rounding() {
+    const auto counts = [this](index_t i) { return work_.states[at(i)] == counted; };
+    for (index_t g = 0; g < group_count(); ++g) {
+      double smallest;
+      if (!equal_but_for_rounding(g, work_.mixed.data(), 1, counts, smallest)) continue;
+      for_members(g, [&](index_t i) {
+        if (counts(i)) work_.mixed[at(i)] = 0;
+      });
+    }
+  }
+  /// Whether values of a group, sums of 1 + m terms with work.magnitudes, could all be the same number. Two of them at least.
+  template <class Used>
+  bool equal_but_for_rounding(index_t g, const double* values, index_t stride, const Used& used, double& low) const {
+    low = math::infinity;
+    double high = -math::infinity, magnitude = 0;
+    index_t n = 0;
+    bool finite = true;
+    for_members(g, [&](index_t i) {
+      if (!used(i)) return;
+      const double value = values[i * stride];
+      finite = finite && !math::not_finite(value) && !math::not_finite(work_.magnitudes[at(i)]);
+      low = (math::min)(low, value);
+      high = (math::max)(high, value);
+      magnitude = (math::max)(magnitude, work_.magnitudes[at(i)]);
+      ++n;
+    });
+    return finite && n > 1 && high - low <= rounding_of_sum(active().size() + 1, magnitude);
+  }
+
+  // ---- violations inside what is standardised -----------------------------------------------------------------------
+
+  /// The violations as further rewards of the sum, so that its zeros are decided as those of any sum.
+  void penalise_sum() {
+    const index_t all = columns() + active().size();
+    double weights[List<double>::capacity];
+    if (all > List<double>::capacity) fail_on_size();
+    std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
+    copy_rewards(all);
+    const Reader reader(function_, batch_, estimator_, work_);
+    for (index_t c = 0; c < active().size(); ++c) {
+      weights[columns() + c] = -active()[c].lambda;
+      fill_violations(active()[c]);
+      for_rows([&](std::size_t i) {
+        term(i, columns() + c, all) = has_primary(reader, index(i)) ? work_.violations[i] : math::nan();
+      });
+    }
+    Estimator e = estimator_;
+    e.weights = List<double>(weights, all);
+    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), work_, report_);
+  }
+  /// One reward minus the violations as a further reward in its place. A group in which that is the same number but for rounding
+  /// gets the same number.
+  void penalise_reward(index_t reward) {
+    const index_t all = columns() + 1, own = columns();
+    if (all > List<double>::capacity) fail_on_size();
+    copy_rewards(all);
+    work_.magnitudes.resize(rows());
+    const Reader reader(function_, batch_, estimator_, work_);
+    const MissingEntry entry = estimator_.missing.entry;
+    for (index_t i = 0; i < size(); ++i) {
+      double x = reader.gated(i, reward);
+      if (math::is_nan(x) && entry == MissingEntry::Zero) x = 0;
+      if (math::is_nan(x) && entry == MissingEntry::Reject && is_used(i)) fail_on_missing(i, reward);
+      term(at(i), own, all) = x;
+      work_.magnitudes[at(i)] = math::abs(x);
+    }
+    const bool skips = entry == MissingEntry::Skip;
+    for (const Constraint& c : active()) {
+      fill_violations(c);
+      for_rows([&](std::size_t i) {
+        const double v = math::mul(c.lambda, work_.violations[i]);
+        if (skips && math::is_nan(v)) return;
+        term(i, own, all) -= v;
+        work_.magnitudes[i] += math::abs(v);
+      });
+    }
+    const auto used = [&](index_t i) { return !(skips && math::is_nan(term(at(i), own, all))) && is_used(i); };
+    for (index_t g = 0; g < group_count(); ++g) {
+      double smallest;
+      if (!equal_but_for_rounding(g, work_.terms.data() + own, all, used, smallest)) continue;
+      for_members(g, [&](index_t i) {
+        if (used(i)) term(at(i), own, all) = smallest;
+      });
+    }
+    double weights[List<double>::capacity];
+    std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
+    weights[own] = weights[reward];
+    weights[reward] = 0;
+    Estimator e = estimator_;
+    e.weights = List<double>(weights, all);
+    if (e.penalty.reward == reward) e.penalty.reward = own;
+    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), work_, report_);
+  }
+
+  double& term(std::size_t i, index_t column, index_t of) const {
+    return work_.terms[i * static_cast<std::size_t>(of) + static_cast<std::size_t>(column)];
+  }
+  /// Whether a row that would be excluded without constraints has a primary reward: violations do not stand for one.
+  bool has_primary(const Reader& reader, index_t row) const {
+    if (!reader.excludes()) return true;
+    for (index_t c = 0; c < columns(); ++c) {
+      if (estimator_.weights[c] != 0 && !math::is_nan(reader.gated(row, c))) return true;
+    }
+    return false;
+  }
+  /// The rewards, as the first columns of `terms` (N, of).
+  void copy_rewards(index_t of) {
+    work_.terms.resize(rows() * static_cast<std::size_t>(of));
+    for_rows([&](std::size_t i) {
+      for (index_t c = 0; c < columns(); ++c) term(i, c, of) = load(batch_.rewards(index(i), c));
+    });
+  }
+  /// The reward that carries the violations, -1: the only primary one.
+  index_t carrier(index_t reward) const {
+    index_t primary = -1, n = 0;
+    for (index_t c = 0; c < columns(); ++c) {
+      if (c < estimator_.weights.size() && estimator_.weights[c] != 0) primary = c, ++n;
+    }
+    if (reward == -1 && n == 1) return primary;
+    if (reward < 0 || reward >= estimator_.weights.size() || estimator_.weights[reward] == 0) {
+      fail("placement.reward", contract::text(reward) + ", with " + contract::text(n) + " primary rewards",
+           "the primary reward that carries the violations (-1: the only one): each is standardised by itself");
+    }
+    return reward;
+  }
+  [[noreturn]] void fail_on_size() const {
+    fail("constraints", contract::text(columns()) + " rewards and " + contract::text(active().size()) + " constraints",
+         "at most " + contract::text(List<double>::capacity) + " columns together with placement::Composite");
+  }
+
+  // ---- settings -----------------------------------------------------------------------------------------------------
+
+  /// Without weights, a constrained reward is no primary one.
+  List<double> primary_weights(const List<Constraint, 16>& constraints) const {
+    if (!estimator_.weights.empty()) return estimator_.weights;
+    if (columns() > List<double>::capacity) {
+      fail("estimator.weights", "none, for " + contract::text(columns()) + " rewards",
+           "one a reward, 0 for those that are only constrained, where there are more than " +
+               contract::text(List<double>::capacity));
+    }
+    double weights[List<double>::capacity];
+    std::fill_n(weights, columns(), 1.0);
+    for (const Constraint& c : constraints) weights[c.reward] = 0;
+    return {weights, columns()};
+  }
+  void check(const List<Constraint, 16>& constraints) {
+    using contract::text;
+    Constraint at_work[16];
+    index_t n = 0;
+    for (index_t k = 0; k < constraints.size(); ++k) {
+      const Constraint& c = constraints[k];
+      const std::string name = "constraints[" + text(k) + "]";
+      if (c.reward < 0 || c.reward >= columns()) {
+        fail(name + ".reward", text(c.reward), "one of " + text(columns()) + " rewards");
+      }
+      if (!(c.lambda >= 0) || math::not_finite(c.lambda)) {
+        fail(name + ".lambda", text(c.lambda), "a finite number of at least 0");
+      }
+      check_limit(function_, name, c.limit, c.scale);
+      if (c.lambda > 0) at_work[n++] = c;
+    }
+    active_ = {at_work, n};
+    if (math::not_finite(lambda_sum())) fail("constraints", "multipliers without a finite sum", "a finite sum");
+  }
+  [[noreturn]] void fail_on_missing(index_t row, index_t reward) const {
+    fail("rewards", "NaN in row " + contract::text(row) + ", reward " + contract::text(reward),
+         "a number, because missing.entry is Reject");
+  }
+  [[noreturn]] void fail(const std::string& argument, const std::string& given, const std::string& needed) const {
+    contract::fail(function_, argument, given, needed);
+  }
+
+  const char* function_;
+  const Exec& exec_;
+  const RewardBatch<T, Groups>& batch_;
+  Estimator estimator_;
+  List<Constraint, 16> active_;
+  Workspace& work_;
+  GroupReport* report_;
+  RowBlocks<Exec> blocks_;
+  const double no_baseline_ = 0;
+  bool raw_singleton_ = false;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

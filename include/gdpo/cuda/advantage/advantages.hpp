@@ -1,0 +1,254 @@
+#pragma once
+/// Advantages on a device: the estimators of gdpo/advantages.hpp over arrays of the device, on a stream.
+///
+///   gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};                 pointers of the device
+///   const std::size_t bytes = gdpo::cuda::scratch_bytes(gdpo::trl::gdpo, batch);            once, of the largest batch
+///   gdpo::advantages_into(gdpo::cuda::On{stream}, batch, gdpo::trl::gdpo, gdpo::view(out, N), scratch);
+///
+/// Every estimator and every column of RewardBatch. Groups: groups_of, by_offsets with offsets of the device, and for
+/// by_id cuda::sorted_groups (cuda/advantage/groups.hpp). A policy of one's own has its operator() marked GDPO_DEVICE.
+///
+/// Bits: those of gdpo::seq, whatever the launch configuration, but where
+///   - groups are by id and the batch is renormalised: sums over the batch are compensated in another order, which gives
+///     other bits only where by_id itself would over shuffled rows (stats/reduce.hpp);
+///   - a policy reads the batch (scale::Of::Batch, BatchCentred) and some rows are unused or rewards missing: the values that
+///     are left are added in their places, where the host closes the gaps; 2^-44 relative.
+/// Statistics are in double. A group's are added in row order by one thread a reward: groups of thousands of rows take long.
+///
+/// Errors: invalid_input in the host's words, before anything is launched, and cuda::error. What the host would have to read
+/// the device for is not checked: offsets that decrease or do not end at N, an order that is no permutation, token counts
+/// below 0. Such data gives undefined advantages, but no access outside the arrays. Refused: Singleton::Error and
+/// MissingEntry::Reject, because a kernel cannot throw. There is no GroupReport and no Workspace::sums().
+///
+/// Launches: 1 without a second normalisation, 2 with one over groups; 2 over the batch for Gdpo of at most 8 rewards in groups
+/// of consecutive rows, 3 where the sums need a pass of their own (by id, SumThenNormalize, more rewards), 4 where a mean is
+/// subtracted (TokenWeightedBatch, baseline None, a scale per member, Singleton::Raw); 4 or 8 more where a policy reads the
+/// batch. Cost: rewards are read once from memory and once more from the cache.
+#include <algorithm>
+#include <gdpo/advantage/engine/check_rewards.hpp>
+#include <gdpo/cuda/advantage/batch_step.hpp>
+#include <gdpo/cuda/device/scratch.hpp>
+#include <gdpo/cuda/device/tuning.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+/// One call: what it checks, its memory, and its launches.
+template <class T, class Groups, class Baseline, class Scale, class Combine, class Renorm>
+class AdvantagesCall {
+  static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
+  static constexpr bool over_batch =
+      std::is_same_v<Renorm, renorm::Batch> || std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
+  static constexpr bool by_tokens = std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
+  using Stored = layout_t<T>;
+  using Call = DeviceCall<Stored, Groups, Baseline, Scale, sums_first>;
+  using Order = typename Groups::Order;
+
+ public:
+  using Batch = RewardBatch<T, Groups>;
+  using Estimator = GroupAdvantage<Baseline, Scale, Combine, Renorm>;
+
+  AdvantagesCall(const char* function, const Batch& batch, const Estimator& e)
+      : checked_(check(function, batch, e)),
+        call_(function, batch, e),
+        renorm_(e.renorm),
+        windows_(windows_of(call_.rows)),
+        scale_reads_batch_(gdpo::detail::ReadsBatch<Scale>::of(e.scale)),
+        reads_batch_(scale_reads_batch_ || gdpo::detail::ReadsBatch<Baseline>::of(e.baseline)) {
+    may_be_raw_ = Call::zero_sum && e.singleton == Singleton::Raw;
+  }
+
+  /// Hands out the arrays; without memory it only counts them.
+  void take(ScratchCursor& scratch) {
+    const index_t rows = call_.rows, numbers = rows * call_.columns;
+    call_.combined = scratch.template take<double>(rows);
+    const bool can_miss = call_.rules.excludes() && !std::is_integral_v<Stored>;
+    const bool no_reward = call_.rules.excludes() && call_.rules.channels.size() == 0;
+    if (call_.valid || can_miss || no_reward) call_.state = scratch.template take<unsigned char>(rows);
+    if (call_.columns > columns_at_once) call_.magnitudes = scratch.template take<double>(rows);
+    if (may_be_raw_) call_.raw = scratch.template take<unsigned char>(call_.group_count);
+    const index_t sets = reads_batch_ ? (std::max<index_t>)(call_.columns, 1) : 1;
+    if (over_batch || reads_batch_) {
+      about_ = scratch.template take<SumsAbout<Order>>(sets * windows_);
+      if (reads_batch_ || two_passes()) first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
+    }
+    if (reads_batch_) {
+      stats_ = scratch.template take<BatchStat>(sets);
+      call_.column_values = scratch.template take<double>(numbers);
+      call_.column_states = scratch.template take<unsigned char>(numbers);
+    }
+    if constexpr (Call::has_members) {
+      MemberArrays& members = call_.members;
+      members.own = scratch.template take<index_t>(numbers);
+      members.values = scratch.template take<double>(numbers);
+      if (call_.tokens) members.tokens = scratch.template take<double>(numbers);
+      if (call_.weights) members.weights = scratch.template take<double>(numbers);
+      if (call_.external) members.external = scratch.template take<double>(numbers);
+    }
+  }
+
+  template <class Device, class R>
+  void run(const Device& device, View<R, 1> out) {
+    if (call_.rows == 0) return;
+    const index_t most = (std::max)(device.tuning().blocks, 1);
+    if (reads_batch_) read_batch(device, most);
+    const int team = team_of(256 * most);
+    if constexpr (std::is_same_v<Renorm, renorm::None>) {
+      launch_groups(device, most, CombineGroups<Call, ToCaller<R>>{call_, team, {out}});
+    } else {
+      const AdvantagesOut<R> to{call_.combined, call_.state, out};
+      combine(device, most);
+      if constexpr (over_batch) {
+        const RenormalizeBatch<Order, Renorm, R> kernel{
+            to, renorm_, two_passes() ? first_ : nullptr, about_, by_tokens ? nullptr : call_.raw, call_.group_count};
+        launch_rows(device, most, kernel, kernel.shared_bytes());
+      } else {
+        launch_groups(device, most,
+                      RenormalizeGroups<Groups, Renorm, R>{to, renorm_, call_.groups, call_.group_count, call_.raw,
+                                                           Call::zero_sum, team});
+      }
+    }
+  }
+
+ private:
+  static bool check(const char* function, const Batch& batch, const Estimator& e) {
+    using gdpo::detail::Checks;
+    gdpo::detail::check_rewards<sums_first>(
+        function, batch, e, [&](const char* of, index_t rows) { DeviceGroups<Groups>::check(batch.groups, of, rows); });
+    gdpo::detail::check_renormalisation(function, batch, e.renorm);
+    Checks<Baseline>::run(e.baseline, function);
+    Checks<Scale>::run(e.scale, function);
+    if (e.singleton == Singleton::Error) {
+      contract::fail(function, "singleton", "Error", "Zero, Raw or Nan: a kernel cannot throw");
+    }
+    if (e.missing.entry == MissingEntry::Reject) {
+      contract::fail(function, "missing.entry", "Reject", "Skip, Zero or Propagate: a kernel cannot throw");
+    }
+    return true;
+  }
+
+  /// Of the threads of a team, as a power of two: as many as there are columns to sum, and more where the groups are too few to
+  /// fill a grid of `threads`. No bit depends on it.
+  int team_of(index_t threads) const {
+    const index_t length = call_.rows / (std::max<index_t>)(call_.group_count, 1) + 1;
+    int shift = 0;
+    while ((1 << shift) < columns_at_once && (1 << shift) < (sums_first ? length : call_.columns)) ++shift;
+    while ((1 << shift) < warp && (1 << shift) < length && call_.group_count * (2 << shift) <= threads) ++shift;
+    return shift;
+  }
+
+  /// Larger teams, so fewer of them, where a block has not the memory for so many: any device from sm_80 on gives it 99 KiB, of
+  /// which `reduce` takes some.
+  template <class Kernel>
+  static Kernel fitted(Kernel kernel) {
+    constexpr std::size_t most_shared = 96 * 1024;
+    while (kernel.shared_bytes() > most_shared) ++kernel.shift;
+    return kernel;
+  }
+
+  /// The renormalisation subtracts a mean, or may have to.
+  bool two_passes() const { return by_tokens || !Call::zero_sum || may_be_raw_; }
+  /// Combined values and their sums in one launch.
+  static constexpr bool fits_windows = std::is_same_v<Renorm, renorm::Batch> && Call::zero_sum && !sums_first &&
+                                       DeviceGroups<Groups>::consecutive && !Call::has_members;
+  bool in_windows() const { return !two_passes() && call_.columns <= columns_at_once; }
+
+  /// Combined values, and their sums over the batch where they are needed.
+  template <class Device>
+  void combine(const Device& device, index_t most) {
+    if constexpr (fits_windows) {
+      if (in_windows()) {
+        const auto kernel = fitted(CombineWindow<Call>{call_, team_of(CombineWindow<Call>::threads * most), about_});
+        device.launch(windows_, kernel.threads, kernel.shared_bytes(), kernel);
+        return;
+      }
+    }
+    launch_groups(device, most, CombineGroups<Call, ToScratch>{call_, team_of(256 * most), {}});
+    if (over_batch) sum_windows(device, 1, {call_.combined, call_.state, {}, call_.rows}, two_passes(), call_.raw);
+  }
+
+  template <class Device, class Kernel>
+  void launch_groups(const Device& device, index_t most, const Kernel& of) const {
+    const Kernel kernel = fitted(of);
+    const index_t teams = Kernel::threads >> kernel.shift, tiles = (call_.group_count + teams - 1) / teams;
+    device.launch((std::min)(tiles, most), Kernel::threads, kernel.shared_bytes(), kernel);
+  }
+  template <class Device, class Kernel>
+  void launch_rows(const Device& device, index_t most, const Kernel& kernel, std::size_t shared_bytes = 0) const {
+    const index_t tiles = (call_.rows + Kernel::threads - 1) / Kernel::threads;
+    device.launch((std::min)(tiles, most), Kernel::threads, shared_bytes, kernel);
+  }
+
+  /// first_ and about_ of `sets` columns of numbers.
+  template <class Device>
+  void sum_windows(const Device& device, index_t sets, WeightedNumbers numbers, bool twice,
+                   const unsigned char* moved) {
+    if (by_tokens && numbers.x == call_.combined) numbers.weights = call_.tokens, moved = nullptr;
+    if (twice) {
+      const SumWindows<FirstSums<Order>, Order> kernel{numbers, nullptr, nullptr, 0, first_};
+      device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
+    }
+    const SumWindows<SumsAbout<Order>, Order> kernel{numbers, twice ? first_ : nullptr, moved, call_.group_count,
+                                                     about_};
+    device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
+  }
+
+  /// The statistics over the batch: of the columns as they stand, then of what the baseline leaves of them.
+  template <class Device>
+  void read_batch(const Device& device, index_t most) {
+    if (call_.columns == 0) return;
+    const WeightedNumbers numbers{call_.column_values, call_.column_states, {}, call_.rows};
+    const auto finish = [&](bool centred) {
+      sum_windows(device, call_.columns, numbers, true, nullptr);
+      const FinishColumns<Order> kernel{first_, about_, windows_, centred, stats_};
+      device.launch(call_.columns, kernel.threads, kernel.shared_bytes(), kernel);
+    };
+    launch_rows(device, most, ReadColumns<Call>{call_});
+    finish(false);
+    call_.batch_stats = stats_;
+    if (!scale_reads_batch_) return;
+    launch_groups(device, most, CombineGroups<Call, ToColumns>{call_, team_of(256 * most), {}});
+    finish(true);
+  }
+
+  bool checked_;
+  Call call_;
+  Renorm renorm_;
+  index_t windows_;
+  bool scale_reads_batch_, reads_batch_, may_be_raw_ = false;
+  FirstSums<Order>* first_ = nullptr;  // (sets, windows)
+  SumsAbout<Order>* about_ = nullptr;
+  BatchStat* stats_ = nullptr;
+};
+
+}  // namespace detail
+
+/// Bytes of Scratch that advantages_into needs for this batch: its shape, its columns and the settings count, the memory is not
+/// read. A batch of fewer rows and groups needs no more.
+template <class T, class Groups, class B, class S, class C, class Renorm>
+std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator, const RewardBatch<T, Groups>& batch) {
+  detail::ScratchCursor cursor;
+  detail::AdvantagesCall<T, Groups, B, S, C, Renorm>("gdpo::cuda::scratch_bytes", batch, estimator).take(cursor);
+  return cursor.bytes();
+}
+
+}  // namespace cuda
+
+/// Advantages on a device. rewards (N, C), any strides and storage type; out (N), float or double, any stride: both of the
+/// device, as is every column of the batch. Formulas and edge rules: gdpo/advantages.hpp.
+template <class Device, class T, class Groups, class B, class S, class C, class Renorm, class R,
+          std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,
+                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, const cuda::Scratch& scratch) {
+  constexpr const char* function = "gdpo::advantages";
+  detail::check_out_entries(function, batch.rewards.extent[0], out);
+  cuda::detail::AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
+  cuda::detail::ScratchCursor needed, cursor(scratch);
+  call.take(needed);
+  cuda::detail::check_scratch(function, scratch, needed.bytes());
+  call.take(cursor);
+  call.run(device, out);
+}
+
+GDPO_END_NAMESPACE

@@ -1,0 +1,106 @@
+#pragma once
+// The second normalisation on a device: what advantage/engine/batch_step.hpp does.
+#include <gdpo/advantage/renorm.hpp>
+#include <gdpo/cuda/advantage/one_group.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+using gdpo::detail::Affine;
+
+/// Where advantages go, of combined values that are complete.
+template <class R>
+struct AdvantagesOut {
+  const double* combined;
+  const unsigned char* state;
+  View<R, 1> out;
+
+  GDPO_INLINE void write(index_t row, const Affine& affine) const {
+    const bool excluded = state && state[row] == static_cast<unsigned char>(RowState::Excluded);
+    out(row) = static_cast<R>(excluded ? 0.0 : affine(combined[row]));
+  }
+};
+
+/// Over the batch, from the sums of its windows: about 0 where `first` is null or no flag of `moved` is set.
+template <class Order, class Renorm, class R>
+struct RenormalizeBatch {
+  AdvantagesOut<R> to;
+  Renorm renorm;
+  const FirstSums<Order>* first;
+  const SumsAbout<Order>* about;
+  const unsigned char* moved;
+  index_t groups;
+  static constexpr int threads = 256;
+
+  static std::size_t shared_bytes() { return shared_for_windows<Order>(threads); }
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    double* const room = block.template shared<double>();
+    const index_t rows = to.out.extent[0], windows = windows_of(rows);
+    const bool rescales = !first || (moved && !any_flag(block, moved, groups));
+    const SumsAbout<Order> sums = sums_of_windows(block, about, windows, room);
+    const Moments m =
+        rescales ? sums.moments(0.0) : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
+    const Affine affine = gdpo::detail::affine_of(renorm, m, rescales);
+    block.each([&](int thread) {
+      for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads) to.write(i, affine);
+    });
+  }
+};
+
+/// Over each group, a team of threads for each. Order: of the grouping.
+template <class Groups, class Renorm, class R>
+struct RenormalizeGroups {
+  AdvantagesOut<R> to;
+  Renorm renorm;
+  DeviceGroups<Groups> groups;
+  index_t group_count;
+  const unsigned char* moved;  // (groups) with a raw singleton; null: none
+  bool zero_sum;
+  int shift;  // of a team: 1 << shift threads
+  static constexpr int threads = 256;
+  using Order = typename Groups::Order;
+
+  std::size_t shared_bytes() const { return sizeof(Affine) * static_cast<std::size_t>((threads >> shift)); }
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    Affine* const affines = block.template shared<Affine>();
+    const bool centred = zero_sum && !any_flag(block, moved, group_count);
+    const index_t teams = (threads >> shift);
+    for (index_t first = block.index() * teams; first < group_count; first += block.count() * teams) {
+      block.each([&](int thread) {
+        const index_t g = first + (thread >> shift);
+        if (g < group_count && (thread & ((1 << shift) - 1)) == 0) affines[(thread >> shift)] = affine(g, centred);
+      });
+      block.each([&](int thread) {
+        const index_t g = first + (thread >> shift);
+        if (g >= group_count) return;
+        for (index_t p = groups.begin(g) + (thread & ((1 << shift) - 1)); p < groups.end(g); p += 1 << shift) {
+          to.write(groups.row(p), affines[(thread >> shift)]);
+        }
+      });
+    }
+  }
+
+  GDPO_INLINE Affine affine(index_t g, bool centred) const {
+    const index_t begin = groups.begin(g), end = groups.end(g);
+    const auto each = [&](const auto& f) {
+      for (index_t p = begin; p < end; ++p) {
+        const index_t row = groups.row(p);
+        if (!to.state || to.state[row] == 0) f(to.combined[row]);
+      }
+    };
+    gdpo::detail::ValuesSum<Order> sum;
+    each([&](double x) { sum.add(x); });
+    gdpo::detail::SquaresSum<Order> squares(sum);
+    if (!sum.unknown) each([&](double x) { squares.add(x); });
+    return gdpo::detail::affine_of(renorm, squares.stat(sum), centred);
+  }
+};
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

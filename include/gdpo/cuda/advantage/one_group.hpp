@@ -1,0 +1,698 @@
+#pragma once
+// Groups on a device, up to the combined values: what advantage/engine/one_group.hpp does, with the same formulas and sums. A group belongs to a
+// team of threads: one of them a column for its statistics, then one a member for its terms.
+#include <gdpo/advantage/engine/rules.hpp>
+#include <gdpo/advantage/engine/reward_rules.hpp>
+#include <gdpo/cuda/advantage/column_moments.hpp>
+#include <gdpo/cuda/advantage/groups.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+using gdpo::detail::CombinedRange;
+using gdpo::detail::RowState;
+using gdpo::detail::Rule;
+
+/// The rewards that have a weight, by value: all of them, or those of a list.
+struct DeviceChannels {
+  index_t count = 0;
+  bool all = true;
+  unsigned char of[List<double>::capacity] = {};
+  double weights[List<double>::capacity] = {};
+
+  DeviceChannels(const List<double>& given, index_t channels) : count(channels), all(given.empty()) {
+    if (all) return;
+    count = 0;
+    for (index_t c = 0; c < channels; ++c) {
+      if (given[c] == 0) continue;
+      of[count] = static_cast<unsigned char>(c);
+      weights[count++] = given[c];
+    }
+  }
+  GDPO_INLINE index_t size() const { return count; }
+  GDPO_INLINE index_t operator()(index_t j) const { return all ? j : of[j]; }
+  GDPO_INLINE double weight(index_t j) const { return all ? 1.0 : weights[j]; }
+};
+
+/// Columns side by side in shared memory, as combined values have them in their tree.
+constexpr int columns_at_once = 8;
+/// Members whose rewards a thread loads before it looks at the first.
+constexpr int members_at_once = 8;
+
+/// Eight numbers, as 16-byte vectors where they fill one.
+template <class T>
+struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
+  T of[columns_at_once];
+};
+
+/// Policies that read the members of a group need them one after the other: arrays of the device, by column and place.
+struct MemberArrays {
+  double *values = nullptr, *tokens = nullptr, *weights = nullptr, *external = nullptr;  // (columns, rows)
+  index_t* own = nullptr;
+};
+
+/// What the kernels of one call share: RewardBatch, the settings of the estimator, and arrays of the scratch.
+template <class T, class Groups, class Baseline, class Scale, bool sums_first_>
+struct DeviceCall {
+  static constexpr bool sums_first = sums_first_;
+  static constexpr bool once_a_group = gdpo::detail::once_a_group_v<Baseline, Scale>;
+  static constexpr bool zero_sum = gdpo::detail::values_sum_to_zero_v<Baseline, Scale>;
+  static constexpr bool in_lanes = gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
+  static constexpr bool consecutive = DeviceGroups<Groups>::consecutive;
+  template <class P>
+  static constexpr bool reads_members = !gdpo::detail::per_group_v<P> && !gdpo::detail::own_value_v<P>;
+  static constexpr bool has_members = reads_members<Baseline> || reads_members<Scale>;
+  using Order = typename Groups::Order;
+  using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceChannels, sums_first>;
+
+  Rules rules;
+  DeviceGroups<Groups> groups;
+  Baseline baseline;
+  Scale scale;
+  Singleton singleton;
+  index_t rows, group_count, columns;
+  bool plain;       // rules.plain()
+  bool in_vectors;  // eight rewards that are all read, each row in 16-byte vectors
+  DeviceColumn<double> valid, tokens, weights, external;
+
+  // Arrays of the scratch.
+  double* combined = nullptr;              // (rows)
+  unsigned char* state = nullptr;          // (rows) RowState; null: every row counts
+  double* magnitudes = nullptr;            // (rows) null: columns that go at once need none
+  unsigned char* raw = nullptr;            // (groups) has a raw singleton; null where that is nobody's business
+  const BatchStat* batch_stats = nullptr;  // (columns) null: no policy reads the batch
+  double* column_values = nullptr;         // (columns, rows) and what of it counts, of the batch statistics
+  unsigned char* column_states = nullptr;
+  MemberArrays members;
+  BatchStat no_batch{};
+
+  template <class Batch, class Estimator>
+  DeviceCall(const char* function, const Batch& batch, const Estimator& e)
+      : rules{rewards_of(batch.rewards),
+              {function, "batch.penalty", batch.penalty},
+              DeviceChannels(e.weights, batch.rewards.extent[1]),
+              e.missing,
+              e.penalty,
+              e.gates},
+        groups(batch.groups, batch.rewards.extent[0]),
+        baseline(e.baseline),
+        scale(e.scale),
+        singleton(e.singleton),
+        rows(batch.rewards.extent[0]),
+        group_count(batch.groups.count(rows)),
+        columns(sums_first ? 1 : rules.channels.size()),
+        plain(rules.plain()),
+        in_vectors(plain && rules.channels.all && is_in_vectors(rules.rewards)),
+        valid(function, "batch.valid", batch.valid),
+        tokens(function, "batch.tokens", batch.tokens),
+        weights(function, "batch.weights", batch.weights),
+        external(function, "batch.baseline", batch.baseline) {}
+
+  static bool is_in_vectors(const View<const T, 2>& rewards) {
+    const auto fits = [](std::uintptr_t bytes) { return bytes % alignof(Eight<T>) == 0; };
+    return rewards.extent[1] == columns_at_once && rewards.stride[1] == 1 &&
+           fits(reinterpret_cast<std::uintptr_t>(rewards.data)) &&
+           fits(static_cast<std::uintptr_t>(rewards.stride[0]) * sizeof(T));
+  }
+  /// As what stands in memory.
+  template <class Given>
+  static View<const T, 2> rewards_of(const Given& given) {
+    View<const T, 2> rewards;
+    rewards.data = reinterpret_cast<const T*>(given.data);
+    for (int r = 0; r < 2; ++r) rewards.extent[r] = given.extent[r], rewards.stride[r] = given.stride[r];
+    return rewards;
+  }
+
+  GDPO_INLINE bool used(index_t row) const { return !valid || valid(row) != 0; }
+  /// Column c at a place, as it is stored.
+  GDPO_INLINE double stored(index_t place, index_t c) const {
+    const index_t row = groups.row(place);
+    if constexpr (sums_first) {
+      return combined[row];
+    } else {
+      return load(rules.rewards(row, rules.channels(c)));
+    }
+  }
+  /// Reward channel j of a row as its statistics see it.
+  GDPO_DEVICE double reward(index_t row, index_t j) const {
+    const index_t c = rules.channels(j);
+    const double stored = load(rules.rewards(row, c));
+    return plain ? stored : rules.adjusted(rules.gated(stored, row, c), row, c);
+  }
+  /// Rewards first .. first + n - 1 of a row, then 0: all on their way before the first is looked at.
+  GDPO_DEVICE void rewards_of_row(index_t row, index_t first, index_t n, double* x) const {
+    if (in_vectors) {
+      const Eight<T> stored = *reinterpret_cast<const Eight<T>*>(&rules.rewards(row, 0));
+      for (int j = 0; j < columns_at_once; ++j) x[j] = load(stored.of[j]);
+    } else if (plain) {
+      for (int j = 0; j < columns_at_once; ++j)
+        x[j] = j < n ? load(rules.rewards(row, rules.channels(first + j))) : 0.0;
+    } else {
+      for (int j = 0; j < columns_at_once; ++j) x[j] = 0;
+      GDPO_ROLLED for (int j = 0; j < n; ++j) {
+        const double value = reward(row, first + j);
+        for (int i = 0; i < columns_at_once; ++i)
+          x[i] = i == j ? value : x[i];  // in registers, which have no addresses
+      }
+    }
+  }
+  GDPO_DEVICE double weighted_sum(index_t row, double& magnitude) const {
+    return rules.weighted_sum(
+        row, [&](index_t first, index_t n, double* x) { rewards_of_row(row, first, n, x); }, magnitude);
+  }
+  GDPO_INLINE bool missing(double x) const { return rules.skips() && math::is_nan(x); }
+  GDPO_INLINE double column_weight(index_t c) const { return sums_first ? 1.0 : rules.channels.weight(c); }
+
+  GDPO_DEVICE MemberArgs args(const GroupStat& stat, index_t c, index_t begin) const {
+    const auto view_of = [&](const double* values, bool given) {
+      View<const double, 1> v;
+      if (!given) return v;
+      v.data = values + c * rows + begin;
+      v.extent[0] = stat.n;
+      v.stride[0] = 1;
+      return v;
+    };
+    const BatchStat* const batch = batch_stats ? batch_stats + c : &no_batch;
+    return {view_of(members.values, has_members),
+            view_of(members.tokens, members.tokens != nullptr),
+            view_of(members.weights, members.weights != nullptr),
+            view_of(members.external, members.external != nullptr),
+            stat,
+            *batch,
+            -1,
+            stat.mean};
+  }
+};
+
+/// What a team keeps of a column: of policies that are called once a group, what they gave.
+template <bool once_a_group>
+struct ColumnOfGroup {
+  Split<double> base;
+  double factor;
+};
+template <>
+struct ColumnOfGroup<false> {
+  GroupStat stat;
+};
+/// As many as go at once; the last number keeps teams off each other's banks.
+template <bool once_a_group>
+struct ColumnsOfGroup {
+  ColumnOfGroup<once_a_group> of[columns_at_once];
+  double padding;
+};
+/// Their rules. Unclean: some value may be missing, unused or not finite.
+struct alignas(8) RulesOfGroup {
+  static constexpr unsigned char unclean = 0x80;
+  unsigned char of[columns_at_once];
+  GDPO_INLINE Rule rule(index_t j) const { return static_cast<Rule>(of[j] & ~unclean); }
+  GDPO_INLINE bool clean() const {
+    std::uint64_t all;
+    memcpy(&all, of, sizeof all);
+    return (all & 0x8080808080808080u) == 0;
+  }
+};
+
+/// The values of one column of a group, again and again: a few are loaded once.
+template <class Call>
+class ColumnValues {
+ public:
+  GDPO_INLINE ColumnValues(const Call& of, index_t first, index_t last, index_t c)
+      : call(of), begin(first), end(last), column(c) {}
+
+  /// f(place, x) for every used member that has a value. `again`: not the first time.
+  template <class F>
+  GDPO_DEVICE void each(bool again, const F& f) {
+    if (!call.valid && (Call::sums_first || call.plain)) {
+      each_in_flight(again, [&](index_t p, double x) {
+        if (!call.missing(x)) f(p, x);
+      });
+    } else {
+      GDPO_ROLLED for (index_t p = begin; p < end; ++p) {
+        const index_t row = call.groups.row(p);
+        if (!call.used(row)) continue;
+        const double x = Call::sums_first ? call.combined[row] : call.reward(row, column);
+        if (!call.missing(x)) f(p, x);
+      }
+    }
+  }
+
+  /// The statistics of a group of two and more where all values are finite and used, but for their range: what
+  /// advantage/engine/column_moments.hpp has for lanes. False: it is another group, or the sum is not finite.
+  GDPO_DEVICE bool finite_stat(GroupStat& stat) {
+    if (call.valid || !call.plain || end - begin < 2) return false;
+    using Sum = typename Call::Order::template Sum<double>;
+    Sum sum{};
+    const double one = call.stored(begin, column);
+    std::uint64_t differences = 0;
+    each_in_flight(false, [&](index_t, double x) {
+      differences |= math::bits_of(x) ^ math::bits_of(one);
+      sum.add(x);
+    });
+    const double total = sum.value();
+    if (math::not_finite(total)) return false;
+    stat.n = end - begin;
+    stat.weight = static_cast<double>(stat.n);
+    stat.degenerate = differences == 0;
+    const double reciprocal = 1.0 / stat.weight;
+    const double center = stat.degenerate ? one : math::mul(total, reciprocal);
+    Sum rest{}, square{};
+    each_in_flight(true, [&](index_t, double x) {
+      const double d = x - center;
+      rest.add(d);
+      square.add(math::mul(d, d));
+    });
+    gdpo::detail::finish_moments(rest.value(), square.value(), center, reciprocal, stat.degenerate, stat);
+    return true;
+  }
+
+ private:
+  /// f(place, x) for every member, rewards as they are stored.
+  template <class F>
+  GDPO_INLINE void each_in_flight(bool again, const F& f) {
+    const bool few = end - begin <= members_at_once;
+    for (index_t first = begin; first < end; first += members_at_once) {
+      if (end - first >= members_at_once) {
+        if (!again || !few) load_some(first, members_at_once);
+        for (int i = 0; i < members_at_once; ++i) f(first + i, loaded[i]);
+      } else {
+        const int n = static_cast<int>(end - first);
+        if (!again || !few) load_some(first, n);
+        for (int i = 0; i < members_at_once; ++i) {
+          if (i < n) f(first + i, loaded[i]);
+        }
+      }
+    }
+  }
+  GDPO_INLINE void load_some(index_t first, int n) {
+    if constexpr (Call::consecutive && !Call::sums_first) {
+      const auto* at = &call.rules.rewards(first, call.rules.channels(column));
+      const index_t step = call.rules.rewards.stride[0];
+      for (int i = 0; i < members_at_once; ++i, at += step) loaded[i] = i < n ? load(*at) : 0.0;
+    } else {
+      for (int i = 0; i < members_at_once; ++i) loaded[i] = i < n ? call.stored(first + i, column) : 0.0;
+    }
+  }
+
+  const Call& call;
+  index_t begin, end, column;
+  double loaded[members_at_once];
+};
+
+/// Groups first .. last - 1 of a block, which writes rows first_row .. last_row - 1 of them alone.
+struct BlockOfGroups {
+  index_t first, last, first_row, last_row;
+};
+
+/// Where a team's results go: the combined values into the scratch; as advantages to the caller, where nothing follows; or
+/// instead of them the centred values of every column, for the batch statistics.
+struct ToScratch {};
+struct ToColumns {};
+template <class R>
+struct ToCaller {
+  View<R, 1> out;
+};
+template <class To>
+constexpr bool is_to_caller = false;
+template <class R>
+constexpr bool is_to_caller<ToCaller<R>> = true;
+
+/// The team's work.
+template <class Call, class To>
+struct TeamOfGroup {
+  static constexpr bool centred = std::is_same_v<To, ToColumns>;
+  static constexpr bool once_a_group = Call::once_a_group, sums_first = Call::sums_first;
+  using Column = ColumnOfGroup<once_a_group>;
+  using Columns = ColumnsOfGroup<once_a_group>;
+  using Order = typename Call::Order;
+
+  const Call& call;
+  int shift, threads;     // 1 << shift threads a team; those of the block
+  Columns* columns;       // (teams)
+  RulesOfGroup* rules;    // (teams)
+  CombinedRange* ranges;  // (threads)
+  unsigned char* raw;     // (teams)
+  double* window;         // (window_rows) of a block that adds its rows as well, else null ...
+  unsigned char* window_state;
+  index_t window_row;
+  To to;
+  int size = 1 << shift;
+
+  template <bool in_window>
+  static std::size_t shared_bytes(int threads, int shift) {
+    return static_cast<std::size_t>(in_window ? window_bytes : 0) +
+           sizeof(CombinedRange) * static_cast<std::size_t>(threads) +
+           (sizeof(Columns) + sizeof(RulesOfGroup) + 1) * static_cast<std::size_t>(threads >> shift);
+  }
+  static constexpr index_t window_bytes = window_rows * static_cast<index_t>(sizeof(double) + 1);
+
+  GDPO_INLINE double& combined(index_t row) const { return window ? window[row - window_row] : call.combined[row]; }
+  GDPO_INLINE void set_state(index_t row, RowState state) const {
+    if (!call.state) return;
+    (window ? window_state[row - window_row] : call.state[row]) = static_cast<unsigned char>(state);
+  }
+  GDPO_INLINE bool has_reward(index_t row) const { return !call.state || call.state[row] != 0; }
+
+  /// Groups `groups` by all teams of the block, side by side.
+  template <class Block>
+  GDPO_DEVICE void run(Block& block, const BlockOfGroups& groups) const {
+    const index_t teams = threads >> shift;
+    for (index_t at = groups.first; at < groups.last; at += teams) {
+      const auto of_thread = [&](int thread, const auto& f) {
+        const index_t team = thread >> shift, g = at + team;
+        if (g < groups.last)
+          f(static_cast<int>(team), (thread & (size - 1)), g, call.groups.begin(g), call.groups.end(g));
+      };
+      if constexpr (sums_first) {
+        block.each([&](int thread) {
+          of_thread(thread, [&](int, int lane, index_t, index_t begin, index_t end) {
+            double most = 0;
+            for (index_t p = begin + lane; p < end; p += size) {
+              const index_t row = call.groups.row(p);
+              double magnitude;
+              call.combined[row] = call.weighted_sum(row, magnitude);
+              if (call.used(row)) most = (math::max)(most, magnitude);
+            }
+            ranges[thread].magnitude = most;
+          });
+        });
+      }
+      for (index_t first = 0; first < call.columns || first == 0; first += columns_at_once) {
+        const index_t n = within(call.columns - first, 0, columns_at_once);
+        block.each([&](int thread) {
+          of_thread(thread, [&](int team, int lane, index_t, index_t begin, index_t end) {
+            for (index_t j = lane; j < columns_at_once; j += size) {
+              Column& column = columns[team].of[j];
+              rules[team].of[j] =
+                  j < n ? column_of(begin, end, first + j, ranges + team * size, column) : no_column(column);
+            }
+          });
+        });
+        block.each([&](int thread) {
+          of_thread(thread, [&](int team, int lane, index_t, index_t begin, index_t end) {
+            if (lane == 0) {
+              bool any = first > 0 && raw[team] != 0;
+              for (index_t j = 0; call.raw && j < n; ++j) any = any || rules[team].rule(j) == Rule::Raw;
+              raw[team] = any;
+            }
+            const bool complete = first + columns_at_once >= call.columns;
+            CombinedRange range;
+            for (index_t p = begin + lane; p < end; p += size) {
+              member(p, begin, first, n, complete, columns[team].of, rules[team], groups, range);
+            }
+            if (complete) ranges[thread] = range;
+          });
+        });
+      }
+      if constexpr (!centred) {
+        block.each([&](int thread) {
+          of_thread(thread, [&](int team, int lane, index_t g, index_t begin, index_t end) {
+            if (call.raw && lane == 0) call.raw[g] = raw[team];
+            CombinedRange range;
+            bool equal = Call::zero_sum && raw[team] == 0;
+            for (int i = 0; equal && i < size; ++i) range.add(ranges[team * size + i]);
+            equal = equal && range.equal(sums_first, call.columns);
+            if (!equal && !is_to_caller<To>) return;
+            for (index_t p = begin + lane; p < end; p += size) {
+              const index_t row = call.groups.row(p);
+              const bool is_zero = equal && call.used(row);
+              if constexpr (is_to_caller<To>) {
+                using R = std::decay_t<decltype(to.out(row))>;
+                to.out(row) = is_zero ? R(0) : static_cast<R>(call.combined[row]);
+              } else {
+                if (is_zero && row >= groups.first_row && row < groups.last_row) combined(row) = 0;
+              }
+            }
+          });
+        });
+      }
+    }
+  }
+
+  /// Column c of the group at places begin .. end - 1; returns its rule, and whether it is clean. of_members: (size) the members'
+  /// magnitudes, of sums.
+  GDPO_DEVICE unsigned char column_of(index_t begin, index_t end, index_t c, const CombinedRange* of_members,
+                                      Column& column) const {
+    ColumnValues<Call> values(call, begin, end, c);
+    GroupStat stat;
+    bool clean = false;
+    if constexpr (once_a_group && Call::in_lanes && !sums_first) clean = values.finite_stat(stat);
+    if (!clean) stat = stat_of(values, begin, c, of_members);
+    const Rule rule = gdpo::detail::rule_of<std::decay_t<decltype(call.baseline)>>(stat, call.singleton);
+    if constexpr (once_a_group) {
+      const MemberArgs args = call.args(stat, c, begin);
+      column.base = gdpo::detail::base_of(call.baseline, rule, args);
+      column.factor = math::mul(call.column_weight(c), gdpo::detail::factor_of(call.scale, rule, args, 0.0));
+      // A finite value times 0 is the 0 that term_of selects.
+      if (!centred && clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
+    } else {
+      column.stat = stat;
+    }
+    return static_cast<unsigned char>(static_cast<unsigned char>(rule) | (clean ? 0 : RulesOfGroup::unclean));
+  }
+  GDPO_INLINE unsigned char no_column(Column& column) const {
+    if constexpr (once_a_group) {
+      column.base = {0.0, 0.0};
+      column.factor = 0;
+    }
+    return 0;
+  }
+  GDPO_DEVICE GroupStat stat_of(ColumnValues<Call>& values, index_t begin, index_t c,
+                                const CombinedRange* of_members) const {
+    gdpo::detail::ValuesSum<Order> sum;
+    values.each(false, [&](index_t p, double x) {
+      if constexpr (Call::has_members) write_member(begin, c, p, x, sum.n);
+      sum.add(x);
+    });
+    gdpo::detail::SquaresSum<Order> squares(sum);
+    if (!sum.unknown) values.each(true, [&](index_t, double x) { squares.add(x); });
+    GroupStat stat = squares.stat(sum);
+    if constexpr (!Call::in_lanes) {
+      gdpo::detail::OrderStatistics order(stat);
+      values.each(true, [&](index_t, double x) { order.add(x); });
+      order.write(stat);
+    }
+    if constexpr (sums_first) {
+      double magnitude = 0;
+      for (int i = 0; i < size; ++i) magnitude = (math::max)(magnitude, of_members[i].magnitude);
+      gdpo::detail::equate_sums(stat, call.rules.terms(), magnitude);
+    }
+    return stat;
+  }
+  /// The used member n of the group in column c stands at place p.
+  GDPO_DEVICE void write_member(index_t begin, index_t c, index_t p, double x, index_t n) const {
+    const index_t row = call.groups.row(p);
+    const MemberArrays& arrays = call.members;
+    const index_t at = c * call.rows + begin + n;
+    arrays.own[c * call.rows + p] = n;
+    arrays.values[at] = x;
+    if (arrays.tokens) arrays.tokens[at] = call.tokens(row);
+    if (arrays.weights) arrays.weights[at] = call.weights(row);
+    if (arrays.external) arrays.external[at] = call.external(row);
+  }
+
+  /// Base and factor of a member with value x in column c.
+  GDPO_DEVICE double centred_of(const Column& column, Rule rule, index_t p, index_t begin, index_t c, bool is_used,
+                                double x, double& factor) const {
+    if constexpr (once_a_group) {
+      factor = column.factor;
+      return gdpo::detail::centre(x, column.base);
+    } else {
+      MemberArgs args = call.args(column.stat, c, begin);
+      args.own = !is_used ? -1 : Call::has_members ? call.members.own[c * call.rows + p] : 0;
+      args.value = x;
+      const double d = gdpo::detail::centre(x, gdpo::detail::base_of(call.baseline, rule, args));
+      factor = centred ? 0.0 : math::mul(call.column_weight(c), gdpo::detail::factor_of(call.scale, rule, args, d));
+      return d;
+    }
+  }
+
+  /// What columns first .. first + n - 1 add to the member at place p.
+  GDPO_DEVICE void member(index_t p, index_t begin, index_t first, index_t n, bool complete, const Column* of,
+                          const RulesOfGroup& rules_of, const BlockOfGroups& groups, CombinedRange& range) const {
+    const index_t row = call.groups.row(p);
+    const bool is_used = call.used(row), writes = row >= groups.first_row && row < groups.last_row;
+    bool present = !centred && first > 0 && has_reward(row);
+    double magnitude = !centred && first > 0 ? call.magnitudes[p] : 0.0, sum;
+    if constexpr (sums_first) {
+      const double value = call.combined[row];
+      present = !call.missing(value);
+      sum = present ? term(of[0], rules_of.rule(0), p, row, begin, 0, is_used, value) : 0.0;
+    } else {
+      double x[columns_at_once];  // values, then their terms
+      call.rewards_of_row(row, first, n, x);
+      bool clean = false;
+      if constexpr (once_a_group && !centred) clean = rules_of.clean();
+      if (clean) {
+        present = true;
+        if constexpr (once_a_group) {
+          for (int j = 0; j < columns_at_once; ++j)
+            x[j] = math::mul(gdpo::detail::centre(x[j], of[j].base), of[j].factor);
+        }
+        for (int j = 0; j < columns_at_once; ++j) magnitude += math::abs(x[j]);
+      } else {
+        for (int j = 0; j < columns_at_once; ++j) {
+          const double value = x[j];
+          x[j] = 0;
+          if (j >= n || call.missing(value)) continue;
+          present = true;
+          x[j] = term(of[j], rules_of.rule(j), p, row, begin, first + j, is_used, value);
+          magnitude += math::abs(x[j]);
+        }
+      }
+      sum = gdpo::detail::tree_of(x);
+    }
+    if constexpr (!centred) {
+      finish_member(p, row, first, complete, present, is_used, writes, sum, magnitude, range);
+    }
+  }
+  GDPO_DEVICE double term(const Column& column, Rule rule, index_t p, index_t row, index_t begin, index_t c,
+                          bool is_used, double x) const {
+    double factor;
+    const double d = centred_of(column, rule, p, begin, c, is_used, x, factor);
+    if constexpr (centred) {
+      call.column_values[c * call.rows + row] = rule == Rule::Zero ? 0.0 : d;
+      return 0.0;
+    } else {
+      return gdpo::detail::term_of(d, factor);
+    }
+  }
+  GDPO_DEVICE void finish_member(index_t p, index_t row, index_t first, bool complete, bool present, bool is_used,
+                                 bool writes, double sum, double magnitude, CombinedRange& range) const {
+    const double score = sums_first ? sum : (first > 0 ? call.combined[row] : 0.0) + sum;
+    if (writes) combined(row) = score;
+    if (!complete) {
+      call.magnitudes[p] = magnitude;
+      if (call.state) call.state[row] = present;
+      return;
+    }
+    const bool excluded = call.rules.excludes() && !present;
+    if (writes) {
+      set_state(row, excluded ? RowState::Excluded : is_used ? RowState::Counted : RowState::Unused);
+    }
+    if (is_used && !excluded) range.add(score, magnitude);
+  }
+};
+
+/// The combined values of all groups, a tile of them at a time.
+template <class Call, class To>
+struct CombineGroups {
+  using Team = TeamOfGroup<Call, To>;
+  Call call;
+  int shift;  // of a team: 1 << shift threads
+  To to;
+  static constexpr int threads = 256;
+
+  std::size_t shared_bytes() const { return Team::template shared_bytes<false>(threads, shift); }
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const index_t teams = threads >> shift;
+    auto* const ranges = block.template shared<CombinedRange>();
+    auto* const columns = reinterpret_cast<typename Team::Columns*>(ranges + threads);
+    auto* const rules = reinterpret_cast<RulesOfGroup*>(columns + teams);
+    const Team of{call,    shift,   threads, columns, rules, ranges, reinterpret_cast<unsigned char*>(rules + teams),
+                  nullptr, nullptr, 0,       to};
+    for (index_t first = block.index() * teams; first < call.group_count; first += block.count() * teams) {
+      of.run(block, {first, within(first + teams, 0, call.group_count), 0, call.rows});
+    }
+  }
+};
+
+/// The combined values of all groups with a row in window index(), and the sums of that window about 0. Groups of consecutive rows
+/// that reach into two windows are computed in both.
+template <class Call>
+struct CombineWindow {
+  using Team = TeamOfGroup<Call, ToScratch>;
+  using Order = typename Call::Order;
+  Call call;
+  int shift;  // of a team: 1 << shift threads
+  SumsAbout<Order>* sums;
+  static constexpr int threads = Call::once_a_group ? 640 : 512, largest_block = threads;  // as registers allow
+
+  std::size_t shared_bytes() const { return Team::template shared_bytes<true>(threads, shift); }
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const index_t teams = threads >> shift;
+    double* const values = block.template shared<double>();
+    auto* const ranges = reinterpret_cast<CombinedRange*>(values + window_rows);
+    auto* const columns = reinterpret_cast<typename Team::Columns*>(ranges + threads);
+    auto* const rules = reinterpret_cast<RulesOfGroup*>(columns + teams);
+    auto* const states = reinterpret_cast<unsigned char*>(rules + teams);
+    const index_t first_row = block.index() * window_rows, n = within(call.rows - first_row, 0, window_rows);
+    const index_t first = call.groups.of_row(block, first_row, call.group_count);
+    const index_t last =
+        within(call.groups.of_row(block, first_row + n - 1, call.group_count) + 1, 0, call.group_count);
+    const BlockOfGroups groups{first, last, first_row, first_row + n};
+    const Team of{call, shift, threads, columns, rules, ranges, states + window_rows, values, states, first_row, {}};
+    of.run(block, groups);
+    const SumsAbout<Order> total = sums_of_window<SumsAbout<Order>>(
+        block, n, 0.0, [&](int i) { return values[i]; },
+        [&](int i) { return call.state && states[i] != 0 ? 0.0 : 1.0; });
+    block.each([&](int thread) {
+      if (thread == 0) sums[block.index()] = total;
+      GDPO_ROLLED for (index_t i = thread; i < n; i += threads) {
+        call.combined[first_row + i] = values[i];
+        if (call.state) call.state[first_row + i] = states[i];
+      }
+    });
+  }
+};
+
+/// The columns of the batch as statistics see them: column_values and column_states.
+template <class Call>
+struct ReadColumns {
+  Call call;
+  static constexpr int threads = 256;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const index_t numbers = call.rows * call.columns;
+    block.each([&](int thread) {
+      for (index_t at = block.index() * threads + thread; at < numbers; at += block.count() * threads) {
+        const index_t c = at / call.rows, row = at % call.rows;
+        double magnitude;
+        const double x = Call::sums_first ? call.weighted_sum(row, magnitude) : call.reward(row, c);
+        call.column_values[at] = x;
+        call.column_states[at] = call.missing(x) || !call.used(row);
+      }
+    });
+  }
+};
+
+/// BatchStat::raw or ::centred of column index() from the sums of its windows.
+template <class Order>
+struct FinishColumns {
+  const FirstSums<Order>* first;  // (columns, windows)
+  const SumsAbout<Order>* about;
+  index_t windows;
+  bool centred;
+  BatchStat* stats;
+  static constexpr int threads = 256;
+
+  static std::size_t shared_bytes() { return shared_for_windows<Order>(threads); }
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    double* const room = block.template shared<double>();
+    const index_t c = block.index();
+    const FirstSums<Order> one = sums_of_windows(block, first + c * windows, windows, room);
+    const SumsAbout<Order> two = sums_of_windows(block, about + c * windows, windows, room);
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      const Moments m = moments_of_windows(one, two);
+      if (centred) {
+        stats[c].centred = m;
+      } else {
+        stats[c].raw = m;
+        stats[c].used = one.n;
+        stats[c].nonzero = one.nonzero;
+      }
+    });
+  }
+};
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

@@ -1,0 +1,110 @@
+#pragma once
+// The caller's arrays as kernels read them: what TokenView and Column are on the host, without pointers to functions.
+#include <climits>
+#include <gdpo/storage/column.hpp>
+#include <gdpo/loss/batch.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+inline void check_stored(const char* function, const std::string& name, StoredAs type) {
+  if (type != StoredAs::Other) return;
+  contract::fail(function, name, "an array of a class",
+                 "numbers that a device can read: float, double, 16-bit floats or integers "
+                 "(gdpo::LayoutOf says what a class is in memory)");
+}
+
+/// A Column, read as R.
+template <class R>
+struct DeviceColumn {
+  const void* data = nullptr;
+  index_t stride = 0;
+  StoredAs type = StoredAs::Other;
+
+  DeviceColumn() = default;
+  DeviceColumn(const char* function, const char* name, const ColumnOf<R>& column) {
+    if (!column) return;
+    data = column.data(), stride = column.stride(), type = column.stored_as();
+    check_stored(function, name, type);
+  }
+  GDPO_INLINE explicit operator bool() const { return data != nullptr; }
+  GDPO_INLINE R operator()(index_t i) const { return load_stored<R>(data, type, i * stride); }
+};
+
+/// Where the tokens of a row stand: TokenShape without a 64-bit division, which a device has not got.
+struct DeviceShape {
+  index_t step = 1, of_token = 0, of_row = 0, of_group = 0;
+  unsigned rows_a_group = 0;  ///< of a rank-3 array whose groups do not follow each other as rows do; else 0
+
+  DeviceShape() = default;
+  DeviceShape(const char* function, const std::string& name, const gdpo::detail::TokenShape& shape)
+      : step(shape.step()) {
+    index_t rows = 0;
+    if (shape.rank == 1) {
+      of_token = shape.stride[0];
+    } else if (shape.rank == 2) {
+      of_row = shape.stride[0];
+    } else if (shape.rank == 3) {
+      of_row = shape.stride[1];
+      of_group = shape.stride[0] - shape.extent[1] * shape.stride[1];
+      if (of_group != 0)
+        rows_a_group = static_cast<unsigned>(shape.extent[1]), rows = shape.extent[0] * shape.extent[1];
+    }
+    const index_t width = shape.rank > 1 ? shape.extent[shape.rank - 1] : 0;
+    if (rows > INT_MAX || width > INT_MAX) {
+      contract::fail(function, name, contract::shape(shape.rank, shape.extent),
+                     "fewer than 2^31 rows, and as many tokens in a row");
+    }
+  }
+  /// The first token of row `row`, which begins at token `begin` if packed.
+  GDPO_INLINE index_t first(index_t row, index_t begin) const {
+    const index_t groups = rows_a_group ? static_cast<unsigned>(row) / rows_a_group : 0u;
+    return begin * of_token + row * of_row + groups * of_group;
+  }
+};
+
+/// A TokenView, read as S; masks (S = unsigned char) are true where the number is not 0.
+template <class S>
+struct DeviceTokens {
+  const void* data = nullptr;
+  DeviceShape shape;
+  StoredAs type = StoredAs::Other;
+
+  DeviceTokens() = default;
+  DeviceTokens(const char* function, const char* name, const TokenView<S>& tokens) {
+    if (!tokens) return;
+    data = tokens.data(), shape = DeviceShape(function, name, tokens.shape()), type = tokens.stored_as();
+    check_stored(function, name, type);
+  }
+  GDPO_INLINE explicit operator bool() const { return data != nullptr; }
+  GDPO_INLINE index_t first(index_t row, index_t begin) const { return shape.first(row, begin); }
+  /// Token t of the row at `first`.
+  GDPO_INLINE S at(index_t first, index_t t) const {
+    const index_t i = first + t * shape.step;
+    if constexpr (std::is_same_v<S, unsigned char>) {
+      return !math::is_zero(load_stored<double>(data, type, i));
+    } else {
+      return load_stored<S>(data, type, i);
+    }
+  }
+};
+
+/// A TokenOut.
+template <class S>
+struct DeviceOut {
+  S* data = nullptr;
+  DeviceShape shape;
+
+  DeviceOut() = default;
+  DeviceOut(const char* function, const char* name, const TokenOut<S>& out) : data(out.data()) {
+    if (data) shape = DeviceShape(function, name, out.shape());
+  }
+  GDPO_INLINE explicit operator bool() const { return data != nullptr; }
+  GDPO_INLINE index_t first(index_t row, index_t begin) const { return shape.first(row, begin); }
+  GDPO_INLINE S& at(index_t first, index_t t) const { return data[first + t * shape.step]; }
+};
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

@@ -1,0 +1,346 @@
+#pragma once
+// From logits to dloss/dlogits on a device: policy_loss_from_logits with a device as its first argument.
+#include <gdpo/cuda/logits/token_logprobs.hpp>
+#include <gdpo/cuda/loss/policy_loss.hpp>
+#include <gdpo/logits/policy_loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+
+/// What else policy_loss_from_logits writes, each optional, of the shape of the targets; 0 where the masks are 0.
+struct FromLogits {
+  TokenOut<float> logp, entropies;
+  TokenOut<float> dlogp;  ///< dloss/dlogp
+  TokenOut<double> logsumexp;
+};
+
+namespace detail {
+
+template <int Rank, class S>
+View<S, Rank> view_of(const TokenOut<S>& out) {
+  View<S, Rank> v;
+  v.data = out.data();
+  for (int r = 0; r < Rank; ++r) v.extent[r] = out.shape().extent[r], v.stride[r] = out.shape().stride[r];
+  return v;
+}
+
+/// Blocks of a grid that walks over n pieces of work.
+inline index_t blocks_of(const Tuning& tuning, index_t n) { return n < tuning.blocks ? n : index_t{tuning.blocks}; }
+
+/// What a token has of its sequence.
+struct TokenWeight {
+  double weight;  ///< W_i; 0 where that is not finite
+  float advantage;
+  float row_advantage;  ///< the mean over the sequence
+};
+/// Arrays of a call, one number a row of logits.
+struct LogitsMemory {
+  float *logp, *entropies, *dlogp;
+  double* logsumexp;
+  TokenWeight* weights;
+  unsigned char *mask, *loss;
+  LogitsMemory(ScratchCursor& cursor, index_t rows, std::size_t for_loss)
+      : logp(cursor.take<float>(rows)),
+        entropies(cursor.take<float>(rows)),
+        dlogp(cursor.take<float>(rows)),
+        logsumexp(cursor.take<double>(rows)),
+        weights(cursor.take<TokenWeight>(rows)),
+        mask(cursor.take<unsigned char>(rows)),
+        loss(cursor.take<unsigned char>(static_cast<index_t>(for_loss))) {}
+};
+
+/// One number a row of logits: in the array that the caller wants, or in memory.
+template <class T, int Rank, class S>
+View<S, Rank - 1> tokens_of(const LogitBatch<T, Rank>& logits, S* memory, const TokenOut<S>& given) {
+  if (given) return view_of<Rank - 1>(given);
+  if constexpr (Rank == 2) {
+    return gdpo::view(memory, logits.logits.extent[0]);
+  } else {
+    return gdpo::view(memory, logits.logits.extent[0], logits.logits.extent[1]);
+  }
+}
+/// The batch with log-probs and mask in given memory, as the CPU's bind_logits; shapes are checked.
+template <class T, int Rank>
+TokenBatch<float> bind_shapes(const char* function, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+                              const LogitsMemory& memory, const FromLogits& out) {
+  gdpo::detail::check_logits_shape(function, logits, gdpo::detail::Targets::Unread);
+  gdpo::detail::check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
+  TokenBatch<float> bound = batch;
+  bound.logp = tokens_of(logits, memory.logp, out.logp);
+  bound.mask = tokens_of(logits, memory.mask, TokenOut<unsigned char>{});
+  if (!batch.entropies) bound.entropies = tokens_of(logits, memory.entropies, out.entropies);
+  if (!batch.offsets) bound.offsets = logits.offsets;
+  return bound;
+}
+
+/// One thread a token: the mask of both. A token that no sequence holds (offsets that decrease) is masked.
+template <class T>
+struct LogitMaskKernel {
+  DeviceLogits<T> logits;
+  DeviceTokens<unsigned char> mask;
+  DeviceBatch<float> batch;
+  unsigned char* both;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    block.each([&](int thread) {
+      const index_t step = block.count() * block.threads();
+      for (index_t i = block.index() * block.threads() + thread; i < logits.rows; i += step) {
+        both[i] = has_sequence(i) && logits.valid(i) && (!mask || logits.token(mask, i) != 0);
+      }
+    });
+  }
+
+ private:
+  GDPO_INLINE bool has_sequence(index_t i) const {
+    if (!batch.offsets) return true;
+    if (batch.rows == 0) return false;
+    const RowSpan at = batch.span(gdpo::detail::sequence_of(batch.offsets, batch.rows, i));
+    return i >= at.begin && i < at.begin + at.length;
+  }
+};
+
+/// One block a sequence: what its tokens have of it, as the loss has it.
+template <class Loss>
+struct TokenWeightKernel {
+  using Terms = typename LossKernel<gdpo::detail::General, float, Loss>::Terms;
+  static constexpr int largest_block = loss_threads;
+  Loss loss;
+  DeviceBatch<float> batch;
+  DeviceNormaliser normaliser;
+  TokenWeight* weights;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    for (index_t i = block.index(); i < batch.rows; i += block.count()) {
+      const RowSpan at = batch.span(i);
+      const RowCounts counts = count_row(block, batch, at);
+      const double advantage = advantage_of(batch, i);
+      TokenWeight of{weight_of(loss, batch, i, counts.tokens, normaliser), static_cast<float>(advantage), 0};
+      if (math::not_finite(of.weight)) of.weight = 0;
+      if constexpr (Terms::reads_row_advantage) {
+        of.row_advantage = static_cast<float>(advantages_of(block, batch, at, counts.tokens, advantage).mean);
+      }
+      block.each([&](int thread) {
+        for (index_t t = thread; t < at.length; t += block.threads()) weights[at.begin + t] = of;
+      });
+    }
+  }
+};
+
+/// dloss/dlogp of one valid token, at a level of tokens: what the loss call writes for it.
+template <class Loss>
+struct TokenGradient;
+template <class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Defaults, class Metrics>
+struct TokenGradient<PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defaults, Metrics>> {
+  static_assert(!Level::of_segment, "the gradient of a token needs its whole segment");
+  using Terms = gdpo::detail::TokenTerms<float, Level, Surrogate, Kls, Factors, metrics::None>;
+  template <class Loss>
+  static GDPO_DEVICE float of(const Loss& loss, const DeviceBatch<float>& batch, const gdpo::detail::LogitPlace& place,
+                              float logp, const TokenWeight& weight) {
+    if (weight.weight == 0) return 0;
+    const RowSpan at{place.row, place.begin, 1};
+    const DeviceToken<float, float> token{batch, at, place.t};
+    Token<float> x = token.load(true, weight.advantage, weight.row_advantage);
+    x.logp = logp;  // that of the batch is on its way to memory
+    if (!token.has_old()) x.old_logp = logp;
+    x.token_log_ratio = token.has_old() ? x.logp - x.old_logp : 0.0f;
+    typename Terms::Sums sums;
+    typename Terms::Ranges ranges;
+    const gdpo::detail::SegmentRatio no_segment{};
+    const auto slopes =
+        Terms::template of_token<gdpo::detail::General, float>(loss, no_segment, token, true, x, sums, ranges);
+    const float gradient = Terms::gradient(slopes, true, static_cast<float>(weight.weight));
+    const auto spoiled =
+        Terms::census(loss.level, loss.kl, loss.factor, no_segment, token, x, [](NonFinite NonFiniteInputs::*) {});
+    return spoiled.gradient() ? math::nan<float>() : gradient;
+  }
+};
+
+/// One block a row of logits: its sums, the gradient of its token, the gradient of the row.
+template <class Loss, class T, class U>
+struct LogitsLossKernel {
+  using S = typename LogitVector<T>::S;
+  static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T, U>;
+  struct alignas(16) Shared {
+    PowerLine<S> line;
+  };
+  Loss loss;
+  DeviceLogits<T> logits;  // with the mask of both
+  DeviceBatch<float> batch;
+  const TokenWeight* weights;
+  DeviceOut<float> logp, entropies;
+  DeviceOut<double> logsumexp;
+  DeviceRows<U> dlogits;
+  std::size_t kept_bytes;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const index_t i = block.index();
+    Shared& shared = *block.template shared<Shared>();
+    const T* x = logits.row(i);
+    RowVectors<T> row(x, logits.vocabulary, block.threads());
+    if (!logits.valid(i)) {
+      block.each([&](int thread) {
+        if (thread == 0) put(i, 0, 0, 0);
+      });
+      return fill_of_row(block, row, S(0), dlogits(i));
+    }
+    row.keep(&shared + 1, kept_bytes);
+    const int target = logits.target(i);
+    const MetRow<S> met = sums_of_row(block, row, logits.temperature);
+    block.each([&](int thread) {
+      if (thread == 0) shared.line = line_of(i, met, logit_at(x, target), target);
+    });
+    gradient_of_row(block, row, shared.line, dlogits(i));
+  }
+
+ private:
+  GDPO_INLINE void put(index_t i, double log_prob, double measured, double log_sum) const {
+    logits.put(logp, i, log_prob);
+    logits.put(entropies, i, measured);
+    logits.put(logsumexp, i, log_sum);
+  }
+  /// By one thread: the token's numbers, and the loss's gradient by its log-prob.
+  GDPO_DEVICE PowerLine<S> line_of(index_t i, const MetRow<S>& met, S x_target, int target) const {
+    const LogitRow row = logit_row_of(met, logits, x_target, target);
+    const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
+    put(i, log_prob, gdpo::entropy(row), log_sum);
+    const float g = TokenGradient<Loss>::of(loss, batch, logits.place(i), static_cast<float>(log_prob), weights[i]);
+    return PowerLine<S>({static_cast<double>(g), 0, log_sum, 0, target}, static_cast<double>(x_target),
+                        logits.temperature);
+  }
+};
+
+/// Sequences of a batch; shape_of says what is wrong where there are none.
+template <class T, int Rank>
+index_t sequences_of(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
+  if constexpr (Rank == 3) return logits.logits.extent[0];
+  const IndexColumn& offsets = batch.offsets ? batch.offsets : logits.offsets;
+  return offsets && offsets.size() > 0 ? offsets.size() - 1 : 0;
+}
+inline std::size_t bytes_of_loss(index_t sequences) {
+  const RowUnits units(sequences);
+  const std::size_t loss = bytes_of<LossMemory>(units), count = bytes_of<CountMemory>(units);
+  return loss < count ? count : loss;
+}
+
+/// A call behind its checks: the arrays of all tokens, and the batch that has them.
+template <class T, int Rank>
+struct BoundLogits {
+  LogitsMemory memory;
+  Scratch for_loss;
+  LogitBatch<T, Rank> visited;  ///< with the mask of both
+  TokenBatch<float> batch;
+  gdpo::detail::TokenLayout layout;
+
+  BoundLogits(const char* function, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& given,
+              const FromLogits& out, const Scratch& scratch)
+      : memory(take_memory<LogitsMemory>(function, scratch, gdpo::detail::LogitRows<T, Rank>(logits).rows(),
+                                         bytes_of_loss(sequences_of(logits, given)))),
+        for_loss{memory.loss, bytes_of_loss(sequences_of(logits, given))},
+        visited(logits),
+        batch(bind_shapes(function, logits, given, memory, out)),
+        layout(gdpo::detail::shape_of(function, batch)) {
+    visited.offsets = {};
+    visited.mask = batch.mask;
+  }
+  template <class Device>
+  void launch_masks(const Device& device, const char* function, const LogitBatch<T, Rank>& logits,
+                    const TokenBatch<float>& given) const {
+    constexpr int threads = 256;
+    const LogitMaskKernel<T> kernel{
+        DeviceLogits<T>(function, logits), DeviceTokens<unsigned char>(function, "batch.mask", given.mask),
+        DeviceBatch<float>(function, batch, layout, {false, false, false, false}), memory.mask};
+    device.launch(blocks_of(device.tuning(), (kernel.logits.rows + threads - 1) / threads), threads, 0, kernel);
+  }
+};
+
+}  // namespace detail
+
+/// Bytes of scratch that policy_loss_from_logits(device, ...) and count_into(device, logits, ...) need: 37 a row of logits, and what
+/// the loss needs.
+template <class T, int Rank>
+std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
+  return detail::bytes_of<detail::LogitsMemory>(gdpo::detail::LogitRows<T, Rank>(logits).rows(),
+                                                detail::bytes_of_loss(detail::sequences_of(logits, batch)));
+}
+
+/// The counts of a batch whose log-probs are those of logits, left on the device: gdpo::count(logits, batch).
+template <class Device, class T, int Rank, std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
+void count_into(const Device& device, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+                Normaliser* on_device, const Scratch& scratch) {
+  constexpr const char* function = "gdpo::cuda::count_into";
+  const detail::BoundLogits<T, Rank> bound(function, logits, batch, {}, scratch);
+  bound.launch_masks(device, function, logits, batch);
+  count_into(device, bound.batch, on_device, bound.for_loss);
+}
+
+}  // namespace cuda
+
+/// policy_loss_from_logits on a device:
+///   gdpo::policy_loss_from_logits(gdpo::cuda::On{stream}, loss, logits, batch, normaliser, dlogits, result, scratch);
+/// Meaning of all arguments: logits/policy_loss.hpp; views are of device memory, as are `result` and what `out` asks for. normaliser:
+/// counts that the host knows, or those that cuda::count_into(device, logits, batch, ...) left on the device.
+///
+/// Traffic, of a logits row of V entries: at level::Token one kernel visits it, one read and one write; what does not fit
+/// tuning().shared_bytes is read again while it is in the L2 cache. At levels of segments two reads and a write: dloss/dlogp needs the
+/// log-probs of the whole segment. Launches: masks, weights of the tokens, rows, loss (2); at levels of segments masks, rows, loss (2),
+/// rows.
+/// The same bits as the calls one by one on this device; accuracy as cuda/logits/token_logprobs.hpp and cuda/loss/policy_loss.hpp say.
+/// Errors: invalid_input before anything is enqueued, but for what only the data says (there as well); a row of logits that no sequence
+/// holds counts as masked.
+template <class Device, class Loss, class T, int Rank, class U, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+void policy_loss_from_logits(const Device& device, const Loss& loss, const LogitBatch<T, Rank>& logits,
+                             const TokenBatch<float>& batch, const cuda::DeviceNormaliser& normaliser,
+                             View<U, Rank> dlogits, LossResult* result, const cuda::Scratch& scratch,
+                             const cuda::FromLogits& out = {}) {
+  static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
+  constexpr const char* function = "gdpo::policy_loss_from_logits";
+  namespace on = cuda::detail;
+  detail::check_whole(function, logits);
+  detail::check_logits_shape(function, logits, detail::Targets::OfVocabulary);
+  detail::check_table(function, "dlogits", dlogits, logits.logits.extent);
+  const index_t* shape = logits.logits.extent;
+  detail::check_by_row<Rank>(function, "out.logp", out.logp, shape);
+  detail::check_by_row<Rank>(function, "out.entropies", out.entropies, shape);
+  detail::check_by_row<Rank>(function, "out.dlogp", out.dlogp, shape);
+  detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, shape);
+  const on::BoundLogits<T, Rank> bound(function, logits, batch, out, scratch);
+  const auto reads = detail::check_loss(function, loss, bound.batch, bound.layout);
+  if (normaliser.known()) detail::check_normaliser(function, *normaliser.known());
+  if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
+
+  const auto of_tokens = [&](auto* memory, const auto& given) { return on::tokens_of(logits, memory, given); };
+  const auto logp = of_tokens(bound.memory.logp, out.logp);
+  const auto entropies = of_tokens(bound.memory.entropies, out.entropies);
+  const auto logsumexp = of_tokens(bound.memory.logsumexp, out.logsumexp);
+  bound.launch_masks(device, function, logits, batch);
+  if constexpr (decltype(loss.level)::of_segment) {
+    const auto dlogp = of_tokens(bound.memory.dlogp, out.dlogp);
+    token_logprobs_into(device, bound.visited, {logp, entropies, logsumexp});
+    loss(device, bound.batch, normaliser, TokenOut<float>(dlogp), result, bound.for_loss);
+    token_logprobs_backward(device, bound.visited, {dlogp, {}}, logsumexp, dlogits);
+  } else {
+    using Kernel = on::LogitsLossKernel<Loss, T, U>;
+    const on::DeviceBatch<float> tokens(function, bound.batch, bound.layout, reads);
+    device.launch(on::blocks_of(device.tuning(), tokens.rows), on::threads_for(bound.layout.width), 0,
+                  on::TokenWeightKernel<Loss>{loss, tokens, normaliser, bound.memory.weights});
+    const on::DeviceLogits<T> rows(function, bound.visited);
+    const std::size_t row_bytes = (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
+    const std::size_t kept = device.tuning().shared_bytes < row_bytes ? device.tuning().shared_bytes : row_bytes;
+    const Kernel kernel{loss,
+                        rows,
+                        tokens,
+                        bound.memory.weights,
+                        on::DeviceOut<float>(function, "out.logp", logp),
+                        on::DeviceOut<float>(function, "out.entropies", entropies),
+                        on::DeviceOut<double>(function, "out.logsumexp", logsumexp),
+                        on::DeviceRows<U>(dlogits),
+                        kept};
+    device.launch(rows.rows, on::threads_of<T>(rows.vocabulary), sizeof(typename Kernel::Shared) + kept, kernel);
+    loss(device, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
+  }
+}
+
+GDPO_END_NAMESPACE

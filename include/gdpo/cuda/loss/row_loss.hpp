@@ -1,0 +1,515 @@
+#pragma once
+// The loss of rows by blocks of threads: the loops around TokenTerms on a device. cuda/loss/policy_loss.hpp launches them.
+#include <gdpo/cuda/loss/rows.hpp>
+#include <gdpo/cuda/loss/tally.hpp>
+#include <gdpo/loss/policy_loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+using gdpo::detail::General;
+using gdpo::detail::RowSums;
+using gdpo::detail::SegmentRatio;
+using gdpo::detail::Tally;
+
+/// The least of what threads found.
+struct Least {
+  int value = INT_MAX;
+  GDPO_INLINE void add(const Least& o) { value = o.value < value ? o.value : value; }
+};
+
+/// Sum and number of log ratios of a segment, in double.
+struct DeviceRowSum {
+  double sum = 0;
+  long long n = 0;
+  GDPO_INLINE void add(const DeviceRowSum& o) { sum += o.sum, n += o.n; }
+};
+
+/// One block a unit of rows; its runs side by side, each by a warp, or one after the other. Passes over a row: its mask; where the
+/// ratio is of a segment, the statistic of each; terms, gradient and metrics; where all tokens share a derivative, the gradient.
+/// What a later pass reads again an earlier one has left in the caches; what comes next is on its way to the L2.
+template <class Shape, class S, class Loss>
+class LossKernel;
+template <class Shape, class S, class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Defaults,
+          class Metrics>
+class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defaults, Metrics>> {
+ public:
+  using Loss = PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defaults, Metrics>;
+  using C = std::conditional_t<Level::of_segment, double, S>;
+  using Terms = gdpo::detail::TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
+  using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
+  static constexpr int summed = std::is_same_v<C, float> ? four : 1;  // tokens, before their sum becomes a double
+  static constexpr bool few_formulas =
+      !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
+  static constexpr bool is_small = Shape::plain && sizeof(C) == 4 && few_formulas;
+  static constexpr int largest_block = loss_threads, blocks_at_once = !is_small ? 2 : Metrics::everything ? 3 : 4;
+  static constexpr bool has_teams = true;
+  static constexpr int ahead = 1024;  ///< tokens that are asked for before they are needed
+
+  Loss loss;
+  DeviceBatch<S> batch;
+  DeviceOut<S> gradient;
+  DeviceNormaliser normaliser;
+  RowUnits units;
+  int team_threads;  ///< RowThreads
+  Tally* tallies;
+
+  /// What a row has before its tokens are looked at.
+  struct Row {
+    RowSpan at{};
+    int tokens = 0, completion = 0;
+    double weight = 0;     ///< W_i
+    double advantage = 0;  ///< of the row
+    Moments advantages;    ///< of its tokens
+    C row_advantage{};     ///< their mean
+    bool counts = false;   ///< a weight of 0 drops the row, whatever stands there
+  };
+  /// Of a run, in the block's shared memory: registers are for what threads have of their own.
+  struct State {
+    Tally tally;
+    RowSums sums;
+    Row row;
+  };
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    State* const of_run = block.template shared<State>();
+    const int unit = static_cast<int>(block.index());
+    block.teams(team_threads, [&](auto& team, int i, int teams) {
+      for (int run = i; run < units.runs(); run += teams) {
+        rows(team, of_run[run], units.begin(unit, run), units.end(unit, run));
+      }
+    });
+    Tally& tally = of_run[0].tally;
+    if (units.runs() > 1) {
+      block.each([&](int thread) {
+        for (int part = thread; part < Tally::parts; part += block.threads()) {
+          for (int run = 1; run < units.runs(); ++run) tally.add_part(part, of_run[run].tally);
+        }
+      });
+    }
+    struct alignas(8) Word {
+      unsigned char of[8];
+    };
+    constexpr int words = sizeof(Tally) / sizeof(Word);
+    static_assert(sizeof(Tally) == words * sizeof(Word), "a tally is copied in words, by all threads");
+    block.each([&](int thread) {
+      for (int i = thread; i < words; i += block.threads()) {
+        reinterpret_cast<Word*>(tallies + unit)[i] = reinterpret_cast<const Word*>(&tally)[i];
+      }
+    });
+  }
+
+ private:
+  template <class Block>
+  GDPO_DEVICE void rows(Block& block, State& state, int row, int end) const {
+    block.each([&](int thread) {
+      if (thread == 0) state.tally = Tally{};
+      if (row < end) prefetch_row(block, row, thread);
+    });
+    const Row& begun = state.row;  // read where it is needed: registers are for the loops over tokens
+    while (row < end) {
+      begin_row(block, state, row, end);
+      for (int first = 0; first < begun.at.length;) {
+        int next = static_cast<int>(begun.at.length);
+        if constexpr (!Shape::plain) {
+          if (batch.segments) next = segment_end(block, begun.at, first);
+        }
+        segment(block, state, first, next);
+        first = next;
+      }
+      row = static_cast<int>(begun.at.row) + 1;  // before the barriers of finish_row: begin_row writes it
+      finish_row(block, state);
+    }
+  }
+
+  template <class Block>
+  GDPO_DEVICE void begin_row(Block& block, State& state, int i, int end) const {
+    const RowSpan at = batch.span(i);
+    const RowCounts counted = count_row(block, batch, at);
+    const double advantage = advantage_of(batch, i);
+    const Moments advantages = advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
+    block.each([&](int thread) {
+      if (i + 1 < end) prefetch_row(block, i + 1, thread);
+      if (thread != 0) return;
+      double weight = weight_of(loss, batch, i, counted.tokens, normaliser);
+      if (math::not_finite(weight)) gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
+      state.row = {at,
+                   counted.tokens,
+                   counted.completion,
+                   weight,
+                   advantage,
+                   advantages,
+                   static_cast<C>(advantages.mean),
+                   weight != 0};
+      state.sums = RowSums{};
+      state.sums.advantage = !batch.token_advantages && !math::is_zero(static_cast<C>(advantage));
+    });
+  }
+
+  /// By one thread of the block: its part of the first tokens of a row.
+  template <class Block>
+  GDPO_DEVICE void prefetch_row(const Block& block, index_t i, int thread) const {
+    if constexpr (Shape::plain) {
+      const RowSpan at = batch.span(i);
+      const int length = at.length < ahead ? static_cast<int>(at.length) : ahead;
+      const auto array = [&](const auto& tokens, auto of) {
+        constexpr int line = 128 / sizeof of;
+        if (!tokens) return;
+        const auto* const first = static_cast<const decltype(of)*>(tokens.data) + tokens.first(at.row, at.begin);
+        for (int t = thread * line; t < length; t += block.threads() * line) prefetch(first + t);
+      };
+      array(batch.mask, static_cast<unsigned char>(0));
+      array(batch.logp, S(0)), array(batch.old_logp, S(0));
+      if constexpr (Shape::with_kl) array(batch.ref_logp, S(0));
+    }
+  }
+
+  /// From the sums of a row to the tally, a quantity a thread.
+  template <class Block>
+  GDPO_DEVICE void finish_row(Block& block, State& state) const {
+    const Row& row = state.row;
+    double ratios = 0;
+    if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
+      const double k1 = state.sums.of[gdpo::detail::of_k1], k3 = state.sums.of[gdpo::detail::of_k3];
+      ratios = math::not_finite(k1) ? sum_of_ratios(block, row) : (k3 - k1) + static_cast<double>(row.tokens);
+    }
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      RowSums& sums = state.sums;
+      Terms::finish(loss.kl, static_cast<bool>(batch.kl_weights), sums);
+      if constexpr (Metrics::means && !Level::of_segment) sums.of[gdpo::detail::of_ratio] = ratios;
+      Tally& tally = state.tally;
+      if (row.counts) {
+        tally.policy_loss += math::mul(row.weight, sums.of[gdpo::detail::of_surrogate]);
+        tally.kl_loss += math::mul(row.weight, sums.kl_loss);
+      }
+      tally.tokens += static_cast<double>(row.tokens);
+    });
+    block.each([&](int thread) {
+      if constexpr (Metrics::means) {
+        if (thread < gdpo::detail::quantities) state.tally.add_quantity(thread, state.sums, row.tokens);
+      }
+      if (thread == block.threads() - 1) {
+        const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();
+        state.tally.add_row(state.sums, row.tokens, row.completion, truncated);
+        state.tally.advantage = merge(state.tally.advantage, row.advantages);
+      }
+      if (gradient && !row.counts) {
+        const index_t first = gradient.first(row.at.row, row.at.begin);
+        for (index_t t = thread; t < row.at.length; t += block.threads()) gradient.at(first, t) = S(0);
+      }
+    });
+  }
+
+  /// As TokenRow::segment_end.
+  template <class Block>
+  GDPO_DEVICE int segment_end(Block& block, const RowSpan& at, int begin) const {
+    const int length = static_cast<int>(at.length);
+    const int first = find(block, at, begin, [](int) { return true; });
+    if (first == length) return length;
+    const std::int64_t id = DeviceBatch<S>::at(batch.segments, at, first);
+    return find(block, at, first + 1, [&](int t) { return DeviceBatch<S>::at(batch.segments, at, t) != id; });
+  }
+  /// The first valid token from `begin` on of which f holds, or the length.
+  template <class Block, class F>
+  GDPO_DEVICE int find(Block& block, const RowSpan& at, int begin, const F& f) const {
+    const int length = static_cast<int>(at.length);
+    for (; begin < length; begin += block.threads()) {
+      const Least found = block.template reduce<Least>([&](int thread) {
+        const int t = begin + thread;
+        return t < length && batch.valid(at, t) && f(t) ? Least{t} : Least{};
+      });
+      if (found.value < length) return found.value;
+    }
+    return length;
+  }
+
+  template <class Block>
+  GDPO_DEVICE void segment(Block& block, State& state, int begin, int end) const {
+    const Row& row = state.row;
+    SegmentRatio of_segment;
+    if constexpr (Level::of_segment) {
+      const DeviceRowSum sum = block.template reduce<DeviceRowSum>([&](int thread) {
+        DeviceRowSum mine;
+        for_each_four(block, row, begin, end, thread, [&](auto&, int, bool valid, const Token<C>& x) {
+          if (valid) mine.sum += static_cast<double>(loss.level.map(x).log_ratio), mine.n += 1;
+        });
+        return mine;
+      });
+      of_segment = gdpo::detail::segment_ratio<S>(loss.level, RowSum{sum.sum, static_cast<double>(sum.n)});
+    }
+    const Accumulated accumulated = block.template reduce<Accumulated>([&](int thread) {
+      Accumulated mine;
+      typename Terms::Ranges ranges;
+      typename Terms::Sums of_some;
+      for_each_four(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
+        if (j % summed == 0) of_some = {};
+        const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
+        if constexpr (!Terms::shares) {
+          at.write(gradient, j, static_cast<S>(Terms::gradient(slopes, valid, static_cast<C>(row.weight))));
+        }
+        if (j % summed == summed - 1) mine.add(of_some);
+      });
+      mine.take(ranges);
+      return mine;
+    });
+    const auto totals = accumulated.totals();
+    const bool looks = totals.needs_census() || math::not_finite(static_cast<C>(row.advantage)) ||
+                       (Level::of_segment && math::is_nan(of_segment.log_ratio));
+    block.each([&](int thread) {
+      if (thread == 0) {
+        totals.add_to(state.sums);
+        if (Level::of_segment && of_segment.n > 0) {
+          state.sums.of[gdpo::detail::of_ratio] += math::mul(of_segment.n, of_segment.ratio);
+        }
+      }
+      if constexpr (Metrics::everything) {
+        if (thread == block.threads() - 1) {
+          for (int q = 0; q < gdpo::detail::measured; ++q) {
+            state.tally.min[q] = (math::min)(state.tally.min[q], static_cast<double>(accumulated.min[q]));
+            state.tally.max[q] = (math::max)(state.tally.max[q], static_cast<double>(accumulated.max[q]));
+          }
+        }
+      }
+    });
+    const bool spoils = looks && census(block, state, row, begin, end, of_segment);
+    if constexpr (Terms::shares) {
+      const double shared = spoils ? math::nan() : totals.shared;
+      spread(block, row, begin, end, of_segment, of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
+    }
+    if (spoils && gradient) spoil(block, row, begin, end, of_segment);
+  }
+
+  /// The terms of one token.
+  template <class At>
+  GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid, Token<C>& x,
+                                           typename Terms::Sums& sums, typename Terms::Ranges& ranges) const {
+    return Terms::template of_token<Shape, S>(loss, of_segment, at.from(), valid, x, sums, ranges);
+  }
+
+  template <class Block>
+  GDPO_DEVICE void spread(Block& block, const Row& row, int begin, int end, const SegmentRatio& of_segment,
+                          double each) const {
+    if (!gradient) return;
+    block.each([&](int thread) {
+      typename Terms::Ranges ranges;
+      typename Terms::Sums sums;
+      for_each_four(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
+        const Mapped<C> mapped = loss.level.map(x);
+        const auto own = terms(at, of_segment, valid, x, sums, ranges);
+        const C slope =
+            Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid, static_cast<C>(row.weight));
+        at.write(gradient, j, static_cast<S>(slope));
+      });
+    });
+  }
+
+  /// Counts the inputs of a segment that are not finite. Returns whether one spoils a gradient.
+  template <class Block>
+  GDPO_DEVICE bool census(Block& block, State& state, const Row& row, int begin, int end,
+                          const SegmentRatio& of_segment) const {
+    Census found;
+    for (int input = 0; input < inputs; ++input) {  // one at a time: this is rare, and registers are not
+      found = block.template reduce<Census>([&](int thread) {
+        Census mine;
+        for (int t = begin + thread; t < end; t += block.threads()) {
+          if (!valid(row, t)) continue;
+          const auto token = token_at(row, t);
+          Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
+          const auto see = [&](NonFinite NonFiniteInputs::*of) {
+            for_each_input([&](int number, NonFinite NonFiniteInputs::*member) {
+              if (member != of || number != input) return;
+              mine.count += 1;
+              mine.first = t < mine.first ? t : mine.first;
+            });
+          };
+          const auto spoiled = Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
+          mine.surrogate |= spoiled.surrogate, mine.kl |= spoiled.kl, mine.kl_loss |= spoiled.kl_loss;
+        }
+        return mine;
+      });
+      block.each([&](int thread) {
+        if (thread != 0 || found.count == 0) return;
+        for_each_input([&](int number, NonFinite NonFiniteInputs::*of) {
+          if (number != input) return;
+          state.tally.non_finite.*of =
+              merge(state.tally.non_finite.*of, NonFinite{found.count, row.at.row, found.first});
+        });
+      });
+    }
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      if (found.surrogate) state.sums.of[gdpo::detail::of_surrogate] = math::nan();
+      if (found.kl) state.sums.of[gdpo::detail::of_kl] = math::nan();
+      if (found.kl_loss) state.sums.kl_loss = math::nan();
+    });
+    return found.surrogate || found.kl_loss;
+  }
+
+  /// NaN into the gradient of tokens whose own inputs spoil it.
+  template <class Block>
+  GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end, const SegmentRatio& of_segment) const {
+    block.each([&](int thread) {
+      for (int t = begin + thread; t < end; t += block.threads()) {
+        if (!valid(row, t)) continue;
+        const auto token = token_at(row, t);
+        Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
+        const auto ignore = [](NonFinite NonFiniteInputs::*) {};
+        if (!Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore).gradient()) continue;
+        gradient.at(gradient.first(row.at.row, row.at.begin), t) = math::nan<S>();
+      }
+    });
+  }
+
+  /// Of a row with an infinite log ratio.
+  template <class Block>
+  GDPO_DEVICE double sum_of_ratios(Block& block, const Row& row) const {
+    return block
+        .template reduce<Sum<double>>([&](int thread) {
+          Sum<double> mine;
+          in_fours(block, row.at.length, thread, [&](index_t t) {
+            if (!valid(row, t)) return;
+            const Token<C> x = token_at(row, t).load(true, static_cast<C>(row.advantage), row.row_advantage);
+            mine.value += static_cast<double>(math::exp_parts(loss.level.map(x).log_ratio).exp);
+          });
+          return mine;
+        })
+        .value;
+  }
+
+  // ---- one token ----
+
+  /// Of a Plain row, whose arrays are of S.
+  struct PlainToken : NoMore<C> {
+    const DeviceBatch<S>& batch;
+    RowSpan row;
+    index_t t;
+    GDPO_INLINE PlainToken(const DeviceBatch<S>& of, const RowSpan& at, index_t number)
+        : batch(of), row(at), t(number) {}
+    GDPO_INLINE bool has_ref() const { return Shape::with_kl; }
+    GDPO_INLINE Token<C> load(bool, C advantage, C row_advantage) const {
+      Token<C> x{};
+      x.logp = read(batch.logp), x.old_logp = read(batch.old_logp);
+      if constexpr (Shape::with_kl) x.ref_logp = read(batch.ref_logp);
+      x.advantage = advantage, x.row_advantage = row_advantage;
+      x.token_log_ratio = x.logp - x.old_logp;
+      return x;
+    }
+
+   private:
+    GDPO_INLINE C read(const DeviceTokens<S>& tokens) const {
+      return static_cast<C>(static_cast<const S*>(tokens.data)[tokens.first(row.row, row.begin) + t]);
+    }
+  };
+  GDPO_INLINE auto token_at(const Row& row, index_t t) const {
+    if constexpr (Shape::plain) {
+      return PlainToken(batch, row.at, t);
+    } else {
+      return DeviceToken<C, S>{batch, row.at, t};
+    }
+  }
+  GDPO_INLINE bool valid(const Row& row, index_t t) const {
+    if constexpr (Shape::plain) {
+      return !batch.mask ||
+             static_cast<const unsigned char*>(batch.mask.data)[batch.mask.first(row.at.row, row.at.begin) + t] != 0;
+    } else {
+      return batch.valid(row.at, t);
+    }
+  }
+
+  // ---- the fours of a thread ------------------------------------------------------------------------------------------
+
+  /// A four of General rows: each token is read by itself, whatever stores it.
+  struct GeneralFour {
+    const LossKernel& kernel;
+    const Row& row;
+    int t, n;
+    int token = 0;
+    GDPO_INLINE DeviceToken<C, S> from() const { return {kernel.batch, row.at, token}; }
+    GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) const {
+      if (out && j < n) out.at(out.first(row.at.row, row.at.begin), token) = slope;
+    }
+  };
+  /// A four of Plain rows: one access an array.
+  struct PlainFour {
+    int n;
+    bool whole;
+    S* gradient;
+    S slopes[four];
+    GDPO_INLINE NoMore<C> from() const { return {}; }
+    GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) {
+      slopes[j] = slope;
+      if (out && j == four - 1) store_four(gradient, whole, n, slopes);
+    }
+  };
+
+  /// f(at, j, valid, token) for j = 0 .. 3 of every four of this thread; tokens beyond the end are not valid.
+  template <class Block, class F>
+  GDPO_INLINE void for_each_four(const Block& block, const Row& row, int begin, int end, int thread, const F& f) const {
+    const int step = block.threads() * four, last = end;
+    const C advantage = static_cast<C>(row.advantage);
+    if constexpr (!Shape::plain) {
+      for (int t = begin + thread * four; t < last; t += step) {
+        GeneralFour at{*this, row, t, last - t < four ? last - t : four};
+        GDPO_ROLLED
+        for (int j = 0; j < four; ++j) {
+          at.token = j < at.n ? t + j : t;  // also what is not valid may be read
+          const bool valid = j < at.n && batch.valid(row.at, at.token);
+          Token<C> x = at.from().load(valid, advantage, row.row_advantage);
+          f(at, j, valid, x);
+        }
+      }
+    } else {
+      const auto begin_of = [&](const DeviceTokens<S>& tokens) {
+        return static_cast<const S*>(tokens.data) + tokens.first(row.at.row, row.at.begin);
+      };
+      const S* const logp = begin_of(batch.logp);
+      const S* const old_logp = begin_of(batch.old_logp);
+      const S* const ref_logp = Shape::with_kl ? begin_of(batch.ref_logp) : logp;
+      const unsigned char* const mask =
+          batch.mask ? static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(row.at.row, row.at.begin)
+                     : nullptr;
+      S* const out = gradient ? gradient.data + gradient.first(row.at.row, row.at.begin) : nullptr;
+      const bool aligned = is_aligned(logp) && is_aligned(old_logp) && is_aligned(ref_logp) && is_aligned(mask) &&
+                           is_aligned(static_cast<const S*>(out));
+      for (int t = begin + thread * four; t < last; t += step) {
+        const bool whole = aligned && t + four <= last;
+        const int n = last - t < four ? last - t : four;
+        PlainFour at{n, whole, out ? out + t : nullptr, {}};
+        S x_logp[four], x_old[four], x_ref[four];
+        unsigned char x_mask[four] = {1, 1, 1, 1};
+        const auto load = [&](auto is_whole) {  // all of them before anything is computed
+          constexpr bool in_one = decltype(is_whole)::value;
+          load_four(logp + t, in_one, n, x_logp);
+          load_four(old_logp + t, in_one, n, x_old);
+          if constexpr (Shape::with_kl) load_four(ref_logp + t, in_one, n, x_ref);
+          if (mask) load_four(mask + t, in_one, n, x_mask);
+        };
+        whole ? load(std::true_type{}) : load(std::false_type{});
+        if (t + ahead < last) {
+          prefetch(logp + t + ahead), prefetch(old_logp + t + ahead);
+          if constexpr (Shape::with_kl) prefetch(ref_logp + t + ahead);
+          if (mask) prefetch(mask + t + ahead);
+        }
+        GDPO_UNROLL
+        for (int j = 0; j < four; ++j) {
+          const bool valid = j < n && x_mask[j] != 0;
+          Token<C> x{};
+          x.logp = static_cast<C>(x_logp[j]);
+          x.old_logp = static_cast<C>(x_old[j]);
+          if constexpr (Shape::with_kl) x.ref_logp = static_cast<C>(x_ref[j]);
+          x.advantage = advantage;
+          x.row_advantage = row.row_advantage;
+          x.token_log_ratio = valid ? x.logp - x.old_logp : C(0);
+          f(at, j, valid, x);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

@@ -1,0 +1,233 @@
+#pragma once
+// How the loss walks over rows on a device: the order of its sums, and what is known of a row before its terms.
+#include <gdpo/cuda/device/kernel.hpp>
+#include <gdpo/cuda/loss/batch.hpp>
+#include <gdpo/cuda/device/tuning.hpp>
+#include <gdpo/loss/aggregate.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+/// Order of summation. Four consecutive tokens of a row (of a segment) are added in float, in their order, or one after the other where
+/// they are computed in double; such fours by the thread of their number mod 128, in double; the threads as a tree
+/// (cuda/device/kernel.hpp). Rows are added in their order to the tally of their run, up to four runs in their order to that of their unit,
+/// of which there are at most 1024; the number of rows alone decides. Units are added in 32 spans, in their order, and the spans as
+/// a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
+constexpr int loss_threads = 128, four = 4;
+
+class RowUnits {
+ public:
+  static constexpr int most_units = 1024, most_runs = loss_threads / warp;
+  explicit RowUnits(index_t rows) : rows_(static_cast<int>(rows)) {
+    rows_a_unit_ = rows > 0 ? divide(rows, most_units) : 1;
+    rows_a_run_ = divide(rows_a_unit_, most_runs);
+    units_ = divide(rows, rows_a_unit_), runs_ = divide(rows_a_unit_, rows_a_run_);
+  }
+  int count() const { return units_; }
+  /// Whether all runs of a unit have rows, or nearly.
+  bool are_full() const { return rows_a_unit_ >= most_runs; }
+  GDPO_INLINE int runs() const { return runs_; }
+  GDPO_INLINE int begin(int unit, int run) const {
+    const index_t begin = index_t{unit} * rows_a_unit_ + run * rows_a_run_;
+    return begin < rows_ ? static_cast<int>(begin) : rows_;
+  }
+  GDPO_INLINE int end(int unit, int run) const { return run + 1 < runs_ ? begin(unit, run + 1) : begin(unit + 1, 0); }
+
+ private:
+  static int divide(index_t n, index_t by) { return static_cast<int>((n + by - 1) / by); }
+  int rows_, rows_a_unit_, rows_a_run_, units_, runs_;
+};
+
+/// Threads for rows of `width` tokens (0: not known): a thread for every four, as far as the order above has threads.
+inline int threads_for(index_t width) {
+  const index_t fours = (width + four - 1) / four, warps = (fours + warp - 1) / warp;
+  return width == 0 || warps * warp >= loss_threads ? loss_threads : static_cast<int>(warps < 1 ? 1 : warps) * warp;
+}
+/// Of a kernel that walks over units: a block a unit, or, where rows are many and short, a warp a run of it, which acts for the threads
+/// of a block (block.teams).
+struct RowThreads {
+  int of_block, of_team;
+  RowThreads(const RowUnits& units, const gdpo::detail::TokenLayout& layout, const Tuning& tuning) {
+    const bool by_warp = units.are_full() && layout.tokens <= layout.rows * tuning.warp_row;
+    const int own = threads_for(layout.width);
+    of_block = by_warp ? loss_threads : own, of_team = by_warp ? own : 0;
+  }
+};
+
+/// Four numbers of one storage as one access.
+template <class S, std::size_t Bytes = four * sizeof(S)>
+struct Four;
+template <class S>
+struct alignas(4) Four<S, 4> {
+  S of[four];
+};
+template <class S>
+struct alignas(16) Four<S, 16> {
+  S of[four];
+};
+template <class S>
+struct Four<S, 32> {  // two accesses of 16 bytes
+  struct alignas(16) Two {
+    S of[2];
+  };
+  Two low, high;
+};
+/// p[0 .. 3]; `whole`: p is aligned to 16 bytes (masks: 4) and all four are there, else `n` of them, the others 0.
+template <class S>
+GDPO_INLINE void load_four(const S* p, bool whole, int n, S* to) {
+  if (whole) {
+    if constexpr (sizeof(S) == 8) {
+      const auto x = *reinterpret_cast<const Four<S>*>(p);
+      to[0] = x.low.of[0], to[1] = x.low.of[1], to[2] = x.high.of[0], to[3] = x.high.of[1];
+    } else {
+      const auto x = *reinterpret_cast<const Four<S>*>(p);
+      for (int j = 0; j < four; ++j) to[j] = x.of[j];
+    }
+  } else {
+    for (int j = 0; j < four; ++j) to[j] = j < n ? p[j] : S(0);
+  }
+}
+template <class S>
+GDPO_INLINE void store_four(S* p, bool whole, int n, const S* from) {
+  if (whole) {
+    if constexpr (sizeof(S) == 8) {
+      *reinterpret_cast<Four<S>*>(p) = {{{from[0], from[1]}}, {{from[2], from[3]}}};
+    } else {
+      *reinterpret_cast<Four<S>*>(p) = {{from[0], from[1], from[2], from[3]}};
+    }
+  } else {
+    for (int j = 0; j < four; ++j) {
+      if (j < n) p[j] = from[j];
+    }
+  }
+}
+template <class S>
+GDPO_INLINE bool is_aligned(const S* p) {
+  return reinterpret_cast<std::uintptr_t>(p) % (sizeof(S) == 1 ? 4 : 16) == 0;
+}
+
+/// Tokens of a row that count, and those of its completion.
+struct RowCounts {
+  int tokens = 0, completion = 0;
+  GDPO_INLINE void add(const RowCounts& o) { tokens += o.tokens, completion += o.completion; }
+};
+/// How many of 4 bytes are not 0.
+GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
+  const std::uint32_t high = (((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) & 0x80808080u;
+  return static_cast<int>((high >> 7) * 0x01010101u >> 24);
+}
+template <class S, class Block>
+GDPO_DEVICE RowCounts count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
+  const int length = static_cast<int>(at.length);
+  if (!batch.mask && !batch.completion_mask) return {length, length};
+  return block.template reduce<RowCounts>([&](int thread) {
+    RowCounts mine;
+    const bool bytes =
+        batch.mask && !batch.completion_mask && batch.mask.type == StoredAs::UInt8 && batch.mask.shape.step == 1;
+    if (bytes) {
+      constexpr int at_once = 16;
+      const auto* mask = static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(at.row, at.begin);
+      const bool aligned = reinterpret_cast<std::uintptr_t>(mask) % at_once == 0;
+      for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
+        if (aligned && t + at_once <= length) {
+          const auto words = *reinterpret_cast<const Four<std::uint32_t>*>(mask + t);
+          for (int j = 0; j < four; ++j) mine.tokens += nonzero_bytes(words.of[j]);
+        } else {
+          const int end = t + at_once < length ? t + at_once : length;
+          for (int i = t; i < end; ++i) mine.tokens += mask[i] != 0;
+        }
+      }
+      mine.completion = mine.tokens;
+      return mine;
+    }
+    for (index_t t = thread; t < at.length; t += block.threads()) {
+      const bool valid = batch.valid(at, t);
+      mine.tokens += valid;
+      mine.completion += batch.completion_mask ? DeviceBatch<S>::at(batch.completion_mask, at, t) != 0 : valid;
+    }
+    return mine;
+  });
+}
+
+/// f(t) for the tokens of this thread, in the order of its fours.
+template <class Block, class F>
+GDPO_INLINE void in_fours(const Block& block, index_t of_row, int thread, const F& f) {
+  const int length = static_cast<int>(of_row);
+  for (int first = thread * four; first < length; first += block.threads() * four) {
+    for (int t = first; t < length && t < first + four; ++t) f(t);
+  }
+}
+
+/// Sums over advantages.
+struct AdvantageSums {
+  double sum = 0, square = 0, min = math::infinity, max = -math::infinity;
+  int nan = 0, unused = 0;
+  GDPO_INLINE void add(const AdvantageSums& o) {
+    sum += o.sum, square += o.square, nan |= o.nan;
+    min = (math::min)(min, o.min), max = (math::max)(max, o.max);
+  }
+};
+
+/// Moments of the advantages at the row's valid tokens, and their mean also where no token is given one.
+template <bool of_tokens = true, class Block, class S>
+GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at, int tokens,
+                                  double of_row) {
+  Moments m;
+  if (tokens == 0) return m;
+  m.n = tokens;
+  m.weight = static_cast<double>(tokens);
+  m.mean = m.min = m.max = of_row;
+  if (!of_tokens || !batch.token_advantages) return m;
+  const auto for_each_valid = [&](int thread, const auto& f) {
+    in_fours(block, at.length, thread, [&](index_t t) {
+      if (batch.valid(at, t)) f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, at, t)));
+    });
+  };
+  const AdvantageSums first = block.template reduce<AdvantageSums>([&](int thread) {
+    AdvantageSums mine;
+    for_each_valid(thread, [&](double a) {
+      mine.sum += a;
+      mine.nan |= math::is_nan(a);
+      mine.min = (math::min)(mine.min, a), mine.max = (math::max)(mine.max, a);
+    });
+    return mine;
+  });
+  if (first.nan) {
+    m.mean = m.mean_low = m.m2 = m.min = m.max = math::nan();
+    return m;
+  }
+  m.min = first.min, m.max = first.max;
+  const double center = m.min == m.max ? m.min : first.sum / m.weight;
+  m.mean = center;
+  if (m.min == m.max) return m;
+  const AdvantageSums about = block.template reduce<AdvantageSums>([&](int thread) {
+    AdvantageSums mine;
+    for_each_valid(thread, [&](double a) {
+      const double d = a - center;
+      mine.sum += d, mine.square += math::mul(d, d);
+    });
+    return mine;
+  });
+  Moments exact = gdpo::detail::moments_of_sums(m.weight, about.sum, about.square, center);
+  exact.n = m.n, exact.min = m.min, exact.max = m.max;
+  return exact;
+}
+
+/// W_i of a row with so many valid tokens, and what its advantage is where no token is given one.
+template <class Loss, class S>
+GDPO_DEVICE double weight_of(const Loss& loss, const DeviceBatch<S>& batch, index_t row, index_t tokens,
+                             const DeviceNormaliser& normaliser) {
+  if (tokens == 0) return 0;
+  const Normaliser divisor = normaliser();
+  const double weight = loss.aggregate(AggregateArgs{{tokens, batch.width}, divisor});
+  return batch.row_weights ? math::mul(weight, batch.row_weights(row)) : weight;
+}
+template <class S>
+GDPO_INLINE double advantage_of(const DeviceBatch<S>& batch, index_t row) {
+  return batch.advantages && !batch.token_advantages ? batch.advantages(row) : 0.0;
+}
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

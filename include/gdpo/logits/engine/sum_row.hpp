@@ -1,0 +1,187 @@
+#pragma once
+// The sums of a row of logits in one read: what memory delivers is what limits.
+#include <algorithm>
+#include <gdpo/logits/engine/load_store.hpp>
+#include <gdpo/logits/row.hpp>
+#include <gdpo/lanes/exp_parts.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Entry i of a block belongs to logical lane i mod 16, whatever the register; four entries of a lane are added as a tree,
+/// eight such trees one after the other, eight of these again; then the lanes, in double, as a tree. No rounding is
+/// repeated more than 18 times, so that a constant row costs no digits.
+constexpr int logit_lanes = math::logical_lanes, logit_chunk = 4 * logit_lanes;
+constexpr index_t logit_run = 8 * logit_chunk, logit_block = 8 * logit_run;
+/// Entries whose maximum is the first reference, and how far (in z) a block may exceed the reference before it is done again
+/// with its own maximum: e^4 costs no digits, and a row is seldom done again more than once.
+constexpr index_t logit_probe = 256;
+constexpr double logit_excess = 4;
+
+/// Lanes of what logits of T are computed in: double for double, else float.
+template <class T>
+using logit_scalar_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// -inf that -ffinite-math-only does not see.
+template <class S>
+GDPO_INLINE S minus_infinity() {
+  return static_cast<S>(math::from_bits(std::uint64_t{0xfff0000000000000u}));
+}
+
+/// f(values) for each 64 entries, the last ones padded with -inf. f takes T* or S*.
+GDPO_CALLS_ANY
+template <class S, class T, class F>
+GDPO_INLINE void for_each_chunk(const T* x, index_t n, const F& f) {
+  index_t i = 0;
+  for (; i + logit_chunk <= n; i += logit_chunk) f(x + i);
+  if (i == n) return;
+  S tail[logit_chunk];
+  for (int j = 0; j < logit_chunk; ++j) {
+    tail[j] = i + j < n ? static_cast<S>(load(x[i + j])) : minus_infinity<S>();
+  }
+  f(static_cast<const S*>(tail));
+}
+
+/// 16 logical lanes in registers of V.
+template <class V>
+struct LogitLanes {
+  using S = math::scalar_t<V>;
+  static constexpr int width = math::Lanes<V>::width, registers = logit_lanes / width;
+  V lane[registers];
+
+  explicit GDPO_INLINE LogitLanes(S x) {
+    for (int k = 0; k < registers; ++k) lane[k] = math::constant<V>(static_cast<double>(x));
+  }
+  GDPO_INLINE void add(const LogitLanes& o) {
+    for (int k = 0; k < registers; ++k) lane[k] = lane[k] + o.lane[k];
+  }
+  /// The lanes in order.
+  GDPO_INLINE void store(S* to) const {
+    for (int k = 0; k < registers; ++k) math::store_lanes(to + k * width, lane[k]);
+  }
+  double sum() const {
+    S lanes[logit_lanes];
+    store(lanes);
+    return tree_sum(math::Pack<logit_lanes>::load(lanes));
+  }
+  S maximum() const {
+    S lanes[logit_lanes];
+    store(lanes);
+    S most = lanes[0];
+    for (const S x : lanes) most = (math::max)(most, x);
+    return most;
+  }
+};
+
+template <class V, class T>
+GDPO_INLINE void add_maximum(LogitLanes<V>& top, const T* x) {
+  using math::load_lanes;
+  for (int k = 0; k < top.registers; ++k, x += top.width) {
+    const V low = (math::max)(load_lanes<V>(x), load_lanes<V>(x + logit_lanes));
+    const V high = (math::max)(load_lanes<V>(x + 2 * logit_lanes), load_lanes<V>(x + 3 * logit_lanes));
+    top.lane[k] = (math::max)((math::max)(low, high), top.lane[k]);
+  }
+}
+
+/// What is not NaN; -inf for n = 0.
+template <class V, class T>
+math::scalar_t<V> maximum_of(const T* x, index_t n) {
+  using S = math::scalar_t<V>;
+  LogitLanes<V> top(minus_infinity<S>());
+  for_each_chunk<S>(x, n, [&](const auto* chunk) { add_maximum(top, chunk); });
+  return top.maximum();
+}
+
+/// -ffast-math loses NaN and +inf on the way: there alone, the bits are looked at apart.
+template <class T>
+bool fast_math_hides(const T* x, index_t n) {
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+  bool found = false;
+  for (index_t i = 0; i < n; ++i) {
+    const double value = load(x[i]);
+    found = found || math::is_nan(value) || (math::is_inf(value) && value > 0);
+  }
+  return found;
+#else
+  (void)x, (void)n;
+  return false;
+#endif
+}
+
+/// (x - reference) inverse, not below where math::exp_bounded is 0: an x of -inf has probability exactly 0.
+template <class V>
+GDPO_INLINE V distance(const V& x, const V& reference, const V& inverse) {
+  constexpr int exponent = std::numeric_limits<math::scalar_t<V>>::max_exponent - 1;
+  return (math::max)(math::mul(x - reference, inverse), math::constant<V>(-exponent * 0.693147180559945309));
+}
+template <class S>
+struct BlockSums {
+  double sum, weighted;
+  S maximum;
+};
+
+/// At most logit_block entries. A sum means something while maximum - reference is small.
+template <class V, class T, class S = math::scalar_t<V>>
+BlockSums<S> sum_block(const T* x, index_t n, S reference, S inverse) {
+  using math::fma;
+  const V m = math::constant<V>(static_cast<double>(reference)),
+          scale = math::constant<V>(static_cast<double>(inverse));
+  LogitLanes<V> sum(S(0)), weighted(S(0)), top(minus_infinity<S>());
+  for (index_t begin = 0; begin < n; begin += logit_run) {
+    LogitLanes<V> run(S(0)), run_weighted(S(0));
+    for_each_chunk<S>(x + begin, (std::min)(logit_run, n - begin), [&](const auto* chunk) {
+      add_maximum(top, chunk);
+      for (int k = 0; k < top.registers; ++k, chunk += top.width) {
+        const auto at = [&](int j) { return distance(math::load_lanes<V>(chunk + j * logit_lanes), m, scale); };
+        const V a = at(0), b = at(1), c = at(2), d = at(3);
+        const V ea = math::exp_bounded(a), eb = math::exp_bounded(b), ec = math::exp_bounded(c),
+                ed = math::exp_bounded(d);
+        run.lane[k] = run.lane[k] + ((ea + eb) + (ec + ed));
+        run_weighted.lane[k] = run_weighted.lane[k] + fma(d, ed, fma(c, ec, fma(b, eb, math::mul(a, ea))));
+      }
+    });
+    sum.add(run);
+    weighted.add(run_weighted);
+  }
+  return {sum.sum(), weighted.sum(), top.maximum()};
+}
+
+/// All but the target. V: lanes to compute in; any V of the same scalar gives the same bits.
+template <class V, class T>
+LogitRow sum_row(const T* x, index_t n, double temperature) {
+  using S = math::scalar_t<V>;
+  const double z_of_x = 1 / temperature;
+  const S inverse = static_cast<S>(z_of_x);
+  S m = minus_infinity<S>();
+  for (index_t i = 0; i < n && math::is_inf(m) && m < 0; i += logit_probe) {
+    m = maximum_of<V>(x + i, (std::min)(logit_probe, n - i));
+  }
+  if (math::is_inf(m) && m < 0) m = 0;  // only -inf, or NaN
+
+  double sum = 0, weighted = 0;
+  for (index_t i = 0; i < n; i += logit_block) {
+    const index_t length = (std::min)(logit_block, n - i);
+    BlockSums<S> block = sum_block<V>(x + i, length, m, inverse);
+    const double rise = math::mul(static_cast<double>(block.maximum) - static_cast<double>(m), z_of_x);
+    if (rise > logit_excess) {
+      const double f = std::exp(-rise);
+      weighted = math::mul(f, weighted - math::mul(rise, sum));
+      sum = math::mul(f, sum);
+      m = block.maximum;
+      block = sum_block<V>(x + i, length, m, inverse);
+    }
+    sum += block.sum;
+    weighted += block.weighted;
+    if (fast_math_hides(x + i, length)) sum = math::nan();
+  }
+
+  LogitRow row;
+  if (math::is_zero(sum)) return row;
+  row.max = math::mul(static_cast<double>(m), z_of_x);
+  row.sum = sum;
+  row.weighted = weighted;
+  return row;
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE

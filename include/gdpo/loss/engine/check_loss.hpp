@@ -1,0 +1,110 @@
+#pragma once
+#include <gdpo/loss/aggregate.hpp>
+#include <gdpo/loss/factor.hpp>
+#include <gdpo/loss/kl.hpp>
+#include <gdpo/loss/engine/rows.hpp>
+#include <utility>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// An aggregate that reads AggregateArgs::row.width says so: `bool reads_width() const`.
+template <class A, class = void>
+constexpr bool may_read_width_v = false;
+template <class A>
+constexpr bool may_read_width_v<A, std::void_t<decltype(std::declval<const A&>().reads_width())>> = true;
+template <class A>
+bool reads_width(const A& aggregate) {
+  if constexpr (may_read_width_v<A>) {
+    return aggregate.reads_width();
+  } else {
+    return false;
+  }
+}
+
+/// Settings and arrays fit together; which arrays are read.
+template <class S, class Loss>
+TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const TokenLayout& layout) {
+  using contract::fail;
+  const auto check = [function](const auto& policy) { Checks<std::decay_t<decltype(policy)>>::run(policy, function); };
+  check(loss.level);
+  check(loss.surrogate);
+  check(loss.aggregate);
+  for_each_factor(loss.factor, check);
+  using Map = decltype(loss.level.map);
+  using Surrogate = decltype(loss.surrogate);
+  using Factor = decltype(loss.factor);
+  TokenReads reads{reads_ref_v<Map> || reads_ref_v<Surrogate> || reads_ref_v<Factor>,
+                   reads_rollout_v<Map> || reads_rollout_v<Surrogate> || reads_rollout_v<Factor>,
+                   reads_teacher_v<Map> || reads_teacher_v<Surrogate> || reads_teacher_v<Factor>,
+                   reads_tag_v<Map> || reads_tag_v<Surrogate> || reads_tag_v<Factor>};
+  bool reads_old = false;
+  for_each_kl(loss.kl, [&](const auto& kl) {
+    check(kl);
+    if (kl.beta == 0) return;
+    reads_old = reads_old || kl.against == Against::Old;
+    reads.ref = reads.ref || kl.against == Against::Ref;
+    reads.rollout = reads.rollout || kl.against == Against::Rollout;
+    reads.teacher = reads.teacher || kl.against == Against::Teacher;
+  });
+  if (reads_width(loss.aggregate) && batch.offsets) {
+    fail(function, "aggregate.padded_width", "true, with a packed batch",
+         "a constant: packed tokens have no padded width");
+  }
+  if (layout.tokens == 0) return reads;  // nothing will be read
+  const auto need = [function](bool wanted, const auto& tokens, const char* name, const char* why) {
+    if (wanted && !tokens) fail(function, name, "no array", why);
+  };
+  need(reads.ref, batch.ref_logp, "batch.ref_logp",
+       "the reference policy's log-probs, which this loss reads (kl.beta is not 0)");
+  need(reads_old, batch.old_logp, "batch.old_logp", "the old policy's log-probs, because a KL term is against them");
+  need(reads.rollout, batch.rollout_logp, "batch.rollout_logp",
+       "the sampling policy's log-probs, which this loss reads");
+  need(reads.teacher, batch.teacher_logp, "batch.teacher_logp", "the teacher's log-probs, which this loss reads");
+  need(reads.tags, batch.tags, "batch.tags", "one tag a token, which this loss reads");
+  if (!batch.advantages == !batch.token_advantages) {
+    fail(function, "batch.advantages, batch.token_advantages", batch.advantages ? "both" : "neither",
+         "one of them: an advantage for each row, or for each token");
+  }
+  return reads;
+}
+
+template <class A, class = void>
+constexpr bool has_over_v = false;
+template <class A>
+constexpr bool has_over_v<A, std::enable_if_t<std::is_same_v<decltype(A::over), Over>>> = true;
+template <class A, class = void>
+constexpr bool knows_its_count_v = false;
+template <class A>
+constexpr bool knows_its_count_v<
+    A, std::enable_if_t<
+           std::is_same_v<const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> = true;
+
+/// The name of the count that an aggregate divides by, where that is 0, by its member `over` or as it says itself; else null.
+template <class A>
+const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
+  if constexpr (knows_its_count_v<A>) {
+    return aggregate.divides_by_nothing(n);
+  } else if constexpr (has_over_v<A>) {
+    return count_of(n, aggregate.over) > 0        ? nullptr
+           : aggregate.over == Over::Tokens       ? "normaliser.tokens"
+           : aggregate.over == Over::Rows         ? "normaliser.rows"
+           : aggregate.over == Over::NonEmptyRows ? "normaliser.non_empty_rows"
+                                                  : "normaliser.given (aggregate.over is Over::Given)";
+  } else {
+    return nullptr;
+  }
+}
+
+inline void check_normaliser(const char* function, const Normaliser& n) {
+  const std::pair<const char*, double> counts[] = {
+      {"tokens", n.tokens}, {"rows", n.rows}, {"non_empty_rows", n.non_empty_rows}, {"given", n.given}};
+  for (const auto& [name, value] : counts) {
+    if (!(value >= 0) || math::not_finite(value)) {
+      contract::fail(function, std::string("normaliser.") + name, contract::text(value), "a count: finite, at least 0");
+    }
+  }
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE

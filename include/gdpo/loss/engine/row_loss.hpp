@@ -1,0 +1,377 @@
+#pragma once
+#include <gdpo/loss/engine/token_terms.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Tokens at, at + 1, ... of a row, for TokenTerms.
+template <class V, class S>
+struct RowTokens {
+  const TokenRow<S>& row;
+  index_t at;
+  GDPO_INLINE bool has_old() const { return row.old_logp; }
+  GDPO_INLINE bool has_ref() const { return row.ref_logp; }
+  GDPO_INLINE bool has_rollout() const { return row.rollout_logp; }
+  GDPO_INLINE bool has_teacher() const { return row.teacher_logp; }
+  GDPO_INLINE bool has_advantages() const { return row.advantages; }
+  GDPO_INLINE bool has_weights() const { return row.weights; }
+  GDPO_INLINE bool has_kl_weights() const { return row.kl_weights; }
+  GDPO_INLINE bool has_entropies() const { return row.entropies; }
+  GDPO_INLINE V weight() const { return math::Lanes<V>::load(row.weights + at); }
+  GDPO_INLINE V kl_weight() const { return math::Lanes<V>::load(row.kl_weights + at); }
+  GDPO_INLINE V entropy() const { return math::Lanes<V>::load(row.entropies + at); }
+};
+
+/// The loss of one row on the host: loops around TokenTerms. S stores the batch and the gradient. V computes:
+/// float or double, or lanes of them; its scalar is S, but double where the ratio is of a segment.
+///
+/// Order of summation: token t of a segment goes to lane t mod 16, a lane adds at most 64 tokens in V's scalar, then the
+/// lanes are added as a tree in double, and such sums of 1024 tokens in their order: the same bits whatever V's width.
+/// Passes over a segment: 1 its statistic (levels of segments), 2 the terms of its tokens, 3 the derivative they share (Sequence).
+template <class V, class S, class Level, class Surrogate, class Kls, class Factors, class Metrics>
+class RowLoss {
+ public:
+  using C = math::scalar_t<V>;
+  using L = math::Lanes<V>;
+  using Reader = TokenReader<V, S>;
+  using Terms = TokenTerms<V, Level, Surrogate, Kls, Factors, Metrics>;
+
+  RowLoss(const Level& level, const Surrogate& surrogate, const Kls& kls, const Factors& factors, Tally& tally)
+      : level_(level), surrogate_(surrogate), kls_(kls), factors_(factors), tally_(tally) {}
+  ~RowLoss() {
+    if constexpr (Metrics::everything) ranges_.add_to(tally_);
+  }
+  RowLoss(const RowLoss&) = delete;
+  RowLoss& operator=(const RowLoss&) = delete;
+
+  /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0. tokens: valid ones;
+  /// weight: W_i.  /// scratch: `length` numbers, for Sequence.
+  RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient, double* scratch) {
+    begin(row);
+    RowSums sums;
+    sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
+    const TokenSpan<S> span{row, gradient, shares ? scratch : nullptr, nullptr, 0};
+    for (index_t first = 0; first < row.length;) {
+      const index_t end = row.segment_end(first);
+      segment(span, first, end, weight, sums);
+      first = end;
+    }
+    if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
+      sums.of[of_ratio] = math::not_finite(sums.of[of_k1])
+                              ? sum_of_ratios(row)
+                              : (sums.of[of_k3] - sums.of[of_k1]) + static_cast<double>(tokens);
+    }
+    Terms::finish(kls_, row.kl_weights, sums);
+    return sums;
+  }
+
+  /// dloss/dlogp of token t alone, at a level of tokens; `begin` has seen the row.
+  S gradient_of(const TokenRow<S>& row, index_t t, double weight) {
+    static_assert(!Level::of_segment, "the gradient of a token needs its whole segment");
+    TokenRow<S> token = row;
+    token.length = 1;
+    token.segments = nullptr;
+    if (token.mask) token.mask += t;
+    for_each_array(token, [t](const S*& values) { values += t; });
+    S gradient{};
+    RowSums sums;
+    segment({token, &gradient, nullptr, nullptr, 0}, 0, 1, weight, sums);
+    return gradient;
+  }
+  void begin(const TokenRow<S>& row) {
+    if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
+  }
+
+ private:
+  using Mask = mask_t<V>;
+  using Count = typename L::Count;
+  static constexpr int registers = math::logical_lanes / L::width;
+  static constexpr index_t block = 1024;  // tokens between two additions in double
+  static constexpr bool own_ratio = Terms::own_ratio, shares = Terms::shares, maps = Terms::maps,
+                        has_kl = Terms::has_kl, several_kl = Terms::several_kl,
+                        reads_row_advantage = Terms::reads_row_advantage;
+  using Sums = typename Terms::Sums;
+  using Ranges = typename Terms::Ranges;
+
+  /// The shape of a row's loops: f(shape).
+  template <class F>
+  void with_shape(const TokenSpan<S>& span, const F& f) const {
+    const TokenRow<S>& row = span.row;
+    bool plain = L::width > 1 && row.old_logp && !row.advantages && !row.weights && !row.kl_weights &&
+                 !row.rollout_logp && !row.teacher_logp && !row.tags && !row.entropies;
+    bool any_kl = false, all_kl = true;
+    for_each_kl(kls_, [&](const auto& kl) {
+      any_kl = any_kl || kl.beta != 0;
+      all_kl = all_kl && kl.beta != 0;
+      if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) plain = plain && (kl.beta == 0 || kl.is_plain());
+    });
+    if (!plain || (any_kl && (!all_kl || !row.ref_logp)) || (!any_kl && row.ref_logp)) return f(General{});
+    if constexpr (L::width > 1) {
+      if constexpr (has_kl) {
+        if (any_kl) return row.mask ? f(Plain<true, true>{}) : f(Plain<false, true>{});
+      }
+      return row.mask ? f(Plain<true, false>{}) : f(Plain<false, false>{});
+    }
+  }
+
+  static constexpr auto take = [](auto& to, auto& from) { to = from; };
+
+  /// f(span, begin, end, padded) for the whole registers of begin .. end - 1, then for the tokens that are left, which stand in a
+  /// span of their own.
+  template <class F>
+  static void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F& f) {
+    const index_t whole = end - (end - begin) % math::logical_lanes;
+    if (begin < whole) f(span, begin, whole, std::false_type{});
+    if (whole < end) {
+      PaddedSpan<S> padded(span, whole, end);
+      f(padded.span, index_t{0}, index_t{math::logical_lanes}, std::true_type{});
+      padded.copy_back();
+    }
+  }
+  /// f(at, k) for every register of whole ones, k its number among the logical lanes.
+  GDPO_CALLS_ANY
+  template <class F>
+  GDPO_INLINE static void for_each_register(index_t begin, index_t end, const F& f) {
+    for (index_t t = begin; t < end; t += math::logical_lanes) {
+      for (int k = 0; k < registers; ++k) f(t + k * L::width, k);
+    }
+  }
+
+  /// Register k begins a cache line, more or less.
+  static constexpr bool begins_line(int k) { return k * L::width * static_cast<int>(sizeof(S)) % 64 == 0; }
+
+  void segment(const TokenSpan<S>& span, index_t begin, index_t end, double weight, RowSums& sums) {
+    SegmentRatio of_segment;
+    if constexpr (Level::of_segment) of_segment = statistic(span.row, begin, end);
+    if (Level::of_segment && of_segment.n > 0) sums.of[of_ratio] += math::mul(of_segment.n, of_segment.ratio);
+    double shared = 0;
+    for (index_t first = begin; first < end; first += block) {
+      const index_t last = (std::min)(first + block, end);
+      block_of(span, first, last, of_segment, weight, sums, shared);
+    }
+    if constexpr (shares) {
+      spread(span, begin, end, of_segment.held ? 0.0 : math::mul(shared, of_segment.share), weight);
+    }
+  }
+
+  /// Sum and number of the mapped log ratios of a segment, a token in each lane.
+  RowSum sum_of_few(const TokenRow<S>& row, index_t begin, index_t end) const {
+    double lanes[math::logical_lanes] = {};
+    RowSum sum{0, 0};
+    for (index_t t = begin; t < end; ++t) {
+      if (!row.valid(t)) continue;
+      Token<C> x;
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      lanes[t - begin] = static_cast<double>(level_.map(x).log_ratio);
+      sum.n += 1;
+    }
+    sum.sum = tree_sum(math::Pack<math::logical_lanes>::load(lanes));
+    return sum;
+  }
+  RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end) const {
+    V lanes[registers]{};
+    Count valid_tokens[registers]{};
+    in_registers(
+        {row, nullptr, nullptr, nullptr, 0}, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
+          for_each_register(first, last, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
+            const Mask valid = Reader::mask_of(s.row, at);
+            lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
+            valid_tokens[k].add(valid);
+          });
+        });
+    RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
+    for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
+    return sum;
+  }
+
+  /// Pass 1.
+  SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
+    const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end) : sum_of_many(row, begin, end);
+    return segment_ratio<S>(level_, sum);
+  }
+
+  /// Pass 2, of at most `block` tokens. Two loops, with or without KL terms: from log-probs to gradient in one is a longer chain
+  /// than a processor keeps in flight.
+  void block_of(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment, double weight,
+                RowSums& row_sums, double& shared) {
+    S ratio[block];
+    Sums sums[registers]{};
+    TokenSpan<S> local = span;
+    local.ratio = ratio;
+    local.origin = begin;
+    with_shape(span, [&](auto shape) {
+      in_registers(local, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto padded) {
+        using Given = decltype(shape);
+        using Shape = std::conditional_t<decltype(padded)::value, typename Given::MaskedShape, Given>;
+        own_ratios<Shape>(s, first, last, sums);
+        terms<Shape>(s, first, last, of_segment, weight, sums);
+      });
+    });
+    const auto block_totals = totals(span.row, sums);
+    block_totals.add_to(row_sums);
+    shared += block_totals.shared;
+    const bool all_finite = !block_totals.needs_census() && !math::not_finite(static_cast<C>(span.row.advantage)) &&
+                            !(Level::of_segment && math::is_nan(of_segment.log_ratio));
+    if (!all_finite) census(span, begin, end, of_segment, row_sums, shared);
+  }
+
+  /// The tokens' own ratios, and the metrics of them.
+  template <class Shape>
+  GDPO_NOINLINE void own_ratios(const TokenSpan<S>& span, index_t begin, index_t end, Sums* sums) {
+    using math::constant;
+    const Level level = level_;
+    const TokenRow<S> row = span.row;
+    const index_t origin = span.origin;
+    S *const ratio = span.ratio, *const gradient = span.gradient;
+    const V advantage = constant<V>(row.advantage), row_advantage = constant<V>(row_advantage_);
+    Sums local[registers];
+    for (int k = 0; k < registers; ++k) local[k].template with_own_ratios<Shape>(sums[k], take);
+    Ranges ranges;
+    ranges.take(ranges_, {of_k1, of_k3});
+    for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
+      if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, at);
+      const Mask valid = Reader::template mask_in<Shape>(row, at);
+      Token<V> x;
+      Reader::template load<Shape>(x, row, at, valid, advantage, row_advantage);
+      const V own = Terms::template own<S>(level.map(x).log_ratio, valid, x, local[k], ranges);
+      if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own);
+    });
+    for (int k = 0; k < registers; ++k) sums[k].template with_own_ratios<Shape>(local[k], take);
+    ranges_.take(ranges, {of_k1, of_k3});
+  }
+
+  /// The terms of the tokens into the sums, and into the gradient what the level keeps for the token itself.
+  template <class Shape>
+  GDPO_NOINLINE void terms(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
+                           double weight, Sums* sums) {
+    // Copies: what does not change from token to token stays in registers.
+    const Level level = level_;
+    const Surrogate surrogate = surrogate_;
+    const Kls kls = Terms::template of_shape<Shape>(kls_);
+    const Factors factors = factors_;
+    const SegmentRatio segment_ratio = of_segment;
+    const TokenSpan<S> local = span;
+    const V w = math::constant<V>(weight), advantage = math::constant<V>(span.row.advantage),
+            row_advantage = math::constant<V>(row_advantage_);
+    Sums local_sums[registers];
+    for (int k = 0; k < registers; ++k) local_sums[k].template with_terms<Shape>(sums[k], take);
+    Ranges ranges;
+    ranges.take(ranges_, {of_surrogate, of_loss, of_kl, of_ratio, of_entropy});
+    for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
+      if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + 2 * block);
+      const Mask valid = Reader::template mask_in<Shape>(local.row, at);
+      Token<V> x;
+      Reader::template load<Shape>(x, local.row, at, valid, advantage, row_advantage);
+      if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (at - local.origin));
+      const auto slopes =
+          Terms::template add<Shape>(surrogate, kls, factors, segment_ratio, RowTokens<V, S>{local.row, at}, valid, x,
+                                     level.map(x), local_sums[k], ranges);
+      if constexpr (shares) {
+        L::store(local.scratch + at, slopes.d_logp);
+      } else {
+        L::store(local.gradient + at, Terms::gradient(slopes, valid, w));
+      }
+    });
+    for (int k = 0; k < registers; ++k) sums[k].template with_terms<Shape>(local_sums[k], take);
+    ranges_.take(ranges, {of_surrogate, of_loss, of_kl, of_ratio, of_entropy});
+  }
+
+  /// The lanes of a block.
+  static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
+    typename Terms::Totals t;
+#define GDPO_SUM(member) t.member = math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].member; })
+#define GDPO_COUNT(member) \
+  for (const Sums& s : sums) t.member += static_cast<double>(s.member.total())
+    GDPO_SUM(odd);
+    GDPO_SUM(k1);
+    GDPO_SUM(surrogate);
+    if constexpr (has_kl) {
+      GDPO_SUM(kl);
+      if (several_kl || row.kl_weights) GDPO_SUM(kl_loss);
+    }
+    if constexpr (shares) GDPO_SUM(shared);
+    if (row.advantages) GDPO_COUNT(advantages);
+    if constexpr (Metrics::means) {
+      GDPO_SUM(k3);
+      if (row.entropies) GDPO_SUM(entropy);
+      GDPO_COUNT(low);
+      GDPO_COUNT(high);
+    }
+    if constexpr (Metrics::everything) {
+      GDPO_COUNT(outside);
+      GDPO_COUNT(dual);
+      if constexpr (maps || Level::of_segment) GDPO_COUNT(bounded);
+      if constexpr (has_kl) GDPO_COUNT(kl_bounded);
+    }
+#undef GDPO_SUM
+#undef GDPO_COUNT
+    return t;
+  }
+
+  /// Pass 3.
+  void spread(const TokenSpan<S>& span, index_t begin, index_t end, double each, double weight) const {
+    const V w = math::constant<V>(weight), of_each = math::constant<V>(each);
+    in_registers(span, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
+      for_each_register(first, last, [&](index_t at, int) GDPO_INLINE_LAMBDA {
+        const Mask valid = Reader::mask_of(s.row, at);
+        const V own = L::load(s.scratch + at);
+        L::store(s.gradient + at, Terms::shared_gradient(of_each, own, mapped(s.row, at, valid), valid, w));
+      });
+    });
+  }
+
+  /// Of a row with an infinite log ratio.
+  GDPO_NOINLINE double sum_of_ratios(const TokenRow<S>& row) const {
+    double sum = 0;
+    for (index_t t = 0; t < row.length; ++t) {
+      if (!row.valid(t)) continue;
+      Token<C> x;
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      sum += static_cast<double>(math::exp_parts(level_.map(x).log_ratio).exp);
+    }
+    return sum;
+  }
+
+  /// Of a block in which some input is not finite.
+  GDPO_NOINLINE void census(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
+                            RowSums& sums, double& shared) {
+    using OneToken = TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
+    const TokenRow<S>& row = span.row;
+    for (index_t t = begin; t < end; ++t) {
+      if (!row.valid(t)) continue;
+      Token<C> x;
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      const auto spoiled =
+          OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
+                           [&](NonFinite NonFiniteInputs::*input) { note(tally_.non_finite.*input, row.row, t); });
+      if (spoiled.surrogate) sums.of[of_surrogate] = math::nan();
+      if (spoiled.kl) sums.of[of_kl] = math::nan();
+      if (spoiled.kl_loss) sums.kl_loss = math::nan();
+      if (!spoiled.gradient()) continue;
+      if constexpr (shares) {
+        shared = span.scratch[t] = math::nan();
+      } else {
+        span.gradient[t] = math::nan<S>();
+      }
+    }
+  }
+
+  /// The log ratio after the level's map, and whether its gradient passes.
+  GDPO_INLINE Mapped<V> mapped(const TokenRow<S>& row, index_t at, const Mask& valid) const {
+    Token<V> x;
+    Reader::template load<General>(x, row, at, valid, math::constant<V>(row.advantage),
+                                   math::constant<V>(row_advantage_));
+    return level_.map(x);
+  }
+
+  const Level& level_;
+  const Surrogate& surrogate_;
+  const Kls& kls_;
+  const Factors& factors_;
+  Tally& tally_;
+  C row_advantage_{};
+  Ranges ranges_;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

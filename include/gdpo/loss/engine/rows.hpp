@@ -1,0 +1,121 @@
+#pragma once
+#include <gdpo/loss/batch.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+/// Positions that a mask lets through; null: all.
+inline index_t count_mask(const unsigned char* mask, index_t length) {
+  if (!mask) return length;
+  constexpr index_t lanes = 64, most = 255;  // sums of bytes, before one overflows
+  index_t n = 0, t = 0;
+  while (t + lanes <= length) {
+    unsigned char sums[lanes] = {};
+    for (index_t k = 0; k < most && t + lanes <= length; ++k, t += lanes) {
+      for (index_t j = 0; j < lanes; ++j) sums[j] = static_cast<unsigned char>(sums[j] + (mask[t + j] != 0));
+    }
+    std::uint32_t total = 0;
+    for (const unsigned char sum : sums) total += sum;
+    n += total;
+  }
+  for (; t < length; ++t) n += mask[t] != 0;
+  return n;
+}
+}  // namespace detail
+
+/// The arrays of one row, contiguous; null: absent, or not read.
+template <class S>
+struct TokenRow {
+  index_t row, length;
+  const unsigned char* mask;
+  const std::int64_t* segments;
+  const S *logp, *old_logp, *ref_logp, *rollout_logp, *teacher_logp, *advantages, *weights, *kl_weights, *tags,
+      *entropies;
+  double advantage;  ///< of the row, where `advantages` is null
+
+  GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
+  index_t count() const { return detail::count_mask(mask, length); }
+  GDPO_INLINE double advantage_of(index_t t) const {
+    return advantages ? static_cast<double>(advantages[t]) : advantage;
+  }
+  /// Over the row's valid tokens, in their order; 0 where there are none.
+  double mean_advantage() const {
+    double sum = 0;
+    index_t n = 0;
+    for (index_t t = 0; t < length; ++t) {
+      if (valid(t)) sum += advantage_of(t), ++n;
+    }
+    return n > 0 ? sum / static_cast<double>(n) : 0.0;
+  }
+  /// End of the segment that begins at `begin`: the next valid token with another id. Ids at masked tokens are not read.
+  index_t segment_end(index_t begin) const {
+    if (!segments) return length;
+    index_t first = begin;
+    while (first < length && !valid(first)) ++first;
+    index_t end = first + 1;
+    while (end < length && (!valid(end) || segments[end] == segments[first])) ++end;
+    return (std::min)(end, length);
+  }
+};
+
+namespace detail {
+
+/// Which of the optional arrays a composition reads.
+struct TokenReads {
+  bool ref = true, rollout = true, teacher = true, tags = true;
+};
+
+/// Tokens that `mask` lets through in one row.
+inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at, unsigned char* scratch) {
+  return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
+}
+
+/// Scratch of the rows that have to be converted; grows once.
+template <class S>
+struct RowScratch {
+  static constexpr int arrays = 10;
+  std::vector<S> values;
+  std::vector<unsigned char> mask;
+  std::vector<std::int64_t> segments;
+
+  void reserve(index_t longest) {
+    const auto n = static_cast<std::size_t>(longest);
+    if (mask.size() >= n) return;
+    values.resize(arrays * n);
+    mask.resize(n);
+    segments.resize(n);
+  }
+};
+
+template <class S>
+TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row, TokenReads reads,
+                     RowScratch<S>& scratch) {
+  const RowSpan at = layout(row);
+  TokenRow<S> r{};
+  r.row = row;
+  r.length = at.length;
+  index_t used = 0;
+  const auto longest = static_cast<index_t>(scratch.mask.size());
+  const auto fetch = [&](const TokenView<S>& v, bool wanted) -> const S* {
+    if (!v || !wanted) return nullptr;
+    return v.row(row, at.begin, at.length, scratch.values.data() + longest * used++);
+  };
+  if (b.mask) r.mask = b.mask.row(row, at.begin, at.length, scratch.mask.data());
+  if (b.segments) r.segments = b.segments.row(row, at.begin, at.length, scratch.segments.data());
+  r.logp = fetch(b.logp, true);
+  r.old_logp = fetch(b.old_logp, true);
+  r.ref_logp = fetch(b.ref_logp, reads.ref);
+  r.rollout_logp = fetch(b.rollout_logp, reads.rollout);
+  r.teacher_logp = fetch(b.teacher_logp, reads.teacher);
+  r.advantages = fetch(b.token_advantages, true);
+  r.weights = fetch(b.weights, true);
+  r.kl_weights = fetch(b.kl_weights, true);
+  r.tags = fetch(b.tags, reads.tags);
+  r.entropies = fetch(b.entropies, true);
+  r.advantage = b.advantages ? b.advantages(row) : 0.0;
+  return r;
+}
+
+}  // namespace detail
+
+GDPO_END_NAMESPACE

@@ -1,0 +1,378 @@
+#pragma once
+#include <gdpo/loss/factor.hpp>
+#include <gdpo/loss/kl.hpp>
+#include <gdpo/loss/level.hpp>
+#include <gdpo/loss/engine/span.hpp>
+#include <gdpo/loss/engine/tally.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Valid tokens, log ratio and ratio of a segment; `share`: derivative by the log ratio of one token; `held`: by a bound, no gradient.
+struct SegmentRatio {
+  double n = 0, log_ratio = 0, ratio = 1, share = 0;
+  bool held = false;
+};
+
+template <class Kl, class = void>
+constexpr bool shows_infinite_v = false;
+template <class Kl>
+constexpr bool shows_infinite_v<Kl, std::void_t<decltype(Kl::shows_infinite)>> = Kl::shows_infinite;
+template <class... Terms>
+constexpr bool shows_infinite_v<Kls<Terms...>, void> = (shows_infinite_v<Terms> && ...);
+
+/// Of the sum over its valid tokens. S stores the gradient.
+template <class S, class Level>
+GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
+  const double share = level.statistic.share(sum.n);
+  if (math::is_nan(sum.sum)) return {sum.n, math::nan(), math::nan(), share, false};
+  const auto bounded = bound(level.bounds, level.statistic(sum));
+  const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};  // the gradient will be an S
+  const double ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
+  return {sum.n, bounded.value, ratio, share, bounded.outside};
+}
+
+/// The one place where the policies of a PolicyLoss meet: the terms of one V of tokens, V a number or lanes of them. Loops over
+/// tokens, on the host and on a device, are elsewhere; they hand over a token x and `from`, which says what else the batch has:
+///   bool has_old(), has_ref(), has_rollout(), has_teacher(), has_advantages(), has_weights(), has_kl_weights(), has_entropies()
+///   V weight(), kl_weight(), entropy()        of the token, read only where there
+/// Shape: General or Plain (span.hpp), what the loop knows of the row before it is compiled.
+template <class V, class Level, class Surrogate, class Kls, class Factors, class Metrics>
+struct TokenTerms {
+  using C = math::scalar_t<V>;
+  using L = math::Lanes<V>;
+  using Mask = mask_t<V>;
+  using Count = typename L::Count;
+
+  // At such a level d_ratio goes to the token itself, with nothing between: KL terms fold it in (kl.hpp, own_ratio).
+  static constexpr bool own_ratio = std::is_same_v<Level, level::Token<map::None>>;
+  static constexpr bool shares = Level::of_segment && !Level::straight_through;
+  static constexpr bool maps = !std::is_same_v<decltype(Level::map), map::None>;
+  static constexpr bool has_factors = !std::is_same_v<Factors, gdpo::Factors<>>;
+  static constexpr bool has_kl = !std::is_same_v<Kls, gdpo::Kls<>>;
+  // Their sum is added with their betas; one term's without, and beta multiplies the sum.
+  static constexpr bool several_kl = is_several_v<Kls>;
+  static constexpr bool reads_row_advantage =
+      reads_row_advantage_v<Surrogate> || reads_row_advantage_v<Factors> || reads_row_advantage_v<decltype(Level::map)>;
+
+  /// Derivatives of a token's loss: by the level's log ratio, by its own logp with that ratio held.
+  struct Slopes {
+    V d_ratio, d_logp;
+  };
+
+  /// What one register of tokens adds up to. `odd` is not finite where an input is not.
+  struct Sums {
+    V surrogate{}, kl{}, kl_loss{}, k1{}, k3{}, entropy{}, shared{}, odd{};
+    Count low, high, outside, dual, bounded, kl_bounded, advantages;
+
+    /// f(own, other's) of what the two loops over tokens of this shape add to. Not a copy of the whole: sums stay in registers.
+    GDPO_CALLS_ANY
+    template <class Shape, class F>
+    GDPO_INLINE void with_own_ratios(Sums& o, const F& f) {
+      if constexpr (Metrics::means) f(k1, o.k1), f(k3, o.k3);
+      if constexpr (maps || !Metrics::means) f(odd, o.odd);
+    }
+    GDPO_CALLS_ANY
+    template <class Shape, class F>
+    GDPO_INLINE void with_terms(Sums& o, const F& f) {
+      f(surrogate, o.surrogate);
+      f(odd, o.odd);
+      if constexpr (has_kl && Shape::with_kl) f(kl, o.kl);
+      if constexpr (!Shape::plain) f(kl_loss, o.kl_loss), f(entropy, o.entropy), f(advantages, o.advantages);
+      if constexpr (several_kl && Shape::plain) f(kl_loss, o.kl_loss);
+      if constexpr (shares) f(shared, o.shared);
+      if constexpr (Metrics::means) f(low, o.low), f(high, o.high);
+      if constexpr (Metrics::everything) {
+        f(outside, o.outside), f(dual, o.dual), f(bounded, o.bounded), f(kl_bounded, o.kl_bounded);
+      }
+    }
+  };
+  using Ranges = std::conditional_t<Metrics::everything, LaneRanges<V>, NoRanges>;
+
+  /// What some tokens of a row add up to, in double.
+  struct Totals {
+    double surrogate = 0, kl = 0, kl_loss = 0, k1 = 0, k3 = 0, entropy = 0, shared = 0, odd = 0;
+    double low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0, advantages = 0;
+
+    /// Some input is not finite.
+    GDPO_INLINE bool needs_census() const {
+      constexpr double huge = 1e20;  // K3 of an infinite log-prob saturates far beyond
+      return math::not_finite(odd + k1) || (has_kl && (!(math::abs(kl) < huge) || !(math::abs(kl_loss) < huge)));
+    }
+    GDPO_INLINE void add_to(RowSums& row) const {
+      row.of[of_surrogate] += surrogate;
+      row.of[of_kl] += kl;
+      row.kl_loss += kl_loss;
+      row.of[of_k1] += k1;
+      row.of[of_k3] += k3;
+      row.of[of_entropy] += entropy;
+      row.of[of_low] += low;
+      row.of[of_high] += high;
+      row.of[of_outside] += outside;
+      row.of[of_dual] += dual;
+      row.of[of_bounded] += bounded;
+      row.of[of_kl_bounded] += kl_bounded;
+      row.advantage = row.advantage || advantages > 0;
+    }
+  };
+  /// When all tokens of a row have been added, but for the ratio. kl_weights: the batch has them.
+  GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
+    if constexpr (!several_kl) {
+      if (!kl_weights) row.kl_loss = row.of[of_kl];
+      for_each_kl(kls, [&](const auto& kl) { row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss); });
+    }
+    row.of[of_loss] = row.of[of_surrogate] + row.kl_loss;
+    row.of[of_clipped] = row.of[of_low] + row.of[of_high];
+  }
+
+  /// The ratio of the tokens themselves, and the metrics of it. S: the batch's scalar, at which ratios saturate, also where V is
+  /// wider.
+  template <class S>
+  GDPO_INLINE static V own(const V& log_ratio, const Mask& valid, const Token<V>& x, Sums& sums, Ranges& ranges) {
+    using math::constant, math::select;
+    const V zero = constant<V>(0.0);
+    V bounded = log_ratio;
+    if constexpr (!std::is_same_v<C, S>) bounded = (math::min)(log_ratio, constant<V>(math::exp_limit<S>));
+    const auto own = math::exp_parts(bounded);
+    if constexpr (Metrics::means) {  // without a map, the log ratio is 0 where the mask is
+      sums.k1 = sums.k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
+      sums.k3 = sums.k3 + (maps ? select(valid, own.k3, zero) : own.k3);
+    }
+    if constexpr (maps || !Metrics::means) sums.odd = sums.odd + x.token_log_ratio;
+    if constexpr (Metrics::everything) {
+      ranges.add(of_k1, valid, -log_ratio);
+      ranges.add(of_k3, valid, own.k3);
+    }
+    return own.exp;
+  }
+
+  /// One V of tokens: their terms into the sums; back comes the derivative of their loss, before the row's weight. x: with
+  /// everything but the segment's ratio. `from`: the other arrays (above).
+  template <class Shape, class From>
+  GDPO_INLINE static Slopes add(const Surrogate& surrogate, const Kls& kls, const Factors& factors,
+                                const SegmentRatio& of_segment, const From& from, const Mask& valid, Token<V>& x,
+                                const Mapped<V>& mapped, Sums& sums, Ranges& ranges) {
+    using math::both, math::constant, math::either, math::fma, math::mul, math::select;
+    const V zero = constant<V>(0.0);
+    if constexpr (Level::of_segment) {
+      x.log_ratio = constant<V>(of_segment.log_ratio);
+      x.ratio = constant<V>(of_segment.ratio);
+    } else {
+      x.log_ratio = mapped.log_ratio;
+    }
+
+    const Term<V> s = surrogate(x);
+    // Where the level's ratio is the token's own, everything stands in d_ratio.
+    V value = s.value, d_ratio = s.d_ratio, d_logp = own_ratio ? zero : s.d_logp;
+    if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_ratio = d_ratio + s.d_logp;
+    if constexpr (!Shape::plain || has_factors) {
+      const V given = weight_of<Shape>(factors, from, x);
+      sums.odd = sums.odd + select(valid, given, zero);
+      const Mask off = either(math::not_finite(given), math::is_zero(given));
+      value = select(off, zero, mul(given, value));
+      d_ratio = select(off, zero, mul(given, d_ratio));
+      if constexpr (!own_ratio) d_logp = select(off, zero, mul(given, d_logp));
+    }
+    value = select(valid, value, zero);
+    sums.surrogate = sums.surrogate + value;
+    V loss = value;
+    if constexpr (has_kl && Shape::with_kl) {
+      const bool given = !Shape::plain && from.has_kl_weights();
+      const V wk = given ? from.kl_weight() : constant<V>(1.0);
+      if (given) sums.odd = sums.odd + select(valid, wk, zero);
+      const Mask off = either(math::not_finite(wk), math::is_zero(wk));
+      bool first = true;
+      for_each_kl(kls, [&](const auto& kl) GDPO_INLINE_LAMBDA {
+        if (!Shape::plain && kl.beta == 0) return;
+        constexpr bool folded = own_ratio && has_own_ratio_v<std::decay_t<decltype(kl)>, Token<V>>;
+        const Term<V> k = term_of<folded>(kl, x);
+        const V kl_value = select(valid, k.value, zero);
+        if (first) {
+          sums.kl = sums.kl + kl_value;
+          if constexpr (Metrics::everything) {
+            ranges.add(of_kl, valid, kl_value);
+            sums.kl_bounded.add(both(valid, k.outside));
+          }
+        }
+        first = false;
+        const V beta = constant<V>(kl.beta), c = given ? mul(wk, beta) : beta;
+        V of_kls = mul(c, kl_value);
+        const auto add = [&](V& to, const V& term) GDPO_INLINE_LAMBDA {
+          const V sum = fma(c, term, to);
+          to = given ? select(off, to, sum) : sum;
+        };
+        if constexpr (!folded) add(d_ratio, k.d_ratio);
+        add(own_ratio ? d_ratio : d_logp, k.d_logp);
+        if (given) of_kls = select(off, zero, of_kls);
+        if (several_kl) {
+          sums.kl_loss = sums.kl_loss + of_kls;
+        } else if (given) {
+          sums.kl_loss = sums.kl_loss + select(off, zero, mul(wk, kl_value));
+        }
+        if constexpr (Metrics::everything) loss = loss + of_kls;
+      });
+    }
+    if constexpr (Metrics::means) {
+      sums.low.add(both(valid, s.low));
+      sums.high.add(both(valid, s.high));
+    }
+    watch<Shape>(from, valid, x, sums.odd);
+    if constexpr (Metrics::everything) {
+      sums.outside.add(both(valid, s.outside));
+      sums.dual.add(both(valid, s.dual));
+      ranges.add(of_surrogate, valid, value);
+      ranges.add(of_loss, valid, loss);
+      ranges.add(of_ratio, valid, x.ratio);
+    }
+    if (!Shape::plain && from.has_advantages())
+      sums.advantages.add(both(valid, either(either(x.advantage<zero, x.advantage> zero), math::is_nan(x.advantage))));
+    if (!Shape::plain && from.has_entropies()) {
+      const V entropy = select(valid, from.entropy(), zero);
+      sums.entropy = sums.entropy + entropy;
+      sums.odd = sums.odd + entropy;
+      if constexpr (Metrics::everything) ranges.add(of_entropy, valid, entropy);
+    }
+
+    if constexpr (maps) {
+      const Mask stopped = math::is_zero(mapped.pass);
+      if constexpr (Metrics::everything) sums.bounded.add(both(valid, of_segment.held ? L::all_lanes() : stopped));
+      if constexpr (!shares) d_ratio = select(stopped, zero, d_ratio);
+    } else if constexpr (Level::of_segment && Metrics::everything) {
+      if (of_segment.held) sums.bounded.add(valid);
+    }
+    if constexpr (shares) {
+      sums.shared = sums.shared + select(valid, d_ratio, zero);
+      return {zero, d_logp};
+    } else {
+      if constexpr (Level::of_segment) d_ratio = of_segment.held ? zero : d_ratio;
+      return {d_ratio, d_logp};
+    }
+  }
+
+  /// KL terms as add() takes them from a loop of this shape.
+  template <class Shape>
+  GDPO_INLINE static Kls of_shape(Kls kls) {
+    if constexpr (Shape::plain) {
+      for_each_kl(kls, [](auto& kl) {
+        if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) kl = kl.as_plain();
+      });
+    }
+    return kls;
+  }
+  /// own() and add() of one token, whose own ratio is not read at a level of segments without metrics.
+  template <class Shape, class S, class Loss, class From>
+  GDPO_INLINE static Slopes of_token(const Loss& loss, const SegmentRatio& of_segment, const From& from,
+                                     const Mask& valid, Token<V>& x, Sums& sums, Ranges& ranges) {
+    const Mapped<V> mapped = loss.level.map(x);
+    if constexpr (!Level::of_segment || Metrics::means) {
+      const V ratio = own<S>(mapped.log_ratio, valid, x, sums, ranges);
+      if constexpr (!Level::of_segment) x.ratio = ratio;
+    } else {
+      sums.odd = sums.odd + x.token_log_ratio;
+    }
+    return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from, valid, x, mapped, sums,
+                      ranges);
+  }
+
+  /// dloss/dlogp of what add() gave, at a level that does not share.
+  GDPO_INLINE static V gradient(const Slopes& slopes, const Mask& valid, const V& row_weight) {
+    const V own = own_ratio ? slopes.d_ratio : slopes.d_ratio + slopes.d_logp;
+    return math::select(valid, math::mul(row_weight, own), math::constant<V>(0.0));
+  }
+  /// The same at one that does: `each` from all tokens of the segment, through the map of this one.
+  GDPO_INLINE static V shared_gradient(const V& each, const V& d_logp, const Mapped<V>& mapped, const Mask& valid,
+                                       const V& row_weight) {
+    const V zero = math::constant<V>(0.0);
+    const V share = maps ? math::select(math::is_zero(mapped.pass), zero, each) : each;
+    return math::select(valid, math::mul(row_weight, share + d_logp), zero);
+  }
+
+  /// Of a valid token, one number a V: see(member of NonFiniteInputs) of every input that is not finite, and which results are
+  /// NaN because of it. Under -ffast-math a NaN may get lost on its way through the formulas; some of them select it away.
+  struct Spoiled {
+    bool surrogate = false, kl = false, kl_loss = false;
+    GDPO_INLINE bool gradient() const { return surrogate || kl_loss; }
+  };
+  GDPO_CALLS_ANY
+  template <class See>
+  GDPO_INLINE static void look(const See& see, bool given, V value, NonFinite NonFiniteInputs::*member) {
+    if (given && math::not_finite(value)) see(member);
+  }
+  template <class From, class See>
+  GDPO_INLINE static Spoiled census(const Level& level, const Kls& kls, const Factors& factors,
+                                    const SegmentRatio& of_segment, const From& from, Token<V>& x, const See& see) {
+    static_assert(L::width == 1, "a token at a time");
+    using math::is_nan, math::not_finite;
+    look(see, true, x.logp, &NonFiniteInputs::logp);
+    look(see, from.has_old(), x.old_logp, &NonFiniteInputs::old_logp);
+    look(see, from.has_ref(), x.ref_logp, &NonFiniteInputs::ref_logp);
+    look(see, from.has_rollout(), x.rollout_logp, &NonFiniteInputs::rollout_logp);
+    look(see, from.has_teacher(), x.teacher_logp, &NonFiniteInputs::teacher_logp);
+    look(see, true, x.advantage, &NonFiniteInputs::advantages);
+    if (from.has_entropies()) look(see, true, from.entropy(), &NonFiniteInputs::entropies);
+
+    x.log_ratio = Level::of_segment ? static_cast<V>(of_segment.log_ratio) : level.map(x).log_ratio;
+    x.ratio = Level::of_segment ? static_cast<V>(of_segment.ratio) : math::exp_parts(x.log_ratio).exp;
+    const auto weight = [&](V w) {
+      look(see, true, w, &NonFiniteInputs::weights);
+      return not_finite(w) ? V(0) : w;
+    };
+    Spoiled spoiled;
+    const V w = weight(weight_of<General>(factors, from, x));
+    spoiled.surrogate = w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
+                                      (Level::of_segment && is_nan(of_segment.log_ratio)));
+    const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weight()) : V(1);
+    bool first = true;
+    for_each_kl(kls, [&](const auto& kl) {
+      if (kl.beta == 0) return;
+      if (is_nan(x.logp - other_logp(kl.against, x))) {
+        if (first) spoiled.kl = true;
+        if (wk != V(0)) spoiled.kl_loss = true;
+      }
+      first = false;
+    });
+    return spoiled;
+  }
+
+ private:
+  /// A KL term, with d_ratio in d_logp or beside it.
+  template <bool Folded, class Kl>
+  GDPO_INLINE static Term<V> term_of(const Kl& kl, const Token<V>& x) {
+    if constexpr (Folded) {
+      return kl.own_ratio(x);
+    } else {
+      return kl(x);
+    }
+  }
+
+  /// Adds to `odd` the inputs that are not in the log ratio.
+  template <class Shape, class From>
+  GDPO_INLINE static void watch(const From& from, const Mask& valid, const Token<V>& x, V& odd) {
+    const auto add = [&](const V& value)
+                         GDPO_INLINE_LAMBDA { odd = odd + math::select(valid, value, math::constant<V>(0.0)); };
+    if constexpr (Shape::plain) {
+      if constexpr (has_kl && Shape::with_kl && !shows_infinite_v<Kls>) add(x.ref_logp);
+    } else {
+      if (!from.has_old()) add(x.logp);
+      if (from.has_ref()) add(x.ref_logp);
+      if (from.has_rollout()) add(x.rollout_logp);
+      if (from.has_teacher()) add(x.teacher_logp);
+      if (from.has_advantages()) add(x.advantage);
+    }
+  }
+
+  /// The product of the factors and the given weight. One that is not finite counts as 0.
+  template <class Shape, class From>
+  GDPO_INLINE static V weight_of(const Factors& factors, const From& from, const Token<V>& x) {
+    const bool given = !Shape::plain && from.has_weights();
+    const V w = given ? from.weight() : math::constant<V>(1.0);
+    if constexpr (has_factors) {
+      return given ? math::mul(w, product(factors, x)) : product(factors, x);
+    } else {
+      return w;
+    }
+  }
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

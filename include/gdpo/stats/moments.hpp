@@ -1,0 +1,162 @@
+#pragma once
+#include <gdpo/stats/reduce.hpp>
+#include <limits>
+
+namespace gdpo {  // plain data: it crosses ranks and checkpoints
+
+/// Count, mean, spread and range of a set of numbers. Two of them merge into those of the union (`merge`).
+/// The mean is held in two doubles, so that an offset of 1e5 and more costs the spread nothing.
+struct Moments {
+  index_t n = 0;        ///< members
+  double weight = 0;    ///< sum of their weights (n where every weight is 1; tokens in token-weighted statistics)
+  double mean = 0;      ///< sum w x / sum w, rounded; 0 where there is nothing
+  double mean_low = 0;  ///< what the rounding of `mean` lost
+  double m2 = 0;        ///< sum w (x - mean)^2, exactly 0 where all members are equal
+  double min = std::numeric_limits<double>::infinity(), max = -std::numeric_limits<double>::infinity();
+};
+
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+
+/// All members equal, decided by max == min, never by a small m2. An empty set is not degenerate.
+GDPO_INLINE bool degenerate(const Moments& m) { return m.n > 0 && m.min == m.max && !math::is_nan(m.min); }
+
+/// m2 / (n - ddof); 0 where the spread is unknown (n <= ddof). M: Moments, or the moments of several columns in lanes.
+template <class M>
+GDPO_INLINE auto variance(const M& m, index_t ddof = 1) {
+  using math::mul;
+  using V = std::decay_t<decltype(m.m2)>;
+  return m.n > ddof ? mul(m.m2, math::constant<V>(1.0 / static_cast<double>(m.n - ddof))) : math::constant<V>(0.0);
+}
+GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) { return std::sqrt(variance(m, ddof)); }
+
+/// The moments of the union (Chan, Golub, LeVeque 1979, with the mean in two doubles). Ranks merge in rank order.
+/// Empty operands change nothing; NaN stays. Error: a few 2^-53 relative in m2; degenerate() is exact.
+GDPO_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
+  if (a.n == 0) return b;
+  if (b.n == 0) return a;
+  Moments r;
+  r.n = a.n + b.n;
+  r.weight = a.weight + b.weight;
+  r.min = (math::min)(a.min, b.min);
+  r.max = (math::max)(a.max, b.max);
+  if (math::is_nan(a.mean) || math::is_nan(b.mean)) {
+    r.mean = r.mean_low = r.m2 = r.min = r.max = math::nan();
+    return r;
+  }
+  if (degenerate(r)) {
+    r.mean = r.min;
+    return r;
+  }
+  const double delta = (b.mean - a.mean) + (b.mean_low - a.mean_low);
+  const double share = r.weight > 0 ? b.weight / r.weight : 0.0;
+  const double low = a.mean_low + math::mul(delta, share);
+  r.mean = a.mean + low;
+  r.mean_low = math::opaque(low - math::opaque(r.mean - a.mean));
+  r.m2 = (a.m2 + b.m2) + math::mul(math::mul(delta, delta), math::mul(a.weight, share));
+  return r;
+}
+
+namespace detail {
+
+/// n, range and NaN of x_0..x_{n-1}, members of weight 0 left out. True: some member is NaN.
+inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
+  bool has_nan = false;
+  index_t i = 0;
+  if (!w) {  // in lanes, where every row is a member
+    using Lanes = math::Pack<8>;
+    Lanes low = Lanes::all(m.min), high = Lanes::all(m.max);
+    auto nan = is_nan(low);
+    for (; i + 8 <= n; i += 8) {
+      const Lanes value = Lanes::load(x + i);
+      low = (math::min)(low, value);
+      high = (math::max)(high, value);
+      nan = either(nan, is_nan(value));
+    }
+    has_nan = any(nan);
+    m.min = tree_min(low);
+    m.max = -tree_min(Lanes::all(0.0) - high);
+    m.n = i;
+  }
+  for (; i < n; ++i) {
+    if (w && w[i] == 0) continue;
+    ++m.n;
+    has_nan = has_nan || math::is_nan(x[i]);
+    m.min = (math::min)(m.min, x[i]);
+    m.max = (math::max)(m.max, x[i]);
+  }
+  return has_nan;
+}
+
+/// Of members with these weights, and sums of w (x - center) and w (x - center)^2; n and the range are not filled in.
+GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, double center) {
+  Moments m;
+  m.weight = weight;
+  if (weight == 0) return m;
+  const double low = rest / weight;
+  m.mean = center + low;
+  m.mean_low = math::opaque(low - math::opaque(m.mean - center));
+  const double m2 = square - math::mul(rest, low);
+  m.m2 = math::is_nan(m2) ? m2 : (math::max)(m2, 0.0);
+  return m;
+}
+
+}  // namespace detail
+
+/// Weight, mean and m2 of x_0..x_{n-1} in one pass, from sums about a center that is known to be the mean up to rounding;
+/// n and the range are not filled in. Weights w (null: all 1); sums: `Order` of reduce.hpp. NaN flows.
+template <class Order>
+Moments moments_about(Order order, const double* x, const double* w, index_t n, double center) {
+  using math::mul;
+  double weight = static_cast<double>(n), rest = 0, square = 0;
+  if (w) {
+    const auto sums = sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
+      const auto d = value - std::decay_t<decltype(value)>::all(center);
+      return std::array{of, mul(of, d), mul(of, mul(d, d))};
+    });
+    weight = sums[0], rest = sums[1], square = sums[2];
+  } else {
+    const auto sums = sum_rows<2>(order, x, w, n, [center](const auto& value, const auto&) {
+      const auto d = value - std::decay_t<decltype(value)>::all(center);
+      return std::array{d, mul(d, d)};
+    });
+    rest = sums[0], square = sums[1];
+  }
+  return detail::moments_of_sums(weight, rest, square, center);
+}
+
+/// Moments of x_0..x_{n-1} with weights w (null: all 1). A member of weight 0 is no member. Two passes of sums, the second
+/// about the mean that the first gives. NaN among the members: every field but n and weight is NaN.
+template <class Order>
+Moments moments_of(Order order, const double* x, const double* w, index_t n) {
+  Moments range;
+  const bool has_nan = detail::range_of(x, w, n, range);
+  if (range.n == 0) return range;
+  double weight = static_cast<double>(n), total = 0;
+  if (w) {
+    const auto sums = sum_rows<2>(order, x, w, n, [](const auto& value, const auto& of) {
+      return std::array{of, math::mul(of, value)};
+    });
+    weight = sums[0], total = sums[1];
+  } else {
+    total = sum_rows<1>(order, x, w, n, [](const auto& value, const auto&) { return std::array{value}; })[0];
+  }
+  Moments m;
+  if (has_nan) {
+    m.weight = weight;
+    m.mean = m.mean_low = m.m2 = m.min = m.max = math::nan();
+  } else if (degenerate(range)) {
+    m = range;
+    m.weight = weight;
+    m.mean = range.min;
+  } else {
+    m = moments_about(order, x, w, n, total / weight);
+    m.min = range.min;
+    m.max = range.max;
+  }
+  m.n = range.n;
+  return m;
+}
+
+GDPO_END_NAMESPACE
