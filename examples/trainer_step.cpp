@@ -2,6 +2,7 @@
 // loss over two micro-batches, gradient by the log-probs, chain rule to the logits, step. Prints the loss before: 0.1048.
 #include <cstdio>
 #include <gdpo/gdpo.hpp>
+#include <gdpo/presets/tutorial.hpp>
 
 using Rows = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 

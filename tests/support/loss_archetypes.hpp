@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <gdpo/loss.hpp>
+#include <gdpo/prepass.hpp>
 #include <random>
 #include <vector>
 
