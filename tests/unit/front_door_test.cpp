@@ -1,5 +1,6 @@
 // Every form of the front door that takes or leaves out its optional arguments.
 #include <gdpo/gdpo.hpp>
+#include <gdpo/presets/verl.hpp>
 #include <gdpo/with/eigen_tensor.hpp>
 
 #include "support/catch.hpp"
