@@ -1,6 +1,7 @@
 // Eigen in, Eigen out: every kind of object, both storage orders and all scalars give the bits of the dense row-major
 // view.
 #include <gdpo/gdpo.hpp>
+#include <gdpo/presets/nvlabs.hpp>
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"

@@ -2,6 +2,7 @@
 // pre-pass that a user wrote.
 #include <gdpo/gdpo.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/verl.hpp>
 #include <limits>
 
 #include "support/catch.hpp"

@@ -1,6 +1,7 @@
 // What is stored is what is read.
 #include <Eigen/Core>
 #include <gdpo/core/list.hpp>
+#include <gdpo/storage/column.hpp>
 #include <gdpo/storage/storage.hpp>
 
 #include "support/catch.hpp"
