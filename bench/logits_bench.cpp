@@ -108,7 +108,7 @@ void fused(benchmark::State& state) {
   of_tokens.logp = {};
   batch.mask = of_tokens.mask;
   measure(state, work.dlogits, 2 * sizeof(T), [&](const auto& exec) {
-    gdpo::policy_loss_from_logits(exec, gdpo::GrpoLoss{}, batch, of_tokens, normaliser,
+    gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normaliser,
                                   gdpo::view(work.dlogits.data(), rows, width, work.data.tokens), workspace);
   });
 }

@@ -41,8 +41,8 @@ void measure(benchmark::State& state, const Loss& loss, Form form) {
   state.SetBytesProcessed(tokens * (arrays * 4 + (form == Form::Padded ? 1 : 0)));
 }
 
-gdpo::GrpoLoss without_reference() {
-  gdpo::GrpoLoss loss;
+auto without_reference() {
+  auto loss = gdpo::grpo_loss;
   loss.kl.beta = 0;
   return loss;
 }
@@ -61,14 +61,14 @@ void add(const std::string& name, const Loss& loss, Form form) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const gdpo::GrpoLoss grpo;
+  const auto grpo = gdpo::grpo_loss;
   add("grpo/padded", grpo, Form::Padded);
   add("grpo/packed", grpo, Form::Packed);
   add("grpo_no_reference/padded", without_reference(), Form::Padded);
   add("grpo_mean_metrics/padded", gdpo::with_metrics<gdpo::metrics::Means>(grpo), Form::Padded);
   add("grpo_no_metrics/padded", gdpo::with_metrics<gdpo::metrics::None>(grpo), Form::Padded);
-  add("gspo/padded", gdpo::GspoLoss{}, Form::Padded);
-  add("gspo/packed", gdpo::GspoLoss{}, Form::Packed);
+  add("gspo/padded", gdpo::gspo_loss, Form::Padded);
+  add("gspo/packed", gdpo::gspo_loss, Form::Packed);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

@@ -37,7 +37,7 @@ double time_loss(index_t rows, index_t width, long threads = 1) {
   gdpo::LossWorkspace<float> workspace;
   double seconds = 0;
   with_exec(threads, [&](const auto& exec) {
-    seconds = median_time([&] { gdpo::GrpoLoss{}(exec, batch, normaliser, data.padded_gradient(), workspace); });
+    seconds = median_time([&] { gdpo::grpo_loss(exec, batch, normaliser, data.padded_gradient(), workspace); });
   });
   return seconds;
 }

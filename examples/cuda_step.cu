@@ -58,7 +58,7 @@ static int run() {
   // Rewards: one group. The tutorial takes the population std, + 1e-8.
   const auto estimator = gdpo::tutorial::grpo_numpy;
   const gdpo::RewardBatch group{gdpo::view(rewards.data(), completions, 1), gdpo::groups_of(completions)};
-  const gdpo::GrpoLoss loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
+  const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
   struct MicroBatch {
     gdpo::LogitBatch<float, 3> logits;
     gdpo::View<float, 3> dlogits;  // over the logits

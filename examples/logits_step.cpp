@@ -41,7 +41,7 @@ int main() {
   tokens.old_logp = gdpo::view(old.logp.data(), sequences, width - 1);
   tokens.advantages = gdpo::view(advantages);
 
-  gdpo::DapoLoss loss;
+  auto loss = gdpo::dapo_loss;
   gdpo::LogitsWorkspace workspace;
   double before = 0, after = 0;
   for (int step = 0; step < 3; ++step) {

@@ -23,7 +23,7 @@ int main() {
     std::fill_n(mask.begin() + i * width, length, std::uint8_t{1});
   }
 
-  const gdpo::DapoLoss loss;  // clip 0.2 / 0.28, no KL, the mean over tokens
+  const auto loss = gdpo::dapo_loss;  // clip 0.2 / 0.28, no KL, the mean over tokens
   gdpo::TokenBatch<float> padded;
   padded.logp = gdpo::view(logp.data(), rows, width);
   padded.old_logp = gdpo::view(old_logp.data(), rows, width);

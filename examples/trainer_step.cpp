@@ -41,7 +41,7 @@ int main() {
   // Rewards to advantages: one group. The tutorial takes the population std, + 1e-8.
   const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::tutorial::grpo_numpy);
 
-  const gdpo::GrpoLoss loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
+  const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
   for (const char* when : {"before", "after"}) {
     const Rows logp = chosen_logp(logits, actions);
     Rows dlogp(completions, width);

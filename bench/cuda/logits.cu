@@ -191,7 +191,7 @@ class Case {
   Bench& b_;
   index_t width_, vocabulary_;
   std::string name_;
-  gdpo::GrpoLoss loss_;
+  gdpo::PolicyLoss<> loss_ = gdpo::grpo_loss;
   Array<T> logits_, dlogits_;
   Array<float> logp_, entropy_, old_logp_, ref_logp_, dlogp_, advantages_;
   Array<double> logsumexp_;

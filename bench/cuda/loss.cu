@@ -98,8 +98,8 @@ void packed(Bench& b, const std::string& what, const Loss& loss, index_t n, inde
 
 void loss(Bench& b) {
   if (!b.section("loss and gradient, with and without metrics")) return;
-  const gdpo::GrpoLoss with_kl;
-  gdpo::GrpoLoss without_kl;
+  const auto with_kl = gdpo::grpo_loss;
+  auto without_kl = gdpo::grpo_loss;
   without_kl.kl.beta = 0;
   const auto none = [](const auto& loss) { return gdpo::with_metrics<gdpo::metrics::None>(loss); };
   constexpr index_t million = index_t{1} << 20, reference = 64 * million;
@@ -111,7 +111,7 @@ void loss(Bench& b) {
       padded<float>(b, "GRPO with KL", with_kl, n, width);
     }
   }
-  for (const index_t width : {512, 4096, 32768}) padded<float>(b, "GSPO", gdpo::GspoLoss{}, reference, width);
+  for (const index_t width : {512, 4096, 32768}) padded<float>(b, "GSPO", gdpo::gspo_loss, reference, width);
   padded<float>(b, "GRPO", without_kl, reference, 4096);
   padded<float>(b, "GRPO with KL, metrics::Means", gdpo::with_metrics<gdpo::metrics::Means>(with_kl), reference, 4096);
 

@@ -17,7 +17,7 @@ void measure(Bench& b, index_t rows, index_t width) {
   for_each(b.on(), given.size(), Uniform<float>{given.data(), 1, 0, 2});
   const gdpo::RewardBatch batch{gdpo::view(given.data(), rows, rewards), gdpo::groups_of(group)};
   const gdpo::Gdpo estimator;
-  const gdpo::GrpoLoss loss;
+  const auto loss = gdpo::grpo_loss;
   const auto of_tokens = tokens.batch(true);
   const std::size_t bytes =
       (std::max)({gdpo::cuda::scratch_bytes(estimator, batch), gdpo::cuda::scratch_bytes(of_tokens),

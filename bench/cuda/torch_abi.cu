@@ -58,7 +58,7 @@ int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* l
     batch.ref_logp = gdpo::view(ref_logp, rows, width);
     batch.mask = gdpo::view(mask, rows, width);
     batch.advantages = gdpo::view(advantages, rows);
-    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::GrpoLoss{});  // what torch_bench.py computes
+    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss);  // what torch_bench.py computes
     if (!scratch) {
       *scratch_bytes =
           static_cast<long long>((std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
@@ -101,7 +101,7 @@ int gdpo_grpo_from_logits(void* stream, long long sequences, long long width, lo
     tokens.old_logp = gdpo::view(old_logp, sequences, width);
     tokens.ref_logp = gdpo::view(ref_logp, sequences, width);
     tokens.advantages = gdpo::view(advantages, sequences);
-    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::GrpoLoss{});
+    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss);
     if (!scratch) {
       *scratch_bytes = static_cast<long long>(gdpo::cuda::scratch_bytes(batch, tokens));
       return;

@@ -18,7 +18,7 @@ struct GrpoErrors {
 /// Of the gradient: over its largest entry. Of loss and mean KL: relative.
 GrpoErrors grpo_errors(double sd) {
   TokenData data(256, 1024, sd);
-  const gdpo::LossResult result = gdpo::GrpoLoss{}(data.padded(), gdpo::count(data.padded()), data.padded_gradient());
+  const gdpo::LossResult result = gdpo::grpo_loss(data.padded(), gdpo::count(data.padded()), data.padded_gradient());
   std::vector<long double> gradient(data.gradient.size());
   const naive::GrpoSums want = naive::grpo<long double>(data.as_naive(), gradient.data());
   long double most = 0, error = 0;
@@ -57,7 +57,7 @@ double bit_patterns() {
     };
     gdpo::LossWorkspace<float> workspace;
     const gdpo::LossResult result =
-        gdpo::GrpoLoss{}(exec, data.padded(), gdpo::count(data.padded()), data.padded_gradient(), workspace);
+        gdpo::grpo_loss(exec, data.padded(), gdpo::count(data.padded()), data.padded_gradient(), workspace);
     put(data.gradient.data(), data.gradient.size());
     put(&result.loss, 1);
     for (const auto& [key, value] : result.metrics.to_map()) put(&value, 1);

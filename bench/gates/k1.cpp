@@ -72,13 +72,13 @@ naive::GrpoSums sums_of(const gdpo::LossResult& result) {
 enum class Form { Masked, Packed };
 template <class Metrics>
 auto grpo(double beta = 0.04) {
-  gdpo::GrpoLoss loss;
+  auto loss = gdpo::grpo_loss;
   loss.kl.beta = beta;
   return gdpo::with_metrics<Metrics>(loss);
 }
 using gdpo::metrics::All, gdpo::metrics::Means, gdpo::metrics::None;
 
-/// Loss: a GrpoLoss with any metrics.
+/// Loss: GRPO's, with any metrics.
 template <class Exec, class Loss>
 void add_gdpo(Bench& bench, const std::string& name, const SharedSets& sets, const Exec& exec, const Loss& loss,
               Form form = Form::Masked) {

@@ -106,7 +106,7 @@ void add_fused(Bench& bench, const SharedWork& work) {
   if (!bench.wants("fused 1T")) return;
   struct Call {
     TokenData tokens{4, 64};
-    gdpo::GrpoLoss loss;
+    gdpo::PolicyLoss<> loss = gdpo::grpo_loss;
     gdpo::LogitsWorkspace workspace;
     std::vector<float> logits;
   };

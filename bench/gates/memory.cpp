@@ -38,7 +38,7 @@ double allocations_of_a_second_loss() {
   TokenData data(64, 1027);
   double most = 0;
   const auto run = [&](const auto& exec) {
-    const gdpo::GrpoLoss loss;
+    const auto loss = gdpo::grpo_loss;
     gdpo::LossWorkspace<float> workspace;
     const gdpo::Normaliser normaliser = gdpo::count(data.padded());
     const auto call = [&] { loss(exec, data.padded(), normaliser, data.padded_gradient(), workspace); };
@@ -68,7 +68,7 @@ double mebibytes_of_a_loss_from_logits() {
     batch.mask = of_tokens.mask;
     const long before = bytes;
     gdpo::LogitsWorkspace workspace;
-    gdpo::policy_loss_from_logits(exec, gdpo::GrpoLoss{}, batch, of_tokens, normaliser,
+    gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normaliser,
                                   gdpo::view(data.logits.data(), 4, 64, data.tokens), workspace);
     most = std::max(most, static_cast<double>(bytes - before) / (1 << 20));
   };

@@ -64,7 +64,7 @@ Step Training::step() {
   batch.logp = gdpo::view(logp.data(), Bandit::completions, 1);
   batch.ref_logp = gdpo::view(ref_logp.data(), Bandit::completions, 1);
   batch.advantages = gdpo::view(advantages);
-  gdpo::GrpoLoss{}(batch, gdpo::count(batch), gdpo::view(dlogp.data(), Bandit::completions, 1));
+  gdpo::grpo_loss(batch, gdpo::count(batch), gdpo::view(dlogp.data(), Bandit::completions, 1));
   descend(rollouts, dlogp);
 
   ++steps_done_;

@@ -192,11 +192,11 @@ Loss any(const L& loss) {
 }
 inline const std::vector<std::pair<std::string, Loss>>& losses() {
   static const std::vector<std::pair<std::string, Loss>> entries = {
-      {"grpo", any(GrpoLoss{})},
-      {"dapo", any(DapoLoss{})},
-      {"dr_grpo", any(DrGrpoLoss{})},
-      {"gspo", any(GspoLoss{})},
-      {"gspo_token", any(GspoTokenLoss{})},
+      {"grpo", any(grpo_loss)},
+      {"dapo", any(dapo_loss)},
+      {"dr_grpo", any(dr_grpo_loss)},
+      {"gspo", any(gspo_loss)},
+      {"gspo_token", any(gspo_token_loss)},
       {"trl::grpo", any(trl::grpo_loss)},
       {"trl::bnpo", any(trl::bnpo_loss)},
       {"trl::dr_grpo", any(trl::dr_grpo_loss)},

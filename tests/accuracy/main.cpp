@@ -117,8 +117,8 @@ int main() {
       "approx_kl_k3 |");
   std::puts("|---|---|---|---|---|---|---|");
   Worst worst;
-  report("GRPO", gdpo::GrpoLoss{}, false, worst);
-  report("GSPO", gdpo::GspoLoss{}, true, worst);
+  report("GRPO", gdpo::grpo_loss, false, worst);
+  report("GSPO", gdpo::gspo_loss, true, worst);
   const bool good = worst.gradient <= 3e-7 && worst.loss <= 1e-6 && worst.kl <= 1e-6;
   std::printf("\n%s: gradient %.1e (at most 3e-7), loss %.1e (1e-6), mean KL %.1e (1e-6)\n", good ? "met" : "MISSED",
               worst.gradient, worst.loss, worst.kl);

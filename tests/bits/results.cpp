@@ -45,14 +45,14 @@ class Results {
   void all() {
     using namespace gdpo;
     // Plain loops of the kernel, with and without a reference; every metric; each kind of level, KL term, map and factor.
-    loss<float>("grpo", GrpoLoss{});
-    GrpoLoss without_kl;
+    loss<float>("grpo", grpo_loss);
+    auto without_kl = grpo_loss;
     without_kl.kl.beta = 0, without_kl.surrogate.high = 0.28;
     loss<float>("grpo_without_kl", without_kl);
     auto vanilla = verl::vanilla_loss;
     vanilla.kl.beta = 0.01;
     loss<float>("vanilla", vanilla);
-    loss<float>("gspo", GspoLoss{});
+    loss<float>("gspo", gspo_loss);
     auto sequence_token = verl::gspo_loss;
     sequence_token.kl.beta = 0.5, sequence_token.surrogate.low = 0.1;
     loss<float>("sequence_token", sequence_token);
@@ -61,7 +61,7 @@ class Results {
         several;
     several.kl.rest.first.against = Against::Rollout;
     loss<float>("several", several);
-    loss<double>("grpo_double", GrpoLoss{});
+    loss<double>("grpo_double", grpo_loss);
 
     estimators();
     controllers();
@@ -255,7 +255,7 @@ class Results {
     tokens.old_logp = gdpo::view(old_logp);
     tokens.token_advantages = gdpo::view(advantages);
     tokens.offsets = gdpo::view(offsets);
-    gdpo::GrpoLoss loss;
+    auto loss = gdpo::grpo_loss;
     loss.kl.beta = 0;
     const gdpo::Normaliser normaliser = gdpo::count(logits, tokens);
     gdpo::LogitsWorkspace workspace;

@@ -2,5 +2,5 @@
 #include <gdpo/loss.hpp>
 
 void use(const gdpo::TokenBatch<float>& batch, const float* gradient) {
-  gdpo::GrpoLoss{}(batch, gdpo::count(batch), gdpo::view(gradient, 2, 3));
+  gdpo::grpo_loss(batch, gdpo::count(batch), gdpo::view(gradient, 2, 3));
 }

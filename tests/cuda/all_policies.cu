@@ -40,7 +40,7 @@ using Ratio = PolicyLoss<Level, surrogate::Ratio, Kl, Aggregate>;
 void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gradient, const OfLoss& to) {
   cuda::count_into(call.on, batch, to.normaliser, call.scratch);
   const auto each = [&](const auto&... loss) { (one_loss(call, loss, batch, gradient, to), ...); };
-  each(GrpoLoss{}, verl::vanilla_loss, GspoLoss{}, verl::gspo_loss);
+  each(grpo_loss, verl::vanilla_loss, gspo_loss, verl::gspo_loss);
   // What no preset has: each estimator, gradient, map and statistic once more.
   each(PolicyLoss<level::Token<>, surrogate::Reinforce, Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>,
                   aggregate::TokenSum, Factors<Truncated>>{},
@@ -50,19 +50,19 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
              aggregate::SeqMeanTokenSumNorm>{},
        with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>, aggregate::TokenMean>{}));
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  each(DapoLoss{}, DrGrpoLoss{}, GspoTokenLoss{}, trl::grpo_loss, trl::bnpo_loss, trl::dr_grpo_loss, trl::dapo_loss,
+  each(dapo_loss, dr_grpo_loss, gspo_token_loss, trl::grpo_loss, trl::bnpo_loss, trl::dr_grpo_loss, trl::dapo_loss,
        ms_swift::grpo_loss, ms_swift::bnpo_loss, ms_swift::dr_grpo_loss, ms_swift::dapo_loss, nvlabs::trl_grpo_loss,
        nvlabs::trl_bnpo_loss, nvlabs::trl_dr_grpo_loss, nvlabs::verl_loss, open_instruct::dapo_loss, liger::grpo_loss,
        liger::bnpo_loss, liger::dr_grpo_loss, liger::dapo_loss, tutorial::grpo_loss,
-       with_metrics<metrics::Means>(GrpoLoss{}));
+       with_metrics<metrics::Means>(grpo_loss));
   each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});  // of a name
 #endif
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient, const OfLoss& to) {
   cuda::count_into(call.on, batch, to.normaliser, call.scratch);
-  one_loss(call, GrpoLoss{}, batch, gradient, to);
+  one_loss(call, grpo_loss, batch, gradient, to);
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  one_loss(call, GspoLoss{}, batch, gradient, to);
+  one_loss(call, gspo_loss, batch, gradient, to);
 #endif
 }
 
@@ -135,10 +135,10 @@ template void logits(const Call&, const LogitBatch<double, 2>&, View<double, 2>,
 
 void fused_losses(const Call& call, const LogitBatch<BFloat16, 3>& narrow, const LogitBatch<float, 2>& wide,
                   const TokenBatch<float>& batch, View<BFloat16, 3> dnarrow, View<float, 2> dwide, const OfLoss& to) {
-  fused(call, narrow, batch, dnarrow, to, GrpoLoss{}, GspoLoss{});
-  fused(call, wide, batch, dwide, to, DapoLoss{});
+  fused(call, narrow, batch, dnarrow, to, grpo_loss, gspo_loss);
+  fused(call, wide, batch, dwide, to, dapo_loss);
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  fused(call, wide, batch, dwide, to, verl::vanilla_loss, DrGrpoLoss{}, GspoTokenLoss{});
+  fused(call, wide, batch, dwide, to, verl::vanilla_loss, dr_grpo_loss, gspo_token_loss);
 #endif
 }
 

@@ -40,7 +40,7 @@ struct Step {
   OnDevice<int> targets{std::vector<int>(rows, 11)};
 
   gdpo::Gdpo estimator;
-  gdpo::GrpoLoss loss;
+  gdpo::PolicyLoss<> loss = gdpo::grpo_loss;
   gdpo::RewardBatch<float, gdpo::GroupsOf> reward_batch{gdpo::view(std::as_const(reward).data(), rows, rewards),
                                                         gdpo::groups_of(group)};
   gdpo::TokenBatch<float> batch, one_token;

@@ -201,14 +201,14 @@ void nan_shows(const char* what, const Loss& loss, std::vector<S> Batch<S>::*arr
 template <class S>
 void nan() {
   using Metrics = gdpo::NonFiniteInputs;
-  const gdpo::GrpoLoss grpo;
+  const auto grpo = gdpo::grpo_loss;
   nan_shows<S>("NaN in logp", grpo, &Batch<S>::logp, &Metrics::logp, false);
   nan_shows<S>("NaN in old_logp", grpo, &Batch<S>::old, &Metrics::old_logp, false);
   nan_shows<S>("NaN in ref_logp", grpo, &Batch<S>::ref, &Metrics::ref_logp, false);
   nan_shows<S>("NaN in logp, clamped", gdpo::verl::vanilla_loss, &Batch<S>::logp, &Metrics::logp, false);
   nan_shows<S>("NaN in ref_logp, clamped", gdpo::ms_swift::grpo_loss, &Batch<S>::ref, &Metrics::ref_logp, false);
-  nan_shows<S>("NaN in logp, sequence", gdpo::GspoLoss{}, &Batch<S>::logp, &Metrics::logp, true);
-  nan_shows<S>("NaN in old_logp, sequence", gdpo::GspoLoss{}, &Batch<S>::old, &Metrics::old_logp, true);
+  nan_shows<S>("NaN in logp, sequence", gdpo::gspo_loss, &Batch<S>::logp, &Metrics::logp, true);
+  nan_shows<S>("NaN in old_logp, sequence", gdpo::gspo_loss, &Batch<S>::old, &Metrics::old_logp, true);
   nan_shows<S>("NaN in old_logp, straight through", gdpo::verl::gspo_loss, &Batch<S>::old, &Metrics::old_logp, true);
   auto other = gdpo::with_kl(grpo, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>{0.5, gdpo::Against::Teacher});
   nan_shows<S>("NaN in teacher_logp", other, &Batch<S>::teacher, &Metrics::teacher_logp, false);
@@ -256,17 +256,17 @@ void extremes() {
     b.mask[token] = 1;
     b.logp[token] = S(-1), b.old[token] = static_cast<S>(-1 - 1e4 * sign);
     b.advantages[0] = static_cast<S>(2 * sign);  // what the clip holds
-    gdpo::LossResult r = b.run(gdpo::DapoLoss{});
+    gdpo::LossResult r = b.run(gdpo::dapo_loss);
     const double bound = sign > 0 ? -2 * 1.28 : 2 * 0.8;
     expect("clipped at 1e4", near_to(r.loss, bound, 0x1p-20) && bits(static_cast<double>(b.gradient[token])) == 0);
     expect("and seen", near_to(r.metrics.clip_fraction.mean(), 1, 0));
     b.advantages[0] = static_cast<S>(-2 * sign);
-    r = b.run(gdpo::DapoLoss{});
+    r = b.run(gdpo::dapo_loss);
     expect("saturated at 1e4", finite(r.loss) && finite(static_cast<double>(b.gradient[token])));
     b.ref[token] = static_cast<S>(-1 - 1e4 * sign);
-    r = b.run(gdpo::GrpoLoss{});
+    r = b.run(gdpo::grpo_loss);
     expect("k3 at 1e4", finite(r.loss) && finite(static_cast<double>(b.gradient[token])));
-    r = b.run(gdpo::GspoLoss{});
+    r = b.run(gdpo::gspo_loss);
     expect("a sequence at 1e4", finite(r.loss) && finite(static_cast<double>(b.gradient[token])));
   }
 }
@@ -275,7 +275,7 @@ void empty() {
   Batch<float> b;
   std::fill(b.mask.begin(), b.mask.end(), static_cast<unsigned char>(0));
   std::fill(b.logp.begin(), b.logp.end(), static_cast<float>(exact::nan()));
-  const gdpo::LossResult r = b.run(gdpo::GrpoLoss{});
+  const gdpo::LossResult r = b.run(gdpo::grpo_loss);
   expect("an empty batch", bits(r.loss) == 0 && bits(r.policy_loss) == 0 && bits(r.metrics.loss.mean()) == 0);
   for (const float g : b.gradient) expect("gradient of an empty batch", bits(static_cast<double>(g)) == 0);
 }
@@ -334,14 +334,14 @@ void prepasses() {
 }  // namespace
 
 int main() {
-  gdpo::GspoLoss gspo;
+  auto gspo = gdpo::gspo_loss;
   gspo.surrogate = {0.2, 0.2}, gspo.kl.beta = 0.04;
-  formulas<float>("token, float", gdpo::GrpoLoss{}, false);
-  formulas<double>("token, double", gdpo::GrpoLoss{}, false);
+  formulas<float>("token, float", gdpo::grpo_loss, false);
+  formulas<double>("token, double", gdpo::grpo_loss, false);
   formulas<float>("sequence, float", gspo, true);
   formulas<double>("sequence, double", gspo, true);
-  poison<float>("poison, float", gdpo::GrpoLoss{});
-  poison<double>("poison, double", gdpo::GrpoLoss{});
+  poison<float>("poison, float", gdpo::grpo_loss);
+  poison<double>("poison, double", gdpo::grpo_loss);
   poison<float>("poison, sequence", gspo);
   poison<double>("poison, straight through", gdpo::verl::gspo_loss);
   nan<float>();

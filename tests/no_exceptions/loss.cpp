@@ -25,7 +25,7 @@ int main() {
   const auto out = gdpo::view(gradient, 2, 2);
   const double ratio = std::exp(0.1), per_row = (-(ratio + 1.2) / 2 + 2) / 2;
 
-  gdpo::GrpoLoss loss;
+  auto loss = gdpo::grpo_loss;
   loss.kl.beta = 0;
   expect("loss", near_to(loss(batch, gdpo::count(batch), out).loss, per_row));
   expect("gradient",

@@ -269,7 +269,7 @@ using OfSequence = PolicyLoss<level::Sequence<>, Ratio, Kl<>, AnyAggregate>;
 TEST_CASE("on a device: GRPO, any aggregate", "[cuda][loss]") {
   check<float>(Grpo{});
   check_shapes<float>(Grpo{});
-  check<double>(gdpo::GrpoLoss{});
+  check<double>(gdpo::grpo_loss);
 }
 
 TEST_CASE("on a device: no KL term", "[cuda][loss]") {

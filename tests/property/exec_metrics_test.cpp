@@ -71,12 +71,12 @@ void check_metrics(const Loss& loss) {
 }  // namespace
 
 TEST_CASE("metrics All, Means and None: the same loss and gradient", "[loss][exec][metrics]") {
-  check_metrics<float>(gdpo::GrpoLoss{});
+  check_metrics<float>(gdpo::grpo_loss);
 }
 
 #if defined(GDPO_TEST_FULL_PRODUCT)
 TEST_CASE("the same at levels of segments, with two KL terms, in double", "[loss][exec][metrics]") {
-  check_metrics<float>(gdpo::GspoLoss{});
+  check_metrics<float>(gdpo::gspo_loss);
   check_metrics<double>(
       gdpo::PolicyLoss<gdpo::level::SequenceToken<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
                        gdpo::Kls<gdpo::Kl<gdpo::kl::K2>, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>>>{});
@@ -91,7 +91,7 @@ TEST_CASE("after a first call of a shape, no target allocates", "[loss][exec][wo
     const gdpo::TokenOut<float> out = c.out(gradient);
     const auto check = [&](const auto& exec, const std::string& name) {
       gdpo::LossWorkspace<float> workspace;
-      const auto call = [&] { return gdpo::GrpoLoss{}(exec, c.batch(), c.normaliser(), out, workspace); };
+      const auto call = [&] { return gdpo::grpo_loss(exec, c.batch(), c.normaliser(), out, workspace); };
       call();
       const long before = counted::allocations;
       for (int k = sanitized ? 3 : 0; k < 5; ++k) call();

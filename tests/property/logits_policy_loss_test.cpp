@@ -89,21 +89,21 @@ void check_layouts(const Loss& loss) {
 }  // namespace
 
 TEST_CASE("one call has the bits of three: levels of tokens") {
-  check_layouts(gdpo::GrpoLoss{});
+  check_layouts(gdpo::grpo_loss);
   gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean>
       mapped;
   mapped.kl.beta = 0.1;
   check_layouts(mapped);
-  check_loss<gdpo::BFloat16, 3>(gdpo::DapoLoss{});
+  check_loss<gdpo::BFloat16, 3>(gdpo::dapo_loss);
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
   check_loss<float, 3>(gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
                                         gdpo::aggregate::TokenMean, gdpo::Factors<archetype::OfTheRow>>{});
 }
 TEST_CASE("one call has the bits of three: levels of segments") {
-  gdpo::GspoLoss sequence;
+  auto sequence = gdpo::gspo_loss;
   sequence.surrogate.low = 0.5, sequence.surrogate.high = 1;  // at 3e-4 every ratio of these would be clipped
   check_layouts(sequence);
-  gdpo::GspoTokenLoss token;
+  auto token = gdpo::gspo_token_loss;
   token.surrogate = sequence.surrogate;
   check_loss<gdpo::BFloat16, 2>(token);
 }
@@ -114,7 +114,7 @@ TEST_CASE("dlogits are the slope of the loss by the logits") {
   Step<float> s(77, vocabulary);
   const Layout<float, 3> l{s};
   const gdpo::TokenBatch<float> batch = l.batch(0);
-  const Outcome<float> got = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch);
+  const Outcome<float> got = one_call(gdpo::simd, gdpo::grpo_loss, l, batch);
 
   std::vector<double> logp(tokens), old_logp(s.old_logp.begin(), s.old_logp.end()),
       ref_logp(s.ref_logp.begin(), s.ref_logp.end());
@@ -130,7 +130,7 @@ TEST_CASE("dlogits are the slope of the loss by the logits") {
   exact.mask = batch.mask;
   exact.advantages = batch.advantages;
   const gdpo::LossResult expected =
-      gdpo::GrpoLoss{}(exact, gdpo::count(exact), gdpo::view(dlogp.data(), sequences, width));
+      gdpo::grpo_loss(exact, gdpo::count(exact), gdpo::view(dlogp.data(), sequences, width));
   CHECK(got.result.loss == Approx(expected.loss).epsilon(2e-6));
   const double largest = std::abs(
       *std::max_element(dlogp.begin(), dlogp.end(), [](double a, double b) { return std::abs(a) < std::abs(b); }));
@@ -150,12 +150,12 @@ TEST_CASE("what is measured and what is kept") {
   Step<float> s(5, vocabulary);
   const Layout<float, 3> l{s};
   gdpo::TokenBatch<float> batch = l.batch(0);
-  const gdpo::LossResult r = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch).result;
+  const gdpo::LossResult r = one_call(gdpo::simd, gdpo::grpo_loss, l, batch).result;
   CHECK(r.metrics.entropy.count == r.normaliser.tokens);
   CHECK(r.metrics.entropy.mean() > 1);
   std::vector<float> own(tokens, 0.25f);
   batch.entropies = l.by_token(own);
-  CHECK(one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch).result.metrics.entropy.mean() == 0.25);
+  CHECK(one_call(gdpo::simd, gdpo::grpo_loss, l, batch).result.metrics.entropy.mean() == 0.25);
 }
 
 TEST_CASE("a row of weight 0 has no gradient, whatever stands there") {
@@ -163,8 +163,8 @@ TEST_CASE("a row of weight 0 has no gradient, whatever stands there") {
   s.row_weights = {0, 1, 1, 1};
   for (std::size_t k = 0; k < width; ++k) s.old_logp[k] = std::nanf(""), s.logits[k * entries] = std::nanf("");
   const Layout<float, 3> l{s};
-  const Outcome<float> got = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, l.batch(4));
-  CHECK(same(got, three_calls(gdpo::GrpoLoss{}, l, l.batch(4))));
+  const Outcome<float> got = one_call(gdpo::simd, gdpo::grpo_loss, l, l.batch(4));
+  CHECK(same(got, three_calls(gdpo::grpo_loss, l, l.batch(4))));
   CHECK(std::count(got.dlogits.begin(), got.dlogits.begin() + width * vocabulary, 0.0f) == width * vocabulary);
 }
 
@@ -176,9 +176,9 @@ TEST_CASE("a workspace of another batch changes nothing") {
     const auto logits = l.logits();
     const gdpo::TokenBatch<float> batch = l.batch(6);
     std::vector<float> dlogits(s.logits.size());
-    gdpo::policy_loss_from_logits(gdpo::parallel(executors::Threads{1}), gdpo::GrpoLoss{}, logits, batch,
+    gdpo::policy_loss_from_logits(gdpo::parallel(executors::Threads{1}), gdpo::grpo_loss, logits, batch,
                                   gdpo::count(logits, batch), l.table(dlogits), w);
-    CHECK(same(dlogits, one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch).dlogits));
+    CHECK(same(dlogits, one_call(gdpo::simd, gdpo::grpo_loss, l, batch).dlogits));
     w.workers[0].sequence = 0;  // as a call that ended in the first sequence leaves it
   }
 }
@@ -187,12 +187,12 @@ TEST_CASE("masks of the logits and of the batch: both, or either alone") {
   Step<float> s(6, vocabulary);
   const Layout<float, 3> l{s};
   gdpo::TokenBatch<float> batch = l.batch(0);
-  const Outcome<float> expected = one_call(gdpo::simd, gdpo::GrpoLoss{}, l, batch);
+  const Outcome<float> expected = one_call(gdpo::simd, gdpo::grpo_loss, l, batch);
   auto logits = l.logits();
   logits.mask = batch.mask;
   std::vector<float> dlogits(s.logits.size());
   const auto run = [&] {
-    return gdpo::policy_loss_from_logits(gdpo::GrpoLoss{}, logits, batch, gdpo::count(logits, batch), l.table(dlogits));
+    return gdpo::policy_loss_from_logits(gdpo::grpo_loss, logits, batch, gdpo::count(logits, batch), l.table(dlogits));
   };
   CHECK(run().loss == expected.result.loss);
   batch.mask = {};
@@ -217,7 +217,7 @@ TEST_CASE("whole packed sequences: the last row of each is not a token of the lo
   CHECK(gdpo::count(logits, batch).non_empty_rows == 3);
   std::vector<float> dlogits(s.logits.size());
   gdpo::LogitsWorkspace w;
-  gdpo::policy_loss_from_logits(gdpo::simd, gdpo::GrpoLoss{}, logits, batch, gdpo::count(logits, batch),
+  gdpo::policy_loss_from_logits(gdpo::simd, gdpo::grpo_loss, logits, batch, gdpo::count(logits, batch),
                                 l.table(dlogits), w);
   for (const std::size_t last : {std::size_t{4}, std::size_t{12}, std::size_t{19}}) {
     CHECK(w.mask[last] == 0);
@@ -235,8 +235,8 @@ TEST_CASE("pre-passes without log-probs: the batch as prepared") {
   gdpo::PrepassMemory<float> memory;
   const gdpo::TokenBatch<float> prepared =
       gdpo::prepare(batch, memory, gdpo::prepass::Overlong{gdpo::view(truncated), gdpo::Reach::Denominator});
-  const Outcome<float> expected = three_calls(gdpo::GrpoLoss{}, l, prepared);
-  CHECK(same(one_call(gdpo::simd, gdpo::GrpoLoss{}, l, prepared), expected));
+  const Outcome<float> expected = three_calls(gdpo::grpo_loss, l, prepared);
+  CHECK(same(one_call(gdpo::simd, gdpo::grpo_loss, l, prepared), expected));
   for (int j = 0; j < width * vocabulary; ++j) {
     if (expected.dlogits[static_cast<std::size_t>(j)] != 0) FAIL_CHECK("a truncated row has a gradient at " << j);
   }
@@ -255,7 +255,7 @@ TEST_CASE("pre-passes that read log-probs: the three calls by turns") {
   batch.entropies = l.by_token(entropy);
   gdpo::PrepassMemory<float> memory;
   const gdpo::TokenBatch<float> prepared = gdpo::prepare(batch, memory, gdpo::prepass::TopEntropy{0.5});
-  gdpo::DapoLoss{}(prepared, gdpo::count(prepared), l.by_token(dlogp));
+  gdpo::dapo_loss(prepared, gdpo::count(prepared), l.by_token(dlogp));
   gdpo::token_logprobs_backward(gdpo::simd, logits, {l.by_token(dlogp), {}}, l.by_token(logsumexp), l.table(dlogits));
   int rows = 0;
   for (std::size_t k = 0; k < tokens; ++k) {
@@ -281,8 +281,8 @@ TEST_CASE("no allocation after the first call, and 21 bytes a row") {
     gdpo::policy_loss_from_logits(gdpo::simd, loss, logits, batch, n, l.table(dlogits), w);
     CHECK(counted::allocations == before);
   };
-  check(gdpo::GrpoLoss{});
-  check(gdpo::GspoLoss{});
+  check(gdpo::grpo_loss);
+  check(gdpo::gspo_loss);
   const auto bytes = [](const auto& v) { return v.size() * sizeof(v[0]); };
   CHECK(bytes(w.logp) + bytes(w.entropies) + bytes(w.dlogp) + bytes(w.logsumexp) + bytes(w.mask) == 21 * tokens);
 }
@@ -301,8 +301,8 @@ TEST_CASE("no sequence, and sequences without a token") {
     CHECK(r.loss == 0);
     CHECK(r.metrics.rows == count);
   };
-  check(gdpo::GrpoLoss{}, 0), check(gdpo::GrpoLoss{}, 3);
-  check(gdpo::GspoLoss{}, 0), check(gdpo::GspoLoss{}, 3);
+  check(gdpo::grpo_loss, 0), check(gdpo::grpo_loss, 3);
+  check(gdpo::gspo_loss, 0), check(gdpo::gspo_loss, 3);
 }
 
 TEST_CASE("mistakes are refused before anything is written") {
@@ -316,7 +316,7 @@ TEST_CASE("mistakes are refused before anything is written") {
     auto out = l.table(dlogits);
     change(s, l, logits, batch, n, out);
     gdpo::LogitsWorkspace w;
-    CHECK(message_of([&] { gdpo::policy_loss_from_logits(gdpo::simd, gdpo::GrpoLoss{}, logits, batch, n, out, w); }) ==
+    CHECK(message_of([&] { gdpo::policy_loss_from_logits(gdpo::simd, gdpo::grpo_loss, logits, batch, n, out, w); }) ==
           "gdpo::policy_loss_from_logits: " + expected);
     CHECK(dlogits == std::vector<float>(dlogits.size(), 42.0f));
   };

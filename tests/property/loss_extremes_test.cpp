@@ -31,11 +31,11 @@ Data plain(int rows, int width) {
 
 template <class Check>
 void for_named_losses(const Check& check) {
-  gdpo::DrGrpoLoss dr;
+  auto dr = gdpo::dr_grpo_loss;
   dr.aggregate.constant = 100;
-  gdpo::DapoLoss dapo;
+  auto dapo = gdpo::dapo_loss;
   dapo.kl.beta = 0.1;
-  check(gdpo::GrpoLoss{}), check(dapo), check(dr), check(gdpo::GspoLoss{}), check(gdpo::GspoTokenLoss{});
+  check(gdpo::grpo_loss), check(dapo), check(dr), check(gdpo::gspo_loss), check(gdpo::gspo_token_loss);
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ TEST_CASE("the named losses stay finite at log ratios of 1e4 and advantages of 1
       for_named_losses([&](const auto& loss) { CHECK(all_finite(loss_product::call<float>(loss, d))); });
       // Clipped from above: nothing of the huge ratio is left.
       if (shift > 0 && a > 0) {
-        gdpo::DapoLoss dapo;
+        auto dapo = gdpo::dapo_loss;
         const Outcome o = loss_product::call<float>(dapo, d);
         for (std::size_t k = 0; k < d.logp.size(); k += 3) CHECK(o.gradient[k] == 0);
         CHECK(o.result.loss == Approx(-a * (8 * 1.28 + 16 * std::exp(-0.0625)) / 24).epsilon(1e-6));
@@ -160,8 +160,8 @@ TEST_CASE("NaN at a valid token shows in its loss and gradient, is counted, and 
   for (const auto member : {&Data::logp, &Data::old_logp, &Data::ref_logp}) {
     Data d = clean;
     (d.*member)[d.at(1, 2)] = std::nan("");
-    const Outcome before = loss_product::call<double>(gdpo::GrpoLoss{}, clean),
-                  o = loss_product::call<double>(gdpo::GrpoLoss{}, d);
+    const Outcome before = loss_product::call<double>(gdpo::grpo_loss, clean),
+                  o = loss_product::call<double>(gdpo::grpo_loss, d);
     CHECK(std::isnan(o.result.loss));
     for (std::size_t k = 0; k < 12; ++k)
       CHECK((k == d.at(1, 2) ? std::isnan(o.gradient[k]) : same_bits(o.gradient[k], before.gradient[k])));
@@ -175,13 +175,13 @@ TEST_CASE("NaN at a valid token shows in its loss and gradient, is counted, and 
   }
   Data d = clean;
   d.logp[d.at(1, 2)] = std::nan("");
-  const Outcome o = loss_product::call<double>(gdpo::GspoLoss{}, d);
+  const Outcome o = loss_product::call<double>(gdpo::gspo_loss, d);
   for (int i = 0; i < 3; ++i) {
     for (int t = 0; t < 4; ++t) CHECK(std::isnan(o.gradient[d.at(i, t)]) == (i == 1));
   }
   d = clean;
   d.advantages[2] = std::nan("");
-  const Outcome a = loss_product::call<float>(gdpo::DapoLoss{}, d);
+  const Outcome a = loss_product::call<float>(gdpo::dapo_loss, d);
   for (int t = 0; t < 4; ++t) CHECK(std::isnan(a.gradient[d.at(2, t)]));
   CHECK(a.result.metrics.non_finite.advantages.count == 4);
   CHECK(std::isnan(a.result.metrics.advantage.mean));
@@ -191,11 +191,11 @@ TEST_CASE("a token that the policy calls impossible gives saturated numbers, no 
   // logp = -inf: the log ratio is -inf and the ratio e^-80; ref - logp is +inf and the k3 of it e^80.
   Data d = plain(1, 4);
   d.logp[1] = -infinite;
-  const Outcome o = loss_product::call<float>(gdpo::DapoLoss{}, d);
+  const Outcome o = loss_product::call<float>(gdpo::dapo_loss, d);
   CHECK(all_finite(o));
   CHECK(std::fabs(o.gradient[1]) < 1e-30);
   CHECK(o.result.metrics.non_finite.logp.count == 1);
-  gdpo::GrpoLoss grpo;
+  auto grpo = gdpo::grpo_loss;
   const Outcome with_kl = loss_product::call<float>(grpo, d);
   CHECK(all_finite(with_kl));
   CHECK(with_kl.result.kl_loss > 1e30);
@@ -204,8 +204,8 @@ TEST_CASE("a token that the policy calls impossible gives saturated numbers, no 
 TEST_CASE("a log ratio of -inf minus -inf is NaN, in loss and gradient", "[loss][nan]") {
   Data d = plain(1, 4);
   d.logp[1] = d.old_logp[1] = -infinite;
-  const Outcome token = loss_product::call<double>(gdpo::DapoLoss{}, d),
-                row = loss_product::call<float>(gdpo::GspoLoss{}, d);
+  const Outcome token = loss_product::call<double>(gdpo::dapo_loss, d),
+                row = loss_product::call<float>(gdpo::gspo_loss, d);
   CHECK(std::isnan(token.result.loss));
   for (std::size_t k = 0; k < 4; ++k) CHECK(std::isnan(token.gradient[k]) == (k == 1));
   CHECK(std::isnan(row.result.loss));
@@ -219,16 +219,16 @@ TEST_CASE("a weight that is not finite counts as 0 and is counted", "[loss][nan]
     zero.row_weights.assign(2, 1);
     Data d = zero;
     zero.weights[1] = zero.kl_weights[2] = 0, d.weights[1] = d.kl_weights[2] = bad;
-    const Outcome expected = loss_product::call<double>(gdpo::GrpoLoss{}, zero),
-                  o = loss_product::call<double>(gdpo::GrpoLoss{}, d);
+    const Outcome expected = loss_product::call<double>(gdpo::grpo_loss, zero),
+                  o = loss_product::call<double>(gdpo::grpo_loss, d);
     CHECK(difference(o.gradient, expected.gradient) == "");
     CHECK(same_bits(o.result.loss, expected.result.loss));
     CHECK(o.result.metrics.non_finite.weights.count == 2);
     CHECK(o.result.metrics.non_finite.weights.token == 1);
     zero = plain(2, 3), d = zero;
     zero.row_weights = {0, 1}, d.row_weights = {bad, 1};
-    const Outcome rows = loss_product::call<float>(gdpo::GspoLoss{}, d);
-    CHECK(difference(rows.gradient, loss_product::call<float>(gdpo::GspoLoss{}, zero).gradient) == "");
+    const Outcome rows = loss_product::call<float>(gdpo::gspo_loss, d);
+    CHECK(difference(rows.gradient, loss_product::call<float>(gdpo::gspo_loss, zero).gradient) == "");
     CHECK(rows.result.metrics.non_finite.weights.count == 1);
     CHECK(rows.result.metrics.non_finite.weights.row == 0);
   }

@@ -66,9 +66,9 @@ TEST_CASE("float gradients, losses and KL means at every scale of the log ratios
       const Data d = normal_tokens(random, 16, 128, sd);
       Settings s;
       s.kl.resize(1);
-      check_errors(gdpo::GrpoLoss{}, s, d);
+      check_errors(gdpo::grpo_loss, s, d);
       s.kl[0].beta = 1;
-      gdpo::GrpoLoss heavy;
+      auto heavy = gdpo::grpo_loss;
       heavy.kl.beta = 1;
       check_errors(heavy, s, d);
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
@@ -80,7 +80,7 @@ TEST_CASE("float gradients, losses and KL means at every scale of the log ratios
       s.kl.clear();
       s.high = 0.28;
       s.aggregate = naive_loss::Aggregate::TokenMean, s.over = naive_loss::Over::Tokens;
-      check_errors(gdpo::DapoLoss{}, s, d);
+      check_errors(gdpo::dapo_loss, s, d);
     }
   }
 }
@@ -94,7 +94,7 @@ TEST_CASE("the KL of nearly equal policies: k3 of single tokens and of the mean"
     Settings s;
     s.kl.resize(1);
     const naive_loss::Result expected = naive_loss::loss(s, d);
-    const Outcome got = loss_product::call<float>(gdpo::GrpoLoss{}, d);
+    const Outcome got = loss_product::call<float>(gdpo::grpo_loss, d);
     CHECK(std::fabs(got.result.metrics.kl.mean() / static_cast<double>(expected.sums.first_kl / 2048) - 1) <= 1e-6);
     CHECK(std::fabs(got.result.kl_loss / static_cast<double>(expected.kl_loss) - 1) <= 1e-6);
     CHECK(std::fabs(got.result.metrics.approx_kl_k3.mean() / static_cast<double>(expected.sums.k3 / 2048) - 1) <= 1e-6);
@@ -114,8 +114,8 @@ TEST_CASE("sequence levels in float: gradient and loss to float's rounding of th
     for (const auto level : {naive_loss::Level::Sequence, naive_loss::Level::SequenceToken}) {
       s.level = level;
       const naive_loss::Result expected = naive_loss::loss(s, d);
-      const Outcome got = level == naive_loss::Level::Sequence ? loss_product::call<float>(gdpo::GspoLoss{}, d)
-                                                               : loss_product::call<float>(gdpo::GspoTokenLoss{}, d);
+      const Outcome got = level == naive_loss::Level::Sequence ? loss_product::call<float>(gdpo::gspo_loss, d)
+                                                               : loss_product::call<float>(gdpo::gspo_token_loss, d);
       CHECK(std::fabs(static_cast<real>(got.result.loss) - expected.loss) <= 1e-14L * expected.sums.magnitude);
       for (std::size_t k = 0; k < d.logp.size(); ++k) {
         const real g = expected.gradient[k];
@@ -154,8 +154,8 @@ TEST_CASE("GSPO clips exactly where double arithmetic does, 1e-7 from its bounds
       d.advantages[0] = sign;
       const bool stops = clips && (sign > 0) == above;
       INFO("seed " << seed << ", ratio - bound " << static_cast<double>(ratio - bound) << ", A " << sign);
-      const Outcome gspo = loss_product::call<float>(gdpo::GspoLoss{}, d),
-                    token = loss_product::call<float>(gdpo::GspoTokenLoss{}, d);
+      const Outcome gspo = loss_product::call<float>(gdpo::gspo_loss, d),
+                    token = loss_product::call<float>(gdpo::gspo_token_loss, d);
       for (const Outcome* o : {&gspo, &token}) {
         CHECK(o->result.metrics.clip_fraction.sum == (stops ? n : 0));
         CHECK(o->result.metrics.clip_fraction_any.sum == (clips ? n : 0));

@@ -110,10 +110,10 @@ TEST_CASE("poison behind the mask changes no bit in float, padded and packed", "
     Random random(seed);
     INFO("seed " << seed);
     const Data d = masked_data(random, true);
-    gdpo::GrpoLoss grpo;
-    gdpo::GspoLoss gspo;
-    gdpo::GspoTokenLoss gspo_token;
-    gdpo::DapoLoss dapo;
+    auto grpo = gdpo::grpo_loss;
+    auto gspo = gdpo::gspo_loss;
+    auto gspo_token = gdpo::gspo_token_loss;
+    auto dapo = gdpo::dapo_loss;
     gspo.kl.beta = dapo.kl.beta = 0.1;
     const std::vector<int> lengths(5, 8);
     const auto check = [&](const auto& loss) {
@@ -144,7 +144,7 @@ TEST_CASE("a token of weight 0 gives nothing to the surrogate, of kl weight 0 no
           "[loss][poison]") {
   Random random(6);
   Data d = masked_data(random, false);
-  gdpo::GrpoLoss loss;
+  auto loss = gdpo::grpo_loss;
   for (const std::size_t k : {std::size_t{0}, std::size_t{9}}) d.mask[k] = 1, d.weights[k] = d.kl_weights[k] = 0;
   const Outcome clean = loss_product::call<double>(loss, d);
   for (const double poison : poisons) {
@@ -176,9 +176,9 @@ TEST_CASE("with beta 0 the reference is not read; nor is what no policy asks for
     CHECK(x.result.kl_loss == 0);
     CHECK(x.result.metrics.kl.count == 0);
   };
-  check(gdpo::GrpoLoss{}, 1.0f);
-  check(gdpo::GrpoLoss{}, 1.0);
-  check(gdpo::GspoLoss{}, 1.0f);
+  check(gdpo::grpo_loss, 1.0f);
+  check(gdpo::grpo_loss, 1.0);
+  check(gdpo::gspo_loss, 1.0f);
   check(gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce,
                          gdpo::Kl<gdpo::kl::K1, gdpo::kl::ImportanceWeighted>>{},
         1.0f);
@@ -191,7 +191,7 @@ TEST_CASE("a KL term reads the policy that it is against and no other", "[loss][
   const loss_product::Arrays<double> arrays(d);
   for (const gdpo::Against against :
        {gdpo::Against::Ref, gdpo::Against::Teacher, gdpo::Against::Rollout, gdpo::Against::Old}) {
-    gdpo::GrpoLoss loss;
+    auto loss = gdpo::grpo_loss;
     loss.kl.against = against;
     gdpo::TokenBatch<double> batch = arrays.batch(), absent = batch;
     absent.tags = gdpo::TokenView<double>{};
@@ -223,8 +223,8 @@ TEST_CASE("without old_logp the ratio is exactly 1 and the gradient exactly -A W
       expected.push_back(static_cast<double>(static_cast<S>(expected_weight) * -static_cast<S>(d.advantages[k / 7])));
     CHECK(deviation(o.gradient, expected, 0) == "");
   };
-  check(gdpo::GrpoLoss{}, 1.0f, 1.0 / 6 / 7);
-  check(gdpo::GrpoLoss{}, 1.0, 1.0 / 6 / 7);
-  check(gdpo::DapoLoss{}, 1.0f, 1.0 / 42);
-  check(gdpo::GspoTokenLoss{}, 1.0, 1.0 / 6 / 7);
+  check(gdpo::grpo_loss, 1.0f, 1.0 / 6 / 7);
+  check(gdpo::grpo_loss, 1.0, 1.0 / 6 / 7);
+  check(gdpo::dapo_loss, 1.0f, 1.0 / 42);
+  check(gdpo::gspo_token_loss, 1.0, 1.0 / 6 / 7);
 }

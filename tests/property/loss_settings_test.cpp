@@ -200,7 +200,7 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
 }
 
 TEST_CASE("another level, KL or aggregate keeps every other setting", "[loss][settings]") {
-  gdpo::DapoLoss dapo;
+  auto dapo = gdpo::dapo_loss;
   dapo.surrogate.high = 0.3;
   dapo.kl.beta = 0.5;
   const auto gspo = gdpo::with_level<gdpo::level::Sequence<>>(dapo);

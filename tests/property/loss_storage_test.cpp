@@ -161,8 +161,8 @@ TEST_CASE("strides of any sign, column-major arrays and rank 3 give the same bit
     CHECK(loss_product::difference_of(eigen, expected) == "");
   };
   check(Loss{});
-  check(gdpo::GspoLoss{});
-  check(gdpo::GspoTokenLoss{});
+  check(gdpo::gspo_loss);
+  check(gdpo::gspo_token_loss);
 }
 
 TEST_CASE("one number for all tokens: a stride of 0", "[loss][storage]") {
@@ -230,8 +230,8 @@ TEST_CASE("a workspace is used again, for batches of any size, and changes no bi
       std::vector<float> a(size), b(size);
       const gdpo::index_t n = batch.logp.extent(0);
       Outcome x, y;
-      x.result = gdpo::GspoLoss{}(gdpo::seq, batch, gdpo::count(batch), gdpo::view(a.data(), n, width), workspace);
-      y.result = gdpo::GspoLoss{}(batch, gdpo::count(batch), gdpo::view(b.data(), n, width));
+      x.result = gdpo::gspo_loss(gdpo::seq, batch, gdpo::count(batch), gdpo::view(a.data(), n, width), workspace);
+      y.result = gdpo::gspo_loss(batch, gdpo::count(batch), gdpo::view(b.data(), n, width));
       x.gradient.assign(a.begin(), a.end()), y.gradient.assign(b.begin(), b.end());
       CHECK(loss_product::difference_of(x, y) == "");
     }
@@ -245,7 +245,7 @@ TEST_CASE("without a gradient the result is the same", "[loss][storage]") {
     CHECK(difference(loss_product::numbers(loss(batch, gdpo::count(batch))),
                      loss_product::numbers(run(batch, loss).result)) == "");
   };
-  check(gdpo::GrpoLoss{});
-  check(gdpo::GspoLoss{});
-  check(gdpo::GspoTokenLoss{});
+  check(gdpo::grpo_loss);
+  check(gdpo::gspo_loss);
+  check(gdpo::gspo_token_loss);
 }

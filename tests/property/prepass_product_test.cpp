@@ -444,7 +444,7 @@ std::string wrong(Random& random, const Case& c, const Passes&... passes) {
   text = changed(read(other, clean, false), got);
   if (!text.empty()) return "poison: " + text;
 
-  gdpo::GrpoLoss grpo;
+  auto grpo = gdpo::grpo_loss;
   grpo.aggregate.over = gdpo::Over::NonEmptyRows;
   using Sequence =
       gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean>;

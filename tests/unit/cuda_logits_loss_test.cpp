@@ -141,21 +141,21 @@ void check_loss(const Loss& loss, int vocabulary, int step = 1) {
 }  // namespace
 
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of tokens") {
-  check_loss<float, 3>(gdpo::GrpoLoss{}, 301);
-  check_loss<gdpo::BFloat16, 2>(gdpo::GrpoLoss{}, 704);
+  check_loss<float, 3>(gdpo::grpo_loss, 301);
+  check_loss<gdpo::BFloat16, 2>(gdpo::grpo_loss, 704);
   gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean>
       mapped;
   mapped.kl.beta = 0.1;
   check_loss<float, 2>(mapped, 40, 3);
   // More than 48 KiB a row, and more than one time four vectors a thread.
-  check_loss<float, 3>(gdpo::GrpoLoss{}, 13001, 7);
+  check_loss<float, 3>(gdpo::grpo_loss, 13001, 7);
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
   check_loss<float, 3>(gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
                                         gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>{},
                        50);
 }
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of segments") {
-  gdpo::GspoLoss sequence;
+  auto sequence = gdpo::gspo_loss;
   sequence.surrogate.low = 0.5, sequence.surrogate.high = 1;
   check_loss<float, 3>(sequence, 100);
   check_loss<gdpo::BFloat16, 2>(sequence, 333, 3);
@@ -172,7 +172,7 @@ TEST_CASE("cuda: no more of a row of logits is kept than a block of the device h
 TEST_CASE("cuda: rows of logits around the shared memory that a device gives unasked", "[sanitize]") {
   const Step<float> s(21, 12400);
   const auto run = [&](std::size_t shared_bytes) {
-    return on_device<float, 3>(test_device(1, tuned(4, shared_bytes)), gdpo::GrpoLoss{}, s, 0);
+    return on_device<float, 3>(test_device(1, tuned(4, shared_bytes)), gdpo::grpo_loss, s, 0);
   };
   const auto none = run(0);
   for (std::size_t less = 0; less <= 1024; less += 128) {
@@ -184,8 +184,8 @@ TEST_CASE("cuda: rows of logits around the shared memory that a device gives una
 
 TEST_CASE("cuda: dlogits in another storage than logits", "[sanitize]") {
   const Step<gdpo::BFloat16> s(17, 77);
-  const auto wide = on_device<float, 3>(test_device(1), gdpo::GrpoLoss{}, s, 0);
-  const auto narrow = on_device<gdpo::BFloat16, 3>(test_device(2), gdpo::GrpoLoss{}, s, 0);
+  const auto wide = on_device<float, 3>(test_device(1), gdpo::grpo_loss, s, 0);
+  const auto narrow = on_device<gdpo::BFloat16, 3>(test_device(2), gdpo::grpo_loss, s, 0);
   for (std::size_t j = 0; j < wide.dlogits.size(); ++j) {
     gdpo::BFloat16 x;
     gdpo::store(x, wide.dlogits[j]);
@@ -222,7 +222,7 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
       gdpo::cuda::count_into(device, logits, batch, n.data(), scratch());
       normaliser = n.host()[0];
     }
-    gdpo::policy_loss_from_logits(device, gdpo::GrpoLoss{}, logits, batch, normaliser, l.table(to.dlogits),
+    gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, normaliser, l.table(to.dlogits),
                                   to.result.data(), scratch());
     result = to.result.host()[0];
     const std::vector<float> dlogits = to.dlogits.host();
@@ -256,9 +256,9 @@ TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there", "[sa
   Step<float> s(14, 90);
   s.row_weights = {0, 1, 1, 1};
   for (std::size_t k = 0; k < width; ++k) s.old_logp[k] = std::nanf(""), s.logits[k * 90] = std::nanf("");
-  const auto run = [&] { return on_device<float, 3>(test_device(1), gdpo::GrpoLoss{}, s, 4); };
+  const auto run = [&] { return on_device<float, 3>(test_device(1), gdpo::grpo_loss, s, 4); };
   const auto got = run();
-  CHECK(logit_cases::same(got.dlogits, one_by_one<3>(gdpo::GrpoLoss{}, s, 4).dlogits));
+  CHECK(logit_cases::same(got.dlogits, one_by_one<3>(gdpo::grpo_loss, s, 4).dlogits));
   CHECK(std::count(got.dlogits.begin(), got.dlogits.begin() + width * 90, 0.0f) == width * 90);
   s.row_weights[0] = std::numeric_limits<double>::infinity();  // counts as 0
   CHECK(logit_cases::same(run().dlogits, got.dlogits));
@@ -272,8 +272,8 @@ TEST_CASE("cuda: what is not finite in one token spoils its row of logits alone"
      : input == 1 ? s.ref_logp
      : input == 2 ? s.token_advantages
                   : s.logits)[input == 3 ? at * 90 : at] = std::nanf("");
-    const auto got = on_device<float, 3>(test_device(2), gdpo::GrpoLoss{}, s, 1);
-    const auto parts = one_by_one<3>(gdpo::GrpoLoss{}, s, 1);
+    const auto got = on_device<float, 3>(test_device(2), gdpo::grpo_loss, s, 1);
+    const auto parts = one_by_one<3>(gdpo::grpo_loss, s, 1);
     CHECK(logit_cases::same(got.dlogits, parts.dlogits));
     CHECK(logit_cases::same(got.dlogp, parts.dlogp));
     CHECK(std::count_if(got.dlogits.begin(), got.dlogits.end(), [](float x) { return std::isnan(x); }) == 90);
@@ -296,8 +296,8 @@ TEST_CASE("cuda: a call from logits enqueues what it says") {
                                   gdpo::cuda::Scratch{memory.data(), bytes});
     return device.launches;
   };
-  CHECK(launches(gdpo::GrpoLoss{}) == 5);
-  CHECK(launches(gdpo::GspoLoss{}) == 5);
+  CHECK(launches(gdpo::grpo_loss) == 5);
+  CHECK(launches(gdpo::gspo_loss) == 5);
   const HostOnly device;
   gdpo::Normaliser normaliser;
   gdpo::cuda::count_into(device, logits, batch, &normaliser, {memory.data(), bytes});
@@ -327,26 +327,26 @@ TEST_CASE("cuda: what is wrong with a call from logits") {
           }));
     CHECK(on != "no error");
   };
-  both(gdpo::GrpoLoss{}, gdpo::view(dlogits.data(), sequences, width, 29));
-  gdpo::GrpoLoss bad;
+  both(gdpo::grpo_loss, gdpo::view(dlogits.data(), sequences, width, 29));
+  auto bad = gdpo::grpo_loss;
   bad.surrogate.low = -1;
   both(bad, l.table(dlogits));
   batch.advantages = {};
-  both(gdpo::GrpoLoss{}, l.table(dlogits));
+  both(gdpo::grpo_loss, l.table(dlogits));
   batch = l.batch(0), logits.first_token = 1;
-  both(gdpo::GrpoLoss{}, l.table(dlogits));
+  both(gdpo::grpo_loss, l.table(dlogits));
   logits = l.logits(), logits.temperature = -1;
-  both(gdpo::GrpoLoss{}, l.table(dlogits));
+  both(gdpo::grpo_loss, l.table(dlogits));
   logits = l.logits();
   std::vector<unsigned char> short_mask(3, 1);
   batch.mask = gdpo::view(short_mask);
-  both(gdpo::GrpoLoss{}, l.table(dlogits));
+  both(gdpo::grpo_loss, l.table(dlogits));
   batch = l.batch(0);
 
   const auto says = [&](const std::string& part, gdpo::LossResult* to, const gdpo::cuda::FromLogits& out) {
     const HostOnly device;
     const std::string message = message_of([&] {
-      gdpo::policy_loss_from_logits(device, gdpo::GrpoLoss{}, logits, batch, gdpo::Normaliser{20, 4, 3, 0},
+      gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0},
                                     l.table(dlogits), to, scratch, out);
     });
     CHECK_THAT(message, Catch::Matchers::ContainsSubstring(part));

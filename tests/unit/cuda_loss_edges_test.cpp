@@ -54,8 +54,8 @@ Data simple_tokens(std::uint64_t seed, int rows, int width) {
   for (std::size_t k = 0; k < d.logp.size(); ++k) d.mask.push_back(random.chance(0.8));
   return d;
 }
-gdpo::GspoLoss wide_gspo() {
-  gdpo::GspoLoss loss;
+auto wide_gspo() {
+  auto loss = gdpo::gspo_loss;
   loss.surrogate = {0.2, 0.2}, loss.kl.beta = 0.1;
   return loss;
 }
@@ -112,7 +112,7 @@ TEST_CASE("on a device: batches without rows or tokens", "[cuda][loss]") {
       CHECK(got.result.metrics.rows == rows);
       CHECK(got.result.metrics.empty_rows == rows);
     };
-    run(gdpo::GrpoLoss{});
+    run(gdpo::grpo_loss);
     run(wide_gspo());
   };
   check(0, 0, {}, cuda_loss::dense);
@@ -126,17 +126,17 @@ TEST_CASE("on a device: rows of every length, masked ones among them", "[cuda][l
     INFO("width " << width);
     Data d = simple_tokens(static_cast<std::uint64_t>(width), 4, width);
     for (int t = 0; t < width; ++t) d.mask[d.at(1, t)] = 0;
-    CHECK(against_seq(gdpo::GrpoLoss{}, d) == "");
+    CHECK(against_seq(gdpo::grpo_loss, d) == "");
     CHECK(against_seq(wide_gspo(), d) == "");
-    CHECK(against_seq(gdpo::GrpoLoss{}, some_tokens(7, 3, width)) == "");
+    CHECK(against_seq(gdpo::grpo_loss, some_tokens(7, 3, width)) == "");
     for (int& m : d.mask) m = 0;
-    CHECK(against_seq(gdpo::GrpoLoss{}, d) == "");
+    CHECK(against_seq(gdpo::grpo_loss, d) == "");
   }
 }
 
 TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][sanitize]") {
   const Data d = simple_tokens(11, 3, 41);
-  const DeviceOutcome expected = dense(gdpo::GrpoLoss{}, d);
+  const DeviceOutcome expected = dense(gdpo::grpo_loss, d);
   Random random(12);
   for (int round = 0; round < 24; ++round) {
     index_t shift[5];
@@ -161,8 +161,8 @@ TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][
     OnDevice<double> truncated(d.truncated), row_weights(d.row_weights);
     b.truncated = gdpo::view(truncated.data(), 3);
     if (!d.row_weights.empty()) b.row_weights = gdpo::view(row_weights.data(), 3);
-    TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::GrpoLoss{}, b));
-    gdpo::GrpoLoss{}(test_device(1), b, gdpo::cuda::DeviceNormaliser(cuda_loss::count(d)),
+    TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
+    gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(cuda_loss::count(d)),
                      gdpo::TokenOut<float>(gdpo::view(gradient.data() + shift[4], 3, 41)), result.data(), scratch());
     Outcome got;
     got.result = result.host()[0];
@@ -191,11 +191,11 @@ TEST_CASE("on a device: a simple batch, and one array more or one that lies othe
     if (extra == 5) d.mask.clear();
     for (int k = 0; extra == 6 && k < 4 * 45; ++k) d.segments.push_back(k / 7 % 3);
     INFO("extra " << extra);
-    CHECK(against_seq(gdpo::GrpoLoss{}, d) == "");
+    CHECK(against_seq(gdpo::grpo_loss, d) == "");
     CHECK(against_seq(wide_gspo(), d) == "");
   }
 
-  const DeviceOutcome expected = dense(gdpo::GrpoLoss{}, simple);
+  const DeviceOutcome expected = dense(gdpo::grpo_loss, simple);
   const Layout& strided = cuda_loss::padded_layouts[5];
   OnTheDevice<float> on(simple, cuda_loss::dense), other(simple, strided);
   for (int array = 0; array < 5; ++array) {
@@ -207,7 +207,7 @@ TEST_CASE("on a device: a simple batch, and one array more or one that lies othe
     if (array == 3) batch.mask = from.mask;
     const cuda_loss::Places& places = array == 4 ? other.places() : on.places();  // of the gradient
     INFO("array " << array);
-    const auto got = cuda_loss::run<float>(test_device(1), gdpo::GrpoLoss{}, batch, places, cuda_loss::count(simple));
+    const auto got = cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, places, cuda_loss::count(simple));
     CHECK(got.gaps_kept);
     CHECK(cuda_loss::difference_but_nan(got, expected) == "");
   }
@@ -223,7 +223,7 @@ TEST_CASE("on a device: without a gradient the result is the same", "[cuda][loss
     CHECK(without.gaps_kept);
     CHECK(difference(loss_product::numbers(without.result), loss_product::numbers(run(true).result)) == "");
   };
-  check(gdpo::GrpoLoss{}, some_tokens(21, 4, 70)), check(gdpo::GrpoLoss{}, simple_tokens(22, 4, 70));
+  check(gdpo::grpo_loss, some_tokens(21, 4, 70)), check(gdpo::grpo_loss, simple_tokens(22, 4, 70));
   check(wide_gspo(), some_tokens(23, 4, 70)), check(wide_gspo(), simple_tokens(24, 4, 70));
 }
 
@@ -239,8 +239,8 @@ void check_stored(const char* type) {
   const gdpo::Normaliser n = cuda_loss::count(d);
   for (const Layout& layout : {cuda_loss::dense, cuda_loss::padded_layouts[5]}) {
     OnTheDevice<S, T> on(d, layout);
-    const auto got = cuda_loss::run<S>(test_device(5), gdpo::GrpoLoss{}, on.batch(), on.places(), n);
-    CHECK(cuda_loss::mismatch<S>(gdpo::GrpoLoss{}, d, got, cuda_loss::on_seq<S>(gdpo::GrpoLoss{}, d, {}, n)) == "");
+    const auto got = cuda_loss::run<S>(test_device(5), gdpo::grpo_loss, on.batch(), on.places(), n);
+    CHECK(cuda_loss::mismatch<S>(gdpo::grpo_loss, d, got, cuda_loss::on_seq<S>(gdpo::grpo_loss, d, {}, n)) == "");
   }
 }
 }  // namespace
@@ -261,13 +261,13 @@ TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][st
   for (const Data& d : {some_tokens(41, 4, 35), simple_tokens(42, 4, 35)}) {
     Data masked = d;
     if (masked.mask.empty()) masked.mask = simple_tokens(42, 4, 35).mask;
-    const DeviceOutcome expected = dense(gdpo::GrpoLoss{}, masked);
+    const DeviceOutcome expected = dense(gdpo::grpo_loss, masked);
     const auto check = [&](const auto yes) {
       using T = std::decay_t<decltype(yes)>;
       std::vector<T> values;
       for (const int m : masked.mask) values.push_back(m ? yes : cuda_loss::stored<T>(0.0));
       OnDevice<T> mask(values);
-      const auto got = changed(gdpo::GrpoLoss{}, masked,
+      const auto got = changed(gdpo::grpo_loss, masked,
                                [&](gdpo::TokenBatch<float>& b) { b.mask = gdpo::view(mask.data(), 4, 35); });
       CHECK(cuda_loss::difference_but_nan(got, expected) == "");
     };
@@ -278,7 +278,7 @@ TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][st
         check(cuda_loss::stored<gdpo::BFloat16>(1.0));
     std::vector<unsigned char> values(masked.mask.begin(), masked.mask.end());
     OnDevice<unsigned char> mask(values);
-    const auto got = changed(gdpo::GrpoLoss{}, masked, [&](gdpo::TokenBatch<float>& b) {
+    const auto got = changed(gdpo::grpo_loss, masked, [&](gdpo::TokenBatch<float>& b) {
       b.mask = gdpo::view(reinterpret_cast<const bool*>(mask.data()), 4, 35);
     });
     CHECK(cuda_loss::difference_but_nan(got, expected) == "");
@@ -288,7 +288,7 @@ TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][st
 TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss][storage][sanitize]") {
   Data d = some_tokens(51, 4, 35);
   d.advantages = {1, -2, 3, 0}, d.row_weights = {1, 0, 2, 1}, d.truncated = {0, 1, 1, 0};
-  const DeviceOutcome expected = dense(gdpo::GrpoLoss{}, d);
+  const DeviceOutcome expected = dense(gdpo::grpo_loss, d);
   const auto columns = [&](auto sample) {
     using T = decltype(sample);
     // every second number, from the last
@@ -298,7 +298,7 @@ TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss
       return to;
     };
     OnDevice<T> advantages(spread(d.advantages)), row_weights(spread(d.row_weights)), truncated(spread(d.truncated));
-    const auto got = changed(gdpo::GrpoLoss{}, d, [&](gdpo::TokenBatch<float>& b) {
+    const auto got = changed(gdpo::grpo_loss, d, [&](gdpo::TokenBatch<float>& b) {
       const auto backwards = [](T* data) { return gdpo::View<T, 1>{data + 6, {4}, {-2}}; };
       b.advantages = backwards(advantages.data()), b.row_weights = backwards(row_weights.data());
       b.truncated = backwards(truncated.data());
@@ -325,7 +325,7 @@ TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss
   const gdpo::Normaliser n = cuda_loss::count(d, lengths);
   const auto with_offsets = [&](auto sample) {
     OnTheDevice<float, float, unsigned char, decltype(sample)> on(d, cuda_loss::packed, lengths);
-    return cuda_loss::run<float>(test_device(6), gdpo::GrpoLoss{}, on.batch(), on.places(), n);
+    return cuda_loss::run<float>(test_device(6), gdpo::grpo_loss, on.batch(), on.places(), n);
   };
   const DeviceOutcome of_32 = with_offsets(std::int32_t{});
   CHECK(cuda_loss::difference_but_nan(with_offsets(std::int64_t{}), of_32) == "");
@@ -336,10 +336,10 @@ TEST_CASE("on a device: one number for all tokens, a stride of 0", "[cuda][loss]
   Data d = some_tokens(61, 3, 20);
   d.weights.assign(60, 0.5);
   OnDevice<float> half(std::vector<float>{0.5f});
-  const auto got = changed(gdpo::GrpoLoss{}, d, [&](gdpo::TokenBatch<float>& b) {
+  const auto got = changed(gdpo::grpo_loss, d, [&](gdpo::TokenBatch<float>& b) {
     b.weights = gdpo::View<const float, 2>{half.data(), {3, 20}, {0, 0}};
   });
-  CHECK(cuda_loss::difference_but_nan(got, dense(gdpo::GrpoLoss{}, d)) == "");
+  CHECK(cuda_loss::difference_but_nan(got, dense(gdpo::grpo_loss, d)) == "");
 }
 
 TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][loss][sanitize]") {
@@ -348,9 +348,9 @@ TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][lo
     d.row_weights = {1, 0, no, inf, -2, 1e-320};
     for (int i = 0; i < 6 && !d.mask.empty(); ++i) d.mask[d.at(i, 4)] = 1;
     d.logp[d.at(1, 4)] = no;  // in a row that is dropped
-    CHECK(against_seq(gdpo::GrpoLoss{}, d) == "");
+    CHECK(against_seq(gdpo::grpo_loss, d) == "");
     CHECK(against_seq(wide_gspo(), d) == "");
-    const DeviceOutcome got = dense(gdpo::GrpoLoss{}, d);
+    const DeviceOutcome got = dense(gdpo::grpo_loss, d);
     for (const int row : {1, 2, 3}) {
       for (int t = 0; t < 30; ++t) CHECK(same_bits(got.gradient[d.at(row, t)], 0));
     }
@@ -377,9 +377,9 @@ TEST_CASE("on a device: NaN and infinities in every input, one at a time", "[cud
         (d.*array)[of_rows ? 2 : d.at(2, 17)] = x;
         if (!d.mask.empty()) d.mask[d.at(2, 17)] = 1;
         INFO((simple ? "simple, " : "") << "array " << number << ", " << x);
-        CHECK(against_seq(gdpo::GrpoLoss{}, d) == "");
+        CHECK(against_seq(gdpo::grpo_loss, d) == "");
         CHECK(against_seq(wide_gspo(), d) == "");
-        auto old = gdpo::GrpoLoss{};
+        auto old = gdpo::grpo_loss;
         old.kl.against = gdpo::Against::Old, old.kl.input = {-1, 1};
         CHECK(against_seq(old, d) == "");
       }
@@ -408,7 +408,7 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
     std::vector<float> gradient(d.logp.size());
     gdpo::LossWorkspace<float> workspace;
     Outcome expected;
-    expected.result = gdpo::GrpoLoss{}(gdpo::seq, prepared, n, gdpo::view(gradient.data(), 5, 40), workspace);
+    expected.result = gdpo::grpo_loss(gdpo::seq, prepared, n, gdpo::view(gradient.data(), 5, 40), workspace);
     expected.gradient.assign(gradient.begin(), gradient.end());
 
     Data uploaded = with_entropies;
@@ -427,8 +427,8 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
     gdpo::TokenBatch<float> batch = on.batch();
     batch.completion_mask = gdpo::view(completion_mask.data(), 5, 40);
     batch.rollout_non_finite = prepared.rollout_non_finite, batch.entropy_threshold = prepared.entropy_threshold;
-    const auto got = cuda_loss::run<float>(test_device(7), gdpo::GrpoLoss{}, batch, on.places(), n);
-    CHECK(cuda_loss::mismatch<float>(gdpo::GrpoLoss{}, uploaded, got, expected) == "");
+    const auto got = cuda_loss::run<float>(test_device(7), gdpo::grpo_loss, batch, on.places(), n);
+    CHECK(cuda_loss::mismatch<float>(gdpo::grpo_loss, uploaded, got, expected) == "");
     thresholds += std::isfinite(got.result.metrics.entropy_threshold);
     CHECK(got.result.metrics.non_finite.rollout_logp.count == (d.mask.empty() || d.mask[3] ? 1 : 0));
   }
@@ -453,9 +453,9 @@ TEST_CASE("on a device: the same bits on every grid", "[cuda][loss][determinism]
   const Data d = some_tokens(102, 2500, 6), simple = simple_tokens(103, 2500, 6), wide = some_tokens(104, 40, 300);
   Data unmasked = simple_tokens(105, 3100, 40);
   unmasked.mask.clear();
-  check(gdpo::GrpoLoss{}, d, {}), check(gdpo::GrpoLoss{}, simple, {}), check(gdpo::GrpoLoss{}, wide, {});
-  check(gdpo::GrpoLoss{}, unmasked, {}), check(wide_gspo(), unmasked, {});
-  CHECK(against_seq(gdpo::GrpoLoss{}, unmasked) == "");
+  check(gdpo::grpo_loss, d, {}), check(gdpo::grpo_loss, simple, {}), check(gdpo::grpo_loss, wide, {});
+  check(gdpo::grpo_loss, unmasked, {}), check(wide_gspo(), unmasked, {});
+  CHECK(against_seq(gdpo::grpo_loss, unmasked) == "");
   check(wide_gspo(), d, cuda_loss::random_lengths(random, 2500, 6)), check(wide_gspo(), wide, {});
 }
 
@@ -507,7 +507,7 @@ TEST_CASE("on a device: count_into counts as the host does, and a loss takes it"
   TestScratch scratch(gdpo::cuda::scratch_bytes(batch));
   gdpo::cuda::count_into(test_device(1), batch, there.data(), scratch());
   const auto run = [&](const auto& normaliser) {
-    return cuda_loss::run<float>(test_device(1), gdpo::GrpoLoss{}, batch, on.places(), normaliser);
+    return cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, on.places(), normaliser);
   };
   CHECK(cuda_loss::difference_but_nan(run(gdpo::cuda::DeviceNormaliser(there.data())),
                                       run(gdpo::cuda::DeviceNormaliser(n))) == "");
@@ -535,9 +535,9 @@ TEST_CASE("on a device: offsets that are wrong make rows shorter, and nothing el
     OnDevice<float> gradient(std::vector<float>(tokens, -77.0f));
     OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
     OnDevice<gdpo::Normaliser> n(std::vector<gdpo::Normaliser>(1));
-    TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::GrpoLoss{}, b));
+    TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
     gdpo::cuda::count_into(test_device(1), b, n.data(), scratch());
-    gdpo::GrpoLoss{}(test_device(1), b, gdpo::cuda::DeviceNormaliser(n.data()),
+    gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(n.data()),
                      gdpo::TokenOut<float>(gdpo::view(gradient.data(), tokens)), result.data(), scratch());
     Outcome o;
     o.result = result.host()[0];
@@ -617,7 +617,7 @@ void refuses(Loss loss, const Change& change) {
 
 TEST_CASE("on a device: what the host refuses, with the same words, before anything is launched",
           "[cuda][loss][errors]") {
-  using Grpo = gdpo::GrpoLoss;
+  using Grpo = gdpo::PolicyLoss<>;
   using Levels = gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>>;
   const auto call = [](const auto& change) { refuses(Grpo{}, [&](Grpo&, Call& c) { change(c); }); };
   const auto loss = [](const auto& change) { refuses(Grpo{}, [&](Grpo& l, Call&) { change(l); }); };
@@ -635,8 +635,8 @@ TEST_CASE("on a device: what the host refuses, with the same words, before anyth
   refuses(Levels{}, [](Levels& l, Call&) { l.level.map = {1, -1}; });
   refuses(Levels{}, [](Levels& l, Call&) { l.level.bounds = {no, 1}; });
   refuses(Levels{}, [](Levels& l, Call&) { l.level.statistic.count_eps = -1; });
-  refuses(gdpo::DrGrpoLoss{}, [](auto&, Call&) {});
-  refuses(gdpo::DrGrpoLoss{}, [](auto& l, Call& c) { l.aggregate.padded_width = true, c.pack(); });
+  refuses(gdpo::dr_grpo_loss, [](auto&, Call&) {});
+  refuses(gdpo::dr_grpo_loss, [](auto& l, Call& c) { l.aggregate.padded_width = true, c.pack(); });
 
   call([](Call& c) { c.batch.old_logp = c.wrong(); }), call([](Call& c) { c.batch.ref_logp = c.wrong(); });
   call([](Call& c) { c.batch.rollout_logp = c.wrong(); }), call([](Call& c) { c.batch.teacher_logp = c.wrong(); });
@@ -665,7 +665,7 @@ TEST_CASE("on a device: what the host refuses, with the same words, before anyth
 }
 
 TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
-  const gdpo::GrpoLoss loss;
+  const auto loss = gdpo::grpo_loss;
   Call c;
   const HostOnly device;
   const std::size_t bytes = gdpo::cuda::scratch_bytes(loss, c.batch);
@@ -722,10 +722,10 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
   const gdpo::cuda::Scratch scratch{nowhere, std::size_t{1} << 30};
   auto* const there = reinterpret_cast<gdpo::Normaliser*>(nowhere);
   auto* const result = reinterpret_cast<gdpo::LossResult*>(nowhere);
-  CHECK(gdpo::cuda::scratch_bytes(gdpo::GrpoLoss{}, b) > 0);
+  CHECK(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b) > 0);
   gdpo::cuda::count_into(device, b, there, scratch);
   CHECK(device.launches == 2);
-  gdpo::GrpoLoss{}(device, b, gdpo::cuda::DeviceNormaliser(there), gdpo::TokenOut<double>(gdpo::view(nowhere, 50)),
+  gdpo::grpo_loss(device, b, gdpo::cuda::DeviceNormaliser(there), gdpo::TokenOut<double>(gdpo::view(nowhere, 50)),
                    result, scratch);
   CHECK(device.launches == 4);
 }

@@ -116,10 +116,10 @@ TEST_CASE("cuda threads: losses of plain rows", "[cuda][races]") {
   Random random(1);
   for (const int width : {1, 130, 520}) {
     INFO("width " << width);
-    check_loss<float>(gdpo::GrpoLoss{}, plain(random, 3, width), cuda_loss::dense);
-    check_loss<float>(gdpo::GspoLoss{}, poisoned(random, plain(random, 3, width)), cuda_loss::dense);
+    check_loss<float>(gdpo::grpo_loss, plain(random, 3, width), cuda_loss::dense);
+    check_loss<float>(gdpo::gspo_loss, poisoned(random, plain(random, 3, width)), cuda_loss::dense);
   }
-  check_loss<float>(gdpo::GrpoLoss{}, poisoned(random, plain(random, 5, 70)), cuda_loss::packed, {3, 0, 70, 1, 69});
+  check_loss<float>(gdpo::grpo_loss, poisoned(random, plain(random, 5, 70)), cuda_loss::packed, {3, 0, 70, 1, 69});
 }
 
 TEST_CASE("cuda threads: losses of rows with all that they may have", "[cuda][races]") {
@@ -136,8 +136,8 @@ TEST_CASE("cuda threads: losses of rows with all that they may have", "[cuda][ra
       }
       if (bad) d = poisoned(random, d);
       check_loss<float>(of_tokens, d, cuda_loss::padded_layouts[2]);
-      check_loss<float>(gdpo::GspoLoss{}, d, cuda_loss::dense);
-      check_loss<float>(gdpo::GspoTokenLoss{}, d, cuda_loss::packed, {150, 0, 40});
+      check_loss<float>(gdpo::gspo_loss, d, cuda_loss::dense);
+      check_loss<float>(gdpo::gspo_token_loss, d, cuda_loss::packed, {150, 0, 40});
     }
   }
 }
@@ -150,8 +150,8 @@ TEST_CASE("cuda threads: losses of many rows, each of a warp or of a block", "[c
   for (int k = 0; k < d.rows; k += 5) d.logp[static_cast<std::size_t>(3 * k)] = std::nan("");
   std::vector<int> lengths;
   for (int i = 0; i < rows; ++i) lengths.push_back(1 + random.below(3));
-  check_loss<float>(gdpo::GrpoLoss{}, d, cuda_loss::packed, lengths, by_warp_and_by_block());
-  check_loss<float>(gdpo::GspoTokenLoss{}, full(random, rows - 7, 2), cuda_loss::dense);
+  check_loss<float>(gdpo::grpo_loss, d, cuda_loss::packed, lengths, by_warp_and_by_block());
+  check_loss<float>(gdpo::gspo_token_loss, full(random, rows - 7, 2), cuda_loss::dense);
 }
 
 // ---- logits ----
@@ -211,7 +211,7 @@ TEST_CASE("cuda threads: losses from logits", "[cuda][races]") {
     check_step<3>(of_tokens, 1700, 1, shared_bytes);
     check_step<2>(of_tokens, 1700, 6, shared_bytes);
   }
-  check_step<2>(gdpo::GspoLoss{}, 90, 8, 0);
+  check_step<2>(gdpo::gspo_loss, 90, 8, 0);
 }
 
 // ---- advantages ----

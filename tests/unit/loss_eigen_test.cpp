@@ -59,10 +59,10 @@ struct Raw {
       for (const S g : dense()) values.push_back(static_cast<double>(g));
       return values;
     };
-    results[0] = run(gdpo::GrpoLoss{}, batch);
-    results[1] = run(gdpo::GspoLoss{}, batch);
+    results[0] = run(gdpo::grpo_loss, batch);
+    results[1] = run(gdpo::gspo_loss, batch);
     gdpo::PrepassMemory<S> memory;
-    results[2] = run(gdpo::GspoLoss{}, gdpo::prepare(batch, memory, gdpo::prepass::Overlong{batch.truncated},
+    results[2] = run(gdpo::gspo_loss, gdpo::prepare(batch, memory, gdpo::prepass::Overlong{batch.truncated},
                                                      gdpo::prepass::TopEntropy{0.3}));
   }
 };
@@ -252,9 +252,9 @@ TEST_CASE("packed tokens, masks of bool and 16-bit log-probs of Eigen", "[loss][
   const auto check = [&](const auto& stored, const Eigen::ArrayXf& same_values) {
     packed.logp = gdpo::view(stored);
     by_pointer.logp = gdpo::view(same_values.data(), rows, width);
-    const gdpo::LossResult a = gdpo::DapoLoss{}(packed, gdpo::count(packed), gdpo::view(gradient));
+    const gdpo::LossResult a = gdpo::dapo_loss(packed, gdpo::count(packed), gdpo::view(gradient));
     const gdpo::LossResult b =
-        gdpo::DapoLoss{}(by_pointer, gdpo::count(by_pointer), gdpo::view(padded.data(), rows, width));
+        gdpo::dapo_loss(by_pointer, gdpo::count(by_pointer), gdpo::view(padded.data(), rows, width));
     CHECK(same_bits(a.loss, b.loss));
     CHECK(a.loss != 0);
     CHECK(difference(gradient, padded) == "");

@@ -43,7 +43,7 @@ struct Call {
 };
 
 /// A change of the settings of a loss, refused.
-template <class Loss = gdpo::GrpoLoss, class Change>
+template <class Loss = gdpo::PolicyLoss<>, class Change>
 void rejects(const Change& change, const std::string& expected) {
   Loss loss;
   change(loss);
@@ -54,21 +54,21 @@ template <class Change>
 void refuses(const Change& change, const std::string& expected) {
   Call call;
   change(call);
-  call.fails(gdpo::GrpoLoss{}, "gdpo::PolicyLoss: " + expected);
+  call.fails(gdpo::grpo_loss, "gdpo::PolicyLoss: " + expected);
 }
 
-using Loss = gdpo::GrpoLoss;
+using Loss = gdpo::PolicyLoss<>;
 using gdpo::map::Clamp;
 
 }  // namespace
 
 TEST_CASE("the call that the others change is right", "[loss][errors]") {
   Call call;
-  CHECK(std::isfinite(gdpo::GrpoLoss{}(call.batch, call.normaliser, call.out).loss));
+  CHECK(std::isfinite(gdpo::grpo_loss(call.batch, call.normaliser, call.out).loss));
   CHECK(call.gradient != std::vector<double>(6, 42.0));
   Call packed;
   packed.pack();
-  CHECK(std::isfinite(gdpo::GrpoLoss{}(packed.batch, packed.normaliser, packed.out).loss));
+  CHECK(std::isfinite(gdpo::grpo_loss(packed.batch, packed.normaliser, packed.out).loss));
 }
 
 TEST_CASE("settings of the surrogate", "[loss][errors]") {
@@ -134,11 +134,11 @@ TEST_CASE("settings of aggregates", "[loss][errors]") {
     rejects<L>([](L& l) { l.aggregate.scale = inf; }, "aggregate.scale: given inf" + finite);
     rejects<L>([](L& l) { l.aggregate.scale = no; }, "aggregate.scale: given nan" + finite);
   };
-  shared(gdpo::GrpoLoss{}), shared(gdpo::DapoLoss{}), shared(gdpo::DrGrpoLoss{});
+  shared(gdpo::grpo_loss), shared(gdpo::dapo_loss), shared(gdpo::dr_grpo_loss);
   rejects([](Loss& l) { l.aggregate.row_count_eps = -1; }, "aggregate.row_count_eps: given -1" + at_least);
   using Sum = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, TokenSum>;
   rejects<Sum>([](Sum& l) { l.aggregate.scale = no; }, "aggregate.scale: given nan" + finite);
-  using Dr = gdpo::DrGrpoLoss;
+  using Dr = std::decay_t<decltype(gdpo::dr_grpo_loss)>;
   const std::string length = "; needed: a length in tokens, more than 0, the same for the whole training";
   rejects<Dr>([](Dr&) {}, "aggregate.constant: given 0" + length);
   rejects<Dr>([](Dr& l) { l.aggregate.constant = -3; }, "aggregate.constant: given -3" + length);
@@ -219,7 +219,7 @@ TEST_CASE("offsets", "[loss][errors]") {
     Call call;
     call.offsets = std::move(offsets);
     call.pack();
-    call.fails(gdpo::GrpoLoss{}, "gdpo::PolicyLoss: batch.offsets: given " + expected);
+    call.fails(gdpo::grpo_loss, "gdpo::PolicyLoss: batch.offsets: given " + expected);
   };
   packed({0, 4, 7}, "from 0 to 7; needed: from 0 to 6, the number of tokens");
   packed({0, 4, 5}, "from 0 to 5; needed: from 0 to 6, the number of tokens");

@@ -37,7 +37,7 @@ void check(const gdpo::Metric& m, double sum, double count, double min, double m
 }  // namespace
 
 TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
-  gdpo::GrpoLoss loss;
+  auto loss = gdpo::grpo_loss;
   const Outcome o = loss_product::call<double>(loss, by_hand());
   const gdpo::LossMetrics& m = o.result.metrics;
   // Surrogates: A = 1: -1.2 (clipped), -1, -0.5; A = -1: 2, 0.8 (clipped). A row without tokens counts as 0.
@@ -74,14 +74,14 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
 TEST_CASE("clips count whatever the weight; bounds of maps, levels and KL terms have counters", "[loss][metrics]") {
   Data d = by_hand();
   d.weights.assign(9, 0);
-  CHECK(loss_product::call<double>(gdpo::GrpoLoss{}, d).result.metrics.clip_fraction.sum == 2);
+  CHECK(loss_product::call<double>(gdpo::grpo_loss, d).result.metrics.clip_fraction.sum == 2);
   gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>> clamped;
   clamped.level.map = {-0.5, 0.75};
   clamped.kl.output.hi = 0.1;
   const gdpo::LossMetrics m = loss_product::call<double>(clamped, d).result.metrics;
   CHECK(m.log_ratio_bounded.sum == 2);
   CHECK(m.kl_bounded.sum == 1);
-  gdpo::GrpoLoss dual;
+  auto dual = gdpo::grpo_loss;
   dual.surrogate.dual = 1.5;
   CHECK(loss_product::call<double>(dual, d).result.metrics.dual_clip_fraction.sum == 1);
 }
@@ -89,10 +89,10 @@ TEST_CASE("clips count whatever the weight; bounds of maps, levels and KL terms 
 TEST_CASE("rows whose advantages are all 0 are counted as degenerate", "[loss][metrics]") {
   Data d = by_hand();
   d.advantages = {0, -1, 0};
-  CHECK(loss_product::call<float>(gdpo::GrpoLoss{}, d).result.metrics.degenerate_rows == 1);
+  CHECK(loss_product::call<float>(gdpo::grpo_loss, d).result.metrics.degenerate_rows == 1);
   d.advantages.clear();
   d.token_advantages = {0, 0, 0, 0, 0, 9, 9, 9, 9};
-  CHECK(loss_product::call<float>(gdpo::GspoLoss{}, d).result.metrics.degenerate_rows == 2);
+  CHECK(loss_product::call<float>(gdpo::gspo_loss, d).result.metrics.degenerate_rows == 2);
 }
 
 TEST_CASE("the first number that is not finite, of each input, before and after a merge", "[loss][metrics]") {
@@ -100,7 +100,7 @@ TEST_CASE("the first number that is not finite, of each input, before and after 
   d.logp[1] = -std::numeric_limits<double>::infinity();
   d.old_logp[4] = d.old_logp[3] = std::nan("");
   d.logp[8] = std::nan("");  // masked
-  const gdpo::LossMetrics m = loss_product::call<double>(gdpo::GrpoLoss{}, d).result.metrics;
+  const gdpo::LossMetrics m = loss_product::call<double>(gdpo::grpo_loss, d).result.metrics;
   CHECK((m.non_finite.logp.count == 1 && m.non_finite.logp.row == 0 && m.non_finite.logp.token == 1));
   CHECK((m.non_finite.old_logp.count == 2 && m.non_finite.old_logp.row == 1 && m.non_finite.old_logp.token == 0));
   CHECK((m.non_finite.ref_logp.count == 0 && m.non_finite.ref_logp.row == -1));
@@ -113,7 +113,7 @@ TEST_CASE("the first number that is not finite, of each input, before and after 
   CHECK((o.non_finite.teacher_logp.count == 1 && o.non_finite.teacher_logp.token == 2));
   CHECK((o.non_finite.rollout_logp.count == 1 && o.non_finite.rollout_logp.token == 1));
   CHECK((o.non_finite.entropies.count == 1 && o.non_finite.entropies.token == 0));
-  const gdpo::LossMetrics clean = loss_product::call<double>(gdpo::GrpoLoss{}, by_hand()).result.metrics,
+  const gdpo::LossMetrics clean = loss_product::call<double>(gdpo::grpo_loss, by_hand()).result.metrics,
                           merged = merge(clean, m), twice = merge(m, m);
   CHECK((merged.non_finite.logp.count == 1 && merged.non_finite.logp.token == 1));
   const gdpo::NonFinite first{2, 5, 6}, second{3, 7, 8}, both = gdpo::merge(first, second);
@@ -132,7 +132,7 @@ TEST_CASE("means of nothing are 0; count_eps is a trainer's 1e-8", "[loss][metri
 }
 
 TEST_CASE("keys as trainers write them", "[loss][metrics]") {
-  const gdpo::LossMetrics m = loss_product::call<double>(gdpo::GrpoLoss{}, by_hand()).result.metrics;
+  const gdpo::LossMetrics m = loss_product::call<double>(gdpo::grpo_loss, by_hand()).result.metrics;
   const std::map<std::string, double> map = m.to_map("train/");
   const std::map<std::string, double> expected{{"train/clip_ratio/low_mean", 0.2},
                                                {"train/clip_ratio/low_min", 0},
@@ -162,16 +162,16 @@ TEST_CASE("with one ratio and one advantage a row, clip fractions are logged as 
   d.old_logp = {-2, -2, -2, -2, 7, 7, -1, -1, 7};
   d.ref_logp = d.old_logp;
   d.advantages = {1, -1, 1};  // row 0 is clipped from above, row 1 has its ratio outside with the other sign
-  gdpo::GspoLoss gspo;
+  auto gspo = gdpo::gspo_loss;
   const gdpo::LossMetrics m = loss_product::call<double>(gspo, d).result.metrics;
   CHECK(m.one_ratio_a_row);
   CHECK(m.to_map().at("clip_ratio/high_mean") == Approx(1.0 / 3).epsilon(1e-15));
   CHECK(m.clip_fraction_high.mean() == 0.5);  // of tokens
   CHECK(merge(m, gdpo::LossMetrics{}).one_ratio_a_row);
   CHECK(merge(gdpo::LossMetrics{}, m).one_ratio_a_row);
-  CHECK(!merge(m, loss_product::call<double>(gdpo::GrpoLoss{}, d).result.metrics).one_ratio_a_row);
-  CHECK(!loss_product::call<double>(gdpo::GspoTokenLoss{}, d).result.metrics.one_ratio_a_row);
-  CHECK(loss_product::call<double>(gdpo::GspoTokenLoss{}, d).result.metrics.to_map().at("clip_ratio/high_mean") == 0.5);
+  CHECK(!merge(m, loss_product::call<double>(gdpo::grpo_loss, d).result.metrics).one_ratio_a_row);
+  CHECK(!loss_product::call<double>(gdpo::gspo_token_loss, d).result.metrics.one_ratio_a_row);
+  CHECK(loss_product::call<double>(gdpo::gspo_token_loss, d).result.metrics.to_map().at("clip_ratio/high_mean") == 0.5);
   d.segments.assign(9, 1);
   CHECK(!loss_product::call<double>(gspo, d).result.metrics.one_ratio_a_row);
 }
@@ -182,7 +182,7 @@ TEST_CASE("lengths are of the completion mask where there is one", "[loss][metri
   gdpo::TokenBatch<float> batch = arrays.batch();
   const std::vector<int> completion{1, 1, 1, 1, 1, 1, 1, 0, 0};
   batch.completion_mask = gdpo::view(completion.data(), 3, 3);
-  const gdpo::LossMetrics m = gdpo::GrpoLoss{}(batch, gdpo::count(batch)).metrics;
+  const gdpo::LossMetrics m = gdpo::grpo_loss(batch, gdpo::count(batch)).metrics;
   CHECK(m.completion_length.row_sum == 7);
   CHECK(m.completion_length.row_min == 1);
   CHECK(m.loss.count == 5);
@@ -191,7 +191,7 @@ TEST_CASE("lengths are of the completion mask where there is one", "[loss][metri
 TEST_CASE("what was not measured has no key", "[loss][metrics]") {
   Data d = by_hand();
   d.entropies.clear(), d.truncated.clear();
-  const std::map<std::string, double> map = loss_product::call<float>(gdpo::DapoLoss{}, d).result.metrics.to_map();
+  const std::map<std::string, double> map = loss_product::call<float>(gdpo::dapo_loss, d).result.metrics.to_map();
   for (const char* key : {"kl", "entropy", "entropy/mean", "entropy/threshold", "completions/clipped_ratio"})
     CHECK(map.count(key) == 0);
   CHECK(map.count("clip_ratio/region_mean") == 1);

@@ -140,9 +140,9 @@ void allocates_nothing(Form form) {
     CHECK(after == first);
   };
   INFO("form " << static_cast<int>(form));
-  check(gdpo::GrpoLoss{});
-  check(gdpo::GspoLoss{});
-  check(gdpo::GspoTokenLoss{});
+  check(gdpo::grpo_loss);
+  check(gdpo::gspo_loss);
+  check(gdpo::gspo_token_loss);
   check(everything());
   const gdpo::runtime::Loss by_name = gdpo::runtime::loss("verl::vanilla");
   std::visit(check, by_name);
@@ -153,7 +153,7 @@ void allocates_nothing(Form form) {
   Input<S, T> smaller(2, 9, 17, form);
   const long before = counted::allocations;
   smaller.run_only(everything(), workspace);
-  smaller.run_only(gdpo::DapoLoss{}, workspace);
+  smaller.run_only(gdpo::dapo_loss, workspace);
   CHECK(counted::allocations == before);
 }
 
@@ -175,7 +175,7 @@ TEST_CASE("a micro-batch without tokens allocates nothing either, whatever divid
   batch.logp = gdpo::view(logp.data(), 4, 50), batch.mask = gdpo::view(mask.data(), 4, 50);
   batch.advantages = gdpo::view(advantages);
   gdpo::LossWorkspace<float> workspace;
-  const gdpo::DapoLoss loss;
+  const auto loss = gdpo::dapo_loss;
   loss(gdpo::seq, batch, {}, {}, workspace);
   const long before = counted::allocations;
   for (int k = 0; k < 3; ++k) loss(gdpo::seq, batch, gdpo::count(batch), {}, workspace);
@@ -210,7 +210,7 @@ TEST_CASE("a loss gives the same bits, whatever the workspace served before and 
       }
     }
   };
-  check(gdpo::GrpoLoss{});
-  check(gdpo::GspoTokenLoss{});
+  check(gdpo::grpo_loss);
+  check(gdpo::gspo_token_loss);
   check(everything());
 }

@@ -77,18 +77,18 @@ TEST_CASE("every completion truncated: an empty batch, not an error", "[prepass]
     CHECK(r.metrics.empty_rows == 2);
     CHECK(r.metrics.completion_length.row_sum == 6);  // as sampled
   };
-  check(gdpo::GrpoLoss{});
-  check(gdpo::DapoLoss{});
-  check(gdpo::GspoLoss{});
+  check(gdpo::grpo_loss);
+  check(gdpo::dapo_loss);
+  check(gdpo::gspo_loss);
   check(gdpo::verl::gspo_loss);
-  gdpo::DrGrpoLoss dr_grpo;
+  auto dr_grpo = gdpo::dr_grpo_loss;
   dr_grpo.aggregate.constant = 64;
   check(dr_grpo);
 
   // The step may have tokens elsewhere: their counts divide, this micro-batch adds 0.
   gdpo::Normaliser step = n;
   step.tokens = 100, step.rows = 10;
-  CHECK(same_bits(gdpo::GrpoLoss{}(prepared, step).loss, 0.0));
+  CHECK(same_bits(gdpo::grpo_loss(prepared, step).loss, 0.0));
 }
 
 TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prepass]") {
@@ -141,7 +141,7 @@ TEST_CASE("the length of a completion is that of its sampling, however often the
     gdpo::PrepassMemory<double> another;
     const auto twice = gdpo::prepare(once, another, top);
     for (const auto& batch : {once, twice, gdpo::prepare(once, x.memory, top)}) {
-      const gdpo::LossMetrics m = x.run(gdpo::DapoLoss{}, batch).metrics;
+      const gdpo::LossMetrics m = x.run(gdpo::dapo_loss, batch).metrics;
       CHECK(m.completion_length.row_sum == (masked ? 5 : 6));
       CHECK(m.completion_length.row_min == (masked ? 2 : 3));
     }
@@ -172,8 +172,8 @@ TEST_CASE("groups that taught nothing, from the report of the advantages", "[pre
   auto prepared = gdpo::prepare(batch, memory, drop);
   CHECK(difference(memory.weights, std::vector<float>{0, 0, 0, 0, 1, 1, 1, 1}) == "");
   CHECK(gdpo::count(prepared).tokens == 8);
-  CHECK(gdpo::GrpoLoss{}(prepared, gdpo::count(prepared)).kl_loss ==
-        gdpo::GrpoLoss{}(batch, gdpo::count(batch)).kl_loss);
+  CHECK(gdpo::grpo_loss(prepared, gdpo::count(prepared)).kl_loss ==
+        gdpo::grpo_loss(batch, gdpo::count(batch)).kl_loss);
 
   drop.reach = Reach::Denominator;
   prepared = gdpo::prepare(batch, memory, drop);
@@ -207,7 +207,7 @@ TEST_CASE("TopEntropy: the quantiles of torch.quantile", "[prepass]") {
   w = x.weights_of(top);
   CHECK(Numbers(w.begin(), w.end() - 1) == Numbers{1, 0, 0, 0, 0});
   const auto prepared = x.prepare(top);
-  const gdpo::LossResult r = x.run(gdpo::DapoLoss{}, prepared);
+  const gdpo::LossResult r = x.run(gdpo::dapo_loss, prepared);
   CHECK(r.metrics.entropy_threshold == prepared.entropy_threshold);
   CHECK(r.metrics.to_map().at("entropy/threshold") == prepared.entropy_threshold);
   CHECK(r.normaliser.tokens == 5);
@@ -237,7 +237,7 @@ TEST_CASE("TopEntropy: equal, one, none, and entropies that are not numbers", "[
   x.mask = std::vector<int>(6, 0);
   auto prepared = x.prepare(top);
   CHECK(prepared.entropy_threshold == inf);
-  CHECK(x.run(gdpo::DapoLoss{}, prepared).loss == 0);
+  CHECK(x.run(gdpo::dapo_loss, prepared).loss == 0);
 
   x.mask.clear();
   x.entropies = Numbers(6, nan_);
@@ -245,7 +245,7 @@ TEST_CASE("TopEntropy: equal, one, none, and entropies that are not numbers", "[
     top.reach = reach;
     prepared = x.prepare(top);
     CHECK(prepared.entropy_threshold == inf);
-    CHECK(same_bits(x.run(gdpo::DapoLoss{}, prepared).policy_loss, 0.0));
+    CHECK(same_bits(x.run(gdpo::dapo_loss, prepared).policy_loss, 0.0));
     CHECK(gdpo::count(prepared).tokens == (reach == Reach::Denominator ? 0 : 6));
   }
 }
@@ -426,7 +426,7 @@ TEST_CASE("Importance: NaN, and an infinity that no clip holds, drop the token",
   x.rollout = {nan_, -inf, inf, -1, -1, -1};  // log ratio NaN, inf, -inf, 0
   prepass::Importance w;
   CHECK(x.weights_of(w) == Numbers{0, 0, 0, 1, 1, 1});
-  const gdpo::LossResult r = x.run(gdpo::DapoLoss{}, x.prepare(w));
+  const gdpo::LossResult r = x.run(gdpo::dapo_loss, x.prepare(w));
   CHECK(r.loss == Approx(0.5).epsilon(tolerance::formula));  // three tokens of -A = 1 over six
   CHECK(r.metrics.non_finite.rollout_logp.count == 3);       // the loss does not read them; prepare did
   CHECK(r.metrics.non_finite.rollout_logp.token == 0);
@@ -455,7 +455,7 @@ TEST_CASE("Importance: what a float cannot hold is an infinite weight, which the
   gdpo::PrepassMemory<float> memory;
   const auto prepared = gdpo::prepare(batch, memory, prepass::Importance{});
   CHECK(memory.weights == std::vector<float>{std::numeric_limits<float>::infinity(), 1});
-  const gdpo::LossResult r = gdpo::DapoLoss{}(prepared, gdpo::count(prepared));
+  const gdpo::LossResult r = gdpo::dapo_loss(prepared, gdpo::count(prepared));
   CHECK(r.loss == -0.5);
   CHECK(r.metrics.non_finite.weights.count == 1);
 }
@@ -505,9 +505,9 @@ TEST_CASE("without pre-passes, and with all of them off, the batch is as it was"
   x.weights = {2, nan_, 1, 1, 1, 1};
   x.flags = {1, 1};
   const auto same = [&](const gdpo::TokenBatch<double>& prepared) {
-    const gdpo::LossResult a = x.run(gdpo::DapoLoss{}, x.batch());
+    const gdpo::LossResult a = x.run(gdpo::dapo_loss, x.batch());
     const Numbers gradient = x.gradient;
-    const gdpo::LossResult b = x.run(gdpo::DapoLoss{}, prepared);
+    const gdpo::LossResult b = x.run(gdpo::dapo_loss, prepared);
     CHECK(same_bits(a.loss, b.loss));
     CHECK(difference(gradient, x.gradient) == "");
     CHECK(gdpo::count(prepared).tokens == 5);
@@ -581,10 +581,10 @@ TEST_CASE("a second prepare goes on from the first, in the same memory or in ano
   const auto same = [&](const auto& first, const auto&... second) {
     gdpo::PrepassMemory<double> another, third;
     const gdpo::TokenBatch<double> apart = gdpo::prepare(gdpo::prepare(x.batch(), another, first), third, second...);
-    const gdpo::LossResult a = x.run(gdpo::GrpoLoss{}, apart);
+    const gdpo::LossResult a = x.run(gdpo::grpo_loss, apart);
     const Numbers gradient = x.gradient;
     const gdpo::TokenBatch<double> together = gdpo::prepare(x.prepare(first), x.memory, second...);
-    const gdpo::LossResult b = x.run(gdpo::GrpoLoss{}, together);
+    const gdpo::LossResult b = x.run(gdpo::grpo_loss, together);
     CHECK(a.normaliser.tokens == b.normaliser.tokens);
     CHECK(apart.entropy_threshold == together.entropy_threshold);
     CHECK(same_bits(a.loss, b.loss));
@@ -620,7 +620,7 @@ TEST_CASE("a batch without rows or without tokens", "[prepass]") {
       const auto prepared =
           gdpo::prepare(batch, memory, prepass::Overlong{gdpo::view(column), reach}, top, gate, importance);
       CHECK(gdpo::count(prepared).tokens == 0);
-      CHECK(same_bits(gdpo::DapoLoss{}(prepared, gdpo::count(prepared)).loss, 0.0));
+      CHECK(same_bits(gdpo::dapo_loss(prepared, gdpo::count(prepared)).loss, 0.0));
       CHECK(prepared.entropy_threshold == inf);
     }
   };
@@ -655,7 +655,7 @@ TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference",
     gdpo::PrepassMemory<float> memory;
     const auto prepared = gdpo::prepare(batch, memory, gate, importance, top);
     CHECK(prepared.mask.rank() == batch.logp.rank());
-    std::vector<double> all{gdpo::DapoLoss{}(prepared, gdpo::count(prepared)).loss, prepared.entropy_threshold};
+    std::vector<double> all{gdpo::dapo_loss(prepared, gdpo::count(prepared)).loss, prepared.entropy_threshold};
     for (std::size_t k = 0; k < 12; ++k) {
       all.push_back(memory.mask[k]);
       if (mask[k]) all.insert(all.end(), {memory.weights[k], memory.kl_weights[k]});

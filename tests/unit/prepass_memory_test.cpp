@@ -68,7 +68,7 @@ struct Input {
     const gdpo::TokenOut<float> out = batch.offsets
                                           ? gdpo::TokenOut<float>(gdpo::view(gradient))
                                           : gdpo::view(gradient.data(), batch.logp.extent(0), batch.logp.extent(1));
-    gdpo::DapoLoss{}(gdpo::seq, prepared, n, out, workspace);
+    gdpo::dapo_loss(gdpo::seq, prepared, n, out, workspace);
   }
 };
 

@@ -25,23 +25,13 @@ struct LossWorkspace {
   std::vector<detail::Tally> units;
 };
 
-/// The settings that a composition begins with: those of its policies. A named loss has others (named.hpp).
-namespace defaults {
-struct OfPolicies {
-  template <class P>
-  static constexpr P of(P policy) {
-    return policy;
-  }
-};
-}  // namespace defaults
-
 /// A policy loss over tokens, with its analytic gradient and metrics. The type is the algorithm, the members are its
 /// settings: an aggregate, trivially copyable.
 ///
 ///   loss = sum_i W_i sum_t ( f w surrogate_it + sum_k beta_k w' kl_k,it )       f: Factor, detached; w, w': weights of the batch
 ///   dloss/dlogp_t = spread(W f w d_ratio) + W f w d_logp, the same for the KL terms; the level spreads
 ///
-///   gdpo::GrpoLoss loss;
+///   auto loss = gdpo::grpo_loss;
 ///   loss.kl.beta = 0.02;
 ///   gdpo::LossResult r = loss(batch, gdpo::count(batch), gdpo::view(dlogp, rows, width));
 ///
@@ -49,7 +39,7 @@ struct OfPolicies {
 /// it as old_logp to get that.
 template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, class Kl = gdpo::Kl<>,
           class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
-          class Defaults = defaults::OfPolicies, class Metrics = metrics::All>
+          class Metrics = metrics::All>
 struct PolicyLoss {
   static_assert(is_level_v<Level>, "a Level is level::Token, level::Sequence or level::SequenceToken");
   static_assert(detail::is_factors_v<Factor>, "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
@@ -60,11 +50,11 @@ struct PolicyLoss {
                 "const; none: gdpo::kl::None, several: gdpo::Kls<...>");
   static_assert(is_aggregate_v<Aggregate>, "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
 
-  Level level = Defaults::of(Level{});
-  Surrogate surrogate = Defaults::of(Surrogate{});
-  Kl kl = Defaults::of(Kl{});
-  Aggregate aggregate = Defaults::of(Aggregate{});
-  Factor factor = Defaults::of(Factor{});
+  Level level{};
+  Surrogate surrogate{};
+  Kl kl{};
+  Aggregate aggregate{};
+  Factor factor{};
 
   /// Loss, metrics and, where `gradient` is given, dloss/dlogp of every token: shape and scalar of batch.logp, every position
   /// written, exactly 0 where the mask is 0. `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
@@ -122,11 +112,10 @@ using lanes_for = std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional
 /// A loss call behind its checks.
 template <class Exec, class S, class Loss>
 class BatchLoss;
-template <class Exec, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults,
-          class Metrics>
-class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>> {
+template <class Exec, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Metrics>
+class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>> {
  public:
-  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>;
+  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>;
   using Row = RowLoss<lanes_for<Exec, S, Level>, S, Level, Surrogate, Kl, Factor, Metrics>;
 
   BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
@@ -246,9 +235,9 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Def
 
 }  // namespace detail
 
-template <class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults, class Metrics>
+template <class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Metrics>
 template <class Exec, class S>
-LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>::operator()(
+LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>::operator()(
     const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
     const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const {
   static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
@@ -257,24 +246,24 @@ LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics
 }
 
 /// The same loss with another level, KL, aggregate or set of metrics; every other setting kept.
-template <class NewLevel, class L, class S, class K, class A, class F, class D, class M>
-constexpr PolicyLoss<NewLevel, S, K, A, F, defaults::OfPolicies, M> with_level(
-    const PolicyLoss<L, S, K, A, F, D, M>& loss, NewLevel level = {}) {
+template <class NewLevel, class L, class S, class K, class A, class F, class M>
+constexpr PolicyLoss<NewLevel, S, K, A, F, M> with_level(
+    const PolicyLoss<L, S, K, A, F, M>& loss, NewLevel level = {}) {
   return {level, loss.surrogate, loss.kl, loss.aggregate, loss.factor};
 }
-template <class NewKl, class L, class S, class K, class A, class F, class D, class M>
-constexpr PolicyLoss<L, S, NewKl, A, F, defaults::OfPolicies, M> with_kl(const PolicyLoss<L, S, K, A, F, D, M>& loss,
+template <class NewKl, class L, class S, class K, class A, class F, class M>
+constexpr PolicyLoss<L, S, NewKl, A, F, M> with_kl(const PolicyLoss<L, S, K, A, F, M>& loss,
                                                                          NewKl kl = {}) {
   return {loss.level, loss.surrogate, kl, loss.aggregate, loss.factor};
 }
-template <class NewAggregate, class L, class S, class K, class A, class F, class D, class M>
-constexpr PolicyLoss<L, S, K, NewAggregate, F, defaults::OfPolicies, M> with_aggregate(
-    const PolicyLoss<L, S, K, A, F, D, M>& loss, NewAggregate aggregate = {}) {
+template <class NewAggregate, class L, class S, class K, class A, class F, class M>
+constexpr PolicyLoss<L, S, K, NewAggregate, F, M> with_aggregate(
+    const PolicyLoss<L, S, K, A, F, M>& loss, NewAggregate aggregate = {}) {
   return {loss.level, loss.surrogate, loss.kl, aggregate, loss.factor};
 }
-template <class NewMetrics, class L, class S, class K, class A, class F, class D, class M>
-constexpr PolicyLoss<L, S, K, A, F, defaults::OfPolicies, NewMetrics> with_metrics(
-    const PolicyLoss<L, S, K, A, F, D, M>& loss) {
+template <class NewMetrics, class L, class S, class K, class A, class F, class M>
+constexpr PolicyLoss<L, S, K, A, F, NewMetrics> with_metrics(
+    const PolicyLoss<L, S, K, A, F, M>& loss) {
   return {loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor};
 }
 

@@ -49,7 +49,7 @@ inline constexpr verl::Whitened verl_gdpo = detail::whitened(detail::scaled(verl
 
 /// TRL fork, GRPOTrainer._compute_loss: beta 0.04. Its default is "bnpo"; dr_grpo needs aggregate.constant =
 /// max_completion_length.
-inline constexpr GrpoLoss trl_grpo_loss{};
+inline constexpr auto trl_grpo_loss = grpo_loss;
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean> trl_bnpo_loss{};
 inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
 /// verl fork, compute_policy_loss: no clamp, no dual clip, the mean over the tokens of the micro-batch. use_kl_loss: it

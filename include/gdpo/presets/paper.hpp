@@ -10,10 +10,10 @@ inline constexpr Gdpo gdpo{};
 inline constexpr Grpo grpo{};
 inline constexpr DrGrpo grpo_no_std{};
 /// The losses of their own papers (loss/named.hpp); where a paper names no clip range it is 0.2.
-inline constexpr GrpoLoss grpo_loss{};
-inline constexpr DapoLoss dapo_loss{};
-inline constexpr DrGrpoLoss dr_grpo_loss{};
-inline constexpr GspoLoss gspo_loss{};
-inline constexpr GspoTokenLoss gspo_token_loss{};
+using gdpo::dapo_loss;
+using gdpo::dr_grpo_loss;
+using gdpo::grpo_loss;
+using gdpo::gspo_loss;
+using gdpo::gspo_token_loss;
 }  // namespace paper
 GDPO_END_NAMESPACE

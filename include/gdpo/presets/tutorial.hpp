@@ -22,6 +22,6 @@ inline constexpr Grpo grpo_torch = [] {
   return e;
 }();
 /// Both: clip 0.2, K3 with beta 0.04, the mean over sequences of their token means.
-inline constexpr GrpoLoss grpo_loss{};
+using gdpo::grpo_loss;
 }  // namespace tutorial
 GDPO_END_NAMESPACE

@@ -131,8 +131,8 @@ struct TokenWeightKernel {
 /// dloss/dlogp of one valid token, at a level of tokens: what the loss call writes for it.
 template <class Loss>
 struct TokenGradient;
-template <class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Defaults, class Metrics>
-struct TokenGradient<PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defaults, Metrics>> {
+template <class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Metrics>
+struct TokenGradient<PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Metrics>> {
   static_assert(!Level::of_segment, "the gradient of a token needs its whole segment");
   using Terms = gdpo::detail::TokenTerms<float, Level, Surrogate, Kls, Factors, metrics::None>;
   template <class Loss>

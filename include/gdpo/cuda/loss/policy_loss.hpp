@@ -59,8 +59,8 @@ std::size_t scratch_bytes(const TokenBatch<S>& batch) {
   return detail::bytes_of<detail::CountMemory>(detail::RowUnits(layout.rows));
 }
 /// Bytes of scratch that loss(device, batch, ...) needs.
-template <class S, class L, class Su, class K, class A, class F, class D, class M>
-std::size_t scratch_bytes(const PolicyLoss<L, Su, K, A, F, D, M>&, const TokenBatch<S>& batch) {
+template <class S, class L, class Su, class K, class A, class F, class M>
+std::size_t scratch_bytes(const PolicyLoss<L, Su, K, A, F, M>&, const TokenBatch<S>& batch) {
   const auto layout = gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch);
   return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
 }
@@ -94,12 +94,11 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
 /// other, with kernels for each level; one with a KL term needs more registers than a named composition.
 /// Errors: invalid_input as on the host, before anything is enqueued, but for what only the data says: offsets that decrease (their rows
 /// become shorter) and a count of 0 (the weight of every row is then 0). cuda::error where a launch fails.
-template <class Device, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Defaults,
-          class Metrics>
-void evaluate(const Device& device, const PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>& loss,
+template <class Device, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Metrics>
+void evaluate(const Device& device, const PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>& loss,
               const TokenBatch<S>& batch, const DeviceNormaliser& normaliser,
               const std::common_type_t<TokenOut<S>>& gradient, LossResult* result, const Scratch& scratch) {
-  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Defaults, Metrics>;
+  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>;
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch);
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);

@@ -31,11 +31,10 @@ struct DeviceRowSum {
 /// What a later pass reads again an earlier one has left in the caches; what comes next is on its way to the L2.
 template <class Shape, class S, class Loss>
 class LossKernel;
-template <class Shape, class S, class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Defaults,
-          class Metrics>
-class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defaults, Metrics>> {
+template <class Shape, class S, class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Metrics>
+class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Metrics>> {
  public:
-  using Loss = PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Defaults, Metrics>;
+  using Loss = PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Metrics>;
   using C = std::conditional_t<Level::of_segment, double, S>;
   using Terms = gdpo::detail::TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
