@@ -143,7 +143,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
           worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
         }
         if (worker.weight != 0) {
-          typename Gradients::Row row_loss(loss.level, loss.surrogate, loss.kl, loss.factor, unused);
+          typename Gradients::Row row_loss(gradient_only, unused);
           row_loss.begin(worker.row);
           g = row_loss.gradient_of(worker.row, i - layout(sequence).begin, worker.weight);
         }

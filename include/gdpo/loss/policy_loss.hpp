@@ -55,6 +55,7 @@ struct PolicyLoss {
   Kl kl{};
   Aggregate aggregate{};
   Factor factor{};
+  static constexpr Metrics metrics{};
 
   /// Loss, metrics and, where `gradient` is given, dloss/dlogp of every token: shape and scalar of batch.logp, every position
   /// written, exactly 0 where the mask is 0. `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
@@ -111,12 +112,10 @@ using lanes_for = std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional
 
 /// A loss call behind its checks.
 template <class Exec, class S, class Loss>
-class BatchLoss;
-template <class Exec, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Metrics>
-class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>> {
+class BatchLoss {
  public:
-  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>;
-  using Row = RowLoss<lanes_for<Exec, S, Level>, S, Level, Surrogate, Kl, Factor, Metrics>;
+  using Row = RowLoss<lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
+  using Metrics = typename Row::Metrics;
 
   BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
             const TokenOut<S>& gradient)
@@ -193,7 +192,7 @@ class BatchLoss<Exec, S, PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Met
 
  private:
   void run(index_t first, index_t last, LossScratch<S>& scratch, Tally& tally) const {
-    Row row_loss(loss_.level, loss_.surrogate, loss_.kl, loss_.factor, tally);
+    Row row_loss(loss_, tally);
     for (index_t i = first; i < last; ++i) {
       const RowSpan at = layout_(i);
       const auto [row, tokens, weight] = read(i, scratch, tally);
@@ -245,26 +244,32 @@ LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>::operato
                                                                                                         workspace);
 }
 
+namespace detail {
+template <class Metrics, class Level, class Surrogate, class Kl, class Aggregate, class Factor>
+constexpr auto composed(const Level& level, const Surrogate& surrogate, const Kl& kl, const Aggregate& aggregate,
+                        const Factor& factor) {
+  return PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>{level, surrogate, kl, aggregate, factor};
+}
+template <class Loss>
+using metrics_of = std::remove_const_t<decltype(Loss::metrics)>;
+}  // namespace detail
+
 /// The same loss with another level, KL, aggregate or set of metrics; every other setting kept.
-template <class NewLevel, class L, class S, class K, class A, class F, class M>
-constexpr PolicyLoss<NewLevel, S, K, A, F, M> with_level(
-    const PolicyLoss<L, S, K, A, F, M>& loss, NewLevel level = {}) {
-  return {level, loss.surrogate, loss.kl, loss.aggregate, loss.factor};
+template <class NewLevel, class Loss>
+constexpr auto with_level(const Loss& loss, NewLevel level = {}) {
+  return detail::composed<detail::metrics_of<Loss>>(level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
 }
-template <class NewKl, class L, class S, class K, class A, class F, class M>
-constexpr PolicyLoss<L, S, NewKl, A, F, M> with_kl(const PolicyLoss<L, S, K, A, F, M>& loss,
-                                                                         NewKl kl = {}) {
-  return {loss.level, loss.surrogate, kl, loss.aggregate, loss.factor};
+template <class NewKl, class Loss>
+constexpr auto with_kl(const Loss& loss, NewKl kl = {}) {
+  return detail::composed<detail::metrics_of<Loss>>(loss.level, loss.surrogate, kl, loss.aggregate, loss.factor);
 }
-template <class NewAggregate, class L, class S, class K, class A, class F, class M>
-constexpr PolicyLoss<L, S, K, NewAggregate, F, M> with_aggregate(
-    const PolicyLoss<L, S, K, A, F, M>& loss, NewAggregate aggregate = {}) {
-  return {loss.level, loss.surrogate, loss.kl, aggregate, loss.factor};
+template <class NewAggregate, class Loss>
+constexpr auto with_aggregate(const Loss& loss, NewAggregate aggregate = {}) {
+  return detail::composed<detail::metrics_of<Loss>>(loss.level, loss.surrogate, loss.kl, aggregate, loss.factor);
 }
-template <class NewMetrics, class L, class S, class K, class A, class F, class M>
-constexpr PolicyLoss<L, S, K, A, F, NewMetrics> with_metrics(
-    const PolicyLoss<L, S, K, A, F, M>& loss) {
-  return {loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor};
+template <class NewMetrics, class Loss>
+constexpr auto with_metrics(const Loss& loss) {
+  return detail::composed<NewMetrics>(loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
 }
 
 GDPO_END_NAMESPACE

@@ -130,14 +130,12 @@ struct TokenWeightKernel {
 
 /// dloss/dlogp of one valid token, at a level of tokens: what the loss call writes for it.
 template <class Loss>
-struct TokenGradient;
-template <class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Metrics>
-struct TokenGradient<PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Metrics>> {
-  static_assert(!Level::of_segment, "the gradient of a token needs its whole segment");
-  using Terms = gdpo::detail::TokenTerms<float, Level, Surrogate, Kls, Factors, metrics::None>;
-  template <class Loss>
-  static GDPO_DEVICE float of(const Loss& loss, const DeviceBatch<float>& batch, const gdpo::detail::LogitPlace& place,
-                              float logp, const TokenWeight& weight) {
+struct TokenGradient {
+  static_assert(!decltype(Loss::level)::of_segment, "the gradient of a token needs its whole segment");
+  using GradientOnly = decltype(with_metrics<metrics::None>(std::declval<const Loss&>()));
+  using Terms = gdpo::detail::TokenTerms<float, GradientOnly>;
+  static GDPO_DEVICE float of(const Loss& loss, const DeviceBatch<float>& batch,
+                              const gdpo::detail::LogitPlace& place, float logp, const TokenWeight& weight) {
     if (weight.weight == 0) return 0;
     const RowSpan at{place.row, place.begin, 1};
     const DeviceToken<float, float> token{batch, at, place.t};

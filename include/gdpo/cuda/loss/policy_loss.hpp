@@ -59,8 +59,8 @@ std::size_t scratch_bytes(const TokenBatch<S>& batch) {
   return detail::bytes_of<detail::CountMemory>(detail::RowUnits(layout.rows));
 }
 /// Bytes of scratch that loss(device, batch, ...) needs.
-template <class S, class L, class Su, class K, class A, class F, class M>
-std::size_t scratch_bytes(const PolicyLoss<L, Su, K, A, F, M>&, const TokenBatch<S>& batch) {
+template <class Loss, class S>
+std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
   const auto layout = gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch);
   return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
 }
@@ -94,11 +94,9 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
 /// other, with kernels for each level; one with a KL term needs more registers than a named composition.
 /// Errors: invalid_input as on the host, before anything is enqueued, but for what only the data says: offsets that decrease (their rows
 /// become shorter) and a count of 0 (the weight of every row is then 0). cuda::error where a launch fails.
-template <class Device, class S, class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Metrics>
-void evaluate(const Device& device, const PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>& loss,
-              const TokenBatch<S>& batch, const DeviceNormaliser& normaliser,
+template <class Device, class Loss, class S>
+void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch, const DeviceNormaliser& normaliser,
               const std::common_type_t<TokenOut<S>>& gradient, LossResult* result, const Scratch& scratch) {
-  using Loss = PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>;
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch);
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
@@ -121,14 +119,14 @@ void evaluate(const Device& device, const PolicyLoss<Level, Surrogate, Kl, Aggre
   bool with_kl = false;
   if (!detail::is_plain(loss, on, out, with_kl)) {
     launch(General{});
-  } else if constexpr (std::is_same_v<Kl, Kls<>>) {
+  } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {
     launch(Plain<true, false>{});
   } else if (with_kl) {
     launch(Plain<true, true>{});
   } else {
     launch(Plain<true, false>{});
   }
-  using Finish = detail::FinishLoss<Metrics>;
+  using Finish = detail::FinishLoss<gdpo::detail::metrics_of<Loss>>;
   device.launch(1, Finish::largest_block, Finish::spans * sizeof(detail::Tally),
                 Finish{memory.tallies, units.count(), normaliser, gdpo::detail::traits_of(loss, batch, reads), result});
 }

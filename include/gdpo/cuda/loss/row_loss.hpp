@@ -30,13 +30,13 @@ struct DeviceRowSum {
 /// ratio is of a segment, the statistic of each; terms, gradient and metrics; where all tokens share a derivative, the gradient.
 /// What a later pass reads again an earlier one has left in the caches; what comes next is on its way to the L2.
 template <class Shape, class S, class Loss>
-class LossKernel;
-template <class Shape, class S, class Level, class Surrogate, class Kls, class Aggregate, class Factors, class Metrics>
-class LossKernel<Shape, S, PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Metrics>> {
+class LossKernel {
  public:
-  using Loss = PolicyLoss<Level, Surrogate, Kls, Aggregate, Factors, Metrics>;
+  using Level = decltype(Loss::level);
   using C = std::conditional_t<Level::of_segment, double, S>;
-  using Terms = gdpo::detail::TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
+  using Terms = gdpo::detail::TokenTerms<C, Loss>;
+  using Kls = typename Terms::Kls;
+  using Metrics = typename Terms::Metrics;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
   static constexpr int summed = std::is_same_v<C, float> ? four : 1;  // tokens, before their sum becomes a double
   static constexpr bool few_formulas =

@@ -28,16 +28,21 @@ struct RowTokens {
 /// Order of summation: token t of a segment goes to lane t mod 16, a lane adds at most 64 tokens in V's scalar, then the
 /// lanes are added as a tree in double, and such sums of 1024 tokens in their order: the same bits whatever V's width.
 /// Passes over a segment: 1 its statistic (levels of segments), 2 the terms of its tokens, 3 the derivative they share (Sequence).
-template <class V, class S, class Level, class Surrogate, class Kls, class Factors, class Metrics>
+template <class V, class S, class Loss>
 class RowLoss {
  public:
   using C = math::scalar_t<V>;
   using L = math::Lanes<V>;
   using Reader = TokenReader<V, S>;
-  using Terms = TokenTerms<V, Level, Surrogate, Kls, Factors, Metrics>;
+  using Terms = TokenTerms<V, Loss>;
+  using Level = typename Terms::Level;
+  using Surrogate = typename Terms::Surrogate;
+  using Kls = typename Terms::Kls;
+  using Factors = typename Terms::Factors;
+  using Metrics = typename Terms::Metrics;
 
-  RowLoss(const Level& level, const Surrogate& surrogate, const Kls& kls, const Factors& factors, Tally& tally)
-      : level_(level), surrogate_(surrogate), kls_(kls), factors_(factors), tally_(tally) {}
+  RowLoss(const Loss& loss, Tally& tally)
+      : level_(loss.level), surrogate_(loss.surrogate), kls_(loss.kl), factors_(loss.factor), tally_(tally) {}
   ~RowLoss() {
     if constexpr (Metrics::everything) ranges_.add_to(tally_);
   }
@@ -335,7 +340,7 @@ class RowLoss {
   /// Of a block in which some input is not finite.
   GDPO_NOINLINE void census(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
                             RowSums& sums, double& shared) {
-    using OneToken = TokenTerms<C, Level, Surrogate, Kls, Factors, Metrics>;
+    using OneToken = TokenTerms<C, Loss>;
     const TokenRow<S>& row = span.row;
     for (index_t t = begin; t < end; ++t) {
       if (!row.valid(t)) continue;

@@ -32,13 +32,18 @@ GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
   return {sum.n, bounded.value, ratio, share, bounded.outside};
 }
 
-/// The one place where the policies of a PolicyLoss meet: the terms of one V of tokens, V a number or lanes of them. Loops over
+/// The one place where the policies of a loss meet: the terms of one V of tokens, V a number or lanes of them. Loops over
 /// tokens, on the host and on a device, are elsewhere; they hand over a token x and `from`, which says what else the batch has:
 ///   bool has_old(), has_ref(), has_rollout(), has_teacher(), has_advantages(), has_weights(), has_kl_weights(), has_entropies()
 ///   V weight(), kl_weight(), entropy()        of the token, read only where there
 /// Shape: General or Plain (span.hpp), what the loop knows of the row before it is compiled.
-template <class V, class Level, class Surrogate, class Kls, class Factors, class Metrics>
+template <class V, class Loss>
 struct TokenTerms {
+  using Level = decltype(Loss::level);
+  using Surrogate = decltype(Loss::surrogate);
+  using Kls = decltype(Loss::kl);
+  using Factors = decltype(Loss::factor);
+  using Metrics = std::remove_const_t<decltype(Loss::metrics)>;
   using C = math::scalar_t<V>;
   using L = math::Lanes<V>;
   using Mask = mask_t<V>;
@@ -259,9 +264,10 @@ struct TokenTerms {
     }
     return kls;
   }
-  /// own() and add() of one token, whose own ratio is not read at a level of segments without metrics.
-  template <class Shape, class S, class Loss, class From>
-  GDPO_INLINE static Slopes of_token(const Loss& loss, const SegmentRatio& of_segment, const From& from,
+  /// own() and add() of one token, whose own ratio is not read at a level of segments without metrics. loss: of these policies,
+  /// with any metrics.
+  template <class Shape, class S, class AnyLoss, class From>
+  GDPO_INLINE static Slopes of_token(const AnyLoss& loss, const SegmentRatio& of_segment, const From& from,
                                      const Mask& valid, Token<V>& x, Sums& sums, Ranges& ranges) {
     const Mapped<V> mapped = loss.level.map(x);
     if constexpr (!Level::of_segment || Metrics::means) {
