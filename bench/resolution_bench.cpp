@@ -32,7 +32,7 @@ void resolution(benchmark::State& state) {
   const gdpo::RewardBatch batch{gdpo::view(rewards.data(), groups * G, n), gdpo::groups_of(G)};
   gdpo::Workspace workspace;
   for (auto _ : state) {
-    gdpo::advantages_into(gdpo::seq, batch, Estimator{}, gdpo::view(out), workspace);
+    gdpo::advantages_into(gdpo::simd, batch, Estimator{}, gdpo::view(out), workspace);
     benchmark::ClobberMemory();
   }
   std::set<std::vector<long>> distinct_groups;

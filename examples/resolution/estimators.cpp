@@ -82,7 +82,7 @@ template <class Estimator>
 std::vector<double> run(const Estimator& estimator, const Rollouts& rollouts) {
   gdpo::RewardBatch batch{reward_view(rollouts.rewards, rollouts.channels()), gdpo::by_id(rollouts.group_of)};
   if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(rollouts.lengths);
-  return gdpo::advantages(gdpo::seq, batch, estimator);
+  return gdpo::advantages(gdpo::simd, batch, estimator);
 }
 
 struct BuiltIn {

@@ -1,5 +1,5 @@
-// The library has a fast way through groups without missing entries, and a general one. `valid` flags that are all 1
-// choose the general one: same bits, always.
+// The library has a fast way through groups without missing entries, which `simd` takes, and a general one. `seq` takes the
+// general one, and so does `simd` where `valid` flags are given, all 1 here: same bits, always.
 #include <gdpo/advantages.hpp>
 
 #include "support/catch.hpp"
@@ -55,16 +55,18 @@ void check_paths(const Estimator& estimator, std::uint64_t first_seed) {
     const std::vector<unsigned char> all(static_cast<std::size_t>(rows), 1);
     gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(group)};
     using Result = gdpo::result_t<T>;
-    std::vector<Result> fast(static_cast<std::size_t>(rows)), general(fast);
+    std::vector<Result> fast(static_cast<std::size_t>(rows)), general(fast), one_by_one(fast);
     gdpo::GroupReport fast_report, general_report;
-    gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(fast), workspace, &fast_report);
+    gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(fast), workspace, &fast_report);
     const std::vector<double> fast_sums(workspace.sums().data, workspace.sums().data + rows);
+    gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one_by_one), workspace);
     batch.valid = gdpo::view(all);
-    gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(general), workspace, &general_report);
+    gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(general), workspace, &general_report);
     const std::vector<double> general_sums(workspace.sums().data, workspace.sums().data + rows);
     INFO("seed " << seed << ", groups " << groups << " of " << group << ", rewards " << channels);
     CHECK(difference(fast_sums, general_sums) == "");
     CHECK(difference(fast, general) == "");
+    CHECK(difference(one_by_one, general) == "");
     CHECK(fast_report.degenerate == general_report.degenerate);
   }
 }

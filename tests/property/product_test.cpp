@@ -60,8 +60,11 @@ Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::Grou
   if (!data.penalty.empty()) batch.penalty = gdpo::view(data.penalty);
   Outcome outcome;
   outcome.advantages.resize(static_cast<std::size_t>(data.rows));
+  std::vector<double> one_by_one(outcome.advantages.size());
   gdpo::Workspace workspace;
-  gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(outcome.advantages), workspace, report);
+  gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one_by_one), workspace);
+  gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(outcome.advantages), workspace, report);
+  CHECK(difference(one_by_one, outcome.advantages) == "");
   const auto sums = workspace.sums();
   outcome.sums.assign(sums.data, sums.data + sums.extent[0]);
   return outcome;

@@ -102,4 +102,16 @@ struct MidRange {
   }
 };
 
+/// The group mean, which counts how it is called: with the moments of one group, or of several in lanes.
+struct LaneCounter {
+  static constexpr bool per_group = true, takes_lanes = true, from_group = true, zero_sum = true;
+  int *groups = nullptr, *lanes = nullptr;
+  bool reads_batch() const { return false; }
+  template <class Args>
+  auto operator()(const Args& a) const {
+    ++*(std::is_same_v<Args, gdpo::BaselineArgs> ? groups : lanes);
+    return gdpo::baseline::Mean{}(a);
+  }
+};
+
 }  // namespace archetype

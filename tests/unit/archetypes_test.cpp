@@ -2,6 +2,8 @@
 // and advantages of order 1).
 #include "support/archetypes.hpp"
 
+#include <gdpo/with/eigen.hpp>
+
 #include "support/catch.hpp"
 #include "support/tolerance.hpp"
 
@@ -162,4 +164,27 @@ TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean"
   for (const double a : advantages) sum += a, square += a * a;
   CHECK(std::abs(sum) <= 8 * tolerance::formula);
   CHECK(std::abs(square - 7) <= 8 * tolerance::formula);
+}
+
+TEST_CASE("seq takes one group after the other, every other tag and the short forms take lanes", "[archetype][tags]") {
+  int groups = 0, lanes = 0;
+  const auto expect = [&](int in_groups, bool in_lanes) {
+    CHECK(groups == in_groups);
+    CHECK((lanes > 0) == in_lanes);
+    groups = lanes = 0;
+  };
+  const Vector rewards{1, 0, 2, 4, 5, 8, 0, 3};  // 2 groups of 2 rows with 2 rewards, in which nothing is special
+  const gdpo::RewardBatch batch{gdpo::view(rewards.data(), 4, 2), gdpo::groups_of(2)};
+  auto e = estimator<archetype::LaneCounter, gdpo::scale::StdDev, NormalizeThenSum, gdpo::renorm::Batch>(
+      archetype::LaneCounter{&groups, &lanes});
+  const Vector one_by_one = gdpo::advantages(gdpo::seq, batch, e);
+  expect(4, false);
+  CHECK(difference(gdpo::advantages(gdpo::simd, batch, e), one_by_one) == "");
+  expect(0, true);
+  CHECK(difference(gdpo::advantages(batch.rewards, batch.groups, e), one_by_one) == "");
+  expect(0, true);
+  const Eigen::Map<const Eigen::Array<double, Eigen::Dynamic, 2, Eigen::RowMajor>> table(rewards.data(), 4, 2);
+  const Eigen::ArrayXd of_eigen = gdpo::advantages(table, batch.groups, e);
+  CHECK(difference(Vector(of_eigen.begin(), of_eigen.end()), one_by_one) == "");
+  expect(0, true);
 }

@@ -1,6 +1,7 @@
 // Tensor and TensorMap of rank 1 to 3, either layout, against the dense row-major view.
 #include <gdpo/with/eigen_tensor.hpp>
 
+#include "support/archetypes.hpp"
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/tolerance.hpp"
@@ -82,4 +83,20 @@ TEMPLATE_TEST_CASE_SIG("tensors", "[tensor]", ((int Layout), Layout), Eigen::Row
   CHECK(gdpo::advantages(empty).size() == 0);
   const gdpo::View<const double, 3> view = gdpo::view(three);
   CHECK(view(1, 2, 0) == three(1, 2, 0));
+}
+
+TEST_CASE("tensors run in lanes", "[tensor][tags]") {
+  const std::vector<double> x(static_cast<std::size_t>(prompts * rollouts * rewards), 0.5);
+  int groups = 0, lanes = 0;
+  gdpo::GroupAdvantage<archetype::LaneCounter> e;
+  e.baseline = {&groups, &lanes};
+  gdpo::advantages(table<Eigen::RowMajor>(x), gdpo::groups_of(rollouts), e);
+  CHECK(lanes > 0);
+  for (const bool row_major : {true, false}) {
+    lanes = 0;
+    row_major ? static_cast<void>(gdpo::advantages(cube<Eigen::RowMajor>(x), e))
+              : static_cast<void>(gdpo::advantages(cube<Eigen::ColMajor>(x), e));
+    CHECK(lanes > 0);
+  }
+  CHECK(groups == 0);
 }

@@ -49,11 +49,12 @@ std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Group
   return advantages(exec, batch, Gdpo{}, report);
 }
 
-/// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward.
+/// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward. Short
+/// forms run on `simd`.
 template <class Estimator = Gdpo, class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, const Estimator& estimator = {},
                                     GroupReport* report = nullptr) {
-  return advantages(seq, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator, report);
+  return advantages(simd, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator, report);
 }
 template <class Estimator = Gdpo, class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, const Estimator& estimator = {},

@@ -79,7 +79,7 @@ auto advantages(const Eigen::DenseBase<D>& rewards, const Groups& groups, const 
     }
     detail::eigen_result_t<D, result_t<Scalar>> out(table.extent[0]);
     Workspace workspace;
-    advantages_into(seq, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
+    advantages_into(simd, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
     return out;
   }
 }

@@ -64,7 +64,7 @@ auto advantages(const X& rewards, const Groups& groups, const Estimator& estimat
   if constexpr (Traits::rank == 2) table = v;
   typename Traits::template Result<result_t<Scalar>, 1> out(v.extent[0]);
   Workspace workspace;
-  advantages_into(seq, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
+  advantages_into(simd, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
   return out;
 }
 
@@ -89,10 +89,10 @@ auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* 
   Workspace workspace;
   if constexpr (row_major) {
     const GroupsOf groups{rollouts > 0 ? rollouts : 1};
-    advantages_into(seq, RewardBatch<Scalar, GroupsOf>{table, groups}, estimator, flat, workspace, report);
+    advantages_into(simd, RewardBatch<Scalar, GroupsOf>{table, groups}, estimator, flat, workspace, report);
   } else {
     const detail::Interleaved groups{prompts, rollouts};
-    advantages_into(seq, RewardBatch<Scalar, detail::Interleaved>{table, groups}, estimator, flat, workspace, report);
+    advantages_into(simd, RewardBatch<Scalar, detail::Interleaved>{table, groups}, estimator, flat, workspace, report);
   }
   return out;
 }

@@ -121,7 +121,9 @@ void renormalize(const Exec& exec, const GroupUnits& units, index_t workers, con
     const Affine affine = affine_of(renorm, m, rescales);
     blocks.for_each([&](index_t begin, index_t end) {
       index_t i = begin;
-      if (every_row && out.stride[0] == 1) i += write_blocks(sums + begin, end - begin, affine, out.data + begin);
+      if constexpr (!std::is_same_v<Exec, Seq>) {
+        if (every_row && out.stride[0] == 1) i += write_blocks(sums + begin, end - begin, affine, out.data + begin);
+      }
       for (; i < end; ++i) write(i, affine);
     });
   }

@@ -50,7 +50,8 @@ class Evaluation {
               reader_,
               work,
               report,
-              sums_first ? 1 : static_cast<index_t>(work.channels.size())} {
+              sums_first ? 1 : static_cast<index_t>(work.channels.size()),
+              !std::is_same_v<Exec, Seq>} {
     Checks<Baseline>::run(estimator.baseline, function);
     Checks<Scale>::run(estimator.scale, function);
     const std::size_t rows = at(batch.rewards.extent[0]);
@@ -70,7 +71,8 @@ class Evaluation {
   void operator()(const Exec& exec) {
     for (index_t c = 0; reads_batch_ && c < call_.columns; ++c) read_batch(c);
     const auto combine = [this](index_t worker, index_t unit) {
-      Worker(call_, call_.work.workers[at(worker)]).combine(units_.begin(unit), units_.end(unit), !reads_batch_);
+      Worker(call_, call_.work.workers[at(worker)])
+          .combine(units_.begin(unit), units_.end(unit), call_.lanes && !reads_batch_);
     };
     if (workers_ == 1) {
       for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);

@@ -26,14 +26,15 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   OneGroup(const Call& call, GroupScratch& scratch) : call_(call), work_(scratch) {}
 
-  /// Fills row_sums and row_state of groups first .. last - 1.
-  GDPO_NOINLINE void combine(index_t first, index_t last, bool lanes) {
+  /// Fills row_sums and row_state of groups first .. last - 1. side_by_side: groups that need nothing special may be
+  /// taken in lanes.
+  GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
     if constexpr (zero_sum && in_lanes) {
       using Lanes = LaneGroups<T, Groups, Baseline, Scale, sums_first>;
-      Lanes side_by_side(call_, work_, last);
+      Lanes lanes(call_, work_, last);
       Taken taken[Lanes::most_groups];
-      for (index_t g = first, n = 1; lanes && g < last; g += n) {
-        n = side_by_side.combine(g, taken);
+      for (index_t g = first, n = 1; side_by_side && g < last; g += n) {
+        n = lanes.combine(g, taken);
         for (index_t p = 0; p < n; ++p) {
           if (taken[p] == Taken::No) {
             combine_group(g + p);
@@ -42,7 +43,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
           }
         }
       }
-      if (lanes) return;
+      if (side_by_side) return;
     }
     for (index_t g = first; g < last; ++g) combine_group(g);
   }
@@ -91,7 +92,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
           add_terms(first + j, call_.work.channel_weights[at(first + j)], work_.terms.data() + j, 8);
         }
         for (index_t k = 0; k < members_; ++k) {
-          work_.scores[at(k)] += tree_sum(math::Pack<8>::load(work_.terms.data() + k * 8));
+          work_.scores[at(k)] += tree_of(work_.terms.data() + k * 8);
         }
       }
     }
@@ -130,8 +131,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   void read_column(index_t c) {
     double* x = work_.column.data();
     if constexpr (sums_first) {
-      call_.reader.weighted_sums([this](index_t k) { return row(k); }, members_, work_.lanes.data(), x,
-                                 work_.magnitudes.data());
+      double* lanes = call_.lanes ? work_.lanes.data() : nullptr;
+      call_.reader.weighted_sums([this](index_t k) { return row(k); }, members_, lanes, x, work_.magnitudes.data());
     } else {
       for (index_t k = 0; k < members_; ++k) x[k] = call_.reader(row(k), call_.work.channels[at(c)]);
     }

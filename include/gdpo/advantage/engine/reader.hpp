@@ -62,11 +62,11 @@ class RewardReader {
     return rules_.weighted_sum(row, read, magnitude);
   }
 
-  /// The weighted_sum of rows row(0) .. row(n - 1). scratch: (n, most_lanes).
+  /// The weighted_sum of rows row(0) .. row(n - 1). scratch: (n, most_lanes); null: one row after the other.
   template <class Row>
   void weighted_sums(const Row& row, index_t n, double* scratch, double* sums, double* magnitudes) const {
     constexpr int P = side_by_side<1>;
-    const index_t in_lanes = work_.channels.empty() ? 0 : n - n % P;
+    const index_t in_lanes = !scratch || work_.channels.empty() ? 0 : n - n % P;
     if (in_lanes > 0) {
       lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums, magnitudes);
     }

@@ -19,6 +19,7 @@ struct GroupCall {
   Workspace& work;
   GroupReport* report;
   index_t columns;  ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
+  bool lanes;       ///< the execution tag asks for lanes: rows and groups may be taken side by side
 };
 
 /// What became of a group: left to the general path, or its row_sums are written, and whether they are all equal, hence 0.
