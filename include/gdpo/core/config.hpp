@@ -13,18 +13,39 @@
 #define GDPO_CALLS_ANY
 #endif
 
+/// Are functions forced inline? Optimised code is fast only so. An unoptimised or a sanitized build gains nothing and would
+/// compile several times as long, so there the compiler decides. For a device they always are: a call there needs a stack.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // g++; clang says it by __has_feature
+#define GDPO_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer) || \
+    __has_feature(undefined_behavior_sanitizer)
+#define GDPO_SANITIZED 1
+#endif
+#endif
+#if defined(__CUDACC__) || (defined(__OPTIMIZE__) && !defined(GDPO_SANITIZED))
+#define GDPO_FORCES_INLINE 1
+#else
+#define GDPO_FORCES_INLINE 0
+#endif
+
 #if defined(_MSC_VER) && !defined(__clang__)
 #define GDPO_HOST_INLINE __forceinline
 #define GDPO_NOINLINE __declspec(noinline)
 #define GDPO_INLINE_LAMBDA
 #else
-#if defined(__CUDACC__)  // a call on a device needs a stack
+#if defined(__CUDACC__)
 #define GDPO_NOINLINE
 #else
 #define GDPO_NOINLINE __attribute__((noinline))
 #endif
+#if GDPO_FORCES_INLINE
 #define GDPO_HOST_INLINE inline __attribute__((always_inline))
 #define GDPO_INLINE_LAMBDA __attribute__((always_inline))  // behind the parameters
+#else
+#define GDPO_HOST_INLINE inline
+#define GDPO_INLINE_LAMBDA
+#endif
 #endif
 #define GDPO_INLINE GDPO_DEVICE GDPO_HOST_INLINE
 
