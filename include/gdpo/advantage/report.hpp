@@ -24,12 +24,12 @@ enum class ZeroStd {
 /// the sum) over rows that are neither unused nor excluded.
 struct GroupReport {
   // Written out to be inlined: a function of plain data may stand in several objects, compiled for several processors.
-  GDPO_HOST_INLINE GroupReport() = default;
-  GDPO_HOST_INLINE GroupReport(const GroupReport&) = default;
-  GDPO_HOST_INLINE GroupReport(GroupReport&&) = default;
-  GDPO_HOST_INLINE GroupReport& operator=(const GroupReport&) = default;
-  GDPO_HOST_INLINE GroupReport& operator=(GroupReport&&) = default;
-  GDPO_HOST_INLINE ~GroupReport() = default;
+  GDPO_DATA_HOST_INLINE GroupReport() = default;
+  GDPO_DATA_HOST_INLINE GroupReport(const GroupReport&) = default;
+  GDPO_DATA_HOST_INLINE GroupReport(GroupReport&&) = default;
+  GDPO_DATA_HOST_INLINE GroupReport& operator=(const GroupReport&) = default;
+  GDPO_DATA_HOST_INLINE GroupReport& operator=(GroupReport&&) = default;
+  GDPO_DATA_HOST_INLINE ~GroupReport() = default;
 
   std::vector<ChannelReport> channels;            ///< (C)
   index_t rows = 0, groups = 0;                   ///< groups: those of the grouping, empty ones included
@@ -49,7 +49,7 @@ struct GroupReport {
   double combined_std = 0;               ///< of the combined values before renorm, ddof 1
   double zero_std_group_rows = 0;        ///< what ZeroStd::Groups asks for
 
-  GDPO_HOST_INLINE double zero_std_rows(ZeroStd by) const {
+  GDPO_DATA_HOST_INLINE double zero_std_rows(ZeroStd by) const {
     if (by == ZeroStd::Groups) return zero_std_group_rows;
     return (by == ZeroStd::Batch ? reward_std : combined_std) <= 1e-8 ? 1.0 : 0.0;
   }

@@ -10,12 +10,12 @@ namespace gdpo {  // plain data: it goes into checkpoints
 /// ever after.
 struct PidState {
   // Written out to be inlined: a function of plain data may stand in several objects, compiled for several processors.
-  GDPO_HOST_INLINE PidState() = default;
-  GDPO_HOST_INLINE PidState(const PidState&) = default;
-  GDPO_HOST_INLINE PidState(PidState&&) = default;
-  GDPO_HOST_INLINE PidState& operator=(const PidState&) = default;
-  GDPO_HOST_INLINE PidState& operator=(PidState&&) = default;
-  GDPO_HOST_INLINE ~PidState() = default;
+  GDPO_DATA_HOST_INLINE PidState() = default;
+  GDPO_DATA_HOST_INLINE PidState(const PidState&) = default;
+  GDPO_DATA_HOST_INLINE PidState(PidState&&) = default;
+  GDPO_DATA_HOST_INLINE PidState& operator=(const PidState&) = default;
+  GDPO_DATA_HOST_INLINE PidState& operator=(PidState&&) = default;
+  GDPO_DATA_HOST_INLINE ~PidState() = default;
 
   static constexpr std::uint32_t current_version = 1;
 

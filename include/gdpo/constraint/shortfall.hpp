@@ -15,9 +15,9 @@ struct ConstraintMetrics {
 
   /// What a controller takes: the signed error comes from the mean value. The mean hinge cannot take its place: it is above
   /// 0 where the mean is at the limit, and an integral of it can never fall.
-  GDPO_INLINE SumCount value() const { return {sum, count}; }
-  GDPO_INLINE double mean_violation() const { return count > 0 ? violation_sum / count : 0.0; }
-  GDPO_INLINE double violation_rate() const { return count > 0 ? violated / count : 0.0; }
+  GDPO_DATA_INLINE SumCount value() const { return {sum, count}; }
+  GDPO_DATA_INLINE double mean_violation() const { return count > 0 ? violation_sum / count : 0.0; }
+  GDPO_DATA_INLINE double violation_rate() const { return count > 0 ? violated / count : 0.0; }
 };
 
 }  // namespace gdpo

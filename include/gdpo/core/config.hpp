@@ -31,6 +31,7 @@
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #define GDPO_HOST_INLINE __forceinline
+#define GDPO_DATA_HOST_INLINE __forceinline
 #define GDPO_NOINLINE __declspec(noinline)
 #define GDPO_INLINE_LAMBDA
 #else
@@ -39,6 +40,7 @@
 #else
 #define GDPO_NOINLINE __attribute__((noinline))
 #endif
+#define GDPO_DATA_HOST_INLINE inline __attribute__((always_inline))
 #if GDPO_FORCES_INLINE
 #define GDPO_HOST_INLINE inline __attribute__((always_inline))
 #define GDPO_INLINE_LAMBDA __attribute__((always_inline))  // behind the parameters
@@ -48,6 +50,9 @@
 #endif
 #endif
 #define GDPO_INLINE GDPO_DEVICE GDPO_HOST_INLINE
+/// For members of plain data, which stands outside the inline namespace below. They are inlined in every build: objects for
+/// different instruction sets would share the function otherwise, and the linker would keep the code of one of them.
+#define GDPO_DATA_INLINE GDPO_DEVICE GDPO_DATA_HOST_INLINE
 
 /// Bytes of one vector register that the lanes use; 0: no vector extension (or the CUDA front end), every lane is a
 /// scalar.

@@ -17,11 +17,11 @@ struct Metric {
   double row_min = std::numeric_limits<double>::infinity(), row_max = -std::numeric_limits<double>::infinity();
 
   /// Over tokens; nothing counted: 0. count_eps: a trainer's 1e-8.
-  GDPO_INLINE double mean(double count_eps = 0) const {
+  GDPO_DATA_INLINE double mean(double count_eps = 0) const {
     return count + count_eps > 0 ? sum / (count + count_eps) : 0.0;
   }
   /// Over rows of the mean in the row.
-  GDPO_INLINE double row_mean() const { return rows > 0 ? row_sum / rows : 0.0; }
+  GDPO_DATA_INLINE double row_mean() const { return rows > 0 ? row_sum / rows : 0.0; }
 };
 
 /// NaN and infinities among the valid tokens of one input, and where the first stands (-1: none; after a merge: in the first
@@ -38,7 +38,7 @@ struct NonFiniteInputs {
 
 /// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
 struct LossMetrics {
-  GDPO_HOST_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
+  GDPO_DATA_HOST_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
 
   Metric loss;                 ///< w surrogate + sum beta w' kl of a token, before the row's weight
   Metric surrogate;            ///< w surrogate
@@ -65,7 +65,7 @@ struct LossMetrics {
 
   /// The keys that TRL and ms-swift log, each with `prefix` before it; only what was measured. With one ratio and one
   /// advantage a row the clip fractions are of rows, as in TRL, else of tokens.
-  GDPO_HOST_INLINE std::map<std::string, double> to_map(const std::string& prefix = "") const;
+  GDPO_DATA_HOST_INLINE std::map<std::string, double> to_map(const std::string& prefix = "") const;
 };
 
 }  // namespace gdpo
@@ -156,7 +156,7 @@ inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const st
 GDPO_END_NAMESPACE
 
 namespace gdpo {
-GDPO_HOST_INLINE std::map<std::string, double> LossMetrics::to_map(const std::string& prefix) const {
+GDPO_DATA_HOST_INLINE std::map<std::string, double> LossMetrics::to_map(const std::string& prefix) const {
   return detail::trainer_keys(*this, prefix);
 }
 }  // namespace gdpo

@@ -7,7 +7,7 @@ namespace gdpo {
 
 /// What a loss call gives. All sums are divided by the normaliser: losses of micro-batches add, metrics merge.
 struct LossResult {
-  GDPO_HOST_INLINE LossResult() = default;  // inlined, as LossMetrics
+  GDPO_DATA_HOST_INLINE LossResult() = default;  // inlined, as LossMetrics
 
   double loss = 0;         ///< policy_loss + kl_loss; 0 for an empty batch
   double policy_loss = 0;  ///< sum_it W_i w_it surrogate_it

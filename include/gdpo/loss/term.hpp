@@ -14,11 +14,11 @@ struct Normaliser {
   /// The caller's own, for Over::Given: num_items_in_batch, a global batch size. count() leaves it 0: set it once, on the sum.
   double given = 0;
 
-  GDPO_INLINE Normaliser& operator+=(const Normaliser& o) {
+  GDPO_DATA_INLINE Normaliser& operator+=(const Normaliser& o) {
     tokens += o.tokens, rows += o.rows, non_empty_rows += o.non_empty_rows, given += o.given;
     return *this;
   }
-  friend GDPO_INLINE Normaliser operator+(Normaliser a, const Normaliser& b) { return a += b; }
+  friend GDPO_DATA_INLINE Normaliser operator+(Normaliser a, const Normaliser& b) { return a += b; }
 };
 
 }  // namespace gdpo
