@@ -46,7 +46,7 @@ Outcome<T> three_calls(const Loss& loss, const Layout<T, Rank>& l, gdpo::TokenBa
   batch.logp = l.by_token(f.logp);
   batch.entropies = l.by_token(f.entropy);
   gdpo::LossWorkspace<float> memory;
-  const gdpo::LossResult result = loss(gdpo::seq, batch, gdpo::count(batch), l.by_token(dlogp), memory);
+  const gdpo::LossResult result = gdpo::evaluate(gdpo::seq, loss, batch, gdpo::count(batch), l.by_token(dlogp), memory);
   std::vector<T> dlogits(l.s.logits.size());
   gdpo::token_logprobs_backward(gdpo::seq, logits, {l.by_token(dlogp), {}}, l.by_token(f.logsumexp), l.table(dlogits));
   return {result, dlogits, f.logp, f.entropy, dlogp};
@@ -95,9 +95,22 @@ TEST_CASE("one call has the bits of three: levels of tokens") {
   mapped.kl.beta = 0.1;
   check_layouts(mapped);
   check_loss<gdpo::BFloat16, 3>(gdpo::dapo_loss);
+  check_loss<float, 2>(logits_step::OwnLoss{});
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
   check_loss<float, 3>(gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
                                         gdpo::aggregate::TokenMean, gdpo::Factors<archetype::OfTheRow>>{});
+}
+TEST_CASE("a loss that is no PolicyLoss has the bits of the PolicyLoss of its members") {
+  const logits_step::OwnLoss own;
+  const auto composed = gdpo::with_kl(own, own.kl);
+  static_assert(
+      std::is_same_v<decltype(composed), const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                                                                gdpo::Kl<gdpo::kl::K2>, gdpo::aggregate::TokenMean>>);
+  Step<float> s(71, vocabulary);
+  const Layout<float, 3> l{s};
+  const Outcome<float> expected = three_calls(composed, l, l.batch(0));
+  CHECK(same(three_calls(own, l, l.batch(0)), expected));
+  CHECK(!same(three_calls(gdpo::with_kl(own, gdpo::Kl<gdpo::kl::K2>{0.03}), l, l.batch(0)), expected));
 }
 TEST_CASE("one call has the bits of three: levels of segments") {
   auto sequence = gdpo::gspo_loss;

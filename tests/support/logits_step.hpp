@@ -8,6 +8,16 @@
 
 namespace logits_step {
 
+/// A loss of a caller's own, which is no PolicyLoss: its members are all that the library asks for.
+struct OwnLoss {
+  gdpo::level::Token<> level;
+  gdpo::surrogate::Ratio surrogate{0.1, 0.3};
+  gdpo::Kl<gdpo::kl::K2> kl{0.02};
+  gdpo::aggregate::TokenMean aggregate;
+  gdpo::Factors<> factor;
+  static constexpr gdpo::metrics::All metrics{};
+};
+
 /// Four sequences of five tokens, one of them without any; rows that a mask hides hold NaN. Packed: lengths 5, 0, 8, 7.
 constexpr int sequences = 4, width = 5, tokens = sequences * width;
 

@@ -84,7 +84,7 @@ Outcome<T> one_by_one(const Loss& loss, const Step<T>& step, int options) {
   gdpo::token_logprobs_into(device, logits, {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.logsumexp)});
   batch.logp = l.by_token(to.logp), batch.entropies = l.by_token(to.entropies);
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
-  loss(device, batch, normaliser, l.by_token(to.dlogp), to.result.data(), scratch());
+  gdpo::cuda::evaluate(device, loss, batch, normaliser, l.by_token(to.dlogp), to.result.data(), scratch());
   gdpo::token_logprobs_backward(device, logits, {l.by_token(to.dlogp), {}}, l.by_token(to.logsumexp),
                                 l.table(to.dlogits));
   return to.host();
@@ -147,6 +147,7 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
       mapped;
   mapped.kl.beta = 0.1;
   check_loss<float, 2>(mapped, 40, 3);
+  check_loss<float, 2>(logits_step::OwnLoss{}, 40, 3);
   // More than 48 KiB a row, and more than one time four vectors a thread.
   check_loss<float, 3>(gdpo::grpo_loss, 13001, 7);
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.

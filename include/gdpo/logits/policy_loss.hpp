@@ -93,6 +93,8 @@ template <class Exec, class Loss, class T, int Rank, class U>
 LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const LogitBatch<T, Rank>& logits,
                                    const TokenBatch<float>& batch, const Normaliser& normaliser, View<U, Rank> dlogits,
                                    LogitsWorkspace& workspace) {
+  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
   constexpr const char* function = "gdpo::policy_loss_from_logits";
   const TokenBatch<float> bound = detail::bind_logits(function, logits, batch, workspace);
@@ -111,7 +113,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
   if constexpr (decltype(loss.level)::of_segment) {
     const auto dense = [&](auto& values) { return rows.dense(values); };
     token_logprobs_into(exec, visited, {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
-    const LossResult result = loss(exec, bound, normaliser, dense(workspace.dlogp), workspace.loss);
+    const LossResult result = evaluate(exec, loss, bound, normaliser, dense(workspace.dlogp), workspace.loss);
     token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp), dlogits);
     return result;
   } else {
@@ -153,7 +155,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
       detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), logits.temperature,
                                                            of);
     });
-    return loss(exec, bound, normaliser, rows.dense(workspace.dlogp), workspace.loss);
+    return evaluate(exec, loss, bound, normaliser, rows.dense(workspace.dlogp), workspace.loss);
   }
 }
 /// The same with its own memory, on one thread in lanes.

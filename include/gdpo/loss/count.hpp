@@ -7,17 +7,7 @@ GDPO_BEGIN_NAMESPACE
 /// an optimiser step. O(mask).
 template <class S>
 Normaliser count(const TokenBatch<S>& batch) {
-  const detail::TokenLayout layout = detail::layout_of("gdpo::count", batch);
-  const bool converts = batch.mask && !batch.mask.in_place();
-  std::vector<unsigned char> scratch(converts ? static_cast<std::size_t>(layout.longest) : 0);
-  Normaliser n;
-  n.rows = static_cast<double>(layout.rows);
-  for (index_t row = 0; row < layout.rows; ++row) {
-    const index_t tokens = detail::count_row(batch.mask, layout(row), scratch.data());
-    n.tokens += static_cast<double>(tokens);
-    n.non_empty_rows += tokens > 0;
-  }
-  return n;
+  return detail::count_rows(batch, detail::layout_of("gdpo::count", batch));
 }
 
 GDPO_END_NAMESPACE

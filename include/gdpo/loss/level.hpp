@@ -46,7 +46,8 @@ template <class Map = map::None, class Statistic = statistic::Mean>
 struct Sequence {
   static_assert(is_map_v<Map>,
                 "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
-  static_assert(is_statistic_v<Statistic>, "a Statistic needs: double operator()(const gdpo::RowSum&) const");
+  static_assert(is_statistic_v<Statistic>,
+                "a Statistic needs: double operator()(const gdpo::RowSum&) const; double share(double n) const");
   static constexpr bool of_segment = true, straight_through = false;
   Map map{};
   Statistic statistic{};
@@ -64,7 +65,8 @@ template <class Map = map::None, class Statistic = statistic::Mean>
 struct SequenceToken {
   static_assert(is_map_v<Map>,
                 "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
-  static_assert(is_statistic_v<Statistic>, "a Statistic needs: double operator()(const gdpo::RowSum&) const");
+  static_assert(is_statistic_v<Statistic>,
+                "a Statistic needs: double operator()(const gdpo::RowSum&) const; double share(double n) const");
   static constexpr bool of_segment = true, straight_through = true;
   Map map{};
   Statistic statistic{};
@@ -78,10 +80,18 @@ struct SequenceToken {
 
 }  // namespace level
 
+namespace detail {
+template <class P, class = void>
+constexpr bool has_statistic_v = false;
+template <class P>
+constexpr bool has_statistic_v<P, std::enable_if_t<std::is_same_v<Bounds, decltype(P::bounds)>>> =
+    is_statistic_v<decltype(P::statistic)>;
+}  // namespace detail
+
 template <class P, class = void>
 constexpr bool is_level_v = false;
 template <class P>
 constexpr bool is_level_v<P, std::enable_if_t<std::is_same_v<const bool, decltype(P::straight_through)>>> =
-    is_map_v<decltype(P::map)>;
+    is_map_v<decltype(P::map)> && (!P::of_segment || detail::has_statistic_v<P>);
 
 GDPO_END_NAMESPACE

@@ -1,29 +1,10 @@
 #pragma once
-#include <gdpo/core/exec.hpp>
 #include <gdpo/loss/count.hpp>
-#include <gdpo/loss/engine/check_loss.hpp>
-#include <gdpo/loss/engine/row_loss.hpp>
+#include <gdpo/loss/engine/batch_loss.hpp>
 #include <gdpo/loss/result.hpp>
 #include <gdpo/loss/surrogate.hpp>
 
 GDPO_BEGIN_NAMESPACE
-
-namespace detail {
-/// What one worker needs beside the batch.
-template <class S>
-struct LossScratch {
-  RowScratch<S> rows;
-  std::vector<double> tokens;
-  std::vector<S> gradient;  // of a row, where the caller wants none or has it elsewhere than side by side
-};
-}  // namespace detail
-
-/// Scratch memory of a loss call, kept between calls: after a first call of the same shape and executor nothing is allocated.
-template <class S>
-struct LossWorkspace {
-  std::vector<detail::LossScratch<S>> workers;
-  std::vector<detail::Tally> units;
-};
 
 /// A policy loss over tokens, with its analytic gradient and metrics. The type is the algorithm, the members are its
 /// settings: an aggregate, trivially copyable.
@@ -38,8 +19,7 @@ struct LossWorkspace {
 /// The ratio is against old_logp, the policy that sampled or the proximal one. Some texts write the reference policy there: bind
 /// it as old_logp to get that.
 template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, class Kl = gdpo::Kl<>,
-          class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
-          class Metrics = metrics::All>
+          class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>, class Metrics = metrics::All>
 struct PolicyLoss {
   static_assert(is_level_v<Level>, "a Level is level::Token, level::Sequence or level::SequenceToken");
   static_assert(detail::is_factors_v<Factor>, "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
@@ -49,6 +29,7 @@ struct PolicyLoss {
                 "a KL term needs: beta, against, template <class V> gdpo::Term<V> operator()(const gdpo::Token<V>&) "
                 "const; none: gdpo::kl::None, several: gdpo::Kls<...>");
   static_assert(is_aggregate_v<Aggregate>, "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
+  static_assert(is_metrics_v<Metrics>, "Metrics is metrics::All, metrics::Means or metrics::None");
 
   Level level{};
   Surrogate surrogate{};
@@ -69,7 +50,9 @@ struct PolicyLoss {
   /// loss and are counted (LossMetrics), ratios saturate (math::exp_limit).
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
-                        const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const;
+                        const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const {
+    return evaluate(exec, *this, batch, normaliser, gradient, workspace);
+  }
   /// On a device: what its header says (cuda/loss/policy_loss.hpp).
   template <class Device, class... Arguments, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
   void operator()(const Device& device, const Arguments&... arguments) const {
@@ -84,192 +67,72 @@ struct PolicyLoss {
   }
 };
 
-namespace detail {
-
-/// Moments of the advantages at the row's valid tokens.
-template <class S>
-Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double>& scratch) {
-  Moments m;
-  if (tokens == 0) return m;
-  if (row.advantages) {
-    index_t n = 0;
-    for (index_t t = 0; t < row.length; ++t) {  // no branch on the mask, which is hard to foresee
-      scratch[static_cast<std::size_t>(n)] = static_cast<double>(row.advantages[t]);
-      n += row.valid(t);
-    }
-    return moments_of(InRowOrder{}, scratch.data(), nullptr, n);
-  }
-  m.n = tokens;
-  m.weight = static_cast<double>(tokens);
-  m.mean = m.min = m.max = row.advantage;
-  return m;
-}
-
-/// What formulas run on: numbers of S, of double at levels of segments; one by one on `seq`.
-template <class Exec, class S, class Level>
-using lanes_for = std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
-                                     math::Native<std::conditional_t<Level::of_segment, double, S>>>;
-
-/// A loss call behind its checks.
-template <class Exec, class S, class Loss>
-class BatchLoss {
- public:
-  using Row = RowLoss<lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
-  using Metrics = typename Row::Metrics;
-
-  BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
-            const TokenOut<S>& gradient)
-      : loss_(loss),
-        batch_(batch),
-        normaliser_(normaliser),
-        gradient_(gradient),
-        layout_(layout_of(function, batch)),
-        reads_(check_loss(function, loss, batch, layout_)) {
-    check_normaliser(function, normaliser);
-    const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
-    check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
-    const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
-    if (nothing && count(batch).tokens > 0) {
-      contract::fail(function, nothing, "0",
-                     "the count that the aggregate divides by, more than 0 for a batch with tokens");
-    }
-  }
-
-  LossResult operator()(const Exec& exec, LossWorkspace<S>& workspace) const {
-    constexpr index_t most_units = 128;
-    const index_t rows = layout_.rows, rows_a_unit = (rows + most_units - 1) / most_units;
-    const index_t units = rows > 0 ? (rows + rows_a_unit - 1) / rows_a_unit : 0;
-    const index_t workers = workers_for(exec, units, layout_.tokens);
-    if (static_cast<index_t>(workspace.workers.size()) < workers) {
-      workspace.workers.resize(static_cast<std::size_t>(workers));
-    }
-    for (index_t w = 0; w < workers; ++w) reserve(workspace.workers[static_cast<std::size_t>(w)]);
-
-    Tally total;
-    if (workers == 1) {  // a unit of one row needs no tally of its own: 0 + x is x
-      LossScratch<S>& scratch = workspace.workers[0];
-      for (index_t first = 0; first < rows && rows_a_unit == 1; ++first) run(first, first + 1, scratch, total);
-      for (index_t first = 0; first < rows && rows_a_unit > 1; first += rows_a_unit) {
-        Tally unit;
-        run(first, (std::min)(first + rows_a_unit, rows), scratch, unit);
-        total.add(unit);
-      }
-    } else {
-      if (static_cast<index_t>(workspace.units.size()) < units) workspace.units.resize(static_cast<std::size_t>(units));
-      for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
-        const index_t first = unit * rows_a_unit;
-        Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
-        tally = Tally{};
-        run(first, (std::min)(first + rows_a_unit, rows), workspace.workers[static_cast<std::size_t>(worker)], tally);
-      });
-      for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
-    }
-    return loss_result<Metrics>(total, normaliser_, traits_of(loss_, batch_, reads_));
-  }
-
-  const TokenLayout& layout() const { return layout_; }
-  const Loss& loss() const { return loss_; }
-
-  struct WeighedRow {
-    TokenRow<S> row;
-    index_t tokens;
-    double weight;  ///< W_i; 0 where that is not finite, and noted
-  };
-  WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
-    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
-    const index_t tokens = row.count();
-    double weight = tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
-    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
-    if (math::not_finite(weight)) note(tally.non_finite.weights, i, -1), weight = 0;
-    return {row, tokens, weight};
-  }
-  void reserve(LossScratch<S>& scratch) const {
-    scratch.rows.reserve(layout_.longest);
-    const auto longest = static_cast<std::size_t>(layout_.longest);
-    if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
-    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest) scratch.gradient.resize(longest);
-  }
-
- private:
-  void run(index_t first, index_t last, LossScratch<S>& scratch, Tally& tally) const {
-    Row row_loss(loss_, tally);
-    for (index_t i = first; i < last; ++i) {
-      const RowSpan at = layout_(i);
-      const auto [row, tokens, weight] = read(i, scratch, tally);
-      if (i + 1 < last) prefetch_mask(layout_(i + 1));
-      const View<S, 1> out = gradient_ ? gradient_.row(i, at.begin, at.length) : View<S, 1>{};
-      const bool counts = weight != 0;  // a weight of 0 drops the row, whatever stands there
-      S* const to = out && gradient_.contiguous() ? out.data : scratch.gradient.data();
-      const RowSums sums = row_loss(row, tokens, weight, to, scratch.tokens.data());
-      if (counts) {
-        tally.policy_loss += math::mul(weight, sums.of[of_surrogate]);
-        tally.kl_loss += math::mul(weight, sums.kl_loss);
-      }
-      if (out && (!counts || to != out.data)) {
-        for (index_t t = 0; t < at.length; ++t) out(t) = counts ? to[t] : S(0);
-      }
-      // Here, so that the sums have reached memory when they are read again, side by side.
-      tally.advantage = merge(tally.advantage, advantages_of(row, tokens, scratch.tokens));
-      const index_t completion =
-          batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data()) : tokens;
-      tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(), Metrics::means);
-    }
-  }
-
-  /// A row begins with a count of its mask, before anything has asked for it.
-  void prefetch_mask(const RowSpan& at) const {
-    if (!batch_.mask || !batch_.mask.in_place()) return;
-    constexpr index_t line = 64, most = 16384;  // bytes; what the first cache would not hold is left to the processor
-    const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
-    for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
-  }
-
-  const Loss& loss_;
-  const TokenBatch<S>& batch_;
-  const Normaliser& normaliser_;
-  const TokenOut<S>& gradient_;
-  TokenLayout layout_;
-  TokenReads reads_;
-};
-
-}  // namespace detail
-
-template <class Level, class Surrogate, class Kl, class Aggregate, class Factor, class Metrics>
-template <class Exec, class S>
-LossResult PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>::operator()(
-    const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
-    const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const {
-  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
-  return detail::BatchLoss<Exec, S, PolicyLoss>("gdpo::PolicyLoss", *this, batch, normaliser, gradient)(exec,
-                                                                                                        workspace);
-}
+/// A loss is any type with the members of PolicyLoss. One of your own is called by evaluate(), below,
+/// and stands wherever a PolicyLoss does.
+template <class P, class = void>
+constexpr bool is_loss_v = false;
+template <class P>
+constexpr bool is_loss_v<P, std::void_t<decltype(P::level), decltype(P::surrogate), decltype(P::kl),
+                                        decltype(P::aggregate), decltype(P::factor), decltype(P::metrics)>> = true;
 
 namespace detail {
+
 template <class Metrics, class Level, class Surrogate, class Kl, class Aggregate, class Factor>
-constexpr auto composed(const Level& level, const Surrogate& surrogate, const Kl& kl, const Aggregate& aggregate,
-                        const Factor& factor) {
+constexpr auto compose(const Metrics&, const Level& level, const Surrogate& surrogate, const Kl& kl,
+                       const Aggregate& aggregate, const Factor& factor) {
   return PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>{level, surrogate, kl, aggregate, factor};
 }
+
+/// Refuses what is no loss; of one, PolicyLoss itself refuses the policies that do not fit. True, so that
+/// it can stand in a static_assert, whose text a compiler prints before anything that follows from it.
 template <class Loss>
-using metrics_of = std::remove_const_t<decltype(Loss::metrics)>;
+constexpr bool needs_loss() {
+  static_assert(is_loss_v<Loss>,
+                "a loss is a gdpo::PolicyLoss, or has its members: level, surrogate, kl, aggregate, factor, metrics. "
+                "Of a gdpo::runtime::Loss it is what std::visit gives");
+  if constexpr (is_loss_v<Loss>) {
+    const auto composed = [](const Loss& l) {
+      return compose(Loss::metrics, l.level, l.surrogate, l.kl, l.aggregate, l.factor);
+    };
+    static_assert(sizeof(decltype(composed(std::declval<const Loss&>()))) > 0);
+  }
+  return true;
+}
+
 }  // namespace detail
+
+/// The call of any loss; what it does stands at PolicyLoss::operator().
+template <class Exec, class Loss, class S>
+LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
+                    const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) {
+  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(detail::needs_loss<Loss>());
+  const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normaliser, gradient);
+  const detail::Tally total = of_batch(exec, workspace);
+  return detail::loss_result<decltype(Loss::metrics)>(total, normaliser,
+                                                      detail::traits_of(loss, batch, of_batch.reads()));
+}
 
 /// The same loss with another level, KL, aggregate or set of metrics; every other setting kept.
 template <class NewLevel, class Loss>
 constexpr auto with_level(const Loss& loss, NewLevel level = {}) {
-  return detail::composed<detail::metrics_of<Loss>>(level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
+  static_assert(detail::needs_loss<Loss>());
+  return detail::compose(Loss::metrics, level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
 }
 template <class NewKl, class Loss>
 constexpr auto with_kl(const Loss& loss, NewKl kl = {}) {
-  return detail::composed<detail::metrics_of<Loss>>(loss.level, loss.surrogate, kl, loss.aggregate, loss.factor);
+  static_assert(detail::needs_loss<Loss>());
+  return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate, loss.factor);
 }
 template <class NewAggregate, class Loss>
 constexpr auto with_aggregate(const Loss& loss, NewAggregate aggregate = {}) {
-  return detail::composed<detail::metrics_of<Loss>>(loss.level, loss.surrogate, loss.kl, aggregate, loss.factor);
+  static_assert(detail::needs_loss<Loss>());
+  return detail::compose(Loss::metrics, loss.level, loss.surrogate, loss.kl, aggregate, loss.factor);
 }
 template <class NewMetrics, class Loss>
 constexpr auto with_metrics(const Loss& loss) {
-  return detail::composed<NewMetrics>(loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
+  static_assert(detail::needs_loss<Loss>());
+  return detail::compose(NewMetrics{}, loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
 }
 
 GDPO_END_NAMESPACE

@@ -91,8 +91,11 @@ constexpr bool is_factor_v = detail::gives_value_v<P, float>&& detail::gives_val
 template <class P>
 constexpr bool is_map_v = std::is_invocable_r_v<Mapped<float>, const P&, const Token<float>&>&&
     std::is_invocable_r_v<Mapped<double>, const P&, const Token<double>&>;
+template <class P, class = void>
+constexpr bool is_statistic_v = false;
 template <class P>
-constexpr bool is_statistic_v = std::is_invocable_r_v<double, const P&, const RowSum&>;
+constexpr bool is_statistic_v<P, std::void_t<decltype(std::declval<const P&>().share(1.0))>> =
+    std::is_invocable_r_v<double, const P&, const RowSum&>;
 template <class P>
 constexpr bool is_aggregate_v = std::is_invocable_r_v<double, const P&, const AggregateArgs&>;
 

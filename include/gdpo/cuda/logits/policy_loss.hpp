@@ -293,6 +293,7 @@ void policy_loss_from_logits(const Device& device, const Loss& loss, const Logit
                              const TokenBatch<float>& batch, const cuda::DeviceNormaliser& normaliser,
                              View<U, Rank> dlogits, LossResult* result, const cuda::Scratch& scratch,
                              const cuda::FromLogits& out = {}) {
+  static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
   constexpr const char* function = "gdpo::policy_loss_from_logits";
   namespace on = cuda::detail;
@@ -317,7 +318,7 @@ void policy_loss_from_logits(const Device& device, const Loss& loss, const Logit
   if constexpr (decltype(loss.level)::of_segment) {
     const auto dlogp = of_tokens(bound.memory.dlogp, out.dlogp);
     token_logprobs_into(device, bound.visited, {logp, entropies, logsumexp});
-    loss(device, bound.batch, normaliser, TokenOut<float>(dlogp), result, bound.for_loss);
+    evaluate(device, loss, bound.batch, normaliser, TokenOut<float>(dlogp), result, bound.for_loss);
     token_logprobs_backward(device, bound.visited, {dlogp, {}}, logsumexp, dlogits);
   } else {
     using Kernel = on::LogitsLossKernel<Loss, T, U>;
@@ -337,7 +338,7 @@ void policy_loss_from_logits(const Device& device, const Loss& loss, const Logit
                         on::DeviceRows<U>(dlogits),
                         kept};
     device.launch(rows.rows, on::threads_of<T>(rows.vocabulary), sizeof(typename Kernel::Shared) + kept, kernel);
-    loss(device, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
+    evaluate(device, loss, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
   }
 }
 

@@ -61,6 +61,7 @@ std::size_t scratch_bytes(const TokenBatch<S>& batch) {
 /// Bytes of scratch that loss(device, batch, ...) needs.
 template <class Loss, class S>
 std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
+  static_assert(gdpo::detail::needs_loss<Loss>());
   const auto layout = gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch);
   return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
 }
@@ -97,6 +98,7 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
 template <class Device, class Loss, class S>
 void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch, const DeviceNormaliser& normaliser,
               const std::common_type_t<TokenOut<S>>& gradient, LossResult* result, const Scratch& scratch) {
+  static_assert(gdpo::detail::needs_loss<Loss>());
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch);
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
@@ -126,7 +128,7 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   } else {
     launch(Plain<true, false>{});
   }
-  using Finish = detail::FinishLoss<gdpo::detail::metrics_of<Loss>>;
+  using Finish = detail::FinishLoss<decltype(Loss::metrics)>;
   device.launch(1, Finish::largest_block, Finish::spans * sizeof(detail::Tally),
                 Finish{memory.tallies, units.count(), normaliser, gdpo::detail::traits_of(loss, batch, reads), result});
 }

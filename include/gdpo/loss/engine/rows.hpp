@@ -70,6 +70,21 @@ inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at
   return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
 }
 
+/// Rows, rows that have a token, and tokens.
+template <class S>
+Normaliser count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
+  const bool converts = batch.mask && !batch.mask.in_place();
+  std::vector<unsigned char> scratch(converts ? static_cast<std::size_t>(layout.longest) : 0);
+  Normaliser n;
+  n.rows = static_cast<double>(layout.rows);
+  for (index_t row = 0; row < layout.rows; ++row) {
+    const index_t tokens = count_row(batch.mask, layout(row), scratch.data());
+    n.tokens += static_cast<double>(tokens);
+    n.non_empty_rows += tokens > 0;
+  }
+  return n;
+}
+
 /// Scratch of the rows that have to be converted; grows once.
 template <class S>
 struct RowScratch {

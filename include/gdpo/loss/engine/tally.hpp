@@ -22,6 +22,11 @@ struct None {
 };
 }  // namespace metrics
 
+template <class P, class = void>
+constexpr bool is_metrics_v = false;
+template <class P>
+constexpr bool is_metrics_v<P, std::void_t<decltype(P::means), decltype(P::everything)>> = true;
+
 namespace detail {
 
 /// The metrics of tokens, by number: rows and batches add them side by side, in lanes.

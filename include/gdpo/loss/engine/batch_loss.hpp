@@ -1,0 +1,180 @@
+#pragma once
+#include <gdpo/core/exec.hpp>
+#include <gdpo/loss/engine/check_loss.hpp>
+#include <gdpo/loss/engine/row_loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+template <class Exec, class S, class Loss>
+class BatchLoss;
+
+/// What one worker needs beside the batch.
+template <class S>
+struct LossScratch {
+  RowScratch<S> rows;
+  std::vector<double> tokens;
+  std::vector<S> gradient;  // of a row, where the caller wants none or has it elsewhere than side by side
+};
+}  // namespace detail
+
+/// Scratch memory of a loss call, kept between calls: after a first call of the same shape and executor nothing is allocated.
+template <class S>
+class LossWorkspace {
+  template <class Exec, class T, class Loss>
+  friend class detail::BatchLoss;
+  std::vector<detail::LossScratch<S>> workers;
+  std::vector<detail::Tally> units;
+};
+
+namespace detail {
+
+/// Moments of the advantages at the row's valid tokens.
+template <class S>
+Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double>& scratch) {
+  Moments m;
+  if (tokens == 0) return m;
+  if (row.advantages) {
+    index_t n = 0;
+    for (index_t t = 0; t < row.length; ++t) {  // no branch on the mask, which is hard to foresee
+      scratch[static_cast<std::size_t>(n)] = static_cast<double>(row.advantages[t]);
+      n += row.valid(t);
+    }
+    return moments_of(InRowOrder{}, scratch.data(), nullptr, n);
+  }
+  m.n = tokens;
+  m.weight = static_cast<double>(tokens);
+  m.mean = m.min = m.max = row.advantage;
+  return m;
+}
+
+/// What formulas run on: numbers of S, of double at levels of segments; one by one on `seq`.
+template <class Exec, class S, class Level>
+using lanes_for = std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
+                                     math::Native<std::conditional_t<Level::of_segment, double, S>>>;
+
+/// A loss call behind its checks: the rows in units, the units on the workers, the sums in one tally.
+template <class Exec, class S, class Loss>
+class BatchLoss {
+ public:
+  using Row = RowLoss<lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
+  using Metrics = typename Row::Metrics;
+
+  BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
+            const TokenOut<S>& gradient)
+      : loss_(loss),
+        batch_(batch),
+        normaliser_(normaliser),
+        gradient_(gradient),
+        layout_(layout_of(function, batch)),
+        reads_(check_loss(function, loss, batch, layout_)) {
+    check_normaliser(function, normaliser);
+    const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
+    check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
+    const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
+    if (nothing && count_rows(batch, layout_).tokens > 0) {
+      contract::fail(function, nothing, "0",
+                     "the count that the aggregate divides by, more than 0 for a batch with tokens");
+    }
+  }
+
+  Tally operator()(const Exec& exec, LossWorkspace<S>& workspace) const {
+    constexpr index_t most_units = 128;
+    const index_t rows = layout_.rows, rows_a_unit = (rows + most_units - 1) / most_units;
+    const index_t units = rows > 0 ? (rows + rows_a_unit - 1) / rows_a_unit : 0;
+    const index_t workers = workers_for(exec, units, layout_.tokens);
+    if (static_cast<index_t>(workspace.workers.size()) < workers) {
+      workspace.workers.resize(static_cast<std::size_t>(workers));
+    }
+    for (index_t w = 0; w < workers; ++w) reserve(workspace.workers[static_cast<std::size_t>(w)]);
+
+    Tally total;
+    if (workers == 1) {  // a unit of one row needs no tally of its own: 0 + x is x
+      LossScratch<S>& scratch = workspace.workers[0];
+      for (index_t first = 0; first < rows && rows_a_unit == 1; ++first) run(first, first + 1, scratch, total);
+      for (index_t first = 0; first < rows && rows_a_unit > 1; first += rows_a_unit) {
+        Tally unit;
+        run(first, (std::min)(first + rows_a_unit, rows), scratch, unit);
+        total.add(unit);
+      }
+    } else {
+      if (static_cast<index_t>(workspace.units.size()) < units) workspace.units.resize(static_cast<std::size_t>(units));
+      for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
+        const index_t first = unit * rows_a_unit;
+        Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
+        tally = Tally{};
+        run(first, (std::min)(first + rows_a_unit, rows), workspace.workers[static_cast<std::size_t>(worker)], tally);
+      });
+      for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
+    }
+    return total;
+  }
+
+  const TokenLayout& layout() const { return layout_; }
+  const TokenReads& reads() const { return reads_; }
+
+  struct WeighedRow {
+    TokenRow<S> row;
+    index_t tokens;
+    double weight;  ///< W_i; 0 where that is not finite, and noted
+  };
+  WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
+    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
+    const index_t tokens = row.count();
+    double weight = tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
+    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
+    if (math::not_finite(weight)) note(tally.non_finite.weights, i, -1), weight = 0;
+    return {row, tokens, weight};
+  }
+  void reserve(LossScratch<S>& scratch) const {
+    scratch.rows.reserve(layout_.longest);
+    const auto longest = static_cast<std::size_t>(layout_.longest);
+    if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
+    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest) scratch.gradient.resize(longest);
+  }
+
+ private:
+  void run(index_t first, index_t last, LossScratch<S>& scratch, Tally& tally) const {
+    Row row_loss(loss_, tally);
+    for (index_t i = first; i < last; ++i) {
+      const RowSpan at = layout_(i);
+      const auto [row, tokens, weight] = read(i, scratch, tally);
+      if (i + 1 < last) prefetch_mask(layout_(i + 1));
+      const View<S, 1> out = gradient_ ? gradient_.row(i, at.begin, at.length) : View<S, 1>{};
+      const bool counts = weight != 0;  // a weight of 0 drops the row, whatever stands there
+      S* const to = out && gradient_.contiguous() ? out.data : scratch.gradient.data();
+      const RowSums sums = row_loss(row, tokens, weight, to, scratch.tokens.data());
+      if (counts) {
+        tally.policy_loss += math::mul(weight, sums.of[of_surrogate]);
+        tally.kl_loss += math::mul(weight, sums.kl_loss);
+      }
+      if (out && (!counts || to != out.data)) {
+        for (index_t t = 0; t < at.length; ++t) out(t) = counts ? to[t] : S(0);
+      }
+      // Here, so that the sums have reached memory when they are read again, side by side.
+      tally.advantage = merge(tally.advantage, advantages_of(row, tokens, scratch.tokens));
+      const index_t completion =
+          batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data()) : tokens;
+      tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(), Metrics::means);
+    }
+  }
+
+  /// A row begins with a count of its mask, before anything has asked for it.
+  void prefetch_mask(const RowSpan& at) const {
+    if (!batch_.mask || !batch_.mask.in_place()) return;
+    constexpr index_t line = 64, most = 16384;  // bytes; what the first cache would not hold is left to the processor
+    const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
+    for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
+  }
+
+  const Loss& loss_;
+  const TokenBatch<S>& batch_;
+  const Normaliser& normaliser_;
+  const TokenOut<S>& gradient_;
+  TokenLayout layout_;
+  TokenReads reads_;
+};
+
+}  // namespace detail
+
+GDPO_END_NAMESPACE
