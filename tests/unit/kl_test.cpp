@@ -23,31 +23,45 @@ void check(const Term& term, double value, double d_ratio, double d_logp) {
   CHECK(term.d_logp == Approx(d_logp).epsilon(1e-14).margin(1e-300));
 }
 
-/// value and slope of the estimators at d = 0.5.
+/// What the estimators give at d = 0.5.
 constexpr double d = 0.5;
-const double k3 = std::exp(-d) - 1 + d, k3_slope = 1 - std::exp(-d);
+const double k3 = std::exp(-d) - 1 + d, d_k3 = 1 - std::exp(-d);
+
+/// An estimator of a caller's own: d^4.
+struct Quartic {
+  template <class V>
+  Estimate<V> operator()(const EstimateArgs<V>& a) const {
+    using gdpo::math::constant, gdpo::math::mul;
+    const V x = a.other_minus_logp, square = mul(x, x), value = mul(square, square);
+    const V d_logp = mul(constant<V>(-4.0), mul(square, x));
+    return {value, d_logp, value + d_logp};
+  }
+};
 
 }  // namespace
 
-TEST_CASE("estimators: value and slope", "[kl]") {
+TEST_CASE("estimators: value and derivative", "[kl]") {
   check(gdpo::Kl<K1>{}(token(d)), 0.5, 0, 1);
   check(gdpo::Kl<Abs>{}(token(d)), 0.5, 0, 1);
   check(gdpo::Kl<K2>{}(token(d)), 0.125, 0, 0.5);
-  check(gdpo::Kl<K3>{}(token(d)), k3, 0, k3_slope);
+  check(gdpo::Kl<K3>{}(token(d)), k3, 0, d_k3);
   check(gdpo::Kl<K1>{}(token(-d)), -0.5, 0, 1);
   check(gdpo::Kl<Abs>{}(token(-d)), 0.5, 0, -1);
   check(gdpo::Kl<K2>{}(token(-d)), 0.125, 0, -0.5);
   check(gdpo::Kl<K3>{}(token(-d)), std::exp(d) - 1 - d, 0, 1 - std::exp(d));
   check(gdpo::Kl<Abs>{}(token(0)), 0, 0, 0);
   check(gdpo::Kl<K3>{}(token(0)), 0, 0, 0);
+  check(gdpo::Kl<Quartic>{}(token(d)), 0.0625, 0, 0.5);
+  check(gdpo::Kl<Quartic>{}(token(-d)), 0.0625, 0, -0.5);
+  check(gdpo::Kl<Quartic, ScoreFunction>{}(token(d)), 0.0625, 0, 0.5625);
 }
 
 TEST_CASE("gradient rules", "[kl]") {
   check(gdpo::Kl<K3, StraightThroughK2>{}(token(d)), k3, 0, d);
   check(gdpo::Kl<K1, StraightThroughK2>{}(token(d)), d, 0, d);
-  check(gdpo::Kl<K3, ScoreFunction>{}(token(d)), k3, 0, d);  // value + slope of K3
+  check(gdpo::Kl<K3, ScoreFunction>{}(token(d)), k3, 0, d);  // value + derivative of K3
   check(gdpo::Kl<K1, ScoreFunction>{}(token(d)), d, 0, 1 + d);
-  check(gdpo::Kl<K3, ImportanceWeighted>{}(token(d, 2)), 2 * k3, 2 * k3, 2 * k3_slope);
+  check(gdpo::Kl<K3, ImportanceWeighted>{}(token(d, 2)), 2 * k3, 2 * k3, 2 * d_k3);
   check(gdpo::Kl<K3, ImportanceWeighted>{}.own_ratio(token(d, 2)), 2 * k3, 0, 2 * d);
   check(gdpo::Kl<K1, ImportanceWeighted>{}.own_ratio(token(d, 2)), 2 * d, 0, 2 * (1 + d));
 }
@@ -105,7 +119,7 @@ TEST_CASE("verl's clamps end the gradient of K3 at other - logp of 2.6", "[kl]")
   CHECK(kl(token(-2.62)).value == 10);
 }
 
-TEST_CASE("float: value plus slope of K3 is d to the last bit, however small", "[kl]") {
+TEST_CASE("float: value plus derivative of K3 is d to the last bit, however small", "[kl]") {
   for (const float small : {0x1p-10f, 0x1p-20f, -0x1p-23f}) {
     gdpo::Token<float> t{};
     t.logp = -1;

@@ -14,55 +14,61 @@ enum class Against {
 GDPO_BEGIN_NAMESPACE
 namespace kl {
 
-/// An estimate of KL(policy || other) from one token of the policy, as a function of x = other - logp = -d (nats), and its
-/// derivative by d. `value_plus_slope` is their sum without cancellation: the derivative of e^(logp - constant) value.
-/// Schulman, "Approximating KL divergence" (2020). Contract:
-///   template <class V> Estimate<V> operator()(const V& x) const;
+/// What an estimator sees of one token.
+template <class V>
+struct EstimateArgs {
+  V other_minus_logp;  ///< in nats, -d with d = logp - other, and within the bounds `input` of the term
+};
+
+/// An estimate of KL(policy || other) from one token of the policy, and its derivative by that token's logp, which is also the
+/// one by d = logp - other. `value_plus_d_logp` is their sum without cancellation: the derivative of e^(logp - constant) value.
+/// Schulman, "Approximating KL divergence" (2020). Contract of an estimator:
+///   template <class V> Estimate<V> operator()(const EstimateArgs<V>&) const;
 template <class V>
 struct Estimate {
-  V value, slope, value_plus_slope;
+  V value, d_logp, value_plus_d_logp;
 };
 
 /// d. Unbiased; its own gradient carries no information (ScoreFunction and ImportanceWeighted give it one).
 struct K1 {
   template <class V>
-  GDPO_INLINE Estimate<V> operator()(const V& x) const {
-    const V one = math::constant<V>(1.0);
+  GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
+    const V one = math::constant<V>(1.0), x = a.other_minus_logp;
     return {-x, one, one - x};
   }
 };
 
-/// |d|; slope sign(d), 0 at 0.
+/// |d|; its derivative is sign(d), 0 at 0.
 struct Abs {
   template <class V>
-  GDPO_INLINE Estimate<V> operator()(const V& x) const {
+  GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
     using math::constant, math::select;
-    const V zero = constant<V>(0.0), one = constant<V>(1.0);
-    const V value = select(x < zero, -x, x), slope = select(x < zero, one, select(x > zero, -one, zero));
-    return {value, slope, value + slope};
+    const V zero = constant<V>(0.0), one = constant<V>(1.0), x = a.other_minus_logp;
+    const V value = select(x < zero, -x, x), d_logp = select(x < zero, one, select(x > zero, -one, zero));
+    return {value, d_logp, value + d_logp};
   }
 };
 
-/// d^2 / 2; slope d, the gradient of the reverse KL in expectation.
+/// d^2 / 2; its derivative is d, the gradient of the reverse KL in expectation.
 struct K2 {
   template <class V>
-  GDPO_INLINE Estimate<V> operator()(const V& x) const {
-    const V value = math::mul(math::mul(x, x), math::constant<V>(0.5));
+  GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
+    const V x = a.other_minus_logp, value = math::mul(math::mul(x, x), math::constant<V>(0.5));
     return {value, -x, value - x};
   }
 };
 
-/// e^-d - 1 + d >= 0, from exp_parts: right to a few ulp however small d is. Slope 1 - e^-d.
+/// e^-d - 1 + d >= 0, from exp_parts: right to a few ulp however small d is. Its derivative is 1 - e^-d.
 struct K3 {
   template <class V>
-  GDPO_INLINE Estimate<V> operator()(const V& x) const {
+  GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
     using math::exp_parts;
-    const auto e = exp_parts(x);
-    return {e.k3, -e.expm1, -x};
+    const auto e = exp_parts(a.other_minus_logp);
+    return {e.k3, -e.expm1, -a.other_minus_logp};
   }
 };
 
-/// What a gradient rule sees: the estimate after both clamps (slope 0 outside of them), the distance d as it stands, and the
+/// What a gradient rule sees: the estimate after both clamps (d_logp 0 outside of them), the distance d as it stands, and the
 /// level's ratio.
 template <class V>
 struct GradientArgs {
@@ -81,7 +87,7 @@ struct GradientArgs {
 struct Direct {
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
-    return {a.estimate.value, math::constant<V>(0.0), a.estimate.slope};
+    return {a.estimate.value, math::constant<V>(0.0), a.estimate.d_logp};
   }
 };
 
@@ -93,27 +99,27 @@ struct StraightThroughK2 {
   }
 };
 
-/// The value times e^(logp - its detached self): slope + value, 0 outside `output`. NeMo-RL.
+/// The value times e^(logp - its detached self): its derivative is d_logp + value, 0 outside `output`. NeMo-RL.
 struct ScoreFunction {
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     const V zero = math::constant<V>(0.0);
-    return {a.estimate.value, zero, math::select(a.outside, zero, a.estimate.value_plus_slope)};
+    return {a.estimate.value, zero, math::select(a.outside, zero, a.estimate.value_plus_d_logp)};
   }
 };
 
-/// rho value, gradient rho (value + slope), which is rho d for K3. DeepSeek-V3.2's unbiased estimate; TRL
+/// rho value, gradient rho (value + d_logp), which is rho d for K3. DeepSeek-V3.2's unbiased estimate; TRL
 /// use_bias_correction_kl. rho is the level's ratio.
 struct ImportanceWeighted {
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     const V value = math::mul(a.ratio, a.estimate.value);
-    return {value, value, math::mul(a.ratio, a.estimate.slope)};
+    return {value, value, math::mul(a.ratio, a.estimate.d_logp)};
   }
   template <class V>
   GDPO_INLINE Term<V> own_ratio(const GradientArgs<V>& a) const {
     return {math::mul(a.ratio, a.estimate.value), math::constant<V>(0.0),
-            math::mul(a.ratio, a.estimate.value_plus_slope)};
+            math::mul(a.ratio, a.estimate.value_plus_d_logp)};
   }
 };
 
@@ -128,7 +134,8 @@ constexpr bool
     has_own_ratio_v<P, Args, std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> =
         true;
 template <class P>
-constexpr bool is_estimator_v = std::is_invocable_r_v<kl::Estimate<double>, const P&, const double&>;
+constexpr bool is_estimator_v =
+    std::is_invocable_r_v<kl::Estimate<double>, const P&, const kl::EstimateArgs<double>&>;
 template <class P>
 constexpr bool is_gradient_rule_v = std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
 
@@ -152,7 +159,7 @@ template <class Estimator = kl::K3, class Gradient = kl::Direct>
 struct Kl {
   static_assert(detail::is_estimator_v<Estimator>,
                 "a KL estimator is kl::K1, kl::Abs, kl::K2, kl::K3, or needs: template <class V> gdpo::kl::Estimate<V> "
-                "operator()(const V& x) const");
+                "operator()(const gdpo::kl::EstimateArgs<V>&) const");
   static_assert(detail::is_gradient_rule_v<Gradient>,
                 "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted, or "
                 "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
@@ -200,20 +207,20 @@ struct Kl {
   GDPO_INLINE kl::GradientArgs<V> args(const Token<V>& t) const {
     const V other = detail::other_logp(against, t), d = t.logp - other, minus_d = other - t.logp;
     mask_t<V> outside{}, still{};
-    kl::Estimate<V> e = Estimator{}(minus_d);
+    kl::Estimate<V> e = Estimator{}(kl::EstimateArgs<V>{minus_d});
     if (!detail::is_off(input) || !detail::is_off(output)) clamp(minus_d, e, outside, still);
-    return {{e.value, e.slope, e.value_plus_slope}, outside, d, t.ratio, still};
+    return {{e.value, e.d_logp, e.value_plus_d_logp}, outside, d, t.ratio, still};
   }
   template <class V>
   GDPO_INLINE void clamp(const V& minus_d, kl::Estimate<V>& e, mask_t<V>& outside, mask_t<V>& still) const {
     const V zero = math::constant<V>(0.0);
     const auto x = detail::bound(input, minus_d);
-    e = Estimator{}(x.value);
+    e = Estimator{}(kl::EstimateArgs<V>{x.value});
     const auto value = detail::bound(output, e.value);
     outside = value.outside;
     still = math::either(x.outside, outside);
-    e.slope = math::select(still, zero, e.slope);
-    e.value_plus_slope = math::select(still, value.value, e.value_plus_slope);
+    e.d_logp = math::select(still, zero, e.d_logp);
+    e.value_plus_d_logp = math::select(still, value.value, e.value_plus_d_logp);
     e.value = value.value;
   }
 };
