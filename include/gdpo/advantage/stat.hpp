@@ -1,5 +1,6 @@
 #pragma once
 // What a Baseline and a Scale see, and what they may declare about themselves.
+#include <gdpo/core/declares.hpp>
 #include <gdpo/math/settings.hpp>
 #include <gdpo/stats/moments.hpp>
 
@@ -117,19 +118,11 @@ struct GroupLanes {
 // A policy that declares nothing is called for every member and gets everything.
 namespace detail {
 
-#define GDPO_POLICY_FLAG(flag)                                                          \
-  template <class P, class = void>                                                      \
-  struct flag##_of : std::false_type {};                                                \
-  template <class P>                                                                    \
-  struct flag##_of<P, std::void_t<decltype(P::flag)>> : std::bool_constant<P::flag> {}; \
-  template <class P>                                                                    \
-  constexpr bool flag##_v = flag##_of<P>::value
-GDPO_POLICY_FLAG(per_group);
-GDPO_POLICY_FLAG(own_value);
-GDPO_POLICY_FLAG(takes_lanes);
-GDPO_POLICY_FLAG(from_group);
-GDPO_POLICY_FLAG(zero_sum);
-#undef GDPO_POLICY_FLAG
+GDPO_DECLARED(per_group);
+GDPO_DECLARED(own_value);
+GDPO_DECLARED(takes_lanes);
+GDPO_DECLARED(from_group);
+GDPO_DECLARED(zero_sum);
 
 template <class P, class = void>
 struct ReadsBatch {

@@ -1,7 +1,19 @@
 #pragma once
+#include <gdpo/core/declares.hpp>
 #include <gdpo/loss/term.hpp>
 
 GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+// What a surrogate, map or factor may declare, so that the host reads or computes it. A surrogate that is `ratio_only` has
+// d_logp 0.
+GDPO_DECLARED(reads_ref);
+GDPO_DECLARED(reads_rollout);
+GDPO_DECLARED(reads_teacher);
+GDPO_DECLARED(reads_tag);
+GDPO_DECLARED(reads_row_advantage);
+GDPO_DECLARED(ratio_only);
+}  // namespace detail
 
 /// Detached factors of the surrogate, from the token alone: their product multiplies value and gradient; a factor 0 drops
 /// both, a factor that is not finite counts as 0. Contract of each:
@@ -14,6 +26,13 @@ struct Factors<> {};
 template <class First, class... Rest>
 struct Factors<First, Rest...> {
   static_assert(is_factor_v<First>, "a Factor needs: template <class V> V operator()(const gdpo::Token<V>&) const");
+  // The list reads what one of its factors reads.
+  static constexpr bool reads_ref = (detail::reads_ref_v<First> || ... || detail::reads_ref_v<Rest>);
+  static constexpr bool reads_rollout = (detail::reads_rollout_v<First> || ... || detail::reads_rollout_v<Rest>);
+  static constexpr bool reads_teacher = (detail::reads_teacher_v<First> || ... || detail::reads_teacher_v<Rest>);
+  static constexpr bool reads_tag = (detail::reads_tag_v<First> || ... || detail::reads_tag_v<Rest>);
+  static constexpr bool reads_row_advantage =
+      (detail::reads_row_advantage_v<First> || ... || detail::reads_row_advantage_v<Rest>);
   First first{};
   Factors<Rest...> rest{};
 };
@@ -24,25 +43,6 @@ template <class P>
 constexpr bool is_factors_v = false;
 template <class... F>
 constexpr bool is_factors_v<Factors<F...>> = true;
-
-// What a surrogate, map or factor may declare, so that the host reads or computes it: static constexpr bool members. A
-// surrogate that is `ratio_only` has d_logp 0.
-#define GDPO_TOKEN_FLAG(flag)                                                                  \
-  template <class P, class = void>                                                             \
-  struct flag##_of : std::false_type {};                                                       \
-  template <class P>                                                                           \
-  struct flag##_of<P, std::void_t<decltype(P::flag)>> : std::bool_constant<P::flag> {};        \
-  template <class... F>                                                                        \
-  struct flag##_of<Factors<F...>, void> : std::bool_constant<(flag##_of<F>::value || ...)> {}; \
-  template <class P>                                                                           \
-  constexpr bool flag##_v = flag##_of<P>::value
-GDPO_TOKEN_FLAG(reads_ref);
-GDPO_TOKEN_FLAG(reads_rollout);
-GDPO_TOKEN_FLAG(reads_teacher);
-GDPO_TOKEN_FLAG(reads_tag);
-GDPO_TOKEN_FLAG(reads_row_advantage);
-GDPO_TOKEN_FLAG(ratio_only);
-#undef GDPO_TOKEN_FLAG
 
 template <class F>
 void for_each_factor(const Factors<>&, const F&) {}
