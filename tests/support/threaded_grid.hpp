@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <deque>
 #include <memory>
+#include <numeric>
 
 #include "support/simulated_grid.hpp"
 

@@ -5,6 +5,7 @@
 #include <gdpo/cuda/logits/policy_loss.hpp>
 #include <gdpo/presets/brief.hpp>
 #include <gdpo/presets/verl.hpp>
+#include <numeric>
 
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 #include <algorithm>
 #include <gdpo/group/groups_of.hpp>
-#include <numeric>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
@@ -15,7 +14,7 @@ class ById {
   template <class Id>
   ById(View<const Id, 1> ids, index_t expected_size) : order_(static_cast<std::size_t>(ids.extent[0])) {
     static_assert(std::is_integral_v<Id>, "group ids are integers");
-    std::iota(order_.begin(), order_.end(), index_t{0});
+    for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<index_t>(i);
     std::stable_sort(order_.begin(), order_.end(), [&](index_t a, index_t b) { return ids(a) < ids(b); });
     begin_.push_back(0);
     for (std::size_t i = 1; i <= order_.size(); ++i) {

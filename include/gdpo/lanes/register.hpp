@@ -3,7 +3,11 @@
 #include <cstdint>
 #include <gdpo/math/scalar.hpp>
 #if GDPO_LANE_BYTES > 0 && defined(__x86_64__)
+#if defined(__AVX__)
 #include <immintrin.h>
+#else
+#include <emmintrin.h>  // SSE2 alone: the header of all instruction sets is half as long to read as Eigen
+#endif
 #elif GDPO_LANE_BYTES > 0 && defined(__aarch64__)
 #include <arm_neon.h>
 #endif

@@ -1,7 +1,6 @@
 #pragma once
 #include <algorithm>
 #include <gdpo/advantage/engine/evaluate.hpp>
-#include <iterator>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -86,8 +85,9 @@ void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Grou
   r.reward_mean = sums.n > 0 ? sums.mean : math::nan();
   r.reward_std = std_or_nan(sums);
   work.raw.clear();
-  std::copy_if(r.group_std.begin(), r.group_std.end(), std::back_inserter(work.raw),
-               [](double std) { return !math::is_nan(std); });
+  for (const double std : r.group_std) {
+    if (!math::is_nan(std)) work.raw.push_back(std);
+  }
   const Moments stds = moments(work.raw);
   r.reward_std_mean_of_groups = stds.n > 0 ? stds.mean : math::nan();
   r.zero_std_group_rows = rows > 0 ? flat_rows / static_cast<double>(rows) : 0.0;

@@ -1,7 +1,7 @@
 #pragma once
+#include <atomic>
 #include <exception>
 #include <gdpo/core/view.hpp>
-#include <mutex>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -16,10 +16,13 @@ class FirstError {
     try {
       f();
     } catch (...) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (error_ && unit_ < unit) return;
-      error_ = std::current_exception();
-      unit_ = unit;
+      while (busy_.test_and_set(std::memory_order_acquire)) {  // a few stores long, and errors are rare
+      }
+      if (!error_ || unit < unit_) {
+        error_ = std::current_exception();
+        unit_ = unit;
+      }
+      busy_.clear(std::memory_order_release);
     }
 #else
     static_cast<void>(unit);
@@ -34,7 +37,7 @@ class FirstError {
 
  private:
 #if defined(__cpp_exceptions)
-  std::mutex mutex_;
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;  // <mutex> brings <chrono>, which every user would read
   std::exception_ptr error_;
   index_t unit_ = 0;
 #endif
