@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <gdpo/loss/array_list.hpp>
 #include <gdpo/loss/metrics.hpp>
 #include <gdpo/loss/term.hpp>
 #include <gdpo/storage/column.hpp>
@@ -189,6 +190,28 @@ struct TokenBatch {
 
 namespace detail {
 
+/// Which of the arrays that a loss may do without it reads.
+struct TokenReads {
+  bool ref = true, rollout = true, teacher = true, tags = true;
+  static constexpr bool always = true;
+
+  static constexpr TokenReads none() {
+    TokenReads reads;
+    reads.ref = reads.rollout = reads.teacher = reads.tags = false;
+    return reads;
+  }
+};
+
+#define GDPO_ONE_MORE(...) +1
+constexpr int token_arrays = 0 GDPO_TOKEN_ARRAYS(GDPO_ONE_MORE);
+constexpr int token_marks = 0 GDPO_TOKEN_MARKS(GDPO_ONE_MORE);
+constexpr int row_columns = 0 GDPO_ROW_COLUMNS(GDPO_ONE_MORE);
+#undef GDPO_ONE_MORE
+static_assert(sizeof(TokenBatch<float>) == (token_arrays + token_marks) * sizeof(TokenView<float>) +
+                                               row_columns * sizeof(Column) + sizeof(IndexColumn) + sizeof(NonFinite) +
+                                               sizeof(double),
+              "a new array of TokenBatch needs its line in loss/array_list.hpp");
+
 /// Where the rows of a batch stand. `layout_of` makes it, and checks the shape of every array of the batch.
 struct RowSpan {
   index_t row, begin, length;
@@ -250,21 +273,13 @@ TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
     layout.tokens = layout.rows * layout.width;
   }
   const auto tokens = [&](const char* name, const auto& v) { check_tokens(function, name, v, rank, shape); };
-  tokens("batch.old_logp", b.old_logp);
-  tokens("batch.ref_logp", b.ref_logp);
-  tokens("batch.rollout_logp", b.rollout_logp);
-  tokens("batch.teacher_logp", b.teacher_logp);
-  tokens("batch.token_advantages", b.token_advantages);
-  tokens("batch.mask", b.mask);
-  tokens("batch.segments", b.segments);
-  tokens("batch.weights", b.weights);
-  tokens("batch.kl_weights", b.kl_weights);
-  tokens("batch.tags", b.tags);
-  tokens("batch.entropies", b.entropies);
-  tokens("batch.completion_mask", b.completion_mask);
-  check_rows(function, "batch.advantages", b.advantages, layout.rows);
-  check_rows(function, "batch.row_weights", b.row_weights, layout.rows);
-  check_rows(function, "batch.truncated", b.truncated, layout.rows);
+#define GDPO_X(in_batch, ...) tokens("batch." #in_batch, b.in_batch);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+  GDPO_TOKEN_MARKS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, type) check_rows(function, "batch." #in_batch, b.in_batch, layout.rows);
+  GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
   return layout;
 }
 

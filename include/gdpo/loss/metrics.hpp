@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/loss/array_list.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
@@ -33,7 +34,9 @@ struct NonFinite {
 
 /// NonFinite of every input, at valid tokens. `weights`: one that is not finite counts as 0.
 struct NonFiniteInputs {
-  NonFinite logp, old_logp, ref_logp, rollout_logp, teacher_logp, advantages, weights, entropies;
+#define GDPO_X(in_batch, in_row, ...) NonFinite in_row;
+  GDPO_COUNTED_INPUTS(GDPO_X)
+#undef GDPO_X
 };
 
 /// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
@@ -86,16 +89,20 @@ GDPO_DEVICE inline void note(NonFinite& counter, index_t row, index_t token) {
   if (counter.count++ == 0) counter.row = row, counter.token = token;
 }
 
-/// f of every pair of members of the same name.
-GDPO_CALLS_ANY
-template <class F>
-GDPO_DEVICE void for_each_non_finite(NonFiniteInputs& a, const NonFiniteInputs& b, const F& f) {
-  for (auto member : {&NonFiniteInputs::logp, &NonFiniteInputs::old_logp, &NonFiniteInputs::ref_logp,
-                      &NonFiniteInputs::rollout_logp, &NonFiniteInputs::teacher_logp, &NonFiniteInputs::advantages,
-                      &NonFiniteInputs::entropies, &NonFiniteInputs::weights}) {
-    f(a.*member, b.*member);
-  }
+#define GDPO_ONE_MORE(...) +1
+constexpr int counted_inputs = 0 GDPO_COUNTED_INPUTS(GDPO_ONE_MORE);
+#undef GDPO_ONE_MORE
+/// The counter of input `number`, from 0 to counted_inputs - 1.
+GDPO_INLINE auto input_counter(int number) -> NonFinite NonFiniteInputs::* {
+  int before = 0;
+#define GDPO_X(in_batch, in_row, ...) \
+  if (number == before++) return &NonFiniteInputs::in_row;
+  GDPO_COUNTED_INPUTS(GDPO_X)
+#undef GDPO_X
+  return nullptr;
 }
+
+/// f of every pair of members of the same name.
 template <class F>
 void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
   for (auto member :
@@ -106,7 +113,7 @@ void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
         &LossMetrics::completion_length, &LossMetrics::clipped_completions}) {
     f(a.*member, b.*member);
   }
-  for_each_non_finite(a.non_finite, b.non_finite, f);
+  for (int i = 0; i < counted_inputs; ++i) f(a.non_finite.*input_counter(i), b.non_finite.*input_counter(i));
 }
 }  // namespace detail
 

@@ -141,8 +141,8 @@ struct TokenGradient {
     const DeviceToken<float, float> token{batch, at, place.t};
     Token<float> x = token.load(true, weight.advantage, weight.row_advantage);
     x.logp = logp;  // that of the batch is on its way to memory
-    if (!token.has_old()) x.old_logp = logp;
-    x.token_log_ratio = token.has_old() ? x.logp - x.old_logp : 0.0f;
+    if (!token.has_old_logp()) x.old_logp = logp;
+    x.token_log_ratio = token.has_old_logp() ? x.logp - x.old_logp : 0.0f;
     typename Terms::Sums sums;
     typename Terms::Ranges ranges;
     const gdpo::detail::SegmentRatio no_segment{};

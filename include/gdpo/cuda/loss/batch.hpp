@@ -1,7 +1,7 @@
 #pragma once
 // A TokenBatch as kernels read it.
 #include <gdpo/cuda/device/array.hpp>
-#include <gdpo/loss/engine/rows.hpp>
+#include <gdpo/loss/engine/span.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
@@ -11,40 +11,52 @@ using gdpo::detail::RowSpan;
 
 template <class S>
 struct DeviceBatch {
-  DeviceTokens<S> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages, weights, kl_weights, tags,
-      entropies;
-  DeviceTokens<unsigned char> mask, completion_mask;
-  DeviceTokens<std::int64_t> segments;
-  DeviceColumn<double> advantages, row_weights, truncated;
+#define GDPO_X(in_batch, ...) DeviceTokens<S> in_batch;
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, type) DeviceTokens<type> in_batch;
+  GDPO_TOKEN_MARKS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, type) DeviceColumn<type> in_batch;
+  GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
   DeviceColumn<index_t> offsets;
   index_t rows = 0, width = 0, tokens = 0;
 
   /// What the loss does not read stays absent.
   DeviceBatch(const char* function, const TokenBatch<S>& b, const gdpo::detail::TokenLayout& layout,
               const gdpo::detail::TokenReads& reads)
-      : logp(function, "batch.logp", b.logp),
-        old_logp(function, "batch.old_logp", b.old_logp),
-        token_advantages(function, "batch.token_advantages", b.token_advantages),
-        weights(function, "batch.weights", b.weights),
-        kl_weights(function, "batch.kl_weights", b.kl_weights),
-        entropies(function, "batch.entropies", b.entropies),
-        mask(function, "batch.mask", b.mask),
-        completion_mask(function, "batch.completion_mask", b.completion_mask),
-        segments(function, "batch.segments", b.segments),
-        advantages(function, "batch.advantages", b.advantages),
-        row_weights(function, "batch.row_weights", b.row_weights),
-        truncated(function, "batch.truncated", b.truncated),
-        offsets(function, "batch.offsets", layout.offsets),
+      : offsets(function, "batch.offsets", layout.offsets),
         rows(layout.rows),
         width(layout.width),
         tokens(layout.tokens) {
     if (rows > INT_MAX) {
       contract::fail(function, "batch.logp", contract::text(rows) + " rows", "fewer than 2^31");
     }
-    if (reads.ref) ref_logp = {function, "batch.ref_logp", b.ref_logp};
-    if (reads.rollout) rollout_logp = {function, "batch.rollout_logp", b.rollout_logp};
-    if (reads.teacher) teacher_logp = {function, "batch.teacher_logp", b.teacher_logp};
-    if (reads.tags) tags = {function, "batch.tags", b.tags};
+#define GDPO_X(in_batch, in_row, in_token, read, ...) \
+  if (reads.read) in_batch = {function, "batch." #in_batch, b.in_batch};
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, ...) in_batch = {function, "batch." #in_batch, b.in_batch};
+    GDPO_TOKEN_MARKS(GDPO_X)
+    GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
+  }
+
+  /// f of every array of numbers that is there.
+  template <class F>
+  void for_each_array(const F& f) const {
+#define GDPO_X(in_batch, ...) \
+  if (in_batch) f(in_batch);
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+  }
+  gdpo::detail::TokenArrays arrays() const {
+    gdpo::detail::TokenArrays has;
+#define GDPO_X(in_batch, in_row, ...) has.in_row = static_cast<bool>(in_batch);
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+    return has;
   }
 
   /// Offsets that decrease or exceed the tokens, which the host cannot see, make rows shorter: nothing else is read.
@@ -70,31 +82,25 @@ struct DeviceToken {
   const DeviceBatch<S>& batch;
   RowSpan row;
   index_t t;
-  GDPO_INLINE bool has_old() const { return static_cast<bool>(batch.old_logp); }
-  GDPO_INLINE bool has_ref() const { return static_cast<bool>(batch.ref_logp); }
-  GDPO_INLINE bool has_rollout() const { return static_cast<bool>(batch.rollout_logp); }
-  GDPO_INLINE bool has_teacher() const { return static_cast<bool>(batch.teacher_logp); }
-  GDPO_INLINE bool has_advantages() const { return static_cast<bool>(batch.token_advantages); }
-  GDPO_INLINE bool has_weights() const { return static_cast<bool>(batch.weights); }
-  GDPO_INLINE bool has_kl_weights() const { return static_cast<bool>(batch.kl_weights); }
-  GDPO_INLINE bool has_entropies() const { return static_cast<bool>(batch.entropies); }
-  GDPO_INLINE C weight() const { return read(batch.weights); }
-  GDPO_INLINE C kl_weight() const { return read(batch.kl_weights); }
-  GDPO_INLINE C entropy() const { return read(batch.entropies); }
+#define GDPO_X(in_batch, in_row, ...)                                                 \
+  GDPO_INLINE bool has_##in_row() const { return static_cast<bool>(batch.in_batch); } \
+  GDPO_INLINE C in_row() const { return read(batch.in_batch); }
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
 
   /// All but what the level makes of it; 0 where the batch has nothing. Not valid: nothing is read.
   GDPO_INLINE Token<C> load(bool valid, C advantage, C row_advantage) const {
     Token<C> x{};
     if (!valid) return x;
     x.logp = read(batch.logp);
-    x.old_logp = has_old() ? read(batch.old_logp) : x.logp;
-    if (has_ref()) x.ref_logp = read(batch.ref_logp);
-    if (has_rollout()) x.rollout_logp = read(batch.rollout_logp);
-    if (has_teacher()) x.teacher_logp = read(batch.teacher_logp);
+    x.old_logp = has_old_logp() ? read(batch.old_logp) : x.logp;
+    if (has_ref_logp()) x.ref_logp = read(batch.ref_logp);
+    if (has_rollout_logp()) x.rollout_logp = read(batch.rollout_logp);
+    if (has_teacher_logp()) x.teacher_logp = read(batch.teacher_logp);
     if (batch.tags) x.tag = read(batch.tags);
     x.advantage = has_advantages() ? read(batch.token_advantages) : advantage;
     x.row_advantage = row_advantage;
-    x.token_log_ratio = has_old() ? x.logp - x.old_logp : C(0);
+    x.token_log_ratio = has_old_logp() ? x.logp - x.old_logp : C(0);
     return x;
   }
 
@@ -102,20 +108,14 @@ struct DeviceToken {
   GDPO_INLINE C read(const DeviceTokens<S>& tokens) const { return static_cast<C>(DeviceBatch<S>::at(tokens, row, t)); }
 };
 
-/// A row of which nothing but the arrays of a Plain shape is looked at.
-template <class C>
-struct NoMore {
-  GDPO_INLINE bool has_old() const { return true; }
-  GDPO_INLINE bool has_ref() const { return false; }
-  GDPO_INLINE bool has_rollout() const { return false; }
-  GDPO_INLINE bool has_teacher() const { return false; }
-  GDPO_INLINE bool has_advantages() const { return false; }
-  GDPO_INLINE bool has_weights() const { return false; }
-  GDPO_INLINE bool has_kl_weights() const { return false; }
-  GDPO_INLINE bool has_entropies() const { return false; }
-  GDPO_INLINE C weight() const { return C(1); }
-  GDPO_INLINE C kl_weight() const { return C(1); }
-  GDPO_INLINE C entropy() const { return C(0); }
+/// A token of a Plain row, whose terms ask for nothing else.
+template <class C, bool WithKl>
+struct PlainArrays {
+#define GDPO_X(in_batch, in_row, in_token, read, in_plain)                                                             \
+  GDPO_INLINE bool has_##in_row() const { return gdpo::detail::is_in_plain(gdpo::detail::InPlain::in_plain, WithKl); } \
+  GDPO_INLINE C in_row() const { return C(0); }
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
 };
 
 }  // namespace detail

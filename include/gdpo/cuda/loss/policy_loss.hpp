@@ -1,7 +1,7 @@
 #pragma once
+#include <gdpo/cuda/device/scratch.hpp>
 #include <gdpo/cuda/loss/result.hpp>
 #include <gdpo/cuda/loss/row_loss.hpp>
-#include <gdpo/cuda/device/scratch.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
@@ -31,23 +31,13 @@ Memory take_memory(const char* function, const Scratch& scratch, const Of&... of
 
 /// All tokens of the rows stand side by side as S (masks: as bytes), and the loss needs nothing else: the CPU's plain rows.
 template <class S, class Loss>
-bool is_plain(const Loss& loss, const DeviceBatch<S>& b, const DeviceOut<S>& gradient, bool& with_kl) {
-  const auto dense = [](const auto& tokens, StoredAs type) {
-    return tokens && tokens.type == type && tokens.shape.step == 1;
-  };
-  constexpr StoredAs as_s = stored_as<S>();
-  bool plain = dense(b.logp, as_s) && dense(b.old_logp, as_s) && b.advantages && !b.token_advantages && !b.weights &&
-               !b.kl_weights && !b.rollout_logp && !b.teacher_logp && !b.tags && !b.entropies && !b.segments &&
-               (!b.mask || dense(b.mask, StoredAs::UInt8)) && (!gradient || gradient.shape.step == 1);
-  bool any = false, all = true;
-  gdpo::detail::for_each_kl(loss.kl, [&](const auto& kl) {
-    any = any || kl.beta != 0;
-    all = all && kl.beta != 0;
-    if constexpr (gdpo::detail::has_plain_v<std::decay_t<decltype(kl)>>)
-      plain = plain && (kl.beta == 0 || kl.is_plain());
-  });
-  with_kl = any;
-  return plain && (any ? all && dense(b.ref_logp, as_s) : !b.ref_logp);
+gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b, const DeviceOut<S>& gradient) {
+  const auto dense = [](const auto& tokens, StoredAs type) { return tokens.type == type && tokens.shape.step == 1; };
+  gdpo::detail::PlainRows rows = gdpo::detail::plain_rows(loss.kl, b.arrays());
+  b.for_each_array([&](const DeviceTokens<S>& tokens) { rows.plain = rows.plain && dense(tokens, stored_as<S>()); });
+  rows.plain = rows.plain && b.advantages && !b.segments && (!b.mask || dense(b.mask, StoredAs::UInt8)) &&
+               (!gradient || gradient.shape.step == 1);
+  return rows;
 }
 
 }  // namespace detail
@@ -72,7 +62,7 @@ template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Devi
 void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on_device, const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
   const auto layout = gdpo::detail::shape_of(function, batch);
-  const detail::DeviceBatch<S> on(function, batch, layout, {false, false, false, false});
+  const detail::DeviceBatch<S> on(function, batch, layout, gdpo::detail::TokenReads::none());
   const detail::RowUnits units(layout.rows);
   const auto memory = detail::take_memory<detail::CountMemory>(function, scratch, units);
   const detail::RowThreads threads(units, layout, device.tuning());
@@ -118,12 +108,12 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
                   static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State), kernel);
   };
   using gdpo::detail::General, gdpo::detail::Plain;
-  bool with_kl = false;
-  if (!detail::is_plain(loss, on, out, with_kl)) {
+  const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out);
+  if (!rows.plain) {
     launch(General{});
   } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {
     launch(Plain<true, false>{});
-  } else if (with_kl) {
+  } else if (rows.with_kl) {
     launch(Plain<true, true>{});
   } else {
     launch(Plain<true, false>{});

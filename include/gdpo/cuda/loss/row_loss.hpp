@@ -310,7 +310,8 @@ class LossKernel {
   GDPO_DEVICE bool census(Block& block, State& state, const Row& row, int begin, int end,
                           const SegmentRatio& of_segment) const {
     Census found;
-    for (int input = 0; input < inputs; ++input) {  // one at a time: this is rare, and registers are not
+    for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {  // one at a time: this is rare, and registers are not
+      NonFinite NonFiniteInputs::*const input = gdpo::detail::input_counter(i);
       found = block.template reduce<Census>([&](int thread) {
         Census mine;
         for (int t = begin + thread; t < end; t += block.threads()) {
@@ -318,11 +319,9 @@ class LossKernel {
           const auto token = token_at(row, t);
           Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
           const auto see = [&](NonFinite NonFiniteInputs::*of) {
-            for_each_input([&](int number, NonFinite NonFiniteInputs::*member) {
-              if (member != of || number != input) return;
-              mine.count += 1;
-              mine.first = t < mine.first ? t : mine.first;
-            });
+            if (of != input) return;
+            mine.count += 1;
+            mine.first = t < mine.first ? t : mine.first;
           };
           const auto spoiled = Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
           mine.surrogate |= spoiled.surrogate, mine.kl |= spoiled.kl, mine.kl_loss |= spoiled.kl_loss;
@@ -331,11 +330,8 @@ class LossKernel {
       });
       block.each([&](int thread) {
         if (thread != 0 || found.count == 0) return;
-        for_each_input([&](int number, NonFinite NonFiniteInputs::*of) {
-          if (number != input) return;
-          state.tally.non_finite.*of =
-              merge(state.tally.non_finite.*of, NonFinite{found.count, row.at.row, found.first});
-        });
+        state.tally.non_finite.*input =
+            merge(state.tally.non_finite.*input, NonFinite{found.count, row.at.row, found.first});
       });
     }
     block.each([&](int thread) {
@@ -381,13 +377,12 @@ class LossKernel {
   // ---- one token ----
 
   /// Of a Plain row, whose arrays are of S.
-  struct PlainToken : NoMore<C> {
+  struct PlainToken : PlainArrays<C, Shape::with_kl> {
     const DeviceBatch<S>& batch;
     RowSpan row;
     index_t t;
     GDPO_INLINE PlainToken(const DeviceBatch<S>& of, const RowSpan& at, index_t number)
         : batch(of), row(at), t(number) {}
-    GDPO_INLINE bool has_ref() const { return Shape::with_kl; }
     GDPO_INLINE Token<C> load(bool, C advantage, C row_advantage) const {
       Token<C> x{};
       x.logp = read(batch.logp), x.old_logp = read(batch.old_logp);
@@ -437,7 +432,7 @@ class LossKernel {
     bool whole;
     S* gradient;
     S slopes[four];
-    GDPO_INLINE NoMore<C> from() const { return {}; }
+    GDPO_INLINE PlainArrays<C, Shape::with_kl> from() const { return {}; }
     GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) {
       slopes[j] = slope;
       if (out && j == four - 1) store_four(gradient, whole, n, slopes);

@@ -83,14 +83,6 @@ struct Census {
     surrogate |= o.surrogate, kl |= o.kl, kl_loss |= o.kl_loss;
   }
 };
-/// f(number, member) of every input.
-constexpr int inputs = 8;
-template <class F>
-GDPO_INLINE void for_each_input(const F& f) {
-  f(0, &NonFiniteInputs::logp), f(1, &NonFiniteInputs::old_logp), f(2, &NonFiniteInputs::ref_logp);
-  f(3, &NonFiniteInputs::rollout_logp), f(4, &NonFiniteInputs::teacher_logp), f(5, &NonFiniteInputs::advantages);
-  f(6, &NonFiniteInputs::weights), f(7, &NonFiniteInputs::entropies);
-}
 
 }  // namespace detail
 }  // namespace cuda

@@ -1,8 +1,8 @@
 #pragma once
 #include <gdpo/loss/aggregate.hpp>
+#include <gdpo/loss/engine/rows.hpp>
 #include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/kl.hpp>
-#include <gdpo/loss/engine/rows.hpp>
 #include <utility>
 
 GDPO_BEGIN_NAMESPACE
@@ -34,10 +34,11 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   using Map = decltype(loss.level.map);
   using Surrogate = decltype(loss.surrogate);
   using Factor = decltype(loss.factor);
-  TokenReads reads{reads_ref_v<Map> || reads_ref_v<Surrogate> || reads_ref_v<Factor>,
-                   reads_rollout_v<Map> || reads_rollout_v<Surrogate> || reads_rollout_v<Factor>,
-                   reads_teacher_v<Map> || reads_teacher_v<Surrogate> || reads_teacher_v<Factor>,
-                   reads_tag_v<Map> || reads_tag_v<Surrogate> || reads_tag_v<Factor>};
+  TokenReads reads;
+  reads.ref = reads_ref_v<Map> || reads_ref_v<Surrogate> || reads_ref_v<Factor>;
+  reads.rollout = reads_rollout_v<Map> || reads_rollout_v<Surrogate> || reads_rollout_v<Factor>;
+  reads.teacher = reads_teacher_v<Map> || reads_teacher_v<Surrogate> || reads_teacher_v<Factor>;
+  reads.tags = reads_tag_v<Map> || reads_tag_v<Surrogate> || reads_tag_v<Factor>;
   bool reads_old = false;
   for_each_kl(loss.kl, [&](const auto& kl) {
     check(kl);

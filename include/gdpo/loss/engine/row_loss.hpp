@@ -9,17 +9,11 @@ template <class V, class S>
 struct RowTokens {
   const TokenRow<S>& row;
   index_t at;
-  GDPO_INLINE bool has_old() const { return row.old_logp; }
-  GDPO_INLINE bool has_ref() const { return row.ref_logp; }
-  GDPO_INLINE bool has_rollout() const { return row.rollout_logp; }
-  GDPO_INLINE bool has_teacher() const { return row.teacher_logp; }
-  GDPO_INLINE bool has_advantages() const { return row.advantages; }
-  GDPO_INLINE bool has_weights() const { return row.weights; }
-  GDPO_INLINE bool has_kl_weights() const { return row.kl_weights; }
-  GDPO_INLINE bool has_entropies() const { return row.entropies; }
-  GDPO_INLINE V weight() const { return math::Lanes<V>::load(row.weights + at); }
-  GDPO_INLINE V kl_weight() const { return math::Lanes<V>::load(row.kl_weights + at); }
-  GDPO_INLINE V entropy() const { return math::Lanes<V>::load(row.entropies + at); }
+#define GDPO_X(in_batch, in_row, ...)                          \
+  GDPO_INLINE bool has_##in_row() const { return row.in_row; } \
+  GDPO_INLINE V in_row() const { return math::Lanes<V>::load(row.in_row + at); }
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
 };
 
 /// The loss of one row on the host: loops around TokenTerms. S stores the batch and the gradient. V computes:
@@ -102,18 +96,11 @@ class RowLoss {
   template <class F>
   void with_shape(const TokenSpan<S>& span, const F& f) const {
     const TokenRow<S>& row = span.row;
-    bool plain = L::width > 1 && row.old_logp && !row.advantages && !row.weights && !row.kl_weights &&
-                 !row.rollout_logp && !row.teacher_logp && !row.tags && !row.entropies;
-    bool any_kl = false, all_kl = true;
-    for_each_kl(kls_, [&](const auto& kl) {
-      any_kl = any_kl || kl.beta != 0;
-      all_kl = all_kl && kl.beta != 0;
-      if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) plain = plain && (kl.beta == 0 || kl.is_plain());
-    });
-    if (!plain || (any_kl && (!all_kl || !row.ref_logp)) || (!any_kl && row.ref_logp)) return f(General{});
+    const PlainRows rows = plain_rows(kls_, arrays_of(row));
+    if (L::width == 1 || !rows.plain) return f(General{});
     if constexpr (L::width > 1) {
       if constexpr (has_kl) {
-        if (any_kl) return row.mask ? f(Plain<true, true>{}) : f(Plain<false, true>{});
+        if (rows.with_kl) return row.mask ? f(Plain<true, true>{}) : f(Plain<false, true>{});
       }
       return row.mask ? f(Plain<true, false>{}) : f(Plain<false, false>{});
     }

@@ -29,8 +29,9 @@ struct TokenRow {
   index_t row, length;
   const unsigned char* mask;
   const std::int64_t* segments;
-  const S *logp, *old_logp, *ref_logp, *rollout_logp, *teacher_logp, *advantages, *weights, *kl_weights, *tags,
-      *entropies;
+#define GDPO_X(in_batch, in_row, ...) const S* in_row;
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
   double advantage;  ///< of the row, where `advantages` is null
 
   GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
@@ -60,11 +61,6 @@ struct TokenRow {
 
 namespace detail {
 
-/// Which of the optional arrays a composition reads.
-struct TokenReads {
-  bool ref = true, rollout = true, teacher = true, tags = true;
-};
-
 /// Tokens that `mask` lets through in one row.
 inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at, unsigned char* scratch) {
   return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
@@ -88,7 +84,6 @@ Normaliser count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
 /// Scratch of the rows that have to be converted; grows once.
 template <class S>
 struct RowScratch {
-  static constexpr int arrays = 10;
   std::vector<S> values;
   std::vector<unsigned char> mask;
   std::vector<std::int64_t> segments;
@@ -96,7 +91,7 @@ struct RowScratch {
   void reserve(index_t longest) {
     const auto n = static_cast<std::size_t>(longest);
     if (mask.size() >= n) return;
-    values.resize(arrays * n);
+    values.resize(token_arrays * n);
     mask.resize(n);
     segments.resize(n);
   }
@@ -117,16 +112,9 @@ TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t 
   };
   if (b.mask) r.mask = b.mask.row(row, at.begin, at.length, scratch.mask.data());
   if (b.segments) r.segments = b.segments.row(row, at.begin, at.length, scratch.segments.data());
-  r.logp = fetch(b.logp, true);
-  r.old_logp = fetch(b.old_logp, true);
-  r.ref_logp = fetch(b.ref_logp, reads.ref);
-  r.rollout_logp = fetch(b.rollout_logp, reads.rollout);
-  r.teacher_logp = fetch(b.teacher_logp, reads.teacher);
-  r.advantages = fetch(b.token_advantages, true);
-  r.weights = fetch(b.weights, true);
-  r.kl_weights = fetch(b.kl_weights, true);
-  r.tags = fetch(b.tags, reads.tags);
-  r.entropies = fetch(b.entropies, true);
+#define GDPO_X(in_batch, in_row, in_token, read, ...) r.in_row = fetch(b.in_batch, reads.read);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
   r.advantage = b.advantages ? b.advantages(row) : 0.0;
   return r;
 }

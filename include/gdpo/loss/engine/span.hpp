@@ -2,6 +2,7 @@
 // A row on its way through the lanes: which arrays are read, by which loop, and the last tokens that do not fill the lanes.
 #include <gdpo/lanes/lanes.hpp>
 #include <gdpo/loss/engine/rows.hpp>
+#include <gdpo/loss/kl.hpp>
 #include <gdpo/loss/term.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -38,11 +39,10 @@ struct TokenSpan {
 /// f of every array of numbers that a row has.
 template <class S, class F>
 void for_each_array(TokenRow<S>& row, const F& f) {
-  for (auto array : {&TokenRow<S>::logp, &TokenRow<S>::old_logp, &TokenRow<S>::ref_logp, &TokenRow<S>::rollout_logp,
-                     &TokenRow<S>::teacher_logp, &TokenRow<S>::advantages, &TokenRow<S>::weights,
-                     &TokenRow<S>::kl_weights, &TokenRow<S>::tags, &TokenRow<S>::entropies}) {
-    if (row.*array) f(row.*array);
-  }
+#define GDPO_X(in_batch, in_row, ...) \
+  if (row.in_row) f(row.in_row);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
 }
 
 /// What the loop over the tokens of a row knows before it is compiled.
@@ -64,6 +64,44 @@ template <class Kl, class = void>
 constexpr bool has_plain_v = false;
 template <class Kl>
 constexpr bool has_plain_v<Kl, std::void_t<decltype(std::declval<const Kl&>().is_plain())>> = true;
+
+/// What a Plain shape says of an array; those that are needed stand in the log ratio.
+enum class InPlain { Needed, WithKl, Absent };
+constexpr bool is_in_plain(InPlain array, bool with_kl) {
+  return array == InPlain::Needed || (array == InPlain::WithKl && with_kl);
+}
+/// The arrays of numbers that a row or a batch has.
+struct TokenArrays {
+#define GDPO_X(in_batch, in_row, ...) bool in_row;
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+};
+template <class S>
+GDPO_HOST_INLINE TokenArrays arrays_of(const TokenRow<S>& row) {
+  TokenArrays has;
+#define GDPO_X(in_batch, in_row, ...) has.in_row = row.in_row != nullptr;
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+  return has;
+}
+/// Whether rows with these arrays are of a Plain shape, and which: the one rule for the host and for devices.
+struct PlainRows {
+  bool plain, with_kl;
+};
+template <class Kls>
+GDPO_HOST_INLINE PlainRows plain_rows(const Kls& kls, const TokenArrays& has) {
+  bool plain = true, any_kl = false, all_kl = true;
+  for_each_kl(kls, [&](const auto& kl) {
+    any_kl = any_kl || kl.beta != 0;
+    all_kl = all_kl && kl.beta != 0;
+    if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) plain = plain && (kl.beta == 0 || kl.is_plain());
+  });
+#define GDPO_X(in_batch, in_row, in_token, read, in_plain) \
+  plain = plain && has.in_row == is_in_plain(InPlain::in_plain, any_kl);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+  return {plain && (all_kl || !any_kl), any_kl};
+}
 
 /// The last tokens of a span, fewer than the lanes, among masked ones.
 template <class S>
@@ -99,7 +137,7 @@ class PaddedSpan {
     for (index_t j = 0; j < n_; ++j) to[j] = from[j];
   }
 
-  S values_[10][math::logical_lanes], gradient_[math::logical_lanes], ratio_[math::logical_lanes];
+  S values_[token_arrays][math::logical_lanes], gradient_[math::logical_lanes], ratio_[math::logical_lanes];
   double scratch_[math::logical_lanes];
   unsigned char mask_[math::logical_lanes];
 };

@@ -144,7 +144,7 @@ struct Tally {
     for (int part = quantities; part < parts; ++part) add_part(part, o);
   }
   /// The same by parts, which threads may add side by side.
-  static constexpr int inputs = 8, parts = quantities + 4 + inputs;
+  static constexpr int parts = quantities + 4 + counted_inputs;
   GDPO_INLINE void add_part(int part, const Tally& o) {
     const int q = part;
     if (q < quantities) {
@@ -162,10 +162,8 @@ struct Tally {
     } else if (part == quantities + 3) {
       advantage = merge(advantage, o.advantage);
     } else {
-      int left = part - (parts - inputs);
-      for_each_non_finite(non_finite, o.non_finite, [&](NonFinite& into, const NonFinite& other) {
-        if (left-- == 0) into = merge(into, other);
-      });
+      NonFinite NonFiniteInputs::*const counter = input_counter(part - (parts - counted_inputs));
+      non_finite.*counter = merge(non_finite.*counter, o.non_finite.*counter);
     }
   }
 

@@ -1,9 +1,9 @@
 #pragma once
+#include <gdpo/loss/engine/span.hpp>
+#include <gdpo/loss/engine/tally.hpp>
 #include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/kl.hpp>
 #include <gdpo/loss/level.hpp>
-#include <gdpo/loss/engine/span.hpp>
-#include <gdpo/loss/engine/tally.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -34,8 +34,8 @@ GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
 
 /// The one place where the policies of a loss meet: the terms of one V of tokens, V a number or lanes of them. Loops over
 /// tokens, on the host and on a device, are elsewhere; they hand over a token x and `from`, which says what else the batch has:
-///   bool has_old(), has_ref(), has_rollout(), has_teacher(), has_advantages(), has_weights(), has_kl_weights(), has_entropies()
-///   V weight(), kl_weight(), entropy()        of the token, read only where there
+///   bool has_X() and V X() for every array X of a TokenRow (GDPO_TOKEN_ARRAYS): whether it is there, and its number at the
+///   token, read only where it is
 /// Shape: General or Plain (span.hpp), what the loop knows of the row before it is compiled.
 template <class V, class Loss>
 struct TokenTerms {
@@ -183,7 +183,7 @@ struct TokenTerms {
     V loss = value;
     if constexpr (has_kl && Shape::with_kl) {
       const bool given = !Shape::plain && from.has_kl_weights();
-      const V wk = given ? from.kl_weight() : constant<V>(1.0);
+      const V wk = given ? from.kl_weights() : constant<V>(1.0);
       if (given) sums.odd = sums.odd + select(valid, wk, zero);
       const Mask off = either(math::not_finite(wk), math::is_zero(wk));
       bool first = true;
@@ -221,7 +221,7 @@ struct TokenTerms {
       sums.low.add(both(valid, s.low));
       sums.high.add(both(valid, s.high));
     }
-    watch<Shape>(from, valid, x, sums.odd);
+    add_inputs<Shape>(from, valid, x, sums.odd);
     if constexpr (Metrics::everything) {
       sums.outside.add(both(valid, s.outside));
       sums.dual.add(both(valid, s.dual));
@@ -232,7 +232,7 @@ struct TokenTerms {
     if (!Shape::plain && from.has_advantages())
       sums.advantages.add(both(valid, either(either(x.advantage<zero, x.advantage> zero), math::is_nan(x.advantage))));
     if (!Shape::plain && from.has_entropies()) {
-      const V entropy = select(valid, from.entropy(), zero);
+      const V entropy = select(valid, from.entropies(), zero);
       sums.entropy = sums.entropy + entropy;
       sums.odd = sums.odd + entropy;
       if constexpr (Metrics::everything) ranges.add(of_entropy, valid, entropy);
@@ -300,34 +300,32 @@ struct TokenTerms {
     GDPO_INLINE bool gradient() const { return surrogate || kl_loss; }
   };
   GDPO_CALLS_ANY
-  template <class See>
-  GDPO_INLINE static void look(const See& see, bool given, V value, NonFinite NonFiniteInputs::*member) {
-    if (given && math::not_finite(value)) see(member);
-  }
   template <class From, class See>
   GDPO_INLINE static Spoiled census(const Level& level, const Kls& kls, const Factors& factors,
                                     const SegmentRatio& of_segment, const From& from, Token<V>& x, const See& see) {
     static_assert(L::width == 1, "a token at a time");
     using math::is_nan, math::not_finite;
-    look(see, true, x.logp, &NonFiniteInputs::logp);
-    look(see, from.has_old(), x.old_logp, &NonFiniteInputs::old_logp);
-    look(see, from.has_ref(), x.ref_logp, &NonFiniteInputs::ref_logp);
-    look(see, from.has_rollout(), x.rollout_logp, &NonFiniteInputs::rollout_logp);
-    look(see, from.has_teacher(), x.teacher_logp, &NonFiniteInputs::teacher_logp);
-    look(see, true, x.advantage, &NonFiniteInputs::advantages);
-    if (from.has_entropies()) look(see, true, from.entropy(), &NonFiniteInputs::entropies);
+    const auto check = [&](V value, NonFinite NonFiniteInputs::*counter) {
+      if (not_finite(value)) see(counter);
+    };
+#define GDPO_X(in_batch, in_row, in_token, ...) \
+  if (from.has_##in_row()) check(x.in_token, &NonFiniteInputs::in_row);
+    GDPO_POLICY_INPUTS(GDPO_X)
+#undef GDPO_X
+    if (!from.has_advantages()) check(x.advantage, &NonFiniteInputs::advantages);  // the row's
+    if (from.has_entropies()) check(from.entropies(), &NonFiniteInputs::entropies);
 
     x.log_ratio = Level::of_segment ? static_cast<V>(of_segment.log_ratio) : level.map(x).log_ratio;
     x.ratio = Level::of_segment ? static_cast<V>(of_segment.ratio) : math::exp_parts(x.log_ratio).exp;
     const auto weight = [&](V w) {
-      look(see, true, w, &NonFiniteInputs::weights);
+      check(w, &NonFiniteInputs::weights);
       return not_finite(w) ? V(0) : w;
     };
     Spoiled spoiled;
     const V w = weight(weight_of<General>(factors, from, x));
     spoiled.surrogate = w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
                                       (Level::of_segment && is_nan(of_segment.log_ratio)));
-    const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weight()) : V(1);
+    const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weights()) : V(1);
     bool first = true;
     for_each_kl(kls, [&](const auto& kl) {
       if (kl.beta == 0) return;
@@ -351,19 +349,19 @@ struct TokenTerms {
     }
   }
 
-  /// Adds to `odd` the inputs that are not in the log ratio.
+  /// Adds to `sum` the inputs that are not in the log ratio.
   template <class Shape, class From>
-  GDPO_INLINE static void watch(const From& from, const Mask& valid, const Token<V>& x, V& odd) {
+  GDPO_INLINE static void add_inputs(const From& from, const Mask& valid, const Token<V>& x, V& sum) {
     const auto add = [&](const V& value)
-                         GDPO_INLINE_LAMBDA { odd = odd + math::select(valid, value, math::constant<V>(0.0)); };
+                         GDPO_INLINE_LAMBDA { sum = sum + math::select(valid, value, math::constant<V>(0.0)); };
     if constexpr (Shape::plain) {
       if constexpr (has_kl && Shape::with_kl && !shows_infinite_v<Kls>) add(x.ref_logp);
     } else {
-      if (!from.has_old()) add(x.logp);
-      if (from.has_ref()) add(x.ref_logp);
-      if (from.has_rollout()) add(x.rollout_logp);
-      if (from.has_teacher()) add(x.teacher_logp);
-      if (from.has_advantages()) add(x.advantage);
+      if (!from.has_old_logp()) add(x.logp);
+#define GDPO_X(in_batch, in_row, in_token, read, in_plain) \
+  if (InPlain::in_plain != InPlain::Needed && from.has_##in_row()) add(x.in_token);
+      GDPO_POLICY_INPUTS(GDPO_X)
+#undef GDPO_X
     }
   }
 
@@ -371,7 +369,7 @@ struct TokenTerms {
   template <class Shape, class From>
   GDPO_INLINE static V weight_of(const Factors& factors, const From& from, const Token<V>& x) {
     const bool given = !Shape::plain && from.has_weights();
-    const V w = given ? from.weight() : math::constant<V>(1.0);
+    const V w = given ? from.weights() : math::constant<V>(1.0);
     if constexpr (has_factors) {
       return given ? math::mul(w, product(factors, x)) : product(factors, x);
     } else {
