@@ -22,6 +22,13 @@ struct Parallel {
   Executor executor;
 };
 
+template <class E, class = void>
+constexpr bool is_executor_v = false;
+template <class E>
+constexpr bool is_executor_v<E, std::void_t<decltype(std::declval<const Parallel<E>&>().executor.concurrency()),
+                                            decltype(std::declval<const Parallel<E>&>().executor.for_each(
+                                                index_t{}, std::declval<void (&)(index_t)>()))>> = true;
+
 /// Threads are the caller's: an executor is OpenMp{} (with/openmp.hpp), a ThreadPool (with/thread_pool.hpp), or has, const where it is held by value,
 ///   template <class F> void for_each(index_t n, const F& f);    calls f(0) ... f(n - 1), each once, on any threads, in any order;
 ///                                                               returns when all have returned. f does not throw.
@@ -32,6 +39,9 @@ struct Parallel {
 ///   loss(gdpo::parallel(pool), batch, normaliser, gradient, workspace);
 template <class Executor>
 constexpr Parallel<Executor> parallel(Executor&& executor) {
+  static_assert(is_executor_v<Executor>,
+                "an executor needs, const where it is held by value: int concurrency() const; "
+                "template <class F> void for_each(gdpo::index_t n, const F& f)");
   return {std::forward<Executor>(executor)};
 }
 
