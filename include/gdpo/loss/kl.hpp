@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/core/declares.hpp>
 #include <gdpo/loss/map.hpp>
 
 namespace gdpo {
@@ -134,8 +135,7 @@ constexpr bool
     has_own_ratio_v<P, Args, std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> =
         true;
 template <class P>
-constexpr bool is_estimator_v =
-    std::is_invocable_r_v<kl::Estimate<double>, const P&, const kl::EstimateArgs<double>&>;
+constexpr bool is_estimator_v = std::is_invocable_r_v<kl::Estimate<double>, const P&, const kl::EstimateArgs<double>&>;
 template <class P>
 constexpr bool is_gradient_rule_v = std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
 
@@ -232,13 +232,21 @@ template <class P>
 constexpr bool is_kl_v<P, std::void_t<decltype(std::declval<P&>().beta), decltype(std::declval<P&>().against)>> =
     detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
 
+namespace detail {
+// What a KL term may declare: its value is infinite, NaN or huge where an input is infinite or NaN.
+GDPO_DECLARED(shows_infinite);
+}  // namespace detail
+
 /// Several KL terms, each with its own beta; none: Kls<>. LossMetrics::kl is of the first that is on.
 template <class... Terms>
 struct Kls;
 template <>
-struct Kls<> {};
+struct Kls<> {
+  static constexpr bool shows_infinite = true;
+};
 template <class First, class... Rest>
 struct Kls<First, Rest...> {
+  static constexpr bool shows_infinite = detail::shows_infinite_v<First> && Kls<Rest...>::shows_infinite;
   static_assert(is_kl_v<First>,
                 "a KL term needs: beta, against, template <class V> Term<V> operator()(const gdpo::Token<V>&) const");
   First first{};

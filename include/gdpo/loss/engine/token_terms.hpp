@@ -14,13 +14,6 @@ struct SegmentRatio {
   bool held = false;
 };
 
-template <class Kl, class = void>
-constexpr bool shows_infinite_v = false;
-template <class Kl>
-constexpr bool shows_infinite_v<Kl, std::void_t<decltype(Kl::shows_infinite)>> = Kl::shows_infinite;
-template <class... Terms>
-constexpr bool shows_infinite_v<Kls<Terms...>, void> = (shows_infinite_v<Terms> && ...);
-
 /// Of the sum over its valid tokens. S stores the gradient.
 template <class S, class Level>
 GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
