@@ -1,18 +1,25 @@
-// An estimator of one's own: a Baseline is any aggregate with `double operator()(const gdpo::BaselineArgs&) const`.
+// An estimator of one's own: a Baseline is any aggregate with `double operator()(const gdpo::BaselineArgs&) const`, or one
+// that says once a group what it is (gdpo/advantage/stat.hpp has all declarations).
 #include <algorithm>
 #include <gdpo/gdpo.hpp>
 #include <iostream>
 #include <vector>
 
-/// The q-quantile of the group's rewards (lower value at a fraction): robust where one completion is far off.
+/// The q-quantile of the group's rewards (lower value at a fraction): robust where one completion is far off. It is one
+/// number a group, for which the values must be ordered: per_group_values asks for it once, with memory to do so.
 struct Quantile {
+  static constexpr bool per_group_values = true;
   static constexpr bool from_group = true;  // a group of equal rewards gets exactly 0
   double q = 0.5;
 
-  double operator()(const gdpo::BaselineArgs& a) const {
-    std::vector<double> sorted(a.values.data, a.values.data + a.values.extent[0]);
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
+  bool reads_batch() const { return false; }
+  double operator()(const gdpo::GroupArgs& a) const {
+    const gdpo::index_t n = a.values.extent[0];
+    double* const x = a.scratch.data;
+    std::copy_n(a.values.data, n, x);
+    double* const wanted = x + static_cast<gdpo::index_t>(q * static_cast<double>(n - 1));
+    std::nth_element(x, wanted, x + n);
+    return *wanted;
   }
 };
 

@@ -45,6 +45,35 @@ struct MedianAbsoluteDeviation {
   }
 };
 
+/// The same two once a group, in scratch memory. They count their calls.
+inline double median_of_scratch(gdpo::View<double, 1> x) {
+  const gdpo::index_t n = x.extent[0];
+  std::sort(x.data, x.data + n);
+  return n % 2 ? x(n / 2) : 0.5 * (x(n / 2 - 1) + x(n / 2));
+}
+struct MedianOfGroup {
+  static constexpr bool per_group_values = true, from_group = true;
+  int* calls = nullptr;
+  bool reads_batch() const { return false; }
+  double operator()(const gdpo::GroupArgs& a) const {
+    if (calls) ++*calls;
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = a.values(j);
+    return median_of_scratch(a.scratch);
+  }
+};
+struct MedianAbsoluteDeviationOfGroup {
+  static constexpr bool per_group_values = true;
+  int* calls = nullptr;
+  bool reads_batch() const { return false; }
+  double operator()(const gdpo::GroupArgs& a) const {
+    if (calls) ++*calls;
+    const double center = MedianOfGroup{}(a);
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = std::abs(a.values(j) - center);
+    const double deviation = median_of_scratch(a.scratch);
+    return deviation > 0 ? 1 / deviation : 0.0;
+  }
+};
+
 /// Reads the members' token counts (OPO): sum l_j x_j / sum l_j.
 struct LengthWeighted {
   static constexpr bool from_group = true;

@@ -5,6 +5,7 @@
 #include <gdpo/with/eigen.hpp>
 
 #include "support/catch.hpp"
+#include "support/generators.hpp"
 #include "support/tolerance.hpp"
 
 namespace {
@@ -187,4 +188,100 @@ TEST_CASE("seq takes one group after the other, every other tag and the short fo
   const Eigen::ArrayXd of_eigen = gdpo::advantages(table, batch.groups, e);
   CHECK(difference(Vector(of_eigen.begin(), of_eigen.end()), one_by_one) == "");
   expect(0, true);
+}
+
+namespace {
+
+/// Advantages of random batches: ragged groups, missing rewards, unused rows, gates and weights.
+template <class Estimator>
+Vector of_random_batch(std::uint64_t seed, Estimator e) {
+  Random random(seed);
+  const int channels = 1 + random.below(9);
+  naive::Data d = random_batch(random, 1 + random.below(12), 9, channels, seed % 3 ? 0.2 : 0.0);
+  add_columns(random, d);
+  if (random.chance(0.5)) e.gates = {gdpo::Gate{0, channels - 1, 0.5}};
+  if (random.chance(0.5)) {
+    Vector weights;
+    for (int c = 0; c < channels; ++c) weights.push_back(random.pick({0.0, 1.0, -0.5, 2.0}));
+    e.weights = weights;
+  }
+  e.missing.entry =
+      random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
+  e.singleton = random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
+  gdpo::RewardBatch batch{gdpo::view(d.rewards.data(), d.rows, channels), gdpo::by_id(d.ids)};
+  if (random.chance(0.6)) batch.valid = gdpo::view(d.valid);
+  return gdpo::advantages(gdpo::simd, batch, e);
+}
+
+/// Looks at what it gets, and writes down how many values that was.
+struct Sizes {
+  static constexpr bool per_group_values = true;
+  std::vector<gdpo::index_t>* seen;
+  bool reads_batch() const { return false; }
+  double operator()(const gdpo::GroupArgs& a) const {
+    CHECK(a.scratch.extent[0] == a.values.extent[0]);
+    CHECK(a.tokens.extent[0] == a.values.extent[0]);
+    CHECK(a.group.n == a.values.extent[0]);
+    CHECK(!a.weights);
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) {
+      CHECK(a.tokens(j) == 10 * a.values(j));
+      a.scratch(j) = 0;
+      CHECK(a.values(j) != 0);
+    }
+    seen->push_back(a.values.extent[0]);
+    return 0;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("per_group_values: the bits of the same formula member by member", "[archetype][group_values]") {
+  using namespace archetype;
+  using gdpo::renorm::Batch;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    INFO("seed " << seed);
+    const auto check = [seed](const auto& once, const auto& by_member) {
+      CHECK(difference(of_random_batch(seed, once), of_random_batch(seed, by_member)) == "");
+    };
+    check(estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup, NormalizeThenSum, Batch>(),
+          estimator<Median, MedianAbsoluteDeviation, NormalizeThenSum, Batch>());
+    check(estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup>(), estimator<Median, MedianAbsoluteDeviation>());
+    check(estimator<MedianOfGroup, LeaveOneOutStd, NormalizeThenSum>(),
+          estimator<Median, LeaveOneOutStd, NormalizeThenSum>());
+    check(estimator<MidRange, MedianAbsoluteDeviationOfGroup, NormalizeThenSum>(),
+          estimator<MidRange, MedianAbsoluteDeviation, NormalizeThenSum>());
+  }
+}
+
+TEST_CASE("per_group_values: one call a group and reward, whatever the other policy does", "[archetype][group_values]") {
+  using namespace archetype;
+  const Vector rewards{1, 0, 2, 4, 5, 8, 0, 3, 3, 1, 7, 0};  // 2 groups of 3 rows with 2 rewards
+  int of_baseline = 0, of_scale = 0;
+  const auto expect = [&](int baseline, int scale) {
+    CHECK(of_baseline == baseline);
+    CHECK(of_scale == scale);
+    of_baseline = of_scale = 0;
+  };
+  const MedianOfGroup median{&of_baseline};
+  const MedianAbsoluteDeviationOfGroup deviation{&of_scale};
+  run(rewards, 2, 3, estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup, NormalizeThenSum>(median, deviation));
+  expect(4, 4);
+  run(rewards, 2, 3, estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup>(median, deviation));
+  expect(2, 2);
+  run(rewards, 2, 3, estimator<gdpo::baseline::LeaveOneOut, MedianAbsoluteDeviationOfGroup>({}, deviation));
+  expect(0, 2);
+  auto centred = estimator<MedianOfGroup, gdpo::scale::StdDev, NormalizeThenSum>(median);
+  run(rewards, 2, 3, centred);
+  expect(4, 0);
+  centred.scale.of = gdpo::scale::Of::BatchCentred;  // needs the centred values of the batch first
+  run(rewards, 2, 3, centred);
+  expect(8, 0);
+}
+
+TEST_CASE("per_group_values: used values and as much scratch, nothing allocated", "[archetype][group_values]") {
+  std::vector<gdpo::index_t> seen;
+  const double no = std::nan("");
+  const Vector rewards{1, 2, no, 4, 5, 6, 7, 8}, tokens{10, 20, 30, 40, 50, 60, 70, 80}, valid{1, 1, 1, 1, 0, 1, 1, 1};
+  run(rewards, 1, 4, estimator<Sizes, gdpo::scale::None>(Sizes{&seen}), tokens, valid);
+  CHECK(seen == std::vector<gdpo::index_t>{3, 3});
 }

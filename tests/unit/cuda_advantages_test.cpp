@@ -523,6 +523,44 @@ struct MedianAbsoluteDeviation {
     return deviation > 0 ? 1 / deviation : 0.0;
   }
 };
+/// Once a group, in scratch memory.
+GDPO_DEVICE double sort_for_median(gdpo::View<double, 1> x) {
+  const index_t n = x.extent[0];
+  for (index_t i = 1; i < n; ++i) {
+    const double value = x(i);
+    index_t j = i;
+    for (; j > 0 && x(j - 1) > value; --j) x(j) = x(j - 1);
+    x(j) = value;
+  }
+  return math::mul(0.5, x((n - 1) / 2) + x(n / 2));
+}
+struct MedianOfGroup {
+  static constexpr bool per_group_values = true, from_group = true;
+  bool reads_batch() const { return false; }
+  GDPO_DEVICE double operator()(const gdpo::GroupArgs& a) const {
+    for (index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = a.values(j);
+    return sort_for_median(a.scratch);
+  }
+};
+struct MedianAbsoluteDeviationOfGroup {
+  static constexpr bool per_group_values = true;
+  GDPO_DEVICE double operator()(const gdpo::GroupArgs& a) const {
+    const double center = MedianOfGroup{}(a);
+    for (index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = math::abs(a.values(j) - center);
+    const double deviation = sort_for_median(a.scratch);
+    return deviation > 0 ? 1 / deviation : 0.0;
+  }
+};
+struct LengthWeightedOfGroup {
+  static constexpr bool per_group_values = true, from_group = true;
+  GDPO_DEVICE double operator()(const gdpo::GroupArgs& a) const {
+    double sum = 0, tokens = 0;
+    for (index_t j = 0; j < a.values.extent[0]; ++j) {
+      sum += math::mul(a.tokens(j), a.values(j)), tokens += a.tokens(j);
+    }
+    return tokens > 0 ? sum / tokens : 0.0;
+  }
+};
 struct LengthWeighted {
   static constexpr bool from_group = true;
   GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
@@ -589,6 +627,10 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
     check(GroupAdvantage<RowWeighted, NonzeroShare>{});
     check(GroupAdvantage<External, scale::None, SumThenNormalize>{});
     check(GroupAdvantage<MidRange, LeaveOneOutStd>{});
+    check(GroupAdvantage<MedianOfGroup, MedianAbsoluteDeviationOfGroup>{});
+    check(GroupAdvantage<MedianOfGroup, LeaveOneOutStd, SumThenNormalize>{});
+    check(GroupAdvantage<baseline::LeaveOneOut, MedianAbsoluteDeviationOfGroup>{});
+    check(GroupAdvantage<LengthWeightedOfGroup, scale::StdDev>{});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gdpo/advantages.hpp>
 
 #include "support/allocations.hpp"
+#include "support/archetypes.hpp"
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/tolerance.hpp"
@@ -72,6 +73,7 @@ TEST_CASE("nothing is allocated after the first call with a shape", "[workspace]
       batch;
   batch.scale.of = gdpo::scale::Of::BatchCentred;
   check(batch);
+  check(gdpo::GroupAdvantage<archetype::MedianOfGroup, archetype::MedianAbsoluteDeviationOfGroup>{});
 }
 
 TEST_CASE("the same input gives the same bits, whatever the workspace served before", "[workspace]") {

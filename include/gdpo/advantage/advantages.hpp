@@ -1,19 +1,11 @@
 #pragma once
 // The calls of the front door gdpo/advantages.hpp.
 #include <algorithm>
+#include <gdpo/advantage/call_contract.hpp>
 #include <gdpo/advantage/engine/batch_step.hpp>
 #include <gdpo/advantage/engine/fill_report.hpp>
 
 GDPO_BEGIN_NAMESPACE
-namespace detail {
-
-template <class Exec, class R>
-void check_out(const char* function, index_t rows, View<R, 1> out) {
-  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
-  check_out_entries(function, rows, out);
-}
-
-}  // namespace detail
 
 /// The long form. exec: seq, simd or parallel(executor), which all give the same bits. out: (N) float or double.
 /// workspace.sums() has the combined values before renormalisation afterwards. Allocates only what workspace (and report)
@@ -23,15 +15,19 @@ template <class Exec, class T, class Groups, class B, class S, class C, class Re
 void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, Workspace& workspace,
                      GroupReport* report = nullptr) {
-  constexpr const char* function = "gdpo::advantages";
-  detail::check_out<Exec>(function, batch.rewards.extent[0], out);
-  detail::check_renormalisation(function, batch, estimator.renorm);
-  detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, workspace, report);
-  evaluation(exec);
-  if (report) detail::fill_report(batch, evaluation.reader(), workspace, *report);
-  detail::renormalize(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm,
-                      evaluation.zero_sum && !evaluation.any_raw_singleton(), evaluation.every_row_counts(), workspace,
-                      out);
+  if constexpr (detail::may_run<Exec, Groups>()) {
+    constexpr const char* function = "gdpo::advantages";
+    detail::check_out(function, batch.rewards.extent[0], out);
+    detail::check_batch_step(function, batch, estimator.renorm);
+    detail::EstimatorScratch& work = detail::ScratchOf::estimator(workspace);
+    detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
+    evaluation(exec);
+    if (report) detail::fill_report(batch, evaluation.reader(), work, *report);
+    detail::CombinedValues combined;
+    combined.zero_sum = evaluation.zero_sum && !evaluation.any_raw_singleton();
+    combined.every_row = evaluation.every_row_counts();
+    detail::batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm, combined, work, out);
+  }
 }
 
 /// The long form with its own memory.

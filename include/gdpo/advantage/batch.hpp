@@ -1,7 +1,8 @@
 #pragma once
 #include <gdpo/advantage/stat.hpp>
+#include <gdpo/group/groups_of.hpp>
 #include <gdpo/storage/column.hpp>
-#include <vector>
+#include <iterator>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -12,6 +13,8 @@ GDPO_BEGIN_NAMESPACE
 /// NaN in `penalty` is not: it makes the advantages of its group NaN, as an infinite reward does.
 template <class T, class Groups>
 struct RewardBatch {
+  static_assert(detail::is_grouping_v<Groups>,
+                "who belongs together is said by gdpo::groups_of(8), gdpo::by_offsets(offsets) or gdpo::by_id(ids)");
   View<const T, 2> rewards;  ///< (N, C), any strides
   Groups groups;             ///< groups_of, by_offsets, by_id
   Column tokens{};           ///< (N) completion lengths in tokens; renorm::TokenWeightedBatch needs it
@@ -26,40 +29,45 @@ RewardBatch(View<T, 2>, Groups, Column = {}, Column = {}, Column = {}, Column = 
 
 namespace detail {
 
-/// Scratch of one worker, which has one group at hand, or a few side by side.
-struct GroupScratch {
-  std::vector<double> column, scores, magnitudes, terms;  // (K), (K), (K) sums of |terms|, (K, 8)
-  std::vector<unsigned char> used, present;               // (K) the row is used; it has a reward
-  std::vector<double> values, tokens, weights, external;  // (K) used members, as a policy sees them
-  std::vector<double> lanes;                              // of LaneGroups
-  bool raw_singleton = false, every_row_counts = true;    // of the groups so far
+template <class X>
+constexpr bool is_reward_batch_v = false;
+template <class T, class Groups>
+constexpr bool is_reward_batch_v<RewardBatch<T, Groups>> = true;
+
+/// What is to be known of an optional column.
+template <class Batch>
+struct RewardColumn {
+  Column Batch::*of_batch;
+  const char* name;                                    ///< in messages
+  View<const double, 1> UsedMembers::*of_members;      ///< as policies see it; null: they do not
+  bool counts;                                         ///< its numbers are finite and at least 0
+  const char* needed;  ///< what is said where a setting reads it and it is missing; null: it may always be missing
 };
+
+/// The optional columns, once: checks, readers, kernels and constraints go through this list.
+template <class Batch>
+constexpr RewardColumn<Batch> reward_columns[] = {
+    {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true, "token counts, because renorm is TokenWeightedBatch"},
+    {&Batch::valid, "batch.valid", nullptr, false, nullptr},
+    {&Batch::baseline, "batch.baseline", &UsedMembers::external, false, nullptr},
+    {&Batch::penalty, "batch.penalty", nullptr, false, "the KL of each row, because penalty.coef is not 0"},
+    {&Batch::weights, "batch.weights", &UsedMembers::weights, false, nullptr}};
+constexpr std::size_t reward_column_count = std::size(reward_columns<RewardBatch<double, GroupsOf>>);
+
+/// The entry of a column, which the list has.
+template <class Batch>
+constexpr const RewardColumn<Batch>& listed(Column Batch::*column) {
+  std::size_t j = 0;
+  while (reward_columns<Batch>[j].of_batch != column) ++j;
+  return reward_columns<Batch>[j];
+}
+
+template <class From, class To>
+void copy_columns(const From& from, To& to) {
+  for (std::size_t j = 0; j < reward_column_count; ++j) {
+    to.*reward_columns<To>[j].of_batch = from.*reward_columns<From>[j].of_batch;
+  }
+}
 
 }  // namespace detail
-
-/// Scratch memory of advantages_into, kept between calls: after a first call with the same shapes and executor, nothing is
-/// allocated. One Workspace serves one call at a time.
-class Workspace {
- public:
-  /// The combined values of the last call before renormalisation, (N), in double. 0 at excluded rows. Of a constrained estimator:
-  /// of the last call inside.
-  View<const double, 1> sums() const { return gdpo::view(row_sums); }
-
-  // Scratch of detail::Evaluation; not part of the interface.
-  std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
-  std::vector<unsigned char> row_state;       // (N) detail::RowState
-  std::vector<index_t> channels;              // rewards whose weight is not 0 ...
-  std::vector<double> channel_weights;        // ... their weights ...
-  std::vector<double> lane_weights;           // ... and these for every lane of rows side by side
-  std::vector<detail::GroupScratch> workers;  // one a worker
-  std::vector<double> raw, centred;           // (N) one column of the batch
-  std::vector<BatchStat> batch_stats;         // one a column
-  std::vector<double> partial_sums;           // of the blocks of the batch
-
-  // Scratch of detail::ConstrainedCall.
-  std::vector<double> mixed, channel, violations, magnitudes;  // (N)
-  std::vector<unsigned char> states;                           // (N)
-  std::vector<double> terms;                                   // (N, columns of a constrained sum)
-};
-
 GDPO_END_NAMESPACE

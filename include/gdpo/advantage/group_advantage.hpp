@@ -15,8 +15,16 @@ GDPO_BEGIN_NAMESPACE
 template <class Baseline = baseline::Mean, class Scale = scale::StdDev, class Combine = combine::NormalizeThenSum,
           class Renorm = renorm::Batch>
 struct GroupAdvantage {
-  static_assert(is_baseline_v<Baseline>, "a Baseline needs: double operator()(const gdpo::BaselineArgs&) const");
-  static_assert(is_scale_v<Scale>, "a Scale needs: double operator()(const gdpo::ScaleArgs&) const");
+  static_assert(is_baseline_v<Baseline> || detail::per_group_values_v<Baseline>,
+                "a Baseline needs: double operator()(const gdpo::BaselineArgs&) const");
+  static_assert(is_baseline_v<Baseline> || !detail::per_group_values_v<Baseline>,
+                "a Baseline with per_group_values needs: double operator()(const gdpo::GroupArgs&) const");
+  static_assert(is_scale_v<Scale> || detail::per_group_values_v<Scale>,
+                "a Scale needs: double operator()(const gdpo::ScaleArgs&) const");
+  static_assert(is_scale_v<Scale> || !detail::per_group_values_v<Scale>,
+                "a Scale with per_group_values needs: double operator()(const gdpo::GroupArgs&) const");
+  static_assert(!detail::from_group_v<Scale> && !detail::zero_sum_v<Scale>,
+                "from_group and zero_sum are declarations of a Baseline, which comes before the Scale");
   static_assert(std::is_same_v<Combine, combine::SumThenNormalize> ||
                     std::is_same_v<Combine, combine::NormalizeThenSum>,
                 "Combine is combine::SumThenNormalize or combine::NormalizeThenSum");
@@ -36,6 +44,16 @@ struct GroupAdvantage {
   List<Gate, 16> gates{};
 };
 
+namespace detail {
+
+/// What advantages are computed by.
+template <class X>
+constexpr bool computes_advantages_v = false;
+template <class B, class S, class C, class R>
+constexpr bool computes_advantages_v<GroupAdvantage<B, S, C, R>> = true;
+
+}  // namespace detail
+
 /// GDPO (arXiv 2601.05242): each reward standardised in its group, weighted sum, standardised over the batch.
 using Gdpo = GroupAdvantage<>;
 /// GRPO (arXiv 2402.03300): the weighted sum standardised in its group.
@@ -49,7 +67,17 @@ static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel argumen
 /// The same estimator with another renormalisation, every other setting kept.
 template <class NewRenorm, class B, class S, class C, class R>
 GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e, NewRenorm renorm = {}) {
-  return {e.baseline, e.scale, e.combine, renorm, e.missing, e.singleton, e.penalty, e.weights, e.gates};
+  GroupAdvantage<B, S, C, NewRenorm> other;
+  other.baseline = e.baseline;
+  other.scale = e.scale;
+  other.combine = e.combine;
+  other.renorm = renorm;
+  other.missing = e.missing;
+  other.singleton = e.singleton;
+  other.penalty = e.penalty;
+  other.weights = e.weights;
+  other.gates = e.gates;
+  return other;
 }
 /// The same estimator without its renormalisation: its advantages are the combined values before it.
 template <class B, class S, class C, class R>

@@ -78,21 +78,28 @@ struct BatchStat {
   index_t used = 0, nonzero = 0;  ///< used values; those of them that are not 0
 };
 
-/// One member of a group as a policy sees it. The views hold the used members of the group in the grouping's row order;
-/// `tokens`, `weights` and `external` are empty where the batch has no such column.
-struct MemberArgs {
-  View<const double, 1> values;
-  View<const double, 1> tokens;    ///< completion length, in tokens (RewardBatch::tokens)
-  View<const double, 1> weights;   ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
-  View<const double, 1> external;  ///< the caller's baseline (RewardBatch::baseline)
+/// The used members of a group in one column. The views hold one number a member, in the grouping's row order; `tokens`,
+/// `weights` and `external` are empty where the batch has no such column.
+struct UsedMembers {
   const GroupStat& group;
   const BatchStat& batch;  ///< filled when the policy reads the batch (below); `centred` only for a Scale
-  index_t own;             ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
-  double value;            ///< the member's own value
+  View<const double, 1> values{};
+  View<const double, 1> tokens{};    ///< completion length, in tokens (RewardBatch::tokens)
+  View<const double, 1> weights{};   ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
+  View<const double, 1> external{};  ///< the caller's baseline (RewardBatch::baseline)
+};
+/// One member of a group as a policy sees it.
+struct MemberArgs : UsedMembers {
+  index_t own = -1;  ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
+  double value = 0;  ///< the member's own value
 };
 using BaselineArgs = MemberArgs;
 struct ScaleArgs : MemberArgs {
-  double centred;  ///< value minus baseline
+  double centred = 0;  ///< value minus baseline
+};
+/// What a policy with `per_group_values` sees instead of MemberArgs: the group as a whole, once.
+struct GroupArgs : UsedMembers {
+  View<double, 1> scratch;  ///< as many numbers as `values`, to overwrite: a copy to sort, say. What is in it means nothing
 };
 
 /// What a policy with `takes_lanes` also sees instead of MemberArgs: the moments of L rewards of one group in lanes
@@ -109,6 +116,9 @@ struct GroupLanes {
 
 // A policy may declare, as static members:
 //   per_group    the result depends on `group` and `batch` alone: it is computed once a group
+//   per_group_values  the result is one number a group, of its values (and its tokens, weights, external baselines) as well,
+//                in any order that needs scratch memory: the operator takes GroupArgs, once a group. A median, a quantile, a
+//                trimmed mean. Values are finite and two or more, but with baseline None or Singleton::Raw
 //   own_value    the result depends on `group`, `batch`, whether `own` is -1, and `value` (and `centred`) alone: no view is
 //                read, which spares a device from writing them (per_group says as much)
 //   takes_lanes  a per_group policy whose operator is a template over the argument and takes GroupLanes as well
@@ -119,10 +129,27 @@ struct GroupLanes {
 namespace detail {
 
 GDPO_DECLARED(per_group);
+GDPO_DECLARED(per_group_values);
 GDPO_DECLARED(own_value);
 GDPO_DECLARED(takes_lanes);
 GDPO_DECLARED(from_group);
 GDPO_DECLARED(zero_sum);
+
+/// One call gives what all members of a group need.
+template <class P>
+constexpr bool one_a_group_v = per_group_v<P> || per_group_values_v<P>;
+
+/// What the policy says of a group, or of a member. scratch: of per_group_values, a number for each of the values.
+GDPO_CALLS_ANY
+template <class P, class Args>
+GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
+  if constexpr (per_group_values_v<P>) {
+    return policy(GroupArgs{static_cast<const UsedMembers&>(args), view(scratch, args.values.extent[0])});
+  } else {
+    static_cast<void>(scratch);
+    return policy(args);
+  }
+}
 
 template <class P, class = void>
 struct ReadsBatch {
@@ -131,6 +158,17 @@ struct ReadsBatch {
 template <class P>
 struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
   static bool of(const P& policy) { return policy.reads_batch(); }
+};
+/// Whether a policy reads the batch: any of the two, and the scale, which may ask for centred values.
+struct BatchReaders {
+  bool any = false, scale = false;
+  template <class Baseline, class Scale>
+  static BatchReaders of(const Baseline& baseline, const Scale& scale) {
+    BatchReaders read;
+    read.scale = ReadsBatch<Scale>::of(scale);
+    read.any = read.scale || ReadsBatch<Baseline>::of(baseline);
+    return read;
+  }
 };
 
 /// (value - baseline), the baseline a V or a Split of V.
@@ -149,8 +187,10 @@ constexpr bool returns_double_v = std::is_invocable_r_v<double, const P&, const 
 }  // namespace detail
 
 template <class P>
-constexpr bool is_baseline_v = detail::returns_double_v<P, BaselineArgs>;
+constexpr bool is_baseline_v =
+    detail::returns_double_v<P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, BaselineArgs>>;
 template <class P>
-constexpr bool is_scale_v = detail::returns_double_v<P, ScaleArgs>;
+constexpr bool is_scale_v =
+    detail::returns_double_v<P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, ScaleArgs>>;
 
 GDPO_END_NAMESPACE

@@ -21,12 +21,17 @@ template <class Estimator = Gdpo, class Placement = placement::FixedScale>
 struct Constrained {
   static_assert(detail::PoliciesOf<Estimator>::known,
                 "Constrained takes one GroupAdvantage: of a gdpo::runtime::Estimator, what std::visit gives");
+  static_assert(!detail::computes_advantages_v<Placement>, "Constrained takes the estimator first, then its placement");
   Estimator estimator{};
   Placement placement{};
   List<Constraint, 16> constraints{};
 };
 template <class Estimator, class Placement>
 Constrained(Estimator, Placement, List<Constraint, 16>) -> Constrained<Estimator, Placement>;
+namespace detail {
+template <class Estimator, class Placement>
+constexpr bool computes_advantages_v<Constrained<Estimator, Placement>> = true;
+}  // namespace detail
 static_assert(std::is_trivially_copyable_v<Constrained<>>, "estimators are kernel arguments");
 
 /// The long form (advantages.hpp) of a constrained estimator: the cost of one estimator call for the primary rewards, and of one
@@ -36,12 +41,17 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      const Constrained<Estimator, Placement>& constrained, View<R, 1> out, Workspace& workspace,
                      GroupReport* report = nullptr) {
   constexpr const char* function = "gdpo::advantages";
-  detail::check_out<Exec>(function, batch.rewards.extent[0], out);
-  detail::ConstrainedCall<Exec, T, Groups, Estimator> call(function, exec, batch, constrained.estimator,
-                                                           constrained.constraints, workspace, report);
-  if (call.active().empty()) return advantages_into(exec, batch, call.estimator(), out, workspace, report);
-  constrained.placement(call);
-  call.write(out);
+  if constexpr (detail::may_run<Exec, Groups>()) {
+    detail::check_out(function, batch.rewards.extent[0], out);
+    using Call = detail::ConstrainedCall<Exec, T, Groups, Estimator>;
+    static_assert(std::is_invocable_v<const Placement&, Call&>,
+                  "a placement is placement::FixedScale or one of its neighbours, or needs: "
+                  "template <class Call> void operator()(Call&) const");
+    Call call(function, exec, batch, constrained.estimator, constrained.constraints, workspace, report);
+    if (call.active().empty()) return advantages_into(exec, batch, call.estimator(), out, workspace, report);
+    constrained.placement(call);
+    call.write(out);
+  }
 }
 
 GDPO_END_NAMESPACE

@@ -7,6 +7,24 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+
+/// A grouping on the host or on a device; and one that the host can walk over, as said above.
+template <class Groups, class = void>
+constexpr bool is_grouping_v = false;
+template <class Groups>
+constexpr bool is_grouping_v<
+    Groups, std::void_t<typename Groups::Order, decltype(std::declval<const Groups&>().count(index_t{}))>> = true;
+template <class Groups, class = void>
+constexpr bool is_host_grouping_v = false;
+template <class Groups>
+constexpr bool is_host_grouping_v<
+    Groups, std::void_t<decltype(std::declval<const Groups&>().check("", index_t{})),
+                        decltype(std::declval<const Groups&>().length(index_t{})),
+                        decltype(std::declval<const Groups&>().row(index_t{}, index_t{}))>> = is_grouping_v<Groups>;
+
+}  // namespace detail
+
 /// `size` consecutive rows form one group: rows 0..size-1, size..2 size-1, ...
 struct GroupsOf {
   using Order = InRowOrder;

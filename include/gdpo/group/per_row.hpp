@@ -5,6 +5,17 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+
+template <class X>
+constexpr bool is_one_a_group_v = false;
+template <class T>
+constexpr bool is_one_a_group_v<View<T, 1>> = true;
+template <class T, class Allocator>
+constexpr bool is_one_a_group_v<std::vector<T, Allocator>> = true;
+
+}  // namespace detail
+
 /// One value a group -> one value a row: entry i is values(group of row i). For what GroupReport has of groups:
 ///   gdpo::per_row(groups, rows, report.degenerate)      flags for prepass::DegenerateGroups
 ///   gdpo::per_row(groups, rows, report.group_std)       ms-swift's std for dynamic sampling
@@ -14,6 +25,7 @@ GDPO_BEGIN_NAMESPACE
 template <class Groups, class T>
 std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, View<T, 1> values) {
   constexpr const char* function = "gdpo::per_row";
+  static_assert(detail::is_host_grouping_v<Groups>, "the first argument of per_row is groups_of, by_offsets or by_id");
   if (rows < 0) contract::fail(function, "rows", contract::text(rows), "a count of at least 0");
   groups.check(function, rows);
   const index_t count = groups.count(rows);
@@ -30,6 +42,18 @@ std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, 
 template <class Groups, class T, class Allocator>
 std::vector<T> per_row(const Groups& groups, index_t rows, const std::vector<T, Allocator>& values) {
   return per_row(groups, rows, gdpo::view(values));
+}
+
+/// Not to be called: says what is wrong.
+template <class Groups, class Rows, class Values,
+          std::enable_if_t<!detail::is_host_grouping_v<Groups> || !std::is_convertible_v<Rows, index_t> ||
+                               !detail::is_one_a_group_v<Values>,
+                           int> = 0>
+void per_row(const Groups&, const Rows&, const Values&) {
+  static_assert(detail::is_host_grouping_v<Groups>, "the first argument of per_row is groups_of, by_offsets or by_id");
+  static_assert(std::is_convertible_v<Rows, index_t>, "the second argument of per_row is the number of rows");
+  static_assert(detail::is_one_a_group_v<Values>,
+                "the third argument of per_row has one value a group: a view of rank 1 or a std::vector");
 }
 
 GDPO_END_NAMESPACE

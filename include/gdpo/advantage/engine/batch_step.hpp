@@ -74,11 +74,18 @@ class RowBlocks {
   index_t rows_, blocks_, workers_;
 };
 
-/// Final advantages into out. Excluded rows get 0.
+/// What the combined values are known to be.
+struct CombinedValues {
+  bool zero_sum = false;   ///< those of each group sum to 0: their mean need not be subtracted
+  bool every_row = false;  ///< every row is RowState::Counted
+};
+
+/// The second normalisation: from the combined values of the scratch to final advantages in `out`. Excluded rows get 0.
 template <class Exec, class T, class Groups, class Renorm, class R>
-void renormalize(const Exec& exec, const GroupUnits& units, index_t workers, const RewardBatch<T, Groups>& batch,
-                 const Renorm& renorm, bool centred, bool every_row, Workspace& work, View<R, 1> out) {
+void batch_step(const Exec& exec, const GroupUnits& units, index_t workers, const RewardBatch<T, Groups>& batch,
+                const Renorm& renorm, CombinedValues combined, EstimatorScratch& work, View<R, 1> out) {
   using Order = typename Groups::Order;
+  const bool centred = combined.zero_sum, every_row = combined.every_row;
   const index_t rows = batch.rewards.extent[0];
   const RowBlocks<Exec> blocks(exec, rows);
   const double* sums = work.row_sums.data();

@@ -6,6 +6,13 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// A column that a setting reads.
+template <class Batch>
+void check_present(const char* function, const Batch& batch, Column Batch::*column) {
+  if (batch.*column || batch.rewards.extent[0] == 0) return;
+  contract::fail(function, listed(column).name, "no column", listed(column).needed);
+}
+
 /// Shapes and settings. No number of the batch is read, but the offsets of by_offsets and the ids of by_id.
 template <bool sums_first, class T, class Groups, class Estimator, class CheckGroups>
 void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
@@ -14,11 +21,6 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1];
   const auto check_finite = [function](const std::string& name, double value) {
     if (math::not_finite(value)) contract::fail(function, name, text(value), "a finite number");
-  };
-  const auto check_rows = [function, rows](const char* name, const Column& column) {
-    if (column && column.size() != rows) {
-      contract::fail(function, name, text(column.size()) + " entries", "one for each of the " + text(rows) + " rows");
-    }
   };
   check_groups(function, rows);
   if (!e.weights.empty() && e.weights.size() != channels) {
@@ -36,9 +38,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   }
   check_finite("penalty.coef", e.penalty.coef);
   if (e.penalty.coef != 0) {
-    if (!batch.penalty && rows > 0) {
-      contract::fail(function, "batch.penalty", "no column", "the KL of each row, because penalty.coef is not 0");
-    }
+    check_present(function, batch, &RewardBatch<T, Groups>::penalty);
     if (sums_first && e.penalty.reward != -1) {
       contract::fail(function, "penalty.reward", text(e.penalty.reward),
                      "-1: with SumThenNormalize the penalty is on the sum");
@@ -49,35 +49,41 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
                          ": with NormalizeThenSum each reward is standardised by itself");
     }
   }
-  check_rows("batch.tokens", batch.tokens);
-  check_rows("batch.valid", batch.valid);
-  check_rows("batch.baseline", batch.baseline);
-  check_rows("batch.penalty", batch.penalty);
-  check_rows("batch.weights", batch.weights);
-}
-
-/// What only the host can check: it reads the counts.
-template <class T, class Groups>
-void check_token_counts(const char* function, const RewardBatch<T, Groups>& batch) {
-  for (index_t i = 0; batch.tokens && i < batch.rewards.extent[0]; ++i) {
-    const double tokens = batch.tokens(i);
-    if (!(tokens >= 0) || math::not_finite(tokens)) {
-      contract::fail(function, "batch.tokens(" + contract::text(i) + ")", contract::text(tokens),
-                     "a count of at least 0");
+  for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
+    const Column& column = batch.*entry.of_batch;
+    if (column && column.size() != rows) {
+      contract::fail(function, entry.name, text(column.size()) + " entries",
+                     "one for each of the " + text(rows) + " rows");
     }
   }
 }
 
+/// What only the host can check: it reads the counts.
+template <class T, class Groups>
+void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
+  for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
+    const Column& column = batch.*entry.of_batch;
+    for (index_t i = 0; entry.counts && column && i < batch.rewards.extent[0]; ++i) {
+      const double count = column(i);
+      if (!(count >= 0) || math::not_finite(count)) {
+        contract::fail(function, std::string(entry.name) + "(" + contract::text(i) + ")", contract::text(count),
+                       "a count of at least 0");
+      }
+    }
+  }
+}
+
+/// The renormalisation of the batch step: its settings, and the column that it reads.
 template <class T, class Groups, class Renorm>
-void check_renormalisation(const char* function, const RewardBatch<T, Groups>& batch, const Renorm& renorm) {
+void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch, const Renorm& renorm) {
   Checks<Renorm>::run(renorm, function);
-  if (std::is_same_v<Renorm, renorm::TokenWeightedBatch> && !batch.tokens && batch.rewards.extent[0] > 0) {
-    contract::fail(function, "batch.tokens", "no column", "token counts, because renorm is TokenWeightedBatch");
+  if constexpr (std::is_same_v<Renorm, renorm::TokenWeightedBatch>) {
+    check_present(function, batch, &RewardBatch<T, Groups>::tokens);
   }
 }
 
 template <class R>
-void check_out_entries(const char* function, index_t rows, View<R, 1> out) {
+void check_out(const char* function, index_t rows, View<R, 1> out) {
   static_assert(!std::is_const_v<R>, "`out` is a read-only view: advantages cannot be written to it");
   static_assert(std::is_same_v<std::remove_const_t<R>, float> || std::is_same_v<std::remove_const_t<R>, double>,
                 "advantages are written as float or double");

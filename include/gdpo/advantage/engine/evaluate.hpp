@@ -21,7 +21,7 @@ struct GroupUnits {
   index_t end(index_t unit) const { return (std::min)(groups, (unit + 1) * size); }
 };
 
-/// One call of advantages_into up to the combined values: fills work.row_sums and work.row_state.
+/// One call of advantages_into up to the combined values: fills row_sums and row_state of the scratch.
 template <class T, class Groups, class Baseline, class Scale, class Combine>
 class Evaluation {
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
@@ -36,22 +36,14 @@ class Evaluation {
 
   template <class Exec, class Estimator>
   Evaluation(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch, const Estimator& estimator,
-             Workspace& work, GroupReport* report)
+             EstimatorScratch& work, GroupReport* report)
       : reader_(function, batch, estimator, work),
         units_(batch),
         workers_(workers_for(exec, units_.count(), batch.rewards.extent[0] * batch.rewards.extent[1])),
-        scale_reads_batch_(ReadsBatch<Scale>::of(estimator.scale)),
-        reads_batch_(scale_reads_batch_ || ReadsBatch<Baseline>::of(estimator.baseline)),
-        call_{function,
-              batch,
-              estimator.baseline,
-              estimator.scale,
-              estimator.singleton,
-              reader_,
-              work,
-              report,
-              sums_first ? 1 : static_cast<index_t>(work.channels.size()),
-              !std::is_same_v<Exec, Seq>} {
+        reads_batch_(BatchReaders::of(estimator.baseline, estimator.scale)),
+        call_(function, batch, estimator, reader_, work) {
+    call_.report = report;
+    call_.lanes = !std::is_same_v<Exec, Seq>;
     Checks<Baseline>::run(estimator.baseline, function);
     Checks<Scale>::run(estimator.scale, function);
     const std::size_t rows = at(batch.rewards.extent[0]);
@@ -59,7 +51,7 @@ class Evaluation {
     work.batch_stats.assign(at(call_.columns), BatchStat{});
     work.row_sums.resize(rows);
     work.row_weights.resize(rows);
-    if (reads_batch_ || report) {
+    if (reads_batch_.any || report) {
       work.raw.reserve((std::max)(rows, at(units_.groups)));
       work.centred.reserve(rows);
     }
@@ -69,10 +61,10 @@ class Evaluation {
 
   template <class Exec>
   void operator()(const Exec& exec) {
-    for (index_t c = 0; reads_batch_ && c < call_.columns; ++c) read_batch(c);
+    for (index_t c = 0; reads_batch_.any && c < call_.columns; ++c) read_batch(c);
     const auto combine = [this](index_t worker, index_t unit) {
       Worker(call_, call_.work.workers[at(worker)])
-          .combine(units_.begin(unit), units_.end(unit), call_.lanes && !reads_batch_);
+          .combine(units_.begin(unit), units_.end(unit), call_.lanes && !reads_batch_.any);
     };
     if (workers_ == 1) {
       for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);
@@ -85,10 +77,10 @@ class Evaluation {
   }
 
   bool any_raw_singleton() const {
-    return any_worker([](const GroupScratch& work) { return work.raw_singleton; });
+    return any_worker([](const GroupScratch& work) { return work.seen.raw_singleton; });
   }
   bool every_row_counts() const {
-    return !any_worker([](const GroupScratch& work) { return !work.every_row_counts; });
+    return !any_worker([](const GroupScratch& work) { return work.seen.row_that_does_not_count; });
   }
   const Reader& reader() const { return reader_; }
   const GroupUnits& units() const { return units_; }
@@ -107,23 +99,25 @@ class Evaluation {
     const std::size_t members = at(longest);
     std::vector<GroupScratch>& workers = call_.work.workers;
     if (workers.size() < at(workers_)) workers.resize(at(workers_));
-    for (GroupScratch& work : workers) work.raw_singleton = false, work.every_row_counts = true;  // of the idle too
+    for (GroupScratch& work : workers) work.seen = {};  // of the idle too
     for (index_t worker = 0; worker < workers_; ++worker) {
       GroupScratch& work = workers[at(worker)];
-      for (auto* v :
-           {&work.column, &work.scores, &work.magnitudes, &work.values, &work.tokens, &work.weights, &work.external}) {
-        v->resize(members);
+      for (auto* v : {&work.column, &work.scores, &work.magnitudes, &work.values}) v->resize(members);
+      for (std::size_t j = 0; j < reward_column_count; ++j) {
+        const auto& column = reward_columns<RewardBatch<T, Groups>>[j];
+        if (column.of_members && call_.batch.*column.of_batch) work.columns[j].resize(members);
       }
+      if constexpr (need_scratch_v<Baseline, Scale>) work.policies.resize(members);
       work.terms.resize(members * 8);
       work.used.assign(members, 1);
       work.present.resize(members);
-      work.lanes.resize(LaneGroups<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
+      work.lanes.resize(SideBySide<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
     }
   }
 
   /// Statistics of column c over the batch: of all used values, then of what the baseline leaves of them.
   void read_batch(index_t c) {
-    Workspace& work = call_.work;
+    EstimatorScratch& work = call_.work;
     BatchStat& batch = work.batch_stats[at(c)];
     Worker worker(call_, work.workers[0]);
     work.raw.clear();
@@ -135,11 +129,11 @@ class Evaluation {
     }
     batch.used = static_cast<index_t>(work.raw.size());
     batch.raw = moments_of(Order{}, work.raw.data(), nullptr, batch.used);
-    if (!scale_reads_batch_) return;
+    if (!reads_batch_.scale) return;
     work.centred.clear();
     for (index_t g = 0; g < units_.groups; ++g) {
       worker.visit_used(g, c, [&](const MemberArgs& args, auto rule) {
-        work.centred.push_back(rule == Rule::Zero ? 0.0 : centre(args.value, worker.base_of(rule, args)));
+        work.centred.push_back(rule == Rule::Zero ? 0.0 : worker.centred(rule, args));
       });
     }
     batch.centred = moments_of(Order{}, work.centred.data(), nullptr, batch.used);
@@ -148,7 +142,7 @@ class Evaluation {
   Reader reader_;
   GroupUnits units_;
   index_t workers_;
-  bool scale_reads_batch_, reads_batch_;
+  BatchReaders reads_batch_;
   Call call_;
 };
 

@@ -10,7 +10,7 @@ inline double std_or_nan(const Moments& m) { return m.n > 1 ? stddev(m) : math::
 /// Everything of the report but `degenerate`, which the evaluation knows.
 template <class T, class Groups, bool sums_first>
 void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Groups, sums_first>& reader,
-                 Workspace& work, GroupReport& r) {
+                 EstimatorScratch& work, GroupReport& r) {
   using Order = typename Groups::Order;
   const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1], groups = batch.groups.count(rows);
   const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[at(i)]); };

@@ -17,7 +17,6 @@ template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
   using Order = typename Groups::Order;
-  static constexpr bool once_a_group = once_a_group_v<Baseline, Scale>;
   static constexpr bool in_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
 
  public:
@@ -30,7 +29,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   /// taken in lanes.
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
     if constexpr (zero_sum && in_lanes) {
-      using Lanes = LaneGroups<T, Groups, Baseline, Scale, sums_first>;
+      using Lanes = SideBySide<T, Groups, Baseline, Scale, sums_first>;
       Lanes lanes(call_, work_, last);
       Taken taken[Lanes::most_groups];
       for (index_t g = first, n = 1; side_by_side && g < last; g += n) {
@@ -57,7 +56,14 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     });
   }
 
-  Split<double> base_of(Rule rule, const MemberArgs& args) const { return detail::base_of(call_.baseline, rule, args); }
+  /// The value of the member at hand minus its baseline.
+  double centred(Rule rule, const MemberArgs& args) {
+    if (!has_base_ || !one_a_group_v<Baseline>) {
+      base_ = detail::base_of(call_.baseline, rule, args, work_.policies.data());
+      has_base_ = true;
+    }
+    return centre(args.value, base_);
+  }
 
  private:
   // ---- one group ------------------------------------------------------------------------------------------------------
@@ -112,7 +118,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       const RowState state = excluded(k) ? RowState::Excluded : used(k) ? RowState::Counted : RowState::Unused;
       call_.work.row_sums[i] = zero_sum && equal && !raw_in_group_ && used(k) ? 0.0 : work_.scores[at(k)];
       call_.work.row_state[i] = static_cast<unsigned char>(state);
-      work_.every_row_counts = work_.every_row_counts && state == RowState::Counted;
+      if (state != RowState::Counted) work_.seen.row_that_does_not_count = true;
     }
   }
 
@@ -120,7 +126,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   Rule rule_of(const GroupStat& stat) {
     const Rule rule = detail::rule_of<Baseline>(stat, call_.singleton);
-    if (rule == Rule::Raw) work_.raw_singleton = raw_in_group_ = true;
+    if (rule == Rule::Raw) work_.seen.raw_singleton = raw_in_group_ = true;
     if (rule == Rule::Refused) {
       contract::fail(call_.function, "groups", "one used row in group " + contract::text(group_),
                      "two or more, because singleton is Error");
@@ -138,23 +144,28 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
+  /// to = the numbers read(k) of the used members that have a value; returns how many.
+  template <class Read>
+  index_t gather(std::vector<double>& to, const Read& read) const {
+    index_t n = 0;
+    for (index_t k = 0; k < members_; ++k) {
+      if (used(k) && !missing(k)) to[at(n++)] = read(k);
+    }
+    return n;
+  }
+  static View<const double, 1> view_of(const std::vector<double>& values, index_t n) {
+    return gdpo::view(values.data(), n);
+  }
+
   /// Reads column c. visit(k, args, rule) for every member with a value: the used ones, and the unused ones with own = -1.
   template <class Visit>
   void visit_members(index_t c, const Visit& visit) {
     read_column(c);
-    const auto& batch = call_.batch;
     const double* x = work_.column.data();
-    index_t n = 0;
     for (index_t k = 0; k < members_; ++k) {
-      if (missing(k)) continue;
-      work_.present[at(k)] = 1;
-      if (!used(k)) continue;
-      work_.values[at(n)] = x[k];
-      if (batch.tokens) work_.tokens[at(n)] = batch.tokens(row(k));
-      if (batch.weights) work_.weights[at(n)] = batch.weights(row(k));
-      if (batch.baseline) work_.external[at(n)] = batch.baseline(row(k));
-      ++n;
+      if (!missing(k)) work_.present[at(k)] = 1;
     }
+    const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     GroupStat stat = group_stat(Order{}, work_.values.data(), n);
     if constexpr (!in_lanes) order_statistics(stat, work_.values.data(), n);  // lanes have none either
     if constexpr (sums_first) {
@@ -164,18 +175,17 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       }
       equate_sums(stat, call_.reader.terms(), magnitude);
     }
-    const auto column = [n](const std::vector<double>& values, bool given) {
-      return given ? gdpo::view(values.data(), n) : View<const double, 1>{};
-    };
-    MemberArgs args{column(work_.values, true),
-                    column(work_.tokens, static_cast<bool>(batch.tokens)),
-                    column(work_.weights, static_cast<bool>(batch.weights)),
-                    column(work_.external, static_cast<bool>(batch.baseline)),
-                    stat,
-                    call_.work.batch_stats[at(c)],
-                    -1,
-                    stat.mean};
+    MemberArgs args{{stat, call_.work.batch_stats[at(c)]}};
+    args.values = view_of(work_.values, n);
+    for (std::size_t j = 0; j < reward_column_count; ++j) {
+      const auto& entry = reward_columns<RewardBatch<T, Groups>>[j];
+      const Column& column = call_.batch.*entry.of_batch;
+      if (!entry.of_members || !column) continue;
+      gather(work_.columns[j], [&](index_t k) { return column(row(k)); });
+      args.*entry.of_members = view_of(work_.columns[j], n);
+    }
     const Rule rule = rule_of(stat);
+    has_base_ = false;
     index_t own = 0;
     for (index_t k = 0; k < members_; ++k) {
       if (missing(k)) continue;
@@ -187,15 +197,15 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   /// terms[k stride] = those of column c; a factor 0 selects 0, a missing entry leaves what is there.
   void add_terms(index_t c, double weight, double* terms, index_t stride) {
-    Split<double> base{0.0, 0.0};
     double factor = 0;
     bool known = false;
     visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
-      if (!known || !per_group_v<Baseline>) base = base_of(rule, args);
-      const double centred = centre(args.value, base);
-      if (!known || !once_a_group) factor = math::mul(weight, factor_of(call_.scale, rule, args, centred));
+      const double above = centred(rule, args);
+      if (!known || !one_a_group_v<Scale>) {
+        factor = math::mul(weight, factor_of(call_.scale, rule, args, above, work_.policies.data()));
+      }
       known = true;
-      const double term = term_of(centred, factor);
+      const double term = term_of(above, factor);
       terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[at(k)] += math::abs(term);
     });
@@ -206,6 +216,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   // of the group at hand
   index_t group_ = 0, members_ = 0;
   bool raw_in_group_ = false;
+  // of the column at hand
+  bool has_base_ = false;
+  Split<double> base_{0.0, 0.0};
 };
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 #include <gdpo/advantage/engine/check_rewards.hpp>
 #include <gdpo/advantage/engine/lane_kernels.hpp>
 #include <gdpo/advantage/engine/reward_rules.hpp>
+#include <gdpo/advantage/workspace.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -14,7 +15,7 @@ GDPO_INLINE std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 template <class T, class Groups, bool sums_first>
 class RewardReader {
   struct Channels {
-    const Workspace& work;
+    const EstimatorScratch& work;
     index_t size() const { return static_cast<index_t>(work.channels.size()); }
     index_t operator()(index_t j) const { return work.channels[at(j)]; }
     double weight(index_t j) const { return work.channel_weights[at(j)]; }
@@ -22,11 +23,10 @@ class RewardReader {
 
  public:
   template <class Estimator>
-  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e, Workspace& work)
-      : batch_(batch), function_(function), work_(work), rules_{batch.rewards, batch.penalty, Channels{work},
-                                                                e.missing,     e.penalty,     e.gates} {
+  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e, EstimatorScratch& work)
+      : batch_(batch), function_(function), work_(work), rules_(batch.rewards, batch.penalty, Channels{work}, e) {
     check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) { batch.groups.check(of, rows); });
-    check_token_counts(function, batch);
+    check_counts(function, batch);
     work.channels.clear();
     work.channel_weights.clear();
     for (index_t c = 0; c < batch.rewards.extent[1]; ++c) {
@@ -36,10 +36,10 @@ class RewardReader {
       work.channel_weights.push_back(weight);
     }
     spread_weights(work);
-    plain_ = rules_.plain();
-    dense_ =
-        plain_ && batch.rewards.stride[1] == 1 && static_cast<index_t>(work.channels.size()) == batch.rewards.extent[1];
-    packed_ = batch.rewards.stride[0] == batch.rewards.extent[1];
+    stored_.plain = rules_.plain();
+    stored_.dense = stored_.plain && batch.rewards.stride[1] == 1 &&
+                    static_cast<index_t>(work.channels.size()) == batch.rewards.extent[1];
+    stored_.packed = batch.rewards.stride[0] == batch.rewards.extent[1];
   }
 
   bool skips() const { return rules_.skips(); }
@@ -51,7 +51,7 @@ class RewardReader {
 
   /// Reward c of a row as its statistics see it; NaN where it is missing and stays missing.
   GDPO_HOST_INLINE double operator()(index_t row, index_t c) const {
-    return plain_ ? load(batch_.rewards(row, c)) : adjusted(row, c);
+    return stored_.plain ? load(batch_.rewards(row, c)) : adjusted(row, c);
   }
 
   /// RewardRules::weighted_sum. Not inlined: g++ 12 -O3 with AVX-512 crashes on it inside fill_report.
@@ -107,9 +107,9 @@ class RewardReader {
   GDPO_NOINLINE void load_lanes(const Row row, index_t members, index_t first, double* x) const {
     const View<const T, 2> rewards = batch_.rewards;  // for all the compiler knows, the stores below alter batch_
     const index_t lanes = (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
-    const bool whole = dense_ && lanes == L;
+    const bool whole = stored_.dense && lanes == L;
     // A full load of an incomplete block reads on into the next row.
-    const index_t loadable = dense_ && packed_ ? rewards.extent[0] - 1 : 0;
+    const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
     const auto in_block = first_lanes<L>(lanes);
     const auto zero = math::Pack<L>::all(0.0);
     for (int p = 0; p < P; ++p) {
@@ -131,7 +131,7 @@ class RewardReader {
 
  private:
   /// lane_weights from channel_weights.
-  static void spread_weights(Workspace& work) {
+  static void spread_weights(EstimatorScratch& work) {
     const index_t channels = static_cast<index_t>(work.channels.size());
     work.lane_weights.clear();
     with_lanes(channels, [&](auto lanes) {
@@ -162,11 +162,13 @@ class RewardReader {
 
   const RewardBatch<T, Groups>& batch_;
   const char* function_;
-  const Workspace& work_;
+  const EstimatorScratch& work_;
   RewardRules<T, Column, Channels, sums_first> rules_;
-  bool plain_ = false;   // rewards are read as they stand ...
-  bool dense_ = false;   // ... and all of them, next to each other in a row ...
-  bool packed_ = false;  // ... and the rows next to each other
+  struct {
+    bool plain = false;   // rewards are read as they stand ...
+    bool dense = false;   // ... and all of them, next to each other in a row ...
+    bool packed = false;  // ... and the rows next to each other
+  } stored_;
 };
 
 }  // namespace detail

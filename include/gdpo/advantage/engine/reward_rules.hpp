@@ -24,6 +24,10 @@ struct RewardRules {
   penalty::Row penalty;
   List<Gate, 16> gates;
 
+  template <class Estimator>
+  RewardRules(View<const T, 2> of, const PerRow& penalty_of_rows, const Channels& read, const Estimator& e)
+      : rewards(of), penalties(penalty_of_rows), channels(read), missing(e.missing), penalty(e.penalty), gates(e.gates) {}
+
   GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
   GDPO_INLINE bool excludes() const { return skips() && missing.row == MissingRow::Exclude; }
   /// Rewards are read as they stand.

@@ -21,10 +21,13 @@ enum class Rule : unsigned char { Policies, Zero, Raw, Nan, Refused };
 template <class Baseline>
 constexpr bool centres_v = !std::is_same_v<Baseline, baseline::None>;
 template <class Baseline, class Scale>
-constexpr bool once_a_group_v = per_group_v<Baseline>&& per_group_v<Scale>;
+constexpr bool once_a_group_v = one_a_group_v<Baseline>&& one_a_group_v<Scale>;
 /// The combined values of a group sum to 0, groups with a raw singleton apart.
 template <class Baseline, class Scale>
-constexpr bool values_sum_to_zero_v = zero_sum_v<Baseline>&& per_group_v<Scale>;
+constexpr bool values_sum_to_zero_v = zero_sum_v<Baseline>&& one_a_group_v<Scale>;
+/// A policy overwrites scratch memory.
+template <class Baseline, class Scale>
+constexpr bool need_scratch_v = per_group_values_v<Baseline> || per_group_values_v<Scale>;
 
 template <class Baseline>
 GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
@@ -45,10 +48,11 @@ GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
   return stat.degenerate && from_group_v<Baseline> ? Rule::Zero : Rule::Policies;
 }
 
+/// The baseline of a member. scratch: where the policies need it.
 template <class Baseline>
-GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args) {
+GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args, double* scratch) {
   if (rule != Rule::Policies) return {rule == Rule::Nan ? math::nan() : 0.0, 0.0};
-  const auto base = baseline(args);
+  const auto base = ask(baseline, args, scratch);
   if constexpr (std::is_same_v<decltype(base), const Split<double>>) {
     return base;
   } else {
@@ -56,9 +60,12 @@ GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const Mem
   }
 }
 
+/// The multiplier of a member that is `centred` above its baseline.
 template <class Scale>
-GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& args, double centred) {
-  return rule == Rule::Zero ? 0.0 : rule == Rule::Nan ? 1.0 : static_cast<double>(scale(ScaleArgs{args, centred}));
+GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& args, double centred, double* scratch) {
+  if (rule == Rule::Zero) return 0.0;
+  if (rule == Rule::Nan) return 1.0;
+  return static_cast<double>(ask(scale, ScaleArgs{args, centred}, scratch));
 }
 
 /// What a column adds to a member's combined value: a factor 0 selects 0, and -0 becomes 0.

@@ -16,10 +16,22 @@ struct GroupCall {
   const Scale& scale;
   Singleton singleton;
   const RewardReader<T, Groups, sums_first>& reader;
-  Workspace& work;
-  GroupReport* report;
-  index_t columns;  ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
-  bool lanes;       ///< the execution tag asks for lanes: rows and groups may be taken side by side
+  EstimatorScratch& work;
+  GroupReport* report = nullptr;
+  index_t columns;     ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
+  bool lanes = false;  ///< the execution tag asks for lanes: rows and groups may be taken side by side
+
+  template <class Estimator>
+  GroupCall(const char* of, const RewardBatch<T, Groups>& rewards, const Estimator& e,
+            const RewardReader<T, Groups, sums_first>& reads, EstimatorScratch& scratch)
+      : function(of),
+        batch(rewards),
+        baseline(e.baseline),
+        scale(e.scale),
+        singleton(e.singleton),
+        reader(reads),
+        work(scratch),
+        columns(sums_first ? 1 : static_cast<index_t>(scratch.channels.size())) {}
 };
 
 /// What became of a group: left to the general path, or its row_sums are written, and whether they are all equal, hence 0.
@@ -29,7 +41,7 @@ enum class Taken : unsigned char { No, Equal, Yes };
 /// values sum to 0 in a group. It takes groups in which nothing is missing and nothing needs a second look, declines the
 /// others, and gives the same bits as the general path of one_group.hpp.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
-class LaneGroups {
+class SideBySide {
  public:
   using Order = typename Groups::Order;
 
@@ -37,7 +49,7 @@ class LaneGroups {
   static constexpr int most_packs = 2, most_groups = most_packs * most_side_by_side;
 
   /// For groups before `end`.
-  LaneGroups(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch, index_t end)
+  SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch, index_t end)
       : call_(call),
         scratch_(aligned(scratch.lanes)),
         longest_(static_cast<index_t>(scratch.column.size())),

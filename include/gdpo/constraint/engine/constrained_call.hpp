@@ -15,13 +15,19 @@ template <class B, class S, class C, class R>
 struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
   static constexpr bool known = true, sums_first = std::is_same_v<C, combine::SumThenNormalize>;
   /// The combined values of a group sum to 0, groups with a raw singleton apart.
-  static constexpr bool zero_sum = zero_sum_v<B> && per_group_v<S>;
+  static constexpr bool zero_sum = values_sum_to_zero_v<B, S>;
 };
 
 /// The same policies for one column that is no reward of the batch: its violations. A missing one is in no statistic.
 template <class B, class S, class C, class R>
 GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(const GroupAdvantage<B, S, C, R>& e) {
-  return {e.baseline, e.scale, {}, e.renorm, e.missing, e.singleton, {}, {}, {}};
+  GroupAdvantage<B, S, combine::NormalizeThenSum, R> one;
+  one.baseline = e.baseline;
+  one.scale = e.scale;
+  one.renorm = e.renorm;
+  one.missing = e.missing;
+  one.singleton = e.singleton;
+  return one;
 }
 
 /// One call of advantages_into with a constrained estimator. All values are of the rows (N), in double, in the workspace:
@@ -34,21 +40,23 @@ class ConstrainedCall {
 
  public:
   ConstrainedCall(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch,
-                  const Estimator& estimator, const List<Constraint, 16>& constraints, Workspace& work,
+                  const Estimator& estimator, const List<Constraint, 16>& constraints, Workspace& workspace,
                   GroupReport* report)
       : function_(function),
         exec_(exec),
         batch_(batch),
         estimator_(estimator),
-        work_(work),
+        workspace_(workspace),
+        inner_(ScratchOf::estimator(workspace)),
+        work_(ScratchOf::constraints(workspace)),
         report_(report),
         blocks_(exec, size()) {
     check(constraints);
     if (!constraints.empty()) estimator_.weights = primary_weights(constraints);
-    Reader(function, batch, estimator_, work);  // checks shapes and settings, before anything reads them
-    work.mixed.assign(rows(), 0.0);
-    work.channel.resize(rows());
-    work.violations.resize(rows());
+    Reader(function, batch, estimator_, inner_);  // checks shapes and settings, before anything reads them
+    work_.mixed.assign(rows(), 0.0);
+    work_.channel.resize(rows());
+    work_.violations.resize(rows());
   }
 
   const Estimator& estimator() const { return estimator_; }       ///< with the weights of the primary rewards
@@ -78,7 +86,7 @@ class ConstrainedCall {
   /// mixed = the renormalisation of  primary_factor s_0 - factor sum_c lambda_c s_c,  s what the estimator has before it: of the
   /// primary rewards, and of the violations of c.
   void renormalize_sum(double primary_factor, double factor) {
-    check_renormalisation(function_, batch_, estimator_.renorm);
+    check_batch_step(function_, batch_, estimator_.renorm);
     work_.magnitudes.assign(rows(), 0.0);
     primary(before_renorm(estimator_));
     add_combined(primary_factor, true);
@@ -87,11 +95,12 @@ class ConstrainedCall {
       add_combined(-math::mul(factor, c.lambda), false);
     }
     if (Policies::zero_sum) silence_rounding();
-    std::copy(work_.mixed.begin(), work_.mixed.end(), work_.row_sums.begin());
-    std::copy(work_.states.begin(), work_.states.end(), work_.row_state.begin());
-    const bool every_row = std::count(work_.states.begin(), work_.states.end(), counted) == size();
-    renormalize(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, Policies::zero_sum && !raw_singleton_,
-                every_row, work_, gdpo::view(work_.mixed));
+    std::copy(work_.mixed.begin(), work_.mixed.end(), inner_.row_sums.begin());
+    std::copy(work_.states.begin(), work_.states.end(), inner_.row_state.begin());
+    CombinedValues combined;
+    combined.zero_sum = Policies::zero_sum && !raw_singleton_;
+    combined.every_row = std::count(work_.states.begin(), work_.states.end(), counted) == size();
+    batch_step(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, combined, inner_, gdpo::view(work_.mixed));
   }
 
   /// mixed = the advantages of the estimator where the violations, times their multipliers, are subtracted from `reward`, or from
@@ -153,7 +162,7 @@ class ConstrainedCall {
 
   template <class E>
   void primary(const E& e) {
-    advantages_into(exec_, batch_, e, gdpo::view(work_.channel), work_, report_);
+    advantages_into(exec_, batch_, e, gdpo::view(work_.channel), workspace_, report_);
   }
   template <class E>
   void violations(const Constraint& c, const E& e) {
@@ -161,20 +170,16 @@ class ConstrainedCall {
     Inner of_c = batch_of(work_.violations, 1);
     of_c.penalty = {};
     if (of_c.baseline) of_c.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
-    advantages_into(exec_, of_c, for_one_column(e), gdpo::view(work_.channel), work_);
+    advantages_into(exec_, of_c, for_one_column(e), gdpo::view(work_.channel), workspace_);
   }
   void add(double factor) {
     for_rows([&](std::size_t i) { work_.mixed[i] += math::mul(factor, work_.channel[i]); });
   }
   /// values: (N, columns), with everything else of the batch.
   Inner batch_of(const std::vector<double>& values, index_t columns) const {
-    return {gdpo::view(values.data(), size(), columns),
-            BorrowedGroups<Groups>{batch_.groups},
-            batch_.tokens,
-            batch_.valid,
-            batch_.baseline,
-            batch_.penalty,
-            batch_.weights};
+    Inner inner{gdpo::view(values.data(), size(), columns), BorrowedGroups<Groups>{batch_.groups}};
+    copy_columns(batch_, inner);
+    return inner;
   }
   /// v_i of a constraint; NaN where the reward is missing and stays missing.
   void fill_violations(const Constraint& c) {
@@ -198,10 +203,10 @@ class ConstrainedCall {
       const double term = math::mul(factor, work_.channel[i]);
       work_.mixed[i] += term;
       work_.magnitudes[i] += math::abs(term);
-      const unsigned char state = work_.row_state[i];
+      const unsigned char state = inner_.row_state[i];
       if (state != static_cast<unsigned char>(RowState::Excluded)) work_.states[i] = state;
     });
-    for (const GroupScratch& worker : work_.workers) raw_singleton_ = raw_singleton_ || worker.raw_singleton;
+    for (const GroupScratch& worker : inner_.workers) raw_singleton_ = raw_singleton_ || worker.seen.raw_singleton;
   }
   /// Groups whose sums differ by their rounding alone become 0.
   void silence_rounding() {
@@ -242,7 +247,7 @@ class ConstrainedCall {
     if (all > List<double>::capacity) fail_on_size();
     std::copy(estimator_.weights.begin(), estimator_.weights.end(), weights);
     copy_rewards(all);
-    const Reader reader(function_, batch_, estimator_, work_);
+    const Reader reader(function_, batch_, estimator_, inner_);
     for (index_t c = 0; c < active().size(); ++c) {
       weights[columns() + c] = -active()[c].lambda;
       fill_violations(active()[c]);
@@ -252,7 +257,7 @@ class ConstrainedCall {
     }
     Estimator e = estimator_;
     e.weights = List<double>(weights, all);
-    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), work_, report_);
+    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_, report_);
   }
   /// One reward minus the violations as a further reward in its place. A group in which that is the same number but for rounding
   /// gets the same number.
@@ -261,7 +266,7 @@ class ConstrainedCall {
     if (all > List<double>::capacity) fail_on_size();
     copy_rewards(all);
     work_.magnitudes.resize(rows());
-    const Reader reader(function_, batch_, estimator_, work_);
+    const Reader reader(function_, batch_, estimator_, inner_);
     const MissingEntry entry = estimator_.missing.entry;
     for (index_t i = 0; i < size(); ++i) {
       double x = reader.gated(i, reward);
@@ -295,7 +300,7 @@ class ConstrainedCall {
     Estimator e = estimator_;
     e.weights = List<double>(weights, all);
     if (e.penalty.reward == reward) e.penalty.reward = own;
-    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), work_, report_);
+    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_, report_);
   }
 
   double& term(std::size_t i, index_t column, index_t of) const {
@@ -381,7 +386,9 @@ class ConstrainedCall {
   const RewardBatch<T, Groups>& batch_;
   Estimator estimator_;
   List<Constraint, 16> active_;
-  Workspace& work_;
+  Workspace& workspace_;
+  EstimatorScratch& inner_;  // of the estimator's calls ...
+  ConstraintScratch& work_;  // ... and of this one
   GroupReport* report_;
   RowBlocks<Exec> blocks_;
   const double no_baseline_ = 0;

@@ -54,8 +54,7 @@ class AdvantagesCall {
         call_(function, batch, e),
         renorm_(e.renorm),
         windows_(windows_of(call_.rows)),
-        scale_reads_batch_(gdpo::detail::ReadsBatch<Scale>::of(e.scale)),
-        reads_batch_(scale_reads_batch_ || gdpo::detail::ReadsBatch<Baseline>::of(e.baseline)) {
+        reads_batch_(gdpo::detail::BatchReaders::of(e.baseline, e.scale)) {
     may_be_raw_ = Call::zero_sum && e.singleton == Singleton::Raw;
   }
 
@@ -68,12 +67,12 @@ class AdvantagesCall {
     if (call_.valid || can_miss || no_reward) call_.state = scratch.template take<unsigned char>(rows);
     if (call_.columns > columns_at_once) call_.magnitudes = scratch.template take<double>(rows);
     if (may_be_raw_) call_.raw = scratch.template take<unsigned char>(call_.group_count);
-    const index_t sets = reads_batch_ ? (std::max<index_t>)(call_.columns, 1) : 1;
-    if (over_batch || reads_batch_) {
+    const index_t sets = reads_batch_.any ? (std::max<index_t>)(call_.columns, 1) : 1;
+    if (over_batch || reads_batch_.any) {
       about_ = scratch.template take<SumsAbout<Order>>(sets * windows_);
-      if (reads_batch_ || two_passes()) first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
+      if (reads_batch_.any || two_passes()) first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
     }
-    if (reads_batch_) {
+    if (reads_batch_.any) {
       stats_ = scratch.template take<BatchStat>(sets);
       call_.column_values = scratch.template take<double>(numbers);
       call_.column_states = scratch.template take<unsigned char>(numbers);
@@ -82,9 +81,10 @@ class AdvantagesCall {
       MemberArrays& members = call_.members;
       members.own = scratch.template take<index_t>(numbers);
       members.values = scratch.template take<double>(numbers);
-      if (call_.tokens) members.tokens = scratch.template take<double>(numbers);
-      if (call_.weights) members.weights = scratch.template take<double>(numbers);
-      if (call_.external) members.external = scratch.template take<double>(numbers);
+      if (Call::needs_scratch) members.scratch = scratch.template take<double>(numbers);
+      for (std::size_t j = 0; j < gdpo::detail::reward_column_count; ++j) {
+        if (call_.of_members[j]) members.columns[j] = scratch.template take<double>(numbers);
+      }
     }
   }
 
@@ -92,7 +92,7 @@ class AdvantagesCall {
   void run(const Device& device, View<R, 1> out) {
     if (call_.rows == 0) return;
     const index_t most = (std::max)(device.tuning().blocks, 1);
-    if (reads_batch_) read_batch(device, most);
+    if (reads_batch_.any) read_batch(device, most);
     const int team = team_of(256 * most);
     if constexpr (std::is_same_v<Renorm, renorm::None>) {
       launch_groups(device, most, CombineGroups<Call, ToCaller<R>>{call_, team, {out}});
@@ -100,12 +100,12 @@ class AdvantagesCall {
       const AdvantagesOut<R> to{call_.combined, call_.state, out};
       combine(device, most);
       if constexpr (over_batch) {
-        const RenormalizeBatch<Order, Renorm, R> kernel{
+        const BatchStep<Order, Renorm, R> kernel{
             to, renorm_, two_passes() ? first_ : nullptr, about_, by_tokens ? nullptr : call_.raw, call_.group_count};
         launch_rows(device, most, kernel, kernel.shared_bytes());
       } else {
         launch_groups(device, most,
-                      RenormalizeGroups<Groups, Renorm, R>{to, renorm_, call_.groups, call_.group_count, call_.raw,
+                      GroupStep<Groups, Renorm, R>{to, renorm_, call_.groups, call_.group_count, call_.raw,
                                                            Call::zero_sum, team});
       }
     }
@@ -116,7 +116,7 @@ class AdvantagesCall {
     using gdpo::detail::Checks;
     gdpo::detail::check_rewards<sums_first>(
         function, batch, e, [&](const char* of, index_t rows) { DeviceGroups<Groups>::check(batch.groups, of, rows); });
-    gdpo::detail::check_renormalisation(function, batch, e.renorm);
+    gdpo::detail::check_batch_step(function, batch, e.renorm);
     Checks<Baseline>::run(e.baseline, function);
     Checks<Scale>::run(e.scale, function);
     if (e.singleton == Singleton::Error) {
@@ -207,7 +207,7 @@ class AdvantagesCall {
     launch_rows(device, most, ReadColumns<Call>{call_});
     finish(false);
     call_.batch_stats = stats_;
-    if (!scale_reads_batch_) return;
+    if (!reads_batch_.scale) return;
     launch_groups(device, most, CombineGroups<Call, ToColumns>{call_, team_of(256 * most), {}});
     finish(true);
   }
@@ -216,7 +216,8 @@ class AdvantagesCall {
   Call call_;
   Renorm renorm_;
   index_t windows_;
-  bool scale_reads_batch_, reads_batch_, may_be_raw_ = false;
+  gdpo::detail::BatchReaders reads_batch_;
+  bool may_be_raw_ = false;
   FirstSums<Order>* first_ = nullptr;  // (sets, windows)
   SumsAbout<Order>* about_ = nullptr;
   BatchStat* stats_ = nullptr;
@@ -242,7 +243,7 @@ template <class Device, class T, class Groups, class B, class S, class C, class 
 void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,
                      const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, const cuda::Scratch& scratch) {
   constexpr const char* function = "gdpo::advantages";
-  detail::check_out_entries(function, batch.rewards.extent[0], out);
+  detail::check_out(function, batch.rewards.extent[0], out);
   cuda::detail::AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
   cuda::detail::ScratchCursor needed, cursor(scratch);
   call.take(needed);

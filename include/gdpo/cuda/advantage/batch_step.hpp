@@ -24,7 +24,7 @@ struct AdvantagesOut {
 
 /// Over the batch, from the sums of its windows: about 0 where `first` is null or no flag of `moved` is set.
 template <class Order, class Renorm, class R>
-struct RenormalizeBatch {
+struct BatchStep {
   AdvantagesOut<R> to;
   Renorm renorm;
   const FirstSums<Order>* first;
@@ -52,7 +52,7 @@ struct RenormalizeBatch {
 
 /// Over each group, a team of threads for each. Order: of the grouping.
 template <class Groups, class Renorm, class R>
-struct RenormalizeGroups {
+struct GroupStep {
   AdvantagesOut<R> to;
   Renorm renorm;
   DeviceGroups<Groups> groups;

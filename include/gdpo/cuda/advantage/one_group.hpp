@@ -2,6 +2,7 @@
 // Groups on a device, up to the combined values: what advantage/engine/one_group.hpp does, with the same formulas and sums. A group belongs to a
 // team of threads: one of them a column for its statistics, then one a member for its terms.
 #include <gdpo/advantage/engine/rules.hpp>
+#include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/engine/reward_rules.hpp>
 #include <gdpo/cuda/advantage/column_moments.hpp>
 #include <gdpo/cuda/advantage/groups.hpp>
@@ -46,9 +47,13 @@ struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
   T of[columns_at_once];
 };
 
-/// Policies that read the members of a group need them one after the other: arrays of the device, by column and place.
+using gdpo::detail::reward_column_count;
+
+/// Policies that read the members of a group need them one after the other: arrays of the device, (columns, rows), by
+/// column and place.
 struct MemberArrays {
-  double *values = nullptr, *tokens = nullptr, *weights = nullptr, *external = nullptr;  // (columns, rows)
+  double *values = nullptr, *scratch = nullptr;    // scratch: of policies with per_group_values
+  double* columns[reward_column_count] = {};       // those of the list that policies see
   index_t* own = nullptr;
 };
 
@@ -60,11 +65,15 @@ struct DeviceCall {
   static constexpr bool zero_sum = gdpo::detail::values_sum_to_zero_v<Baseline, Scale>;
   static constexpr bool in_lanes = gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
   static constexpr bool consecutive = DeviceGroups<Groups>::consecutive;
+  static constexpr bool base_needs_scratch = gdpo::detail::per_group_values_v<Baseline>;
+  static constexpr bool scale_needs_scratch = gdpo::detail::per_group_values_v<Scale>;
+  static constexpr bool needs_scratch = base_needs_scratch || scale_needs_scratch;
   template <class P>
   static constexpr bool reads_members = !gdpo::detail::per_group_v<P> && !gdpo::detail::own_value_v<P>;
   static constexpr bool has_members = reads_members<Baseline> || reads_members<Scale>;
   using Order = typename Groups::Order;
   using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceChannels, sums_first>;
+  using Batch = RewardBatch<T, Groups>;
 
   Rules rules;
   DeviceGroups<Groups> groups;
@@ -74,7 +83,8 @@ struct DeviceCall {
   index_t rows, group_count, columns;
   bool plain;       // rules.plain()
   bool in_vectors;  // eight rewards that are all read, each row in 16-byte vectors
-  DeviceColumn<double> valid, tokens, weights, external;
+  DeviceColumn<double> valid, tokens;
+  DeviceColumn<double> of_members[reward_column_count];  // those of the list that policies see, where they read members
 
   // Arrays of the scratch.
   double* combined = nullptr;              // (rows)
@@ -87,14 +97,10 @@ struct DeviceCall {
   MemberArrays members;
   BatchStat no_batch{};
 
-  template <class Batch, class Estimator>
-  DeviceCall(const char* function, const Batch& batch, const Estimator& e)
-      : rules{rewards_of(batch.rewards),
-              {function, "batch.penalty", batch.penalty},
-              DeviceChannels(e.weights, batch.rewards.extent[1]),
-              e.missing,
-              e.penalty,
-              e.gates},
+  template <class Given, class Estimator>
+  DeviceCall(const char* function, const Given& batch, const Estimator& e)
+      : rules(rewards_of(batch.rewards), column_of(function, batch, &Given::penalty),
+              DeviceChannels(e.weights, batch.rewards.extent[1]), e),
         groups(batch.groups, batch.rewards.extent[0]),
         baseline(e.baseline),
         scale(e.scale),
@@ -104,11 +110,18 @@ struct DeviceCall {
         columns(sums_first ? 1 : rules.channels.size()),
         plain(rules.plain()),
         in_vectors(plain && rules.channels.all && is_in_vectors(rules.rewards)),
-        valid(function, "batch.valid", batch.valid),
-        tokens(function, "batch.tokens", batch.tokens),
-        weights(function, "batch.weights", batch.weights),
-        external(function, "batch.baseline", batch.baseline) {}
+        valid(column_of(function, batch, &Given::valid)),
+        tokens(column_of(function, batch, &Given::tokens)) {
+    for (std::size_t j = 0; j < reward_column_count; ++j) {
+      const auto& entry = gdpo::detail::reward_columns<Given>[j];
+      if (entry.of_members) of_members[j] = column_of(function, batch, entry.of_batch);
+    }
+  }
 
+  template <class Given>
+  static DeviceColumn<double> column_of(const char* function, const Given& batch, Column Given::*column) {
+    return {function, gdpo::detail::listed(column).name, batch.*column};
+  }
   static bool is_in_vectors(const View<const T, 2>& rewards) {
     const auto fits = [](std::uintptr_t bytes) { return bytes % alignof(Eight<T>) == 0; };
     return rewards.extent[1] == columns_at_once && rewards.stride[1] == 1 &&
@@ -116,8 +129,8 @@ struct DeviceCall {
            fits(static_cast<std::uintptr_t>(rewards.stride[0]) * sizeof(T));
   }
   /// As what stands in memory.
-  template <class Given>
-  static View<const T, 2> rewards_of(const Given& given) {
+  template <class Rewards>
+  static View<const T, 2> rewards_of(const Rewards& given) {
     View<const T, 2> rewards;
     rewards.data = reinterpret_cast<const T*>(given.data);
     for (int r = 0; r < 2; ++r) rewards.extent[r] = given.extent[r], rewards.stride[r] = given.stride[r];
@@ -165,40 +178,60 @@ struct DeviceCall {
   GDPO_INLINE double column_weight(index_t c) const { return sums_first ? 1.0 : rules.channels.weight(c); }
 
   GDPO_DEVICE MemberArgs args(const GroupStat& stat, index_t c, index_t begin) const {
-    const auto view_of = [&](const double* values, bool given) {
-      View<const double, 1> v;
-      if (!given) return v;
-      v.data = values + c * rows + begin;
-      v.extent[0] = stat.n;
-      v.stride[0] = 1;
-      return v;
-    };
-    const BatchStat* const batch = batch_stats ? batch_stats + c : &no_batch;
-    return {view_of(members.values, has_members),
-            view_of(members.tokens, members.tokens != nullptr),
-            view_of(members.weights, members.weights != nullptr),
-            view_of(members.external, members.external != nullptr),
-            stat,
-            *batch,
-            -1,
-            stat.mean};
+    MemberArgs args{{stat, batch_stats ? batch_stats[c] : no_batch}};
+    args.value = stat.mean;
+    if constexpr (has_members) {
+      args.values = members_of(members.values, stat, c, begin);
+      add_columns(args, c, begin, std::make_index_sequence<reward_column_count>{});
+    }
+    return args;
+  }
+  /// Numbers of the used members of a group in column c, which begins at place `begin`.
+  GDPO_INLINE View<const double, 1> members_of(const double* numbers, const GroupStat& stat, index_t c,
+                                               index_t begin) const {
+    View<const double, 1> v;
+    v.data = numbers + c * rows + begin;
+    v.extent[0] = stat.n;
+    v.stride[0] = 1;
+    return v;
+  }
+  template <std::size_t... J>
+  GDPO_INLINE void add_columns(MemberArgs& args, index_t c, index_t begin, std::index_sequence<J...>) const {
+    (add_column<J>(args, c, begin), ...);
+  }
+  template <std::size_t J>
+  GDPO_INLINE void add_column(MemberArgs& args, index_t c, index_t begin) const {
+    constexpr gdpo::detail::RewardColumn<Batch> entry = gdpo::detail::reward_columns<Batch>[J];
+    if constexpr (entry.of_members != nullptr) {
+      if (members.columns[J]) args.*entry.of_members = members_of(members.columns[J], args.group, c, begin);
+    }
+  }
+  /// Memory for a policy with per_group_values, null for others.
+  GDPO_INLINE double* scratch_of(index_t c, index_t begin) const {
+    return needs_scratch ? members.scratch + c * rows + begin : nullptr;
   }
 };
 
-/// What a team keeps of a column: of policies that are called once a group, what they gave.
-template <bool once_a_group>
+/// What a team keeps of a column: what policies gave that are called once a group, and the statistics for those that are not.
+template <bool once_a_group, bool needs_scratch>
 struct ColumnOfGroup {
   Split<double> base;
   double factor;
 };
 template <>
-struct ColumnOfGroup<false> {
+struct ColumnOfGroup<false, true> {
+  Split<double> base;
+  double factor;
+  GroupStat stat;
+};
+template <>
+struct ColumnOfGroup<false, false> {
   GroupStat stat;
 };
 /// As many as go at once; the last number keeps teams off each other's banks.
-template <bool once_a_group>
+template <class Column>
 struct ColumnsOfGroup {
-  ColumnOfGroup<once_a_group> of[columns_at_once];
+  Column of[columns_at_once];
   double padding;
 };
 /// Their rules. Unclean: some value may be missing, unused or not finite.
@@ -322,8 +355,11 @@ template <class Call, class To>
 struct TeamOfGroup {
   static constexpr bool centred = std::is_same_v<To, ToColumns>;
   static constexpr bool once_a_group = Call::once_a_group, sums_first = Call::sums_first;
-  using Column = ColumnOfGroup<once_a_group>;
-  using Columns = ColumnsOfGroup<once_a_group>;
+  /// Policies that are asked when a column is read, not member by member.
+  static constexpr bool base_once = once_a_group || Call::base_needs_scratch;
+  static constexpr bool factor_once = once_a_group || Call::scale_needs_scratch;
+  using Column = ColumnOfGroup<once_a_group, Call::needs_scratch>;
+  using Columns = ColumnsOfGroup<Column>;
   using Order = typename Call::Order;
 
   const Call& call;
@@ -439,15 +475,19 @@ struct TeamOfGroup {
     if constexpr (once_a_group && Call::in_lanes && !sums_first) clean = values.finite_stat(stat);
     if (!clean) stat = stat_of(values, begin, c, of_members);
     const Rule rule = gdpo::detail::rule_of<std::decay_t<decltype(call.baseline)>>(stat, call.singleton);
-    if constexpr (once_a_group) {
-      const MemberArgs args = call.args(stat, c, begin);
-      column.base = gdpo::detail::base_of(call.baseline, rule, args);
-      column.factor = math::mul(call.column_weight(c), gdpo::detail::factor_of(call.scale, rule, args, 0.0));
-      // A finite value times 0 is the 0 that term_of selects.
-      if (!centred && clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
-    } else {
-      column.stat = stat;
+    [[maybe_unused]] const MemberArgs args = call.args(stat, c, begin);
+    if constexpr (base_once) {
+      column.base = gdpo::detail::base_of(call.baseline, rule, args, call.scratch_of(c, begin));
     }
+    if constexpr (factor_once && !centred) {
+      const double factor = gdpo::detail::factor_of(call.scale, rule, args, 0.0, call.scratch_of(c, begin));
+      column.factor = math::mul(call.column_weight(c), factor);
+    }
+    // A finite value times 0 is the 0 that term_of selects.
+    if constexpr (once_a_group && !centred) {
+      if (clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
+    }
+    if constexpr (!once_a_group) column.stat = stat;
     return static_cast<unsigned char>(static_cast<unsigned char>(rule) | (clean ? 0 : RulesOfGroup::unclean));
   }
   GDPO_INLINE unsigned char no_column(Column& column) const {
@@ -486,23 +526,34 @@ struct TeamOfGroup {
     const index_t at = c * call.rows + begin + n;
     arrays.own[c * call.rows + p] = n;
     arrays.values[at] = x;
-    if (arrays.tokens) arrays.tokens[at] = call.tokens(row);
-    if (arrays.weights) arrays.weights[at] = call.weights(row);
-    if (arrays.external) arrays.external[at] = call.external(row);
+    for (std::size_t j = 0; j < reward_column_count; ++j) {
+      if (arrays.columns[j]) arrays.columns[j][at] = call.of_members[j](row);
+    }
   }
 
   /// Base and factor of a member with value x in column c.
   GDPO_DEVICE double centred_of(const Column& column, Rule rule, index_t p, index_t begin, index_t c, bool is_used,
                                 double x, double& factor) const {
     if constexpr (once_a_group) {
-      factor = column.factor;
+      factor = centred ? 0.0 : column.factor;
       return gdpo::detail::centre(x, column.base);
     } else {
       MemberArgs args = call.args(column.stat, c, begin);
       args.own = !is_used ? -1 : Call::has_members ? call.members.own[c * call.rows + p] : 0;
       args.value = x;
-      const double d = gdpo::detail::centre(x, gdpo::detail::base_of(call.baseline, rule, args));
-      factor = centred ? 0.0 : math::mul(call.column_weight(c), gdpo::detail::factor_of(call.scale, rule, args, d));
+      double d;
+      if constexpr (base_once) {
+        d = gdpo::detail::centre(x, column.base);
+      } else {
+        d = gdpo::detail::centre(x, gdpo::detail::base_of(call.baseline, rule, args, nullptr));
+      }
+      if constexpr (centred) {
+        factor = 0.0;
+      } else if constexpr (factor_once) {
+        factor = column.factor;
+      } else {
+        factor = math::mul(call.column_weight(c), gdpo::detail::factor_of(call.scale, rule, args, d, nullptr));
+      }
       return d;
     }
   }
