@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/loss/array_list.hpp>
+#include <gdpo/loss/metric_list.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
@@ -43,23 +44,12 @@ struct NonFiniteInputs {
 struct LossMetrics {
   GDPO_DATA_HOST_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
 
-  Metric loss;                 ///< w surrogate + sum beta w' kl of a token, before the row's weight
-  Metric surrogate;            ///< w surrogate
-  Metric kl;                   ///< the first KL term that is on, without beta and weights
-  Metric clip_fraction;        ///< clipped either way; the sign of the advantage counts (TRL's region)
-  Metric clip_fraction_low;    ///< ratio < 1 - low and A < 0
-  Metric clip_fraction_high;   ///< ratio > 1 + high and A > 0; the ratio is after `delta`
-  Metric clip_fraction_any;    ///< ratio outside 1 - low .. 1 + high, whatever the advantage
-  Metric dual_clip_fraction;   ///< held by the dual clip
-  Metric approx_kl_k1;         ///< old_logp - logp, after the level's map, nats
-  Metric approx_kl_k3;         ///< ratio - 1 - log ratio of the token, after the map: an estimate of KL(old || policy)
-  Metric ratio;                ///< of the level
-  Metric log_ratio_bounded;    ///< share of tokens whose log ratio a map or a bound of the level holds
-  Metric kl_bounded;           ///< share of tokens whose KL estimate a clamp holds (the first term that is on)
-  Metric entropy;              ///< TokenBatch::entropies
-  Metric completion_length;    ///< tokens of a row (rows only), before pre-passes
-  Metric clipped_completions;  ///< TokenBatch::truncated (rows only): TRL's completions/clipped_ratio
-  Moments advantage;           ///< over tokens; stddev(advantage)
+  // What each is, the list says. Those of GDPO_ROW_METRICS are of rows only.
+#define GDPO_X(name, ...) Metric name;
+  GDPO_TOKEN_METRICS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
+  Moments advantage;  ///< over tokens; stddev(advantage)
   NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0;
   index_t degenerate_rows = 0;                                         ///< rows with tokens whose advantages are all 0
@@ -105,14 +95,10 @@ GDPO_INLINE auto input_counter(int number) -> NonFinite NonFiniteInputs::* {
 /// f of every pair of members of the same name.
 template <class F>
 void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
-  for (auto member :
-       {&LossMetrics::loss, &LossMetrics::surrogate, &LossMetrics::kl, &LossMetrics::clip_fraction,
-        &LossMetrics::clip_fraction_low, &LossMetrics::clip_fraction_high, &LossMetrics::clip_fraction_any,
-        &LossMetrics::dual_clip_fraction, &LossMetrics::approx_kl_k1, &LossMetrics::approx_kl_k3, &LossMetrics::ratio,
-        &LossMetrics::log_ratio_bounded, &LossMetrics::kl_bounded, &LossMetrics::entropy,
-        &LossMetrics::completion_length, &LossMetrics::clipped_completions}) {
-    f(a.*member, b.*member);
-  }
+#define GDPO_X(name, ...) f(a.name, b.name);
+  GDPO_TOKEN_METRICS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
   for (int i = 0; i < counted_inputs; ++i) f(a.non_finite.*input_counter(i), b.non_finite.*input_counter(i));
 }
 }  // namespace detail
@@ -130,32 +116,42 @@ inline LossMetrics merge(const LossMetrics& a, const LossMetrics& b) {
 }
 
 namespace detail {
+/// Writes a metric under its trainers' keys.
+struct TrainerKeys {
+  const Metric& metric;
+  const std::string& prefix;
+  std::map<std::string, double>& to;
+
+  void keys() const {}
+  template <class Value, class... More>
+  void keys(const char* key, const Value& value, const More&... more) const {
+    to[prefix + key] = value(metric);
+    keys(more...);
+  }
+};
 inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const std::string& prefix) {
   std::map<std::string, double> map;
-  const auto put = [&](const std::string& key, double value) { map[prefix + key] = value; };
-  const auto mean = [&](const Metric& share) { return m.one_ratio_a_row ? share.row_mean() : share.mean(); };
-  if (m.clip_fraction.rows > 0 || m.rows == 0) {  // not with metrics::None; of a batch without rows 0
-    const bool any = m.clip_fraction.rows > 0;
-    put("clip_ratio/low_mean", mean(m.clip_fraction_low));
-    put("clip_ratio/low_min", any ? m.clip_fraction_low.row_min : 0.0);
-    put("clip_ratio/high_mean", mean(m.clip_fraction_high));
-    put("clip_ratio/high_max", any ? m.clip_fraction_high.row_max : 0.0);
-    put("clip_ratio/region_mean", mean(m.clip_fraction));
-  }
-  if (m.kl.count > 0) put("kl", m.kl.mean());
-  if (m.entropy.count > 0) {
-    put("entropy", m.entropy.mean());           // TRL: over tokens
-    put("entropy/mean", m.entropy.row_mean());  // ms-swift: over completions
-    put("entropy/max", m.entropy.row_max);
-    put("entropy/min", m.entropy.row_min);
-  }
-  if (!math::is_inf(m.entropy_threshold)) put("entropy/threshold", m.entropy_threshold);
-  if (m.completion_length.rows > 0) {
-    put("completions/mean_length", m.completion_length.row_mean());
-    put("completions/min_length", m.completion_length.row_min);
-    put("completions/max_length", m.completion_length.row_max);
-  }
-  if (m.clipped_completions.rows > 0) put("completions/clipped_ratio", m.clipped_completions.row_mean());
+  const auto mean = [](const Metric& x) { return x.mean(); };
+  const auto row_mean = [](const Metric& x) { return x.row_mean(); };
+  const auto row_min = [](const Metric& x) { return x.rows > 0 ? x.row_min : 0.0; };
+  const auto row_max = [](const Metric& x) { return x.rows > 0 ? x.row_max : 0.0; };
+  const auto share = [&](const Metric& x) { return m.one_ratio_a_row ? x.row_mean() : x.mean(); };
+#define GDPO_X(name, added_in, kept_by, where, its_keys) \
+  if (m.name.count > 0) TrainerKeys{m.name, prefix, map}.its_keys;
+  GDPO_TOKEN_SUMS(GDPO_X)
+  GDPO_ROW_SUMS(GDPO_X)
+#undef GDPO_X
+  // Shares stay away with metrics::None; of a batch without rows they are 0.
+#define GDPO_X(name, added_in, kept_by, where, its_keys) \
+  if (m.name.rows > 0 || m.rows == 0) TrainerKeys{m.name, prefix, map}.its_keys;
+  GDPO_TOKEN_COUNTS(GDPO_X)
+  GDPO_ROW_COUNTS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, its_keys) \
+  if (m.name.rows > 0) TrainerKeys{m.name, prefix, map}.its_keys;
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
+  if (!math::is_inf(m.entropy_threshold)) map[prefix + "entropy/threshold"] = m.entropy_threshold;
   return map;
 }
 }  // namespace detail

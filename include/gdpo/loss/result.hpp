@@ -44,9 +44,12 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
 /// The metric of quantity q, in a result that has none yet.
 template <class Metrics>
 GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total, const ResultTraits& traits) {
-  const bool by_choice = q >= of_outside ? Metrics::everything : Metrics::means;
-  const bool there = q == of_kl || q == of_kl_bounded ? traits.has_kl : q != of_entropy || traits.has_entropy;
-  r.metrics.*member_of(q) = by_choice && there ? total.metric(q, Metrics::everything) : Metric{};
+  const MetricFacts facts = facts_of(q);
+  const bool kept = facts.kept_by == KeptBy::All ? Metrics::everything : Metrics::means;
+  const bool there = facts.where == Where::WithKl          ? traits.has_kl
+                     : facts.where == Where::WithEntropies ? traits.has_entropy
+                                                           : true;
+  r.metrics.*facts.member = kept && there ? total.metric(q, Metrics::everything) : Metric{};
 }
 /// Everything else.
 GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normaliser& normaliser,
@@ -56,8 +59,9 @@ GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normalise
   r.loss = total.policy_loss + total.kl_loss;
   r.normaliser = normaliser;
   LossMetrics& m = r.metrics;
-  m.completion_length = total.completion_length;
-  m.clipped_completions = total.clipped_completions;
+#define GDPO_X(name, ...) m.name = total.name;
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
   m.advantage = total.advantage;
   m.non_finite = total.non_finite;
   m.rows = total.rows, m.empty_rows = total.empty_rows, m.degenerate_rows = total.degenerate_rows;

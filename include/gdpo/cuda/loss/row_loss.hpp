@@ -171,7 +171,7 @@ class LossKernel {
     const Row& row = state.row;
     double ratios = 0;
     if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
-      const double k1 = state.sums.of[gdpo::detail::of_k1], k3 = state.sums.of[gdpo::detail::of_k3];
+      const double k1 = state.sums.of[gdpo::detail::of_approx_kl_k1], k3 = state.sums.of[gdpo::detail::of_approx_kl_k3];
       ratios = math::not_finite(k1) ? sum_of_ratios(block, row) : (k3 - k1) + static_cast<double>(row.tokens);
     }
     block.each([&](int thread) {

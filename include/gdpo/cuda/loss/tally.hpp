@@ -12,13 +12,17 @@ template <class Terms, class Shape, class Metrics>
 struct ThreadTotals {
   using C = typename Terms::C;
   using Totals = typename Terms::Totals;
-  static constexpr int i_surrogate = 0, i_odd = 1, i_kl = 2, i_kl_loss = i_kl + Terms::has_kl,
-                       i_k1 = i_kl_loss + Terms::has_kl, i_k3 = i_k1 + Metrics::means, i_shared = i_k3 + Metrics::means,
-                       i_entropy = i_shared + Terms::shares, sums = i_entropy + !Shape::plain;
-  static constexpr int i_low = 0, i_high = i_low + Metrics::means, i_outside = i_high + Metrics::means,
-                       i_dual = i_outside + Metrics::everything, i_bounded = i_dual + Metrics::everything,
-                       i_kl_bounded = i_bounded + Metrics::everything,
-                       i_advantages = i_kl_bounded + Metrics::everything, counts = i_advantages + 1;
+  /// How many quantities are kept, of those from `first` to before `end`: also the place of `end`.
+  static constexpr int kept(int first, int end) {
+    int n = 0;
+    for (int q = first; q < end; ++q) n += Terms::template adds<Shape>(q);
+    return n;
+  }
+  static constexpr int first_count = gdpo::detail::measured;
+  static constexpr int i_inputs = kept(0, gdpo::detail::token_sums), i_kl_loss = i_inputs + 1,
+                       i_shared = i_kl_loss + Terms::has_kl, sums = i_shared + Terms::shares;
+  static constexpr int i_advantages = kept(first_count, first_count + gdpo::detail::token_counts),
+                       counts = i_advantages + 1;
   static constexpr int ranges = Metrics::everything ? gdpo::detail::measured : 0, room = ranges > 0 ? ranges : 1;
 
   double sum[sums] = {};
@@ -39,18 +43,24 @@ struct ThreadTotals {
   }
   /// A four's sums, in double from here on.
   GDPO_INLINE void add(const typename Terms::Sums& s) {
-    const auto in = [&](int i, C x) { sum[i] += static_cast<double>(x); };
-    in(i_surrogate, s.surrogate), in(i_odd, s.odd);
-    if constexpr (Terms::has_kl) in(i_kl, s.kl), in(i_kl_loss, s.kl_loss);
-    if constexpr (Metrics::means) in(i_k1, s.k1), in(i_k3, s.k3);
-    if constexpr (Terms::shares) in(i_shared, s.shared);
-    if constexpr (!Shape::plain) in(i_entropy, s.entropy);
-    const auto of = [&](int i, const typename Terms::Count& n) { count[i] += static_cast<int>(n.total()); };
-    if constexpr (Metrics::means) of(i_low, s.low), of(i_high, s.high);
-    if constexpr (Metrics::everything) {
-      of(i_outside, s.outside), of(i_dual, s.dual), of(i_bounded, s.bounded), of(i_kl_bounded, s.kl_bounded);
-    }
-    if constexpr (!Shape::plain) of(i_advantages, s.advantages);
+#define GDPO_X(name, ...)                                               \
+  if constexpr (Terms::template adds<Shape>(gdpo::detail::of_##name)) { \
+    constexpr int i = kept(0, gdpo::detail::of_##name);                 \
+    sum[i] += static_cast<double>(s.name);                              \
+  }
+    GDPO_TOKEN_SUMS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, ...)                                               \
+  if constexpr (Terms::template adds<Shape>(gdpo::detail::of_##name)) { \
+    constexpr int i = kept(first_count, gdpo::detail::of_##name);       \
+    count[i] += static_cast<int>(s.name.total());                       \
+  }
+    GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
+    sum[i_inputs] += static_cast<double>(s.inputs);
+    if constexpr (Terms::has_kl) sum[i_kl_loss] += static_cast<double>(s.kl_loss);
+    if constexpr (Terms::shares) sum[i_shared] += static_cast<double>(s.shared);
+    if constexpr (!Shape::plain) count[i_advantages] += static_cast<int>(s.advantages.total());
   }
   GDPO_INLINE void take(const typename Terms::Ranges& r) {
     if constexpr (Metrics::everything) {
@@ -59,16 +69,24 @@ struct ThreadTotals {
   }
   GDPO_INLINE Totals totals() const {
     Totals t;
-    t.surrogate = sum[i_surrogate], t.odd = sum[i_odd];
-    if constexpr (Terms::has_kl) t.kl = sum[i_kl], t.kl_loss = sum[i_kl_loss];
-    if constexpr (Metrics::means) t.k1 = sum[i_k1], t.k3 = sum[i_k3];
+#define GDPO_X(name, ...)                                               \
+  if constexpr (Terms::template adds<Shape>(gdpo::detail::of_##name)) { \
+    constexpr int i = kept(0, gdpo::detail::of_##name);                 \
+    t.name = sum[i];                                                    \
+  }
+    GDPO_TOKEN_SUMS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, ...)                                               \
+  if constexpr (Terms::template adds<Shape>(gdpo::detail::of_##name)) { \
+    constexpr int i = kept(first_count, gdpo::detail::of_##name);       \
+    t.name = count[i];                                                  \
+  }
+    GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
+    t.inputs = sum[i_inputs];
+    if constexpr (Terms::has_kl) t.kl_loss = sum[i_kl_loss];
     if constexpr (Terms::shares) t.shared = sum[i_shared];
-    if constexpr (!Shape::plain) t.entropy = sum[i_entropy], t.advantages = count[i_advantages];
-    if constexpr (Metrics::means) t.low = count[i_low], t.high = count[i_high];
-    if constexpr (Metrics::everything) {
-      t.outside = count[i_outside], t.dual = count[i_dual], t.bounded = count[i_bounded];
-      t.kl_bounded = count[i_kl_bounded];
-    }
+    if constexpr (!Shape::plain) t.advantages = count[i_advantages];
     return t;
   }
 };

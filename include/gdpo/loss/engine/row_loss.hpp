@@ -56,9 +56,9 @@ class RowLoss {
       first = end;
     }
     if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
-      sums.of[of_ratio] = math::not_finite(sums.of[of_k1])
+      sums.of[of_ratio] = math::not_finite(sums.of[of_approx_kl_k1])
                               ? sum_of_ratios(row)
-                              : (sums.of[of_k3] - sums.of[of_k1]) + static_cast<double>(tokens);
+                              : (sums.of[of_approx_kl_k3] - sums.of[of_approx_kl_k1]) + static_cast<double>(tokens);
     }
     Terms::finish(kls_, row.kl_weights, sums);
     return sums;
@@ -217,9 +217,9 @@ class RowLoss {
     S *const ratio = span.ratio, *const gradient = span.gradient;
     const V advantage = constant<V>(row.advantage), row_advantage = constant<V>(row_advantage_);
     Sums local[registers];
-    for (int k = 0; k < registers; ++k) local[k].template with_own_ratios<Shape>(sums[k], take);
+    for (int k = 0; k < registers; ++k) local[k].template with<AddedIn::Ratios, Shape>(sums[k], take);
     Ranges ranges;
-    ranges.take(ranges_, {of_k1, of_k3});
+    ranges.template take<AddedIn::Ratios>(ranges_);
     for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
       if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, at);
       const Mask valid = Reader::template mask_in<Shape>(row, at);
@@ -228,8 +228,8 @@ class RowLoss {
       const V own = Terms::template own<S>(level.map(x).log_ratio, valid, x, local[k], ranges);
       if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own);
     });
-    for (int k = 0; k < registers; ++k) sums[k].template with_own_ratios<Shape>(local[k], take);
-    ranges_.take(ranges, {of_k1, of_k3});
+    for (int k = 0; k < registers; ++k) sums[k].template with<AddedIn::Ratios, Shape>(local[k], take);
+    ranges_.template take<AddedIn::Ratios>(ranges);
   }
 
   /// The terms of the tokens into the sums, and into the gradient what the level keeps for the token itself.
@@ -246,9 +246,9 @@ class RowLoss {
     const V w = math::constant<V>(weight), advantage = math::constant<V>(span.row.advantage),
             row_advantage = math::constant<V>(row_advantage_);
     Sums local_sums[registers];
-    for (int k = 0; k < registers; ++k) local_sums[k].template with_terms<Shape>(sums[k], take);
+    for (int k = 0; k < registers; ++k) local_sums[k].template with<AddedIn::Terms, Shape>(sums[k], take);
     Ranges ranges;
-    ranges.take(ranges_, {of_surrogate, of_loss, of_kl, of_ratio, of_entropy});
+    ranges.template take<AddedIn::Terms>(ranges_);
     for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
       if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + 2 * block);
       const Mask valid = Reader::template mask_in<Shape>(local.row, at);
@@ -264,8 +264,8 @@ class RowLoss {
         L::store(local.gradient + at, Terms::gradient(slopes, valid, w));
       }
     });
-    for (int k = 0; k < registers; ++k) sums[k].template with_terms<Shape>(local_sums[k], take);
-    ranges_.take(ranges, {of_surrogate, of_loss, of_kl, of_ratio, of_entropy});
+    for (int k = 0; k < registers; ++k) sums[k].template with<AddedIn::Terms, Shape>(local_sums[k], take);
+    ranges_.template take<AddedIn::Terms>(ranges);
   }
 
   /// The lanes of a block.
@@ -274,27 +274,20 @@ class RowLoss {
 #define GDPO_SUM(member) t.member = math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].member; })
 #define GDPO_COUNT(member) \
   for (const Sums& s : sums) t.member += static_cast<double>(s.member.total())
-    GDPO_SUM(odd);
-    GDPO_SUM(k1);
-    GDPO_SUM(surrogate);
-    if constexpr (has_kl) {
-      GDPO_SUM(kl);
-      if (several_kl || row.kl_weights) GDPO_SUM(kl_loss);
-    }
+#define GDPO_X(name, added_in, kept_by, where, ...)                            \
+  if constexpr (Terms::template adds<General>(of_##name)) {                    \
+    if (Where::where != Where::WithEntropies || row.entropies) GDPO_SUM(name); \
+  }
+    GDPO_TOKEN_SUMS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, ...) \
+  if constexpr (Terms::template adds<General>(of_##name)) GDPO_COUNT(name);
+    GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
+    GDPO_SUM(inputs);
+    if (several_kl || (has_kl && row.kl_weights)) GDPO_SUM(kl_loss);
     if constexpr (shares) GDPO_SUM(shared);
     if (row.advantages) GDPO_COUNT(advantages);
-    if constexpr (Metrics::means) {
-      GDPO_SUM(k3);
-      if (row.entropies) GDPO_SUM(entropy);
-      GDPO_COUNT(low);
-      GDPO_COUNT(high);
-    }
-    if constexpr (Metrics::everything) {
-      GDPO_COUNT(outside);
-      GDPO_COUNT(dual);
-      if constexpr (maps || Level::of_segment) GDPO_COUNT(bounded);
-      if constexpr (has_kl) GDPO_COUNT(kl_bounded);
-    }
 #undef GDPO_SUM
 #undef GDPO_COUNT
     return t;

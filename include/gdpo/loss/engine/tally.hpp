@@ -29,58 +29,41 @@ constexpr bool is_metrics_v<P, std::void_t<decltype(P::means), decltype(P::every
 
 namespace detail {
 
-/// The metrics of tokens, by number: rows and batches add them side by side, in lanes.
-enum Quantity {
-  of_surrogate,
-  of_kl,
-  of_k1,
-  of_k3,
-  of_ratio,
-  of_entropy,
-  of_loss,
-  of_low,  // from here on counts
-  of_high,
-  of_clipped,
-  of_outside,
-  of_dual,
-  of_bounded,
-  of_kl_bounded,
-  metrics_of_tokens,
-  quantities = math::logical_lanes,  ///< numbers of lanes: what is left over is 0
-  measured = of_low,
-  counted = metrics_of_tokens - of_low
+/// The metrics of tokens, by number: rows and batches add them side by side, in lanes. Numbers first, then shares; in both,
+/// what tokens add up to, then what follows from it where a row ends.
+enum Quantity : int {
+#define GDPO_X(name, ...) of_##name,
+  GDPO_TOKEN_METRICS(GDPO_X)
+#undef GDPO_X
+      metrics_of_tokens
 };
-/// Where it stands in the result.
-GDPO_INLINE auto member_of(int q) -> Metric LossMetrics::* {
+#define GDPO_ONE_MORE(...) +1
+constexpr int token_sums = 0 GDPO_TOKEN_SUMS(GDPO_ONE_MORE);
+constexpr int measured = token_sums GDPO_ROW_SUMS(GDPO_ONE_MORE);  ///< have a range
+constexpr int token_counts = 0 GDPO_TOKEN_COUNTS(GDPO_ONE_MORE);
+constexpr int row_metrics = 0 GDPO_ROW_METRICS(GDPO_ONE_MORE);
+#undef GDPO_ONE_MORE
+/// In whole lanes: what is left over is 0.
+constexpr int quantities = (metrics_of_tokens + math::logical_lanes - 1) / math::logical_lanes * math::logical_lanes;
+
+/// The columns of the list (loss/metric_list.hpp).
+enum class AddedIn { Ratios, Terms };
+enum class KeptBy { Loss, Means, All };
+enum class Where { Always, WithKl, WithEntropies, WithBounds };
+struct MetricFacts {
+  Metric LossMetrics::*member;
+  KeptBy kept_by;
+  Where where;
+};
+GDPO_INLINE constexpr MetricFacts facts_of(int q) {
   switch (q) {
-    case of_surrogate:
-      return &LossMetrics::surrogate;
-    case of_kl:
-      return &LossMetrics::kl;
-    case of_k1:
-      return &LossMetrics::approx_kl_k1;
-    case of_k3:
-      return &LossMetrics::approx_kl_k3;
-    case of_ratio:
-      return &LossMetrics::ratio;
-    case of_entropy:
-      return &LossMetrics::entropy;
-    case of_loss:
-      return &LossMetrics::loss;
-    case of_low:
-      return &LossMetrics::clip_fraction_low;
-    case of_high:
-      return &LossMetrics::clip_fraction_high;
-    case of_clipped:
-      return &LossMetrics::clip_fraction;
-    case of_outside:
-      return &LossMetrics::clip_fraction_any;
-    case of_dual:
-      return &LossMetrics::dual_clip_fraction;
-    case of_bounded:
-      return &LossMetrics::log_ratio_bounded;
+#define GDPO_X(name, added_in, kept, where, keys) \
+  case of_##name:                                 \
+    return {&LossMetrics::name, KeptBy::kept, Where::where};
+    GDPO_TOKEN_METRICS(GDPO_X)
+#undef GDPO_X
     default:
-      return &LossMetrics::kl_bounded;
+      return {nullptr, KeptBy::All, Where::Always};
   }
 }
 
@@ -97,7 +80,9 @@ struct Tally {
   double sum[quantities] = {}, row_sum[quantities] = {}, row_min[quantities], row_max[quantities];
   double min[measured], max[measured];  // over tokens
   double tokens = 0;
-  Metric completion_length, clipped_completions;
+#define GDPO_X(name, ...) Metric name;
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
   Moments advantage;
   NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0, degenerate_rows = 0;
@@ -144,7 +129,7 @@ struct Tally {
     for (int part = quantities; part < parts; ++part) add_part(part, o);
   }
   /// The same by parts, which threads may add side by side.
-  static constexpr int parts = quantities + 4 + counted_inputs;
+  static constexpr int parts = quantities + 2 + row_metrics + counted_inputs;
   GDPO_INLINE void add_part(int part, const Tally& o) {
     const int q = part;
     if (q < quantities) {
@@ -156,13 +141,15 @@ struct Tally {
       tokens += o.tokens;
       rows += o.rows, empty_rows += o.empty_rows, degenerate_rows += o.degenerate_rows;
     } else if (part == quantities + 1) {
-      completion_length = merge(completion_length, o.completion_length);
-    } else if (part == quantities + 2) {
-      clipped_completions = merge(clipped_completions, o.clipped_completions);
-    } else if (part == quantities + 3) {
       advantage = merge(advantage, o.advantage);
     } else {
-      NonFinite NonFiniteInputs::*const counter = input_counter(part - (parts - counted_inputs));
+      int left = part - (quantities + 2);
+#define GDPO_X(name, ...) \
+  if (left-- == 0) name = merge(name, o.name);
+      GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
+      if (left < 0) return;
+      NonFinite NonFiniteInputs::*const counter = input_counter(left);
       non_finite.*counter = merge(non_finite.*counter, o.non_finite.*counter);
     }
   }
@@ -209,9 +196,14 @@ struct LaneRanges {
     max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
 #endif
   }
-  /// Those quantities only: a copy of the whole would keep the others from staying in registers.
-  GDPO_INLINE void take(const LaneRanges& o, std::initializer_list<Quantity> some) {
-    for (const Quantity q : some) min[q] = o.min[q], max[q] = o.max[q];
+  /// The quantities of one loop only: a copy of the whole would keep the others from staying in registers.
+  template <AddedIn Loop>
+  GDPO_INLINE void take(const LaneRanges& o) {
+#define GDPO_X(name, added_in, ...) \
+  if constexpr (AddedIn::added_in == Loop) min[of_##name] = o.min[of_##name], max[of_##name] = o.max[of_##name];
+    GDPO_TOKEN_SUMS(GDPO_X)
+    GDPO_ROW_SUMS(GDPO_X)
+#undef GDPO_X
   }
   void add_to(Tally& tally) const {
     typename L::Scalar lanes[L::width];
@@ -226,7 +218,8 @@ struct LaneRanges {
 struct NoRanges {
   template <class... Any>
   GDPO_INLINE void add(const Any&...) {}  // not called; CUDA 12.1 instantiates what a generic lambda discards
-  void take(const NoRanges&, std::initializer_list<Quantity>) {}
+  template <AddedIn Loop>
+  void take(const NoRanges&) {}
 };
 
 }  // namespace detail

@@ -58,30 +58,47 @@ struct TokenTerms {
     V d_ratio, d_logp;
   };
 
-  /// What one register of tokens adds up to. `odd` is not finite where an input is not.
-  struct Sums {
-    V surrogate{}, kl{}, kl_loss{}, k1{}, k3{}, entropy{}, shared{}, odd{};
-    Count low, high, outside, dual, bounded, kl_bounded, advantages;
+  /// Whether tokens of this shape add to quantity q.
+  template <class Shape>
+  static constexpr bool adds(int q) {
+    const MetricFacts facts = facts_of(q);
+    const bool kept =
+        facts.kept_by == KeptBy::Loss || (facts.kept_by == KeptBy::Means && Metrics::means) || Metrics::everything;
+    const bool there = facts.where == Where::WithKl          ? has_kl && Shape::with_kl
+                       : facts.where == Where::WithEntropies ? !Shape::plain
+                       : facts.where == Where::WithBounds    ? maps || Level::of_segment
+                                                             : true;
+    return kept && there;
+  }
 
-    /// f(own, other's) of what the two loops over tokens of this shape add to. Not a copy of the whole: sums stay in registers.
+  /// What one register of tokens adds up to: the metrics of tokens, and what the loss itself needs.
+  struct Sums {
+#define GDPO_X(name, ...) V name{};
+    GDPO_TOKEN_SUMS(GDPO_X)
+#undef GDPO_X
+    V kl_loss{};
+    V shared{};  ///< of the derivatives that the tokens of a segment share
+    V inputs{};  ///< of inputs: not finite where one of them is not
+#define GDPO_X(name, ...) Count name;
+    GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
+    Count advantages;  ///< that are not 0
+
+    /// f(own, other's) of what one of the two loops over tokens of this shape adds to. Not a copy of the whole: sums stay in
+    /// registers.
     GDPO_CALLS_ANY
-    template <class Shape, class F>
-    GDPO_INLINE void with_own_ratios(Sums& o, const F& f) {
-      if constexpr (Metrics::means) f(k1, o.k1), f(k3, o.k3);
-      if constexpr (maps || !Metrics::means) f(odd, o.odd);
-    }
-    GDPO_CALLS_ANY
-    template <class Shape, class F>
-    GDPO_INLINE void with_terms(Sums& o, const F& f) {
-      f(surrogate, o.surrogate);
-      f(odd, o.odd);
-      if constexpr (has_kl && Shape::with_kl) f(kl, o.kl);
-      if constexpr (!Shape::plain) f(kl_loss, o.kl_loss), f(entropy, o.entropy), f(advantages, o.advantages);
-      if constexpr (several_kl && Shape::plain) f(kl_loss, o.kl_loss);
-      if constexpr (shares) f(shared, o.shared);
-      if constexpr (Metrics::means) f(low, o.low), f(high, o.high);
-      if constexpr (Metrics::everything) {
-        f(outside, o.outside), f(dual, o.dual), f(bounded, o.bounded), f(kl_bounded, o.kl_bounded);
+    template <AddedIn Loop, class Shape, class F>
+    GDPO_INLINE void with(Sums& o, const F& f) {
+#define GDPO_X(name, added_in, ...) \
+  if constexpr (AddedIn::added_in == Loop && adds<Shape>(of_##name)) f(name, o.name);
+      GDPO_TOKEN_SUMS(GDPO_X)
+      GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
+      if constexpr (Loop == AddedIn::Terms || maps || !Metrics::means) f(inputs, o.inputs);
+      if constexpr (Loop == AddedIn::Terms) {
+        if constexpr (several_kl || !Shape::plain) f(kl_loss, o.kl_loss);
+        if constexpr (!Shape::plain) f(advantages, o.advantages);
+        if constexpr (shares) f(shared, o.shared);
       }
     }
   };
@@ -89,27 +106,24 @@ struct TokenTerms {
 
   /// What some tokens of a row add up to, in double.
   struct Totals {
-    double surrogate = 0, kl = 0, kl_loss = 0, k1 = 0, k3 = 0, entropy = 0, shared = 0, odd = 0;
-    double low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0, advantages = 0;
+#define GDPO_X(name, ...) double name = 0;
+    GDPO_TOKEN_SUMS(GDPO_X)
+    GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
+    double kl_loss = 0, shared = 0, inputs = 0, advantages = 0;
 
     /// Some input is not finite.
     GDPO_INLINE bool needs_census() const {
       constexpr double huge = 1e20;  // K3 of an infinite log-prob saturates far beyond
-      return math::not_finite(odd + k1) || (has_kl && (!(math::abs(kl) < huge) || !(math::abs(kl_loss) < huge)));
+      return math::not_finite(inputs + approx_kl_k1) ||
+             (has_kl && (!(math::abs(kl) < huge) || !(math::abs(kl_loss) < huge)));
     }
     GDPO_INLINE void add_to(RowSums& row) const {
-      row.of[of_surrogate] += surrogate;
-      row.of[of_kl] += kl;
+#define GDPO_X(name, ...) row.of[of_##name] += name;
+      GDPO_TOKEN_SUMS(GDPO_X)
+      GDPO_TOKEN_COUNTS(GDPO_X)
+#undef GDPO_X
       row.kl_loss += kl_loss;
-      row.of[of_k1] += k1;
-      row.of[of_k3] += k3;
-      row.of[of_entropy] += entropy;
-      row.of[of_low] += low;
-      row.of[of_high] += high;
-      row.of[of_outside] += outside;
-      row.of[of_dual] += dual;
-      row.of[of_bounded] += bounded;
-      row.of[of_kl_bounded] += kl_bounded;
       row.advantage = row.advantage || advantages > 0;
     }
   };
@@ -120,7 +134,7 @@ struct TokenTerms {
       for_each_kl(kls, [&](const auto& kl) { row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss); });
     }
     row.of[of_loss] = row.of[of_surrogate] + row.kl_loss;
-    row.of[of_clipped] = row.of[of_low] + row.of[of_high];
+    row.of[of_clip_fraction] = row.of[of_clip_fraction_low] + row.of[of_clip_fraction_high];
   }
 
   /// The ratio of the tokens themselves, and the metrics of it. S: the batch's scalar, at which ratios saturate, also where V is
@@ -133,13 +147,13 @@ struct TokenTerms {
     if constexpr (!std::is_same_v<C, S>) bounded = (math::min)(log_ratio, constant<V>(math::exp_limit<S>));
     const auto own = math::exp_parts(bounded);
     if constexpr (Metrics::means) {  // without a map, the log ratio is 0 where the mask is
-      sums.k1 = sums.k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
-      sums.k3 = sums.k3 + (maps ? select(valid, own.k3, zero) : own.k3);
+      sums.approx_kl_k1 = sums.approx_kl_k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
+      sums.approx_kl_k3 = sums.approx_kl_k3 + (maps ? select(valid, own.k3, zero) : own.k3);
     }
-    if constexpr (maps || !Metrics::means) sums.odd = sums.odd + x.token_log_ratio;
+    if constexpr (maps || !Metrics::means) sums.inputs = sums.inputs + x.token_log_ratio;
     if constexpr (Metrics::everything) {
-      ranges.add(of_k1, valid, -log_ratio);
-      ranges.add(of_k3, valid, own.k3);
+      ranges.add(of_approx_kl_k1, valid, -log_ratio);
+      ranges.add(of_approx_kl_k3, valid, own.k3);
     }
     return own.exp;
   }
@@ -165,7 +179,7 @@ struct TokenTerms {
     if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_ratio = d_ratio + s.d_logp;
     if constexpr (!Shape::plain || has_factors) {
       const V given = weight_of<Shape>(factors, from, x);
-      sums.odd = sums.odd + select(valid, given, zero);
+      sums.inputs = sums.inputs + select(valid, given, zero);
       const Mask off = either(math::not_finite(given), math::is_zero(given));
       value = select(off, zero, mul(given, value));
       d_ratio = select(off, zero, mul(given, d_ratio));
@@ -177,7 +191,7 @@ struct TokenTerms {
     if constexpr (has_kl && Shape::with_kl) {
       const bool given = !Shape::plain && from.has_kl_weights();
       const V wk = given ? from.kl_weights() : constant<V>(1.0);
-      if (given) sums.odd = sums.odd + select(valid, wk, zero);
+      if (given) sums.inputs = sums.inputs + select(valid, wk, zero);
       const Mask off = either(math::not_finite(wk), math::is_zero(wk));
       bool first = true;
       for_each_kl(kls, [&](const auto& kl) GDPO_INLINE_LAMBDA {
@@ -211,13 +225,13 @@ struct TokenTerms {
       });
     }
     if constexpr (Metrics::means) {
-      sums.low.add(both(valid, s.low));
-      sums.high.add(both(valid, s.high));
+      sums.clip_fraction_low.add(both(valid, s.low));
+      sums.clip_fraction_high.add(both(valid, s.high));
     }
-    add_inputs<Shape>(from, valid, x, sums.odd);
+    add_inputs<Shape>(from, valid, x, sums.inputs);
     if constexpr (Metrics::everything) {
-      sums.outside.add(both(valid, s.outside));
-      sums.dual.add(both(valid, s.dual));
+      sums.clip_fraction_any.add(both(valid, s.outside));
+      sums.dual_clip_fraction.add(both(valid, s.dual));
       ranges.add(of_surrogate, valid, value);
       ranges.add(of_loss, valid, loss);
       ranges.add(of_ratio, valid, x.ratio);
@@ -227,16 +241,17 @@ struct TokenTerms {
     if (!Shape::plain && from.has_entropies()) {
       const V entropy = select(valid, from.entropies(), zero);
       sums.entropy = sums.entropy + entropy;
-      sums.odd = sums.odd + entropy;
+      sums.inputs = sums.inputs + entropy;
       if constexpr (Metrics::everything) ranges.add(of_entropy, valid, entropy);
     }
 
     if constexpr (maps) {
       const Mask stopped = math::is_zero(mapped.pass);
-      if constexpr (Metrics::everything) sums.bounded.add(both(valid, of_segment.held ? L::all_lanes() : stopped));
+      if constexpr (Metrics::everything)
+        sums.log_ratio_bounded.add(both(valid, of_segment.held ? L::all_lanes() : stopped));
       if constexpr (!shares) d_ratio = select(stopped, zero, d_ratio);
     } else if constexpr (Level::of_segment && Metrics::everything) {
-      if (of_segment.held) sums.bounded.add(valid);
+      if (of_segment.held) sums.log_ratio_bounded.add(valid);
     }
     if constexpr (shares) {
       sums.shared = sums.shared + select(valid, d_ratio, zero);
@@ -267,7 +282,7 @@ struct TokenTerms {
       const V ratio = own<S>(mapped.log_ratio, valid, x, sums, ranges);
       if constexpr (!Level::of_segment) x.ratio = ratio;
     } else {
-      sums.odd = sums.odd + x.token_log_ratio;
+      sums.inputs = sums.inputs + x.token_log_ratio;
     }
     return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from, valid, x, mapped, sums,
                       ranges);
