@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <gdpo/cuda.hpp>
-#include <gdpo/presets/tutorial.hpp>
+#include <gdpo/presets/textbook.hpp>
 #include <initializer_list>
 
 using gdpo::cuda::check;
@@ -56,7 +56,7 @@ static int run() {
   check("cudaMallocHost", cudaMallocHost(&results_on_host, 2 * sizeof(gdpo::LossResult)));
 
   // Rewards: one group. The tutorial takes the population std, + 1e-8.
-  const auto estimator = gdpo::tutorial::grpo_numpy;
+  const auto estimator = gdpo::textbook::grpo_numpy;
   const gdpo::RewardBatch group{gdpo::view(rewards.data(), completions, 1), gdpo::groups_of(completions)};
   const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
   struct MicroBatch {

@@ -2,7 +2,7 @@
 // loss over two micro-batches, gradient by the log-probs, chain rule to the logits, step. Prints the loss before: 0.1048.
 #include <cstdio>
 #include <gdpo/gdpo.hpp>
-#include <gdpo/presets/tutorial.hpp>
+#include <gdpo/presets/textbook.hpp>
 
 using Rows = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
@@ -39,7 +39,7 @@ int main() {
   mask << true, true, true, true, true, false, true, true, false, true, true, false;
 
   // Rewards to advantages: one group. The tutorial takes the population std, + 1e-8.
-  const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::tutorial::grpo_numpy);
+  const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::textbook::grpo_numpy);
 
   const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
   for (const char* when : {"before", "after"}) {

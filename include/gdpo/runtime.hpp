@@ -12,15 +12,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
-#include <gdpo/presets/brief.hpp>
-#include <gdpo/presets/liger.hpp>
-#include <gdpo/presets/ms_swift.hpp>
-#include <gdpo/presets/nvlabs.hpp>
-#include <gdpo/presets/open_instruct.hpp>
-#include <gdpo/presets/paper.hpp>
-#include <gdpo/presets/trl.hpp>
-#include <gdpo/presets/tutorial.hpp>
-#include <gdpo/presets/verl.hpp>
+#include <gdpo/presets/all.hpp>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -28,89 +20,96 @@
 GDPO_BEGIN_NAMESPACE
 namespace runtime {
 
-/// Every estimator type that a name stands for.
-using Estimator = std::variant<Gdpo, Grpo, DrGrpo, Rloo, brief::GroupGdpo, verl::Whitened, verl::WhitenedNoStd,
-                               verl::ReinforceBaseline, nvlabs::WhitenedGrpo, ms_swift::ScaledRloo>;
-
 namespace detail {
-inline const std::vector<std::pair<std::string, Estimator>>& table() {
-  static const std::vector<std::pair<std::string, Estimator>> entries = {
-      {"gdpo", Gdpo{}},
-      {"grpo", Grpo{}},
-      {"dr_grpo", DrGrpo{}},
-      {"rloo", Rloo{}},
-      {"paper::gdpo", paper::gdpo},
-      {"paper::grpo", paper::grpo},
-      {"paper::grpo_no_std", paper::grpo_no_std},
-      {"trl::grpo", trl::grpo},
-      {"trl::grpo_no_scale", trl::grpo_no_scale},
-      {"trl::grpo_batch_scale", trl::grpo_batch_scale},
-      {"trl::gdpo", trl::gdpo},
-      {"verl::grpo", verl::grpo},
-      {"verl::grpo_no_std", verl::grpo_no_std},
-      {"verl::gdpo", verl::gdpo},
-      {"verl::gdpo_no_std", verl::gdpo_no_std},
-      {"verl::rloo", verl::rloo},
-      {"verl::rloo_vectorized", verl::rloo_vectorized},
-      {"verl::reinforce_plus_plus_baseline", verl::reinforce_plus_plus_baseline},
-      {"nvlabs::trl_grpo", nvlabs::trl_grpo},
-      {"nvlabs::trl_grpo_no_scale", nvlabs::trl_grpo_no_scale},
-      {"nvlabs::trl_gdpo", nvlabs::trl_gdpo},
-      {"nvlabs::trl_grpo_nan_singleton", nvlabs::trl_grpo_nan_singleton},
-      {"nvlabs::trl_gdpo_nan_singleton", nvlabs::trl_gdpo_nan_singleton},
-      {"nvlabs::verl_grpo", nvlabs::verl_grpo},
-      {"nvlabs::verl_grpo_no_std", nvlabs::verl_grpo_no_std},
-      {"nvlabs::verl_grpo_bn", nvlabs::verl_grpo_bn},
-      {"nvlabs::verl_grpo_no_std_bn", nvlabs::verl_grpo_no_std_bn},
-      {"nvlabs::verl_gdpo", nvlabs::verl_gdpo},
-      {"ms_swift::grpo", ms_swift::grpo},
-      {"ms_swift::grpo_no_scale", ms_swift::grpo_no_scale},
-      {"ms_swift::grpo_batch_scale", ms_swift::grpo_batch_scale},
-      {"ms_swift::rloo", ms_swift::rloo},
-      {"ms_swift::rloo_group_scale", ms_swift::rloo_group_scale},
-      {"ms_swift::rloo_batch_scale", ms_swift::rloo_batch_scale},
-      {"ms_swift::reinforce_plus_plus", ms_swift::reinforce_plus_plus},
-      {"ms_swift::reinforce_plus_plus_group_scale", ms_swift::reinforce_plus_plus_group_scale},
-      {"ms_swift::reinforce_plus_plus_no_scale", ms_swift::reinforce_plus_plus_no_scale},
-      {"ms_swift::gdpo", ms_swift::gdpo},
-      {"open_instruct::standard", open_instruct::standard},
-      {"open_instruct::centered", open_instruct::centered},
-      {"tutorial::grpo_numpy", tutorial::grpo_numpy},
-      {"tutorial::grpo_torch", tutorial::grpo_torch},
-      {"brief::gdpo", brief::gdpo},
-  };
-  return entries;
-}
-}  // namespace detail
+/// std::variant of the types, each once, in the order in which they first appear.
+template <class Set, class... T>
+struct Distinct {
+  using type = Set;
+};
+template <class... Known, class T, class... Rest>
+struct Distinct<std::variant<Known...>, T, Rest...>
+    : std::conditional_t<(std::is_same_v<T, Known> || ...), Distinct<std::variant<Known...>, Rest...>,
+                         Distinct<std::variant<Known..., T>, Rest...>> {};
 
-namespace detail {
-template <class Entry>
-std::vector<std::string> names_of(const std::vector<Entry>& table) {
+struct OfValues {
+  template <class... T>
+  typename Distinct<std::variant<>, T...>::type operator()(const presets::Preset<T>&...) const;
+};
+
+template <class Value>
+using Table = std::vector<std::pair<std::string, Value>>;
+template <class Value>
+std::vector<std::string> names_of(const Table<Value>& table) {
   std::vector<std::string> names;
   for (const auto& entry : table) names.push_back(entry.first);
   return names;
 }
+/// Presets whose name has changed: the former one, which configurations may still have, and today's.
+inline std::string_view current(std::string_view name) {
+  constexpr std::string_view renamed[][2] = {{"brief::gdpo", "per_group::gdpo"},
+                                             {"tutorial::grpo_numpy", "textbook::grpo_numpy"},
+                                             {"tutorial::grpo_torch", "textbook::grpo_torch"},
+                                             {"tutorial::grpo", "textbook::grpo"}};
+  for (const auto& [former, today] : renamed) {
+    if (name == former) return today;
+  }
+  return name;
+}
 /// The entry of that name; unknown: invalid_input, which lists the names.
-template <class Entry>
-const auto& named(const char* function, const char* argument, std::string_view name, const std::vector<Entry>& table) {
+template <class Value>
+const Value& named(const char* function, const char* argument, std::string_view name, const Table<Value>& table) {
   std::string known;
   for (const auto& entry : table) {
-    if (entry.first == name) return entry.second;
-    known += (known.empty() ? "" : ", ") + std::string(entry.first);
+    if (entry.first == current(name)) return entry.second;
+    known += (known.empty() ? "" : ", ") + entry.first;
   }
   contract::fail(function, argument, "'" + std::string(name) + "'", "one of " + known);
 }
 }  // namespace detail
 
-/// All names, in the order of the trainers.
+/// Every estimator type that a name stands for (presets/all.hpp).
+using Estimator = decltype(presets::with_estimators(detail::OfValues{}));
+
+namespace detail {
+inline const Table<Estimator>& estimators() {
+  static const auto entries = presets::with_estimators([](const auto&... preset) {
+    return Table<Estimator>{{preset.name, preset.value}...};
+  });
+  return entries;
+}
+}  // namespace detail
+
+/// All names, in the order of the list of presets.
 inline const std::vector<std::string>& estimator_names() {
-  static const std::vector<std::string> names = detail::names_of(detail::table());
+  static const std::vector<std::string> names = detail::names_of(detail::estimators());
   return names;
 }
 
 /// The estimator of that name. Unknown: invalid_input, which lists the names.
 inline Estimator estimator(std::string_view name) {
-  return detail::named("gdpo::runtime::estimator", "name", name, detail::table());
+  return detail::named("gdpo::runtime::estimator", "name", name, detail::estimators());
+}
+
+/// Every pre-pass type that a name stands for.
+using Prepass = decltype(presets::with_prepasses(detail::OfValues{}));
+
+namespace detail {
+inline const Table<Prepass>& prepasses() {
+  static const auto entries = presets::with_prepasses([](const auto&... preset) {
+    return Table<Prepass>{{preset.name, preset.value}...};
+  });
+  return entries;
+}
+}  // namespace detail
+
+inline const std::vector<std::string>& prepass_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::prepasses());
+  return names;
+}
+
+/// The pre-pass of that name: a trainer's rollout correction. Unknown: invalid_input, which lists the names.
+inline Prepass prepass(std::string_view name) {
+  return detail::named("gdpo::runtime::prepass", "name", name, detail::prepasses());
 }
 
 /// An aggregate chosen at run time, on devices too: its mode, and the settings of all modes, of which each reads its own.
@@ -179,59 +178,53 @@ struct Aggregate {
 
 template <class Level>
 using LossAt = PolicyLoss<Level, surrogate::Ratio, AnyKl, Aggregate>;
-/// Every loss type that a name stands for.
-using Loss = std::variant<LossAt<level::Token<>>, LossAt<level::Token<map::Clamp>>, LossAt<level::Sequence<>>,
-                          LossAt<level::SequenceToken<>>>;
 
 namespace detail {
+/// A KL term as one whose estimator and gradient are chosen at run time.
+template <class Estimator, class Gradient>
+constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
+  constexpr KlEstimator estimator = std::is_same_v<Estimator, gdpo::kl::K1>    ? KlEstimator::K1
+                                    : std::is_same_v<Estimator, gdpo::kl::Abs> ? KlEstimator::Abs
+                                    : std::is_same_v<Estimator, gdpo::kl::K2>  ? KlEstimator::K2
+                                                                               : KlEstimator::K3;
+  constexpr KlGradient gradient = std::is_same_v<Gradient, gdpo::kl::StraightThroughK2> ? KlGradient::StraightThroughK2
+                                  : std::is_same_v<Gradient, gdpo::kl::ScoreFunction>   ? KlGradient::ScoreFunction
+                                  : std::is_same_v<Gradient, gdpo::kl::ImportanceWeighted>
+                                      ? KlGradient::ImportanceWeighted
+                                      : KlGradient::Direct;
+  return {kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
+}
 /// The same loss with everything that a name can change chosen at run time.
 template <class L>
-Loss any(const L& loss) {
-  const AnyKl kl{loss.kl.beta, loss.kl.against, loss.kl.input, loss.kl.output};
-  return with_kl(with_aggregate(loss, Aggregate{loss.aggregate}), kl);
+constexpr auto any_loss(const L& loss) {
+  return with_kl(with_aggregate(loss, Aggregate{loss.aggregate}), any_kl(loss.kl));
 }
-inline const std::vector<std::pair<std::string, Loss>>& losses() {
-  static const std::vector<std::pair<std::string, Loss>> entries = {
-      {"grpo", any(grpo_loss)},
-      {"dapo", any(dapo_loss)},
-      {"dr_grpo", any(dr_grpo_loss)},
-      {"gspo", any(gspo_loss)},
-      {"gspo_token", any(gspo_token_loss)},
-      {"trl::grpo", any(trl::grpo_loss)},
-      {"trl::bnpo", any(trl::bnpo_loss)},
-      {"trl::dr_grpo", any(trl::dr_grpo_loss)},
-      {"trl::dapo", any(trl::dapo_loss)},
-      {"verl::vanilla", any(verl::vanilla_loss)},
-      {"verl::gspo", any(verl::gspo_loss)},
-      {"nvlabs::trl_grpo", any(nvlabs::trl_grpo_loss)},
-      {"nvlabs::trl_bnpo", any(nvlabs::trl_bnpo_loss)},
-      {"nvlabs::trl_dr_grpo", any(nvlabs::trl_dr_grpo_loss)},
-      {"nvlabs::verl", any(nvlabs::verl_loss)},
-      {"ms_swift::grpo", any(ms_swift::grpo_loss)},
-      {"ms_swift::bnpo", any(ms_swift::bnpo_loss)},
-      {"ms_swift::dr_grpo", any(ms_swift::dr_grpo_loss)},
-      {"ms_swift::dapo", any(ms_swift::dapo_loss)},
-      {"open_instruct::dapo", any(open_instruct::dapo_loss)},
-      {"liger::grpo", any(liger::grpo_loss)},
-      {"liger::bnpo", any(liger::bnpo_loss)},
-      {"liger::dr_grpo", any(liger::dr_grpo_loss)},
-      {"liger::dapo", any(liger::dapo_loss)},
-      {"tutorial::grpo", any(tutorial::grpo_loss)},
-  };
+struct OfLosses {
+  template <class... L>
+  typename Distinct<std::variant<LossAt<level::Token<>>, LossAt<level::Sequence<>>, LossAt<level::SequenceToken<>>>,
+                    decltype(any_loss(std::declval<L>()))...>::type
+  operator()(const presets::Preset<L>&...) const;
+};
+}  // namespace detail
+
+/// Every loss type that a name stands for, at any level: losses that differ in their KL term or aggregate share one.
+using Loss = decltype(presets::with_losses(detail::OfLosses{}));
+
+namespace detail {
+inline const Table<Loss>& losses() {
+  static const auto entries = presets::with_losses([](const auto&... preset) {
+    return Table<Loss>{{preset.name, any_loss(preset.value)}...};
+  });
   return entries;
 }
-inline const std::vector<std::pair<std::string, Aggregate>>& aggregates() {
-  static const std::vector<std::pair<std::string, Aggregate>> entries = {
-      {"token-mean", {verl::token_mean}},
-      {"token-sum", {verl::token_sum}},
-      {"seq-mean-token-sum", {verl::seq_mean_token_sum}},
-      {"seq-mean-token-sum-norm", {verl::seq_mean_token_sum_norm}},
-      {"seq-mean-token-mean", {verl::seq_mean_token_mean}},
-  };
+inline const Table<Aggregate>& aggregates() {
+  static const auto entries = presets::with_aggregates([](const auto&... preset) {
+    return Table<Aggregate>{{preset.name, preset.value}...};
+  });
   return entries;
 }
-inline const std::vector<std::pair<std::string, KlEstimator>>& estimators_of_kl() {
-  static const std::vector<std::pair<std::string, KlEstimator>> entries = {
+inline const Table<KlEstimator>& estimators_of_kl() {
+  static const Table<KlEstimator> entries = {
       {"kl", KlEstimator::K1}, {"k1", KlEstimator::K1},         {"abs", KlEstimator::Abs}, {"mse", KlEstimator::K2},
       {"k2", KlEstimator::K2}, {"low_var_kl", KlEstimator::K3}, {"k3", KlEstimator::K3}};
   return entries;
@@ -248,7 +241,7 @@ inline const std::vector<std::string>& loss_names() {
 inline Loss loss(std::string_view name, std::string_view level = "") {
   Loss chosen = detail::named("gdpo::runtime::loss", "name", name, detail::losses());
   if (level.empty()) return chosen;
-  static const std::vector<std::pair<std::string, int>> levels = {{"token", 0}, {"sequence", 1}, {"sequence_token", 2}};
+  static const detail::Table<int> levels = {{"token", 0}, {"sequence", 1}, {"sequence_token", 2}};
   const int at = detail::named("gdpo::runtime::loss", "level", level, levels);
   return std::visit(
       [at](const auto& l) -> Loss {

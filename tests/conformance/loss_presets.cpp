@@ -465,7 +465,7 @@ Handler tutorial(const char* estimator, bool torch) {
   return [=](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
     LossSetup setup;
-    setup.loss = gdpo::runtime::loss("tutorial::grpo");
+    setup.loss = gdpo::runtime::loss("textbook::grpo");
     const double range = params.number("epsilon"), beta = params.number("beta");
     set_clip(setup, range, range, gdpo::math::infinity, gdpo::math::infinity);
     set_beta(setup, beta);
@@ -536,8 +536,8 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);
   add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);
-  registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain", tutorial("tutorial::grpo_numpy", false));
-  registry.add_loss("grpo_tutorial", "loss", "grpo_step", tutorial("tutorial::grpo_torch", true));
+  registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain", tutorial("textbook::grpo_numpy", false));
+  registry.add_loss("grpo_tutorial", "loss", "grpo_step", tutorial("textbook::grpo_torch", true));
 }
 
 }  // namespace conformance

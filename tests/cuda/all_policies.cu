@@ -50,11 +50,8 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
              aggregate::SeqMeanTokenSumNorm>{},
        with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>, aggregate::TokenMean>{}));
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  each(dapo_loss, dr_grpo_loss, gspo_token_loss, trl::grpo_loss, trl::bnpo_loss, trl::dr_grpo_loss, trl::dapo_loss,
-       ms_swift::grpo_loss, ms_swift::bnpo_loss, ms_swift::dr_grpo_loss, ms_swift::dapo_loss, nvlabs::trl_grpo_loss,
-       nvlabs::trl_bnpo_loss, nvlabs::trl_dr_grpo_loss, nvlabs::verl_loss, open_instruct::dapo_loss, liger::grpo_loss,
-       liger::bnpo_loss, liger::dr_grpo_loss, liger::dapo_loss, tutorial::grpo_loss,
-       with_metrics<metrics::Means>(grpo_loss));
+  presets::for_each_loss([&](const auto& preset) { each(preset.value); });
+  each(with_metrics<metrics::Means>(grpo_loss));
   each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});  // of a name
 #endif
 }
@@ -74,11 +71,6 @@ void one_estimator(const Call& call, const RewardBatch<T, Groups>& batch, const 
   if (cuda::scratch_bytes(estimator, batch) > call.scratch.bytes) return;
   advantages_into(call.on, batch, estimator, out, call.scratch);
 }
-template <class T, class Groups, class... Estimators>
-void each_estimator(const Call& call, const RewardBatch<T, Groups>& batch, View<float, 1> out,
-                    const std::variant<Estimators...>*) {
-  (one_estimator(call, batch, Estimators{}, out), ...);
-}
 
 struct Groupings {
   GroupsOf equal;
@@ -93,12 +85,12 @@ void estimators(const Call& call, View<const float, 2> rewards, View<const BFloa
   one_estimator(call, ragged, Gdpo{}, out);
   one_estimator(call, RewardBatch<float, cuda::SortedGroups<std::int32_t>>{rewards, groups.sorted}, Gdpo{}, out);
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  each_estimator(call, equal, out, static_cast<const runtime::Estimator*>(nullptr));
+  presets::for_each_estimator([&](const auto& preset) { one_estimator(call, equal, preset.value, out); });
   one_estimator(call, ragged, Rloo{}, out);
 #else
   one_estimator(call, equal, Gdpo{}, out);
   one_estimator(call, equal, verl::Whitened{}, out);
-  one_estimator(call, equal, brief::GroupGdpo{}, out);
+  one_estimator(call, equal, per_group::Gdpo{}, out);
 #endif
   one_estimator(call, RewardBatch<BFloat16, GroupsOf>{narrow, groups.equal}, Gdpo{}, out);
   one_estimator(call, RewardBatch<double, GroupsOf>{wide, groups.equal}, Gdpo{}, out);

@@ -3,14 +3,7 @@
 #include "support/cuda_loss.hpp"
 
 #include <gdpo/loss/any_kl.hpp>
-#include <gdpo/presets/liger.hpp>
-#include <gdpo/presets/ms_swift.hpp>
-#include <gdpo/presets/nvlabs.hpp>
-#include <gdpo/presets/open_instruct.hpp>
-#include <gdpo/presets/paper.hpp>
-#include <gdpo/presets/trl.hpp>
-#include <gdpo/presets/tutorial.hpp>
-#include <gdpo/presets/verl.hpp>
+#include <gdpo/presets/all.hpp>
 
 #include "support/catch.hpp"
 #include "support/sanitized.hpp"
@@ -311,27 +304,17 @@ TEST_CASE("on a device: the ratio of the segment, the token's derivative", "[cud
 }
 
 TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets][sanitize]") {
-  namespace trl = gdpo::trl;
-  namespace verl = gdpo::verl;
-  namespace ms_swift = gdpo::ms_swift;
-  namespace liger = gdpo::liger;
-  namespace nvlabs = gdpo::nvlabs;
-  namespace paper = gdpo::paper;
-  const auto check_all = [](const auto&... presets) { (check_preset(presets), ...); };
-  check_all(trl::grpo_loss, trl::bnpo_loss, trl::dr_grpo_loss, trl::dapo_loss);
-  check_all(ms_swift::grpo_loss, ms_swift::bnpo_loss, ms_swift::dr_grpo_loss, ms_swift::dapo_loss);
-  check_all(liger::grpo_loss, liger::bnpo_loss, liger::dr_grpo_loss, liger::dapo_loss);
-  check_all(nvlabs::trl_grpo_loss, nvlabs::trl_bnpo_loss, nvlabs::trl_dr_grpo_loss, nvlabs::verl_loss);
-  check_all(gdpo::open_instruct::dapo_loss, gdpo::tutorial::grpo_loss);
-  check_all(paper::grpo_loss, paper::dapo_loss, paper::dr_grpo_loss, paper::gspo_loss, paper::gspo_token_loss);
-  check_all(verl::vanilla_loss, verl::gspo_loss);
-  for (const AnyAggregate& a :
-       {AnyAggregate(verl::token_mean), AnyAggregate(verl::token_sum), AnyAggregate(verl::seq_mean_token_sum),
-        AnyAggregate(verl::seq_mean_token_mean), AnyAggregate(verl::seq_mean_token_sum_norm)}) {
-    check_preset(gdpo::with_aggregate(verl::vanilla_loss, a));
-  }
-  check_all(gdpo::with_level<level::Sequence<>>(trl::grpo_loss), gdpo::with_level<level::Sequence<>>(liger::bnpo_loss),
-            gdpo::with_level<level::SequenceToken<>>(ms_swift::grpo_loss));
+  gdpo::presets::for_each_loss([](const auto& preset) {
+    INFO(preset.name);
+    check_preset(preset.value);
+  });
+  gdpo::presets::for_each_aggregate([](const auto& preset) {
+    INFO(preset.name);
+    check_preset(gdpo::with_aggregate(gdpo::verl::vanilla_loss, AnyAggregate(preset.value)));
+  });
+  check_preset(gdpo::with_level<level::Sequence<>>(gdpo::trl::grpo_loss));
+  check_preset(gdpo::with_level<level::Sequence<>>(gdpo::liger::bnpo_loss));
+  check_preset(gdpo::with_level<level::SequenceToken<>>(gdpo::ms_swift::grpo_loss));
 }
 
 TEST_CASE("on a device: metrics All, Means and None give the same loss and gradient", "[cuda][loss][metrics]") {

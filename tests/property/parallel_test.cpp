@@ -279,7 +279,7 @@ TEST_CASE("on several threads nothing is allocated after the first call", "[para
   };
   check(gdpo::Gdpo{});
   check(gdpo::Rloo{});
-  check(gdpo::brief::gdpo);
+  check(gdpo::per_group::gdpo);
   check(gdpo::verl::gdpo);
 }
 

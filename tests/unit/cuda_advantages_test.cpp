@@ -344,14 +344,14 @@ TEST_CASE("cuda: every axis with random settings gives the bits of seq") {
     check_settings<Grouping::Ragged>(random, Rloo{});
     check_settings<Grouping::Ragged>(random, verl::Whitened{});
     check_settings<Grouping::Ragged>(random, verl::ReinforceBaseline{});
-    check_settings<Grouping::Ragged>(random, brief::GroupGdpo{});
+    check_settings<Grouping::Ragged>(random, per_group::Gdpo{});
     check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::LeaveOneOut, scale::StdDev>{});
     check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::None, scale::None>{});
     check_settings<Grouping::Ragged>(random,
                                      GroupAdvantage<baseline::None, scale::StdDev, combine::SumThenNormalize>{});
     check_settings<Grouping::ById>(random, Gdpo{});
     check_settings<Grouping::ById>(random, verl::Whitened{});
-    check_settings<Grouping::ById>(random, brief::GroupGdpo{});
+    check_settings<Grouping::ById>(random, per_group::Gdpo{});
     check_settings<Grouping::ById>(random, ms_swift::ScaledRloo{});
   }
 }
@@ -444,7 +444,7 @@ TEST_CASE("cuda: Gdpo and Grpo take at most two launches", "[sanitize]") {
     CHECK(launches(fixed, gdpo::trl::gdpo) == 2);
     CHECK(launches(fixed, gdpo::Grpo{}) == 1);
     CHECK(launches(ragged, gdpo::Rloo{}) == 1);
-    CHECK(launches(ragged, gdpo::brief::gdpo) == 2);
+    CHECK(launches(ragged, gdpo::per_group::gdpo) == 2);
   }
 }
 
@@ -657,7 +657,7 @@ TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly
   OnDevice<double> equal(std::vector<double>(21 * 3, 0.1));
   OffsetsOnDevice offsets({0, 1, 7, 7, 19, 21});
   const gdpo::RewardBatch batch{view(equal.data(), 21, 3), offsets.groups()};
-  for (const char* const name : {"gdpo", "grpo", "rloo", "trl::gdpo", "brief::gdpo", "ms_swift::reinforce_plus_plus"}) {
+  for (const char* const name : {"gdpo", "grpo", "rloo", "trl::gdpo", "per_group::gdpo", "ms_swift::reinforce_plus_plus"}) {
     std::visit(
         [&](const auto& of) {
           for (const double x : on_device<double>(test_device(), batch, of)) CHECK(same_bits(x, 0.0));
@@ -698,7 +698,7 @@ TEST_CASE("cuda: offsets and orders that fit no batch are read within it", "[san
     on_device<double>(test_device(), batch, gdpo::Grpo{});
     on_device<double>(test_device(), sorted, gdpo::Gdpo{});
     on_device<double>(test_device(), sorted, gdpo::verl::gdpo);
-    on_device<double>(test_device(), sorted, gdpo::brief::gdpo);
+    on_device<double>(test_device(), sorted, gdpo::per_group::gdpo);
   }
 }
 

@@ -3,7 +3,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/advantages.hpp>
 #include <gdpo/cuda/logits/policy_loss.hpp>
-#include <gdpo/presets/brief.hpp>
+#include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <numeric>
 
@@ -283,7 +283,7 @@ TEST_CASE("cuda threads: advantages", "[cuda][races]") {
     check_advantages(r, ragged, gdpo::Gdpo{});
     check_advantages(r, ragged, of_batch);
     check_advantages(r, ragged, gdpo::Rloo{});
-    check_advantages(r, ragged, gdpo::brief::gdpo);
+    check_advantages(r, ragged, gdpo::per_group::gdpo);
     const auto sorted = gdpo::cuda::sorted_groups(view(order), view(offsets));
     check_advantages(r, sorted, gdpo::Gdpo{});
     check_advantages(r, sorted, gdpo::verl::gdpo);

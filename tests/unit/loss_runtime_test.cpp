@@ -145,7 +145,7 @@ std::vector<Line> lines() {
       {"liger::bnpo", clipped(0.2, 0.2, 0.04, token_mean)},
       {"liger::dr_grpo", clipped(0.2, 0.2, 0.04, norm)},
       {"liger::dapo", clipped(0.2, 0.2, 0.04, token_mean)},
-      {"tutorial::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
+      {"textbook::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
   };
 }
 
@@ -215,9 +215,11 @@ TEST_CASE("every loss by name sets what its trainer does", "[runtime][loss]") {
     check(settings_of(runtime::loss(line.name)), line.settings);
     checked.insert(line.name);
   }
-  const std::vector<std::string>& names = runtime::loss_names();
-  CHECK(checked == std::set<std::string>(names.begin(), names.end()));  // none without a line, and no name twice
-  CHECK(checked.size() == names.size());
+  // A preset without a line here is one of a trainer: the test conformance.presets holds those to its records.
+  gdpo::presets::for_each_loss([&](const auto& preset) {
+    INFO(preset.name);
+    CHECK((checked.count(preset.name) != 0 || std::string(preset.version).find('@') != std::string::npos));
+  });
 }
 
 TEST_CASE("every loss by name gives the numbers of its preset", "[runtime][loss]") {
@@ -230,31 +232,7 @@ TEST_CASE("every loss by name gives the numbers of its preset", "[runtime][loss]
     CHECK(difference(batch(with_constant(runtime::loss(name), 16)), batch(loss)) == "");
     ++compared;
   };
-  same("grpo", gdpo::grpo_loss);
-  same("dapo", gdpo::dapo_loss);
-  same("dr_grpo", gdpo::dr_grpo_loss);
-  same("gspo", gdpo::gspo_loss);
-  same("gspo_token", gdpo::gspo_token_loss);
-  same("trl::grpo", gdpo::trl::grpo_loss);
-  same("trl::bnpo", gdpo::trl::bnpo_loss);
-  same("trl::dr_grpo", gdpo::trl::dr_grpo_loss);
-  same("trl::dapo", gdpo::trl::dapo_loss);
-  same("verl::vanilla", gdpo::verl::vanilla_loss);
-  same("verl::gspo", gdpo::verl::gspo_loss);
-  same("nvlabs::trl_grpo", gdpo::nvlabs::trl_grpo_loss);
-  same("nvlabs::trl_bnpo", gdpo::nvlabs::trl_bnpo_loss);
-  same("nvlabs::trl_dr_grpo", gdpo::nvlabs::trl_dr_grpo_loss);
-  same("nvlabs::verl", gdpo::nvlabs::verl_loss);
-  same("ms_swift::grpo", gdpo::ms_swift::grpo_loss);
-  same("ms_swift::bnpo", gdpo::ms_swift::bnpo_loss);
-  same("ms_swift::dr_grpo", gdpo::ms_swift::dr_grpo_loss);
-  same("ms_swift::dapo", gdpo::ms_swift::dapo_loss);
-  same("open_instruct::dapo", gdpo::open_instruct::dapo_loss);
-  same("liger::grpo", gdpo::liger::grpo_loss);
-  same("liger::bnpo", gdpo::liger::bnpo_loss);
-  same("liger::dr_grpo", gdpo::liger::dr_grpo_loss);
-  same("liger::dapo", gdpo::liger::dapo_loss);
-  same("tutorial::grpo", gdpo::tutorial::grpo_loss);
+  gdpo::presets::for_each_loss([&](const auto& preset) { same(preset.name, preset.value); });
   CHECK(compared == static_cast<int>(runtime::loss_names().size()));
 }
 

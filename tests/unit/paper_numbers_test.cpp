@@ -1,7 +1,7 @@
 // Numbers that papers and issue threads print, and the groups on which GRPO and GDPO part. Rewards and advantages are
 // of order 1: tolerance::formula, except where a number is quoted with few digits (then half its last digit).
 #include <gdpo/advantages.hpp>
-#include <gdpo/presets/brief.hpp>
+#include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/verl.hpp>
 
@@ -47,7 +47,7 @@ TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group 
   CHECK(std::abs(advantages[3] / advantages[1] - 2) < tolerance::formula);
   CHECK(deviation(advantages, Vector{-std::sqrt(0.3), std::sqrt(0.3), -2 * std::sqrt(0.3), 2 * std::sqrt(0.3)},
                   tolerance::formula) == "");
-  CHECK(deviation(run(batch, 2, 2, gdpo::brief::gdpo), Vector{-h, h, -h, h}, tolerance::formula) == "");
+  CHECK(deviation(run(batch, 2, 2, gdpo::per_group::gdpo), Vector{-h, h, -h, h}, tolerance::formula) == "");
   CHECK(deviation(run(batch, 2, 2, gdpo::Grpo{}), Vector{-h, h, -h, h}, tolerance::formula) == "");
   // A batch of one group: the batch step can tell nothing apart, and the report says so.
   gdpo::GroupReport report;

@@ -93,11 +93,11 @@ const Line lines[] = {
     {"open_instruct::standard", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Zero},
     {"open_instruct::centered", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Zero},
-    {"tutorial::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip, Exclude,
+    {"textbook::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero},
-    {"tutorial::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip, Exclude,
+    {"textbook::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero, EpsAt::ClampStd},
-    {"brief::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude, Singleton::Zero},
+    {"per_group::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude, Singleton::Zero},
 };
 
 }  // namespace
@@ -136,9 +136,11 @@ TEST_CASE("every preset sets what its trainer does", "[runtime]") {
         },
         gdpo::runtime::estimator(line.name));
   }
-  const std::vector<std::string>& names = gdpo::runtime::estimator_names();
-  CHECK(checked == std::set<std::string>(names.begin(), names.end()));  // none without a line, and no name twice
-  CHECK(checked.size() == names.size());
+  // A preset without a line here is one of a trainer: the test conformance.presets holds those to its records.
+  gdpo::presets::for_each_estimator([&](const auto& preset) {
+    INFO(preset.name);
+    CHECK((checked.count(preset.name) != 0 || std::string(preset.version).find('@') != std::string::npos));
+  });
 }
 
 namespace {

@@ -35,7 +35,7 @@ struct Batch {
   void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
-/// Over the rows of each group. The GDPO brief's literal second stage: it undoes what GDPO gains (presets/brief.hpp).
+/// Over the rows of each group, as some descriptions of GDPO have it: it undoes what GDPO gains (presets/per_group.hpp).
 struct PerGroup {
   int ddof = 1;
   double eps = 0;

@@ -12,14 +12,16 @@
 // GSPO's 3e-4.
 GDPO_BEGIN_NAMESPACE
 
+/// The clipped ratio of each token with the KL term K3, summed by an aggregate: what most trainers compose.
+template <class Aggregate>
+using ClippedLoss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
+
 /// GRPO (arXiv 2402.03300): clip 0.2, beta 0.04, the mean over sequences of their token means.
 inline constexpr PolicyLoss<> grpo_loss{};
 /// DAPO (arXiv 2503.14476): clip 0.2 / 0.28, no KL, the mean over tokens.
-inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean> dapo_loss{
-    {}, {0.2, 0.28}, {0.0}};
+inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {0.2, 0.28}, {0.0}};
 /// Dr.GRPO (arXiv 2503.20783): clip 0.2, no KL; aggregate.constant, the maximal completion length, is required.
-inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{
-    {}, {}, {0.0}};
+inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
 /// GSPO (arXiv 2507.18071): one ratio a sequence, clip 3e-4 / 4e-4, no KL. The ratio is the geometric mean over the sequence, so
 /// the noise of single tokens averages out: expert routing that differs between two passes needs no replay (section 5.3), and
 /// the sampling engine's own log-probs may stand in for old_logp, without a second forward pass (section 5.4).

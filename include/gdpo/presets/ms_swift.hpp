@@ -4,10 +4,11 @@
 #include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// modelscope/ms-swift @3602360, compute_advantages. A row without any reward counts as 0 (Keep); groups of one: 0.
+/// ms-swift, compute_advantages. A row without any reward counts as 0 (Keep); groups of one: 0.
 /// Names: advantage_estimator, then scale_rewards where it is not that estimator's own default. kl_in_reward: set
 /// penalty.coef = beta and give the row KL as RewardBatch::penalty.
 namespace ms_swift {
+inline constexpr const char* version = "modelscope/ms-swift@3602360a";
 using ScaledRloo = GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize, renorm::None>;
 
 namespace detail {
@@ -45,15 +46,13 @@ inline constexpr Gdpo gdpo = [] {
 /// GRPOTrainer._compute_loss_and_metrics, MegatronGRPOTrainer.loss_func: as TRL, with beta 0.04 and K3 between clamps (its
 /// gradient ends at ref_logp - logp = 2.6). Levels "sequence" and "sequence_token": with_level<level::Sequence<>>(loss),
 /// with_level<level::SequenceToken<>>(loss).
-template <class Aggregate>
-using Loss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
 inline constexpr Kl<kl::K3> clamped_kl{0.04, Against::Ref, {-20, 20}, {-10, 10}};
 /// loss_type="grpo", "bnpo", "dr_grpo" (aggregate.constant = max_completion_length is required), "dapo" (normaliser.given =
 /// num_items_in_batch, scale = num_processes).
-inline constexpr Loss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, clamped_kl};
-inline constexpr Loss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl};
-inline constexpr Loss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
-inline constexpr Loss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
+inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, clamped_kl};
+inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl};
+inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
+inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
 
 /// rollout_importance_sampling_mode with its threshold of 2; it multiplies the KL term as well. "token_mask" and
 /// "sequence_mask" are two pre-passes, ms_swift::token_weight and the mask.

@@ -2,8 +2,9 @@
 #include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// NVlabs/GDPO @b080e63: the authors' code, a fork of TRL 0.18 and one of an older verl.
+/// NVlabs/GDPO: the authors' code, a fork of TRL 0.18 and one of an older verl.
 namespace nvlabs {
+inline constexpr const char* version = "NVlabs/GDPO@b080e63d";
 
 /// masked_whiten of the verl fork (whiten_into): its masked_mean divides by the plain count.
 inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var};
@@ -50,11 +51,10 @@ inline constexpr verl::Whitened verl_gdpo = detail::whitened(detail::scaled(verl
 /// TRL fork, GRPOTrainer._compute_loss: beta 0.04. Its default is "bnpo"; dr_grpo needs aggregate.constant =
 /// max_completion_length.
 inline constexpr auto trl_grpo_loss = grpo_loss;
-inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean> trl_bnpo_loss{};
-inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
+inline constexpr ClippedLoss<aggregate::TokenMean> trl_bnpo_loss{};
+inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
 /// verl fork, compute_policy_loss: no clamp, no dual clip, the mean over the tokens of the micro-batch. use_kl_loss: it
 /// subtracts the KL term; this library adds it.
-inline constexpr PolicyLoss<level::Token<>, surrogate::Ratio, Kl<>, aggregate::TokenMean> verl_loss{
-    {}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
+inline constexpr ClippedLoss<aggregate::TokenMean> verl_loss{{}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
 }  // namespace nvlabs
 GDPO_END_NAMESPACE

@@ -6,6 +6,7 @@ GDPO_BEGIN_NAMESPACE
 /// GDPO, arXiv 2601.05242, section 2: sample std, no eps, batch renormalisation (eq. 4-7); its GRPO (eq. 1-2) and "GRPO
 /// w/o std". These are the library's defaults under the paper's name.
 namespace paper {
+inline constexpr const char* version = "arXiv 2601.05242";
 inline constexpr Gdpo gdpo{};
 inline constexpr Grpo grpo{};
 inline constexpr DrGrpo grpo_no_std{};

@@ -4,9 +4,10 @@
 #include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// huggingface/trl @f2cd577, GRPOTrainer._generate_and_score_completions. Missing rewards: Skip, Exclude; groups of
+/// TRL, GRPOTrainer._generate_and_score_completions. Missing rewards: Skip, Exclude; groups of
 /// one: 0.
 namespace trl {
+inline constexpr const char* version = "huggingface/trl@f2cd5771";
 /// multi_objective_aggregation="sum_then_normalize", scale_rewards="group" (the defaults): std + 1e-4 in the group.
 inline constexpr Grpo grpo = [] {
   Grpo e{};
@@ -32,17 +33,15 @@ inline constexpr Gdpo gdpo = [] {
 /// GRPOTrainer._compute_loss: beta 0 and epsilon 0.2 are its defaults, `delta` is loss.surrogate.delta. Level "sequence" is
 /// with_level<level::Sequence<>>(loss). scale = 1 / gradient_accumulation_steps (not for dapo). use_bias_correction_kl:
 /// with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta}).
-template <class Aggregate>
-using Loss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
 /// loss_type="grpo": the mean over all rows of their token means.
-inline constexpr Loss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
+inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
 /// loss_type="bnpo": the mean over the tokens of the micro-batch.
-inline constexpr Loss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
+inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
 /// loss_type="dr_grpo": aggregate.constant = max_completion_length is required.
-inline constexpr Loss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
+inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
 /// loss_type="dapo" (its default): the sum over tokens by normaliser.given = num_items_in_batch, the tokens of
 /// all processes; scale = num_processes, because gradients are averaged over them.
-inline constexpr Loss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
+inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
 
 /// vllm_importance_sampling_mode with its cap of 3: "token_truncate" and "sequence_truncate" are one pre-pass, the masks two:
 /// prepare(batch, memory, trl::sequence_weight, trl::sequence_mask).

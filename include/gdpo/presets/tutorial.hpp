@@ -1,27 +1,2 @@
 #pragma once
-#include <gdpo/advantage/group_advantage.hpp>
-#include <gdpo/loss/named.hpp>
-
-GDPO_BEGIN_NAMESPACE
-/// The two listings of a GRPO tutorial that circulates: they normalise differently, by a factor sqrt(G / (G - 1)).
-/// Rewards 0.9, 0.3, -0.1, 0.7 of its worked example give a loss of 0.1048 (its prose says 0.000); examples/trainer_step.cpp
-/// computes it.
-namespace tutorial {
-/// numpy: population std + 1e-8.
-inline constexpr Grpo grpo_numpy = [] {
-  Grpo e{};
-  e.scale.ddof = 0;
-  e.scale.eps = 1e-8;
-  return e;
-}();
-/// torch: sample std, at least 1e-8.
-inline constexpr Grpo grpo_torch = [] {
-  Grpo e{};
-  e.scale.eps = 1e-8;
-  e.scale.eps_at = EpsAt::ClampStd;
-  return e;
-}();
-/// Both: clip 0.2, K3 with beta 0.04, the mean over sequences of their token means.
-using gdpo::grpo_loss;
-}  // namespace tutorial
-GDPO_END_NAMESPACE
+#include <gdpo/presets/textbook.hpp>  // the former name of that header

@@ -3,9 +3,10 @@
 #include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// verl-project/verl @1dda039, core_algos.py. A group of one keeps its reward (Raw); missing rewards are not handled:
+/// verl, core_algos.py. A group of one keeps its reward (Raw); missing rewards are not handled:
 /// NaN propagates. The row's advantage goes to its valid tokens (broadcast_into).
 namespace verl {
+inline constexpr const char* version = "verl-project/verl@1dda039b";
 using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::TokenWeightedBatch>;
 using WhitenedNoStd =
     GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum, renorm::TokenWeightedBatch>;
