@@ -6,20 +6,13 @@
 #include <variant>
 #include <vector>
 
+#include "with.hpp"
+
 namespace conformance {
 
 // The rewards of a row, weighted and summed, and nothing else.
 using SummedRewards =
     gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
-
-namespace detail {
-template <class Variant, class More>
-struct With;
-template <class... Known, class More>
-struct With<std::variant<Known...>, More> {
-  using type = std::variant<Known..., More>;
-};
-}  // namespace detail
 
 // Every estimator of the runner.
 using DeviceEstimator = detail::With<gdpo::runtime::Estimator, SummedRewards>::type;

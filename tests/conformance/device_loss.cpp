@@ -84,7 +84,7 @@ class BatchOnDevice {
 }  // namespace
 
 template <class S>
-gdpo::LossResult on_device(const DeviceLoss& loss, const gdpo::TokenBatch<S>& batch, const gdpo::Normaliser& normaliser,
+gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch, const gdpo::Normaliser& normaliser,
                            S* gradient) {
   BatchOnDevice<S> on(batch);
   const Tokens shape(batch.logp);
@@ -117,13 +117,11 @@ gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>& batch) {
   return counts.host()[0];
 }
 
-#define INSTANTIATE(S)                                                                                             \
-  template gdpo::LossResult on_device(const DeviceLoss&, const gdpo::TokenBatch<S>&, const gdpo::Normaliser&, S*); \
+#define INSTANTIATE(S)                                                                                          \
+  template gdpo::LossResult on_device(const AnyLoss&, const gdpo::TokenBatch<S>&, const gdpo::Normaliser&, S*); \
   template gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>&);
 INSTANTIATE(double)
-#if !defined(E_DOUBLE_ONLY)
 INSTANTIATE(float)
-#endif
 #undef INSTANTIATE
 
 }  // namespace conformance

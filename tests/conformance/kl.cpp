@@ -7,11 +7,12 @@
 namespace conformance {
 namespace {
 
-namespace kl = gdpo::kl;
+using gdpo::AnyKl;
+using gdpo::KlEstimator;
 
 // The term at every token, as the policy answers.
-template <class S, class Kl>
-std::vector<double> values(const Kl& term, const TokenInputs& in) {
+template <class S>
+std::vector<double> values(const AnyKl& term, const TokenInputs& in) {
   std::vector<double> out;
   for (std::size_t k = 0; k < in.logp.size(); ++k) {
     gdpo::Token<S> token{};
@@ -26,22 +27,20 @@ std::vector<double> values(const Kl& term, const TokenInputs& in) {
 }
 
 // The same from a loss of which nothing else is left: no advantage, beta 1, the sum over tokens.
-template <class Kl>
-LossRun sum_of(Kl term, const TokenInputs& in, Comparison& comparison) {
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, Kl, gdpo::runtime::Aggregate> loss;
+LossRun sum_of(const AnyKl& term, const TokenInputs& in, Comparison& comparison) {
+  gdpo::runtime::LossAt<gdpo::level::Token<>> loss;
   loss.kl = term;
   loss.kl.beta = 1;
   loss.aggregate = gdpo::aggregate::TokenSum{};
   return padded_and_packed(
-      in, [&](const TokenInputs& layout) { return run_loss(loss, layout, {}, 0); }, comparison);
+      in, [&](const TokenInputs& layout) { return run_loss(loss, layout); }, comparison);
 }
 
 struct Estimates {
   std::vector<double> values, gradient;
 };
 
-template <class Kl>
-Estimates estimates(const Kl& term, const TokenInputs& in, Comparison& comparison) {
+Estimates estimates(const AnyKl& term, const TokenInputs& in, Comparison& comparison) {
   Estimates out{in.target.single ? values<float>(term, in) : values<double>(term, in), {}};
   const LossRun run = sum_of(term, in, comparison);
   double sum = 0, size = 0;
@@ -63,33 +62,18 @@ TokenInputs token_inputs_of(const Case& recorded) {
   return in;
 }
 
-template <class Estimator, class Gradient>
-Estimates clamped(Params& params, const TokenInputs& in, Comparison& comparison) {
-  gdpo::Kl<Estimator, Gradient> term;
-  term.input = params.interval("input_clamp");
-  term.output = params.interval("output_clamp");
-  return estimates(term, in, comparison);
-}
-
-template <class Gradient>
-Estimates named(const std::string& name, Params& params, const TokenInputs& in, Comparison& comparison) {
-  if (name == "kl" || name == "k1") return clamped<kl::K1, Gradient>(params, in, comparison);
-  if (name == "abs") return clamped<kl::Abs, Gradient>(params, in, comparison);
-  if (name == "mse" || name == "k2") return clamped<kl::K2, Gradient>(params, in, comparison);
-  return clamped<kl::K3, Gradient>(params, in, comparison);
-}
-
 // verl's name of an estimator, of which a "+" at the end keeps the value and takes the gradient of k2.
 void kl_penalty(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  std::string name = params.choice("kl_penalty", {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+",
-                                                  "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});
+  const std::string name = params.choice("kl_penalty", {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+",
+                                                        "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});
   const bool straight_through = name.back() == '+';
-  if (straight_through) name.pop_back();
   if (params.has("straight_through_k2_grad")) params.fixed("straight_through_k2_grad", straight_through);
   const TokenInputs in = token_inputs_of(recorded);
-  const Estimates got = straight_through ? named<kl::StraightThroughK2>(name, params, in, comparison)
-                                         : named<kl::Direct>(name, params, in, comparison);
+  AnyKl term = gdpo::runtime::kl(name);
+  term.input = params.interval("input_clamp");
+  term.output = params.interval("output_clamp");
+  const Estimates got = estimates(term, in, comparison);
   params.all_read();
   comparison.output("kl", of_tokens(in, got.values));
   comparison.output("grad_logp", of_tokens(in, got.gradient));
@@ -103,17 +87,19 @@ void estimate_kl(const Case& recorded, Comparison& comparison) {
   params.all_read();
   const TokenInputs in = token_inputs_of(recorded);
   Array got{{0, static_cast<std::size_t>(in.rows), static_cast<std::size_t>(in.width)}, {}}, gradient = got;
-  const auto add = [&](auto term) {
+  const auto add = [&](KlEstimator estimator, gdpo::KlGradient rule = gdpo::KlGradient::Direct) {
+    AnyKl term;
+    term.estimator = estimator, term.gradient = rule;
     term.input = clamp;
     const Estimates of_term = estimates(term, in, comparison);
     got.data.insert(got.data.end(), of_term.values.begin(), of_term.values.end());
     gradient.data.insert(gradient.data.end(), of_term.gradient.begin(), of_term.gradient.end());
     ++got.shape[0], ++gradient.shape[0];
   };
-  add(gdpo::Kl<kl::K1>{});
-  add(gdpo::Kl<kl::K2>{});
-  add(gdpo::Kl<kl::K3>{});
-  add(gdpo::Kl<kl::K1, kl::ImportanceWeighted>{});
+  add(KlEstimator::K1);
+  add(KlEstimator::K2);
+  add(KlEstimator::K3);
+  add(KlEstimator::K1, gdpo::KlGradient::ImportanceWeighted);
   comparison.output("kl", got);
   comparison.output("grad_logp", gradient);
 }

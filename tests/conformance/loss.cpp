@@ -1,21 +1,65 @@
 #include "loss.hpp"
 
+#include <gdpo/with/thread_pool.hpp>
 #include <type_traits>
-#include <utility>
+#include <variant>
 
 namespace conformance {
 namespace {
 
-template <class>
-constexpr bool is_importance_weighted_k3 = false;
-template <>
-constexpr bool is_importance_weighted_k3<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>> = true;
+gdpo::ThreadPool& threads() {
+  static gdpo::ThreadPool pool(3);
+  return pool;
+}
 
-// The compositions that some trainer has: all others would only cost time to compile.
-template <class Level, class Kl>
-constexpr bool is_recorded = std::is_same_v<Level, gdpo::level::Token<>> ||
-                             (is_importance_weighted_k3<Kl> &&
-                              !std::is_same_v<Level, gdpo::level::Token<gdpo::map::Clamp>>);
+template <class S>
+gdpo::Normaliser count(const Target& target, const gdpo::TokenBatch<S>& batch) {
+  return target.exec == Exec::Device ? count_on_device(batch) : gdpo::count(batch);
+}
+
+// The loss on the target of the case. Its threads are the runner's own.
+template <class S, class Loss>
+gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenBatch<S>& batch,
+                      const gdpo::Normaliser& normaliser, const gdpo::TokenOut<S>& gradient = {}) {
+  if (target.exec == Exec::Device) return on_device(loss, batch, normaliser, gradient.data());
+  gdpo::LossWorkspace<S> workspace;
+  if constexpr (std::is_same_v<S, double>) {
+    if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normaliser, gradient, workspace);
+  }
+  if (target.exec == Exec::Parallel) return loss(gdpo::parallel(threads()), batch, normaliser, gradient, workspace);
+  return loss(gdpo::simd, batch, normaliser, gradient, workspace);
+}
+
+template <class S, class Loss>
+LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
+  if (loss.aggregate.padded_width && in.is_packed()) {
+    loss.aggregate.padded_width = false;  // packed tokens have no width; the caller says that of the padded ones
+    loss.aggregate.constant = static_cast<double>(in.width);
+  }
+  const TokenArrays<S> arrays(in);
+  gdpo::PrepassMemory<S> memory;
+  gdpo::TokenBatch<S> batch = arrays.batch();
+  if (const auto& of = std::get<PrepareAs<S>>(prepare)) batch = of(batch, memory);
+  gdpo::Normaliser normaliser = count(in.target, batch);
+  normaliser.given = given;
+
+  std::vector<S> gradient(in.logp.size(), gdpo::math::nan<S>());
+  gdpo::TokenOut<S> out = gdpo::view(gradient);
+  if (!in.is_packed()) out = gdpo::view(gradient.data(), in.rows, in.width);
+  LossRun run;
+  run.result = call(in.target, loss, batch, normaliser, out);
+
+  const std::vector<S> weights = tokens_of(in, batch.weights, S(1));
+  std::vector<unsigned char> mask = tokens_of<unsigned char>(in, batch.mask, 1);
+  run.gradient = padded(in, std::vector<double>(gradient.begin(), gradient.end()));
+  run.weights = padded(in, std::vector<double>(weights.begin(), weights.end()));
+  run.mask = padded(in, mask);
+
+  for (std::size_t k = 0; k < mask.size(); ++k) mask[k] = mask[k] != 0 && weights[k] != 0;
+  batch.mask = view_of(in, mask);
+  run.kept = call(in.target, loss, batch, normaliser).metrics;
+  return run;
+}
 
 // Doubles as bits; the first place that differs, or the size.
 std::size_t first_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -26,28 +70,22 @@ std::size_t first_difference(const std::vector<double>& a, const std::vector<dou
 
 }  // namespace
 
-gdpo::ThreadPool& threads() {
-  static gdpo::ThreadPool pool(3);
-  return pool;
-}
-
 Array of_tokens(const TokenInputs& in, const std::vector<double>& tokens) {
   return {{static_cast<std::size_t>(in.rows), static_cast<std::size_t>(in.width)}, tokens};
 }
 
-LossRun run_loss(const LossSetup& setup, const TokenInputs& in) {
+LossRun run_loss(const AnyLoss& any, const TokenInputs& in, const Prepare& prepare, double given) {
   return std::visit(
-      [&](const auto& loss, const auto& kl) -> LossRun {
-        using Kl = std::decay_t<decltype(kl)>;
-        if constexpr (std::is_same_v<Kl, std::monostate>) {
-          return run_loss(loss, in, setup.prepare, setup.given);
-        } else if constexpr (is_recorded<std::decay_t<decltype(loss.level)>, Kl>) {
-          return run_loss(gdpo::with_kl(loss, kl), in, setup.prepare, setup.given);
-        } else {
-          throw Unsupported("this KL term with this level is not mapped");
-        }
+      [&](const auto& loss) {
+        return in.target.single ? run_loss_as<float>(loss, in, prepare, given)
+                                : run_loss_as<double>(loss, in, prepare, given);
       },
-      setup.loss, setup.kl);
+      any);
+}
+
+LossRun run_loss(const LossSetup& setup, const TokenInputs& in) {
+  return std::visit([&](const auto& loss) { return run_loss(AnyLoss(loss), in, setup.prepare, setup.given); },
+                    setup.loss);
 }
 
 LossRun padded_and_packed(const TokenInputs& in, const std::function<LossRun(const TokenInputs&)>& run,

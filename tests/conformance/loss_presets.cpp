@@ -32,15 +32,8 @@ void set_clip(LossSetup& setup, double low, double high, double delta, double du
 void set_beta(LossSetup& setup, double beta) {
   with_loss(setup, [&](auto& loss) { loss.kl.beta = beta; });
 }
-// Another KL term in the place of the preset's, with its coefficient and clamps.
-template <class Kl>
-void replace_kl(LossSetup& setup) {
-  with_loss(setup, [&](auto& loss) {
-    Kl other;
-    other.beta = loss.kl.beta, other.against = loss.kl.against;
-    other.input = loss.kl.input, other.output = loss.kl.output;
-    setup.kl = other;
-  });
+void set_kl(LossSetup& setup, gdpo::KlEstimator estimator, gdpo::KlGradient gradient = gdpo::KlGradient::Direct) {
+  with_loss(setup, [&](auto& loss) { loss.kl.estimator = estimator, loss.kl.gradient = gradient; });
 }
 
 void no_log_ratio_clamp(Params& params) {
@@ -79,7 +72,7 @@ LossSetup trl_family(Params& params, const std::string& trainer, std::initialize
   }
   if (params.has("num_processes")) params.fixed("num_processes", 1);
   if (params.has("use_bias_correction_kl") && params.flag("use_bias_correction_kl")) {
-    replace_kl<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>>(setup);
+    set_kl(setup, gdpo::KlEstimator::K3, gdpo::KlGradient::ImportanceWeighted);
   }
   return setup;
 }
@@ -360,15 +353,15 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
   const int estimator = params.integer("kl_estimator");
   switch (estimator) {
     case 0:
-      replace_kl<gdpo::Kl<gdpo::kl::K1>>(setup);
+      set_kl(setup, gdpo::KlEstimator::K1);
       break;
     case 1:
-      replace_kl<gdpo::Kl<gdpo::kl::K2>>(setup);
+      set_kl(setup, gdpo::KlEstimator::K2);
       break;
     case 2:
       break;
     case 3:
-      replace_kl<gdpo::Kl<gdpo::kl::K1, gdpo::kl::ImportanceWeighted>>(setup);
+      set_kl(setup, gdpo::KlEstimator::K1, gdpo::KlGradient::ImportanceWeighted);
       break;
     default:
       throw Unsupported("parameter kl_estimator is not 0 to 3");
