@@ -270,8 +270,8 @@ class Losses {
   }
 
   void metrics() {
-    on_shapes("metrics.means", gdpo::with_metrics<gdpo::metrics::Means>(gdpo::GrpoLoss{}));
-    on_shapes("metrics.none", gdpo::with_metrics<gdpo::metrics::None>(gdpo::GrpoLoss{}));
+    on_shapes("metrics.means", gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss));
+    on_shapes("metrics.none", gdpo::with_metrics<gdpo::metrics::None>(gdpo::grpo_loss));
   }
 
   Lines line_;

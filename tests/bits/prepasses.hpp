@@ -124,7 +124,7 @@ class Prepasses {
     add(hash, prepared.rollout_non_finite);
     hash.add(prepared.entropy_threshold);
     line_(kind, "prepass." + name + "." + shape, hash);
-    add_loss(hash, gdpo::GrpoLoss{}, prepared, tokens);
+    add_loss(hash, gdpo::grpo_loss, prepared, tokens);
     line_(kind, "prepass." + name + "/loss." + shape, hash);
   }
 
