@@ -1,5 +1,5 @@
-// Every shipped policy on a device, through the front doors. Compiled by CI wherever nvcc is found, never run: what each gives is
-// compared in the tests with label gpu. GDPO_TEST_FULL_PRODUCT: all of them, else a cover, for the other architectures.
+// Every shipped loss and estimator on a device, through the front doors; all_logits.cu has what starts from logits. Compiled
+// wherever nvcc is found, never run: what each gives is compared in the tests with label gpu.
 #include <gdpo/cuda.hpp>
 #include <gdpo/runtime.hpp>
 
@@ -49,18 +49,14 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
        Ratio<level::SequenceToken<map::Clamp, statistic::Sum>, Kl<kl::K3, kl::ImportanceWeighted>,
              aggregate::SeqMeanTokenSumNorm>{},
        with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>, aggregate::TokenMean>{}));
-#if defined(GDPO_TEST_FULL_PRODUCT)
   presets::for_each_loss([&](const auto& preset) { each(preset.value); });
   each(with_metrics<metrics::Means>(grpo_loss));
   each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});  // of a name
-#endif
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient, const OfLoss& to) {
   cuda::count_into(call.on, batch, to.normaliser, call.scratch);
   one_loss(call, grpo_loss, batch, gradient, to);
-#if defined(GDPO_TEST_FULL_PRODUCT)
   one_loss(call, gspo_loss, batch, gradient, to);
-#endif
 }
 
 // ---- estimators ----
@@ -84,54 +80,11 @@ void estimators(const Call& call, View<const float, 2> rewards, View<const BFloa
   const RewardBatch<float, ByOffsets<std::int32_t>> ragged{rewards, groups.ragged};
   one_estimator(call, ragged, Gdpo{}, out);
   one_estimator(call, RewardBatch<float, cuda::SortedGroups<std::int32_t>>{rewards, groups.sorted}, Gdpo{}, out);
-#if defined(GDPO_TEST_FULL_PRODUCT)
   presets::for_each_estimator([&](const auto& preset) { one_estimator(call, equal, preset.value, out); });
   one_estimator(call, ragged, Rloo{}, out);
-#else
-  one_estimator(call, equal, Gdpo{}, out);
-  one_estimator(call, equal, verl::Whitened{}, out);
-  one_estimator(call, equal, per_group::Gdpo{}, out);
-#endif
   one_estimator(call, RewardBatch<BFloat16, GroupsOf>{narrow, groups.equal}, Gdpo{}, out);
   one_estimator(call, RewardBatch<double, GroupsOf>{wide, groups.equal}, Gdpo{}, out);
   one_estimator(call, RewardBatch<std::int32_t, GroupsOf>{integers, groups.equal}, Gdpo{}, out);
-}
-
-// ---- logits ----
-
-template <class T, int Rank>
-void logits(const Call& call, const LogitBatch<T, Rank>& batch, View<T, Rank> dlogits, const cuda::FromLogits& out,
-            View<LogitRow, 1> rows) {
-  token_logprobs_into(call.on, batch, {out.logp, out.entropies, out.logsumexp});
-  logit_rows(call.on, batch, rows);
-  TokenLogprobsGrad grad;
-  token_logprobs_backward(call.on, batch, grad, {}, {}, dlogits);
-}
-template <class T, int Rank, class... Losses>
-void fused(const Call& call, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch, View<T, Rank> dlogits,
-           const OfLoss& to, const Losses&... losses) {
-  cuda::count_into(call.on, logits, batch, to.normaliser, call.scratch);
-  (policy_loss_from_logits(call.on, losses, logits, batch, static_cast<const Normaliser*>(to.normaliser), dlogits,
-                           to.result, call.scratch),
-   ...);
-}
-
-template void logits(const Call&, const LogitBatch<float, 2>&, View<float, 2>, const cuda::FromLogits&,
-                     View<LogitRow, 1>);
-template void logits(const Call&, const LogitBatch<BFloat16, 3>&, View<BFloat16, 3>, const cuda::FromLogits&,
-                     View<LogitRow, 1>);
-template void logits(const Call&, const LogitBatch<Float16, 2>&, View<Float16, 2>, const cuda::FromLogits&,
-                     View<LogitRow, 1>);
-template void logits(const Call&, const LogitBatch<double, 2>&, View<double, 2>, const cuda::FromLogits&,
-                     View<LogitRow, 1>);
-
-void fused_losses(const Call& call, const LogitBatch<BFloat16, 3>& narrow, const LogitBatch<float, 2>& wide,
-                  const TokenBatch<float>& batch, View<BFloat16, 3> dnarrow, View<float, 2> dwide, const OfLoss& to) {
-  fused(call, narrow, batch, dnarrow, to, grpo_loss, gspo_loss);
-  fused(call, wide, batch, dwide, to, dapo_loss);
-#if defined(GDPO_TEST_FULL_PRODUCT)
-  fused(call, wide, batch, dwide, to, verl::vanilla_loss, dr_grpo_loss, gspo_token_loss);
-#endif
 }
 
 }  // namespace all_policies

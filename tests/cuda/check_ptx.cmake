@@ -1,37 +1,52 @@
-# Does nvcc compile SOURCE for an architecture, without a warning, and is what ptxas makes of every kernel as it must be: in
+# Does nvcc compile SOURCE without a warning, and is what ptxas makes of every kernel for each architecture as it must be: in
 # registers alone (no stack frame, no spills)? Kernels whose names match VECTORS read numbers of 32 bits four at a time.
-#   cmake -DNVCC=nvcc -DSOURCE=file.cu -DARCH=90 -DSTANDARD=17 -DFLAGS=<list> -DWORK=<folder> [-DVECTORS=<regex>] -P check_ptx.cmake
+# The front end runs once, for the first of the architectures; ptxas makes the code of each of that one PTX.
+#   cmake -DNVCC=nvcc -DSOURCE=file.cu "-DARCHS=80;90" -DSTANDARD=17 -DFLAGS=<list> -DWORK=<folder> [-DVECTORS=<regex>]
+#     -P check_ptx.cmake
 cmake_minimum_required(VERSION 3.22)
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
+list(GET ARCHS 0 lowest)
+list(JOIN ARCHS ",sm_" codes)
+list(JOIN ARCHS ", sm_" names)
 execute_process(
-  COMMAND ${NVCC} ${FLAGS} -std=c++${STANDARD} -gencode arch=compute_${ARCH},code=sm_${ARCH} -Werror all-warnings -Xptxas -v
-    -keep -keep-dir ${WORK} -c ${SOURCE} -o ${WORK}/object.o
+  COMMAND ${NVCC} ${FLAGS} -std=c++${STANDARD} -gencode "arch=compute_${lowest},code=[sm_${codes}]" -Werror all-warnings
+    -Xptxas -v -keep -keep-dir ${WORK} -c ${SOURCE} -o ${WORK}/object.o
   WORKING_DIRECTORY ${WORK} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(NOT result EQUAL 0 OR output MATCHES "warning:")  # those of the host's compiler are no errors to nvcc
   message("${output}")
-  message(FATAL_ERROR "${SOURCE} does not compile for sm_${ARCH} as C++${STANDARD} without a warning")
+  message(FATAL_ERROR "${SOURCE} does not compile for sm_${names} as C++${STANDARD} without a warning")
 endif()
 
-# "ptxas info : Compiling entry function 'NAME' for 'sm_90'" (or "Function properties for NAME"), then
-# "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads".
-string(REGEX MATCHALL "Compiling entry function '[^']*'" kernels "${output}")
-string(REGEX MATCHALL "[^\n]*bytes stack frame[^\n]*" frames "${output}")
-list(LENGTH kernels count)
-list(LENGTH frames reported)
-if(count EQUAL 0 OR reported LESS count)
-  message(FATAL_ERROR "ptxas reports ${reported} functions of ${count} kernels:\n${output}")
-endif()
-string(REGEX REPLACE "\n *([0-9]+ bytes stack frame)" " \\1" lines "${output}")
-string(REPLACE ";" "," lines "${lines}")
+# "ptxas info : Compiling entry function 'NAME' for 'sm_90'", "ptxas info : Function properties for NAME", then
+# "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"; the last two for functions that are no kernels, too.
+string(REPLACE ";" "," lines "${output}")
 string(REPLACE "\n" ";" lines "${lines}")
-list(FILTER lines INCLUDE REGEX "bytes stack frame")
-list(FILTER lines EXCLUDE REGEX " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")
+set(arch "?")
+set(function "?")
 set(errors "")
 foreach(line IN LISTS lines)
-  string(REGEX REPLACE "^ptxas info *: *Function properties for *" "" line "${line}")
-  string(APPEND errors "sm_${ARCH}: ${line}\n")
+  if(line MATCHES "Compiling entry function '([^']*)' for 'sm_([0-9]+)'")
+    set(function ${CMAKE_MATCH_1})
+    set(arch ${CMAKE_MATCH_2})
+    list(APPEND kernels_${arch} ${function})
+  elseif(line MATCHES "Function properties for *'?([A-Za-z0-9_$]+)")
+    set(function ${CMAKE_MATCH_1})
+  elseif(line MATCHES "bytes stack frame")
+    list(APPEND reported_${arch} ${function})
+    if(NOT line MATCHES " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads")
+      string(APPEND errors "sm_${arch}: ${function} ${line}\n")
+    endif()
+  endif()
+endforeach()
+foreach(arch IN LISTS ARCHS)
+  list(LENGTH kernels_${arch} count)
+  list(LENGTH kernels_${lowest} expected)
+  list(LENGTH reported_${arch} reported)
+  if(count EQUAL 0 OR NOT count EQUAL expected OR reported LESS count)
+    message(FATAL_ERROR "ptxas reports ${reported} functions of ${count} kernels for sm_${arch}:\n${output}")
+  endif()
 endforeach()
 
 if(VECTORS)
@@ -43,7 +58,7 @@ if(VECTORS)
   foreach(line IN LISTS lines)
     if(line MATCHES "\\.entry ")
       if(inside AND of_kernel EQUAL 0)
-        string(APPEND errors "sm_${ARCH}: no ld.global.v4 in ${name}\n")
+        string(APPEND errors "no ld.global.v4 in ${name}\n")
       endif()
       set(inside FALSE)
       if(line MATCHES "${VECTORS}")
@@ -58,10 +73,10 @@ if(VECTORS)
     endif()
   endforeach()
   if(inside AND of_kernel EQUAL 0)
-    string(APPEND errors "sm_${ARCH}: no ld.global.v4 in ${name}\n")
+    string(APPEND errors "no ld.global.v4 in ${name}\n")
   endif()
   if(matching EQUAL 0)
-    string(APPEND errors "sm_${ARCH}: no kernel's name matches ${VECTORS}\n")
+    string(APPEND errors "no kernel's name matches ${VECTORS}\n")
   endif()
   set(said ", ${vectors} ld.global.v4 in the ${matching} kernels that match ${VECTORS}")
 endif()
@@ -74,5 +89,5 @@ if(errors)
   message("${errors}")
   message(FATAL_ERROR "${SOURCE}: not every kernel is as it must be (above)")
 endif()
-message("sm_${ARCH}, C++${STANDARD}: ${count} kernels without stack and spills${said}")
+message("sm_${names}, C++${STANDARD}: ${count} kernels without stack and spills${said}")
 file(REMOVE_RECURSE ${WORK})
