@@ -13,7 +13,7 @@ struct ThreadTotals {
   using C = typename Terms::C;
   using Totals = typename Terms::Totals;
   /// How many quantities are kept, of those from `first` to before `end`: also the place of `end`.
-  static constexpr int kept(int first, int end) {
+  GDPO_DEVICE static constexpr int kept(int first, int end) {
     int n = 0;
     for (int q = first; q < end; ++q) n += Terms::template adds<Shape>(q);
     return n;

@@ -67,7 +67,7 @@ constexpr bool has_plain_v<Kl, std::void_t<decltype(std::declval<const Kl&>().is
 
 /// What a Plain shape says of an array; those that are needed stand in the log ratio.
 enum class InPlain { Needed, WithKl, Absent };
-constexpr bool is_in_plain(InPlain array, bool with_kl) {
+GDPO_DEVICE constexpr bool is_in_plain(InPlain array, bool with_kl) {
   return array == InPlain::Needed || (array == InPlain::WithKl && with_kl);
 }
 /// The arrays of numbers that a row or a batch has.

@@ -60,7 +60,7 @@ struct TokenTerms {
 
   /// Whether tokens of this shape add to quantity q.
   template <class Shape>
-  static constexpr bool adds(int q) {
+  GDPO_DEVICE static constexpr bool adds(int q) {
     const MetricFacts facts = facts_of(q);
     const bool kept =
         facts.kept_by == KeptBy::Loss || (facts.kept_by == KeptBy::Means && Metrics::means) || Metrics::everything;
