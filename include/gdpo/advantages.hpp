@@ -17,6 +17,7 @@
 /// Singleton::Error throw when they meet their case: `out` is then untouched, report and workspace are not.
 #include <gdpo/advantage/advantages.hpp>
 #include <gdpo/advantage/tokens.hpp>
+#include <gdpo/advantage/whiten.hpp>
 #include <gdpo/group/by_id.hpp>
 #include <gdpo/group/by_offsets.hpp>
 #include <gdpo/group/groups_of.hpp>

@@ -205,8 +205,7 @@ Vector of_random_batch(std::uint64_t seed, Estimator e) {
     for (int c = 0; c < channels; ++c) weights.push_back(random.pick({0.0, 1.0, -0.5, 2.0}));
     e.weights = weights;
   }
-  e.missing.entry =
-      random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
+  e.missing.entry = random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
   e.singleton = random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
   gdpo::RewardBatch batch{gdpo::view(d.rewards.data(), d.rows, channels), gdpo::by_id(d.ids)};
   if (random.chance(0.6)) batch.valid = gdpo::view(d.valid);
@@ -253,7 +252,8 @@ TEST_CASE("per_group_values: the bits of the same formula member by member", "[a
   }
 }
 
-TEST_CASE("per_group_values: one call a group and reward, whatever the other policy does", "[archetype][group_values]") {
+TEST_CASE("per_group_values: one call a group and reward, whatever the other policy does",
+          "[archetype][group_values]") {
   using namespace archetype;
   const Vector rewards{1, 0, 2, 4, 5, 8, 0, 3, 3, 1, 7, 0};  // 2 groups of 3 rows with 2 rewards
   int of_baseline = 0, of_scale = 0;

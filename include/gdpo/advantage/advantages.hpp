@@ -1,8 +1,8 @@
 #pragma once
 // The calls of the front door gdpo/advantages.hpp.
 #include <algorithm>
-#include <gdpo/advantage/call_contract.hpp>
 #include <gdpo/advantage/engine/batch_step.hpp>
+#include <gdpo/advantage/engine/call_contract.hpp>
 #include <gdpo/advantage/engine/fill_report.hpp>
 
 GDPO_BEGIN_NAMESPACE

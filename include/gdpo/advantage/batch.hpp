@@ -38,9 +38,9 @@ constexpr bool is_reward_batch_v<RewardBatch<T, Groups>> = true;
 template <class Batch>
 struct RewardColumn {
   Column Batch::*of_batch;
-  const char* name;                                    ///< in messages
-  View<const double, 1> UsedMembers::*of_members;      ///< as policies see it; null: they do not
-  bool counts;                                         ///< its numbers are finite and at least 0
+  const char* name;                                ///< in messages
+  View<const double, 1> UsedMembers::*of_members;  ///< as policies see it; null: they do not
+  bool counts;                                     ///< its numbers are finite and at least 0
   const char* needed;  ///< what is said where a setting reads it and it is missing; null: it may always be missing
 };
 

@@ -30,11 +30,4 @@ GDPO_DEVICE V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
   return select(is_zero(denominator), zero, constant<V>(1.0) / denominator);
 }
 
-namespace detail {
-
-inline void check_ddof(const char* function, const char* name, int ddof) {
-  if (ddof < 0) contract::fail(function, name, contract::text(index_t{ddof}), "0 (population) or more");
-}
-
-}  // namespace detail
 GDPO_END_NAMESPACE

@@ -60,22 +60,6 @@ struct TokenWeightedBatch {
 
 namespace detail {
 
-/// Mean and variance as the formula above has them, of a set with these moments (weights: rows, or tokens).
-struct Spread {
-  double mean = 0, variance = 0;
-  bool known = false;  ///< n > ddof; else the variance is 0
-};
-GDPO_DEVICE inline Spread spread_of(const Moments& m, int ddof, double count_eps) {
-  const double count = m.weight + count_eps;
-  if (!(count > 0)) return {};
-  if (math::is_nan(m.m2)) return {math::nan(), math::nan(), true};
-  const double mean = count_eps == 0 ? m.mean : math::mul(m.mean, m.weight / count), moved = m.mean - mean;
-  const double square = m.m2 + math::mul(m.weight, math::mul(moved, moved));
-  const double dof = m.weight - ddof;
-  if (!(dof > 0)) return {mean, 0, false};
-  return {mean, count_eps == 0 ? square / dof : math::mul(square / count, m.weight / dof), true};
-}
-
 /// a = (s - shift) multiplier + back, with s == shift giving exactly `back`. V: double or lanes.
 struct Affine {
   double shift = 0, multiplier = 1, back = 0;

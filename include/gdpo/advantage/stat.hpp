@@ -99,7 +99,8 @@ struct ScaleArgs : MemberArgs {
 };
 /// What a policy with `per_group_values` sees instead of MemberArgs: the group as a whole, once.
 struct GroupArgs : UsedMembers {
-  View<double, 1> scratch;  ///< as many numbers as `values`, to overwrite: a copy to sort, say. What is in it means nothing
+  View<double, 1>
+      scratch;  ///< as many numbers as `values`, to overwrite: a copy to sort, say. What is in it means nothing
 };
 
 /// What a policy with `takes_lanes` also sees instead of MemberArgs: the moments of L rewards of one group in lanes

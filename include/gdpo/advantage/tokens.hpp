@@ -1,6 +1,6 @@
 #pragma once
-#include <gdpo/advantage/masked.hpp>
 #include <gdpo/loss/kl.hpp>
+#include <gdpo/stats/masked.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace penalty {

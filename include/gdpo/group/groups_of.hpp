@@ -18,10 +18,11 @@ constexpr bool is_grouping_v<
 template <class Groups, class = void>
 constexpr bool is_host_grouping_v = false;
 template <class Groups>
-constexpr bool is_host_grouping_v<
-    Groups, std::void_t<decltype(std::declval<const Groups&>().check("", index_t{})),
-                        decltype(std::declval<const Groups&>().length(index_t{})),
-                        decltype(std::declval<const Groups&>().row(index_t{}, index_t{}))>> = is_grouping_v<Groups>;
+constexpr bool
+    is_host_grouping_v<Groups, std::void_t<decltype(std::declval<const Groups&>().check("", index_t{})),
+                                           decltype(std::declval<const Groups&>().length(index_t{})),
+                                           decltype(std::declval<const Groups&>().row(index_t{}, index_t{}))>> =
+        is_grouping_v<Groups>;
 
 }  // namespace detail
 

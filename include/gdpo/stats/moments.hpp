@@ -159,4 +159,24 @@ Moments moments_of(Order order, const double* x, const double* w, index_t n) {
   return m;
 }
 
+namespace detail {
+
+/// Mean and variance of a set with these moments, n the sum of its weights:
+///   mean = sum x / (n + count_eps),   variance = sum (x - mean)^2 / (n + count_eps) * n / (n - ddof).
+struct Spread {
+  double mean = 0, variance = 0;
+  bool known = false;  ///< n > ddof; else the variance is 0
+};
+GDPO_DEVICE inline Spread spread_of(const Moments& m, int ddof, double count_eps) {
+  const double count = m.weight + count_eps;
+  if (!(count > 0)) return {};
+  if (math::is_nan(m.m2)) return {math::nan(), math::nan(), true};
+  const double mean = count_eps == 0 ? m.mean : math::mul(m.mean, m.weight / count), moved = m.mean - mean;
+  const double square = m.m2 + math::mul(m.weight, math::mul(moved, moved));
+  const double dof = m.weight - ddof;
+  if (!(dof > 0)) return {mean, 0, false};
+  return {mean, count_eps == 0 ? square / dof : math::mul(square / count, m.weight / dof), true};
+}
+
+}  // namespace detail
 GDPO_END_NAMESPACE

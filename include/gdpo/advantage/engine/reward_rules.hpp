@@ -26,7 +26,12 @@ struct RewardRules {
 
   template <class Estimator>
   RewardRules(View<const T, 2> of, const PerRow& penalty_of_rows, const Channels& read, const Estimator& e)
-      : rewards(of), penalties(penalty_of_rows), channels(read), missing(e.missing), penalty(e.penalty), gates(e.gates) {}
+      : rewards(of),
+        penalties(penalty_of_rows),
+        channels(read),
+        missing(e.missing),
+        penalty(e.penalty),
+        gates(e.gates) {}
 
   GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
   GDPO_INLINE bool excludes() const { return skips() && missing.row == MissingRow::Exclude; }

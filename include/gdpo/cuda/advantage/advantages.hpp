@@ -106,7 +106,7 @@ class AdvantagesCall {
       } else {
         launch_groups(device, most,
                       GroupStep<Groups, Renorm, R>{to, renorm_, call_.groups, call_.group_count, call_.raw,
-                                                           Call::zero_sum, team});
+                                                   Call::zero_sum, team});
       }
     }
   }

@@ -1,9 +1,9 @@
 #pragma once
 // Groups on a device, up to the combined values: what advantage/engine/one_group.hpp does, with the same formulas and sums. A group belongs to a
 // team of threads: one of them a column for its statistics, then one a member for its terms.
-#include <gdpo/advantage/engine/rules.hpp>
 #include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/engine/reward_rules.hpp>
+#include <gdpo/advantage/engine/rules.hpp>
 #include <gdpo/cuda/advantage/column_moments.hpp>
 #include <gdpo/cuda/advantage/groups.hpp>
 
@@ -52,8 +52,8 @@ using gdpo::detail::reward_column_count;
 /// Policies that read the members of a group need them one after the other: arrays of the device, (columns, rows), by
 /// column and place.
 struct MemberArrays {
-  double *values = nullptr, *scratch = nullptr;    // scratch: of policies with per_group_values
-  double* columns[reward_column_count] = {};       // those of the list that policies see
+  double *values = nullptr, *scratch = nullptr;  // scratch: of policies with per_group_values
+  double* columns[reward_column_count] = {};     // those of the list that policies see
   index_t* own = nullptr;
 };
 

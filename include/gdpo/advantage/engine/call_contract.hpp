@@ -31,14 +31,16 @@ constexpr bool may_run() {
 
 /// Arguments of advantages_into that one of its forms takes; what a device takes is its own affair.
 template <class Exec, class Batch, class Estimator, class Out, class Work>
-constexpr bool are_of_long_form_v = is_device_v<Exec> || (is_reward_batch_v<Batch> && computes_advantages_v<Estimator> &&
-                                                          is_vector_view_v<Out> && std::is_same_v<Work, Workspace&>);
+constexpr bool are_of_long_form_v = is_device_v<Exec> ||
+                                    (is_reward_batch_v<Batch> && computes_advantages_v<Estimator> &&
+                                     is_vector_view_v<Out> && std::is_same_v<Work, Workspace&>);
 
 /// What can be no rewards, and is no tag that comes before a batch.
 template <class First, class... Rest>
-constexpr bool is_no_way_to_begin_v = is_reward_batch_v<First> || is_grouping_v<First> || computes_advantages_v<First> ||
-                                      is_std_vector_v<First> || std::is_arithmetic_v<First> ||
-                                      std::is_pointer_v<First> || (is_view_v<First> && sizeof...(Rest) == 0);
+constexpr bool is_no_way_to_begin_v = is_reward_batch_v<First> || is_grouping_v<First> ||
+                                      computes_advantages_v<First> || is_std_vector_v<First> ||
+                                      std::is_arithmetic_v<First> || std::is_pointer_v<First> ||
+                                      (is_view_v<First> && sizeof...(Rest) == 0);
 template <class First, class Second, class... Rest>
 constexpr bool is_no_way_to_begin_v<First, Second, Rest...> =
     is_exec_v<First> ? !is_reward_batch_v<Second> : is_no_way_to_begin_v<First> && !is_view_v<First>;

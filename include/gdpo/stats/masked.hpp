@@ -1,10 +1,13 @@
 #pragma once
-#include <gdpo/advantage/renorm.hpp>
+#include <array>
+#include <gdpo/math/settings.hpp>
+#include <gdpo/stats/moments.hpp>
 #include <gdpo/storage/storage.hpp>
+#include <vector>
 
 GDPO_BEGIN_NAMESPACE
 
-// Means, moments and whitening of the values that a mask lets through, in double. Values and mask: views of rank 1 or
+// Means and moments of the values that a mask lets through, in double. Values and mask: views of rank 1 or
 // 2, of one shape and any strides. Mask: any arithmetic type, 0 is out, and what stands there is not read (it may be
 // NaN or anything); a null view ({}) lets all through. NaN among the values that count: NaN.
 //   gdpo::masked_mean(gdpo::view(x, B, T), gdpo::view(mask, B, T))
@@ -139,7 +142,7 @@ Moments masked_moments(View<T, Rank> values, View<M, Rank> mask = {}) {
   return detail::counted_moments("gdpo::masked_moments", values, mask);
 }
 
-/// The variance that whiten_into divides by: sum (x - mean)^2 / (n + count_eps) * n / (n - ddof), mean = sum x / (n +
+/// The variance that whiten_into (advantage/whiten.hpp) divides by: sum (x - mean)^2 / (n + count_eps) * n / (n - ddof), mean = sum x / (n +
 /// count_eps); 0 where n <= ddof.
 template <class T, int Rank, class M = const unsigned char>
 double masked_variance(View<T, Rank> values, View<M, Rank> mask = {}, int ddof = 1, double count_eps = 0) {
@@ -147,29 +150,6 @@ double masked_variance(View<T, Rank> values, View<M, Rank> mask = {}, int ddof =
   detail::check_ddof(function, "ddof", ddof);
   detail::check_eps(function, "count_eps", count_eps);
   return detail::spread_of(detail::counted_moments(function, values, mask), ddof, count_eps).variance;
-}
-
-/// The second normalisation over tokens, of values that differ from token to token (advantages after a token penalty):
-/// out = (x - mean) multiplier(v) with the formula and the settings of renorm::TokenWeightedBatch, exactly 0 where the
-/// mask is 0. Equal values give exactly 0 (with count_eps 0 and without keep_mean). out: the shape of values, float or
-/// double; it may be `values` itself. verl::masked_whiten, nvlabs::masked_whiten; NeMo-RL, OpenRLHF:
-/// {0, 1e-8, EpsAt::ClampVar}.
-template <class T, int Rank, class M = const unsigned char, class R>
-void whiten_into(View<T, Rank> values, View<M, Rank> mask, const renorm::TokenWeightedBatch& renorm,
-                 View<R, Rank> out) {
-  constexpr const char* function = "gdpo::whiten_into";
-  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>, "values are whitened into float or double");
-  renorm.check(function);
-  detail::check_shape(function, "out", out, values, "values");
-  const detail::Affine affine = detail::affine_of(renorm, detail::counted_moments(function, values, mask), false);
-  const View<T, 2> x = detail::as_table(values);
-  const View<M, 2> m = detail::as_table(mask);
-  const View<R, 2> y = detail::as_table(out);
-  for (index_t i = 0; i < x.extent[0]; ++i) {
-    for (index_t j = 0; j < x.extent[1]; ++j) {
-      y(i, j) = detail::counts(m, i, j) ? static_cast<R>(affine(load(x(i, j)))) : R(0);
-    }
-  }
 }
 
 GDPO_END_NAMESPACE
