@@ -98,14 +98,11 @@ Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::Grou
 }  // namespace
 
 Outcome advantages(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
-  switch (e.baseline) {
-    case naive::Baseline::Mean:
-      return with_scale<gdpo::baseline::Mean>(e, data, report);
-    case naive::Baseline::LeaveOneOut:
-      return with_scale<gdpo::baseline::LeaveOneOut>(e, data, report);
-    default:
-      return with_scale<gdpo::baseline::None>(e, data, report);
-  }
+  Outcome outcome;
+  for_each_baseline([&](auto of, naive::Baseline b, const char*) {
+    if (b == e.baseline) outcome = with_scale<typename decltype(of)::type>(e, data, report);
+  });
+  return outcome;
 }
 
 }  // namespace product

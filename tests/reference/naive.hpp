@@ -1,6 +1,7 @@
 // The estimator's formulas written plainly, in long double and with loops, from their definition and without one line
 // of the library: the oracle of the randomised tests. Nothing here is fast or clever.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -91,6 +92,21 @@ inline Statistics statistics(const std::vector<Real>& x) {
     if (std::isnan(v)) s.mean = s.square = s.low = s.high = nan;
   }
   return s;
+}
+
+/// What is subtracted from a member of a group whose used values are x: from x[own], or from an unused row (own: -1).
+inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& s, int own) {
+  Real others = 0;
+  for (int j = 0; j < static_cast<int>(x.size()); ++j) others += j == own ? 0 : x[at(j)] / (s.n - 1);
+  switch (of) {
+    case Baseline::None:
+      return 0;
+    case Baseline::Mean:
+      return s.mean;
+    case Baseline::LeaveOneOut:
+      return own < 0 ? s.mean : others;
+  }
+  return nan;
 }
 
 inline Real multiplier(const Spread& spread, Real variance, Real dof) {
@@ -218,10 +234,9 @@ inline Result advantages(const Settings& e, const Data& d) {
           base = e.singleton == Singleton::Zero ? value : e.singleton == Singleton::Nan ? nan : 0;
         } else if (equal && e.baseline != Baseline::None) {
           base = value;
-        } else if (e.baseline == Baseline::Mean || (e.baseline == Baseline::LeaveOneOut && !used(i))) {
-          base = s.mean;
-        } else if (e.baseline == Baseline::LeaveOneOut) {
-          for (const int j : in) base += j == i ? 0 : column.value[at(j)] / (s.n - 1);
+        } else {
+          const auto own = std::find(in.begin(), in.end(), i);
+          base = detail::baseline(e.baseline, x, s, own == in.end() ? -1 : static_cast<int>(own - in.begin()));
         }
         centred[at(i)] = value - base;
       }

@@ -13,11 +13,24 @@ struct Outcome {
 /// gdpo::advantages_into of the estimator that the settings describe, groups by id.
 Outcome advantages(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report = nullptr);
 
+template <class Policy>
+struct Of {
+  using type = Policy;
+};
+/// visit(Of<policy>, the oracle's name of it, its name) for every baseline of the library. A new one is a line here and a
+/// formula in reference/naive.hpp, which puts it into the product of axes.
+template <class Visit>
+void for_each_baseline(const Visit& visit) {
+  visit(Of<gdpo::baseline::Mean>{}, naive::Baseline::Mean, "Mean");
+  visit(Of<gdpo::baseline::LeaveOneOut>{}, naive::Baseline::LeaveOneOut, "LeaveOneOut");
+  visit(Of<gdpo::baseline::None>{}, naive::Baseline::None, "None");
+}
+
 /// For every baseline, scale kind, combine and renorm: visit(settings).
 template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
-  for (const Baseline b : {Baseline::Mean, Baseline::LeaveOneOut, Baseline::None}) {
+  for_each_baseline([&](auto, Baseline b, const char*) {
     for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentred}) {
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
@@ -27,7 +40,7 @@ void for_each_type(const Visit& visit) {
         }
       }
     }
-  }
+  });
 }
 
 namespace detail {
@@ -65,9 +78,9 @@ void read_renorm(const Renorm& from, naive::Settings& to) {
 template <class B, class S, class C, class R>
 naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   naive::Settings to;
-  to.baseline = std::is_same_v<B, gdpo::baseline::Mean>          ? naive::Baseline::Mean
-                : std::is_same_v<B, gdpo::baseline::LeaveOneOut> ? naive::Baseline::LeaveOneOut
-                                                                 : naive::Baseline::None;
+  for_each_baseline([&](auto of, naive::Baseline b, const char*) {
+    if (std::is_same_v<typename decltype(of)::type, B>) to.baseline = b;
+  });
   to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize> ? naive::Combine::SumThenNormalize
                                                                   : naive::Combine::NormalizeThenSum;
   detail::read_scale(e.scale, to);
@@ -98,8 +111,12 @@ inline const std::vector<Preset>& presets() {
   return all;
 }
 
-inline const char* name(naive::Baseline b) {
-  return b == naive::Baseline::Mean ? "Mean" : b == naive::Baseline::None ? "None" : "LeaveOneOut";
+inline const char* name(naive::Baseline of) {
+  const char* found = nullptr;
+  for_each_baseline([&](auto, naive::Baseline b, const char* name) {
+    if (b == of) found = name;
+  });
+  return found;
 }
 
 /// What an INFO line needs to rebuild a failing case.
