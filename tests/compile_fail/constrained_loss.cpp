@@ -2,4 +2,4 @@
 #include <gdpo/constraint.hpp>
 #include <gdpo/loss.hpp>
 
-gdpo::Constrained constrained{gdpo::GrpoLoss{}, gdpo::placement::FixedScale{}, {}};
+gdpo::Constrained constrained{gdpo::grpo_loss, gdpo::placement::FixedScale{}, {}};

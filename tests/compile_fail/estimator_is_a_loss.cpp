@@ -3,5 +3,5 @@
 #include <gdpo/loss.hpp>
 
 auto use(const std::vector<double>& rewards) {
-  return gdpo::advantages(gdpo::view(rewards), gdpo::groups_of(4), gdpo::GrpoLoss{});
+  return gdpo::advantages(gdpo::view(rewards), gdpo::groups_of(4), gdpo::grpo_loss);
 }
