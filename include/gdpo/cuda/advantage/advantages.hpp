@@ -100,13 +100,19 @@ class AdvantagesCall {
       const AdvantagesOut<R> to{call_.combined, call_.state, out};
       combine(device, most);
       if constexpr (over_batch) {
-        const BatchStep<Order, Renorm, R> kernel{
-            to, renorm_, two_passes() ? first_ : nullptr, about_, by_tokens ? nullptr : call_.raw, call_.group_count};
+        BatchStep<Order, Renorm, R> kernel{to, renorm_};
+        if (two_passes()) kernel.first = first_;
+        kernel.about = about_;
+        if (!by_tokens) kernel.moved = call_.raw;
+        kernel.groups = call_.group_count;
         launch_rows(device, most, kernel, kernel.shared_bytes());
       } else {
-        launch_groups(device, most,
-                      GroupStep<Groups, Renorm, R>{to, renorm_, call_.groups, call_.group_count, call_.raw,
-                                                   Call::zero_sum, team});
+        GroupStep<Groups, Renorm, R> kernel{to, renorm_, call_.groups};
+        kernel.group_count = call_.group_count;
+        kernel.shift = team;
+        kernel.moved = call_.raw;
+        kernel.zero_sum = Call::zero_sum;
+        launch_groups(device, most, kernel);
       }
     }
   }

@@ -27,10 +27,10 @@ template <class Order, class Renorm, class R>
 struct BatchStep {
   AdvantagesOut<R> to;
   Renorm renorm;
-  const FirstSums<Order>* first;
-  const SumsAbout<Order>* about;
-  const unsigned char* moved;
-  index_t groups;
+  const FirstSums<Order>* first = nullptr;
+  const SumsAbout<Order>* about = nullptr;
+  const unsigned char* moved = nullptr;
+  index_t groups = 0;
   static constexpr int threads = 256;
 
   static std::size_t shared_bytes() { return shared_for_windows<Order>(threads); }
@@ -56,10 +56,10 @@ struct GroupStep {
   AdvantagesOut<R> to;
   Renorm renorm;
   DeviceGroups<Groups> groups;
-  index_t group_count;
-  const unsigned char* moved;  // (groups) with a raw singleton; null: none
-  bool zero_sum;
-  int shift;  // of a team: 1 << shift threads
+  index_t group_count = 0;
+  int shift = 0;                         // of a team: 1 << shift threads
+  const unsigned char* moved = nullptr;  // (groups) with a raw singleton; null: none
+  bool zero_sum = false;
   static constexpr int threads = 256;
   using Order = typename Groups::Order;
 

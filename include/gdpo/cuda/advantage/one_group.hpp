@@ -363,16 +363,16 @@ struct TeamOfGroup {
   using Order = typename Call::Order;
 
   const Call& call;
-  int shift, threads;     // 1 << shift threads a team; those of the block
-  Columns* columns;       // (teams)
-  RulesOfGroup* rules;    // (teams)
-  CombinedRange* ranges;  // (threads)
-  unsigned char* raw;     // (teams)
-  double* window;         // (window_rows) of a block that adds its rows as well, else null ...
-  unsigned char* window_state;
-  index_t window_row;
+  int shift, threads;  // 1 << shift threads a team; those of the block
   To to;
   int size = 1 << shift;
+  Columns* columns = nullptr;       // (teams)
+  RulesOfGroup* rules = nullptr;    // (teams)
+  CombinedRange* ranges = nullptr;  // (threads)
+  unsigned char* raw = nullptr;     // (teams)
+  double* window = nullptr;         // (window_rows) of a block that adds its rows as well, else null ...
+  unsigned char* window_state = nullptr;
+  index_t window_row = 0;
 
   template <bool in_window>
   static std::size_t shared_bytes(int threads, int shift) {
@@ -642,8 +642,9 @@ struct CombineGroups {
     auto* const ranges = block.template shared<CombinedRange>();
     auto* const columns = reinterpret_cast<typename Team::Columns*>(ranges + threads);
     auto* const rules = reinterpret_cast<RulesOfGroup*>(columns + teams);
-    const Team of{call,    shift,   threads, columns, rules, ranges, reinterpret_cast<unsigned char*>(rules + teams),
-                  nullptr, nullptr, 0,       to};
+    Team of{call, shift, threads, to};
+    of.columns = columns, of.rules = rules, of.ranges = ranges;
+    of.raw = reinterpret_cast<unsigned char*>(rules + teams);
     for (index_t first = block.index() * teams; first < call.group_count; first += block.count() * teams) {
       of.run(block, {first, within(first + teams, 0, call.group_count), 0, call.rows});
     }
@@ -676,7 +677,9 @@ struct CombineWindow {
     const index_t last =
         within(call.groups.of_row(block, first_row + n - 1, call.group_count) + 1, 0, call.group_count);
     const BlockOfGroups groups{first, last, first_row, first_row + n};
-    const Team of{call, shift, threads, columns, rules, ranges, states + window_rows, values, states, first_row, {}};
+    Team of{call, shift, threads, {}};
+    of.columns = columns, of.rules = rules, of.ranges = ranges, of.raw = states + window_rows;
+    of.window = values, of.window_state = states, of.window_row = first_row;
     of.run(block, groups);
     const SumsAbout<Order> total = sums_of_window<SumsAbout<Order>>(
         block, n, 0.0, [&](int i) { return values[i]; },
