@@ -1,5 +1,5 @@
-// Compiled with -ffast-math: log-probs, entropies and gradients against the formulas; -inf has probability 0; NaN and +inf show in
-// their row; masked rows may hold anything.
+// Compiled with -ffast-math and with parts of it: log-probs, entropies and gradients against the formulas; -inf has probability
+// 0; NaN and +inf show in their row; masked rows may hold anything.
 #include <cmath>
 #include <gdpo/logits.hpp>
 

@@ -1,5 +1,5 @@
-// Compiled with -ffast-math: what statistics are made of. NaN is found by its bits, compensated sums keep their compensation,
-// equality is decided by max == min. Expected values are exact and compared by their bits.
+// Compiled with -ffast-math and with parts of it: what statistics are made of. NaN is found by its bits, compensated sums keep
+// their compensation, equality is decided by max == min. Expected values are exact and compared by their bits.
 #include <gdpo/advantages.hpp>
 
 #include "support/exact.hpp"

@@ -1,6 +1,7 @@
-# Of the functions that objects for different instruction sets have in common, the linker takes one: on an older processor that
-# may be one too many. So the code of the library is in a namespace that names the instruction set, and this test fails for each
-# symbol of it that two objects share. What they may share:
+# Of a function that several objects have, the linker takes one. Where they were compiled for different instruction sets, that one
+# may not run on an older processor; where they were compiled with parts of -ffast-math, it may lose a NaN that the others keep. So
+# the code of the library is in a namespace that names the instruction set and these flags, and this test fails for each symbol of
+# it that two objects share. What they may share:
 #   the tags seq and simd, and invalid_input, which has to be one type (made and destroyed by std::invalid_argument);
 #   in unoptimised objects, the constructors and destructors that the compiler makes for plain data.
 # Functions of the standard library are shared too: whoever builds such a program links the object for the oldest processor first.

@@ -1,6 +1,7 @@
 #pragma once
 // The only feature tests of the library: inlining, register width, and the inline namespace that keeps code compiled
-// for different instruction sets apart in one program. Plain data (View, Moments, ...) stands outside that namespace.
+// for different instruction sets, or with different assumptions about numbers, apart in one program. Plain data (View,
+// Moments, ...) stands outside that namespace.
 // Calls of min and max are parenthesised everywhere: some users have macros of these names.
 #include <gdpo/core/version.hpp>
 
@@ -80,14 +81,44 @@
 #else
 #define GDPO_ABI_AVX
 #endif
+
+// What the compiler may assume of numbers, as far as it tells: GCC has a macro for each of these flags, clang only for the first
+// two. The flags for errno and traps change no result, and do not stand here.
 #if defined(__FAST_MATH__)
-#define GDPO_ABI_MATH _fast
+#define GDPO_ABI_FAST _fast
 #else
-#define GDPO_ABI_MATH
+#define GDPO_ABI_FAST
 #endif
-#define GDPO_ABI_JOIN_(width, avx, fma, math) v0_lanes##width##avx##fma##math
-#define GDPO_ABI_JOIN(width, avx, fma, math) GDPO_ABI_JOIN_(width, avx, fma, math)
-#define GDPO_ABI GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_AVX, GDPO_ABI_FMA, GDPO_ABI_MATH)
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#define GDPO_FINITE_MATH 1  ///< the compiler assumes that no number is NaN or infinite
+#define GDPO_ABI_FINITE _finite
+#else
+#define GDPO_FINITE_MATH 0
+#define GDPO_ABI_FINITE
+#endif
+#if defined(__ASSOCIATIVE_MATH__)
+#define GDPO_ABI_ASSOCIATIVE _associative
+#else
+#define GDPO_ABI_ASSOCIATIVE
+#endif
+#if defined(__RECIPROCAL_MATH__)
+#define GDPO_ABI_RECIPROCAL _reciprocal
+#else
+#define GDPO_ABI_RECIPROCAL
+#endif
+#if defined(__NO_SIGNED_ZEROS__)
+#define GDPO_ABI_ZEROS _unsigned_zeros
+#else
+#define GDPO_ABI_ZEROS
+#endif
+
+#define GDPO_ABI_JOIN_(width, avx, fma, fast, finite, associative, reciprocal, zeros) \
+  v0_lanes##width##avx##fma##fast##finite##associative##reciprocal##zeros
+#define GDPO_ABI_JOIN(width, avx, fma, fast, finite, associative, reciprocal, zeros) \
+  GDPO_ABI_JOIN_(width, avx, fma, fast, finite, associative, reciprocal, zeros)
+#define GDPO_ABI                                                                                                \
+  GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_AVX, GDPO_ABI_FMA, GDPO_ABI_FAST, GDPO_ABI_FINITE, GDPO_ABI_ASSOCIATIVE, \
+                GDPO_ABI_RECIPROCAL, GDPO_ABI_ZEROS)
 
 #define GDPO_BEGIN_NAMESPACE \
   namespace gdpo {           \

@@ -92,20 +92,18 @@ math::scalar_t<V> maximum_of(const T* x, index_t n) {
   return top.maximum();
 }
 
-/// -ffast-math loses NaN and +inf on the way: there alone, the bits are looked at apart.
+/// Whether x has a NaN or +inf that the sums of a row lose: they show it, unless the compiler assumes that there are none
+/// (-ffinite-math-only). There alone the bits are read apart.
 template <class T>
-bool fast_math_hides(const T* x, index_t n) {
-#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+bool hides_non_finite([[maybe_unused]] const T* x, [[maybe_unused]] index_t n) {
   bool found = false;
-  for (index_t i = 0; i < n; ++i) {
-    const double value = load(x[i]);
-    found = found || math::is_nan(value) || (math::is_inf(value) && value > 0);
+  if constexpr (GDPO_FINITE_MATH) {
+    for (index_t i = 0; i < n; ++i) {
+      const double value = load(x[i]);
+      found = found || math::is_nan(value) || (math::is_inf(value) && value > 0);
+    }
   }
   return found;
-#else
-  (void)x, (void)n;
-  return false;
-#endif
 }
 
 /// (x - reference) inverse, not below where math::exp_bounded is 0: an x of -inf has probability exactly 0.
@@ -172,7 +170,7 @@ LogitRow sum_row(const T* x, index_t n, double temperature) {
     }
     sum += block.sum;
     weighted += block.weighted;
-    if (fast_math_hides(x + i, length)) sum = math::nan();
+    if (hides_non_finite(x + i, length)) sum = math::nan();
   }
 
   LogitRow row;
