@@ -17,6 +17,20 @@ struct LogitRow {
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// sum e^d and sum d e^d over entries of a row, where d is what an entry exceeds a common reference by. Devices take powers of 2.
+struct PowerSums {
+  double sum = 0, weighted = 0;
+  GDPO_INLINE void add(const PowerSums& o) { sum = sum + o.sum, weighted = weighted + o.weighted; }
+};
+/// The same sums by another reference, where every d becomes d + shift. power: e^shift, or 2^shift.
+GDPO_INLINE PowerSums rescaled(const PowerSums& sums, double shift, double power) {
+  using math::mul;
+  return {mul(power, sums.sum), mul(power, sums.weighted + mul(shift, sums.sum))};
+}
+
+}  // namespace detail
 
 /// The row over the entries of both: two shards of a vocabulary. Entries of -inf alone are no entries. A NaN or +inf among the
 /// logits makes `sum` NaN, and stays. Not associative in the last bits: merge shards in the order of their ranks.
@@ -25,9 +39,9 @@ GDPO_DEVICE inline LogitRow merge(const LogitRow& a, const LogitRow& b) {
   LogitRow m = a_first ? a : b;
   const LogitRow& low = a_first ? b : a;
   if (!math::is_zero(low.sum)) {
-    const double down = low.max - m.max, f = std::exp(down);
-    m.sum += math::mul(f, low.sum);
-    m.weighted += math::mul(f, low.weighted + math::mul(down, low.sum));
+    const double shift = low.max - m.max;
+    const detail::PowerSums added = detail::rescaled({low.sum, low.weighted}, shift, std::exp(shift));
+    m.sum += added.sum, m.weighted += added.weighted;
   }
   if (math::is_nan(m.target)) m.target = low.target;
   return m;

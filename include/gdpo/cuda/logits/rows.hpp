@@ -99,7 +99,7 @@ class LogitSums {
   GDPO_INLINE double whole() const { return any() ? of_.whole : nowhere; }
 
   S top = gdpo::detail::minus_infinity<S>();
-  double sum = 0, weighted = 0;  ///< sum 2^t, sum t 2^t
+  gdpo::detail::PowerSums sums;  ///< sum 2^t, sum t 2^t
 
  private:
   GDPO_INLINE bool any() const { return limit_ > gdpo::detail::minus_infinity<S>(); }
@@ -108,9 +108,8 @@ class LogitSums {
     const bool had = any();
     of_.set(most);
     if (had) {
-      const double down = before - of_.whole, f = whole_power_of_2(down);
-      weighted = math::mul(f, weighted + math::mul(down, sum));
-      sum = math::mul(f, sum);
+      const double shift = before - of_.whole;
+      sums = gdpo::detail::rescaled(sums, shift, whole_power_of_2(shift));
     }
     limit_ = static_cast<S>((of_.whole + 8) / static_cast<double>(of_.scale));
     precise_ = of_.precise;
@@ -125,13 +124,13 @@ class LogitSums {
   }
   template <bool Near, bool All>
   GDPO_INLINE void add_terms(const Vector* v, int n) {
-    S sums[at_a_time] = {}, weights[at_a_time] = {};
+    S part[at_a_time] = {}, weighted[at_a_time] = {};
     GDPO_UNROLL
     for (int u = 0; u < at_a_time; ++u) {
-      if (All || u < n) terms<Near>(v[u], sums[u], weights[u]);
+      if (All || u < n) terms<Near>(v[u], part[u], weighted[u]);
     }
-    sum += static_cast<double>((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    weighted += static_cast<double>((weights[0] + weights[1]) + (weights[2] + weights[3]));
+    sums.add({static_cast<double>((part[0] + part[1]) + (part[2] + part[3])),
+              static_cast<double>((weighted[0] + weighted[1]) + (weighted[2] + weighted[3]))});
   }
   template <bool Near>
   GDPO_INLINE void terms(Vector v, S& s, S& w) const {
@@ -175,7 +174,8 @@ class LogitSums {
 template <class S>
 struct MetRow {
   S top = 0;
-  double whole = 0, sum = 0, weighted = 0;
+  double whole = 0;
+  gdpo::detail::PowerSums sums;
 };
 /// The largest of a row, and the largest k.
 template <class S>
@@ -184,23 +184,20 @@ struct Tops {
   S top = gdpo::detail::minus_infinity<S>();
   GDPO_INLINE void add(const Tops& o) { whole = o.whole > whole ? o.whole : whole, top = larger(top, o.top); }
 };
-struct SumAndWeighted {
-  double sum = 0, weighted = 0;
-  GDPO_INLINE void add(const SumAndWeighted& o) { sum = sum + o.sum, weighted = weighted + o.weighted; }
-};
 
 /// In the scale of the largest logit, whose power is divided by as it was computed: where one entry has all the probability, sum is
 /// 1 and logp 0.
 template <class S>
 GDPO_DEVICE LogitRow logit_row_of(const MetRow<S>& met, double temperature) {
   LogitRow row;
-  if (math::is_zero(met.sum)) return row;
+  if (math::is_zero(met.sums.sum)) return row;
   const auto scale = static_cast<double>(power_scale<S>(temperature));
   const auto t = static_cast<S>(fused(static_cast<double>(met.top), scale, -met.whole));
   const double most = static_cast<double>(power_of_2(t));
   row.max = math::mul(static_cast<double>(met.top), 1 / temperature);
-  row.sum = met.sum / most;
-  row.weighted = math::mul(0.693147180559945309, (met.weighted - math::mul(static_cast<double>(t), met.sum)) / most);
+  row.sum = met.sums.sum / most;
+  row.weighted =
+      math::mul(0.693147180559945309, (met.sums.weighted - math::mul(static_cast<double>(t), met.sums.sum)) / most);
   return row;
 }
 
@@ -281,14 +278,11 @@ GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const R
     of.whole = mine[thread].whole(), of.top = mine[thread].top;
     return of;
   });
-  const SumAndWeighted total = block.template reduce<SumAndWeighted>([&](int thread) {
-    const LogitSums<T>& of = mine[thread];
-    const double down = of.whole() - tops.whole, f = whole_power_of_2(down);
-    SumAndWeighted s;
-    s.sum = math::mul(f, of.sum), s.weighted = math::mul(f, of.weighted + math::mul(down, of.sum));
-    return s;
+  const auto total = block.template reduce<gdpo::detail::PowerSums>([&](int thread) {
+    const double shift = mine[thread].whole() - tops.whole;
+    return gdpo::detail::rescaled(mine[thread].sums, shift, whole_power_of_2(shift));
   });
-  return {tops.top, tops.whole, total.sum, total.weighted};
+  return {tops.top, tops.whole, total};
 }
 
 /// What the threads of a block need for the gradient of a row: out[j] = 2^t ( slope t + constant ), but for the target.

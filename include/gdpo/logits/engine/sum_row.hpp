@@ -114,7 +114,7 @@ GDPO_INLINE V distance(const V& x, const V& reference, const V& inverse) {
 }
 template <class S>
 struct BlockSums {
-  double sum, weighted;
+  PowerSums sums;
   S maximum;
 };
 
@@ -141,7 +141,7 @@ BlockSums<S> sum_block(const T* x, index_t n, S reference, S inverse) {
     sum.add(run);
     weighted.add(run_weighted);
   }
-  return {sum.sum(), weighted.sum(), top.maximum()};
+  return {{sum.sum(), weighted.sum()}, top.maximum()};
 }
 
 /// All but the target. V: lanes to compute in; any V of the same scalar gives the same bits.
@@ -156,28 +156,25 @@ LogitRow sum_row(const T* x, index_t n, double temperature) {
   }
   if (math::is_inf(m) && m < 0) m = 0;  // only -inf, or NaN
 
-  double sum = 0, weighted = 0;
+  PowerSums sums;
   for (index_t i = 0; i < n; i += logit_block) {
     const index_t length = (std::min)(logit_block, n - i);
     BlockSums<S> block = sum_block<V>(x + i, length, m, inverse);
     const double rise = math::mul(static_cast<double>(block.maximum) - static_cast<double>(m), z_of_x);
     if (rise > logit_excess) {
-      const double f = std::exp(-rise);
-      weighted = math::mul(f, weighted - math::mul(rise, sum));
-      sum = math::mul(f, sum);
+      sums = rescaled(sums, -rise, std::exp(-rise));
       m = block.maximum;
       block = sum_block<V>(x + i, length, m, inverse);
     }
-    sum += block.sum;
-    weighted += block.weighted;
-    if (hides_non_finite(x + i, length)) sum = math::nan();
+    sums.add(block.sums);
+    if (hides_non_finite(x + i, length)) sums.sum = math::nan();
   }
 
   LogitRow row;
-  if (math::is_zero(sum)) return row;
+  if (math::is_zero(sums.sum)) return row;
   row.max = math::mul(static_cast<double>(m), z_of_x);
-  row.sum = sum;
-  row.weighted = weighted;
+  row.sum = sums.sum;
+  row.weighted = sums.weighted;
   return row;
 }
 
