@@ -8,4 +8,5 @@
 #include <gdpo/prepass/drop_rows.hpp>
 #include <gdpo/prepass/gate.hpp>
 #include <gdpo/prepass/importance.hpp>
+#include <gdpo/prepass/prepare.hpp>
 #include <gdpo/prepass/top_entropy.hpp>

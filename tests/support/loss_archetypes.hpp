@@ -126,11 +126,11 @@ struct ClipCov {
   gdpo::Reach reach = gdpo::Reach::Surrogate;
 
   template <class S>
-  void operator()(const gdpo::PrepassRows<S>& rows, double* weights) const {
+  void operator()(const gdpo::PrepassArgs<S>& args) const {
     double n = 0, advantages = 0, logps = 0;
-    for_each(rows, [&](gdpo::index_t, double a, double logp, double) { n += 1, advantages += a, logps += logp; });
+    for_each(args.rows, [&](gdpo::index_t, double a, double logp, double) { n += 1, advantages += a, logps += logp; });
     std::vector<gdpo::index_t> candidates;
-    for_each(rows, [&](gdpo::index_t at, double a, double logp, double log_ratio) {
+    for_each(args.rows, [&](gdpo::index_t at, double a, double logp, double log_ratio) {
       const double covariance = (a - advantages / n) * (logp - logps / n);
       if (!(covariance > min && covariance < max)) return;
       Token<double> t{};
@@ -143,7 +143,7 @@ struct ClipCov {
     std::shuffle(candidates.begin(), candidates.end(), engine);
     const auto most = static_cast<std::size_t>((std::max)(std::floor(fraction * n), 1.0));
     if (candidates.size() > most) candidates.resize(most);
-    for (const gdpo::index_t at : candidates) weights[at] = 0;
+    for (const gdpo::index_t at : candidates) args.weights[at] = 0;
   }
 
  private:

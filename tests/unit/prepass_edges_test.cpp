@@ -527,12 +527,12 @@ struct Alternate {
   Reach reach = Reach::Surrogate;
   double half = 0.5;
   template <class S>
-  void operator()(const gdpo::PrepassRows<S>& rows, double* weights) const {
-    for (gdpo::index_t i = 0; i < rows.size(); ++i) {
-      const gdpo::TokenRow<S> row = rows(i);
+  void operator()(const gdpo::PrepassArgs<S>& args) const {
+    for (gdpo::index_t i = 0; i < args.rows.size(); ++i) {
+      const gdpo::TokenRow<S> row = args.rows(i);
       for (gdpo::index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
-        weights[rows.begin(i) + t] = i + 1 == rows.size() ? 0.0 : t % 2 ? half : 1.0;
+        args.weights_of(i)[t] = i + 1 == args.rows.size() ? 0.0 : t % 2 ? half : 1.0;
       }
     }
   }
@@ -545,10 +545,10 @@ struct Counting {
   int* tokens;
   Reach reach = Reach::Surrogate;
   template <class S>
-  void operator()(const gdpo::PrepassRows<S>& rows, double* weights) const {
+  void operator()(const gdpo::PrepassArgs<S>& args) const {
     *tokens = 0;
-    for (gdpo::index_t k = 0; k < rows.positions(); ++k) REQUIRE(weights[k] == 1);
-    for (gdpo::index_t i = 0; i < rows.size(); ++i) *tokens += static_cast<int>(rows(i).count());
+    for (gdpo::index_t k = 0; k < args.rows.positions(); ++k) REQUIRE(args.weights[k] == 1);
+    for (gdpo::index_t i = 0; i < args.rows.size(); ++i) *tokens += static_cast<int>(args.rows(i).count());
   }
 };
 

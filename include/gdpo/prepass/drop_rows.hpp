@@ -1,18 +1,18 @@
 #pragma once
-#include <gdpo/prepass/prepare.hpp>
+#include <gdpo/prepass/args.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 template <class S>
-void drop_rows(const PrepassRows<S>& rows, const Column& dropped, const char* name, double* weights) {
+void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* name) {
+  const PrepassRows<S>& rows = args.rows;
   check_rows("gdpo::prepare", name, dropped, rows.size());
   if (!dropped && rows.size() > 0)
     contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
   for (index_t i = 0; i < rows.size(); ++i) {
     if (math::is_zero(dropped(i))) continue;
-    const index_t begin = rows.begin(i), length = rows(i).length;
-    std::fill(weights + begin, weights + begin + length, 0.0);
+    std::fill_n(args.weights_of(i), rows(i).length, 0.0);
   }
 }
 
@@ -26,8 +26,8 @@ struct Overlong {
   Column truncated{};
   Reach reach = Reach::Denominator;
   template <class S>
-  void operator()(const PrepassRows<S>& rows, double* weights) const {
-    detail::drop_rows(rows, truncated, "prepass::Overlong::truncated", weights);
+  void operator()(const PrepassArgs<S>& args) const {
+    detail::drop_rows(args, truncated, "prepass::Overlong::truncated");
   }
 };
 
@@ -38,8 +38,8 @@ struct DegenerateGroups {
   Column degenerate{};
   Reach reach = Reach::None;
   template <class S>
-  void operator()(const PrepassRows<S>& rows, double* weights) const {
-    detail::drop_rows(rows, degenerate, "prepass::DegenerateGroups::degenerate", weights);
+  void operator()(const PrepassArgs<S>& args) const {
+    detail::drop_rows(args, degenerate, "prepass::DegenerateGroups::degenerate");
   }
 };
 

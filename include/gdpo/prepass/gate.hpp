@@ -42,7 +42,8 @@ struct Gate {
   Reach reach = Reach::Surrogate;
 
   template <class S>
-  void operator()(const PrepassRows<S>& rows, double* weights) const {
+  void operator()(const PrepassArgs<S>& args) const {
+    const PrepassRows<S>& rows = args.rows;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
       if (when != When::Always && !rows.has_advantages() && row.length > 0) {
@@ -53,7 +54,7 @@ struct Gate {
         contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
                        "the sampling policy's log-probs, because of prepass::Gate on Pair::Mismatch");
       }
-      double* w = weights + rows.begin(i);
+      double* w = args.weights_of(i);
       for (index_t t = 0; t < row.length; ++t) {
         if (row.valid(t)) w[t] = estimate(difference(row, t));
       }

@@ -16,14 +16,15 @@ struct Importance {
   Reach reach = Reach::Surrogate;
 
   template <class S>
-  void operator()(const PrepassRows<S>& rows, double* weights) const {
+  void operator()(const PrepassArgs<S>& args) const {
+    const PrepassRows<S>& rows = args.rows;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
       if (!row.rollout_logp && row.length > 0) {
         contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
                        "the sampling policy's log-probs, because of prepass::Importance");
       }
-      double* w = weights + rows.begin(i);
+      double* w = args.weights_of(i);
       const S* old = row.old_logp ? row.old_logp : row.logp;
       for (index_t t = 0; t < row.length; ++t) {
         if (row.valid(t)) w[t] = static_cast<double>(old[t]) - static_cast<double>(row.rollout_logp[t]);

@@ -1,6 +1,6 @@
 #pragma once
 #include <gdpo/loss/map.hpp>
-#include <gdpo/prepass/prepare.hpp>
+#include <gdpo/prepass/args.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace prepass {

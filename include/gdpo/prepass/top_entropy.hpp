@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/prepass/prepare.hpp>
+#include <gdpo/prepass/args.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
@@ -14,7 +14,8 @@ struct TopEntropy {
   Reach reach = Reach::Surrogate;
 
   template <class S>
-  EntropyThreshold operator()(const PrepassRows<S>& rows, double* weights) const {
+  EntropyThreshold operator()(const PrepassArgs<S>& args) const {
+    const PrepassRows<S>& rows = args.rows;
     const double limit = threshold == math::infinity ? quantile_of(rows) : threshold;
     for (index_t i = 0; i < rows.size(); ++i) {
       const TokenRow<S> row = rows(i);
@@ -22,7 +23,7 @@ struct TopEntropy {
       for (index_t t = 0; t < row.length; ++t) {
         if (!row.valid(t)) continue;
         const double entropy = static_cast<double>(row.entropies[t]);
-        weights[rows.begin(i) + t] = !math::is_nan(entropy) && entropy >= limit ? 1.0 : 0.0;
+        args.weights_of(i)[t] = !math::is_nan(entropy) && entropy >= limit ? 1.0 : 0.0;
       }
     }
     return {limit};
