@@ -65,10 +65,34 @@ struct LossMetrics {
 
 GDPO_BEGIN_NAMESPACE
 
+/// What a loss call measures besides the loss; a parameter of PolicyLoss (with_metrics). What is not kept has count 0.
+namespace metrics {
+/// Everything in LossMetrics.
+struct All {
+  static constexpr bool means = true, everything = true;
+};
+/// The metrics that the list (loss/metric_list.hpp) says Means or Loss keeps, without ranges over tokens (those of rows stay).
+struct Means {
+  static constexpr bool means = true, everything = false;
+};
+/// Rows, lengths, advantages and inputs that are not finite only.
+struct None {
+  static constexpr bool means = false, everything = false;
+};
+}  // namespace metrics
+
+template <class P, class = void>
+constexpr bool is_metrics_v = false;
+template <class P>
+constexpr bool is_metrics_v<P, std::void_t<decltype(P::means), decltype(P::everything)>> = true;
+
 GDPO_DEVICE inline Metric merge(const Metric& a, const Metric& b) {
-  return {
-      a.sum + b.sum,         a.count + b.count, (math::min)(a.min, b.min),         (math::max)(a.max, b.max),
-      a.row_sum + b.row_sum, a.rows + b.rows,   (math::min)(a.row_min, b.row_min), (math::max)(a.row_max, b.row_max)};
+  Metric m;
+  m.sum = a.sum + b.sum, m.count = a.count + b.count;
+  m.min = (math::min)(a.min, b.min), m.max = (math::max)(a.max, b.max);
+  m.row_sum = a.row_sum + b.row_sum, m.rows = a.rows + b.rows;
+  m.row_min = (math::min)(a.row_min, b.row_min), m.row_max = (math::max)(a.row_max, b.row_max);
+  return m;
 }
 GDPO_DEVICE inline NonFinite merge(const NonFinite& a, const NonFinite& b) {
   return {a.count + b.count, a.count > 0 ? a.row : b.row, a.count > 0 ? a.token : b.token};

@@ -1,7 +1,6 @@
 #pragma once
-#include <gdpo/loss/engine/rows.hpp>
-#include <gdpo/loss/engine/tally.hpp>
-#include <gdpo/loss/kl.hpp>
+#include <gdpo/loss/metrics.hpp>
+#include <gdpo/loss/term.hpp>
 
 namespace gdpo {
 
@@ -17,65 +16,3 @@ struct LossResult {
 };
 
 }  // namespace gdpo
-
-GDPO_BEGIN_NAMESPACE
-namespace detail {
-
-/// What a result says beside its sums.
-struct ResultTraits {
-  bool has_kl, has_entropy, one_ratio_a_row;
-  bool keeps_rollout;  ///< the loss did not look at rollout_logp: what prepare() saw there stays
-  NonFinite rollout;
-  double entropy_threshold;
-};
-template <class S, class Loss>
-ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const TokenReads& reads) {
-  using Level = std::decay_t<decltype(loss.level)>;
-  bool has_kl = false;
-  for_each_kl(loss.kl, [&](const auto& kl) { has_kl = has_kl || kl.beta != 0; });
-  return {has_kl,
-          static_cast<bool>(batch.entropies),
-          Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages,
-          !reads.rollout,
-          batch.rollout_non_finite,
-          batch.entropy_threshold};
-}
-
-/// The metric of quantity q, in a result that has none yet.
-template <class Metrics>
-GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total, const ResultTraits& traits) {
-  const MetricFacts facts = facts_of(q);
-  const bool kept = facts.kept_by == KeptBy::All ? Metrics::everything : Metrics::means;
-  const bool there = facts.where == Where::WithKl          ? traits.has_kl
-                     : facts.where == Where::WithEntropies ? traits.has_entropy
-                                                           : true;
-  r.metrics.*facts.member = kept && there ? total.metric(q, Metrics::everything) : Metric{};
-}
-/// Everything else.
-GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normaliser& normaliser,
-                              const ResultTraits& traits) {
-  r.policy_loss = total.policy_loss;
-  r.kl_loss = total.kl_loss;
-  r.loss = total.policy_loss + total.kl_loss;
-  r.normaliser = normaliser;
-  LossMetrics& m = r.metrics;
-#define GDPO_X(name, ...) m.name = total.name;
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
-  m.advantage = total.advantage;
-  m.non_finite = total.non_finite;
-  m.rows = total.rows, m.empty_rows = total.empty_rows, m.degenerate_rows = total.degenerate_rows;
-  m.entropy_threshold = traits.entropy_threshold;
-  m.one_ratio_a_row = traits.one_ratio_a_row;
-  if (traits.keeps_rollout) m.non_finite.rollout_logp = traits.rollout;
-}
-template <class Metrics>
-LossResult loss_result(const Tally& total, const Normaliser& normaliser, const ResultTraits& traits) {
-  LossResult r;
-  for (int q = 0; q < metrics_of_tokens; ++q) write_metric<Metrics>(r, q, total, traits);
-  write_others(r, total, normaliser, traits);
-  return r;
-}
-
-}  // namespace detail
-GDPO_END_NAMESPACE

@@ -114,7 +114,7 @@ struct TokenWeightKernel {
   GDPO_DEVICE void operator()(Block& block) const {
     for (index_t i = block.index(); i < batch.rows; i += block.count()) {
       const RowSpan at = batch.span(i);
-      const RowCounts counts = count_row(block, batch, at);
+      const RowLengths counts = count_row(block, batch, at);
       const double advantage = advantage_of(batch, i);
       TokenWeight of{weight_of(loss, batch, i, counts.tokens, normaliser), static_cast<float>(advantage), 0};
       if (math::not_finite(of.weight)) of.weight = 0;
@@ -134,8 +134,8 @@ struct TokenGradient {
   static_assert(!decltype(Loss::level)::of_segment, "the gradient of a token needs its whole segment");
   using GradientOnly = decltype(with_metrics<metrics::None>(std::declval<const Loss&>()));
   using Terms = gdpo::detail::TokenTerms<float, GradientOnly>;
-  static GDPO_DEVICE float of(const Loss& loss, const DeviceBatch<float>& batch,
-                              const gdpo::detail::LogitPlace& place, float logp, const TokenWeight& weight) {
+  static GDPO_DEVICE float of(const Loss& loss, const DeviceBatch<float>& batch, const gdpo::detail::LogitPlace& place,
+                              float logp, const TokenWeight& weight) {
     if (weight.weight == 0) return 0;
     const RowSpan at{place.row, place.begin, 1};
     const DeviceToken<float, float> token{batch, at, place.t};

@@ -1,7 +1,7 @@
 #pragma once
 // From the tallies of units to the result of a call; and the counts of a batch.
 #include <gdpo/cuda/loss/rows.hpp>
-#include <gdpo/loss/result.hpp>
+#include <gdpo/loss/engine/write_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
@@ -13,6 +13,7 @@ using gdpo::detail::Tally;
 template <class Metrics>
 struct FinishLoss {
   static constexpr int spans = warp, largest_block = spans * Tally::parts;
+  static_assert(largest_block <= most_threads, "more metrics than a block has threads for: add parts in turns");
   const Tally* tallies;
   int units;
   DeviceNormaliser normaliser;
@@ -67,7 +68,7 @@ struct CountKernel {
       for (int run = i; run < units.runs(); run += teams) {
         Counts total;
         for (int row = units.begin(unit, run); row < units.end(unit, run); ++row) {
-          const RowCounts one = count_row(team, batch, batch.span(row));
+          const RowLengths one = count_row(team, batch, batch.span(row));
           total.add({one.tokens, one.tokens > 0});
         }
         team.each([&](int thread) {

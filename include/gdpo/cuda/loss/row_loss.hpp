@@ -38,7 +38,7 @@ class LossKernel {
   using Kls = typename Terms::Kls;
   using Metrics = typename Terms::Metrics;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
-  static constexpr int summed = std::is_same_v<C, float> ? four : 1;  // tokens, before their sum becomes a double
+  static constexpr int summed = std::is_same_v<C, float> ? quad_size : 1;  // tokens, before their sum becomes a double
   static constexpr bool few_formulas =
       !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
   static constexpr bool is_small = Shape::plain && sizeof(C) == 4 && few_formulas;
@@ -126,7 +126,7 @@ class LossKernel {
   template <class Block>
   GDPO_DEVICE void begin_row(Block& block, State& state, int i, int end) const {
     const RowSpan at = batch.span(i);
-    const RowCounts counted = count_row(block, batch, at);
+    const RowLengths counted = count_row(block, batch, at);
     const double advantage = advantage_of(batch, i);
     const Moments advantages = advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
     block.each([&](int thread) {
@@ -134,14 +134,12 @@ class LossKernel {
       if (thread != 0) return;
       double weight = weight_of(loss, batch, i, counted.tokens, normaliser);
       if (math::not_finite(weight)) gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
-      state.row = {at,
-                   counted.tokens,
-                   counted.completion,
-                   weight,
-                   advantage,
-                   advantages,
-                   static_cast<C>(advantages.mean),
-                   weight != 0};
+      Row& of = state.row;
+      of.at = at;
+      of.tokens = counted.tokens, of.completion = counted.completion;
+      of.weight = weight, of.counts = weight != 0;
+      of.advantage = advantage, of.advantages = advantages;
+      of.row_advantage = static_cast<C>(advantages.mean);
       state.sums = RowSums{};
       state.sums.advantage = !batch.token_advantages && !math::is_zero(static_cast<C>(advantage));
     });
@@ -232,7 +230,7 @@ class LossKernel {
     if constexpr (Level::of_segment) {
       const DeviceRowSum sum = block.template reduce<DeviceRowSum>([&](int thread) {
         DeviceRowSum mine;
-        for_each_four(block, row, begin, end, thread, [&](auto&, int, bool valid, const Token<C>& x) {
+        for_each_quad(block, row, begin, end, thread, [&](auto&, int, bool valid, const Token<C>& x) {
           if (valid) mine.sum += static_cast<double>(loss.level.map(x).log_ratio), mine.n += 1;
         });
         return mine;
@@ -243,7 +241,7 @@ class LossKernel {
       Accumulated mine;
       typename Terms::Ranges ranges;
       typename Terms::Sums of_some;
-      for_each_four(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
+      for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
         if (j % summed == 0) of_some = {};
         const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
         if constexpr (!Terms::shares) {
@@ -255,8 +253,8 @@ class LossKernel {
       return mine;
     });
     const auto totals = accumulated.totals();
-    const bool looks = totals.needs_census() || math::not_finite(static_cast<C>(row.advantage)) ||
-                       (Level::of_segment && math::is_nan(of_segment.log_ratio));
+    const bool needs_census = totals.needs_census() || math::not_finite(static_cast<C>(row.advantage)) ||
+                              (Level::of_segment && math::is_nan(of_segment.log_ratio));
     block.each([&](int thread) {
       if (thread == 0) {
         totals.add_to(state.sums);
@@ -273,7 +271,7 @@ class LossKernel {
         }
       }
     });
-    const bool spoils = looks && census(block, state, row, begin, end, of_segment);
+    const bool spoils = needs_census && census(block, state, row, begin, end, of_segment);
     if constexpr (Terms::shares) {
       const double shared = spoils ? math::nan() : totals.shared;
       spread(block, row, begin, end, of_segment, of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
@@ -295,7 +293,7 @@ class LossKernel {
     block.each([&](int thread) {
       typename Terms::Ranges ranges;
       typename Terms::Sums sums;
-      for_each_four(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
+      for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
         const Mapped<C> mapped = loss.level.map(x);
         const auto own = terms(at, of_segment, valid, x, sums, ranges);
         const C slope =
@@ -364,7 +362,7 @@ class LossKernel {
     return block
         .template reduce<Sum<double>>([&](int thread) {
           Sum<double> mine;
-          in_fours(block, row.at.length, thread, [&](index_t t) {
+          in_quads(block, row.at.length, thread, [&](index_t t) {
             if (!valid(row, t)) return;
             const Token<C> x = token_at(row, t).load(true, static_cast<C>(row.advantage), row.row_advantage);
             mine.value += static_cast<double>(math::exp_parts(loss.level.map(x).log_ratio).exp);
@@ -413,10 +411,10 @@ class LossKernel {
     }
   }
 
-  // ---- the fours of a thread ------------------------------------------------------------------------------------------
+  // ---- the quads of a thread ------------------------------------------------------------------------------------------
 
-  /// A four of General rows: each token is read by itself, whatever stores it.
-  struct GeneralFour {
+  /// A quad of General rows: each token is read by itself, whatever stores it.
+  struct GeneralQuad {
     const LossKernel& kernel;
     const Row& row;
     int t, n;
@@ -426,29 +424,29 @@ class LossKernel {
       if (out && j < n) out.at(out.first(row.at.row, row.at.begin), token) = slope;
     }
   };
-  /// A four of Plain rows: one access an array.
-  struct PlainFour {
+  /// A quad of Plain rows: one access an array.
+  struct PlainQuad {
     int n;
     bool whole;
     S* gradient;
-    S slopes[four];
+    S slopes[quad_size];
     GDPO_INLINE PlainArrays<C, Shape::with_kl> from() const { return {}; }
     GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) {
       slopes[j] = slope;
-      if (out && j == four - 1) store_four(gradient, whole, n, slopes);
+      if (out && j == quad_size - 1) store_quad(gradient, whole, n, slopes);
     }
   };
 
-  /// f(at, j, valid, token) for j = 0 .. 3 of every four of this thread; tokens beyond the end are not valid.
+  /// f(at, j, valid, token) for j = 0 .. 3 of every quad of this thread; tokens beyond the end are not valid.
   template <class Block, class F>
-  GDPO_INLINE void for_each_four(const Block& block, const Row& row, int begin, int end, int thread, const F& f) const {
-    const int step = block.threads() * four, last = end;
+  GDPO_INLINE void for_each_quad(const Block& block, const Row& row, int begin, int end, int thread, const F& f) const {
+    const int step = block.threads() * quad_size, last = end;
     const C advantage = static_cast<C>(row.advantage);
     if constexpr (!Shape::plain) {
-      for (int t = begin + thread * four; t < last; t += step) {
-        GeneralFour at{*this, row, t, last - t < four ? last - t : four};
+      for (int t = begin + thread * quad_size; t < last; t += step) {
+        GeneralQuad at{*this, row, t, last - t < quad_size ? last - t : quad_size};
         GDPO_ROLLED
-        for (int j = 0; j < four; ++j) {
+        for (int j = 0; j < quad_size; ++j) {
           at.token = j < at.n ? t + j : t;  // also what is not valid may be read
           const bool valid = j < at.n && batch.valid(row.at, at.token);
           Token<C> x = at.from().load(valid, advantage, row.row_advantage);
@@ -468,18 +466,18 @@ class LossKernel {
       S* const out = gradient ? gradient.data + gradient.first(row.at.row, row.at.begin) : nullptr;
       const bool aligned = is_aligned(logp) && is_aligned(old_logp) && is_aligned(ref_logp) && is_aligned(mask) &&
                            is_aligned(static_cast<const S*>(out));
-      for (int t = begin + thread * four; t < last; t += step) {
-        const bool whole = aligned && t + four <= last;
-        const int n = last - t < four ? last - t : four;
-        PlainFour at{n, whole, out ? out + t : nullptr, {}};
-        S x_logp[four], x_old[four], x_ref[four];
-        unsigned char x_mask[four] = {1, 1, 1, 1};
+      for (int t = begin + thread * quad_size; t < last; t += step) {
+        const bool whole = aligned && t + quad_size <= last;
+        const int n = last - t < quad_size ? last - t : quad_size;
+        PlainQuad at{n, whole, out ? out + t : nullptr, {}};
+        S x_logp[quad_size], x_old[quad_size], x_ref[quad_size];
+        unsigned char x_mask[quad_size] = {1, 1, 1, 1};
         const auto load = [&](auto is_whole) {  // all of them before anything is computed
           constexpr bool in_one = decltype(is_whole)::value;
-          load_four(logp + t, in_one, n, x_logp);
-          load_four(old_logp + t, in_one, n, x_old);
-          if constexpr (Shape::with_kl) load_four(ref_logp + t, in_one, n, x_ref);
-          if (mask) load_four(mask + t, in_one, n, x_mask);
+          load_quad(logp + t, in_one, n, x_logp);
+          load_quad(old_logp + t, in_one, n, x_old);
+          if constexpr (Shape::with_kl) load_quad(ref_logp + t, in_one, n, x_ref);
+          if (mask) load_quad(mask + t, in_one, n, x_mask);
         };
         whole ? load(std::true_type{}) : load(std::false_type{});
         if (t + ahead < last) {
@@ -488,7 +486,7 @@ class LossKernel {
           if (mask) prefetch(mask + t + ahead);
         }
         GDPO_UNROLL
-        for (int j = 0; j < four; ++j) {
+        for (int j = 0; j < quad_size; ++j) {
           const bool valid = j < n && x_mask[j] != 0;
           Token<C> x{};
           x.logp = static_cast<C>(x_logp[j]);

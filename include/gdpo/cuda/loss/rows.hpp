@@ -1,20 +1,20 @@
 #pragma once
 // How the loss walks over rows on a device: the order of its sums, and what is known of a row before its terms.
 #include <gdpo/cuda/device/kernel.hpp>
-#include <gdpo/cuda/loss/batch.hpp>
 #include <gdpo/cuda/device/tuning.hpp>
+#include <gdpo/cuda/loss/batch.hpp>
 #include <gdpo/loss/aggregate.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Order of summation. Four consecutive tokens of a row (of a segment) are added in float, in their order, or one after the other where
-/// they are computed in double; such fours by the thread of their number mod 128, in double; the threads as a tree
-/// (cuda/device/kernel.hpp). Rows are added in their order to the tally of their run, up to four runs in their order to that of their unit,
-/// of which there are at most 1024; the number of rows alone decides. Units are added in 32 spans, in their order, and the spans as
-/// a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
-constexpr int loss_threads = 128, four = 4;
+/// Order of summation. Four consecutive tokens of a row (of a segment), a quad, are added in float, in their order, or one
+/// after the other where they are computed in double. Quad k is added by thread k mod 128, in double; the threads as a tree
+/// (cuda/device/kernel.hpp). Rows are added in their order to the tally of their run, up to four runs in their order to that of
+/// their unit, of which there are at most 1024; the number of rows alone decides. Units are added in 32 spans, in their order,
+/// and the spans as a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
+constexpr int loss_threads = 128, quad_size = 4;
 
 class RowUnits {
  public:
@@ -39,9 +39,9 @@ class RowUnits {
   int rows_, rows_a_unit_, rows_a_run_, units_, runs_;
 };
 
-/// Threads for rows of `width` tokens (0: not known): a thread for every four, as far as the order above has threads.
+/// Threads for rows of `width` tokens (0: not known): a thread for every quad, as far as the order above has threads.
 inline int threads_for(index_t width) {
-  const index_t fours = (width + four - 1) / four, warps = (fours + warp - 1) / warp;
+  const index_t quads = (width + quad_size - 1) / quad_size, warps = (quads + warp - 1) / warp;
   return width == 0 || warps * warp >= loss_threads ? loss_threads : static_cast<int>(warps < 1 ? 1 : warps) * warp;
 }
 /// Of a kernel that walks over units: a block a unit, or, where rows are many and short, a warp a run of it, which acts for the threads
@@ -56,18 +56,18 @@ struct RowThreads {
 };
 
 /// Four numbers of one storage as one access.
-template <class S, std::size_t Bytes = four * sizeof(S)>
-struct Four;
+template <class S, std::size_t Bytes = quad_size * sizeof(S)>
+struct Quad;
 template <class S>
-struct alignas(4) Four<S, 4> {
-  S of[four];
+struct alignas(4) Quad<S, 4> {
+  S of[quad_size];
 };
 template <class S>
-struct alignas(16) Four<S, 16> {
-  S of[four];
+struct alignas(16) Quad<S, 16> {
+  S of[quad_size];
 };
 template <class S>
-struct Four<S, 32> {  // two accesses of 16 bytes
+struct Quad<S, 32> {  // two accesses of 16 bytes
   struct alignas(16) Two {
     S of[2];
   };
@@ -75,29 +75,29 @@ struct Four<S, 32> {  // two accesses of 16 bytes
 };
 /// p[0 .. 3]; `whole`: p is aligned to 16 bytes (masks: 4) and all four are there, else `n` of them, the others 0.
 template <class S>
-GDPO_INLINE void load_four(const S* p, bool whole, int n, S* to) {
+GDPO_INLINE void load_quad(const S* p, bool whole, int n, S* to) {
   if (whole) {
     if constexpr (sizeof(S) == 8) {
-      const auto x = *reinterpret_cast<const Four<S>*>(p);
+      const auto x = *reinterpret_cast<const Quad<S>*>(p);
       to[0] = x.low.of[0], to[1] = x.low.of[1], to[2] = x.high.of[0], to[3] = x.high.of[1];
     } else {
-      const auto x = *reinterpret_cast<const Four<S>*>(p);
-      for (int j = 0; j < four; ++j) to[j] = x.of[j];
+      const auto x = *reinterpret_cast<const Quad<S>*>(p);
+      for (int j = 0; j < quad_size; ++j) to[j] = x.of[j];
     }
   } else {
-    for (int j = 0; j < four; ++j) to[j] = j < n ? p[j] : S(0);
+    for (int j = 0; j < quad_size; ++j) to[j] = j < n ? p[j] : S(0);
   }
 }
 template <class S>
-GDPO_INLINE void store_four(S* p, bool whole, int n, const S* from) {
+GDPO_INLINE void store_quad(S* p, bool whole, int n, const S* from) {
   if (whole) {
     if constexpr (sizeof(S) == 8) {
-      *reinterpret_cast<Four<S>*>(p) = {{{from[0], from[1]}}, {{from[2], from[3]}}};
+      *reinterpret_cast<Quad<S>*>(p) = {{{from[0], from[1]}}, {{from[2], from[3]}}};
     } else {
-      *reinterpret_cast<Four<S>*>(p) = {{from[0], from[1], from[2], from[3]}};
+      *reinterpret_cast<Quad<S>*>(p) = {{from[0], from[1], from[2], from[3]}};
     }
   } else {
-    for (int j = 0; j < four; ++j) {
+    for (int j = 0; j < quad_size; ++j) {
       if (j < n) p[j] = from[j];
     }
   }
@@ -108,9 +108,9 @@ GDPO_INLINE bool is_aligned(const S* p) {
 }
 
 /// Tokens of a row that count, and those of its completion.
-struct RowCounts {
+struct RowLengths {
   int tokens = 0, completion = 0;
-  GDPO_INLINE void add(const RowCounts& o) { tokens += o.tokens, completion += o.completion; }
+  GDPO_INLINE void add(const RowLengths& o) { tokens += o.tokens, completion += o.completion; }
 };
 /// How many of 4 bytes are not 0.
 GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
@@ -118,11 +118,11 @@ GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
   return static_cast<int>((high >> 7) * 0x01010101u >> 24);
 }
 template <class S, class Block>
-GDPO_DEVICE RowCounts count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
+GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
   const int length = static_cast<int>(at.length);
   if (!batch.mask && !batch.completion_mask) return {length, length};
-  return block.template reduce<RowCounts>([&](int thread) {
-    RowCounts mine;
+  return block.template reduce<RowLengths>([&](int thread) {
+    RowLengths mine;
     const bool bytes =
         batch.mask && !batch.completion_mask && batch.mask.type == StoredAs::UInt8 && batch.mask.shape.step == 1;
     if (bytes) {
@@ -131,8 +131,8 @@ GDPO_DEVICE RowCounts count_row(Block& block, const DeviceBatch<S>& batch, const
       const bool aligned = reinterpret_cast<std::uintptr_t>(mask) % at_once == 0;
       for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
         if (aligned && t + at_once <= length) {
-          const auto words = *reinterpret_cast<const Four<std::uint32_t>*>(mask + t);
-          for (int j = 0; j < four; ++j) mine.tokens += nonzero_bytes(words.of[j]);
+          const auto words = *reinterpret_cast<const Quad<std::uint32_t>*>(mask + t);
+          for (int j = 0; j < quad_size; ++j) mine.tokens += nonzero_bytes(words.of[j]);
         } else {
           const int end = t + at_once < length ? t + at_once : length;
           for (int i = t; i < end; ++i) mine.tokens += mask[i] != 0;
@@ -150,12 +150,12 @@ GDPO_DEVICE RowCounts count_row(Block& block, const DeviceBatch<S>& batch, const
   });
 }
 
-/// f(t) for the tokens of this thread, in the order of its fours.
+/// f(t) for the tokens of this thread, in the order of its quads.
 template <class Block, class F>
-GDPO_INLINE void in_fours(const Block& block, index_t of_row, int thread, const F& f) {
+GDPO_INLINE void in_quads(const Block& block, index_t of_row, int thread, const F& f) {
   const int length = static_cast<int>(of_row);
-  for (int first = thread * four; first < length; first += block.threads() * four) {
-    for (int t = first; t < length && t < first + four; ++t) f(t);
+  for (int first = thread * quad_size; first < length; first += block.threads() * quad_size) {
+    for (int t = first; t < length && t < first + quad_size; ++t) f(t);
   }
 }
 
@@ -180,7 +180,7 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
   m.mean = m.min = m.max = of_row;
   if (!of_tokens || !batch.token_advantages) return m;
   const auto for_each_valid = [&](int thread, const auto& f) {
-    in_fours(block, at.length, thread, [&](index_t t) {
+    in_quads(block, at.length, thread, [&](index_t t) {
       if (batch.valid(at, t)) f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, at, t)));
     });
   };

@@ -41,7 +41,7 @@ struct ThreadTotals {
       min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     }
   }
-  /// A four's sums, in double from here on.
+  /// A quad's sums, in double from here on.
   GDPO_INLINE void add(const typename Terms::Sums& s) {
 #define GDPO_X(name, ...)                                               \
   if constexpr (Terms::template adds<Shape>(gdpo::detail::of_##name)) { \

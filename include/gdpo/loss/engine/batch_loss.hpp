@@ -2,6 +2,7 @@
 #include <gdpo/core/exec.hpp>
 #include <gdpo/loss/engine/check_loss.hpp>
 #include <gdpo/loss/engine/row_loss.hpp>
+#include <gdpo/loss/engine/write_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

@@ -49,7 +49,7 @@ class RowLoss {
     begin(row);
     RowSums sums;
     sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
-    const TokenSpan<S> span{row, gradient, shares ? scratch : nullptr, nullptr, 0};
+    const TokenSpan<S> span{row, gradient, shares ? scratch : nullptr};
     for (index_t first = 0; first < row.length;) {
       const index_t end = row.segment_end(first);
       segment(span, first, end, weight, sums);
@@ -74,7 +74,7 @@ class RowLoss {
     for_each_array(token, [t](const S*& values) { values += t; });
     S gradient{};
     RowSums sums;
-    segment({token, &gradient, nullptr, nullptr, 0}, 0, 1, weight, sums);
+    segment({token, &gradient}, 0, 1, weight, sums);
     return gradient;
   }
   void begin(const TokenRow<S>& row) {
@@ -163,14 +163,13 @@ class RowLoss {
   RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end) const {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
-    in_registers(
-        {row, nullptr, nullptr, nullptr, 0}, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-          for_each_register(first, last, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
-            const Mask valid = Reader::mask_of(s.row, at);
-            lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
-            valid_tokens[k].add(valid);
-          });
-        });
+    in_registers({row}, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
+      for_each_register(first, last, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
+        const Mask valid = Reader::mask_of(s.row, at);
+        lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
+        valid_tokens[k].add(valid);
+      });
+    });
     RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
     for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
     return sum;

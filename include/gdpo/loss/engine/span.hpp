@@ -30,10 +30,10 @@ GDPO_HOST_INLINE void prefetch(const void* p) {
 template <class S>
 struct TokenSpan {
   TokenRow<S> row;
-  S* gradient;      ///< null in a pass that writes none
-  double* scratch;  ///< of Sequence levels, else null
-  S* ratio;         ///< of the tokens `origin` and on, between two passes
-  index_t origin;
+  S* gradient = nullptr;      ///< null in a pass that writes none
+  double* scratch = nullptr;  ///< of Sequence levels, else null
+  S* ratio = nullptr;         ///< of the tokens `origin` and on, between two passes
+  index_t origin = 0;
 };
 
 /// f of every array of numbers that a row has.

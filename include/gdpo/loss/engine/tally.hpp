@@ -5,28 +5,6 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// What a loss call measures besides the loss; a parameter of PolicyLoss (with_metrics). What is not kept has count 0.
-namespace metrics {
-/// Everything in LossMetrics.
-struct All {
-  static constexpr bool means = true, everything = true;
-};
-/// Means and fractions of surrogate, kl, clip_fraction (_low, _high), approx_kl_k1, approx_kl_k3, ratio, entropy, loss; no ranges
-/// over tokens (those of rows stay).
-struct Means {
-  static constexpr bool means = true, everything = false;
-};
-/// Rows, lengths, advantages and inputs that are not finite only.
-struct None {
-  static constexpr bool means = false, everything = false;
-};
-}  // namespace metrics
-
-template <class P, class = void>
-constexpr bool is_metrics_v = false;
-template <class P>
-constexpr bool is_metrics_v<P, std::void_t<decltype(P::means), decltype(P::everything)>> = true;
-
 namespace detail {
 
 /// The metrics of tokens, by number: rows and batches add them side by side, in lanes. Numbers first, then shares; in both,

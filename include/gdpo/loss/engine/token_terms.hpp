@@ -17,12 +17,15 @@ struct SegmentRatio {
 /// Of the sum over its valid tokens. S stores the gradient.
 template <class S, class Level>
 GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
-  const double share = level.statistic.share(sum.n);
-  if (math::is_nan(sum.sum)) return {sum.n, math::nan(), math::nan(), share, false};
+  SegmentRatio of;
+  of.n = sum.n, of.share = level.statistic.share(sum.n);
+  of.log_ratio = of.ratio = math::nan();
+  if (math::is_nan(sum.sum)) return of;
   const auto bounded = bound(level.bounds, level.statistic(sum));
   const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};  // the gradient will be an S
-  const double ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
-  return {sum.n, bounded.value, ratio, share, bounded.outside};
+  of.log_ratio = bounded.value, of.held = bounded.outside;
+  of.ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
+  return of;
 }
 
 /// The one place where the policies of a loss meet: the terms of one V of tokens, V a number or lanes of them. Loops over
