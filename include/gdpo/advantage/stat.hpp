@@ -117,9 +117,10 @@ struct GroupLanes {
 
 // A policy may declare, as static members:
 //   per_group    the result depends on `group` and `batch` alone: it is computed once a group
-//   per_group_values  the result is one number a group, of its values (and its tokens, weights, external baselines) as well,
-//                in any order that needs scratch memory: the operator takes GroupArgs, once a group. A median, a quantile, a
-//                trimmed mean. Values are finite and two or more, but with baseline None or Singleton::Raw
+//   per_group_values  the result is one number a group that depends on its values too (and on its tokens, weights and
+//                external baselines): the operator takes GroupArgs and is called once a group, with scratch memory of the
+//                group's size where it may sort the values. A median, a quantile, a trimmed mean. The values are finite,
+//                and two or more, except under baseline::None and Singleton::Raw
 //   own_value    the result depends on `group`, `batch`, whether `own` is -1, and `value` (and `centred`) alone: no view is
 //                read, which spares a device from writing them (per_group says as much)
 //   takes_lanes  a per_group policy whose operator is a template over the argument and takes GroupLanes as well
