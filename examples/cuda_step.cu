@@ -55,7 +55,7 @@ static int run() {
   gdpo::LossResult* results_on_host = nullptr;  // pinned, so that the copy does not wait
   check("cudaMallocHost", cudaMallocHost(&results_on_host, 2 * sizeof(gdpo::LossResult)));
 
-  // Rewards: one group. The tutorial takes the population std, + 1e-8.
+  // Rewards: one group. Textbook GRPO in NumPy takes the population std, + 1e-8.
   const auto estimator = gdpo::textbook::grpo_numpy;
   const gdpo::RewardBatch group{gdpo::view(rewards.data(), completions, 1), gdpo::groups_of(completions)};
   const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means

@@ -1,4 +1,4 @@
-// One optimiser step, from rewards to new logits, on four completions of one prompt: a tutorial's worked example. Advantages,
+// One optimiser step, from rewards to new logits, on four completions of one prompt: a textbook example. Advantages,
 // loss over two micro-batches, gradient by the log-probs, chain rule to the logits, step. Prints the loss before: 0.1048.
 #include <cstdio>
 #include <gdpo/gdpo.hpp>
@@ -38,7 +38,7 @@ int main() {
   Eigen::Array<bool, completions, width, Eigen::RowMajor> mask;
   mask << true, true, true, true, true, false, true, true, false, true, true, false;
 
-  // Rewards to advantages: one group. The tutorial takes the population std, + 1e-8.
+  // Rewards to advantages: one group. Textbook GRPO in NumPy takes the population std, + 1e-8.
   const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::textbook::grpo_numpy);
 
   const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means

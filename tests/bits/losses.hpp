@@ -2,13 +2,7 @@
 // term, surrogate, aggregate and set of metrics. One call each, as the short form makes it (results.cpp
 // compares the tags).
 #pragma once
-#include <gdpo/presets/liger.hpp>
-#include <gdpo/presets/ms_swift.hpp>
-#include <gdpo/presets/nvlabs.hpp>
-#include <gdpo/presets/open_instruct.hpp>
-#include <gdpo/presets/paper.hpp>
-#include <gdpo/presets/trl.hpp>
-#include <gdpo/presets/verl.hpp>
+#include <gdpo/presets/all.hpp>
 #include <gdpo/runtime.hpp>
 
 #include "hash.hpp"
@@ -92,34 +86,15 @@ class Losses {
   /// The presets with levels and KL terms of the types that they have. Aggregates stand outside the
   /// loops over tokens; that of runtime.hpp calls theirs, and spares a type each.
   void presets() {
-    const auto preset = [this](const char* name, const auto& loss) {
+    const auto preset = [this](const std::string& name, const auto& loss) {
       const gdpo::runtime::Aggregate aggregate(loss.aggregate);
-      on_shapes(std::string("preset.") + name, gdpo::with_aggregate(loss, aggregate));
+      on_shapes("preset." + name, gdpo::with_aggregate(loss, aggregate));
     };
-    preset("paper::grpo", gdpo::paper::grpo_loss);
-    preset("paper::dapo", gdpo::paper::dapo_loss);
-    preset("paper::dr_grpo", gdpo::paper::dr_grpo_loss);
-    preset("paper::gspo", gdpo::paper::gspo_loss);
-    preset("paper::gspo_token", gdpo::paper::gspo_token_loss);
-    preset("trl::grpo", gdpo::trl::grpo_loss);
-    preset("trl::bnpo", gdpo::trl::bnpo_loss);
-    preset("trl::dr_grpo", gdpo::trl::dr_grpo_loss);
-    preset("trl::dapo", gdpo::trl::dapo_loss);
-    preset("verl::vanilla", gdpo::verl::vanilla_loss);
-    preset("verl::gspo", gdpo::verl::gspo_loss);
-    preset("nvlabs::trl_grpo", gdpo::nvlabs::trl_grpo_loss);
-    preset("nvlabs::trl_bnpo", gdpo::nvlabs::trl_bnpo_loss);
-    preset("nvlabs::trl_dr_grpo", gdpo::nvlabs::trl_dr_grpo_loss);
-    preset("nvlabs::verl", gdpo::nvlabs::verl_loss);
-    preset("ms_swift::grpo", gdpo::ms_swift::grpo_loss);
-    preset("ms_swift::bnpo", gdpo::ms_swift::bnpo_loss);
-    preset("ms_swift::dr_grpo", gdpo::ms_swift::dr_grpo_loss);
-    preset("ms_swift::dapo", gdpo::ms_swift::dapo_loss);
-    preset("open_instruct::dapo", gdpo::open_instruct::dapo_loss);
-    preset("liger::grpo", gdpo::liger::grpo_loss);
-    preset("liger::bnpo", gdpo::liger::bnpo_loss);
-    preset("liger::dr_grpo", gdpo::liger::dr_grpo_loss);
-    preset("liger::dapo", gdpo::liger::dapo_loss);
+    gdpo::presets::for_each_loss([&](const auto& of_list) {
+      const std::string name = of_list.name;
+      const bool of_paper = name.find("::") == std::string::npos;
+      preset(of_paper ? "paper::" + name : name, of_list.value);
+    });
   }
 
   /// Bounds of a segment's ratio at every level that has them, and the statistic that no name has.

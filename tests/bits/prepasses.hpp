@@ -2,9 +2,7 @@
 // of the batch after it. Ratios are exponentials of the C library: "libm".
 #pragma once
 #include <gdpo/prepass.hpp>
-#include <gdpo/presets/ms_swift.hpp>
-#include <gdpo/presets/open_instruct.hpp>
-#include <gdpo/presets/trl.hpp>
+#include <gdpo/presets/all.hpp>
 
 #include "hash.hpp"
 #include "inputs.hpp"
@@ -18,18 +16,7 @@ class Prepasses {
 
   void all() {
     const auto pass = [&](const std::string& name, const auto& p) { on_shapes("libm", name, p); };
-    pass("trl::token_truncate", gdpo::trl::token_truncate);
-    pass("trl::sequence_truncate", gdpo::trl::sequence_truncate);
-    pass("trl::token_weight", gdpo::trl::token_weight);
-    pass("trl::sequence_weight", gdpo::trl::sequence_weight);
-    pass("trl::token_mask", gdpo::trl::token_mask);
-    pass("trl::sequence_mask", gdpo::trl::sequence_mask);
-    pass("ms_swift::token_weight", gdpo::ms_swift::token_weight);
-    pass("ms_swift::token_truncate", gdpo::ms_swift::token_truncate);
-    pass("ms_swift::sequence_truncate", gdpo::ms_swift::sequence_truncate);
-    pass("ms_swift::token_mask", gdpo::ms_swift::token_mask);
-    pass("ms_swift::sequence_mask", gdpo::ms_swift::sequence_mask);
-    pass("open_instruct::rho", gdpo::open_instruct::rho);
+    gdpo::presets::for_each_prepass([&](const auto& preset) { pass(preset.name, preset.value); });
     for (const gdpo::Reach reach : {gdpo::Reach::Surrogate, gdpo::Reach::SurrogateAndKl, gdpo::Reach::Denominator}) {
       const std::string where = reach == gdpo::Reach::Surrogate        ? "/surrogate"
                                 : reach == gdpo::Reach::SurrogateAndKl ? "/surrogate_and_kl"

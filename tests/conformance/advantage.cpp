@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "as_is.hpp"
 #include "device_advantages.hpp"
 
 namespace conformance {
@@ -166,6 +167,7 @@ Handler rows(std::function<Setup(Params&)> mapping) {
     Params params(recorded.params);
     const Setup setup = mapping(params);
     params.all_read();
+    comparison.runs(settings_of(setup.estimator));
     if (recorded.float32) {
       run<float>(recorded, setup, comparison);
     } else {

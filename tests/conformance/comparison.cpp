@@ -90,6 +90,7 @@ void Comparison::law(bool holds, const std::string& broken) {
 
 Verdict Comparison::verdict() const {
   Verdict out;
+  out.settings = settings_;
   std::vector<std::string> missing;
   for (const auto& [name, value] : case_.expected.items()) {
     if (name == "metrics") {

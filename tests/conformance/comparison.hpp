@@ -18,6 +18,7 @@ struct Verdict {
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   std::vector<std::string> missing_metrics;  // names of those that a case which ran did not compare
   bool on_device = false;                    // the library ran on the device, if only for a part of the case
+  std::set<std::string> settings;            // of the policies that the case ran (as_is.hpp)
 };
 
 // Collects the comparisons of one case. Whatever the record expects and nobody compared is accounted for:
@@ -38,6 +39,9 @@ class Comparison {
   // is allowed.
   void metric_taken_in_float(const std::string& name, double got);
 
+  // The case runs a policy with these settings.
+  void runs(const std::string& settings) { settings_.insert(settings); }
+
   // What must hold whatever the record says; `broken` tells how it does not.
   void law(bool holds, const std::string& broken);
 
@@ -48,7 +52,7 @@ class Comparison {
                const std::vector<unsigned char>& selected);
 
   const Case& case_;
-  std::set<std::string> outputs_, metrics_;
+  std::set<std::string> outputs_, metrics_, settings_;
   std::vector<std::string> differences_;
 };
 

@@ -45,8 +45,9 @@ void resolve(Json& value, const Json& texts) {
   }
 }
 
-Case read_case(const Json& record, const std::string& source, const Json& texts) {
+Case read_case(const Json& record, const std::string& source, const std::string& version, const Json& texts) {
   Case c{source,
+         version,
          record.at("kind"),
          record.at("function"),
          record.at("name"),
@@ -73,10 +74,11 @@ void read_file(const fs::path& path, bool& is_golden, std::vector<Case>& out) {
     if (!file.is_object() || !file.contains("cases")) return;
     is_golden = true;
     const std::string source = file.at("source");
+    const std::string version = file.value("repo", "") + '@' + file.value("commit", "").substr(0, 8);
     const Json texts = file.value("texts", Json::array());
     for (const Json& record : file.at("cases")) {
       at = record.is_object() ? record.value("name", "a case without a name") : "a case that is not an object";
-      out.push_back(read_case(record, source, texts));
+      out.push_back(read_case(record, source, version, texts));
     }
   } catch (const std::exception& error) {
     throw BadGolden(path.string() + (at.empty() ? "" : ", " + at) + ": " + error.what());

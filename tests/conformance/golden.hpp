@@ -29,7 +29,7 @@ struct Target {
 };
 
 struct Case {
-  std::string source, kind, function, name;
+  std::string source, version, kind, function, name;  // version: repository@commit, of the commit eight digits
   Json params, inputs, expected;
   double rtol, atol;
   bool float32;          // recorded in float32: the inputs are rounded to float before the library sees them

@@ -27,6 +27,7 @@ struct LossSetup {
   gdpo::runtime::Loss loss;
   double given = 0;  // Normaliser::given
   Prepare prepare;
+  std::vector<std::string> passes;  // the settings of its pre-passes that may be presets
 
   // Compares metrics under the trainer's names for them.
   std::function<void(const LossRun&, Comparison&)> metrics = [](const auto&, auto&) {};

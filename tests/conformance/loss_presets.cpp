@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "as_is.hpp"
 #include "loss.hpp"
 
 namespace conformance {
@@ -83,8 +84,14 @@ void set_prepare(LossSetup& setup, const F& prepare) {
   if (std::get<0>(setup.prepare)) throw Unsupported("two corrections at once are not mapped");
   setup.prepare = {prepare, prepare};
 }
+// The settings of a pre-pass of a kind that has presets.
+template <class Pass>
+void note_settings(LossSetup& setup, const Pass& pass) {
+  if constexpr (std::is_constructible_v<gdpo::runtime::Prepass, Pass>) setup.passes.push_back(settings_of(pass));
+}
 template <class... Pass>
 void set_passes(LossSetup& setup, const Pass&... pass) {
+  (note_settings(setup, pass), ...);
   set_prepare(setup, [=](const auto& batch, auto& memory) { return gdpo::prepare(batch, memory, pass...); });
 }
 
@@ -449,6 +456,8 @@ Handler losses(Mapping mapping) {
     TokenInputs in = token_inputs(recorded);
     const LossSetup setup = mapping(params, in);
     params.all_read();
+    comparison.runs(settings_of(setup.loss));
+    for (const std::string& settings : setup.passes) comparison.runs(settings);
     compare(recorded, setup, in, comparison);
   };
 }

@@ -1,6 +1,7 @@
 // gdpo_conformance: does this library return what the trainers return?
 //
 //   gdpo_conformance DIR... [--exec seq|simd|parallel|grid|cuda] [--kind KIND] [--source NAME] [--require-all] [--json FILE]
+//                           [--presets [--unrecorded NAME]...]
 //
 // Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded function as the preset of
 // its trainer with the recorded settings, and compares every value with the tolerance of the record. A case is
@@ -18,6 +19,10 @@
 // threads; on a GPU, in a runner that is built for it. What has no kernel (pre-passes, controllers, means over tokens) is
 // computed on the host, and the report says how many cases and which.
 //
+// Records set members of the preset that runs them. --presets asks that every preset of a trainer (gdpo/presets/all.hpp), in
+// the version that it names, passed a case with all of its own settings: then the records hold it to its numbers. Those of
+// which no record has them are named by --unrecorded.
+//
 // Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad usage, an unreadable
 // file, a directory without golden files, or nothing left to compare; 77 --exec cuda without a device.
 #include <CLI/CLI.hpp>
@@ -25,9 +30,11 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "as_is.hpp"
 #include "device.hpp"
 #include "golden.hpp"
 #include "registry.hpp"
@@ -42,7 +49,8 @@ struct Options {
   std::string json_file;
   std::string exec_name = "simd";
   Exec exec = Exec::Simd;
-  bool require_all = false;
+  bool require_all = false, presets = false;
+  std::vector<std::string> unrecorded;
 };
 
 bool chosen(const std::vector<std::string>& filter, const std::string& value) {
@@ -91,7 +99,21 @@ int run(const Options& options) {
     file.close();
     if (!file) throw std::runtime_error(options.json_file + ": cannot be written");
   }
-  const bool failed = report.total().failed != 0 || of_float.total().failed != 0 ||
+  bool presets_differ = false;
+  if (options.presets) {
+    const std::vector<std::string> names = without_record(report);
+    const std::set<std::string> found(names.begin(), names.end()),
+        named(options.unrecorded.begin(), options.unrecorded.end());
+    for (const std::string& name : found) {
+      if (named.count(name) == 0) std::cout << "no case passed with the settings of " << name << '\n';
+    }
+    for (const std::string& name : named) {
+      if (found.count(name) == 0)
+        std::cout << "a record has the settings of " << name << ", or no preset has the name\n";
+    }
+    presets_differ = found != named;
+  }
+  const bool failed = presets_differ || report.total().failed != 0 || of_float.total().failed != 0 ||
                       (options.require_all && report.total().unsupported != 0);
   return failed ? 1 : 0;
 }
@@ -114,6 +136,9 @@ int main(int argc, char** argv) {
   app.add_option("--exec", options.exec_name, "what runs: seq, simd, parallel, grid, or cuda if built for it")
       ->check(CLI::IsMember({"seq", "simd", "parallel", "grid", "cuda"}));
   app.add_flag("--require-all", options.require_all, "an unsupported case counts as a failure");
+  app.add_flag("--presets", options.presets, "every preset of a trainer must pass a case with its own settings");
+  app.add_option("--unrecorded", options.unrecorded, "but for the preset of this name (may be repeated)")
+      ->allow_extra_args(false);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

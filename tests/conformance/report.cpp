@@ -52,6 +52,9 @@ void Report::add(const Case& recorded, const Verdict& verdict) {
   Tally& tally = functions_[{recorded.source, recorded.kind, recorded.function}];
   count(verdict, tally);
   count(verdict, total_);
+  if (verdict.status == Status::Passed) {
+    for (const std::string& settings : verdict.settings) as_is_.insert({recorded.version, settings});
+  }
   for (const std::string& metric : verdict.missing_metrics) ++tally.missing_metrics[metric];
   for (const std::string& detail : verdict.details) {
     if (verdict.status == Status::Failed) {

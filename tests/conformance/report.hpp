@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <iosfwd>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "comparison.hpp"
@@ -24,6 +26,11 @@ struct Tally {
 class Report {
  public:
   void add(const Case& recorded, const Verdict& verdict);
+
+  // A case of that version of a trainer passed that ran a policy with these settings.
+  bool passed_as_is(const std::string& version, const std::string& settings) const {
+    return as_is_.count({version, settings}) != 0;
+  }
 
   const Tally& total() const { return total_; }
 
@@ -44,6 +51,7 @@ class Report {
 
   std::map<Key, Tally> functions_;
   Tally total_;
+  std::set<std::pair<std::string, std::string>> as_is_;  // version, settings
   std::vector<std::string> failures_;
 };
 

@@ -60,15 +60,45 @@ TEST_CASE("a name gives the value of its line", "[presets][runtime]") {
                 has_each_type_once<runtime::Prepass>);
 }
 
-TEST_CASE("pre-passes by name", "[presets][runtime]") {
-  const auto weight = std::get<gdpo::prepass::Importance>(runtime::prepass("ms_swift::sequence_truncate"));
-  CHECK(weight.statistic == gdpo::prepass::Statistic::SequenceMean);
-  CHECK(weight.clamp.hi == 20);
-  CHECK(weight.clip.hi == 2);
-  CHECK(weight.reach == gdpo::Reach::SurrogateAndKl);
-  const auto gate = std::get<gdpo::prepass::Gate>(runtime::prepass("trl::sequence_mask"));
-  CHECK(gate.statistic == gdpo::prepass::Statistic::SequenceSum);
-  CHECK(gate.max == 3);
+TEST_CASE("pre-passes that no record has as they are set what their trainers do", "[presets][runtime]") {
+  using gdpo::Reach, gdpo::prepass::Statistic;
+  constexpr double inf = gdpo::math::infinity;
+  // The clamp of the log ratio, the largest weight that is kept, and what the weight multiplies.
+  struct Line {
+    const char* name;
+    Statistic statistic;
+    double clamp, most;
+    Reach reach;
+  };
+  const auto equal = [](const gdpo::Bounds& a, double lo, double hi) { return a.lo == lo && a.hi == hi; };
+  for (const Line& line : {Line{"trl::token_truncate", Statistic::Token, inf, 3, Reach::Surrogate},
+                           Line{"trl::sequence_truncate", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
+                           Line{"ms_swift::token_truncate", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
+                           Line{"ms_swift::sequence_truncate", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl},
+                           Line{"open_instruct::rho", Statistic::Token, 10, 2, Reach::Surrogate}}) {
+    INFO(line.name);
+    const auto weight = std::get<gdpo::prepass::Importance>(runtime::prepass(line.name));
+    CHECK(weight.statistic == line.statistic);
+    CHECK(equal(weight.clamp, -line.clamp, line.clamp));
+    CHECK(equal(weight.clip, -inf, line.most));
+    CHECK(weight.count_eps == 0);
+    CHECK(weight.reach == line.reach);
+  }
+  for (const Line& line : {Line{"trl::token_mask", Statistic::Token, inf, 3, Reach::Surrogate},
+                           Line{"trl::sequence_mask", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
+                           Line{"ms_swift::token_mask", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
+                           Line{"ms_swift::sequence_mask", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl}}) {
+    INFO(line.name);
+    const auto gate = std::get<gdpo::prepass::Gate>(runtime::prepass(line.name));
+    CHECK(gate.estimator == gdpo::prepass::Estimator::Ratio);
+    CHECK(gate.pair == gdpo::prepass::Pair::Mismatch);
+    CHECK(gate.when == gdpo::prepass::When::Always);
+    CHECK(gate.statistic == line.statistic);
+    CHECK(equal(gate.clamp, -line.clamp, line.clamp));
+    CHECK(equal({gate.min, gate.max}, -inf, line.most));
+    CHECK(gate.reach == line.reach);
+  }
+  CHECK_THROWS_AS(runtime::prepass("trl::tokens"), gdpo::invalid_input);
 }
 
 TEST_CASE("former names of presets stand for what they stood for", "[presets][runtime]") {
