@@ -247,10 +247,11 @@ void check_metrics(Loss loss) {
     CHECK(same(none.completion_length, again.completion_length));
     CHECK(same_bits(none.advantage.mean, again.advantage.mean));
     CHECK((none.rows == again.rows && none.degenerate_rows == again.degenerate_rows));
-    gdpo::detail::for_each_non_finite(const_cast<gdpo::NonFiniteInputs&>(none.non_finite), again.non_finite,
-                                      [](const gdpo::NonFinite& a, const gdpo::NonFinite& b) {
-                                        CHECK((a.count == b.count && a.row == b.row && a.token == b.token));
-                                      });
+    for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {
+      const auto input = gdpo::detail::input_counter(i);
+      const gdpo::NonFinite &a = none.non_finite.*input, &b = again.non_finite.*input;
+      CHECK((a.count == b.count && a.row == b.row && a.token == b.token));
+    }
   }
 }
 
