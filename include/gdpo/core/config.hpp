@@ -50,6 +50,12 @@
 #define GDPO_INLINE_LAMBDA
 #endif
 #endif
+/// Host code that a call takes once or never: checks, error texts, what odd data needs. Compiled once, for size.
+#if defined(__GNUC__)
+#define GDPO_COLD __attribute__((cold, noinline))
+#else
+#define GDPO_COLD GDPO_NOINLINE
+#endif
 #define GDPO_INLINE GDPO_DEVICE GDPO_HOST_INLINE
 /// For members of plain data, which stands outside the inline namespace below. They are inlined in every build: objects for
 /// different instruction sets would share the function otherwise, and the linker would keep the code of one of them.

@@ -19,7 +19,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
                    const CheckGroups& check_groups) {
   using contract::text;
   const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1];
-  const auto check_finite = [function](const std::string& name, double value) {
+  const auto check_finite = [function](const contract::Text& name, double value) {
     if (math::not_finite(value)) contract::fail(function, name, text(value), "a finite number");
   };
   check_groups(function, rows);
