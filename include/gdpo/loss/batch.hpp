@@ -228,18 +228,20 @@ class TokenLayout {
   }
 };
 
-template <class Tokens>
-void check_tokens(const char* function, const char* name, const Tokens& v, int rank, const index_t* extent) {
-  if (!v) return;
-  bool same = v.rank() == rank;
-  index_t own[3] = {};
-  for (int r = 0; r < v.rank(); ++r) own[r] = v.extent(r), same = same && r < rank && own[r] == extent[r];
+GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name, const TokenShape& own, int rank,
+                                         const index_t* extent) {
+  bool same = own.rank == rank;
+  for (int r = 0; r < own.rank; ++r) same = same && r < rank && own.extent[r] == extent[r];
   if (!same) {
-    contract::fail(function, name, contract::shape(v.rank(), own),
+    contract::fail(function, name, contract::shape(own.rank, own.extent),
                    contract::shape(rank, extent) + ", the shape of batch.logp");
   }
 }
-inline void check_rows(const char* function, const char* name, const Column& c, index_t rows) {
+template <class Tokens>
+void check_tokens(const char* function, const char* name, const Tokens& v, int rank, const index_t* extent) {
+  if (v) check_shape_of(function, name, v.shape(), rank, extent);
+}
+GDPO_NOINLINE inline void check_rows(const char* function, const char* name, const Column& c, index_t rows) {
   if (c && c.size() != rows) {
     contract::fail(function, name, contract::text(c.size()) + " entries",
                    "one for each of the " + contract::text(rows) + " rows");

@@ -33,7 +33,7 @@ GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) { return std::sqrt
 
 /// The moments of the union (Chan, Golub, LeVeque 1979, with the mean in two doubles). Ranks merge in rank order.
 /// Empty operands change nothing; NaN stays. Error: a few 2^-53 relative in m2; degenerate() is exact.
-GDPO_DEVICE inline Moments merge(const Moments& a, const Moments& b) {
+GDPO_DEVICE GDPO_NOINLINE inline Moments merge(const Moments& a, const Moments& b) {
   if (a.n == 0) return b;
   if (b.n == 0) return a;
   Moments r;

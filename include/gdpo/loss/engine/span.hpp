@@ -103,11 +103,11 @@ GDPO_HOST_INLINE PlainRows plain_rows(const Kls& kls, const TokenArrays& has) {
   return {plain && (all_kl || !any_kl), any_kl};
 }
 
-/// The last tokens of a span, fewer than the lanes, among masked ones.
+/// The last tokens of a span, fewer than the lanes, among masked ones. Not inlined: each loop over tokens would have a copy.
 template <class S>
 class PaddedSpan {
  public:
-  PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end) : from_(from), begin_(begin), n_(end - begin) {
+  GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end) : from_(from), begin_(begin), n_(end - begin) {
     span.row = from.row;
     int used = 0;
     for_each_array(span.row, [&](const S*& values) {
@@ -122,7 +122,7 @@ class PaddedSpan {
     span.scratch = from.scratch ? scratch_ : nullptr;
     span.ratio = ratio_;
   }
-  void copy_back() const {
+  GDPO_NOINLINE void copy_back() const {
     for (index_t j = 0; from_.gradient && j < n_; ++j) from_.gradient[begin_ + j] = gradient_[j];
     for (index_t j = 0; from_.scratch && j < n_; ++j) from_.scratch[begin_ + j] = scratch_[j];
   }
