@@ -5,6 +5,7 @@
 #   alone    it compiles as the first include of a translation unit: it includes what it uses;
 #   twice    including it again changes nothing;
 #   linked   no header defines something that clashes when two translation units include it;
+#   no Eigen it needs none (the umbrella gdpo.hpp and the adapters of with/ apart);
 #   hostile  all headers survive the macros that windows.h, complex.h and friends define.
 #
 # The hostile macros are defined after the standard and Eigen headers, never before them: min(a, b) as a macro breaks
@@ -25,6 +26,7 @@ function(gdpo_add_header_tests target)
 
   set(unit_dir ${CMAKE_CURRENT_BINARY_DIR}/${target}_units)
   set(units)
+  set(adapter_units)
   set(hostile "#include \"${PROJECT_SOURCE_DIR}/tests/support/hostile_macros.hpp\"\n")
   foreach(header IN LISTS headers)
     string(APPEND hostile "#include <${header}>\n")
@@ -33,13 +35,28 @@ function(gdpo_add_header_tests target)
     endif()
     string(REPLACE "/" "_" unit ${header})
     string(REGEX REPLACE "\\.hpp$" ".cpp" unit ${unit_dir}/${unit})
-    gdpo_write_if_different(${unit} "#include <${header}>\n#include <${header}>\n")
-    list(APPEND units ${unit})
+    set(unit_text "#include <${header}>\n#include <${header}>\n")
+    if(header MATCHES "^gdpo/(gdpo[.]hpp|with/)")
+      list(APPEND adapter_units ${unit})
+    else()
+      list(APPEND units ${unit})
+      string(APPEND unit_text "#if defined(EIGEN_WORLD_VERSION)\n#error <${header}> includes Eigen\n#endif\n")
+    endif()
+    gdpo_write_if_different(${unit} "${unit_text}")
   endforeach()
   gdpo_write_if_different(${unit_dir}/hostile.cpp "${hostile}")
   gdpo_write_if_different(${unit_dir}/main.cpp "int main() { return 0; }\n")
 
-  add_executable(${target} ${units} ${unit_dir}/hostile.cpp ${unit_dir}/main.cpp)
+  # Their only folder is include/. Where the compiler's own path has Eigen, the #error in them notices it.
+  set(objects)
+  if(units)
+    add_library(${target}_alone OBJECT ${units})
+    target_include_directories(${target}_alone PRIVATE ${include_dir})
+    target_compile_options(${target}_alone PRIVATE $<TARGET_PROPERTY:gdpo_dev,INTERFACE_COMPILE_OPTIONS>)
+    target_compile_options(${target}_alone PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)
+    set(objects $<TARGET_OBJECTS:${target}_alone>)
+  endif()
+  add_executable(${target} ${objects} ${adapter_units} ${unit_dir}/hostile.cpp ${unit_dir}/main.cpp)
   target_link_libraries(${target} PRIVATE gdpo_dev nlohmann_json::nlohmann_json Threads::Threads)
   if(OpenMP_CXX_FOUND)
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
