@@ -85,6 +85,7 @@ if(clang_sanitizes)
   gdpo_add_matrix_test(sanitizers LINE sanitizers COMPILER ${GDPO_CLANG} STANDARD 20
     FLAGS "-O0 ${sanitizers}" ALSO EXAMPLES BENCH)
 else()
+  gdpo_leave_out("sanitizers by clang, for which g++ does" "clang++ -fsanitize=address,undefined")
   gdpo_add_matrix_test(sanitizers LINE sanitizers FLAGS "-O1 ${sanitizers}" ALSO EXAMPLES)
 endif()
 

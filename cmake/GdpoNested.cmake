@@ -11,7 +11,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "SOURCE;LABEL" "OPTIONS;TARGETS")
 
     # An initial cache, because lists do not survive a command line.
-    set(inherited CMAKE_CXX_COMPILER CMAKE_MAKE_PROGRAM CMAKE_TOOLCHAIN_FILE CMAKE_PREFIX_PATH Eigen3_DIR)
+    set(inherited CMAKE_CXX_COMPILER CMAKE_MAKE_PROGRAM CMAKE_TOOLCHAIN_FILE CMAKE_PREFIX_PATH Eigen3_DIR
+      GDPO_ALL_PARTS)
     set(cache "")
     foreach(variable IN LISTS inherited)
       if(${variable})
