@@ -33,11 +33,9 @@ template <class S>
 class BatchOnDevice {
  public:
   explicit BatchOnDevice(const gdpo::TokenBatch<S>& host) : batch_(host) {
-    for (const auto tokens :
-         {&Batch::logp, &Batch::old_logp, &Batch::ref_logp, &Batch::rollout_logp, &Batch::teacher_logp,
-          &Batch::token_advantages, &Batch::weights, &Batch::kl_weights, &Batch::tags, &Batch::entropies}) {
-      copy(batch_.*tokens, numbers_);
-    }
+#define GDPO_X(in_batch, ...) copy(batch_.in_batch, numbers_);
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
     for (const auto flags : {&Batch::mask, &Batch::completion_mask}) copy(batch_.*flags, flags_);
     copy(batch_.segments, integers_);
     for (const auto column : {&Batch::advantages, &Batch::row_weights, &Batch::truncated}) {

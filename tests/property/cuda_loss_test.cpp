@@ -87,9 +87,7 @@ Data padded(const Data& d, const std::vector<int>& lengths) {
 void poison_masked(Random& random, Data& d) {
   for (std::size_t k = 0; k < d.mask.size(); ++k) {
     if (d.mask[k] != 0) continue;
-    for (const auto member :
-         {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
-          &Data::token_advantages, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
+    for (const auto member : loss_product::token_arrays) {
       if (!(d.*member).empty()) (d.*member)[k] = random.pick({std::nan(""), HUGE_VAL, -HUGE_VAL, 1e38, 0.0, 3.0});
     }
     if (!d.segments.empty()) d.segments[k] = random.below(1000);

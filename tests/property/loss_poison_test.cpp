@@ -14,10 +14,7 @@ using naive_loss::Settings;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 const double poisons[] = {std::nan(""), infinite, -infinite, 1e38, -1e38};
-constexpr std::vector<double> Data::*token_arrays[] = {
-    &Data::logp,         &Data::old_logp,         &Data::ref_logp, &Data::rollout_logp,
-    &Data::teacher_logp, &Data::token_advantages, &Data::weights,  &Data::kl_weights,
-    &Data::tags,         &Data::entropies};
+using loss_product::token_arrays;
 
 /// Everything optional present, gaps in the mask, a row without tokens.
 Data masked_data(Random& random, bool single) {
@@ -45,18 +42,20 @@ void check_poison(Random& random, const Data& clean, const Run& run) {
     if (clean.mask[k] == 0 && !same_bits(expected.gradient[k], 0)) CHECK(expected.gradient[k] == 0);
   }
   for (const double poison : poisons) {
-    for (int array = 0; array <= 12; ++array) {
+    // One array of numbers, or what rows have, or segments as well, or everything.
+    constexpr int numbers = static_cast<int>(loss_product::arrays_of_numbers), all = numbers + 2;
+    for (int array = 0; array <= all; ++array) {
       Data d = clean;
       for (std::size_t k = 0; k < d.mask.size(); ++k) {
         if (d.mask[k] != 0) continue;
-        for (int a = 0; a < 10; ++a) {
+        for (int a = 0; a < numbers; ++a) {
           std::vector<double>& values = d.*token_arrays[a];
-          if (!values.empty() && (array == a || array == 12)) values[k] = poison;
+          if (!values.empty() && (array == a || array == all)) values[k] = poison;
         }
-        if (array >= 11) d.segments[k] = random.pick({-1LL, 3LL, 0LL, 1LL << 40});
+        if (array > numbers) d.segments[k] = random.pick({-1LL, 3LL, 0LL, 1LL << 40});
       }
-      if (array >= 10) d.row_weights[2] = poison;
-      if (array >= 10 && !d.advantages.empty()) d.advantages[2] = poison;
+      if (array >= numbers) d.row_weights[2] = poison;
+      if (array >= numbers && !d.advantages.empty()) d.advantages[2] = poison;
       const std::string difference = loss_product::difference_of(expected, run(d));
       if (difference.empty()) continue;
       INFO("poison " << poison << " in array " << array);

@@ -10,6 +10,35 @@ using loss_product::Outcome;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
+/// How many settings a policy has: as many values as its braces take. Who adds one, changes it alone below.
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+template <class Policy, class Values, class = void>
+constexpr bool takes = false;
+template <class Policy, std::size_t... I>
+constexpr bool
+    takes<Policy, std::index_sequence<I...>, std::void_t<decltype(Policy{(static_cast<void>(I), Anything{})...})>> =
+        true;
+template <class Policy, std::size_t N = 0>
+constexpr std::size_t settings() {
+  if constexpr (takes<Policy, std::make_index_sequence<N + 1>>) {
+    return settings<Policy, N + 1>();
+  } else {
+    return N;
+  }
+}
+
+/// A factor that reads the tags.
+struct ByTag {
+  static constexpr bool reads_tag = true;
+  template <class V>
+  V operator()(const gdpo::Token<V>& t) const {
+    return t.tag;
+  }
+};
+
 /// Log ratios, distances to the reference and advantages wide enough for every clip and clamp to hold somewhere.
 Data wide_data() {
   Random random(31);
@@ -48,6 +77,7 @@ using Loss = gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor>;
 
 template <class L>
 void check_surrogate(const L& loss) {
+  static_assert(settings<decltype(loss.surrogate)>() == 4);
   CHECK(reaches(loss, [](L& l) { l.surrogate.low = 0.02; }));
   CHECK(reaches(loss, [](L& l) { l.surrogate.high = 0.02; }));
   CHECK(reaches(loss, [](L& l) { l.surrogate.delta = 1.05; }));
@@ -55,6 +85,7 @@ void check_surrogate(const L& loss) {
 }
 template <class L>
 void check_kl(const L& loss) {
+  static_assert(settings<decltype(loss.kl)>() == 4 && settings<gdpo::Bounds>() == 2);
   CHECK(reaches(loss, [](L& l) { l.kl.beta = 0.3; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Rollout; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Teacher; }));
@@ -93,16 +124,19 @@ TEST_CASE("every setting of a surrogate reaches loss and gradient, at every leve
 TEST_CASE("every setting of a level reaches loss and gradient", "[loss][settings]") {
   const auto map = [](const auto& loss) {
     using L = std::decay_t<decltype(loss)>;
+    static_assert(settings<decltype(loss.level.map)>() == 2);
     CHECK(reaches(loss, [](L& l) { l.level.map.lo = -0.05; }));
     CHECK(reaches(loss, [](L& l) { l.level.map.hi = 0.05; }));
   };
   const auto bounds = [](const auto& loss) {
     using L = std::decay_t<decltype(loss)>;
+    static_assert(settings<decltype(loss.level)>() == 3);  // map, statistic, bounds
     CHECK(reaches(loss, [](L& l) { l.level.bounds.lo = -0.02; }));
     CHECK(reaches(loss, [](L& l) { l.level.bounds.hi = 0.02; }));
   };
   const auto count_eps = [](const auto& loss) {
     using L = std::decay_t<decltype(loss)>;
+    static_assert(settings<decltype(loss.level.statistic)>() == 1);
     CHECK(reaches(loss, [](L& l) { l.level.statistic.count_eps = 0.5; }));
   };
   using gdpo::map::Clamp;
@@ -147,6 +181,8 @@ TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][set
   using Means = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenMean>;
   using Norm = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSumNorm>;
   using Sum = Loss<Token<>, Ratio, gdpo::Kl<>, TokenSum>;
+  static_assert(settings<TokenMean>() == 3 && settings<SeqMeanTokenSum>() == 3);  // over, count_eps, scale
+  static_assert(settings<SeqMeanTokenMean>() == 4 && settings<SeqMeanTokenSumNorm>() == 5 && settings<TokenSum>() == 1);
   check_over(Loss<Token<>>{});
   check_over(Means{});
   check_over(Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSum>{});
@@ -162,11 +198,12 @@ TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][set
 TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
   using Kls =
       gdpo::Kls<gdpo::Kl<>, gdpo::Kl<gdpo::kl::K2, gdpo::kl::Direct>, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ScoreFunction>>;
-  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls> loss;
+  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls, gdpo::aggregate::TokenMean, gdpo::Factors<ByTag>> loss;
   loss.surrogate = {infinite, infinite};
   loss.kl.rest.first.against = gdpo::Against::Rollout;
   loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
-  const Data data = wide_data();
+  Data data = wide_data();
+  data.tags.assign(48, 1.5);
   const gdpo::Normaliser n{36, 6, 5, 17};
   const Outcome before = loss_product::call<double>(loss, data, &n);
   const auto changes = [&](const auto& change) {
@@ -175,14 +212,19 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
     const Outcome after = loss_product::call<double>(loss, d, &n);
     return difference(before.gradient, after.gradient) != "" && !same_bits(before.result.loss, after.result.loss);
   };
-  for (const auto member : {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
-                            &Data::weights, &Data::kl_weights}) {
-    CHECK(changes([member](Data& d) { (d.*member)[9] += 0.125; }));
-    if (member != &Data::logp) {
-      INFO("nothing there is nothing else");
-      if (member == &Data::old_logp || member == &Data::weights || member == &Data::kl_weights)
-        CHECK(changes([member](Data& d) { (d.*member).clear(); }));
-    }
+  for (std::size_t k = 0; k < loss_product::arrays_of_numbers; ++k) {
+    INFO("array " << k << " of GDPO_TOKEN_ARRAYS");
+    const auto array = loss_product::token_arrays[k];
+    Data given = data;
+    if (array == &Data::token_advantages) given.token_advantages.assign(48, 0.25), given.advantages.clear();
+    Data other = given;
+    (other.*array)[9] += 0.125;
+    const Outcome a = loss_product::call<double>(loss, given, &n), b = loss_product::call<double>(loss, other, &n);
+    CHECK(difference(loss_product::numbers(a.result), loss_product::numbers(b.result)) != "");
+    CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));  // those are only measured
+  }
+  for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights}) {
+    CHECK(changes([array](Data& d) { (d.*array).clear(); }));
   }
   CHECK(changes([](Data& d) { d.advantages[1] += 0.5; }));
   CHECK(changes([](Data& d) { d.row_weights[1] += 0.5; }));

@@ -1,7 +1,7 @@
 // Every pre-pass against its formula, in long-double loops over random batches: rows of any length with holes, padded and
 // packed, float and double, NaN and infinities among the tokens, nonsense where the mask is 0.
-#include <gdpo/prepass.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/prepass.hpp>
 #include <limits>
 #include <reference/naive_loss.hpp>
 
@@ -27,9 +27,9 @@ struct Case {
   std::vector<double> degenerate;
 };
 
-const auto token_arrays = {&Data::logp,         &Data::old_logp,   &Data::ref_logp,
-                           &Data::rollout_logp, &Data::weights,    &Data::token_advantages,
-                           &Data::tags,         &Data::kl_weights, &Data::entropies};
+#define GDPO_X(in_batch, ...) &Data::in_batch,
+constexpr std::vector<double> Data::*token_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
+#undef GDPO_X
 
 /// Something else at every masked position.
 void scramble(Random& random, Data& d) {

@@ -133,10 +133,9 @@ class OnTheDevice {
  public:
   OnTheDevice(const Data& d, const Layout& layout, const std::vector<int>& lengths = {})
       : data_(d), places_(layout, d.rows, d.width, lengths) {
-    const std::vector<double>* from[] = {&d.logp,         &d.old_logp,         &d.ref_logp, &d.rollout_logp,
-                                         &d.teacher_logp, &d.token_advantages, &d.weights,  &d.kl_weights,
-                                         &d.tags,         &d.entropies};
-    for (int k = 0; k < 10; ++k) tokens_[k] = placed<T>(*from[k], T{}, true);
+    for (std::size_t k = 0; k < loss_product::arrays_of_numbers; ++k) {
+      tokens_[k] = placed<T>(d.*loss_product::token_arrays[k], T{}, true);
+    }
     mask_ = placed<M>(d.mask, M(1), false);
     segments_ = placed<std::int64_t>(d.segments, std::int64_t{77}, false);
     std::vector<T> advantages;
@@ -153,12 +152,10 @@ class OnTheDevice {
     const auto set = [&](auto& to, auto& from, bool there) {
       if (there) places_.with_view(from.data(), [&](const auto& view) { to = view; });
     };
-    set(b.logp, tokens_[0], true), set(b.old_logp, tokens_[1], !data_.old_logp.empty());
-    set(b.ref_logp, tokens_[2], !data_.ref_logp.empty()), set(b.rollout_logp, tokens_[3], !data_.rollout_logp.empty());
-    set(b.teacher_logp, tokens_[4], !data_.teacher_logp.empty());
-    set(b.token_advantages, tokens_[5], !data_.token_advantages.empty());
-    set(b.weights, tokens_[6], !data_.weights.empty()), set(b.kl_weights, tokens_[7], !data_.kl_weights.empty());
-    set(b.tags, tokens_[8], !data_.tags.empty()), set(b.entropies, tokens_[9], !data_.entropies.empty());
+    for (std::size_t k = 0; k < loss_product::arrays_of_numbers; ++k) {
+      const auto array = loss_product::token_arrays[k];
+      set(b.*loss_product::batch_arrays<S>[k], tokens_[k], array == &Data::logp || !(data_.*array).empty());
+    }
     set(b.mask, mask_, !data_.mask.empty()), set(b.segments, segments_, !data_.segments.empty());
     const index_t rows = data_.rows;
     if (!data_.advantages.empty()) b.advantages = gdpo::view(advantages_.data(), rows);
@@ -299,6 +296,11 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
   near("kl_loss", a.kl_loss, e.kl_loss, rounding * weights * kls);
   near("loss", a.loss, e.loss, rounding * weights * (kls + surrogate));
 
+  const auto size_of = [&](const std::string& name, const gdpo::Metric& x) {
+    if (name == "loss") return kls + surrogate;
+    // ratio = k3 + 1 + log ratio, of sums
+    return name == "ratio" ? largest(x) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1 : largest(x);
+  };
   const auto mean = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y, double size) {
     near(name + ".sum", x.sum, y.sum, rounding * size * y.count);
     near(name + ".row_sum", x.row_sum, y.row_sum, rounding * size * y.rows);
@@ -308,12 +310,10 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
     const double of_range = of_segment ? rounding * size : 0;
     near(name + ".min", x.min, y.min, of_range), near(name + ".max", x.max, y.max, of_range);
   };
-  mean("loss", m.loss, n.loss, kls + surrogate), mean("surrogate", m.surrogate, n.surrogate, surrogate);
-  mean("kl", m.kl, n.kl, largest(n.kl)), mean("entropy", m.entropy, n.entropy, largest(n.entropy));
-  mean("k1", m.approx_kl_k1, n.approx_kl_k1, largest(n.approx_kl_k1));
-  mean("k3", m.approx_kl_k3, n.approx_kl_k3, largest(n.approx_kl_k3));
-  // ratio = k3 + 1 + log ratio, of sums
-  mean("ratio", m.ratio, n.ratio, largest(n.ratio) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1);
+#define GDPO_X(name, ...) mean(#name, m.name, n.name, size_of(#name, n.name));
+  GDPO_TOKEN_SUMS(GDPO_X)
+  GDPO_ROW_SUMS(GDPO_X)
+#undef GDPO_X
 
   const auto share = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y) {
     for (const auto number : {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::min, &gdpo::Metric::max,
@@ -322,15 +322,11 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
     }
     near(name + ".row_sum", x.row_sum, y.row_sum, y.rows * y.rows * 0x1p-53);
   };
-  share("clip_fraction", m.clip_fraction, n.clip_fraction);
-  share("clip_fraction_low", m.clip_fraction_low, n.clip_fraction_low);
-  share("clip_fraction_high", m.clip_fraction_high, n.clip_fraction_high);
-  share("clip_fraction_any", m.clip_fraction_any, n.clip_fraction_any);
-  share("dual_clip_fraction", m.dual_clip_fraction, n.dual_clip_fraction);
-  share("log_ratio_bounded", m.log_ratio_bounded, n.log_ratio_bounded);
-  share("kl_bounded", m.kl_bounded, n.kl_bounded);
-  share("completion_length", m.completion_length, n.completion_length);
-  share("clipped_completions", m.clipped_completions, n.clipped_completions);
+#define GDPO_X(name, ...) share(#name, m.name, n.name);
+  GDPO_TOKEN_COUNTS(GDPO_X)
+  GDPO_ROW_COUNTS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
 
   same("advantage.n", static_cast<double>(m.advantage.n), static_cast<double>(n.advantage.n));
   same("advantage.weight", m.advantage.weight, n.advantage.weight);
@@ -350,11 +346,9 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
                   x.row, x.token, y.count, y.row, y.token);
     text += line;
   };
-  const gdpo::NonFiniteInputs &i = m.non_finite, &j = n.non_finite;
-  counter("logp", i.logp, j.logp), counter("old_logp", i.old_logp, j.old_logp);
-  counter("ref_logp", i.ref_logp, j.ref_logp), counter("rollout_logp", i.rollout_logp, j.rollout_logp);
-  counter("teacher_logp", i.teacher_logp, j.teacher_logp), counter("advantages", i.advantages, j.advantages);
-  counter("entropies", i.entropies, j.entropies), counter("weights", i.weights, j.weights);
+#define GDPO_X(in_batch, in_row, ...) counter(#in_row, m.non_finite.in_row, n.non_finite.in_row);
+  GDPO_COUNTED_INPUTS(GDPO_X)
+#undef GDPO_X
 
   const auto whole = [&](const char* name, auto x, auto y) {
     same(name, static_cast<double>(x), static_cast<double>(y));
@@ -394,10 +388,8 @@ inline Data random_batch(Random& random, int rows, int width, double poison = 0)
   constexpr double infinite = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < n && poison > 0; ++k) {
     if (!random.chance(poison)) continue;
-    std::vector<double>* const arrays[] = {
-        &d.logp,    &d.old_logp,   &d.ref_logp,  &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
-        &d.weights, &d.kl_weights, &d.entropies, &d.tags};
-    std::vector<double>& array = *arrays[random.below(10)];
+    std::vector<double>& array =
+        d.*loss_product::token_arrays[random.below(static_cast<int>(loss_product::arrays_of_numbers))];
     if (!array.empty()) array[k] = random.pick({std::nan(""), infinite, -infinite});
   }
   for (const auto member : {&Data::advantages, &Data::row_weights}) {

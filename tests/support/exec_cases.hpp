@@ -41,10 +41,8 @@ inline Data random_data(Random& random, int rows, int width, double poison = 0) 
   for (std::size_t k = 0; k < n && poison > 0; ++k) {
     if (!random.chance(poison)) continue;
     constexpr double infinite = std::numeric_limits<double>::infinity();
-    std::vector<double>* const arrays[] = {&d.logp,         &d.old_logp,     &d.ref_logp,
-                                           &d.rollout_logp, &d.teacher_logp, &d.token_advantages,
-                                           &d.weights,      &d.kl_weights,   &d.entropies};
-    std::vector<double>& array = *arrays[random.below(9)];
+    std::vector<double>& array =
+        d.*loss_product::token_arrays[random.below(static_cast<int>(loss_product::arrays_of_numbers))];
     if (!array.empty()) array[k] = random.pick({std::nan(""), infinite, -infinite});
   }
   return d;

@@ -12,16 +12,23 @@ namespace loss_product {
 using naive_loss::Data;
 using naive_loss::Settings;
 
+/// The arrays of numbers of a Data and of a TokenBatch, in the order of the library's list.
+#define GDPO_X(in_batch, ...) &Data::in_batch,
+inline constexpr std::vector<double> Data::*token_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
+#undef GDPO_X
+#define GDPO_X(in_batch, ...) &gdpo::TokenBatch<S>::in_batch,
+template <class S>
+inline constexpr gdpo::TokenView<S> gdpo::TokenBatch<S>::*batch_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
+#undef GDPO_X
+inline constexpr std::size_t arrays_of_numbers = std::size(token_arrays);
+
 /// The arrays of a Data as the library wants them, stored as T, computed as S.
 template <class S, class T = S>
 class Arrays {
  public:
   explicit Arrays(const Data& d) : rows_(d.rows), width_(d.width) {
-    const std::vector<double>* from[] = {&d.logp,         &d.old_logp,         &d.ref_logp, &d.rollout_logp,
-                                         &d.teacher_logp, &d.token_advantages, &d.weights,  &d.kl_weights,
-                                         &d.tags,         &d.entropies};
-    for (int k = 0; k < 10; ++k) {
-      for (const double x : *from[k]) tokens_[k].push_back(static_cast<T>(x));
+    for (std::size_t k = 0; k < arrays_of_numbers; ++k) {
+      for (const double x : d.*token_arrays[k]) tokens_[k].push_back(static_cast<T>(x));
     }
     for (const double x : d.advantages) advantages_.push_back(static_cast<T>(x));
     row_weights_ = d.row_weights, truncated_ = d.truncated;
@@ -51,9 +58,7 @@ class Arrays {
     const auto set = [&](auto& to, const auto& from) {
       if (!from.empty()) to = view_of(from);
     };
-    set(b.logp, tokens_[0]), set(b.old_logp, tokens_[1]), set(b.ref_logp, tokens_[2]), set(b.rollout_logp, tokens_[3]);
-    set(b.teacher_logp, tokens_[4]), set(b.token_advantages, tokens_[5]), set(b.weights, tokens_[6]);
-    set(b.kl_weights, tokens_[7]), set(b.tags, tokens_[8]), set(b.entropies, tokens_[9]);
+    for (std::size_t k = 0; k < arrays_of_numbers; ++k) set(b.*batch_arrays<S>[k], tokens_[k]);
     set(b.mask, mask_), set(b.segments, segments_);
     if (!advantages_.empty()) b.advantages = gdpo::view(advantages_);
     if (!row_weights_.empty()) b.row_weights = gdpo::view(row_weights_);
@@ -62,7 +67,7 @@ class Arrays {
   }
 
   gdpo::index_t rows_, width_;
-  std::vector<T> tokens_[10], advantages_;
+  std::vector<T> tokens_[arrays_of_numbers], advantages_;
   std::vector<double> row_weights_, truncated_;
   std::vector<unsigned char> mask_;
   std::vector<std::int64_t> segments_;
@@ -94,11 +99,7 @@ inline Data rows_of(const Data& d, int begin, int end) {
   const auto cut = [&](auto& to, const auto& from, int width) {
     if (!from.empty()) to.assign(from.begin() + begin * width, from.begin() + end * width);
   };
-  for (const auto member :
-       {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
-        &Data::token_advantages, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
-    cut(part.*member, d.*member, d.width);
-  }
+  for (const auto member : token_arrays) cut(part.*member, d.*member, d.width);
   cut(part.mask, d.mask, d.width), cut(part.segments, d.segments, d.width);
   for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated}) cut(part.*member, d.*member, 1);
   return part;
@@ -119,11 +120,7 @@ Packed<Offset> pack(const Data& d, const std::vector<int>& lengths) {
     const auto add = [&](auto& to, const auto& from) {
       if (!from.empty()) to.insert(to.end(), from.begin() + begin, from.begin() + end);
     };
-    for (const auto member :
-         {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
-          &Data::token_advantages, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
-      add(p.data.*member, d.*member);
-    }
+    for (const auto member : token_arrays) add(p.data.*member, d.*member);
     add(p.data.mask, d.mask), add(p.data.segments, d.segments);
     p.offsets.push_back(static_cast<Offset>(p.offsets.back() + lengths[static_cast<std::size_t>(i)]));
   }
@@ -152,7 +149,7 @@ Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>
   return o;
 }
 
-/// Every number of a result, metrics included. A member that is missing here does not compile.
+/// Every number of a result, metrics included. Throws where a member is missing here.
 inline std::vector<double> numbers(const gdpo::LossResult& result) {
   const gdpo::LossMetrics& m = result.metrics;
   std::vector<double> all{result.loss,
@@ -162,36 +159,27 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
                           result.normaliser.rows,
                           result.normaliser.non_empty_rows,
                           result.normaliser.given};
-  const auto metrics = {m.loss,
-                        m.surrogate,
-                        m.kl,
-                        m.clip_fraction,
-                        m.clip_fraction_low,
-                        m.clip_fraction_high,
-                        m.clip_fraction_any,
-                        m.dual_clip_fraction,
-                        m.approx_kl_k1,
-                        m.approx_kl_k3,
-                        m.ratio,
-                        m.log_ratio_bounded,
-                        m.kl_bounded,
-                        m.entropy,
-                        m.completion_length,
-                        m.clipped_completions};
-  for (const gdpo::Metric& x : metrics)
+  const auto metric = [&](const gdpo::Metric& x) {
     all.insert(all.end(), {x.sum, x.count, x.min, x.max, x.row_sum, x.rows, x.row_min, x.row_max});
-  const auto counters = {m.non_finite.logp,         m.non_finite.old_logp,     m.non_finite.ref_logp,
-                         m.non_finite.rollout_logp, m.non_finite.teacher_logp, m.non_finite.advantages,
-                         m.non_finite.entropies,    m.non_finite.weights};
-  for (const gdpo::NonFinite& x : counters)
+  };
+  const auto counter = [&](const gdpo::NonFinite& x) {
     all.insert(all.end(), {static_cast<double>(x.count), static_cast<double>(x.row), static_cast<double>(x.token)});
+  };
+#define GDPO_X(name, ...) metric(m.name);
+  GDPO_TOKEN_METRICS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, in_row, ...) counter(m.non_finite.in_row);
+  GDPO_COUNTED_INPUTS(GDPO_X)
+#undef GDPO_X
   const gdpo::Moments& a = m.advantage;
   all.insert(all.end(), {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
                          static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
                          static_cast<double>(m.degenerate_rows), m.entropy_threshold, m.one_ratio_a_row ? 1.0 : 0.0});
-  constexpr std::size_t words = 7 + 16 * 8 + 8 * 3 + 7 + 4 + 1;
-  static_assert(sizeof(gdpo::LossResult) == words * sizeof(double),
-                "a new member of LossResult or LossMetrics: add it here");
+  // All of them have eight bytes, but for one flag.
+  if (all.size() * sizeof(double) != sizeof(gdpo::LossResult)) {
+    throw std::logic_error("a new member of LossResult or LossMetrics, outside of the lists: add it here");
+  }
   return all;
 }
 /// "" where two outcomes have the same bits everywhere.

@@ -163,7 +163,7 @@ TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][
     if (!d.row_weights.empty()) b.row_weights = gdpo::view(row_weights.data(), 3);
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
     gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(cuda_loss::count(d)),
-                     gdpo::TokenOut<float>(gdpo::view(gradient.data() + shift[4], 3, 41)), result.data(), scratch());
+                    gdpo::TokenOut<float>(gdpo::view(gradient.data() + shift[4], 3, 41)), result.data(), scratch());
     Outcome got;
     got.result = result.host()[0];
     const auto written = gradient.host();
@@ -232,10 +232,11 @@ template <class S, class T>
 void check_stored(const char* type) {
   INFO(type);
   Data d = some_tokens(31, 4, 37);
-  for (const auto member : {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp,
-                            &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies, &Data::advantages}) {
-    for (double& x : d.*member) x = gdpo::load(cuda_loss::stored<T>(x));
+  const auto store = [](double& x) { x = gdpo::load(cuda_loss::stored<T>(x)); };
+  for (const auto member : loss_product::token_arrays) {
+    for (double& x : d.*member) store(x);
   }
+  for (double& x : d.advantages) store(x);
   const gdpo::Normaliser n = cuda_loss::count(d);
   for (const Layout& layout : {cuda_loss::dense, cuda_loss::padded_layouts[5]}) {
     OnTheDevice<S, T> on(d, layout);
@@ -361,12 +362,10 @@ TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][lo
 }
 
 TEST_CASE("on a device: NaN and infinities in every input, one at a time", "[cuda][loss][non_finite]") {
-  std::vector<double> Data::*const arrays[] = {&Data::logp,         &Data::old_logp,     &Data::ref_logp,
-                                               &Data::rollout_logp, &Data::teacher_logp, &Data::token_advantages,
-                                               &Data::weights,      &Data::kl_weights,   &Data::entropies,
-                                               &Data::advantages,   &Data::row_weights,  &Data::truncated};
+  std::vector<std::vector<double> Data::*> arrays{&Data::advantages, &Data::row_weights, &Data::truncated};
+  arrays.insert(arrays.end(), std::begin(loss_product::token_arrays), std::end(loss_product::token_arrays));
   for (const bool simple : {false, true}) {
-    for (int number = 0; number < 12; ++number) {
+    for (std::size_t number = 0; number < arrays.size(); ++number) {
       const auto array = arrays[number];
       for (const double x : {no, inf, -inf}) {
         Data d = simple ? simple_tokens(81, 4, 50) : some_tokens(82, 4, 50);
@@ -538,7 +537,7 @@ TEST_CASE("on a device: offsets that are wrong make rows shorter, and nothing el
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
     gdpo::cuda::count_into(test_device(1), b, n.data(), scratch());
     gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(n.data()),
-                     gdpo::TokenOut<float>(gdpo::view(gradient.data(), tokens)), result.data(), scratch());
+                    gdpo::TokenOut<float>(gdpo::view(gradient.data(), tokens)), result.data(), scratch());
     Outcome o;
     o.result = result.host()[0];
     const auto written = gradient.host();
@@ -711,10 +710,8 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
   const auto* const flags = reinterpret_cast<const unsigned char*>(nowhere);
   const auto* const ids = reinterpret_cast<const std::int64_t*>(nowhere);
   gdpo::TokenBatch<double> b;
-  for (auto* const tokens : {&b.logp, &b.old_logp, &b.ref_logp, &b.rollout_logp, &b.teacher_logp, &b.weights,
-                             &b.kl_weights, &b.tags, &b.entropies}) {
-    *tokens = gdpo::view(nowhere, 50);
-  }
+  for (const auto tokens : loss_product::batch_arrays<double>) b.*tokens = gdpo::view(nowhere, 50);
+  b.token_advantages = {};  // the rows have them
   b.mask = b.completion_mask = gdpo::view(flags, 50);
   b.segments = gdpo::view(ids, 50), b.offsets = gdpo::view(ids, 6);
   b.advantages = b.row_weights = b.truncated = gdpo::view(nowhere, 5);
@@ -726,6 +723,6 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
   gdpo::cuda::count_into(device, b, there, scratch);
   CHECK(device.launches == 2);
   gdpo::grpo_loss(device, b, gdpo::cuda::DeviceNormaliser(there), gdpo::TokenOut<double>(gdpo::view(nowhere, 50)),
-                   result, scratch);
+                  result, scratch);
   CHECK(device.launches == 4);
 }

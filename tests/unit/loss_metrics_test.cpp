@@ -1,4 +1,6 @@
 // What a loss call counts, worked out by hand, how it merges, and the keys that trainers log.
+#include <set>
+
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -22,8 +24,8 @@ Data by_hand() {
   return d;
 }
 
-void check(const gdpo::Metric& m, double sum, double count, double min, double max, double row_sum, double row_min,
-           double row_max) {
+void check_numbers(const gdpo::Metric& m, double sum, double count, double min, double max, double row_sum,
+                   double row_min, double row_max) {
   CHECK(m.sum == Approx(sum).epsilon(1e-14));
   CHECK(m.count == count);
   CHECK(m.min == Approx(min).epsilon(1e-14));
@@ -41,6 +43,11 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   const Outcome o = loss_product::call<double>(loss, by_hand());
   const gdpo::LossMetrics& m = o.result.metrics;
   // Surrogates: A = 1: -1.2 (clipped), -1, -0.5; A = -1: 2, 0.8 (clipped). A row without tokens counts as 0.
+  std::set<const gdpo::Metric*> seen;
+  const auto check = [&](const gdpo::Metric& metric, auto... numbers) {
+    seen.insert(&metric);
+    check_numbers(metric, numbers...);
+  };
   check(m.surrogate, 0.1, 5, -1.2, 2, -0.9 + 1.4, -0.9, 1.4);
   const double k3 = 0.5 - 1 + std::log(2.0);  // ref - logp = -log 2
   check(m.kl, k3, 5, 0, k3, k3 / 2, 0, k3 / 2);
@@ -50,6 +57,8 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   check(m.clip_fraction_high, 1, 5, 0, 1, 1.0 / 3, 0, 1.0 / 3);
   check(m.clip_fraction_any, 4, 5, 0, 1, 2.0 / 3 + 1, 0, 1);
   check(m.dual_clip_fraction, 0, 5, 0, 0, 0, 0, 0);
+  check(m.log_ratio_bounded, 0, 5, 0, 0, 0, 0, 0);
+  check(m.kl_bounded, 0, 5, 0, 0, 0, 0, 0);
   check(m.ratio, 6, 5, 0.5, 2, 3.5 / 3 + 1.25, 0, 1.25);
   check(m.entropy, 16, 5, 1, 6, 7, 0, 5);
   const double up = 1 - std::log(2.0), down = std::log(2.0) - 0.5;  // ratio - 1 - log ratio
@@ -61,6 +70,14 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   CHECK(m.completion_length.row_max == 3);
   CHECK(m.completion_length.count == 0);
   CHECK(m.clipped_completions.row_mean() == Approx(1.0 / 3).epsilon(1e-15));
+  seen.insert({&m.approx_kl_k1, &m.completion_length, &m.clipped_completions});
+#define GDPO_X(name, ...)             \
+  if (seen.count(&m.name) == 0) {     \
+    FAIL_CHECK(#name " is not here"); \
+  }
+  GDPO_TOKEN_METRICS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
   CHECK(m.advantage.n == 5);
   CHECK(m.advantage.mean == Approx(0.2).epsilon(1e-14));
   CHECK(m.advantage.min == -1);
@@ -119,6 +136,30 @@ TEST_CASE("the first number that is not finite, of each input, before and after 
   const gdpo::NonFinite first{2, 5, 6}, second{3, 7, 8}, both = gdpo::merge(first, second);
   CHECK((both.count == 5 && both.row == 5 && both.token == 6));
   CHECK((twice.non_finite.old_logp.count == 4 && twice.non_finite.old_logp.row == 1));
+}
+
+TEST_CASE("each input that is not finite is counted once, under its own name", "[loss][metrics]") {
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>, gdpo::Kl<>>> loss;
+  loss.kl.rest.first.against = gdpo::Against::Teacher, loss.kl.rest.rest.first.against = gdpo::Against::Rollout;
+  Data data = by_hand();
+  data.teacher_logp = data.rollout_logp = data.ref_logp;
+  data.weights.assign(9, 1);
+  const auto counted = [&](const char* name, std::vector<double> Data::*array,
+                           gdpo::NonFinite gdpo::NonFiniteInputs::*own) {
+    INFO(name);
+    Data d = data;
+    if (array == &Data::token_advantages) d.token_advantages.assign(9, 1), d.advantages.clear();
+    (d.*array)[4] = std::nan("");
+    const gdpo::LossMetrics m = loss_product::call<double>(loss, d).result.metrics;
+    for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {
+      const auto input = gdpo::detail::input_counter(i);
+      CHECK((m.non_finite.*input).count == (input == own ? 1 : 0));
+    }
+    CHECK(((m.non_finite.*own).row == 1 && (m.non_finite.*own).token == 1));
+  };
+#define GDPO_X(in_batch, in_row, ...) counted(#in_batch, &Data::in_batch, &gdpo::NonFiniteInputs::in_row);
+  GDPO_COUNTED_INPUTS(GDPO_X)
+#undef GDPO_X
 }
 
 TEST_CASE("means of nothing are 0; count_eps is a trainer's 1e-8", "[loss][metrics]") {
