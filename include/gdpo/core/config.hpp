@@ -122,7 +122,7 @@
   v0_lanes##width##avx##fma##fast##finite##associative##reciprocal##zeros
 #define GDPO_ABI_JOIN(width, avx, fma, fast, finite, associative, reciprocal, zeros) \
   GDPO_ABI_JOIN_(width, avx, fma, fast, finite, associative, reciprocal, zeros)
-#define GDPO_ABI                                                                                                \
+#define GDPO_ABI                                                                                                   \
   GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_AVX, GDPO_ABI_FMA, GDPO_ABI_FAST, GDPO_ABI_FINITE, GDPO_ABI_ASSOCIATIVE, \
                 GDPO_ABI_RECIPROCAL, GDPO_ABI_ZEROS)
 

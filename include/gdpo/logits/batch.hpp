@@ -21,7 +21,7 @@ struct LogitBatch {
   View<const T, Rank> logits;
   /// (N) or (B, T), int32 or int64.
   TokenView<std::int64_t> targets;
-  /// 0: the row is neither read nor exponentiated, nor is its target looked at. Absent: all rows count.
+  /// 0: the row is neither read nor exponentiated, nor is its target. Absent: all rows count.
   TokenView<unsigned char> mask;
   /// (N, V) only, as cu_seqlens: the last row of every sequence predicts nothing; its mask is 0. Absent: all rows predict.
   IndexColumn offsets;
@@ -150,7 +150,7 @@ void check_table(const char* function, const char* name, const View<U, Rank>& v,
   }
 }
 
-/// What targets must be: not looked at, none below 0 (a shard), or in the vocabulary.
+/// What targets must be: anything, none below 0 (a shard), or in the vocabulary.
 enum class Targets { Unread, OfShard, OfVocabulary };
 
 template <class T, int Rank>

@@ -162,7 +162,7 @@ void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
   detail::for_each_logit_row(exec, rows, [&](index_t i) {
     const auto at = [&](const auto& tokens) { return tokens ? static_cast<double>(rows.token(tokens, i)) : 0.0; };
     U* out = rows.begin(dlogits, i);
-    detail::RowGradient of{0, 0, 0, 0, -1};
+    detail::RowGradient of;
     if (rows.valid(i)) of.g = at(grad.logp), of.g_entropy = at(grad.entropy);
     if (math::is_zero(of.g) && math::is_zero(of.g_entropy)) return detail::fill_row(out, rows.vocabulary(), 0.0);
     of.logsumexp = at(logsumexp);

@@ -10,9 +10,8 @@ GDPO_BEGIN_NAMESPACE
 /// A pre-pass of your own: args.hpp. Errors: invalid_input for settings and arrays that are missing.
 template <class S, class... Passes>
 TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, const Passes&... passes) {
-  static_assert(
-      (detail::is_prepass_v<Passes, S> && ...),
-      "a pre-pass needs: reach, template <class S> void operator()(const gdpo::PrepassArgs<S>&) const");
+  static_assert((detail::is_prepass_v<Passes, S> && ...),
+                "a pre-pass needs: reach, template <class S> void operator()(const gdpo::PrepassArgs<S>&) const");
   constexpr const char* function = "gdpo::prepare";
   const detail::TokenLayout layout = detail::layout_of(function, batch);
   (detail::Checks<Passes>::run(passes, function), ...);

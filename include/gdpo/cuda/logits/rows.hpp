@@ -84,7 +84,7 @@ class LogitSums {
   GDPO_INLINE LogitSums() : of_(S(0)) {}
   GDPO_INLINE explicit LogitSums(S scale) : of_(scale) {}
 
-  /// The first `n` of four vectors.
+  /// The first `n` of at_a_time vectors.
   template <bool All>
   GDPO_INLINE void add(const Vector* v, int n) {
     const S most = largest_of<T, at_a_time>(v);
@@ -313,10 +313,10 @@ struct PowerLine {
   }
 };
 
-/// Vectors from `begin` on of all threads, four a thread: out of x, or of what was kept.
+/// Vectors from `begin` on of all threads, at_a_time of each: out of x, or of what was kept.
 template <bool Near, bool Sloped, bool All, class T, class U, class S>
-GDPO_INLINE void gradient_of_four(const RowVectors<T>& row, const PowerLine<S>& line, U* out, bool out_aligned,
-                                  int begin, int thread, int threads) {
+GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S>& line, U* out, bool out_aligned,
+                                     int begin, int thread, int threads) {
   using Vector = LogitVector<T>;
   Vector v[at_a_time];
   if (begin < row.n_kept) {
@@ -380,10 +380,12 @@ GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row, const P
                 all = out_aligned ? row.whole / row.each_time : 0;
       int i = times - 1;
       for (; i >= all; --i) {
-        gradient_of_four<is_precise, is_sloped, false>(row, line, out, out_aligned, i * row.each_time, thread, threads);
+        gradient_of_vectors<is_precise, is_sloped, false>(row, line, out, out_aligned, i * row.each_time, thread,
+                                                          threads);
       }
       for (; i >= 0; --i) {
-        gradient_of_four<is_precise, is_sloped, true>(row, line, out, out_aligned, i * row.each_time, thread, threads);
+        gradient_of_vectors<is_precise, is_sloped, true>(row, line, out, out_aligned, i * row.each_time, thread,
+                                                         threads);
       }
     };
     const bool sloped = !math::is_zero(line.slope);

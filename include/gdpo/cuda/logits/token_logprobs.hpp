@@ -14,8 +14,8 @@
 // What a device call cannot check, because only the data says it: a target outside the vocabulary has logp NaN, and its gradient is
 // that of the other entries; offsets that decrease mask other rows than they would.
 #include <gdpo/cuda/device/array.hpp>
-#include <gdpo/cuda/logits/rows.hpp>
 #include <gdpo/cuda/device/tuning.hpp>
+#include <gdpo/cuda/logits/rows.hpp>
 #include <gdpo/logits/token_logprobs.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -106,9 +106,9 @@ template <class T>
 struct LogitRowsKernel {
   static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T>;
   DeviceLogits<T> logits;
-  DeviceOut<float> logp, entropy;
-  DeviceOut<double> logsumexp;
   View<LogitRow, 1> out;
+  DeviceOut<float> logp{}, entropy{};
+  DeviceOut<double> logsumexp{};
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -135,9 +135,9 @@ struct LogitGradientKernel {
   static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T, U>;
   using S = typename LogitVector<T>::S;
   DeviceLogits<T> logits;
-  DeviceTokens<float> g_logp, g_entropy, entropy;
-  DeviceTokens<double> logsumexp;
   DeviceRows<U> dlogits;
+  DeviceTokens<float> g_logp{}, g_entropy{}, entropy{};
+  DeviceTokens<double> logsumexp{};
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -146,7 +146,7 @@ struct LogitGradientKernel {
     const T* x = logits.row(i);
     block.each([&](int thread) {
       if (thread != 0) return;
-      gdpo::detail::RowGradient of{0, 0, 0, 0, -1};
+      gdpo::detail::RowGradient of;
       if (logits.valid(i)) of.g = at(g_logp, i), of.g_entropy = at(g_entropy, i);
       if (!math::is_zero(of.g) || !math::is_zero(of.g_entropy)) {
         of.logsumexp = at(logsumexp, i);
@@ -169,9 +169,10 @@ template <class Device, class T, int Rank>
 void launch_logit_rows(const Device& device, const char* function, const LogitBatch<T, Rank>& batch,
                        const TokenLogprobsOut& out, const View<LogitRow, 1>& rows) {
   const DeviceLogits<T> logits(function, batch);
-  const LogitRowsKernel<T> kernel{logits, DeviceOut<float>(function, "out.logp", out.logp),
-                                  DeviceOut<float>(function, "out.entropy", out.entropy),
-                                  DeviceOut<double>(function, "out.logsumexp", out.logsumexp), rows};
+  LogitRowsKernel<T> kernel{logits, rows};
+  kernel.logp = DeviceOut<float>(function, "out.logp", out.logp);
+  kernel.entropy = DeviceOut<float>(function, "out.entropy", out.entropy);
+  kernel.logsumexp = DeviceOut<double>(function, "out.logsumexp", out.logsumexp);
   device.launch(logits.rows, threads_of<T>(logits.vocabulary), 0, kernel);
 }
 
@@ -207,12 +208,11 @@ void token_logprobs_backward(const Device& device, const LogitBatch<T, Rank>& ba
   detail::check_backward(function, batch, grad, logsumexp, entropy, dlogits);
   const cuda::detail::DeviceLogits<T> logits(function, batch);
   using Kernel = cuda::detail::LogitGradientKernel<T, U>;
-  const Kernel kernel{logits,
-                      DeviceTokens<float>(function, "grad.logp", grad.logp),
-                      DeviceTokens<float>(function, "grad.entropy", grad.entropy),
-                      DeviceTokens<float>(function, "entropy", entropy),
-                      DeviceTokens<double>(function, "logsumexp", logsumexp),
-                      cuda::detail::DeviceRows<U>(dlogits)};
+  Kernel kernel{logits, cuda::detail::DeviceRows<U>(dlogits)};
+  kernel.g_logp = DeviceTokens<float>(function, "grad.logp", grad.logp);
+  kernel.g_entropy = DeviceTokens<float>(function, "grad.entropy", grad.entropy);
+  kernel.entropy = DeviceTokens<float>(function, "entropy", entropy);
+  kernel.logsumexp = DeviceTokens<double>(function, "logsumexp", logsumexp);
   device.launch(logits.rows, cuda::detail::threads_of<T>(logits.vocabulary),
                 sizeof(cuda::detail::PowerLine<typename Kernel::S>), kernel);
 }

@@ -5,10 +5,9 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// dL of one row of logits: g times the derivative of the log-prob of `target`, plus g_entropy times that of the entropy.
-/// target < 0: not among the entries.
 struct RowGradient {
-  double g, g_entropy, logsumexp, entropy;
-  index_t target;
+  double g = 0, g_entropy = 0, logsumexp = 0, entropy = 0;
+  index_t target = -1;  ///< less than 0: not among the entries
 };
 
 /// The gradient of a row as a line in d: out[j] = e^d ( slope d + constant ), where log p_j = d + u, and apart from it the target's.

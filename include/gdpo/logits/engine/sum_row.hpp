@@ -1,9 +1,9 @@
 #pragma once
 // The sums of a row of logits in one read: what memory delivers is what limits.
 #include <algorithm>
+#include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/logits/engine/load_store.hpp>
 #include <gdpo/logits/row.hpp>
-#include <gdpo/lanes/exp_parts.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
