@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/logits/engine/token_gradient.hpp>
 #include <gdpo/logits/token_logprobs.hpp>
 #include <gdpo/loss/policy_loss.hpp>
 
@@ -10,6 +11,7 @@ struct LogitWorker {
   LossScratch<float> scratch;
   TokenRow<float> row;
   double weight = 0;
+  float row_advantage = 0;  ///< the mean over the sequence, where the loss reads it
   index_t sequence = -1;
 };
 }  // namespace detail
@@ -84,7 +86,9 @@ Normaliser count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& bat
 ///
 /// Traffic, of a logits row of V entries: at level::Token each row is visited once, forward and backward while it is in cache: one
 /// read and one write of memory. At levels of segments all rows are read before the first gradient is known, and a second
-/// time for it: two reads and a write. Beside its arguments it needs 21 bytes a row, and what the loss needs.
+/// time for it: two reads and a write. Beside its arguments it needs 21 bytes a row, and what the loss needs. At level::Token the
+/// term of a token is computed twice: alone, for the gradient of its row while that is in the cache, and by the loss call, whose sums
+/// take the tokens in the order of the lanes, which rows on several threads do not keep.
 ///
 /// A batch that pre-passes have prepared works as it is. Pre-passes that read log-probs or entropies (Gate, Importance,
 /// TopEntropy) need them first: call token_logprobs_into, prepare, the loss and token_logprobs_backward by turns.
@@ -106,9 +110,8 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
   detail::check_logits(function, visited, detail::Targets::OfVocabulary);
   detail::check_table(function, "dlogits", dlogits, logits.logits.extent);
   const TokenOut<float> no_gradient;
-  const auto gradient_only = with_metrics<metrics::None>(loss);
-  using Gradients = detail::BatchLoss<Seq, float, std::decay_t<decltype(gradient_only)>>;
-  const Gradients gradients(function, gradient_only, bound, normaliser, no_gradient);
+  using Batch = detail::BatchLoss<Seq, float, Loss>;
+  const Batch checked(function, loss, bound, normaliser, no_gradient);
 
   if constexpr (decltype(loss.level)::of_segment) {
     const auto dense = [&](auto& values) { return rows.dense(values); };
@@ -117,13 +120,14 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
     token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp), dlogits);
     return result;
   } else {
-    const detail::TokenLayout& layout = gradients.layout();
+    using Terms = detail::TokenTerms<float, Loss>;
+    const detail::TokenLayout& layout = checked.layout();
     const index_t workers = detail::workers_for(exec, rows.rows(), rows.numbers());
     if (static_cast<index_t>(workspace.workers.size()) < workers) {
       workspace.workers.resize(static_cast<std::size_t>(workers));
     }
     for (detail::LogitWorker& worker : workspace.workers) {
-      gradients.reserve(worker.scratch);
+      checked.reserve(worker.scratch);
       worker.sequence = -1;
     }
     detail::for_each_unit(exec, workers, rows.rows(), [&](index_t w, index_t i) {
@@ -141,17 +145,21 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
             layout.offsets ? detail::sequence_of(layout.offsets, layout.rows, i) : i / layout.width;
         detail::Tally unused;  // the loss call below counts
         if (worker.sequence != sequence) {
-          const auto read = gradients.read(sequence, worker.scratch, unused);
+          const auto read = checked.read(sequence, worker.scratch, unused);
           worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
+          if constexpr (Terms::reads_row_advantage) {
+            worker.row_advantage = static_cast<float>(worker.row.mean_advantage());
+          }
         }
-        if (worker.weight != 0) {
-          typename Gradients::Row row_loss(gradient_only, unused);
-          row_loss.begin(worker.row);
-          g = row_loss.gradient_of(worker.row, i - layout(sequence).begin, worker.weight);
-        }
+        const detail::RowTokens<float, float> token{worker.row, i - layout(sequence).begin};
+        Token<float> x;
+        detail::TokenReader<float, float>::template load<detail::General>(
+            x, token.row, token.at, true, static_cast<float>(worker.row.advantage), worker.row_advantage);
+        g = detail::token_gradient(loss, token, x, worker.weight);
       }
       if (math::is_zero(g)) return detail::fill_row(out, rows.vocabulary(), 0.0);
-      const detail::RowGradient of{static_cast<double>(g), 0, workspace.logsumexp[at], 0, rows.target(i)};
+      detail::RowGradient of;
+      of.g = static_cast<double>(g), of.logsumexp = workspace.logsumexp[at], of.target = rows.target(i);
       detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), logits.temperature,
                                                            of);
     });

@@ -128,32 +128,18 @@ struct TokenWeightKernel {
   }
 };
 
-/// dloss/dlogp of one valid token, at a level of tokens: what the loss call writes for it.
+/// dloss/dlogp of one valid token, at a level of tokens.
 template <class Loss>
-struct TokenGradient {
-  static_assert(!decltype(Loss::level)::of_segment, "the gradient of a token needs its whole segment");
-  using GradientOnly = decltype(with_metrics<metrics::None>(std::declval<const Loss&>()));
-  using Terms = gdpo::detail::TokenTerms<float, GradientOnly>;
-  static GDPO_DEVICE float of(const Loss& loss, const DeviceBatch<float>& batch, const gdpo::detail::LogitPlace& place,
-                              float logp, const TokenWeight& weight) {
-    if (weight.weight == 0) return 0;
-    const RowSpan at{place.row, place.begin, 1};
-    const DeviceToken<float, float> token{batch, at, place.t};
-    Token<float> x = token.load(true, weight.advantage, weight.row_advantage);
-    x.logp = logp;  // that of the batch is on its way to memory
-    if (!token.has_old_logp()) x.old_logp = logp;
-    x.token_log_ratio = token.has_old_logp() ? x.logp - x.old_logp : 0.0f;
-    typename Terms::Sums sums;
-    typename Terms::Ranges ranges;
-    const gdpo::detail::SegmentRatio no_segment{};
-    const auto slopes =
-        Terms::template of_token<gdpo::detail::General, float>(loss, no_segment, token, true, x, sums, ranges);
-    const float gradient = Terms::gradient(slopes, true, static_cast<float>(weight.weight));
-    const auto spoiled =
-        Terms::census(loss.level, loss.kl, loss.factor, no_segment, token, x, [](NonFinite NonFiniteInputs::*) {});
-    return spoiled.gradient() ? math::nan<float>() : gradient;
-  }
-};
+GDPO_DEVICE float token_gradient(const Loss& loss, const DeviceBatch<float>& batch,
+                                 const gdpo::detail::LogitPlace& place, float logp, const TokenWeight& of_sequence) {
+  const RowSpan at{place.row, place.begin, 1};
+  const DeviceToken<float, float> token{batch, at, place.t};
+  Token<float> x = token.load(true, of_sequence.advantage, of_sequence.row_advantage);
+  x.logp = logp;  // that of the batch is on its way to memory
+  if (!token.has_old_logp()) x.old_logp = logp;
+  x.token_log_ratio = token.has_old_logp() ? x.logp - x.old_logp : 0.0f;
+  return gdpo::detail::token_gradient(loss, token, x, of_sequence.weight);
+}
 
 /// One block a row of logits: its sums, the gradient of its token, the gradient of the row.
 template <class Loss, class T, class U>
@@ -166,11 +152,11 @@ struct LogitsLossKernel {
   Loss loss;
   DeviceLogits<T> logits;  // with the mask of both
   DeviceBatch<float> batch;
-  const TokenWeight* weights;
-  DeviceOut<float> logp, entropies;
-  DeviceOut<double> logsumexp;
   DeviceRows<U> dlogits;
-  std::size_t kept_bytes;
+  const TokenWeight* weights = nullptr;
+  DeviceOut<float> logp{}, entropies{};
+  DeviceOut<double> logsumexp{};
+  std::size_t kept_bytes = 0;  ///< of a row, in shared memory between its sums and its gradient
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -204,9 +190,10 @@ struct LogitsLossKernel {
     const LogitRow row = logit_row_of(met, logits, x_target, target);
     const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
     put(i, log_prob, gdpo::entropy(row), log_sum);
-    const float g = TokenGradient<Loss>::of(loss, batch, logits.place(i), static_cast<float>(log_prob), weights[i]);
-    return PowerLine<S>({static_cast<double>(g), 0, log_sum, 0, target}, static_cast<double>(x_target),
-                        logits.temperature);
+    const float g = token_gradient(loss, batch, logits.place(i), static_cast<float>(log_prob), weights[i]);
+    gdpo::detail::RowGradient of;
+    of.g = static_cast<double>(g), of.logsumexp = log_sum, of.target = target;
+    return PowerLine<S>(of, static_cast<double>(x_target), logits.temperature);
   }
 };
 
@@ -328,15 +315,12 @@ void policy_loss_from_logits(const Device& device, const Loss& loss, const Logit
     const on::DeviceLogits<T> rows(function, bound.visited);
     const std::size_t row_bytes = (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
     const std::size_t kept = device.tuning().shared_bytes < row_bytes ? device.tuning().shared_bytes : row_bytes;
-    const Kernel kernel{loss,
-                        rows,
-                        tokens,
-                        bound.memory.weights,
-                        on::DeviceOut<float>(function, "out.logp", logp),
-                        on::DeviceOut<float>(function, "out.entropies", entropies),
-                        on::DeviceOut<double>(function, "out.logsumexp", logsumexp),
-                        on::DeviceRows<U>(dlogits),
-                        kept};
+    Kernel kernel{loss, rows, tokens, on::DeviceRows<U>(dlogits)};
+    kernel.weights = bound.memory.weights;
+    kernel.logp = on::DeviceOut<float>(function, "out.logp", logp);
+    kernel.entropies = on::DeviceOut<float>(function, "out.entropies", entropies);
+    kernel.logsumexp = on::DeviceOut<double>(function, "out.logsumexp", logsumexp);
+    kernel.kept_bytes = kept;
     device.launch(rows.rows, on::threads_of<T>(rows.vocabulary), sizeof(typename Kernel::Shared) + kept, kernel);
     evaluate(device, loss, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
   }

@@ -46,7 +46,7 @@ class RowLoss {
   /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0. tokens: valid ones;
   /// weight: W_i.  /// scratch: `length` numbers, for Sequence.
   RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient, double* scratch) {
-    begin(row);
+    if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     RowSums sums;
     sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
     const TokenSpan<S> span{row, gradient, shares ? scratch : nullptr};
@@ -62,23 +62,6 @@ class RowLoss {
     }
     Terms::finish(kls_, row.kl_weights, sums);
     return sums;
-  }
-
-  /// dloss/dlogp of token t alone, at a level of tokens; `begin` has seen the row.
-  S gradient_of(const TokenRow<S>& row, index_t t, double weight) {
-    static_assert(!Level::of_segment, "the gradient of a token needs its whole segment");
-    TokenRow<S> token = row;
-    token.length = 1;
-    token.segments = nullptr;
-    if (token.mask) token.mask += t;
-    for_each_array(token, [t](const S*& values) { values += t; });
-    S gradient{};
-    RowSums sums;
-    segment({token, &gradient}, 0, 1, weight, sums);
-    return gradient;
-  }
-  void begin(const TokenRow<S>& row) {
-    if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
   }
 
  private:
