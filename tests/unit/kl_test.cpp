@@ -18,9 +18,9 @@ gdpo::Token<double> token(double d, double ratio = 1) {
   return t;
 }
 template <class Term>
-void check(const Term& term, double value, double d_ratio, double d_logp) {
+void check(const Term& term, double value, double d_log_ratio, double d_logp) {
   CHECK(term.value == Approx(value).epsilon(1e-14).margin(1e-300));
-  CHECK(term.d_ratio == Approx(d_ratio).epsilon(1e-14).margin(1e-300));
+  CHECK(term.d_log_ratio == Approx(d_log_ratio).epsilon(1e-14).margin(1e-300));
   CHECK(term.d_logp == Approx(d_logp).epsilon(1e-14).margin(1e-300));
 }
 

@@ -19,7 +19,7 @@ gdpo::Token<V> token(double advantage, double ratio) {
 }
 
 struct Expected {
-  double value, d_ratio;
+  double value, d_log_ratio;
   bool low = false, high = false, outside = false, dual = false;
 };
 template <class V>
@@ -27,7 +27,7 @@ void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double rat
   INFO("A " << advantage << ", ratio " << ratio);
   const gdpo::Term<V> term = surrogate(token<V>(advantage, ratio));
   CHECK(static_cast<double>(term.value) == e.value);
-  CHECK(static_cast<double>(term.d_ratio) == e.d_ratio);
+  CHECK(static_cast<double>(term.d_log_ratio) == e.d_log_ratio);
   CHECK(term.d_logp == 0);
   CHECK(term.low == e.low);
   CHECK(term.high == e.high);
@@ -113,7 +113,7 @@ TEMPLATE_TEST_CASE("a saturated ratio gives finite numbers", "[surrogate]", floa
       t.ratio = huge;
       const gdpo::Term<V> term = s(t);
       CHECK(std::isfinite(term.value));
-      CHECK(std::isfinite(term.d_ratio));
+      CHECK(std::isfinite(term.d_log_ratio));
     }
   }
 }
@@ -123,18 +123,18 @@ TEMPLATE_TEST_CASE("NaN in the ratio or the advantage shows in value and gradien
   gdpo::Token<V> t = token<V>(-1, 1);
   t.ratio = std::numeric_limits<V>::quiet_NaN();
   CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).value));
-  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).d_ratio));
+  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).d_log_ratio));
   t.ratio = 1;
   t.advantage = std::numeric_limits<V>::quiet_NaN();
   CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).value));
-  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).d_ratio));
+  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).d_log_ratio));
   CHECK(std::isnan(gdpo::surrogate::Reinforce{}(t).d_logp));
 }
 
 TEMPLATE_TEST_CASE("Reinforce: -A logp, its derivative at the token alone", "[surrogate]", float, double) {
   const gdpo::Term<TestType> term = gdpo::surrogate::Reinforce{}(token<TestType>(-2, 8));
   CHECK(term.value == -3);
-  CHECK(term.d_ratio == 0);
+  CHECK(term.d_log_ratio == 0);
   CHECK(term.d_logp == 2);
   CHECK(!(term.low || term.high || term.outside || term.dual));
   // No advantage, no part in the loss, not even of an impossible token.

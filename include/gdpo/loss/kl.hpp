@@ -82,7 +82,7 @@ struct GradientArgs {
 // A gradient rule makes a Term of an estimate. Contract:
 //   template <class V> Term<V> operator()(const GradientArgs<V>&) const;
 // `own_ratio(args)`, where a rule has it: the same term at a level whose ratio is the token's own (level::Token without a
-// map), with d_ratio already added to d_logp.
+// map), with d_log_ratio already added to d_logp.
 
 /// The derivative of the value.
 struct Direct {

@@ -10,7 +10,7 @@ GDPO_BEGIN_NAMESPACE
 /// settings: an aggregate, trivially copyable.
 ///
 ///   loss = sum_i W_i sum_t ( f w surrogate_it + sum_k beta_k w' kl_k,it )       f: Factor, detached; w, w': weights of the batch
-///   dloss/dlogp_t = spread(W f w d_ratio) + W f w d_logp, the same for the KL terms; the level spreads
+///   dloss/dlogp_t = spread(W f w d_log_ratio) + W f w d_logp, the same for the KL terms; the level spreads
 ///
 ///   auto loss = gdpo::grpo_loss;
 ///   loss.kl.beta = 0.02;

@@ -41,11 +41,11 @@ struct Token {
 template <class V>
 using mask_t = std::decay_t<decltype(std::declval<const V&>() < std::declval<const V&>())>;
 
-/// A term of the loss at one token. `d_ratio` is its derivative by the level's log ratio, which the level spreads over the
+/// A term of the loss at one token. `d_log_ratio` is its derivative by the level's log ratio, which the level spreads over the
 /// segment; `d_logp` its derivative by the token's own logp with that ratio held.
 template <class V>
 struct Term {
-  V value, d_ratio, d_logp;
+  V value, d_log_ratio, d_logp;
   mask_t<V> low{}, high{};  ///< clipped: the ratio is below the range and A < 0; above it and A > 0
   mask_t<V> outside{};      ///< the ratio is outside the range, whatever A (a KL term: a clamp holds)
   mask_t<V> dual{};         ///< the dual clip holds the value

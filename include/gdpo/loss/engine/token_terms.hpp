@@ -45,7 +45,7 @@ struct TokenTerms {
   using Mask = mask_t<V>;
   using Count = typename L::Count;
 
-  // At such a level d_ratio goes to the token itself, with nothing between: KL terms fold it in (kl.hpp, own_ratio).
+  // At such a level d_log_ratio goes to the token itself, with nothing between: KL terms fold it in (kl.hpp, own_ratio).
   static constexpr bool own_ratio = std::is_same_v<Level, level::Token<map::None>>;
   static constexpr bool shares = Level::of_segment && !Level::straight_through;
   static constexpr bool maps = !std::is_same_v<decltype(Level::map), map::None>;
@@ -58,7 +58,7 @@ struct TokenTerms {
 
   /// Derivatives of a token's loss: by the level's log ratio, by its own logp with that ratio held.
   struct Slopes {
-    V d_ratio, d_logp;
+    V d_log_ratio, d_logp;
   };
 
   /// Whether tokens of this shape add to quantity q.
@@ -177,15 +177,15 @@ struct TokenTerms {
     }
 
     const Term<V> s = surrogate(x);
-    // Where the level's ratio is the token's own, everything stands in d_ratio.
-    V value = s.value, d_ratio = s.d_ratio, d_logp = own_ratio ? zero : s.d_logp;
-    if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_ratio = d_ratio + s.d_logp;
+    // Where the level's ratio is the token's own, everything stands in d_log_ratio.
+    V value = s.value, d_log_ratio = s.d_log_ratio, d_logp = own_ratio ? zero : s.d_logp;
+    if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_log_ratio = d_log_ratio + s.d_logp;
     if constexpr (!Shape::plain || has_factors) {
       const V given = weight_of<Shape>(factors, from, x);
       sums.inputs = sums.inputs + select(valid, given, zero);
       const Mask off = either(math::not_finite(given), math::is_zero(given));
       value = select(off, zero, mul(given, value));
-      d_ratio = select(off, zero, mul(given, d_ratio));
+      d_log_ratio = select(off, zero, mul(given, d_log_ratio));
       if constexpr (!own_ratio) d_logp = select(off, zero, mul(given, d_logp));
     }
     value = select(valid, value, zero);
@@ -216,8 +216,8 @@ struct TokenTerms {
           const V sum = fma(c, term, to);
           to = given ? select(off, to, sum) : sum;
         };
-        if constexpr (!folded) add(d_ratio, k.d_ratio);
-        add(own_ratio ? d_ratio : d_logp, k.d_logp);
+        if constexpr (!folded) add(d_log_ratio, k.d_log_ratio);
+        add(own_ratio ? d_log_ratio : d_logp, k.d_logp);
         if (given) of_kls = select(off, zero, of_kls);
         if (several_kl) {
           sums.kl_loss = sums.kl_loss + of_kls;
@@ -252,16 +252,16 @@ struct TokenTerms {
       const Mask stopped = math::is_zero(mapped.pass);
       if constexpr (Metrics::everything)
         sums.log_ratio_bounded.add(both(valid, of_segment.held ? L::all_lanes() : stopped));
-      if constexpr (!shares) d_ratio = select(stopped, zero, d_ratio);
+      if constexpr (!shares) d_log_ratio = select(stopped, zero, d_log_ratio);
     } else if constexpr (Level::of_segment && Metrics::everything) {
       if (of_segment.held) sums.log_ratio_bounded.add(valid);
     }
     if constexpr (shares) {
-      sums.shared = sums.shared + select(valid, d_ratio, zero);
+      sums.shared = sums.shared + select(valid, d_log_ratio, zero);
       return {zero, d_logp};
     } else {
-      if constexpr (Level::of_segment) d_ratio = of_segment.held ? zero : d_ratio;
-      return {d_ratio, d_logp};
+      if constexpr (Level::of_segment) d_log_ratio = of_segment.held ? zero : d_log_ratio;
+      return {d_log_ratio, d_logp};
     }
   }
 
@@ -293,7 +293,7 @@ struct TokenTerms {
 
   /// dloss/dlogp of what add() gave, at a level that does not share.
   GDPO_INLINE static V gradient(const Slopes& slopes, const Mask& valid, const V& row_weight) {
-    const V own = own_ratio ? slopes.d_ratio : slopes.d_ratio + slopes.d_logp;
+    const V own = own_ratio ? slopes.d_log_ratio : slopes.d_log_ratio + slopes.d_logp;
     return math::select(valid, math::mul(row_weight, own), math::constant<V>(0.0));
   }
   /// The same at one that does: `each` from all tokens of the segment, through the map of this one.
@@ -350,7 +350,7 @@ struct TokenTerms {
   }
 
  private:
-  /// A KL term, with d_ratio in d_logp or beside it.
+  /// A KL term, with d_log_ratio in d_logp or beside it.
   template <bool Folded, class Kl>
   GDPO_INLINE static Term<V> term_of(const Kl& kl, const Token<V>& x) {
     if constexpr (Folded) {
