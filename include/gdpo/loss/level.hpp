@@ -41,7 +41,7 @@ struct Token {
 };
 
 /// One ratio a segment, differentiated through the statistic: GSPO (arXiv 2507.18071) eq. 5 and 7; TRL
-/// importance_sampling_level="sequence". d/dlogp_t = pass_t share(n) sum_s W d_ratio_s over the segment.
+/// importance_sampling_level="sequence". d/dlogp_t = pass_t share(n) sum_s W d_log_ratio_s over the segment.
 template <class Map = map::None, class Statistic = statistic::Mean>
 struct Sequence {
   static_assert(is_map_v<Map>,
@@ -59,7 +59,7 @@ struct Sequence {
   }
 };
 
-/// The same value, but each token keeps its own derivative: d/dlogp_t = pass_t W d_ratio_t. GSPO-token, eq. 13-14; verl's
+/// The same value, but each token keeps its own derivative: d/dlogp_t = pass_t W d_log_ratio_t. GSPO-token, eq. 13-14; verl's
 /// gspo; ms-swift "sequence_token". With one advantage a segment the two agree but for the factor n share(n).
 template <class Map = map::None, class Statistic = statistic::Mean>
 struct SequenceToken {
