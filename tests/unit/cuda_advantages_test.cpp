@@ -342,17 +342,17 @@ TEST_CASE("cuda: every axis with random settings gives the bits of seq") {
     Random random(seed);
     check_settings<Grouping::Ragged>(random, Gdpo{});
     check_settings<Grouping::Ragged>(random, Rloo{});
-    check_settings<Grouping::Ragged>(random, verl::Whitened{});
-    check_settings<Grouping::Ragged>(random, verl::ReinforceBaseline{});
+    check_settings<Grouping::Ragged>(random, verl::gdpo);
+    check_settings<Grouping::Ragged>(random, verl::reinforce_plus_plus_baseline);
     check_settings<Grouping::Ragged>(random, per_group::Gdpo{});
     check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::LeaveOneOut, scale::StdDev>{});
     check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::None, scale::None>{});
     check_settings<Grouping::Ragged>(random,
                                      GroupAdvantage<baseline::None, scale::StdDev, combine::SumThenNormalize>{});
     check_settings<Grouping::ById>(random, Gdpo{});
-    check_settings<Grouping::ById>(random, verl::Whitened{});
+    check_settings<Grouping::ById>(random, verl::gdpo);
     check_settings<Grouping::ById>(random, per_group::Gdpo{});
-    check_settings<Grouping::ById>(random, ms_swift::ScaledRloo{});
+    check_settings<Grouping::ById>(random, ms_swift::rloo_group_scale);
   }
 }
 

@@ -66,7 +66,7 @@ static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel argumen
 
 /// The same estimator with another renormalisation, every other setting kept.
 template <class NewRenorm, class B, class S, class C, class R>
-GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e, NewRenorm renorm = {}) {
+constexpr GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e, NewRenorm renorm = {}) {
   GroupAdvantage<B, S, C, NewRenorm> other;
   other.baseline = e.baseline;
   other.scale = e.scale;

@@ -9,9 +9,10 @@ GDPO_BEGIN_NAMESPACE
 /// penalty.coef = beta and give the row KL as RewardBatch::penalty.
 namespace ms_swift {
 inline constexpr const char* version = "modelscope/ms-swift@3602360a";
-using ScaledRloo = GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize, renorm::None>;
 
 namespace detail {
+using ScaledRloo = GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize, renorm::None>;
+
 template <class Estimator>
 constexpr Estimator conventions(Estimator e) {
   e.missing = {MissingEntry::Skip, MissingRow::Keep};
@@ -30,8 +31,8 @@ inline constexpr Grpo grpo = detail::scaled<Grpo>(scale::Of::Group);
 inline constexpr DrGrpo grpo_no_scale = detail::conventions(DrGrpo{});
 inline constexpr Grpo grpo_batch_scale = detail::scaled<Grpo>(scale::Of::Batch);
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
-inline constexpr ScaledRloo rloo_group_scale = detail::scaled<ScaledRloo>(scale::Of::Group);
-inline constexpr ScaledRloo rloo_batch_scale = detail::scaled<ScaledRloo>(scale::Of::Batch);
+inline constexpr auto rloo_group_scale = detail::scaled<detail::ScaledRloo>(scale::Of::Group);
+inline constexpr auto rloo_batch_scale = detail::scaled<detail::ScaledRloo>(scale::Of::Batch);
 /// Centred in the group, divided by the std of the centred values of the batch + 1e-4.
 inline constexpr Grpo reinforce_plus_plus = detail::scaled<Grpo>(scale::Of::BatchCentred);
 inline constexpr Grpo reinforce_plus_plus_group_scale = grpo;

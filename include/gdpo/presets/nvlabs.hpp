@@ -42,11 +42,10 @@ inline constexpr Gdpo trl_gdpo_nan_singleton = detail::trl_conventions(trl_gdpo,
 /// compute_advantage[gdpo].
 inline constexpr Grpo verl_grpo = verl::detail::conventions(detail::scaled(Grpo{}, 1e-6));
 inline constexpr DrGrpo verl_grpo_no_std = verl::detail::conventions(DrGrpo{});
-using WhitenedGrpo =
-    GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNormalize, renorm::TokenWeightedBatch>;
-inline constexpr WhitenedGrpo verl_grpo_bn = detail::whitened(detail::scaled(WhitenedGrpo{}, 1e-6));
-inline constexpr verl::ReinforceBaseline verl_grpo_no_std_bn = detail::whitened(verl::ReinforceBaseline{});
-inline constexpr verl::Whitened verl_gdpo = detail::whitened(detail::scaled(verl::Whitened{}, 1e-6));
+inline constexpr auto verl_grpo_bn =
+    detail::whitened(detail::scaled(with_renorm<renorm::TokenWeightedBatch>(Grpo{}), 1e-6));
+inline constexpr auto verl_grpo_no_std_bn = detail::whitened(verl::detail::ReinforceBaseline{});
+inline constexpr auto verl_gdpo = detail::whitened(detail::scaled(verl::detail::Whitened{}, 1e-6));
 
 /// TRL fork, GRPOTrainer._compute_loss: beta 0.04. Its default is "bnpo"; dr_grpo needs aggregate.constant =
 /// max_completion_length.

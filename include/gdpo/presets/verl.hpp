@@ -7,16 +7,18 @@ GDPO_BEGIN_NAMESPACE
 /// NaN propagates. The row's advantage goes to its valid tokens (broadcast_into).
 namespace verl {
 inline constexpr const char* version = "verl-project/verl@1dda039b";
+
+/// masked_whiten (whiten_into): rsqrt(var + 1e-8), counts + 1e-8. shift_mean=False is keep_mean.
+inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var, 1e-8};
+
+namespace detail {
+// Types with their policies' own settings, so they carry no name of verl's: the values below have verl's settings.
 using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::TokenWeightedBatch>;
 using WhitenedNoStd =
     GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum, renorm::TokenWeightedBatch>;
 using ReinforceBaseline =
     GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::TokenWeightedBatch>;
 
-/// masked_whiten (whiten_into): rsqrt(var + 1e-8), counts + 1e-8. shift_mean=False is keep_mean.
-inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var, 1e-8};
-
-namespace detail {
 template <class Estimator>
 constexpr Estimator conventions(Estimator e, Singleton singleton = Singleton::Raw) {
   e.missing = {MissingEntry::Propagate, MissingRow::Keep};
@@ -40,13 +42,13 @@ inline constexpr Grpo grpo = detail::conventions(detail::scaled(Grpo{}));
 /// The same with norm_adv_by_std_in_grpo=False.
 inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
 /// compute_gdpo_outcome_advantage: the second stage counts every row as often as it has tokens.
-inline constexpr Whitened gdpo = detail::whitened(detail::scaled(Whitened{}));
-inline constexpr WhitenedNoStd gdpo_no_std = detail::whitened(WhitenedNoStd{});
+inline constexpr auto gdpo = detail::whitened(detail::scaled(detail::Whitened{}));
+inline constexpr auto gdpo_no_std = detail::whitened(detail::WhitenedNoStd{});
 /// compute_rloo_outcome_advantage keeps the reward of a group of one, its vectorized twin gives 0.
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
 inline constexpr Rloo rloo_vectorized = detail::conventions(Rloo{}, Singleton::Zero);
 /// compute_reinforce_plus_plus_baseline_outcome_advantage.
-inline constexpr ReinforceBaseline reinforce_plus_plus_baseline = detail::whitened(ReinforceBaseline{});
+inline constexpr auto reinforce_plus_plus_baseline = detail::whitened(detail::ReinforceBaseline{});
 
 /// loss_agg_mode. Without a global batch they divide by the local counts; with one, over = Over::Given (the summed
 /// batch_num_tokens or global_batch_size) and scale = dp_size.
