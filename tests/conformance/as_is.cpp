@@ -16,11 +16,11 @@ std::string text(const T&... values) {
   const auto add = [&line](const auto& value) {
     using Value = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, gdpo::Bounds>) {
-      line += ' ' + gdpo::contract::text(value.lo) + ' ' + gdpo::contract::text(value.hi);
+      line += " " + gdpo::contract::text(value.lo) + " " + gdpo::contract::text(value.hi);
     } else if constexpr (std::is_enum_v<Value>) {
       line += ' ' + std::to_string(static_cast<int>(value));
     } else if constexpr (std::is_arithmetic_v<Value>) {
-      line += ' ' + gdpo::contract::text(static_cast<double>(value));
+      line += " " + gdpo::contract::text(static_cast<double>(value));
     } else {
       line += ' ' + std::string(value);
     }

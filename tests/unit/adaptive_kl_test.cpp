@@ -75,7 +75,7 @@ TEST_CASE("mistakes with the adaptive KL coefficient are named") {
   CHECK(said(nothing, infinite) == coefficient + "inf" + needed_of_it);
   CHECK(said(nothing, -0.5) == coefficient + "-0.5" + needed_of_it);
   for (const double bad : {-1.0, 50000.5, no, infinite}) {
-    CHECK(said(nothing, 0.1, bad) == "gdpo::AdaptiveKl: steps: given " + gdpo::contract::text(bad) +
+    CHECK(said(nothing, 0.1, bad) == "gdpo::AdaptiveKl: steps: given " + std::string(gdpo::contract::text(bad)) +
                                          "; needed: from 0 to horizon / -min_error, beyond which the coefficient would "
                                          "turn negative");
   }
