@@ -1,7 +1,8 @@
 # The same tests once more: as C++20, with the other compiler, under the sanitizers, and for wider instruction sets.
 # Each line is a build of its own under tests/matrix/, run as the ctest test matrix.<name>. Optimised only as far as the
 # case needs, so that the whole matrix stays quick; the flags given to this build apply first. Together with this build,
-#   this compiler as C++17     everything                    as C++20     what depends on instruction sets, for AVX-512
+#   this compiler as C++17     everything                    as C++20     what depends on instruction sets, for AVX-512, and
+#                                                                         the conformance runner of the build itself
 #   clang++ as C++20           every core test, sanitized    as C++17     what depends on instruction sets, for AVX2
 
 # gdpo_add_matrix_test(<name> LINE <line> [COMPILER <c++>] [STANDARD <n>] [FLAGS "..."] [BUILD_ONLY] [ALSO EXAMPLES|BENCH ...])
