@@ -1,4 +1,4 @@
-# Of a function that several objects have, the linker takes one. Where they were compiled for different instruction sets, that one
+# Where several objects have one function, the linker takes one of them. If they were compiled for different instruction sets, that one
 # may not run on an older processor; where they were compiled with parts of -ffast-math, it may lose a NaN that the others keep. So
 # the code of the library is in a namespace that names the instruction set and these flags, and this test fails for each symbol of
 # it that two objects share. What they may share:

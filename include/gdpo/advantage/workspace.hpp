@@ -6,7 +6,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Of one worker, which has one group at hand, or a few side by side.
+/// What one worker keeps: it has one group at hand, or a few side by side.
 struct GroupScratch {
   std::vector<double> column, scores, magnitudes, terms;         // (K), (K), (K) sums of |terms|, (K, 8)
   std::vector<unsigned char> used, present;                      // (K) the row is used; it has a reward
@@ -19,7 +19,7 @@ struct GroupScratch {
   } seen;  // in the groups so far
 };
 
-/// Of the engine of an estimator.
+/// What the engine of an estimator keeps.
 struct EstimatorScratch {
   std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
   std::vector<unsigned char> row_state;       // (N) RowState
@@ -32,7 +32,7 @@ struct EstimatorScratch {
   std::vector<double> partial_sums;           // of the blocks of the batch
 };
 
-/// Of ConstrainedCall, which calls an estimator inside.
+/// What ConstrainedCall keeps, which calls an estimator inside.
 struct ConstraintScratch {
   std::vector<double> mixed, channel, violations, magnitudes;  // (N)
   std::vector<unsigned char> states;                           // (N)

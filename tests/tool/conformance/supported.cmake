@@ -48,7 +48,7 @@ set(supported
     "verl compute_policy_loss_gspo 16"
     "verl compute_policy_loss_vanilla 52"
     "verl AdaptiveKLController 2")
-# Of these the loss types grpo, bnpo, dr_grpo and dapo with every correction: "<source> <function> <pass> <unsupported>".
+# Among them, the loss types grpo, bnpo, dr_grpo and dapo with every correction: "<source> <function> <pass> <unsupported>".
 set(partly_supported
     "liger LigerFusedLinearGRPOFunction.ppo_loss_fn 37 24"
     "ms_swift GRPOTrainer._compute_loss_and_metrics 77 40"
