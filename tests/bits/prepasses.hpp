@@ -80,6 +80,17 @@ class Prepasses {
         on_shapes(of == Estimator::Ratio ? "libm" : "loss",
                   std::string("gate/") + estimator + "/" + pair + "/" + statistic + "/" + time + where, gate);
         ++k;
+        // About half of the tokens pass, so that another estimate is another mask.
+        gdpo::prepass::Gate tight;
+        tight.estimator = of;
+        tight.pair = compared;
+        tight.max = of == Estimator::Ratio            ? 1.00390625
+                    : of == Estimator::K1             ? 0.00390625
+                    : of == Estimator::TotalVariation ? 0.015625
+                                                      : 0.000244140625;
+        tight.reach = reach;
+        on_shapes(of == Estimator::Ratio ? "libm" : "loss",
+                  std::string("gate/") + estimator + "/" + pair + "/tight" + where, tight);
       }
     }
     const auto sequence = gdpo::prepass::off_policy_sequence_mask(0.0078125, reach);
