@@ -34,14 +34,19 @@ constexpr bool is_reward_batch_v = false;
 template <class T, class Groups>
 constexpr bool is_reward_batch_v<RewardBatch<T, Groups>> = true;
 
+/// Pointers to members have names here, because nvcc writes a declarator in parentheses, of which g++ warns.
+template <class Batch>
+using BatchColumn = Column Batch::*;
+using MemberValues = View<const double, 1> UsedMembers::*;
+
 /// What is to be known of an optional column.
 template <class Batch>
 struct RewardColumn {
-  Column Batch::*of_batch;
-  const char* name;                                ///< in messages
-  View<const double, 1> UsedMembers::*of_members;  ///< as policies see it; null: they do not
-  bool counts;                                     ///< its numbers are finite and at least 0
-  const char* needed;  ///< what is said where a setting reads it and it is missing; null: it may always be missing
+  BatchColumn<Batch> of_batch;
+  const char* name;         ///< in messages
+  MemberValues of_members;  ///< as policies see it; null: they do not
+  bool counts;              ///< its numbers are finite and at least 0
+  const char* needed;       ///< what is said where a setting reads it and it is missing; null: it may always be missing
 };
 
 /// The optional columns, once: checks, readers, kernels and constraints go through this list.

@@ -309,7 +309,7 @@ class LossKernel {
                           const SegmentRatio& of_segment) const {
     Census found;
     for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {  // one at a time: this is rare, and registers are not
-      NonFinite NonFiniteInputs::*const input = gdpo::detail::input_counter(i);
+      const auto input = gdpo::detail::input_counter(i);
       found = block.template reduce<Census>([&](int thread) {
         Census mine;
         for (int t = begin + thread; t < end; t += block.threads()) {

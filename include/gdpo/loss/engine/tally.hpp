@@ -28,8 +28,9 @@ constexpr int quantities = (metrics_of_tokens + math::logical_lanes - 1) / math:
 enum class AddedIn { Ratios, Terms };
 enum class KeptBy { Loss, Means, All };
 enum class Where { Always, WithKl, WithEntropies, WithBounds };
+using MetricMember = Metric LossMetrics::*;  // named, because g++ warns of the parentheses that nvcc writes around it
 struct MetricFacts {
-  Metric LossMetrics::*member;
+  MetricMember member;
   KeptBy kept_by;
   Where where;
 };
@@ -127,7 +128,7 @@ struct Tally {
       GDPO_ROW_METRICS(GDPO_X)
 #undef GDPO_X
       if (left < 0) return;
-      NonFinite NonFiniteInputs::*const counter = input_counter(left);
+      const auto counter = input_counter(left);
       non_finite.*counter = merge(non_finite.*counter, o.non_finite.*counter);
     }
   }
