@@ -1,4 +1,4 @@
-// expect: a Statistic needs: double operator()(const gdpo::RowSum&) const; double share(double n) const
+// expect: a Statistic needs: double operator()(const gdpo::RowSum&) const, and double share(double n) const
 #include <gdpo/loss.hpp>
 
 struct Largest {

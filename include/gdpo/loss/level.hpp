@@ -47,7 +47,7 @@ struct Sequence {
   static_assert(is_map_v<Map>,
                 "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
   static_assert(is_statistic_v<Statistic>,
-                "a Statistic needs: double operator()(const gdpo::RowSum&) const; double share(double n) const");
+                "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double share(double n) const");
   static constexpr bool of_segment = true, straight_through = false;
   Map map{};
   Statistic statistic{};
@@ -66,7 +66,7 @@ struct SequenceToken {
   static_assert(is_map_v<Map>,
                 "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
   static_assert(is_statistic_v<Statistic>,
-                "a Statistic needs: double operator()(const gdpo::RowSum&) const; double share(double n) const");
+                "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double share(double n) const");
   static constexpr bool of_segment = true, straight_through = true;
   Map map{};
   Statistic statistic{};
