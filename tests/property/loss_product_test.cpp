@@ -119,7 +119,8 @@ void loss_product::check_level(int index) {
       naive_loss::Counts counts = naive_loss::count(data);
       counts.given = random.pick({1.0, 64.0});
       const double divisors[] = {counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
-      if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0)) return;  // no tokens: below, the laws on empty batches
+      if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0))
+        return;  // no tokens: below, the laws on empty batches
       const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
       const std::string mismatch = loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
                                                           loss_product::run(s, data, &normaliser), tolerance::unit);
@@ -229,25 +230,26 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
 }
 
 TEST_CASE("the compiled part of the product makes every two options of different axes meet", "[loss][product]") {
+  constexpr int surrogates = static_cast<int>(std::tuple_size_v<loss_product::Surrogates>);
   for (int level = 0; level < 4; ++level) {
     for (int other = 0; other < 4; ++other) {
       bool level_estimator = false, level_rule = false, estimator_rule = false;
       for (int k = 0; k < 4; ++k) {
-        for (const bool reinforce : {false, true}) {
-          level_estimator |= loss_product::is_compiled(level, reinforce, other, k);
-          level_rule |= loss_product::is_compiled(level, reinforce, k, other);
-          estimator_rule |= loss_product::is_compiled(k, reinforce, level, other);
+        for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
+          level_estimator |= loss_product::is_compiled(level, surrogate, other, k);
+          level_rule |= loss_product::is_compiled(level, surrogate, k, other);
+          estimator_rule |= loss_product::is_compiled(k, surrogate, level, other);
         }
       }
       CHECK((level_estimator && level_rule && estimator_rule));
     }
-    for (const bool reinforce : {false, true}) {
+    for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
       bool with_level = false, with_estimator = false, with_rule = false;
       for (int a = 0; a < 4; ++a) {
         for (int b = 0; b < 4; ++b) {
-          with_level |= loss_product::is_compiled(level, reinforce, a, b);
-          with_estimator |= loss_product::is_compiled(a, reinforce, level, b);
-          with_rule |= loss_product::is_compiled(a, reinforce, b, level);
+          with_level |= loss_product::is_compiled(level, surrogate, a, b);
+          with_estimator |= loss_product::is_compiled(a, surrogate, level, b);
+          with_rule |= loss_product::is_compiled(a, surrogate, b, level);
         }
       }
       CHECK((with_level && with_estimator && with_rule));

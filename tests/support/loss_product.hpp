@@ -228,7 +228,8 @@ void set_level(Level& level, const Settings& s) {
   set_statistic(level.statistic, s);
   level.bounds = bounds_of(s.level_bounds);
 }
-inline void set_surrogate(gdpo::surrogate::Reinforce&, const Settings&) {}
+template <class Surrogate>
+void set_surrogate(Surrogate&, const Settings&) {}  // one without settings
 inline void set_surrogate(gdpo::surrogate::Ratio& to, const Settings& s) { to = {s.low, s.high, s.delta, s.dual}; }
 inline void set_kl(gdpo::Kls<>&, const Settings&, std::size_t) {}
 template <class E, class R>
@@ -269,16 +270,21 @@ inline int level_index(const Settings& s) {
                                                   : 3;
 }
 
+/// The surrogates of the library, in the order of naive_loss::Surrogate. A new one is a line here and its formula in the oracle.
+using Surrogates = std::tuple<gdpo::surrogate::Ratio, gdpo::surrogate::Reinforce>;
+
 /// Which of the product is compiled. All of it in one build (GDPO_TEST_FULL_PRODUCT: tests/CMakeLists.txt), and in the
 /// others every option with the defaults of the other axes, and a cover in which every two options meet: an orthogonal array, over the field of four elements,
-/// of level, estimator, rule (their sum) and surrogate (half of another column); every level without a KL term.
-constexpr bool is_compiled(int level, bool reinforce, int estimator, int rule) {
+/// of level, estimator, rule (their sum) and surrogate (half of another column, taken by every second surrogate); every level
+/// without a KL term.
+constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  return level + reinforce + estimator + rule >= 0;
+  return level + surrogate + estimator + rule >= 0;
 #else
   constexpr int twice[] = {0, 2, 3, 1};
-  const int changed = (level != 0) + reinforce + (estimator != 3) + (rule != 0);  // from Token, Ratio, K3, Direct
-  return changed <= 1 || (rule == (level ^ estimator) && reinforce == ((twice[level] ^ estimator) % 2 == 1));
+  const int changed =
+      (level != 0) + (surrogate != 0) + (estimator != 3) + (rule != 0);  // from Token, Ratio, K3, Direct
+  return changed <= 1 || (rule == (level ^ estimator) && surrogate % 2 == (twice[level] ^ estimator) % 2);
 #endif
 }
 
@@ -292,18 +298,20 @@ Outcome run_sequence_token(const Settings& settings, const Data& data, const gdp
 void check_level(int index);
 
 namespace detail {
+template <int Surrogate>
+using SurrogateAt = std::tuple_element_t<static_cast<std::size_t>(Surrogate), Surrogates>;
 template <class Level, class Surrogate, class Kl>
 Outcome run_one(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl, AnyAggregate>>(s), data, normaliser);
 }
-template <int Index, class Level, class Surrogate, int E, class Estimator, int R, class... Rules>
+template <int Index, class Level, int Surrogate, int E, class Estimator, int R, class... Rules>
 Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   if constexpr (sizeof...(Rules) > 0) {
     using List = std::tuple<Rules...>;
     if (static_cast<int>(s.kl[0].rule) == R) {
-      if constexpr (is_compiled(Index, std::is_same_v<Surrogate, gdpo::surrogate::Reinforce>, E, R)) {
-        return run_one<Level, Surrogate, gdpo::Kl<Estimator, std::tuple_element_t<static_cast<std::size_t>(R), List>>>(
-            s, data, normaliser);
+      if constexpr (is_compiled(Index, Surrogate, E, R)) {
+        using Rule = std::tuple_element_t<static_cast<std::size_t>(R), List>;
+        return run_one<Level, SurrogateAt<Surrogate>, gdpo::Kl<Estimator, Rule>>(s, data, normaliser);
       }
     }
     if constexpr (R + 1 < static_cast<int>(sizeof...(Rules)))
@@ -311,10 +319,10 @@ Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* no
   }
   throw std::logic_error("not compiled in this build");
 }
-template <int Index, class Level, class Surrogate>
+template <int Index, class Level, int Surrogate>
 Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   using namespace gdpo::kl;
-  if (s.kl.empty()) return run_one<Level, Surrogate, None>(s, data, normaliser);
+  if (s.kl.empty()) return run_one<Level, SurrogateAt<Surrogate>, None>(s, data, normaliser);
   switch (s.kl[0].estimator) {
     case naive_loss::Estimator::K1:
       return run_rule<Index, Level, Surrogate, 0, K1, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
@@ -331,11 +339,12 @@ Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* norm
   }
 }
 /// To be instantiated once for each Level.
-template <int Index, class Level>
+template <int Index, class Level, int Surrogate = 0>
 Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
-  return s.surrogate == naive_loss::Surrogate::Ratio
-             ? run_kl<Index, Level, gdpo::surrogate::Ratio>(s, data, normaliser)
-             : run_kl<Index, Level, gdpo::surrogate::Reinforce>(s, data, normaliser);
+  if constexpr (Surrogate + 1 < static_cast<int>(std::tuple_size_v<Surrogates>)) {
+    if (static_cast<int>(s.surrogate) != Surrogate) return run_level<Index, Level, Surrogate + 1>(s, data, normaliser);
+  }
+  return run_kl<Index, Level, Surrogate>(s, data, normaliser);
 }
 }  // namespace detail
 
@@ -348,13 +357,13 @@ void for_each_type(int only, const Visit& visit) {
     Settings s;
     s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
     s.map = level == 1 ? Map::Clamp : Map::None;
-    for (const auto surrogate : {naive_loss::Surrogate::Ratio, naive_loss::Surrogate::Reinforce}) {
-      s.surrogate = surrogate;
+    for (int surrogate = 0; surrogate < static_cast<int>(std::tuple_size_v<Surrogates>); ++surrogate) {
+      s.surrogate = static_cast<naive_loss::Surrogate>(surrogate);
       s.kl.clear();
       visit(s);
       for (int estimator = 0; estimator < 4; ++estimator) {
         for (int rule = 0; rule < 4; ++rule) {
-          if (!is_compiled(level, surrogate == naive_loss::Surrogate::Reinforce, estimator, rule)) continue;
+          if (!is_compiled(level, surrogate, estimator, rule)) continue;
           s.kl.assign(1, naive_loss::Kl{});
           s.kl[0].estimator = static_cast<Estimator>(estimator);
           s.kl[0].rule = static_cast<Rule>(rule);

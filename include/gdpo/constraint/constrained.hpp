@@ -19,9 +19,9 @@ GDPO_BEGIN_NAMESPACE
 /// Errors: invalid_input for a column, multiplier, limit or scale out of range, and what the estimator's own call has.
 template <class Estimator = Gdpo, class Placement = placement::FixedScale>
 struct Constrained {
+  static_assert(!detail::computes_advantages_v<Placement>, "Constrained takes the estimator first, then its placement");
   static_assert(detail::PoliciesOf<Estimator>::known,
                 "Constrained takes one GroupAdvantage: of a gdpo::runtime::Estimator, what std::visit gives");
-  static_assert(!detail::computes_advantages_v<Placement>, "Constrained takes the estimator first, then its placement");
   Estimator estimator{};
   Placement placement{};
   List<Constraint, 16> constraints{};
