@@ -94,6 +94,9 @@ inline Statistics statistics(const std::vector<Real>& x) {
   return s;
 }
 
+/// What a baseline of this kind leaves of a group sums to 0.
+inline bool sums_to_zero(Baseline of) { return of == Baseline::Mean || of == Baseline::LeaveOneOut; }
+
 /// What is subtracted from a member of a group whose used values are x: from x[own], or from an unused row (own: -1).
 inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& s, int own) {
   Real others = 0;
@@ -292,7 +295,7 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
     const int terms = e.combine == Combine::NormalizeThenSum ? static_cast<int>(columns.size()) : 1;
     const bool equal = !unknown && high - low <= detail::rounding(terms, largest);
-    if (equal && e.baseline != Baseline::None && !raw_in_group[id]) {
+    if (equal && detail::sums_to_zero(e.baseline) && !raw_in_group[id]) {
       for (const int i : members) {
         if (used(i)) sum[at(i)] = 0;
       }
@@ -300,7 +303,7 @@ inline Result advantages(const Settings& e, const Data& d) {
   }
 
   // renormalisation
-  const bool centred_by_construction = e.baseline != Baseline::None && !raw_singleton && e.renorm != Renorm::Tokens;
+  const bool centred_by_construction = detail::sums_to_zero(e.baseline) && !raw_singleton && e.renorm != Renorm::Tokens;
   result.advantages = result.sums = sum;
   Real largest_factor = 1, largest_advantage = 0;
   const auto renormalize = [&](const std::vector<int>& scope) {
