@@ -12,7 +12,7 @@ namespace naive {
 using Real = long double;
 constexpr Real nan = std::numeric_limits<Real>::quiet_NaN();
 
-enum class Baseline { None, Mean, LeaveOneOut, Best };
+enum class Baseline { None, Mean, LeaveOneOut };
 enum class Scale { None, Group, Batch, BatchCentred };
 enum class EpsAt { Std, Var, ClampStd, ClampVar, None };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
@@ -106,8 +106,6 @@ inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& 
       return 0;
     case Baseline::Mean:
       return s.mean;
-    case Baseline::Best:
-      return *std::max_element(x.begin(), x.end());
     case Baseline::LeaveOneOut:
       return own < 0 ? s.mean : others;
   }

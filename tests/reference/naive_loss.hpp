@@ -88,7 +88,7 @@ inline Moved exp_less_line(Moved x) { return {exp_less_line(x.at), exp_less_line
 enum class Level { Token, Sequence, SequenceToken };
 enum class Map { None, Clamp, TrustRegion };
 enum class Statistic { Mean, Sum };
-enum class Surrogate { Ratio, Reinforce, Unclipped };
+enum class Surrogate { Ratio, Reinforce };
 enum class Estimator { K1, Abs, K2, K3 };
 enum class Rule { Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted };
 enum class Against { Ref, Old, Teacher, Rollout };
@@ -182,7 +182,6 @@ template <class N>
 N surrogate(const Settings& s, const Token<N>& t, const N& ratio) {
   const real a = t.advantage;
   if (s.surrogate == Surrogate::Reinforce) return N(-a) * t.logp;
-  if (s.surrogate == Surrogate::Unclipped) return N(-a) * ratio;
   const N plain = N(-a) * clamp(ratio, -off, s.delta);
   const N clipped = N(-a) * clamp(ratio, 1 - static_cast<real>(s.low), 1 + static_cast<real>(s.high));
   const N value = max_first(plain, clipped);

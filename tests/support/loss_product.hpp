@@ -271,7 +271,7 @@ inline int level_index(const Settings& s) {
 }
 
 /// The surrogates of the library, in the order of naive_loss::Surrogate. A new one is a line here and its formula in the oracle.
-using Surrogates = std::tuple<gdpo::surrogate::Ratio, gdpo::surrogate::Reinforce, gdpo::surrogate::Unclipped>;
+using Surrogates = std::tuple<gdpo::surrogate::Ratio, gdpo::surrogate::Reinforce>;
 
 /// Which of the product is compiled. All of it in one build (GDPO_TEST_FULL_PRODUCT: tests/CMakeLists.txt), and in the
 /// others every option with the defaults of the other axes, and a cover in which every two options meet: an orthogonal array, over the field of four elements,

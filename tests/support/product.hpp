@@ -23,7 +23,6 @@ template <class Visit>
 void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::Mean>{}, naive::Baseline::Mean, "Mean");
   visit(Of<gdpo::baseline::LeaveOneOut>{}, naive::Baseline::LeaveOneOut, "LeaveOneOut");
-  visit(Of<gdpo::baseline::Best>{}, naive::Baseline::Best, "Best");
   visit(Of<gdpo::baseline::None>{}, naive::Baseline::None, "None");
 }
 

@@ -31,13 +31,6 @@ struct LeaveOneOut {
   }
 };
 
-/// The best of the group.
-struct Best {
-  static constexpr bool per_group = true, from_group = true;
-  bool reads_batch() const { return false; }
-  GDPO_DEVICE double operator()(const BaselineArgs& a) const { return a.group.max; }
-};
-
 /// Nothing: the value itself.
 struct None {
   static constexpr bool per_group = true, takes_lanes = true;

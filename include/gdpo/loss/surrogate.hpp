@@ -54,16 +54,6 @@ struct Ratio {
   }
 };
 
-/// -A r: the ratio without a clip.
-struct Unclipped {
-  static constexpr bool ratio_only = true;
-  template <class V>
-  GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
-    const V value = math::mul(-t.advantage, t.ratio);
-    return {value, value, math::constant<V>(0.0)};
-  }
-};
-
 /// -A logp: no ratio. REINFORCE; with a factor clip(ratio) it is CISPO.
 struct Reinforce {
   template <class V>
