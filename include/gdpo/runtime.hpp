@@ -38,6 +38,14 @@ struct OfValues {
 
 template <class Value>
 using Table = std::vector<std::pair<std::string, Value>>;
+/// A list of presets as a table of their values.
+template <class Value>
+struct TableOf {
+  template <class... T>
+  Table<Value> operator()(const presets::Preset<T>&... preset) const {
+    return {{preset.name, preset.value}...};
+  }
+};
 template <class Value>
 std::vector<std::string> names_of(const Table<Value>& table) {
   std::vector<std::string> names;
@@ -59,8 +67,9 @@ inline std::string_view current(std::string_view name) {
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name, const Table<Value>& table) {
   std::string known;
+  const std::string_view today = current(name);
   for (const auto& entry : table) {
-    if (entry.first == current(name)) return entry.second;
+    if (entry.first == today) return entry.second;
     known += (known.empty() ? "" : ", ") + entry.first;
   }
   contract::fail(function, argument, "'" + std::string(name) + "'", "one of " + known);
@@ -72,9 +81,7 @@ using Estimator = decltype(presets::with_estimators(detail::OfValues{}));
 
 namespace detail {
 inline const Table<Estimator>& estimators() {
-  static const auto entries = presets::with_estimators([](const auto&... preset) {
-    return Table<Estimator>{{preset.name, preset.value}...};
-  });
+  static const Table<Estimator> entries = presets::with_estimators(TableOf<Estimator>{});
   return entries;
 }
 }  // namespace detail
@@ -95,9 +102,7 @@ using Prepass = decltype(presets::with_prepasses(detail::OfValues{}));
 
 namespace detail {
 inline const Table<Prepass>& prepasses() {
-  static const auto entries = presets::with_prepasses([](const auto&... preset) {
-    return Table<Prepass>{{preset.name, preset.value}...};
-  });
+  static const Table<Prepass> entries = presets::with_prepasses(TableOf<Prepass>{});
   return entries;
 }
 }  // namespace detail
@@ -218,9 +223,7 @@ inline const Table<Loss>& losses() {
   return entries;
 }
 inline const Table<Aggregate>& aggregates() {
-  static const auto entries = presets::with_aggregates([](const auto&... preset) {
-    return Table<Aggregate>{{preset.name, preset.value}...};
-  });
+  static const Table<Aggregate> entries = presets::with_aggregates(TableOf<Aggregate>{});
   return entries;
 }
 inline const Table<KlEstimator>& estimators_of_kl() {

@@ -54,6 +54,12 @@ template <class Exec>
 constexpr bool is_exec_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Simd>;
 template <class E>
 constexpr bool is_exec_v<Parallel<E>> = true;
+/// For a static_assert at the door of a call of the host: true, or the one sentence that says what its tag is.
+template <class Exec>
+constexpr bool needs_exec() {
+  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  return true;
+}
 
 /// An execution tag that launches kernels has `static constexpr bool launches_kernels = true` (cuda/device/kernel.hpp).
 template <class Exec, class = void>

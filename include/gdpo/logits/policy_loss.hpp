@@ -97,7 +97,7 @@ template <class Exec, class Loss, class T, int Rank, class U>
 LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const LogitBatch<T, Rank>& logits,
                                    const TokenBatch<float>& batch, const Normaliser& normaliser, View<U, Rank> dlogits,
                                    LogitsWorkspace& workspace) {
-  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
   constexpr const char* function = "gdpo::policy_loss_from_logits";

@@ -42,7 +42,7 @@ LogitRow visit_row(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& r
 /// f(i) for every row of the logits, on the threads of the target.
 template <class Exec, class T, int Rank, class F>
 void for_each_logit_row(const Exec& exec, const LogitRows<T, Rank>& rows, const F& f) {
-  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(needs_exec<Exec>());
   const index_t n = rows.rows();
   for_each_unit(exec, workers_for(exec, n, rows.numbers()), n, [&](index_t, index_t i) { f(i); });
 }

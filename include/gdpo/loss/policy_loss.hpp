@@ -105,7 +105,7 @@ constexpr bool needs_loss() {
 template <class Exec, class Loss, class S>
 LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
                     const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) {
-  static_assert(detail::is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
   const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normaliser, gradient);
   const detail::Tally total = of_batch(exec, workspace);

@@ -23,7 +23,7 @@ constexpr bool is_std_vector_v<std::vector<T, Allocator>> = true;
 /// Whether a long form can run with this tag on groups of this kind; where not, the compiler says why, and nothing else.
 template <class Exec, class Groups>
 constexpr bool may_run() {
-  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(needs_exec<Exec>());
   static_assert(is_host_grouping_v<Groups> || !is_grouping_v<Groups>,
                 "these groups are of a device: the host takes groups_of, by_offsets or by_id");
   return is_exec_v<Exec> && is_host_grouping_v<Groups>;
@@ -56,7 +56,7 @@ template <class Exec, class Batch, class Estimator, class Out, class Work, class
           std::enable_if_t<!detail::are_of_long_form_v<Exec, Batch, Estimator, Out, Work&&>, int> = 0>
 void advantages_into(const Exec&, const Batch&, const Estimator&, const Out&, Work&&, Report&&...) {
   using namespace detail;
-  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(needs_exec<Exec>());
   static_assert(is_reward_batch_v<Batch>, "the second argument of advantages_into is a gdpo::RewardBatch");
   static_assert(computes_advantages_v<Estimator>,
                 "an estimator is a gdpo::GroupAdvantage (gdpo::Gdpo{}, a preset) or a gdpo::Constrained; of a "
