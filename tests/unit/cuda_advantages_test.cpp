@@ -657,7 +657,8 @@ TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly
   OnDevice<double> equal(std::vector<double>(21 * 3, 0.1));
   OffsetsOnDevice offsets({0, 1, 7, 7, 19, 21});
   const gdpo::RewardBatch batch{view(equal.data(), 21, 3), offsets.groups()};
-  for (const char* const name : {"gdpo", "grpo", "rloo", "trl::gdpo", "per_group::gdpo", "ms_swift::reinforce_plus_plus"}) {
+  for (const char* const name :
+       {"gdpo", "grpo", "rloo", "trl::gdpo", "per_group::gdpo", "ms_swift::reinforce_plus_plus"}) {
     std::visit(
         [&](const auto& of) {
           for (const double x : on_device<double>(test_device(), batch, of)) CHECK(same_bits(x, 0.0));

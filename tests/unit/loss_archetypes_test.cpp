@@ -1,6 +1,7 @@
 // User policies of every kind: the oracle's formulas where it has them, else central differences of the loss itself.
-#include <gdpo/prepass.hpp>
 #include "support/loss_archetypes.hpp"
+
+#include <gdpo/prepass.hpp>
 
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"

@@ -63,7 +63,7 @@ struct Raw {
     results[1] = run(gdpo::gspo_loss, batch);
     gdpo::PrepassMemory<S> memory;
     results[2] = run(gdpo::gspo_loss, gdpo::prepare(batch, memory, gdpo::prepass::Overlong{batch.truncated},
-                                                     gdpo::prepass::TopEntropy{0.3}));
+                                                    gdpo::prepass::TopEntropy{0.3}));
   }
 };
 

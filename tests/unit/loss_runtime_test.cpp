@@ -560,8 +560,7 @@ TEST_CASE("a named loss keeps its other settings when one member is set", "[loss
   check(settings_of(changed(gdpo::dapo_loss)), expected(clipped(0.2, 0.28, 0, token_mean)));
   check(settings_of(changed(gdpo::dr_grpo_loss)), expected(clipped(0.2, 0.2, 0, norm)));
   check(settings_of(changed(gdpo::gspo_loss)), expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence)));
-  check(settings_of(changed(gdpo::gspo_token_loss)),
-        expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)));
+  check(settings_of(changed(gdpo::gspo_token_loss)), expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)));
 }
 
 TEST_CASE("a composition is an aggregate", "[loss]") {

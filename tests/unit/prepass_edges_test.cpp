@@ -172,8 +172,7 @@ TEST_CASE("groups that taught nothing, from the report of the advantages", "[pre
   auto prepared = gdpo::prepare(batch, memory, drop);
   CHECK(difference(memory.weights, std::vector<float>{0, 0, 0, 0, 1, 1, 1, 1}) == "");
   CHECK(gdpo::count(prepared).tokens == 8);
-  CHECK(gdpo::grpo_loss(prepared, gdpo::count(prepared)).kl_loss ==
-        gdpo::grpo_loss(batch, gdpo::count(batch)).kl_loss);
+  CHECK(gdpo::grpo_loss(prepared, gdpo::count(prepared)).kl_loss == gdpo::grpo_loss(batch, gdpo::count(batch)).kl_loss);
 
   drop.reach = Reach::Denominator;
   prepared = gdpo::prepare(batch, memory, drop);

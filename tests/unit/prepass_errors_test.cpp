@@ -1,6 +1,6 @@
 // What a wrong call of prepare() says: the function, the argument, what was given and what is needed.
-#include <gdpo/prepass.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/prepass.hpp>
 
 #include "support/catch.hpp"
 #include "support/message.hpp"

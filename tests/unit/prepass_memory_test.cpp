@@ -1,7 +1,7 @@
 // PrepassMemory: no allocation after the first call of a shape, the same bits whatever it served before.
 #include <deque>
-#include <gdpo/prepass.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/prepass.hpp>
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"

@@ -97,7 +97,8 @@ const Line lines[] = {
      Singleton::Zero},
     {"textbook::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero, EpsAt::ClampStd},
-    {"per_group::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude, Singleton::Zero},
+    {"per_group::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude,
+     Singleton::Zero},
 };
 
 }  // namespace

@@ -3,9 +3,9 @@
 // each, lanes as a tree, windows in order. By id the sums are compensated: lanes, tree and windows, too, which gives the bits of
 // one TwoSum over all rows wherever the order does not matter (stats/reduce.hpp).
 #include <algorithm>
-#include <gdpo/stats/moments.hpp>
 #include <gdpo/cuda/device/array.hpp>
 #include <gdpo/cuda/device/kernel.hpp>
+#include <gdpo/stats/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {

@@ -1,8 +1,8 @@
 #pragma once
 // The caller's arrays as kernels read them: what TokenView and Column are on the host, without pointers to functions.
 #include <climits>
-#include <gdpo/storage/column.hpp>
 #include <gdpo/loss/batch.hpp>
+#include <gdpo/storage/column.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {

@@ -1,8 +1,8 @@
 #pragma once
 // 16 bytes of a row of logits: how a thread reads them, what it computes with, how it writes their gradient.
-#include <gdpo/storage/stored_as.hpp>
 #include <gdpo/cuda/device/kernel.hpp>
 #include <gdpo/logits/engine/sum_row.hpp>
+#include <gdpo/storage/stored_as.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {

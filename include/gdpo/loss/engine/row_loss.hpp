@@ -44,7 +44,7 @@ class RowLoss {
   RowLoss& operator=(const RowLoss&) = delete;
 
   /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0. tokens: valid ones;
-  /// weight: W_i.  /// scratch: `length` numbers, for Sequence.
+  /// weight: W_i. scratch: `length` numbers, for Sequence.
   RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient, double* scratch) {
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     RowSums sums;

@@ -107,7 +107,8 @@ GDPO_HOST_INLINE PlainRows plain_rows(const Kls& kls, const TokenArrays& has) {
 template <class S>
 class PaddedSpan {
  public:
-  GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end) : from_(from), begin_(begin), n_(end - begin) {
+  GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end)
+      : from_(from), begin_(begin), n_(end - begin) {
     span.row = from.row;
     int used = 0;
     for_each_array(span.row, [&](const S*& values) {
