@@ -10,16 +10,29 @@ namespace detail {
 
 /// How many side by side: four registers' worth of lanes, enough independent sums to hide their latency.
 constexpr int most_side_by_side = 8;
+constexpr int rows_side_by_side(int L) {
+  return (std::max)(1, (std::min)(most_side_by_side, 4 * GDPO_LANE_BYTES / (8 * L)));
+}
 template <int L>
-constexpr int side_by_side = (std::max)(1, (std::min)(most_side_by_side, 4 * GDPO_LANE_BYTES / (8 * L)));
+constexpr int side_by_side = rows_side_by_side(L);
 constexpr int most_lanes = (std::max)(8, 4 * GDPO_LANE_BYTES / 8);
 
-/// f(std::integral_constant<int, L>) with L lanes for `rewards` rewards.
+/// L: the lanes that `rewards` rewards take, blocks of them where they are more than 8.
+GDPO_HOST_INLINE int lanes_of(index_t rewards) { return rewards > 4 ? 8 : rewards > 2 ? 4 : rewards == 2 ? 2 : 1; }
+
+/// f(std::integral_constant<int, L>) with the L lanes of `rewards` rewards.
 template <class F>
 GDPO_HOST_INLINE auto with_lanes(index_t rewards, const F& f) {
-  if (rewards > 4) return f(std::integral_constant<int, 8>{});
-  if (rewards > 2) return f(std::integral_constant<int, 4>{});
-  return rewards == 2 ? f(std::integral_constant<int, 2>{}) : f(std::integral_constant<int, 1>{});
+  switch (lanes_of(rewards)) {
+    case 8:
+      return f(std::integral_constant<int, 8>{});
+    case 4:
+      return f(std::integral_constant<int, 4>{});
+    case 2:
+      return f(std::integral_constant<int, 2>{});
+    default:
+      return f(std::integral_constant<int, 1>{});
+  }
 }
 
 template <int L>
@@ -43,14 +56,18 @@ GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pa
 }
 
 /// Combined values of members: score (members, P) = or += sum over a segment of (x - base) factor. largest (P): |score|.
+/// bound (P) = or += sum over a segment of m2 factor^2: max |x - base|^2 <= m2, so this bounds the square of the largest sum of
+/// |terms| of a row.
 template <int L, int P>
 GDPO_NOINLINE void add_scores(const double* x, index_t members, const Split<math::Pack<L * P>>& base,
-                              const math::Pack<L * P>& factor, bool first, double* score, double* largest) {
+                              const math::Pack<L * P>& factor, const math::Pack<L * P>& m2, bool first, double* score,
+                              double* largest, double* bound) {
   using Lanes = math::Pack<L * P>;
   using Groups = math::Pack<P>;
   const Split<Lanes> subtracted = base;  // in registers, whatever is stored
   const Lanes multiplied = factor;
   const Groups zero = Groups::all(0.0);
+  ((first ? zero : Groups::load(bound)) + segment_sums<L>(mul(mul(factor, factor), m2))).store(bound);
   Groups most = zero;
   for (index_t k = 0; k < members; ++k, score += P) {
     const Lanes terms = mul(centre(Lanes::load(x + k * (L * P)), subtracted), multiplied);

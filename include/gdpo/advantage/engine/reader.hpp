@@ -86,17 +86,17 @@ class RewardReader {
       for (index_t first = 0; first < channels; first += L) {
         for (int p = 0; p < P; p += rows) {
           load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first, scratch);
-          add_weighted<L, rows>(scratch, members, lane_weights<L, rows>(first), first == 0, sums + p, magnitudes + p,
-                                P);
+          const auto weights = lane_weights<L * rows>(first * side_by_side<L>);
+          add_weighted<L, rows>(scratch, members, weights, first == 0, sums + p, magnitudes + p, P);
         }
       }
     });
   }
 
-  /// The weights of rewards first .. first + L - 1, 0 beyond the last reward, for each of P rows.
-  template <int L, int P>
-  GDPO_HOST_INLINE math::Pack<L * P> lane_weights(index_t first) const {
-    return math::Pack<L * P>::load(work_.lane_weights.data() + first * side_by_side<L>);
+  /// EstimatorScratch::lane_weights from number `at` on: of whole rows side by side, 0 beyond the last reward.
+  template <int W>
+  GDPO_HOST_INLINE math::Pack<W> lane_weights(index_t at) const {
+    return math::Pack<W>::load(work_.lane_weights.data() + at);
   }
 
   bool penalises() const { return rules_.penalises(); }
@@ -133,16 +133,14 @@ class RewardReader {
   /// lane_weights from channel_weights.
   static void spread_weights(EstimatorScratch& work) {
     const index_t channels = static_cast<index_t>(work.channels.size());
+    const int L = lanes_of(channels), rows = rows_side_by_side(L);
     work.lane_weights.clear();
-    with_lanes(channels, [&](auto lanes) {
-      constexpr int L = decltype(lanes)::value;
-      for (index_t first = 0; first < channels; first += L) {
-        for (index_t c = 0; c < L * side_by_side<L>; ++c) {
-          const index_t channel = first + c % L;
-          work.lane_weights.push_back(channel < channels ? work.channel_weights[at(channel)] : 0.0);
-        }
+    for (index_t first = 0; first < channels; first += L) {
+      for (int c = 0; c < L * rows; ++c) {
+        const index_t channel = first + c % L;
+        work.lane_weights.push_back(channel < channels ? work.channel_weights[at(channel)] : 0.0);
       }
-    });
+    }
   }
 
   /// to[j] = reward first + j, 0 beyond `lanes`.

@@ -54,6 +54,7 @@ class SideBySide {
         scratch_(aligned(scratch.lanes)),
         longest_(static_cast<index_t>(scratch.column.size())),
         end_(end),
+        lanes_(lanes_of(call.columns)),
         possible_(!call.batch.valid && !call.work.channels.empty()) {}
 
   /// Doubles that it needs for groups of at most `members`.
@@ -65,11 +66,10 @@ class SideBySide {
   index_t combine(index_t g, Taken* taken) {
     taken[0] = Taken::No;
     if (!possible_ || call_.batch.groups.length(g) < 2) return 1;
-    if constexpr (sums_first) {
-      return combine_lanes<1>(g, taken);
-    } else {
-      return with_lanes(call_.columns, [&](auto lanes) { return combine_lanes<decltype(lanes)::value>(g, taken); });
-    }
+    return with_lanes(lanes_, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value;
+      return combine_lanes<L * side_by_side<L>>(g, taken);
+    });
   }
 
  private:
@@ -82,19 +82,19 @@ class SideBySide {
     return v.data() + (misplaced == 0 ? 0 : padding + 1 - misplaced);
   }
 
-  /// Groups g .. g + groups - 1 in one pack of lanes; the lanes that are left repeat group g.
-  template <int L>
+  /// Groups g .. g + groups - 1 in one pack of W lanes, P groups of L columns; the lanes that are left repeat group g.
+  /// How many columns a group has there is known at run time, so that every number of rewards shares this code.
+  template <int W>
   struct Packed {
-    static constexpr int P = side_by_side<L>;
-    using Lanes = math::Pack<L * P>;
+    using Lanes = math::Pack<W>;
 
     index_t g, members;
     int groups;
     double *block, *scores, *magnitudes, *rewards;  // (K, P, L), (K, P); of sums: (K, P), and what is summed
-    math::Pack<P> bound;                            // of the squares of the sums of |terms|
-    double largest[P] = {};                         // |score|
-    typename GroupLanes<L * P>::Stat stat;
-    math::Mask<L * P> equal;
+    double bound[most_side_by_side];                // (P) of the squares of the sums of |terms|
+    double largest[most_side_by_side];              // (P) |score|
+    typename GroupLanes<W>::Stat stat;
+    math::Mask<W> equal;
     Split<Lanes> base;
     Lanes factor;
 
@@ -104,45 +104,56 @@ class SideBySide {
       scores = block + members * most_lanes;
       magnitudes = scores + members * most_side_by_side;
       rewards = magnitudes + members * most_side_by_side;
-      bound = math::Pack<P>::all(0.0);
     }
   };
 
-  template <int L>
+  /// f(std::integral_constant<int, L>) for the number of columns a group that packs of W lanes have in this call.
+  template <int W, class F>
+  GDPO_HOST_INLINE void with_columns(const F& f) const {
+    with_lanes(lanes_, [&](auto lanes) {
+      constexpr int L = decltype(lanes)::value;
+      if constexpr (L * side_by_side<L> == W && (L == 1 || !sums_first)) f(lanes);
+    });
+  }
+
+  template <int W>
   index_t combine_lanes(index_t g, Taken* taken) {
-    constexpr int most = most_packs * side_by_side<L>;
+    const int most = most_packs * W / lanes_;
     int groups = 1;
     const index_t members = call_.batch.groups.length(g);
     while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members) ++groups;
-    if (combine_groups<L>(g, groups, taken)) return groups;
+    if (combine_groups<W>(g, groups, taken)) return groups;
     for (int p = 0; p < groups; ++p) {  // each by itself
-      if (groups == 1 || !combine_groups<L>(g + p, 1, taken + p)) taken[p] = Taken::No;
+      if (groups == 1 || !combine_groups<W>(g + p, 1, taken + p)) taken[p] = Taken::No;
     }
     return groups;
   }
 
   /// All of the groups, or none.
-  template <int L>
-  bool combine_groups(index_t g, int groups, Taken* taken) {
-    constexpr int P = side_by_side<L>;
-    Packed<L> packs[most_packs];
-    const int n = (groups + P - 1) / P;
+  template <int W>
+  GDPO_NOINLINE bool combine_groups(index_t g, int groups, Taken* taken) {
+    const int P = W / lanes_, n = (groups + P - 1) / P;
+    Packed<W> packs[most_packs];
     for (int s = 0; s < n; ++s) {
       packs[s].start(g + s * P, (std::min)(P, groups - s * P), call_.batch.groups.length(g),
                      scratch_ + s * longest_ * member_scratch);
     }
-    for (index_t first = 0; first < call_.columns; first += L) {
+    for (index_t first = 0; first < call_.columns; first += lanes_) {
       for (int s = 0; s < n; ++s) load(packs[s], first);
       for (int s = 0; s < n; ++s) {
-        Packed<L>& pack = packs[s];
-        if (!lane_stat<Order, L * P>(Order{}, pack.block, pack.members, pack.stat, pack.equal)) return false;
+        Packed<W>& pack = packs[s];
+        if (!lane_stat<Order, W>(Order{}, pack.block, pack.members, pack.stat, pack.equal)) return false;
       }
       for (int s = 0; s < n; ++s) {
         if (!apply_policies(packs[s], first)) return false;
       }
       for (int s = 0; s < n; ++s) {
-        Packed<L>& pack = packs[s];
-        add_scores<L, P>(pack.block, pack.members, pack.base, pack.factor, first == 0, pack.scores, pack.largest);
+        Packed<W>& pack = packs[s];
+        with_columns<W>([&](auto lanes) {
+          constexpr int L = decltype(lanes)::value;
+          add_scores<L, W / L>(pack.block, pack.members, pack.base, pack.factor, pack.stat.m2, first == 0, pack.scores,
+                               pack.largest, pack.bound);
+        });
       }
     }
     for (int s = 0; s < n; ++s) {
@@ -153,42 +164,42 @@ class SideBySide {
   }
 
   /// Rewards first .. of the members, or their weighted sums as the one column.
-  template <int L>
-  void load(Packed<L>& pack, index_t first) {
-    constexpr int P = side_by_side<L>;
+  template <int W>
+  void load(Packed<W>& pack, index_t first) {
     const auto row = [of = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g, groups = pack.groups](
                          int p, index_t k) { return of.row(g + (p < groups ? p : 0), k); };
     if constexpr (sums_first) {
       call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
-      for (index_t i = 0; call_.reader.penalises() && i < pack.members * P; ++i) {
-        const index_t from = row(static_cast<int>(i % P), i / P);
+      for (index_t i = 0; call_.reader.penalises() && i < pack.members * W; ++i) {
+        const index_t from = row(static_cast<int>(i % W), i / W);
         pack.block[i] = call_.reader.penalised(from, pack.block[i], pack.magnitudes[i]);
       }
     } else {
-      call_.reader.template load_lanes<L, P>(row, pack.members, first, pack.block);
+      with_columns<W>([&](auto lanes) {
+        constexpr int L = decltype(lanes)::value;
+        call_.reader.template load_lanes<L, W / L>(row, pack.members, first, pack.block);
+      });
     }
   }
 
-  template <int L>
-  bool apply_policies(Packed<L>& pack, index_t first) {
-    constexpr int P = side_by_side<L>;
-    using Lanes = typename Packed<L>::Lanes;
+  template <int W>
+  bool apply_policies(Packed<W>& pack, index_t first) {
+    using Lanes = math::Pack<W>;
     if constexpr (sums_first) {
       if (!sums_clearly_differ(pack)) return false;
     }
-    const GroupLanes<L * P> args{pack.stat, no_batch_};
+    const GroupLanes<W> args{pack.stat, no_batch_};
     pack.base = split<Lanes>(call_.baseline(args));
     pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
-    if constexpr (!sums_first) pack.factor = mul(call_.reader.template lane_weights<L, P>(first), pack.factor);
-    // max |x - base|^2 <= m2, so this bounds the square of the largest sum of |terms| of a row, over the columns.
-    pack.bound = pack.bound + segment_sums<L>(mul(mul(pack.factor, pack.factor), pack.stat.m2));
+    if constexpr (!sums_first)
+      pack.factor = mul(call_.reader.template lane_weights<W>(first * W / lanes_), pack.factor);
     return true;
   }
 
   /// No group's sums differ by so little that it may be the rounding of their terms. max - min <= t implies m2 <= n t^2:
   /// what exceeds that differs; exactly equal sums need no look.
-  bool sums_clearly_differ(const Packed<1>& pack) const {
-    constexpr int P = side_by_side<1>;
+  template <int P>
+  bool sums_clearly_differ(const Packed<P>& pack) const {
     double squares[P], magnitudes[P];
     select(pack.equal, math::Pack<P>::all(math::infinity), pack.stat.m2).store(squares);
     auto most = math::Pack<P>::all(0.0);
@@ -206,32 +217,35 @@ class SideBySide {
 
   /// Whether the combined values are what they seem: 0, or well above their rounding. A group of which neither can be said is not
   /// taken; what is written for it will be overwritten. (Of two members every other group may be such.)
-  template <int L>
-  bool clear(const Packed<L>& pack, Taken* taken) const {
-    if (any(not_finite(pack.bound))) return false;
-    double bounds[side_by_side<L>];
-    pack.bound.store(bounds);
-    const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0);
+  template <int W>
+  bool clear(const Packed<W>& pack, Taken* taken) const {
+    const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0), columns = static_cast<double>(call_.columns);
     for (int p = 0; p < pack.groups; ++p) {
-      const double largest = pack.largest[p], columns = static_cast<double>(call_.columns);
-      const bool clear_of_rounding = largest * largest > tolerance * tolerance * columns * bounds[p];
+      const double largest = pack.largest[p], bound = pack.bound[p];
+      if (math::not_finite(bound)) return false;
+      const bool clear_of_rounding = largest * largest > tolerance * tolerance * columns * bound;
       taken[p] = largest == 0 ? Taken::Equal : clear_of_rounding ? Taken::Yes : Taken::No;
     }
     return true;
   }
 
-  template <int L>
-  void write(const Packed<L>& pack) {
-    constexpr int P = side_by_side<L>;
+  template <int W>
+  void write(const Packed<W>& pack) {
     const BorrowedGroups<Groups> of{call_.batch.groups};
+    const int P = W / lanes_;
     double* row_sums = call_.work.row_sums.data();
-    index_t first[P];
+    index_t first[most_side_by_side];
     bool runs = true;  // of rows, one after the other
     for (int p = 0; p < pack.groups; ++p) {
       first[p] = of.row(pack.g + p, 0);
       for (index_t k = 1; k < pack.members; ++k) runs = runs && of.row(pack.g + p, k) == first[p] + k;
     }
-    if (runs) return write_runs<P>(pack.scores, pack.members, pack.groups, first, row_sums);
+    if (runs) {
+      with_columns<W>([&](auto lanes) {
+        write_runs<W / decltype(lanes)::value>(pack.scores, pack.members, pack.groups, first, row_sums);
+      });
+      return;
+    }
     for (int p = 0; p < pack.groups; ++p) {
       for (index_t k = 0; k < pack.members; ++k) row_sums[of.row(pack.g + p, k)] = pack.scores[k * P + p];
     }
@@ -249,6 +263,7 @@ class SideBySide {
   const GroupCall<T, Groups, Baseline, Scale, sums_first>& call_;
   double* scratch_;
   index_t longest_, end_;
+  int lanes_;  ///< L: columns of a group in a pack
   bool possible_;
   BatchStat no_batch_{};
 };
