@@ -104,26 +104,33 @@ GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, d
 
 }  // namespace detail
 
+namespace detail {
+
+/// The sums of w, w d and w d^2 over x_0..x_{n-1}, d = x - center. Weights w (null: all 1).
+template <class Order>
+std::array<double, 3> sums_about(Order order, const double* x, const double* w, index_t n, double center) {
+  using math::mul;
+  if (w) {
+    return sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
+      const auto d = value - std::decay_t<decltype(value)>::all(center);
+      return std::array{of, mul(of, d), mul(of, mul(d, d))};
+    });
+  }
+  const auto sums = sum_rows<2>(order, x, w, n, [center](const auto& value, const auto&) {
+    const auto d = value - std::decay_t<decltype(value)>::all(center);
+    return std::array{d, mul(d, d)};
+  });
+  return {static_cast<double>(n), sums[0], sums[1]};
+}
+
+}  // namespace detail
+
 /// Weight, mean and m2 of x_0..x_{n-1} in one pass, from sums about a center that is known to be the mean up to rounding;
 /// n and the range are not filled in. Weights w (null: all 1); sums: `Order` of reduce.hpp. NaN flows.
 template <class Order>
 Moments moments_about(Order order, const double* x, const double* w, index_t n, double center) {
-  using math::mul;
-  double weight = static_cast<double>(n), rest = 0, square = 0;
-  if (w) {
-    const auto sums = sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
-      const auto d = value - std::decay_t<decltype(value)>::all(center);
-      return std::array{of, mul(of, d), mul(of, mul(d, d))};
-    });
-    weight = sums[0], rest = sums[1], square = sums[2];
-  } else {
-    const auto sums = sum_rows<2>(order, x, w, n, [center](const auto& value, const auto&) {
-      const auto d = value - std::decay_t<decltype(value)>::all(center);
-      return std::array{d, mul(d, d)};
-    });
-    rest = sums[0], square = sums[1];
-  }
-  return detail::moments_of_sums(weight, rest, square, center);
+  const std::array<double, 3> sums = detail::sums_about(order, x, w, n, center);
+  return detail::moments_of_sums(sums[0], sums[1], sums[2], center);
 }
 
 /// Moments of x_0..x_{n-1} with weights w (null: all 1). A member of weight 0 is no member. Two passes of sums, the second
@@ -133,15 +140,9 @@ Moments moments_of(Order order, const double* x, const double* w, index_t n) {
   Moments range;
   const bool has_nan = detail::range_of(x, w, n, range);
   if (range.n == 0) return range;
-  double weight = static_cast<double>(n), total = 0;
-  if (w) {
-    const auto sums = sum_rows<2>(order, x, w, n, [](const auto& value, const auto& of) {
-      return std::array{of, math::mul(of, value)};
-    });
-    weight = sums[0], total = sums[1];
-  } else {
-    total = sum_rows<1>(order, x, w, n, [](const auto& value, const auto&) { return std::array{value}; })[0];
-  }
+  // About 0 these are the sums of w and of w x, and one more that nobody needs: compiled once for both passes.
+  const std::array<double, 3> sums = detail::sums_about(order, x, w, n, 0.0);
+  const double weight = sums[0];
   Moments m;
   if (has_nan) {
     m.weight = weight;
@@ -151,7 +152,7 @@ Moments moments_of(Order order, const double* x, const double* w, index_t n) {
     m.weight = weight;
     m.mean = range.min;
   } else {
-    m = moments_about(order, x, w, n, total / weight);
+    m = moments_about(order, x, w, n, sums[1] / weight);
     m.min = range.min;
     m.max = range.max;
   }

@@ -62,18 +62,22 @@ std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, ind
   for (index_t begin = 0; begin < n; begin += detail::grid_block) {
     const index_t end = n - begin < detail::grid_block ? n : begin + detail::grid_block;
     std::array<Lanes, N> sum{};
-    index_t i = begin;
-    for (; i + detail::grid_lanes <= end; i += detail::grid_lanes) {
-      const Lanes weight = w ? Lanes::load(w + i) : one;
-      const std::array<Lanes, N> terms = term(Lanes::load(x + i), weight);
-      for (std::size_t s = 0; s < N; ++s) sum[s] = sum[s] + (w ? select(weight == zero, zero, terms[s]) : terms[s]);
-    }
-    if (i < end) {  // the tail of the last block: missing lanes have weight 0
-      double values[detail::grid_lanes] = {}, weights[detail::grid_lanes] = {};
-      for (index_t j = 0; i + j < end; ++j) values[j] = x[i + j], weights[j] = w ? w[i + j] : 1.0;
-      const Lanes weight = Lanes::load(weights);
+    for (index_t i = begin; i < end; i += detail::grid_lanes) {
+      const double *values = x + i, *weights = w ? w + i : nullptr;
+      double last_values[detail::grid_lanes], last_weights[detail::grid_lanes];
+      if (end - i < detail::grid_lanes) {  // the tail of the last block: missing lanes have weight 0
+        for (int j = 0; j < detail::grid_lanes; ++j) {
+          const bool there = i + j < end;
+          last_values[j] = there ? values[j] : 0.0;
+          last_weights[j] = !there ? 0.0 : weights ? weights[j] : 1.0;
+        }
+        values = last_values, weights = last_weights;
+      }
+      const Lanes weight = weights ? Lanes::load(weights) : one;
       const std::array<Lanes, N> terms = term(Lanes::load(values), weight);
-      for (std::size_t s = 0; s < N; ++s) sum[s] = sum[s] + select(weight == zero, zero, terms[s]);
+      for (std::size_t s = 0; s < N; ++s) {
+        sum[s] = sum[s] + (weights ? select(weight == zero, zero, terms[s]) : terms[s]);
+      }
     }
     for (std::size_t s = 0; s < N; ++s) total[s] += tree_sum(sum[s]);
   }

@@ -31,7 +31,8 @@ void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Grou
   r.channels.assign(at(channels), ChannelReport{});
   r.channel_degenerate.resize(at(groups * channels));
   for (index_t c = 0; c < channels; ++c) {
-    const bool read = std::find(work.channels.begin(), work.channels.end(), c) != work.channels.end();
+    bool read = false;
+    for (const index_t of : work.channels) read = read || of == c;
     ChannelReport& channel = r.channels[at(c)];
     index_t flat = 0, known = 0;
     work.raw.clear();
@@ -62,7 +63,7 @@ void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Grou
     channel.zero_std_groups = known > 0 ? static_cast<double>(flat) / static_cast<double>(known) : 0.0;
   }
 
-  r.group_std.assign(at(groups), math::nan());
+  r.group_std.resize(at(groups));
   work.centred.clear();  // the reward sums of the batch
   double flat_rows = 0;
   for (index_t g = 0; g < groups; ++g) {
@@ -79,7 +80,7 @@ void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Grou
     const double std = members == 1 ? 0.0 : std_or_nan(moments(work.raw));
     r.group_std[at(g)] = std;
     if (!math::is_nan(std) && std <= 1e-8) flat_rows += static_cast<double>(members);
-    work.centred.insert(work.centred.end(), work.raw.begin(), work.raw.end());
+    for (const double sum : work.raw) work.centred.push_back(sum);
   }
   const Moments sums = moments(work.centred);
   r.reward_mean = sums.n > 0 ? sums.mean : math::nan();

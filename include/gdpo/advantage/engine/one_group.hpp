@@ -157,25 +157,31 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return gdpo::view(values.data(), n);
   }
 
-  /// Reads column c. visit(k, args, rule) for every member with a value: the used ones, and the unused ones with own = -1.
-  template <class Visit>
-  void visit_members(index_t c, const Visit& visit) {
+  /// What the policies see of a column, but for the member, and what is left for them to decide.
+  struct ReadColumn {
+    MemberArgs args;
+    Rule rule;
+  };
+
+  /// Not inlined: visit_members would have it once for each of its visitors.
+  GDPO_NOINLINE ReadColumn begin_column(index_t c) {
     read_column(c);
     const double* x = work_.column.data();
     for (index_t k = 0; k < members_; ++k) {
       if (!missing(k)) work_.present[at(k)] = 1;
     }
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
-    GroupStat stat = group_stat(Order{}, work_.values.data(), n);
-    if constexpr (!in_lanes) order_statistics(stat, work_.values.data(), n);  // lanes have none either
+    stat_ = group_stat(Order{}, work_.values.data(), n);
+    if constexpr (!in_lanes) order_statistics(stat_, work_.values.data(), n);  // lanes have none either
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
         if (used(k)) magnitude = (math::max)(magnitude, work_.magnitudes[at(k)]);
       }
-      equate_sums(stat, call_.reader.terms(), magnitude);
+      equate_sums(stat_, call_.reader.terms(), magnitude);
     }
-    MemberArgs args{{stat, call_.work.batch_stats[at(c)]}};
+    ReadColumn column_at_hand{{{stat_, call_.work.batch_stats[at(c)]}}, rule_of(stat_)};
+    MemberArgs& args = column_at_hand.args;
     args.values = view_of(work_.values, n);
     for (std::size_t j = 0; j < reward_column_count; ++j) {
       const auto& entry = reward_columns<RewardBatch<T, Groups>>[j];
@@ -184,13 +190,19 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       gather(work_.columns[j], [&](index_t k) { return column(row(k)); });
       args.*entry.of_members = view_of(work_.columns[j], n);
     }
-    const Rule rule = rule_of(stat);
     has_base_ = false;
+    return column_at_hand;
+  }
+
+  /// Reads column c. visit(k, args, rule) for every member with a value: the used ones, and the unused ones with own = -1.
+  template <class Visit>
+  void visit_members(index_t c, const Visit& visit) {
+    auto [args, rule] = begin_column(c);
     index_t own = 0;
     for (index_t k = 0; k < members_; ++k) {
       if (missing(k)) continue;
       args.own = used(k) ? own++ : -1;
-      args.value = x[k];
+      args.value = work_.column[at(k)];
       visit(k, args, rule);
     }
   }
@@ -217,6 +229,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   index_t group_ = 0, members_ = 0;
   bool raw_in_group_ = false;
   // of the column at hand
+  GroupStat stat_;
   bool has_base_ = false;
   Split<double> base_{0.0, 0.0};
 };
