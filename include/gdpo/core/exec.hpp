@@ -61,6 +61,10 @@ constexpr bool needs_exec() {
   return true;
 }
 
+/// Tags that run on the calling thread alone: what several workers need is not compiled for them.
+template <class Exec>
+constexpr bool has_one_worker_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Simd>;
+
 /// An execution tag that launches kernels has `static constexpr bool launches_kernels = true` (cuda/device/kernel.hpp).
 template <class Exec, class = void>
 constexpr bool is_device_v = false;
@@ -85,7 +89,7 @@ index_t workers_for(const Parallel<E>& exec, index_t units, index_t numbers) {
 /// unit at a time, so memory that belongs to a worker needs no lock.
 template <class Exec, class F>
 void for_each_unit(const Exec& exec, index_t workers, index_t units, const F& f) {
-  if constexpr (!std::is_same_v<Exec, Seq> && !std::is_same_v<Exec, Simd>) {
+  if constexpr (!has_one_worker_v<Exec>) {
     if (workers > 1) {
       std::atomic<index_t> next{0};
       exec.executor.for_each(workers, [&](index_t worker) {

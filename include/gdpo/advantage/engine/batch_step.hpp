@@ -63,7 +63,7 @@ class RowBlocks {
   /// f(order), the order of summation that gives the bits of Order.
   template <class Order, class F>
   Moments moments(Order order, std::vector<double>& partial, const F& f) const {
-    if constexpr (std::is_same_v<Order, InRowOrder> && !std::is_same_v<Exec, Seq> && !std::is_same_v<Exec, Simd>) {
+    if constexpr (std::is_same_v<Order, InRowOrder> && !has_one_worker_v<Exec>) {
       if (workers_ > 1) return f(BlocksInOrder<Exec>{exec_, workers_, partial});
     }
     return f(order);

@@ -66,7 +66,7 @@ void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
     for (index_t i = 0; entry.counts && column && i < batch.rewards.extent[0]; ++i) {
       const double count = column(i);
       if (!(count >= 0) || math::not_finite(count)) {
-        contract::fail(function, std::string(entry.name) + "(" + contract::text(i) + ")", contract::text(count),
+        contract::fail(function, contract::Text(entry.name) + "(" + contract::text(i) + ")", contract::text(count),
                        "a count of at least 0");
       }
     }

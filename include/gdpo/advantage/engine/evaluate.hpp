@@ -55,8 +55,12 @@ class Evaluation {
       work.raw.reserve((std::max)(rows, at(units_.groups)));
       work.centred.reserve(rows);
     }
-    work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
-    if (report) report->degenerate.assign(at(units_.groups), 1);  // what an empty group is
+    work.row_state.resize(rows);
+    std::fill_n(work.row_state.data(), rows, static_cast<unsigned char>(RowState::Counted));
+    if (report) {
+      report->degenerate.resize(at(units_.groups));
+      for (auto& degenerate : report->degenerate) degenerate = 1;  // what an empty group is
+    }
   }
 
   template <class Exec>
@@ -66,14 +70,15 @@ class Evaluation {
       Worker(call_, call_.work.workers[at(worker)])
           .combine(units_.begin(unit), units_.end(unit), call_.lanes && !reads_batch_.any);
     };
-    if (workers_ == 1) {
-      for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);
-      return;
+    if constexpr (!has_one_worker_v<Exec>) {
+      if (workers_ > 1) {
+        FirstError error;
+        for_each_unit(exec, workers_, units_.count(),
+                      [&](index_t worker, index_t unit) { error.guard(unit, [&] { combine(worker, unit); }); });
+        return error.rethrow();
+      }
     }
-    FirstError error;
-    for_each_unit(exec, workers_, units_.count(),
-                  [&](index_t worker, index_t unit) { error.guard(unit, [&] { combine(worker, unit); }); });
-    error.rethrow();
+    for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);
   }
 
   bool any_raw_singleton() const {
@@ -89,8 +94,9 @@ class Evaluation {
  private:
   template <class Test>
   bool any_worker(const Test& test) const {
-    const GroupScratch* scratch = call_.work.workers.data();
-    return std::any_of(scratch, scratch + workers_, test);
+    bool any = false;
+    for (index_t worker = 0; worker < workers_; ++worker) any = any || test(call_.work.workers[at(worker)]);
+    return any;
   }
 
   void prepare_scratch() {
@@ -98,7 +104,7 @@ class Evaluation {
     for (index_t g = 0; g < units_.groups; ++g) longest = (std::max)(longest, call_.batch.groups.length(g));
     const std::size_t members = at(longest);
     std::vector<GroupScratch>& workers = call_.work.workers;
-    if (workers.size() < at(workers_)) workers.resize(at(workers_));
+    if (workers.size() < at(workers_)) workers = std::vector<GroupScratch>(at(workers_));
     for (GroupScratch& work : workers) work.seen = {};  // of the idle too
     for (index_t worker = 0; worker < workers_; ++worker) {
       GroupScratch& work = workers[at(worker)];
@@ -109,7 +115,8 @@ class Evaluation {
       }
       if constexpr (need_scratch_v<Baseline, Scale>) work.policies.resize(members);
       work.terms.resize(members * 8);
-      work.used.assign(members, 1);
+      work.used.resize(members);
+      std::fill_n(work.used.data(), members, static_cast<unsigned char>(1));
       work.present.resize(members);
       work.lanes.resize(SideBySide<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
     }

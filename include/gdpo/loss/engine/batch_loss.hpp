@@ -85,28 +85,36 @@ class BatchLoss {
     const index_t units = rows > 0 ? (rows + rows_a_unit - 1) / rows_a_unit : 0;
     const index_t workers = workers_for(exec, units, layout_.tokens);
     if (static_cast<index_t>(workspace.workers.size()) < workers) {
-      workspace.workers.resize(static_cast<std::size_t>(workers));
+      workspace.workers = std::vector<LossScratch<S>>(static_cast<std::size_t>(workers));
     }
     for (index_t w = 0; w < workers; ++w) reserve(workspace.workers[static_cast<std::size_t>(w)]);
 
     Tally total;
-    if (workers == 1) {  // a unit of one row needs no tally of its own: 0 + x is x
-      LossScratch<S>& scratch = workspace.workers[0];
-      for (index_t first = 0; first < rows && rows_a_unit == 1; ++first) run(first, first + 1, scratch, total);
-      for (index_t first = 0; first < rows && rows_a_unit > 1; first += rows_a_unit) {
+    if constexpr (!has_one_worker_v<Exec>) {
+      if (workers > 1) {
+        if (static_cast<index_t>(workspace.units.size()) < units) {
+          workspace.units = std::vector<Tally>(static_cast<std::size_t>(units));
+        }
+        for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
+          const index_t first = unit * rows_a_unit;
+          Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
+          tally = Tally{};
+          run(first, (std::min)(first + rows_a_unit, rows), workspace.workers[static_cast<std::size_t>(worker)], tally);
+        });
+        for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
+        return total;
+      }
+    }
+    LossScratch<S>& scratch = workspace.workers[0];
+    for (index_t first = 0; first < rows; first += rows_a_unit) {
+      const index_t last = (std::min)(first + rows_a_unit, rows);
+      if (rows_a_unit == 1) {  // needs no tally of its own: 0 + x is x
+        run(first, last, scratch, total);
+      } else {
         Tally unit;
-        run(first, (std::min)(first + rows_a_unit, rows), scratch, unit);
+        run(first, last, scratch, unit);
         total.add(unit);
       }
-    } else {
-      if (static_cast<index_t>(workspace.units.size()) < units) workspace.units.resize(static_cast<std::size_t>(units));
-      for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
-        const index_t first = unit * rows_a_unit;
-        Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
-        tally = Tally{};
-        run(first, (std::min)(first + rows_a_unit, rows), workspace.workers[static_cast<std::size_t>(worker)], tally);
-      });
-      for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
     }
     return total;
   }
