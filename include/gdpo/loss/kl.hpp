@@ -170,22 +170,12 @@ struct Kl {
   /// Unscaled (without beta). `outside`: a clamp holds.
   template <class V>
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
-    const kl::GradientArgs<V> a = args(t);
-    Term<V> term = Gradient{}(a);
-    term.outside = a.bounded;
-    return term;
+    return term<false>(t);
   }
   /// The same where the level's ratio is the token's own.
   template <class V>
   GDPO_INLINE Term<V> own_ratio(const Token<V>& t) const {
-    if constexpr (detail::has_own_ratio_v<Gradient, kl::GradientArgs<V>>) {
-      const kl::GradientArgs<V> a = args(t);
-      Term<V> term = Gradient{}.own_ratio(a);
-      term.outside = a.bounded;
-      return term;
-    } else {
-      return (*this)(t);
-    }
+    return term<detail::has_own_ratio_v<Gradient, kl::GradientArgs<V>>>(t);
   }
   /// The value is infinite, NaN or huge where an input is infinite or NaN, as long as nothing clamps.
   static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
@@ -203,25 +193,38 @@ struct Kl {
   }
 
  private:
-  template <class V>
-  GDPO_INLINE kl::GradientArgs<V> args(const Token<V>& t) const {
-    const V other = detail::other_logp(against, t), d = t.logp - other, minus_d = other - t.logp;
-    mask_t<V> outside{}, still{};
+  /// folded: by the gradient rule's own_ratio.
+  template <bool folded, class V>
+  GDPO_INLINE Term<V> term(const Token<V>& t) const {
+    const V other = detail::other_logp(against, t), d = t.logp - other;
+    V minus_d = other - t.logp;
+    mask_t<V> input_held{}, output_held{}, bounded{};
+    if (!detail::is_off(input)) {
+      const auto x = detail::bound(input, minus_d);
+      minus_d = x.value, input_held = x.outside;
+    }
     kl::Estimate<V> e = Estimator{}(kl::EstimateArgs<V>{minus_d});
-    if (!detail::is_off(input) || !detail::is_off(output)) clamp(minus_d, e, outside, still);
-    return {{e.value, e.d_logp, e.value_plus_d_logp}, outside, d, t.ratio, still};
+    if (!detail::is_off(input) || !detail::is_off(output)) {
+      const V zero = math::constant<V>(0.0);
+      const auto value = detail::bound(output, e.value);
+      output_held = value.outside;
+      bounded = math::either(input_held, output_held);
+      e.d_logp = math::select(bounded, zero, e.d_logp);
+      e.value_plus_d_logp = math::select(bounded, value.value, e.value_plus_d_logp);
+      e.value = value.value;
+    }
+    const kl::GradientArgs<V> a{{e.value, e.d_logp, e.value_plus_d_logp}, output_held, d, t.ratio, bounded};
+    Term<V> term = by_rule<folded>(a);
+    term.outside = bounded;
+    return term;
   }
-  template <class V>
-  GDPO_INLINE void clamp(const V& minus_d, kl::Estimate<V>& e, mask_t<V>& outside, mask_t<V>& still) const {
-    const V zero = math::constant<V>(0.0);
-    const auto x = detail::bound(input, minus_d);
-    e = Estimator{}(kl::EstimateArgs<V>{x.value});
-    const auto value = detail::bound(output, e.value);
-    outside = value.outside;
-    still = math::either(x.outside, outside);
-    e.d_logp = math::select(still, zero, e.d_logp);
-    e.value_plus_d_logp = math::select(still, value.value, e.value_plus_d_logp);
-    e.value = value.value;
+  template <bool folded, class V>
+  static GDPO_INLINE Term<V> by_rule(const kl::GradientArgs<V>& a) {
+    if constexpr (folded) {
+      return Gradient{}.own_ratio(a);
+    } else {
+      return Gradient{}(a);
+    }
   }
 };
 

@@ -27,7 +27,7 @@ GDPO_INLINE Bounded<V> bound(const Bounds& bounds, const V& x) {
 
 inline void check_bounds(const char* function, const char* owner, const Bounds& b) {
   if (!(b.lo < b.hi) || math::is_nan(b.lo) || math::is_nan(b.hi)) {
-    contract::fail(function, std::string(owner) + ".lo, " + owner + ".hi",
+    contract::fail(function, contract::Text(owner) + ".lo, " + owner + ".hi",
                    contract::text(b.lo) + " and " + contract::text(b.hi), "lo < hi (infinite: off)");
   }
 }

@@ -58,7 +58,9 @@ struct LossMetrics {
 
   /// The keys that TRL and ms-swift log, each with `prefix` before it; only what was measured. With one ratio and one
   /// advantage a row the clip fractions are of rows, as in TRL, else of tokens.
-  GDPO_DATA_HOST_INLINE std::map<std::string, double> to_map(const std::string& prefix = "") const;
+  /// A template, so that who logs nothing does not compile it. Map: any that maps strings to numbers.
+  template <class Map = std::map<std::string, double>>
+  GDPO_DATA_HOST_INLINE Map to_map(const std::string& prefix = "") const;
 };
 
 }  // namespace gdpo
@@ -141,10 +143,11 @@ inline LossMetrics merge(const LossMetrics& a, const LossMetrics& b) {
 
 namespace detail {
 /// Writes a metric under its trainers' keys.
+template <class Map>
 struct TrainerKeys {
   const Metric& metric;
   const std::string& prefix;
-  std::map<std::string, double>& to;
+  Map& to;
 
   void keys() const {}
   template <class Value, class... More>
@@ -153,26 +156,27 @@ struct TrainerKeys {
     keys(more...);
   }
 };
-inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const std::string& prefix) {
-  std::map<std::string, double> map;
+template <class Map>
+Map trainer_keys(const LossMetrics& m, const std::string& prefix) {
+  Map map;
   const auto mean = [](const Metric& x) { return x.mean(); };
   const auto row_mean = [](const Metric& x) { return x.row_mean(); };
   const auto row_min = [](const Metric& x) { return x.rows > 0 ? x.row_min : 0.0; };
   const auto row_max = [](const Metric& x) { return x.rows > 0 ? x.row_max : 0.0; };
   const auto share = [&](const Metric& x) { return m.one_ratio_a_row ? x.row_mean() : x.mean(); };
 #define GDPO_X(name, added_in, kept_by, where, its_keys) \
-  if (m.name.count > 0) TrainerKeys{m.name, prefix, map}.its_keys;
+  if (m.name.count > 0) TrainerKeys<Map>{m.name, prefix, map}.its_keys;
   GDPO_TOKEN_SUMS(GDPO_X)
   GDPO_ROW_SUMS(GDPO_X)
 #undef GDPO_X
   // Shares stay away with metrics::None; of a batch without rows they are 0.
 #define GDPO_X(name, added_in, kept_by, where, its_keys) \
-  if (m.name.rows > 0 || m.rows == 0) TrainerKeys{m.name, prefix, map}.its_keys;
+  if (m.name.rows > 0 || m.rows == 0) TrainerKeys<Map>{m.name, prefix, map}.its_keys;
   GDPO_TOKEN_COUNTS(GDPO_X)
   GDPO_ROW_COUNTS(GDPO_X)
 #undef GDPO_X
 #define GDPO_X(name, its_keys) \
-  if (m.name.rows > 0) TrainerKeys{m.name, prefix, map}.its_keys;
+  if (m.name.rows > 0) TrainerKeys<Map>{m.name, prefix, map}.its_keys;
   GDPO_ROW_METRICS(GDPO_X)
 #undef GDPO_X
   if (!math::is_inf(m.entropy_threshold)) map[prefix + "entropy/threshold"] = m.entropy_threshold;
@@ -183,7 +187,8 @@ inline std::map<std::string, double> trainer_keys(const LossMetrics& m, const st
 GDPO_END_NAMESPACE
 
 namespace gdpo {
-GDPO_DATA_HOST_INLINE std::map<std::string, double> LossMetrics::to_map(const std::string& prefix) const {
-  return detail::trainer_keys(*this, prefix);
+template <class Map>
+GDPO_DATA_HOST_INLINE Map LossMetrics::to_map(const std::string& prefix) const {
+  return detail::trainer_keys<Map>(*this, prefix);
 }
 }  // namespace gdpo

@@ -44,7 +44,7 @@ struct Ratio {
   void check(const char* function) const {
     const auto number = [function](const char* name, double value, bool fits, const char* needed) {
       if (!fits || math::is_nan(value))
-        contract::fail(function, std::string("surrogate.") + name, contract::text(value), needed);
+        contract::fail(function, contract::Text("surrogate.") + name, contract::text(value), needed);
     };
     number("low", low, low >= 0 && (low <= 1 || math::is_inf(low)),
            "0 to 1 (the ratio is clipped to 1 - low), or infinity: off");

@@ -20,7 +20,7 @@ inline void check_state(const char* function, const PidState& state, const std::
                         std::size_t history) {
   using contract::text;
   const auto fail = [&](const char* name, const std::string& given, const std::string& needed) {
-    contract::fail(function, std::string("state.") + name, given, needed);
+    contract::fail(function, contract::Text("state.") + name, given, needed);
   };
   const auto check_length = [&](const char* name, std::size_t given, std::size_t needed) {
     if (given == needed) return;

@@ -102,7 +102,8 @@ inline void check_normaliser(const char* function, const Normaliser& n) {
       {"tokens", n.tokens}, {"rows", n.rows}, {"non_empty_rows", n.non_empty_rows}, {"given", n.given}};
   for (const auto& [name, value] : counts) {
     if (!(value >= 0) || math::not_finite(value)) {
-      contract::fail(function, std::string("normaliser.") + name, contract::text(value), "a count: finite, at least 0");
+      contract::fail(function, contract::Text("normaliser.") + name, contract::text(value),
+                     "a count: finite, at least 0");
     }
   }
 }

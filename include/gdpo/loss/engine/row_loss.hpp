@@ -103,14 +103,8 @@ class RowLoss {
       padded.copy_back();
     }
   }
-  /// f(at, k) for every register of whole ones, k its number among the logical lanes.
-  GDPO_CALLS_ANY
-  template <class F>
-  GDPO_INLINE static void for_each_register(index_t begin, index_t end, const F& f) {
-    for (index_t t = begin; t < end; t += math::logical_lanes) {
-      for (int k = 0; k < registers; ++k) f(t + k * L::width, k);
-    }
-  }
+  // Loops over tokens are written out: t runs over whole sets of logical lanes, k over their registers. As a function that takes
+  // the body, each of them would pass through the compiler three times.
 
   /// Register k begins a cache line, more or less.
   static constexpr bool begins_line(int k) { return k * L::width * static_cast<int>(sizeof(S)) % 64 == 0; }
@@ -147,11 +141,14 @@ class RowLoss {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
     in_registers({row}, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-      for_each_register(first, last, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
-        const Mask valid = Reader::mask_of(s.row, at);
-        lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
-        valid_tokens[k].add(valid);
-      });
+      for (index_t t = first; t < last; t += math::logical_lanes) {
+        for (int k = 0; k < registers; ++k) {
+          const index_t at = t + k * L::width;
+          const Mask valid = Reader::mask_of(s.row, at);
+          lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
+          valid_tokens[k].add(valid);
+        }
+      }
     });
     RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
     for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
@@ -177,7 +174,7 @@ class RowLoss {
       in_registers(local, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto padded) {
         using Given = decltype(shape);
         using Shape = std::conditional_t<decltype(padded)::value, typename Given::MaskedShape, Given>;
-        own_ratios<Shape>(s, first, last, sums);
+        own_ratios<typename Shape::RatioShape>(s, first, last, sums);
         terms<Shape>(s, first, last, of_segment, weight, sums);
       });
     });
@@ -202,14 +199,17 @@ class RowLoss {
     for (int k = 0; k < registers; ++k) local[k].template with<AddedIn::Ratios, Shape>(sums[k], take);
     Ranges ranges;
     ranges.template take<AddedIn::Ratios>(ranges_);
-    for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
-      if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, at);
-      const Mask valid = Reader::template mask_in<Shape>(row, at);
-      Token<V> x;
-      Reader::template load<Shape>(x, row, at, valid, advantage, row_advantage);
-      const V own = Terms::template own<S>(level.map(x).log_ratio, valid, x, local[k], ranges);
-      if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own);
-    });
+    for (index_t t = begin; t < end; t += math::logical_lanes) {
+      for (int k = 0; k < registers; ++k) {
+        const index_t at = t + k * L::width;
+        if (begins_line(k)) Reader::template prefetch_for_terms<Shape>(row, gradient, at);
+        const Mask valid = Reader::template mask_in<Shape>(row, at);
+        Token<V> x;
+        Reader::template load<Shape>(x, row, at, valid, advantage, row_advantage);
+        const V own = Terms::template own<S>(level.map(x).log_ratio, valid, x, local[k], ranges);
+        if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own);
+      }
+    }
     for (int k = 0; k < registers; ++k) sums[k].template with<AddedIn::Ratios, Shape>(local[k], take);
     ranges_.template take<AddedIn::Ratios>(ranges);
   }
@@ -231,47 +231,50 @@ class RowLoss {
     for (int k = 0; k < registers; ++k) local_sums[k].template with<AddedIn::Terms, Shape>(sums[k], take);
     Ranges ranges;
     ranges.template take<AddedIn::Terms>(ranges_);
-    for_each_register(begin, end, [&](index_t at, int k) GDPO_INLINE_LAMBDA {
-      if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + 2 * block);
-      const Mask valid = Reader::template mask_in<Shape>(local.row, at);
-      Token<V> x;
-      Reader::template load<Shape>(x, local.row, at, valid, advantage, row_advantage);
-      if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (at - local.origin));
-      const auto slopes =
-          Terms::template add<Shape>(surrogate, kls, factors, segment_ratio, RowTokens<V, S>{local.row, at}, valid, x,
-                                     level.map(x), local_sums[k], ranges);
-      if constexpr (shares) {
-        L::store(local.scratch + at, slopes.d_logp);
-      } else {
-        L::store(local.gradient + at, Terms::gradient(slopes, valid, w));
+    for (index_t t = begin; t < end; t += math::logical_lanes) {
+      for (int k = 0; k < registers; ++k) {
+        const index_t at = t + k * L::width;
+        if (begins_line(k)) Reader::template prefetch_for_ratios<Shape>(local.row, at + 2 * block);
+        const Mask valid = Reader::template mask_in<Shape>(local.row, at);
+        Token<V> x;
+        Reader::template load<Shape>(x, local.row, at, valid, advantage, row_advantage);
+        if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (at - local.origin));
+        const auto slopes =
+            Terms::template add<Shape>(surrogate, kls, factors, segment_ratio, RowTokens<V, S>{local.row, at}, valid, x,
+                                       level.map(x), local_sums[k], ranges);
+        if constexpr (shares) {
+          L::store(local.scratch + at, slopes.d_logp);
+        } else {
+          L::store(local.gradient + at, Terms::gradient(slopes, valid, w));
+        }
       }
-    });
+    }
     for (int k = 0; k < registers; ++k) sums[k].template with<AddedIn::Terms, Shape>(local_sums[k], take);
     ranges_.template take<AddedIn::Terms>(ranges);
   }
 
-  /// The lanes of a block.
+  /// The lanes of a block. Not inlined: there are many sums.
+  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], V Sums::*member) {
+    return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].*member; });
+  }
+  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], Count Sums::*member) {
+    double total = 0;
+    for (const Sums& s : sums) total += static_cast<double>((s.*member).total());
+    return total;
+  }
   static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
     typename Terms::Totals t;
-#define GDPO_SUM(member) t.member = math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].member; })
-#define GDPO_COUNT(member) \
-  for (const Sums& s : sums) t.member += static_cast<double>(s.member.total())
-#define GDPO_X(name, added_in, kept_by, where, ...)                            \
-  if constexpr (Terms::template adds<General>(of_##name)) {                    \
-    if (Where::where != Where::WithEntropies || row.entropies) GDPO_SUM(name); \
+#define GDPO_X(name, added_in, kept_by, where, ...)                                                  \
+  if constexpr (Terms::template adds<General>(of_##name)) {                                          \
+    if (Where::where != Where::WithEntropies || row.entropies) t.name = total_of(sums, &Sums::name); \
   }
     GDPO_TOKEN_SUMS(GDPO_X)
-#undef GDPO_X
-#define GDPO_X(name, ...) \
-  if constexpr (Terms::template adds<General>(of_##name)) GDPO_COUNT(name);
     GDPO_TOKEN_COUNTS(GDPO_X)
 #undef GDPO_X
-    GDPO_SUM(inputs);
-    if (several_kl || (has_kl && row.kl_weights)) GDPO_SUM(kl_loss);
-    if constexpr (shares) GDPO_SUM(shared);
-    if (row.advantages) GDPO_COUNT(advantages);
-#undef GDPO_SUM
-#undef GDPO_COUNT
+    t.inputs = total_of(sums, &Sums::inputs);
+    if (several_kl || (has_kl && row.kl_weights)) t.kl_loss = total_of(sums, &Sums::kl_loss);
+    if constexpr (shares) t.shared = total_of(sums, &Sums::shared);
+    if (row.advantages) t.advantages = total_of(sums, &Sums::advantages);
     return t;
   }
 
@@ -279,11 +282,11 @@ class RowLoss {
   void spread(const TokenSpan<S>& span, index_t begin, index_t end, double each, double weight) const {
     const V w = math::constant<V>(weight), of_each = math::constant<V>(each);
     in_registers(span, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-      for_each_register(first, last, [&](index_t at, int) GDPO_INLINE_LAMBDA {
+      for (index_t at = first; at < last; at += L::width) {
         const Mask valid = Reader::mask_of(s.row, at);
         const V own = L::load(s.scratch + at);
         L::store(s.gradient + at, Terms::shared_gradient(of_each, own, mapped(s.row, at, valid), valid, w));
-      });
+      }
     });
   }
 
@@ -300,8 +303,8 @@ class RowLoss {
   }
 
   /// Of a block in which some input is not finite.
-  GDPO_NOINLINE void census(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
-                            RowSums& sums, double& shared) {
+  GDPO_COLD void census(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
+                        RowSums& sums, double& shared) {
     using OneToken = TokenTerms<C, Loss>;
     const TokenRow<S>& row = span.row;
     for (index_t t = begin; t < end; ++t) {

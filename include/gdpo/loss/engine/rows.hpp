@@ -5,7 +5,7 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 /// Positions that a mask lets through; null: all.
-inline index_t count_mask(const unsigned char* mask, index_t length) {
+GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t length) {
   if (!mask) return length;
   constexpr index_t lanes = 64, most = 255;  // sums of bytes, before one overflows
   index_t n = 0, t = 0;

@@ -36,14 +36,13 @@ struct TokenSpan {
   index_t origin = 0;
 };
 
-/// f of every array of numbers that a row has.
-template <class S, class F>
-void for_each_array(TokenRow<S>& row, const F& f) {
-#define GDPO_X(in_batch, in_row, ...) \
-  if (row.in_row) f(row.in_row);
-  GDPO_TOKEN_ARRAYS(GDPO_X)
+/// The arrays of numbers of a row, for loops over them: unrolled, such a loop is compiled once for each array.
+template <class S>
+constexpr const S* TokenRow<S>::*arrays_of_row[token_arrays] = {
+#define GDPO_X(in_batch, in_row, ...) &TokenRow<S>::in_row,
+    GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
-}
+};
 
 /// What the loop over the tokens of a row knows before it is compiled.
 ///   General      nothing
@@ -51,11 +50,13 @@ void for_each_array(TokenRow<S>& row, const F& f) {
 ///                off (WithKl false), or all on, against the reference and without clamps
 struct General {
   using MaskedShape = General;
+  using RatioShape = General;
   static constexpr bool plain = false, masked = true, with_kl = true;
 };
 template <bool Masked, bool WithKl>
 struct Plain {
   using MaskedShape = Plain<true, WithKl>;
+  using RatioShape = Plain<Masked, false>;  // the loop over the ratios reads nothing of the KL terms
   static constexpr bool plain = true, masked = Masked, with_kl = WithKl;
 };
 
@@ -110,12 +111,12 @@ class PaddedSpan {
   GDPO_NOINLINE PaddedSpan(const TokenSpan<S>& from, index_t begin, index_t end)
       : from_(from), begin_(begin), n_(end - begin) {
     span.row = from.row;
-    int used = 0;
-    for_each_array(span.row, [&](const S*& values) {
-      S* to = values_[used++];
-      fill(to, values + begin);
-      values = to;
-    });
+    for (int a = 0; a < token_arrays; ++a) {
+      const S*& values = span.row.*arrays_of_row<S>[a];
+      if (!values) continue;
+      fill(values_[a], values + begin);
+      values = values_[a];
+    }
     for (int j = 0; j < math::logical_lanes; ++j) mask_[j] = j < n_ && from.row.valid(begin + j);
     if (from.scratch) fill(scratch_, from.scratch + begin);
     span.row.mask = mask_;
@@ -196,11 +197,8 @@ struct TokenReader {
     const auto maybe = [at](const S* values) GDPO_INLINE_LAMBDA {
       if (values) prefetch(values, at);
     };
-    if constexpr (Shape::plain) {
-      if constexpr (Shape::with_kl) prefetch(row.ref_logp, at);
-    } else {
-      maybe(row.ref_logp), maybe(row.advantages), maybe(row.weights), maybe(row.kl_weights);
-    }
+    maybe(row.ref_logp);
+    if constexpr (!Shape::plain) maybe(row.advantages), maybe(row.weights), maybe(row.kl_weights);
     prefetch<Cache::First, true>(gradient, at);
   }
   /// For the loop over the ratios of the block after the next. Without a reference model these two arrays are most of what is read, and

@@ -66,21 +66,18 @@ struct Tally {
   NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0, degenerate_rows = 0;
 
-  GDPO_DEVICE Tally() {
+  GDPO_DEVICE GDPO_NOINLINE Tally() {
     for (int q = 0; q < quantities; ++q) row_min[q] = math::infinity, row_max[q] = -math::infinity;
     for (int q = 0; q < measured; ++q) min[q] = math::infinity, max[q] = -math::infinity;
   }
 
   /// n: tokens of the row. completion: those before pre-passes; truncated: NaN where not known.
   void add(const RowSums& row, index_t n, index_t completion, double truncated, bool means) {
-    using Lanes = math::Pack<quantities>;
     tokens += static_cast<double>(n);
-    if (means) {
-      const Lanes x = Lanes::load(row.of), mean = x / Lanes::all(n > 0 ? static_cast<double>(n) : 1.0);
-      (Lanes::load(sum) + x).store(sum);
-      (Lanes::load(row_sum) + mean).store(row_sum);
-      (math::min)(Lanes::load(row_min), mean).store(row_min);
-      (math::max)(Lanes::load(row_max), mean).store(row_max);
+    const Lanes count = Lanes::all(n > 0 ? static_cast<double>(n) : 1.0);
+    for (int q = 0; means && q < quantities; q += lanes) {
+      const Lanes x = Lanes::load(row.of + q), mean = x / count;
+      add(q, x, mean, mean, mean);
     }
     add_row(row, n, completion, truncated);
   }
@@ -98,12 +95,11 @@ struct Tally {
     degenerate_rows += n > 0 && !row.advantage;
   }
 
-  void add(const Tally& o) {
-    using Lanes = math::Pack<quantities>;
-    (Lanes::load(sum) + Lanes::load(o.sum)).store(sum);
-    (Lanes::load(row_sum) + Lanes::load(o.row_sum)).store(row_sum);
-    (math::min)(Lanes::load(row_min), Lanes::load(o.row_min)).store(row_min);
-    (math::max)(Lanes::load(row_max), Lanes::load(o.row_max)).store(row_max);
+  GDPO_NOINLINE void add(const Tally& o) {
+    for (int q = 0; q < quantities; q += lanes) {
+      add(q, Lanes::load(o.sum + q), Lanes::load(o.row_sum + q), Lanes::load(o.row_min + q),
+          Lanes::load(o.row_max + q));
+    }
     for (int q = 0; q < measured; ++q) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     for (int part = quantities; part < parts; ++part) add_part(part, o);
   }
@@ -148,6 +144,15 @@ struct Tally {
   }
 
  private:
+  static constexpr int lanes = math::native_width<double>;
+  using Lanes = math::Pack<lanes>;
+  /// To quantities q .. q + lanes - 1.
+  GDPO_HOST_INLINE void add(int q, const Lanes& x, const Lanes& of_rows, const Lanes& low, const Lanes& high) {
+    (Lanes::load(sum + q) + x).store(sum + q);
+    (Lanes::load(row_sum + q) + of_rows).store(row_sum + q);
+    (math::min)(Lanes::load(row_min + q), low).store(row_min + q);
+    (math::max)(Lanes::load(row_max + q), high).store(row_max + q);
+  }
   GDPO_DEVICE static void add_row_value(Metric& m, double value) {
     m.row_sum += value, m.rows += 1;
     m.row_min = (math::min)(m.row_min, value), m.row_max = (math::max)(m.row_max, value);
