@@ -1,5 +1,6 @@
-// What starts from logits on a device, in every type that logits are stored in, and every named loss fused with it. Compiled
-// wherever nvcc is found, never run, as all_policies.cu is.
+// What starts from logits on a device, in every type that logits are stored in, and every named loss fused with it; then the calls
+// of the host, which a file for nvcc may make as well. Compiled wherever nvcc is found, never run, as all_policies.cu is.
+#include <gdpo/advantages.hpp>
 #include <gdpo/cuda.hpp>
 #include <gdpo/presets/verl.hpp>
 
@@ -45,6 +46,13 @@ void fused_losses(const Call& call, const LogitBatch<BFloat16, 3>& narrow, const
                   const TokenBatch<float>& batch, View<BFloat16, 3> dnarrow, View<float, 2> dwide, const OfLoss& to) {
   fused(call, narrow, batch, dnarrow, to, grpo_loss, gspo_loss);
   fused(call, wide, batch, dwide, to, dapo_loss, verl::vanilla_loss, dr_grpo_loss, gspo_token_loss);
+}
+
+// ---- on the host ----
+
+std::vector<double> host_advantages(View<const double, 2> rewards) { return advantages(rewards, groups_of(4)); }
+LossResult host_loss(const TokenBatch<float>& batch, View<float, 2> gradient) {
+  return grpo_loss(batch, count(batch), gradient);
 }
 
 }  // namespace all_logits

@@ -105,6 +105,13 @@ GDPO_DEVICE inline void note(NonFinite& counter, index_t row, index_t token) {
   if (counter.count++ == 0) counter.row = row, counter.token = token;
 }
 
+/// note() of an input at one token, as a function of the input.
+struct NoteAt {
+  NonFiniteInputs& inputs;
+  index_t row, token;
+  GDPO_INLINE void operator()(NonFinite NonFiniteInputs::*input) const { note(inputs.*input, row, token); }
+};
+
 #define GDPO_ONE_MORE(...) +1
 constexpr int counted_inputs = 0 GDPO_COUNTED_INPUTS(GDPO_ONE_MORE);
 #undef GDPO_ONE_MORE

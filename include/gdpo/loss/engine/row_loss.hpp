@@ -254,10 +254,12 @@ class RowLoss {
   }
 
   /// The lanes of a block. Not inlined: there are many sums.
-  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], V Sums::*member) {
+  using SumOf = V Sums::*;
+  using CountOf = Count Sums::*;
+  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
     return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].*member; });
   }
-  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], Count Sums::*member) {
+  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], CountOf member) {
     double total = 0;
     for (const Sums& s : sums) total += static_cast<double>((s.*member).total());
     return total;
@@ -311,9 +313,8 @@ class RowLoss {
       if (!row.valid(t)) continue;
       Token<C> x;
       TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
-      const auto spoiled =
-          OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
-                           [&](NonFinite NonFiniteInputs::*input) { note(tally_.non_finite.*input, row.row, t); });
+      const auto spoiled = OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
+                                            NoteAt{tally_.non_finite, row.row, t});
       if (spoiled.surrogate) sums.of[of_surrogate] = math::nan();
       if (spoiled.kl) sums.of[of_kl] = math::nan();
       if (spoiled.kl_loss) sums.kl_loss = math::nan();

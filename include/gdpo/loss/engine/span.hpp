@@ -38,7 +38,9 @@ struct TokenSpan {
 
 /// The arrays of numbers of a row, for loops over them: unrolled, such a loop is compiled once for each array.
 template <class S>
-constexpr const S* TokenRow<S>::*arrays_of_row[token_arrays] = {
+using ArrayOfRow = const S* TokenRow<S>::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+template <class S>
+constexpr ArrayOfRow<S> arrays_of_row[token_arrays] = {
 #define GDPO_X(in_batch, in_row, ...) &TokenRow<S>::in_row,
     GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
