@@ -66,10 +66,14 @@ class SideBySide {
   index_t combine(index_t g, Taken* taken) {
     taken[0] = Taken::No;
     if (!possible_ || call_.batch.groups.length(g) < 2) return 1;
-    return with_lanes(lanes_, [&](auto lanes) {
-      constexpr int L = decltype(lanes)::value;
-      return combine_lanes<L * side_by_side<L>>(g, taken);
-    });
+    if constexpr (sums_first) {
+      return combine_lanes<side_by_side<1>>(g, taken);
+    } else {
+      return with_lanes(lanes_, [&](auto lanes) {
+        constexpr int L = decltype(lanes)::value;
+        return combine_lanes<L * side_by_side<L>>(g, taken);
+      });
+    }
   }
 
  private:
