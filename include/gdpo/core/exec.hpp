@@ -50,8 +50,12 @@ constexpr Parallel<Executor> parallel(Executor&& executor) {
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Tags that run on the calling thread alone: what several workers need is not compiled for them.
 template <class Exec>
-constexpr bool is_exec_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Simd>;
+constexpr bool has_one_worker_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Simd>;
+
+template <class Exec>
+constexpr bool is_exec_v = has_one_worker_v<Exec>;
 template <class E>
 constexpr bool is_exec_v<Parallel<E>> = true;
 /// For a static_assert at the door of a call of the host: true, or the one sentence that says what its tag is.
@@ -60,10 +64,6 @@ constexpr bool needs_exec() {
   static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
   return true;
 }
-
-/// Tags that run on the calling thread alone: what several workers need is not compiled for them.
-template <class Exec>
-constexpr bool has_one_worker_v = std::is_same_v<Exec, Seq> || std::is_same_v<Exec, Simd>;
 
 /// An execution tag that launches kernels has `static constexpr bool launches_kernels = true` (cuda/device/kernel.hpp).
 template <class Exec, class = void>

@@ -134,6 +134,15 @@ template <class P, class Args>
 constexpr bool
     has_own_ratio_v<P, Args, std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> =
         true;
+/// The term that P gives for these arguments: by its own_ratio where `folded`, else by its operator.
+template <bool folded, class V, class P, class Args>
+GDPO_INLINE Term<V> term_by(const P& p, const Args& args) {
+  if constexpr (folded) {
+    return p.own_ratio(args);
+  } else {
+    return p(args);
+  }
+}
 template <class P>
 constexpr bool is_estimator_v = std::is_invocable_r_v<kl::Estimate<double>, const P&, const kl::EstimateArgs<double>&>;
 template <class P>
@@ -214,17 +223,9 @@ struct Kl {
       e.value = value.value;
     }
     const kl::GradientArgs<V> a{{e.value, e.d_logp, e.value_plus_d_logp}, output_held, d, t.ratio, bounded};
-    Term<V> term = by_rule<folded>(a);
+    Term<V> term = detail::term_by<folded, V>(Gradient{}, a);
     term.outside = bounded;
     return term;
-  }
-  template <bool folded, class V>
-  static GDPO_INLINE Term<V> by_rule(const kl::GradientArgs<V>& a) {
-    if constexpr (folded) {
-      return Gradient{}.own_ratio(a);
-    } else {
-      return Gradient{}(a);
-    }
   }
 };
 

@@ -102,10 +102,6 @@ GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, d
   return m;
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// The sums of w, w d and w d^2 over x_0..x_{n-1}, d = x - center. Weights w (null: all 1).
 template <class Order>
 std::array<double, 3> sums_about(Order order, const double* x, const double* w, index_t n, double center) {

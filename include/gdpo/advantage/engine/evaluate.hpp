@@ -55,12 +55,8 @@ class Evaluation {
       work.raw.reserve((std::max)(rows, at(units_.groups)));
       work.centred.reserve(rows);
     }
-    work.row_state.resize(rows);
-    std::fill_n(work.row_state.data(), rows, static_cast<unsigned char>(RowState::Counted));
-    if (report) {
-      report->degenerate.resize(at(units_.groups));
-      for (auto& degenerate : report->degenerate) degenerate = 1;  // what an empty group is
-    }
+    work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
+    if (report) report->degenerate.assign(at(units_.groups), 1);  // what an empty group is
   }
 
   template <class Exec>
@@ -115,8 +111,7 @@ class Evaluation {
       }
       if constexpr (need_scratch_v<Baseline, Scale>) work.policies.resize(members);
       work.terms.resize(members * 8);
-      work.used.resize(members);
-      std::fill_n(work.used.data(), members, static_cast<unsigned char>(1));
+      work.used.assign(members, 1);
       work.present.resize(members);
       work.lanes.resize(SideBySide<T, Groups, Baseline, Scale, sums_first>::scratch_for(members));
     }

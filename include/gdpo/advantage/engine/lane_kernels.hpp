@@ -20,10 +20,10 @@ constexpr int most_lanes = (std::max)(8, 4 * GDPO_LANE_BYTES / 8);
 /// L: the lanes that `rewards` rewards take, blocks of them where they are more than 8.
 GDPO_HOST_INLINE int lanes_of(index_t rewards) { return rewards > 4 ? 8 : rewards > 2 ? 4 : rewards == 2 ? 2 : 1; }
 
-/// f(std::integral_constant<int, L>) with the L lanes of `rewards` rewards.
+/// f(std::integral_constant<int, L>), L as lanes_of gives it.
 template <class F>
-GDPO_HOST_INLINE auto with_lanes(index_t rewards, const F& f) {
-  switch (lanes_of(rewards)) {
+GDPO_HOST_INLINE auto with_lanes(int L, const F& f) {
+  switch (L) {
     case 8:
       return f(std::integral_constant<int, 8>{});
     case 4:

@@ -81,22 +81,23 @@ class RewardReader {
   template <int P = side_by_side<1>, class Row>
   void lane_sums(const Row& row, index_t members, double* scratch, double* sums, double* magnitudes) const {
     const index_t channels = static_cast<index_t>(work_.channels.size());
-    with_lanes(channels, [&](auto lanes) {
+    with_lanes(lanes_of(channels), [&](auto lanes) {
       constexpr int L = decltype(lanes)::value, rows = (std::min)(P, side_by_side<L>);
       for (index_t first = 0; first < channels; first += L) {
         for (int p = 0; p < P; p += rows) {
           load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first, scratch);
-          const auto weights = lane_weights<L * rows>(first * side_by_side<L>);
+          const auto weights = lane_weights<L * rows>(first, side_by_side<L>);
           add_weighted<L, rows>(scratch, members, weights, first == 0, sums + p, magnitudes + p, P);
         }
       }
     });
   }
 
-  /// EstimatorScratch::lane_weights from number `at` on: of whole rows side by side, 0 beyond the last reward.
+  /// Loads into W lanes the weights of the block of rewards that begins with `first`; they are 0 beyond the last reward.
+  /// EstimatorScratch::lane_weights repeats each block for `rows` rows side by side.
   template <int W>
-  GDPO_HOST_INLINE math::Pack<W> lane_weights(index_t at) const {
-    return math::Pack<W>::load(work_.lane_weights.data() + at);
+  GDPO_HOST_INLINE math::Pack<W> lane_weights(index_t first, int rows) const {
+    return math::Pack<W>::load(work_.lane_weights.data() + first * rows);
   }
 
   bool penalises() const { return rules_.penalises(); }

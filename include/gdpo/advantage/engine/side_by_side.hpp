@@ -195,8 +195,7 @@ class SideBySide {
     const GroupLanes<W> args{pack.stat, no_batch_};
     pack.base = split<Lanes>(call_.baseline(args));
     pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
-    if constexpr (!sums_first)
-      pack.factor = mul(call_.reader.template lane_weights<W>(first * W / lanes_), pack.factor);
+    if constexpr (!sums_first) pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
     return true;
   }
 

@@ -253,9 +253,9 @@ class RowLoss {
     ranges_.template take<AddedIn::Terms>(ranges);
   }
 
-  /// The lanes of a block. Not inlined: there are many sums.
-  using SumOf = V Sums::*;
+  using SumOf = V Sums::*;  // named, because g++ warns of the parentheses that nvcc writes around it
   using CountOf = Count Sums::*;
+  /// Adds the lanes of one sum of a block. It is not inlined, because there are many sums.
   GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
     return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].*member; });
   }
@@ -264,6 +264,7 @@ class RowLoss {
     for (const Sums& s : sums) total += static_cast<double>((s.*member).total());
     return total;
   }
+  /// Adds the lanes of every sum of a block.
   static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
     typename Terms::Totals t;
 #define GDPO_X(name, added_in, kept_by, where, ...)                                                  \

@@ -200,7 +200,7 @@ struct TokenTerms {
       for_each_kl(kls, [&](const auto& kl) GDPO_INLINE_LAMBDA {
         if (!Shape::plain && kl.beta == 0) return;
         constexpr bool folded = own_ratio && has_own_ratio_v<std::decay_t<decltype(kl)>, Token<V>>;
-        const Term<V> k = term_of<folded>(kl, x);
+        const Term<V> k = term_by<folded, V>(kl, x);
         const V kl_value = select(valid, k.value, zero);
         if (first) {
           sums.kl = sums.kl + kl_value;
@@ -350,16 +350,6 @@ struct TokenTerms {
   }
 
  private:
-  /// A KL term, with d_log_ratio in d_logp or beside it.
-  template <bool Folded, class Kl>
-  GDPO_INLINE static Term<V> term_of(const Kl& kl, const Token<V>& x) {
-    if constexpr (Folded) {
-      return kl.own_ratio(x);
-    } else {
-      return kl(x);
-    }
-  }
-
   /// Adds to `sum` the inputs that are not in the log ratio.
   template <class Shape, class From>
   GDPO_INLINE static void add_inputs(const From& from, const Mask& valid, const Token<V>& x, V& sum) {
