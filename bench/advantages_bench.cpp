@@ -26,7 +26,10 @@ struct Rollouts {
   std::vector<float> rewards, out;
 
   explicit Rollouts(const benchmark::State& state)
-      : rows(state.range(0)), K(state.range(1)), C(state.range(2)), rewards(static_cast<std::size_t>(rows * C)) {
+      : rows(state.range(0)),
+        K(state.range(1)),
+        C(state.range(2)),
+        rewards(static_cast<std::size_t>(rows * C)) {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> uniform(0, 1);
     for (float& reward : rewards) reward = uniform(random);
@@ -44,8 +47,10 @@ struct Rollouts {
 /// Two roundings to float (the naive version keeps its sums in float) of values below 10: 2e-6.
 bool agrees_with_naive(Rollouts& rollouts, gdpo::Workspace& workspace) {
   std::vector<float> naive(rollouts.out.size());
-  naive::gdpo_advantages(rollouts.rewards.data(), rollouts.rows / rollouts.K, rollouts.K, rollouts.C, naive.data());
-  gdpo::advantages_into(gdpo::seq, rollouts.batch(), gdpo::Gdpo{}, gdpo::view(rollouts.out), workspace);
+  naive::gdpo_advantages(rollouts.rewards.data(), rollouts.rows / rollouts.K, rollouts.K,
+                         rollouts.C, naive.data());
+  gdpo::advantages_into(gdpo::seq, rollouts.batch(), gdpo::Gdpo{}, gdpo::view(rollouts.out),
+                        workspace);
   for (std::size_t i = 0; i < naive.size(); ++i) {
     if (!(std::abs(naive[i] - rollouts.out[i]) <= 2e-6f)) return false;
   }
@@ -54,7 +59,8 @@ bool agrees_with_naive(Rollouts& rollouts, gdpo::Workspace& workspace) {
 
 /// Checks the bits against those of `seq`, then times.
 template <class Batch, class Estimator>
-void measure(benchmark::State& state, Rollouts& rollouts, const Batch& batch, const Estimator& estimator) {
+void measure(benchmark::State& state, Rollouts& rollouts, const Batch& batch,
+             const Estimator& estimator) {
   gdpo::Workspace workspace;
   gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(rollouts.out), workspace);
   const std::vector<float> want = rollouts.out;
@@ -73,7 +79,8 @@ template <class Estimator>
 void estimator(benchmark::State& state) {
   Rollouts rollouts(state);
   gdpo::Workspace workspace;
-  if (!agrees_with_naive(rollouts, workspace)) return state.SkipWithError("GDPO does not agree with the naive version");
+  if (!agrees_with_naive(rollouts, workspace))
+    return state.SkipWithError("GDPO does not agree with the naive version");
   measure(state, rollouts, rollouts.batch(), Estimator{});
 }
 
@@ -82,7 +89,8 @@ void gdpo_by_id(benchmark::State& state) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(rollouts.rows));
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int64_t>(i) / rollouts.K;
   std::shuffle(ids.begin(), ids.end(), std::mt19937(2));
-  const gdpo::RewardBatch batch{gdpo::view(rollouts.rewards.data(), rollouts.rows, rollouts.C), gdpo::by_id(ids)};
+  const gdpo::RewardBatch batch{gdpo::view(rollouts.rewards.data(), rollouts.rows, rollouts.C),
+                                gdpo::by_id(ids)};
   measure(state, rollouts, batch, gdpo::Gdpo{});
 }
 
@@ -90,21 +98,25 @@ void gdpo_over_naive(benchmark::State& state) {
   using Clock = std::chrono::steady_clock;
   Rollouts rollouts(state);
   gdpo::Workspace workspace;
-  if (!agrees_with_naive(rollouts, workspace)) return state.SkipWithError("GDPO does not agree with the naive version");
+  if (!agrees_with_naive(rollouts, workspace))
+    return state.SkipWithError("GDPO does not agree with the naive version");
   std::vector<float> naive(rollouts.out.size());
   std::vector<double> ratios;
   for (auto _ : state) {
     const auto start = Clock::now();
-    naive::gdpo_advantages(rollouts.rewards.data(), rollouts.rows / rollouts.K, rollouts.K, rollouts.C, naive.data());
+    naive::gdpo_advantages(rollouts.rewards.data(), rollouts.rows / rollouts.K, rollouts.K,
+                           rollouts.C, naive.data());
     benchmark::ClobberMemory();
     const auto middle = Clock::now();
-    gdpo::advantages_into(gdpo::simd, rollouts.batch(), gdpo::Gdpo{}, gdpo::view(rollouts.out), workspace);
+    gdpo::advantages_into(gdpo::simd, rollouts.batch(), gdpo::Gdpo{}, gdpo::view(rollouts.out),
+                          workspace);
     benchmark::ClobberMemory();
     const std::chrono::duration<double> ours = Clock::now() - middle, theirs = middle - start;
     ratios.push_back(theirs / ours);
     state.SetIterationTime(ours.count());
   }
-  std::nth_element(ratios.begin(), ratios.begin() + static_cast<index_t>(ratios.size() / 2), ratios.end());
+  std::nth_element(ratios.begin(), ratios.begin() + static_cast<index_t>(ratios.size() / 2),
+                   ratios.end());
   state.counters["speedup"] = ratios[ratios.size() / 2];
   rollouts.count(state);
 }

@@ -48,9 +48,11 @@ void constrained(benchmark::State& state, const Placement& placement) {
   const index_t rows = state.range(0), m = state.range(1);
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(0, 1);
-  std::vector<float> rewards(static_cast<std::size_t>(rows * (1 + m))), out(static_cast<std::size_t>(rows));
+  std::vector<float> rewards(static_cast<std::size_t>(rows * (1 + m))),
+      out(static_cast<std::size_t>(rows));
   for (float& reward : rewards) reward = uniform(random);
-  const gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), rows, 1 + m), gdpo::groups_of(16)};
+  const gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), rows, 1 + m),
+                                gdpo::groups_of(16)};
   std::vector<gdpo::Constraint> constraints;
   for (index_t c = 1; c <= m; ++c) constraints.push_back({c, 0.5, 0.6, 0.3});
   const gdpo::Constrained<gdpo::Gdpo, Placement> under{{}, placement, constraints};
@@ -70,7 +72,8 @@ void constrained(benchmark::State& state, const Placement& placement) {
   for (const float a : out) {
     if (!std::isfinite(a)) return state.SkipWithError("an advantage is not finite");
   }
-  std::nth_element(ratios.begin(), ratios.begin() + static_cast<index_t>(ratios.size() / 2), ratios.end());
+  std::nth_element(ratios.begin(), ratios.begin() + static_cast<index_t>(ratios.size() / 2),
+                   ratios.end());
   state.counters["over_plain"] = ratios[ratios.size() / 2];
   state.SetItemsProcessed(state.iterations() * rows);
 }
@@ -79,7 +82,8 @@ void sizes(benchmark::internal::Benchmark* b) {
 }
 BENCHMARK_CAPTURE(constrained, fixed_scale, gdpo::placement::FixedScale{})->Apply(sizes);
 BENCHMARK_CAPTURE(constrained, composite, gdpo::placement::Composite{})->Apply(sizes);
-BENCHMARK_CAPTURE(constrained, normalize_then_combine, gdpo::placement::NormalizeThenCombine{})->Apply(sizes);
+BENCHMARK_CAPTURE(constrained, normalize_then_combine, gdpo::placement::NormalizeThenCombine{})
+    ->Apply(sizes);
 BENCHMARK_CAPTURE(constrained, advantage_mix, gdpo::placement::AdvantageMix{})->Apply(sizes);
 
 }  // namespace

@@ -47,7 +47,8 @@ void exp_parts(benchmark::State& state) {
   const auto same = [](const std::vector<S>& a, const std::vector<S>& b) {
     return std::memcmp(a.data(), b.data(), a.size() * sizeof(S)) == 0;
   };
-  if (!same(numbers.exp, want.exp) || !same(numbers.expm1, want.expm1) || !same(numbers.k3, want.k3)) {
+  if (!same(numbers.exp, want.exp) || !same(numbers.expm1, want.expm1) ||
+      !same(numbers.k3, want.k3)) {
     return state.SkipWithError("lanes and numbers differ");
   }
   for (auto _ : state) {

@@ -18,14 +18,16 @@ struct ExpParts {
 /// e^x, e^x - 1, e^x - 1 - x. x = n ln 2 + r; one polynomial for (e^r - 1 - r) / r^2. The exponential saturates by itself.
 [[gnu::always_inline]] inline ExpParts exp_parts(__m512 x) {
   const auto all = [](float value) { return _mm512_set1_ps(value); };
-  const __m512 n =
-      _mm512_roundscale_ps(_mm512_mul_ps(x, all(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m512 r = _mm512_fmadd_ps(n, all(2.12194440e-4f), _mm512_fmadd_ps(n, all(-0.693359375f), x));
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, all(1.44269504f)),
+                                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 r =
+      _mm512_fmadd_ps(n, all(2.12194440e-4f), _mm512_fmadd_ps(n, all(-0.693359375f), x));
   __m512 p = _mm512_fmadd_ps(r, all(1.3905488e-3f), all(8.3629331e-3f));
   for (const float c : {4.1666765e-2f, 1.6666579e-1f, 0.5f}) p = _mm512_fmadd_ps(r, p, all(c));
   const __m512 k3_r = _mm512_mul_ps(_mm512_mul_ps(r, r), p), expm1_r = _mm512_add_ps(r, k3_r);
   const __m512 exp = _mm512_scalef_ps(_mm512_add_ps(all(1), expm1_r), n);
-  const __mmask16 far = _mm512_cmp_ps_mask(n, _mm512_setzero_ps(), _CMP_NEQ_UQ);  // elsewhere nothing may cancel
+  const __mmask16 far =
+      _mm512_cmp_ps_mask(n, _mm512_setzero_ps(), _CMP_NEQ_UQ);  // elsewhere nothing may cancel
   const __m512 expm1 = _mm512_mask_sub_ps(expm1_r, far, exp, all(1));
   return {exp, expm1, _mm512_mask_sub_ps(k3_r, far, expm1, x)};
 }
@@ -56,11 +58,13 @@ inline naive::GrpoSums grpo(const naive::GrpoBatch& batch, float* gradient) {
   const bool against_reference = batch.beta != 0;
   for (std::ptrdiff_t i = 0; i < batch.rows; ++i) {
     const std::ptrdiff_t at = i * batch.width;
-    const float *logp = batch.logp + at, *old_logp = batch.old_logp + at, *ref_logp = batch.ref_logp + at;
+    const float *logp = batch.logp + at, *old_logp = batch.old_logp + at,
+                *ref_logp = batch.ref_logp + at;
     const unsigned char* mask = batch.mask ? batch.mask + at : nullptr;
     const std::ptrdiff_t tokens = count(mask, batch.width);
     const double weight = tokens > 0 ? 1.0 / (double(tokens) * double(batch.rows)) : 0;
-    const __m512 a = all(double(batch.advantages[i])), w = all(weight), minus_beta_w = all(-batch.beta * weight);
+    const __m512 a = all(double(batch.advantages[i])), w = all(weight),
+                 minus_beta_w = all(-batch.beta * weight);
     double surrogate = 0, kl = 0;
     for (std::ptrdiff_t t = 0; t < batch.width;) {
       const std::ptrdiff_t flush = std::min(t + 1024, batch.width);
@@ -83,13 +87,15 @@ inline naive::GrpoSums grpo(const naive::GrpoBatch& batch, float* gradient) {
           slope = _mm512_mul_ps(minus_beta_w, reference.expm1);
           kls = _mm512_mask_add_ps(kls, on, kls, reference.k3);
         }
-        slope = _mm512_maskz_mov_ps(on, _mm512_mask3_fnmadd_ps(unclipped, w, slope, __mmask16(~clipped)));
+        slope = _mm512_maskz_mov_ps(
+            on, _mm512_mask3_fnmadd_ps(unclipped, w, slope, __mmask16(~clipped)));
         if (all_lanes) {
           _mm512_storeu_ps(gradient + at + t, slope);
         } else {
           _mm512_mask_storeu_ps(gradient + at + t, inside, slope);
         }
-        surrogates = _mm512_mask_add_ps(surrogates, on, surrogates, _mm512_min_ps(unclipped, bound));
+        surrogates =
+            _mm512_mask_add_ps(surrogates, on, surrogates, _mm512_min_ps(unclipped, bound));
         approx_kls = _mm512_mask_add_ps(approx_kls, on, approx_kls, policy.k3);
         ratios = _mm512_mask_add_ps(ratios, on, ratios, policy.exp);
         clipped_tokens += __builtin_popcount(clipped);
@@ -107,7 +113,8 @@ inline naive::GrpoSums grpo(const naive::GrpoBatch& batch, float* gradient) {
     valid_tokens += tokens;
   }
   sums.clip_fraction = double(clipped_tokens);
-  for (double* mean : {&sums.kl, &sums.clip_fraction, &sums.approx_kl, &sums.ratio}) *mean /= double(valid_tokens);
+  for (double* mean : {&sums.kl, &sums.clip_fraction, &sums.approx_kl, &sums.ratio})
+    *mean /= double(valid_tokens);
   return sums;
 }
 

@@ -90,8 +90,9 @@ void backward(benchmark::State& state) {
   gdpo::TokenLogprobsGrad grad;
   grad.logp = gdpo::view(work.data.upstream);
   measure(state, work.dlogits, 2 * sizeof(T), [&](const auto& exec) {
-    gdpo::token_logprobs_backward(exec, work.batch(), grad, gdpo::view(std::as_const(work.logsumexp)), {},
-                                  gdpo::view(work.dlogits.data(), work.data.rows, work.data.tokens));
+    gdpo::token_logprobs_backward(
+        exec, work.batch(), grad, gdpo::view(std::as_const(work.logsumexp)), {},
+        gdpo::view(work.dlogits.data(), work.data.rows, work.data.tokens));
   });
 }
 
@@ -109,7 +110,8 @@ void fused(benchmark::State& state) {
   batch.mask = of_tokens.mask;
   measure(state, work.dlogits, 2 * sizeof(T), [&](const auto& exec) {
     gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normaliser,
-                                  gdpo::view(work.dlogits.data(), rows, width, work.data.tokens), workspace);
+                                  gdpo::view(work.dlogits.data(), rows, width, work.data.tokens),
+                                  workspace);
   });
 }
 

@@ -22,7 +22,8 @@ template <class Loss>
 void measure(benchmark::State& state, const Loss& loss, Form form) {
   TokenData data(state.range(0), state.range(1));
   const gdpo::TokenBatch<float> batch = form == Form::Padded ? data.padded() : data.packed();
-  const gdpo::TokenOut<float> gradient = form == Form::Padded ? data.padded_gradient() : data.packed_gradient();
+  const gdpo::TokenOut<float> gradient =
+      form == Form::Padded ? data.padded_gradient() : data.packed_gradient();
   const gdpo::Normaliser normaliser = gdpo::count(batch);
   gdpo::LossWorkspace<float> workspace;
   const gdpo::LossResult want = loss(gdpo::seq, batch, normaliser, gradient, workspace);
@@ -30,10 +31,12 @@ void measure(benchmark::State& state, const Loss& loss, Form form) {
   with_exec(state.range(2), [&](const auto& exec) {
     const gdpo::LossResult got = loss(exec, batch, normaliser, gradient, workspace);
     const std::size_t bytes = want_gradient.size() * sizeof(float);
-    if (std::memcmp(data.gradient.data(), want_gradient.data(), bytes) != 0 || !(got.loss == want.loss)) {
+    if (std::memcmp(data.gradient.data(), want_gradient.data(), bytes) != 0 ||
+        !(got.loss == want.loss)) {
       return state.SkipWithError("not the bits of seq");
     }
-    for (auto _ : state) benchmark::DoNotOptimize(loss(exec, batch, normaliser, gradient, workspace));
+    for (auto _ : state)
+      benchmark::DoNotOptimize(loss(exec, batch, normaliser, gradient, workspace));
   });
   const std::int64_t tokens = state.iterations() * data.rows * data.width;
   const int arrays = 3 + (loss.kl.beta != 0);  // log-probs, old ones, the reference's, the gradient
@@ -49,7 +52,8 @@ auto without_reference() {
 
 template <class Loss>
 void add(const std::string& name, const Loss& loss, Form form) {
-  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { measure(state, loss, form); })
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [=](benchmark::State& state) { measure(state, loss, form); })
       ->ArgNames({"rows", "width", "threads"})
       ->ArgsProduct({{512}, {4096}, {0, 1, 2}})
       ->ArgsProduct({{32}, {256}, {0, 1, 2}})

@@ -9,8 +9,8 @@
 namespace naive {
 
 /// rewards (prompts * K, C) row-major -> advantages (prompts * K). Sample std, no eps, every weight 1; no NaN rules, no exact zeros.
-inline void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K, std::ptrdiff_t C,
-                            float* out) {
+inline void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K,
+                            std::ptrdiff_t C, float* out) {
   const std::ptrdiff_t N = prompts * K;
   for (std::ptrdiff_t i = 0; i < N; ++i) out[i] = 0;
   for (std::ptrdiff_t c = 0; c < C; ++c) {
@@ -31,7 +31,8 @@ inline void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::p
   double sum = 0, square = 0;
   for (std::ptrdiff_t i = 0; i < N; ++i) sum += double(out[i]);
   const double mean = sum / double(N);
-  for (std::ptrdiff_t i = 0; i < N; ++i) square += (double(out[i]) - mean) * (double(out[i]) - mean);
+  for (std::ptrdiff_t i = 0; i < N; ++i)
+    square += (double(out[i]) - mean) * (double(out[i]) - mean);
   const double sigma = std::sqrt(square / double(N - 1));
   for (std::ptrdiff_t i = 0; i < N; ++i) out[i] = float((double(out[i]) - mean) / sigma);
 }
@@ -59,8 +60,10 @@ GrpoSums grpo(const GrpoBatch& batch, G* gradient) {
   for (std::ptrdiff_t i = 0; i < batch.rows; ++i) {
     const std::ptrdiff_t at = i * batch.width;
     std::ptrdiff_t tokens = 0;
-    for (std::ptrdiff_t k = at; k < at + batch.width; ++k) tokens += batch.mask ? batch.mask[k] != 0 : 1;
-    const T weight = tokens > 0 ? T(1) / (T(tokens) * T(batch.rows)) : T(0), a = T(batch.advantages[i]);
+    for (std::ptrdiff_t k = at; k < at + batch.width; ++k)
+      tokens += batch.mask ? batch.mask[k] != 0 : 1;
+    const T weight = tokens > 0 ? T(1) / (T(tokens) * T(batch.rows)) : T(0),
+            a = T(batch.advantages[i]);
     double row = 0;
     for (std::ptrdiff_t k = at; k < at + batch.width; ++k) {
       if (batch.mask && !batch.mask[k]) {
@@ -99,15 +102,18 @@ LogitsRow logits_forward(const float* logits, std::ptrdiff_t tokens, std::int64_
   const T most = T(*std::max_element(logits, logits + tokens));
   T sum = 0, weighted = 0;
   for (std::ptrdiff_t j = 0; j < tokens; ++j) sum += std::exp(T(logits[j]) - most);
-  for (std::ptrdiff_t j = 0; j < tokens; ++j) weighted += (T(logits[j]) - most) * std::exp(T(logits[j]) - most);
+  for (std::ptrdiff_t j = 0; j < tokens; ++j)
+    weighted += (T(logits[j]) - most) * std::exp(T(logits[j]) - most);
   const T log_sum = std::log(sum);
-  return {double(T(logits[target]) - most - log_sum), double(log_sum - weighted / sum), double(most + log_sum)};
+  return {double(T(logits[target]) - most - log_sum), double(log_sum - weighted / sum),
+          double(most + log_sum)};
 }
 /// dlogits = g (onehot - softmax).
 template <class T, class G>
-void logits_backward(const float* logits, std::ptrdiff_t tokens, std::int64_t target, double logsumexp, double g,
-                     G* dlogits) {
-  for (std::ptrdiff_t j = 0; j < tokens; ++j) dlogits[j] = G(-T(g) * std::exp(T(logits[j]) - T(logsumexp)));
+void logits_backward(const float* logits, std::ptrdiff_t tokens, std::int64_t target,
+                     double logsumexp, double g, G* dlogits) {
+  for (std::ptrdiff_t j = 0; j < tokens; ++j)
+    dlogits[j] = G(-T(g) * std::exp(T(logits[j]) - T(logsumexp)));
   dlogits[target] += G(g);
 }
 

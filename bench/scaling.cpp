@@ -37,21 +37,25 @@ double time_loss(index_t rows, index_t width, long threads = 1) {
   gdpo::LossWorkspace<float> workspace;
   double seconds = 0;
   with_exec(threads, [&](const auto& exec) {
-    seconds = median_time([&] { gdpo::grpo_loss(exec, batch, normaliser, data.padded_gradient(), workspace); });
+    seconds = median_time(
+        [&] { gdpo::grpo_loss(exec, batch, normaliser, data.padded_gradient(), workspace); });
   });
   return seconds;
 }
 
 double time_advantages(index_t prompts, index_t K, index_t C, long threads = 1) {
-  std::vector<float> rewards(static_cast<std::size_t>(prompts * K * C)), out(static_cast<std::size_t>(prompts * K));
+  std::vector<float> rewards(static_cast<std::size_t>(prompts * K * C)),
+      out(static_cast<std::size_t>(prompts * K));
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform;
   for (float& reward : rewards) reward = uniform(random);
-  const gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), prompts * K, C), gdpo::groups_of(K)};
+  const gdpo::RewardBatch batch{gdpo::view(std::as_const(rewards).data(), prompts * K, C),
+                                gdpo::groups_of(K)};
   gdpo::Workspace workspace;
   double seconds = 0;
   with_exec(threads, [&](const auto& exec) {
-    seconds = median_time([&] { gdpo::advantages_into(exec, batch, gdpo::Gdpo{}, gdpo::view(out), workspace); });
+    seconds = median_time(
+        [&] { gdpo::advantages_into(exec, batch, gdpo::Gdpo{}, gdpo::view(out), workspace); });
   });
   return seconds;
 }
@@ -67,7 +71,8 @@ LogitsTimes time_logits(index_t rows, index_t tokens, long threads = 1) {
   batch.logits = gdpo::view(std::as_const(data.logits).data(), rows, tokens);
   batch.targets = gdpo::view(data.targets);
   gdpo::TokenLogprobsOut out;
-  out.logp = gdpo::view(logp), out.entropy = gdpo::view(entropy), out.logsumexp = gdpo::view(logsumexp);
+  out.logp = gdpo::view(logp), out.entropy = gdpo::view(entropy),
+  out.logsumexp = gdpo::view(logsumexp);
   gdpo::TokenLogprobsGrad grad;
   grad.logp = gdpo::view(data.upstream);
   LogitsTimes times{};
@@ -83,7 +88,8 @@ LogitsTimes time_logits(index_t rows, index_t tokens, long threads = 1) {
 
 void threads_table(const char* what, const char* unit, double units, double (*time)(long)) {
   title((std::string(what) + ", against threads").c_str(), "threads", unit);
-  for (long threads = 1; threads <= static_cast<long>(std::thread::hardware_concurrency()); threads *= 2)
+  for (long threads = 1; threads <= static_cast<long>(std::thread::hardware_concurrency());
+       threads *= 2)
     line(threads, time(threads), units);
 }
 
@@ -94,14 +100,17 @@ int main() {
   for (index_t rows = 1; rows <= 4096; rows *= 4)
     line(rows * 1024, time_loss(rows, 1024), static_cast<double>(rows * 1024));
   title("The same, 2^20 tokens in rows of T", "T", "token");
-  for (index_t width = 8; width <= (1 << 20); width *= 8) line(width, time_loss((1 << 20) / width, width), 1 << 20);
+  for (index_t width = 8; width <= (1 << 20); width *= 8)
+    line(width, time_loss((1 << 20) / width, width), 1 << 20);
 
   title("GDPO advantages, 65536 completions, 4 rewards, in groups of K", "K", "reward");
   for (index_t K = 2; K <= 4096; K *= 4) line(K, time_advantages(65536 / K, K, 4), 65536 * 4);
   title("The same in groups of 16, n rewards", "n", "reward");
-  for (index_t n = 1; n <= 64; n *= 2) line(n, time_advantages(4096, 16, n), static_cast<double>(65536 * n));
+  for (index_t n = 1; n <= 64; n *= 2)
+    line(n, time_advantages(4096, 16, n), static_cast<double>(65536 * n));
   title("The same, 4 rewards, against completions", "completions", "reward");
-  for (index_t N = 1024; N <= (1 << 20); N *= 4) line(N, time_advantages(N / 16, 16, 4), static_cast<double>(4 * N));
+  for (index_t N = 1024; N <= (1 << 20); N *= 4)
+    line(N, time_advantages(N / 16, 16, 4), static_cast<double>(4 * N));
 
   title("Log-probs and entropies of 2^25 logits in rows of V", "V", "logit");
   std::vector<std::pair<index_t, double>> backward;
@@ -113,7 +122,8 @@ int main() {
   title("Their gradient", "V", "logit");
   for (const auto& [V, seconds] : backward) line(V, seconds, 1 << 25);
 
-  threads_table("GRPO loss, 512 x 4096 tokens", "token", 512 * 4096, [](long n) { return time_loss(512, 4096, n); });
+  threads_table("GRPO loss, 512 x 4096 tokens", "token", 512 * 4096,
+                [](long n) { return time_loss(512, 4096, n); });
   threads_table("GDPO advantages, 1048576 completions, 4 rewards", "reward", 1 << 22,
                 [](long n) { return time_advantages(65536, 16, 4, n); });
   threads_table("Log-probs of 256 rows of 131072 logits", "logit", 256 * 131072,

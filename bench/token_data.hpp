@@ -11,7 +11,8 @@
 struct TokenData {
   gdpo::index_t rows, width;
   std::vector<float> logp, old_logp, ref_logp, advantages, gradient;
-  std::vector<unsigned char> mask;    // the last tokens of a row, up to a sixteenth of it, are padding
+  std::vector<unsigned char>
+      mask;  // the last tokens of a row, up to a sixteenth of it, are padding
   std::vector<std::int64_t> offsets;  // the same tokens as a packed batch, padding and all
 
   /// Log-ratios, to the old policy and to the reference, of standard deviation `sd`.
@@ -24,9 +25,12 @@ struct TokenData {
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> uniform(0.001f, 1);
     std::uniform_int_distribution<gdpo::index_t> padding(0, width / 16);
-    const auto near = [](float x, double edge) { return std::abs(std::exp(double(x)) - edge) < 1e-4; };
+    const auto near = [](float x, double edge) {
+      return std::abs(std::exp(double(x)) - edge) < 1e-4;
+    };
     for (gdpo::index_t i = 0, k = 0; i < rows; ++i) {
-      advantages[static_cast<std::size_t>(i)] = 0.5f + normal(random);  // about 0 the loss would cancel to its rounding
+      advantages[static_cast<std::size_t>(i)] =
+          0.5f + normal(random);  // about 0 the loss would cancel to its rounding
       const gdpo::index_t length = width - padding(random);
       for (gdpo::index_t t = 0; t < width; ++t, ++k) {
         const auto at = static_cast<std::size_t>(k);
@@ -42,18 +46,27 @@ struct TokenData {
   }
 
   naive::GrpoBatch as_naive(bool masked = true, double beta = 0.04) const {
-    return {
-        rows, width, logp.data(), old_logp.data(), ref_logp.data(), masked ? mask.data() : nullptr, advantages.data(),
-        0.2,  0.2,   beta};
+    return {rows,
+            width,
+            logp.data(),
+            old_logp.data(),
+            ref_logp.data(),
+            masked ? mask.data() : nullptr,
+            advantages.data(),
+            0.2,
+            0.2,
+            beta};
   }
   gdpo::TokenBatch<float> padded() const {
-    gdpo::TokenBatch<float> batch = arrays([this](const auto* data) { return gdpo::view(data, rows, width); });
+    gdpo::TokenBatch<float> batch =
+        arrays([this](const auto* data) { return gdpo::view(data, rows, width); });
     batch.mask = gdpo::view(mask.data(), rows, width);
     return batch;
   }
   /// Every token of it counts.
   gdpo::TokenBatch<float> packed() const {
-    gdpo::TokenBatch<float> batch = arrays([this](const auto* data) { return gdpo::view(data, rows * width); });
+    gdpo::TokenBatch<float> batch =
+        arrays([this](const auto* data) { return gdpo::view(data, rows * width); });
     batch.offsets = gdpo::view(offsets);
     return batch;
   }

@@ -18,7 +18,8 @@ class Array {
  public:
   explicit Array(std::size_t n) { check("cudaMalloc", cudaMalloc(&data_, n * sizeof(T))); }
   Array(std::initializer_list<T> values) : Array(values.size()) {
-    check("cudaMemcpy", cudaMemcpy(data_, values.begin(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    check("cudaMemcpy",
+          cudaMemcpy(data_, values.begin(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
@@ -30,7 +31,9 @@ class Array {
 };
 
 /// What the loss is divided by belongs to the whole step. On several ranks an all-reduce of the sum would follow.
-__global__ void sum_counts(gdpo::Normaliser* of_micro_batches) { of_micro_batches[0] += of_micro_batches[1]; }
+__global__ void sum_counts(gdpo::Normaliser* of_micro_batches) {
+  of_micro_batches[0] += of_micro_batches[1];
+}
 
 __global__ void descend(float* parameters, const float* gradient) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -45,8 +48,10 @@ static int run() {
       0.1f,  0.2f,  1.3f, -0.1f, 0.4f,  1.5f, 0,    0,    0,     //
       1.2f,  -0.4f, 0.1f, -0.3f, 1.5f,  0.2f, 0,    0,    0};
   const Array<int> actions{0, 2, 1, 1, 0, 0, 2, 2, 0, 0, 1, 0};
-  const Array<float> old_logp{-0.5f, -0.61f, -0.92f, -1.2f, -0.41f, 0, -0.81f, -0.69f, 0, -0.51f, -1.1f, 0};
-  const Array<float> ref_logp{-0.6f, -0.71f, -0.82f, -1.1f, -0.51f, 0, -0.91f, -0.79f, 0, -0.41f, -1, 0};
+  const Array<float> old_logp{-0.5f,  -0.61f, -0.92f, -1.2f,  -0.41f, 0,
+                              -0.81f, -0.69f, 0,      -0.51f, -1.1f,  0};
+  const Array<float> ref_logp{-0.6f,  -0.71f, -0.82f, -1.1f,  -0.51f, 0,
+                              -0.91f, -0.79f, 0,      -0.41f, -1,     0};
   const Array<bool> mask{true, true, true, true, true, false, true, true, false, true, true, false};
   const Array<float> logits(numbers);
   const Array<double> advantages(completions);
@@ -57,8 +62,10 @@ static int run() {
 
   // Rewards: one group. Textbook GRPO in NumPy takes the population std, + 1e-8.
   const auto estimator = gdpo::textbook::grpo_numpy;
-  const gdpo::RewardBatch group{gdpo::view(rewards.data(), completions, 1), gdpo::groups_of(completions)};
-  const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
+  const gdpo::RewardBatch group{gdpo::view(rewards.data(), completions, 1),
+                                gdpo::groups_of(completions)};
+  const auto loss =
+      gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
   struct MicroBatch {
     gdpo::LogitBatch<float, 3> logits;
     gdpo::View<float, 3> dlogits;  // over the logits
@@ -70,7 +77,8 @@ static int run() {
       return gdpo::view(all.data() + first * width, of_micro_batch, width);
     };
     auto& [batch, dlogits, tokens] = micro_batches[m];
-    dlogits = gdpo::view(logits.data() + first * width * vocabulary, of_micro_batch, width, vocabulary);
+    dlogits =
+        gdpo::view(logits.data() + first * width * vocabulary, of_micro_batch, width, vocabulary);
     batch.logits = dlogits;
     batch.targets = rows(actions);
     batch.mask = rows(mask);
@@ -80,8 +88,9 @@ static int run() {
   }
 
   // Memory for one call at a time, which calls on one stream are.
-  const std::size_t bytes = (std::max)(gdpo::cuda::scratch_bytes(estimator, group),
-                                       gdpo::cuda::scratch_bytes(micro_batches[0].logits, micro_batches[0].tokens));
+  const std::size_t bytes =
+      (std::max)(gdpo::cuda::scratch_bytes(estimator, group),
+                 gdpo::cuda::scratch_bytes(micro_batches[0].logits, micro_batches[0].tokens));
   const Array<unsigned char> memory(bytes);
   const gdpo::cuda::Scratch scratch{memory.data(), bytes};
   cudaStream_t stream = nullptr;
@@ -90,18 +99,20 @@ static int run() {
   check("arrays", cudaDeviceSynchronize());  // their copies are not of this stream
 
   const auto enqueue_step = [&] {
-    gdpo::advantages_into(on, group, estimator, gdpo::view(advantages.data(), completions), scratch);
+    gdpo::advantages_into(on, group, estimator, gdpo::view(advantages.data(), completions),
+                          scratch);
     for (int m = 0; m < 2; ++m) {
       const auto& [batch, dlogits, tokens] = micro_batches[m];
       gdpo::cuda::count_into(on, batch, tokens, counts.data() + m, scratch);
     }
     sum_counts<<<1, 1, 0, stream>>>(counts.data());
     // The forward pass of a model that is a table of logits.
-    check("forward",
-          cudaMemcpyAsync(logits.data(), parameters.data(), numbers * sizeof(float), cudaMemcpyDeviceToDevice, stream));
+    check("forward", cudaMemcpyAsync(logits.data(), parameters.data(), numbers * sizeof(float),
+                                     cudaMemcpyDeviceToDevice, stream));
     for (int m = 0; m < 2; ++m) {
       const auto& [batch, dlogits, tokens] = micro_batches[m];
-      gdpo::policy_loss_from_logits(on, loss, batch, tokens, counts.data(), dlogits, results.data() + m, scratch);
+      gdpo::policy_loss_from_logits(on, loss, batch, tokens, counts.data(), dlogits,
+                                    results.data() + m, scratch);
     }
     descend<<<1, 64, 0, stream>>>(parameters.data(), logits.data());
     check("step", cudaGetLastError());
@@ -110,10 +121,11 @@ static int run() {
   };
   const auto print = [&](const char* when) {
     check("step", cudaStreamSynchronize(stream));
-    const gdpo::LossMetrics metrics = gdpo::merge(results_on_host[0].metrics, results_on_host[1].metrics);
+    const gdpo::LossMetrics metrics =
+        gdpo::merge(results_on_host[0].metrics, results_on_host[1].metrics);
     std::printf("%-6s loss %7.4f  kl %.4f  clipped %.3f  ratio %.3f..%.3f\n", when,
-                results_on_host[0].loss + results_on_host[1].loss, metrics.kl.mean(), metrics.clip_fraction.mean(),
-                metrics.ratio.min, metrics.ratio.max);
+                results_on_host[0].loss + results_on_host[1].loss, metrics.kl.mean(),
+                metrics.clip_fraction.mean(), metrics.ratio.min, metrics.ratio.max);
   };
 
   enqueue_step();  // which loads the kernels as well: drivers before 12.3 cannot while a graph is captured

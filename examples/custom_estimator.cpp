@@ -24,19 +24,22 @@ struct Quantile {
 };
 
 int main() {
-  using Estimator =
-      gdpo::GroupAdvantage<Quantile, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum, gdpo::renorm::Batch>;
+  using Estimator = gdpo::GroupAdvantage<Quantile, gdpo::scale::StdDev,
+                                         gdpo::combine::NormalizeThenSum, gdpo::renorm::Batch>;
   Estimator estimator;
   estimator.scale.eps = 1e-6;
   estimator.weights = {1.0, 0.5};
-  estimator.gates = {{1, 0, 1.0}};  // reward 1 counts only where reward 0 is at least 1 (the paper's eq. 8)
+  estimator.gates = {
+      {1, 0, 1.0}};  // reward 1 counts only where reward 0 is at least 1 (the paper's eq. 8)
 
   Eigen::ArrayXXd rewards(8, 2);
   rewards << 1, 0.9, 1, 0.2, 0, 0.8, 0, 0.1, /* group 2 */ 0, 0.5, 1, 0.5, 1, 0.7, 0, 0.7;
   const std::vector<int> prompt = {7, 7, 7, 7, 3, 3, 3, 3};
 
   gdpo::GroupReport report;
-  const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::by_id(prompt), estimator, &report);
+  const Eigen::ArrayXd advantages =
+      gdpo::advantages(rewards, gdpo::by_id(prompt), estimator, &report);
   std::cout << "advantages " << advantages.transpose() << "\n"
-            << report.groups << " groups, mean reward " << report.reward_mean << ", std " << report.reward_std << "\n";
+            << report.groups << " groups, mean reward " << report.reward_mean << ", std "
+            << report.reward_std << "\n";
 }

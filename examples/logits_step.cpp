@@ -32,7 +32,8 @@ int main() {
   gdpo::View<float, 3> dlogits = table;  // over the logits that predict something
   dlogits.extent[1] = width - 1;
   const auto forward = [&] {
-    for (int k = 0; k < sequences * width; ++k) logits.row(k) = model.row(ids(k / width, k % width));
+    for (int k = 0; k < sequences * width; ++k)
+      logits.row(k) = model.row(ids(k / width, k % width));
   };
 
   forward();
@@ -46,15 +47,15 @@ int main() {
   double before = 0, after = 0;
   for (int step = 0; step < 3; ++step) {
     forward();
-    const gdpo::LossResult r =
-        gdpo::policy_loss_from_logits(gdpo::simd, loss, batch, tokens, gdpo::count(batch, tokens), dlogits, workspace);
+    const gdpo::LossResult r = gdpo::policy_loss_from_logits(
+        gdpo::simd, loss, batch, tokens, gdpo::count(batch, tokens), dlogits, workspace);
     for (int i = 0; i < sequences; ++i) {
       for (int t = 0; t + 1 < width; ++t) model.row(ids(i, t)) -= 0.5f * logits.row(i * width + t);
     }
     after = static_cast<double>(workspace.logp[2 * (width - 1) + 1]);
     if (step == 0) before = after;
-    std::printf("step %d  loss %8.5f  entropy %.4f  clipped %.2f  first rewarded token %.4f\n", step, r.loss,
-                r.metrics.entropy.mean(), r.metrics.clip_fraction.mean(), after);
+    std::printf("step %d  loss %8.5f  entropy %.4f  clipped %.2f  first rewarded token %.4f\n",
+                step, r.loss, r.metrics.entropy.mean(), r.metrics.clip_fraction.mean(), after);
   }
   return after > before ? 0 : 1;
 }

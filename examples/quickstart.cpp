@@ -5,6 +5,7 @@
 int main() {
   Eigen::ArrayXXf rewards(8, 2);  // (completions, rewards), four completions per prompt
   rewards << 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 1, 1, 1, 1;
-  const Eigen::ArrayXf advantages = gdpo::advantages(rewards, gdpo::groups_of(4));  // GDPO, the paper's defaults
+  const Eigen::ArrayXf advantages =
+      gdpo::advantages(rewards, gdpo::groups_of(4));  // GDPO, the paper's defaults
   std::cout << advantages.transpose() << "\n";
 }

@@ -29,7 +29,8 @@ int main() {
   padded.old_logp = gdpo::view(old_logp.data(), rows, width);
   padded.mask = gdpo::view(mask.data(), rows, width);
   padded.advantages = gdpo::view(advantages, rows);
-  const gdpo::LossResult a = loss(padded, gdpo::count(padded), gdpo::view(dlogp.data(), rows, width));
+  const gdpo::LossResult a =
+      loss(padded, gdpo::count(padded), gdpo::view(dlogp.data(), rows, width));
 
   float packed_dlogp[9];
   gdpo::TokenBatch<float> packed;
@@ -42,9 +43,12 @@ int main() {
   bool same = a.loss == b.loss;
   for (int i = 0; i < rows; ++i) {
     const std::int64_t begin = cu_seqlens[i], length = cu_seqlens[i + 1] - begin;
-    same = same && std::equal(packed_dlogp + begin, packed_dlogp + begin + length, dlogp.begin() + i * width);
+    same = same && std::equal(packed_dlogp + begin, packed_dlogp + begin + length,
+                              dlogp.begin() + i * width);
   }
-  std::printf("padded %.6f, packed %.6f: %s\n", a.loss, b.loss, same ? "the same gradient" : "they differ");
-  for (const auto& [key, value] : a.metrics.to_map("train/")) std::printf("  %-32s %g\n", key.c_str(), value);
+  std::printf("padded %.6f, packed %.6f: %s\n", a.loss, b.loss,
+              same ? "the same gradient" : "they differ");
+  for (const auto& [key, value] : a.metrics.to_map("train/"))
+    std::printf("  %-32s %g\n", key.c_str(), value);
   return same ? 0 : 1;
 }

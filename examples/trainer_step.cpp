@@ -9,7 +9,9 @@ using Rows = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajo
 constexpr int completions = 4, width = 3, vocabulary = 3;
 
 // A model's output layer: log-probs of the chosen tokens, and what a gradient by them is by the logits.
-static Rows log_softmax(const Rows& logits) { return logits.colwise() - logits.exp().rowwise().sum().log(); }
+static Rows log_softmax(const Rows& logits) {
+  return logits.colwise() - logits.exp().rowwise().sum().log();
+}
 static Rows chosen_logp(const Rows& logits, const Eigen::ArrayXi& actions) {
   const Rows all = log_softmax(logits);
   Rows logp(completions, width);
@@ -27,21 +29,26 @@ static Rows logits_gradient(const Rows& logits, const Eigen::ArrayXi& actions, c
 
 int main() {
   const Eigen::ArrayXd rewards = (Eigen::ArrayXd(completions) << 0.9, 0.3, -0.1, 0.7).finished();
-  Rows logits(completions * width, vocabulary), old_logp(completions, width), ref_logp(completions, width);
-  logits << 1.1, -0.2, 0.3, -0.4, 0.8, 1.6, 0.1, 1.4, 0.2,  // completion 0 has three tokens, the others two
-      -0.2, 1.1, 0.4, 0.9, -0.3, 0.1, 0, 0, 0,              //
-      0.1, 0.2, 1.3, -0.1, 0.4, 1.5, 0, 0, 0,               //
+  Rows logits(completions * width, vocabulary), old_logp(completions, width),
+      ref_logp(completions, width);
+  logits << 1.1, -0.2, 0.3, -0.4, 0.8, 1.6, 0.1, 1.4,
+      0.2,                                      // completion 0 has three tokens, the others two
+      -0.2, 1.1, 0.4, 0.9, -0.3, 0.1, 0, 0, 0,  //
+      0.1, 0.2, 1.3, -0.1, 0.4, 1.5, 0, 0, 0,   //
       1.2, -0.4, 0.1, -0.3, 1.5, 0.2, 0, 0, 0;
-  const Eigen::ArrayXi actions = (Eigen::ArrayXi(completions * width) << 0, 2, 1, 1, 0, 0, 2, 2, 0, 0, 1, 0).finished();
+  const Eigen::ArrayXi actions =
+      (Eigen::ArrayXi(completions * width) << 0, 2, 1, 1, 0, 0, 2, 2, 0, 0, 1, 0).finished();
   old_logp << -0.5, -0.61, -0.92, -1.2, -0.41, 0, -0.81, -0.69, 0, -0.51, -1.1, 0;
   ref_logp << -0.6, -0.71, -0.82, -1.1, -0.51, 0, -0.91, -0.79, 0, -0.41, -1, 0;
   Eigen::Array<bool, completions, width, Eigen::RowMajor> mask;
   mask << true, true, true, true, true, false, true, true, false, true, true, false;
 
   // Rewards to advantages: one group. Textbook GRPO in NumPy takes the population std, + 1e-8.
-  const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::textbook::grpo_numpy);
+  const Eigen::ArrayXd advantages =
+      gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::textbook::grpo_numpy);
 
-  const auto loss = gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
+  const auto loss =
+      gdpo::grpo_loss;  // clip 0.2, beta 0.04, the mean over completions of their token means
   for (const char* when : {"before", "after"}) {
     const Rows logp = chosen_logp(logits, actions);
     Rows dlogp(completions, width);
@@ -60,12 +67,14 @@ int main() {
     gdpo::LossMetrics metrics;
     double total = 0;
     for (const int first : {0, 2}) {
-      const gdpo::LossResult r = loss(micro_batch(first), step, gdpo::view(dlogp.middleRows(first, 2)));
+      const gdpo::LossResult r =
+          loss(micro_batch(first), step, gdpo::view(dlogp.middleRows(first, 2)));
       total += r.loss;
       metrics = gdpo::merge(metrics, r.metrics);
     }
-    std::printf("%-6s loss %7.4f  kl %.4f  clipped %.3f  ratio %.3f..%.3f\n", when, total, metrics.kl.mean(),
-                metrics.clip_fraction.mean(), metrics.ratio.min, metrics.ratio.max);
+    std::printf("%-6s loss %7.4f  kl %.4f  clipped %.3f  ratio %.3f..%.3f\n", when, total,
+                metrics.kl.mean(), metrics.clip_fraction.mean(), metrics.ratio.min,
+                metrics.ratio.max);
     logits -= 0.5 * logits_gradient(logits, actions, dlogp);
   }
 }

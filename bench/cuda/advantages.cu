@@ -18,7 +18,8 @@ template <class Estimator>
 void measure(Bench& b, const std::string& what, const Estimator& estimator, index_t group) {
   const std::string name = what + ", groups of " + std::to_string(group);
   if (!b.wants(name, true)) return;
-  const index_t rewards = 8, rows = (std::max)(b.size(index_t{1} << 20) / group, index_t{2}) * group;
+  const index_t rewards = 8,
+                rows = (std::max)(b.size(index_t{1} << 20) / group, index_t{2}) * group;
   const double bytes = static_cast<double>(rows) * (rewards + 1) * sizeof(float);
   const int sets = b.sets(bytes);
   std::vector<Array<float>> inputs, outputs;
@@ -30,12 +31,14 @@ void measure(Bench& b, const std::string& what, const Estimator& estimator, inde
   const auto batch = [&](const float* data) {
     return gdpo::RewardBatch{gdpo::view(data, rows, rewards), gdpo::groups_of(group)};
   };
-  const Array<unsigned char> memory(
-      (std::max)(static_cast<index_t>(gdpo::cuda::scratch_bytes(estimator, batch(inputs[0].data()))), index_t{1}));
+  const Array<unsigned char> memory((std::max)(
+      static_cast<index_t>(gdpo::cuda::scratch_bytes(estimator, batch(inputs[0].data()))),
+      index_t{1}));
   const gdpo::cuda::Scratch scratch{memory.data(), memory.bytes()};
   const auto call = [&](int s) {
     const auto set = static_cast<std::size_t>(s);
-    gdpo::advantages_into(b.on(), batch(inputs[set].data()), estimator, gdpo::view(outputs[set].data(), rows), scratch);
+    gdpo::advantages_into(b.on(), batch(inputs[set].data()), estimator,
+                          gdpo::view(outputs[set].data(), rows), scratch);
   };
 
   outputs[0].poison(b.stream());

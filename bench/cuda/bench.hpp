@@ -27,7 +27,8 @@ struct Figure {
   double fraction() const { return bytes / time.median / bandwidth; }
   bool has_gate() const { return least > 0 || most_us > 0; }
   bool missed() const {
-    return (least > 0 && !(fraction() >= least)) || (most_us > 0 && !(1e6 * time.median <= most_us));
+    return (least > 0 && !(fraction() >= least)) ||
+           (most_us > 0 && !(1e6 * time.median <= most_us));
   }
 };
 
@@ -46,7 +47,8 @@ class Bench {
   /// Is this figure of the section asked for (--figure, --gated)? The first that is has the copy measured before it.
   bool wants(const std::string& name, bool has_gate = false);
   /// Prints a figure, and has it in the JSON file, at once.
-  void add(const std::string& name, const Time& time, double bytes = 0, double least = 0, double most_us = 0);
+  void add(const std::string& name, const Time& time, double bytes = 0, double least = 0,
+           double most_us = 0);
   /// A result is not what it must be.
   void wrong(const std::string& name, const std::string& what);
   /// Whether so many bytes are free on the device; else the figure is not measured, which is said.

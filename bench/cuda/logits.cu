@@ -74,7 +74,9 @@ class Case {
     l.targets = gdpo::view(targets_.data(), sequences, width_);
     return l;
   }
-  gdpo::View<T, 3> dlogits() const { return gdpo::view(dlogits_.data(), sequences, width_, vocabulary_); }
+  gdpo::View<T, 3> dlogits() const {
+    return gdpo::view(dlogits_.data(), sequences, width_, vocabulary_);
+  }
   template <class X>
   gdpo::View<X, 2> of_tokens(const Array<X>& array) const {
     return gdpo::view(array.data(), sequences, width_);
@@ -88,14 +90,16 @@ class Case {
 
   void allocate() {
     logits_ = Array<T>(rows() * vocabulary_), dlogits_ = Array<T>(rows() * vocabulary_);
-    for (auto* array : {&logp_, &entropy_, &old_logp_, &ref_logp_, &dlogp_}) *array = Array<float>(rows());
+    for (auto* array : {&logp_, &entropy_, &old_logp_, &ref_logp_, &dlogp_})
+      *array = Array<float>(rows());
     logsumexp_ = Array<double>(rows());
     targets_ = Array<std::int32_t>(rows());
     advantages_ = Array<float>(sequences);
     for_each(b_.on(), logits_.size(), Bell<T>{logits_.data(), 2, 0, 1});
     for_each(b_.on(), rows(), RandomToken{targets_.data(), vocabulary_});
     for_each(b_.on(), sequences, Bell<float>{advantages_.data(), 1, 0.5f, 40});
-    memory_ = Array<unsigned char>(static_cast<index_t>(gdpo::cuda::scratch_bytes(batch(logits_.data()), tokens())));
+    memory_ = Array<unsigned char>(
+        static_cast<index_t>(gdpo::cuda::scratch_bytes(batch(logits_.data()), tokens())));
   }
   gdpo::Normaliser normaliser() const {
     const auto n = static_cast<double>(rows());
@@ -107,16 +111,17 @@ class Case {
                               {of_tokens(logp_), of_tokens(entropy_), of_tokens(logsumexp_)});
   }
   void backward() const {
-    gdpo::token_logprobs_backward(b_.on(), batch(logits_.data()), {of_tokens(dlogp_), {}}, of_tokens(logsumexp_), {},
-                                  dlogits());
+    gdpo::token_logprobs_backward(b_.on(), batch(logits_.data()), {of_tokens(dlogp_), {}},
+                                  of_tokens(logsumexp_), {}, dlogits());
   }
   void copy_logits() const {
-    check("cudaMemcpyAsync",
-          cudaMemcpyAsync(dlogits_.data(), logits_.data(), logits_.bytes(), cudaMemcpyDeviceToDevice, b_.stream()));
+    check("cudaMemcpyAsync", cudaMemcpyAsync(dlogits_.data(), logits_.data(), logits_.bytes(),
+                                             cudaMemcpyDeviceToDevice, b_.stream()));
   }
   void fused(const gdpo::cuda::FromLogits& out) const {
-    gdpo::policy_loss_from_logits(b_.on(), loss_, batch(dlogits_.data()), tokens(), normaliser(), dlogits(),
-                                  result_.data(), {memory_.data(), memory_.bytes()}, out);
+    gdpo::policy_loss_from_logits(b_.on(), loss_, batch(dlogits_.data()), tokens(), normaliser(),
+                                  dlogits(), result_.data(), {memory_.data(), memory_.bytes()},
+                                  out);
   }
 
   /// Each call after a copy of the logits, which is not timed and keeps the device busy until the call is enqueued.
@@ -127,7 +132,8 @@ class Case {
 
   std::vector<double> row_of(const Array<T>& table, index_t row) const {
     std::vector<double> x;
-    for (const T& entry : table.host(row * vocabulary_, vocabulary_)) x.push_back(gdpo::load(entry));
+    for (const T& entry : table.host(row * vocabulary_, vocabulary_))
+      x.push_back(gdpo::load(entry));
     return x;
   }
   static double logsumexp(const std::vector<double>& x) {
@@ -154,7 +160,8 @@ class Case {
   }
   /// dlogits = dlogp (onehot - softmax).
   void check_gradient(const std::string& name, const std::vector<float>& dlogp) const {
-    if (const index_t nan = count_nan(b_.on(), dlogits_)) b_.wrong(name, std::to_string(nan) + " NaN");
+    if (const index_t nan = count_nan(b_.on(), dlogits_))
+      b_.wrong(name, std::to_string(nan) + " NaN");
     const auto targets = targets_.host();
     const double within = sizeof(T) == 2 ? 1.0 / 200 : 3e-5;
     for (const index_t row : some_rows()) {
@@ -163,28 +170,35 @@ class Case {
       const double lse = logsumexp(x), g = static_cast<double>(dlogp[at]);
       index_t different = 0;
       for (std::size_t j = 0; j < x.size(); ++j) {
-        const double hit = static_cast<std::int32_t>(j) == targets[at] ? 1 : 0, want = g * (hit - std::exp(x[j] - lse));
+        const double hit = static_cast<std::int32_t>(j) == targets[at] ? 1 : 0,
+                     want = g * (hit - std::exp(x[j] - lse));
         different += !(std::abs(got[j] - want) <= within * std::abs(want));
       }
-      if (different > 0) b_.wrong(name, std::to_string(different) + " entries of row " + std::to_string(row));
+      if (different > 0)
+        b_.wrong(name, std::to_string(different) + " entries of row " + std::to_string(row));
     }
   }
   void check_fused(const std::string& name) const {
     const auto logp = logp_.host(), old_logp = old_logp_.host(), ref_logp = ref_logp_.host(),
                advantages = advantages_.host(), dlogp = dlogp_.host();
-    const auto of = [&](const auto& values) { return gdpo::view(values.data(), sequences, width_); };
+    const auto of = [&](const auto& values) {
+      return gdpo::view(values.data(), sequences, width_);
+    };
     gdpo::TokenBatch<float> t;
     t.logp = of(logp), t.old_logp = of(old_logp), t.ref_logp = of(ref_logp);
     t.advantages = gdpo::view(advantages);
     std::vector<float> want(dlogp.size());
-    const gdpo::LossResult expected = loss_(t, normaliser(), gdpo::view(want.data(), sequences, width_));
+    const gdpo::LossResult expected =
+        loss_(t, normaliser(), gdpo::view(want.data(), sequences, width_));
     b_.close(name, "the loss", result_.host()[0].loss, expected.loss, 1e-5);
     index_t different = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {
       const double x = static_cast<double>(want[i]);
       different += !(std::abs(static_cast<double>(dlogp[i]) - x) <= 1e-4 * std::abs(x) + 1e-9);
     }
-    if (different > 1) b_.wrong(name, std::to_string(different) + " entries of dlogp");  // one: at an edge of the clip
+    if (different > 1)
+      b_.wrong(name,
+               std::to_string(different) + " entries of dlogp");  // one: at an edge of the clip
     check_gradient(name, dlogp);
   }
 

@@ -41,7 +41,9 @@ struct Copy {
   }
 };
 
-std::string quoted(const std::string& s) { return '"' + s + '"'; }  // names hold neither quotes nor backslashes
+std::string quoted(const std::string& s) {
+  return '"' + s + '"';
+}  // names hold neither quotes nor backslashes
 std::string number(double x) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", x);
@@ -68,9 +70,11 @@ Bench::Bench(const Options& options)
   check("cudaDeviceGetAttribute", cudaDeviceGetAttribute(&l2, cudaDevAttrL2CacheSize, device));
   l2_bytes_ = l2;
   char text[400];
-  std::snprintf(text, sizeof text, "%s (sm_%d%d, %d multiprocessors, L2 cache %.0f MB), CUDA %d.%d, driver for %d.%d",
-                properties.name, properties.major, properties.minor, properties.multiProcessorCount, 1e-6 * l2_bytes_,
-                runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+  std::snprintf(text, sizeof text,
+                "%s (sm_%d%d, %d multiprocessors, L2 cache %.0f MB), CUDA %d.%d, driver for %d.%d",
+                properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+                1e-6 * l2_bytes_, runtime / 1000, runtime % 1000 / 10, driver / 1000,
+                driver % 1000 / 10);
   device_ = text;
   std::printf("%s\n", text);
   std::printf("a block keeps %zu bytes of a row of logits%s\n", on_.tuning().shared_bytes,
@@ -92,13 +96,13 @@ double Bench::copy_bandwidth() {
   });
   const Time engine = watch_.time(calls, [&] {
     for (int c = 0; c < calls; ++c) {
-      check("cudaMemcpyAsync",
-            cudaMemcpyAsync(to.data(), from.data(), from.bytes(), cudaMemcpyDeviceToDevice, stream_.get()));
+      check("cudaMemcpyAsync", cudaMemcpyAsync(to.data(), from.data(), from.bytes(),
+                                               cudaMemcpyDeviceToDevice, stream_.get()));
     }
   });
   const double best = bytes / (std::min)(kernel.median, engine.median);
-  std::printf("copy, read + written: %.0f GB/s by a kernel, %.0f by cudaMemcpyAsync\n", 1e-9 * bytes / kernel.median,
-              1e-9 * bytes / engine.median);
+  std::printf("copy, read + written: %.0f GB/s by a kernel, %.0f by cudaMemcpyAsync\n",
+              1e-9 * bytes / kernel.median, 1e-9 * bytes / engine.median);
   return best;
 }
 
@@ -108,7 +112,8 @@ bool Bench::section(const std::string& name) {
 }
 
 bool Bench::wants(const std::string& name, bool has_gate) {
-  if (name.find(options_.figure) == std::string::npos || (options_.gated && !has_gate)) return false;
+  if (name.find(options_.figure) == std::string::npos || (options_.gated && !has_gate))
+    return false;
   if (!bandwidths_.empty() && bandwidths_.back().first == section_) return true;
   std::printf("\n## %s\n\n", section_.c_str());
   bandwidth_ = copy_bandwidth();
@@ -117,11 +122,13 @@ bool Bench::wants(const std::string& name, bool has_gate) {
   return true;
 }
 
-void Bench::add(const std::string& name, const Time& time, double bytes, double least, double most_us) {
+void Bench::add(const std::string& name, const Time& time, double bytes, double least,
+                double most_us) {
   const bool whole = options_.divide == 1;
   const Figure f{section_, name, time, bytes, bandwidth_, whole ? least : 0, whole ? most_us : 0};
   figures_.push_back(f);
-  std::printf("| %s | %.2f | %.2f .. %.2f |", name.c_str(), 1e6 * time.median, 1e6 * time.low, 1e6 * time.high);
+  std::printf("| %s | %.2f | %.2f .. %.2f |", name.c_str(), 1e6 * time.median, 1e6 * time.low,
+              1e6 * time.high);
   if (bytes > 0) {
     std::printf(" %.0f | %.3f |", 1e-9 * bytes / time.median, f.fraction());
   } else {
@@ -144,12 +151,14 @@ bool Bench::fits(const std::string& name, double bytes) {
   check("cudaMemGetInfo", cudaMemGetInfo(&free, &total));
   if (bytes < 0.95 * static_cast<double>(free)) return true;
   char text[100];
-  std::snprintf(text, sizeof text, ": needs %.1f GB, %.1f are free", 1e-9 * bytes, 1e-9 * static_cast<double>(free));
+  std::snprintf(text, sizeof text, ": needs %.1f GB, %.1f are free", 1e-9 * bytes,
+                1e-9 * static_cast<double>(free));
   not_measured_.push_back(section_ + ", " + name + text);
   return false;
 }
 
-bool Bench::close(const std::string& name, const char* what, double got, double want, double within) {
+bool Bench::close(const std::string& name, const char* what, double got, double want,
+                  double within) {
   if (std::abs(got - want) <= within) return true;
   char text[160];
   std::snprintf(text, sizeof text, "%s is %.9g, the CPU's %.9g", what, got, want);
@@ -157,10 +166,13 @@ bool Bench::close(const std::string& name, const char* what, double got, double 
   return false;
 }
 
-int Bench::sets(double bytes) const { return static_cast<int>((std::min)(std::ceil(4 * l2_bytes_ / bytes) + 1, 64.0)); }
+int Bench::sets(double bytes) const {
+  return static_cast<int>((std::min)(std::ceil(4 * l2_bytes_ / bytes) + 1, 64.0));
+}
 
 Time Bench::time_in_graph(double bytes, int sets, const std::function<void(int)>& enqueue) const {
-  const double wanted = (std::min)((std::max)(4.0, 2e9 / static_cast<double>(options_.divide) / bytes), 256.0);
+  const double wanted =
+      (std::min)((std::max)(4.0, 2e9 / static_cast<double>(options_.divide) / bytes), 256.0);
   const int calls = static_cast<int>(std::ceil(wanted / sets)) * sets;
   enqueue(0);  // loads the kernels: older drivers cannot during a capture
   check("cudaStreamSynchronize", cudaStreamSynchronize(stream_.get()));
@@ -172,21 +184,25 @@ Time Bench::time_in_graph(double bytes, int sets, const std::function<void(int)>
 
 void Bench::write_json() const {
   if (options_.json.empty()) return;
-  const std::string unfinished = options_.json + ".new";  // then renamed: FILE is whole whenever this is stopped
+  const std::string unfinished =
+      options_.json + ".new";  // then renamed: FILE is whole whenever this is stopped
   std::ofstream out(unfinished);
   out << "{\n  \"device\": " << quoted(device_) << ",\n  \"divide\": " << options_.divide
       << ",\n  \"shared_bytes\": " << on_.tuning().shared_bytes << ",\n  \"copy_gb_per_s\": {";
   for (std::size_t i = 0; i < bandwidths_.size(); ++i) {
-    out << (i ? ", " : "") << quoted(bandwidths_[i].first) << ": " << number(1e-9 * bandwidths_[i].second);
+    out << (i ? ", " : "") << quoted(bandwidths_[i].first) << ": "
+        << number(1e-9 * bandwidths_[i].second);
   }
   out << "},\n  \"figures\": [";
   for (std::size_t i = 0; i < figures_.size(); ++i) {
     const Figure& f = figures_[i];
-    out << (i ? ",\n    " : "\n    ") << "{\"section\": " << quoted(f.section) << ", \"name\": " << quoted(f.name)
-        << ", \"us\": " << number(1e6 * f.time.median) << ", \"us_low\": " << number(1e6 * f.time.low)
+    out << (i ? ",\n    " : "\n    ") << "{\"section\": " << quoted(f.section)
+        << ", \"name\": " << quoted(f.name) << ", \"us\": " << number(1e6 * f.time.median)
+        << ", \"us_low\": " << number(1e6 * f.time.low)
         << ", \"us_high\": " << number(1e6 * f.time.high);
     if (f.bytes > 0) {
-      out << ", \"bytes\": " << number(f.bytes) << ", \"gb_per_s\": " << number(1e-9 * f.bytes / f.time.median)
+      out << ", \"bytes\": " << number(f.bytes)
+          << ", \"gb_per_s\": " << number(1e-9 * f.bytes / f.time.median)
           << ", \"of_copy\": " << number(f.fraction());
     }
     if (f.least > 0) out << ", \"at_least\": " << number(f.least);
@@ -236,7 +252,8 @@ static long number_of(const char* text) {
 }
 static int usage() {
   std::fputs(
-      "usage: cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] [--shared BYTES] "
+      "usage: cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] "
+      "[--shared BYTES] "
       "[--repeats N] "
       "[--divide N]\n",
       stderr);
@@ -280,7 +297,8 @@ int main(int argc, char** argv) {
   }
   try {
     bench::Bench b(options);
-    for (void (*section)(bench::Bench&) : {bench::loss, bench::advantages, bench::logits, bench::small_steps}) {
+    for (void (*section)(bench::Bench&) :
+         {bench::loss, bench::advantages, bench::logits, bench::small_steps}) {
       try {
         section(b);
       } catch (const std::exception& e) {

@@ -30,17 +30,21 @@ class Array {
   std::vector<T> host(index_t first, index_t n) const {
     std::vector<T> values(static_cast<std::size_t>(n));
     check("cudaDeviceSynchronize", cudaDeviceSynchronize());
-    check("cudaMemcpy", cudaMemcpy(values.data(), data() + first, values.size() * sizeof(T), cudaMemcpyDeviceToHost));
+    check("cudaMemcpy", cudaMemcpy(values.data(), data() + first, values.size() * sizeof(T),
+                                   cudaMemcpyDeviceToHost));
     return values;
   }
   std::vector<T> host() const { return host(0, size_); }
   /// From the host; everything that is enqueued later finds the numbers there, on any stream.
   void copy(const std::vector<T>& values) const {
-    check("cudaMemcpy", cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+    check("cudaMemcpy",
+          cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
     check("cudaDeviceSynchronize", cudaDeviceSynchronize());
   }
   /// Every byte 0xff: NaN in every floating type.
-  void poison(cudaStream_t stream) const { check("cudaMemsetAsync", cudaMemsetAsync(data_, 0xff, bytes(), stream)); }
+  void poison(cudaStream_t stream) const {
+    check("cudaMemsetAsync", cudaMemsetAsync(data_, 0xff, bytes(), stream));
+  }
 
  private:
   void* data_ = nullptr;
@@ -50,12 +54,14 @@ class Array {
 // ---- random data, by place and seed ----
 
 GDPO_DEVICE inline float uniform(index_t place, unsigned seed) {  // in (0, 1)
-  std::uint64_t x = static_cast<std::uint64_t>(place) * 0x9e3779b97f4a7c15u + (seed + 1) * 0xd1b54a32d192ed03u;
+  std::uint64_t x =
+      static_cast<std::uint64_t>(place) * 0x9e3779b97f4a7c15u + (seed + 1) * 0xd1b54a32d192ed03u;
   x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
   x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
   return (static_cast<float>(x >> 41) + 0.5f) * 0x1p-23f;
 }
-GDPO_DEVICE inline float bell(index_t place, unsigned seed) {  // mean 0, standard deviation 1, within 3.5
+GDPO_DEVICE inline float bell(index_t place,
+                              unsigned seed) {  // mean 0, standard deviation 1, within 3.5
   float sum = -2;
   for (unsigned k = 0; k < 4; ++k) sum += uniform(place, seed + k);
   return 1.7320508f * sum;
@@ -139,7 +145,9 @@ inline Time time_of_all(const std::vector<double>& seconds) {
 
 class Stream {
  public:
-  Stream() { check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
+  Stream() {
+    check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
   ~Stream() { cudaStreamDestroy(stream_); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -155,7 +163,8 @@ class Graph {
   template <class F>
   Graph(cudaStream_t stream, const F& enqueue) {
     cudaGraph_t graph = nullptr;
-    check("cudaStreamBeginCapture", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    check("cudaStreamBeginCapture",
+          cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     enqueue();
     check("cudaStreamEndCapture", cudaStreamEndCapture(stream, &graph));
     const cudaError_t code = cudaGraphInstantiate(&graph_, graph, 0);
@@ -165,7 +174,9 @@ class Graph {
   ~Graph() { cudaGraphExecDestroy(graph_); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  void launch(cudaStream_t stream) const { check("cudaGraphLaunch", cudaGraphLaunch(graph_, stream)); }
+  void launch(cudaStream_t stream) const {
+    check("cudaGraphLaunch", cudaGraphLaunch(graph_, stream));
+  }
 
  private:
   cudaGraphExec_t graph_ = nullptr;

@@ -26,14 +26,16 @@ void measure(Bench& b, index_t rows, index_t width) {
   const gdpo::cuda::Scratch scratch{memory.data(), memory.bytes()};
   const Array<gdpo::Normaliser> normaliser(1);
   const auto step = [&] {
-    gdpo::advantages_into(b.on(), batch, estimator, gdpo::view(tokens.advantages.data(), rows), scratch);
+    gdpo::advantages_into(b.on(), batch, estimator, gdpo::view(tokens.advantages.data(), rows),
+                          scratch);
     gdpo::cuda::count_into(b.on(), of_tokens, normaliser.data(), scratch);
     loss(b.on(), of_tokens, normaliser.data(), tokens.out(), tokens.result.data(), scratch);
   };
 
   tokens.gradient.poison(b.stream());
   step();
-  if (const index_t nan = count_nan(b.on(), tokens.gradient)) b.wrong(name, std::to_string(nan) + " NaN");
+  if (const index_t nan = count_nan(b.on(), tokens.gradient))
+    b.wrong(name, std::to_string(nan) + " NaN");
   if (wants_launches) {
     b.add(by_launches, b.watch().time(calls, [&] {
       for (int c = 0; c < calls; ++c) step();

@@ -18,7 +18,8 @@ struct Rows {
     std::uniform_int_distribution<index_t> length(1, 2 * mean);
     Rows rows{0, 0, tokens, {0}};
     for (; rows.offsets.back() < tokens; ++rows.count) {
-      rows.offsets.push_back((std::min)(rows.offsets.back() + length(random), static_cast<std::int64_t>(tokens)));
+      rows.offsets.push_back(
+          (std::min)(rows.offsets.back() + length(random), static_cast<std::int64_t>(tokens)));
     }
     return rows;
   }
@@ -45,8 +46,9 @@ struct Rows {
 
 /// A batch of arrays on either side. mask: of padded rows; offsets: of packed ones.
 template <class S>
-gdpo::TokenBatch<float> batch_of(const Rows& rows, const S* logp, const S* old_logp, const S* ref_logp,
-                                 const unsigned char* mask, const std::int64_t* offsets, const float* advantages) {
+gdpo::TokenBatch<float> batch_of(const Rows& rows, const S* logp, const S* old_logp,
+                                 const S* ref_logp, const unsigned char* mask,
+                                 const std::int64_t* offsets, const float* advantages) {
   gdpo::TokenBatch<float> b;
   rows.put(b.logp, logp), rows.put(b.old_logp, old_logp);
   if (ref_logp) rows.put(b.ref_logp, ref_logp);
@@ -72,7 +74,8 @@ struct Tokens {
 
   /// That a call must read and write.
   static double bytes_of(const Rows& rows, bool with_ref) {
-    const double of_token = (with_ref ? 3 : 2) * sizeof(S) + sizeof(float) + (rows.width > 0 ? 1 : 0);
+    const double of_token =
+        (with_ref ? 3 : 2) * sizeof(S) + sizeof(float) + (rows.width > 0 ? 1 : 0);
     const double of_row = sizeof(float) + (rows.width > 0 ? 0 : sizeof(std::int64_t));
     return of_token * static_cast<double>(rows.tokens) + of_row * static_cast<double>(rows.count);
   }
@@ -86,14 +89,17 @@ struct Tokens {
         advantages(rows.count),
         mask(rows.width > 0 ? rows.tokens : 1),
         offsets(rows.count + 1) {
-    for_each(on, rows.tokens, Fill{logp.data(), old_logp.data(), ref_logp.data(), mask.data(), rows.width, 100 * seed});
-    for_each(on, rows.count,
-             Bell<float>{advantages.data(), 1, 0.5f, 100 * seed + 50});  // about 0 the loss would cancel
+    for_each(
+        on, rows.tokens,
+        Fill{logp.data(), old_logp.data(), ref_logp.data(), mask.data(), rows.width, 100 * seed});
+    for_each(
+        on, rows.count,
+        Bell<float>{advantages.data(), 1, 0.5f, 100 * seed + 50});  // about 0 the loss would cancel
     if (rows.width == 0) offsets.copy(rows.offsets);
   }
   gdpo::TokenBatch<float> batch(bool with_ref) const {
-    return batch_of(rows, logp.data(), old_logp.data(), with_ref ? ref_logp.data() : nullptr, mask.data(),
-                    offsets.data(), advantages.data());
+    return batch_of(rows, logp.data(), old_logp.data(), with_ref ? ref_logp.data() : nullptr,
+                    mask.data(), offsets.data(), advantages.data());
   }
   gdpo::TokenOut<float> out() const {
     gdpo::TokenOut<float> view;
@@ -113,7 +119,10 @@ struct Tokens {
       bench::put(ref_logp[i], x + 0.1f * bell(i, seed + 20));
       if (width == 0) return;
       const index_t row = i / width, t = i % width;
-      mask[i] = static_cast<float>(width - t) > uniform(row, seed + 30) * static_cast<float>(width) / 16 ? 1 : 0;
+      mask[i] =
+          static_cast<float>(width - t) > uniform(row, seed + 30) * static_cast<float>(width) / 16
+              ? 1
+              : 0;
     }
   };
 };

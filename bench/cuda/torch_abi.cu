@@ -26,7 +26,9 @@ int guarded(const F& f) {
   }
 }
 
-gdpo::cuda::Scratch scratch_of(void* data, const long long* bytes) { return {data, static_cast<std::size_t>(*bytes)}; }
+gdpo::cuda::Scratch scratch_of(void* data, const long long* bytes) {
+  return {data, static_cast<std::size_t>(*bytes)};
+}
 
 }  // namespace
 
@@ -42,15 +44,17 @@ int gdpo_read_results(const void* results, double* numbers) {
     Results r;
     gdpo::cuda::check("cudaMemcpy", cudaMemcpy(&r, results, sizeof r, cudaMemcpyDeviceToHost));
     const gdpo::LossMetrics& m = r.result.metrics;
-    const double all[] = {r.result.loss, m.kl.mean(), m.clip_fraction.mean(), m.approx_kl_k3.mean(), m.ratio.mean()};
+    const double all[] = {r.result.loss, m.kl.mean(), m.clip_fraction.mean(), m.approx_kl_k3.mean(),
+                          m.ratio.mean()};
     std::copy(std::begin(all), std::end(all), numbers);
   });
 }
 
 /// GRPO with KL: counts, loss, gradient, metrics. Arrays of (rows, width); advantages (rows).
-int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* logp, const float* old_logp,
-                   const float* ref_logp, const unsigned char* mask, const float* advantages, float* gradient,
-                   void* results, void* scratch, long long* scratch_bytes) {
+int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* logp,
+                   const float* old_logp, const float* ref_logp, const unsigned char* mask,
+                   const float* advantages, float* gradient, void* results, void* scratch,
+                   long long* scratch_bytes) {
   return guarded([&] {
     gdpo::TokenBatch<float> batch;
     batch.logp = gdpo::view(logp, rows, width);
@@ -58,10 +62,11 @@ int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* l
     batch.ref_logp = gdpo::view(ref_logp, rows, width);
     batch.mask = gdpo::view(mask, rows, width);
     batch.advantages = gdpo::view(advantages, rows);
-    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss);  // what torch_bench.py computes
+    const auto loss =
+        gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss);  // what torch_bench.py computes
     if (!scratch) {
-      *scratch_bytes =
-          static_cast<long long>((std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
+      *scratch_bytes = static_cast<long long>(
+          (std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
       return;
     }
     const gdpo::cuda::On on{static_cast<cudaStream_t>(stream)};
@@ -73,8 +78,9 @@ int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* l
 }
 
 /// GDPO: rewards (rows, columns), advantages (rows).
-int gdpo_gdpo_advantages(void* stream, long long rows, long long columns, long long group, const float* rewards,
-                         float* advantages, void* scratch, long long* scratch_bytes) {
+int gdpo_gdpo_advantages(void* stream, long long rows, long long columns, long long group,
+                         const float* rewards, float* advantages, void* scratch,
+                         long long* scratch_bytes) {
   return guarded([&] {
     const gdpo::RewardBatch batch{gdpo::view(rewards, rows, columns), gdpo::groups_of(group)};
     const gdpo::Gdpo estimator;
@@ -88,9 +94,10 @@ int gdpo_gdpo_advantages(void* stream, long long rows, long long columns, long l
 }
 
 /// GRPO with KL from logits (sequences, width, vocabulary) of bfloat16, which become their gradient.
-int gdpo_grpo_from_logits(void* stream, long long sequences, long long width, long long vocabulary, void* logits,
-                          const long long* targets, const float* old_logp, const float* ref_logp,
-                          const float* advantages, void* results, void* scratch, long long* scratch_bytes) {
+int gdpo_grpo_from_logits(void* stream, long long sequences, long long width, long long vocabulary,
+                          void* logits, const long long* targets, const float* old_logp,
+                          const float* ref_logp, const float* advantages, void* results,
+                          void* scratch, long long* scratch_bytes) {
   return guarded([&] {
     auto* const table = static_cast<gdpo::BFloat16*>(logits);
     const auto dlogits = gdpo::view(table, sequences, width, vocabulary);

@@ -18,7 +18,8 @@ struct GrpoErrors {
 /// Of the gradient: over its largest entry. Of loss and mean KL: relative.
 GrpoErrors grpo_errors(double sd) {
   TokenData data(256, 1024, sd);
-  const gdpo::LossResult result = gdpo::grpo_loss(data.padded(), gdpo::count(data.padded()), data.padded_gradient());
+  const gdpo::LossResult result =
+      gdpo::grpo_loss(data.padded(), gdpo::count(data.padded()), data.padded_gradient());
   std::vector<long double> gradient(data.gradient.size());
   const naive::GrpoSums want = naive::grpo<long double>(data.as_naive(), gradient.data());
   long double most = 0, error = 0;
@@ -33,12 +34,12 @@ GrpoErrors grpo_errors(double sd) {
 
 double logp_error() {
   const LogitsData data(16, 152064);
-  const gdpo::TokenLogprobs result =
-      gdpo::token_logprobs(gdpo::view(data.logits.data(), data.rows, data.tokens), gdpo::view(data.targets));
+  const gdpo::TokenLogprobs result = gdpo::token_logprobs(
+      gdpo::view(data.logits.data(), data.rows, data.tokens), gdpo::view(data.targets));
   double most = 0;
   for (std::size_t i = 0; i < result.logp.size(); ++i) {
-    const naive::LogitsRow want =
-        naive::logits_forward<long double>(data.row(static_cast<gdpo::index_t>(i)), data.tokens, data.targets[i]);
+    const naive::LogitsRow want = naive::logits_forward<long double>(
+        data.row(static_cast<gdpo::index_t>(i)), data.tokens, data.targets[i]);
     const double apart = std::abs(static_cast<double>(result.logp[i]) - want.logp);
     if (!(apart <= most)) most = apart;
   }
@@ -56,8 +57,8 @@ double bit_patterns() {
       bits.append(reinterpret_cast<const char*>(values), n * sizeof *values);
     };
     gdpo::LossWorkspace<float> workspace;
-    const gdpo::LossResult result =
-        gdpo::grpo_loss(exec, data.padded(), gdpo::count(data.padded()), data.padded_gradient(), workspace);
+    const gdpo::LossResult result = gdpo::grpo_loss(exec, data.padded(), gdpo::count(data.padded()),
+                                                    data.padded_gradient(), workspace);
     put(data.gradient.data(), data.gradient.size());
     put(&result.loss, 1);
     for (const auto& [key, value] : result.metrics.to_map()) put(&value, 1);
@@ -65,10 +66,12 @@ double bit_patterns() {
     gdpo::LogitBatch<float, 2> batch;
     batch.logits = gdpo::view(logits.logits.data(), logits.rows, logits.tokens);
     batch.targets = gdpo::view(logits.targets);
-    std::vector<float> logp(logits.targets.size()), entropy(logp.size()), dlogits(logits.logits.size());
+    std::vector<float> logp(logits.targets.size()), entropy(logp.size()),
+        dlogits(logits.logits.size());
     std::vector<double> logsumexp(logp.size());
     gdpo::TokenLogprobsOut out;
-    out.logp = gdpo::view(logp), out.entropy = gdpo::view(entropy), out.logsumexp = gdpo::view(logsumexp);
+    out.logp = gdpo::view(logp), out.entropy = gdpo::view(entropy),
+    out.logsumexp = gdpo::view(logsumexp);
     gdpo::token_logprobs_into(exec, batch, out);
     gdpo::TokenLogprobsGrad grad;
     grad.logp = gdpo::view(logits.upstream);
@@ -105,7 +108,8 @@ void set_up(Bench& bench) {
 
 Experiment accuracy() {
   return {"Accuracy against long double, and bits",
-          {{"gradient, largest error over largest entry, log-ratios of sd 1e-1 to 1e-4", at_most(3e-7), "gradient"},
+          {{"gradient, largest error over largest entry, log-ratios of sd 1e-1 to 1e-4",
+            at_most(3e-7), "gradient"},
            {"loss, relative, the same", at_most(1e-6), "loss"},
            {"mean KL, relative, log-ratios of sd 1e-3", at_most(1e-6), "kl"},
            {"log-probs from 152064 logits, absolute", at_most(1e-6), "logp"},

@@ -46,10 +46,12 @@ class Bench {
   explicit Bench(const std::vector<Row>& rows) : rows_(rows) {}
 
   bool wants(const std::string& name) const {
-    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& r) { return r.over == name || r.under == name; });
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const Row& r) { return r.over == name || r.under == name; });
   }
   /// `check` says what is wrong after a first run, "" if nothing. `work`: elements that a call gets through.
-  void add(const std::string& name, double work, std::function<void()> run, const std::function<std::string()>& check) {
+  void add(const std::string& name, double work, std::function<void()> run,
+           const std::function<std::string()>& check) {
     if (!wants(name)) return;
     run();
     if (const std::string problem = check(); !problem.empty()) {
@@ -71,7 +73,8 @@ class Bench {
   /// Leaves out contenders that every row would compare with one that is absent or wrong.
   void drop_unpaired() {
     const auto is_here = [&](const std::string& name) {
-      return std::any_of(contenders_.begin(), contenders_.end(), [&](const Contender& c) { return c.name == name; });
+      return std::any_of(contenders_.begin(), contenders_.end(),
+                         [&](const Contender& c) { return c.name == name; });
     };
     const auto is_needed = [&](const Contender& c) {
       return std::any_of(rows_.begin(), rows_.end(), [&](const Row& r) {

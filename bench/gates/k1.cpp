@@ -19,7 +19,8 @@ struct Sets {
   std::vector<TokenData> data;
   std::size_t turn = 0;
 
-  Sets(gdpo::index_t rows, gdpo::index_t width, std::size_t copies) : data(copies, TokenData(rows, width)) {}
+  Sets(gdpo::index_t rows, gdpo::index_t width, std::size_t copies)
+      : data(copies, TokenData(rows, width)) {}
   TokenData& next() { return data[turn = (turn + 1) % data.size()]; }
   TokenData& last() { return data[turn]; }
   double tokens() const { return static_cast<double>(data[0].rows * data[0].width); }
@@ -48,7 +49,9 @@ std::string difference(const naive::GrpoSums& got, const TokenData& data, bool m
     return std::string(what) + " off by " + std::to_string(by * 1e6) + "e-6";
   };
   if (!(error <= tolerance.gradient * most)) return wrong("gradient", error / most);
-  const auto off = [](double a, double b) { return b == 0 ? std::abs(a) : std::abs(a - b) / std::abs(b); };
+  const auto off = [](double a, double b) {
+    return b == 0 ? std::abs(a) : std::abs(a - b) / std::abs(b);
+  };
   if (!(off(got.loss, want.loss) <= tolerance.loss)) return wrong("loss", off(got.loss, want.loss));
   if (!metrics) return "";
   const struct {
@@ -59,7 +62,8 @@ std::string difference(const naive::GrpoSums& got, const TokenData& data, bool m
                {"approximate KL", got.approx_kl, want.approx_kl},
                {"mean ratio", got.ratio, want.ratio}};
   for (const auto& pair : pairs) {
-    if (!(off(pair.got, pair.want) <= tolerance.metrics)) return wrong(pair.name, off(pair.got, pair.want));
+    if (!(off(pair.got, pair.want) <= tolerance.metrics))
+      return wrong(pair.name, off(pair.got, pair.want));
   }
   return "";
 }
@@ -80,8 +84,8 @@ using gdpo::metrics::All, gdpo::metrics::Means, gdpo::metrics::None;
 
 /// Loss: GRPO's, with any metrics.
 template <class Exec, class Loss>
-void add_gdpo(Bench& bench, const std::string& name, const SharedSets& sets, const Exec& exec, const Loss& loss,
-              Form form = Form::Masked) {
+void add_gdpo(Bench& bench, const std::string& name, const SharedSets& sets, const Exec& exec,
+              const Loss& loss, Form form = Form::Masked) {
   struct Call {
     gdpo::LossWorkspace<float> workspace;
     gdpo::LossResult result;
@@ -92,18 +96,21 @@ void add_gdpo(Bench& bench, const std::string& name, const SharedSets& sets, con
       [=] {
         TokenData& data = sets->next();
         const gdpo::TokenBatch<float> batch = form == Form::Masked ? data.padded() : data.packed();
-        const gdpo::TokenOut<float> gradient = form == Form::Masked ? data.padded_gradient() : data.packed_gradient();
+        const gdpo::TokenOut<float> gradient =
+            form == Form::Masked ? data.padded_gradient() : data.packed_gradient();
         call->result = loss(exec, batch, gdpo::count(batch), gradient, call->workspace);
       },
       [=] {
         const bool metrics = call->result.metrics.ratio.count > 0;
-        return difference(sums_of(call->result), sets->last(), form == Form::Masked, loss.kl.beta, ours, metrics);
+        return difference(sums_of(call->result), sets->last(), form == Form::Masked, loss.kl.beta,
+                          ours, metrics);
       });
 }
 
 /// Any function of (naive::GrpoBatch, float* gradient) that gives naive::GrpoSums.
 template <class F>
-void add_function(Bench& bench, const std::string& name, const SharedSets& sets, const Tolerance& tolerance, F f) {
+void add_function(Bench& bench, const std::string& name, const SharedSets& sets,
+                  const Tolerance& tolerance, F f) {
   const auto sums = std::make_shared<naive::GrpoSums>();
   bench.add(
       name, sets->tokens(),
@@ -135,7 +142,8 @@ void add_torch(Bench& bench, const SharedSets& sets, int threads) {
     torch->use_threads(threads);
     *sums = torch->grpo(data.as_naive(), gradient);
   };
-  const auto checked = std::make_shared<bool>(false);  // autograd's gradient is copied out for the check alone
+  const auto checked =
+      std::make_shared<bool>(false);  // autograd's gradient is copied out for the check alone
   bench.add(
       name, sets->tokens(),
       [=] {
@@ -169,14 +177,16 @@ void add_probes(Bench& bench, const SharedSets& sets, int threads) {
   bench.add_probe("traffic probe" + suffix, sets->tokens(), [=] {
     TokenData& d = sets->next();
     probes::share(threads, d.rows * d.width, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-      probes::k1_traffic(d.logp.data() + begin, d.old_logp.data() + begin, d.ref_logp.data() + begin,
-                         d.mask.data() + begin, d.gradient.data() + begin, end - begin);
+      probes::k1_traffic(d.logp.data() + begin, d.old_logp.data() + begin,
+                         d.ref_logp.data() + begin, d.mask.data() + begin,
+                         d.gradient.data() + begin, end - begin);
     });
   });
   bench.add_probe("triad" + suffix, sets->tokens(), [=] {
     TokenData& d = sets->next();
     probes::share(threads, d.rows * d.width, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-      probes::triad(d.gradient.data() + begin, d.logp.data() + begin, d.old_logp.data() + begin, end - begin);
+      probes::triad(d.gradient.data() + begin, d.logp.data() + begin, d.old_logp.data() + begin,
+                    end - begin);
     });
   });
 }
@@ -205,7 +215,8 @@ void set_up_cold(Bench& bench) {
     add_probes(bench, sets, 2);
     add_torch(bench, sets, 2);
   } else {
-    for (const char* name : {"gdpo 2T", "traffic probe 2T", "triad 2T", "torch 2T"}) bench.absent(name, one_processor);
+    for (const char* name : {"gdpo 2T", "traffic probe 2T", "triad 2T", "torch 2T"})
+      bench.absent(name, one_processor);
   }
 }
 
@@ -236,31 +247,40 @@ void set_up_over_naive(Bench& bench) {
 }  // namespace
 
 Experiment k1_cold() {
-  return {"K1, 512 x 4096 tokens, cold",
-          {{"bandwidth (17 bytes a token) over the traffic probe's, 1 thread", at_least(0.62), "traffic probe 1T",
-            "gdpo 1T"},
-           {"bandwidth over triad's (12 bytes an element), 1 thread", at_least(0.65), "triad 1T", "gdpo 1T", 17.0 / 12},
-           {"bandwidth over the traffic probe's, 2 threads", at_least(0.80), "traffic probe 2T", "gdpo 2T"},
-           {"bandwidth over triad's, 2 threads", at_least(0.90), "triad 2T", "gdpo 2T", 17.0 / 12},
-           {"speed over naive scalar loops, 1 thread", at_least(11), "naive 1T", "gdpo 1T"},
-           {"speed over eager autograd with metrics, 1 thread", at_least(25), "torch 1T", "gdpo 1T"},
-           {"speed over eager autograd with metrics, 2 threads", at_least(25), "torch 2T", "gdpo 2T"},
-           {"speed over eager with a hand-written gradient, no metrics", at_least(7), "torch by hand 1T", "gdpo 1T"},
-           {"2 threads over 1", at_least(1.6), "gdpo 1T", "gdpo 2T"},
-           {"time packed (no mask) over masked", at_most(0.93), "gdpo packed 1T", "gdpo 1T"},
-           {"time without over with a reference model", at_most(0.70), "gdpo without reference 1T", "gdpo 1T"},
-           {"time over AVX-512 intrinsics by hand", no_gate(), "gdpo 1T", "intrinsics 1T"},
-           {"time with metrics::All, the default, over metrics::Means", no_gate(), "gdpo, metrics::All 1T", "gdpo 1T"},
-           {"time with metrics::None over metrics::Means", no_gate(), "gdpo, metrics::None 1T", "gdpo 1T"}},
-          set_up_cold};
+  return {
+      "K1, 512 x 4096 tokens, cold",
+      {{"bandwidth (17 bytes a token) over the traffic probe's, 1 thread", at_least(0.62),
+        "traffic probe 1T", "gdpo 1T"},
+       {"bandwidth over triad's (12 bytes an element), 1 thread", at_least(0.65), "triad 1T",
+        "gdpo 1T", 17.0 / 12},
+       {"bandwidth over the traffic probe's, 2 threads", at_least(0.80), "traffic probe 2T",
+        "gdpo 2T"},
+       {"bandwidth over triad's, 2 threads", at_least(0.90), "triad 2T", "gdpo 2T", 17.0 / 12},
+       {"speed over naive scalar loops, 1 thread", at_least(11), "naive 1T", "gdpo 1T"},
+       {"speed over eager autograd with metrics, 1 thread", at_least(25), "torch 1T", "gdpo 1T"},
+       {"speed over eager autograd with metrics, 2 threads", at_least(25), "torch 2T", "gdpo 2T"},
+       {"speed over eager with a hand-written gradient, no metrics", at_least(7),
+        "torch by hand 1T", "gdpo 1T"},
+       {"2 threads over 1", at_least(1.6), "gdpo 1T", "gdpo 2T"},
+       {"time packed (no mask) over masked", at_most(0.93), "gdpo packed 1T", "gdpo 1T"},
+       {"time without over with a reference model", at_most(0.70), "gdpo without reference 1T",
+        "gdpo 1T"},
+       {"time over AVX-512 intrinsics by hand", no_gate(), "gdpo 1T", "intrinsics 1T"},
+       {"time with metrics::All, the default, over metrics::Means", no_gate(),
+        "gdpo, metrics::All 1T", "gdpo 1T"},
+       {"time with metrics::None over metrics::Means", no_gate(), "gdpo, metrics::None 1T",
+        "gdpo 1T"}},
+      set_up_cold};
 }
 
 Experiment k1_hot() {
   return {"K1, 2 x 4096 tokens, in the second level of cache",
           {{"time over AVX-512 intrinsics by hand", at_most(1.15), "gdpo 1T", "intrinsics 1T"},
            {"speed over naive scalar loops", at_least(10), "naive 1T", "gdpo 1T"},
-           {"time with metrics::All, the default, over metrics::Means", no_gate(), "gdpo, metrics::All 1T", "gdpo 1T"},
-           {"time with metrics::None over metrics::Means", no_gate(), "gdpo, metrics::None 1T", "gdpo 1T"}},
+           {"time with metrics::All, the default, over metrics::Means", no_gate(),
+            "gdpo, metrics::All 1T", "gdpo 1T"},
+           {"time with metrics::None over metrics::Means", no_gate(), "gdpo, metrics::None 1T",
+            "gdpo 1T"}},
           set_up_hot};
 }
 

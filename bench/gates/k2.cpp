@@ -47,7 +47,9 @@ void set_up(Bench& bench, gdpo::index_t prompts, gdpo::index_t K, gdpo::index_t 
                                   gdpo::groups_of(r.K)};
     gdpo::advantages_into(gdpo::simd, batch, gdpo::Gdpo{}, gdpo::view(r.out), r.workspace);
   });
-  add("naive 1T", [](Rollouts& r) { naive::gdpo_advantages(r.rewards.data(), r.prompts, r.K, r.C, r.out.data()); });
+  add("naive 1T", [](Rollouts& r) {
+    naive::gdpo_advantages(r.rewards.data(), r.prompts, r.K, r.C, r.out.data());
+  });
   if (const Torch* const torch = gates::torch()) {
     add("torch 1T", [torch](Rollouts& r) {
       torch->use_threads(1);

@@ -21,13 +21,17 @@ struct Work : LogitsData {
   std::vector<naive::LogitsRow> expected;  // by the naive loops in double
   std::unique_ptr<TorchGraph> graph;
 
-  Work() : LogitsData(256, 152064), logp(256), entropy(256), dlogits(logits.size()), logsumexp(256) {
+  Work()
+      : LogitsData(256, 152064), logp(256), entropy(256), dlogits(logits.size()), logsumexp(256) {
     for (gdpo::index_t i = 0; i < rows; ++i) {
-      expected.push_back(naive::logits_forward<double>(row(i), tokens, targets[static_cast<std::size_t>(i)]));
+      expected.push_back(
+          naive::logits_forward<double>(row(i), tokens, targets[static_cast<std::size_t>(i)]));
     }
   }
 
-  LogitsBatch for_torch() const { return {rows, tokens, logits.data(), targets.data(), upstream.data()}; }
+  LogitsBatch for_torch() const {
+    return {rows, tokens, logits.data(), targets.data(), upstream.data()};
+  }
   gdpo::LogitBatch<float, 2> batch() const {
     gdpo::LogitBatch<float, 2> b;
     b.logits = gdpo::view(logits.data(), rows, tokens);
@@ -66,10 +70,12 @@ std::string backward_difference(const Work& work, const float* dlogits, double t
   double most = 0;
   for (gdpo::index_t i = 0; i < work.rows; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    naive::logits_backward<double>(work.row(i), work.tokens, work.targets[at], work.expected[at].logsumexp,
+    naive::logits_backward<double>(work.row(i), work.tokens, work.targets[at],
+                                   work.expected[at].logsumexp,
                                    static_cast<double>(work.upstream[at]), want.data());
     for (gdpo::index_t j = 0; j < work.tokens; ++j) {
-      const double exact = want[static_cast<std::size_t>(j)], got = static_cast<double>(dlogits[i * work.tokens + j]);
+      const double exact = want[static_cast<std::size_t>(j)],
+                   got = static_cast<double>(dlogits[i * work.tokens + j]);
       const double error = std::abs(got - exact) / std::max(std::abs(exact), 1e-30);
       if (!(error <= most)) most = error;
     }
@@ -78,7 +84,8 @@ std::string backward_difference(const Work& work, const float* dlogits, double t
 }
 
 constexpr double ours = 1e-6, ours_backward = 3e-6;
-constexpr double ours_fused = 1e-5;  // its log-probs of about -12 are rounded to float, 1e-6, before the exponential
+constexpr double ours_fused =
+    1e-5;  // its log-probs of about -12 are rounded to float, 1e-6, before the exponential
 constexpr double eager = 1e-4, eager_backward = 1e-4;  // float sums over the vocabulary
 
 template <class Exec>
@@ -94,7 +101,8 @@ void add_backward(Bench& bench, const SharedWork& work) {
       [=] {
         gdpo::TokenLogprobsGrad grad;
         grad.logp = gdpo::view(std::as_const(work->upstream));
-        gdpo::token_logprobs_backward(gdpo::simd, work->batch(), grad, gdpo::view(std::as_const(work->logsumexp)), {},
+        gdpo::token_logprobs_backward(gdpo::simd, work->batch(), grad,
+                                      gdpo::view(std::as_const(work->logsumexp)), {},
                                       gdpo::view(work->dlogits.data(), work->rows, work->tokens));
       },
       [=] { return backward_difference(*work, work->dlogits.data(), ours_backward); });
@@ -118,7 +126,8 @@ void add_fused(Bench& bench, const SharedWork& work) {
     for (auto* array : {&tokens.old_logp, &tokens.ref_logp}) (*array)[i] += logp - tokens.logp[i];
     tokens.logp[i] = logp;
   }
-  naive::grpo<double>(tokens.as_naive(), tokens.gradient.data());  // the upstream that it should find between the two
+  naive::grpo<double>(tokens.as_naive(),
+                      tokens.gradient.data());  // the upstream that it should find between the two
   bench.add(
       "fused 1T", work->elements(),
       [=] {
@@ -130,7 +139,8 @@ void add_fused(Bench& bench, const SharedWork& work) {
         batch.mask = tokens_of.mask;
         const gdpo::Normaliser normaliser = gdpo::count(call->tokens.padded());
         gdpo::policy_loss_from_logits(gdpo::simd, call->loss, batch, tokens_of, normaliser,
-                                      gdpo::view(call->logits.data(), 4, 64, work->tokens), call->workspace);
+                                      gdpo::view(call->logits.data(), 4, 64, work->tokens),
+                                      call->workspace);
       },
       [=] {
         work->upstream.swap(call->tokens.gradient);
@@ -143,7 +153,8 @@ void add_fused(Bench& bench, const SharedWork& work) {
 void add_torch(Bench& bench, const SharedWork& work) {
   const Torch* const torch = gates::torch();
   if (!torch) {
-    for (const char* name : {"torch log_softmax 1T", "torch logsumexp 1T", "torch backward 1T", "torch both 1T"})
+    for (const char* name :
+         {"torch log_softmax 1T", "torch logsumexp 1T", "torch backward 1T", "torch both 1T"})
       bench.absent(name, no_torch);
     return;
   }
@@ -161,7 +172,8 @@ void add_torch(Bench& bench, const SharedWork& work) {
         torch->token_logprobs_by_logsumexp(work->for_torch(), work->logp.data());
       },
       [=] { return forward_difference(*work, eager, false); });
-  const auto checked = std::make_shared<bool>(false);  // gradients are copied out for the check alone
+  const auto checked =
+      std::make_shared<bool>(false);  // gradients are copied out for the check alone
   bench.add(
       "torch both 1T", work->elements(),
       [=] {
@@ -184,26 +196,30 @@ void add_torch(Bench& bench, const SharedWork& work) {
 void add_probes(Bench& bench, const SharedWork& work, int threads) {
   const std::string suffix = " " + std::to_string(threads) + "T";
   bench.add_probe("read" + suffix, work->elements(), [=] {
-    probes::share(threads, work->rows * work->tokens, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-      volatile std::uint32_t sum = probes::read(work->logits.data() + begin, end - begin);
-      static_cast<void>(sum);
-    });
+    probes::share(
+        threads, work->rows * work->tokens, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+          volatile std::uint32_t sum = probes::read(work->logits.data() + begin, end - begin);
+          static_cast<void>(sum);
+        });
   });
   bench.add_probe("copy" + suffix, work->elements(), [=] {
-    probes::share(threads, work->rows * work->tokens, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
-      probes::copy(work->dlogits.data() + begin, work->logits.data() + begin, end - begin);
-    });
+    probes::share(
+        threads, work->rows * work->tokens, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+          probes::copy(work->dlogits.data() + begin, work->logits.data() + begin, end - begin);
+        });
   });
 }
 
 void set_up(Bench& bench) {
   if (!has_avx512) {
-    for (const char* name : {"forward 1T", "forward 2T", "backward 1T", "fused 1T"}) bench.absent(name, no_avx512);
+    for (const char* name : {"forward 1T", "forward 2T", "backward 1T", "fused 1T"})
+      bench.absent(name, no_avx512);
     return;
   }
   const auto work = std::make_shared<Work>();
   add_forward(bench, "forward 1T", work, gdpo::simd);
-  gdpo::token_logprobs_into(gdpo::simd, work->batch(), work->out());  // the backward pass reads its logsumexp
+  gdpo::token_logprobs_into(gdpo::simd, work->batch(),
+                            work->out());  // the backward pass reads its logsumexp
   add_backward(bench, work);
   add_fused(bench, work);
   add_probes(bench, work, 1);
@@ -219,18 +235,21 @@ void set_up(Bench& bench) {
 }  // namespace
 
 Experiment k3() {
-  return {
-      "K3, 256 rows of 152064 logits",
-      {{"forward: bandwidth (4 bytes an element) over that of reading, 1 thread", at_least(0.55), "read 1T",
-        "forward 1T"},
-       {"forward: bandwidth over that of reading, 2 threads", at_least(0.85), "read 2T", "forward 2T"},
-       {"forward: speed over eager log_softmax, gather, entropy", at_least(25), "torch log_softmax 1T", "forward 1T"},
-       {"forward: speed over eager gather - logsumexp, no entropy", at_least(10), "torch logsumexp 1T", "forward 1T"},
-       {"backward: bandwidth (8 bytes an element) over that of copying", at_least(0.85), "copy 1T", "backward 1T"},
-       {"backward: speed over eager's", at_least(12), "torch backward 1T", "backward 1T"},
-       {"policy_loss_from_logits in place: speed over eager forward and backward", at_least(18), "torch both 1T",
-        "fused 1T"}},
-      set_up};
+  return {"K3, 256 rows of 152064 logits",
+          {{"forward: bandwidth (4 bytes an element) over that of reading, 1 thread",
+            at_least(0.55), "read 1T", "forward 1T"},
+           {"forward: bandwidth over that of reading, 2 threads", at_least(0.85), "read 2T",
+            "forward 2T"},
+           {"forward: speed over eager log_softmax, gather, entropy", at_least(25),
+            "torch log_softmax 1T", "forward 1T"},
+           {"forward: speed over eager gather - logsumexp, no entropy", at_least(10),
+            "torch logsumexp 1T", "forward 1T"},
+           {"backward: bandwidth (8 bytes an element) over that of copying", at_least(0.85),
+            "copy 1T", "backward 1T"},
+           {"backward: speed over eager's", at_least(12), "torch backward 1T", "backward 1T"},
+           {"policy_loss_from_logits in place: speed over eager forward and backward", at_least(18),
+            "torch both 1T", "fused 1T"}},
+          set_up};
 }
 
 }  // namespace gates

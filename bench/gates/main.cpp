@@ -12,7 +12,8 @@
 namespace {
 
 /// Keeps the rows of which "experiment: figure" contains `only`, and experiments with such rows.
-std::vector<gates::Experiment> select(std::vector<gates::Experiment> experiments, const std::string& only) {
+std::vector<gates::Experiment> select(std::vector<gates::Experiment> experiments,
+                                      const std::string& only) {
   std::vector<gates::Experiment> selected;
   for (gates::Experiment& experiment : experiments) {
     std::vector<gates::Row>& rows = experiment.rows;
@@ -47,7 +48,8 @@ int main(int argc, char** argv) {
 
   const gates::Build build = gates::build();
   if (!build.runs_here) {
-    std::printf("INCONCLUSIVE: this processor has not the instructions that this program was built for\n");
+    std::printf(
+        "INCONCLUSIVE: this processor has not the instructions that this program was built for\n");
     return 3;
   }
 
@@ -59,7 +61,8 @@ int main(int argc, char** argv) {
   if (list) {
     for (const gates::Experiment& experiment : experiments) {
       for (const gates::Row& row : experiment.rows)
-        std::printf("%s: %s  %s\n", experiment.name.c_str(), row.figure.c_str(), row.gate.text().c_str());
+        std::printf("%s: %s  %s\n", experiment.name.c_str(), row.figure.c_str(),
+                    row.gate.text().c_str());
     }
     return 0;
   }
@@ -92,7 +95,8 @@ int main(int argc, char** argv) {
   report.print_summary();
   if (!processor.is_of_the_gates() && report.exit_status() == 1) {
     std::printf(
-        "The gates were set on %s: here, a gate that is MISSED compares two processors, and tells of no fault\n",
+        "The gates were set on %s: here, a gate that is MISSED compares two processors, and tells "
+        "of no fault\n",
         gates::Processor::of_the_gates);
   }
   if (file.is_open()) {

@@ -21,7 +21,9 @@ void* counted(void* p, std::size_t size) {
 }  // namespace
 
 // Not inlined: g++ warns where it sees the free of one half and not the malloc of the other.
-[[gnu::noinline]] void* operator new(std::size_t size) { return counted(std::malloc(size > 0 ? size : 1), size); }
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  return counted(std::malloc(size > 0 ? size : 1), size);
+}
 [[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   const auto a = static_cast<std::size_t>(alignment);
   return counted(std::aligned_alloc(a, (size + a) / a * a), size);
@@ -29,7 +31,9 @@ void* counted(void* p, std::size_t size) {
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
 
 namespace gates {
 namespace {
@@ -41,7 +45,9 @@ double allocations_of_a_second_loss() {
     const auto loss = gdpo::grpo_loss;
     gdpo::LossWorkspace<float> workspace;
     const gdpo::Normaliser normaliser = gdpo::count(data.padded());
-    const auto call = [&] { loss(exec, data.padded(), normaliser, data.padded_gradient(), workspace); };
+    const auto call = [&] {
+      loss(exec, data.padded(), normaliser, data.padded_gradient(), workspace);
+    };
     call();
     const long before = calls;
     call();
@@ -86,8 +92,10 @@ void set_up(Bench& bench) {
 
 Experiment memory() {
   return {"Memory",
-          {{"loss: allocations of a second call with a workspace; seq, simd, 2 threads", at_most(0), "loss"},
-           {"policy_loss_from_logits: MiB beyond its arguments, 256 rows of 152064", at_most(1), "logits"}},
+          {{"loss: allocations of a second call with a workspace; seq, simd, 2 threads", at_most(0),
+            "loss"},
+           {"policy_loss_from_logits: MiB beyond its arguments, 256 rows of 152064", at_most(1),
+            "logits"}},
           set_up};
 }
 

@@ -20,15 +20,17 @@ void share(int threads, std::ptrdiff_t n, const F& f) {
 }
 
 /// The loads and stores of K1: 17 bytes a token.
-[[gnu::noinline]] inline void k1_traffic(const float* logp, const float* old_logp, const float* ref_logp,
-                                         const unsigned char* mask, float* __restrict gradient, std::ptrdiff_t n) {
+[[gnu::noinline]] inline void k1_traffic(const float* logp, const float* old_logp,
+                                         const float* ref_logp, const unsigned char* mask,
+                                         float* __restrict gradient, std::ptrdiff_t n) {
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     const float sum = logp[i] + old_logp[i] + ref_logp[i];
     gradient[i] = mask[i] ? sum : 0.0f;
   }
 }
 /// a = b + 3 c: 12 bytes an element.
-[[gnu::noinline]] inline void triad(float* __restrict a, const float* b, const float* c, std::ptrdiff_t n) {
+[[gnu::noinline]] inline void triad(float* __restrict a, const float* b, const float* c,
+                                    std::ptrdiff_t n) {
   for (std::ptrdiff_t i = 0; i < n; ++i) a[i] = b[i] + 3.0f * c[i];
 }
 /// 8 bytes an element. The product keeps the compiler from calling memcpy, which goes round the cache.

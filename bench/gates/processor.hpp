@@ -10,18 +10,22 @@ class Processor {
  public:
   Processor() {
     std::ifstream info("/proc/cpuinfo");
-    for (std::string line; std::getline(info, line) && !line.empty();) {  // a paragraph a processor: the first
+    for (std::string line;
+         std::getline(info, line) && !line.empty();) {  // a paragraph a processor: the first
       const auto colon = line.find(':');
-      if (colon + 2 < line.size()) of_[line.substr(0, line.find_first_of("\t:"))] = line.substr(colon + 2);
+      if (colon + 2 < line.size())
+        of_[line.substr(0, line.find_first_of("\t:"))] = line.substr(colon + 2);
     }
   }
   std::string name() const {
-    return of("model name", "unknown") + " (" + of("vendor_id", "?") + " family " + of("cpu family", "?") + " model " +
-           of("model", "?") + ")";
+    return of("model name", "unknown") + " (" + of("vendor_id", "?") + " family " +
+           of("cpu family", "?") + " model " + of("model", "?") + ")";
   }
   /// Where the gates were set: most of them are missed on Zen 4, whose floating-point units are narrower.
   static constexpr const char* of_the_gates = "AMD Zen 5 (AuthenticAMD family 26)";
-  bool is_of_the_gates() const { return of("vendor_id", "") == "AuthenticAMD" && of("cpu family", "") == "26"; }
+  bool is_of_the_gates() const {
+    return of("vendor_id", "") == "AuthenticAMD" && of("cpu family", "") == "26";
+  }
 
  private:
   std::string of(const char* key, const char* otherwise) const {

@@ -29,14 +29,15 @@ struct Load {
     double user, nice, system, idle, iowait, irq, softirq, steal;  // user includes guests
     if (!(stat >> cpu >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal))
       return std::numeric_limits<double>::quiet_NaN();
-    return (user + nice + system + irq + softirq + steal) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    return (user + nice + system + irq + softirq + steal) /
+           static_cast<double>(sysconf(_SC_CLK_TCK));
   }
 };
 
 /// Cores that others kept busy between two moments; NaN where the system does not tell.
 inline double cores_of_others(const Load& from, const Load& to) {
-  const double seconds =
-      (to.machine - from.machine) - (to.own - from.own);  // below 0: the machine counts in hundredths
+  const double seconds = (to.machine - from.machine) -
+                         (to.own - from.own);  // below 0: the machine counts in hundredths
   return seconds < 0 ? 0 : seconds / (to.wall - from.wall);
 }
 

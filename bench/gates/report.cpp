@@ -18,7 +18,8 @@ void Report::run(const Experiment& experiment) {
   std::fflush(stdout);
   experiment.set_up(bench);
   bench.drop_unpaired();
-  const Timings timings = bench.contenders_.empty() ? Timings{} : measure(bench.contenders_, limits_, random_);
+  const Timings timings =
+      bench.contenders_.empty() ? Timings{} : measure(bench.contenders_, limits_, random_);
   nlohmann::ordered_json json{{"experiment", experiment.name}};
   for (const Row& row : experiment.rows) json["rows"].push_back(this->row(row, bench, timings));
   if (!bench.contenders_.empty()) times(bench, timings, json);
@@ -55,15 +56,16 @@ nlohmann::ordered_json Report::row(const Row& row, const Bench& bench, const Tim
   std::printf("%9.3g  ", value);
   if (timed) {
     char spread[32];
-    std::snprintf(spread, sizeof spread, "[%.3g, %.3g]", quantile(values, 0.25), quantile(values, 0.75));
+    std::snprintf(spread, sizeof spread, "[%.3g, %.3g]", quantile(values, 0.25),
+                  quantile(values, 0.75));
     std::printf("%-18s  ", spread);
   } else {
     std::printf("%-18s  ", "");
   }
   if (timed && timings.quiet < limits_.wanted) {
     if (row.gate.side != Gate::Side::None) ++inconclusive_;
-    return say("INCONCLUSIVE",
-               std::to_string(timings.quiet) + " quiet rounds of " + std::to_string(timings.rounds) + "; of all");
+    return say("INCONCLUSIVE", std::to_string(timings.quiet) + " quiet rounds of " +
+                                   std::to_string(timings.rounds) + "; of all");
   }
   if (row.gate.side == Gate::Side::None) return say("-");
   ++(row.gate.passes(value) ? passed_ : missed_);
@@ -83,43 +85,48 @@ std::vector<double> Report::values_of(const Row& row, const Bench& bench, const 
 }
 
 void Report::times(const Bench& bench, const Timings& timings, nlohmann::ordered_json& json) const {
-  std::printf("  %d of %d rounds quiet; others %.2f cores. Medians, ns an element:", timings.quiet, timings.rounds,
-              timings.others);
+  std::printf("  %d of %d rounds quiet; others %.2f cores. Medians, ns an element:", timings.quiet,
+              timings.rounds, timings.others);
   json["quiet_rounds"] = timings.quiet;
   json["rounds"] = timings.rounds;
   json["cores_of_others"] = timings.others;
   for (std::size_t i = 0; i < bench.contenders_.size(); ++i) {
     const double seconds = quantile(timings.seconds[i], 0.5);
     const char* separator = i == 0 ? " " : "; ";
-    std::printf("%s%s %.3g", separator, bench.contenders_[i].name.c_str(), 1e9 * seconds / bench.contenders_[i].work);
-    json["contenders"].push_back(
-        {{"name", bench.contenders_[i].name}, {"seconds", seconds}, {"elements", bench.contenders_[i].work}});
+    std::printf("%s%s %.3g", separator, bench.contenders_[i].name.c_str(),
+                1e9 * seconds / bench.contenders_[i].work);
+    json["contenders"].push_back({{"name", bench.contenders_[i].name},
+                                  {"seconds", seconds},
+                                  {"elements", bench.contenders_[i].work}});
   }
   std::printf("\n");
 }
 
 void Report::print_summary() const {
-  std::printf("%d gates passed, %d missed, %d results wrong, %d inconclusive, %d not measured\n", passed_, missed_,
-              wrong_, inconclusive_, not_measured_);
+  std::printf("%d gates passed, %d missed, %d results wrong, %d inconclusive, %d not measured\n",
+              passed_, missed_, wrong_, inconclusive_, not_measured_);
   for (const auto& [why, figures] : reasons_) {
-    std::printf("NOT MEASURED, neither passed nor missed: %d figures, because %s\n", figures, why.c_str());
+    std::printf("NOT MEASURED, neither passed nor missed: %d figures, because %s\n", figures,
+                why.c_str());
   }
   if (inconclusive_ > 0) {
-    std::printf("INCONCLUSIVE: fewer than %d of %d rounds were quiet (others used more than %.2g cores)\n",
-                limits_.wanted, limits_.most, limits_.others);
+    std::printf(
+        "INCONCLUSIVE: fewer than %d of %d rounds were quiet (others used more than %.2g cores)\n",
+        limits_.wanted, limits_.most, limits_.others);
   }
 }
 
 nlohmann::ordered_json Report::json() const {
-  return {{"status", exit_status()},
-          {"gates",
-           {{"passed", passed_},
-            {"missed", missed_},
-            {"wrong", wrong_},
-            {"inconclusive", inconclusive_},
-            {"not_measured", not_measured_}}},
-          {"rounds", {{"wanted", limits_.wanted}, {"most", limits_.most}, {"others", limits_.others}}},
-          {"experiments", experiments_}};
+  return {
+      {"status", exit_status()},
+      {"gates",
+       {{"passed", passed_},
+        {"missed", missed_},
+        {"wrong", wrong_},
+        {"inconclusive", inconclusive_},
+        {"not_measured", not_measured_}}},
+      {"rounds", {{"wanted", limits_.wanted}, {"most", limits_.most}, {"others", limits_.others}}},
+      {"experiments", experiments_}};
 }
 
 }  // namespace gates

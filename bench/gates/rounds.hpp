@@ -30,7 +30,8 @@ struct Timings {
   double others = 0;  // the median of all rounds
 };
 
-inline Timings measure(const std::vector<Contender>& contenders, const RoundLimits& limits, std::mt19937& random) {
+inline Timings measure(const std::vector<Contender>& contenders, const RoundLimits& limits,
+                       std::mt19937& random) {
   Timings timings;
   std::vector<std::vector<double>> all(contenders.size()), quiet = all;
   std::vector<double> others;
@@ -40,7 +41,8 @@ inline Timings measure(const std::vector<Contender>& contenders, const RoundLimi
     std::shuffle(order.begin(), order.end(), random);
     const Load before = Load::now();
     for (const std::size_t i : order) {
-      all[i].push_back(time_of(contenders[i].run, limits.seconds / static_cast<double>(contenders.size())));
+      all[i].push_back(
+          time_of(contenders[i].run, limits.seconds / static_cast<double>(contenders.size())));
     }
     others.push_back(cores_of_others(before, Load::now()));
     if (!(others.back() <= limits.others)) continue;

@@ -17,7 +17,9 @@ Tensor of(const T* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<T*>(data), shape, c10::CppTypeToScalarType<T>::value);
 }
 void copy_out(const Tensor& from, float* to) {
-  if (to) std::memcpy(to, from.contiguous().data_ptr<float>(), static_cast<std::size_t>(from.numel()) * sizeof(float));
+  if (to)
+    std::memcpy(to, from.contiguous().data_ptr<float>(),
+                static_cast<std::size_t>(from.numel()) * sizeof(float));
 }
 
 struct GrpoTensors {
@@ -45,11 +47,13 @@ naive::GrpoSums grpo(const naive::GrpoBatch& b, float* gradient) {
   {
     const at::NoGradGuard no_grad;
     const Tensor tokens = t.mask.sum().clamp(1.0);
-    const auto mean = [&](const Tensor& values) { return ((values * t.mask).sum() / tokens).item<double>(); };
+    const auto mean = [&](const Tensor& values) {
+      return ((values * t.mask).sum() / tokens).item<double>();
+    };
     const Tensor is_low = (ratio < 1 - b.low) & (t.advantages < 0);
     const Tensor is_high = (ratio > 1 + b.high) & (t.advantages > 0);
-    sums = {loss.item<double>(), mean(kl), mean((is_low | is_high).to(at::kFloat)), mean((ratio - 1) - log_ratio),
-            mean(ratio)};
+    sums = {loss.item<double>(), mean(kl), mean((is_low | is_high).to(at::kFloat)),
+            mean((ratio - 1) - log_ratio), mean(ratio)};
   }
   copy_out(t.logp.grad(), gradient);
   return sums;
@@ -59,7 +63,8 @@ double grpo_by_hand(const naive::GrpoBatch& b, float* gradient) {
   const at::NoGradGuard no_grad;
   const GrpoTensors t(b);
   const Tensor ratio = at::exp(t.logp - t.old_logp);
-  const Tensor unclipped = ratio * t.advantages, clipped = at::clamp(ratio, 1 - b.low, 1 + b.high) * t.advantages;
+  const Tensor unclipped = ratio * t.advantages,
+               clipped = at::clamp(ratio, 1 - b.low, 1 + b.high) * t.advantages;
   const Tensor x = t.ref_logp - t.logp, e = at::exp(x);
   const Tensor weights = t.mask / (t.mask.sum(-1, true).clamp(1.0) * b.rows);
   const Tensor loss = ((b.beta * (e - x - 1) - at::min(unclipped, clipped)) * weights).sum();
@@ -69,7 +74,8 @@ double grpo_by_hand(const naive::GrpoBatch& b, float* gradient) {
   return loss.item<double>();
 }
 
-void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K, std::ptrdiff_t C, float* out) {
+void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K,
+                     std::ptrdiff_t C, float* out) {
   const at::NoGradGuard no_grad;
   const Tensor grouped = of(rewards, {prompts, K, C});
   const Tensor normalised = (grouped - grouped.mean(1, true)) / grouped.std(1, true, true);
@@ -105,9 +111,12 @@ void token_logprobs_by_logsumexp(const LogitsBatch& b, float* logp) {
 struct Graph : gates::TorchGraph {
   Tensor logits, upstream, logp;
   explicit Graph(const LogitsBatch& b)
-      : logits(logits_of(b).requires_grad_(true)), upstream(of(b.upstream, {b.rows})), logp(forward(b, logits).logp) {}
+      : logits(logits_of(b).requires_grad_(true)),
+        upstream(of(b.upstream, {b.rows})),
+        logp(forward(b, logits).logp) {}
   void backward(float* dlogits) override {
-    copy_out(torch::autograd::grad({logp}, {logits}, {upstream}, /*retain_graph=*/true)[0], dlogits);
+    copy_out(torch::autograd::grad({logp}, {logits}, {upstream}, /*retain_graph=*/true)[0],
+             dlogits);
   }
 };
 
@@ -123,15 +132,16 @@ void forward_backward(const LogitsBatch& b, float* logp, float* entropy, float* 
 }  // namespace
 
 const gates::Torch* gates::torch() {
-  static const Torch table{
-      GDPO_GATES_TORCH_VERSION,
-      [](int threads) { at::set_num_threads(threads); },
-      grpo,
-      grpo_by_hand,
-      ::gdpo_advantages,
-      ::token_logprobs,
-      ::token_logprobs_by_logsumexp,
-      [](const LogitsBatch& b) -> std::unique_ptr<gates::TorchGraph> { return std::make_unique<Graph>(b); },
-      ::forward_backward};
+  static const Torch table{GDPO_GATES_TORCH_VERSION,
+                           [](int threads) { at::set_num_threads(threads); },
+                           grpo,
+                           grpo_by_hand,
+                           ::gdpo_advantages,
+                           ::token_logprobs,
+                           ::token_logprobs_by_logsumexp,
+                           [](const LogitsBatch& b) -> std::unique_ptr<gates::TorchGraph> {
+                             return std::make_unique<Graph>(b);
+                           },
+                           ::forward_backward};
   return &table;
 }

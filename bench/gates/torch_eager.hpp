@@ -29,7 +29,8 @@ struct Torch {
   /// The gradient written out by hand, no graph and no metrics but the loss.
   double (*grpo_by_hand)(const naive::GrpoBatch& batch, float* gradient);
   /// (prompts * K, C) -> (prompts * K)
-  void (*gdpo_advantages)(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K, std::ptrdiff_t C, float* out);
+  void (*gdpo_advantages)(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K,
+                          std::ptrdiff_t C, float* out);
   /// log_softmax, gather, entropy.
   void (*token_logprobs)(const LogitsBatch& batch, float* logp, float* entropy);
   /// gather - logsumexp.

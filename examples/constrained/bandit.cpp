@@ -33,7 +33,8 @@ Rollouts Bandit::sample(const Policy& policy, Random random) const {
     while (item + 1 < items && (rest -= probs(context, item)) >= 0) ++item;
     rollouts.items[static_cast<std::size_t>(row)] = item;
     for (int k = 0; k < 3; ++k) {
-      const double reward = means_[static_cast<std::size_t>(k)](context, item) + noise * random.normal();
+      const double reward =
+          means_[static_cast<std::size_t>(k)](context, item) + noise * random.normal();
       rollouts.rewards(row, k) = static_cast<float>(reward);
     }
   }

@@ -30,7 +30,8 @@ struct Rollouts {
 /// its item plus noise.
 class Bandit {
  public:
-  static constexpr int contexts = 32, items = 12, group_size = 16, completions = contexts * group_size;
+  static constexpr int contexts = 32, items = 12, group_size = 16,
+                       completions = contexts * group_size;
   static constexpr double noise = 0.5;
 
   explicit Bandit(std::uint64_t seed);

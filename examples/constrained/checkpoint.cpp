@@ -18,7 +18,8 @@ constexpr const char* first_words = "gdpo constrained checkpoint 1 ";
 }  // namespace
 
 // A line with the checksum of the rest, then JSON: numbers as they come back bit for bit.
-void write_checkpoint(const std::string& path, const Settings& settings, const Training::State& state) {
+void write_checkpoint(const std::string& path, const Settings& settings,
+                      const Training::State& state) {
   const Rows& logits = state.policy.logits;
   const std::string json = Json{
       {"seed", settings.seed},
@@ -30,7 +31,8 @@ void write_checkpoint(const std::string& path, const Settings& settings, const T
       {"steps_done", state.steps_done},
       {"logits", std::vector<double>(logits.data(), logits.data() + logits.size())},
       {"pid", state.pid}}.dump();
-  resolution::write_whole_file(path, first_words + hex(checksum(json.data(), json.size())) + "\n" + json + "\n");
+  resolution::write_whole_file(
+      path, first_words + hex(checksum(json.data(), json.size())) + "\n" + json + "\n");
 }
 
 std::pair<Settings, Training::State> read_checkpoint(const std::string& path) {
@@ -39,9 +41,11 @@ std::pair<Settings, Training::State> read_checkpoint(const std::string& path) {
   std::string head, json;
   std::getline(file, head);
   std::getline(file, json);
-  if (head.rfind(first_words, 0) != 0) throw resolution::UserError(path + ": no checkpoint of this program");
+  if (head.rfind(first_words, 0) != 0)
+    throw resolution::UserError(path + ": no checkpoint of this program");
   if (head != first_words + hex(checksum(json.data(), json.size()))) {
-    throw resolution::UserError(path + ": a checkpoint that was cut or altered: its checksum differs");
+    throw resolution::UserError(path +
+                                ": a checkpoint that was cut or altered: its checksum differs");
   }
   const Json read = Json::parse(json);
   Settings settings;

@@ -65,22 +65,35 @@ Score score(const std::vector<Step>& run) {
 
 const std::vector<Measure>& measures() {
   static const std::vector<Measure> all = {
-      {"violation_alignment", "violation,\nalignment", 3, [](const Score& s) { return s.violation[0]; }},
-      {"violation_quality", "violation,\nquality", 3, [](const Score& s) { return s.violation[1]; }},
-      {"undershoot_alignment", "undershoot,\nalignment", 3, [](const Score& s) { return s.undershoot[0]; }},
-      {"undershoot_quality", "undershoot,\nquality", 3, [](const Score& s) { return s.undershoot[1]; }},
-      {"oscillation_alignment", "oscillation,\nalignment", 3, [](const Score& s) { return s.oscillation[0]; }},
-      {"oscillation_quality", "oscillation,\nquality", 3, [](const Score& s) { return s.oscillation[1]; }},
+      {"violation_alignment", "violation,\nalignment", 3,
+       [](const Score& s) { return s.violation[0]; }},
+      {"violation_quality", "violation,\nquality", 3,
+       [](const Score& s) { return s.violation[1]; }},
+      {"undershoot_alignment", "undershoot,\nalignment", 3,
+       [](const Score& s) { return s.undershoot[0]; }},
+      {"undershoot_quality", "undershoot,\nquality", 3,
+       [](const Score& s) { return s.undershoot[1]; }},
+      {"oscillation_alignment", "oscillation,\nalignment", 3,
+       [](const Score& s) { return s.oscillation[0]; }},
+      {"oscillation_quality", "oscillation,\nquality", 3,
+       [](const Score& s) { return s.oscillation[1]; }},
       {"feedback", "feedback", 3, [](const Score& s) { return s.feedback; }},
       {"lambda_alignment", "lambda,\nalignment", 2, [](const Score& s) { return s.lambda[0]; }},
       {"lambda_quality", "lambda,\nquality", 2, [](const Score& s) { return s.lambda[1]; }},
-      {"total_violation", "violation,\nall steps", 0, [](const Score& s) { return s.total_violation; }},
-      {"positive_part_alignment", "positive part,\nalignment", 3, [](const Score& s) { return s.positive_part[0]; }},
-      {"positive_part_quality", "positive part,\nquality", 3, [](const Score& s) { return s.positive_part[1]; }},
-      {"crossings_alignment", "crossings,\nalignment", 1, [](const Score& s) { return s.crossings[0]; }},
-      {"crossings_quality", "crossings,\nquality", 1, [](const Score& s) { return s.crossings[1]; }},
-      {"lambda_std_alignment", "std of lambda,\nalignment", 3, [](const Score& s) { return s.lambda_std[0]; }},
-      {"lambda_std_quality", "std of lambda,\nquality", 3, [](const Score& s) { return s.lambda_std[1]; }}};
+      {"total_violation", "violation,\nall steps", 0,
+       [](const Score& s) { return s.total_violation; }},
+      {"positive_part_alignment", "positive part,\nalignment", 3,
+       [](const Score& s) { return s.positive_part[0]; }},
+      {"positive_part_quality", "positive part,\nquality", 3,
+       [](const Score& s) { return s.positive_part[1]; }},
+      {"crossings_alignment", "crossings,\nalignment", 1,
+       [](const Score& s) { return s.crossings[0]; }},
+      {"crossings_quality", "crossings,\nquality", 1,
+       [](const Score& s) { return s.crossings[1]; }},
+      {"lambda_std_alignment", "std of lambda,\nalignment", 3,
+       [](const Score& s) { return s.lambda_std[0]; }},
+      {"lambda_std_quality", "std of lambda,\nquality", 3,
+       [](const Score& s) { return s.lambda_std[1]; }}};
   return all;
 }
 
@@ -93,7 +106,8 @@ Spread over_runs(const Result& result, double (*of)(const Score&)) {
 }
 
 const Result& Comparison::of(const std::string& name) const {
-  return *std::find_if(results.begin(), results.end(), [&](const Result& r) { return r.controller.name == name; });
+  return *std::find_if(results.begin(), results.end(),
+                       [&](const Result& r) { return r.controller.name == name; });
 }
 
 Comparison compare(const Settings& settings, int seeds) {
@@ -122,7 +136,8 @@ std::string verdict(const Comparison& comparison) {
   const double second = over_runs(ours, [](const Score& s) { return s.violation[1]; }).mean;
   const bool met = first <= allowed && second <= allowed;
   return std::string("gdpo's default ") + (met ? "meets both constraints" : "misses a constraint") +
-         ": mean violation " + resolution::fixed(first, 4) + " and " + resolution::fixed(second, 4) + " std over " +
+         ": mean violation " + resolution::fixed(first, 4) + " and " +
+         resolution::fixed(second, 4) + " std over " +
          resolution::counted(static_cast<std::size_t>(comparison.seeds), "seed") + ", allowed " +
          resolution::fixed(allowed, 2);
 }

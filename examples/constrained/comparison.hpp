@@ -14,9 +14,11 @@ namespace constrained {
 struct Score {
   std::array<double, 2> violation;      ///< max(0, mean error of the last quarter)
   std::array<double, 2> positive_part;  ///< mean of max(0, error) over the last quarter
-  std::array<double, 2> undershoot;     ///< furthest beyond the limit after reaching it; NaN where it never was reached
-  std::array<double, 2> oscillation;    ///< std of the error over the second half
-  std::array<double, 2> crossings;   ///< changes of side in the second half, from beyond 0.02 to beyond -0.02 or back
+  std::array<double, 2>
+      undershoot;  ///< furthest beyond the limit after reaching it; NaN where it never was reached
+  std::array<double, 2> oscillation;  ///< std of the error over the second half
+  std::array<double, 2>
+      crossings;  ///< changes of side in the second half, from beyond 0.02 to beyond -0.02 or back
   std::array<double, 2> lambda_std;  ///< over the second half
   std::array<double, 2> lambda;      ///< mean of the last quarter
   double total_violation;            ///< sum of max(0, error) over all steps and both constraints

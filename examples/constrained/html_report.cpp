@@ -19,11 +19,13 @@ bool has_controller(const Result& result) {
   return result.controller.name != "fixed" && result.controller.name != "feedback_alone";
 }
 
-std::string seeds_text(const Comparison& c) { return resolution::counted(static_cast<std::size_t>(c.seeds), "seed"); }
+std::string seeds_text(const Comparison& c) {
+  return resolution::counted(static_cast<std::size_t>(c.seeds), "seed");
+}
 
 /// A bar a rule: the larger of the means of two measures; `all`: also the rules without a controller.
-std::string bars(const Comparison& comparison, const std::string& title, const std::string& caption, bool all,
-                 double (*first)(const Score&), double (*second)(const Score&)) {
+std::string bars(const Comparison& comparison, const std::string& title, const std::string& caption,
+                 bool all, double (*first)(const Score&), double (*second)(const Score&)) {
   std::vector<charts::Bar> bars;
   double most = 0;
   std::string summary = title + ".";
@@ -45,14 +47,19 @@ std::string overview(const Comparison& c) {
       [](const Score& s) { return s.violation[0]; }, [](const Score& s) { return s.violation[1]; });
   out += bars(
       c, "Undershoot, std of the baseline",
-      "How far a run goes beyond the limit, on the satisfied side, once it has reached it: reward given away.", false,
-      [](const Score& s) { return s.undershoot[0]; }, [](const Score& s) { return s.undershoot[1]; });
+      "How far a run goes beyond the limit, on the satisfied side, once it has reached it: reward "
+      "given away.",
+      false, [](const Score& s) { return s.undershoot[0]; },
+      [](const Score& s) { return s.undershoot[1]; });
   out += bars(
-      c, "Oscillation, std of the baseline", "Standard deviation of the error over the second half of training.", false,
-      [](const Score& s) { return s.oscillation[0]; }, [](const Score& s) { return s.oscillation[1]; });
+      c, "Oscillation, std of the baseline",
+      "Standard deviation of the error over the second half of training.", false,
+      [](const Score& s) { return s.oscillation[0]; },
+      [](const Score& s) { return s.oscillation[1]; });
   out += bars(
-      c, "Feedback", "Mean of the last quarter. To violate a limit buys feedback: compare with the first chart.", true,
-      [](const Score& s) { return s.feedback; }, [](const Score& s) { return s.feedback; });
+      c, "Feedback",
+      "Mean of the last quarter. To violate a limit buys feedback: compare with the first chart.",
+      true, [](const Score& s) { return s.feedback; }, [](const Score& s) { return s.feedback; });
   return html::division("charts", out);
 }
 
@@ -62,13 +69,14 @@ std::vector<double> thinned(const std::vector<Step>& run, const F& f) {
   constexpr std::size_t most_points = 300;
   const std::size_t points = std::min(run.size(), most_points);
   std::vector<double> values;
-  for (std::size_t p = 0; p < points; ++p) values.push_back(f(run[p * (run.size() - 1) / (points - 1)]));
+  for (std::size_t p = 0; p < points; ++p)
+    values.push_back(f(run[p * (run.size() - 1) / (points - 1)]));
   return values;
 }
 
 struct Ranges {
-  charts::Axis error{"std of the baseline; above 0: violated", 0, 0}, lambda{"weight against the reward", 0, 0},
-      feedback{"mean reward", 0, 0};
+  charts::Axis error{"std of the baseline; above 0: violated", 0, 0},
+      lambda{"weight against the reward", 0, 0}, feedback{"mean reward", 0, 0};
 };
 
 Ranges ranges_of(const Comparison& comparison) {
@@ -80,7 +88,8 @@ Ranges ranges_of(const Comparison& comparison) {
   for (const Result& result : comparison.results) {
     if (result.controller.name == "feedback_alone") continue;
     for (const Step& step : result.first_run) {
-      for (std::size_t c = 0; c < 2; ++c) extend(ranges.error, step.error[c]), extend(ranges.lambda, step.lambda[c]);
+      for (std::size_t c = 0; c < 2; ++c)
+        extend(ranges.error, step.error[c]), extend(ranges.lambda, step.lambda[c]);
       extend(ranges.feedback, step.feedback);
     }
   }
@@ -99,13 +108,18 @@ std::string curves_of(const Result& result, const Ranges& ranges) {
   };
   return html::division(
       "charts three",
-      html::figure("Error", charts::curves(pair(&Step::error), steps, ranges.error, "Errors" + of, &limit), "") +
-          html::figure("Multiplier lambda",
-                       charts::curves(pair(&Step::lambda), steps, ranges.lambda, "Multipliers" + of), "") +
-          html::figure("Feedback",
-                       charts::curves({{"", thinned(run, [](const Step& step) { return step.feedback; }), Tone::Own}},
-                                      steps, ranges.feedback, "Feedback" + of),
-                       ""));
+      html::figure("Error",
+                   charts::curves(pair(&Step::error), steps, ranges.error, "Errors" + of, &limit),
+                   "") +
+          html::figure(
+              "Multiplier lambda",
+              charts::curves(pair(&Step::lambda), steps, ranges.lambda, "Multipliers" + of), "") +
+          html::figure(
+              "Feedback",
+              charts::curves(
+                  {{"", thinned(run, [](const Step& step) { return step.feedback; }), Tone::Own}},
+                  steps, ranges.feedback, "Feedback" + of),
+              ""));
 }
 
 std::string traces(const Comparison& comparison) {
@@ -121,7 +135,8 @@ std::string traces(const Comparison& comparison) {
 
 std::string table(const Comparison& comparison) {
   std::vector<std::string> header{"measure"};
-  for (const Result& result : comparison.results) header.push_back(html::escaped(result.controller.label));
+  for (const Result& result : comparison.results)
+    header.push_back(html::escaped(result.controller.label));
   std::vector<std::vector<std::string>> rows;
   for (const Measure& measure : measures()) {
     std::string name = measure.header;
@@ -129,8 +144,9 @@ std::string table(const Comparison& comparison) {
     std::vector<std::string> row{html::escaped(name)};
     for (const Result& result : comparison.results) {
       const Spread spread = over_runs(result, measure.of);
-      row.push_back(html::number(fixed(spread.mean, measure.digits)) +
-                    (std::isnan(spread.std) ? "" : " ±" + html::number(fixed(spread.std, measure.digits))));
+      row.push_back(
+          html::number(fixed(spread.mean, measure.digits)) +
+          (std::isnan(spread.std) ? "" : " ±" + html::number(fixed(spread.std, measure.digits))));
     }
     rows.push_back(row);
   }
@@ -145,18 +161,26 @@ std::string definitions_list() {
   return element(
       "dl", "class=\"terms\"",
       definition("Error",
-                 "(limit - expected reward) / std of the baseline policy's reward: positive where the constraint is "
-                 "violated. Expected exactly, over all contexts and items; controllers see means of 512 samples.") +
+                 "(limit - expected reward) / std of the baseline policy's reward: positive where "
+                 "the constraint is "
+                 "violated. Expected exactly, over all contexts and items; controllers see means "
+                 "of 512 samples.") +
           definition("Limit",
-                     "Mean of the baseline policy's reward plus 0.8 (alignment) or 0.5 (quality) of its std.") +
+                     "Mean of the baseline policy's reward plus 0.8 (alignment) or 0.5 (quality) "
+                     "of its std.") +
           definition("Violation", "max(0, mean error of the last quarter of training).") +
-          definition("Positive part", "Mean over the last quarter of max(0, error), step by step.") +
+          definition("Positive part",
+                     "Mean over the last quarter of max(0, error), step by step.") +
           definition("Undershoot",
-                     "Largest -error from the first step on at which the limit is met; of the runs that meet it.") +
-          definition("Oscillation", "Standard deviation of the error over the second half of training.") +
+                     "Largest -error from the first step on at which the limit is met; of the runs "
+                     "that meet it.") +
+          definition("Oscillation",
+                     "Standard deviation of the error over the second half of training.") +
           definition("Crossings",
-                     "How often, in the second half, the error goes from beyond 0.02 to beyond -0.02 or back.") +
-          definition("Violation, all steps", "Sum of max(0, error) over all steps and both constraints.") +
+                     "How often, in the second half, the error goes from beyond 0.02 to beyond "
+                     "-0.02 or back.") +
+          definition("Violation, all steps",
+                     "Sum of max(0, error) over all steps and both constraints.") +
           definition("Feedback, lambda", "Means of the last quarter of training."));
 }
 
@@ -171,11 +195,14 @@ std::string to_html(const Comparison& comparison) {
           html::paragraph(verdict(comparison) + ".", "lead") +
           html::paragraph(
               "A softmax policy over " + std::to_string(Bandit::items) + " items for " +
-                  std::to_string(Bandit::contexts) + " contexts is trained with GDPO advantages and GRPO's loss, " +
+                  std::to_string(Bandit::contexts) +
+                  " contexts is trained with GDPO advantages and GRPO's loss, " +
                   std::to_string(s.steps) + " steps of " + std::to_string(Bandit::completions) +
                   " completions, learning rate " + resolution::compact(s.learning_rate) +
-                  ". It maximises feedback, which is anticorrelated with alignment and quality; these have limits "
-                  "that the first policy misses. Each rule moves the multipliers that weigh them. Kp " +
+                  ". It maximises feedback, which is anticorrelated with alignment and quality; "
+                  "these have limits "
+                  "that the first policy misses. Each rule moves the multipliers that weigh them. "
+                  "Kp " +
                   resolution::compact(s.gains.kp) + ", Ki " + resolution::compact(s.gains.ki) + ".",
               "note"));
   body += html::heading("How well the limits are kept");
@@ -190,8 +217,9 @@ std::string to_html(const Comparison& comparison) {
   body += table(comparison);
   body += html::heading("What is measured");
   body += definitions_list();
-  body +=
-      element("footer", "", "Made by gdpo's example constrained. This page is complete in itself and loads nothing.");
+  body += element(
+      "footer", "",
+      "Made by gdpo's example constrained. This page is complete in itself and loads nothing.");
   return html::page("Constrained policy optimisation", body);
 }
 

@@ -15,7 +15,8 @@ std::string to_json(const Comparison& comparison) {
       const Spread spread = over_runs(result, measure.of);
       Json runs = Json::array();
       for (const Score& run : result.runs) runs.push_back(number(measure.of(run)));
-      controller[measure.name] = {{"mean", number(spread.mean)}, {"std", number(spread.std)}, {"runs", runs}};
+      controller[measure.name] = {
+          {"mean", number(spread.mean)}, {"std", number(spread.std)}, {"runs", runs}};
     }
   }
   const Settings& s = comparison.settings;

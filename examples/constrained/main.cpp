@@ -40,13 +40,15 @@ void run_to_end(Training training, const Settings& settings, const Options& opti
   const Training::State end = training.state();
   const Rows& logits = end.policy.logits;
   std::cout << "step " << end.steps_done << ", policy "
-            << hex(checksum(logits.data(), static_cast<std::size_t>(logits.size()) * sizeof(double))) << ", lambda "
-            << hex(end.pid.lambda[0]) << " " << hex(end.pid.lambda[1]) << std::endl;
+            << hex(checksum(logits.data(),
+                            static_cast<std::size_t>(logits.size()) * sizeof(double)))
+            << ", lambda " << hex(end.pid.lambda[0]) << " " << hex(end.pid.lambda[1]) << std::endl;
 }
 
 void run(const Options& options) {
   if (!options.one_run()) return report(compare(options.settings, options.seeds), options);
-  if (options.resume.empty()) return run_to_end(Training(options.settings), options.settings, options);
+  if (options.resume.empty())
+    return run_to_end(Training(options.settings), options.settings, options);
   auto [settings, state] = read_checkpoint(options.resume);
   run_to_end(Training(settings, std::move(state)), settings, options);
 }

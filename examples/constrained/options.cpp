@@ -8,7 +8,8 @@ namespace constrained {
 namespace {
 
 constexpr const char* description =
-    "Trains a small recommender for user feedback under two constraints, alignment and quality, with GDPO advantages, "
+    "Trains a small recommender for user feedback under two constraints, alignment and quality, "
+    "with GDPO advantages, "
     "and "
     "compares rules for the constraints' multipliers.";
 
@@ -33,9 +34,12 @@ Parsed parse_options(int argc, const char* const* argv) {
   bool hinge = false;
 
   std::vector<CLI::Option*> of_a_comparison = {
-      app.add_option("--seeds", options.seeds, "Tasks to compare on (default 4)")->check(positive)->type_name("N"),
-      app.add_option("--json", options.json,
-                     "Write all numbers as JSON; - writes them to standard output\ninstead of the table")
+      app.add_option("--seeds", options.seeds, "Tasks to compare on (default 4)")
+          ->check(positive)
+          ->type_name("N"),
+      app.add_option(
+             "--json", options.json,
+             "Write all numbers as JSON; - writes them to standard output\ninstead of the table")
           ->type_name("FILE"),
       app.add_option("--html", options.html, "Write a self-contained report")->type_name("FILE")};
   std::vector<CLI::Option*> of_a_run = {
@@ -54,16 +58,19 @@ Parsed parse_options(int argc, const char* const* argv) {
           ->check(amount)
           ->type_name("K"),
       app.add_flag("--hinge", hinge,
-                   "A completion's violation is max(0, limit - reward), as in RaG,\nin place of limit - reward")};
-  auto* checkpoint =
-      app.add_option("--checkpoint", options.checkpoint,
-                     "One run of the default; writes its state to FILE every 50\nsteps, and prints the final bits")
-          ->type_name("FILE");
-  app.add_option("--stop-after", options.stop_after, "Die after this many steps, without destructors")
+                   "A completion's violation is max(0, limit - reward), as in RaG,\nin place of "
+                   "limit - reward")};
+  auto* checkpoint = app.add_option("--checkpoint", options.checkpoint,
+                                    "One run of the default; writes its state to FILE every "
+                                    "50\nsteps, and prints the final bits")
+                         ->type_name("FILE");
+  app.add_option("--stop-after", options.stop_after,
+                 "Die after this many steps, without destructors")
       ->check(positive)
       ->needs(checkpoint)
       ->type_name("N");
-  auto* resume = app.add_option("--resume", options.resume, "Go on with a run from its checkpoint, to its final bits")
+  auto* resume = app.add_option("--resume", options.resume,
+                                "Go on with a run from its checkpoint, to its final bits")
                      ->type_name("FILE");
   for (CLI::Option* option : of_a_comparison) option->excludes(checkpoint)->excludes(resume);
   for (CLI::Option* option : of_a_run) option->excludes(resume);

@@ -8,7 +8,8 @@ namespace constrained {
 
 std::string to_text(const Comparison& comparison) {
   using resolution::fixed;
-  constexpr std::size_t width = 100, shown = 10;  // of the measures: the others are in JSON and in the page
+  constexpr std::size_t width = 100,
+                        shown = 10;  // of the measures: the others are in JSON and in the page
   std::vector<std::string> header{"rule of the multipliers"};
   for (std::size_t m = 0; m < shown; ++m) header.push_back(measures()[m].header);
   resolution::TextTable table(header);
@@ -22,11 +23,12 @@ std::string to_text(const Comparison& comparison) {
     table.add(row);
   }
   return table.text(width) + "\n" +
-         resolution::wrapped("Mean ±std over " +
-                                 resolution::counted(static_cast<std::size_t>(comparison.seeds), "seed") + ", " +
-                                 resolution::counted(static_cast<std::size_t>(comparison.settings.steps), "step") +
-                                 " each. " + definitions,
-                             width, 0) +
+         resolution::wrapped(
+             "Mean ±std over " +
+                 resolution::counted(static_cast<std::size_t>(comparison.seeds), "seed") + ", " +
+                 resolution::counted(static_cast<std::size_t>(comparison.settings.steps), "step") +
+                 " each. " + definitions,
+             width, 0) +
          "\n\n" + verdict(comparison) + "\n";
 }
 

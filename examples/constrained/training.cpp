@@ -7,9 +7,11 @@ namespace {
 std::vector<gdpo::SetPoint> calibrated(const Bandit& bandit, std::uint64_t seed) {
   gdpo::Moments of_alignment, of_quality;
   for (std::uint64_t run = 0; run < 8; ++run) {
-    const Rollouts rollouts = bandit.sample(bandit.baseline(), {seed, Random::Stream::Baseline, run});
+    const Rollouts rollouts =
+        bandit.sample(bandit.baseline(), {seed, Random::Stream::Baseline, run});
     const auto rewards = gdpo::view(rollouts.rewards);
-    of_alignment = gdpo::merge(of_alignment, gdpo::baseline_moments(gdpo::column(rewards, alignment)));
+    of_alignment =
+        gdpo::merge(of_alignment, gdpo::baseline_moments(gdpo::column(rewards, alignment)));
     of_quality = gdpo::merge(of_quality, gdpo::baseline_moments(gdpo::column(rewards, quality)));
   }
   return {gdpo::calibrate(of_alignment, 0.8), gdpo::calibrate(of_quality, 0.5)};
@@ -20,8 +22,8 @@ Eigen::ArrayXf of_completions(const Rollouts& rollouts, const Policy& policy) {
   const Rows log_probs = policy.log_probs();
   Eigen::ArrayXf result(Bandit::completions);
   for (int row = 0; row < Bandit::completions; ++row) {
-    result[row] =
-        static_cast<float>(log_probs(row / Bandit::group_size, rollouts.items[static_cast<std::size_t>(row)]));
+    result[row] = static_cast<float>(
+        log_probs(row / Bandit::group_size, rollouts.items[static_cast<std::size_t>(row)]));
   }
   return result;
 }
@@ -41,8 +43,8 @@ Training::Training(const Settings& settings, State state) : Training(settings) {
 }
 
 Step Training::step() {
-  const Rollouts rollouts =
-      bandit_.sample(policy_, {settings_.seed, Random::Stream::Rollouts, static_cast<std::uint64_t>(steps_done_)});
+  const Rollouts rollouts = bandit_.sample(
+      policy_, {settings_.seed, Random::Stream::Rollouts, static_cast<std::uint64_t>(steps_done_)});
   const std::array<double, 3> expected = bandit_.expected(policy_);
 
   // The multipliers follow the measured means; they weigh the constrained rewards against the feedback.
@@ -53,8 +55,8 @@ Step Training::step() {
   const gdpo::Constrained constrained{gdpo::Gdpo{}, gdpo::placement::FixedScale{},
                                       pid_.constraints({alignment, quality}, settings_.signal)};
   Eigen::ArrayXf advantages(Bandit::completions);
-  gdpo::advantages_into(gdpo::simd, gdpo::RewardBatch{rewards, gdpo::groups_of(Bandit::group_size)}, constrained,
-                        gdpo::view(advantages), workspace_);
+  gdpo::advantages_into(gdpo::simd, gdpo::RewardBatch{rewards, gdpo::groups_of(Bandit::group_size)},
+                        constrained, gdpo::view(advantages), workspace_);
 
   // GRPO's loss and its gradient, on-policy: without old_logp. A completion is one token.
   const Eigen::ArrayXf logp = of_completions(rollouts, policy_),
@@ -68,7 +70,8 @@ Step Training::step() {
   descend(rollouts, dlogp);
 
   ++steps_done_;
-  return {{gdpo::error_of(limits[0], expected[alignment]), gdpo::error_of(limits[1], expected[quality])},
+  return {{gdpo::error_of(limits[0], expected[alignment]),
+           gdpo::error_of(limits[1], expected[quality])},
           {pid_.lambda(0), pid_.lambda(1)},
           expected[feedback]};
 }
@@ -79,7 +82,8 @@ void Training::descend(const Rollouts& rollouts, const Eigen::ArrayXf& dlogp) {
   Eigen::ArrayXd sums = Eigen::ArrayXd::Zero(Bandit::contexts);
   for (int row = 0; row < Bandit::completions; ++row) {
     const int context = row / Bandit::group_size;
-    gradient(context, rollouts.items[static_cast<std::size_t>(row)]) += static_cast<double>(dlogp[row]);
+    gradient(context, rollouts.items[static_cast<std::size_t>(row)]) +=
+        static_cast<double>(dlogp[row]);
     sums[context] += static_cast<double>(dlogp[row]);
   }
   gradient -= policy_.log_probs().exp().colwise() * sums;

@@ -12,14 +12,17 @@ namespace constrained {
 struct Settings {
   std::uint64_t seed = 1;
   int steps = 600;
-  double learning_rate = 32;  ///< of the logits; the loss is a mean over 512 completions, 16 for each context
+  double learning_rate =
+      32;  ///< of the logits; the loss is a mean over 512 completions, 16 for each context
   gdpo::PidGains gains;
-  gdpo::Signal signal = gdpo::Signal::Linear;  ///< the mean is constrained, so the mean's gradient; RaG has Hinge
+  gdpo::Signal signal =
+      gdpo::Signal::Linear;  ///< the mean is constrained, so the mean's gradient; RaG has Hinge
 };
 
 /// One step as it was: of the policy that sampled, without the noise of sampling, and the multipliers it met.
 struct Step {
-  std::array<double, 2> error;  ///< of alignment and quality, in std of the baseline; positive: violated
+  std::array<double, 2>
+      error;  ///< of alignment and quality, in std of the baseline; positive: violated
   std::array<double, 2> lambda;
   double feedback;
 };

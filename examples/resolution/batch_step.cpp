@@ -28,11 +28,15 @@ BatchStep weighted_moments(const std::vector<double>& values, const std::vector<
 
 }  // namespace
 
-BatchStep batch_step(const std::vector<double>& sums) { return {mean(sums), standard_deviation(sums, 1)}; }
+BatchStep batch_step(const std::vector<double>& sums) {
+  return {mean(sums), standard_deviation(sums, 1)};
+}
 
-LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts, const std::vector<double>& sums,
+LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
+                                 const std::vector<double>& sums,
                                  const std::vector<double>& plain) {
-  const std::vector<double> over_tokens = length_weighted_gdpo(settings, rollouts, LengthWeighting::eps);
+  const std::vector<double> over_tokens =
+      length_weighted_gdpo(settings, rollouts, LengthWeighting::eps);
   LengthWeighting result;
   result.plain = batch_step(sums);
   result.weighted = weighted_moments(sums, rollouts.lengths);
@@ -48,8 +52,10 @@ LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollo
   const std::size_t others = sums.size() - zeros;
   result.zero_share = static_cast<double>(zeros) / static_cast<double>(sums.size());
   result.value_given_to_zero =
-      -result.weighted.mean / std::sqrt(result.weighted.std * result.weighted.std + LengthWeighting::eps);
-  result.sign_changed_share = others == 0 ? 0 : static_cast<double>(changed) / static_cast<double>(others);
+      -result.weighted.mean /
+      std::sqrt(result.weighted.std * result.weighted.std + LengthWeighting::eps);
+  result.sign_changed_share =
+      others == 0 ? 0 : static_cast<double>(changed) / static_cast<double>(others);
   return result;
 }
 

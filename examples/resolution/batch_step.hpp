@@ -21,14 +21,14 @@ BatchStep batch_step(const std::vector<double>& sums);
 struct LengthWeighting {
   static constexpr double eps = 1e-8;  ///< in the root
   BatchStep plain;
-  BatchStep weighted;              ///< mean = sum n a / N, variance = sum n (a - mean)^2 / (N - 1), N = sum n
+  BatchStep weighted;  ///< mean = sum n a / N, variance = sum n (a - mean)^2 / (N - 1), N = sum n
   double zero_share = 0;           ///< completions with advantage 0 in the plain step
   double value_given_to_zero = 0;  ///< what length weighting gives to them
   double sign_changed_share = 0;   ///< of the other completions
 };
 
 /// Needs rollouts.lengths. `sums`, `plain`: GDPO before and after the batch step.
-LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts, const std::vector<double>& sums,
-                                 const std::vector<double>& plain);
+LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
+                                 const std::vector<double>& sums, const std::vector<double>& plain);
 
 }  // namespace resolution

@@ -14,17 +14,23 @@ using html::escaped;
 
 std::string px(double value) { return fixed(value, 1); }
 
-std::string attribute(const std::string& name, const std::string& value) { return name + "=\"" + value + "\" "; }
+std::string attribute(const std::string& name, const std::string& value) {
+  return name + "=\"" + value + "\" ";
+}
 std::string attribute(const std::string& name, double value) { return attribute(name, px(value)); }
 
 std::string name_of(Tone tone) {
-  return tone == Tone::Sum ? "sum" : tone == Tone::Norm ? "norm" : tone == Tone::Own ? "own" : "idle";
+  return tone == Tone::Sum    ? "sum"
+         : tone == Tone::Norm ? "norm"
+         : tone == Tone::Own  ? "own"
+                              : "idle";
 }
 
 std::string fill(Tone tone) { return attribute("class", "fill-" + name_of(tone)); }
 
 std::string curve(const std::string& path, Tone tone) {
-  return element("path", attribute("d", path) + attribute("class", "curve line-" + name_of(tone)), "");
+  return element("path", attribute("d", path) + attribute("class", "curve line-" + name_of(tone)),
+                 "");
 }
 
 std::string rectangle(double x, double y, double width, double height, Tone tone) {
@@ -36,8 +42,8 @@ std::string rectangle(double x, double y, double width, double height, Tone tone
 
 std::string line(double x1, double y1, double x2, double y2, const std::string& css_class) {
   return element("line",
-                 attribute("x1", x1) + attribute("y1", y1) + attribute("x2", x2) + attribute("y2", y2) +
-                     attribute("class", css_class),
+                 attribute("x1", x1) + attribute("y1", y1) + attribute("x2", x2) +
+                     attribute("y2", y2) + attribute("class", css_class),
                  "");
 }
 
@@ -49,10 +55,11 @@ std::string text(double x, double y, const std::string& words, const std::string
                  escaped(words));
 }
 
-std::string picture(double width, double height, const std::string& summary, const std::string& content) {
+std::string picture(double width, double height, const std::string& summary,
+                    const std::string& content) {
   return element("svg",
-                 attribute("viewBox", "0 0 " + px(width) + " " + px(height)) + attribute("role", "img") +
-                     attribute("aria-label", escaped(summary)),
+                 attribute("viewBox", "0 0 " + px(width) + " " + px(height)) +
+                     attribute("role", "img") + attribute("aria-label", escaped(summary)),
                  content);
 }
 
@@ -63,10 +70,12 @@ std::string tick_text(double value) { return html::number(compact(value, 4)); }
 
 std::string marker(std::size_t shape, double x, double y, Tone tone) {
   if (shape % 3 == 0) {
-    return element("circle", attribute("cx", x) + attribute("cy", y) + attribute("r", 4) + fill(tone), "");
+    return element("circle",
+                   attribute("cx", x) + attribute("cy", y) + attribute("r", 4) + fill(tone), "");
   }
   if (shape % 3 == 1) return rectangle(x - 3.5, y - 3.5, 7, 7, tone);
-  return element("path", attribute("d", "M" + px(x) + " " + px(y - 5) + "l5 8.6h-10z") + fill(tone), "");
+  return element("path", attribute("d", "M" + px(x) + " " + px(y - 5) + "l5 8.6h-10z") + fill(tone),
+                 "");
 }
 
 }  // namespace
@@ -81,7 +90,8 @@ std::vector<double> ticks(double most, int count) {
   return values;
 }
 
-std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary, const Limit* limit) {
+std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary,
+                 const Limit* limit) {
   constexpr double width = 520;
   constexpr double row = 27;
   constexpr std::size_t label_width = 27;
@@ -104,13 +114,15 @@ std::string bars(const std::vector<Bar>& bars, double most, const std::string& s
     const double y = top + row * static_cast<double>(i);
     const double value = std::isfinite(bar.value) ? bar.value : 0;
     content += text(left - 10, y + 18, shortened(bar.label, label_width), "end");
-    content += rectangle(zero + std::min(value, 0.0) * scale, y + 4, std::abs(value) * scale, row - 8, bar.tone);
+    content += rectangle(zero + std::min(value, 0.0) * scale, y + 4, std::abs(value) * scale,
+                         row - 8, bar.tone);
     content += text(zero + std::max(value, 0.0) * scale + 7, y + 18, html::number(bar.text));
   }
   content += line(zero, top, zero, bottom, "axis");
   if (limit != nullptr) {
     const double x = zero + limit->value * scale;
-    content += line(x, top - 4, x, bottom, "mark") + text(x, top - 8, limit->text, "end", "soft small");
+    content +=
+        line(x, top - 4, x, bottom, "mark") + text(x, top - 8, limit->text, "end", "soft small");
   }
   return picture(width, bottom + 4, summary, content);
 }
@@ -131,7 +143,8 @@ Histogram histogram_of(const std::vector<double>& values, double most, double to
   return data;
 }
 
-std::string histogram(const Histogram& data, double most, double highest, Tone tone, const std::string& summary) {
+std::string histogram(const Histogram& data, double most, double highest, Tone tone,
+                      const std::string& summary) {
   constexpr double width = 320;
   constexpr double left = 34;
   constexpr double top = 18;
@@ -145,37 +158,42 @@ std::string histogram(const Histogram& data, double most, double highest, Tone t
     const double y = bottom - tick * scale;
     content +=
         line(left, y, width - 6, y, "axis") +
-        text(left - 5, y + 4, html::number(percent(tick, tick * 100 < 1 && tick > 0 ? 1 : 0)), "end", "soft small");
+        text(left - 5, y + 4, html::number(percent(tick, tick * 100 < 1 && tick > 0 ? 1 : 0)),
+             "end", "soft small");
   }
   const std::size_t middle = data.shares.size() / 2;
   const double zeros = std::min(data.zero_share, highest) * scale;
   for (std::size_t i = 0; i < data.shares.size(); ++i) {
-    const double floor = bottom - (i == middle ? zeros : 0);  // zeros lie below the small values of the same bar
+    const double floor =
+        bottom - (i == middle ? zeros : 0);  // zeros lie below the small values of the same bar
     const double height = std::min(data.shares[i] * scale, floor - top);
-    content += rectangle(left + bin * static_cast<double>(i) + 0.5, floor - height, bin - 1, height, tone);
+    content +=
+        rectangle(left + bin * static_cast<double>(i) + 0.5, floor - height, bin - 1, height, tone);
   }
   if (data.zero_share > 0) {
     content += rectangle(centre - bin / 2 + 0.5, bottom - zeros, bin - 1, zeros, Tone::Idle);
     if (data.zero_share + data.shares[middle] > highest) {  // a slanted gap: the bar goes on
       content += element("path",
-                         attribute("d", "M" + px(centre - bin) + " " + px(top + 12) + "l" + px(2 * bin) + " -5v4l" +
-                                            px(-2 * bin) + " 5z") +
+                         attribute("d", "M" + px(centre - bin) + " " + px(top + 12) + "l" +
+                                            px(2 * bin) + " -5v4l" + px(-2 * bin) + " 5z") +
                              attribute("class", "fill-paper"),
                          "");
     }
-    content += text(centre + bin, top - 5, "0: " + html::number(percent(data.zero_share, 1)), "start", "soft small");
+    content += text(centre + bin, top - 5, "0: " + html::number(percent(data.zero_share, 1)),
+                    "start", "soft small");
   }
   content += line(left, bottom, width - 6, bottom, "axis");
   for (const double tick : ticks(most, 3)) {
     const double offset = tick / most * (width - left - 6) / 2;
     content += text(centre + offset, bottom + 16, tick_text(tick), "middle", "soft small");
-    if (tick > 0) content += text(centre - offset, bottom + 16, tick_text(-tick), "middle", "soft small");
+    if (tick > 0)
+      content += text(centre - offset, bottom + 16, tick_text(-tick), "middle", "soft small");
   }
   return picture(width, bottom + 22, summary, content);
 }
 
-std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines, const std::string& x_name,
-                  const std::string& summary) {
+std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines,
+                  const std::string& x_name, const std::string& summary) {
   constexpr double width = 520;
   constexpr double left = 44;
   constexpr double top = 12;
@@ -204,8 +222,9 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
 
   std::vector<std::size_t> from_top(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) from_top[i] = i;
-  std::stable_sort(from_top.begin(), from_top.end(),
-                   [&](std::size_t a, std::size_t b) { return lines[a].values.back() > lines[b].values.back(); });
+  std::stable_sort(from_top.begin(), from_top.end(), [&](std::size_t a, std::size_t b) {
+    return lines[a].values.back() > lines[b].values.back();
+  });
   double next_free = 0;  // names keep a line's distance
   for (const std::size_t i : from_top) {
     const Line& l = lines[i];
@@ -223,8 +242,8 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
   return picture(width, bottom + 44, summary, content);
 }
 
-std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y, const std::string& summary,
-                   const Limit* limit) {
+std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
+                   const std::string& summary, const Limit* limit) {
   constexpr double width = 320;
   constexpr double left = 40;
   constexpr double top = 26;
@@ -236,7 +255,9 @@ std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& 
   const auto at_x = [&](double value) {
     return left + (value - x.least) / (x.most - x.least) * (width - left - right);
   };
-  const auto at_y = [&](double value) { return bottom - (value - y.least) / (y.most - y.least) * (bottom - top); };
+  const auto at_y = [&](double value) {
+    return bottom - (value - y.least) / (y.most - y.least) * (bottom - top);
+  };
 
   std::string content = text(0, 10, y.name, "start", "soft small");
   const double step = ticks(y.most - y.least, 4)[1];
@@ -245,7 +266,8 @@ std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& 
                text(left - 6, at_y(i * step) + 4, tick_text(i * step), "end", "soft small");
   }
   for (const double tick : ticks(x.most - x.least, 3)) {
-    content += text(at_x(x.least + tick), bottom + 18, tick_text(x.least + tick), "middle", "soft small");
+    content +=
+        text(at_x(x.least + tick), bottom + 18, tick_text(x.least + tick), "middle", "soft small");
   }
   content += text((left + width - right) / 2, bottom + 34, x.name, "middle", "soft small");
   if (limit != nullptr) {
@@ -255,14 +277,17 @@ std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& 
 
   std::vector<const Curve*> from_top;
   for (const Curve& c : curves) from_top.push_back(&c);
-  std::stable_sort(from_top.begin(), from_top.end(),
-                   [](const Curve* a, const Curve* b) { return a->values.back() > b->values.back(); });
+  std::stable_sort(from_top.begin(), from_top.end(), [](const Curve* a, const Curve* b) {
+    return a->values.back() > b->values.back();
+  });
   double next_free = 0;  // names keep a line's distance
   for (const Curve* c : from_top) {
     std::string path;
     for (std::size_t p = 0; p < c->values.size(); ++p) {
-      const double share = static_cast<double>(p) / static_cast<double>(std::max<std::size_t>(c->values.size() - 1, 1));
-      path += (p == 0 ? "M" : "L") + px(at_x(x.least + share * (x.most - x.least))) + " " + px(at_y(c->values[p]));
+      const double share = static_cast<double>(p) /
+                           static_cast<double>(std::max<std::size_t>(c->values.size() - 1, 1));
+      path += (p == 0 ? "M" : "L") + px(at_x(x.least + share * (x.most - x.least))) + " " +
+              px(at_y(c->values[p]));
     }
     content += curve(path, c->tone);
     if (curves.size() == 1) continue;

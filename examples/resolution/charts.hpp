@@ -24,7 +24,8 @@ struct Limit {
 
 /// Horizontal bars from 0; `most` is the value of the full width, negative values grow to the left where there are any.
 /// `summary` is read out in place of the picture.
-std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary, const Limit* limit = nullptr);
+std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary,
+                 const Limit* limit = nullptr);
 
 /// How values spread over [-most, most]: share of all values per bin, the outermost with all that lies beyond; values
 /// within `tolerance` of 0 apart, drawn grey. `highest` is the share of the full height; a bar above it is cut and
@@ -34,7 +35,8 @@ struct Histogram {
   double zero_share = 0;
 };
 Histogram histogram_of(const std::vector<double>& values, double most, double tolerance);
-std::string histogram(const Histogram& data, double most, double highest, Tone tone, const std::string& summary);
+std::string histogram(const Histogram& data, double most, double highest, Tone tone,
+                      const std::string& summary);
 
 /// Lines over whole numbers, each with its own marker and its name at the end.
 struct Line {
@@ -42,8 +44,8 @@ struct Line {
   std::vector<double> values;
   Tone tone = Tone::Idle;
 };
-std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines, const std::string& x_name,
-                  const std::string& summary);
+std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines,
+                  const std::string& x_name, const std::string& summary);
 
 /// Curves of many points without markers, each with its name at the end where there are several. Points are spread evenly
 /// over the x axis; `limit` is a dashed line across.
@@ -57,8 +59,8 @@ struct Axis {
   double least = 0;
   double most = 1;
 };
-std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y, const std::string& summary,
-                   const Limit* limit = nullptr);
+std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
+                   const std::string& summary, const Limit* limit = nullptr);
 
 /// Up to about `count` round numbers from 0 to `most`.
 std::vector<double> ticks(double most, int count);

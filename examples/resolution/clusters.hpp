@@ -13,8 +13,9 @@ constexpr double cluster_gap = 1e-9;
 /// Sorting all values and cutting at the gaps: independent of where a rounding grid happens to lie.
 struct Clusters {
   std::size_t count = 0;
-  double smallest_gap = std::numeric_limits<double>::quiet_NaN();  ///< smallest step between clusters; NaN: one cluster
-  double largest_noise = 0;                                        ///< largest step inside a cluster
+  double smallest_gap = std::numeric_limits<
+      double>::quiet_NaN();  ///< smallest step between clusters; NaN: one cluster
+  double largest_noise = 0;  ///< largest step inside a cluster
 };
 
 /// Clusters of finite values.

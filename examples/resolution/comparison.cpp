@@ -6,7 +6,8 @@
 namespace resolution {
 namespace {
 
-const EstimatorResult* preferred(const Comparison& comparison, const std::vector<std::string>& names, Family family) {
+const EstimatorResult* preferred(const Comparison& comparison,
+                                 const std::vector<std::string>& names, Family family) {
   for (const std::string& name : names) {
     if (const EstimatorResult* result = comparison.find(name)) return result;
   }
@@ -33,7 +34,8 @@ const EstimatorResult* Comparison::normalise_first() const {
   return preferred(*this, {"gdpo", "gdpo_pre_bn"}, Family::NormaliseFirst);
 }
 
-Comparison compare(Rollouts rollouts, Settings settings, const std::vector<std::string>& estimators) {
+Comparison compare(Rollouts rollouts, Settings settings,
+                   const std::vector<std::string>& estimators) {
   Comparison comparison;
   comparison.rollouts = std::move(rollouts);
   comparison.settings = std::move(settings);
@@ -42,8 +44,9 @@ Comparison compare(Rollouts rollouts, Settings settings, const std::vector<std::
   for (const std::string& name : estimators) {
     infos.push_back(describe(name));
     if (infos.back().needs_lengths && comparison.rollouts.lengths.empty()) {
-      throw UserError("estimator " + name +
-                      " weights completions by their number of tokens: name that column with --length");
+      throw UserError(
+          "estimator " + name +
+          " weights completions by their number of tokens: name that column with --length");
     }
   }
 
@@ -61,11 +64,13 @@ Comparison compare(Rollouts rollouts, Settings settings, const std::vector<std::
     comparison.results.push_back(std::move(result));
   }
 
-  const std::vector<double> sums = advantages("gdpo_pre_bn", comparison.settings, comparison.rollouts);
+  const std::vector<double> sums =
+      advantages("gdpo_pre_bn", comparison.settings, comparison.rollouts);
   comparison.batch = batch_step(sums);
   if (!comparison.rollouts.lengths.empty()) {
-    comparison.length = length_weighting(comparison.settings, comparison.rollouts, sums,
-                                         advantages("gdpo", comparison.settings, comparison.rollouts));
+    comparison.length =
+        length_weighting(comparison.settings, comparison.rollouts, sums,
+                         advantages("gdpo", comparison.settings, comparison.rollouts));
   }
   return comparison;
 }

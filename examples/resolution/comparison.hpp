@@ -34,6 +34,7 @@ struct Comparison {
 };
 
 /// Throws UserError where an estimator needs lengths and there are none, or refuses the input.
-Comparison compare(Rollouts rollouts, Settings settings, const std::vector<std::string>& estimators);
+Comparison compare(Rollouts rollouts, Settings settings,
+                   const std::vector<std::string>& estimators);
 
 }  // namespace resolution

@@ -9,7 +9,9 @@
 namespace resolution {
 namespace {
 
-const char* compared(std::size_t a, std::size_t b) { return a < b ? "fewer" : a > b ? "more" : "as many"; }
+const char* compared(std::size_t a, std::size_t b) {
+  return a < b ? "fewer" : a > b ? "more" : "as many";
+}
 
 std::string cases(std::size_t n) { return n == 0 ? "no case" : counted(n, "case"); }
 
@@ -27,39 +29,47 @@ double span(const Comparison& c, std::size_t group, std::size_t channel) {
 /// Builds the findings of a comparison that has both kinds of estimator.
 class Writer {
  public:
-  Writer(const Comparison& comparison, const EstimatorResult& sum, const EstimatorResult& normalised)
+  Writer(const Comparison& comparison, const EstimatorResult& sum,
+         const EstimatorResult& normalised)
       : c_(comparison), s_(sum), n_(normalised), groups_(comparison.rollouts.members.size()) {}
 
   Finding tie_rate() const {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
     const std::string pairs = "Of the " + counted(s.pairs_with_different_reward_vectors, "pair") +
-                              " of completions that share a group and have different rewards, " + s_.info.label +
-                              " gives " + share(s.pairs_collapsed, s.pairs_with_different_reward_vectors) +
+                              " of completions that share a group and have different rewards, " +
+                              s_.info.label + " gives " +
+                              share(s.pairs_collapsed, s.pairs_with_different_reward_vectors) +
                               " the same advantage, " + n_.info.label + " " +
                               share(n.pairs_collapsed, s.pairs_with_different_reward_vectors) + ".";
     if (s.pairs_with_different_reward_vectors == 0) {
       return {"Nothing to tell apart",
-              "No group has two completions with different rewards, so no estimator can learn from this log."};
+              "No group has two completions with different rewards, so no estimator can learn from "
+              "this log."};
     }
     if (n.pairs_collapsed < s.pairs_collapsed) {
-      const double kept = 1 - static_cast<double>(n.pairs_collapsed) / static_cast<double>(s.pairs_collapsed);
-      return {
-          n.pairs_collapsed == 0
-              ? "Inside a group " + n_.info.label + " keeps every difference that " + s_.info.label + " loses"
-              : "Inside a group " + n_.info.label + " ties " + percent(kept, 0) + " fewer pairs than " + s_.info.label,
-          pairs + by_count()};
+      const double kept =
+          1 - static_cast<double>(n.pairs_collapsed) / static_cast<double>(s.pairs_collapsed);
+      return {n.pairs_collapsed == 0
+                  ? "Inside a group " + n_.info.label + " keeps every difference that " +
+                        s_.info.label + " loses"
+                  : "Inside a group " + n_.info.label + " ties " + percent(kept, 0) +
+                        " fewer pairs than " + s_.info.label,
+              pairs + by_count()};
     }
     if (n.pairs_collapsed > s.pairs_collapsed) {
       return {n_.info.label + " is not finer on this data",
               pairs +
-                  " Normalising each reward first gives small and large differences the same weight, and here more of "
+                  " Normalising each reward first gives small and large differences the same "
+                  "weight, and here more of "
                   "them cancel than in the plain sum."};
     }
     if (s.pairs_collapsed == 0) {
-      return {"Inside a group " + n_.info.label + " and " + s_.info.label + " are equally fine",
-              "Neither gives two completions of a group with different rewards the same advantage (" +
-                  counted(s.pairs_with_different_reward_vectors, "pair") + "): there is no tie to remove."};
+      return {
+          "Inside a group " + n_.info.label + " and " + s_.info.label + " are equally fine",
+          "Neither gives two completions of a group with different rewards the same advantage (" +
+              counted(s.pairs_with_different_reward_vectors, "pair") +
+              "): there is no tie to remove."};
     }
     return {"Inside a group " + n_.info.label + " and " + s_.info.label + " are equally fine",
             pairs + " " + equal_reason()};
@@ -70,58 +80,70 @@ class Writer {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
     if (n.pairs_collapsed >= s.pairs_collapsed || n.distinct_values >= s.distinct_values) return "";
-    return " Counted over the whole log, however, " + n_.info.label + " has fewer distinct values (" +
-           grouped(n.distinct_values) + " against " + grouped(s.distinct_values) + ").";
+    return " Counted over the whole log, however, " + n_.info.label +
+           " has fewer distinct values (" + grouped(n.distinct_values) + " against " +
+           grouped(s.distinct_values) + ").";
   }
 
   Finding counts() const {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
-    const bool fewer =
-        n.distinct_values < s.distinct_values || n.distinct_group_vectors_sorted < s.distinct_group_vectors_sorted;
-    std::string text =
-        "Over the whole log " + n_.info.label + " has " + compared(n.distinct_values, s.distinct_values) +
-        " distinct values (" + grouped(n.distinct_values) + ", " + s_.info.label + " " + grouped(s.distinct_values) +
-        ") and " + compared(n.distinct_group_vectors_sorted, s.distinct_group_vectors_sorted) +
-        " distinct group vectors (" + grouped(n.distinct_group_vectors_sorted) + " against " +
-        grouped(s.distinct_group_vectors_sorted) + ", from " + grouped(s.distinct_reward_multisets) +
-        " different groups of rewards). The two counts are different things: the first counts numbers, the "
-        "second, the paper's, whole groups.";
+    const bool fewer = n.distinct_values < s.distinct_values ||
+                       n.distinct_group_vectors_sorted < s.distinct_group_vectors_sorted;
+    std::string text = "Over the whole log " + n_.info.label + " has " +
+                       compared(n.distinct_values, s.distinct_values) + " distinct values (" +
+                       grouped(n.distinct_values) + ", " + s_.info.label + " " +
+                       grouped(s.distinct_values) + ") and " +
+                       compared(n.distinct_group_vectors_sorted, s.distinct_group_vectors_sorted) +
+                       " distinct group vectors (" + grouped(n.distinct_group_vectors_sorted) +
+                       " against " + grouped(s.distinct_group_vectors_sorted) + ", from " +
+                       grouped(s.distinct_reward_multisets) +
+                       " different groups of rewards). The two counts are different things: the "
+                       "first counts numbers, the "
+                       "second, the paper's, whole groups.";
     if (!fewer) return {"Counts over the whole log", text};
     text +=
-        " They compare groups with each other, and a smaller count is no loss inside a group: a reward that takes two "
-        "values in a group gets the same two normalised values whether they are 0.1 or 0.9 apart, while a sum keeps "
+        " They compare groups with each other, and a smaller count is no loss inside a group: a "
+        "reward that takes two "
+        "values in a group gets the same two normalised values whether they are 0.1 or 0.9 apart, "
+        "while a sum keeps "
         "the distance.";
     const auto& channels = c_.rewards.channels;
-    const auto richest = std::max_element(channels.begin(), channels.end(),
-                                          [](const auto& a, const auto& b) { return a.distinct < b.distinct; });
+    const auto richest =
+        std::max_element(channels.begin(), channels.end(),
+                         [](const auto& a, const auto& b) { return a.distinct < b.distinct; });
     if (richest->distinct > 20) {
-      text += " A reward with many values, here " + in_quotes(richest->name) + " with " + grouped(richest->distinct) +
-              ", therefore makes the sums of " + s_.info.label + " look rich. The tie rate is the figure to trust.";
+      text += " A reward with many values, here " + in_quotes(richest->name) + " with " +
+              grouped(richest->distinct) + ", therefore makes the sums of " + s_.info.label +
+              " look rich. The tie rate is the figure to trust.";
     }
-    const bool both =
-        n.distinct_values < s.distinct_values && n.distinct_group_vectors_sorted < s.distinct_group_vectors_sorted;
-    return {std::string(both ? "By count" : "By one count") + " over the whole log " + n_.info.label + " is not finer",
+    const bool both = n.distinct_values < s.distinct_values &&
+                      n.distinct_group_vectors_sorted < s.distinct_group_vectors_sorted;
+    return {std::string(both ? "By count" : "By one count") + " over the whole log " +
+                n_.info.label + " is not finer",
             text};
   }
 
   Finding dead_groups() const {
-    std::string text = "In " + share(c_.rewards.uniform_groups, groups_) + " of " + counted(groups_, "group") +
+    std::string text = "In " + share(c_.rewards.uniform_groups, groups_) + " of " +
+                       counted(groups_, "group") +
                        " all completions have the same rewards, and no estimator can use those. ";
     if (s_.metrics.cancelled_groups.empty() && n_.metrics.cancelled_groups.empty()) {
-      text += "Every other group gets an advantage from both " + s_.info.label + " and " + n_.info.label + ".";
+      text += "Every other group gets an advantage from both " + s_.info.label + " and " +
+              n_.info.label + ".";
     } else {
-      text += "Where rewards do differ, " + s_.info.label + " still gives 0 to the whole group in " +
-              cases(s_.metrics.cancelled_groups.size()) + " and " + n_.info.label + " in " +
-              cases(n_.metrics.cancelled_groups.size()) + ".";
+      text += "Where rewards do differ, " + s_.info.label +
+              " still gives 0 to the whole group in " + cases(s_.metrics.cancelled_groups.size()) +
+              " and " + n_.info.label + " in " + cases(n_.metrics.cancelled_groups.size()) + ".";
     }
     const auto& equal_sum = c_.rewards.equal_sum_groups;
     if (!equal_sum.empty()) {
-      const auto used =
-          std::count_if(equal_sum.begin(), equal_sum.end(), [&](std::size_t g) { return !is_zero(c_, n_, g); });
+      const auto used = std::count_if(equal_sum.begin(), equal_sum.end(),
+                                      [&](std::size_t g) { return !is_zero(c_, n_, g); });
       text += " A filter that drops groups in which the sum does not vary removes " +
-              counted(equal_sum.size(), "group") + " in which a reward does vary; " + n_.info.label + " would use " +
-              (used == 0 ? "none" : std::to_string(used)) + " of them.";
+              counted(equal_sum.size(), "group") + " in which a reward does vary; " +
+              n_.info.label + " would use " + (used == 0 ? "none" : std::to_string(used)) +
+              " of them.";
     }
     return {"Dead groups", text};
   }
@@ -130,18 +152,19 @@ class Writer {
   void cancellation(std::vector<Finding>& out) const {
     const std::vector<std::size_t> groups = cancelled_groups(c_);
     if (groups.empty()) return;
-    const auto told_apart =
-        std::count_if(groups.begin(), groups.end(), [&](std::size_t g) { return !is_zero(c_, s_, g); });
-    std::string text = "In " + counted(groups.size(), "group") +
-                       " the normalised rewards cancel: they disagree, and after " +
-                       "normalisation every disagreement has the same size, so all completions get 0.";
+    const auto told_apart = std::count_if(groups.begin(), groups.end(),
+                                          [&](std::size_t g) { return !is_zero(c_, s_, g); });
+    std::string text =
+        "In " + counted(groups.size(), "group") +
+        " the normalised rewards cancel: they disagree, and after " +
+        "normalisation every disagreement has the same size, so all completions get 0.";
     if (told_apart > 0) {
       const std::size_t g = groups.front();
       std::string spans;
       for (std::size_t k = 0; k < c_.rollouts.channels(); ++k) {
         if (span(c_, g, k) == 0) continue;
-        spans += (spans.empty() ? "" : " and ") + in_quotes(c_.rollouts.reward_names[k]) + " spans " +
-                 compact(span(c_, g, k), 3);
+        spans += (spans.empty() ? "" : " and ") + in_quotes(c_.rollouts.reward_names[k]) +
+                 " spans " + compact(span(c_, g, k), 3);
       }
       text += " " + s_.info.label + " does tell the completions apart in " +
               grouped(static_cast<std::size_t>(told_apart)) + " of them. For example group " +
@@ -153,17 +176,19 @@ class Writer {
 
   void group_norm(std::vector<Finding>& out) const {
     const EstimatorResult* again = c_.find("gdpo_then_group_norm");
-    const EstimatorResult* batch = c_.find("gdpo") != nullptr ? c_.find("gdpo") : c_.find("gdpo_pre_bn");
+    const EstimatorResult* batch =
+        c_.find("gdpo") != nullptr ? c_.find("gdpo") : c_.find("gdpo_pre_bn");
     if (again == nullptr || batch == nullptr || groups_ == 1) return;
     const std::size_t after = again->metrics.distinct_group_vectors_sorted;
     const std::size_t before = batch->metrics.distinct_group_vectors_sorted;
     const std::size_t reference = s_.metrics.distinct_group_vectors_sorted;
     std::string text =
-        "Normalising the sum a second time inside the group, instead of over the batch, divides every group "
+        "Normalising the sum a second time inside the group, instead of over the batch, divides "
+        "every group "
         "by its own spread, so how strongly the rewards agree in a group is lost. ";
     if (after >= before) {
-      text += "On this log that happens to cost no distinct group vector (" + grouped(after) + " against " +
-              grouped(before) + ").";
+      text += "On this log that happens to cost no distinct group vector (" + grouped(after) +
+              " against " + grouped(before) + ").";
       out.push_back({"A second normalisation inside the group", text});
       return;
     }
@@ -174,8 +199,9 @@ class Writer {
       text += after < reference ? ", fewer than the " : ", against the ";
       text += grouped(reference) + " of " + s_.info.label;
     }
-    out.push_back({before > reference ? "A second normalisation inside the group undoes part of the gain"
-                                      : "A second normalisation inside the group loses detail",
+    out.push_back({before > reference
+                       ? "A second normalisation inside the group undoes part of the gain"
+                       : "A second normalisation inside the group loses detail",
                    text + ". Ties inside a group stay as they are."});
   }
 
@@ -184,20 +210,24 @@ class Writer {
     const auto& n = n_.metrics.mean_corr_with_each_reward;
     const Range s_range = range(s);
     const Range n_range = range(n);
-    if (!(std::max(s_range.high - s_range.low, n_range.high - n_range.low) >= 0.1)) return;  // all are heard alike
-    const auto quiet = static_cast<std::size_t>(std::find(s.begin(), s.end(), s_range.low) - s.begin());
+    if (!(std::max(s_range.high - s_range.low, n_range.high - n_range.low) >= 0.1))
+      return;  // all are heard alike
+    const auto quiet =
+        static_cast<std::size_t>(std::find(s.begin(), s.end(), s_range.low) - s.begin());
     out.push_back({"Which reward is heard",
                    "Within a group, the advantage of " + s_.info.label + " follows " +
-                       in_quotes(c_.rollouts.reward_names[quiet]) + " least: mean correlation " + fixed(s[quiet], 2) +
-                       ", with " + n_.info.label + " " + fixed(n[quiet], 2) +
-                       ". Over all rewards the correlations lie between " + text_of(s_range) + " with " +
-                       s_.info.label + " and between " + text_of(n_range) + " with " + n_.info.label + "."});
+                       in_quotes(c_.rollouts.reward_names[quiet]) + " least: mean correlation " +
+                       fixed(s[quiet], 2) + ", with " + n_.info.label + " " + fixed(n[quiet], 2) +
+                       ". Over all rewards the correlations lie between " + text_of(s_range) +
+                       " with " + s_.info.label + " and between " + text_of(n_range) + " with " +
+                       n_.info.label + "."});
   }
 
  private:
   std::string equal_reason() const {
     if (c_.rewards.group_sizes.back().first == 2) {
-      return "With two completions in a group every reward that differs is normalised to the same two values, so "
+      return "With two completions in a group every reward that differs is normalised to the same "
+             "two values, so "
              "opposite differences cancel whatever their size.";
     }
     return "Normalising each reward first removes no tie here.";
@@ -211,7 +241,9 @@ class Writer {
     for (const double v : values) r = {std::fmin(r.low, v), std::fmax(r.high, v)};
     return r;
   }
-  static std::string text_of(const Range& r) { return fixed(r.low, 2) + " and " + fixed(r.high, 2); }
+  static std::string text_of(const Range& r) {
+    return fixed(r.low, 2) + " and " + fixed(r.high, 2);
+  }
 
   const Comparison& c_;
   const EstimatorResult& s_;
@@ -221,7 +253,8 @@ class Writer {
 
 }  // namespace
 
-Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum, const EstimatorResult& normalised) {
+Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum,
+                 const EstimatorResult& normalised) {
   return Writer(comparison, sum, normalised).tie_rate();
 }
 

@@ -17,7 +17,8 @@ constexpr std::size_t groups_per_batch = 8192;
 /// the rewards.
 class Multisets {
  public:
-  Multisets(std::size_t rewards, std::size_t size) : last_((std::size_t{1} << rewards) - 1), numbers_(size, 0) {}
+  Multisets(std::size_t rewards, std::size_t size)
+      : last_((std::size_t{1} << rewards) - 1), numbers_(size, 0) {}
 
   const std::vector<std::size_t>& numbers() const { return numbers_; }
 
@@ -25,7 +26,8 @@ class Multisets {
     std::size_t i = numbers_.size();
     while (i > 0 && numbers_[i - 1] == last_) --i;
     if (i == 0) return false;
-    std::fill(numbers_.begin() + static_cast<std::ptrdiff_t>(i) - 1, numbers_.end(), numbers_[i - 1] + 1);
+    std::fill(numbers_.begin() + static_cast<std::ptrdiff_t>(i) - 1, numbers_.end(),
+              numbers_[i - 1] + 1);
     return true;
   }
 
@@ -47,7 +49,8 @@ class Seen {
   void add(const std::vector<double>& advantages, std::size_t group_size) {
     for (std::size_t row = 0; row < advantages.size(); row += group_size) {
       multiset_.clear();
-      for (std::size_t i = 0; i < group_size; ++i) multiset_.push_back(values_.number_of(advantages[row + i]));
+      for (std::size_t i = 0; i < group_size; ++i)
+        multiset_.push_back(values_.number_of(advantages[row + i]));
       std::sort(multiset_.begin(), multiset_.end());
       multisets_.insert(multiset_);
     }
@@ -60,7 +63,8 @@ class Seen {
   std::set<std::vector<int>> multisets_;
 };
 
-CountTable table_over(const std::vector<std::size_t>& sizes, const std::vector<std::string>& estimators,
+CountTable table_over(const std::vector<std::size_t>& sizes,
+                      const std::vector<std::string>& estimators,
                       const std::function<Count(std::size_t)>& count) {
   CountTable table;
   table.sizes = sizes;
@@ -68,7 +72,8 @@ CountTable table_over(const std::vector<std::size_t>& sizes, const std::vector<s
   for (const std::size_t size : sizes) {
     const Count result = count(size);
     table.reward_multisets.push_back(result.reward_multisets);
-    for (std::size_t i = 0; i < estimators.size(); ++i) table.series[i].counts.push_back(result.distinct[i]);
+    for (std::size_t i = 0; i < estimators.size(); ++i)
+      table.series[i].counts.push_back(result.distinct[i]);
   }
   return table;
 }
@@ -82,20 +87,25 @@ std::vector<std::size_t> range(std::size_t first, std::size_t last) {
 }  // namespace
 
 const char* const count_definition =
-    "Counted: distinct multisets {A_1 .. A_G} of advantages (the order of the rollouts does not matter) over all 2^(n "
+    "Counted: distinct multisets {A_1 .. A_G} of advantages (the order of the rollouts does not "
+    "matter) over all 2^(n "
     "G) "
-    "assignments of n binary rewards to G rollouts; the all-zero multiset counts once; eps = 0; before the batch step, "
+    "assignments of n binary rewards to G rollouts; the all-zero multiset counts once; eps = 0; "
+    "before the batch step, "
     "which does not change the count. Values closer than 1e-9 are one value.";
 
-Count count_multisets(std::size_t rewards, std::size_t group_size, const std::vector<std::string>& estimators) {
+Count count_multisets(std::size_t rewards, std::size_t group_size,
+                      const std::vector<std::string>& estimators) {
   Count count;
   std::vector<Seen> seen(estimators.size());
   std::vector<double> batch;
-  Progress progress("counting n = " + std::to_string(rewards) + ", G = " + std::to_string(group_size),
-                    binomial((std::size_t{1} << rewards) + group_size - 1, group_size));
+  Progress progress(
+      "counting n = " + std::to_string(rewards) + ", G = " + std::to_string(group_size),
+      binomial((std::size_t{1} << rewards) + group_size - 1, group_size));
   const auto flush = [&] {
     for (std::size_t i = 0; i < estimators.size(); ++i) {
-      seen[i].add(advantages_before_batch_step(estimators[i], batch, rewards, group_size), group_size);
+      seen[i].add(advantages_before_batch_step(estimators[i], batch, rewards, group_size),
+                  group_size);
     }
     batch.clear();
     progress.update_at(count.reward_multisets, Progress::Clock::now());
@@ -103,7 +113,8 @@ Count count_multisets(std::size_t rewards, std::size_t group_size, const std::ve
   Multisets multisets(rewards, group_size);
   do {
     for (const std::size_t number : multisets.numbers()) {
-      for (std::size_t k = 0; k < rewards; ++k) batch.push_back(static_cast<double>((number >> k) & 1U));
+      for (std::size_t k = 0; k < rewards; ++k)
+        batch.push_back(static_cast<double>((number >> k) & 1U));
     }
     if (++count.reward_multisets % groups_per_batch == 0) flush();
   } while (multisets.next());

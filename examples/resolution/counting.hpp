@@ -37,7 +37,8 @@ struct Count {
   std::size_t reward_multisets = 0;
   std::vector<std::size_t> distinct;  ///< per estimator
 };
-Count count_multisets(std::size_t rewards, std::size_t group_size, const std::vector<std::string>& estimators);
+Count count_multisets(std::size_t rewards, std::size_t group_size,
+                      const std::vector<std::string>& estimators);
 
 /// Both tables of the paper.
 Counting count_all(const std::vector<std::string>& estimators);

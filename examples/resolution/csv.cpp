@@ -14,7 +14,9 @@ struct PlacedCell : Cell {
 /// Splits a stream into rows of cells and knows where it is.
 class Rows {
  public:
-  explicit Rows(const Source& source) : buffer_(*source.stream.rdbuf()), name_(source.name) { skip_byte_order_mark(); }
+  explicit Rows(const Source& source) : buffer_(*source.stream.rdbuf()), name_(source.name) {
+    skip_byte_order_mark();
+  }
 
   /// The next row that is not blank; false at the end.
   bool next(std::vector<PlacedCell>& row) {
@@ -99,15 +101,17 @@ class Rows {
   Position at_{1, 1};
 };
 
-std::vector<std::size_t> locate(const std::vector<PlacedCell>& header, const std::vector<std::string>& wanted,
-                                const std::string& file) {
+std::vector<std::size_t> locate(const std::vector<PlacedCell>& header,
+                                const std::vector<std::string>& wanted, const std::string& file) {
   std::vector<std::string> names(header.size());
-  std::transform(header.begin(), header.end(), names.begin(), [](const PlacedCell& cell) { return cell.text; });
+  std::transform(header.begin(), header.end(), names.begin(),
+                 [](const PlacedCell& cell) { return cell.text; });
   std::vector<std::size_t> where;
   for (const std::string& name : wanted) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
-      throw error_at(file, {1, 1}, "there is no column " + in_quotes(name) + "; the columns are " + list(names));
+      throw error_at(file, {1, 1},
+                     "there is no column " + in_quotes(name) + "; the columns are " + list(names));
     }
     const auto again = std::find(found + 1, names.end(), name);
     if (again != names.end()) {
@@ -121,10 +125,12 @@ std::vector<std::size_t> locate(const std::vector<PlacedCell>& header, const std
 
 }  // namespace
 
-void read_csv(const Source& source, const std::vector<std::string>& wanted, const OnRecord& on_record) {
+void read_csv(const Source& source, const std::vector<std::string>& wanted,
+              const OnRecord& on_record) {
   Rows rows(source);
   std::vector<PlacedCell> row;
-  if (!rows.next(row)) throw error_at(source.name, {1, 1}, "the file is empty; a header row is needed");
+  if (!rows.next(row))
+    throw error_at(source.name, {1, 1}, "the file is empty; a header row is needed");
   const std::size_t width = row.size();
   const std::vector<std::size_t> where = locate(row, wanted, source.name);
 
@@ -132,7 +138,8 @@ void read_csv(const Source& source, const std::vector<std::string>& wanted, cons
   while (rows.next(row)) {
     if (row.size() != width) {
       throw error_at(source.name, row.size() > width ? row[width].at : row.back().at,
-                     "this row has " + counted(row.size(), "cell") + ", the header has " + std::to_string(width));
+                     "this row has " + counted(row.size(), "cell") + ", the header has " +
+                         std::to_string(width));
     }
     for (std::size_t i = 0; i < where.size(); ++i) record[i] = row[where[i]];
     try {

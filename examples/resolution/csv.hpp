@@ -9,6 +9,7 @@ namespace resolution {
 /// does not begin with one is an ordinary character. An empty cell is Missing.
 /// Throws UserError: no header, a wanted column that is absent or there twice, a row with too few or too many cells, a
 /// quoted field that does not end or goes on after its closing quote.
-void read_csv(const Source& source, const std::vector<std::string>& wanted, const OnRecord& on_record);
+void read_csv(const Source& source, const std::vector<std::string>& wanted,
+              const OnRecord& on_record);
 
 }  // namespace resolution

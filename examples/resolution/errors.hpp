@@ -19,7 +19,8 @@ struct Position {
 
 /// "file:line:column: message", the form that editors and terminals turn into a link.
 inline UserError error_at(const std::string& file, Position at, const std::string& message) {
-  return UserError(file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " + message);
+  return UserError(file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
+                   message);
 }
 
 }  // namespace resolution

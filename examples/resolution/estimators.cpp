@@ -20,9 +20,11 @@ template <class Estimator>
 using CombineOf = std::decay_t<decltype(std::declval<Estimator>().combine)>;
 
 template <class Estimator>
-constexpr bool normalises_first = std::is_same_v<CombineOf<Estimator>, gdpo::combine::NormalizeThenSum>;
+constexpr bool normalises_first =
+    std::is_same_v<CombineOf<Estimator>, gdpo::combine::NormalizeThenSum>;
 template <class Estimator>
-constexpr bool weights_by_tokens = std::is_same_v<RenormOf<Estimator>, gdpo::renorm::TokenWeightedBatch>;
+constexpr bool weights_by_tokens =
+    std::is_same_v<RenormOf<Estimator>, gdpo::renorm::TokenWeightedBatch>;
 template <class Estimator>
 constexpr bool has_batch_step =
     weights_by_tokens<Estimator> || std::is_same_v<RenormOf<Estimator>, gdpo::renorm::Batch>;
@@ -75,12 +77,14 @@ auto reported(const std::string& name, const Call& call) {
 }
 
 gdpo::View<const double, 2> reward_view(const std::vector<double>& rewards, std::size_t channels) {
-  return gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / channels), static_cast<index_t>(channels));
+  return gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / channels),
+                    static_cast<index_t>(channels));
 }
 
 template <class Estimator>
 std::vector<double> run(const Estimator& estimator, const Rollouts& rollouts) {
-  gdpo::RewardBatch batch{reward_view(rollouts.rewards, rollouts.channels()), gdpo::by_id(rollouts.group_of)};
+  gdpo::RewardBatch batch{reward_view(rollouts.rewards, rollouts.channels()),
+                          gdpo::by_id(rollouts.group_of)};
   if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(rollouts.lengths);
   return gdpo::advantages(gdpo::simd, batch, estimator);
 }
@@ -92,13 +96,19 @@ struct BuiltIn {
 };
 
 constexpr BuiltIn built_in[] = {
-    {"grpo", "GRPO", "The rewards are summed; the sum is centred and divided by its standard deviation in the group."},
-    {"grpo_no_std", "GRPO without std", "The rewards are summed; the sum is centred in the group (Dr.GRPO)."},
+    {"grpo", "GRPO",
+     "The rewards are summed; the sum is centred and divided by its standard deviation in the "
+     "group."},
+    {"grpo_no_std", "GRPO without std",
+     "The rewards are summed; the sum is centred in the group (Dr.GRPO)."},
     {"gdpo_pre_bn", "GDPO before batch step",
-     "Each reward is centred and divided by its own standard deviation in the group; then they are summed."},
-    {"gdpo", "GDPO", "As before the batch step, then divided by the standard deviation over the whole batch."},
+     "Each reward is centred and divided by its own standard deviation in the group; then they are "
+     "summed."},
+    {"gdpo", "GDPO",
+     "As before the batch step, then divided by the standard deviation over the whole batch."},
     {"gdpo_then_group_norm", "GDPO, group norm",
-     "As before the batch step, then normalised a second time inside the group instead of over the batch."},
+     "As before the batch step, then normalised a second time inside the group instead of over the "
+     "batch."},
 };
 
 }  // namespace
@@ -133,10 +143,11 @@ EstimatorInfo describe(const std::string& name) {
     using Estimator = std::decay_t<decltype(estimator)>;
     info.family = normalises_first<Estimator> ? Family::NormaliseFirst : Family::SumFirst;
     info.needs_lengths = weights_by_tokens<Estimator>;
-    info.description = std::string("The library's ") +
-                       (info.name.find("::") == std::string::npos ? "estimator" : "preset") + " of this name; " +
-                       (normalises_first<Estimator> ? "each reward is normalised, then they are summed."
-                                                    : "the rewards are summed, then the sum is normalised.");
+    info.description =
+        std::string("The library's ") +
+        (info.name.find("::") == std::string::npos ? "estimator" : "preset") + " of this name; " +
+        (normalises_first<Estimator> ? "each reward is normalised, then they are summed."
+                                     : "the rewards are summed, then the sum is normalised.");
   });
   for (const BuiltIn& e : built_in) {
     if (name != e.name) continue;
@@ -146,13 +157,16 @@ EstimatorInfo describe(const std::string& name) {
   return info;
 }
 
-std::vector<double> advantages(const std::string& name, const Settings& settings, const Rollouts& rollouts) {
+std::vector<double> advantages(const std::string& name, const Settings& settings,
+                               const Rollouts& rollouts) {
   return reported(name, [&] {
-    return with_estimator(name, settings, [&](const auto& estimator) { return run(estimator, rollouts); });
+    return with_estimator(name, settings,
+                          [&](const auto& estimator) { return run(estimator, rollouts); });
   });
 }
 
-std::vector<double> advantages_before_batch_step(const std::string& name, const std::vector<double>& rewards,
+std::vector<double> advantages_before_batch_step(const std::string& name,
+                                                 const std::vector<double>& rewards,
                                                  std::size_t channels, std::size_t group_size) {
   return reported(name, [&] {
     return with_estimator(name, {}, [&](const auto& estimator) {
@@ -167,7 +181,8 @@ std::vector<double> advantages_before_batch_step(const std::string& name, const 
   });
 }
 
-std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts, double eps) {
+std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts,
+                                         double eps) {
   gdpo::Gdpo gdpo;
   gdpo.scale.eps = settings.eps;
   gdpo::renorm::TokenWeightedBatch over_tokens;

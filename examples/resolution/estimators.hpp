@@ -20,7 +20,8 @@ struct Condition {
 struct Settings {
   std::vector<double> weights;  ///< one per reward; empty: all 1
   std::vector<Condition> given;
-  double eps = 0;  ///< added to every standard deviation of the five built-in estimators; presets keep their own
+  double eps =
+      0;  ///< added to every standard deviation of the five built-in estimators; presets keep their own
 };
 
 /// How an estimator treats several rewards; the reports colour and compare by it.
@@ -44,14 +45,17 @@ EstimatorInfo describe(const std::string& name);
 std::vector<std::string> all_estimators();
 
 /// Advantages (N) of a log by the library. Throws UserError where the library refuses the input.
-std::vector<double> advantages(const std::string& name, const Settings& settings, const Rollouts& rollouts);
+std::vector<double> advantages(const std::string& name, const Settings& settings,
+                               const Rollouts& rollouts);
 
 /// Advantages of complete rewards (N, channels) of N / group_size consecutive groups, before any batch step: what one
 /// group gets whatever else is in the batch.
-std::vector<double> advantages_before_batch_step(const std::string& name, const std::vector<double>& rewards,
+std::vector<double> advantages_before_batch_step(const std::string& name,
+                                                 const std::vector<double>& rewards,
                                                  std::size_t channels, std::size_t group_size);
 
 /// GDPO with the batch step weighted by completion length, eps in the root (verl's whitening over tokens).
-std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts, double eps);
+std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts,
+                                         double eps);
 
 }  // namespace resolution

@@ -60,7 +60,8 @@ std::string escaped(const std::string& text) {
 
 std::string prose(const std::string& text) {
   std::string out = escaped(text);
-  for (std::size_t at = 0; (at = out.find(" %", at)) != std::string::npos;) out.replace(at, 1, "\u00A0");
+  for (std::size_t at = 0; (at = out.find(" %", at)) != std::string::npos;)
+    out.replace(at, 1, "\u00A0");
   return out;
 }
 
@@ -72,8 +73,10 @@ std::string number(const std::string& text) {
   return out;
 }
 
-std::string element(const std::string& name, const std::string& attributes, const std::string& content) {
-  return "<" + name + (attributes.empty() ? "" : " " + attributes) + ">" + content + "</" + name + ">\n";
+std::string element(const std::string& name, const std::string& attributes,
+                    const std::string& content) {
+  return "<" + name + (attributes.empty() ? "" : " " + attributes) + ">" + content + "</" + name +
+         ">\n";
 }
 
 std::string division(const std::string& css_class, const std::string& content) {
@@ -87,9 +90,9 @@ std::string paragraph(const std::string& text, const std::string& css_class) {
 }
 
 std::string figure(const std::string& title, const std::string& chart, const std::string& caption) {
-  return element(
-      "figure", "",
-      element("h3", "", escaped(title)) + chart + (caption.empty() ? "" : element("figcaption", "", escaped(caption))));
+  return element("figure", "",
+                 element("h3", "", escaped(title)) + chart +
+                     (caption.empty() ? "" : element("figcaption", "", escaped(caption))));
 }
 
 std::string table(const std::string& caption, const std::vector<std::string>& header,
@@ -104,19 +107,21 @@ std::string table(const std::string& caption, const std::vector<std::string>& he
     }
     body += element("tr", "", cells);
   }
-  return element("div", "class=\"scroll\" tabindex=\"0\"",
-                 element("table", "",
-                         element("caption", "", escaped(caption)) + element("thead", "", element("tr", "", head)) +
-                             element("tbody", "", body)));
+  return element(
+      "div", "class=\"scroll\" tabindex=\"0\"",
+      element("table", "",
+              element("caption", "", escaped(caption)) +
+                  element("thead", "", element("tr", "", head)) + element("tbody", "", body)));
 }
 
 std::string page(const std::string& title, const std::string& body) {
   return std::string("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n") +
          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
          "<meta name=\"color-scheme\" content=\"light dark\">\n"
-         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n" +
-         element("title", "", escaped(title)) + element("style", "", style_sheet) + "</head>\n<body>\n" +
-         element("main", "", body) + "</body>\n</html>\n";
+         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+         "'unsafe-inline'\">\n" +
+         element("title", "", escaped(title)) + element("style", "", style_sheet) +
+         "</head>\n<body>\n" + element("main", "", body) + "</body>\n</html>\n";
 }
 
 }  // namespace resolution::html

@@ -16,7 +16,8 @@ std::string prose(const std::string& text);
 std::string number(const std::string& text);
 
 /// <name attributes>content</name>; `content` is HTML already.
-std::string element(const std::string& name, const std::string& attributes, const std::string& content);
+std::string element(const std::string& name, const std::string& attributes,
+                    const std::string& content);
 
 /// <div class="css_class">content</div>
 std::string division(const std::string& css_class, const std::string& content);

@@ -11,7 +11,8 @@ std::string chart(const CountTable& table, const std::string& title, const std::
   std::string summary = title + ". ";
   for (const auto& series : table.series) {
     const EstimatorInfo info = describe(series.estimator);
-    charts::Line line{info.label, {}, info.family == Family::SumFirst ? charts::Tone::Sum : charts::Tone::Norm};
+    charts::Line line{
+        info.label, {}, info.family == Family::SumFirst ? charts::Tone::Sum : charts::Tone::Norm};
     summary += info.label + ":";
     for (const std::size_t count : series.counts) {
       line.values.push_back(static_cast<double>(count));
@@ -23,7 +24,8 @@ std::string chart(const CountTable& table, const std::string& title, const std::
   return html::figure(title, charts::lines(table.sizes, lines, x_name, summary), "");
 }
 
-std::string numbers(const CountTable& table, const std::string& caption, const std::string& size_name) {
+std::string numbers(const CountTable& table, const std::string& caption,
+                    const std::string& size_name) {
   std::vector<std::string> header{html::escaped(size_name)};
   for (const std::size_t size : table.sizes) header.push_back(std::to_string(size));
   std::vector<std::vector<std::string>> rows;
@@ -45,23 +47,27 @@ std::string to_html(const Counting& counting) {
   const std::string size = std::to_string(counting.group_size);
   const std::string by_size = rewards + " binary rewards, groups of G";
   const std::string by_rewards = "n binary rewards, groups of " + size;
-  std::string body =
-      html::element("header", "",
-                    html::paragraph("Advantage resolution", "eyebrow") +
-                        html::element("h1", "", "How many different groups of advantages can there be?") +
-                        html::paragraph(count_definition, "lead"));
+  std::string body = html::element(
+      "header", "",
+      html::paragraph("Advantage resolution", "eyebrow") +
+          html::element("h1", "", "How many different groups of advantages can there be?") +
+          html::paragraph(count_definition, "lead"));
   body += html::element("div", "class=\"charts\"",
                         chart(counting.by_group_size, by_size, "G, completions in a group") +
                             chart(counting.by_rewards, by_rewards, "n, rewards"));
   body += html::heading("The numbers");
-  body += numbers(counting.by_group_size, by_size, "G =") + numbers(counting.by_rewards, by_rewards, "n =");
+  body += numbers(counting.by_group_size, by_size, "G =") +
+          numbers(counting.by_rewards, by_rewards, "n =");
   body += html::paragraph(
-      "The experiment is that of the GDPO paper (arXiv:2601.05242, Figure 3). It counts whole groups over "
-      "all possible rewards, each once; what a log of rollouts contains is another matter: compare the "
+      "The experiment is that of the GDPO paper (arXiv:2601.05242, Figure 3). It counts whole "
+      "groups over "
+      "all possible rewards, each once; what a log of rollouts contains is another matter: compare "
+      "the "
       "estimators on your own log.",
       "note");
-  body += html::element("footer", "",
-                        "Made by gdpo-resolution --count. This page is complete in itself and loads nothing.");
+  body += html::element(
+      "footer", "",
+      "Made by gdpo-resolution --count. This page is complete in itself and loads nothing.");
   return html::page("Advantage resolution: the counting experiment", body);
 }
 

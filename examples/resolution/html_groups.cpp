@@ -36,7 +36,8 @@ std::vector<Alike> by_rewards(const Comparison& c, const std::vector<std::size_t
       rewards.push_back(std::move(vector));
     }
     std::sort(rewards.begin(), rewards.end());
-    const auto same = std::find_if(all.begin(), all.end(), [&](const Alike& a) { return a.rewards == rewards; });
+    const auto same =
+        std::find_if(all.begin(), all.end(), [&](const Alike& a) { return a.rewards == rewards; });
     if (same == all.end()) {
       all.push_back({std::move(rewards), {g}});
     } else {
@@ -51,15 +52,19 @@ std::string group_card(const Comparison& c, const Alike& alike) {
   constexpr std::size_t most_names = 8;
   const auto& rows = c.rollouts.members[alike.groups.front()];
   const std::size_t channels = c.rollouts.channels();
-  const auto reward = [&](std::size_t row, std::size_t k) { return number(compact(c.gated[row * channels + k], 6)); };
+  const auto reward = [&](std::size_t row, std::size_t k) {
+    return number(compact(c.gated[row * channels + k], 6));
+  };
   std::vector<std::size_t> varying;
   std::string constant;
   for (std::size_t k = 0; k < channels; ++k) {
     const auto& all = alike.rewards;
-    if (!std::all_of(all.begin(), all.end(), [&](const auto& vector) { return vector[k] == all.front()[k]; })) {
+    if (!std::all_of(all.begin(), all.end(),
+                     [&](const auto& vector) { return vector[k] == all.front()[k]; })) {
       varying.push_back(k);
     } else {
-      constant += (constant.empty() ? "" : ", ") + c.rollouts.reward_names[k] + " " + reward(rows[0], k);
+      constant +=
+          (constant.empty() ? "" : ", ") + c.rollouts.reward_names[k] + " " + reward(rows[0], k);
     }
   }
   const std::vector<const EstimatorResult*> shown = compared_results(c);
@@ -72,13 +77,15 @@ std::string group_card(const Comparison& c, const Alike& alike) {
     std::vector<std::string> line{std::to_string(i + 1)};
     for (const std::size_t k : varying) line.push_back(reward(rows[i], k));
     for (const auto* r : shown)
-      line.push_back("<span class=\"strong\">" + number(fixed(r->advantages[rows[i]], 3)) + "</span>");
+      line.push_back("<span class=\"strong\">" + number(fixed(r->advantages[rows[i]], 3)) +
+                     "</span>");
     body.push_back(line);
   }
 
   std::string notes;
   if (rows.size() > most_rows) {
-    notes += "The first " + std::to_string(most_rows) + " of " + counted(rows.size(), "completion") + ". ";
+    notes += "The first " + std::to_string(most_rows) + " of " +
+             counted(rows.size(), "completion") + ". ";
   }
   if (!constant.empty()) notes += "Constant here: " + constant + ". ";
   if (alike.groups.size() > 1) {
@@ -86,12 +93,14 @@ std::string group_card(const Comparison& c, const Alike& alike) {
     for (std::size_t i = 1; i < std::min(alike.groups.size(), most_names); ++i) {
       notes += (i == 1 ? " " : ", ") + c.rollouts.group_names[alike.groups[i]];
     }
-    if (alike.groups.size() > most_names) notes += " and " + grouped(alike.groups.size() - most_names) + " more";
+    if (alike.groups.size() > most_names)
+      notes += " and " + grouped(alike.groups.size() - most_names) + " more";
     notes += ".";
   }
-  return element("figure", varying.size() + shown.size() > 5 ? "class=\"roomy\"" : "",
-                 html::table("Group " + c.rollouts.group_names[alike.groups.front()], header, body) +
-                     (notes.empty() ? "" : element("figcaption", "", escaped(notes))));
+  return element(
+      "figure", varying.size() + shown.size() > 5 ? "class=\"roomy\"" : "",
+      html::table("Group " + c.rollouts.group_names[alike.groups.front()], header, body) +
+          (notes.empty() ? "" : element("figcaption", "", escaped(notes))));
 }
 
 }  // namespace
@@ -103,19 +112,21 @@ std::string cancelled_section(const Comparison& c) {
   const std::vector<std::size_t> groups = cancelled_groups(c);
   std::string out = heading("Groups whose rewards cancel");
   if (groups.empty()) {
-    return out + paragraph("None: wherever rewards differ inside a group, " + normalised->info.label +
-                           " gives at least one advantage that is not 0.");
+    return out + paragraph("None: wherever rewards differ inside a group, " +
+                           normalised->info.label + " gives at least one advantage that is not 0.");
   }
   const std::vector<Alike> different = by_rewards(c, groups);
   std::string cards;
-  for (std::size_t i = 0; i < std::min(most, different.size()); ++i) cards += group_card(c, different[i]);
+  for (std::size_t i = 0; i < std::min(most, different.size()); ++i)
+    cards += group_card(c, different[i]);
   return out +
          paragraph("Completions with different rewards, and " + normalised->info.label +
                    " gives 0 to all of them: " + grouped(groups.size()) + " of " +
-                   counted(c.rollouts.members.size(), "group") + ". Groups with the same rewards are shown once" +
-                   (different.size() > most
-                        ? "; " + std::to_string(most) + " of " + std::to_string(different.size()) + " kinds"
-                        : "") +
+                   counted(c.rollouts.members.size(), "group") +
+                   ". Groups with the same rewards are shown once" +
+                   (different.size() > most ? "; " + std::to_string(most) + " of " +
+                                                  std::to_string(different.size()) + " kinds"
+                                            : "") +
                    ". Groups that the sum of rewards does tell apart come first.") +
          division("groups", cards);
 }

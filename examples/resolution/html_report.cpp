@@ -24,14 +24,17 @@ using html::heading;
 using html::number;
 using html::paragraph;
 
-Tone tone_of(const EstimatorInfo& info) { return info.family == Family::SumFirst ? Tone::Sum : Tone::Norm; }
+Tone tone_of(const EstimatorInfo& info) {
+  return info.family == Family::SumFirst ? Tone::Sum : Tone::Norm;
+}
 /// One bar per estimator; the texts double as the description for screen readers.
 std::string estimator_bars(const Comparison& c, const std::string& what, double most,
                            const std::function<double(const EstimatorResult&)>& value,
-                           const std::function<std::string(const EstimatorResult&)>& text, std::vector<Bar> before = {},
-                           const charts::Limit* limit = nullptr) {
+                           const std::function<std::string(const EstimatorResult&)>& text,
+                           std::vector<Bar> before = {}, const charts::Limit* limit = nullptr) {
   std::vector<Bar> bars = std::move(before);
-  for (const EstimatorResult& r : c.results) bars.push_back({r.info.label, value(r), text(r), tone_of(r.info)});
+  for (const EstimatorResult& r : c.results)
+    bars.push_back({r.info.label, value(r), text(r), tone_of(r.info)});
   std::string summary = what + ": ";
   for (const Bar& bar : bars) {
     if (std::isfinite(bar.value) && most < bar.value) most = bar.value;
@@ -42,17 +45,19 @@ std::string estimator_bars(const Comparison& c, const std::string& what, double 
 
 std::string file_line(const Comparison& c) {
   return c.rollouts.file + " \u00B7 " + counted(c.rollouts.rows(), "completion") + " in " +
-         counted(c.rollouts.members.size(), "group") + " (" + group_sizes_text(c.rewards) + ") \u00B7 " +
-         counted(c.rollouts.channels(), "reward");
+         counted(c.rollouts.members.size(), "group") + " (" + group_sizes_text(c.rewards) +
+         ") \u00B7 " + counted(c.rollouts.channels(), "reward");
 }
 
-std::string tile(const std::string& title, const std::vector<std::pair<const EstimatorResult*, std::string>>& values,
+std::string tile(const std::string& title,
+                 const std::vector<std::pair<const EstimatorResult*, std::string>>& values,
                  const std::string& note) {
   std::string list;
   for (const auto& [result, value] : values) {
-    list += element("div", "",
-                    element("dt", "class=\"" + class_of(result->info) + "\"", escaped(result->info.label)) +
-                        element("dd", "", number(value)));
+    list += element(
+        "div", "",
+        element("dt", "class=\"" + class_of(result->info) + "\"", escaped(result->info.label)) +
+            element("dd", "", number(value)));
   }
   return division("tile", paragraph(title, "name") + element("dl", "", list) + paragraph(note));
 }
@@ -66,51 +71,64 @@ std::string tiles(const Comparison& c) {
     return pairs;
   };
   const Metrics& any = c.results.front().metrics;
-  return division("tiles",
-                  tile("Tie rate inside groups", values([](const Metrics& m) { return percent(m.collapse_rate); }),
-                       "of " + grouped(any.pairs_with_different_reward_vectors) + " pairs with different rewards") +
-                      tile("Distinct values", values([](const Metrics& m) { return grouped(m.distinct_values); }),
-                           "different advantages in the log") +
-                      tile("Distinct group vectors",
-                           values([](const Metrics& m) { return grouped(m.distinct_group_vectors_sorted); }),
-                           "from " + grouped(any.distinct_reward_multisets) + " different groups of rewards") +
-                      tile("Dead groups", values([](const Metrics& m) { return grouped(m.zero_groups); }),
-                           "of " + grouped(c.rollouts.members.size()) + ": every advantage is 0"));
+  return division(
+      "tiles",
+      tile("Tie rate inside groups",
+           values([](const Metrics& m) { return percent(m.collapse_rate); }),
+           "of " + grouped(any.pairs_with_different_reward_vectors) +
+               " pairs with different rewards") +
+          tile("Distinct values",
+               values([](const Metrics& m) { return grouped(m.distinct_values); }),
+               "different advantages in the log") +
+          tile("Distinct group vectors",
+               values([](const Metrics& m) { return grouped(m.distinct_group_vectors_sorted); }),
+               "from " + grouped(any.distinct_reward_multisets) + " different groups of rewards") +
+          tile("Dead groups", values([](const Metrics& m) { return grouped(m.zero_groups); }),
+               "of " + grouped(c.rollouts.members.size()) + ": every advantage is 0"));
 }
 
 std::string keys() {
-  return element("p", "class=\"keys note\"",
-                 "<span class=\"sum\"><i class=\"key\"></i><b>rewards summed, then normalised</b></span>"
-                 "<span class=\"norm\"><i class=\"key\"></i><b>each reward normalised, then summed</b></span>");
+  return element(
+      "p", "class=\"keys note\"",
+      "<span class=\"sum\"><i class=\"key\"></i><b>rewards summed, then normalised</b></span>"
+      "<span class=\"norm\"><i class=\"key\"></i><b>each reward normalised, then "
+      "summed</b></span>");
 }
 
 std::string count_charts(const Comparison& c) {
   const Metrics& any = c.results.front().metrics;
-  const charts::Limit possible{static_cast<double>(any.distinct_reward_multisets),
-                               "different groups of rewards: " + grouped(any.distinct_reward_multisets)};
-  return figure(
-             "Distinct values",
-             estimator_bars(
-                 c, "Distinct values", 0, [](const auto& r) { return static_cast<double>(r.metrics.distinct_values); },
-                 [](const auto& r) { return grouped(r.metrics.distinct_values); }),
-             "Different advantages over the whole log, rounded to 1e-6.") +
+  const charts::Limit possible{
+      static_cast<double>(any.distinct_reward_multisets),
+      "different groups of rewards: " + grouped(any.distinct_reward_multisets)};
+  return figure("Distinct values",
+                estimator_bars(
+                    c, "Distinct values", 0,
+                    [](const auto& r) { return static_cast<double>(r.metrics.distinct_values); },
+                    [](const auto& r) { return grouped(r.metrics.distinct_values); }),
+                "Different advantages over the whole log, rounded to 1e-6.") +
          figure("Distinct group vectors",
                 estimator_bars(
                     c, "Distinct group vectors", possible.value,
-                    [](const auto& r) { return static_cast<double>(r.metrics.distinct_group_vectors_sorted); },
-                    [](const auto& r) { return grouped(r.metrics.distinct_group_vectors_sorted); }, {}, &possible),
-                "Different multisets of advantages that a group gets: the count of the GDPO paper. No estimator that "
+                    [](const auto& r) {
+                      return static_cast<double>(r.metrics.distinct_group_vectors_sorted);
+                    },
+                    [](const auto& r) { return grouped(r.metrics.distinct_group_vectors_sorted); },
+                    {}, &possible),
+                "Different multisets of advantages that a group gets: the count of the GDPO paper. "
+                "No estimator that "
                 "looks "
                 "at one group can pass the dashed line.");
 }
 
 std::string tie_chart(const Comparison& c) {
-  return figure("Tie rate inside groups",
-                estimator_bars(
-                    c, "Tie rate inside groups", 0, [](const auto& r) { return r.metrics.collapse_rate; },
-                    [](const auto& r) { return percent(r.metrics.collapse_rate); }),
-                "Share of the pairs of completions in one group that have different rewards and the same advantage: "
-                "differences that the policy cannot learn from. Shorter is finer.");
+  return figure(
+      "Tie rate inside groups",
+      estimator_bars(
+          c, "Tie rate inside groups", 0, [](const auto& r) { return r.metrics.collapse_rate; },
+          [](const auto& r) { return percent(r.metrics.collapse_rate); }),
+      "Share of the pairs of completions in one group that have different rewards and the same "
+      "advantage: "
+      "differences that the policy cannot learn from. Shorter is finer.");
 }
 
 std::string dead_chart(const Comparison& c) {
@@ -119,13 +137,17 @@ std::string dead_chart(const Comparison& c) {
   return figure(
       "Dead groups",
       estimator_bars(
-          c, "Dead groups", 0, [&](const auto& r) { return static_cast<double>(r.metrics.zero_groups) / groups; },
-          [&](const auto& r) { return percent(static_cast<double>(r.metrics.zero_groups) / groups, 1); },
-          {{"sum of rewards constant", rewards.zero_variance_groups_sum, percent(rewards.zero_variance_groups_sum, 1),
-            Tone::Idle},
-           {"every reward constant", rewards.zero_variance_groups_all, percent(rewards.zero_variance_groups_all, 1),
-            Tone::Idle}}),
-      "Grey: groups that their rewards do not tell apart, by the sum and by every reward. Colour: groups in which "
+          c, "Dead groups", 0,
+          [&](const auto& r) { return static_cast<double>(r.metrics.zero_groups) / groups; },
+          [&](const auto& r) {
+            return percent(static_cast<double>(r.metrics.zero_groups) / groups, 1);
+          },
+          {{"sum of rewards constant", rewards.zero_variance_groups_sum,
+            percent(rewards.zero_variance_groups_sum, 1), Tone::Idle},
+           {"every reward constant", rewards.zero_variance_groups_all,
+            percent(rewards.zero_variance_groups_all, 1), Tone::Idle}}),
+      "Grey: groups that their rewards do not tell apart, by the sum and by every reward. Colour: "
+      "groups in which "
       "the estimator gives 0 to all.");
 }
 
@@ -144,12 +166,12 @@ std::string histograms(const Comparison& c) {
   std::string out;
   for (std::size_t i = 0; i < c.results.size(); ++i) {
     const auto& r = c.results[i];
-    const std::string caption =
-        "standard deviation " + fixed(r.metrics.adv_std, 2) + ", largest " + fixed(r.metrics.adv_absmax, 2);
+    const std::string caption = "standard deviation " + fixed(r.metrics.adv_std, 2) + ", largest " +
+                                fixed(r.metrics.adv_absmax, 2);
     out += figure(r.info.label,
                   charts::histogram(data[i], ranges[i], highest, tone_of(r.info),
-                                    "Histogram of the advantages of " + r.info.label + ": " + caption + ", " +
-                                        percent(data[i].zero_share, 1) + " are 0"),
+                                    "Histogram of the advantages of " + r.info.label + ": " +
+                                        caption + ", " + percent(data[i].zero_share, 1) + " are 0"),
                   caption);
   }
   return division("charts three", out);
@@ -183,10 +205,10 @@ std::string findings_section(const Comparison& c) {
 
 std::string to_html(const Comparison& c) {
   const Finding first = headline(c);
-  std::string body =
-      element("header", "",
-              paragraph("Advantage resolution", "eyebrow") + element("h1", "", html::prose(first.title)) +
-                  paragraph(first.text, "lead") + paragraph(file_line(c), "note"));
+  std::string body = element("header", "",
+                             paragraph("Advantage resolution", "eyebrow") +
+                                 element("h1", "", html::prose(first.title)) +
+                                 paragraph(first.text, "lead") + paragraph(file_line(c), "note"));
   body += tiles(c);
   body += heading("How fine each estimator is");
   body += keys();
@@ -195,12 +217,14 @@ std::string to_html(const Comparison& c) {
   body += findings_section(c);
   body += heading("How large the advantages are");
   body += paragraph(
-      "Share of completions per advantage, each estimator on its own axis: at most 4 standard deviations, the "
+      "Share of completions per advantage, each estimator on its own axis: at most 4 standard "
+      "deviations, the "
       "outermost bars hold what lies beyond. Grey: the advantage is 0.");
   body += histograms(c);
   body += heading("Which rewards the advantage follows");
   body += paragraph(
-      "Mean correlation inside groups between the advantage and each reward. Bars of similar length: the rewards "
+      "Mean correlation inside groups between the advantage and each reward. Bars of similar "
+      "length: the rewards "
       "are heard alike. A short bar: the policy hardly sees that reward.");
   body += balance_charts(c);
   body += cancelled_section(c);
@@ -209,7 +233,8 @@ std::string to_html(const Comparison& c) {
   body += metrics_table(c);
   body += heading("How it is counted");
   body += definitions(c);
-  body += element("footer", "", "Made by gdpo-resolution. This page is complete in itself and loads nothing.");
+  body += element("footer", "",
+                  "Made by gdpo-resolution. This page is complete in itself and loads nothing.");
   return html::page("Advantage resolution: " + c.rollouts.file, body);
 }
 

@@ -17,7 +17,9 @@ std::string term(const std::string& name, const std::string& meaning) {
 
 }  // namespace
 
-std::string class_of(const EstimatorInfo& info) { return info.family == Family::SumFirst ? "sum" : "norm"; }
+std::string class_of(const EstimatorInfo& info) {
+  return info.family == Family::SumFirst ? "sum" : "norm";
+}
 
 std::string coloured_label(const EstimatorInfo& info) {
   return "<span class=\"" + class_of(info) + "\">" + escaped(info.label) + "</span>";
@@ -36,33 +38,42 @@ std::string rewards_table(const Comparison& c) {
   for (std::size_t k = 0; k < c.rewards.channels.size(); ++k) {
     const auto& r = c.rewards.channels[k];
     const auto& weights = c.settings.weights;
-    rows.push_back({escaped(r.name), number(fixed(r.mean, 4)), number(fixed(r.std, 4)), number(compact(r.min)),
-                    number(compact(r.max)), grouped(r.distinct), grouped(r.missing),
-                    number(percent(r.zero_variance_groups, 1)), number(compact(weights.empty() ? 1 : weights[k]))});
+    rows.push_back({escaped(r.name), number(fixed(r.mean, 4)), number(fixed(r.std, 4)),
+                    number(compact(r.min)), number(compact(r.max)), grouped(r.distinct),
+                    grouped(r.missing), number(percent(r.zero_variance_groups, 1)),
+                    number(compact(weights.empty() ? 1 : weights[k]))});
   }
-  return html::table(
-      "The rewards of this log",
-      {"reward", "mean", "std", "min", "max", "distinct values", "missing", "constant in groups", "weight"}, rows);
+  return html::table("The rewards of this log",
+                     {"reward", "mean", "std", "min", "max", "distinct values", "missing",
+                      "constant in groups", "weight"},
+                     rows);
 }
 
 std::string metrics_table(const Comparison& c) {
   std::vector<std::string> header{"measure"};
   for (const auto& r : c.results) header.push_back(coloured_label(r.info));
   std::vector<std::vector<std::string>> rows;
-  const auto add = [&](const std::string& name, const std::function<std::string(const Metrics&)>& text) {
+  const auto add = [&](const std::string& name,
+                       const std::function<std::string(const Metrics&)>& text) {
     std::vector<std::string> row{escaped(name)};
     for (const auto& r : c.results) row.push_back(number(text(r.metrics)));
     rows.push_back(row);
   };
   add("distinct values", [](const Metrics& m) { return grouped(m.distinct_values); });
-  add("distinct values by gaps above 1e-9", [](const Metrics& m) { return grouped(m.clusters.count); });
-  add("smallest gap between distinct values", [](const Metrics& m) { return compact(m.clusters.smallest_gap, 3); });
-  add("largest rounding noise", [](const Metrics& m) { return compact(m.clusters.largest_noise, 3); });
-  add("distinct group vectors", [](const Metrics& m) { return grouped(m.distinct_group_vectors_sorted); });
-  add("different groups of rewards", [](const Metrics& m) { return grouped(m.distinct_reward_multisets); });
+  add("distinct values by gaps above 1e-9",
+      [](const Metrics& m) { return grouped(m.clusters.count); });
+  add("smallest gap between distinct values",
+      [](const Metrics& m) { return compact(m.clusters.smallest_gap, 3); });
+  add("largest rounding noise",
+      [](const Metrics& m) { return compact(m.clusters.largest_noise, 3); });
+  add("distinct group vectors",
+      [](const Metrics& m) { return grouped(m.distinct_group_vectors_sorted); });
+  add("different groups of rewards",
+      [](const Metrics& m) { return grouped(m.distinct_reward_multisets); });
   add("share of their pairs with one group vector",
       [](const Metrics& m) { return percent(m.cross_group_collapse_rate, 3); });
-  add("different advantages per group, mean", [](const Metrics& m) { return fixed(m.mean_levels_per_group, 4); });
+  add("different advantages per group, mean",
+      [](const Metrics& m) { return fixed(m.mean_levels_per_group, 4); });
   add("different rewards per group, mean",
       [](const Metrics& m) { return fixed(m.mean_distinct_reward_vectors_per_group, 4); });
   add("pairs inside groups", [](const Metrics& m) { return grouped(m.pairs); });
@@ -71,7 +82,8 @@ std::string metrics_table(const Comparison& c) {
   add("of them tied", [](const Metrics& m) { return grouped(m.pairs_collapsed); });
   add("tie rate", [](const Metrics& m) { return percent(m.collapse_rate, 3); });
   add("dead groups", [](const Metrics& m) { return grouped(m.zero_groups); });
-  add("of them with different rewards", [](const Metrics& m) { return grouped(m.cancelled_groups.size()); });
+  add("of them with different rewards",
+      [](const Metrics& m) { return grouped(m.cancelled_groups.size()); });
   add("standard deviation", [](const Metrics& m) { return fixed(m.adv_std, 4); });
   add("largest |advantage|", [](const Metrics& m) { return fixed(m.adv_absmax, 4); });
   for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
@@ -84,31 +96,35 @@ std::string metrics_table(const Comparison& c) {
 std::string definitions(const Comparison& c) {
   std::string out;
   for (const auto& r : c.results) {
-    out += term(r.info.label + (r.info.label == r.info.name ? "" : " (" + r.info.name + ")"), r.info.description);
+    out += term(r.info.label + (r.info.label == r.info.name ? "" : " (" + r.info.name + ")"),
+                r.info.description);
   }
-  std::string settings =
-      "Standard deviations have the divisor n \u2212 1; eps " + compact(c.settings.eps) +
-      " is added to them (presets keep their own). A group whose used rewards are all equal gets exactly 0.";
+  std::string settings = "Standard deviations have the divisor n \u2212 1; eps " +
+                         compact(c.settings.eps) +
+                         " is added to them (presets keep their own). A group whose used rewards "
+                         "are all equal gets exactly 0.";
   for (const Condition& condition : c.settings.given) {
     settings += " " + in_quotes(c.rollouts.reward_names[condition.reward]) + " counts only where " +
-                in_quotes(c.rollouts.reward_names[condition.given]) + " \u2265 " + compact(condition.at_least, 6) +
-                ", else it is 0.";
+                in_quotes(c.rollouts.reward_names[condition.given]) + " \u2265 " +
+                compact(condition.at_least, 6) + ", else it is 0.";
   }
   if (c.length) {
     settings += " Lengths come from " + in_quotes(c.rollouts.length_name) + ", at least 1.";
   }
   out += term("Settings", settings);
-  out += term(
-      "Distinct values, group vectors",
-      "Advantages are rounded to 1e-6. A group vector is the sorted list of a group's "
-      "advantages. \u201CBy gaps\u201D sorts all values instead and starts a new one at every step above 1e-9, which "
-      "no rounding grid can disturb.");
+  out += term("Distinct values, group vectors",
+              "Advantages are rounded to 1e-6. A group vector is the sorted list of a group's "
+              "advantages. \u201CBy gaps\u201D sorts all values instead and starts a new one at "
+              "every step above 1e-9, which "
+              "no rounding grid can disturb.");
   out += term("Tied pair",
-              "Two completions of one group whose rewards differ (rounded to 1e-9) and whose advantages differ by "
+              "Two completions of one group whose rewards differ (rounded to 1e-9) and whose "
+              "advantages differ by "
               "at most 1e-6.");
   out += term("Dead group", "Every |advantage| is below 1e-6.");
   out += term("Correlation",
-              "Mean over the groups in which both vary of the correlation between the advantage and the reward.");
+              "Mean over the groups in which both vary of the correlation between the advantage "
+              "and the reward.");
   return element("dl", "class=\"terms\"", out);
 }
 

@@ -11,7 +11,9 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 /// Column names may hold bytes that are not UTF-8; JSON cannot.
-std::string text_of(const Json& json) { return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string text_of(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 Json to_object(const Metrics& m) {
   Json correlations = Json::array();
@@ -46,7 +48,8 @@ Json to_object(const LengthWeighting& length, const std::string& column) {
   object["len_weighted_mean"] = number(length.weighted.mean);
   object["len_weighted_std"] = number(length.weighted.std);
   object["frac_completions_zero_advantage_seq"] = length.zero_share;
-  object["value_given_to_zero_advantage_completions_by_len_weighted"] = number(length.value_given_to_zero);
+  object["value_given_to_zero_advantage_completions_by_len_weighted"] =
+      number(length.value_given_to_zero);
   object["frac_nonzero_completions_sign_changed"] = length.sign_changed_share;
   return object;
 }
@@ -56,7 +59,8 @@ Json to_object(const CountTable& table, const char* fixed_name, std::size_t fixe
   object[fixed_name] = fixed;
   for (const auto& series : table.series) {
     Json counts;
-    for (std::size_t i = 0; i < table.sizes.size(); ++i) counts[std::to_string(table.sizes[i])] = series.counts[i];
+    for (std::size_t i = 0; i < table.sizes.size(); ++i)
+      counts[std::to_string(table.sizes[i])] = series.counts[i];
     object[series.estimator] = counts;
   }
   return object;
@@ -80,7 +84,8 @@ std::string to_json(const Comparison& comparison) {
     channels[channel.name] = object;
   }
   Json methods;
-  for (const auto& result : comparison.results) methods[result.info.name] = to_object(result.metrics);
+  for (const auto& result : comparison.results)
+    methods[result.info.name] = to_object(result.metrics);
 
   Json object;
   object["file"] = comparison.rollouts.file;
@@ -93,10 +98,12 @@ std::string to_json(const Comparison& comparison) {
   object["zero_variance_groups_all_rewards"] = rewards.zero_variance_groups_all;
   object["groups_equal_sum_but_some_reward_varies"] = rewards.equal_sum_groups.size();
   object["distinct_reward_vectors"] = rewards.distinct_vectors;
-  object["bn"] = {{"bn_mean", number(comparison.batch.mean)}, {"bn_std", number(comparison.batch.std)}};
+  object["bn"] = {{"bn_mean", number(comparison.batch.mean)},
+                  {"bn_std", number(comparison.batch.std)}};
   object["methods"] = methods;
   if (comparison.length) {
-    object["bn_sequence_vs_length_weighted"] = to_object(*comparison.length, comparison.rollouts.length_name);
+    object["bn_sequence_vs_length_weighted"] =
+        to_object(*comparison.length, comparison.rollouts.length_name);
   }
   return text_of(object);
 }

@@ -34,8 +34,9 @@ const Json* find(const Json& object, const std::string& path) {
       if (member == value->end()) return nullptr;
       value = &*member;
     } else if (value->is_array()) {
-      const bool is_index = !key.empty() && key.size() < 10 &&
-                            std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
+      const bool is_index =
+          !key.empty() && key.size() < 10 &&
+          std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
       if (!is_index || std::stoul(key) >= value->size()) return nullptr;
       value = &(*value)[std::stoul(key)];
     } else {
@@ -47,9 +48,10 @@ const Json* find(const Json& object, const std::string& path) {
 
 /// The column (from 1) of character `offset` of a line of UTF-8.
 std::size_t character_column(const std::string& line, std::size_t offset) {
-  return 1 + static_cast<std::size_t>(
-                 std::count_if(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(std::min(offset, line.size())),
-                               [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return 1 + static_cast<std::size_t>(std::count_if(
+                 line.begin(),
+                 line.begin() + static_cast<std::ptrdiff_t>(std::min(offset, line.size())),
+                 [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
 /// Where the last key of a path stands in a line; the parsed object keeps no places. For messages only: a key inside a
@@ -79,7 +81,8 @@ Json parse(const std::string& line, std::size_t line_number, const std::string& 
     if (object.is_object()) return object;
   } catch (const Json::parse_error& error) {
     const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
-    throw error_at(file, {line_number, character_column(line, offset)}, "this line is not valid JSON");
+    throw error_at(file, {line_number, character_column(line, offset)},
+                   "this line is not valid JSON");
   }
   throw error_at(file, {line_number, 1}, "a line must be one JSON object");
 }
@@ -99,7 +102,8 @@ Cell to_cell(const Json* value) {
 
 }  // namespace
 
-void read_jsonl(const Source& source, const std::vector<std::string>& wanted, const OnRecord& on_record) {
+void read_jsonl(const Source& source, const std::vector<std::string>& wanted,
+                const OnRecord& on_record) {
   std::vector<bool> seen(wanted.size(), false);
   std::vector<Cell> record(wanted.size());
   std::set<std::string> keys;
@@ -118,7 +122,8 @@ void read_jsonl(const Source& source, const std::vector<std::string>& wanted, co
       if (value != nullptr) seen[i] = true;
       if (value != nullptr && value->is_structured()) {
         throw error_at(source.name, place_of(line, wanted[i], number),
-                       in_quotes(wanted[i]) + (value->is_object() ? " is an object" : " is an array") +
+                       in_quotes(wanted[i]) +
+                           (value->is_object() ? " is an object" : " is an array") +
                            "; name one of its members by a dotted path");
       }
       record[i] = to_cell(value);

@@ -28,8 +28,9 @@ void run(const resolution::Options& options) {
   if (options.count) {
     report(resolution::count_all(options.estimators), options);
   } else {
-    report(resolution::compare(resolution::read_rollouts_file(options.input, options.format, options.columns),
-                               options.settings, options.estimators),
+    report(resolution::compare(
+               resolution::read_rollouts_file(options.input, options.format, options.columns),
+               options.settings, options.estimators),
            options);
   }
 }

@@ -19,7 +19,9 @@ double comparable(double value, double grid) {
   return std::isnan(value) ? -std::numeric_limits<double>::infinity() : rounded(value, grid);
 }
 
-double pairs_of(std::size_t n) { return 0.5 * static_cast<double>(n) * static_cast<double>(n == 0 ? 0 : n - 1); }
+double pairs_of(std::size_t n) {
+  return 0.5 * static_cast<double>(n) * static_cast<double>(n == 0 ? 0 : n - 1);
+}
 std::size_t count_pairs(std::size_t n) { return n == 0 ? 0 : n * (n - 1) / 2; }
 
 double ratio(std::size_t part, std::size_t whole) {
@@ -28,13 +30,15 @@ double ratio(std::size_t part, std::size_t whole) {
 
 /// Pairs of a group whose advantages agree although their reward vectors differ. Sorting by advantage brings ties
 /// together; a window over the ties then counts all pairs and those of one reward vector.
-std::size_t collapsed_pairs(const std::vector<std::size_t>& rows, const std::vector<double>& advantages,
+std::size_t collapsed_pairs(const std::vector<std::size_t>& rows,
+                            const std::vector<double>& advantages,
                             const std::vector<std::size_t>& vector_of) {
   std::vector<std::size_t> order;
   for (const std::size_t row : rows) {
     if (!std::isnan(advantages[row])) order.push_back(row);
   }
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return advantages[a] < advantages[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return advantages[a] < advantages[b]; });
   std::map<std::size_t, std::size_t> in_window;
   std::size_t first = 0;
   std::size_t collapsed = 0;
@@ -93,7 +97,8 @@ void Measure::number_reward_vectors() {
   std::map<std::vector<double>, std::size_t> numbers;
   std::vector<double> key(channels);
   for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
-    for (std::size_t k = 0; k < channels; ++k) key[k] = comparable(gated_[row * channels + k], reward_grid);
+    for (std::size_t k = 0; k < channels; ++k)
+      key[k] = comparable(gated_[row * channels + k], reward_grid);
     vector_of_.push_back(numbers.try_emplace(key, numbers.size()).first->second);
   }
   summary_.distinct_vectors = numbers.size();
@@ -101,11 +106,13 @@ void Measure::number_reward_vectors() {
   std::map<std::vector<std::size_t>, std::size_t> multisets;
   for (const auto& rows : rollouts_.members) {
     std::vector<std::size_t> vectors(rows.size());
-    std::transform(rows.begin(), rows.end(), vectors.begin(), [this](std::size_t row) { return vector_of_[row]; });
+    std::transform(rows.begin(), rows.end(), vectors.begin(),
+                   [this](std::size_t row) { return vector_of_[row]; });
     std::sort(vectors.begin(), vectors.end());
     levels_.push_back(std::set<std::size_t>(vectors.begin(), vectors.end()).size());
     summary_.uniform_groups += levels_.back() == 1 ? 1 : 0;
-    multiset_of_.push_back(multisets.try_emplace(std::move(vectors), multisets.size()).first->second);
+    multiset_of_.push_back(
+        multisets.try_emplace(std::move(vectors), multisets.size()).first->second);
   }
   multisets_ = multisets.size();
 }
@@ -136,7 +143,8 @@ void Measure::summarise(const Settings& settings) {
       values.push_back(value);
       on_grid.push_back(rounded(value, reward_grid));
     }
-    const auto constant = std::count_if(varying_.begin(), varying_.end(), [k](const auto& v) { return !v[k]; });
+    const auto constant =
+        std::count_if(varying_.begin(), varying_.end(), [k](const auto& v) { return !v[k]; });
     RewardSummary::Channel channel{};
     channel.name = rollouts_.reward_names[k];
     channel.min = channel.max = std::numeric_limits<double>::quiet_NaN();
@@ -171,7 +179,8 @@ void Measure::summarise(const Settings& settings) {
       if (any) sums.push_back(sum);
       summary_.excluded_rows += any ? 0 : 1;
     }
-    const bool some_reward = std::find(varying_[g].begin(), varying_[g].end(), true) != varying_[g].end();
+    const bool some_reward =
+        std::find(varying_[g].begin(), varying_[g].end(), true) != varying_[g].end();
     const bool sum_varies = varies(sums);
     constant_sums += sum_varies ? 0 : 1;
     constant_groups += some_reward ? 0 : 1;
@@ -219,10 +228,12 @@ Metrics Measure::of(const std::vector<double>& advantages) const {
   metrics.distinct_group_vectors_sorted = multisets_by_vector.size();
   metrics.mean_levels_per_group = ratio(levels, groups);
   metrics.mean_distinct_reward_vectors_per_group = ratio(reward_levels, groups);
-  metrics.collapse_rate = ratio(metrics.pairs_collapsed, metrics.pairs_with_different_reward_vectors);
+  metrics.collapse_rate =
+      ratio(metrics.pairs_collapsed, metrics.pairs_with_different_reward_vectors);
   metrics.distinct_reward_multisets = multisets_;
   double collisions = 0;
-  for (const auto& [vector, multisets] : multisets_by_vector) collisions += pairs_of(multisets.size());
+  for (const auto& [vector, multisets] : multisets_by_vector)
+    collisions += pairs_of(multisets.size());
   metrics.cross_group_collapse_rate = multisets_ > 1 ? collisions / pairs_of(multisets_) : 0;
 
   std::vector<double> finite;

@@ -23,13 +23,15 @@ struct RewardSummary {
     double zero_variance_groups;  ///< share of groups in which it does not vary
   };
   std::vector<Channel> channels;
-  std::vector<std::pair<std::size_t, std::size_t>> group_sizes;  ///< (size, number of groups), ascending
-  double zero_variance_groups_sum = 0;                           ///< share of groups whose (weighted) sum does not vary
-  double zero_variance_groups_all = 0;                           ///< share of groups in which no reward varies
-  std::vector<std::size_t> equal_sum_groups;  ///< groups whose sum does not vary though a reward does
-  std::size_t uniform_groups = 0;             ///< all completions have the same rewards
-  std::size_t distinct_vectors = 0;           ///< of a completion
-  std::size_t excluded_rows = 0;              ///< completions without any reward
+  std::vector<std::pair<std::size_t, std::size_t>>
+      group_sizes;                      ///< (size, number of groups), ascending
+  double zero_variance_groups_sum = 0;  ///< share of groups whose (weighted) sum does not vary
+  double zero_variance_groups_all = 0;  ///< share of groups in which no reward varies
+  std::vector<std::size_t>
+      equal_sum_groups;              ///< groups whose sum does not vary though a reward does
+  std::size_t uniform_groups = 0;    ///< all completions have the same rewards
+  std::size_t distinct_vectors = 0;  ///< of a completion
+  std::size_t excluded_rows = 0;     ///< completions without any reward
 
   std::size_t missing() const;
 };
@@ -77,9 +79,10 @@ class Measure {
 
   const Rollouts& rollouts_;
   std::vector<double> gated_;
-  std::vector<std::size_t> vector_of_;    ///< (N) number of the row's reward vector
-  std::vector<std::size_t> multiset_of_;  ///< (groups) number of the group's multiset of reward vectors
-  std::vector<std::size_t> levels_;       ///< (groups) different reward vectors in it
+  std::vector<std::size_t> vector_of_;  ///< (N) number of the row's reward vector
+  std::vector<std::size_t>
+      multiset_of_;                  ///< (groups) number of the group's multiset of reward vectors
+  std::vector<std::size_t> levels_;  ///< (groups) different reward vectors in it
   std::size_t multisets_ = 0;
   std::vector<std::vector<bool>> varying_;  ///< (groups)(C)
   RewardSummary summary_;

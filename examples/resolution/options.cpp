@@ -13,7 +13,8 @@ namespace resolution {
 namespace {
 
 constexpr const char* description =
-    "Compares how finely group-relative estimators (GRPO, GRPO without std, GDPO, ...) tell completions apart, on a "
+    "Compares how finely group-relative estimators (GRPO, GRPO without std, GDPO, ...) tell "
+    "completions apart, on a "
     "log "
     "of rollouts with several rewards.";
 
@@ -33,12 +34,13 @@ Examples:
   gdpo-resolution --count --html counts.html)";
 
 std::string version_text() {
-  return "gdpo-resolution " + std::to_string(GDPO_VERSION_MAJOR) + "." + std::to_string(GDPO_VERSION_MINOR) + "." +
-         std::to_string(GDPO_VERSION_PATCH);
+  return "gdpo-resolution " + std::to_string(GDPO_VERSION_MAJOR) + "." +
+         std::to_string(GDPO_VERSION_MINOR) + "." + std::to_string(GDPO_VERSION_PATCH);
 }
 
 std::size_t reward_index(const std::string& name, const std::vector<std::string>& rewards) {
-  return static_cast<std::size_t>(std::find(rewards.begin(), rewards.end(), name) - rewards.begin());
+  return static_cast<std::size_t>(std::find(rewards.begin(), rewards.end(), name) -
+                                  rewards.begin());
 }
 
 std::vector<std::string> split(const std::string& text, const std::string& option) {
@@ -86,21 +88,25 @@ void interpret_log_options(const Words& words, Options& options) {
   if (options.columns.group.empty()) {
     throw UserError("--group is required: the column that says which rows belong together");
   }
-  if (words.rewards.empty()) throw UserError("--rewards is required: the reward columns, separated by commas");
+  if (words.rewards.empty())
+    throw UserError("--rewards is required: the reward columns, separated by commas");
   options.format = parse_format(words.format);
   options.columns.rewards = split(words.rewards, "--rewards");
   const auto& rewards = options.columns.rewards;
   options.settings.weights = split_numbers(words.weights, "--weights");
   const std::size_t weights = options.settings.weights.size();
   if (weights != 0 && weights != rewards.size()) {
-    throw UserError("--weights: " + counted(weights, "weight") + " for " + counted(rewards.size(), "reward"));
+    throw UserError("--weights: " + counted(weights, "weight") + " for " +
+                    counted(rewards.size(), "reward"));
   }
   if (!words.eps.empty()) {
     const auto eps = parse_number(words.eps);
-    if (!eps || *eps < 0) throw UserError("--eps: " + in_quotes(words.eps) + " is not a number from 0");
+    if (!eps || *eps < 0)
+      throw UserError("--eps: " + in_quotes(words.eps) + " is not a number from 0");
     options.settings.eps = *eps;
   }
-  for (const std::string& text : words.given) options.settings.given.push_back(parse_condition(text, rewards));
+  for (const std::string& text : words.given)
+    options.settings.given.push_back(parse_condition(text, rewards));
 }
 
 }  // namespace
@@ -111,9 +117,11 @@ Condition parse_condition(const std::string& text, const std::vector<std::string
   if (relation == std::string::npos)
     throw UserError(wrong + "must look like 'b:a>=1' (b counts only where a is at least 1)");
   const auto threshold = parse_number(text.substr(relation + 2));
-  if (!threshold) throw UserError(wrong + in_quotes(text.substr(relation + 2)) + " is not a number");
+  if (!threshold)
+    throw UserError(wrong + in_quotes(text.substr(relation + 2)) + " is not a number");
   const std::string names = text.substr(0, relation);
-  for (std::size_t colon = names.find(':'); colon != std::string::npos; colon = names.find(':', colon + 1)) {
+  for (std::size_t colon = names.find(':'); colon != std::string::npos;
+       colon = names.find(':', colon + 1)) {
     const std::size_t reward = reward_index(names.substr(0, colon), rewards);
     const std::size_t given = reward_index(names.substr(colon + 1), rewards);
     if (reward == rewards.size() || given == rewards.size()) continue;
@@ -131,34 +139,39 @@ Parsed parse_options(int argc, const char* const* argv) {
   app.get_formatter()->column_width(26);
 
   std::vector<CLI::Option*> of_a_log;
-  const auto log_option = [&](const std::string& name, auto& value, const std::string& type, const std::string& text) {
+  const auto log_option = [&](const std::string& name, auto& value, const std::string& type,
+                              const std::string& text) {
     of_a_log.push_back(app.add_option(name, value, text)->type_name(type));
     return of_a_log.back();
   };
   log_option("input", options.input, "FILE", "Log of rollouts; none or - reads standard input");
-  log_option("--group", options.columns.group, "COL", "Column whose value the rows of one group share");
+  log_option("--group", options.columns.group, "COL",
+             "Column whose value the rows of one group share");
   log_option("--rewards", words.rewards, "COL,...", "Reward columns, e.g. accuracy,format");
   log_option("--weights", words.weights, "W,...", "One weight per reward (default: all 1)");
   log_option("--given", words.given, "'b:a>=1'",
              "Reward b counts only where reward a is at least 1, else it is 0;\nmay be repeated")
       ->allow_extra_args(false);  // one per --given; what follows may be the log
-  log_option(
-      "--length", options.columns.length, "COL",
-      "Column with the length of a completion in tokens: for estimators that\nweight by it, and to compare them");
-  log_option("--eps", words.eps, "E", "Added to standard deviations (default 0; presets keep their own)");
-  log_option("--format", words.format, "NAME", "csv, jsonl or auto (default: by file name, then by content)");
-  app.add_option(
-         "--estimators", words.estimators,
-         "Default: grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm\n(with --count: grpo,grpo_no_std,gdpo); "
-         "also presets such as trl::gdpo")
+  log_option("--length", options.columns.length, "COL",
+             "Column with the length of a completion in tokens: for estimators that\nweight by it, "
+             "and to compare them");
+  log_option("--eps", words.eps, "E",
+             "Added to standard deviations (default 0; presets keep their own)");
+  log_option("--format", words.format, "NAME",
+             "csv, jsonl or auto (default: by file name, then by content)");
+  app.add_option("--estimators", words.estimators,
+                 "Default: grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm\n(with --count: "
+                 "grpo,grpo_no_std,gdpo); "
+                 "also presets such as trl::gdpo")
       ->type_name("NAME,...");
-  app.add_option("--json", options.json,
-                 "Write the numbers as JSON; - writes them to standard output\ninstead of the table")
+  app.add_option(
+         "--json", options.json,
+         "Write the numbers as JSON; - writes them to standard output\ninstead of the table")
       ->type_name("FILE");
   app.add_option("--html", options.html, "Write a self-contained report")->type_name("FILE");
-  app.add_flag(
-      "--count", options.count,
-      "Instead of reading a log, count the distinct advantages of all\nbinary rewards (the paper's experiment)");
+  app.add_flag("--count", options.count,
+               "Instead of reading a log, count the distinct advantages of all\nbinary rewards "
+               "(the paper's experiment)");
   app.set_version_flag("--version", version_text(), "Print the version and exit");
 
   try {
@@ -172,7 +185,8 @@ Parsed parse_options(int argc, const char* const* argv) {
   }
 
   if (options.html == "-") throw UserError("--html needs a file name");
-  if (!options.html.empty() && options.html == options.json) throw UserError("--json and --html name the same file");
+  if (!options.html.empty() && options.html == options.json)
+    throw UserError("--json and --html name the same file");
   if (options.count) {
     for (const CLI::Option* option : of_a_log) {
       if (option->count() > 0)
@@ -184,7 +198,8 @@ Parsed parse_options(int argc, const char* const* argv) {
     options.estimators = default_estimators();
   }
   if (!words.estimators.empty()) options.estimators = split(words.estimators, "--estimators");
-  for (const std::string& name : options.estimators) describe(name);  // refuses an unknown name before reading the log
+  for (const std::string& name : options.estimators)
+    describe(name);  // refuses an unknown name before reading the log
   return {options, ""};
 }
 

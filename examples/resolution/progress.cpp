@@ -20,7 +20,8 @@ Progress::Progress(std::string what, std::size_t total, std::ostream& out, bool 
       next_(Clock::now() + std::chrono::seconds(1)) {}
 
 Progress::~Progress() {
-  if (terminal_ && shown_width_ > 0) out_ << '\r' << std::string(shown_width_, ' ') << '\r' << std::flush;
+  if (terminal_ && shown_width_ > 0)
+    out_ << '\r' << std::string(shown_width_, ' ') << '\r' << std::flush;
 }
 
 void Progress::update_at(std::size_t done, Clock::time_point now) {
@@ -29,7 +30,8 @@ void Progress::update_at(std::size_t done, Clock::time_point now) {
   std::string line = what_ + ": " + grouped(done);
   if (total_ > 0) {
     line += " of " + grouped(total_) + " (" +
-            percent(static_cast<double>(std::min(done, total_)) / static_cast<double>(total_), 0) + ")";
+            percent(static_cast<double>(std::min(done, total_)) / static_cast<double>(total_), 0) +
+            ")";
   }
   const std::size_t width = line.size();
   line.resize(std::max(width, terminal_ ? shown_width_ : 0), ' ');

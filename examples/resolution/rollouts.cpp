@@ -34,7 +34,8 @@ class Collector {
 
   void add(const std::vector<Cell>& cells) {
     const std::int64_t group = group_id(cells[0]);
-    for (std::size_t k = 0; k < columns_.rewards.size(); ++k) rollouts_.rewards.push_back(reward(cells, k + 1));
+    for (std::size_t k = 0; k < columns_.rewards.size(); ++k)
+      rollouts_.rewards.push_back(reward(cells, k + 1));
     if (!columns_.length.empty()) rollouts_.lengths.push_back(length(cells, cells.size() - 1));
     rollouts_.members[static_cast<std::size_t>(group)].push_back(rollouts_.rows());
     rollouts_.group_of.push_back(group);
@@ -43,7 +44,8 @@ class Collector {
 
  private:
   std::int64_t group_id(const Cell& cell) {
-    if (cell.kind == Cell::Kind::Missing || cell.text.find_first_not_of(" \t") == std::string::npos) {
+    if (cell.kind == Cell::Kind::Missing ||
+        cell.text.find_first_not_of(" \t") == std::string::npos) {
       throw BadCell{0, "the group " + in_quotes(columns_.group) + " is empty"};
     }
     const auto [at, is_new] = ids_.try_emplace(cell.text, static_cast<std::int64_t>(ids_.size()));
@@ -56,11 +58,12 @@ class Collector {
 
   double reward(const std::vector<Cell>& cells, std::size_t index) const {
     const Cell& cell = cells[index];
-    if (cell.kind == Cell::Kind::Missing || spells_missing(cell.text)) return std::numeric_limits<double>::quiet_NaN();
+    if (cell.kind == Cell::Kind::Missing || spells_missing(cell.text))
+      return std::numeric_limits<double>::quiet_NaN();
     const auto value = parse_number(cell.text);
     if (!value) {
-      throw BadCell{index,
-                    in_quotes(cell.text) + " in " + in_quotes(columns_.rewards[index - 1]) + " is not a finite number"};
+      throw BadCell{index, in_quotes(cell.text) + " in " + in_quotes(columns_.rewards[index - 1]) +
+                               " is not a finite number"};
     }
     return *value;
   }
@@ -83,7 +86,8 @@ class Collector {
 
 }  // namespace
 
-Rollouts read_rollouts(std::istream& stream, const std::string& name, Format format, const Columns& columns) {
+Rollouts read_rollouts(std::istream& stream, const std::string& name, Format format,
+                       const Columns& columns) {
   if (format == Format::Auto) {
     const int first = stream.peek();
     format = first == '{' ? Format::Jsonl : Format::Csv;
@@ -103,7 +107,8 @@ Rollouts read_rollouts(std::istream& stream, const std::string& name, Format for
 }
 
 Rollouts read_rollouts_file(const std::string& path, Format format, const Columns& columns) {
-  if (path.empty() || path == "-") return read_rollouts(std::cin, "standard input", format, columns);
+  if (path.empty() || path == "-")
+    return read_rollouts(std::cin, "standard input", format, columns);
   if (std::filesystem::is_directory(path)) throw UserError(path + ": is a directory, not a file");
   std::ifstream file(path, std::ios::binary);
   if (!file) throw UserError(path + ": cannot be opened");

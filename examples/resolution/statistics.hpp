@@ -13,7 +13,8 @@ namespace resolution {
 inline double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double v : values) sum += v;
-  return values.empty() ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(values.size());
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
+                        : sum / static_cast<double>(values.size());
 }
 
 /// Standard deviation with the divisor n - ddof.
@@ -42,10 +43,14 @@ inline double correlation(const std::vector<double>& x, const std::vector<double
 
 /// A sample whose standard deviation (ddof 0) is below this does not vary; an empty one does not either.
 constexpr double no_variation = 1e-9;
-inline bool varies(const std::vector<double>& values) { return standard_deviation(values, 0) >= no_variation; }
+inline bool varies(const std::vector<double>& values) {
+  return standard_deviation(values, 0) >= no_variation;
+}
 
 /// `value` rounded to a multiple of 1 / per_unit, halves to even; never -0.
-inline double rounded(double value, double per_unit) { return std::rint(value * per_unit) / per_unit + 0.0; }
+inline double rounded(double value, double per_unit) {
+  return std::rint(value * per_unit) / per_unit + 0.0;
+}
 
 /// The number of different values of a sample.
 inline std::size_t count_distinct(std::vector<double> values) {

@@ -15,38 +15,40 @@ constexpr std::size_t name_width = 32;
 std::string paragraph(const std::string& text) { return wrapped(text, terminal_width, 0) + "\n"; }
 
 std::string rewards_table(const Comparison& comparison) {
-  TextTable table(
-      {"reward", "mean", "std", "min", "max", "distinct\nvalues", "missing", "constant in\ngroups", "weight"});
+  TextTable table({"reward", "mean", "std", "min", "max", "distinct\nvalues", "missing",
+                   "constant in\ngroups", "weight"});
   const auto& channels = comparison.rewards.channels;
   for (std::size_t k = 0; k < channels.size(); ++k) {
     const auto& c = channels[k];
     const auto& weights = comparison.settings.weights;
-    table.add({shortened(c.name, name_width), fixed(c.mean, 4), fixed(c.std, 4), compact(c.min), compact(c.max),
-               grouped(c.distinct), grouped(c.missing), percent(c.zero_variance_groups, 1),
-               compact(weights.empty() ? 1 : weights[k])});
+    table.add({shortened(c.name, name_width), fixed(c.mean, 4), fixed(c.std, 4), compact(c.min),
+               compact(c.max), grouped(c.distinct), grouped(c.missing),
+               percent(c.zero_variance_groups, 1), compact(weights.empty() ? 1 : weights[k])});
   }
   return table.text(terminal_width);
 }
 
 std::string counts_table(const Comparison& comparison) {
-  TextTable table({"estimator", "distinct\nvalues", "distinct\ngroup vec.", "levels\nper group", "tied\npairs",
-                   "tie rate\nin groups", "dead\ngroups", "of them\ncancelled"});
+  TextTable table({"estimator", "distinct\nvalues", "distinct\ngroup vec.", "levels\nper group",
+                   "tied\npairs", "tie rate\nin groups", "dead\ngroups", "of them\ncancelled"});
   for (const auto& result : comparison.results) {
     const Metrics& m = result.metrics;
-    table.add({result.info.name, grouped(m.distinct_values), grouped(m.distinct_group_vectors_sorted),
-               fixed(m.mean_levels_per_group, 3), grouped(m.pairs_collapsed), percent(m.collapse_rate),
-               grouped(m.zero_groups), grouped(m.cancelled_groups.size())});
+    table.add({result.info.name, grouped(m.distinct_values),
+               grouped(m.distinct_group_vectors_sorted), fixed(m.mean_levels_per_group, 3),
+               grouped(m.pairs_collapsed), percent(m.collapse_rate), grouped(m.zero_groups),
+               grouped(m.cancelled_groups.size())});
   }
   const Metrics& any = comparison.results.front().metrics;
   table.add({"(most possible)", "-", grouped(any.distinct_reward_multisets),
-             fixed(any.mean_distinct_reward_vectors_per_group, 3), grouped(any.pairs_with_different_reward_vectors),
-             "-", "-", "-"});
+             fixed(any.mean_distinct_reward_vectors_per_group, 3),
+             grouped(any.pairs_with_different_reward_vectors), "-", "-", "-"});
   return table.text(terminal_width);
 }
 
 std::string size_table(const Comparison& comparison) {
   std::vector<std::string> header{"estimator", "std", "largest\n|A|"};
-  for (const auto& name : comparison.rollouts.reward_names) header.push_back("corr. with\n" + shortened(name, 16));
+  for (const auto& name : comparison.rollouts.reward_names)
+    header.push_back("corr. with\n" + shortened(name, 16));
   TextTable table(header);
   for (const auto& result : comparison.results) {
     std::vector<std::string> row{result.info.name, fixed(result.metrics.adv_std, 4),
@@ -57,7 +59,8 @@ std::string size_table(const Comparison& comparison) {
   return table.text(terminal_width);
 }
 
-std::string count_text(const CountTable& table, const std::string& heading, const std::string& size_name) {
+std::string count_text(const CountTable& table, const std::string& heading,
+                       const std::string& size_name) {
   std::vector<std::string> header{size_name};
   for (const std::size_t size : table.sizes) header.push_back(std::to_string(size));
   TextTable text(header);
@@ -78,21 +81,27 @@ std::string to_text(const Comparison& comparison) {
   const Rollouts& rollouts = comparison.rollouts;
   const RewardSummary& rewards = comparison.rewards;
   std::string out = rollouts.file + "\n";
-  out += paragraph(counted(rollouts.rows(), "completion") + " in " + counted(rollouts.members.size(), "group") + " (" +
-                   group_sizes_text(rewards) + "), " + counted(rollouts.channels(), "reward") + ", " +
-                   (rewards.missing() == 0 ? "none missing." : grouped(rewards.missing()) + " values missing."));
+  out += paragraph(
+      counted(rollouts.rows(), "completion") + " in " + counted(rollouts.members.size(), "group") +
+      " (" + group_sizes_text(rewards) + "), " + counted(rollouts.channels(), "reward") + ", " +
+      (rewards.missing() == 0 ? "none missing." : grouped(rewards.missing()) + " values missing."));
   for (const Condition& c : comparison.settings.given) {
     out += paragraph(in_quotes(rollouts.reward_names[c.reward]) + " counts only where " +
-                     in_quotes(rollouts.reward_names[c.given]) + " >= " + compact(c.at_least, 6) + ", else it is 0.");
+                     in_quotes(rollouts.reward_names[c.given]) + " >= " + compact(c.at_least, 6) +
+                     ", else it is 0.");
   }
   out += "\n" + rewards_table(comparison);
-  out += paragraph("Constant in groups: sum of rewards " + percent(rewards.zero_variance_groups_sum, 1) +
-                   ", all rewards " + percent(rewards.zero_variance_groups_all, 1) +
-                   "; equal sum though a reward varies: " + counted(rewards.equal_sum_groups.size(), "group") + ".");
+  out += paragraph(
+      "Constant in groups: sum of rewards " + percent(rewards.zero_variance_groups_sum, 1) +
+      ", all rewards " + percent(rewards.zero_variance_groups_all, 1) +
+      "; equal sum though a reward varies: " + counted(rewards.equal_sum_groups.size(), "group") +
+      ".");
   out += "\n" + counts_table(comparison);
   out += paragraph(
-      "Values are rounded to 1e-6. Distinct group vectors: different multisets of advantages. Tied pair: two "
-      "completions of a group with different rewards and the same advantage. Dead group: every advantage is 0; "
+      "Values are rounded to 1e-6. Distinct group vectors: different multisets of advantages. Tied "
+      "pair: two "
+      "completions of a group with different rewards and the same advantage. Dead group: every "
+      "advantage is 0; "
       "cancelled: although rewards differ.");
   out += "\n" + size_table(comparison);
   const Finding first = headline(comparison);
@@ -105,9 +114,11 @@ std::string to_text(const Comparison& comparison) {
 
 std::string to_text(const Counting& counting) {
   return paragraph(count_definition) + "\n" +
-         count_text(counting.by_group_size, "n = " + std::to_string(counting.rewards) + " rewards, G rollouts", "G =") +
+         count_text(counting.by_group_size,
+                    "n = " + std::to_string(counting.rewards) + " rewards, G rollouts", "G =") +
          "\n" +
-         count_text(counting.by_rewards, "G = " + std::to_string(counting.group_size) + " rollouts, n rewards", "n =");
+         count_text(counting.by_rewards,
+                    "G = " + std::to_string(counting.group_size) + " rollouts, n rewards", "n =");
 }
 
 }  // namespace resolution

@@ -51,7 +51,8 @@ std::string TextTable::text(std::size_t width) const {
       used += gutter + widths[last++];
     const auto line = [&](const auto& cell) {
       std::string text = aligned(cell(0), widths[0], true);
-      for (std::size_t c = first; c < last; ++c) text += std::string(gutter, ' ') + aligned(cell(c), widths[c], false);
+      for (std::size_t c = first; c < last; ++c)
+        text += std::string(gutter, ' ') + aligned(cell(c), widths[c], false);
       return without_trailing_blanks(text);
     };
     if (!out.empty()) out += '\n';

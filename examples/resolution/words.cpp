@@ -21,12 +21,15 @@ std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
 std::string list(const std::vector<std::string>& names) {
   constexpr std::size_t most = 20;
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
+  for (std::size_t i = 0; i < std::min(names.size(), most); ++i)
+    text += (i == 0 ? "" : ", ") + in_quotes(names[i]);
   if (names.size() > most) text += " and " + std::to_string(names.size() - most) + " more";
   return text;
 }
 
-std::string counted(std::size_t n, const std::string& noun) { return grouped(n) + " " + noun + (n == 1 ? "" : "s"); }
+std::string counted(std::size_t n, const std::string& noun) {
+  return grouped(n) + " " + noun + (n == 1 ? "" : "s");
+}
 
 std::string grouped(std::size_t n) {
   std::string digits = std::to_string(n);
@@ -45,11 +48,14 @@ std::string compact(double value, int digits) {
   return std::isfinite(value) ? formatted("%.*g", digits, value == 0 ? 0.0 : value) : "-";
 }
 
-std::string percent(double rate, int digits) { return std::isfinite(rate) ? fixed(100 * rate, digits) + " %" : "-"; }
+std::string percent(double rate, int digits) {
+  return std::isfinite(rate) ? fixed(100 * rate, digits) + " %" : "-";
+}
 
 std::string share(std::size_t part, std::size_t whole) {
   return grouped(part) + " (" +
-         percent(static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(whole, 1))) + ")";
+         percent(static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(whole, 1))) +
+         ")";
 }
 
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent) {
@@ -83,8 +89,9 @@ std::string shortened(const std::string& text, std::size_t width) {
 }
 
 std::size_t width_of(const std::string& utf8) {
-  return static_cast<std::size_t>(
-      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
 }
 
 }  // namespace resolution

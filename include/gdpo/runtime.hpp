@@ -28,7 +28,8 @@ struct Distinct {
 };
 template <class... Known, class T, class... Rest>
 struct Distinct<std::variant<Known...>, T, Rest...>
-    : std::conditional_t<(std::is_same_v<T, Known> || ...), Distinct<std::variant<Known...>, Rest...>,
+    : std::conditional_t<(std::is_same_v<T, Known> || ...),
+                         Distinct<std::variant<Known...>, Rest...>,
                          Distinct<std::variant<Known..., T>, Rest...>> {};
 
 struct OfValues {
@@ -65,7 +66,8 @@ inline std::string_view current(std::string_view name) {
 }
 /// The entry of that name; unknown: invalid_input, which lists the names.
 template <class Value>
-const Value& named(const char* function, const char* argument, std::string_view name, const Table<Value>& table) {
+const Value& named(const char* function, const char* argument, std::string_view name,
+                   const Table<Value>& table) {
   std::string known;
   const std::string_view today = current(name);
   for (const auto& entry : table) {
@@ -192,11 +194,11 @@ constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
                                     : std::is_same_v<Estimator, gdpo::kl::Abs> ? KlEstimator::Abs
                                     : std::is_same_v<Estimator, gdpo::kl::K2>  ? KlEstimator::K2
                                                                                : KlEstimator::K3;
-  constexpr KlGradient gradient = std::is_same_v<Gradient, gdpo::kl::StraightThroughK2> ? KlGradient::StraightThroughK2
-                                  : std::is_same_v<Gradient, gdpo::kl::ScoreFunction>   ? KlGradient::ScoreFunction
-                                  : std::is_same_v<Gradient, gdpo::kl::ImportanceWeighted>
-                                      ? KlGradient::ImportanceWeighted
-                                      : KlGradient::Direct;
+  constexpr KlGradient gradient =
+      std::is_same_v<Gradient, gdpo::kl::StraightThroughK2>    ? KlGradient::StraightThroughK2
+      : std::is_same_v<Gradient, gdpo::kl::ScoreFunction>      ? KlGradient::ScoreFunction
+      : std::is_same_v<Gradient, gdpo::kl::ImportanceWeighted> ? KlGradient::ImportanceWeighted
+                                                               : KlGradient::Direct;
   return {kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
 }
 /// The same loss with everything that a name can change chosen at run time.
@@ -206,7 +208,8 @@ constexpr auto any_loss(const L& loss) {
 }
 struct OfLosses {
   template <class... L>
-  typename Distinct<std::variant<LossAt<level::Token<>>, LossAt<level::Sequence<>>, LossAt<level::SequenceToken<>>>,
+  typename Distinct<std::variant<LossAt<level::Token<>>, LossAt<level::Sequence<>>,
+                                 LossAt<level::SequenceToken<>>>,
                     decltype(any_loss(std::declval<L>()))...>::type
   operator()(const presets::Preset<L>&...) const;
 };
@@ -228,8 +231,9 @@ inline const Table<Aggregate>& aggregates() {
 }
 inline const Table<KlEstimator>& estimators_of_kl() {
   static const Table<KlEstimator> entries = {
-      {"kl", KlEstimator::K1}, {"k1", KlEstimator::K1},         {"abs", KlEstimator::Abs}, {"mse", KlEstimator::K2},
-      {"k2", KlEstimator::K2}, {"low_var_kl", KlEstimator::K3}, {"k3", KlEstimator::K3}};
+      {"kl", KlEstimator::K1},  {"k1", KlEstimator::K1}, {"abs", KlEstimator::Abs},
+      {"mse", KlEstimator::K2}, {"k2", KlEstimator::K2}, {"low_var_kl", KlEstimator::K3},
+      {"k3", KlEstimator::K3}};
   return entries;
 }
 }  // namespace detail
@@ -259,15 +263,18 @@ inline Loss loss(std::string_view name, std::string_view level = "") {
 
 /// verl's loss_agg_mode: "token-mean", "seq-mean-token-mean", ... Set it as loss.aggregate.
 inline Aggregate aggregate(std::string_view loss_agg_mode) {
-  return detail::named("gdpo::runtime::aggregate", "loss_agg_mode", loss_agg_mode, detail::aggregates());
+  return detail::named("gdpo::runtime::aggregate", "loss_agg_mode", loss_agg_mode,
+                       detail::aggregates());
 }
 
 /// verl's kl_loss_type: "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3"; with "+" the gradient of K2. Changes those
 /// two members of `kl` and leaves its beta and clamps.
 inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
   const bool straight_through = !kl_loss_type.empty() && kl_loss_type.back() == '+';
-  const std::string_view name = kl_loss_type.substr(0, kl_loss_type.size() - (straight_through ? 1 : 0));
-  kl.estimator = detail::named("gdpo::runtime::kl", "kl_loss_type", name, detail::estimators_of_kl());
+  const std::string_view name =
+      kl_loss_type.substr(0, kl_loss_type.size() - (straight_through ? 1 : 0));
+  kl.estimator =
+      detail::named("gdpo::runtime::kl", "kl_loss_type", name, detail::estimators_of_kl());
   kl.gradient = straight_through ? KlGradient::StraightThroughK2 : KlGradient::Direct;
   return kl;
 }

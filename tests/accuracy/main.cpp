@@ -54,10 +54,13 @@ Reference reference(const Data& d, bool sequence, real low, real high, real beta
     const real a = d.advantages[static_cast<std::size_t>(i)];
     for (std::size_t k = at; k < at + width; ++k) {
       if (!d.mask[k]) continue;
-      const real own = real(d.logp[k]) - real(d.old_logp[k]), r = std::exp(sequence ? sum / n : own);
-      const real clipped = std::min(std::max(r, 1 - low), 1 + high), x = real(d.ref_logp[k]) - real(d.logp[k]);
+      const real own = real(d.logp[k]) - real(d.old_logp[k]),
+                 r = std::exp(sequence ? sum / n : own);
+      const real clipped = std::min(std::max(r, 1 - low), 1 + high),
+                 x = real(d.ref_logp[k]) - real(d.logp[k]);
       result.loss += (std::max(-a * r, -a * clipped) + beta * (std::expm1(x) - x)) / (n * rows);
-      result.gradient[k] = ((-a * r >= -a * clipped ? -a * r : 0) - beta * std::expm1(x)) / (n * rows);
+      result.gradient[k] =
+          ((-a * r >= -a * clipped ? -a * r : 0) - beta * std::expm1(x)) / (n * rows);
       result.kl += std::expm1(x) - x;
       result.approx_kl += std::expm1(own) - own;
       count += 1;
@@ -68,7 +71,9 @@ Reference reference(const Data& d, bool sequence, real low, real high, real beta
   return result;
 }
 
-double relative(real got, real want) { return static_cast<double>(std::fabs(got - want) / std::fabs(want)); }
+double relative(real got, real want) {
+  return static_cast<double>(std::fabs(got - want) / std::fabs(want));
+}
 
 struct Worst {
   double gradient = 0, loss = 0, kl = 0;
@@ -86,7 +91,8 @@ void report(const char* name, Loss loss, bool sequence, Worst& worst) {
     batch.ref_logp = gdpo::view(d.ref_logp.data(), rows, width);
     batch.mask = gdpo::view(d.mask.data(), rows, width);
     batch.advantages = gdpo::view(d.advantages);
-    const gdpo::LossResult got = loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), rows, width));
+    const gdpo::LossResult got =
+        loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), rows, width));
     const Reference want = reference(d, sequence, loss.surrogate.low, loss.surrogate.high, 0.04L);
 
     real error = 0, largest = 0;
@@ -99,10 +105,12 @@ void report(const char* name, Loss loss, bool sequence, Worst& worst) {
       naive_kl += std::exp(x) - x - 1.0f;  // in float, as it is usually written
       count += 1;
     }
-    const double of_gradient = static_cast<double>(error / largest), of_loss = relative(got.loss, want.loss);
+    const double of_gradient = static_cast<double>(error / largest),
+                 of_loss = relative(got.loss, want.loss);
     const double of_kl = relative(got.metrics.kl.mean(), want.kl);
-    std::printf("| %s | %.0e | %.1e | %.1e | %.1e | %.1e | %.1e |\n", name, sd, of_gradient, of_loss, of_kl,
-                relative(naive_kl / count, want.kl), relative(got.metrics.approx_kl_k3.mean(), want.approx_kl));
+    std::printf("| %s | %.0e | %.1e | %.1e | %.1e | %.1e | %.1e |\n", name, sd, of_gradient,
+                of_loss, of_kl, relative(naive_kl / count, want.kl),
+                relative(got.metrics.approx_kl_k3.mean(), want.approx_kl));
     worst.gradient = std::max(worst.gradient, of_gradient);
     worst.loss = std::max(worst.loss, of_loss);
     worst.kl = std::max(worst.kl, of_kl);
@@ -113,14 +121,15 @@ void report(const char* name, Loss loss, bool sequence, Worst& worst) {
 
 int main() {
   std::puts(
-      "| loss | sd of the log-ratios | gradient, max error / max | loss | mean KL | mean KL as exp(x) - x - 1 | "
+      "| loss | sd of the log-ratios | gradient, max error / max | loss | mean KL | mean KL as "
+      "exp(x) - x - 1 | "
       "approx_kl_k3 |");
   std::puts("|---|---|---|---|---|---|---|");
   Worst worst;
   report("GRPO", gdpo::grpo_loss, false, worst);
   report("GSPO", gdpo::gspo_loss, true, worst);
   const bool good = worst.gradient <= 3e-7 && worst.loss <= 1e-6 && worst.kl <= 1e-6;
-  std::printf("\n%s: gradient %.1e (at most 3e-7), loss %.1e (1e-6), mean KL %.1e (1e-6)\n", good ? "met" : "MISSED",
-              worst.gradient, worst.loss, worst.kl);
+  std::printf("\n%s: gradient %.1e (at most 3e-7), loss %.1e (1e-6), mean KL %.1e (1e-6)\n",
+              good ? "met" : "MISSED", worst.gradient, worst.loss, worst.kl);
   return good ? 0 : 1;
 }

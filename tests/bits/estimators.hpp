@@ -49,17 +49,20 @@ struct Rewards {
 
 void add(Hash& hash, const gdpo::GroupReport& r) {
   for (const gdpo::ChannelReport& c : r.channels) {
-    for (const double x : {static_cast<double>(c.n), c.mean, c.std, c.min, c.max, c.zero_std_groups}) hash.add(x);
+    for (const double x :
+         {static_cast<double>(c.n), c.mean, c.std, c.min, c.max, c.zero_std_groups})
+      hash.add(x);
   }
-  for (const index_t x : {r.rows, r.groups, r.smallest_group, r.largest_group, r.singletons, r.excluded_rewards,
-                          r.infinite_rewards, r.excluded_rows, r.unused_rows, static_cast<index_t>(r.one_group)}) {
+  for (const index_t x :
+       {r.rows, r.groups, r.smallest_group, r.largest_group, r.singletons, r.excluded_rewards,
+        r.infinite_rewards, r.excluded_rows, r.unused_rows, static_cast<index_t>(r.one_group)}) {
     hash.add(static_cast<double>(x));
   }
   for (const unsigned char x : r.degenerate) hash.add(static_cast<double>(x));
   for (const unsigned char x : r.channel_degenerate) hash.add(static_cast<double>(x));
   hash.add(r.group_std);
-  for (const double x :
-       {r.reward_mean, r.reward_std, r.reward_std_mean_of_groups, r.combined_std, r.zero_std_group_rows}) {
+  for (const double x : {r.reward_mean, r.reward_std, r.reward_std_mean_of_groups, r.combined_std,
+                         r.zero_std_group_rows}) {
     hash.add(x);
   }
 }
@@ -113,7 +116,8 @@ class Estimators {
  private:
   /// The advantages, the combined values and the report of one call.
   template <class Exec, class T, class Groups, class E>
-  void advantages(const std::string& name, const Exec& exec, const gdpo::RewardBatch<T, Groups>& batch, const E& e) {
+  void advantages(const std::string& name, const Exec& exec,
+                  const gdpo::RewardBatch<T, Groups>& batch, const E& e) {
     std::vector<gdpo::result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
     gdpo::Workspace workspace;
     gdpo::GroupReport report;
@@ -129,7 +133,8 @@ class Estimators {
   template <class E>
   void side_by_side(const std::string& name, const E& e) {
     for (const bool missing : {false, true}) {
-      gdpo::RewardBatch batch{narrow_.view(missing ? narrow_.missing : narrow_.whole), gdpo::groups_of(8)};
+      gdpo::RewardBatch batch{narrow_.view(missing ? narrow_.missing : narrow_.whole),
+                              gdpo::groups_of(8)};
       batch.tokens = gdpo::view(narrow_.tokens);
       batch.penalty = gdpo::view(narrow_.penalty);
       advantages(name + (missing ? ".groups_of_missing" : ".groups_of"), gdpo::simd, batch, e);
@@ -151,7 +156,8 @@ class Estimators {
     e.singleton = setting.singleton;
     if (setting.penalised) {
       e.penalty.coef = 0.375;
-      e.penalty.reward = std::is_same_v<decltype(e.combine), gdpo::combine::NormalizeThenSum> ? 1 : -1;
+      e.penalty.reward =
+          std::is_same_v<decltype(e.combine), gdpo::combine::NormalizeThenSum> ? 1 : -1;
     }
     if (setting.weighted) e.weights = {0.5, 0, -1.25};
     if (setting.gated) e.gates = {{0, 2, 0.5}, {1, 0, -0.25}};
@@ -165,9 +171,10 @@ class Estimators {
                                                               {"clamp_std", gdpo::EpsAt::ClampStd},
                                                               {"clamp_var", gdpo::EpsAt::ClampVar},
                                                               {"none", gdpo::EpsAt::None}};
-    constexpr std::pair<const char*, gdpo::scale::Of> sets[] = {{"group", gdpo::scale::Of::Group},
-                                                                {"batch", gdpo::scale::Of::Batch},
-                                                                {"centred", gdpo::scale::Of::BatchCentred}};
+    constexpr std::pair<const char*, gdpo::scale::Of> sets[] = {
+        {"group", gdpo::scale::Of::Group},
+        {"batch", gdpo::scale::Of::Batch},
+        {"centred", gdpo::scale::Of::BatchCentred}};
     for (const auto& [place, eps_at] : places) {
       gdpo::Gdpo e;
       e.scale.eps = e.renorm.eps = 0.125;
@@ -199,8 +206,8 @@ class Estimators {
     };
     some("float", narrow_);
     some("double", wide_);
-    advantages("gdpo.groups_of_double", gdpo::simd, gdpo::RewardBatch{wide_.view(wide_.whole), gdpo::groups_of(8)},
-               gdpo::Gdpo{});
+    advantages("gdpo.groups_of_double", gdpo::simd,
+               gdpo::RewardBatch{wide_.view(wide_.whole), gdpo::groups_of(8)}, gdpo::Gdpo{});
   }
 
   void tokens() {
@@ -213,7 +220,8 @@ class Estimators {
     for (int k = 0; k < rows * width; ++k) {
       mask.push_back(!integers.one_in(4));
       const std::int64_t at = integers(1 << 22) - (5 << 20);
-      logp.push_back(mask.back() ? in_millionths<float>(at) : std::numeric_limits<float>::quiet_NaN());
+      logp.push_back(mask.back() ? in_millionths<float>(at)
+                                 : std::numeric_limits<float>::quiet_NaN());
       ref_logp.push_back(in_millionths<float>(at + integers(1 << 19)));
     }
     const auto table = [](auto& x) { return gdpo::view(x.data(), rows, width); };
@@ -229,8 +237,8 @@ class Estimators {
 
     const auto penalised = [&](const char* kind, const std::string& name, const auto& kl) {
       gdpo::penalty::Token penalty{0.375, kl};
-      gdpo::token_advantages_into(row_values, counted, table(std::as_const(logp)), table(std::as_const(ref_logp)),
-                                  penalty, table(out));
+      gdpo::token_advantages_into(row_values, counted, table(std::as_const(logp)),
+                                  table(std::as_const(ref_logp)), penalty, table(out));
       line(kind, "penalty_" + name);
     };
     penalised("any", "k1", gdpo::Kl<gdpo::kl::K1>{});
@@ -243,7 +251,8 @@ class Estimators {
     penalised("loss", "k3_clamped", clamped);
 
     const auto values = table(std::as_const(ref_logp));
-    const auto whitened = [&](const std::string& name, const gdpo::renorm::TokenWeightedBatch& renorm) {
+    const auto whitened = [&](const std::string& name,
+                              const gdpo::renorm::TokenWeightedBatch& renorm) {
       gdpo::whiten_into(values, counted, renorm, table(out));
       line("any", "whiten_" + name);
     };
@@ -260,7 +269,8 @@ class Estimators {
     means.add(gdpo::masked_row_mean(values, counted));
     means.add(gdpo::masked_variance(values, counted));
     const gdpo::Moments moments = gdpo::masked_moments(values, counted);
-    for (const double x : {moments.weight, moments.mean, moments.mean_low, moments.m2, moments.min, moments.max}) {
+    for (const double x :
+         {moments.weight, moments.mean, moments.mean_low, moments.m2, moments.min, moments.max}) {
       means.add(x);
     }
     line_("any", "tokens.masked_means", means);

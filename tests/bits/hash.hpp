@@ -32,30 +32,33 @@ class Hash {
 };
 
 void add(Hash& hash, const gdpo::Metric& m) {
-  for (const double x : {m.sum, m.count, m.min, m.max, m.row_sum, m.rows, m.row_min, m.row_max}) hash.add(x);
+  for (const double x : {m.sum, m.count, m.min, m.max, m.row_sum, m.rows, m.row_min, m.row_max})
+    hash.add(x);
 }
 void add(Hash& hash, const gdpo::NonFinite& n) {
   for (const index_t x : {n.count, n.row, n.token}) hash.add(static_cast<double>(x));
 }
 void add(Hash& hash, const gdpo::LossMetrics& m) {
   for (const gdpo::Metric& x :
-       {m.loss, m.surrogate, m.kl, m.clip_fraction, m.clip_fraction_low, m.clip_fraction_high, m.clip_fraction_any,
-        m.dual_clip_fraction, m.approx_kl_k1, m.approx_kl_k3, m.ratio, m.log_ratio_bounded, m.kl_bounded, m.entropy,
-        m.completion_length, m.clipped_completions}) {
+       {m.loss, m.surrogate, m.kl, m.clip_fraction, m.clip_fraction_low, m.clip_fraction_high,
+        m.clip_fraction_any, m.dual_clip_fraction, m.approx_kl_k1, m.approx_kl_k3, m.ratio,
+        m.log_ratio_bounded, m.kl_bounded, m.entropy, m.completion_length, m.clipped_completions}) {
     add(hash, x);
   }
   const gdpo::NonFiniteInputs& n = m.non_finite;
-  for (const gdpo::NonFinite& x :
-       {n.logp, n.old_logp, n.ref_logp, n.rollout_logp, n.teacher_logp, n.advantages, n.weights, n.entropies}) {
+  for (const gdpo::NonFinite& x : {n.logp, n.old_logp, n.ref_logp, n.rollout_logp, n.teacher_logp,
+                                   n.advantages, n.weights, n.entropies}) {
     add(hash, x);
   }
   const gdpo::Moments& a = m.advantage;
   for (const double x : {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
                          static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
-                         static_cast<double>(m.degenerate_rows), m.entropy_threshold, m.one_ratio_a_row ? 1.0 : 0.0}) {
+                         static_cast<double>(m.degenerate_rows), m.entropy_threshold,
+                         m.one_ratio_a_row ? 1.0 : 0.0}) {
     hash.add(x);
   }
-  static_assert(sizeof(gdpo::LossMetrics) == (16 * 8 + 8 * 3 + 7 + 5) * sizeof(double), "a new member: add it here");
+  static_assert(sizeof(gdpo::LossMetrics) == (16 * 8 + 8 * 3 + 7 + 5) * sizeof(double),
+                "a new member: add it here");
   for (const auto& [key, value] : m.to_map()) hash.add(value);
 }
 void add(Hash& hash, const gdpo::LossResult& r) {

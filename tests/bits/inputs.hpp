@@ -16,7 +16,8 @@ class Integers {
   /// From -most to most.
   std::int64_t operator()(std::int64_t most) {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<std::int64_t>((state_ >> 33) % static_cast<std::uint64_t>(2 * most + 1)) - most;
+    return static_cast<std::int64_t>((state_ >> 33) % static_cast<std::uint64_t>(2 * most + 1)) -
+           most;
   }
   bool one_in(std::int64_t n) { return (*this)(n * 8) % n == 0; }
 
@@ -70,7 +71,8 @@ class Tokens {
     for (std::size_t k = 0; k < n; ++k) {
       const bool valid = !shape.masked || !integers.one_in(4);
       mask_.push_back(valid);
-      const std::int64_t at = integers(1 << 22) - (5 << 20), step = integers(1 << (integers.one_in(5) ? 22 : 16));
+      const std::int64_t at = integers(1 << 22) - (5 << 20),
+                         step = integers(1 << (integers.one_in(5) ? 22 : 16));
       const auto token = [&](std::int64_t millionths) {
         if (!valid) return std::numeric_limits<S>::quiet_NaN();
         if (shape.poisoned && integers.one_in(40)) {
@@ -137,8 +139,8 @@ class Tokens {
 
  private:
   const Shape& shape_;
-  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, teacher_logp_, token_advantages_, weights_, kl_weights_,
-      tags_, entropies_, advantages_;
+  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, teacher_logp_, token_advantages_,
+      weights_, kl_weights_, tags_, entropies_, advantages_;
   std::vector<double> row_weights_;
   std::vector<unsigned char> mask_, truncated_;
   std::vector<std::int64_t> segments_;

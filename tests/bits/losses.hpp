@@ -22,7 +22,8 @@ constexpr const Shape& shape_of(const char* name) {
 
 /// The loss, its gradient and its metrics on a batch.
 template <class S, class Loss>
-void add_loss(Hash& hash, const Loss& loss, const gdpo::TokenBatch<S>& batch, const Tokens<S>& tokens) {
+void add_loss(Hash& hash, const Loss& loss, const gdpo::TokenBatch<S>& batch,
+              const Tokens<S>& tokens) {
   gdpo::Normaliser normaliser = gdpo::count(batch);
   normaliser.given = 1234.5;
   std::vector<S> gradient(tokens.size(), S(-77));
@@ -71,14 +72,16 @@ class Losses {
       std::visit(
           [&](auto loss) {
             on_shapes("loss." + name, loss);
-            if constexpr (!decltype(loss.level)::of_segment) on_shapes<double>("loss_double." + name, loss);
+            if constexpr (!decltype(loss.level)::of_segment)
+              on_shapes<double>("loss_double." + name, loss);
             loss.kl.beta = 0.0625;
             on_shapes("loss." + name + "/kl", loss);
           },
           gdpo::runtime::loss(name));
       for (const char* level : {"token", "sequence", "sequence_token"}) {
-        std::visit([&](const auto& loss) { one("loss." + name + "/" + level, loss, "full_packed"); },
-                   gdpo::runtime::loss(name, level));
+        std::visit(
+            [&](const auto& loss) { one("loss." + name + "/" + level, loss, "full_packed"); },
+            gdpo::runtime::loss(name, level));
       }
     }
   }
@@ -120,19 +123,21 @@ class Losses {
   }
 
   void kl_terms() {
-    constexpr std::pair<const char*, gdpo::KlEstimator> estimators[] = {{"k1", gdpo::KlEstimator::K1},
-                                                                        {"abs", gdpo::KlEstimator::Abs},
-                                                                        {"k2", gdpo::KlEstimator::K2},
-                                                                        {"k3", gdpo::KlEstimator::K3}};
+    constexpr std::pair<const char*, gdpo::KlEstimator> estimators[] = {
+        {"k1", gdpo::KlEstimator::K1},
+        {"abs", gdpo::KlEstimator::Abs},
+        {"k2", gdpo::KlEstimator::K2},
+        {"k3", gdpo::KlEstimator::K3}};
     constexpr std::pair<const char*, gdpo::KlGradient> gradients[] = {
         {"direct", gdpo::KlGradient::Direct},
         {"straight_through_k2", gdpo::KlGradient::StraightThroughK2},
         {"score_function", gdpo::KlGradient::ScoreFunction},
         {"importance_weighted", gdpo::KlGradient::ImportanceWeighted}};
-    constexpr std::pair<const char*, gdpo::Against> others[] = {{"ref", gdpo::Against::Ref},
-                                                                {"old", gdpo::Against::Old},
-                                                                {"teacher", gdpo::Against::Teacher},
-                                                                {"rollout", gdpo::Against::Rollout}};
+    constexpr std::pair<const char*, gdpo::Against> others[] = {
+        {"ref", gdpo::Against::Ref},
+        {"old", gdpo::Against::Old},
+        {"teacher", gdpo::Against::Teacher},
+        {"rollout", gdpo::Against::Rollout}};
     for (const char* level : {"token", "sequence", "sequence_token"}) {
       std::visit(
           [&](auto loss) {
@@ -142,7 +147,8 @@ class Losses {
                 loss.kl.beta = 0.375;
                 loss.kl.estimator = of;
                 loss.kl.gradient = rule;
-                const std::string name = std::string("kl.") + estimator + "/" + gradient + "/" + level;
+                const std::string name =
+                    std::string("kl.") + estimator + "/" + gradient + "/" + level;
                 for (const auto& [other, against] : others) {
                   loss.kl.against = against;
                   one(name + "/" + other, loss, "full_packed");
@@ -163,7 +169,8 @@ class Losses {
     typed_kl<gdpo::kl::K2, gdpo::kl::StraightThroughK2>("k2/straight_through_k2");
     typed_kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>("k3/importance_weighted");
     // Names of verl.
-    for (const char* name : {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "abs+", "k2+", "k3+"}) {
+    for (const char* name :
+         {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "abs+", "k2+", "k3+"}) {
       std::visit(
           [&](auto loss) {
             loss.kl = gdpo::runtime::kl(name, loss.kl);
@@ -174,7 +181,8 @@ class Losses {
   }
   template <class Estimator, class Gradient>
   void typed_kl(const std::string& name) {
-    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<Estimator, Gradient>> loss;
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<Estimator, Gradient>>
+        loss;
     loss.kl.beta = 0.375;
     on_shapes("kl.typed/" + name, loss);
   }
@@ -185,11 +193,12 @@ class Losses {
       const char* name;
       double low, high, delta, dual;
     };
-    for (const Clips& c : {Clips{"asymmetric", 0.125, 0.375, off, off}, Clips{"delta", 0.2, 0.2, 1.5, off},
-                           Clips{"delta_inside", 0.2, 0.2, 1.0625, off}, Clips{"delta_below", 0.2, 0.2, 0.5, off},
-                           Clips{"dual", 0.2, 0.2, off, 3}, Clips{"dual_inside", 0.2, 0.2, off, 1.0625},
-                           Clips{"delta_dual", 0.2, 0.28, 2, 1.75}, Clips{"unclipped", off, off, off, off},
-                           Clips{"always_clipped", 0, 0, off, off}}) {
+    for (const Clips& c :
+         {Clips{"asymmetric", 0.125, 0.375, off, off}, Clips{"delta", 0.2, 0.2, 1.5, off},
+          Clips{"delta_inside", 0.2, 0.2, 1.0625, off}, Clips{"delta_below", 0.2, 0.2, 0.5, off},
+          Clips{"dual", 0.2, 0.2, off, 3}, Clips{"dual_inside", 0.2, 0.2, off, 1.0625},
+          Clips{"delta_dual", 0.2, 0.28, 2, 1.75}, Clips{"unclipped", off, off, off, off},
+          Clips{"always_clipped", 0, 0, off, off}}) {
       for (const char* level : {"token", "sequence", "sequence_token"}) {
         std::visit(
             [&](auto loss) {
@@ -212,10 +221,11 @@ class Losses {
         {"seq_mean_token_sum", Aggregate::Mode::SeqMeanTokenSum},
         {"seq_mean_token_sum_norm", Aggregate::Mode::SeqMeanTokenSumNorm},
         {"token_sum", Aggregate::Mode::TokenSum}};
-    constexpr std::pair<const char*, gdpo::Over> counts[] = {{"tokens", gdpo::Over::Tokens},
-                                                             {"rows", gdpo::Over::Rows},
-                                                             {"non_empty_rows", gdpo::Over::NonEmptyRows},
-                                                             {"given", gdpo::Over::Given}};
+    constexpr std::pair<const char*, gdpo::Over> counts[] = {
+        {"tokens", gdpo::Over::Tokens},
+        {"rows", gdpo::Over::Rows},
+        {"non_empty_rows", gdpo::Over::NonEmptyRows},
+        {"given", gdpo::Over::Given}};
     std::visit(
         [&](auto loss) {
           for (const auto& [mode, of] : modes) {
@@ -235,8 +245,8 @@ class Losses {
               one(name + "/padded_width", loss, "padded");
             }
           }
-          for (const char* mode :
-               {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"}) {
+          for (const char* mode : {"token-mean", "token-sum", "seq-mean-token-sum",
+                                   "seq-mean-token-sum-norm", "seq-mean-token-mean"}) {
             loss.aggregate = gdpo::runtime::aggregate(mode);
             one(std::string("aggregate.named/") + mode, loss, "full");
           }

@@ -21,7 +21,8 @@ void collect(void* lines, const char* kind, const char* name, std::uint64_t hash
 bool differs = false;
 void run(const char* object, bool can_run, gdpo_bits_results results) {
   if (!can_run) {
-    std::fprintf(stderr, "This processor cannot run %s: it was compiled, and not tested.\n", object);
+    std::fprintf(stderr, "This processor cannot run %s: it was compiled, and not tested.\n",
+                 object);
     return;
   }
   std::vector<Line> lines;

@@ -17,7 +17,8 @@ class Prepasses {
   void all() {
     const auto pass = [&](const std::string& name, const auto& p) { on_shapes("libm", name, p); };
     gdpo::presets::for_each_prepass([&](const auto& preset) { pass(preset.name, preset.value); });
-    for (const gdpo::Reach reach : {gdpo::Reach::Surrogate, gdpo::Reach::SurrogateAndKl, gdpo::Reach::Denominator}) {
+    for (const gdpo::Reach reach :
+         {gdpo::Reach::Surrogate, gdpo::Reach::SurrogateAndKl, gdpo::Reach::Denominator}) {
       const std::string where = reach == gdpo::Reach::Surrogate        ? "/surrogate"
                                 : reach == gdpo::Reach::SurrogateAndKl ? "/surrogate_and_kl"
                                                                        : "/denominator";
@@ -47,20 +48,23 @@ class Prepasses {
   }
 
   void gates(const std::string& where, gdpo::Reach reach) {
-    using gdpo::prepass::Estimator, gdpo::prepass::Pair, gdpo::prepass::Statistic, gdpo::prepass::When;
-    constexpr std::pair<const char*, Estimator> estimators[] = {{"ratio", Estimator::Ratio},
-                                                                {"k1", Estimator::K1},
-                                                                {"k2", Estimator::K2},
-                                                                {"k3", Estimator::K3},
-                                                                {"total_variation", Estimator::TotalVariation}};
+    using gdpo::prepass::Estimator, gdpo::prepass::Pair, gdpo::prepass::Statistic,
+        gdpo::prepass::When;
+    constexpr std::pair<const char*, Estimator> estimators[] = {
+        {"ratio", Estimator::Ratio},
+        {"k1", Estimator::K1},
+        {"k2", Estimator::K2},
+        {"k3", Estimator::K3},
+        {"total_variation", Estimator::TotalVariation}};
     constexpr std::pair<const char*, Pair> pairs[] = {
         {"mismatch", Pair::Mismatch}, {"update", Pair::Update}, {"drift", Pair::Drift}};
     constexpr std::pair<const char*, Statistic> statistics[] = {{"token", Statistic::Token},
                                                                 {"mean", Statistic::SequenceMean},
                                                                 {"sum", Statistic::SequenceSum},
                                                                 {"max", Statistic::SequenceMax}};
-    constexpr std::pair<const char*, When> times[] = {
-        {"always", When::Always}, {"negative", When::NegativeAdvantage}, {"outward", When::Outward}};
+    constexpr std::pair<const char*, When> times[] = {{"always", When::Always},
+                                                      {"negative", When::NegativeAdvantage},
+                                                      {"outward", When::Outward}};
     // Each value of each setting, and each estimator with each pair: a cover, not the product.
     std::size_t k = 0;
     for (const auto& [estimator, of] : estimators) {
@@ -72,13 +76,16 @@ class Prepasses {
         gate.pair = compared;
         gate.statistic = over;
         gate.when = when;
-        gate.advantage = k % 2 == 0 ? gdpo::prepass::GateAdvantage::Token : gdpo::prepass::GateAdvantage::Row;
+        gate.advantage =
+            k % 2 == 0 ? gdpo::prepass::GateAdvantage::Token : gdpo::prepass::GateAdvantage::Row;
         gate.min = of == Estimator::Ratio ? 0.984375 : -gdpo::math::infinity;
         gate.max = of == Estimator::Ratio ? 1.015625 : 0.00390625;
         if (k % 5 == 4) gate.clamp = {-0.03125, 0.03125};
         gate.reach = reach;
-        on_shapes(of == Estimator::Ratio ? "libm" : "loss",
-                  std::string("gate/") + estimator + "/" + pair + "/" + statistic + "/" + time + where, gate);
+        on_shapes(
+            of == Estimator::Ratio ? "libm" : "loss",
+            std::string("gate/") + estimator + "/" + pair + "/" + statistic + "/" + time + where,
+            gate);
         ++k;
         // About half of the tokens pass, so that another estimate is another mask.
         gdpo::prepass::Gate tight;
@@ -103,7 +110,8 @@ class Prepasses {
     for (const char* shape : both) on_shape(shape, kind, name, passes...);
   }
   template <class... Passes>
-  void on_shape(const char* shape, const char* kind, const std::string& name, const Passes&... passes) {
+  void on_shape(const char* shape, const char* kind, const std::string& name,
+                const Passes&... passes) {
     const Tokens<float> tokens(shape_of(shape));
     gdpo::PrepassMemory<float> memory;
     const gdpo::TokenBatch<float> prepared = gdpo::prepare(tokens.batch(), memory, passes...);
@@ -112,7 +120,8 @@ class Prepasses {
       if (!array) return hash.add(-1.0);
       const bool packed = array.rank() == 1;
       for (index_t i = 0; i < (packed ? 1 : array.extent(0)); ++i) {
-        for (index_t t = 0; t < array.extent(packed ? 0 : 1); ++t) hash.add(static_cast<double>(array.at(i, 0, t)));
+        for (index_t t = 0; t < array.extent(packed ? 0 : 1); ++t)
+          hash.add(static_cast<double>(array.at(i, 0, t)));
       }
     };
     every_token(prepared.mask);

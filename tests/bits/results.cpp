@@ -39,7 +39,8 @@ struct Soft {
 class Results {
  public:
   Results(gdpo_bits_line line, void* to) : line_(line), to_(to) {
-    for (int workers = 1; workers <= 7; ++workers) pools_.push_back(std::make_unique<gdpo::ThreadPool>(workers));
+    for (int workers = 1; workers <= 7; ++workers)
+      pools_.push_back(std::make_unique<gdpo::ThreadPool>(workers));
   }
 
   void all() {
@@ -56,7 +57,8 @@ class Results {
     auto sequence_token = verl::gspo_loss;
     sequence_token.kl.beta = 0.5, sequence_token.surrogate.low = 0.1;
     loss<float>("sequence_token", sequence_token);
-    PolicyLoss<level::Token<map::Clamp>, Soft, Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K1, kl::ScoreFunction>>,
+    PolicyLoss<level::Token<map::Clamp>, Soft,
+               Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K1, kl::ScoreFunction>>,
                aggregate::TokenMean, Factors<Truncated>>
         several;
     several.kl.rest.first.against = Against::Rollout;
@@ -81,7 +83,8 @@ class Results {
     const auto same = [&](const auto& exec, const std::string& target) {
       Hash hash;
       once(exec, hash);
-      if (hash.value() != seq.value()) line_(to_, "differs", (name + " on " + target).c_str(), hash.value());
+      if (hash.value() != seq.value())
+        line_(to_, "differs", (name + " on " + target).c_str(), hash.value());
     };
     same(gdpo::simd, "simd");
     for (std::size_t n = large ? 1 : 7; n <= 7; ++n) {
@@ -137,7 +140,8 @@ class Results {
             gdpo::GroupReport report;
             gdpo::advantages_into(gdpo::seq, batch, e, gdpo::view(out), workspace, &report);
             hash.add(out), hash.add(report.group_std);
-            for (const double x : {report.reward_mean, report.reward_std, report.combined_std}) hash.add(x);
+            for (const double x : {report.reward_mean, report.reward_std, report.combined_std})
+              hash.add(x);
             line_(to_, "any", ("advantages." + estimator).c_str(), hash.value());
           },
           gdpo::runtime::estimator(estimator));
@@ -145,8 +149,10 @@ class Results {
     // Equal groups in rows: lanes of groups; large enough for threads.
     constexpr int many = 20480;
     std::vector<float> large, of_row(many);
-    for (int i = 0; i < many * channels; ++i) large.push_back(in_millionths<float>(integers(1 << 20)));
-    const gdpo::RewardBatch equal{gdpo::view(std::as_const(large).data(), many, channels), gdpo::groups_of(8)};
+    for (int i = 0; i < many * channels; ++i)
+      large.push_back(in_millionths<float>(integers(1 << 20)));
+    const gdpo::RewardBatch equal{gdpo::view(std::as_const(large).data(), many, channels),
+                                  gdpo::groups_of(8)};
     on_every_target("any", "advantages.groups_of", true, [&](const auto& exec, Hash& hash) {
       gdpo::advantages_into(exec, equal, gdpo::Gdpo{}, gdpo::view(of_row), workspace);
       hash.add(of_row);
@@ -176,8 +182,9 @@ class Results {
       gdpo::PidLagrangian pid(gains, {{0.5, 0.375, gdpo::Bound::AtMost}, {-0.25, 1.75}});
       Hash hash;
       for (int step = 0; step < 500; ++step) {
-        for (const gdpo::PidStep& of : pid.update({{in_millionths<double>(integers(1 << 20)), 3.0},
-                                                   {in_millionths<double>(integers(1 << 20)), step % 9 * 1.0}})) {
+        for (const gdpo::PidStep& of :
+             pid.update({{in_millionths<double>(integers(1 << 20)), 3.0},
+                         {in_millionths<double>(integers(1 << 20)), step % 9 * 1.0}})) {
           for (const double x : {of.p, of.i, of.d, of.raw, of.lambda}) hash.add(x);
         }
       }
@@ -199,8 +206,8 @@ class Results {
         for (int j = 0; j < vocabulary; ++j) {
           const std::int64_t x = integers(1 << 22) + (i == 3 ? j << 11 : 0);  // row 3 ascends
           T value;
-          gdpo::store(
-              value, integers.one_in(20) && i == 4 ? -std::numeric_limits<float>::infinity() : in_millionths<float>(x));
+          gdpo::store(value, integers.one_in(20) && i == 4 ? -std::numeric_limits<float>::infinity()
+                                                           : in_millionths<float>(x));
           table.push_back(value);
         }
         targets.push_back(integers(1 << 20) + (1 << 20));
@@ -233,11 +240,12 @@ class Results {
       // From a logsumexp without a logarithm.
       std::vector<double> given;
       std::vector<float> entropy;
-      for (int i = 0; i < rows; ++i) given.push_back(8 + 0.5 * i), entropy.push_back(0.25f * static_cast<float>(i));
+      for (int i = 0; i < rows; ++i)
+        given.push_back(8 + 0.5 * i), entropy.push_back(0.25f * static_cast<float>(i));
       on_every_target("loss", base + ".backward", threads, [&](const auto& exec, Hash& hash) {
         std::vector<T> gradient(table.size());
-        gdpo::token_logprobs_backward(exec, batch, {gdpo::view(g), gdpo::view(g_entropy)}, gdpo::view(given),
-                                      gdpo::view(entropy), flat(gradient));
+        gdpo::token_logprobs_backward(exec, batch, {gdpo::view(g), gdpo::view(g_entropy)},
+                                      gdpo::view(given), gdpo::view(entropy), flat(gradient));
         add_table(hash, gradient);
       });
       if constexpr (std::is_same_v<T, float>) fused(base, batch, forward.logp);
@@ -245,10 +253,12 @@ class Results {
   }
 
   /// Logits to dlogits; the policy has moved a little from the one that sampled.
-  void fused(const std::string& base, const gdpo::LogitBatch<float, 2>& logits, const std::vector<float>& logp) {
+  void fused(const std::string& base, const gdpo::LogitBatch<float, 2>& logits,
+             const std::vector<float>& logp) {
     const index_t rows = logits.logits.extent[0], vocabulary = logits.logits.extent[1];
     std::vector<float> old_logp;
-    for (const float x : logp) old_logp.push_back(static_cast<float>(static_cast<int>(8 * x)) * 0.125f);
+    for (const float x : logp)
+      old_logp.push_back(static_cast<float>(static_cast<int>(8 * x)) * 0.125f);
     const std::vector<float> advantages(static_cast<std::size_t>(rows), 0.5f);
     const std::vector<index_t> offsets{0, rows / 2, rows};
     gdpo::TokenBatch<float> tokens;
@@ -261,8 +271,9 @@ class Results {
     gdpo::LogitsWorkspace workspace;
     on_every_target("libm", base + ".fused", vocabulary > 9000, [&](const auto& exec, Hash& hash) {
       std::vector<float> gradient(static_cast<std::size_t>(rows * vocabulary));
-      add(hash, gdpo::policy_loss_from_logits(exec, loss, logits, tokens, normaliser,
-                                              gdpo::view(gradient.data(), rows, vocabulary), workspace));
+      add(hash,
+          gdpo::policy_loss_from_logits(exec, loss, logits, tokens, normaliser,
+                                        gdpo::view(gradient.data(), rows, vocabulary), workspace));
       hash.add(gradient);
     });
   }
@@ -277,7 +288,8 @@ class Results {
     };
     for (int k = 0; k < 20000; ++k) {
       const std::int64_t n = integers(1 << 24);
-      add(in_millionths<S>(n)), add(in_millionths<S>(n) * S(0x1p-14)), add(in_millionths<S>(n) * S(8));
+      add(in_millionths<S>(n)), add(in_millionths<S>(n) * S(0x1p-14)),
+          add(in_millionths<S>(n) * S(8));
     }
     line_(to_, "loss", name, hash.value());
   }

@@ -3,6 +3,8 @@
 
 struct Nowhere {};
 
-void use(const gdpo::RewardBatch<double, gdpo::GroupsOf>& batch, gdpo::Workspace& workspace, std::vector<double>& out) {
-  gdpo::advantages_into(gdpo::simd, batch, gdpo::Constrained<gdpo::Gdpo, Nowhere>{}, gdpo::view(out), workspace);
+void use(const gdpo::RewardBatch<double, gdpo::GroupsOf>& batch, gdpo::Workspace& workspace,
+         std::vector<double>& out) {
+  gdpo::advantages_into(gdpo::simd, batch, gdpo::Constrained<gdpo::Gdpo, Nowhere>{},
+                        gdpo::view(out), workspace);
 }

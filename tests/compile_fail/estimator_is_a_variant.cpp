@@ -3,5 +3,6 @@
 #include <gdpo/runtime.hpp>
 
 auto use(const std::vector<double>& rewards) {
-  return gdpo::advantages(gdpo::view(rewards), gdpo::groups_of(4), gdpo::runtime::estimator("gdpo"));
+  return gdpo::advantages(gdpo::view(rewards), gdpo::groups_of(4),
+                          gdpo::runtime::estimator("gdpo"));
 }

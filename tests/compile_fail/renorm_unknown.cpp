@@ -2,4 +2,6 @@
 #include <gdpo/advantages.hpp>
 
 struct PerToken {};
-gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum, PerToken> estimator;
+gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum,
+                     PerToken>
+    estimator;

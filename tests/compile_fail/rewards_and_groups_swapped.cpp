@@ -1,4 +1,6 @@
 // expect: rewards come first: gdpo::view(rewards, rows, columns), an array of Eigen or a tensor
 #include <gdpo/advantages.hpp>
 
-auto use(const std::vector<double>& rewards) { return gdpo::advantages(gdpo::groups_of(4), gdpo::view(rewards)); }
+auto use(const std::vector<double>& rewards) {
+  return gdpo::advantages(gdpo::groups_of(4), gdpo::view(rewards));
+}

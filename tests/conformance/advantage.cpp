@@ -37,7 +37,8 @@ Inputs<T> bind(const Json& inputs) {
   only(inputs, {"rewards", "group_ids", "response_mask", "kl_values"});
   Inputs<T> in;
   const Array rewards = array_of(inputs.at("rewards"));
-  if (rewards.shape.empty() || rewards.shape.size() > 2) throw BadGolden("rewards must have one or two axes");
+  if (rewards.shape.empty() || rewards.shape.size() > 2)
+    throw BadGolden("rewards must have one or two axes");
   in.rewards = stored_as<T>(rewards.data);
   in.count = static_cast<index_t>(rewards.shape[0]);
   if (rewards.shape.size() == 2) in.channels = static_cast<index_t>(rewards.shape[1]);
@@ -45,7 +46,8 @@ Inputs<T> bind(const Json& inputs) {
   if (inputs.contains("kl_values")) in.kl = stored_as<T>(array_of(inputs.at("kl_values")).data);
   if (inputs.contains("response_mask")) {
     const Array mask = array_of(inputs.at("response_mask"));
-    if (mask.shape.size() != 2 || mask.shape[0] != rewards.shape[0]) throw BadGolden("response_mask must be rows x T");
+    if (mask.shape.size() != 2 || mask.shape[0] != rewards.shape[0])
+      throw BadGolden("response_mask must be rows x T");
     in.width = static_cast<index_t>(mask.shape[1]);
     in.lengths.assign(mask.shape[0], 0);
     for (std::size_t k = 0; k < mask.data.size(); ++k) {
@@ -61,7 +63,8 @@ Inputs<T> bind(const Json& inputs) {
 template <class T>
 auto batch_of(const Inputs<T>& in, index_t group_size) {
   auto groups = group_size == 0 ? gdpo::by_id(in.ids) : gdpo::by_id(in.ids, group_size);
-  gdpo::RewardBatch<T, decltype(groups)> batch{gdpo::view(in.rewards.data(), in.count, in.channels), groups};
+  gdpo::RewardBatch<T, decltype(groups)> batch{gdpo::view(in.rewards.data(), in.count, in.channels),
+                                               groups};
   if (!in.mask.empty()) batch.tokens = gdpo::view(in.lengths);
   if (!in.kl.empty()) batch.penalty = gdpo::view(in.kl);
   return batch;
@@ -84,7 +87,8 @@ auto summed_rewards(const E& estimator) {
 
 // The advantages on the target of the case. The device has no report: that of the host is compared there too.
 template <class Batch, class E>
-auto call(const Target& target, const Batch& batch, const E& estimator, gdpo::GroupReport* report = nullptr) {
+auto call(const Target& target, const Batch& batch, const E& estimator,
+          gdpo::GroupReport* report = nullptr) {
   auto values = gdpo::advantages(gdpo::seq, batch, estimator, report);
   if (target.exec != Exec::Device) return values;
   const std::vector<double> of_device = on_device(batch, estimator);
@@ -107,15 +111,18 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
         if (!in.mask.empty() && !expected.empty() && expected.front().is_array()) {
           using Result = typename std::decay_t<decltype(row_values)>::value_type;
           std::vector<Result> tokens(in.mask.size());
-          gdpo::broadcast_into(gdpo::view(row_values), gdpo::view(in.mask.data(), in.count, in.width),
+          gdpo::broadcast_into(gdpo::view(row_values),
+                               gdpo::view(in.mask.data(), in.count, in.width),
                                gdpo::view(tokens.data(), in.count, in.width));
-          const Array padded{{rows.data.size(), static_cast<std::size_t>(in.width)}, {tokens.begin(), tokens.end()}};
+          const Array padded{{rows.data.size(), static_cast<std::size_t>(in.width)},
+                             {tokens.begin(), tokens.end()}};
           comparison.output("advantages", padded, in.mask);
         } else {
           comparison.output("advantages", rows);
         }
         if (recorded.expected.contains("rewards")) {
-          comparison.output("rewards", of_rows(call(recorded.target, batch, summed_rewards(estimator))));
+          comparison.output("rewards",
+                            of_rows(call(recorded.target, batch, summed_rewards(estimator))));
         }
         setup.metrics(report, comparison);
       },
@@ -149,13 +156,18 @@ void set_renorm(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
 void set_count_eps(gdpo::runtime::Estimator& estimator, double count_eps) {
   std::visit(
       [&](auto& e) {
-        if constexpr (!std::is_same_v<decltype(e.renorm), gdpo::renorm::None>) e.renorm.count_eps = count_eps;
+        if constexpr (!std::is_same_v<decltype(e.renorm), gdpo::renorm::None>)
+          e.renorm.count_eps = count_eps;
       },
       estimator);
 }
 
 void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>& weights) {
-  std::visit([&](auto& e) { e.weights = {weights.data(), static_cast<index_t>(weights.size())}; }, estimator);
+  std::visit(
+      [&](auto& e) {
+        e.weights = {weights.data(), static_cast<index_t>(weights.size())};
+      },
+      estimator);
 }
 
 void set_penalty(gdpo::runtime::Estimator& estimator, double coef) {

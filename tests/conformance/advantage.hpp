@@ -15,7 +15,8 @@ namespace conformance {
 // What a recorded function is in the library's terms.
 struct Setup {
   gdpo::runtime::Estimator estimator;
-  gdpo::index_t group_size = 0;  // recorded number of completions of every group; 0: groups of any size
+  gdpo::index_t group_size =
+      0;  // recorded number of completions of every group; 0: groups of any size
 
   // Compares the report with the metrics of the record, under the trainer's names for them.
   std::function<void(const gdpo::GroupReport&, Comparison&)> metrics = [](const auto&, auto&) {};

@@ -13,7 +13,9 @@ void std_settings(Params& params, Setup& setup) {
   set_scale(setup.estimator, params.number("eps"), params.integer("ddof"));
 }
 
-void weights(Params& params, Setup& setup) { set_weights(setup.estimator, params.numbers("reward_weights")); }
+void weights(Params& params, Setup& setup) {
+  set_weights(setup.estimator, params.numbers("reward_weights"));
+}
 
 // Normalisation over the rows of the batch.
 void batch_norm(Params& params, Setup& setup) {
@@ -31,13 +33,15 @@ void whiten(Params& params, Setup& setup) {
 }
 
 void remarks(Params& params) {
-  for (const char* name : {"nan_rule", "reward_placement", "rewards_combined", "singleton", "std"}) params.remark(name);
+  for (const char* name : {"nan_rule", "reward_placement", "rewards_combined", "singleton", "std"})
+    params.remark(name);
 }
 
 // --- trl
 
 Setup trl_rollouts(Params& params) {
-  const auto aggregation = params.choice("multi_objective_aggregation", {"sum_then_normalize", "normalize_then_sum"});
+  const auto aggregation =
+      params.choice("multi_objective_aggregation", {"sum_then_normalize", "normalize_then_sum"});
   const bool per_reward = aggregation == "normalize_then_sum";
   const auto scale = per_reward ? params.choice("scale_rewards", {"group"}, "group")
                                 : params.choice("scale_rewards", {"group", "batch", "none"});
@@ -71,7 +75,8 @@ Setup trl_rollouts(Params& params) {
 
 Setup nvlabs_trl_rollouts(Params& params) {
   const bool per_reward = params.flag("apply_gdpo"), scale = params.flag("scale_rewards");
-  if (per_reward && !scale) throw Unsupported("parameter apply_gdpo = true with scale_rewards = false is not mapped");
+  if (per_reward && !scale)
+    throw Unsupported("parameter apply_gdpo = true with scale_rewards = false is not mapped");
   Setup setup{estimator(per_reward ? "nvlabs::trl_gdpo_nan_singleton"
                         : scale    ? "nvlabs::trl_grpo_nan_singleton"
                                    : "nvlabs::trl_grpo_no_scale")};
@@ -111,7 +116,8 @@ auto nvlabs_choice(const char* preset, bool whitens) {
 
 std::string ms_swift_preset(const std::string& kind, const std::string& scale) {
   if (scale == "gdpo") {
-    if (kind != "grpo") throw Unsupported("parameter scale_rewards = \"gdpo\" with " + kind + " is not mapped");
+    if (kind != "grpo")
+      throw Unsupported("parameter scale_rewards = \"gdpo\" with " + kind + " is not mapped");
     return "ms_swift::gdpo";
   }
   if (kind == "grpo") {
@@ -153,7 +159,8 @@ Setup ms_swift_rows(Params& params) {
     comparison.metric("per_func_mean", mean);
     comparison.metric("per_func_std", std);
     comparison.metric("reward_mean", report.reward_mean);
-    comparison.metric("reward_std", over_batch ? report.reward_std : report.reward_std_mean_of_groups);
+    comparison.metric("reward_std",
+                      over_batch ? report.reward_std : report.reward_std_mean_of_groups);
     comparison.metric("frac_reward_zero_std", report.zero_std_rows(gdpo::ZeroStd::Groups));
   };
   return setup;
@@ -172,14 +179,16 @@ Setup open_instruct_rows(Params& params) {
 // --- verl
 
 Setup verl_grpo(Params& params) {
-  Setup setup{estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::grpo" : "verl::grpo_no_std")};
+  Setup setup{
+      estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::grpo" : "verl::grpo_no_std")};
   std_settings(params, setup);
   remarks(params);
   return setup;
 }
 
 Setup verl_gdpo(Params& params) {
-  Setup setup{estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::gdpo" : "verl::gdpo_no_std")};
+  Setup setup{
+      estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::gdpo" : "verl::gdpo_no_std")};
   std_settings(params, setup);
   weights(params, setup);
   whiten(params, setup);
@@ -204,19 +213,25 @@ auto verl_leave_one_out(const char* preset) {
 }  // namespace
 
 void add_advantages(Registry& registry) {
-  const auto add = [&](const char* source, const char* function, std::function<Setup(Params&)> mapping) {
+  const auto add = [&](const char* source, const char* function,
+                       std::function<Setup(Params&)> mapping) {
     registry.add(source, "advantage", function, rows(std::move(mapping)));
   };
   add("trl", "GRPOTrainer._generate_and_score_completions[advantages]", trl_rollouts);
 
-  add("nvlabs_gdpo", "GRPOTrainer._generate_and_score_completions[advantages]", nvlabs_trl_rollouts);
-  add("nvlabs_gdpo", "compute_grpo_outcome_advantage", nvlabs_outcome("nvlabs::verl_grpo", true, false));
-  add("nvlabs_gdpo", "compute_grpo_no_std_outcome_advantage", nvlabs_outcome("nvlabs::verl_grpo_no_std", false, false));
-  add("nvlabs_gdpo", "compute_grpo_bn_outcome_advantage", nvlabs_outcome("nvlabs::verl_grpo_bn", true, true));
+  add("nvlabs_gdpo", "GRPOTrainer._generate_and_score_completions[advantages]",
+      nvlabs_trl_rollouts);
+  add("nvlabs_gdpo", "compute_grpo_outcome_advantage",
+      nvlabs_outcome("nvlabs::verl_grpo", true, false));
+  add("nvlabs_gdpo", "compute_grpo_no_std_outcome_advantage",
+      nvlabs_outcome("nvlabs::verl_grpo_no_std", false, false));
+  add("nvlabs_gdpo", "compute_grpo_bn_outcome_advantage",
+      nvlabs_outcome("nvlabs::verl_grpo_bn", true, true));
   add("nvlabs_gdpo", "compute_grpo_no_std_bn_outcome_advantage",
       nvlabs_outcome("nvlabs::verl_grpo_no_std_bn", false, true));
   add("nvlabs_gdpo", "compute_advantage[grpo]", nvlabs_choice("nvlabs::verl_grpo", false));
-  add("nvlabs_gdpo", "compute_advantage[grpo_no_std]", nvlabs_choice("nvlabs::verl_grpo_no_std", false));
+  add("nvlabs_gdpo", "compute_advantage[grpo_no_std]",
+      nvlabs_choice("nvlabs::verl_grpo_no_std", false));
   add("nvlabs_gdpo", "compute_advantage[gdpo]", nvlabs_choice("nvlabs::verl_gdpo", true));
 
   add("ms_swift", "compute_advantages", ms_swift_rows);
@@ -228,7 +243,8 @@ void add_advantages(Registry& registry) {
   add("verl", "compute_gdpo_outcome_advantage", verl_gdpo);
   add("verl", "compute_reinforce_plus_plus_baseline_outcome_advantage", verl_reinforce_baseline);
   add("verl", "compute_rloo_outcome_advantage", verl_leave_one_out("verl::rloo"));
-  add("verl", "compute_rloo_vectorized_outcome_advantage", verl_leave_one_out("verl::rloo_vectorized"));
+  add("verl", "compute_rloo_vectorized_outcome_advantage",
+      verl_leave_one_out("verl::rloo_vectorized"));
 }
 
 }  // namespace conformance

@@ -13,10 +13,12 @@ namespace {
 void agg_loss(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   // The loss -A logp with A = -1: the array that the trainer sums stands where log-probs do.
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None, gdpo::runtime::Aggregate> loss;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None,
+                   gdpo::runtime::Aggregate>
+      loss;
   const auto known = [&](const char* name) { return params.has(name) ? params.number(name) : 0.0; };
-  const GlobalBatch step{params.number("dp_size"), known("batch_num_tokens"), known("global_batch_size"),
-                         known("loss_scale_factor")};
+  const GlobalBatch step{params.number("dp_size"), known("batch_num_tokens"),
+                         known("global_batch_size"), known("loss_scale_factor")};
   double given = 0;
   loss.aggregate = verl_aggregate(params, step, given);
   params.all_read();
@@ -49,7 +51,8 @@ Values values_of(const Case& recorded) {
   only(recorded.inputs, {"values", "response_mask"});
   Values in{array_of(recorded.inputs.at("values")), {}, {}};
   const Array mask = array_of(recorded.inputs.at("response_mask"));
-  if (in.values.shape.size() != 2 || mask.shape != in.values.shape) throw BadGolden("values and mask must be rows x T");
+  if (in.values.shape.size() != 2 || mask.shape != in.values.shape)
+    throw BadGolden("values and mask must be rows x T");
   for (std::size_t k = 0; k < mask.data.size(); ++k) {
     in.mask.push_back(mask.data[k] != 0);
     if (in.mask.back() != 0) in.counted.push_back(in.values.data[k]);
@@ -58,9 +61,9 @@ Values values_of(const Case& recorded) {
 }
 
 void same_bits(const char* name, double padded, double packed, Comparison& comparison) {
-  comparison.law(
-      gdpo::math::bits_of(padded) == gdpo::math::bits_of(packed),
-      std::string(name) + ": " + gdpo::contract::text(padded) + " padded, " + gdpo::contract::text(packed) + " packed");
+  comparison.law(gdpo::math::bits_of(padded) == gdpo::math::bits_of(packed),
+                 std::string(name) + ": " + gdpo::contract::text(padded) + " padded, " +
+                     gdpo::contract::text(packed) + " packed");
 }
 
 void mean_and_variance(const Case& recorded, double count_eps, Comparison& comparison) {
@@ -71,7 +74,8 @@ void mean_and_variance(const Case& recorded, double count_eps, Comparison& compa
     same_bits(name, of_padded, of_packed, comparison);
     comparison.output(name, Array{{}, {of_padded}});
   };
-  compare("mean", gdpo::masked_mean(in.view(), in.mask_view(), count_eps), gdpo::masked_mean(packed, {}, count_eps));
+  compare("mean", gdpo::masked_mean(in.view(), in.mask_view(), count_eps),
+          gdpo::masked_mean(packed, {}, count_eps));
   compare("mean_denom7", gdpo::masked_mean_over(in.view(), in.mask_view(), 7.0),
           gdpo::masked_mean_over(packed, gdpo::View<const unsigned char, 1>{}, 7.0));
   compare("var", gdpo::masked_variance(in.view(), in.mask_view(), 1, count_eps),
@@ -83,7 +87,8 @@ void mean_and_variance(const Case& recorded, double count_eps, Comparison& compa
     const std::vector<double> means = gdpo::masked_row_means(in.view(), in.mask_view(), count_eps);
     comparison.output("row_mean", Array{{means.size()}, means});
   } else {
-    comparison.output("row_mean", Array{{}, {gdpo::masked_row_mean(in.view(), in.mask_view(), count_eps)}});
+    comparison.output("row_mean",
+                      Array{{}, {gdpo::masked_row_mean(in.view(), in.mask_view(), count_eps)}});
   }
 }
 
@@ -105,17 +110,21 @@ void open_instruct_mean(const Case& recorded, Comparison& comparison) {
   mean_and_variance(recorded, 0, comparison);
 }
 
-void whiten(gdpo::renorm::TokenWeightedBatch settings, const Case& recorded, Comparison& comparison) {
+void whiten(gdpo::renorm::TokenWeightedBatch settings, const Case& recorded,
+            Comparison& comparison) {
   const Values in = values_of(recorded);
   Array padded{in.values.shape, std::vector<double>(in.values.data.size())};
   std::vector<double> packed(in.counted.size());
   const auto rows = static_cast<gdpo::index_t>(in.values.shape[0]);
   const auto width = static_cast<gdpo::index_t>(in.values.shape[1]);
-  gdpo::whiten_into(in.view(), in.mask_view(), settings, gdpo::view(padded.data.data(), rows, width));
-  gdpo::whiten_into(gdpo::view(in.counted), gdpo::View<const unsigned char, 1>{}, settings, gdpo::view(packed));
+  gdpo::whiten_into(in.view(), in.mask_view(), settings,
+                    gdpo::view(padded.data.data(), rows, width));
+  gdpo::whiten_into(gdpo::view(in.counted), gdpo::View<const unsigned char, 1>{}, settings,
+                    gdpo::view(packed));
   for (std::size_t k = 0, n = 0; k < in.mask.size(); ++k) {
     const double wanted = in.mask[k] != 0 ? packed[n++] : 0.0;
-    same_bits(in.mask[k] != 0 ? "a whitened value" : "a masked value", padded.data[k], wanted, comparison);
+    same_bits(in.mask[k] != 0 ? "a whitened value" : "a masked value", padded.data[k], wanted,
+              comparison);
   }
   comparison.output("values", padded, in.mask);
 }
@@ -178,8 +187,10 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
     gdpo::PrepassMemory<double> memory;
     const auto batch = gdpo::prepare(arrays.batch(), memory, pass);
     const std::vector<double> weights = padded(layout, tokens_of(layout, batch.weights, 1.0));
-    Array rows{{static_cast<std::size_t>(in.rows), 1}, std::vector<double>(static_cast<std::size_t>(in.rows), 1.0)};
-    for (std::size_t k = 0; k < weights.size(); ++k) {  // a row without valid tokens has nothing to drop
+    Array rows{{static_cast<std::size_t>(in.rows), 1},
+               std::vector<double>(static_cast<std::size_t>(in.rows), 1.0)};
+    for (std::size_t k = 0; k < weights.size();
+         ++k) {  // a row without valid tokens has nothing to drop
       if (in.mask[k] != 0) rows.data[k / static_cast<std::size_t>(in.width)] *= weights[k];
     }
     return rows;

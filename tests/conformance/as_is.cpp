@@ -34,7 +34,8 @@ std::string settings_of(const gdpo::map::Clamp& map) { return text(map.lo, map.h
 template <class Level>
 std::string settings_of_level(const Level& level) {
   if constexpr (Level::of_segment) {
-    return text("segment", Level::straight_through, level.bounds, level.statistic.count_eps) + settings_of(level.map);
+    return text("segment", Level::straight_through, level.bounds, level.statistic.count_eps) +
+           settings_of(level.map);
   } else {
     return text("token") + settings_of(level.map);
   }
@@ -43,15 +44,17 @@ std::string settings_of_level(const Level& level) {
 }  // namespace
 
 std::string settings_of(const gdpo::runtime::Estimator& estimator) {
-  return std::visit([](const auto& e) { return product::describe(product::settings_of(e)); }, estimator);
+  return std::visit([](const auto& e) { return product::describe(product::settings_of(e)); },
+                    estimator);
 }
 std::string settings_of(const gdpo::runtime::Loss& loss) {
   return std::visit(
       [](const auto& l) {
-        return settings_of_level(l.level) + text("clip", l.surrogate.low, l.surrogate.high, l.surrogate.delta,
-                                                 l.surrogate.dual, "kl", l.kl.beta, l.kl.against, l.kl.input,
-                                                 l.kl.output, l.kl.estimator, l.kl.gradient, "sum", l.aggregate.mode,
-                                                 l.aggregate.over, l.aggregate.count_eps, l.aggregate.row_count_eps);
+        return settings_of_level(l.level) +
+               text("clip", l.surrogate.low, l.surrogate.high, l.surrogate.delta, l.surrogate.dual,
+                    "kl", l.kl.beta, l.kl.against, l.kl.input, l.kl.output, l.kl.estimator,
+                    l.kl.gradient, "sum", l.aggregate.mode, l.aggregate.over, l.aggregate.count_eps,
+                    l.aggregate.row_count_eps);
       },
       loss);
 }
@@ -59,8 +62,8 @@ std::string settings_of(const gdpo::prepass::Importance& w) {
   return text("importance", w.statistic, w.clamp, w.clip, w.count_eps, w.reach);
 }
 std::string settings_of(const gdpo::prepass::Gate& g) {
-  return text("gate", g.estimator, g.pair, g.statistic, g.when, g.advantage, g.min, g.max, g.clamp, g.count_eps,
-              g.reach);
+  return text("gate", g.estimator, g.pair, g.statistic, g.when, g.advantage, g.min, g.max, g.clamp,
+              g.count_eps, g.reach);
 }
 
 std::vector<std::string> without_record(const Report& report) {
@@ -71,9 +74,11 @@ std::vector<std::string> without_record(const Report& report) {
   };
   gdpo::presets::for_each_estimator(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
-  gdpo::presets::for_each_loss(
-      [&](const auto& preset) { add_unless_recorded(preset, settings_of(gdpo::runtime::loss(preset.name))); });
-  gdpo::presets::for_each_prepass([&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_loss([&](const auto& preset) {
+    add_unless_recorded(preset, settings_of(gdpo::runtime::loss(preset.name)));
+  });
+  gdpo::presets::for_each_prepass(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   return names;
 }
 

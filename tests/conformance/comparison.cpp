@@ -20,7 +20,8 @@ bool agree(const Case& c, double got, double wanted) {
 
 std::string shape_text(const std::vector<std::size_t>& shape) {
   std::string text = "[";
-  for (std::size_t k = 0; k < shape.size(); ++k) text += (k == 0 ? "" : " x ") + std::to_string(shape[k]);
+  for (std::size_t k = 0; k < shape.size(); ++k)
+    text += (k == 0 ? "" : " x ") + std::to_string(shape[k]);
   return text + "]";
 }
 
@@ -36,12 +37,13 @@ std::string index_text(const std::vector<std::size_t>& shape, std::size_t flat) 
 
 }  // namespace
 
-void Comparison::compare(const Case& recorded, const std::string& name, const Array& got, const Json& expected,
-                         const std::vector<unsigned char>& selected) {
+void Comparison::compare(const Case& recorded, const std::string& name, const Array& got,
+                         const Json& expected, const std::vector<unsigned char>& selected) {
   const Array wanted = array_of(expected);
   std::ostringstream line;
   if (got.shape != wanted.shape) {
-    line << name << ": got shape " << shape_text(got.shape) << ", wanted " << shape_text(wanted.shape);
+    line << name << ": got shape " << shape_text(got.shape) << ", wanted "
+         << shape_text(wanted.shape);
     differences_.push_back(line.str());
     return;
   }
@@ -52,8 +54,9 @@ void Comparison::compare(const Case& recorded, const std::string& name, const Ar
     if (!agree(recorded, got.data[k], wanted.data[k]) && differing++ == 0) first = k;
   }
   if (differing == 0) return;
-  line << name << index_text(wanted.shape, first) << std::setprecision(std::numeric_limits<double>::max_digits10)
-       << ": got " << got.data[first] << ", wanted " << wanted.data[first] << std::setprecision(3);
+  line << name << index_text(wanted.shape, first)
+       << std::setprecision(std::numeric_limits<double>::max_digits10) << ": got "
+       << got.data[first] << ", wanted " << wanted.data[first] << std::setprecision(3);
   if (recorded.ill_conditioned) {
     line << ", must be finite";
   } else {
@@ -63,7 +66,8 @@ void Comparison::compare(const Case& recorded, const std::string& name, const Ar
   differences_.push_back(line.str());
 }
 
-void Comparison::output(const std::string& name, const Array& got, const std::vector<unsigned char>& selected) {
+void Comparison::output(const std::string& name, const Array& got,
+                        const std::vector<unsigned char>& selected) {
   outputs_.insert(name);
   compare(case_, name, got, case_.expected.at(name), selected);
 }

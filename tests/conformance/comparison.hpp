@@ -14,11 +14,12 @@ enum class Status { Passed, Failed, Unsupported };
 
 struct Verdict {
   Status status = Status::Unsupported;
-  std::vector<std::string> details;  // Failed: one line per value that differs. Unsupported: the reason
+  std::vector<std::string>
+      details;  // Failed: one line per value that differs. Unsupported: the reason
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   std::vector<std::string> missing_metrics;  // names of those that a case which ran did not compare
-  bool on_device = false;                    // the library ran on the device, if only for a part of the case
-  std::set<std::string> settings;            // of the policies that the case ran (as_is.hpp)
+  bool on_device = false;          // the library ran on the device, if only for a part of the case
+  std::set<std::string> settings;  // of the policies that the case ran (as_is.hpp)
 };
 
 // Collects the comparisons of one case. Whatever the record expects and nobody compared is accounted for:
@@ -29,7 +30,8 @@ class Comparison {
 
   // expected[name]: the same shape, and every element within the case's tolerance. Where `selected` is given (one
   // flag per element), only the elements it selects are compared.
-  void output(const std::string& name, const Array& got, const std::vector<unsigned char>& selected = {});
+  void output(const std::string& name, const Array& got,
+              const std::vector<unsigned char>& selected = {});
 
   // expected["metrics"][name]; nothing happens if the record does not have it.
   void metric(const std::string& name, const Array& got);

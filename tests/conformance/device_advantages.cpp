@@ -37,7 +37,8 @@ class RewardsOnDevice {
     rewards_ = OnDevice<T>(rewards);
     order_ = OnDevice<index_t>(values_of(host.groups.order()));
     offsets_ = OnDevice<index_t>(values_of(host.groups.offsets()));
-    for (const auto column : {&Host::tokens, &Host::valid, &Host::baseline, &Host::penalty, &Host::weights}) {
+    for (const auto column :
+         {&Host::tokens, &Host::valid, &Host::baseline, &Host::penalty, &Host::weights}) {
       if (!(host.*column)) {
         columns_.emplace_back();
         continue;
@@ -53,7 +54,8 @@ class RewardsOnDevice {
     const index_t groups = host_.groups.count(rows());
     const auto offsets = gdpo::view(static_cast<const index_t*>(offsets_.data()), groups + 1);
     if (side_by_side(host_.groups)) return run(gdpo::by_offsets(offsets), estimator);
-    return run(gdpo::cuda::sorted_groups(gdpo::view(static_cast<const index_t*>(order_.data()), rows()), offsets),
+    return run(gdpo::cuda::sorted_groups(
+                   gdpo::view(static_cast<const index_t*>(order_.data()), rows()), offsets),
                estimator);
   }
 
@@ -77,7 +79,8 @@ class RewardsOnDevice {
         column(4, host_.weights)};
     OnDevice<T> out(std::vector<T>(static_cast<std::size_t>(rows())));
     TestScratch scratch(gdpo::cuda::scratch_bytes(estimator, batch));
-    gdpo::advantages_into(next_device(), batch, estimator, gdpo::view(out.data(), rows()), scratch());
+    gdpo::advantages_into(next_device(), batch, estimator, gdpo::view(out.data(), rows()),
+                          scratch());
     const std::vector<T> values = out.host();
     return {values.begin(), values.end()};
   }
@@ -91,11 +94,14 @@ class RewardsOnDevice {
 }  // namespace
 
 template <class T>
-std::vector<double> on_device(const gdpo::RewardBatch<T, gdpo::ById>& batch, const DeviceEstimator& estimator) {
+std::vector<double> on_device(const gdpo::RewardBatch<T, gdpo::ById>& batch,
+                              const DeviceEstimator& estimator) {
   RewardsOnDevice<T> rewards(batch);
   return std::visit([&](const auto& of) { return rewards(of); }, estimator);
 }
-template std::vector<double> on_device(const gdpo::RewardBatch<double, gdpo::ById>&, const DeviceEstimator&);
-template std::vector<double> on_device(const gdpo::RewardBatch<float, gdpo::ById>&, const DeviceEstimator&);
+template std::vector<double> on_device(const gdpo::RewardBatch<double, gdpo::ById>&,
+                                       const DeviceEstimator&);
+template std::vector<double> on_device(const gdpo::RewardBatch<float, gdpo::ById>&,
+                                       const DeviceEstimator&);
 
 }  // namespace conformance

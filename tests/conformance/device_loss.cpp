@@ -82,8 +82,8 @@ class BatchOnDevice {
 }  // namespace
 
 template <class S>
-gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch, const gdpo::Normaliser& normaliser,
-                           S* gradient) {
+gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch,
+                           const gdpo::Normaliser& normaliser, S* gradient) {
   BatchOnDevice<S> on(batch);
   const Tokens shape(batch.logp);
   OnDevice<S> slopes;
@@ -96,7 +96,8 @@ gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch
   std::visit(
       [&](const auto& of) {
         TestScratch scratch(gdpo::cuda::scratch_bytes(of, on()));
-        of(next_device(), on(), gdpo::cuda::DeviceNormaliser(normaliser), out, result.data(), scratch());
+        of(next_device(), on(), gdpo::cuda::DeviceNormaliser(normaliser), out, result.data(),
+           scratch());
       },
       loss);
   if (gradient) {
@@ -115,8 +116,9 @@ gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>& batch) {
   return counts.host()[0];
 }
 
-#define INSTANTIATE(S)                                                                                          \
-  template gdpo::LossResult on_device(const AnyLoss&, const gdpo::TokenBatch<S>&, const gdpo::Normaliser&, S*); \
+#define INSTANTIATE(S)                                                            \
+  template gdpo::LossResult on_device(const AnyLoss&, const gdpo::TokenBatch<S>&, \
+                                      const gdpo::Normaliser&, S*);               \
   template gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>&);
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -33,7 +33,8 @@ void append(const Json& value, std::size_t depth, Array& out) {
 
 bool is_reference(const std::string& text) {
   return text.size() > 1 && text[0] == '#' &&
-         std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+         std::all_of(text.begin() + 1, text.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 // Replaces every "#3" by texts[3].
@@ -45,7 +46,8 @@ void resolve(Json& value, const Json& texts) {
   }
 }
 
-Case read_case(const Json& record, const std::string& source, const std::string& version, const Json& texts) {
+Case read_case(const Json& record, const std::string& source, const std::string& version,
+               const Json& texts) {
   Case c{source,
          version,
          record.at("kind"),
@@ -74,10 +76,12 @@ void read_file(const fs::path& path, bool& is_golden, std::vector<Case>& out) {
     if (!file.is_object() || !file.contains("cases")) return;
     is_golden = true;
     const std::string source = file.at("source");
-    const std::string version = file.value("repo", "") + '@' + file.value("commit", "").substr(0, 8);
+    const std::string version =
+        file.value("repo", "") + '@' + file.value("commit", "").substr(0, 8);
     const Json texts = file.value("texts", Json::array());
     for (const Json& record : file.at("cases")) {
-      at = record.is_object() ? record.value("name", "a case without a name") : "a case that is not an object";
+      at = record.is_object() ? record.value("name", "a case without a name")
+                              : "a case that is not an object";
       out.push_back(read_case(record, source, version, texts));
     }
   } catch (const std::exception& error) {
@@ -120,7 +124,9 @@ std::vector<Case> read_directory(const fs::path& directory) {
   std::vector<Case> cases;
   bool is_golden = false;
   for (const fs::path& path : paths) read_file(path, is_golden, cases);
-  if (!is_golden) throw BadGolden(directory.string() + ": no golden file (a *.json with \"cases\") in this directory");
+  if (!is_golden)
+    throw BadGolden(directory.string() +
+                    ": no golden file (a *.json with \"cases\") in this directory");
   return cases;
 }
 

@@ -29,10 +29,12 @@ struct Target {
 };
 
 struct Case {
-  std::string source, version, kind, function, name;  // version: repository@commit, of the commit eight digits
+  std::string source, version, kind, function,
+      name;  // version: repository@commit, of the commit eight digits
   Json params, inputs, expected;
   double rtol, atol;
-  bool float32;          // recorded in float32: the inputs are rounded to float before the library sees them
+  bool
+      float32;  // recorded in float32: the inputs are rounded to float before the library sees them
   bool ill_conditioned;  // the record is rounding noise: only finiteness is compared
 
   Target target{};  // not of the record

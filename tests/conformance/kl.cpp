@@ -49,8 +49,8 @@ Estimates estimates(const AnyKl& term, const TokenInputs& in, Comparison& compar
   const double rounding = in.target.single ? 0x1p-23 : 0x1p-52;
   const double tolerance = static_cast<double>(out.values.size()) * rounding * size;
   comparison.law(gdpo::math::abs(run.result.kl_loss - sum) <= tolerance,
-                 "kl loss of the host: " + gdpo::contract::text(run.result.kl_loss) + ", sum over tokens " +
-                     gdpo::contract::text(sum));
+                 "kl loss of the host: " + gdpo::contract::text(run.result.kl_loss) +
+                     ", sum over tokens " + gdpo::contract::text(sum));
   out.gradient = run.gradient;
   return out;
 }
@@ -65,10 +65,12 @@ TokenInputs token_inputs_of(const Case& recorded) {
 // verl's name of an estimator, of which a "+" at the end keeps the value and takes the gradient of k2.
 void kl_penalty(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  const std::string name = params.choice("kl_penalty", {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+",
-                                                        "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});
+  const std::string name =
+      params.choice("kl_penalty", {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+",
+                                   "abs+", "mse+", "k2+", "low_var_kl+", "k3+"});
   const bool straight_through = name.back() == '+';
-  if (params.has("straight_through_k2_grad")) params.fixed("straight_through_k2_grad", straight_through);
+  if (params.has("straight_through_k2_grad"))
+    params.fixed("straight_through_k2_grad", straight_through);
   const TokenInputs in = token_inputs_of(recorded);
   AnyKl term = gdpo::runtime::kl(name);
   term.input = params.interval("input_clamp");
@@ -86,7 +88,8 @@ void estimate_kl(const Case& recorded, Comparison& comparison) {
   const gdpo::Bounds clamp = params.interval("input_clamp");
   params.all_read();
   const TokenInputs in = token_inputs_of(recorded);
-  Array got{{0, static_cast<std::size_t>(in.rows), static_cast<std::size_t>(in.width)}, {}}, gradient = got;
+  Array got{{0, static_cast<std::size_t>(in.rows), static_cast<std::size_t>(in.width)}, {}},
+      gradient = got;
   const auto add = [&](KlEstimator estimator, gdpo::KlGradient rule = gdpo::KlGradient::Direct) {
     AnyKl term;
     term.estimator = estimator, term.gradient = rule;
@@ -112,13 +115,15 @@ void compute_rewards(const Case& recorded, Comparison& comparison) {
   params.all_read();
   only(recorded.inputs, {"token_level_scores", "old_logp", "ref_logp"});
   const Array scores = array_of(recorded.inputs.at("token_level_scores"));
-  const Array old_logp = array_of(recorded.inputs.at("old_logp")), ref_logp = array_of(recorded.inputs.at("ref_logp"));
-  if (old_logp.shape != scores.shape || ref_logp.shape != scores.shape) throw BadGolden("arrays of different shapes");
+  const Array old_logp = array_of(recorded.inputs.at("old_logp")),
+              ref_logp = array_of(recorded.inputs.at("ref_logp"));
+  if (old_logp.shape != scores.shape || ref_logp.shape != scores.shape)
+    throw BadGolden("arrays of different shapes");
   const auto n = static_cast<gdpo::index_t>(scores.data.size());
   const auto column = [n](const Array& a) { return gdpo::view(a.data.data(), n, 1); };
   Array rewards{scores.shape, std::vector<double>(scores.data.size())};
-  gdpo::token_advantages_into(gdpo::view(scores.data), {}, column(old_logp), column(ref_logp), penalty,
-                              gdpo::view(rewards.data.data(), n, 1));
+  gdpo::token_advantages_into(gdpo::view(scores.data), {}, column(old_logp), column(ref_logp),
+                              penalty, gdpo::view(rewards.data.data(), n, 1));
   comparison.output("rewards", rewards);
 }
 

@@ -26,14 +26,16 @@ gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenB
   if constexpr (std::is_same_v<S, double>) {
     if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normaliser, gradient, workspace);
   }
-  if (target.exec == Exec::Parallel) return loss(gdpo::parallel(threads()), batch, normaliser, gradient, workspace);
+  if (target.exec == Exec::Parallel)
+    return loss(gdpo::parallel(threads()), batch, normaliser, gradient, workspace);
   return loss(gdpo::simd, batch, normaliser, gradient, workspace);
 }
 
 template <class S, class Loss>
 LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
   if (loss.aggregate.padded_width && in.is_packed()) {
-    loss.aggregate.padded_width = false;  // packed tokens have no width; the caller says that of the padded ones
+    loss.aggregate.padded_width =
+        false;  // packed tokens have no width; the caller says that of the padded ones
     loss.aggregate.constant = static_cast<double>(in.width);
   }
   const TokenArrays<S> arrays(in);
@@ -84,11 +86,13 @@ LossRun run_loss(const AnyLoss& any, const TokenInputs& in, const Prepare& prepa
 }
 
 LossRun run_loss(const LossSetup& setup, const TokenInputs& in) {
-  return std::visit([&](const auto& loss) { return run_loss(AnyLoss(loss), in, setup.prepare, setup.given); },
-                    setup.loss);
+  return std::visit(
+      [&](const auto& loss) { return run_loss(AnyLoss(loss), in, setup.prepare, setup.given); },
+      setup.loss);
 }
 
-LossRun padded_and_packed(const TokenInputs& in, const std::function<LossRun(const TokenInputs&)>& run,
+LossRun padded_and_packed(const TokenInputs& in,
+                          const std::function<LossRun(const TokenInputs&)>& run,
                           Comparison& comparison) {
   LossRun of_padded = run(in);
   const LossRun of_packed = run(packed(in));
@@ -102,12 +106,14 @@ LossRun padded_and_packed(const TokenInputs& in, const std::function<LossRun(con
   same("kl loss", of_padded.result.kl_loss, of_packed.result.kl_loss);
   const std::size_t k = first_difference(of_padded.gradient, of_packed.gradient);
   if (k < of_padded.gradient.size()) {
-    comparison.law(false, "gradient at position " + std::to_string(k) + ": " + text(of_padded.gradient[k]) +
-                              " padded, " + text(of_packed.gradient[k]) + " packed");
+    comparison.law(false, "gradient at position " + std::to_string(k) + ": " +
+                              text(of_padded.gradient[k]) + " padded, " +
+                              text(of_packed.gradient[k]) + " packed");
   }
   for (std::size_t at = 0; at < of_padded.mask.size(); ++at) {
     if (of_padded.mask[at] != 0 || of_padded.gradient[at] == 0) continue;
-    comparison.law(false, "gradient at masked position " + std::to_string(at) + ": " + text(of_padded.gradient[at]));
+    comparison.law(false, "gradient at masked position " + std::to_string(at) + ": " +
+                              text(of_padded.gradient[at]));
     break;
   }
   return of_padded;

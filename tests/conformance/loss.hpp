@@ -18,7 +18,8 @@ namespace conformance {
 
 // The batch with what its pre-passes decide; empty: none.
 template <class S>
-using PrepareAs = std::function<gdpo::TokenBatch<S>(const gdpo::TokenBatch<S>&, gdpo::PrepassMemory<S>&)>;
+using PrepareAs =
+    std::function<gdpo::TokenBatch<S>(const gdpo::TokenBatch<S>&, gdpo::PrepassMemory<S>&)>;
 using Prepare = std::tuple<PrepareAs<double>, PrepareAs<float>>;
 
 // What a recorded function is in the library's terms.
@@ -43,7 +44,8 @@ struct LossRun {
 };
 
 // The loss on the target of the case. `given` is Normaliser::given.
-LossRun run_loss(const AnyLoss& loss, const TokenInputs& in, const Prepare& prepare = {}, double given = 0);
+LossRun run_loss(const AnyLoss& loss, const TokenInputs& in, const Prepare& prepare = {},
+                 double given = 0);
 LossRun run_loss(const LossSetup& setup, const TokenInputs& in);
 
 // What verl knows of the whole step; 0: nothing.
@@ -55,7 +57,8 @@ struct GlobalBatch {
 gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given);
 
 // Runs it padded and packed. Laws: the same bits for both; exactly 0 at every position that the mask does not select.
-LossRun padded_and_packed(const TokenInputs& in, const std::function<LossRun(const TokenInputs&)>& run,
+LossRun padded_and_packed(const TokenInputs& in,
+                          const std::function<LossRun(const TokenInputs&)>& run,
                           Comparison& comparison);
 
 // (rows, width).

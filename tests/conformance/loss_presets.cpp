@@ -33,25 +33,29 @@ void set_clip(LossSetup& setup, double low, double high, double delta, double du
 void set_beta(LossSetup& setup, double beta) {
   with_loss(setup, [&](auto& loss) { loss.kl.beta = beta; });
 }
-void set_kl(LossSetup& setup, gdpo::KlEstimator estimator, gdpo::KlGradient gradient = gdpo::KlGradient::Direct) {
+void set_kl(LossSetup& setup, gdpo::KlEstimator estimator,
+            gdpo::KlGradient gradient = gdpo::KlGradient::Direct) {
   with_loss(setup, [&](auto& loss) { loss.kl.estimator = estimator, loss.kl.gradient = gradient; });
 }
 
 void no_log_ratio_clamp(Params& params) {
-  if (params.has("log_ratio_clamp")) throw Unsupported("a log_ratio_clamp is not mapped for this function");
+  if (params.has("log_ratio_clamp"))
+    throw Unsupported("a log_ratio_clamp is not mapped for this function");
 }
 
 // The settings that TRL, its fork, ms-swift and Liger share.
-LossSetup trl_family(Params& params, const std::string& trainer, std::initializer_list<const char*> levels) {
+LossSetup trl_family(Params& params, const std::string& trainer,
+                     std::initializer_list<const char*> levels) {
   const std::string type = params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo"});
   const std::vector<std::string>& known = gdpo::runtime::loss_names();
   if (std::find(known.begin(), known.end(), trainer + type) == known.end()) {
     throw Unsupported("there is no preset " + trainer + type);
   }
   LossSetup setup;
-  setup.loss = gdpo::runtime::loss(trainer + type, params.choice("importance_sampling_level", levels, "token"));
-  set_clip(setup, params.number("epsilon_low"), params.number("epsilon_high"), params.at_most("delta"),
-           gdpo::math::infinity);
+  setup.loss = gdpo::runtime::loss(trainer + type,
+                                   params.choice("importance_sampling_level", levels, "token"));
+  set_clip(setup, params.number("epsilon_low"), params.number("epsilon_high"),
+           params.at_most("delta"), gdpo::math::infinity);
   set_beta(setup, params.number("beta"));
   params.remark("kl");
   no_log_ratio_clamp(params);
@@ -87,12 +91,15 @@ void set_prepare(LossSetup& setup, const F& prepare) {
 // The settings of a pre-pass of a kind that has presets.
 template <class Pass>
 void note_settings(LossSetup& setup, const Pass& pass) {
-  if constexpr (std::is_constructible_v<gdpo::runtime::Prepass, Pass>) setup.passes.push_back(settings_of(pass));
+  if constexpr (std::is_constructible_v<gdpo::runtime::Prepass, Pass>)
+    setup.passes.push_back(settings_of(pass));
 }
 template <class... Pass>
 void set_passes(LossSetup& setup, const Pass&... pass) {
   (note_settings(setup, pass), ...);
-  set_prepare(setup, [=](const auto& batch, auto& memory) { return gdpo::prepare(batch, memory, pass...); });
+  set_prepare(setup, [=](const auto& batch, auto& memory) {
+    return gdpo::prepare(batch, memory, pass...);
+  });
 }
 
 // --- metrics
@@ -101,10 +108,11 @@ void set_passes(LossSetup& setup, const Pass&... pass) {
 struct ClipKeys {
   const char *low, *low_min, *high, *high_max, *region;
 };
-constexpr ClipKeys kTrlKeys{"clip_ratio/low_mean", "clip_ratio/low_min", "clip_ratio/high_mean", "clip_ratio/high_max",
-                            "clip_ratio/region_mean"};
-constexpr ClipKeys kSwiftKeys{"clipping/low_clip_mean", "clipping/low_clip_min", "clipping/high_clip_mean",
-                              "clipping/high_clip_max", "clipping/region_clip_mean"};
+constexpr ClipKeys kTrlKeys{"clip_ratio/low_mean", "clip_ratio/low_min", "clip_ratio/high_mean",
+                            "clip_ratio/high_max", "clip_ratio/region_mean"};
+constexpr ClipKeys kSwiftKeys{"clipping/low_clip_mean", "clipping/low_clip_min",
+                              "clipping/high_clip_mean", "clipping/high_clip_max",
+                              "clipping/region_clip_mean"};
 
 // Means over tokens; min and max over the processes of the run, of which a record has one.
 void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, Comparison& comparison) {
@@ -117,7 +125,8 @@ void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, Comparis
 
 // Clips before `delta` are those after it, unless delta lies inside the range.
 bool delta_hides_clips(const LossSetup& setup) {
-  return std::visit([](const auto& loss) { return loss.surrogate.delta <= 1 + loss.surrogate.high; }, setup.loss);
+  return std::visit(
+      [](const auto& loss) { return loss.surrogate.delta <= 1 + loss.surrogate.high; }, setup.loss);
 }
 
 // The pre-passes' weights over valid tokens: their mean, and the share of those that are 0.
@@ -139,12 +148,14 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
   if (params.has("gradient_accumulation_steps")) {
     const double scale = 1 / params.number("gradient_accumulation_steps");
     Aggregate& of = aggregate_of(setup);
-    const bool of_the_step = of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;  // as dapo's count is
+    const bool of_the_step =
+        of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;  // as dapo's count is
     if (!of_the_step) of.scale = scale;
   }
 
   if (params.has("off_policy_mask_threshold")) {
-    set_passes(setup, prepass::off_policy_sequence_mask(params.number("off_policy_mask_threshold")));
+    set_passes(setup,
+               prepass::off_policy_sequence_mask(params.number("off_policy_mask_threshold")));
   }
   if (params.has("top_entropy_quantile")) {
     prepass::TopEntropy top;
@@ -152,8 +163,9 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
     set_passes(setup, top);
   }
   if (params.has("vllm_importance_sampling_mode")) {
-    const std::string how = params.choice("vllm_importance_sampling_mode",
-                                          {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
+    const std::string how =
+        params.choice("vllm_importance_sampling_mode",
+                      {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
     const gdpo::Bounds range{params.at_least("vllm_importance_sampling_clip_min"),
                              params.at_most("vllm_importance_sampling_clip_max")};
     const bool of_rows = how.rfind("sequence", 0) == 0;
@@ -168,7 +180,8 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
     }
   }
 
-  setup.metrics = [](const LossRun& run, Comparison& comparison) {  // the keys and the numbers that TRL logs
+  setup.metrics = [](const LossRun& run,
+                     Comparison& comparison) {  // the keys and the numbers that TRL logs
     for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
   };
   return setup;
@@ -204,8 +217,8 @@ LossSetup nvlabs_verl_loss(Params& params, const TokenInputs&) {
 LossSetup liger_loss(Params& params, const TokenInputs&) {
   LossSetup setup = trl_family(params, "liger::", {"token", "sequence"});
   params.remark("rule");
-  params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos", "vespo_lambda_pos",
-                         "vespo_k_neg", "vespo_lambda_neg"});
+  params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
+                         "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"});
   const bool same_clips = !delta_hides_clips(setup);
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
@@ -225,8 +238,9 @@ LossSetup swift_loss(Params& params) {
     });
   }
   if (params.has("off_policy_sequence_mask_delta")) {
-    set_passes(setup, prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
-                                                        Reach::Denominator, prepass::GateAdvantage::Row));
+    set_passes(setup,
+               prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
+                                                 Reach::Denominator, prepass::GateAdvantage::Row));
   }
   if (params.has("top_entropy_quantile")) {
     prepass::TopEntropy top;
@@ -234,12 +248,14 @@ LossSetup swift_loss(Params& params) {
     set_passes(setup, top);
   }
   if (params.has("rollout_importance_sampling_mode")) {
-    const std::string how = params.choice("rollout_importance_sampling_mode",
-                                          {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
+    const std::string how =
+        params.choice("rollout_importance_sampling_mode",
+                      {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
     const double threshold = params.number("rollout_importance_sampling_threshold");
     params.of_preset("rollout_log_ratio_clamp", ms_swift::token_weight.clamp);
     if (how == "token_truncate" || how == "sequence_truncate") {
-      prepass::Importance weight = how == "token_truncate" ? ms_swift::token_truncate : ms_swift::sequence_truncate;
+      prepass::Importance weight =
+          how == "token_truncate" ? ms_swift::token_truncate : ms_swift::sequence_truncate;
       weight.clip.hi = threshold;
       set_passes(setup, weight);
     } else {
@@ -307,8 +323,10 @@ void verl_metrics(Params& params, LossSetup& setup, const VerlKeys& keys) {
 LossSetup verl_loss(Params& params, const char* name, double dual) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss(name);
-  params.without_effect({"clip_ratio"});  // what clip_ratio_low and _high are where they are not given
-  set_clip(setup, params.number("clip_ratio_low"), params.number("clip_ratio_high"), gdpo::math::infinity, dual);
+  params.without_effect(
+      {"clip_ratio"});  // what clip_ratio_low and _high are where they are not given
+  set_clip(setup, params.number("clip_ratio_low"), params.number("clip_ratio_high"),
+           gdpo::math::infinity, dual);
   aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
   return setup;
 }
@@ -318,7 +336,8 @@ auto verl_vanilla(const VerlKeys& keys) {
   return [keys](Params& params, const TokenInputs&) {
     LossSetup setup = verl_loss(params, "verl::vanilla", params.number("clip_ratio_c"));
     with_loss(setup, [&](const auto& loss) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>, gdpo::level::Token<gdpo::map::Clamp>>) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
+                                   gdpo::level::Token<gdpo::map::Clamp>>) {
         params.of_preset("log_ratio_clamp", gdpo::Bounds{loss.level.map.lo, loss.level.map.hi});
       }
     });
@@ -331,7 +350,8 @@ auto verl_vanilla(const VerlKeys& keys) {
 LossSetup verl_gspo(Params& params, const TokenInputs&) {
   LossSetup setup = verl_loss(params, "verl::gspo", gdpo::math::infinity);
   with_loss(setup, [&](const auto& loss) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>, gdpo::level::SequenceToken<>>) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
+                                 gdpo::level::SequenceToken<>>) {
       params.of_preset("log_seq_ratio_clamp_max", loss.level.bounds.hi);
     }
   });
@@ -356,7 +376,8 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
   const double beta = params.flag("load_ref_policy") ? params.number("beta") : 0.0;
   params.without_effect({"beta"});
   set_beta(setup, beta);
-  with_loss(setup, [&](const auto& loss) { params.of_preset("ref_log_ratio_clamp", loss.kl.input); });
+  with_loss(setup,
+            [&](const auto& loss) { params.of_preset("ref_log_ratio_clamp", loss.kl.input); });
   const int estimator = params.integer("kl_estimator");
   switch (estimator) {
     case 0:
@@ -377,8 +398,10 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
   const bool corrected = params.flag("use_rho_correction");
   if (corrected) {
     const auto or_off = [](double bound, double off) { return bound != 0 ? bound : off; };
-    const bool of_rows = params.flag("rho_mask_sequence_level"), variation = params.flag("rho_mask_tv_divergence");
-    const double lower = params.number("rho_mask_lower_bound"), upper = params.number("rho_mask_upper_bound");
+    const bool of_rows = params.flag("rho_mask_sequence_level"),
+               variation = params.flag("rho_mask_tv_divergence");
+    const double lower = params.number("rho_mask_lower_bound"),
+                 upper = params.number("rho_mask_upper_bound");
     prepass::Importance weight = gdpo::open_instruct::rho;
     weight.statistic = of_rows ? prepass::Statistic::SequenceMean : prepass::Statistic::Token;
     params.of_preset("rho_log_clamp", weight.clamp);
@@ -398,8 +421,8 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
     set_passes(setup, weight, gate);
   } else {
     params.without_effect({"rho_clamp_lower_bound", "rho_clamp_upper_bound", "rho_mask_lower_bound",
-                           "rho_mask_upper_bound", "rho_mask_sequence_level", "rho_mask_tv_divergence",
-                           "rho_log_clamp"});
+                           "rho_mask_upper_bound", "rho_mask_sequence_level",
+                           "rho_mask_tv_divergence", "rho_log_clamp"});
   }
 
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
@@ -408,9 +431,11 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
     comparison.metric("loss/policy_avg", m.surrogate.mean());
     comparison.metric("loss/kl_avg", beta * m.kl.mean());
     // The trainer measures all four estimates, the library the one that is in the loss.
-    if (beta != 0) comparison.metric("objective/kl" + std::to_string(estimator) + "_avg", m.kl.mean());
+    if (beta != 0)
+      comparison.metric("objective/kl" + std::to_string(estimator) + "_avg", m.kl.mean());
     // Of all tokens, those that are clipped and that the gate keeps.
-    comparison.metric("policy/clipfrac_avg", m.ratio.count > 0 ? run.kept.clip_fraction.sum / m.ratio.count : 0.0);
+    comparison.metric("policy/clipfrac_avg",
+                      m.ratio.count > 0 ? run.kept.clip_fraction.sum / m.ratio.count : 0.0);
     comparison.metric("val/ratio", m.ratio.mean());
     // The trainer reports 0 for a correction that is off.
     const Weights weights = corrected ? weights_of(run) : Weights{};
@@ -424,14 +449,17 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
 
 using Mapping = std::function<LossSetup(Params&, const TokenInputs&)>;
 
-void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in, Comparison& comparison) {
+void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in,
+             Comparison& comparison) {
   const LossRun run = padded_and_packed(
       in, [&](const TokenInputs& layout) { return run_loss(setup, layout); }, comparison);
   comparison.output("loss", Array{{}, {run.result.loss}});
-  if (recorded.expected.contains("grad_logp")) comparison.output("grad_logp", of_tokens(in, run.gradient));
+  if (recorded.expected.contains("grad_logp"))
+    comparison.output("grad_logp", of_tokens(in, run.gradient));
   if (recorded.expected.contains("importance_sampling_ratio")) {
     // The weights of the pre-passes: of the row (rows, 1), or of the token; the trainer writes 1 at masked positions.
-    const bool of_rows = array_of(recorded.expected.at("importance_sampling_ratio")).shape.back() == 1;
+    const bool of_rows =
+        array_of(recorded.expected.at("importance_sampling_ratio")).shape.back() == 1;
     Array weights = of_tokens(in, run.weights);
     for (std::size_t k = 0; k < run.mask.size(); ++k) {
       if (run.mask[k] == 0) weights.data[k] = 1;
@@ -486,7 +514,8 @@ Handler tutorial(const char* estimator, bool torch) {
     for (const long long id : integers_of(recorded.inputs.at("group_ids"))) ids.push_back(id);
     const auto groups = gdpo::by_id(ids);
     gdpo::RewardBatch<double, std::decay_t<decltype(groups)>> batch{
-        gdpo::view(rewards.data.data(), static_cast<gdpo::index_t>(rewards.data.size()), 1), groups};
+        gdpo::view(rewards.data.data(), static_cast<gdpo::index_t>(rewards.data.size()), 1),
+        groups};
     TokenInputs in = token_inputs(recorded);
     in.advantages = gdpo::advantages(gdpo::seq, batch, grpo);
     if (recorded.expected.contains("advantages")) {
@@ -496,7 +525,8 @@ Handler tutorial(const char* estimator, bool torch) {
       const LossMetrics& m = run.result.metrics;
       if (!torch) return;
       to.metric("pg_loss", run.result.policy_loss);
-      if (beta != 0) to.metric("kl_ref", m.kl.row_mean());  // the listing measures it also where it is off
+      if (beta != 0)
+        to.metric("kl_ref", m.kl.row_mean());  // the listing measures it also where it is off
       to.metric("approx_kl", m.approx_kl_k1.mean());
       to.metric_taken_in_float("clipfrac", m.clip_fraction_any.mean());
       to.metric("adv_std", gdpo::stddev(m.advantage));
@@ -508,10 +538,11 @@ Handler tutorial(const char* estimator, bool torch) {
 }  // namespace
 
 Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given) {
-  Aggregate chosen =
-      gdpo::runtime::aggregate(params.choice("loss_agg_mode", {"token-mean", "token-sum", "seq-mean-token-sum",
-                                                               "seq-mean-token-sum-norm", "seq-mean-token-mean"}));
-  if (params.has("seq_len_eps")) params.of_preset("seq_len_eps", gdpo::verl::seq_mean_token_mean.row_count_eps);
+  Aggregate chosen = gdpo::runtime::aggregate(
+      params.choice("loss_agg_mode", {"token-mean", "token-sum", "seq-mean-token-sum",
+                                      "seq-mean-token-sum-norm", "seq-mean-token-mean"}));
+  if (params.has("seq_len_eps"))
+    params.of_preset("seq_len_eps", gdpo::verl::seq_mean_token_mean.row_count_eps);
   if (step.dp_size != 0) chosen.scale = step.dp_size;
   using Mode = Aggregate::Mode;
   if (chosen.mode != Mode::TokenSum) {
@@ -538,7 +569,8 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);
   add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);
-  registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain", tutorial("textbook::grpo_numpy", false));
+  registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain",
+                    tutorial("textbook::grpo_numpy", false));
   registry.add_loss("grpo_tutorial", "loss", "grpo_step", tutorial("textbook::grpo_torch", true));
 }
 

@@ -75,7 +75,8 @@ int run(const Options& options) {
   bool any = false;
   for (const std::string& directory : options.directories) {
     for (const Case& recorded : read_directory(directory)) {
-      if (!chosen(options.kinds, recorded.kind) || !chosen(options.sources, recorded.source)) continue;
+      if (!chosen(options.kinds, recorded.kind) || !chosen(options.sources, recorded.source))
+        continue;
       any = true;
       Case run = recorded;
       run.target = {options.exec, false};
@@ -105,7 +106,8 @@ int run(const Options& options) {
     const std::set<std::string> found(names.begin(), names.end()),
         named(options.unrecorded.begin(), options.unrecorded.end());
     for (const std::string& name : found) {
-      if (named.count(name) == 0) std::cout << "no case passed with the settings of " << name << '\n';
+      if (named.count(name) == 0)
+        std::cout << "no case passed with the settings of " << name << '\n';
     }
     for (const std::string& name : named) {
       if (found.count(name) == 0)
@@ -113,7 +115,8 @@ int run(const Options& options) {
     }
     presets_differ = found != named;
   }
-  const bool failed = presets_differ || report.total().failed != 0 || of_float.total().failed != 0 ||
+  const bool failed = presets_differ || report.total().failed != 0 ||
+                      of_float.total().failed != 0 ||
                       (options.require_all && report.total().unsupported != 0);
   return failed ? 1 : 0;
 }
@@ -124,20 +127,25 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{
       "Compares the library with results recorded from real trainers.\n"
-      "Exit status: 0 no failure; 1 a failure; 2 bad usage, an unreadable file, or nothing to compare; "
+      "Exit status: 0 no failure; 1 a failure; 2 bad usage, an unreadable file, or nothing to "
+      "compare; "
       "77 no device."};
   app.add_option("DIR", options.directories, "directories with golden JSON files")->required();
   app.add_option("--kind", options.kinds, "only cases of this kind (may be repeated)")
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"advantage", "loss", "kl", "aggregate", "pid"}));
-  app.add_option("--source", options.sources, "only cases of this trainer, such as trl (may be repeated)")
+  app.add_option("--source", options.sources,
+                 "only cases of this trainer, such as trl (may be repeated)")
       ->allow_extra_args(false);
   app.add_option("--json", options.json_file, "also write the counts to this file");
-  app.add_option("--exec", options.exec_name, "what runs: seq, simd, parallel, grid, or cuda if built for it")
+  app.add_option("--exec", options.exec_name,
+                 "what runs: seq, simd, parallel, grid, or cuda if built for it")
       ->check(CLI::IsMember({"seq", "simd", "parallel", "grid", "cuda"}));
   app.add_flag("--require-all", options.require_all, "an unsupported case counts as a failure");
-  app.add_flag("--presets", options.presets, "every preset of a trainer must pass a case with its own settings");
-  app.add_option("--unrecorded", options.unrecorded, "but for the preset of this name (may be repeated)")
+  app.add_flag("--presets", options.presets,
+               "every preset of a trainer must pass a case with its own settings");
+  app.add_option("--unrecorded", options.unrecorded,
+                 "but for the preset of this name (may be repeated)")
       ->allow_extra_args(false);
   try {
     app.parse(argc, argv);

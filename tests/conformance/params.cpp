@@ -10,7 +10,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-bool Params::has(const std::string& name) const { return values_.contains(name) && !values_.at(name).is_null(); }
+bool Params::has(const std::string& name) const {
+  return values_.contains(name) && !values_.at(name).is_null();
+}
 
 const Json& Params::read(const std::string& name) {
   const auto it = values_.find(name);
@@ -56,7 +58,8 @@ gdpo::Bounds Params::interval(const std::string& name) {
   if (!has(name)) return {};
   const Json& value = read(name);
   const auto is_bound = [](const Json& entry) { return entry.is_number() || entry.is_null(); };
-  if (!value.is_array() || value.size() != 2 || !std::all_of(value.begin(), value.end(), is_bound)) refuse(name);
+  if (!value.is_array() || value.size() != 2 || !std::all_of(value.begin(), value.end(), is_bound))
+    refuse(name);
   return {value[0].is_null() ? -kInfinity : value[0].get<double>(),
           value[1].is_null() ? kInfinity : value[1].get<double>()};
 }
@@ -69,11 +72,13 @@ Params Params::object(const std::string& name) {
 
 std::string Params::choice(const std::string& name, std::initializer_list<const char*> known) {
   const Json& value = read(name);
-  if (std::none_of(known.begin(), known.end(), [&](const char* k) { return value == k; })) refuse(name);
+  if (std::none_of(known.begin(), known.end(), [&](const char* k) { return value == k; }))
+    refuse(name);
   return value.get<std::string>();
 }
 
-std::string Params::choice(const std::string& name, std::initializer_list<const char*> known, const char* absent) {
+std::string Params::choice(const std::string& name, std::initializer_list<const char*> known,
+                           const char* absent) {
   return values_.contains(name) ? choice(name, known) : absent;
 }
 
@@ -82,7 +87,9 @@ void Params::remark(const std::string& name) {
   if (!read(name).is_string()) refuse(name);
 }
 
-void Params::without_effect(std::initializer_list<const char*> names) { read_.insert(names.begin(), names.end()); }
+void Params::without_effect(std::initializer_list<const char*> names) {
+  read_.insert(names.begin(), names.end());
+}
 
 void Params::of_preset(const std::string& name, double preset) {
   if (number(name) != preset) refuse(name);

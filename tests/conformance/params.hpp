@@ -20,7 +20,8 @@ struct Unsupported : std::runtime_error {
 
 class Params {
  public:
-  explicit Params(const Json& values, std::string where = "parameter ") : values_(values), where_(std::move(where)) {}
+  explicit Params(const Json& values, std::string where = "parameter ")
+      : values_(values), where_(std::move(where)) {}
 
   bool has(const std::string& name) const;  // present and not null, which stands for "off"
 
@@ -34,11 +35,13 @@ class Params {
   // What bounds a number: a number, or off (+-infinity) where it is null or absent.
   double at_most(const std::string& name);
   double at_least(const std::string& name);
-  gdpo::Bounds interval(const std::string& name);  // [lo, hi], null for one that is off; null or absent: both
+  gdpo::Bounds interval(
+      const std::string& name);  // [lo, hi], null for one that is off; null or absent: both
 
   // One of the values that a mapping knows; the second form may be absent.
   std::string choice(const std::string& name, std::initializer_list<const char*> known);
-  std::string choice(const std::string& name, std::initializer_list<const char*> known, const char* absent);
+  std::string choice(const std::string& name, std::initializer_list<const char*> known,
+                     const char* absent);
 
   // The value must be this one.
   template <class T>

@@ -38,14 +38,16 @@ Course course(std::size_t steps, const Update& update) {
   return out;
 }
 
-void same_bits(const Course& wanted, const Course& got, const std::string& way, Comparison& comparison) {
-  const auto first_difference = [&](const char* name, const std::vector<double>& a, const std::vector<double>& b) {
+void same_bits(const Course& wanted, const Course& got, const std::string& way,
+               Comparison& comparison) {
+  const auto first_difference = [&](const char* name, const std::vector<double>& a,
+                                    const std::vector<double>& b) {
     std::size_t t = 0;
     while (t < a.size() && gdpo::math::bits_of(a[t]) == gdpo::math::bits_of(b[t])) ++t;
-    comparison.law(t == a.size(), t == a.size()
-                                      ? ""
-                                      : way + ": " + name + "[" + std::to_string(t) + "] is " +
-                                            gdpo::contract::text(b[t]) + ", not " + gdpo::contract::text(a[t]));
+    comparison.law(t == a.size(), t == a.size() ? ""
+                                                : way + ": " + name + "[" + std::to_string(t) +
+                                                      "] is " + gdpo::contract::text(b[t]) +
+                                                      ", not " + gdpo::contract::text(a[t]));
   };
   first_difference("lambda", wanted.lambda, got.lambda);
   first_difference("integral", wanted.integral, got.integral);
@@ -53,7 +55,8 @@ void same_bits(const Course& wanted, const Course& got, const std::string& way, 
 
 // Laws: the same bits from sums and counts; from a state that goes through bytes before every step; and from the same
 // constraint upside down, next to another one, each held while the other is updated.
-void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded, Comparison& comparison) {
+void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded,
+            Comparison& comparison) {
   only(recorded.inputs, {"costs"});
   const std::vector<double> costs = series(recorded, "costs");
   const std::vector<gdpo::SetPoint> point = {{cost_limit, 1, gdpo::Bound::AtMost}};
@@ -68,7 +71,8 @@ void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded
 
   Controller summed(gains, point);
   same_bits(got, from_costs([&](std::size_t t) -> const Controller& {
-              const double count = 1 << t % 5;  // a power of two: the mean is the cost to the last bit
+              const double count =
+                  1 << t % 5;  // a power of two: the mean is the cost to the last bit
               summed.update({gdpo::SumCount{gdpo::math::mul(count, costs[t]), count}});
               return summed;
             }),
@@ -88,7 +92,8 @@ void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded
 
   gdpo::PidGains of_another = gains;
   of_another.d_delay += 3;
-  Controller pair(std::vector{of_another, gains}, {point[0], {-cost_limit, 1, gdpo::Bound::AtLeast}});
+  Controller pair(std::vector{of_another, gains},
+                  {point[0], {-cost_limit, 1, gdpo::Bound::AtLeast}});
   same_bits(got, from_costs([&](std::size_t t) -> const Controller& {
               pair.update({gdpo::math::nan(), -costs[t]});
               pair.update({costs[t], gdpo::math::nan()});
@@ -104,8 +109,11 @@ void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded
 void pid_update(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const bool sum = params.flag("sum_norm"), diff = params.flag("diff_norm");
-  if (sum && diff) throw Unsupported("parameter sum_norm = true with diff_norm = true is not mapped");
-  const gdpo::LambdaNorm norm = sum ? gdpo::LambdaNorm::Sum : diff ? gdpo::LambdaNorm::Diff : gdpo::LambdaNorm::None;
+  if (sum && diff)
+    throw Unsupported("parameter sum_norm = true with diff_norm = true is not mapped");
+  const gdpo::LambdaNorm norm = sum    ? gdpo::LambdaNorm::Sum
+                                : diff ? gdpo::LambdaNorm::Diff
+                                       : gdpo::LambdaNorm::None;
   gdpo::PidGains gains = gdpo::pid::omnisafe(norm, params.number("penalty_max"));
   gains.kp = params.number("pid_kp");
   gains.ki = params.number("pid_ki");
@@ -124,11 +132,14 @@ void pid_update(const Case& recorded, Comparison& comparison) {
 void update_lagrange_multiplier(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const bool adam = params.choice("lambda_optimizer", {"Adam", "SGD"}) == "Adam";
-  const double rate = params.number("lambda_lr"), init = params.number("lagrangian_multiplier_init");
-  const double upper_bound = params.at_most("lagrangian_upper_bound"), cost_limit = params.number("cost_limit");
+  const double rate = params.number("lambda_lr"),
+               init = params.number("lagrangian_multiplier_init");
+  const double upper_bound = params.at_most("lagrangian_upper_bound"),
+               cost_limit = params.number("cost_limit");
   params.remark("optimizer_defaults");
   params.all_read();
-  follow(adam ? gdpo::pid::dual_ascent_adam(rate, init, upper_bound) : gdpo::pid::dual_ascent(rate, init, upper_bound),
+  follow(adam ? gdpo::pid::dual_ascent_adam(rate, init, upper_bound)
+              : gdpo::pid::dual_ascent(rate, init, upper_bound),
          cost_limit, recorded, comparison);
 }
 
@@ -144,8 +155,10 @@ void adaptive_kl(const Case& recorded, Comparison& comparison) {
   params.all_read();
   only(recorded.inputs, {"kl"});
   std::vector<double> coefs;
-  for (const double kl : series(recorded, "kl")) coefs.push_back(coef = controller(coef, kl, steps));
-  comparison.law(controller(coef, gdpo::math::nan(), steps) == coef, "a KL of NaN moves the coefficient");
+  for (const double kl : series(recorded, "kl"))
+    coefs.push_back(coef = controller(coef, kl, steps));
+  comparison.law(controller(coef, gdpo::math::nan(), steps) == coef,
+                 "a KL of NaN moves the coefficient");
   comparison.output("value", of_steps(coefs));
 }
 
@@ -160,21 +173,24 @@ void compute_adv_surrogate(const Case& recorded, Comparison& comparison) {
   only(recorded.inputs, {"reward_advantages", "cost_advantages"});
   const std::vector<double> of_reward = series(recorded, "reward_advantages");
   std::vector<double> of_cost = series(recorded, "cost_advantages");
-  if (of_reward.size() != of_cost.size()) throw BadGolden("reward_advantages and cost_advantages of different lengths");
+  if (of_reward.size() != of_cost.size())
+    throw BadGolden("reward_advantages and cost_advantages of different lengths");
   const auto n = static_cast<gdpo::index_t>(of_reward.size());
   constexpr auto norm = gdpo::LambdaNorm::Sum;
 
   std::vector<double> mixed(of_reward.size());
-  gdpo::mix_into(gdpo::view(of_reward), gdpo::view(of_cost.data(), 1, n), gdpo::view(&lambda, 1), norm,
-                 gdpo::view(mixed));
+  gdpo::mix_into(gdpo::view(of_reward), gdpo::view(of_cost.data(), 1, n), gdpo::view(&lambda, 1),
+                 norm, gdpo::view(mixed));
 
   std::vector<double> columns;
-  for (std::size_t i = 0; i < of_reward.size(); ++i) columns.insert(columns.end(), {of_reward[i], of_cost[i]});
-  using AsTheyAre = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize,
-                                         gdpo::renorm::None>;
+  for (std::size_t i = 0; i < of_reward.size(); ++i)
+    columns.insert(columns.end(), {of_reward[i], of_cost[i]});
+  using AsTheyAre = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
+                                         gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
   const gdpo::Constrained constrained{
       AsTheyAre{}, gdpo::placement::AdvantageMix{norm}, {{1, lambda, 0, 1, gdpo::Bound::AtMost}}};
-  const auto placed = gdpo::advantages(gdpo::view(columns.data(), n, 2), gdpo::groups_of(n), constrained);
+  const auto placed =
+      gdpo::advantages(gdpo::view(columns.data(), n, 2), gdpo::groups_of(n), constrained);
   comparison.law(placed == mixed, "the advantages under a constraint are others");
 
   std::vector<double> in_place = of_reward;
@@ -182,7 +198,8 @@ void compute_adv_surrogate(const Case& recorded, Comparison& comparison) {
   const std::vector<double> lambdas = {lambda, 0};
   gdpo::mix_into(gdpo::view(in_place), gdpo::view(of_cost.data(), 2, n), gdpo::view(lambdas), norm,
                  gdpo::view(in_place));
-  comparison.law(in_place == mixed, "in place, beside a constraint that is not at work: other advantages");
+  comparison.law(in_place == mixed,
+                 "in place, beside a constraint that is not at work: other advantages");
 
   comparison.output("advantages", of_steps(mixed));
 }
@@ -191,7 +208,8 @@ void compute_adv_surrogate(const Case& recorded, Comparison& comparison) {
 
 void add_constraints(Registry& registry) {
   registry.add("omnisafe", "pid", "PIDLagrangian.pid_update", pid_update);
-  registry.add("omnisafe", "pid", "Lagrange.update_lagrange_multiplier", update_lagrange_multiplier);
+  registry.add("omnisafe", "pid", "Lagrange.update_lagrange_multiplier",
+               update_lagrange_multiplier);
   registry.add("verl", "pid", "AdaptiveKLController", adaptive_kl);
   registry.add("openrlhf", "pid", "AdaptiveKLController", adaptive_kl);
   registry.add("omnisafe", "advantage", "CPPOPID._compute_adv_surrogate", compute_adv_surrogate);

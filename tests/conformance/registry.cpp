@@ -8,12 +8,13 @@
 
 namespace conformance {
 
-void Registry::add(const std::string& source, const std::string& kind, const std::string& function, Handler handler) {
+void Registry::add(const std::string& source, const std::string& kind, const std::string& function,
+                   Handler handler) {
   handlers_[{source, kind, function}] = std::move(handler);
 }
 
-void Registry::add_loss(const std::string& source, const std::string& kind, const std::string& function,
-                        Handler handler) {
+void Registry::add_loss(const std::string& source, const std::string& kind,
+                        const std::string& function, Handler handler) {
   add(source, kind, function, std::move(handler));
   losses_.insert({source, kind, function});
 }

@@ -18,10 +18,12 @@ using Handler = std::function<void(const Case&, Comparison&)>;
 
 class Registry {
  public:
-  void add(const std::string& source, const std::string& kind, const std::string& function, Handler handler);
+  void add(const std::string& source, const std::string& kind, const std::string& function,
+           Handler handler);
 
   // One that runs a loss on the target of the case, which may be of float.
-  void add_loss(const std::string& source, const std::string& kind, const std::string& function, Handler handler);
+  void add_loss(const std::string& source, const std::string& kind, const std::string& function,
+                Handler handler);
 
   // The case runs on kernels of float too.
   bool runs_single(const Case& recorded) const;

@@ -36,14 +36,14 @@ constexpr int kNumber = 8, kStatus = 13, kMetrics = 24;  // widths of columns
 void print_counts(std::ostream& out, const Tally& tally) {
   const std::string metrics =
       std::to_string(tally.metrics_compared) + " / " + std::to_string(tally.metrics_not_compared);
-  out << std::right << std::setw(kNumber) << tally.passed << std::setw(kNumber) << tally.failed << std::setw(kStatus)
-      << tally.unsupported << std::setw(kMetrics) << metrics << '\n';
+  out << std::right << std::setw(kNumber) << tally.passed << std::setw(kNumber) << tally.failed
+      << std::setw(kStatus) << tally.unsupported << std::setw(kMetrics) << metrics << '\n';
 }
 
 void print_total(std::ostream& out, const Tally& total) {
-  out << "total: " << total.passed << " passed, " << total.failed << " failed, " << total.unsupported
-      << " unsupported; metrics: " << total.metrics_compared << " compared, " << total.metrics_not_compared
-      << " not compared\n";
+  out << "total: " << total.passed << " passed, " << total.failed << " failed, "
+      << total.unsupported << " unsupported; metrics: " << total.metrics_compared << " compared, "
+      << total.metrics_not_compared << " not compared\n";
 }
 
 }  // namespace
@@ -53,12 +53,14 @@ void Report::add(const Case& recorded, const Verdict& verdict) {
   count(verdict, tally);
   count(verdict, total_);
   if (verdict.status == Status::Passed) {
-    for (const std::string& settings : verdict.settings) as_is_.insert({recorded.version, settings});
+    for (const std::string& settings : verdict.settings)
+      as_is_.insert({recorded.version, settings});
   }
   for (const std::string& metric : verdict.missing_metrics) ++tally.missing_metrics[metric];
   for (const std::string& detail : verdict.details) {
     if (verdict.status == Status::Failed) {
-      failures_.push_back(recorded.source + ' ' + recorded.kind + ' ' + recorded.name + ": " + detail);
+      failures_.push_back(recorded.source + ' ' + recorded.kind + ' ' + recorded.name + ": " +
+                          detail);
     } else {
       ++tally.reasons[detail];
     }
@@ -71,14 +73,16 @@ void Report::print(std::ostream& out) const {
     wide_source = std::max(wide_source, std::get<0>(entry.first).size());
     wide_function = std::max(wide_function, std::get<2>(entry.first).size());
   }
-  const auto names = [&](const std::string& source, const std::string& kind, const std::string& function) {
-    out << std::left << std::setw(static_cast<int>(wide_source) + 2) << source << std::setw(11) << kind
-        << std::setw(static_cast<int>(wide_function)) << function;
+  const auto names = [&](const std::string& source, const std::string& kind,
+                         const std::string& function) {
+    out << std::left << std::setw(static_cast<int>(wide_source) + 2) << source << std::setw(11)
+        << kind << std::setw(static_cast<int>(wide_function)) << function;
   };
 
   names("source", "kind", "function");
-  out << std::right << std::setw(kNumber) << "passed" << std::setw(kNumber) << "failed" << std::setw(kStatus)
-      << "unsupported" << std::setw(kMetrics) << "metrics compared / not" << '\n';
+  out << std::right << std::setw(kNumber) << "passed" << std::setw(kNumber) << "failed"
+      << std::setw(kStatus) << "unsupported" << std::setw(kMetrics) << "metrics compared / not"
+      << '\n';
   for (const auto& [key, tally] : functions_) {
     std::apply(names, key);
     print_counts(out, tally);
@@ -89,17 +93,19 @@ void Report::print(std::ostream& out) const {
   if (total_.unsupported != 0) out << "\nunsupported:\n";
   for (const auto& [key, tally] : functions_) {
     for (const auto& [reason, times] : tally.reasons) {
-      out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ": " << reason << " ("
-          << times << (times == 1 ? " case" : " cases") << ")\n";
+      out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ": "
+          << reason << " (" << times << (times == 1 ? " case" : " cases") << ")\n";
     }
   }
-  const bool missing = std::any_of(functions_.begin(), functions_.end(),
-                                   [](const auto& entry) { return !entry.second.missing_metrics.empty(); });
+  const bool missing = std::any_of(functions_.begin(), functions_.end(), [](const auto& entry) {
+    return !entry.second.missing_metrics.empty();
+  });
   if (missing) out << "\nmetrics that were recorded and not compared:\n";
   for (const auto& [key, tally] : functions_) {
     if (tally.missing_metrics.empty()) continue;
     out << "  " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << ':';
-    for (const auto& [metric, times] : tally.missing_metrics) out << ' ' << metric << " (" << times << ')';
+    for (const auto& [metric, times] : tally.missing_metrics)
+      out << ' ' << metric << " (" << times << ')';
     out << '\n';
   }
   if (!failures_.empty()) out << "\nfailed:\n";
@@ -119,21 +125,22 @@ void Report::print_places(std::ostream& out, const std::string& device) const {
   std::map<std::string, Tally> kinds;
   for (const auto& [key, tally] : functions_) {
     Tally& of_kind = kinds[std::get<1>(key)];
-    of_kind.passed += tally.passed, of_kind.failed += tally.failed, of_kind.on_device += tally.on_device;
+    of_kind.passed += tally.passed, of_kind.failed += tally.failed,
+        of_kind.on_device += tally.on_device;
   }
   out << device << ": " << total_.on_device << " cases on the device, "
       << total_.passed + total_.failed - total_.on_device << " on the host";
   for (const auto& [kind, tally] : kinds) {
     const std::size_t ran = tally.passed + tally.failed;
-    out << (kind == kinds.begin()->first ? " (" : "; ") << kind << ' ' << tally.on_device << " of " << ran << ", "
-        << tally.passed << " passed";
+    out << (kind == kinds.begin()->first ? " (" : "; ") << kind << ' ' << tally.on_device << " of "
+        << ran << ", " << tally.passed << " passed";
   }
   out << (kinds.empty() ? "" : ")") << '\n';
   for (const auto& [key, tally] : functions_) {
     const std::size_t on_host = tally.passed + tally.failed - tally.on_device;
     if (on_host == 0) continue;
-    out << "  on the host: " << std::get<0>(key) << ' ' << std::get<1>(key) << ' ' << std::get<2>(key) << " ("
-        << on_host << (on_host == 1 ? " case" : " cases") << ")\n";
+    out << "  on the host: " << std::get<0>(key) << ' ' << std::get<1>(key) << ' '
+        << std::get<2>(key) << " (" << on_host << (on_host == 1 ? " case" : " cases") << ")\n";
   }
 }
 

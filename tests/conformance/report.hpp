@@ -19,8 +19,9 @@ struct Tally {
   std::size_t passed = 0, failed = 0, unsupported = 0;
   std::size_t on_device = 0;  // of those that passed or failed
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
-  std::map<std::string, std::size_t> reasons;          // why unsupported, and how often
-  std::map<std::string, std::size_t> missing_metrics;  // recorded, and not compared in a case that ran
+  std::map<std::string, std::size_t> reasons;  // why unsupported, and how often
+  std::map<std::string, std::size_t>
+      missing_metrics;  // recorded, and not compared in a case that ran
 };
 
 class Report {

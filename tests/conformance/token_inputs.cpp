@@ -9,8 +9,9 @@ using gdpo::index_t;
 
 // The per-token members.
 using Member = std::vector<double> TokenInputs::*;
-constexpr Member kTokens[] = {&TokenInputs::logp,         &TokenInputs::old_logp, &TokenInputs::ref_logp,
-                              &TokenInputs::rollout_logp, &TokenInputs::weights,  &TokenInputs::token_advantages,
+constexpr Member kTokens[] = {&TokenInputs::logp,     &TokenInputs::old_logp,
+                              &TokenInputs::ref_logp, &TokenInputs::rollout_logp,
+                              &TokenInputs::weights,  &TokenInputs::token_advantages,
                               &TokenInputs::entropies};
 
 struct Reader {
@@ -31,7 +32,8 @@ struct Reader {
   std::vector<double> tokens(const char* name) const {
     const Array in = array(name);
     if (in.data.empty() || in.shape == std::vector<std::size_t>{rows, width}) return in.data;
-    if (in.shape != std::vector<std::size_t>{rows, 1}) throw BadGolden(std::string(name) + " must be rows x tokens");
+    if (in.shape != std::vector<std::size_t>{rows, 1})
+      throw BadGolden(std::string(name) + " must be rows x tokens");
     std::vector<double> out;
     for (const double of_row : in.data) out.insert(out.end(), width, of_row);
     return out;
@@ -49,10 +51,11 @@ struct Reader {
 }  // namespace
 
 TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
-  only(recorded.inputs, {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
-                         "entropies", "advantages", "truncated_mask", "response_mask",
-                         // how the tutorial's log-probs and advantages came about
-                         "rewards", "group_ids", "logits", "actions"});
+  only(recorded.inputs,
+       {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
+        "entropies", "advantages", "truncated_mask", "response_mask",
+        // how the tutorial's log-probs and advantages came about
+        "rewards", "group_ids", "logits", "actions"});
   Reader read{recorded};
   const Array first = read.array(logp.c_str());
   if (first.shape.size() != 2) throw BadGolden(logp + " must be rows x tokens");

@@ -14,10 +14,11 @@ namespace conformance {
 // An empty vector stands for an array that the record does not have.
 struct TokenInputs {
   gdpo::index_t rows = 0, width = 0;
-  std::vector<double> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights, entropies;  // a token
-  std::vector<unsigned char> mask;                                                                   // a token
-  std::vector<double> advantages, truncated;                                                         // a row
-  std::vector<std::int64_t> offsets;  // packed: rows + 1; else the arrays are (rows, width)
+  std::vector<double> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights,
+      entropies;                              // a token
+  std::vector<unsigned char> mask;            // a token
+  std::vector<double> advantages, truncated;  // a row
+  std::vector<std::int64_t> offsets;          // packed: rows + 1; else the arrays are (rows, width)
 
   std::vector<std::size_t> place;  // packed: where each token stands in the padded arrays
 
@@ -98,7 +99,8 @@ class TokenArrays {
     return to;
   }
   const TokenInputs& in_;
-  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, token_advantages_, weights_, entropies_;
+  std::vector<S> logp_, old_logp_, ref_logp_, rollout_logp_, token_advantages_, weights_,
+      entropies_;
 };
 
 // Tokens of `in` as (rows, width): packed ones at their places, 0 elsewhere.

@@ -14,43 +14,47 @@ struct Call {
 };
 
 template <class T, int Rank>
-void rows(const Call& call, const LogitBatch<T, Rank>& batch, View<T, Rank> dlogits, const cuda::FromLogits& out,
-          View<LogitRow, 1> to) {
+void rows(const Call& call, const LogitBatch<T, Rank>& batch, View<T, Rank> dlogits,
+          const cuda::FromLogits& out, View<LogitRow, 1> to) {
   token_logprobs_into(call.on, batch, {out.logp, out.entropies, out.logsumexp});
   logit_rows(call.on, batch, to);
   TokenLogprobsGrad grad;
   token_logprobs_backward(call.on, batch, grad, {}, {}, dlogits);
 }
-template void rows(const Call&, const LogitBatch<float, 2>&, View<float, 2>, const cuda::FromLogits&,
-                   View<LogitRow, 1>);
-template void rows(const Call&, const LogitBatch<BFloat16, 3>&, View<BFloat16, 3>, const cuda::FromLogits&,
-                   View<LogitRow, 1>);
-template void rows(const Call&, const LogitBatch<Float16, 2>&, View<Float16, 2>, const cuda::FromLogits&,
-                   View<LogitRow, 1>);
-template void rows(const Call&, const LogitBatch<double, 2>&, View<double, 2>, const cuda::FromLogits&,
-                   View<LogitRow, 1>);
+template void rows(const Call&, const LogitBatch<float, 2>&, View<float, 2>,
+                   const cuda::FromLogits&, View<LogitRow, 1>);
+template void rows(const Call&, const LogitBatch<BFloat16, 3>&, View<BFloat16, 3>,
+                   const cuda::FromLogits&, View<LogitRow, 1>);
+template void rows(const Call&, const LogitBatch<Float16, 2>&, View<Float16, 2>,
+                   const cuda::FromLogits&, View<LogitRow, 1>);
+template void rows(const Call&, const LogitBatch<double, 2>&, View<double, 2>,
+                   const cuda::FromLogits&, View<LogitRow, 1>);
 
 struct OfLoss {
   Normaliser* normaliser;
   LossResult* result;
 };
 template <class T, int Rank, class... Losses>
-void fused(const Call& call, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch, View<T, Rank> dlogits,
-           const OfLoss& to, const Losses&... losses) {
+void fused(const Call& call, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+           View<T, Rank> dlogits, const OfLoss& to, const Losses&... losses) {
   cuda::count_into(call.on, logits, batch, to.normaliser, call.scratch);
-  (policy_loss_from_logits(call.on, losses, logits, batch, static_cast<const Normaliser*>(to.normaliser), dlogits,
-                           to.result, call.scratch),
+  (policy_loss_from_logits(call.on, losses, logits, batch,
+                           static_cast<const Normaliser*>(to.normaliser), dlogits, to.result,
+                           call.scratch),
    ...);
 }
-void fused_losses(const Call& call, const LogitBatch<BFloat16, 3>& narrow, const LogitBatch<float, 2>& wide,
-                  const TokenBatch<float>& batch, View<BFloat16, 3> dnarrow, View<float, 2> dwide, const OfLoss& to) {
+void fused_losses(const Call& call, const LogitBatch<BFloat16, 3>& narrow,
+                  const LogitBatch<float, 2>& wide, const TokenBatch<float>& batch,
+                  View<BFloat16, 3> dnarrow, View<float, 2> dwide, const OfLoss& to) {
   fused(call, narrow, batch, dnarrow, to, grpo_loss, gspo_loss);
   fused(call, wide, batch, dwide, to, dapo_loss, verl::vanilla_loss, dr_grpo_loss, gspo_token_loss);
 }
 
 // ---- on the host ----
 
-std::vector<double> host_advantages(View<const double, 2> rewards) { return advantages(rewards, groups_of(4)); }
+std::vector<double> host_advantages(View<const double, 2> rewards) {
+  return advantages(rewards, groups_of(4));
+}
 LossResult host_loss(const TokenBatch<float>& batch, View<float, 2> gradient) {
   return grpo_loss(batch, count(batch), gradient);
 }

@@ -20,9 +20,11 @@ struct OfLoss {
 };
 
 template <class S, class Loss>
-void one_loss(const Call& call, const Loss& loss, const TokenBatch<S>& batch, View<S, 2> gradient, const OfLoss& to) {
+void one_loss(const Call& call, const Loss& loss, const TokenBatch<S>& batch, View<S, 2> gradient,
+              const OfLoss& to) {
   if (cuda::scratch_bytes(loss, batch) > call.scratch.bytes) return;
-  loss(call.on, batch, static_cast<const Normaliser*>(to.normaliser), gradient, to.result, call.scratch);
+  loss(call.on, batch, static_cast<const Normaliser*>(to.normaliser), gradient, to.result,
+       call.scratch);
 }
 
 /// A factor of the caller's.
@@ -37,13 +39,15 @@ struct Truncated {
 template <class Level, class Kl, class Aggregate>
 using Ratio = PolicyLoss<Level, surrogate::Ratio, Kl, Aggregate>;
 
-void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gradient, const OfLoss& to) {
+void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gradient,
+            const OfLoss& to) {
   cuda::count_into(call.on, batch, to.normaliser, call.scratch);
   const auto each = [&](const auto&... loss) { (one_loss(call, loss, batch, gradient, to), ...); };
   each(grpo_loss, verl::vanilla_loss, gspo_loss, verl::gspo_loss);
   // What no preset has: each estimator, gradient, map and statistic once more.
-  each(PolicyLoss<level::Token<>, surrogate::Reinforce, Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>,
-                  aggregate::TokenSum, Factors<Truncated>>{},
+  each(PolicyLoss<level::Token<>, surrogate::Reinforce,
+                  Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>, aggregate::TokenSum,
+                  Factors<Truncated>>{},
        Ratio<level::Sequence<map::Clamp, statistic::Sum>, Kl<kl::K2, kl::StraightThroughK2>,
              aggregate::SeqMeanTokenSum>{},
        Ratio<level::SequenceToken<map::Clamp, statistic::Sum>, Kl<kl::K3, kl::ImportanceWeighted>,
@@ -53,7 +57,8 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
   each(with_metrics<metrics::Means>(grpo_loss));
   each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});  // of a name
 }
-void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient, const OfLoss& to) {
+void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient,
+            const OfLoss& to) {
   cuda::count_into(call.on, batch, to.normaliser, call.scratch);
   one_loss(call, grpo_loss, batch, gradient, to);
   one_loss(call, gspo_loss, batch, gradient, to);
@@ -62,8 +67,8 @@ void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> g
 // ---- estimators ----
 
 template <class T, class Groups, class Estimator>
-void one_estimator(const Call& call, const RewardBatch<T, Groups>& batch, const Estimator& estimator,
-                   View<float, 1> out) {
+void one_estimator(const Call& call, const RewardBatch<T, Groups>& batch,
+                   const Estimator& estimator, View<float, 1> out) {
   if (cuda::scratch_bytes(estimator, batch) > call.scratch.bytes) return;
   advantages_into(call.on, batch, estimator, out, call.scratch);
 }
@@ -74,13 +79,15 @@ struct Groupings {
   cuda::SortedGroups<std::int32_t> sorted;
 };
 void estimators(const Call& call, View<const float, 2> rewards, View<const BFloat16, 2> narrow,
-                View<const double, 2> wide, View<const std::int32_t, 2> integers, const Groupings& groups,
-                View<float, 1> out) {
+                View<const double, 2> wide, View<const std::int32_t, 2> integers,
+                const Groupings& groups, View<float, 1> out) {
   const RewardBatch<float, GroupsOf> equal{rewards, groups.equal};
   const RewardBatch<float, ByOffsets<std::int32_t>> ragged{rewards, groups.ragged};
   one_estimator(call, ragged, Gdpo{}, out);
-  one_estimator(call, RewardBatch<float, cuda::SortedGroups<std::int32_t>>{rewards, groups.sorted}, Gdpo{}, out);
-  presets::for_each_estimator([&](const auto& preset) { one_estimator(call, equal, preset.value, out); });
+  one_estimator(call, RewardBatch<float, cuda::SortedGroups<std::int32_t>>{rewards, groups.sorted},
+                Gdpo{}, out);
+  presets::for_each_estimator(
+      [&](const auto& preset) { one_estimator(call, equal, preset.value, out); });
   one_estimator(call, ragged, Rloo{}, out);
   one_estimator(call, RewardBatch<BFloat16, GroupsOf>{narrow, groups.equal}, Gdpo{}, out);
   one_estimator(call, RewardBatch<double, GroupsOf>{wide, groups.equal}, Gdpo{}, out);

@@ -17,5 +17,6 @@ int main(int argc, char** argv) {
   if (cudaGetDeviceProperties(&device, 0) == cudaSuccess) {
     std::printf("on %s, sm_%d%d\n", device.name, device.major, device.minor);
   }
-  return Catch::Session().run(argc, argv) == 0 ? 0 : 1;  // not the number of failures, which may be 77
+  return Catch::Session().run(argc, argv) == 0 ? 0
+                                               : 1;  // not the number of failures, which may be 77
 }

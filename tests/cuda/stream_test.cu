@@ -25,9 +25,11 @@ std::vector<float> random_numbers(std::size_t n, float mean, unsigned seed) {
 /// One step of a trainer: advantages from rewards, counts, loss and gradient; then the fused call over logits.
 struct Step {
   static constexpr index_t rows = 96, width = 517, rewards = 3, group = 8, vocabulary = 1003;
-  OnDevice<float> reward{random_numbers(rows * rewards, 0, 1)}, advantages{std::vector<float>(rows)};
-  OnDevice<float> logp{random_numbers(rows * width, -1, 2)}, old_logp{random_numbers(rows * width, -1, 3)},
-      ref_logp{random_numbers(rows * width, -1, 4)}, gradient{std::vector<float>(rows * width, 7.0f)};
+  OnDevice<float> reward{random_numbers(rows * rewards, 0, 1)},
+      advantages{std::vector<float>(rows)};
+  OnDevice<float> logp{random_numbers(rows * width, -1, 2)},
+      old_logp{random_numbers(rows * width, -1, 3)}, ref_logp{random_numbers(rows * width, -1, 4)},
+      gradient{std::vector<float>(rows * width, 7.0f)};
   OnDevice<unsigned char> mask{[] {
     std::vector<unsigned char> mask(rows * width);
     std::mt19937 random(5);
@@ -36,13 +38,14 @@ struct Step {
   }()};
   OnDevice<gdpo::Normaliser> normaliser{std::vector<gdpo::Normaliser>(1)};
   OnDevice<gdpo::LossResult> result{std::vector<gdpo::LossResult>(2)};
-  OnDevice<float> logits{random_numbers(rows * vocabulary, 0, 6)}, dlogits{std::vector<float>(rows * vocabulary, 7.0f)};
+  OnDevice<float> logits{random_numbers(rows * vocabulary, 0, 6)},
+      dlogits{std::vector<float>(rows * vocabulary, 7.0f)};
   OnDevice<int> targets{std::vector<int>(rows, 11)};
 
   gdpo::Gdpo estimator;
   gdpo::PolicyLoss<> loss = gdpo::grpo_loss;
-  gdpo::RewardBatch<float, gdpo::GroupsOf> reward_batch{gdpo::view(std::as_const(reward).data(), rows, rewards),
-                                                        gdpo::groups_of(group)};
+  gdpo::RewardBatch<float, gdpo::GroupsOf> reward_batch{
+      gdpo::view(std::as_const(reward).data(), rows, rewards), gdpo::groups_of(group)};
   gdpo::TokenBatch<float> batch, one_token;
   gdpo::LogitBatch<float, 3> logit_batch;
 
@@ -61,16 +64,19 @@ struct Step {
   }
   std::size_t scratch_bytes() const {
     using gdpo::cuda::scratch_bytes;
-    return (std::max)({scratch_bytes(estimator, reward_batch), scratch_bytes(batch), scratch_bytes(loss, batch),
-                       scratch_bytes(logit_batch, one_token)});
+    return (std::max)({scratch_bytes(estimator, reward_batch), scratch_bytes(batch),
+                       scratch_bytes(loss, batch), scratch_bytes(logit_batch, one_token)});
   }
   void enqueue(const gdpo::cuda::On& on, const gdpo::cuda::Scratch& scratch) {
-    gdpo::advantages_into(on, reward_batch, estimator, gdpo::view(advantages.data(), rows), scratch);
+    gdpo::advantages_into(on, reward_batch, estimator, gdpo::view(advantages.data(), rows),
+                          scratch);
     gdpo::cuda::count_into(on, batch, normaliser.data(), scratch);
-    loss(on, batch, normaliser.data(), gdpo::view(gradient.data(), rows, width), result.data(), scratch);
+    loss(on, batch, normaliser.data(), gdpo::view(gradient.data(), rows, width), result.data(),
+         scratch);
     gdpo::cuda::count_into(on, one_token, normaliser.data(), scratch);
     gdpo::policy_loss_from_logits(on, loss, logit_batch, one_token, normaliser.data(),
-                                  gdpo::view(dlogits.data(), rows, index_t{1}, vocabulary), result.data() + 1, scratch);
+                                  gdpo::view(dlogits.data(), rows, index_t{1}, vocabulary),
+                                  result.data() + 1, scratch);
   }
   /// Everything that a step wrote.
   std::vector<unsigned char> bits() const {
@@ -81,8 +87,9 @@ struct Step {
     };
     append(advantages.host()), append(gradient.host()), append(dlogits.host());
     for (const gdpo::LossResult& r : result.host()) {
-      append(std::vector<double>{r.loss, r.policy_loss, r.kl_loss, r.metrics.ratio.sum, r.metrics.kl.max,
-                                 r.metrics.clip_fraction.sum, r.metrics.advantage.m2});
+      append(std::vector<double>{r.loss, r.policy_loss, r.kl_loss, r.metrics.ratio.sum,
+                                 r.metrics.kl.max, r.metrics.clip_fraction.sum,
+                                 r.metrics.advantage.m2});
     }
     return all;
   }
@@ -117,7 +124,8 @@ TEST_CASE("a step on a stream: the bits of every run and tuning, also from a gra
   cudaGraphExec_t replay;
   Step again;  // the same data at other addresses
   check("capture",
-        cudaStreamBeginCapture(stream.stream, cudaStreamCaptureModeGlobal));  // what waits or allocates fails
+        cudaStreamBeginCapture(stream.stream,
+                               cudaStreamCaptureModeGlobal));  // what waits or allocates fails
   again.enqueue(on, scratch());
   check("capture", cudaStreamEndCapture(stream.stream, &graph));
   check("capture", cudaGraphInstantiate(&replay, graph, 0));
@@ -158,9 +166,10 @@ TEST_CASE("results come to the host, and a launch that fails says its code") {
   tuning.shared_bytes = std::size_t{1} << 30;  // more than any multiprocessor has
   const gdpo::cuda::On impossible(stream.stream, tuning);
   try {
-    gdpo::policy_loss_from_logits(impossible, step.loss, step.logit_batch, step.one_token, step.normaliser.data(),
-                                  gdpo::view(step.dlogits.data(), Step::rows, index_t{1}, Step::vocabulary),
-                                  step.result.data() + 1, scratch());
+    gdpo::policy_loss_from_logits(
+        impossible, step.loss, step.logit_batch, step.one_token, step.normaliser.data(),
+        gdpo::view(step.dlogits.data(), Step::rows, index_t{1}, Step::vocabulary),
+        step.result.data() + 1, scratch());
     SUCCEED("a row needs less than it may take");
   } catch (const gdpo::cuda::error& e) {
     CHECK(e.code != cudaSuccess);

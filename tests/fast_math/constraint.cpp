@@ -10,8 +10,8 @@ using gdpo::PidGains, gdpo::PidLagrangian, gdpo::PidStep, gdpo::SumCount;
 
 namespace {
 
-const double bad_numbers[] = {exact::nan(), exact::from_bits(0xfff8000000000000u), exact::infinity(),
-                              exact::from_bits(0xfff0000000000000u)};
+const double bad_numbers[] = {exact::nan(), exact::from_bits(0xfff8000000000000u),
+                              exact::infinity(), exact::from_bits(0xfff0000000000000u)};
 
 /// Within `tolerance`, and a number: decided by bits, because a comparison with NaN may give anything here.
 bool near_to(double got, double expected, double tolerance) {
@@ -52,10 +52,13 @@ void held(const char* what, const PidGains& gains) {
     ++calls;
   }
   expect(what, pid.update({SumCount{1, 0}, SumCount{0, 0}})[1].held);
-  expect(what, memory_of(pid) == before && bits(pid.lambda(0)) == lambda && bits(pid.last()[0].lambda) == lambda);
-  expect("calls that were held are counted", pid.state().held[0] == calls + 1 && pid.state().held[1] == calls + 1);
+  expect(what, memory_of(pid) == before && bits(pid.lambda(0)) == lambda &&
+                   bits(pid.last()[0].lambda) == lambda);
+  expect("calls that were held are counted",
+         pid.state().held[0] == calls + 1 && pid.state().held[1] == calls + 1);
   const PidStep& other = pid.update({exact::nan(), -3.0})[1];
-  expect("the other constraint is updated", !other.held && pid.last()[0].held && memory_of(pid) != before);
+  expect("the other constraint is updated",
+         !other.held && pid.last()[0].held && memory_of(pid) != before);
 }
 
 /// Each of `values` as measured; the multipliers are exact.
@@ -80,9 +83,10 @@ double largest_violation(const PidGains& gains, int first, int last) {
 
 void settings() {
   for (double PidGains::*member :
-       {&PidGains::kp, &PidGains::ki, &PidGains::kd, &PidGains::p_ema, &PidGains::d_ema, &PidGains::kt,
-        &PidGains::integral_min, &PidGains::integral_max, &PidGains::lambda_init, &PidGains::lambda_max,
-        &PidGains::slew, &PidGains::dead_band, &PidGains::beta1, &PidGains::beta2, &PidGains::adam_eps}) {
+       {&PidGains::kp, &PidGains::ki, &PidGains::kd, &PidGains::p_ema, &PidGains::d_ema,
+        &PidGains::kt, &PidGains::integral_min, &PidGains::integral_max, &PidGains::lambda_init,
+        &PidGains::lambda_max, &PidGains::slew, &PidGains::dead_band, &PidGains::beta1,
+        &PidGains::beta2, &PidGains::adam_eps}) {
     PidGains g;
     g.*member = exact::nan();
     expect("NaN settings are refused", refused([&] { PidLagrangian{g}; }));
@@ -102,7 +106,8 @@ void settings() {
 int main() {
   PidGains delayed, averaged;
   delayed.kd = 1, delayed.d_delay = 3, delayed.d_ema = 0.5, delayed.period = 2;
-  averaged.p_start = gdpo::EmaStart::AfterFirst, averaged.anti_windup = gdpo::AntiWindup::BackCalculation;
+  averaged.p_start = gdpo::EmaStart::AfterFirst,
+  averaged.anti_windup = gdpo::AntiWindup::BackCalculation;
   held("default", PidGains{});
   held("delay and period", delayed);
   held("back-calculation", averaged);
@@ -116,16 +121,19 @@ int main() {
   g.kp = 1, g.ki = 0.25, g.p_ema = 0, g.lambda_max = 4;
   multipliers("positional", g, {3, 5, -1, 41, -39, 3}, {1.25, 2.75, 0, 4, 0, 1.25});
   g.lambda_max = exact::infinity();
-  multipliers("positional without a bound", g, {3, 5, -1, 41, -39, 3}, {1.25, 2.75, 0, 25.5, 0, 1.75});
+  multipliers("positional without a bound", g, {3, 5, -1, 41, -39, 3},
+              {1.25, 2.75, 0, 25.5, 0, 1.75});
   g.form = gdpo::PidForm::Velocity;
   multipliers("velocity", g, {3, 5, -1, 41, -39, 3}, {1.25, 2.75, 0, 26, 0, 21.25});
   g = gdpo::pid::dual_ascent(0.5, 1);
   multipliers("gradient ascent", g, {3, 5, -1, 41, -39, 3}, {1.5, 2.5, 2, 12, 2, 2.5});
 
-  PidLagrangian adam(gdpo::pid::dual_ascent_adam(0.25, 1)), log(gdpo::pid::safe_rlhf_log(0.5, 1, 5));
+  PidLagrangian adam(gdpo::pid::dual_ascent_adam(0.25, 1)),
+      log(gdpo::pid::safe_rlhf_log(0.5, 1, 5));
   expect("Adam", near_to(adam.update({1e-3})[0].lambda, 1.25, 1e-5));
   expect("Log", near_to(log.update({1.0})[0].lambda, 1.6487212707001282, 1e-14));
-  expect("Log at its bound", bits(log.update({1e6})[0].lambda) == bits(5.0) && log.last()[0].saturated);
+  expect("Log at its bound",
+         bits(log.update({1e6})[0].lambda) == bits(5.0) && log.last()[0].saturated);
 
   expect("an integral alone oscillates",
          near_to(largest_violation(gdpo::pid::stooke(0, 0.01, 0), 1500, 2000), 15.81, 0.01));
@@ -133,7 +141,8 @@ int main() {
                                     near_to(largest_violation(PidGains{}, 1500, 2000), 0, 1e-9));
 
   const gdpo::AdaptiveKl kl;
-  for (const double bad : bad_numbers) expect("a KL that is no number", bits(kl(0.25, bad, 64)) == bits(0.25));
+  for (const double bad : bad_numbers)
+    expect("a KL that is no number", bits(kl(0.25, bad, 64)) == bits(0.25));
   expect("a coefficient that is no number", refused([&] { kl(exact::nan(), 0.1, 64); }));
   expect("adaptive KL", near_to(kl(0.25, 5, 100), 0.25 * 1.002, 1e-15));
   return exact::failures == 0 ? 0 : 1;

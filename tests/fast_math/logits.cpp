@@ -19,7 +19,8 @@ struct Rows {
   std::vector<unsigned char> mask{1, 1};
 
   Rows() {
-    for (std::size_t k = 0; k < logits.size(); ++k) logits[k] = static_cast<float>(k * 7919 % 1009) * 0.01f;
+    for (std::size_t k = 0; k < logits.size(); ++k)
+      logits[k] = static_cast<float>(k * 7919 % 1009) * 0.01f;
   }
   template <class Exec>
   void run(const Exec& exec) {
@@ -27,7 +28,8 @@ struct Rows {
     batch.logits = gdpo::view(logits.data(), 2, vocabulary);
     batch.targets = gdpo::view(targets);
     batch.mask = gdpo::view(mask);
-    gdpo::token_logprobs_into(exec, batch, {gdpo::view(logp), gdpo::view(entropy), gdpo::view(logsumexp)});
+    gdpo::token_logprobs_into(exec, batch,
+                              {gdpo::view(logp), gdpo::view(entropy), gdpo::view(logsumexp)});
     gdpo::token_logprobs_backward(exec, batch, {gdpo::view(g), {}}, gdpo::view(logsumexp),
                                   gdpo::view(dlogits.data(), 2, vocabulary));
   }
@@ -49,10 +51,12 @@ void formulas(const Exec& exec) {
       const double x = static_cast<double>(r.logits[i * vocabulary + j]);
       sum += std::exp(x), weighted += x * std::exp(x);
     }
-    const double target = static_cast<double>(r.logits[i * vocabulary + static_cast<std::size_t>(r.targets[i])]);
+    const double target =
+        static_cast<double>(r.logits[i * vocabulary + static_cast<std::size_t>(r.targets[i])]);
     expect("logsumexp", near_to(r.logsumexp[i], std::log(sum), 1e-6));
     expect("logp", near_to(static_cast<double>(r.logp[i]), target - std::log(sum), 2e-6));
-    expect("entropy", near_to(static_cast<double>(r.entropy[i]), std::log(sum) - weighted / sum, 4e-6));
+    expect("entropy",
+           near_to(static_cast<double>(r.entropy[i]), std::log(sum) - weighted / sum, 4e-6));
     for (std::size_t j = 0; j < vocabulary; ++j) {
       if (i == 0 && j == 400) continue;
       const double p = std::exp(static_cast<double>(r.logits[i * vocabulary + j])) / sum;
@@ -66,7 +70,8 @@ void formulas(const Exec& exec) {
 
 template <class Exec>
 void edges(const Exec& exec) {
-  for (const std::size_t at : {std::size_t{0}, std::size_t{2000}, std::size_t{4998}, std::size_t{4999}}) {
+  for (const std::size_t at :
+       {std::size_t{0}, std::size_t{2000}, std::size_t{4998}, std::size_t{4999}}) {
     for (const double bad : {exact::nan(), exact::infinity()}) {
       Rows r, clean;
       r.logits[at] = static_cast<float>(bad);
@@ -75,17 +80,19 @@ void edges(const Exec& exec) {
       expect("NaN in entropy", is_nan_float(r.entropy[0]));
       expect("NaN in logsumexp", is_nan(r.logsumexp[0]));
       expect("NaN in dlogits", is_nan_float(r.dlogits[0]) && is_nan_float(r.dlogits[4999]));
-      expect("the other row",
-             bits(r.logsumexp[1]) == bits(clean.logsumexp[1]) && r.dlogits[5000] == clean.dlogits[5000]);
+      expect("the other row", bits(r.logsumexp[1]) == bits(clean.logsumexp[1]) &&
+                                  r.dlogits[5000] == clean.dlogits[5000]);
       r.mask[0] = 0, clean.mask[0] = 0;
       r.run(exec), clean.run(exec);
       expect("masked", r.logp == clean.logp && bits(static_cast<double>(r.dlogits[at])) == 0);
     }
   }
   Rows none;
-  for (std::size_t j = 0; j < vocabulary; ++j) none.logits[j] = static_cast<float>(-exact::infinity());
+  for (std::size_t j = 0; j < vocabulary; ++j)
+    none.logits[j] = static_cast<float>(-exact::infinity());
   none.run(exec);
-  expect("only -inf", is_nan_float(none.logp[0]) && bits(none.logsumexp[0]) == bits(-exact::infinity()));
+  expect("only -inf",
+         is_nan_float(none.logp[0]) && bits(none.logsumexp[0]) == bits(-exact::infinity()));
 }
 
 }  // namespace

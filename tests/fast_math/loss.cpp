@@ -30,7 +30,8 @@ struct Sequence {
 
 template <class S>
 struct Batch {
-  std::vector<S> logp, old, ref, teacher, rollout, weights, kl_weights, entropies, advantages, row_weights;
+  std::vector<S> logp, old, ref, teacher, rollout, weights, kl_weights, entropies, advantages,
+      row_weights;
   std::vector<unsigned char> mask;
   std::vector<S> gradient = std::vector<S>(rows * width, S(7));
 
@@ -79,12 +80,14 @@ struct Reference {
   std::vector<long double> gradient = std::vector<long double>(rows * width, 0);
 };
 template <class S>
-Reference reference(const Batch<S>& b, bool of_sequence, long double low, long double high, long double beta) {
+Reference reference(const Batch<S>& b, bool of_sequence, long double low, long double high,
+                    long double beta) {
   Reference r;
   for (int i = 0; i < rows; ++i) {
     std::vector<std::size_t> valid;
     for (int t = 0; t < width; ++t) {
-      if (b.mask[static_cast<std::size_t>(i * width + t)]) valid.push_back(static_cast<std::size_t>(i * width + t));
+      if (b.mask[static_cast<std::size_t>(i * width + t)])
+        valid.push_back(static_cast<std::size_t>(i * width + t));
     }
     const auto n = static_cast<long double>(valid.size());
     const auto row = static_cast<std::size_t>(i);
@@ -95,12 +98,17 @@ Reference reference(const Batch<S>& b, bool of_sequence, long double low, long d
       weights += b.weights[k];
     }
     for (const std::size_t k : valid) {
-      const long double own = static_cast<long double>(b.logp[k]) - b.old[k], x = of_sequence ? mean : own;
-      const long double ratio = std::exp(x), clipped = ratio < 1 - low ? 1 - low : ratio > 1 + high ? 1 + high : ratio;
+      const long double own = static_cast<long double>(b.logp[k]) - b.old[k],
+                        x = of_sequence ? mean : own;
+      const long double ratio = std::exp(x), clipped = ratio < 1 - low    ? 1 - low
+                                                       : ratio > 1 + high ? 1 + high
+                                                                          : ratio;
       const bool held = -a * clipped > -a * ratio;
       const long double w = b.row_weights[row] / (n * rows);
-      const long double d = static_cast<long double>(b.logp[k]) - b.ref[k], kl = std::exp(-d) - 1 + d;
-      const long double surrogate = b.weights[k] * -a * (held ? clipped : ratio), term = beta * b.kl_weights[k] * kl;
+      const long double d = static_cast<long double>(b.logp[k]) - b.ref[k],
+                        kl = std::exp(-d) - 1 + d;
+      const long double surrogate = b.weights[k] * -a * (held ? clipped : ratio),
+                        term = beta * b.kl_weights[k] * kl;
       r.loss += w * (surrogate + term);
       r.magnitude += w * ((surrogate < 0 ? -surrogate : surrogate) + term);
       const long double slope = held ? 0 : -a * ratio;
@@ -120,7 +128,8 @@ template <class S, class Loss>
 void formulas(const char* what, const Loss& loss, bool of_sequence) {
   Batch<S> b;
   const gdpo::LossResult got = b.run(loss);
-  const Reference r = reference(b, of_sequence, loss.surrogate.low, loss.surrogate.high, loss.kl.beta);
+  const Reference r =
+      reference(b, of_sequence, loss.surrogate.low, loss.surrogate.high, loss.kl.beta);
   // Some dozen roundings of 2^-53; in float, exp to 2 ulp and a dozen roundings of 2^-24. Gradients are below 1.
   const long double unit = std::is_same_v<S, float> ? 0x1p-19L : 0x1p-46L;
   expect(what, near_to(got.loss, r.loss, unit * r.magnitude));
@@ -133,26 +142,29 @@ void formulas(const char* what, const Loss& loss, bool of_sequence) {
   }
   const gdpo::LossMetrics& m = got.metrics;
   const long double n = r.tokens;
-  expect("clip fractions", near_to(m.clip_fraction_low.sum, r.low, 0) && near_to(m.clip_fraction_high.sum, r.high, 0));
+  expect("clip fractions", near_to(m.clip_fraction_low.sum, r.low, 0) &&
+                               near_to(m.clip_fraction_high.sum, r.high, 0));
   expect("both are tested", of_sequence || (r.low > 0 && r.high > 0));
   expect("kl", near_to(m.kl.mean(), r.kl / n, unit));
   expect("approx_kl_k1", near_to(m.approx_kl_k1.mean(), r.k1 / n, unit));
   expect("ratio", near_to(m.ratio.mean(), r.ratio / n, 4 * unit));
   expect("entropy", near_to(m.entropy.mean(), r.entropy / n, unit));
-  expect("lengths", near_to(m.completion_length.row_sum, n, 0) && m.empty_rows == 1 && m.rows == rows);
-  expect("nothing was unusual", m.non_finite.logp.count + m.non_finite.old_logp.count + m.non_finite.ref_logp.count +
-                                        m.non_finite.weights.count ==
+  expect("lengths",
+         near_to(m.completion_length.row_sum, n, 0) && m.empty_rows == 1 && m.rows == rows);
+  expect("nothing was unusual", m.non_finite.logp.count + m.non_finite.old_logp.count +
+                                        m.non_finite.ref_logp.count + m.non_finite.weights.count ==
                                     0);
 }
 
 template <class S>
-bool unchanged(const gdpo::LossResult& a, const gdpo::LossResult& b, const std::vector<S>& x, const std::vector<S>& y) {
+bool unchanged(const gdpo::LossResult& a, const gdpo::LossResult& b, const std::vector<S>& x,
+               const std::vector<S>& y) {
   bool same = bits(a.loss) == bits(b.loss) && bits(a.kl_loss) == bits(b.kl_loss);
   gdpo::LossMetrics m = a.metrics;
   gdpo::detail::for_each_metric(m, b.metrics, [&](const auto& p, const auto& q) {
     if constexpr (std::is_same_v<std::decay_t<decltype(p)>, gdpo::Metric>) {
-      same = same && bits(p.sum) == bits(q.sum) && bits(p.min) == bits(q.min) && bits(p.max) == bits(q.max) &&
-             bits(p.row_sum) == bits(q.row_sum);
+      same = same && bits(p.sum) == bits(q.sum) && bits(p.min) == bits(q.min) &&
+             bits(p.max) == bits(q.max) && bits(p.row_sum) == bits(q.row_sum);
     } else {
       same = same && p.count == q.count;
     }
@@ -168,7 +180,8 @@ void poison(const char* what, const Loss& loss) {
   const gdpo::LossResult expected = clean.run(loss);
   for (const double bad : {exact::nan(), exact::infinity(), -exact::infinity(), 1e38}) {
     Batch<S> b;
-    for (auto* v : {&b.logp, &b.old, &b.ref, &b.teacher, &b.rollout, &b.weights, &b.kl_weights, &b.entropies}) {
+    for (auto* v : {&b.logp, &b.old, &b.ref, &b.teacher, &b.rollout, &b.weights, &b.kl_weights,
+                    &b.entropies}) {
       for (std::size_t k = 0; k < v->size(); ++k) {
         if (!b.mask[k]) (*v)[k] = static_cast<S>(bad);
       }
@@ -205,20 +218,28 @@ void nan() {
   nan_shows<S>("NaN in logp", grpo, &Batch<S>::logp, &Metrics::logp, false);
   nan_shows<S>("NaN in old_logp", grpo, &Batch<S>::old, &Metrics::old_logp, false);
   nan_shows<S>("NaN in ref_logp", grpo, &Batch<S>::ref, &Metrics::ref_logp, false);
-  nan_shows<S>("NaN in logp, clamped", gdpo::verl::vanilla_loss, &Batch<S>::logp, &Metrics::logp, false);
-  nan_shows<S>("NaN in ref_logp, clamped", gdpo::ms_swift::grpo_loss, &Batch<S>::ref, &Metrics::ref_logp, false);
+  nan_shows<S>("NaN in logp, clamped", gdpo::verl::vanilla_loss, &Batch<S>::logp, &Metrics::logp,
+               false);
+  nan_shows<S>("NaN in ref_logp, clamped", gdpo::ms_swift::grpo_loss, &Batch<S>::ref,
+               &Metrics::ref_logp, false);
   nan_shows<S>("NaN in logp, sequence", gdpo::gspo_loss, &Batch<S>::logp, &Metrics::logp, true);
-  nan_shows<S>("NaN in old_logp, sequence", gdpo::gspo_loss, &Batch<S>::old, &Metrics::old_logp, true);
-  nan_shows<S>("NaN in old_logp, straight through", gdpo::verl::gspo_loss, &Batch<S>::old, &Metrics::old_logp, true);
-  auto other = gdpo::with_kl(grpo, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>{0.5, gdpo::Against::Teacher});
+  nan_shows<S>("NaN in old_logp, sequence", gdpo::gspo_loss, &Batch<S>::old, &Metrics::old_logp,
+               true);
+  nan_shows<S>("NaN in old_logp, straight through", gdpo::verl::gspo_loss, &Batch<S>::old,
+               &Metrics::old_logp, true);
+  auto other = gdpo::with_kl(
+      grpo, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>{0.5, gdpo::Against::Teacher});
   nan_shows<S>("NaN in teacher_logp", other, &Batch<S>::teacher, &Metrics::teacher_logp, false);
-  other.kl.against = gdpo::Against::Rollout, other.kl.input = {-20, 20}, other.kl.output = {-10, 10};
-  nan_shows<S>("NaN in rollout_logp, clamped", other, &Batch<S>::rollout, &Metrics::rollout_logp, false);
+  other.kl.against = gdpo::Against::Rollout, other.kl.input = {-20, 20},
+  other.kl.output = {-10, 10};
+  nan_shows<S>("NaN in rollout_logp, clamped", other, &Batch<S>::rollout, &Metrics::rollout_logp,
+               false);
 
   Batch<S> b;
   b.advantages[0] = static_cast<S>(exact::nan());
   gdpo::LossResult r = b.run(grpo);
-  expect("a NaN advantage", exact::is_nan(r.loss) && exact::is_nan(static_cast<double>(b.gradient[token])));
+  expect("a NaN advantage",
+         exact::is_nan(r.loss) && exact::is_nan(static_cast<double>(b.gradient[token])));
   expect("a NaN advantage is counted",
          r.metrics.non_finite.advantages.count > 0 && r.metrics.non_finite.advantages.row == 0);
 
@@ -229,11 +250,12 @@ void nan() {
     odd.weights[token] = static_cast<S>(bad);
     const gdpo::LossResult dropped = zero.run(grpo), counted = odd.run(grpo);
     expect("a weight that is not finite drops its token", bits(dropped.loss) == bits(counted.loss));
-    expect("and is counted",
-           counted.metrics.non_finite.weights.count == 1 && counted.metrics.non_finite.weights.token == token);
+    expect("and is counted", counted.metrics.non_finite.weights.count == 1 &&
+                                 counted.metrics.non_finite.weights.token == token);
     row.row_weights[0] = static_cast<S>(bad);
     r = row.run(grpo);
-    expect("a row weight that is not finite drops its row", finite(r.loss) && r.metrics.non_finite.weights.count == 1);
+    expect("a row weight that is not finite drops its row",
+           finite(r.loss) && r.metrics.non_finite.weights.count == 1);
     expect("and its gradient", bits(static_cast<double>(row.gradient[token])) == 0);
   }
   // A weight of 0 drops a NaN.
@@ -241,7 +263,8 @@ void nan() {
   hidden.weights[token] = hidden.kl_weights[token] = S(0);
   hidden.logp[token] = static_cast<S>(exact::nan());
   r = hidden.run(grpo);
-  expect("a weight 0 drops NaN", finite(r.loss) && bits(static_cast<double>(hidden.gradient[token])) == 0);
+  expect("a weight 0 drops NaN",
+         finite(r.loss) && bits(static_cast<double>(hidden.gradient[token])) == 0);
   expect("and it is counted", r.metrics.non_finite.logp.count == 1);
 }
 
@@ -258,7 +281,8 @@ void extremes() {
     b.advantages[0] = static_cast<S>(2 * sign);  // what the clip holds
     gdpo::LossResult r = b.run(gdpo::dapo_loss);
     const double bound = sign > 0 ? -2 * 1.28 : 2 * 0.8;
-    expect("clipped at 1e4", near_to(r.loss, bound, 0x1p-20) && bits(static_cast<double>(b.gradient[token])) == 0);
+    expect("clipped at 1e4",
+           near_to(r.loss, bound, 0x1p-20) && bits(static_cast<double>(b.gradient[token])) == 0);
     expect("and seen", near_to(r.metrics.clip_fraction.mean(), 1, 0));
     b.advantages[0] = static_cast<S>(-2 * sign);
     r = b.run(gdpo::dapo_loss);
@@ -276,21 +300,25 @@ void empty() {
   std::fill(b.mask.begin(), b.mask.end(), static_cast<unsigned char>(0));
   std::fill(b.logp.begin(), b.logp.end(), static_cast<float>(exact::nan()));
   const gdpo::LossResult r = b.run(gdpo::grpo_loss);
-  expect("an empty batch", bits(r.loss) == 0 && bits(r.policy_loss) == 0 && bits(r.metrics.loss.mean()) == 0);
-  for (const float g : b.gradient) expect("gradient of an empty batch", bits(static_cast<double>(g)) == 0);
+  expect("an empty batch",
+         bits(r.loss) == 0 && bits(r.policy_loss) == 0 && bits(r.metrics.loss.mean()) == 0);
+  for (const float g : b.gradient)
+    expect("gradient of an empty batch", bits(static_cast<double>(g)) == 0);
 }
 
 /// What pre-passes decide where something is not finite.
 void prepasses() {
   namespace prepass = gdpo::prepass;
   const double no = exact::nan(), inf = exact::infinity();
-  const std::vector<double> logp(6, -1.0), rollout{no, -1, -inf, inf, -1, -1}, entropies{no, 1, 2, 3, no, 0.5};
+  const std::vector<double> logp(6, -1.0), rollout{no, -1, -inf, inf, -1, -1},
+      entropies{no, 1, 2, 3, no, 0.5};
   const std::vector<double> advantages{1, -1};
   gdpo::TokenBatch<double> batch;
   batch.logp = gdpo::view(logp.data(), 2, 3), batch.rollout_logp = gdpo::view(rollout.data(), 2, 3);
   batch.entropies = gdpo::view(entropies.data(), 2, 3), batch.advantages = gdpo::view(advantages);
   gdpo::PrepassMemory<double> memory;
-  const auto weights = [&](const char* what, const auto& pass, const std::vector<double>& expected) {
+  const auto weights = [&](const char* what, const auto& pass,
+                           const std::vector<double>& expected) {
     const auto prepared = gdpo::prepare(batch, memory, pass);
     exact::same(what, memory.weights, expected);
     return prepared.entropy_threshold;
@@ -325,7 +353,8 @@ void prepasses() {
   }
   prepass::TopEntropy top;
   top.quantile = 0.5;
-  expect("quantile", bits(weights("NaN entropies are dropped", top, {0, 0, 1, 1, 0, 0})) == bits(1.5));
+  expect("quantile",
+         bits(weights("NaN entropies are dropped", top, {0, 0, 1, 1, 0, 0})) == bits(1.5));
   const std::vector<double> nothing(6, no);
   batch.entropies = gdpo::view(nothing.data(), 2, 3);
   expect("no quantile", bits(weights("only NaN entropies", top, {0, 0, 0, 0, 0, 0})) == bits(inf));

@@ -15,14 +15,17 @@ int main() {
   expect("mean", bits(gdpo::masked_mean(values, counted)) == bits(4));
   same("row means", gdpo::masked_row_means(values, counted), {2, 8});
   const gdpo::Moments m = gdpo::masked_moments(values, counted);
-  expect("moments", m.n == 3 && bits(m.mean) == bits(4) && bits(m.m2) == bits(26) && bits(m.max) == bits(8));
+  expect("moments",
+         m.n == 3 && bits(m.mean) == bits(4) && bits(m.m2) == bits(26) && bits(m.max) == bits(8));
 
   std::vector<double> out(8, 42.0);
   const auto target = gdpo::view(out.data(), 2, 4);
   gdpo::whiten_into(values, counted, {1, 0, gdpo::EpsAt::None}, target);
   same("whitened", out, {-3, 0, -1, 0, 0, 4, 0, 0});
-  gdpo::token_advantages_into(gdpo::view(x.data(), 2), counted, values, values, gdpo::penalty::Token<>{0}, target);
-  expect("a NaN advantage shows where tokens count and only there", bits(out[1]) == 0 && exact::is_nan(out[5]));
+  gdpo::token_advantages_into(gdpo::view(x.data(), 2), counted, values, values,
+                              gdpo::penalty::Token<>{0}, target);
+  expect("a NaN advantage shows where tokens count and only there",
+         bits(out[1]) == 0 && exact::is_nan(out[5]));
 
   x[2] = no;
   expect("mean of NaN", exact::is_nan(gdpo::masked_mean(values, counted)));

@@ -18,7 +18,8 @@ int main() {
   const double expected = std::sqrt(0.75);
 
   const std::vector<double> of_view = gdpo::advantages(gdpo::view(rewards, 4, 2), gdpo::by_id(ids));
-  const Eigen::Map<const Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>> map(rewards, 4, 2);
+  const Eigen::Map<const Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>> map(
+      rewards, 4, 2);
   const Eigen::ArrayXd of_eigen = gdpo::advantages(map, gdpo::groups_of(2));
   for (int i = 0; i < 4; ++i) {
     const double sign = i % 2 ? -1 : 1;
@@ -27,7 +28,8 @@ int main() {
   }
 
   expect_mistake(
-      "gdpo::advantages: groups: given 4 rows, which leaves a last group (number 1) of 1; needed: a multiple of 3 "
+      "gdpo::advantages: groups: given 4 rows, which leaves a last group (number 1) of 1; needed: "
+      "a multiple of 3 "
       "rows, as "
       "groups_of(3) says");
   gdpo::advantages(gdpo::view(rewards, 4, 2), gdpo::groups_of(3));

@@ -17,17 +17,20 @@ int main() {
   gdpo::PidLagrangian pid(gdpo::PidGains{}, {point});
   expect("update", std::abs(pid.update({1.5})[0].lambda - 2.05) < 1e-12);
   expect("hold", pid.update({std::nan("")})[0].held && std::abs(pid.lambda(0) - 2.05) < 1e-12);
-  expect("a rule by name", gdpo::PidLagrangian(gdpo::pid::nupi(2, 0.5)).update({1.0})[0].lambda == 2.5);
+  expect("a rule by name",
+         gdpo::PidLagrangian(gdpo::pid::nupi(2, 0.5)).update({1.0})[0].lambda == 2.5);
   expect("constraints", pid.constraints({1})[0].limit == 2.5);
 
   std::vector<unsigned char> bytes = gdpo::to_bytes(pid.state());
   gdpo::PidLagrangian other(gdpo::PidGains{}, {gdpo::SetPoint{}});
   other.restore(gdpo::pid_state_from_bytes(bytes));
-  expect("state", other.update({1.25})[0].lambda == pid.update({1.25})[0].lambda && other.lambda(0) > 2.05);
+  expect("state",
+         other.update({1.25})[0].lambda == pid.update({1.25})[0].lambda && other.lambda(0) > 2.05);
   expect("adaptive KL", std::abs(gdpo::AdaptiveKl{}(0.25, 5, 100) - 0.25 * 1.002) < 1e-15);
 
   expect_mistake(
-      "gdpo::pid_state_from_bytes: bytes: given a state that was cut or altered: its checksum differs; needed: what "
+      "gdpo::pid_state_from_bytes: bytes: given a state that was cut or altered: its checksum "
+      "differs; needed: what "
       "to_bytes() gave");
   bytes[100] ^= 1;
   gdpo::pid_state_from_bytes(bytes);

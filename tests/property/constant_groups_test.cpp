@@ -35,13 +35,16 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
   const double values[] = {0.1, 3.3, 1e5 + 0.1, -7, 1e30, 1.0 / 3};
   for (const product::Preset& preset : product::presets()) {
     for (const int size : group_sizes()) {
-      if (size == 1 && preset.settings.singleton != naive::Singleton::Zero) continue;  // has a rule of its own
+      if (size == 1 && preset.settings.singleton != naive::Singleton::Zero)
+        continue;  // has a rule of its own
       for (const int channels : {1, 2, 3}) {
         for (const double value : values) {
           if (size > (sanitized ? 4 : 64) && value != 0.1 && value != 1e5 + 0.1) continue;
           naive::Data data = constant_group(size, channels, value);
-          INFO(preset.name << ", group of " << size << ", rewards " << channels << ", value " << value);
-          if (!all_zero(product::advantages(preset.settings, data).advantages)) CHECK("alone" == std::string("0"));
+          INFO(preset.name << ", group of " << size << ", rewards " << channels << ", value "
+                           << value);
+          if (!all_zero(product::advantages(preset.settings, data).advantages))
+            CHECK("alone" == std::string("0"));
           add_varying_group(data);
           product::Outcome outcome = product::advantages(preset.settings, data);
           // Token-weighted renormalisation subtracts the batch's mean: there the combined values are 0, not the
@@ -97,7 +100,8 @@ void check_constant_sums(double offset) {
     d.rows = groups * members;
     d.channels = 2;
     for (int i = 0; i < d.rows; ++i) {
-      const double x = random.pick({0.0, 1.0, 0.25, 0.5});  // exact, so that the sum is constant in double
+      const double x =
+          random.pick({0.0, 1.0, 0.25, 0.5});  // exact, so that the sum is constant in double
       d.rewards.push_back(offset + x);
       d.rewards.push_back(total - x);
       d.ids.push_back(i % groups);
@@ -117,7 +121,9 @@ void check_constant_sums(double offset) {
 }  // namespace
 
 // z_2 = -z_1. The GDPO paper's section 3.1 says that r1 = (1,1,0), r2 = (0,0,1) is told apart; it cannot be.
-TEST_CASE("two rewards with a constant sum cancel exactly in GDPO", "[zero]") { check_constant_sums(0); }
+TEST_CASE("two rewards with a constant sum cancel exactly in GDPO", "[zero]") {
+  check_constant_sums(0);
+}
 
 // The mean of one of them is rounded at 1e5; a residue would be scaled to unit size in a batch of nothing else.
 TEST_CASE("they do so at an offset of 1e5 too", "[zero]") { check_constant_sums(1e5); }
@@ -129,9 +135,11 @@ TEST_CASE("what differs by more than rounding is not equal", "[zero]") {
     return gdpo::advantages(gdpo::view(x.data(), 2, 2), gdpo::groups_of(2), gdpo::Grpo{});
   };
   CHECK(all_zero(run(rounding)));
-  CHECK(std::abs(run(more)[0] + std::sqrt(0.5)) < 0.1);  // the sums' own rounding is a tenth of their difference
+  CHECK(std::abs(run(more)[0] + std::sqrt(0.5)) <
+        0.1);  // the sums' own rounding is a tenth of their difference
   // One stored reward has no such allowance: one last bit is a difference of full scale.
   const std::vector<double> last_bit{1, 1 + 0x1p-52};
-  const std::vector<double> full = gdpo::advantages(gdpo::view(last_bit.data(), 2, 1), gdpo::groups_of(2));
+  const std::vector<double> full =
+      gdpo::advantages(gdpo::view(last_bit.data(), 2, 1), gdpo::groups_of(2));
   CHECK(std::abs(full[1] - full[0] - std::sqrt(2.0)) < tolerance::formula);
 }

@@ -88,7 +88,8 @@ void poison_masked(Random& random, Data& d) {
   for (std::size_t k = 0; k < d.mask.size(); ++k) {
     if (d.mask[k] != 0) continue;
     for (const auto member : loss_product::token_arrays) {
-      if (!(d.*member).empty()) (d.*member)[k] = random.pick({std::nan(""), HUGE_VAL, -HUGE_VAL, 1e38, 0.0, 3.0});
+      if (!(d.*member).empty())
+        (d.*member)[k] = random.pick({std::nan(""), HUGE_VAL, -HUGE_VAL, 1e38, 0.0, 3.0});
     }
     if (!d.segments.empty()) d.segments[k] = random.below(1000);
   }
@@ -119,10 +120,11 @@ const Layout& pick(Random& random, const Layout (&layouts)[N]) {
 
 /// One batch in two layouts on two grids: as on seq, and the same bits.
 template <class S, class Loss>
-void check_one(Random& random, const Loss& loss, const Data& d, const std::vector<int>& lengths, unsigned seed) {
+void check_one(Random& random, const Loss& loss, const Data& d, const std::vector<int>& lengths,
+               unsigned seed) {
   const gdpo::Normaliser n = cuda_loss::count(d, lengths);
-  const Layout& layout =
-      lengths.empty() ? pick(random, cuda_loss::padded_layouts) : pick(random, cuda_loss::packed_layouts);
+  const Layout& layout = lengths.empty() ? pick(random, cuda_loss::padded_layouts)
+                                         : pick(random, cuda_loss::packed_layouts);
   INFO(layout.name << ", " << d.rows << " rows of " << d.width);
   const auto got = cuda_loss::run<S>(test_device(seed), loss, d, layout, lengths, n);
   CHECK(got.gaps_kept);
@@ -145,15 +147,18 @@ void check(Loss loss, int rounds = sanitized ? 12 : 100) {
   for (int seed = 1; seed <= rounds; ++seed) {
     Random random(static_cast<std::uint64_t>(seed));
     INFO("seed " << seed);
-    const int rows = 1 + random.below(6), width = seed % 8 == 0 ? 100 + random.below(1000) : 1 + random.below(70);
+    const int rows = 1 + random.below(6),
+              width = seed % 8 == 0 ? 100 + random.below(1000) : 1 + random.below(70);
     Data d = cuda_loss::random_batch(random, rows, width, seed % 3 == 0 ? 0.03 : 0);
     const bool is_packed = random.chance(0.4);
     if (random.chance(0.5)) simplify(random, d);
     randomise(random, loss, is_packed);
     bool against_old = false;
-    gdpo::detail::for_each_kl(loss.kl, [&](const auto& k) { against_old |= k.against == gdpo::Against::Old; });
+    gdpo::detail::for_each_kl(
+        loss.kl, [&](const auto& k) { against_old |= k.against == gdpo::Against::Old; });
     if (!against_old && random.chance(0.15)) d.old_logp.clear();
-    const auto lengths = is_packed ? cuda_loss::random_lengths(random, rows, width) : std::vector<int>{};
+    const auto lengths =
+        is_packed ? cuda_loss::random_lengths(random, rows, width) : std::vector<int>{};
     check_one<S>(random, loss, d, lengths, static_cast<unsigned>(seed));
   }
 }
@@ -162,8 +167,9 @@ void check(Loss loss, int rounds = sanitized ? 12 : 100) {
 /// everything and a simple one.
 template <class S, class Loss>
 void check_shapes(Loss loss) {
-  const std::pair<int, int> shapes[] = {{1024, 1}, {1025, 3}, {2051, 4}, {5003, 3}, {3, 127}, {3, 128},  {3, 129},
-                                        {3, 510},  {3, 512},  {2, 515},  {2, 1024}, {5, 700}, {1, 2048}, {1, 5003}};
+  const std::pair<int, int> shapes[] = {{1024, 1}, {1025, 3}, {2051, 4}, {5003, 3}, {3, 127},
+                                        {3, 128},  {3, 129},  {3, 510},  {3, 512},  {2, 515},
+                                        {2, 1024}, {5, 700},  {1, 2048}, {1, 5003}};
   unsigned seed = 100;
   for (const auto& [rows, width] : shapes) {
     if (sanitized && rows > 1025) continue;
@@ -214,32 +220,37 @@ void check_metrics(Loss loss) {
     const auto check = [&](const auto& of) {
       const Outcome got = run(of, 5);
       // the sums of |terms| that bound the error are known only where all is measured
-      CHECK(difference(cuda_loss::unified(got.gradient), cuda_loss::unified(run(loss, 6).gradient)) == "");
+      CHECK(difference(cuda_loss::unified(got.gradient),
+                       cuda_loss::unified(run(loss, 6).gradient)) == "");
       const gdpo::LossResult all = run(loss, 7).result;
-      for (const auto member : {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
+      for (const auto member :
+           {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
         const double x = got.result.*member, y = all.*member;
         CHECK((same_bits(x, y) || (std::isnan(x) && std::isnan(y))));
       }
       return std::pair{got.result.metrics, all.metrics};
     };
     const auto same = [](const gdpo::Metric& a, const gdpo::Metric& b) {
-      for (const auto number : {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::row_sum, &gdpo::Metric::rows,
-                                &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
-        if (!same_bits(a.*number, b.*number) && !(std::isnan(a.*number) && std::isnan(b.*number))) return false;
+      for (const auto number :
+           {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::row_sum, &gdpo::Metric::rows,
+            &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
+        if (!same_bits(a.*number, b.*number) && !(std::isnan(a.*number) && std::isnan(b.*number)))
+          return false;
       }
       return true;
     };
     using M = gdpo::LossMetrics;
     const auto [means, all] = check(gdpo::with_metrics<metrics::Means>(loss));
     for (const auto member :
-         {&M::loss, &M::surrogate, &M::kl, &M::clip_fraction, &M::clip_fraction_low, &M::clip_fraction_high,
-          &M::approx_kl_k1, &M::approx_kl_k3, &M::ratio, &M::entropy, &M::completion_length, &M::clipped_completions}) {
+         {&M::loss, &M::surrogate, &M::kl, &M::clip_fraction, &M::clip_fraction_low,
+          &M::clip_fraction_high, &M::approx_kl_k1, &M::approx_kl_k3, &M::ratio, &M::entropy,
+          &M::completion_length, &M::clipped_completions}) {
       CHECK(same(means.*member, all.*member));
     }
     CHECK((means.dual_clip_fraction.count == 0 && means.kl_bounded.count == 0));
     const auto [none, again] = check(gdpo::with_metrics<metrics::None>(loss));
-    for (const auto member :
-         {&M::loss, &M::kl, &M::clip_fraction, &M::ratio, &M::approx_kl_k3, &M::clip_fraction_any}) {
+    for (const auto member : {&M::loss, &M::kl, &M::clip_fraction, &M::ratio, &M::approx_kl_k3,
+                              &M::clip_fraction_any}) {
       CHECK((none.*member).count == 0);
     }
     CHECK(same(none.completion_length, again.completion_length));
@@ -269,18 +280,21 @@ TEST_CASE("on a device: no KL term", "[cuda][loss]") {
 }
 
 TEST_CASE("on a device: every estimator and gradient rule of a KL term", "[cuda][loss]") {
-  check<float>(PolicyLoss<level::Token<>, Ratio, AnyKl, aggregate::TokenMean>{}, sanitized ? 16 : 300);
+  check<float>(PolicyLoss<level::Token<>, Ratio, AnyKl, aggregate::TokenMean>{},
+               sanitized ? 16 : 300);
 }
 
 TEST_CASE("on a device: several KL terms and factors", "[cuda][loss]") {
-  check<float>(PolicyLoss<level::Token<map::Clamp>, Reinforce,
-                          Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
-                          aggregate::SeqMeanTokenSum, Factors<cuda_loss::ClippedRatio, cuda_loss::ByTag>>{});
+  check<float>(
+      PolicyLoss<level::Token<map::Clamp>, Reinforce,
+                 Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
+                 aggregate::SeqMeanTokenSum, Factors<cuda_loss::ClippedRatio, cuda_loss::ByTag>>{});
 }
 
 TEST_CASE("on a device: terms of the token's own ratio", "[cuda][loss]") {
   check<float>(
-      PolicyLoss<level::Token<>, Ratio, Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K2, kl::Direct>, Kl<kl::K1>>,
+      PolicyLoss<level::Token<>, Ratio,
+                 Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K2, kl::Direct>, Kl<kl::K1>>,
                  aggregate::SeqMeanTokenSumNorm>{{}, {}, {}, {64.0}});
 }
 
@@ -295,8 +309,8 @@ TEST_CASE("on a device: one ratio a segment, in double", "[cuda][loss]") {
 }
 
 TEST_CASE("on a device: the ratio of the segment, the token's derivative", "[cuda][loss]") {
-  check<double>(PolicyLoss<level::SequenceToken<map::None, statistic::Sum>, Reinforce, Kl<kl::Abs>, aggregate::TokenSum,
-                           Factors<cuda_loss::OfTheRow>>{});
+  check<double>(PolicyLoss<level::SequenceToken<map::None, statistic::Sum>, Reinforce, Kl<kl::Abs>,
+                           aggregate::TokenSum, Factors<cuda_loss::OfTheRow>>{});
 #if defined(GDPO_TEST_FULL_PRODUCT)
   check<float>(PolicyLoss<level::SequenceToken<map::Clamp>, Ratio, Kl<kl::K2>, AnyAggregate>{});
 #endif
@@ -316,7 +330,8 @@ TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets][san
   check_preset(gdpo::with_level<level::SequenceToken<>>(gdpo::ms_swift::grpo_loss));
 }
 
-TEST_CASE("on a device: metrics All, Means and None give the same loss and gradient", "[cuda][loss][metrics]") {
+TEST_CASE("on a device: metrics All, Means and None give the same loss and gradient",
+          "[cuda][loss][metrics]") {
   check_metrics(Grpo{});
   check_metrics(OfSequence{});
 }

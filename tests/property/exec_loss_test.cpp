@@ -28,8 +28,10 @@ void check_small(const Loss& loss) {
     Random random(seed);
     const int rows = 1 + random.below(6), width = 1 + random.below(70);
     const Form form = exec_cases::all_forms[seed % 5];
-    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form " << static_cast<int>(form));
-    exec_cases::Data data = exec_cases::random_data(random, rows, width, seed % 3 == 0 ? 0.05 : 0.0);
+    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form "
+                 << static_cast<int>(form));
+    exec_cases::Data data =
+        exec_cases::random_data(random, rows, width, seed % 3 == 0 ? 0.05 : 0.0);
     if (seed % 2 == 0) loss_product::simplify(random, data);
     CHECK(Case<S>(random, data, form).difference_of_targets(loss, false) == "");
   }
@@ -39,7 +41,8 @@ template <class S, class Loss>
 void check_large(const Loss& loss) {
   const auto compare = [&](int rows, int width, Form form) {
     const auto seed = static_cast<std::uint64_t>(rows);
-    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form " << static_cast<int>(form));
+    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form "
+                 << static_cast<int>(form));
     Random random(seed);
     const Case<S> c(random, exec_cases::random_data(random, rows, width), form);
     CHECK(c.difference_of_targets(loss, true) == "");
@@ -63,15 +66,17 @@ TEST_CASE("GRPO on every target", "[loss][exec]") {
 }
 
 TEST_CASE("one ratio a segment, on every target", "[loss][exec]") {
-  PolicyLoss<level::Sequence<map::Clamp>, Ratio, Kl<kl::K3, kl::ImportanceWeighted>, aggregate::TokenMean> loss;
+  PolicyLoss<level::Sequence<map::Clamp>, Ratio, Kl<kl::K3, kl::ImportanceWeighted>,
+             aggregate::TokenMean>
+      loss;
   loss.level.map = {-0.2, 0.3}, loss.level.bounds = {-0.1, 0.05};
   check<float>(loss);
 }
 
 TEST_CASE("several KL terms and factors, on every target", "[loss][exec]") {
   PolicyLoss<level::Token<map::Clamp>, Reinforce,
-             Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>, aggregate::SeqMeanTokenSum,
-             Factors<archetype::ClippedRatio, archetype::ByTag>>
+             Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
+             aggregate::SeqMeanTokenSum, Factors<archetype::ClippedRatio, archetype::ByTag>>
       loss;
   loss.kl.first.against = Against::Rollout, loss.kl.first.output = {-0.1, 0.1};
   loss.kl.rest.first.input = {-0.2, 0.1};
@@ -80,13 +85,14 @@ TEST_CASE("several KL terms and factors, on every target", "[loss][exec]") {
 }
 
 TEST_CASE("the caller's surrogate, KL term and factor, in double", "[loss][exec][archetype]") {
-  check<double>(PolicyLoss<level::Token<>, archetype::Soft, archetype::GatedTeacher, archetype::RootOfLength,
-                           Factors<archetype::OfTheRow>>{});
+  check<double>(PolicyLoss<level::Token<>, archetype::Soft, archetype::GatedTeacher,
+                           archetype::RootOfLength, Factors<archetype::OfTheRow>>{});
 }
 
 #if defined(GDPO_TEST_FULL_PRODUCT)
 TEST_CASE("the caller's maps and statistics, on every target", "[loss][exec][archetype]") {
-  check<float>(PolicyLoss<level::Sequence<archetype::TrustRegion, archetype::SumOverRoot>, Ratio, kl::None>{});
+  check<float>(PolicyLoss<level::Sequence<archetype::TrustRegion, archetype::SumOverRoot>, Ratio,
+                          kl::None>{});
   check<float>(PolicyLoss<level::SequenceToken<archetype::WithoutTagZero>, Reinforce, Kl<kl::K2>,
                           aggregate::SeqMeanTokenMean, Factors<archetype::Gamma>>{});
 }

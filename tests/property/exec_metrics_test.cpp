@@ -14,7 +14,8 @@ using loss_product::Outcome;
 
 void check_same(const Outcome& few, const Outcome& all) {
   CHECK(difference(few.gradient, all.gradient) == "");
-  for (const auto member : {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
+  for (const auto member :
+       {&gdpo::LossResult::loss, &gdpo::LossResult::policy_loss, &gdpo::LossResult::kl_loss}) {
     CHECK(same_bits(few.result.*member, all.result.*member));
   }
   const LossMetrics &a = few.result.metrics, &b = all.result.metrics;
@@ -33,8 +34,8 @@ void check_means(const LossMetrics& means, const LossMetrics& all) {
       CHECK(a.rows == 0);
       continue;
     }
-    for (const auto number :
-         {&Metric::sum, &Metric::count, &Metric::row_sum, &Metric::rows, &Metric::row_min, &Metric::row_max}) {
+    for (const auto number : {&Metric::sum, &Metric::count, &Metric::row_sum, &Metric::rows,
+                              &Metric::row_min, &Metric::row_max}) {
       CHECK(same_bits(a.*number, b.*number));
     }
   }
@@ -54,9 +55,11 @@ void check_metrics(const Loss& loss) {
     Random random(seed);
     const int rows = seed < 40 ? 1 + random.below(6) : 300, width = 1 + random.below(70);
     const Form form = exec_cases::all_forms[seed % 5];
-    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form " << static_cast<int>(form));
+    INFO("seed " << seed << ", " << rows << " rows of " << width << ", form "
+                 << static_cast<int>(form));
     const Case<S> c(random, exec_cases::random_data(random, rows, width), form);
-    const Outcome all = c.on(gdpo::simd, loss, workspace), with_means = c.on(gdpo::simd, means, workspace),
+    const Outcome all = c.on(gdpo::simd, loss, workspace),
+                  with_means = c.on(gdpo::simd, means, workspace),
                   with_none = c.on(gdpo::simd, none, workspace);
     check_same(with_means, all);
     check_same(with_none, all);
@@ -78,7 +81,8 @@ TEST_CASE("the same at levels of segments, with two KL terms, in double", "[loss
   check_metrics<float>(gdpo::gspo_loss);
   check_metrics<double>(
       gdpo::PolicyLoss<gdpo::level::SequenceToken<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
-                       gdpo::Kls<gdpo::Kl<gdpo::kl::K2>, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>>>{});
+                       gdpo::Kls<gdpo::Kl<gdpo::kl::K2>,
+                                 gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>>>{});
 }
 #endif
 
@@ -90,7 +94,9 @@ TEST_CASE("after a first call of a shape, no target allocates", "[loss][exec][wo
     const gdpo::TokenOut<float> out = c.out(gradient);
     const auto check = [&](const auto& exec, const std::string& name) {
       gdpo::LossWorkspace<float> workspace;
-      const auto call = [&] { return gdpo::grpo_loss(exec, c.batch(), c.normaliser(), out, workspace); };
+      const auto call = [&] {
+        return gdpo::grpo_loss(exec, c.batch(), c.normaliser(), out, workspace);
+      };
       call();
       const long before = counted::allocations;
       for (int k = sanitized ? 3 : 0; k < 5; ++k) call();

@@ -7,20 +7,23 @@
 
 namespace {
 
-constexpr double inf = std::numeric_limits<double>::infinity(), missing = std::numeric_limits<double>::quiet_NaN();
+constexpr double inf = std::numeric_limits<double>::infinity(),
+                 missing = std::numeric_limits<double>::quiet_NaN();
 
 template <class Estimator>
-std::vector<double> of(const std::vector<double>& rewards, gdpo::index_t C, gdpo::index_t K, const Estimator& e,
-                       gdpo::GroupReport* report = nullptr) {
-  return gdpo::advantages(gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / C, C),
-                          gdpo::groups_of(K), e, report);
+std::vector<double> of(const std::vector<double>& rewards, gdpo::index_t C, gdpo::index_t K,
+                       const Estimator& e, gdpo::GroupReport* report = nullptr) {
+  return gdpo::advantages(
+      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / C, C),
+      gdpo::groups_of(K), e, report);
 }
 
 template <class Estimator>
 void shows_infinite_rewards() {
   for (const bool all : {false, true}) {
     gdpo::GroupReport report;
-    const std::vector<double> a = of({inf, 0, all ? inf : 1, 1, 0, 1, 1, 1}, 2, 2, Estimator{}, &report);
+    const std::vector<double> a =
+        of({inf, 0, all ? inf : 1, 1, 0, 1, 1, 1}, 2, 2, Estimator{}, &report);
     CHECK(std::isnan(a[0]));
     CHECK(std::isnan(a[1]));
     CHECK(a[2] < 0);  // the other group is not touched
@@ -55,8 +58,8 @@ TEST_CASE("a NaN penalty shows") {
     sum_first.penalty.coef = .1;
     auto each_reward = gdpo::before_renorm(gdpo::Gdpo{});
     each_reward.penalty = {.1, 0};
-    for (const std::vector<double>& a :
-         {gdpo::advantages(gdpo::seq, batch, sum_first), gdpo::advantages(gdpo::seq, batch, each_reward)}) {
+    for (const std::vector<double>& a : {gdpo::advantages(gdpo::seq, batch, sum_first),
+                                         gdpo::advantages(gdpo::seq, batch, each_reward)}) {
       CHECK(std::isnan(a[0]));
       CHECK(std::isnan(a[1]));
       CHECK(a[2] > 0);

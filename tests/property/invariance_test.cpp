@@ -59,8 +59,8 @@ TEST_CASE("shuffled rows and relabelled ids give the same bits", "[permutation]"
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
-    naive::Data data = random_batch(random, 1 + random.below(12), random.pick({2, 7, 20}), 1 + random.below(10),
-                                    random.pick({0.0, 0.2}));
+    naive::Data data = random_batch(random, 1 + random.below(12), random.pick({2, 7, 20}),
+                                    1 + random.below(10), random.pick({0.0, 0.2}));
     add_columns(random, data);
     if (seed % 2) data.valid.clear();
     const Permutation order = random_order(random, data.rows);
@@ -93,7 +93,8 @@ TEST_CASE("shuffled rows of float rewards give the same bits", "[permutation]") 
   }
 }
 
-TEST_CASE("the report of a grouping by id does not depend on the order of the rows", "[permutation][report]") {
+TEST_CASE("the report of a grouping by id does not depend on the order of the rows",
+          "[permutation][report]") {
   Random random(5);
   for (int round = 0; round < 60; ++round) {
     naive::Data data = random_batch(random, 9, 7, 3, 0.1);
@@ -104,10 +105,11 @@ TEST_CASE("the report of a grouping by id does not depend on the order of the ro
     product::advantages(e, data, &a);
     product::advantages(e, shuffled, &b);
     INFO("round " << round);
-    CHECK(difference(std::vector<double>{a.reward_mean, a.reward_std, a.reward_std_mean_of_groups, a.combined_std,
-                                         a.channels[0].mean, a.channels[2].std},
-                     std::vector<double>{b.reward_mean, b.reward_std, b.reward_std_mean_of_groups, b.combined_std,
-                                         b.channels[0].mean, b.channels[2].std}) == "");
+    CHECK(difference(std::vector<double>{a.reward_mean, a.reward_std, a.reward_std_mean_of_groups,
+                                         a.combined_std, a.channels[0].mean, a.channels[2].std},
+                     std::vector<double>{b.reward_mean, b.reward_std, b.reward_std_mean_of_groups,
+                                         b.combined_std, b.channels[0].mean, b.channels[2].std}) ==
+          "");
     std::reverse(b.group_std.begin(), b.group_std.end());
     std::reverse(b.degenerate.begin(), b.degenerate.end());
     CHECK(difference(a.group_std, b.group_std) == "");
@@ -115,8 +117,9 @@ TEST_CASE("the report of a grouping by id does not depend on the order of the ro
   }
 }
 
-TEST_CASE("consecutive groups: moving rows inside a group, or groups, moves results by rounding only",
-          "[permutation]") {
+TEST_CASE(
+    "consecutive groups: moving rows inside a group, or groups, moves results by rounding only",
+    "[permutation]") {
   // Rewards of order 1 and spread of order 1: tolerance::formula.
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Random random(seed);
@@ -136,7 +139,8 @@ TEST_CASE("consecutive groups: moving rows inside a group, or groups, moves resu
         return gdpo::advantages(gdpo::view(x.data(), groups * members, channels), grouping, e);
       };
       const std::vector<double> a = run(rewards, gdpo::groups_of(members));
-      CHECK(deviation(permuted(a, order), run(moved, gdpo::groups_of(members)), tolerance::formula) == "");
+      CHECK(deviation(permuted(a, order), run(moved, gdpo::groups_of(members)),
+                      tolerance::formula) == "");
       // the three groupings of the same rows: one order of summation for the first two
       CHECK(difference(a, run(rewards, gdpo::by_offsets(offsets))) == "");
       std::vector<int> ids;
@@ -155,10 +159,12 @@ TEST_CASE("a shift of a group's rewards changes nothing but rounding", "[invaria
     Random random(seed);
     naive::Data data = full_groups(random, 6, 3), shifted = data;
     for (int i = 0; i < data.rows; ++i) {
-      for (int c = 0; c < 3; ++c) shifted.rewards[static_cast<std::size_t>(i * 3 + c)] += (c + 1) * (1 + i / 6) * 3.5;
+      for (int c = 0; c < 3; ++c)
+        shifted.rewards[static_cast<std::size_t>(i * 3 + c)] += (c + 1) * (1 + i / 6) * 3.5;
     }
     for (const product::Preset& preset : product::presets()) {
-      if (preset.settings.scale == naive::Scale::Batch) continue;  // is the spread of the rewards themselves
+      if (preset.settings.scale == naive::Scale::Batch)
+        continue;  // is the spread of the rewards themselves
       INFO("seed " << seed << ", " << preset.name);
       CHECK(deviation(product::advantages(preset.settings, data).advantages,
                       product::advantages(preset.settings, shifted).advantages,
@@ -178,18 +184,20 @@ TEST_CASE("a positive scale of a reward changes nothing where std has no eps", "
     }
     const naive::Settings gdpo = product::settings_of(gdpo::Gdpo{});
     INFO("seed " << seed);
-    CHECK(difference(product::advantages(gdpo, data).advantages, product::advantages(gdpo, doubled).advantages) ==
-          "");  // powers of two
-    CHECK(deviation(product::advantages(gdpo, data).advantages, product::advantages(gdpo, scaled).advantages,
-                    64 * tolerance::formula) == "");
+    CHECK(difference(product::advantages(gdpo, data).advantages,
+                     product::advantages(gdpo, doubled).advantages) == "");  // powers of two
+    CHECK(deviation(product::advantages(gdpo, data).advantages,
+                    product::advantages(gdpo, scaled).advantages, 64 * tolerance::formula) == "");
     naive::Data all = data;
     for (double& x : all.rewards) x *= 512;
     const naive::Settings grpo = product::settings_of(gdpo::Grpo{});
-    CHECK(difference(product::advantages(grpo, data).advantages, product::advantages(grpo, all).advantages) == "");
+    CHECK(difference(product::advantages(grpo, data).advantages,
+                     product::advantages(grpo, all).advantages) == "");
   }
 }
 
-TEST_CASE("weights: (1, 0) is the single reward, a common power of two is nothing, bit for bit", "[invariance]") {
+TEST_CASE("weights: (1, 0) is the single reward, a common power of two is nothing, bit for bit",
+          "[invariance]") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -200,7 +208,8 @@ TEST_CASE("weights: (1, 0) is the single reward, a common power of two is nothin
     data.penalty.clear();
     single.channels = 1;
     single.rewards.clear();
-    for (int i = 0; i < data.rows; ++i) single.rewards.push_back(data.rewards[static_cast<std::size_t>(2 * i)]);
+    for (int i = 0; i < data.rows; ++i)
+      single.rewards.push_back(data.rewards[static_cast<std::size_t>(2 * i)]);
     for (const product::Preset& preset : product::presets()) {
       INFO(preset.name);
       naive::Settings e = preset.settings;
@@ -211,7 +220,8 @@ TEST_CASE("weights: (1, 0) is the single reward, a common power of two is nothin
     naive::Settings e = product::settings_of(gdpo::Gdpo{}), twice = e;
     e.weights = {1, -0.75};
     twice.weights = {8, -6};
-    CHECK(difference(product::advantages(e, data).advantages, product::advantages(twice, data).advantages) == "");
+    CHECK(difference(product::advantages(e, data).advantages,
+                     product::advantages(twice, data).advantages) == "");
   }
 }
 
@@ -229,13 +239,15 @@ TEST_CASE("a reward that is constant in every group changes no bit of GDPO", "[i
         for (int i = 0; i < data.rows; ++i) {
           for (int c = 0; c <= live; ++c) {
             const int from = c < place ? c : c - 1;
-            wider.rewards.push_back(c == place ? 0.1 * (1 + i / 6)
-                                               : data.rewards[static_cast<std::size_t>(i * live + from)]);
+            wider.rewards.push_back(c == place
+                                        ? 0.1 * (1 + i / 6)
+                                        : data.rewards[static_cast<std::size_t>(i * live + from)]);
           }
         }
         INFO("seed " << seed << ", live rewards " << live << ", place " << place);
         const naive::Settings gdpo = product::settings_of(gdpo::Gdpo{});
-        const auto a = product::advantages(gdpo, data).advantages, b = product::advantages(gdpo, wider).advantages;
+        const auto a = product::advantages(gdpo, data).advantages,
+                   b = product::advantages(gdpo, wider).advantages;
         if (live <= 2) CHECK(difference(a, b) == "");
         CHECK(deviation(a, b, 8 * tolerance::formula) == "");
       }
@@ -264,7 +276,8 @@ TEST_CASE("a batch given twice changes the batch std by its ddof alone", "[invar
   }
 }
 
-TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 after it", "[invariance]") {
+TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 after it",
+          "[invariance]") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -279,7 +292,8 @@ TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 afte
         CHECK(std::abs(sum) <= 24 * tolerance::formula);  // rewards up to 4, four of them
       }
     }
-    const std::vector<double> a = product::advantages(product::settings_of(gdpo::Gdpo{}), data).advantages;
+    const std::vector<double> a =
+        product::advantages(product::settings_of(gdpo::Gdpo{}), data).advantages;
     double sum = 0, square = 0;
     for (const double x : a) sum += x, square += x * x;
     const double n = static_cast<double>(a.size());
@@ -287,8 +301,9 @@ TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 afte
   }
 }
 
-TEST_CASE("grouping by id: the result of a group is that of the group alone, before the renormalisation",
-          "[invariance]") {
+TEST_CASE(
+    "grouping by id: the result of a group is that of the group alone, before the renormalisation",
+    "[invariance]") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -301,7 +316,8 @@ TEST_CASE("grouping by id: the result of a group is that of the group alone, bef
       std::vector<double> expected;
       for (const int i : group.second) {
         alone.ids.push_back(0);
-        alone.rewards.insert(alone.rewards.end(), data.rewards.begin() + 3 * i, data.rewards.begin() + 3 * i + 3);
+        alone.rewards.insert(alone.rewards.end(), data.rewards.begin() + 3 * i,
+                             data.rewards.begin() + 3 * i + 3);
         expected.push_back(whole.sums[static_cast<std::size_t>(i)]);
       }
       alone.rows = static_cast<int>(alone.ids.size());

@@ -16,7 +16,8 @@ using logit_cases::Kind, logit_cases::stored;
 /// Bytes: NaN compares too.
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(static_cast<const void*>(a.data()), b.data(), a.size() * sizeof(T)) == 0;
+  return a.size() == b.size() &&
+         std::memcmp(static_cast<const void*>(a.data()), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 /// Rows of every kind, some of them with NaN or infinities, targets, mask, and gradients of which some are 0.
@@ -109,9 +110,10 @@ TEST_CASE("the gradient in place of the logits has the bits of the one beside th
     for (const int vocabulary : {3, 100, 4200}) {
       Table<T> t(600, vocabulary);
       const Outcome<T> expected = run(gdpo::simd, t, t.batch());
-      gdpo::token_logprobs_backward(gdpo::simd, t.batch(), {gdpo::view(t.g), gdpo::view(t.g_entropy)},
-                                    gdpo::view(expected.forward.logsumexp), gdpo::view(expected.forward.entropy),
-                                    gdpo::view(t.logits.data(), t.rows, t.vocabulary));
+      gdpo::token_logprobs_backward(
+          gdpo::simd, t.batch(), {gdpo::view(t.g), gdpo::view(t.g_entropy)},
+          gdpo::view(expected.forward.logsumexp), gdpo::view(expected.forward.entropy),
+          gdpo::view(t.logits.data(), t.rows, t.vocabulary));
       CHECK(same(t.logits, expected.gradient));
     }
   };
@@ -124,7 +126,8 @@ TEST_CASE("a masked row may hold anything, and is 0") {
   Random random(701);
   for (int i = 0; i < t.rows; ++i) {
     if (t.mask[static_cast<std::size_t>(i)]) continue;
-    t.targets[static_cast<std::size_t>(i)] = random.pick({std::int64_t{-100}, std::int64_t{1} << 40});
+    t.targets[static_cast<std::size_t>(i)] =
+        random.pick({std::int64_t{-100}, std::int64_t{1} << 40});
     t.g[static_cast<std::size_t>(i)] = std::nanf("");
     for (int j = 0; j < t.vocabulary; ++j) {
       t.logits[static_cast<std::size_t>(i * t.vocabulary + j)] =
@@ -138,7 +141,8 @@ TEST_CASE("a masked row may hold anything, and is 0") {
     CHECK(got.forward.logp[i] == 0);
     CHECK(got.forward.entropy[i] == 0);
     CHECK(got.forward.logsumexp[i] == 0);
-    for (int j = 0; j < t.vocabulary; ++j) CHECK(bits_of(got.gradient[i * 600 + static_cast<std::size_t>(j)]) == 0);
+    for (int j = 0; j < t.vocabulary; ++j)
+      CHECK(bits_of(got.gradient[i * 600 + static_cast<std::size_t>(j)]) == 0);
   }
 }
 
@@ -157,19 +161,22 @@ TEST_CASE("rows do not know of each other, and strides between them change nothi
     std::memcpy(&logits[static_cast<std::size_t>(i / 4 * outer + i % 4 * row_stride)],
                 &t.logits[static_cast<std::size_t>(i * t.vocabulary)],
                 static_cast<std::size_t>(t.vocabulary) * sizeof(float));
-    targets[static_cast<std::size_t>(3 * i)] = static_cast<std::int32_t>(t.targets[static_cast<std::size_t>(i)]);
+    targets[static_cast<std::size_t>(3 * i)] =
+        static_cast<std::int32_t>(t.targets[static_cast<std::size_t>(i)]);
   }
   gdpo::LogitBatch<float, 3> batch;
   batch.logits = {logits.data(), {pairs, 4, t.vocabulary}, {outer, row_stride, 1}};
   batch.targets = gdpo::View<const std::int32_t, 2>{targets.data(), {pairs, 4}, {12, 3}};
   batch.mask = gdpo::view(t.mask.data(), pairs, 4);
   batch.temperature = 0.9;
-  gdpo::token_logprobs_into(gdpo::simd, batch,
-                            {gdpo::view(logp.data(), pairs, 4), {}, gdpo::view(logsumexp.data(), pairs, 4)});
+  gdpo::token_logprobs_into(
+      gdpo::simd, batch,
+      {gdpo::view(logp.data(), pairs, 4), {}, gdpo::view(logsumexp.data(), pairs, 4)});
   CHECK(same(logp, expected.forward.logp));
   CHECK(same(logsumexp, expected.forward.logsumexp));
   gdpo::token_logprobs_backward(
-      gdpo::simd, batch, {gdpo::view(t.g.data(), pairs, 4), gdpo::view(t.g_entropy.data(), pairs, 4)},
+      gdpo::simd, batch,
+      {gdpo::view(t.g.data(), pairs, 4), gdpo::view(t.g_entropy.data(), pairs, 4)},
       gdpo::view(logsumexp.data(), pairs, 4), gdpo::view(expected.forward.entropy.data(), pairs, 4),
       gdpo::View<float, 3>{gradient.data(), {pairs, 4, t.vocabulary}, {outer, row_stride, 1}});
   std::size_t written = 0;
@@ -180,7 +187,8 @@ TEST_CASE("rows do not know of each other, and strides between them change nothi
     CHECK(same(row, std::vector<float>(other, other + t.vocabulary)));
     written += static_cast<std::size_t>(t.vocabulary);
   }
-  CHECK(static_cast<std::size_t>(std::count(gradient.begin(), gradient.end(), 42.0f)) == size - written);
+  CHECK(static_cast<std::size_t>(std::count(gradient.begin(), gradient.end(), 42.0f)) ==
+        size - written);
 }
 
 TEST_CASE("Eigen arrays, and its 16-bit floats, are read as raw memory is") {
@@ -201,7 +209,8 @@ TEST_CASE("Eigen arrays, and its 16-bit floats, are read as raw memory is") {
     CHECK(same(got.logp, expected.forward.logp));
     CHECK(same(got.logsumexp, expected.forward.logsumexp));
     gdpo::token_logprobs_backward(gdpo::seq, batch, {gdpo::view(t.g), gdpo::view(t.g_entropy)},
-                                  gdpo::view(got.logsumexp), gdpo::view(got.entropy), gdpo::view(gradient));
+                                  gdpo::view(got.logsumexp), gdpo::view(got.entropy),
+                                  gdpo::view(gradient));
     CHECK(std::memcmp(static_cast<const void*>(gradient.data()), expected.gradient.data(),
                       t.logits.size() * sizeof(T)) == 0);
   };
@@ -217,7 +226,8 @@ TEST_CASE("no allocation") {
   std::vector<float> logp(n), entropy(n);
   std::vector<double> logsumexp(n);
   const long before = counted::allocations;
-  gdpo::token_logprobs_into(gdpo::simd, t.batch(), {gdpo::view(logp), gdpo::view(entropy), gdpo::view(logsumexp)});
+  gdpo::token_logprobs_into(gdpo::simd, t.batch(),
+                            {gdpo::view(logp), gdpo::view(entropy), gdpo::view(logsumexp)});
   gdpo::token_logprobs_backward(gdpo::simd, t.batch(), {gdpo::view(t.g), gdpo::view(t.g_entropy)},
                                 gdpo::view(logsumexp), gdpo::view(entropy),
                                 gdpo::view(o.gradient.data(), t.rows, t.vocabulary));

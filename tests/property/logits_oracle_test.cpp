@@ -21,7 +21,8 @@ std::vector<double> loaded(const std::vector<T>& x) {
 }
 
 template <class T>
-void check_row(const std::vector<T>& x, std::size_t target, double temperature, double g, double g_entropy) {
+void check_row(const std::vector<T>& x, std::size_t target, double temperature, double g,
+               double g_entropy) {
   const auto n = static_cast<gdpo::index_t>(x.size());
   const naive::Softmax expected = naive::softmax(loaded(x), x.size(), temperature);
   const std::vector<std::int64_t> targets{static_cast<std::int64_t>(target)};
@@ -43,10 +44,12 @@ void check_row(const std::vector<T>& x, std::size_t target, double temperature, 
   // dlogits: p has |log p| 2^-23 of itself from the rounding of its exponent, 2 ulp of e^x and that of the logsumexp.
   const std::vector<float> gs{static_cast<float>(g)}, gs_entropy{static_cast<float>(g_entropy)};
   std::vector<logit_cases::Wide<T>> gradient(x.size());
-  gdpo::token_logprobs_backward(gdpo::simd, batch, {gdpo::view(gs), gdpo::view(gs_entropy)}, gdpo::view(got.logsumexp),
-                                gdpo::view(got.entropy), gdpo::view(gradient.data(), 1, n));
+  gdpo::token_logprobs_backward(gdpo::simd, batch, {gdpo::view(gs), gdpo::view(gs_entropy)},
+                                gdpo::view(got.logsumexp), gdpo::view(got.entropy),
+                                gdpo::view(gradient.data(), 1, n));
   g = gs[0], g_entropy = gs_entropy[0];
-  const std::vector<long double> derivative = naive::logits_gradient(expected, target, g, g_entropy, temperature);
+  const std::vector<long double> derivative =
+      naive::logits_gradient(expected, target, g, g_entropy, temperature);
   double worst = 0;
   for (std::size_t j = 0; j < x.size(); ++j) {
     const auto p = static_cast<double>(expected.p[j]);
@@ -55,9 +58,11 @@ void check_row(const std::vector<T>& x, std::size_t target, double temperature, 
       continue;
     }
     const double log_p = p > 0 ? std::fabs(static_cast<double>(expected.logp(j))) : 0;
-    const double factor = std::fabs(g) + std::fabs(g_entropy) * (log_p + static_cast<double>(expected.entropy));
-    const double bound = p * (factor * (log_p * 0x1p-23 + 1.5e-6) + std::fabs(g_entropy) * 2e-6) / temperature +
-                         0x1p-24 * static_cast<double>(std::fabs(derivative[j])) + 1e-35;
+    const double factor =
+        std::fabs(g) + std::fabs(g_entropy) * (log_p + static_cast<double>(expected.entropy));
+    const double bound =
+        p * (factor * (log_p * 0x1p-23 + 1.5e-6) + std::fabs(g_entropy) * 2e-6) / temperature +
+        0x1p-24 * static_cast<double>(std::fabs(derivative[j])) + 1e-35;
     worst = std::max(worst, std::fabs(static_cast<double>(gradient[j] - derivative[j])) / bound);
   }
   CHECK(worst <= 1);
@@ -66,14 +71,16 @@ void check_row(const std::vector<T>& x, std::size_t target, double temperature, 
 template <class T>
 void check_sizes(std::uint64_t seed) {
   Random random(seed);
-  for (const int vocabulary : {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 513, 4095, 4096, 4097, 4160, 9000}) {
+  for (const int vocabulary :
+       {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 511, 513, 4095, 4096, 4097, 4160, 9000}) {
     for (const Kind kind : logit_cases::all_kinds) {
       const std::vector<T> x = stored<T>(logit_cases::row(random, kind, vocabulary));
       const double temperature = random.pick({1.0, 1.0, 0.6, 0.7, 1.3});
       const auto target = static_cast<std::size_t>(random.below(vocabulary));
-      INFO("seed " << seed << ", vocabulary " << vocabulary << ", kind " << static_cast<int>(kind) << ", temperature "
-                   << temperature << ", target " << target);
-      check_row(x, target, temperature, 4 * random.uniform() - 2, random.chance(0.5) ? random.uniform() - 0.5 : 0.0);
+      INFO("seed " << seed << ", vocabulary " << vocabulary << ", kind " << static_cast<int>(kind)
+                   << ", temperature " << temperature << ", target " << target);
+      check_row(x, target, temperature, 4 * random.uniform() - 2,
+                random.chance(0.5) ? random.uniform() - 0.5 : 0.0);
     }
   }
 }

@@ -7,7 +7,8 @@ loss_product::Outcome loss_product::run_clamped(const Settings& s, const Data& d
   return detail::run_level<1, gdpo::level::Token<gdpo::map::Clamp>>(s, data, normaliser);
 }
 
-TEST_CASE("level Token with clamped log ratios: loss, gradient and metrics are those of the formulas",
-          "[loss][product]") {
+TEST_CASE(
+    "level Token with clamped log ratios: loss, gradient and metrics are those of the formulas",
+    "[loss][product]") {
   loss_product::check_level(1);
 }

@@ -14,14 +14,15 @@ bool all_finite(const Outcome& o) {
   for (const double g : o.gradient) {
     if (!std::isfinite(g)) return false;
   }
-  return std::isfinite(o.result.loss) && std::isfinite(o.result.policy_loss) && std::isfinite(o.result.kl_loss);
+  return std::isfinite(o.result.loss) && std::isfinite(o.result.policy_loss) &&
+         std::isfinite(o.result.kl_loss);
 }
 
 Data plain(int rows, int width) {
   Random random(static_cast<std::uint64_t>(rows * 100 + width));
   Data d = loss_product::random_tokens(random, rows, width, 0.2, true);
-  d.mask.clear(), d.segments.clear(), d.weights.clear(), d.kl_weights.clear(), d.row_weights.clear(),
-      d.token_advantages.clear();
+  d.mask.clear(), d.segments.clear(), d.weights.clear(), d.kl_weights.clear(),
+      d.row_weights.clear(), d.token_advantages.clear();
   d.advantages.clear();
   for (int i = 0; i < rows; ++i) d.advantages.push_back(1 + 0.5 * i);
   d.old_logp = d.logp;
@@ -35,13 +36,15 @@ void for_named_losses(const Check& check) {
   dr.aggregate.constant = 100;
   auto dapo = gdpo::dapo_loss;
   dapo.kl.beta = 0.1;
-  check(gdpo::grpo_loss), check(dapo), check(dr), check(gdpo::gspo_loss), check(gdpo::gspo_token_loss);
+  check(gdpo::grpo_loss), check(dapo), check(dr), check(gdpo::gspo_loss),
+      check(gdpo::gspo_token_loss);
 }
 
 }  // namespace
 
-TEST_CASE("a row without valid tokens gives nothing and takes nothing but its place in the row count",
-          "[loss][empty]") {
+TEST_CASE(
+    "a row without valid tokens gives nothing and takes nothing but its place in the row count",
+    "[loss][empty]") {
   Data d = plain(3, 5);
   for_named_losses([&](const auto& loss) {
     Data with = d;
@@ -50,7 +53,8 @@ TEST_CASE("a row without valid tokens gives nothing and takes nothing but its pl
     const gdpo::Normaliser n{10, 3, 2, 0};
     const Outcome o = loss_product::call<float>(loss, with, &n);
     Data first = loss_product::rows_of(d, 0, 1), last = loss_product::rows_of(d, 2, 3);
-    const Outcome a = loss_product::call<float>(loss, first, &n), b = loss_product::call<float>(loss, last, &n);
+    const Outcome a = loss_product::call<float>(loss, first, &n),
+                  b = loss_product::call<float>(loss, last, &n);
     std::vector<double> expected = a.gradient;
     expected.insert(expected.end(), 5, 0.0);
     expected.insert(expected.end(), b.gradient.begin(), b.gradient.end());
@@ -62,7 +66,8 @@ TEST_CASE("a row without valid tokens gives nothing and takes nothing but its pl
   });
 }
 
-TEST_CASE("a batch whose tokens are all masked has loss 0, gradient 0 and no NaN in its metrics", "[loss][empty]") {
+TEST_CASE("a batch whose tokens are all masked has loss 0, gradient 0 and no NaN in its metrics",
+          "[loss][empty]") {
   Data d = plain(3, 5);
   d.mask.assign(15, 0);
   for_named_losses([&](const auto& loss) {
@@ -81,7 +86,8 @@ TEST_CASE("a batch whose tokens are all masked has loss 0, gradient 0 and no NaN
 }
 
 TEST_CASE("no rows, no columns, no memory: loss 0", "[loss][empty]") {
-  const auto check = [](const gdpo::TokenBatch<float>& batch, gdpo::TokenOut<float> gradient, gdpo::index_t rows) {
+  const auto check = [](const gdpo::TokenBatch<float>& batch, gdpo::TokenOut<float> gradient,
+                        gdpo::index_t rows) {
     for_named_losses([&](const auto& loss) {
       const gdpo::Normaliser n = gdpo::count(batch);
       CHECK(n.tokens == 0);
@@ -97,7 +103,8 @@ TEST_CASE("no rows, no columns, no memory: loss 0", "[loss][empty]") {
     INFO("of " << tokens->size());
     for (const gdpo::index_t rows : {0, 3}) {
       gdpo::TokenBatch<float> batch;
-      batch.logp = batch.old_logp = batch.ref_logp = gdpo::view(tokens->data(), rows, rows == 0 ? 5 : 0);
+      batch.logp = batch.old_logp = batch.ref_logp =
+          gdpo::view(tokens->data(), rows, rows == 0 ? 5 : 0);
       batch.advantages = rows == 0 ? gdpo::view(tokens->data(), 0) : gdpo::view(some.data(), rows);
       check(batch, gdpo::view(tokens->data(), rows, rows == 0 ? 5 : 0), rows);
     }
@@ -110,7 +117,8 @@ TEST_CASE("no rows, no columns, no memory: loss 0", "[loss][empty]") {
   }
 }
 
-TEST_CASE("log ratios of 1e4 with clamps, and without where the ratio saturates: finite", "[loss][huge]") {
+TEST_CASE("log ratios of 1e4 with clamps, and without where the ratio saturates: finite",
+          "[loss][huge]") {
   std::uint64_t seed = 0;
   int seen = 0;
   loss_product::for_each_type(-1, [&](Settings s) {
@@ -127,7 +135,8 @@ TEST_CASE("log ratios of 1e4 with clamps, and without where the ratio saturates:
       for (naive_loss::Kl& kl : s.kl) kl.input = {-20, 20}, kl.output = {-10, 10};
       INFO("seed " << seed << ": " << loss_product::describe(s));
       Settings bounded = s;
-      if (s.level == naive_loss::Level::Token && s.map == naive_loss::Map::None) bounded.kl.clear();  // e^700 x 10 next
+      if (s.level == naive_loss::Level::Token && s.map == naive_loss::Map::None)
+        bounded.kl.clear();  // e^700 x 10 next
       CHECK(all_finite(loss_product::run(bounded, d)));
       ++seen;
     }
@@ -135,7 +144,8 @@ TEST_CASE("log ratios of 1e4 with clamps, and without where the ratio saturates:
   CHECK(seen > 30);
 }
 
-TEST_CASE("the named losses stay finite at log ratios of 1e4 and advantages of 1000, in float", "[loss][huge]") {
+TEST_CASE("the named losses stay finite at log ratios of 1e4 and advantages of 1000, in float",
+          "[loss][huge]") {
   for (const double shift : {1e4, -1e4, 1e30, -1e30}) {
     for (const double a : {1000.0, -1000.0, 1e-3}) {
       Data d = plain(3, 8);
@@ -143,7 +153,8 @@ TEST_CASE("the named losses stay finite at log ratios of 1e4 and advantages of 1
       for (std::size_t k = 0; k < d.logp.size(); k += 3) d.old_logp[k] = d.logp[k] - shift;
       for (std::size_t k = 1; k < d.logp.size(); k += 3) d.ref_logp[k] = d.logp[k] - 60;
       INFO("log ratio " << shift << ", A " << a);
-      for_named_losses([&](const auto& loss) { CHECK(all_finite(loss_product::call<float>(loss, d))); });
+      for_named_losses(
+          [&](const auto& loss) { CHECK(all_finite(loss_product::call<float>(loss, d))); });
       // Clipped from above: nothing of the huge ratio is left.
       if (shift > 0 && a > 0) {
         auto dapo = gdpo::dapo_loss;
@@ -155,7 +166,9 @@ TEST_CASE("the named losses stay finite at log ratios of 1e4 and advantages of 1
   }
 }
 
-TEST_CASE("NaN at a valid token shows in its loss and gradient, is counted, and stays in its segment", "[loss][nan]") {
+TEST_CASE(
+    "NaN at a valid token shows in its loss and gradient, is counted, and stays in its segment",
+    "[loss][nan]") {
   const Data clean = plain(3, 4);
   for (const auto member : {&Data::logp, &Data::old_logp, &Data::ref_logp}) {
     Data d = clean;
@@ -164,7 +177,8 @@ TEST_CASE("NaN at a valid token shows in its loss and gradient, is counted, and 
                   o = loss_product::call<double>(gdpo::grpo_loss, d);
     CHECK(std::isnan(o.result.loss));
     for (std::size_t k = 0; k < 12; ++k)
-      CHECK((k == d.at(1, 2) ? std::isnan(o.gradient[k]) : same_bits(o.gradient[k], before.gradient[k])));
+      CHECK((k == d.at(1, 2) ? std::isnan(o.gradient[k])
+                             : same_bits(o.gradient[k], before.gradient[k])));
     const gdpo::LossMetrics& m = o.result.metrics;
     const gdpo::NonFinite& counter = member == &Data::logp       ? m.non_finite.logp
                                      : member == &Data::old_logp ? m.non_finite.old_logp
@@ -187,7 +201,8 @@ TEST_CASE("NaN at a valid token shows in its loss and gradient, is counted, and 
   CHECK(std::isnan(a.result.metrics.advantage.mean));
 }
 
-TEST_CASE("a token that the policy calls impossible gives saturated numbers, no NaN", "[loss][nan]") {
+TEST_CASE("a token that the policy calls impossible gives saturated numbers, no NaN",
+          "[loss][nan]") {
   // logp = -inf: the log ratio is -inf and the ratio e^-80; ref - logp is +inf and the k3 of it e^80.
   Data d = plain(1, 4);
   d.logp[1] = -infinite;
@@ -228,7 +243,8 @@ TEST_CASE("a weight that is not finite counts as 0 and is counted", "[loss][nan]
     zero = plain(2, 3), d = zero;
     zero.row_weights = {0, 1}, d.row_weights = {bad, 1};
     const Outcome rows = loss_product::call<float>(gdpo::gspo_loss, d);
-    CHECK(difference(rows.gradient, loss_product::call<float>(gdpo::gspo_loss, zero).gradient) == "");
+    CHECK(difference(rows.gradient, loss_product::call<float>(gdpo::gspo_loss, zero).gradient) ==
+          "");
     CHECK(rows.result.metrics.non_finite.weights.count == 1);
     CHECK(rows.result.metrics.non_finite.weights.row == 0);
   }

@@ -12,7 +12,8 @@ using naive_loss::Settings;
 
 /// Box-Muller.
 double normal(Random& random) {
-  return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(6.283185307179586 * random.uniform());
+  return std::sqrt(-2 * std::log(1 - random.uniform())) *
+         std::cos(6.283185307179586 * random.uniform());
 }
 double stored(double x) { return static_cast<double>(static_cast<float>(x)); }
 
@@ -44,7 +45,9 @@ Errors errors_of(const Loss& loss, const Settings& s, const Data& d) {
   const real kl = expected.sums.first_kl;
   return {static_cast<double>(worst / largest),
           static_cast<double>(std::fabs(static_cast<real>(got.result.loss) / expected.loss - 1)),
-          kl == 0 ? 0.0 : static_cast<double>(std::fabs(static_cast<real>(got.result.metrics.kl.sum) / kl - 1))};
+          kl == 0 ? 0.0
+                  : static_cast<double>(
+                        std::fabs(static_cast<real>(got.result.metrics.kl.sum) / kl - 1))};
 }
 /// The bounds that are promised: gradient 3e-7 of the largest (two or three float roundings of 6e-8 each and e^x to 2 ulp),
 /// loss and mean KL 1e-6 relative.
@@ -58,7 +61,8 @@ void check_errors(const Loss& loss, const Settings& s, const Data& d) {
 
 }  // namespace
 
-TEST_CASE("float gradients, losses and KL means at every scale of the log ratios", "[loss][float]") {
+TEST_CASE("float gradients, losses and KL means at every scale of the log ratios",
+          "[loss][float]") {
   for (const double sd : {1e-4, 1e-3, 1e-2, 0.1, 0.5}) {
     for (std::uint64_t seed = 1; seed <= 4; ++seed) {
       Random random(seed);
@@ -85,7 +89,8 @@ TEST_CASE("float gradients, losses and KL means at every scale of the log ratios
   }
 }
 
-TEST_CASE("the KL of nearly equal policies: k3 of single tokens and of the mean", "[loss][float][kl]") {
+TEST_CASE("the KL of nearly equal policies: k3 of single tokens and of the mean",
+          "[loss][float][kl]") {
   // Where exp(d) - 1 - d in float has no digit left.
   for (const double sd : {1e-3, 1e-4, 1e-6}) {
     Random random(77);
@@ -95,15 +100,20 @@ TEST_CASE("the KL of nearly equal policies: k3 of single tokens and of the mean"
     s.kl.resize(1);
     const naive_loss::Result expected = naive_loss::loss(s, d);
     const Outcome got = loss_product::call<float>(gdpo::grpo_loss, d);
-    CHECK(std::fabs(got.result.metrics.kl.mean() / static_cast<double>(expected.sums.first_kl / 2048) - 1) <= 1e-6);
+    CHECK(std::fabs(got.result.metrics.kl.mean() /
+                        static_cast<double>(expected.sums.first_kl / 2048) -
+                    1) <= 1e-6);
     CHECK(std::fabs(got.result.kl_loss / static_cast<double>(expected.kl_loss) - 1) <= 1e-6);
-    CHECK(std::fabs(got.result.metrics.approx_kl_k3.mean() / static_cast<double>(expected.sums.k3 / 2048) - 1) <= 1e-6);
+    CHECK(std::fabs(got.result.metrics.approx_kl_k3.mean() /
+                        static_cast<double>(expected.sums.k3 / 2048) -
+                    1) <= 1e-6);
     CHECK(got.result.metrics.kl.mean() == Approx(0.5 * sd * sd).epsilon(0.2));
     CHECK(got.result.metrics.kl.min >= 0);
   }
 }
 
-TEST_CASE("sequence levels in float: gradient and loss to float's rounding of the result", "[loss][float][gspo]") {
+TEST_CASE("sequence levels in float: gradient and loss to float's rounding of the result",
+          "[loss][float][gspo]") {
   // Everything in double, the gradient rounded once: 2^-24 relative.
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Random random(seed);
@@ -114,9 +124,11 @@ TEST_CASE("sequence levels in float: gradient and loss to float's rounding of th
     for (const auto level : {naive_loss::Level::Sequence, naive_loss::Level::SequenceToken}) {
       s.level = level;
       const naive_loss::Result expected = naive_loss::loss(s, d);
-      const Outcome got = level == naive_loss::Level::Sequence ? loss_product::call<float>(gdpo::gspo_loss, d)
-                                                               : loss_product::call<float>(gdpo::gspo_token_loss, d);
-      CHECK(std::fabs(static_cast<real>(got.result.loss) - expected.loss) <= 1e-14L * expected.sums.magnitude);
+      const Outcome got = level == naive_loss::Level::Sequence
+                              ? loss_product::call<float>(gdpo::gspo_loss, d)
+                              : loss_product::call<float>(gdpo::gspo_token_loss, d);
+      CHECK(std::fabs(static_cast<real>(got.result.loss) - expected.loss) <=
+            1e-14L * expected.sums.magnitude);
       for (std::size_t k = 0; k < d.logp.size(); ++k) {
         const real g = expected.gradient[k];
         if (std::fabs(static_cast<real>(got.gradient[k]) - g) > 1.001L * 0x1p-24L * std::fabs(g))
@@ -126,7 +138,8 @@ TEST_CASE("sequence levels in float: gradient and loss to float's rounding of th
   }
 }
 
-TEST_CASE("GSPO clips exactly where double arithmetic does, 1e-7 from its bounds", "[loss][float][gspo]") {
+TEST_CASE("GSPO clips exactly where double arithmetic does, 1e-7 from its bounds",
+          "[loss][float][gspo]") {
   // Ratios within 1e-7 of 1 - 3e-4 and 1 + 4e-4, on both sides: the last log-prob is moved until the mean log ratio of
   // the float inputs is there. A float statistic decides about every other of these wrongly.
   int inside = 0, outside = 0;
@@ -153,7 +166,8 @@ TEST_CASE("GSPO clips exactly where double arithmetic does, 1e-7 from its bounds
     for (const double sign : {1.0, -1.0}) {
       d.advantages[0] = sign;
       const bool stops = clips && (sign > 0) == above;
-      INFO("seed " << seed << ", ratio - bound " << static_cast<double>(ratio - bound) << ", A " << sign);
+      INFO("seed " << seed << ", ratio - bound " << static_cast<double>(ratio - bound) << ", A "
+                   << sign);
       const Outcome gspo = loss_product::call<float>(gdpo::gspo_loss, d),
                     token = loss_product::call<float>(gdpo::gspo_token_loss, d);
       for (const Outcome* o : {&gspo, &token}) {

@@ -21,7 +21,8 @@ Data masked_data(Random& random, bool single) {
   Data d = loss_product::random_tokens(random, 5, 8, 0.3, single);
   const std::size_t n = d.logp.size();
   const auto fill = [&](std::vector<double>& x, std::size_t count, double scale) {
-    while (x.size() < count) x.push_back(static_cast<double>(static_cast<float>(scale * random.uniform())));
+    while (x.size() < count)
+      x.push_back(static_cast<double>(static_cast<float>(scale * random.uniform())));
   };
   fill(d.old_logp, n, -2), fill(d.weights, n, 1), fill(d.kl_weights, n, 1), fill(d.tags, n, 1),
       fill(d.row_weights, 5, 1);
@@ -30,7 +31,8 @@ Data masked_data(Random& random, bool single) {
   d.mask[0] = 1;
   d.segments.clear();
   long long id = 3;
-  for (std::size_t k = 0; k < n; ++k) d.segments.push_back(random.chance(0.2) ? id = random.below(4) : id);
+  for (std::size_t k = 0; k < n; ++k)
+    d.segments.push_back(random.chance(0.2) ? id = random.below(4) : id);
   return d;
 }
 
@@ -93,14 +95,16 @@ class Forbidden {
 
 }  // namespace
 
-TEST_CASE("poison behind the mask changes no bit of any output, in any composition", "[loss][poison]") {
+TEST_CASE("poison behind the mask changes no bit of any output, in any composition",
+          "[loss][poison]") {
   std::uint64_t seed = 0;
   loss_product::for_each_type(-1, [&](Settings s) {
     Random random(++seed);
     INFO("seed " << seed << ": " << loss_product::describe(s));
     loss_product::random_settings(random, s);
     if (s.over == naive_loss::Over::Given) s.over = naive_loss::Over::Tokens;
-    check_poison(random, masked_data(random, false), [&](const Data& d) { return loss_product::run(s, d); });
+    check_poison(random, masked_data(random, false),
+                 [&](const Data& d) { return loss_product::run(s, d); });
   });
 }
 
@@ -117,8 +121,9 @@ TEST_CASE("poison behind the mask changes no bit in float, padded and packed", "
     const std::vector<int> lengths(5, 8);
     const auto check = [&](const auto& loss) {
       check_poison(random, d, [&](const Data& x) { return loss_product::call<float>(loss, x); });
-      check_poison(random, d,
-                   [&](const Data& x) { return loss_product::call_packed<float, std::int32_t>(loss, x, lengths); });
+      check_poison(random, d, [&](const Data& x) {
+        return loss_product::call_packed<float, std::int32_t>(loss, x, lengths);
+      });
     };
     check(grpo), check(gspo), check(gspo_token), check(dapo);
   }
@@ -139,15 +144,18 @@ TEST_CASE("a row of weight 0 gives nothing, whatever its tokens hold", "[loss][p
   }
 }
 
-TEST_CASE("a token of weight 0 gives nothing to the surrogate, of kl weight 0 nothing to the KL terms",
-          "[loss][poison]") {
+TEST_CASE(
+    "a token of weight 0 gives nothing to the surrogate, of kl weight 0 nothing to the KL terms",
+    "[loss][poison]") {
   Random random(6);
   Data d = masked_data(random, false);
   auto loss = gdpo::grpo_loss;
-  for (const std::size_t k : {std::size_t{0}, std::size_t{9}}) d.mask[k] = 1, d.weights[k] = d.kl_weights[k] = 0;
+  for (const std::size_t k : {std::size_t{0}, std::size_t{9}})
+    d.mask[k] = 1, d.weights[k] = d.kl_weights[k] = 0;
   const Outcome clean = loss_product::call<double>(loss, d);
   for (const double poison : poisons) {
-    for (const std::size_t k : {std::size_t{0}, std::size_t{9}}) d.logp[k] = d.old_logp[k] = d.ref_logp[k] = poison;
+    for (const std::size_t k : {std::size_t{0}, std::size_t{9}})
+      d.logp[k] = d.old_logp[k] = d.ref_logp[k] = poison;
     const Outcome o = loss_product::call<double>(loss, d);
     CHECK(difference(clean.gradient, o.gradient) == "");
     CHECK(same_bits(clean.result.loss, o.result.loss));
@@ -155,7 +163,8 @@ TEST_CASE("a token of weight 0 gives nothing to the surrogate, of kl weight 0 no
   }
 }
 
-TEST_CASE("with beta 0 the reference is not read; nor is what no policy asks for", "[loss][poison]") {
+TEST_CASE("with beta 0 the reference is not read; nor is what no policy asks for",
+          "[loss][poison]") {
   Random random(7);
   const Forbidden forbidden;
   const Data d = loss_product::random_tokens(random, 4, 6, 0.3, true);
@@ -163,7 +172,8 @@ TEST_CASE("with beta 0 the reference is not read; nor is what no policy asks for
     using S = decltype(scalar);
     const loss_product::Arrays<S> arrays(d);
     gdpo::TokenBatch<S> without = arrays.batch(), with = arrays.batch();
-    without.ref_logp = without.rollout_logp = without.teacher_logp = without.tags = gdpo::TokenView<S>{};
+    without.ref_logp = without.rollout_logp = without.teacher_logp = without.tags =
+        gdpo::TokenView<S>{};
     with.ref_logp = with.rollout_logp = with.teacher_logp = with.tags = forbidden.view<S>(4, 6);
     loss.kl.beta = 0;
     std::vector<S> a(d.logp.size()), b(d.logp.size());
@@ -195,15 +205,20 @@ TEST_CASE("a KL term reads the policy that it is against and no other", "[loss][
     gdpo::TokenBatch<double> batch = arrays.batch(), absent = batch;
     absent.tags = gdpo::TokenView<double>{};
     batch.tags = forbidden.view<double>(4, 6);
-    if (against != gdpo::Against::Ref) batch.ref_logp = forbidden.view<double>(4, 6), absent.ref_logp = {};
-    if (against != gdpo::Against::Teacher) batch.teacher_logp = forbidden.view<double>(4, 6), absent.teacher_logp = {};
-    if (against != gdpo::Against::Rollout) batch.rollout_logp = forbidden.view<double>(4, 6), absent.rollout_logp = {};
-    const gdpo::LossResult a = loss(batch, gdpo::count(batch)), b = loss(absent, gdpo::count(absent));
+    if (against != gdpo::Against::Ref)
+      batch.ref_logp = forbidden.view<double>(4, 6), absent.ref_logp = {};
+    if (against != gdpo::Against::Teacher)
+      batch.teacher_logp = forbidden.view<double>(4, 6), absent.teacher_logp = {};
+    if (against != gdpo::Against::Rollout)
+      batch.rollout_logp = forbidden.view<double>(4, 6), absent.rollout_logp = {};
+    const gdpo::LossResult a = loss(batch, gdpo::count(batch)),
+                           b = loss(absent, gdpo::count(absent));
     CHECK(difference(loss_product::numbers(a), loss_product::numbers(b)) == "");
   }
 }
 
-TEST_CASE("without old_logp the ratio is exactly 1 and the gradient exactly -A W", "[loss][on_policy]") {
+TEST_CASE("without old_logp the ratio is exactly 1 and the gradient exactly -A W",
+          "[loss][on_policy]") {
   Random random(8);
   Data d = loss_product::random_tokens(random, 6, 7, 0.3, true);
   d.old_logp.clear(), d.weights.clear(), d.row_weights.clear(), d.mask.clear(), d.segments.clear(),
@@ -219,7 +234,8 @@ TEST_CASE("without old_logp the ratio is exactly 1 and the gradient exactly -A W
     CHECK(o.result.metrics.clip_fraction_any.sum == 0);
     std::vector<double> expected;
     for (std::size_t k = 0; k < d.logp.size(); ++k)
-      expected.push_back(static_cast<double>(static_cast<S>(expected_weight) * -static_cast<S>(d.advantages[k / 7])));
+      expected.push_back(static_cast<double>(static_cast<S>(expected_weight) *
+                                             -static_cast<S>(d.advantages[k / 7])));
     CHECK(deviation(o.gradient, expected, 0) == "");
   };
   check(gdpo::grpo_loss, 1.0f, 1.0 / 6 / 7);

@@ -20,13 +20,15 @@ Outcome run(const Settings& s, const Data& data, const gdpo::Normaliser* normali
   }
 }
 
-std::string mismatch(const Settings& s, const Data& data, const naive_loss::Result& expected, const Outcome& got,
-                     double unit) {
+std::string mismatch(const Settings& s, const Data& data, const naive_loss::Result& expected,
+                     const Outcome& got, double unit) {
   std::string text;
-  const auto near = [&](const char* name, double x, naive_loss::real y, naive_loss::real tolerance) {
+  const auto near = [&](const char* name, double x, naive_loss::real y,
+                        naive_loss::real tolerance) {
     if (std::fabs(static_cast<naive_loss::real>(x) - y) <= tolerance) return;
     char line[160];
-    std::snprintf(line, sizeof line, "%s: %.17g, expected %.17Lg within %.3Lg\n", name, x, y, tolerance);
+    std::snprintf(line, sizeof line, "%s: %.17g, expected %.17Lg within %.3Lg\n", name, x, y,
+                  tolerance);
     text += line;
   };
   // Ratios of order 1 to e^2, estimates of order 1, from some dozen roundings.
@@ -40,10 +42,12 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
   Settings surrogate_only = s;
   surrogate_only.kl.clear();
   const gdpo::Normaliser& n = got.result.normaliser;
-  const naive_loss::Result part = naive_loss::loss(surrogate_only, data, {n.tokens, n.rows, n.non_empty_rows, n.given});
+  const naive_loss::Result part =
+      naive_loss::loss(surrogate_only, data, {n.tokens, n.rows, n.non_empty_rows, n.given});
   naive_loss::real largest = expected.sums.magnitude / (expected.sums.tokens + 1);
   for (std::size_t k = 0; k < expected.gradient.size(); ++k) {
-    largest = std::fmax(largest, std::fabs(part.gradient[k]) + std::fabs(expected.gradient[k] - part.gradient[k]));
+    largest = std::fmax(
+        largest, std::fabs(part.gradient[k]) + std::fabs(expected.gradient[k] - part.gradient[k]));
   }
   for (std::size_t k = 0; k < expected.gradient.size() && text.empty(); ++k) {
     const std::string at = "gradient[" + std::to_string(k) + "]";
@@ -54,8 +58,9 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
   const naive_loss::Sums& e = expected.sums;
   const auto count = [&](const char* name, const gdpo::Metric& metric, int hits) {
     if (metric.sum != hits || metric.count != e.tokens)
-      text += std::string(name) + ": " + std::to_string(metric.sum) + " of " + std::to_string(metric.count) +
-              ", expected " + std::to_string(hits) + " of " + std::to_string(e.tokens) + "\n";
+      text += std::string(name) + ": " + std::to_string(metric.sum) + " of " +
+              std::to_string(metric.count) + ", expected " + std::to_string(hits) + " of " +
+              std::to_string(e.tokens) + "\n";
   };
   count("clip_fraction", m.clip_fraction, e.low + e.high);
   count("clip_fraction_low", m.clip_fraction_low, e.low);
@@ -85,20 +90,24 @@ using loss_product::describe;
 /// The derivative of the frozen form, wherever no kink is near, by a route that shares no formula with the library.
 /// h = 2^-14: the error of the difference is h^2 |f'''| / 6 < 1e-9 |f'''| (f''' of order W times a few), that of long
 /// double's rounding 2^-64 / h < 1e-15.
-std::string differs_from_differences(const Settings& s, const Data& data, const loss_product::Outcome& got,
-                                     int& compared) {
+std::string differs_from_differences(const Settings& s, const Data& data,
+                                     const loss_product::Outcome& got, int& compared) {
   const real h = 0x1p-14L;
   const std::vector<real> expected = naive_loss::differences(s, data, count(data), h, 4 * h);
   real largest = 0, weight = 0;
-  for (const real g : expected) largest = std::isnan(g) ? largest : std::fmax(largest, std::fabs(g));
-  naive_loss::for_each_segment(s, data, count(data), [&](int, const auto&, real W) { weight = std::fmax(weight, W); });
+  for (const real g : expected)
+    largest = std::isnan(g) ? largest : std::fmax(largest, std::fabs(g));
+  naive_loss::for_each_segment(s, data, count(data),
+                               [&](int, const auto&, real W) { weight = std::fmax(weight, W); });
   for (std::size_t k = 0; k < expected.size(); ++k) {
     if (std::isnan(expected[k])) continue;
     ++compared;
-    if (std::fabs(static_cast<real>(got.gradient[k]) - expected[k]) <= 1e-7L * largest + 1e-8L * weight) continue;
+    if (std::fabs(static_cast<real>(got.gradient[k]) - expected[k]) <=
+        1e-7L * largest + 1e-8L * weight)
+      continue;
     char line[160];
-    std::snprintf(line, sizeof line, "gradient[%zu]: %.12g, difference quotient %.12Lg", k, got.gradient[k],
-                  expected[k]);
+    std::snprintf(line, sizeof line, "gradient[%zu]: %.12g, difference quotient %.12Lg", k,
+                  got.gradient[k], expected[k]);
     return line;
   }
   return "";
@@ -113,8 +122,8 @@ void loss_product::check_level(int index) {
     loss_product::for_each_type(index, [&](naive_loss::Settings s) {
       Random random(++seed);
       loss_product::random_settings(random, s);
-      const naive_loss::Data data = loss_product::random_tokens(random, random.pick({1, 3, 6}), random.pick({1, 5, 12}),
-                                                                random.pick({1e-3, 0.1, 0.7}));
+      const naive_loss::Data data = loss_product::random_tokens(
+          random, random.pick({1, 3, 6}), random.pick({1, 5, 12}), random.pick({1e-3, 0.1, 0.7}));
       loss_product::fit(s, data);
       naive_loss::Counts counts = naive_loss::count(data);
       counts.given = random.pick({1.0, 64.0});
@@ -122,8 +131,9 @@ void loss_product::check_level(int index) {
       if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0))
         return;  // no tokens: below, the laws on empty batches
       const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
-      const std::string mismatch = loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
-                                                          loss_product::run(s, data, &normaliser), tolerance::unit);
+      const std::string mismatch =
+          loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
+                                 loss_product::run(s, data, &normaliser), tolerance::unit);
       if (mismatch.empty()) return;
       INFO("seed " << seed << ": " << loss_product::describe(s));
       CHECK(mismatch == "");
@@ -132,7 +142,8 @@ void loss_product::check_level(int index) {
   CHECK(tally.share_left_out() < 0.1);
 }
 
-TEST_CASE("gradients are the central differences of what each rule differentiates", "[loss][gradient]") {
+TEST_CASE("gradients are the central differences of what each rule differentiates",
+          "[loss][gradient]") {
   std::uint64_t seed = 1000;
   int compared = 0, kinks = 0;
   for (int round = 0; round < 3; ++round) {
@@ -145,7 +156,8 @@ TEST_CASE("gradients are the central differences of what each rule differentiate
       s.aggregate = random.pick({Aggregate::SeqMeanTokenMean, Aggregate::TokenMean});
       if (count(data).tokens == 0) return;
       int here = 0;
-      const std::string difference = differs_from_differences(s, data, loss_product::run(s, data), here);
+      const std::string difference =
+          differs_from_differences(s, data, loss_product::run(s, data), here);
       compared += here;
       kinks += static_cast<int>(data.logp.size()) - here;
       if (difference.empty()) return;
@@ -157,7 +169,8 @@ TEST_CASE("gradients are the central differences of what each rule differentiate
   CHECK(kinks * 3 < compared);
 }
 
-TEST_CASE("the oracle's derivatives are the central differences of its values", "[loss][gradient][oracle]") {
+TEST_CASE("the oracle's derivatives are the central differences of its values",
+          "[loss][gradient][oracle]") {
   // Also with what the product leaves out: trust regions, sums, two KL terms, factors.
   int compared = 0, kinks = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
@@ -170,11 +183,14 @@ TEST_CASE("the oracle's derivatives are the central differences of its values", 
     s.surrogate = static_cast<Surrogate>(random.below(2));
     s.kl.resize(static_cast<std::size_t>(random.below(3)));
     for (naive_loss::Kl& k : s.kl)
-      k.estimator = static_cast<Estimator>(random.below(4)), k.rule = static_cast<Rule>(random.below(4));
+      k.estimator = static_cast<Estimator>(random.below(4)),
+      k.rule = static_cast<Rule>(random.below(4));
     loss_product::random_settings(random, s);
     if (s.over == Over::Given) s.over = Over::Rows;
     if (random.chance(0.3))
-      s.factor = [](const FactorArgs& a) { return std::exp(a.log_ratio / 2) * (1 + a.advantage * a.advantage); };
+      s.factor = [](const FactorArgs& a) {
+        return std::exp(a.log_ratio / 2) * (1 + a.advantage * a.advantage);
+      };
     const Data data = loss_product::random_tokens(random, 2, 5, 0.3);
     loss_product::fit(s, data);
     if (count(data).tokens == 0) continue;
@@ -190,23 +206,25 @@ TEST_CASE("the oracle's derivatives are the central differences of its values", 
   CHECK(kinks * 3 < compared);
 }
 
-TEST_CASE("where nothing is detached the gradient is the central difference of the loss itself", "[loss][gradient]") {
+TEST_CASE("where nothing is detached the gradient is the central difference of the loss itself",
+          "[loss][gradient]") {
   // Library against library, in double. h = 1e-5: truncation h^2 / 6 |f'''|, rounding 2^-53 |f| / h ~ 1e-11 |f|.
   constexpr double h = 1e-5;
   std::uint64_t seed = 3000;
   int compared = 0;
   for (int round = 0; round < 4; ++round) {
     loss_product::for_each_type(-1, [&](Settings s) {
-      const bool detached =
-          s.level == Level::SequenceToken ||
-          (!s.kl.empty() && (s.kl[0].rule == Rule::ScoreFunction || s.kl[0].rule == Rule::StraightThroughK2));
+      const bool detached = s.level == Level::SequenceToken ||
+                            (!s.kl.empty() && (s.kl[0].rule == Rule::ScoreFunction ||
+                                               s.kl[0].rule == Rule::StraightThroughK2));
       if (detached) return;
       Random random(++seed);
       loss_product::random_settings(random, s);
       s.over = Over::Rows, s.aggregate = Aggregate::SeqMeanTokenMean;
       Data data = loss_product::random_tokens(random, 2, 4, 0.3);
       loss_product::fit(s, data);
-      if (data.old_logp.empty() || count(data).tokens == 0) return;  // absent: the ratio's anchor moves along
+      if (data.old_logp.empty() || count(data).tokens == 0)
+        return;  // absent: the ratio's anchor moves along
       INFO("seed " << seed << ": " << describe(s));
       const std::vector<real> smooth = naive_loss::differences(s, data, count(data), h, 4 * h);
       const loss_product::Outcome at = loss_product::run(s, data);
@@ -221,7 +239,8 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
         const double below = loss_product::run(s, data).result.loss;
         data.logp[k] = x;
         ++compared;
-        if (std::fabs((above - below) / (2 * h) - at.gradient[k]) > 1e-8 * (largest + std::fabs(above)))
+        if (std::fabs((above - below) / (2 * h) - at.gradient[k]) >
+            1e-8 * (largest + std::fabs(above)))
           CHECK((above - below) / (2 * h) == Approx(at.gradient[k]));
       }
     });
@@ -229,7 +248,8 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
   CHECK(compared > 300);
 }
 
-TEST_CASE("the compiled part of the product makes every two options of different axes meet", "[loss][product]") {
+TEST_CASE("the compiled part of the product makes every two options of different axes meet",
+          "[loss][product]") {
   constexpr int surrogates = static_cast<int>(std::tuple_size_v<loss_product::Surrogates>);
   for (int level = 0; level < 4; ++level) {
     for (int other = 0; other < 4; ++other) {

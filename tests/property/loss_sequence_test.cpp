@@ -7,6 +7,7 @@ loss_product::Outcome loss_product::run_sequence(const Settings& s, const Data& 
   return detail::run_level<2, gdpo::level::Sequence<>>(s, data, normaliser);
 }
 
-TEST_CASE("level Sequence: loss, gradient and metrics are those of the formulas", "[loss][product]") {
+TEST_CASE("level Sequence: loss, gradient and metrics are those of the formulas",
+          "[loss][product]") {
   loss_product::check_level(2);
 }

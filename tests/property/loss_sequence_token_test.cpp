@@ -7,6 +7,7 @@ loss_product::Outcome loss_product::run_sequence_token(const Settings& s, const 
   return detail::run_level<3, gdpo::level::SequenceToken<>>(s, data, normaliser);
 }
 
-TEST_CASE("level SequenceToken: loss, gradient and metrics are those of the formulas", "[loss][product]") {
+TEST_CASE("level SequenceToken: loss, gradient and metrics are those of the formulas",
+          "[loss][product]") {
   loss_product::check_level(3);
 }

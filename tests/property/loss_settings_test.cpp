@@ -18,9 +18,8 @@ struct Anything {
 template <class Policy, class Values, class = void>
 constexpr bool takes = false;
 template <class Policy, std::size_t... I>
-constexpr bool
-    takes<Policy, std::index_sequence<I...>, std::void_t<decltype(Policy{(static_cast<void>(I), Anything{})...})>> =
-        true;
+constexpr bool takes<Policy, std::index_sequence<I...>,
+                     std::void_t<decltype(Policy{(static_cast<void>(I), Anything{})...})>> = true;
 template <class Policy, std::size_t N = 0>
 constexpr std::size_t settings() {
   if constexpr (takes<Policy, std::make_index_sequence<N + 1>>) {
@@ -43,7 +42,8 @@ struct ByTag {
 Data wide_data() {
   Random random(31);
   Data d = loss_product::random_tokens(random, 6, 8, 0.6);
-  d.old_logp.clear(), d.token_advantages.clear(), d.advantages.clear(), d.mask.clear(), d.segments.clear();
+  d.old_logp.clear(), d.token_advantages.clear(), d.advantages.clear(), d.mask.clear(),
+      d.segments.clear();
   for (const double x : d.logp) d.old_logp.push_back(x + 1.2 * random.uniform() - 0.6);
   for (int i = 0; i < 6; ++i) d.advantages.push_back(i % 2 ? 1.0 + i : -1.0 - i);
   d.mask.assign(48, 1);
@@ -105,8 +105,10 @@ void check_kl(const L& loss) {
 }
 template <class L>
 void check_over(const L& loss) {
-  for (const gdpo::Over over : {gdpo::Over::Tokens, gdpo::Over::Rows, gdpo::Over::NonEmptyRows, gdpo::Over::Given}) {
-    if (over != loss.aggregate.over) CHECK(reaches(loss, [over](L& l) { l.aggregate.over = over; }));
+  for (const gdpo::Over over :
+       {gdpo::Over::Tokens, gdpo::Over::Rows, gdpo::Over::NonEmptyRows, gdpo::Over::Given}) {
+    if (over != loss.aggregate.over)
+      CHECK(reaches(loss, [over](L& l) { l.aggregate.over = over; }));
   }
   CHECK(reaches(loss, [](L& l) { l.aggregate.count_eps = 0.5; }));
   CHECK(reaches(loss, [](L& l) { l.aggregate.scale = 3; }));
@@ -114,7 +116,8 @@ void check_over(const L& loss) {
 
 }  // namespace
 
-TEST_CASE("every setting of a surrogate reaches loss and gradient, at every level", "[loss][settings]") {
+TEST_CASE("every setting of a surrogate reaches loss and gradient, at every level",
+          "[loss][settings]") {
   check_surrogate(Loss<gdpo::level::Token<>>{});
   check_surrogate(Loss<gdpo::level::Token<gdpo::map::Clamp>>{});
   check_surrogate(Loss<gdpo::level::Sequence<>>{});
@@ -149,7 +152,8 @@ TEST_CASE("every setting of a level reaches loss and gradient", "[loss][settings
   count_eps(sequence), count_eps(sequence_token);
 }
 
-TEST_CASE("every setting of a KL term reaches the loss, for every estimator and rule", "[loss][settings]") {
+TEST_CASE("every setting of a KL term reaches the loss, for every estimator and rule",
+          "[loss][settings]") {
   using namespace gdpo::kl;
   const auto rules = [](auto estimator) {
     using E = decltype(estimator);
@@ -181,8 +185,10 @@ TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][set
   using Means = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenMean>;
   using Norm = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSumNorm>;
   using Sum = Loss<Token<>, Ratio, gdpo::Kl<>, TokenSum>;
-  static_assert(settings<TokenMean>() == 3 && settings<SeqMeanTokenSum>() == 3);  // over, count_eps, scale
-  static_assert(settings<SeqMeanTokenMean>() == 4 && settings<SeqMeanTokenSumNorm>() == 5 && settings<TokenSum>() == 1);
+  static_assert(settings<TokenMean>() == 3 &&
+                settings<SeqMeanTokenSum>() == 3);  // over, count_eps, scale
+  static_assert(settings<SeqMeanTokenMean>() == 4 && settings<SeqMeanTokenSumNorm>() == 5 &&
+                settings<TokenSum>() == 1);
   check_over(Loss<Token<>>{});
   check_over(Means{});
   check_over(Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSum>{});
@@ -196,9 +202,11 @@ TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][set
 }
 
 TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
-  using Kls =
-      gdpo::Kls<gdpo::Kl<>, gdpo::Kl<gdpo::kl::K2, gdpo::kl::Direct>, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ScoreFunction>>;
-  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls, gdpo::aggregate::TokenMean, gdpo::Factors<ByTag>> loss;
+  using Kls = gdpo::Kls<gdpo::Kl<>, gdpo::Kl<gdpo::kl::K2, gdpo::kl::Direct>,
+                        gdpo::Kl<gdpo::kl::K3, gdpo::kl::ScoreFunction>>;
+  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls, gdpo::aggregate::TokenMean,
+       gdpo::Factors<ByTag>>
+      loss;
   loss.surrogate = {infinite, infinite};
   loss.kl.rest.first.against = gdpo::Against::Rollout;
   loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
@@ -210,18 +218,22 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
     Data d = data;
     change(d);
     const Outcome after = loss_product::call<double>(loss, d, &n);
-    return difference(before.gradient, after.gradient) != "" && !same_bits(before.result.loss, after.result.loss);
+    return difference(before.gradient, after.gradient) != "" &&
+           !same_bits(before.result.loss, after.result.loss);
   };
   for (std::size_t k = 0; k < loss_product::arrays_of_numbers; ++k) {
     INFO("array " << k << " of GDPO_TOKEN_ARRAYS");
     const auto array = loss_product::token_arrays[k];
     Data given = data;
-    if (array == &Data::token_advantages) given.token_advantages.assign(48, 0.25), given.advantages.clear();
+    if (array == &Data::token_advantages)
+      given.token_advantages.assign(48, 0.25), given.advantages.clear();
     Data other = given;
     (other.*array)[9] += 0.125;
-    const Outcome a = loss_product::call<double>(loss, given, &n), b = loss_product::call<double>(loss, other, &n);
+    const Outcome a = loss_product::call<double>(loss, given, &n),
+                  b = loss_product::call<double>(loss, other, &n);
     CHECK(difference(loss_product::numbers(a.result), loss_product::numbers(b.result)) != "");
-    CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));  // those are only measured
+    CHECK((difference(a.gradient, b.gradient) != "") ==
+          (array != &Data::entropies));  // those are only measured
   }
   for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights}) {
     CHECK(changes([array](Data& d) { (d.*array).clear(); }));
@@ -236,7 +248,8 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
   }));
   Data d = data;
   d.entropies[9] += 1;
-  CHECK(loss_product::call<double>(loss, d, &n).result.metrics.entropy.sum > before.result.metrics.entropy.sum);
+  CHECK(loss_product::call<double>(loss, d, &n).result.metrics.entropy.sum >
+        before.result.metrics.entropy.sum);
   d.truncated = {1, 1, 1, 1, 1, 1};
   CHECK(loss_product::call<double>(loss, d, &n).result.metrics.clipped_completions.row_mean() == 1);
 }

@@ -21,33 +21,36 @@ std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::LossMetr
        {&gdpo::LossMetrics::loss, &gdpo::LossMetrics::surrogate, &gdpo::LossMetrics::kl,
         &gdpo::LossMetrics::clip_fraction, &gdpo::LossMetrics::clip_fraction_low,
         &gdpo::LossMetrics::clip_fraction_high, &gdpo::LossMetrics::clip_fraction_any,
-        &gdpo::LossMetrics::dual_clip_fraction, &gdpo::LossMetrics::approx_kl_k1, &gdpo::LossMetrics::approx_kl_k3,
-        &gdpo::LossMetrics::ratio, &gdpo::LossMetrics::log_ratio_bounded, &gdpo::LossMetrics::kl_bounded,
-        &gdpo::LossMetrics::entropy, &gdpo::LossMetrics::completion_length, &gdpo::LossMetrics::clipped_completions}) {
+        &gdpo::LossMetrics::dual_clip_fraction, &gdpo::LossMetrics::approx_kl_k1,
+        &gdpo::LossMetrics::approx_kl_k3, &gdpo::LossMetrics::ratio,
+        &gdpo::LossMetrics::log_ratio_bounded, &gdpo::LossMetrics::kl_bounded,
+        &gdpo::LossMetrics::entropy, &gdpo::LossMetrics::completion_length,
+        &gdpo::LossMetrics::clipped_completions}) {
     const gdpo::Metric &a = whole.*member, &b = parts.*member;
     const std::string name = "metric " + std::to_string(k++);
-    const double size =
-        1e-12 * (a.count + 1) *
-        (std::fmax(std::fabs(a.min), std::fabs(a.max)) < 1e300 ? 1 + std::fmax(std::fabs(a.min), std::fabs(a.max))
-                                                               : 1.0);
+    const double size = 1e-12 * (a.count + 1) *
+                        (std::fmax(std::fabs(a.min), std::fabs(a.max)) < 1e300
+                             ? 1 + std::fmax(std::fabs(a.min), std::fabs(a.max))
+                             : 1.0);
     compare((name + ".sum").c_str(), a.sum, b.sum, size);
     compare((name + ".row_sum").c_str(), a.row_sum, b.row_sum, size + 1e-12 * std::fabs(a.row_sum));
-    for (const auto exact : {&gdpo::Metric::count, &gdpo::Metric::rows, &gdpo::Metric::min, &gdpo::Metric::max,
-                             &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
+    for (const auto exact : {&gdpo::Metric::count, &gdpo::Metric::rows, &gdpo::Metric::min,
+                             &gdpo::Metric::max, &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
       compare((name + " range or count").c_str(), a.*exact, b.*exact, 0);
     }
   }
   compare("advantage.mean", whole.advantage.mean, parts.advantage.mean, 1e-12);
   compare("advantage.m2", whole.advantage.m2, parts.advantage.m2, 1e-12 * (1 + whole.advantage.m2));
-  if (whole.advantage.n != parts.advantage.n || whole.rows != parts.rows || whole.empty_rows != parts.empty_rows ||
-      whole.degenerate_rows != parts.degenerate_rows)
+  if (whole.advantage.n != parts.advantage.n || whole.rows != parts.rows ||
+      whole.empty_rows != parts.empty_rows || whole.degenerate_rows != parts.degenerate_rows)
     text += "counts";
   return text;
 }
 
 /// Cut at random places, with the counts of the whole.
 template <class Run>
-std::string split_mismatch(Random& random, const Data& data, const gdpo::Normaliser& normaliser, const Run& run) {
+std::string split_mismatch(Random& random, const Data& data, const gdpo::Normaliser& normaliser,
+                           const Run& run) {
   const Outcome whole = run(data, normaliser);
   Outcome parts;
   double magnitude = 0;
@@ -61,14 +64,17 @@ std::string split_mismatch(Random& random, const Data& data, const gdpo::Normali
     parts.result.loss += o.result.loss;
     parts.result.policy_loss += o.result.policy_loss;
     parts.result.kl_loss += o.result.kl_loss;
-    parts.result.metrics = begin == 0 ? o.result.metrics : merge(parts.result.metrics, o.result.metrics);
+    parts.result.metrics =
+        begin == 0 ? o.result.metrics : merge(parts.result.metrics, o.result.metrics);
     magnitude += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss);
     begin = end;
   }
   std::string text = difference(whole.gradient, parts.gradient);
   if (std::fabs(whole.result.loss - parts.result.loss) > 1e-12 * magnitude) text += " loss";
-  if (std::fabs(whole.result.policy_loss - parts.result.policy_loss) > 1e-12 * magnitude) text += " policy_loss";
-  if (std::fabs(whole.result.kl_loss - parts.result.kl_loss) > 1e-12 * magnitude) text += " kl_loss";
+  if (std::fabs(whole.result.policy_loss - parts.result.policy_loss) > 1e-12 * magnitude)
+    text += " policy_loss";
+  if (std::fabs(whole.result.kl_loss - parts.result.kl_loss) > 1e-12 * magnitude)
+    text += " kl_loss";
   if (counted.tokens != normaliser.tokens || counted.rows != normaliser.rows ||
       counted.non_empty_rows != normaliser.non_empty_rows)
     text += " counts";
@@ -80,7 +86,9 @@ std::vector<int> cut_tails(Random& random, Data& d) {
   std::vector<int> lengths;
   if (d.mask.empty()) d.mask.assign(d.logp.size(), 1);
   for (int i = 0; i < d.rows; ++i) {
-    lengths.push_back(random.chance(0.15) ? 0 : random.chance(0.2) ? d.width : random.below(d.width + 1));
+    lengths.push_back(random.chance(0.15)  ? 0
+                      : random.chance(0.2) ? d.width
+                                           : random.below(d.width + 1));
     for (int t = lengths.back(); t < d.width; ++t) d.mask[d.at(i, t)] = 0;
   }
   return lengths;
@@ -96,11 +104,14 @@ std::string packed_mismatch(const Loss& loss, const Data& data, const std::vecto
     for (int t = 0; t < data.width; ++t) {
       const double g = padded.gradient[data.at(i, t)];
       if (t < lengths[static_cast<std::size_t>(i)]) expected.gradient.push_back(g);
-      if (t >= lengths[static_cast<std::size_t>(i)] && !same_bits(g, 0)) return "padding has a gradient";
+      if (t >= lengths[static_cast<std::size_t>(i)] && !same_bits(g, 0))
+        return "padding has a gradient";
     }
   }
-  const std::string narrow = difference_of(expected, loss_product::call_packed<S, std::int32_t>(loss, data, lengths));
-  const std::string wide = difference_of(expected, loss_product::call_packed<S, std::int64_t>(loss, data, lengths, &n));
+  const std::string narrow =
+      difference_of(expected, loss_product::call_packed<S, std::int32_t>(loss, data, lengths));
+  const std::string wide =
+      difference_of(expected, loss_product::call_packed<S, std::int64_t>(loss, data, lengths, &n));
   return narrow + wide;
 }
 
@@ -110,7 +121,8 @@ using Full = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Weighted, loss_prod
 
 }  // namespace
 
-TEST_CASE("any cut into micro-batches gives the gradient of the whole, bit for bit", "[loss][splits]") {
+TEST_CASE("any cut into micro-batches gives the gradient of the whole, bit for bit",
+          "[loss][splits]") {
   std::uint64_t seed = 0;
   Tally tally;
   for (int round = 0; round < 10; ++round) {
@@ -122,9 +134,11 @@ TEST_CASE("any cut into micro-batches gives the gradient of the whole, bit for b
       naive_loss::Counts n = naive_loss::count(data);
       if (tally.leaves_out(n.tokens == 0)) return;
       n.given = 12;
-      const std::string mismatch = split_mismatch(
-          random, data, loss_product::normaliser_of(n),
-          [&](const Data& part, gdpo::Normaliser normaliser) { return loss_product::run(s, part, &normaliser); });
+      const std::string mismatch =
+          split_mismatch(random, data, loss_product::normaliser_of(n),
+                         [&](const Data& part, gdpo::Normaliser normaliser) {
+                           return loss_product::run(s, part, &normaliser);
+                         });
       if (mismatch.empty()) return;
       INFO("seed " << seed << ": " << loss_product::describe(s));
       CHECK(mismatch == "");
@@ -146,9 +160,10 @@ TEST_CASE("the same in float, for every level", "[loss][splits]") {
     const naive_loss::Counts counts = naive_loss::count(data);
     if (tally.leaves_out(counts.tokens == 0)) continue;
     const auto check = [&](const auto& loss) {
-      CHECK(split_mismatch(
-                random, data, loss_product::normaliser_of(counts),
-                [&](const Data& part, gdpo::Normaliser n) { return loss_product::call<float>(loss, part, &n); }) == "");
+      CHECK(split_mismatch(random, data, loss_product::normaliser_of(counts),
+                           [&](const Data& part, gdpo::Normaliser n) {
+                             return loss_product::call<float>(loss, part, &n);
+                           }) == "");
     };
     check(loss_product::loss_of<Full<gdpo::level::Token<>>>(s));
     check(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s));
@@ -172,7 +187,8 @@ TEST_CASE("ranks that average their gradients set scale to their number", "[loss
     std::vector<double> mean;
     double loss = 0;
     for (int rank = 0; rank < 4; ++rank) {
-      const Outcome o = loss_product::run(s, loss_product::rows_of(data, 2 * rank, 2 * rank + 2), &n);
+      const Outcome o =
+          loss_product::run(s, loss_product::rows_of(data, 2 * rank, 2 * rank + 2), &n);
       for (const double g : o.gradient) mean.push_back(g / 4);
       loss += o.result.loss / 4;
     }
@@ -196,14 +212,20 @@ TEST_CASE("packed tokens give the bits of padded ones whose tails are masked", "
     const std::vector<int> lengths = cut_tails(random, data);
     for (std::size_t k = 0; k < data.logp.size(); ++k) {  // and whatever the padding holds
       const int t = static_cast<int>(k) % data.width;
-      if (t >= lengths[k / static_cast<std::size_t>(data.width)]) data.logp[k] = std::nan(""), data.ref_logp[k] = 1e38;
+      if (t >= lengths[k / static_cast<std::size_t>(data.width)])
+        data.logp[k] = std::nan(""), data.ref_logp[k] = 1e38;
     }
     if (tally.leaves_out(naive_loss::count(data).tokens == 0)) continue;
-    CHECK(packed_mismatch<double>(loss_product::loss_of<Full<gdpo::level::Token<>>>(s), data, lengths) == "");
-    CHECK(packed_mismatch<double>(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s), data, lengths) == "");
-    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::Token<>>>(s), data, lengths) == "");
-    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s), data, lengths) == "");
-    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s), data, lengths) == "");
+    CHECK(packed_mismatch<double>(loss_product::loss_of<Full<gdpo::level::Token<>>>(s), data,
+                                  lengths) == "");
+    CHECK(packed_mismatch<double>(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s), data,
+                                  lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::Token<>>>(s), data,
+                                 lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::Sequence<>>>(s), data,
+                                 lengths) == "");
+    CHECK(packed_mismatch<float>(loss_product::loss_of<Full<gdpo::level::SequenceToken<>>>(s), data,
+                                 lengths) == "");
   }
   CHECK(tally.share_left_out() < 0.02);
 }
@@ -229,8 +251,10 @@ TEST_CASE("a row's gradient does not depend on what its neighbours hold", "[loss
       Outcome before = loss_product::call_packed<double, std::int64_t>(loss, data, lengths, &n),
               after = loss_product::call_packed<double, std::int64_t>(loss, other, lengths, &n);
       std::size_t begin = 0;
-      for (int i = 0; i < changed; ++i) begin += static_cast<std::size_t>(lengths[static_cast<std::size_t>(i)]);
-      for (std::size_t k = begin; k < begin + static_cast<std::size_t>(lengths[static_cast<std::size_t>(changed)]); ++k)
+      for (int i = 0; i < changed; ++i)
+        begin += static_cast<std::size_t>(lengths[static_cast<std::size_t>(i)]);
+      for (std::size_t k = begin;
+           k < begin + static_cast<std::size_t>(lengths[static_cast<std::size_t>(changed)]); ++k)
         before.gradient[k] = after.gradient[k] = 0;
       CHECK(difference(before.gradient, after.gradient) == "");
     };

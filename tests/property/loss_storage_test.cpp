@@ -33,14 +33,16 @@ Data small_numbers() {
   return d;
 }
 
-using Loss = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean>;
+using Loss = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
+                              gdpo::aggregate::TokenMean>;
 
 template <class S, class L = Loss>
 Outcome run(const gdpo::TokenBatch<S>& batch, const L& loss = {}) {
   std::vector<S> gradient(size);
   Outcome o;
-  o.result = batch.logp.rank() == 3 ? loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), 2, rows / 2, width))
-                                    : loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), rows, width));
+  o.result = batch.logp.rank() == 3
+                 ? loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), 2, rows / 2, width))
+                 : loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), rows, width));
   o.gradient.assign(gradient.begin(), gradient.end());
   return o;
 }
@@ -76,17 +78,19 @@ std::vector<T> converted(const std::vector<double>& from) {
 
 template <class T>
 void check_half(const Data& d, const Outcome& expected) {
-  const auto logp = converted<T>(d.logp), old_logp = converted<T>(d.old_logp), ref = converted<T>(d.ref_logp),
-             advantages = converted<T>(d.token_advantages), weights = converted<T>(d.weights),
-             kl = converted<T>(d.kl_weights), entropies = converted<T>(d.entropies),
-             row_weights = converted<T>(d.row_weights), truncated = converted<T>(d.truncated),
+  const auto logp = converted<T>(d.logp), old_logp = converted<T>(d.old_logp),
+             ref = converted<T>(d.ref_logp), advantages = converted<T>(d.token_advantages),
+             weights = converted<T>(d.weights), kl = converted<T>(d.kl_weights),
+             entropies = converted<T>(d.entropies), row_weights = converted<T>(d.row_weights),
+             truncated = converted<T>(d.truncated),
              mask = converted<T>(std::vector<double>(d.mask.begin(), d.mask.end()));
   const loss_product::Arrays<float> arrays(d);
   gdpo::TokenBatch<float> batch = arrays.batch();
   const auto set = [](auto& to, const auto& from) { to = gdpo::view(from.data(), rows, width); };
   set(batch.logp, logp), set(batch.old_logp, old_logp), set(batch.ref_logp, ref),
       set(batch.token_advantages, advantages);
-  set(batch.weights, weights), set(batch.kl_weights, kl), set(batch.entropies, entropies), set(batch.mask, mask);
+  set(batch.weights, weights), set(batch.kl_weights, kl), set(batch.entropies, entropies),
+      set(batch.mask, mask);
   batch.row_weights = gdpo::view(row_weights);
   batch.truncated = gdpo::view(truncated);
   CHECK(loss_product::difference_of(run(batch), expected) == "");
@@ -101,7 +105,8 @@ struct Strided {
     T* last = memory.data() + 2 * width * (2 * rows - 1) + 2 * width - 1;
     for (int i = 0; i < rows; ++i) {
       for (int t = 0; t < width; ++t)
-        last[-i * 4 * width - 2 * t] = static_cast<T>(from[static_cast<std::size_t>(i * width + t)]);
+        last[-i * 4 * width - 2 * t] =
+            static_cast<T>(from[static_cast<std::size_t>(i * width + t)]);
     }
     view = {last, {rows, width}, {-4 * width, -2}};
   }
@@ -126,15 +131,16 @@ TEST_CASE("a batch of double reads arrays of float", "[loss][storage]") {
   CHECK(loss_product::difference_of(run(arrays.batch()), run(expected.batch())) == "");
 }
 
-TEST_CASE("strides of any sign, column-major arrays and rank 3 give the same bits", "[loss][storage]") {
+TEST_CASE("strides of any sign, column-major arrays and rank 3 give the same bits",
+          "[loss][storage]") {
   const Data d = small_numbers();
   const loss_product::Arrays<float> arrays(d);
   const auto check = [&](const auto& loss) {
     const Outcome expected = run(arrays.batch(), loss);
     CHECK(loss_product::difference_of(run(arrays.grouped_batch(2), loss), expected) == "");
 
-    const Strided<float> logp(d.logp), old_logp(d.old_logp), ref(d.ref_logp), advantages(d.token_advantages),
-        weights(d.weights);
+    const Strided<float> logp(d.logp), old_logp(d.old_logp), ref(d.ref_logp),
+        advantages(d.token_advantages), weights(d.weights);
     const Strided<unsigned char> mask(std::vector<double>(d.mask.begin(), d.mask.end()));
     const Strided<std::int32_t> segments(std::vector<double>(d.segments.begin(), d.segments.end()));
     gdpo::TokenBatch<float> batch = arrays.batch();
@@ -182,7 +188,8 @@ TEST_CASE("masks of any arithmetic type, 0 against the rest", "[loss][storage]")
   const auto check = [&](auto sample, auto yes) {
     using T = decltype(sample);
     T mask[size];
-    for (int k = 0; k < size; ++k) mask[k] = d.mask[static_cast<std::size_t>(k)] ? static_cast<T>(yes) : T(0);
+    for (int k = 0; k < size; ++k)
+      mask[k] = d.mask[static_cast<std::size_t>(k)] ? static_cast<T>(yes) : T(0);
     gdpo::TokenBatch<float> batch = arrays.batch();
     batch.mask = gdpo::view(static_cast<const T*>(mask), rows, width);
     CHECK(loss_product::difference_of(run(batch), expected) == "");
@@ -215,10 +222,12 @@ TEST_CASE("columns of the rows in any type", "[loss][storage]") {
     batch.truncated = gdpo::view(truncated, rows);
     CHECK(loss_product::difference_of(run(batch), expected) == "");
   };
-  check(float{}), check(double{}), check(std::int32_t{}), check(std::int64_t{}), check(Eigen::half{});
+  check(float{}), check(double{}), check(std::int32_t{}), check(std::int64_t{}),
+      check(Eigen::half{});
 }
 
-TEST_CASE("a workspace is used again, for batches of any size, and changes no bit", "[loss][storage]") {
+TEST_CASE("a workspace is used again, for batches of any size, and changes no bit",
+          "[loss][storage]") {
   const Data d = small_numbers();
   const loss_product::Arrays<float> large(d);
   const Data part = loss_product::rows_of(d, 1, 3);
@@ -230,7 +239,8 @@ TEST_CASE("a workspace is used again, for batches of any size, and changes no bi
       std::vector<float> a(size), b(size);
       const gdpo::index_t n = batch.logp.extent(0);
       Outcome x, y;
-      x.result = gdpo::gspo_loss(gdpo::seq, batch, gdpo::count(batch), gdpo::view(a.data(), n, width), workspace);
+      x.result = gdpo::gspo_loss(gdpo::seq, batch, gdpo::count(batch),
+                                 gdpo::view(a.data(), n, width), workspace);
       y.result = gdpo::gspo_loss(batch, gdpo::count(batch), gdpo::view(b.data(), n, width));
       x.gradient.assign(a.begin(), a.end()), y.gradient.assign(b.begin(), b.end());
       CHECK(loss_product::difference_of(x, y) == "");

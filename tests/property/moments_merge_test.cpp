@@ -21,8 +21,9 @@ Moments moments(Order order, const std::vector<double>& x, std::size_t begin, st
 std::vector<std::size_t> random_cuts(Random& random, std::size_t n) {
   std::vector<std::size_t> cuts{0, n};
   for (int k = random.below(8); k > 0; --k) {
-    cuts.push_back(random.chance(0.3) ? random.pick<std::size_t>({0, n, n / 2})
-                                      : static_cast<std::size_t>(random.below(static_cast<int>(n) + 1)));
+    cuts.push_back(random.chance(0.3)
+                       ? random.pick<std::size_t>({0, n, n / 2})
+                       : static_cast<std::size_t>(random.below(static_cast<int>(n) + 1)));
   }
   std::sort(cuts.begin(), cuts.end());
   return cuts;
@@ -42,7 +43,8 @@ void check_same(const Moments& merged, const Moments& whole) {
   const double sigma = gdpo::stddev(whole, 0);
   const double error = (merged.mean - whole.mean) + (merged.mean_low - whole.mean_low);
   CHECK(std::abs(error) <= tolerance::merge * std::max(std::abs(whole.mean), sigma));
-  CHECK(std::abs(merged.mean - whole.mean) <= tolerance::merge * std::max(std::abs(whole.mean), sigma));
+  CHECK(std::abs(merged.mean - whole.mean) <=
+        tolerance::merge * std::max(std::abs(whole.mean), sigma));
   CHECK(std::abs(gdpo::stddev(merged, 0) - sigma) <= tolerance::merge * sigma);
 }
 
@@ -53,11 +55,13 @@ TEST_CASE("merged moments are the moments of the union, whatever the partition",
     Random random(seed);
     INFO("seed " << seed);
     const std::size_t n = 1 + static_cast<std::size_t>(random.below(random.pick({3, 40, 2000})));
-    const double offset = random.pick({0.0, 0.0, 1e5, -1e8}), spread = random.pick({1.0, 1e-3, 1e6});
+    const double offset = random.pick({0.0, 0.0, 1e5, -1e8}),
+                 spread = random.pick({1.0, 1e-3, 1e6});
     const bool constant = random.chance(0.2);
     std::vector<double> x, w;
     for (std::size_t i = 0; i < n; ++i) {
-      x.push_back(constant ? offset + 0.1 : offset + spread * random_reward(random, 2 + random.below(2)));
+      x.push_back(constant ? offset + 0.1
+                           : offset + spread * random_reward(random, 2 + random.below(2)));
       w.push_back(random.below(5));
     }
     const std::vector<std::size_t> cuts = random_cuts(random, n);
@@ -82,15 +86,21 @@ TEST_CASE("an offset costs the spread of merged moments nothing", "[moments]") {
     y.push_back(x.back() + 0x1p27);
   }
   Moments merged;
-  for (std::size_t k = 0; k < 500; k += 50) merged = gdpo::merge(merged, moments(gdpo::InRowOrder{}, y, k, k + 50));
+  for (std::size_t k = 0; k < 500; k += 50)
+    merged = gdpo::merge(merged, moments(gdpo::InRowOrder{}, y, k, k + 50));
   const Moments plain = moments(gdpo::InRowOrder{}, x, 0, 500);
-  CHECK(std::abs(gdpo::stddev(merged) - gdpo::stddev(plain)) <= tolerance::merge * gdpo::stddev(plain));
-  CHECK(std::abs((merged.mean - 0x1p27 - plain.mean) + merged.mean_low) <= tolerance::merge * plain.mean);
+  CHECK(std::abs(gdpo::stddev(merged) - gdpo::stddev(plain)) <=
+        tolerance::merge * gdpo::stddev(plain));
+  CHECK(std::abs((merged.mean - 0x1p27 - plain.mean) + merged.mean_low) <=
+        tolerance::merge * plain.mean);
 }
 
 TEST_CASE("merging with nothing changes nothing, NaN on either side is NaN", "[moments]") {
-  const std::vector<double> equal{1, 1}, differ{1, 3}, unknown{std::nan("")}, mixed{2, std::nan("")};
-  const auto of = [](const std::vector<double>& x) { return moments(gdpo::InRowOrder{}, x, 0, x.size()); };
+  const std::vector<double> equal{1, 1}, differ{1, 3}, unknown{std::nan("")},
+      mixed{2, std::nan("")};
+  const auto of = [](const std::vector<double>& x) {
+    return moments(gdpo::InRowOrder{}, x, 0, x.size());
+  };
   for (const auto* x : {&equal, &differ}) {
     const Moments m = of(*x), left = gdpo::merge(Moments{}, m), right = gdpo::merge(m, Moments{});
     CHECK(std::memcmp(&left, &m, sizeof m) == 0);

@@ -48,7 +48,9 @@ struct Input {
       for (int k = 0; k < members; ++k) {
         ids.push_back(static_cast<int>(offsets.size()) * 7 % 1009);  // some groups share an id
         for (index_t c = 0; c < channels; ++c) {
-          rewards.push_back(random.chance(missing) ? std::nan("") : constant ? 0.3 : random_reward(random, 2));
+          rewards.push_back(random.chance(missing) ? std::nan("")
+                            : constant             ? 0.3
+                                                   : random_reward(random, 2));
         }
       }
       rows += members;
@@ -81,8 +83,8 @@ struct Outcome {
   std::vector<double> out, sums, numbers;
 
   template <class Exec, class Batch, class Estimator>
-  Outcome(const Exec& exec, const Batch& batch, const Estimator& estimator, gdpo::Workspace& workspace,
-          gdpo::GroupReport* report)
+  Outcome(const Exec& exec, const Batch& batch, const Estimator& estimator,
+          gdpo::Workspace& workspace, gdpo::GroupReport* report)
       : out(static_cast<std::size_t>(batch.rewards.extent[0])) {
     gdpo::advantages_into(exec, batch, estimator, gdpo::view(out), workspace, report);
     sums.assign(workspace.sums().data, workspace.sums().data + workspace.sums().extent[0]);
@@ -90,8 +92,10 @@ struct Outcome {
     const auto add = [this](auto... x) { (numbers.push_back(static_cast<double>(x)), ...); };
     const gdpo::GroupReport& r = *report;
     for (const auto& c : r.channels) add(c.n, c.mean, c.std, c.min, c.max, c.zero_std_groups);
-    add(r.rows, r.groups, r.smallest_group, r.largest_group, r.singletons, r.excluded_rewards, r.infinite_rewards);
-    add(r.excluded_rows, r.unused_rows, r.reward_mean, r.reward_std, r.reward_std_mean_of_groups, r.combined_std);
+    add(r.rows, r.groups, r.smallest_group, r.largest_group, r.singletons, r.excluded_rewards,
+        r.infinite_rewards);
+    add(r.excluded_rows, r.unused_rows, r.reward_mean, r.reward_std, r.reward_std_mean_of_groups,
+        r.combined_std);
     add(r.zero_std_group_rows);
     for (const auto flag : r.degenerate) add(flag);
     for (const auto flag : r.channel_degenerate) add(flag);
@@ -142,12 +146,13 @@ TEST_CASE("every named estimator gives on several threads the bits of one", "[pa
       if (sanitized && seed % 4 != 0) continue;
       const int workers = 2 + random.below(6);
       const Input input(random, workers, round == 2);
-      INFO("seed " << seed << ", " << name << ", " << input.rows << " rows of " << input.channels << ", " << workers
-                   << " workers");
+      INFO("seed " << seed << ", " << name << ", " << input.rows << " rows of " << input.channels
+                   << ", " << workers << " workers");
       std::visit(
           [&](auto estimator) {
             for (index_t c = 0; round == 1 && c < input.channels; ++c) {
-              estimator.weights = {std::vector<double>(static_cast<std::size_t>(input.channels), 0.5)};
+              estimator.weights = {
+                  std::vector<double>(static_cast<std::size_t>(input.channels), 0.5)};
               estimator.weights[c] = c % 3 == 1 ? 0 : 2;
             }
             check_parallel(input.batch(gdpo::by_offsets(input.offsets)), estimator, workers);
@@ -158,7 +163,8 @@ TEST_CASE("every named estimator gives on several threads the bits of one", "[pa
   }
 }
 
-TEST_CASE("policies that read members, columns and the batch give the same bits on several threads", "[parallel]") {
+TEST_CASE("policies that read members, columns and the batch give the same bits on several threads",
+          "[parallel]") {
   using namespace archetype;
   using gdpo::GroupAdvantage;
   for (std::uint64_t seed = 1; seed <= (sanitized ? 2 : 4); ++seed) {
@@ -169,11 +175,12 @@ TEST_CASE("policies that read members, columns and the batch give the same bits 
     const auto batch = input.batch(gdpo::by_offsets(input.offsets));
     check_parallel(batch, GroupAdvantage<Median, MedianAbsoluteDeviation>{}, workers);
     check_parallel(batch, GroupAdvantage<RowWeighted, LeaveOneOutStd>{}, workers);
-    check_parallel(batch, GroupAdvantage<External, NonzeroShare, gdpo::combine::SumThenNormalize>{}, workers);
-    check_parallel(
-        batch,
-        GroupAdvantage<LengthWeighted, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>{},
-        workers);
+    check_parallel(batch, GroupAdvantage<External, NonzeroShare, gdpo::combine::SumThenNormalize>{},
+                   workers);
+    check_parallel(batch,
+                   GroupAdvantage<LengthWeighted, gdpo::scale::StdDev,
+                                  gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>{},
+                   workers);
     gdpo::Gdpo settings;
     settings.penalty = {0.1, 0};
     settings.gates = {{0, input.channels - 1, 0.5}};
@@ -202,17 +209,20 @@ void check_threads(int group) {
     gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one), workspace);
     for (int workers = 1; workers <= 7; workers += sanitized ? 3 : 1) {
       INFO("groups of " << group << ", " << workers << " threads");
-      gdpo::advantages_into(gdpo::parallel(pool(workers)), batch, estimator, gdpo::view(many), workspace);
+      gdpo::advantages_into(gdpo::parallel(pool(workers)), batch, estimator, gdpo::view(many),
+                            workspace);
       CHECK(difference(one, many) == "");
 #ifdef _OPENMP
-      gdpo::advantages_into(gdpo::parallel(gdpo::OpenMp{workers}), batch, estimator, gdpo::view(many), workspace);
+      gdpo::advantages_into(gdpo::parallel(gdpo::OpenMp{workers}), batch, estimator,
+                            gdpo::view(many), workspace);
       CHECK(difference(one, many) == "");
 #endif
     }
   };
   check(gdpo::Grpo{});
   auto shifted = gdpo::with_renorm<gdpo::renorm::Batch>(
-      gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>{});
+      gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
+                           gdpo::combine::SumThenNormalize>{});
   shifted.renorm.eps = 1e-4;
   check(shifted);  // every sum of blocks reaches the numbers: weight, mean and spread
   check(gdpo::Gdpo{});
@@ -238,18 +248,22 @@ TEST_CASE("one group decides for all, whichever worker meets it", "[parallel]") 
   std::vector<double> rewards(static_cast<std::size_t>(rows * channels));
   for (double& x : rewards) x = random.uniform();
   std::vector<int> offsets{0};
-  while (offsets.back() < rows) offsets.push_back(std::min(offsets.back() + 8, static_cast<int>(rows)));
+  while (offsets.back() < rows)
+    offsets.push_back(std::min(offsets.back() + 8, static_cast<int>(rows)));
   std::vector<double> one(static_cast<std::size_t>(rows)), many(one);
   const auto check = [&](const gdpo::Gdpo& estimator) {
-    const gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, channels), gdpo::by_offsets(offsets)};
+    const gdpo::RewardBatch batch{gdpo::view(rewards.data(), rows, channels),
+                                  gdpo::by_offsets(offsets)};
     gdpo::Workspace workspace;
     gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one), workspace);
-    gdpo::advantages_into(gdpo::parallel(LastFirst{}), batch, estimator, gdpo::view(many), workspace);
+    gdpo::advantages_into(gdpo::parallel(LastFirst{}), batch, estimator, gdpo::view(many),
+                          workspace);
     CHECK(difference(one, many) == "");
   };
   gdpo::Gdpo raw;
   raw.singleton = gdpo::Singleton::Raw;
-  offsets.insert(offsets.begin() + 1000, offsets[1000] - 1);  // a group of one: the mean is subtracted everywhere
+  offsets.insert(offsets.begin() + 1000,
+                 offsets[1000] - 1);  // a group of one: the mean is subtracted everywhere
   check(raw);
   offsets.erase(offsets.begin() + 1000);
   rewards[8000] = rewards[8001] = std::nan("");  // an excluded row: it is in no sum and gets 0
@@ -266,7 +280,8 @@ TEST_CASE("on several threads nothing is allocated after the first call", "[para
     gdpo::GroupReport report;
     std::vector<double> out(static_cast<std::size_t>(input.rows));
     const auto call = [&](gdpo::GroupReport* to) {
-      gdpo::advantages_into(gdpo::parallel(pool(4)), batch, estimator, gdpo::view(out), workspace, to);
+      gdpo::advantages_into(gdpo::parallel(pool(4)), batch, estimator, gdpo::view(out), workspace,
+                            to);
     };
     call(&report);
     const std::vector<double> first = out;
@@ -286,7 +301,8 @@ TEST_CASE("on several threads nothing is allocated after the first call", "[para
 TEST_CASE("an error comes out of several threads as it comes out of one", "[parallel][errors]") {
   Random random(6);
   Input input(random, 6, false);
-  const auto set = [&](double row, double value) {  // in rows of the middle of the batch: in several units
+  const auto set = [&](double row,
+                       double value) {  // in rows of the middle of the batch: in several units
     for (const double at : {row, row + 0.1, row + 0.2}) {
       const auto i = static_cast<index_t>(at * static_cast<double>(input.rows));
       input.rewards[static_cast<std::size_t>(i * input.channels)] = value;
@@ -296,7 +312,8 @@ TEST_CASE("an error comes out of several threads as it comes out of one", "[para
   std::vector<double> out(static_cast<std::size_t>(input.rows), 7);
   const auto message = [&](const auto& exec, const auto& batch, const auto& estimator) {
     gdpo::Workspace workspace;
-    return message_of([&] { gdpo::advantages_into(exec, batch, estimator, gdpo::view(out), workspace); });
+    return message_of(
+        [&] { gdpo::advantages_into(exec, batch, estimator, gdpo::view(out), workspace); });
   };
   const auto check = [&](const auto& batch, const auto& estimator, const std::string& part) {
     const std::string one = message(gdpo::seq, batch, estimator);

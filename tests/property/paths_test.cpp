@@ -61,7 +61,8 @@ void check_paths(const Estimator& estimator, std::uint64_t first_seed) {
     const std::vector<double> fast_sums(workspace.sums().data, workspace.sums().data + rows);
     gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one_by_one), workspace);
     batch.valid = gdpo::view(all);
-    gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(general), workspace, &general_report);
+    gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(general), workspace,
+                          &general_report);
     const std::vector<double> general_sums(workspace.sums().data, workspace.sums().data + rows);
     INFO("seed " << seed << ", groups " << groups << " of " << group << ", rewards " << channels);
     CHECK(difference(fast_sums, general_sums) == "");

@@ -28,7 +28,8 @@ std::vector<std::uint64_t> memory_of(const PidLagrangian& pid, std::size_t c) {
   gdpo::detail::for_each_field(state, [&](const char*, const auto& field) {
     const auto put = [&](auto x) { words.push_back(bits_of(static_cast<double>(x))); };
     if (static_cast<const void*>(&field) == &state.history) {
-      for (int k = 0; k < pid.gains()[c].d_delay; ++k) put(field[history + static_cast<std::size_t>(k)]);
+      for (int k = 0; k < pid.gains()[c].d_delay; ++k)
+        put(field[history + static_cast<std::size_t>(k)]);
     } else if (static_cast<const void*>(&field) != &state.held) {
       put(field[c]);
     }
@@ -51,12 +52,14 @@ std::string difference(const PidStep& a, const PidStep& b) {
   return ::difference(numbers(a), numbers(b));
 }
 
-bool measured(const SumCount& x) { return std::isfinite(x.sum) && std::isfinite(x.count) && x.count > 0; }
+bool measured(const SumCount& x) {
+  return std::isfinite(x.sum) && std::isfinite(x.count) && x.count > 0;
+}
 
 /// `rule` and the controller with these gains, on the same `steps` random costs near the limit.
 template <class Rule, class Compare>
-void together(std::uint64_t seed, const PidGains& gains, double limit, Rule rule, const Compare& compare,
-              int steps = 600) {
+void together(std::uint64_t seed, const PidGains& gains, double limit, Rule rule,
+              const Compare& compare, int steps = 600) {
   INFO("seed " << seed);
   Random random(seed);
   const SetPoint point{limit, 1, gdpo::Bound::AtMost};
@@ -100,11 +103,13 @@ TEST_CASE("a controller is what its settings say, with its whole past in memory"
         // 1 - beta^t: 2^-53 t / (t (1 - beta)) = 1e-13; the exponential: 2 units and those of its argument, below 10.
         const double size = std::abs(expected.raw) + std::abs(expected.lambda());
         REQUIRE(std::abs(step.lambda - expected.lambda()) <= 1e-12 * size);
-        expected.lambdas.back() = step.lambda;  // each step by itself: Log may spread rounding by 1 + its argument
+        expected.lambdas.back() =
+            step.lambda;  // each step by itself: Log may spread rounding by 1 + its argument
         continue;
       }
       REQUIRE(same_bits(step.lambda, expected.lambda()));
-      REQUIRE(same_bits(pid.state().integral[0], form == PidForm::Positional ? expected.integral : g.lambda_init));
+      REQUIRE(same_bits(pid.state().integral[0],
+                        form == PidForm::Positional ? expected.integral : g.lambda_init));
       if (!updated) continue;
       REQUIRE(same_bits(step.p, naive_pid::product(g.kp, expected.p)));
       REQUIRE(same_bits(step.d, naive_pid::product(g.kd, expected.d)));
@@ -129,12 +134,15 @@ TEST_CASE("the multiplier, the integral and the slew stay within their bounds") 
         REQUIRE((lambda >= 0 && lambda <= g.lambda_max && std::isfinite(lambda)));
         // The bounds are rounded once.
         REQUIRE(std::abs(lambda - before[i]) <= g.slew + tolerance::unit * (lambda + before[i]));
-        REQUIRE((pid.state().integral[i] >= g.integral_min && pid.state().integral[i] <= g.integral_max));
+        REQUIRE((pid.state().integral[i] >= g.integral_min &&
+                 pid.state().integral[i] <= g.integral_max));
         if (g.form != PidForm::Positional) REQUIRE(same_bits(pid.state().integral[i], integral[i]));
         if (g.form == PidForm::Positional && g.anti_windup == gdpo::AntiWindup::Conditional) {
           const PidStep& step = pid.last()[i];
           const bool grew = step.i > integral[i];
-          if (grew) REQUIRE(step.raw <= g.lambda_max + 4 * tolerance::unit * (std::abs(step.p) + step.i + step.d));
+          if (grew)
+            REQUIRE(step.raw <=
+                    g.lambda_max + 4 * tolerance::unit * (std::abs(step.p) + step.i + step.d));
         }
       }
     }
@@ -144,7 +152,8 @@ TEST_CASE("the multiplier, the integral and the slew stay within their bounds") 
 TEST_CASE("Stooke's algorithm") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     // Ki a power of two: in front of the integral or inside, the same bits.
-    together(seed, gdpo::pid::stooke(0.3, 0.0625, 1.7), 25, naive_pid::Stooke{0.3, 0.0625, 1.7, 25}, check_bits);
+    together(seed, gdpo::pid::stooke(0.3, 0.0625, 1.7), 25, naive_pid::Stooke{0.3, 0.0625, 1.7, 25},
+             check_bits);
     together(seed, gdpo::pid::stooke(0.3, 0.01, 1.7), 25, naive_pid::Stooke{0.3, 0.01, 1.7, 25},
              [](double got, double expected) {
                // 600 additions to an integral below 10, and the sum of three terms below 50
@@ -185,16 +194,18 @@ TEST_CASE("nuPI from its three starts") {
     EmaStart start;
     double first, second;  // multipliers of Kp 2, Ki 0.5, nu 0 after errors 1 and 2
   };
-  for (const Case& c :
-       {Case{Start::Zeros, EmaStart::Zero, 2.5, 5.5}, Case{Start::FirstError, EmaStart::FirstValue, 0.5, 3.5},
-        Case{Start::CooperSgd, EmaStart::AfterFirst, 0.5, 5.5}}) {
+  for (const Case& c : {Case{Start::Zeros, EmaStart::Zero, 2.5, 5.5},
+                        Case{Start::FirstError, EmaStart::FirstValue, 0.5, 3.5},
+                        Case{Start::CooperSgd, EmaStart::AfterFirst, 0.5, 5.5}}) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       for (const double nu : {0.0, 0.9}) {
         // Kp a power of two: Kp xi - Kp xi' and Kp (xi - xi') have the same bits.
-        together(seed, gdpo::pid::nupi(0.5, 0.03, nu, c.start), 0, naive_pid::NuPi{0.5, 0.03, nu, c.published},
-                 check_bits);
-        together(seed, gdpo::pid::nupi(0.7, 0.03, nu, c.start), 0, naive_pid::NuPi{0.7, 0.03, nu, c.published},
-                 [](double got, double expected) {  // four roundings of numbers below 16 in each of 600 steps
+        together(seed, gdpo::pid::nupi(0.5, 0.03, nu, c.start), 0,
+                 naive_pid::NuPi{0.5, 0.03, nu, c.published}, check_bits);
+        together(seed, gdpo::pid::nupi(0.7, 0.03, nu, c.start), 0,
+                 naive_pid::NuPi{0.7, 0.03, nu, c.published},
+                 [](double got,
+                    double expected) {  // four roundings of numbers below 16 in each of 600 steps
                    CHECK(std::abs(got - expected) < 600 * 4 * 16 * tolerance::unit);
                  });
       }
@@ -209,7 +220,8 @@ TEST_CASE("gradient ascent, and what nuPI is without Kp and with Kp = Ki") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     together(
         seed, gdpo::pid::dual_ascent(0.05, 0.5), 3,
-        [rule = naive_pid::DualAscent{0.05, 0.5}](double cost) mutable { return rule(cost - 3); }, check_bits);
+        [rule = naive_pid::DualAscent{0.05, 0.5}](double cost) mutable { return rule(cost - 3); },
+        check_bits);
     for (const double nu : {0.0, 0.9}) {
       together(seed, gdpo::pid::nupi(0, 0.05, nu), 0, naive_pid::DualAscent{0.05}, check_bits);
     }
@@ -220,7 +232,8 @@ TEST_CASE("gradient ascent, and what nuPI is without Kp and with Kp = Ki") {
       return lambda;
     };
     together(seed, gdpo::pid::nupi(0.05, 0.05), 0, optimistic, [](double got, double expected) {
-      CHECK(std::abs(got - expected) < 600 * 4 * 4 * tolerance::unit);  // 600 steps of numbers below 4
+      CHECK(std::abs(got - expected) <
+            600 * 4 * 4 * tolerance::unit);  // 600 steps of numbers below 4
     });
   }
 }
@@ -241,7 +254,8 @@ TEST_CASE("gradient ascent by Adam") {
 
 TEST_CASE("Safe RLHF's multiplier in the logarithm") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    double condition = 0, lambda = 1;  // of log lambda: what rounding in one step grows to, 1 + rate lambda e
+    double condition = 0,
+           lambda = 1;  // of log lambda: what rounding in one step grows to, 1 + rate lambda e
     together(
         seed, gdpo::pid::safe_rlhf_log(), 0,
         [&, rule = naive_pid::SafeRlhfLog{}](double e) mutable {
@@ -287,7 +301,8 @@ TEST_CASE("an error is measured in units of its set-point") {
     for (int t = 0; t < 300; ++t) {
       const double x = walk(random);
       // An error is rounded by 2^-53 (3 |x| + 2 |limit|) / scale < 1e-14; Kp and 300 times Ki of it.
-      CHECK(std::abs(one.update({x})[0].lambda - other.update({x * by})[0].lambda) < (2 + 300 * 0.05) * 1e-14);
+      CHECK(std::abs(one.update({x})[0].lambda - other.update({x * by})[0].lambda) <
+            (2 + 300 * 0.05) * 1e-14);
     }
   }
 }
@@ -317,7 +332,8 @@ TEST_CASE("m constraints are m controllers") {
     Case c = random_pid::some_case(random, 1 + random.below(7));
     PidLagrangian together = c.controller();
     std::vector<PidLagrangian> alone;
-    for (std::size_t i = 0; i < c.size(); ++i) alone.emplace_back(c.gains[i], std::vector<SetPoint>{c.set_points[i]});
+    for (std::size_t i = 0; i < c.size(); ++i)
+      alone.emplace_back(c.gains[i], std::vector<SetPoint>{c.set_points[i]});
     for (int t = 0; t < 100; ++t) {
       const std::vector<SumCount> x = c.measure(random);
       const std::vector<PidStep>& steps = together.update(x);
@@ -338,8 +354,10 @@ TEST_CASE("sums with counts are means, in every way to write them") {
     Random random(seed);
     INFO("seed " << seed);
     Case c = random_pid::some_case(random, 2);
-    for (PidGains& g : c.gains) g.period = 1;  // there, the mean is over all samples, not over calls
-    PidLagrangian sums = c.controller(), means = c.controller(), list = c.controller(), strided = c.controller();
+    for (PidGains& g : c.gains)
+      g.period = 1;  // there, the mean is over all samples, not over calls
+    PidLagrangian sums = c.controller(), means = c.controller(), list = c.controller(),
+                  strided = c.controller();
     for (int t = 0; t < 60; ++t) {
       const std::vector<SumCount> x = c.measure(random, 0);
       std::vector<double> mean, apart;
@@ -369,24 +387,28 @@ TEST_CASE("ranks agree, however the samples are spread over them") {
     PidLagrangian single = c.controller();
     for (int t = 0; t < 80; ++t) {
       const int samples = random.below(20);  // 0 now and then: all ranks hold
-      std::vector<std::vector<SumCount>> parts(static_cast<std::size_t>(ranks), std::vector<SumCount>(2));
+      std::vector<std::vector<SumCount>> parts(static_cast<std::size_t>(ranks),
+                                               std::vector<SumCount>(2));
       std::vector<SumCount> whole(2), reduced(2);
       for (int i = 0; i < samples; ++i) {
         int rank = random.below(ranks);
         if (rank == without_samples) rank = (rank + 1) % ranks;
         for (std::size_t k = 0; k < 2; ++k) {
-          const double x =
-              0.001953125 * random.below(20000) - 10;  // whole multiples: their sums are exact in any order
-          for (SumCount* s : {&parts[static_cast<std::size_t>(rank)][k], &whole[k]}) s->sum += x, ++s->count;
+          const double x = 0.001953125 * random.below(20000) -
+                           10;  // whole multiples: their sums are exact in any order
+          for (SumCount* s : {&parts[static_cast<std::size_t>(rank)][k], &whole[k]})
+            s->sum += x, ++s->count;
         }
       }
       for (const auto& part : parts) {
-        for (std::size_t k = 0; k < 2; ++k) reduced[k].sum += part[k].sum, reduced[k].count += part[k].count;
+        for (std::size_t k = 0; k < 2; ++k)
+          reduced[k].sum += part[k].sum, reduced[k].count += part[k].count;
       }
       single.update(whole);
       for (PidLagrangian& pid : all) pid.update(reduced);
     }
-    for (const PidLagrangian& pid : all) CHECK(gdpo::to_bytes(pid.state()) == gdpo::to_bytes(single.state()));
+    for (const PidLagrangian& pid : all)
+      CHECK(gdpo::to_bytes(pid.state()) == gdpo::to_bytes(single.state()));
   }
   // Averaging the ranks' means is another number: one sample of cost 1 here, nine of cost 0 there, limit 0.2.
   const SetPoint cost{0.2, 1, gdpo::Bound::AtMost};
@@ -442,7 +464,8 @@ TEST_CASE("numbers at the ends of the range leave a controller that works") {
     for (int t = 0; t < 60; ++t) {
       std::vector<SumCount> x;
       for (int i = 0; i < 2; ++i) {
-        x.push_back({random.pick({1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324, 1e-310, 0.0, 1.0}),
+        x.push_back({random.pick({1e308, -1e308, 1.7976931348623157e308, 5e-324, -5e-324, 1e-310,
+                                  0.0, 1.0}),
                      random.pick({1.0, 1e308, 5e-324})});
       }
       std::vector<std::vector<std::uint64_t>> before;
@@ -490,8 +513,8 @@ TEST_CASE("a dead band takes small errors away, and its width from the others") 
 
 TEST_CASE("in the warm-up averages and history fill while integral and lambda wait") {
   for (const PidForm form : {PidForm::Positional, PidForm::Velocity, PidForm::Adam, PidForm::Log}) {
-    for (const gdpo::AntiWindup kind :
-         {gdpo::AntiWindup::None, gdpo::AntiWindup::Conditional, gdpo::AntiWindup::BackCalculation}) {
+    for (const gdpo::AntiWindup kind : {gdpo::AntiWindup::None, gdpo::AntiWindup::Conditional,
+                                        gdpo::AntiWindup::BackCalculation}) {
       for (const EmaStart start : {EmaStart::Zero, EmaStart::FirstValue}) {
         PidGains g;
         g.form = form, g.anti_windup = kind, g.d_start = start;
@@ -505,7 +528,8 @@ TEST_CASE("in the warm-up averages and history fill while integral and lambda wa
           CHECK((step.waiting && !step.held && step.lambda == 0.5));
           CHECK(pid.state().integral[0] == 0.5);
         }
-        CHECK(std::abs(pid.state().d_average[0] - 3) < (start == EmaStart::Zero ? 0.01 : 1e-15));  // 0.75^20 = 0.003
+        CHECK(std::abs(pid.state().d_average[0] - 3) <
+              (start == EmaStart::Zero ? 0.01 : 1e-15));  // 0.75^20 = 0.003
         CHECK(pid.state().updates[0] == 20);
         const PidStep& step = pid.update({3.0})[0];
         CHECK(!step.waiting);
@@ -533,7 +557,8 @@ TEST_CASE("a period is one update with the mean over its samples") {
     for (int t = 0; t < 30; ++t) {
       SumCount all;
       for (int call = 1; call <= g.period; ++call) {
-        if (random.chance(0.2)) CHECK(pid.update({SumCount{1, 0}})[0].held);  // no call of the period
+        if (random.chance(0.2))
+          CHECK(pid.update({SumCount{1, 0}})[0].held);  // no call of the period
         const SumCount x = random_pid::measurement(random, walk, 0);
         all.sum += x.sum, all.count += x.count;
         const double lambda = pid.lambda(0);
@@ -544,7 +569,8 @@ TEST_CASE("a period is one update with the mean over its samples") {
       }
       pooled.update({all});
       REQUIRE(difference(pid.last()[0], pooled.last()[0]) == "");
-      REQUIRE((pid.state().calls[0] == 0 && pid.state().pending_sum[0] == 0 && pid.state().pending_count[0] == 0));
+      REQUIRE((pid.state().calls[0] == 0 && pid.state().pending_sum[0] == 0 &&
+               pid.state().pending_count[0] == 0));
     }
   }
 }
@@ -612,8 +638,10 @@ TEST_CASE("the derivative looks d_delay updates back") {
   PidGains rising = g;
   rising.derivative = gdpo::PidDerivative::Relu;
   const SetPoint cost{25, 2, gdpo::Bound::AtMost};
-  PidLagrangian both(g, {cost}), up(rising, {cost}), reward(rising, {{25, 2, gdpo::Bound::AtLeast}});
-  const std::vector<double> x{7, 7, 9, 9, 9, 9, 9, 5, 5, 5, 5, 5}, d{0, 0, 1, 1, 1, 0, 0, -2, -2, -2, 0, 0};
+  PidLagrangian both(g, {cost}), up(rising, {cost}),
+      reward(rising, {{25, 2, gdpo::Bound::AtLeast}});
+  const std::vector<double> x{7, 7, 9, 9, 9, 9, 9, 5, 5, 5, 5, 5},
+      d{0, 0, 1, 1, 1, 0, 0, -2, -2, -2, 0, 0};
   for (std::size_t t = 0; t < x.size(); ++t) {
     INFO("step " << t);
     CHECK(both.update({x[t]})[0].d == d[t]);
@@ -628,7 +656,8 @@ TEST_CASE("the derivative looks d_delay updates back") {
   g.d_start = EmaStart::FirstValue, g.d_ema = 0.5, g.d_delay = 2;
   PidLagrangian averaged(g);  // averages 0 4 6 7 7.5
   const std::vector<double> changes{0, 4, 6, 3, 1.5};
-  for (std::size_t t = 0; t < changes.size(); ++t) CHECK(averaged.update({t == 0 ? 0.0 : 8.0})[0].d == changes[t]);
+  for (std::size_t t = 0; t < changes.size(); ++t)
+    CHECK(averaged.update({t == 0 ? 0.0 : 8.0})[0].d == changes[t]);
 }
 
 TEST_CASE("an average corrected for its start is a mean of what there was") {

@@ -14,7 +14,9 @@ using gdpo::PidLagrangian;
 using plant::Run;
 
 /// Within half of the last digit that is quoted.
-bool rounds_to(double got, double quoted, double last_digit) { return std::abs(got - quoted) <= last_digit / 2; }
+bool rounds_to(double got, double quoted, double last_digit) {
+  return std::abs(got - quoted) <= last_digit / 2;
+}
 
 double decay(const Run& r) { return r.last_peak() / r.first_peak(); }
 
@@ -48,21 +50,24 @@ void settles_by_default(double first_peak) {
 }  // namespace
 
 TEST_CASE("an integral alone oscillates for ever") {
-  const Run published = of_paper(naive_pid::Stooke{0, 0.01, 0}), r = of_preset(gdpo::pid::stooke(0, 0.01, 0));
+  const Run published = of_paper(naive_pid::Stooke{0, 0.01, 0}),
+            r = of_preset(gdpo::pid::stooke(0, 0.01, 0));
   for (const Run& run : {published, r}) {
     CHECK(rounds_to(run.first_peak(), 15.81, 0.01));
     CHECK(rounds_to(run.last_peak(), 15.81, 0.01));
     CHECK(rounds_to(run.cumulative(), 10045.7, 0.1));
     CHECK(decay(run) > 0.999);
   }
-  CHECK(difference(of_preset(gdpo::pid::dual_ascent(0.01)).lambda, r.lambda) == "");  // gradient ascent is the integral
+  CHECK(difference(of_preset(gdpo::pid::dual_ascent(0.01)).lambda, r.lambda) ==
+        "");  // gradient ascent is the integral
   settles_by_default(r.first_peak());
 }
 
 TEST_CASE("a proportional term damps the oscillation") {
   for (const bool preset : {false, true}) {
     const auto pi = [&](double kp) {
-      return preset ? of_preset(gdpo::pid::stooke(kp, 0.01, 0)) : of_paper(naive_pid::Stooke{kp, 0.01, 0});
+      return preset ? of_preset(gdpo::pid::stooke(kp, 0.01, 0))
+                    : of_paper(naive_pid::Stooke{kp, 0.01, 0});
     };
     const Run critical = pi(0.632), light = pi(0.2);  // damping Kp sqrt(b / Ki) / 2: 1 and 0.32
     CHECK(rounds_to(critical.first_peak(), 5.85, 0.01));
@@ -84,7 +89,8 @@ TEST_CASE("an average of the error adds lag") {
     g.p_start = start;
     return of_preset(g);
   };
-  const Run from_zero = averaged(0.95, gdpo::EmaStart::Zero), long_from_zero = averaged(0.99, gdpo::EmaStart::Zero);
+  const Run from_zero = averaged(0.95, gdpo::EmaStart::Zero),
+            long_from_zero = averaged(0.99, gdpo::EmaStart::Zero);
   CHECK(rounds_to(from_zero.first_peak(), 8.76, 0.01));
   CHECK(rounds_to(long_from_zero.first_peak(), 12.6, 0.1));
   CHECK(rounds_to(long_from_zero.last_peak(), 0.59, 0.01));  // has not settled
@@ -177,7 +183,8 @@ TEST_CASE("an integral without a bound winds up") {
   unwinds(PidGains{}, 1);  // the proportional term alone outweighs it
   PidGains integral = gdpo::pid::stooke(0, 0.01, 0);
   integral.lambda_max = 10;
-  for (const gdpo::AntiWindup kind : {gdpo::AntiWindup::Conditional, gdpo::AntiWindup::BackCalculation}) {
+  for (const gdpo::AntiWindup kind :
+       {gdpo::AntiWindup::Conditional, gdpo::AntiWindup::BackCalculation}) {
     integral.anti_windup = kind;
     integral.kt = 1;
     unwinds(integral, 40);  // lambda_max / (Ki 25)
@@ -204,7 +211,8 @@ TEST_CASE("a bound on the output alone leaves the integral to wind up") {
     return steps;
   };
   CHECK(saturated_after(same) == 595);
-  for (const gdpo::AntiWindup kind : {gdpo::AntiWindup::Conditional, gdpo::AntiWindup::BackCalculation}) {
+  for (const gdpo::AntiWindup kind :
+       {gdpo::AntiWindup::Conditional, gdpo::AntiWindup::BackCalculation}) {
     same.anti_windup = kind;
     same.kt = 1;
     CHECK(saturated_after(same) == 0);
@@ -282,7 +290,8 @@ TEST_CASE("one NaN switches the published rule off for ever and is turned away h
 
   for (const PidGains& g : {PidGains{}, gdpo::pid::omnisafe(), gdpo::pid::nupi(1, 0.1, 0.9),
                             gdpo::pid::dual_ascent_adam(), gdpo::pid::safe_rlhf_log()}) {
-    PidLagrangian pid(g, {{25, 1, gdpo::Bound::AtMost}}), undisturbed(g, {{25, 1, gdpo::Bound::AtMost}});
+    PidLagrangian pid(g, {{25, 1, gdpo::Bound::AtMost}}),
+        undisturbed(g, {{25, 1, gdpo::Bound::AtMost}});
     for (int t = 0; t < 100; ++t) {
       pid.update({40.0});
       undisturbed.update({40.0});
@@ -400,12 +409,12 @@ TEST_CASE("the default settles on plants that answer ninety times more or less")
   };
   // A multiplier of 5 holds each of them; the damping is Kp sqrt(b / Ki) / 2, here 0.45, 0.77, 1.4, 2.4 and 4.2, less the lag of
   // the average.
-  for (const Case& c :
-       {Case{0.01, 1.30, -0.26}, Case{0.03, 1.71, -0.02}, Case{0.1, 2.16, 0}, Case{0.3, 2.50, 0}, Case{0.9, 4.50, 0}}) {
+  for (const Case& c : {Case{0.01, 1.30, -0.26}, Case{0.03, 1.71, -0.02}, Case{0.1, 2.16, 0},
+                        Case{0.3, 2.50, 0}, Case{0.9, 4.50, 0}}) {
     INFO("b " << c.b);
     PidLagrangian pid;
-    const Run r =
-        plant::run([&](double j) { return pid.update({j})[0].lambda; }, [&](int) { return 5 * c.b; }, c.b, 2000);
+    const Run r = plant::run([&](double j) { return pid.update({j})[0].lambda; },
+                             [&](int) { return 5 * c.b; }, c.b, 2000);
     CHECK(rounds_to(r.first_peak(), c.peak, 0.01));
     CHECK(rounds_to(r.undershoot(), c.undershoot, 0.01));
     CHECK(decay(r) < 1e-3);

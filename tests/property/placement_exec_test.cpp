@@ -20,22 +20,24 @@ using gdpo::index_t;
 template <class Visit>
 void for_each_placement(const Visit& visit) {
   visit(gdpo::placement::Composite{0}, naive::Placement::Composite, naive::LambdaNorm::None);
-  visit(gdpo::placement::NormalizeThenCombine{}, naive::Placement::NormalizeThenCombine, naive::LambdaNorm::None);
+  visit(gdpo::placement::NormalizeThenCombine{}, naive::Placement::NormalizeThenCombine,
+        naive::LambdaNorm::None);
   visit(gdpo::placement::FixedScale{}, naive::Placement::FixedScale, naive::LambdaNorm::Sum);
   visit(gdpo::placement::AdvantageMix{}, naive::Placement::AdvantageMix, naive::LambdaNorm::Sum);
 }
 
 /// Two primary rewards and two constrained ones, 2 and 3.
-const std::vector<naive::Constraint> constraints = {{2, 0.7, 0.4, 0.3, naive::Bound::AtLeast, naive::Signal::Hinge},
-                                                    {3, 1.5, 0.5, 0.2, naive::Bound::AtMost, naive::Signal::Linear}};
+const std::vector<naive::Constraint> constraints = {
+    {2, 0.7, 0.4, 0.3, naive::Bound::AtLeast, naive::Signal::Hinge},
+    {3, 1.5, 0.5, 0.2, naive::Bound::AtMost, naive::Signal::Linear}};
 
 template <class Placement>
 gdpo::Constrained<gdpo::Gdpo, Placement> constrained(const Placement& placement) {
   gdpo::Constrained<gdpo::Gdpo, Placement> c{{}, placement, {}};
   std::vector<gdpo::Constraint> list;
   for (const naive::Constraint& k : constraints) {
-    list.push_back(
-        {k.reward, k.lambda, k.limit, k.scale, static_cast<gdpo::Bound>(k.bound), static_cast<gdpo::Signal>(k.signal)});
+    list.push_back({k.reward, k.lambda, k.limit, k.scale, static_cast<gdpo::Bound>(k.bound),
+                    static_cast<gdpo::Signal>(k.signal)});
   }
   c.constraints = list;
   return c;
@@ -53,7 +55,9 @@ struct Input {
       for (int k = 0; k < members; ++k) {
         data.ids.push_back(g);
         for (int c = 0; c < 4; ++c) {
-          data.rewards.push_back(random.chance(missing) ? std::nan("") : constant >> c & 1 ? 0.3 : random.uniform());
+          data.rewards.push_back(random.chance(missing) ? std::nan("")
+                                 : constant >> c & 1    ? 0.3
+                                                        : random.uniform());
         }
       }
       data.rows += members;
@@ -71,22 +75,25 @@ struct Input {
 
 }  // namespace
 
-TEST_CASE("constrained advantages by offsets, with empty groups, and in groups of K", "[placement]") {
+TEST_CASE("constrained advantages by offsets, with empty groups, and in groups of K",
+          "[placement]") {
   Tally tally;
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
     const int size = seed % 2 ? 0 : random.pick({1, 2, 5, 8});
     Input input(random, random.pick({1, 3, 8}), size, random.pick({0.0, 0.1}));
-    for (int i = 0; seed % 3 == 0 && i < input.data.rows; ++i) input.data.valid.push_back(random.chance(0.8));
+    for (int i = 0; seed % 3 == 0 && i < input.data.rows; ++i)
+      input.data.valid.push_back(random.chance(0.8));
     for_each_placement([&](const auto& placement, naive::Placement kind, naive::LambdaNorm norm) {
-      const naive::Result expected = naive::advantages({{}, kind, norm, 0, constraints}, input.data);
+      const naive::Result expected =
+          naive::advantages({{}, kind, norm, 0, constraints}, input.data);
       const double tolerance = tolerance::chain * static_cast<double>(expected.sensitivity);
       if (tally.leaves_out(!(tolerance < 1e-6))) return;  // rounding decides between 0 and 1 / 0
       const auto c = constrained(placement);
-      const std::vector<double> got = seed % 2
-                                          ? gdpo::advantages(gdpo::seq, input.batch(gdpo::by_offsets(input.offsets)), c)
-                                          : gdpo::advantages(gdpo::seq, input.batch(gdpo::groups_of(size)), c);
+      const std::vector<double> got =
+          seed % 2 ? gdpo::advantages(gdpo::seq, input.batch(gdpo::by_offsets(input.offsets)), c)
+                   : gdpo::advantages(gdpo::seq, input.batch(gdpo::groups_of(size)), c);
       CHECK(deviation(got, expected.advantages, tolerance) == "");
     });
   }
@@ -99,7 +106,8 @@ TEST_CASE("constrained advantages have the same bits on every target", "[placeme
     Random random(seed);
     INFO("seed " << seed);
     Input input(random, static_cast<int>(gdpo::detail::worth_a_thread), 0, seed == 1 ? 0 : 0.02);
-    for (int i = 0; seed == 3 && i < input.data.rows; ++i) input.data.valid.push_back(random.chance(0.9));
+    for (int i = 0; seed == 3 && i < input.data.rows; ++i)
+      input.data.valid.push_back(random.chance(0.9));
     const auto batch = input.batch(gdpo::by_offsets(input.offsets));
     for_each_placement([&](const auto& placement, naive::Placement, naive::LambdaNorm) {
       const auto c = constrained(placement);
@@ -112,7 +120,8 @@ TEST_CASE("constrained advantages have the same bits on every target", "[placeme
   }
 }
 
-TEST_CASE("constrained advantages of narrow rewards are those in double, rounded once", "[placement][storage]") {
+TEST_CASE("constrained advantages of narrow rewards are those in double, rounded once",
+          "[placement][storage]") {
   Random random(1);
   const Input input(random, 20, 0, 0.05);
   const auto groups = gdpo::by_offsets(input.offsets);
@@ -126,9 +135,11 @@ TEST_CASE("constrained advantages of narrow rewards are those in double, rounded
         stored.push_back(static_cast<T>(static_cast<float>(x)));
         wide.push_back(static_cast<double>(static_cast<float>(stored.back())));
       }
-      const std::vector<float> got = gdpo::advantages(gdpo::view(stored.data(), input.data.rows, 4), groups, c);
+      const std::vector<float> got =
+          gdpo::advantages(gdpo::view(stored.data(), input.data.rows, 4), groups, c);
       std::vector<float> rounded;
-      for (const double a : gdpo::advantages(gdpo::view(wide.data(), input.data.rows, 4), groups, c)) {
+      for (const double a :
+           gdpo::advantages(gdpo::view(wide.data(), input.data.rows, 4), groups, c)) {
         rounded.push_back(static_cast<float>(a));
       }
       CHECK(difference(got, rounded) == "");
@@ -138,7 +149,8 @@ TEST_CASE("constrained advantages of narrow rewards are those in double, rounded
   });
 }
 
-TEST_CASE("constrained advantages of Eigen's arrays and tensors, of strided and raw memory", "[placement][storage]") {
+TEST_CASE("constrained advantages of Eigen's arrays and tensors, of strided and raw memory",
+          "[placement][storage]") {
   Random random(2);
   const Input input(random, 6, 5, 0.05);
   const auto c = constrained(gdpo::placement::FixedScale{});
@@ -146,7 +158,8 @@ TEST_CASE("constrained advantages of Eigen's arrays and tensors, of strided and 
   const std::vector<double> expected =
       gdpo::advantages(gdpo::view(input.data.rewards.data(), input.data.rows, 4), groups, c);
   using Rows = Eigen::Array<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::ArrayXXd array = Eigen::Map<const Rows>(input.data.rewards.data(), input.data.rows, 4);
+  const Eigen::ArrayXXd array =
+      Eigen::Map<const Rows>(input.data.rewards.data(), input.data.rows, 4);
   const Eigen::ArrayXd of_array = gdpo::advantages(array, groups, c);
   CHECK(difference(of_array, expected) == "");
   const Eigen::MatrixXd matrix = array.matrix();
@@ -184,35 +197,41 @@ TEST_CASE("constrained advantages with policies of the caller's own", "[placemen
   }
   const auto groups = gdpo::groups_of(8);
   const gdpo::Constraint constraint{1, 0.5, 0.5};
-  const auto batch_of = [&](const std::vector<double>& values, index_t columns, const std::vector<double>& baseline) {
-    gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(values.data(), rows, columns), groups};
+  const auto batch_of = [&](const std::vector<double>& values, index_t columns,
+                            const std::vector<double>& baseline) {
+    gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(values.data(), rows, columns),
+                                                    groups};
     batch.baseline = gdpo::view(baseline);
     return batch;
   };
 
   // A scale per member: the combined values of a group do not sum to 0, and nothing may centre them.
   gdpo::GroupAdvantage<gdpo::baseline::Mean, archetype::LeaveOneOutStd> per_member;
-  const gdpo::Constrained combined{per_member, gdpo::placement::NormalizeThenCombine{}, {constraint}};
+  const gdpo::Constrained combined{
+      per_member, gdpo::placement::NormalizeThenCombine{}, {constraint}};
   per_member.weights = {1, -0.5};
-  CHECK(deviation(gdpo::advantages(gdpo::view(std::as_const(rewards).data(), rows, 2), groups, combined),
-                  gdpo::advantages(gdpo::view(std::as_const(joined).data(), rows, 2), groups, per_member),
-                  tolerance::formula) == "");
+  CHECK(deviation(
+            gdpo::advantages(gdpo::view(std::as_const(rewards).data(), rows, 2), groups, combined),
+            gdpo::advantages(gdpo::view(std::as_const(joined).data(), rows, 2), groups, per_member),
+            tolerance::formula) == "");
 
   // The caller's baseline is of the reward: violations find 0.
   const gdpo::GroupAdvantage<archetype::External> by_caller;
   gdpo::GroupAdvantage<archetype::External> of_reward;
   of_reward.weights = {1, 0};
-  const std::vector<double> a = gdpo::advantages(gdpo::seq, batch_of(rewards, 2, external), of_reward);
+  const std::vector<double> a =
+      gdpo::advantages(gdpo::seq, batch_of(rewards, 2, external), of_reward);
   const std::vector<double> c = gdpo::advantages(gdpo::seq, batch_of(costs, 1, zeros), by_caller);
   const std::vector<double> lambda{0.5};
   std::vector<double> mixed(rows);
-  gdpo::mix_into(gdpo::view(a), gdpo::view(c.data(), 1, rows), gdpo::view(lambda), gdpo::LambdaNorm::Sum,
-                 gdpo::view(mixed));
+  gdpo::mix_into(gdpo::view(a), gdpo::view(c.data(), 1, rows), gdpo::view(lambda),
+                 gdpo::LambdaNorm::Sum, gdpo::view(mixed));
   const gdpo::Constrained mix{by_caller, gdpo::placement::AdvantageMix{}, {constraint}};
   CHECK(difference(gdpo::advantages(gdpo::seq, batch_of(rewards, 2, external), mix), mixed) == "");
 }
 
-TEST_CASE("LambdaNorm::Diff leaves the reward no weight, and its rows in the statistics", "[placement]") {
+TEST_CASE("LambdaNorm::Diff leaves the reward no weight, and its rows in the statistics",
+          "[placement]") {
   // The violation of the third row is missing: the row has 0, with or without a weight of the reward.
   const std::vector<double> rewards{0, 3, 1, 4, 5, std::nan(""), 2, 5};
   const auto run = [&](double lambda, const auto& placement) {
@@ -222,7 +241,8 @@ TEST_CASE("LambdaNorm::Diff leaves the reward no weight, and its rows in the sta
   };
   const gdpo::placement::NormalizeThenCombine combined{gdpo::LambdaNorm::Diff};
   const double third = std::sqrt(1.5);
-  CHECK(deviation(run(1, combined), std::vector<double>{third, 0, 0, -third}, tolerance::formula) == "");
+  CHECK(deviation(run(1, combined), std::vector<double>{third, 0, 0, -third}, tolerance::formula) ==
+        "");
   CHECK(deviation(run(3, combined), run(1, combined), tolerance::formula) == "");
   CHECK(deviation(run(1 - 1e-9, combined), run(1, combined), 1e-8) == "");
   const gdpo::placement::FixedScale fixed{gdpo::LambdaNorm::Diff};
@@ -239,7 +259,8 @@ TEST_CASE("constrained advantages of no rows, and of groups of one", "[placement
   });
 }
 
-TEST_CASE("constrained advantages allocate nothing after the first call", "[placement][workspace]") {
+TEST_CASE("constrained advantages allocate nothing after the first call",
+          "[placement][workspace]") {
   Random random(3);
   Input input(random, 30, 0, 0.05), other(random, 3, 0, 0);
   input.data.valid.assign(static_cast<std::size_t>(input.data.rows), 1);
@@ -252,7 +273,9 @@ TEST_CASE("constrained advantages allocate nothing after the first call", "[plac
     std::vector<double> out(static_cast<std::size_t>(input.data.rows));
     gdpo::Workspace workspace;
     gdpo::GroupReport report;
-    const auto run = [&] { gdpo::advantages_into(gdpo::seq, batch, c, gdpo::view(out), workspace, &report); };
+    const auto run = [&] {
+      gdpo::advantages_into(gdpo::seq, batch, c, gdpo::view(out), workspace, &report);
+    };
     run();
     const std::vector<double> first = out;
     const long before = counted::allocations;
@@ -265,8 +288,9 @@ TEST_CASE("constrained advantages allocate nothing after the first call", "[plac
     auto large = constrained(placement);
     large.constraints[0].lambda = 1e18;
     gdpo::advantages_into(gdpo::seq, batch, large, gdpo::view(out), workspace);
-    gdpo::advantages_into(gdpo::seq, other.batch(gdpo::by_offsets(other.offsets)), constrained(placement),
-                          gdpo::view(out.data(), other.data.rows), workspace);
+    gdpo::advantages_into(gdpo::seq, other.batch(gdpo::by_offsets(other.offsets)),
+                          constrained(placement), gdpo::view(out.data(), other.data.rows),
+                          workspace);
     run();
     CHECK(difference(out, first) == "");
   });

@@ -14,12 +14,13 @@
 
 namespace {
 
-using SumBatch = gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev, gdpo::combine::SumThenNormalize,
-                                      gdpo::renorm::Batch>;
-using LeaveOneOutPerGroup = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
-                                                 gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
-using Uncentred = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum,
-                                       gdpo::renorm::Batch>;
+using SumBatch = gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev,
+                                      gdpo::combine::SumThenNormalize, gdpo::renorm::Batch>;
+using LeaveOneOutPerGroup =
+    gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
+                         gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
+using Uncentred = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::StdDev,
+                                       gdpo::combine::NormalizeThenSum, gdpo::renorm::Batch>;
 using Placement = std::variant<gdpo::placement::Composite, gdpo::placement::NormalizeThenCombine,
                                gdpo::placement::FixedScale, gdpo::placement::AdvantageMix>;
 
@@ -39,7 +40,8 @@ auto visit_estimator(const F& f, Estimator& e) {
 }
 
 template <class E>
-constexpr bool sums_first = std::is_same_v<decltype(std::decay_t<E>::combine), gdpo::combine::SumThenNormalize>;
+constexpr bool sums_first =
+    std::is_same_v<decltype(std::decay_t<E>::combine), gdpo::combine::SumThenNormalize>;
 
 /// One call: the library's side and the oracle's say the same.
 struct Case {
@@ -70,12 +72,14 @@ struct Case {
           naive.estimator.penalty_reward = static_cast<int>(e.penalty.reward);
           naive.estimator.weights.assign(e.weights.begin(), e.weights.end());
           for (const gdpo::Gate& g : e.gates) {
-            naive.estimator.gates.push_back({static_cast<int>(g.reward), static_cast<int>(g.given), g.at_least});
+            naive.estimator.gates.push_back(
+                {static_cast<int>(g.reward), static_cast<int>(g.given), g.at_least});
           }
         },
         estimator);
     for (const naive::Constraint& k : naive.constraints) {
-      constraints.push_back({k.reward, k.lambda, k.limit, k.scale, static_cast<gdpo::Bound>(k.bound),
+      constraints.push_back({k.reward, k.lambda, k.limit, k.scale,
+                             static_cast<gdpo::Bound>(k.bound),
                              static_cast<gdpo::Signal>(k.signal)});
     }
   }
@@ -96,7 +100,8 @@ std::vector<double> run(Case& c, gdpo::GroupReport* report = nullptr) {
       [&](const auto& e) {
         return std::visit(
             [&](const auto& p) {
-              return gdpo::advantages(gdpo::seq, batch, gdpo::Constrained{e, p, c.constraints}, report);
+              return gdpo::advantages(gdpo::seq, batch, gdpo::Constrained{e, p, c.constraints},
+                                      report);
             },
             c.placement());
       },
@@ -134,15 +139,17 @@ std::vector<double> numbers(const gdpo::GroupReport& r) {
                           static_cast<double>(r.excluded_rows),
                           static_cast<double>(r.unused_rows)};
   for (const gdpo::ChannelReport& c : r.channels) {
-    all.insert(all.end(), {c.mean, c.std, c.min, c.max, c.zero_std_groups, static_cast<double>(c.n)});
+    all.insert(all.end(),
+               {c.mean, c.std, c.min, c.max, c.zero_std_groups, static_cast<double>(c.n)});
   }
   all.insert(all.end(), r.group_std.begin(), r.group_std.end());
   all.insert(all.end(), r.channel_degenerate.begin(), r.channel_degenerate.end());
   return all;
 }
 
-const std::initializer_list<double> poisons = {std::nan(""), std::numeric_limits<double>::infinity(),
-                                               -std::numeric_limits<double>::infinity(), 1e38, -1e308};
+const std::initializer_list<double> poisons = {
+    std::nan(""), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+    1e38, -1e308};
 
 template <class Spread>
 void vary_spread(Random& random, Spread& s) {
@@ -163,7 +170,8 @@ void vary_renorm(Random& random, Renorm& r) {
 Estimator random_estimator(Random& random) {
   const std::vector<std::string>& names = gdpo::runtime::estimator_names();
   const int k = random.below(static_cast<int>(names.size()) + 9);
-  if (k < static_cast<int>(names.size())) return gdpo::runtime::estimator(names[static_cast<std::size_t>(k)]);
+  if (k < static_cast<int>(names.size()))
+    return gdpo::runtime::estimator(names[static_cast<std::size_t>(k)]);
   return random.pick<Estimator>({SumBatch{}, LeaveOneOutPerGroup{}, Uncentred{}});
 }
 
@@ -173,7 +181,8 @@ Case random_case(Random& random) {
   const int channels = primaries + constrained;
   const double missing = random.pick({0.0, 0.1, 0.4});
   Case c{random_estimator(random), {}, {}, {}};
-  c.data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}), channels, missing);
+  c.data =
+      random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}), channels, missing);
   add_columns(random, c.data);
   if (random.chance(0.6)) c.data.valid.clear();
 
@@ -185,25 +194,29 @@ Case random_case(Random& random) {
     n.lambda = random.pick({0.0, 0.5, 1.0, 3.7, 40.0, 1e-3});
     // The weight of the reward, 1 minus their sum, is not 0 where it is the weight of a reward for the oracle.
     const bool below_1 = c.naive.placement == naive::Placement::NormalizeThenCombine;
-    if (c.naive.norm == naive::LambdaNorm::Diff) n.lambda = random.pick({0.0, 0.2, 0.125, below_1 ? 1e-3 : 0.7});
+    if (c.naive.norm == naive::LambdaNorm::Diff)
+      n.lambda = random.pick({0.0, 0.2, 0.125, below_1 ? 1e-3 : 0.7});
     n.limit = random.pick({0.0, 0.25, 0.5, 0.3, -0.7, 5.0});
     n.scale = random.pick({1.0, 0.1, 0.25, 7.0});
     n.bound = random.chance(0.5) ? naive::Bound::AtLeast : naive::Bound::AtMost;
     n.signal = static_cast<naive::Signal>(random.below(3));
     c.naive.constraints.push_back(n);
   }
-  const bool weighted = random.chance(0.5), vary = random.chance(0.5), penalised = random.chance(0.3);
+  const bool weighted = random.chance(0.5), vary = random.chance(0.5),
+             penalised = random.chance(0.3);
   visit_estimator(
       [&](auto& e) {
         if (vary) {
           vary_scale(random, e.scale);
           vary_renorm(random, e.renorm);
-          e.missing = {random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero,
-                                    gdpo::MissingEntry::Propagate}),
+          e.missing = {random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Skip,
+                                    gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate}),
                        random.pick({gdpo::MissingRow::Exclude, gdpo::MissingRow::Keep})};
-          e.singleton = random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
+          e.singleton =
+              random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
         }
-        if (missing == 0 && random.chance(0.2)) e.missing.entry = gdpo::MissingEntry::Reject;  // nothing to reject
+        if (missing == 0 && random.chance(0.2))
+          e.missing.entry = gdpo::MissingEntry::Reject;  // nothing to reject
         std::vector<double> weights;
         for (int k = 0; k < channels && weighted; ++k) {
           weights.push_back(k == 0          ? random.pick({1.0, 2.5, -0.5})
@@ -213,10 +226,12 @@ Case random_case(Random& random) {
         e.weights = weights;
         std::vector<gdpo::Gate> gates;
         for (int k = random.below(3); k > 0; --k) {
-          gates.push_back({random.below(primaries), random.below(channels), random.pick({0.5, 1.0, 0.25, -1.0})});
+          gates.push_back({random.below(primaries), random.below(channels),
+                           random.pick({0.5, 1.0, 0.25, -1.0})});
         }
         e.gates = gates;
-        if (penalised) e.penalty = {random.pick({0.1, -0.5, 1.0}), sums_first<decltype(e)> ? -1 : 0};
+        if (penalised)
+          e.penalty = {random.pick({0.1, -0.5, 1.0}), sums_first<decltype(e)> ? -1 : 0};
       },
       c.estimator);
   c.read();
@@ -235,19 +250,23 @@ Case random_case(Random& random) {
 
 std::string describe(const Case& c) {
   std::string text = "placement " + std::to_string(c.placement().index()) + ", norm " +
-                     std::to_string(static_cast<int>(c.naive.norm)) + ", carrier " + std::to_string(c.naive.carrier) +
-                     ", " + product::describe(c.naive.estimator) + "\n";
+                     std::to_string(static_cast<int>(c.naive.norm)) + ", carrier " +
+                     std::to_string(c.naive.carrier) + ", " + product::describe(c.naive.estimator) +
+                     "\n";
   for (const naive::Constraint& k : c.naive.constraints) {
-    text += "  constraint on " + std::to_string(k.reward) + ": lambda " + std::to_string(k.lambda) + ", limit " +
-            std::to_string(k.limit) + ", scale " + std::to_string(k.scale) + ", bound " +
-            std::to_string(static_cast<int>(k.bound)) + ", signal " + std::to_string(static_cast<int>(k.signal)) + "\n";
+    text += "  constraint on " + std::to_string(k.reward) + ": lambda " + std::to_string(k.lambda) +
+            ", limit " + std::to_string(k.limit) + ", scale " + std::to_string(k.scale) +
+            ", bound " + std::to_string(static_cast<int>(k.bound)) + ", signal " +
+            std::to_string(static_cast<int>(k.signal)) + "\n";
   }
   for (int i = 0; i < c.data.rows; ++i) {
     text += "  id " + std::to_string(c.data.ids[static_cast<std::size_t>(i)]);
-    if (!c.data.valid.empty()) text += " valid " + std::to_string(c.data.valid[static_cast<std::size_t>(i)]);
+    if (!c.data.valid.empty())
+      text += " valid " + std::to_string(c.data.valid[static_cast<std::size_t>(i)]);
     text += ":";
     for (int k = 0; k < c.data.channels; ++k) {
-      text += " " + std::to_string(c.data.rewards[static_cast<std::size_t>(i * c.data.channels + k)]);
+      text +=
+          " " + std::to_string(c.data.rewards[static_cast<std::size_t>(i * c.data.channels + k)]);
     }
     text += "\n";
   }
@@ -288,7 +307,8 @@ TEST_CASE("every placement with every estimator gives what its formula gives", "
   CHECK(tally.undecided * 10 < tally.compared);
 }
 
-TEST_CASE("without constraints at work the bits are the estimator's own, and so is the report", "[placement]") {
+TEST_CASE("without constraints at work the bits are the estimator's own, and so is the report",
+          "[placement]") {
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -301,14 +321,16 @@ TEST_CASE("without constraints at work the bits are the estimator's own, and so 
   }
 }
 
-TEST_CASE("the report is of the primary rewards, but for the groups that say nothing", "[placement]") {
+TEST_CASE("the report is of the primary rewards, but for the groups that say nothing",
+          "[placement]") {
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
     Case c = random_case(random);
     if (c.naive.placement == naive::Placement::Composite) continue;  // its violations are in it
     const auto at_work = [](const naive::Constraint& k) { return k.lambda > 0; };
-    if (std::none_of(c.naive.constraints.begin(), c.naive.constraints.end(), at_work)) continue;  // the estimator's own
+    if (std::none_of(c.naive.constraints.begin(), c.naive.constraints.end(), at_work))
+      continue;  // the estimator's own
     gdpo::GroupReport report, own;
     run(c, &report);
     run_primary(c, &own);
@@ -321,13 +343,15 @@ TEST_CASE("the report is of the primary rewards, but for the groups that say not
         const auto row = static_cast<std::size_t>(i);
         if (c.data.valid.empty() || c.data.valid[row] != 0) used.push_back(a[row]);
       }
-      degenerate.push_back(std::all_of(used.begin(), used.end(), [&](double x) { return x == used[0]; }));
+      degenerate.push_back(
+          std::all_of(used.begin(), used.end(), [&](double x) { return x == used[0]; }));
     }
     CHECK(report.degenerate == degenerate);
   }
 }
 
-TEST_CASE("what is not read changes no bit: columns without weight, gate or multiplier", "[placement][poison]") {
+TEST_CASE("what is not read changes no bit: columns without weight, gate or multiplier",
+          "[placement][poison]") {
   int poisoned = 0;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     Random random(seed);
@@ -335,7 +359,8 @@ TEST_CASE("what is not read changes no bit: columns without weight, gate or mult
     Case c = random_case(random);
     std::vector<bool> read;
     for (const double w : naive::primary(c.naive, c.data).weights) read.push_back(w != 0);
-    for (const naive::Gate& g : c.naive.estimator.gates) read[static_cast<std::size_t>(g.given)] = true;
+    for (const naive::Gate& g : c.naive.estimator.gates)
+      read[static_cast<std::size_t>(g.given)] = true;
     for (const naive::Constraint& k : c.naive.constraints) {
       if (k.lambda > 0) read[static_cast<std::size_t>(k.reward)] = true;
     }
@@ -408,7 +433,8 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
     Random random(seed);
     INFO("seed " << seed);
     Case c = random_case(random);
-    if (c.naive.estimator.baseline == naive::Baseline::None || c.naive.estimator.renorm == naive::Renorm::Tokens) {
+    if (c.naive.estimator.baseline == naive::Baseline::None ||
+        c.naive.estimator.renorm == naive::Renorm::Tokens) {
       continue;  // a batch mean that is not 0, or no baseline
     }
     visit_estimator([](auto& e) { e.singleton = gdpo::Singleton::Zero; }, c.estimator);
@@ -418,10 +444,12 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
       if (random.chance(0.5)) continue;
       const int first = group.second[0], channels = c.data.channels;
       for (int k = 0; k < channels; ++k) {
-        if (random.chance(0.5)) c.data.rewards[static_cast<std::size_t>(first * channels + k)] = random.uniform();
+        if (random.chance(0.5))
+          c.data.rewards[static_cast<std::size_t>(first * channels + k)] = random.uniform();
       }
       for (const int i : group.second) {
-        c.data.penalty[static_cast<std::size_t>(i)] = c.data.penalty[static_cast<std::size_t>(first)];
+        c.data.penalty[static_cast<std::size_t>(i)] =
+            c.data.penalty[static_cast<std::size_t>(first)];
         for (int k = 0; k < channels; ++k) {
           c.data.rewards[static_cast<std::size_t>(i * channels + k)] =
               c.data.rewards[static_cast<std::size_t>(first * channels + k)];
@@ -438,7 +466,8 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
   CHECK(zeros > 2500);
 }
 
-TEST_CASE("violations that cancel the reward give exactly 0, which no renormalisation blows up", "[placement][zero]") {
+TEST_CASE("violations that cancel the reward give exactly 0, which no renormalisation blows up",
+          "[placement][zero]") {
   // x = f R + 1, at most 1/4, lambda 1: v = f R + 3/4, in multiples of 2^-20 without rounding, so s_0 - s_1 is rounding alone.
   int zeros = 0;
   for (const std::string& name : gdpo::runtime::estimator_names()) {
@@ -457,7 +486,8 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
       c.data = random_batch(random, 8, 8, 2, 0);
       for (int i = 0; i < c.data.rows; ++i) c.data.tokens.push_back(3);
       std::map<long long, bool> others;
-      for (const auto& group : c.data.groups()) others[group.first] = random.chance(0.3) && group.second.size() > 1;
+      for (const auto& group : c.data.groups())
+        others[group.first] = random.chance(0.3) && group.second.size() > 1;
       bool differs = false;
       for (int i = 0; i < c.data.rows; ++i) {
         const double r = 0x1p-20 * random.below(1 << 20), x = 0x1p-20 * random.below(1 << 20);
@@ -488,7 +518,8 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
   CHECK(zeros > 2500);
 }
 
-TEST_CASE("violations that cancel each other or the reward inside Composite give exactly 0", "[placement][zero]") {
+TEST_CASE("violations that cancel each other or the reward inside Composite give exactly 0",
+          "[placement][zero]") {
   // Neither a sum of terms nor a reward minus them is judged by max == min.
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);
@@ -503,7 +534,7 @@ TEST_CASE("violations that cancel each other or the reward inside Composite give
       for (int i = 0; i < c.data.rows; ++i) {
         double* row = &c.data.rewards[static_cast<std::size_t>(3 * i)];
         const double x = random.uniform() / 3;  // in all 53 bits, so that differences are rounded
-        row[0] = each_other ? 0 : x;            // 0.7 (0.3 - r) + (0.3 - (1 - 0.7) r) = a constant - r
+        row[0] = each_other ? 0 : x;  // 0.7 (0.3 - r) + (0.3 - (1 - 0.7) r) = a constant - r
         row[1] = each_other ? x : -x;
         row[2] = each_other ? 0.6 - x : -0.3 * x;
       }
@@ -512,7 +543,8 @@ TEST_CASE("violations that cancel each other or the reward inside Composite give
   }
 }
 
-TEST_CASE("Composite of sums is the estimator on rewards and violations, bit for bit", "[placement]") {
+TEST_CASE("Composite of sums is the estimator on rewards and violations, bit for bit",
+          "[placement]") {
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -527,7 +559,8 @@ TEST_CASE("Composite of sums is the estimator on rewards and violations, bit for
       if (k.lambda == 0) continue;
       v.push_back(naive::violations(primary, c.data, k));
       for (int i = 0; i < c.data.rows; ++i) {
-        if (!naive::counts(primary, c.data, i)) v.back()[static_cast<std::size_t>(i)] = std::nan("");
+        if (!naive::counts(primary, c.data, i))
+          v.back()[static_cast<std::size_t>(i)] = std::nan("");
       }
       weights.push_back(-k.lambda);
     }
@@ -542,14 +575,15 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
-    Case c{gdpo::runtime::estimator(random.pick({"gdpo", "grpo", "trl::gdpo", "rloo"})), {}, {}, {}};
+    Case c{
+        gdpo::runtime::estimator(random.pick({"gdpo", "grpo", "trl::gdpo", "rloo"})), {}, {}, {}};
     const int channels = 2 + random.below(3);
     c.data = random_batch(random, 4, 8, channels, random.pick({0.0, 0.1}));
     for (int k = 1; k < channels; ++k) {
-      c.naive.constraints.push_back({k, random.pick({0.5, 3.7, 40.0}), random.pick({0.25, 0.3}),
-                                     random.pick({0.1, 7.0}),
-                                     random.chance(0.5) ? naive::Bound::AtLeast : naive::Bound::AtMost,
-                                     random.chance(0.5) ? naive::Signal::Linear : naive::Signal::Hinge});
+      c.naive.constraints.push_back(
+          {k, random.pick({0.5, 3.7, 40.0}), random.pick({0.25, 0.3}), random.pick({0.1, 7.0}),
+           random.chance(0.5) ? naive::Bound::AtLeast : naive::Bound::AtMost,
+           random.chance(0.5) ? naive::Signal::Linear : naive::Signal::Hinge});
     }
     c.read();
     const std::vector<double> before = run(c);
@@ -560,13 +594,16 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
       k.limit *= unit;
       k.scale *= unit;
       for (int i = 0; i < c.data.rows; ++i) {
-        scaled.data.rewards[static_cast<std::size_t>(i * channels) + static_cast<std::size_t>(k.reward)] *= unit;
+        scaled.data
+            .rewards[static_cast<std::size_t>(i * channels) + static_cast<std::size_t>(k.reward)] *=
+            unit;
       }
     }
     CHECK(difference_but_nan(run(scaled), before) == "");
     // Where the primary reward says nothing, twice the multipliers are twice the advantages before the norm.
     c.naive.norm = naive::LambdaNorm::None;
-    for (int i = 0; i < c.data.rows; ++i) c.data.rewards[static_cast<std::size_t>(i * channels)] = 0.3;
+    for (int i = 0; i < c.data.rows; ++i)
+      c.data.rewards[static_cast<std::size_t>(i * channels)] = 0.3;
     std::vector<double> once = run(c);
     for (gdpo::Constraint& k : c.constraints) k.lambda *= 2;
     for (double& a : once) a *= 2;
@@ -586,7 +623,10 @@ TEST_CASE("AdvantageMix is mix_into of the advantages of its parts, bit for bit"
     const std::vector<double> got = run(c), primary = run_primary(c);
     std::vector<double> costs, lambda;
     for (const naive::Constraint& k : c.naive.constraints) {
-      Case one{c.estimator, {}, naive::with_columns(c.data, {naive::violations(e, c.data, k)}, false), {}};
+      Case one{c.estimator,
+               {},
+               naive::with_columns(c.data, {naive::violations(e, c.data, k)}, false),
+               {}};
       visit_estimator(
           [&](auto& of_one) {
             of_one.weights = {};
@@ -600,8 +640,10 @@ TEST_CASE("AdvantageMix is mix_into of the advantages of its parts, bit for bit"
     }
     std::vector<double> mixed(primary.size());
     gdpo::mix_into(gdpo::view(primary),
-                   gdpo::view(std::as_const(costs).data(), static_cast<gdpo::index_t>(lambda.size()), c.data.rows),
-                   gdpo::view(std::as_const(lambda)), static_cast<gdpo::LambdaNorm>(c.naive.norm), gdpo::view(mixed));
+                   gdpo::view(std::as_const(costs).data(),
+                              static_cast<gdpo::index_t>(lambda.size()), c.data.rows),
+                   gdpo::view(std::as_const(lambda)), static_cast<gdpo::LambdaNorm>(c.naive.norm),
+                   gdpo::view(mixed));
     CHECK(difference_but_nan(got, mixed) == "");
   }
 }

@@ -13,7 +13,8 @@ const double poisons[] = {std::nan(""), std::numeric_limits<double>::infinity(),
 template <class Visit>
 void for_each_estimator(const Visit& visit) {
   product::for_each_type([&](const naive::Settings& e) {
-    for (const naive::Entry entry : {naive::Entry::Skip, naive::Entry::Zero, naive::Entry::Propagate}) {
+    for (const naive::Entry entry :
+         {naive::Entry::Skip, naive::Entry::Zero, naive::Entry::Propagate}) {
       naive::Settings with = e;
       with.entry = entry;
       visit(with);
@@ -43,7 +44,8 @@ TEST_CASE("poison in a reward of weight 0 changes no bit", "[poison]") {
         const product::Outcome outcome = product::advantages(e, poisoned);
         if (difference(clean.advantages, outcome.advantages) != "")
           CHECK(difference(clean.advantages, outcome.advantages) == "");
-        if (difference(clean.sums, outcome.sums) != "") CHECK(difference(clean.sums, outcome.sums) == "");
+        if (difference(clean.sums, outcome.sums) != "")
+          CHECK(difference(clean.sums, outcome.sums) == "");
       }
     });
   }
@@ -69,7 +71,8 @@ TEST_CASE("poison in unused rows changes no bit of the others", "[poison]") {
         for (int i = 0; i < data.rows; ++i) {
           if (data.valid[static_cast<std::size_t>(i)] != 0) continue;
           for (int c = 0; c < 3; ++c) {
-            if (c == 0 || random.chance(0.7)) poisoned.rewards[static_cast<std::size_t>(3 * i + c)] = poison;
+            if (c == 0 || random.chance(0.7))
+              poisoned.rewards[static_cast<std::size_t>(3 * i + c)] = poison;
           }
           poisoned.penalty[static_cast<std::size_t>(i)] = poison;
         }
@@ -82,7 +85,8 @@ TEST_CASE("poison in unused rows changes no bit of the others", "[poison]") {
         }
         if (difference(expected.advantages, outcome.advantages) != "")
           CHECK(difference(expected.advantages, outcome.advantages) == "");
-        if (difference(expected.sums, outcome.sums) != "") CHECK(difference(expected.sums, outcome.sums) == "");
+        if (difference(expected.sums, outcome.sums) != "")
+          CHECK(difference(expected.sums, outcome.sums) == "");
         const auto numbers = [](const gdpo::GroupReport& r) {
           std::vector<double> all{r.reward_mean,
                                   r.reward_std,
@@ -92,7 +96,8 @@ TEST_CASE("poison in unused rows changes no bit of the others", "[poison]") {
                                   static_cast<double>(r.infinite_rewards),
                                   static_cast<double>(r.singletons)};
           for (const gdpo::ChannelReport& c : r.channels)
-            all.insert(all.end(), {c.mean, c.std, c.min, c.max, c.zero_std_groups, static_cast<double>(c.n)});
+            all.insert(all.end(),
+                       {c.mean, c.std, c.min, c.max, c.zero_std_groups, static_cast<double>(c.n)});
           all.insert(all.end(), r.group_std.begin(), r.group_std.end());
           return all;
         };
@@ -109,7 +114,8 @@ TEST_CASE("columns that no policy reads change no bit", "[poison]") {
   Random random(23);
   naive::Data data = random_batch(random, 5, 6, 3, 0.1);
   add_columns(random, data);
-  const gdpo::View<const double, 2> rewards = gdpo::view(data.rewards.data(), data.rows, data.channels);
+  const gdpo::View<const double, 2> rewards =
+      gdpo::view(data.rewards.data(), data.rows, data.channels);
   const std::vector<double> clean = gdpo::advantages(rewards, gdpo::by_id(data.ids));
   for (const double poison : poisons) {
     const std::vector<double> column(static_cast<std::size_t>(data.rows), poison);
@@ -120,7 +126,9 @@ TEST_CASE("columns that no policy reads change no bit", "[poison]") {
   }
 }
 
-TEST_CASE("a gate's condition is read where its reward has weight 0, its reward where it fails is not", "[poison]") {
+TEST_CASE(
+    "a gate's condition is read where its reward has weight 0, its reward where it fails is not",
+    "[poison]") {
   // Rows 1 and 2 fail the condition: what reward 1 holds there is not read.
   const double inf = std::numeric_limits<double>::infinity();
   gdpo::Grpo e;

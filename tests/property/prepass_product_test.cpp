@@ -16,7 +16,8 @@ using gdpo::Reach;
 using naive_loss::Data, naive_loss::real;
 using prepass::Estimator, prepass::GateAdvantage, prepass::Pair, prepass::Statistic, prepass::When;
 
-constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(),
+                 inf = std::numeric_limits<double>::infinity();
 
 // ---- batches ----
 
@@ -45,11 +46,19 @@ Case random_case(Random& random, bool single, double spread, double wild) {
   Case c;
   Data& d = c.data;
   d.rows = random.pick({1, 2, 4, 6}), d.width = random.pick({1, 4, 9});
-  const auto stored = [single](double x) { return single ? static_cast<double>(static_cast<float>(x)) : x; };
-  const auto around = [&](double x) { return stored(x + spread * (2 * random.uniform() + random.uniform() - 1.5)); };
-  const bool old = random.chance(0.85), rollout = random.chance(0.95), per_token = random.chance(0.5);
-  const bool weights = random.chance(0.4), kl_weights = random.chance(0.4), coarse = random.chance(0.5);
-  const auto advantage = [&] { return stored(random.chance(0.2) ? 0.0 : 3 * random.uniform() - 1.5); };
+  const auto stored = [single](double x) {
+    return single ? static_cast<double>(static_cast<float>(x)) : x;
+  };
+  const auto around = [&](double x) {
+    return stored(x + spread * (2 * random.uniform() + random.uniform() - 1.5));
+  };
+  const bool old = random.chance(0.85), rollout = random.chance(0.95),
+             per_token = random.chance(0.5);
+  const bool weights = random.chance(0.4), kl_weights = random.chance(0.4),
+             coarse = random.chance(0.5);
+  const auto advantage = [&] {
+    return stored(random.chance(0.2) ? 0.0 : 3 * random.uniform() - 1.5);
+  };
   for (int i = 0; i < d.rows; ++i) {
     c.lengths.push_back(random.chance(0.5) ? d.width : random.below(d.width + 1));
     const double p = random.pick({0.0, 0.6, 0.8, 1.0, 1.0});
@@ -60,11 +69,15 @@ Case random_case(Random& random, bool single, double spread, double wild) {
       if (old) d.old_logp.push_back(before);
       d.ref_logp.push_back(around(x));
       if (rollout)
-        d.rollout_logp.push_back(random.chance(wild) ? random.pick({nan_, -inf, -inf, inf}) : around(before));
+        d.rollout_logp.push_back(random.chance(wild) ? random.pick({nan_, -inf, -inf, inf})
+                                                     : around(before));
       if (per_token) d.token_advantages.push_back(advantage());
       if (weights) d.weights.push_back(stored(random.pick({0.0, 1.0, 0.5, random.uniform()})));
-      if (kl_weights) d.kl_weights.push_back(stored(random.pick({0.0, 1.0, 0.5, random.uniform()})));
-      d.entropies.push_back(random.chance(wild) ? nan_ : coarse ? 0.125 * random.below(9) : stored(random.uniform()));
+      if (kl_weights)
+        d.kl_weights.push_back(stored(random.pick({0.0, 1.0, 0.5, random.uniform()})));
+      d.entropies.push_back(random.chance(wild) ? nan_
+                            : coarse            ? 0.125 * random.below(9)
+                                                : stored(random.uniform()));
     }
     if (!per_token) d.advantages.push_back(advantage());
     d.truncated.push_back(random.below(2));
@@ -83,7 +96,8 @@ class Stored {
   Stored(const Case& c, bool packed) {
     const Data& d = c.data;
     offsets_.push_back(0);
-    for (const int length : c.lengths) offsets_.push_back(offsets_.back() + (packed ? length : d.width));
+    for (const int length : c.lengths)
+      offsets_.push_back(offsets_.back() + (packed ? length : d.width));
     const auto view = [&](const auto& v) {
       using View = gdpo::TokenView<std::decay_t<decltype(v[0])>>;
       return packed ? View(gdpo::view(v.data(), static_cast<gdpo::index_t>(v.size())))
@@ -95,7 +109,8 @@ class Stored {
           to.push_back(static_cast<std::decay_t<decltype(to[0])>>(from[d.at(i, t)]));
       }
     };
-    const auto set = [&](const std::vector<double>& from, std::vector<S>& to, gdpo::TokenView<S>& in) {
+    const auto set = [&](const std::vector<double>& from, std::vector<S>& to,
+                         gdpo::TokenView<S>& in) {
       store(from, to);
       if (!from.empty()) in = view(to);
     };
@@ -163,7 +178,9 @@ Decision drop(const gdpo::Column& rows, const Data& d) {
   return decision;
 }
 Decision decide(const prepass::Overlong& pass, const Data& d) { return drop(pass.truncated, d); }
-Decision decide(const prepass::DegenerateGroups& pass, const Data& d) { return drop(pass.degenerate, d); }
+Decision decide(const prepass::DegenerateGroups& pass, const Data& d) {
+  return drop(pass.degenerate, d);
+}
 
 Decision decide(const prepass::TopEntropy& pass, const Data& d) {
   Decision decision = ones(d);
@@ -177,9 +194,11 @@ Decision decide(const prepass::TopEntropy& pass, const Data& d) {
   if (std::isfinite(pass.threshold)) {
     limit = pass.threshold;
   } else if (!sorted.empty()) {
-    const double place = pass.quantile * static_cast<double>(sorted.size() - 1);  // rounded as torch rounds it
+    const double place =
+        pass.quantile * static_cast<double>(sorted.size() - 1);  // rounded as torch rounds it
     const auto below = static_cast<std::size_t>(std::floor(place));
-    const real fraction = place - std::floor(place), low = sorted[below], high = fraction > 0 ? sorted[below + 1] : low;
+    const real fraction = place - std::floor(place), low = sorted[below],
+               high = fraction > 0 ? sorted[below + 1] : low;
     limit = low + fraction * (high - low);
     between = low != high;
   }
@@ -187,7 +206,8 @@ Decision decide(const prepass::TopEntropy& pass, const Data& d) {
     if (!d.mask[k]) continue;
     const real x = d.entropies[k];
     decision.weight[k] = x >= limit;
-    decision.unsure = decision.unsure || (between && std::fabs(x - limit) <= 8 * tolerance::unit * std::fabs(limit));
+    decision.unsure = decision.unsure ||
+                      (between && std::fabs(x - limit) <= 8 * tolerance::unit * std::fabs(limit));
   }
   return decision;
 }
@@ -199,8 +219,9 @@ Decision decide(const prepass::Gate& gate, const Data& d) {
     std::vector<real> x, values;
     real size = 0, row_advantage = 0;
     const auto advantage = [&](int t) {
-      return static_cast<real>(d.token_advantages.empty() ? d.advantages[static_cast<std::size_t>(i)]
-                                                          : d.token_advantages[d.at(i, t)]);
+      return static_cast<real>(d.token_advantages.empty()
+                                   ? d.advantages[static_cast<std::size_t>(i)]
+                                   : d.token_advantages[d.at(i, t)]);
     };
     const std::vector<int> tokens = valid_tokens(d, i);
     for (const int t : tokens) {
@@ -215,8 +236,9 @@ Decision decide(const prepass::Gate& gate, const Data& d) {
       values.push_back(gate.estimator == Estimator::Ratio ? own
                        : gate.estimator == Estimator::K1  ? -own
                        : gate.estimator == Estimator::K2  ? own * own / 2
-                       : gate.estimator == Estimator::K3  ? (own > 1000 ? inf : naive_loss::exp_less_line(own))
-                                                          : std::fabs(std::expm1(own)));
+                       : gate.estimator == Estimator::K3
+                           ? (own > 1000 ? inf : naive_loss::exp_less_line(own))
+                           : std::fabs(std::expm1(own)));
       size += std::isfinite(values.back()) ? std::fabs(values.back()) : 0;
       row_advantage += advantage(t) / static_cast<real>(tokens.size());
     }
@@ -227,16 +249,19 @@ Decision decide(const prepass::Gate& gate, const Data& d) {
       const real value = gate.estimator == Estimator::Ratio ? std::exp(values[n]) : values[n];
       const bool out = value < gate.min || value > gate.max || (bounds && std::isnan(value));
       const real a = gate.advantage == GateAdvantage::Row ? row_advantage : advantage(t);
-      const bool harmful = gate.when == When::Always              ? true
-                           : gate.when == When::NegativeAdvantage ? a < 0
-                                                                  : a * x[n] > 0 || std::isnan(x[n]);
+      const bool harmful = gate.when == When::Always ? true
+                           : gate.when == When::NegativeAdvantage
+                               ? a < 0
+                               : a * x[n] > 0 || std::isnan(x[n]);
       decision.weight[d.at(i, t)] = out && harmful ? 0 : 1;
       // Sums of at most 9 doubles and an exponential: their error is below 64 2^-53 times what is added up.
       const real near = 64 * tolerance::unit * (1 + std::fabs(value)) * (1 + size);
       for (const real bound : {static_cast<real>(gate.min), static_cast<real>(gate.max)})
-        decision.unsure = decision.unsure || (std::isfinite(value) && std::fabs(value - bound) <= near);
+        decision.unsure =
+            decision.unsure || (std::isfinite(value) && std::fabs(value - bound) <= near);
       const bool rounds = gate.when != When::Always && gate.advantage == GateAdvantage::Row;
-      decision.unsure = decision.unsure || (rounds && a != 0 && std::fabs(a) < 64 * tolerance::unit);
+      decision.unsure =
+          decision.unsure || (rounds && a != 0 && std::fabs(a) < 64 * tolerance::unit);
     }
   }
   return decision;
@@ -250,10 +275,12 @@ Decision decide(const prepass::Importance& pass, const Data& d) {
     real size = 0;
     for (const int t : tokens) {
       const std::size_t k = d.at(i, t);
-      x.push_back(static_cast<real>(d.old_logp.empty() ? d.logp[k] : d.old_logp[k]) - d.rollout_logp[k]);
+      x.push_back(static_cast<real>(d.old_logp.empty() ? d.logp[k] : d.old_logp[k]) -
+                  d.rollout_logp[k]);
       size += std::isfinite(x.back()) ? std::fabs(x.back()) : 0;
     }
-    if (pass.statistic != Statistic::Token) x.assign(tokens.size(), statistic(pass.statistic, x, pass.count_eps));
+    if (pass.statistic != Statistic::Token)
+      x.assign(tokens.size(), statistic(pass.statistic, x, pass.count_eps));
     for (std::size_t n = 0; n < tokens.size(); ++n) {
       const real weight = bounded(pass.clip, std::exp(bounded(pass.clamp, x[n])));
       decision.weight[d.at(i, tokens[n])] = std::isnan(x[n]) || std::isinf(weight) ? 0 : weight;
@@ -279,9 +306,11 @@ Prepared expected(const Data& d, const Passes&... passes) {
   const auto remove = [&](const auto& pass) {
     if (pass.reach != Reach::Denominator) return;
     const Decision decision = decide(pass, d);
-    for (std::size_t k = 0; k < left.mask.size(); ++k) left.mask[k] = left.mask[k] && decision.weight[k] != 0;
+    for (std::size_t k = 0; k < left.mask.size(); ++k)
+      left.mask[k] = left.mask[k] && decision.weight[k] != 0;
     p.unsure = p.unsure || decision.unsure;
-    if (std::is_same_v<decltype(pass), const prepass::TopEntropy&>) p.threshold = decision.threshold;
+    if (std::is_same_v<decltype(pass), const prepass::TopEntropy&>)
+      p.threshold = decision.threshold;
   };
   (remove(passes), ...);
   p.mask = left.mask;
@@ -298,7 +327,8 @@ Prepared expected(const Data& d, const Passes&... passes) {
     }
     p.error += decision.error;
     p.unsure = p.unsure || decision.unsure;
-    if (std::is_same_v<decltype(pass), const prepass::TopEntropy&>) p.threshold = decision.threshold;
+    if (std::is_same_v<decltype(pass), const prepass::TopEntropy&>)
+      p.threshold = decision.threshold;
   };
   (weigh(passes), ...);
   return p;
@@ -318,7 +348,8 @@ Prepared read(const Case& c, const gdpo::TokenBatch<S>& batch, bool packed) {
     const int length = packed ? c.lengths[static_cast<std::size_t>(i)] : d.width;
     const auto numbers = [&](const gdpo::TokenView<S>& v, std::vector<real>& to) {
       const S* row = v ? v.row(i, begin, length, scratch.data()) : nullptr;
-      for (int t = 0; t < d.width; ++t) to.push_back(row && t < length ? static_cast<real>(row[t]) : 1);
+      for (int t = 0; t < d.width; ++t)
+        to.push_back(row && t < length ? static_cast<real>(row[t]) : 1);
     };
     numbers(batch.weights, p.weights);
     numbers(batch.kl_weights, p.kl_weights);
@@ -348,7 +379,8 @@ std::string difference_of(const Prepared& got, const Prepared& want, double unit
   }
   const bool same = std::isinf(want.threshold)
                         ? got.threshold == want.threshold
-                        : std::fabs(got.threshold - want.threshold) <= 4 * tolerance::unit * std::fabs(want.threshold);
+                        : std::fabs(got.threshold - want.threshold) <=
+                              4 * tolerance::unit * std::fabs(want.threshold);
   return same ? "" : at("threshold", 0, got.threshold, want.threshold);
 }
 /// "" where two have the same bits at the tokens that are left.
@@ -356,7 +388,8 @@ std::string changed(const Prepared& a, const Prepared& b) { return difference_of
 
 /// The loss on prepared arrays and on the same arrays given by hand, in other memory: the same bits.
 template <class S, class Loss>
-std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBatch<S>& prepared, const Prepared& p) {
+std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBatch<S>& prepared,
+                            const Prepared& p) {
   const Data& d = c.data;
   Stored<S> by_hand(c, false);
   std::vector<int> mask(p.mask);
@@ -364,7 +397,8 @@ std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBa
   for (const real w : p.weights) weights.insert(weights.end(), {static_cast<S>(w), S(nan_)});
   for (const real w : p.kl_weights) kl_weights.push_back(static_cast<S>(w));
   by_hand.batch.mask = gdpo::view(mask.data(), d.rows, d.width);
-  by_hand.batch.weights = gdpo::View<const S, 2>{weights.data(), {d.rows, d.width}, {2 * d.width, 2}};
+  by_hand.batch.weights =
+      gdpo::View<const S, 2>{weights.data(), {d.rows, d.width}, {2 * d.width, 2}};
   by_hand.batch.kl_weights = gdpo::view(kl_weights.data(), d.rows, d.width);
   by_hand.batch.entropy_threshold = prepared.entropy_threshold;
   by_hand.batch.completion_mask = gdpo::view(d.mask.data(), d.rows, d.width);
@@ -374,9 +408,11 @@ std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBa
     return loss(batch, n, gdpo::view(gradient.data(), d.rows, d.width));
   };
   const gdpo::LossResult x = of(prepared, a), y = of(by_hand.batch, b);
-  if (!same_bits(x.loss, y.loss) || !same_bits(x.policy_loss, y.policy_loss) || !same_bits(x.kl_loss, y.kl_loss))
+  if (!same_bits(x.loss, y.loss) || !same_bits(x.policy_loss, y.policy_loss) ||
+      !same_bits(x.kl_loss, y.kl_loss))
     return "loss";
-  if (x.normaliser.tokens != y.normaliser.tokens || x.normaliser.non_empty_rows != y.normaliser.non_empty_rows)
+  if (x.normaliser.tokens != y.normaliser.tokens ||
+      x.normaliser.non_empty_rows != y.normaliser.non_empty_rows)
     return "counts";
   const auto metrics = x.metrics.to_map(), others = y.metrics.to_map();
   if (metrics.size() != others.size()) return "metrics";
@@ -397,7 +433,9 @@ std::string differs_from_formula(const Loss& loss, naive_loss::Settings s, const
   s.kl.assign(1, naive_loss::Kl{});
   const naive_loss::Counts n = naive_loss::count(left);
   const gdpo::Normaliser counts = gdpo::count(prepared);
-  if (counts.tokens != n.tokens || counts.rows != n.rows || counts.non_empty_rows != n.non_empty_rows) return "counts";
+  if (counts.tokens != n.tokens || counts.rows != n.rows ||
+      counts.non_empty_rows != n.non_empty_rows)
+    return "counts";
   std::vector<double> gradient(d.logp.size(), 5.0);
   const gdpo::LossResult r = loss(prepared, counts, gdpo::view(gradient.data(), d.rows, d.width));
   if (n.tokens == 0) return r.loss == 0 && all_zero(gradient) ? "" : "an empty batch";
@@ -408,7 +446,8 @@ std::string differs_from_formula(const Loss& loss, naive_loss::Settings s, const
   const double tolerance = 0x1p-44 * static_cast<double>(want_loss.sums.magnitude + largest);
   if (!(std::fabs(r.policy_loss - want_loss.policy_loss) <= tolerance)) return "policy_loss";
   if (!(std::fabs(r.kl_loss - want_loss.kl_loss) <= tolerance)) return "kl_loss";
-  if (r.metrics.completion_length.row_sum != naive_loss::count(d).tokens) return "completion_length";  // before
+  if (r.metrics.completion_length.row_sum != naive_loss::count(d).tokens)
+    return "completion_length";  // before
   return deviation(gradient, want_loss.gradient, tolerance);
 }
 
@@ -433,7 +472,8 @@ std::string wrong(Random& random, const Case& c, const Passes&... passes) {
 
   const Stored<S> packed(c, true);
   gdpo::PrepassMemory<S> packed_memory;
-  std::string text = changed(read(c, gdpo::prepare(packed.batch, packed_memory, passes...), true), got);
+  std::string text =
+      changed(read(c, gdpo::prepare(packed.batch, packed_memory, passes...), true), got);
   if (!text.empty()) return "packed: " + text;
 
   Case other = c;
@@ -446,19 +486,22 @@ std::string wrong(Random& random, const Case& c, const Passes&... passes) {
 
   auto grpo = gdpo::grpo_loss;
   grpo.aggregate.over = gdpo::Over::NonEmptyRows;
-  using Sequence =
-      gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean>;
+  using Sequence = gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
+                                    gdpo::aggregate::TokenMean>;
   const Sequence sequence{};
   for (text = differs_by_hand(grpo, c, prepared, got); !text.empty();) return "by hand: " + text;
-  for (text = differs_by_hand(sequence, other, clean, got); !text.empty();) return "by hand, sequence: " + text;
+  for (text = differs_by_hand(sequence, other, clean, got); !text.empty();)
+    return "by hand, sequence: " + text;
   if constexpr (std::is_same_v<S, double>) {
     if (want.unsure) return "";
     naive_loss::Settings s;
     s.over = naive_loss::Over::NonEmptyRows;
-    for (text = differs_from_formula(grpo, s, d, prepared, want); !text.empty();) return "loss: " + text;
+    for (text = differs_from_formula(grpo, s, d, prepared, want); !text.empty();)
+      return "loss: " + text;
     s.level = naive_loss::Level::Sequence, s.aggregate = naive_loss::Aggregate::TokenMean;
     s.over = naive_loss::Over::Tokens;
-    for (text = differs_from_formula(sequence, s, d, prepared, want); !text.empty();) return "sequence: " + text;
+    for (text = differs_from_formula(sequence, s, d, prepared, want); !text.empty();)
+      return "sequence: " + text;
   }
   return "";
 }
@@ -475,7 +518,8 @@ void set_bounds(Random& random, prepass::Gate& gate, double spread) {
   const bool square = gate.estimator == Estimator::K2 || gate.estimator == Estimator::K3;
   gate.min = square ? a * a / 2 : gate.estimator == Estimator::TotalVariation ? a : a - spread / 2;
   gate.max = square ? b * b / 2 : gate.estimator == Estimator::TotalVariation ? b : b - spread / 2;
-  if (gate.estimator == Estimator::Ratio) gate.min = std::exp(gate.min), gate.max = std::exp(gate.max);
+  if (gate.estimator == Estimator::Ratio)
+    gate.min = std::exp(gate.min), gate.max = std::exp(gate.max);
   const int open = random.below(8);
   if (open < 2) gate.min = -inf;
   if (open == 1 || open == 2) gate.max = inf;
@@ -520,7 +564,8 @@ void for_each_case(std::uint64_t first_seed, int rounds, double wild, const Body
     const double spread = random.pick({0.05, 0.4});
     const Case c = random_case(random, single, spread, random.chance(0.3) ? wild : 0.0);
     INFO("seed " << seed);
-    const std::string text = single ? body(random, c, spread, float{}) : body(random, c, spread, double{});
+    const std::string text =
+        single ? body(random, c, spread, float{}) : body(random, c, spread, double{});
     CHECK(text == "");
   }
 }
@@ -531,7 +576,8 @@ bool has_rollout(const Case& c) { return !c.data.rollout_logp.empty(); }
 
 TEST_CASE("Overlong and DegenerateGroups: every reach", "[prepass]") {
   for_each_case(1, 400, 0, [](Random& random, const Case& c, double, auto s) {
-    const auto reach = random.pick({Reach::None, Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator});
+    const auto reach =
+        random.pick({Reach::None, Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator});
     const prepass::Overlong overlong{gdpo::view(c.data.truncated), reach};
     const prepass::DegenerateGroups degenerate{gdpo::view(c.degenerate), reach};
     const std::string text = wrong<decltype(s)>(random, c, overlong);
@@ -539,7 +585,8 @@ TEST_CASE("Overlong and DegenerateGroups: every reach", "[prepass]") {
   });
 }
 
-TEST_CASE("TopEntropy: the interpolated quantile of the valid tokens, or a given threshold", "[prepass]") {
+TEST_CASE("TopEntropy: the interpolated quantile of the valid tokens, or a given threshold",
+          "[prepass]") {
   for_each_case(1001, 1500, 0.2, [](Random& random, const Case& c, double, auto s) {
     return wrong<decltype(s)>(random, c, random_top(random));
   });
@@ -581,63 +628,71 @@ TEST_CASE("Importance: every statistic, clamp and clip", "[prepass]") {
   });
 }
 
-TEST_CASE("several pre-passes: those of the denominator first, the others on what is left", "[prepass]") {
-  for_each_case(40001, 600, 0.05, [](Random& random, const Case& c, double spread, auto s) -> std::string {
-    if (!has_rollout(c)) return "";
-    using S = decltype(s);
-    const prepass::Overlong overlong{gdpo::view(c.data.truncated), random_reach(random)};
-    const prepass::DegenerateGroups degenerate{gdpo::view(c.degenerate),
-                                               random.pick({Reach::None, random_reach(random)})};
-    const prepass::Gate gate = random_gate(random, spread), second = random_gate(random, spread);
-    const prepass::Importance importance = random_importance(random);
-    const prepass::TopEntropy top = random_top(random);
-    std::string text = wrong<S>(random, c, importance, gate, overlong);
-    if (text.empty()) text = wrong<S>(random, c, top, gate, importance, second, overlong, degenerate);
-    return text.empty() ? wrong<S>(random, c, gate, second, top) : text;
-  });
+TEST_CASE("several pre-passes: those of the denominator first, the others on what is left",
+          "[prepass]") {
+  for_each_case(
+      40001, 600, 0.05, [](Random& random, const Case& c, double spread, auto s) -> std::string {
+        if (!has_rollout(c)) return "";
+        using S = decltype(s);
+        const prepass::Overlong overlong{gdpo::view(c.data.truncated), random_reach(random)};
+        const prepass::DegenerateGroups degenerate{
+            gdpo::view(c.degenerate), random.pick({Reach::None, random_reach(random)})};
+        const prepass::Gate gate = random_gate(random, spread),
+                            second = random_gate(random, spread);
+        const prepass::Importance importance = random_importance(random);
+        const prepass::TopEntropy top = random_top(random);
+        std::string text = wrong<S>(random, c, importance, gate, overlong);
+        if (text.empty())
+          text = wrong<S>(random, c, top, gate, importance, second, overlong, degenerate);
+        return text.empty() ? wrong<S>(random, c, gate, second, top) : text;
+      });
 }
 
 TEST_CASE("a permutation of the rows permutes what pre-passes decide", "[prepass]") {
-  for_each_case(50001, 300, 0.05, [](Random& random, const Case& c, double spread, auto s) -> std::string {
-    if (!has_rollout(c)) return "";
-    using S = decltype(s);
-    std::vector<int> order(static_cast<std::size_t>(c.data.rows));
-    for (int i = 0; i < c.data.rows; ++i) order[static_cast<std::size_t>(i)] = i;
-    random.shuffle(order);
-    Case moved = c;
-    const auto place = [&](int i) { return static_cast<std::size_t>(order[static_cast<std::size_t>(i)]); };
-    for (int i = 0; i < c.data.rows; ++i) {
-      const auto to = static_cast<std::size_t>(i), from = place(i);
-      moved.lengths[to] = c.lengths[from], moved.degenerate[to] = c.degenerate[from];
-      moved.data.truncated[to] = c.data.truncated[from];
-      if (!c.data.advantages.empty()) moved.data.advantages[to] = c.data.advantages[from];
-      for (int t = 0; t < c.data.width; ++t) {
-        const std::size_t into = c.data.at(i, t), of = c.data.at(order[to], t);
-        moved.data.mask[into] = c.data.mask[of];
-        for (const auto array : token_arrays) {
-          if (!(c.data.*array).empty()) (moved.data.*array)[into] = (c.data.*array)[of];
+  for_each_case(
+      50001, 300, 0.05, [](Random& random, const Case& c, double spread, auto s) -> std::string {
+        if (!has_rollout(c)) return "";
+        using S = decltype(s);
+        std::vector<int> order(static_cast<std::size_t>(c.data.rows));
+        for (int i = 0; i < c.data.rows; ++i) order[static_cast<std::size_t>(i)] = i;
+        random.shuffle(order);
+        Case moved = c;
+        const auto place = [&](int i) {
+          return static_cast<std::size_t>(order[static_cast<std::size_t>(i)]);
+        };
+        for (int i = 0; i < c.data.rows; ++i) {
+          const auto to = static_cast<std::size_t>(i), from = place(i);
+          moved.lengths[to] = c.lengths[from], moved.degenerate[to] = c.degenerate[from];
+          moved.data.truncated[to] = c.data.truncated[from];
+          if (!c.data.advantages.empty()) moved.data.advantages[to] = c.data.advantages[from];
+          for (int t = 0; t < c.data.width; ++t) {
+            const std::size_t into = c.data.at(i, t), of = c.data.at(order[to], t);
+            moved.data.mask[into] = c.data.mask[of];
+            for (const auto array : token_arrays) {
+              if (!(c.data.*array).empty()) (moved.data.*array)[into] = (c.data.*array)[of];
+            }
+          }
         }
-      }
-    }
-    const prepass::Gate gate = random_gate(random, spread);
-    const prepass::Importance importance = random_importance(random);
-    const prepass::TopEntropy top = random_top(random);
-    const auto run = [&](const Case& x) {
-      const Stored<S> stored(x, false);
-      gdpo::PrepassMemory<S> memory;
-      return read(x, gdpo::prepare(stored.batch, memory, gate, importance, top), false);
-    };
-    const Prepared before = run(c), after = run(moved);
-    Prepared permuted = before;
-    for (int i = 0; i < c.data.rows; ++i) {
-      for (int t = 0; t < c.data.width; ++t) {
-        const std::size_t into = c.data.at(i, t), of = c.data.at(order[static_cast<std::size_t>(i)], t);
-        permuted.mask[into] = before.mask[of], permuted.weights[into] = before.weights[of];
-        permuted.kl_weights[into] = before.kl_weights[of];
-      }
-    }
-    return changed(after, permuted);
-  });
+        const prepass::Gate gate = random_gate(random, spread);
+        const prepass::Importance importance = random_importance(random);
+        const prepass::TopEntropy top = random_top(random);
+        const auto run = [&](const Case& x) {
+          const Stored<S> stored(x, false);
+          gdpo::PrepassMemory<S> memory;
+          return read(x, gdpo::prepare(stored.batch, memory, gate, importance, top), false);
+        };
+        const Prepared before = run(c), after = run(moved);
+        Prepared permuted = before;
+        for (int i = 0; i < c.data.rows; ++i) {
+          for (int t = 0; t < c.data.width; ++t) {
+            const std::size_t into = c.data.at(i, t),
+                              of = c.data.at(order[static_cast<std::size_t>(i)], t);
+            permuted.mask[into] = before.mask[of], permuted.weights[into] = before.weights[of];
+            permuted.kl_weights[into] = before.kl_weights[of];
+          }
+        }
+        return changed(after, permuted);
+      });
 }
 
 TEST_CASE("few of the random cases are too close to call", "[prepass]") {

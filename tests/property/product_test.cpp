@@ -46,15 +46,18 @@ Estimator estimator_of(const naive::Settings& from) {
   e.penalty = {from.penalty_coef, from.penalty_reward};
   e.weights = {from.weights.data(), static_cast<gdpo::index_t>(from.weights.size())};
   std::vector<gdpo::Gate> gates;
-  for (const naive::Gate& gate : from.gates) gates.push_back({gate.reward, gate.given, gate.at_least});
+  for (const naive::Gate& gate : from.gates)
+    gates.push_back({gate.reward, gate.given, gate.at_least});
   e.gates = {gates.data(), static_cast<gdpo::index_t>(gates.size())};
   return e;
 }
 
 template <class Baseline, class Scale, class Combine, class Renorm>
 Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report) {
-  const auto estimator = estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>>(settings);
-  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels), gdpo::by_id(data.ids)};
+  const auto estimator =
+      estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>>(settings);
+  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels),
+                          gdpo::by_id(data.ids)};
   if (!data.tokens.empty()) batch.tokens = gdpo::view(data.tokens);
   if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);
   if (!data.penalty.empty()) batch.penalty = gdpo::view(data.penalty);
@@ -63,7 +66,8 @@ Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::Grou
   std::vector<double> one_by_one(outcome.advantages.size());
   gdpo::Workspace workspace;
   gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one_by_one), workspace);
-  gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(outcome.advantages), workspace, report);
+  gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(outcome.advantages), workspace,
+                        report);
   CHECK(difference(one_by_one, outcome.advantages) == "");
   const auto sums = workspace.sums();
   outcome.sums.assign(sums.data, sums.data + sums.extent[0]);
@@ -91,8 +95,9 @@ Outcome with_combine(const naive::Settings& e, const naive::Data& data, gdpo::Gr
 }
 template <class Baseline>
 Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
-  return e.scale == naive::Scale::None ? with_combine<Baseline, gdpo::scale::None>(e, data, report)
-                                       : with_combine<Baseline, gdpo::scale::StdDev>(e, data, report);
+  return e.scale == naive::Scale::None
+             ? with_combine<Baseline, gdpo::scale::None>(e, data, report)
+             : with_combine<Baseline, gdpo::scale::StdDev>(e, data, report);
 }
 
 }  // namespace
@@ -153,8 +158,8 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       Random random(++seed);
       INFO("seed " << seed);
       const int channels = random.pick({1, 2, 3, 5, 9, 12});
-      naive::Data data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}), channels,
-                                      random.pick({0.0, 0.1, 0.5}));
+      naive::Data data = random_batch(random, random.pick({1, 2, 4, 8}), random.pick({2, 5, 8}),
+                                      channels, random.pick({0.0, 0.1, 0.5}));
       for (naive::Spread* spread : {&e.scale_spread, &e.renorm_spread}) {
         spread->ddof = random.pick({1, 1, 0, 2});
         spread->eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
@@ -164,18 +169,21 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       e.renorm_spread.keep_mean = random.chance(0.2);
       e.entry = static_cast<naive::Entry>(random.below(3));
       e.row = static_cast<naive::Row>(random.below(2));
-      e.singleton =
-          random.pick({naive::Singleton::Zero, naive::Singleton::Zero, naive::Singleton::Raw, naive::Singleton::Nan});
+      e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Zero,
+                                 naive::Singleton::Raw, naive::Singleton::Nan});
       if (random.chance(0.6)) {
-        for (int c = 0; c < channels; ++c) e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
+        for (int c = 0; c < channels; ++c)
+          e.weights.push_back(random.pick({1.0, 0.5, -1.0, 0.0, 2.5}));
       }
       for (int k = random.below(3); k > 0; --k) {
-        e.gates.push_back({random.below(channels), random.below(channels), random.pick({0.5, 1.0, 0.25, -1.0})});
+        e.gates.push_back(
+            {random.below(channels), random.below(channels), random.pick({0.5, 1.0, 0.25, -1.0})});
       }
       add_columns(random, data);
       if (random.chance(0.3)) {
         e.penalty_coef = random.pick({0.1, -0.5, 1.0});
-        e.penalty_reward = e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(channels);
+        e.penalty_reward =
+            e.combine == naive::Combine::SumThenNormalize ? -1 : random.below(channels);
       }
       if (random.chance(0.6)) data.valid.clear();
       compare(e, data, tally);
@@ -185,7 +193,8 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
   CHECK(tally.undecided * 10 < tally.compared);
 }
 
-TEST_CASE("every pattern of missing rewards in a group of three gives what the formulas give", "[product][missing]") {
+TEST_CASE("every pattern of missing rewards in a group of three gives what the formulas give",
+          "[product][missing]") {
   Tally tally;
   const double group[] = {1, 0.25, 0, 1, 0.5, 0}, other[] = {1, 0, 0, 0.5, 0, 0.25};
   for (unsigned mask = 0; mask < 64; mask += sanitized ? 9 : 1) {
@@ -194,7 +203,8 @@ TEST_CASE("every pattern of missing rewards in a group of three gives what the f
     data.channels = 2;
     data.ids = {5, 5, 5, 2, 2, 2};
     data.tokens = {3, 1, 0, 2, 7, 5};
-    for (unsigned k = 0; k < 6; ++k) data.rewards.push_back(mask >> k & 1 ? std::nan("") : group[k]);
+    for (unsigned k = 0; k < 6; ++k)
+      data.rewards.push_back(mask >> k & 1 ? std::nan("") : group[k]);
     data.rewards.insert(data.rewards.end(), other, other + 6);
     product::for_each_type([&](naive::Settings e) {
       for (const auto entry : {naive::Entry::Skip, naive::Entry::Zero, naive::Entry::Propagate}) {

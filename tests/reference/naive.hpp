@@ -95,12 +95,15 @@ inline Statistics statistics(const std::vector<Real>& x) {
 }
 
 /// What a baseline of this kind leaves of a group sums to 0.
-inline bool sums_to_zero(Baseline of) { return of == Baseline::Mean || of == Baseline::LeaveOneOut; }
+inline bool sums_to_zero(Baseline of) {
+  return of == Baseline::Mean || of == Baseline::LeaveOneOut;
+}
 
 /// What is subtracted from a member of a group whose used values are x: from x[own], or from an unused row (own: -1).
 inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& s, int own) {
   Real others = 0;
-  for (int j = 0; j < static_cast<int>(x.size()); ++j) others += j == own ? 0 : x[at(j)] / (s.n - 1);
+  for (int j = 0; j < static_cast<int>(x.size()); ++j)
+    others += j == own ? 0 : x[at(j)] / (s.n - 1);
   switch (of) {
     case Baseline::None:
       return 0;
@@ -119,7 +122,8 @@ inline Real multiplier(const Spread& spread, Real variance, Real dof) {
   Real denominator = 0;
   if (spread.eps_at == EpsAt::Std) denominator = std::sqrt(variance) + eps;
   if (spread.eps_at == EpsAt::Var) denominator = std::sqrt(variance + eps);
-  if (spread.eps_at == EpsAt::ClampStd) denominator = std::sqrt(variance) < eps ? eps : std::sqrt(variance);
+  if (spread.eps_at == EpsAt::ClampStd)
+    denominator = std::sqrt(variance) < eps ? eps : std::sqrt(variance);
   if (spread.eps_at == EpsAt::ClampVar) denominator = std::sqrt(variance < eps ? eps : variance);
   return denominator == 0 ? 0 : 1 / denominator;
 }
@@ -188,7 +192,8 @@ inline Result advantages(const Settings& e, const Data& d) {
       column.weight = weight(c);
       for (int i = 0; i < d.rows; ++i) {
         Real x = reward(i, c);
-        if (e.penalty_coef != 0 && e.penalty_reward == c) x -= e.penalty_coef * Real(d.penalty[at(i)]);
+        if (e.penalty_coef != 0 && e.penalty_reward == c)
+          x -= e.penalty_coef * Real(d.penalty[at(i)]);
         column.value.push_back(x);
         column.magnitude.push_back(std::fabs(x));
       }
@@ -206,7 +211,8 @@ inline Result advantages(const Settings& e, const Data& d) {
   for (const detail::Column& column : columns) {
     std::vector<Real> centred(at(d.rows), 0), all_raw, all_centred;
     std::map<long long, detail::Statistics> of_group;
-    std::map<long long, bool> zero;  // nothing to compare: exactly 0, whatever the spread of the batch
+    std::map<long long, bool>
+        zero;  // nothing to compare: exactly 0, whatever the spread of the batch
     for (const auto& [id, members] : groups) {
       std::vector<int> in;
       for (const int i : members) {
@@ -239,13 +245,16 @@ inline Result advantages(const Settings& e, const Data& d) {
           base = value;
         } else {
           const auto own = std::find(in.begin(), in.end(), i);
-          base = detail::baseline(e.baseline, x, s, own == in.end() ? -1 : static_cast<int>(own - in.begin()));
+          base = detail::baseline(e.baseline, x, s,
+                                  own == in.end() ? -1 : static_cast<int>(own - in.begin()));
         }
         centred[at(i)] = value - base;
       }
-      for (const int i : in) all_raw.push_back(column.value[at(i)]), all_centred.push_back(centred[at(i)]);
+      for (const int i : in)
+        all_raw.push_back(column.value[at(i)]), all_centred.push_back(centred[at(i)]);
     }
-    const detail::Statistics raw = detail::statistics(all_raw), after = detail::statistics(all_centred);
+    const detail::Statistics raw = detail::statistics(all_raw),
+                             after = detail::statistics(all_centred);
     Real largest_step = 0;
     for (const auto& [id, members] : groups) {
       const detail::Statistics& s = e.scale == Scale::Batch          ? raw
@@ -262,7 +271,8 @@ inline Result advantages(const Settings& e, const Data& d) {
       for (const int i : members) {
         const Real value = column.value[at(i)];
         if (missing(value)) continue;
-        const bool lone_nan = of_group[id].n == 1 && e.baseline != Baseline::None && e.singleton == Singleton::Nan;
+        const bool lone_nan =
+            of_group[id].n == 1 && e.baseline != Baseline::None && e.singleton == Singleton::Nan;
         Real term = 0;  // a factor 0 selects: what is infinite there stays out
         if (zero[id] || (factor == 0 && e.baseline == Baseline::None)) {
           term = 0;
@@ -274,7 +284,8 @@ inline Result advantages(const Settings& e, const Data& d) {
         sum[at(i)] += term;
         magnitude[at(i)] += std::fabs(term);
         if (centred[at(i)] != 0 && used(i)) {
-          largest_step = std::fmax(largest_step, std::fabs(column.weight * factor) * column.magnitude[at(i)]);
+          largest_step =
+              std::fmax(largest_step, std::fabs(column.weight * factor) * column.magnitude[at(i)]);
         }
       }
     }
@@ -303,7 +314,8 @@ inline Result advantages(const Settings& e, const Data& d) {
   }
 
   // renormalisation
-  const bool centred_by_construction = detail::sums_to_zero(e.baseline) && !raw_singleton && e.renorm != Renorm::Tokens;
+  const bool centred_by_construction =
+      detail::sums_to_zero(e.baseline) && !raw_singleton && e.renorm != Renorm::Tokens;
   result.advantages = result.sums = sum;
   Real largest_factor = 1, largest_advantage = 0;
   const auto renormalize = [&](const std::vector<int>& scope) {
@@ -330,7 +342,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     on_an_edge = on_an_edge || (factor == 0 && dof > 0 && largest > 0);
     largest_factor = std::fmax(largest_factor, factor);
     for (const int i : scope) {
-      const Real shift = count > 0 && !centred_by_construction ? mean : 0, back = spread.keep_mean ? shift : 0;
+      const Real shift = count > 0 && !centred_by_construction ? mean : 0,
+                 back = spread.keep_mean ? shift : 0;
       const Real difference = sum[at(i)] - shift;
       const bool unknown = std::isnan(mean) || std::isnan(factor);
       result.advantages[at(i)] = unknown ? nan : (difference == 0 ? 0 : difference * factor) + back;
@@ -352,7 +365,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
   }
   // A spread is known to the rounding of its values over itself, so the error of a scaled value grows with the value.
-  result.sensitivity = (error + largest_sum + 1) * (1 + largest_sum) * largest_factor * (1 + largest_advantage);
+  result.sensitivity =
+      (error + largest_sum + 1) * (1 + largest_sum) * largest_factor * (1 + largest_advantage);
   if (on_an_edge) result.sensitivity = std::numeric_limits<Real>::infinity();
   return result;
 }

@@ -63,13 +63,15 @@ inline Settings of_violations(Settings e) {
   return e;
 }
 
-inline Data with_columns(const Data& d, const std::vector<std::vector<double>>& columns, bool keep_rewards) {
+inline Data with_columns(const Data& d, const std::vector<std::vector<double>>& columns,
+                         bool keep_rewards) {
   Data joined = d;
   joined.rewards.clear();
   for (int i = 0; i < d.rows; ++i) {
     for (int c = 0; keep_rewards && c < d.channels; ++c)
       joined.rewards.push_back(d.rewards[detail::at(i * d.channels + c)]);
-    for (const std::vector<double>& column : columns) joined.rewards.push_back(column[detail::at(i)]);
+    for (const std::vector<double>& column : columns)
+      joined.rewards.push_back(column[detail::at(i)]);
   }
   joined.channels = static_cast<int>(columns.size()) + (keep_rewards ? d.channels : 0);
   return joined;
@@ -98,8 +100,8 @@ inline bool counts(const Settings& e, const Data& d, int i) {
 namespace detail {
 
 /// The violations as rewards. Those of a row that is excluded without them stay out, or not.
-inline std::vector<std::vector<double>> violations(const Constrained& c, const Settings& e, const Data& d,
-                                                   bool need_primary) {
+inline std::vector<std::vector<double>> violations(const Constrained& c, const Settings& e,
+                                                   const Data& d, bool need_primary) {
   std::vector<std::vector<double>> columns;
   for (const Constraint& k : c.constraints) {
     columns.push_back(violations(e, d, k));
@@ -110,10 +112,12 @@ inline std::vector<std::vector<double>> violations(const Constrained& c, const S
   return columns;
 }
 /// The estimator on [R | v] with weights [first w | -others lambda].
-inline Result as_rewards(const Constrained& c, Settings e, const Data& d, Real first, Real others, bool need_primary) {
+inline Result as_rewards(const Constrained& c, Settings e, const Data& d, Real first, Real others,
+                         bool need_primary) {
   const Data joined = with_columns(d, violations(c, e, d, need_primary), true);
   for (double& w : e.weights) w = static_cast<double>(first * w);
-  for (const Constraint& k : c.constraints) e.weights.push_back(static_cast<double>(-others * k.lambda));
+  for (const Constraint& k : c.constraints)
+    e.weights.push_back(static_cast<double>(-others * k.lambda));
   return advantages(e, joined);
 }
 
@@ -139,7 +143,8 @@ inline Result composite(const Constrained& c, const Settings& e, const Data& d) 
 }
 
 /// renorm(first s_0 - sum_c others lambda_c s_c), s the values before renormalisation.
-inline Result combined(const Constrained& c, const Settings& e, const Data& d, Real first, Real others) {
+inline Result combined(const Constrained& c, const Settings& e, const Data& d, Real first,
+                       Real others) {
   if (e.combine == Combine::NormalizeThenSum) return as_rewards(c, e, d, first, others, false);
   Settings before = e;
   before.renorm = Renorm::None;
@@ -183,9 +188,11 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
       largest = std::fmax(largest, magnitude[at(i)]);
       unknown = unknown || std::isnan(sum[at(i)]);
     }
-    const bool equal = !unknown && high - low <= rounding(static_cast<int>(present.size()), largest);
+    const bool equal =
+        !unknown && high - low <= rounding(static_cast<int>(present.size()), largest);
     for (const int i : group.second) {
-      if (equal && !raw && e.baseline != Baseline::None && used(i) && !std::isnan(column[at(i)])) column[at(i)] = 0;
+      if (equal && !raw && e.baseline != Baseline::None && used(i) && !std::isnan(column[at(i)]))
+        column[at(i)] = 0;
     }
   }
   Settings last = of_violations(e);  // of what is there: nothing is left to centre or to scale
@@ -199,17 +206,19 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
 }
 
 /// (first A_R - sum_c lambda_c A_c) / divisor, A_c the advantages of the violations by `other`.
-inline Result mixed(const Constrained& c, const Settings& e, const Data& d, const Settings& other, Real first,
-                    Real divisor) {
+inline Result mixed(const Constrained& c, const Settings& e, const Data& d, const Settings& other,
+                    Real first, Real divisor) {
   Result a = advantages(e, d);
   for (Real& x : a.advantages) x *= first;
   for (const Constraint& k : c.constraints) {
-    const Result v = advantages(of_violations(other), with_columns(d, {violations(e, d, k)}, false));
+    const Result v =
+        advantages(of_violations(other), with_columns(d, {violations(e, d, k)}, false));
     const Real times = k.lambda;
     Real largest = 1;
     for (int i = 0; i < d.rows; ++i) {
       a.advantages[at(i)] -= times * v.advantages[at(i)];
-      if (!std::isnan(v.advantages[at(i)])) largest = std::fmax(largest, std::fabs(v.advantages[at(i)]));
+      if (!std::isnan(v.advantages[at(i)]))
+        largest = std::fmax(largest, std::fabs(v.advantages[at(i)]));
     }
     a.sensitivity += times * (v.sensitivity + largest);
   }

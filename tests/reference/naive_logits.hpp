@@ -34,8 +34,8 @@ Softmax softmax(const Row& logits, std::size_t n, double temperature) {
 }
 
 /// d ( g logp(target) + g_entropy H ) / d logits. dp_k/dz_j = p_k (delta_jk - p_j); H = -sum p log p.
-inline std::vector<long double> logits_gradient(const Softmax& s, std::size_t target, double g, double g_entropy,
-                                                double temperature) {
+inline std::vector<long double> logits_gradient(const Softmax& s, std::size_t target, double g,
+                                                double g_entropy, double temperature) {
   std::vector<long double> gradient;
   long double mean = 0;  // sum_k p_k (log p_k + 1), what the column sum of the Jacobian carries
   for (std::size_t k = 0; k < s.p.size(); ++k) {

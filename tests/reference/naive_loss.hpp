@@ -29,7 +29,9 @@ inline Dual operator*(Dual a, Dual b) { return {a.v * b.v, a.d * b.v + a.v * b.d
 inline Dual detach(Dual x) { return {x.v}; }
 inline Dual exp(Dual x) { return {std::exp(x.v), x.d * std::exp(x.v)}; }
 /// Closed interval: at lo and hi the derivative passes.
-inline Dual clamp(Dual x, real lo, real hi) { return x.v < lo ? Dual(lo) : x.v > hi ? Dual(hi) : x; }
+inline Dual clamp(Dual x, real lo, real hi) {
+  return x.v < lo ? Dual(lo) : x.v > hi ? Dual(hi) : x;
+}
 /// A tie takes the first.
 inline Dual max_first(Dual a, Dual b) { return b.v > a.v ? b : a; }
 inline Dual abs(Dual x) { return x.v < 0 ? Dual(-x.v, -x.d) : x.v > 0 ? x : Dual(0); }
@@ -92,7 +94,13 @@ enum class Surrogate { Ratio, Reinforce };
 enum class Estimator { K1, Abs, K2, K3 };
 enum class Rule { Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted };
 enum class Against { Ref, Old, Teacher, Rollout };
-enum class Aggregate { TokenMean, SeqMeanTokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
+enum class Aggregate {
+  TokenMean,
+  SeqMeanTokenMean,
+  SeqMeanTokenSum,
+  SeqMeanTokenSumNorm,
+  TokenSum
+};
 enum class Over { Tokens, Rows, NonEmptyRows, Given };
 
 struct Bounds {
@@ -129,8 +137,8 @@ struct Settings {
 /// Arrays of rows x width, row by row; an empty one is absent.
 struct Data {
   int rows = 0, width = 0;
-  std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages, weights, kl_weights, tags,
-      entropies;
+  std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
+      weights, kl_weights, tags, entropies;
   std::vector<int> mask;
   std::vector<long long> segments;
   std::vector<double> advantages, row_weights, truncated;  // of rows
@@ -183,7 +191,8 @@ N surrogate(const Settings& s, const Token<N>& t, const N& ratio) {
   const real a = t.advantage;
   if (s.surrogate == Surrogate::Reinforce) return N(-a) * t.logp;
   const N plain = N(-a) * clamp(ratio, -off, s.delta);
-  const N clipped = N(-a) * clamp(ratio, 1 - static_cast<real>(s.low), 1 + static_cast<real>(s.high));
+  const N clipped =
+      N(-a) * clamp(ratio, 1 - static_cast<real>(s.low), 1 + static_cast<real>(s.high));
   const N value = max_first(plain, clipped);
   return a < 0 ? clamp(value, -off, -a * s.dual) : value;
 }
@@ -201,9 +210,11 @@ N kl(const Kl& s, const Token<N>& t, const N& ratio) {
                      : s.estimator == Estimator::K2  ? N(0.5L) * e * e
                                                      : exp_less_line(x);
   const N value = clamp(estimate, s.output.lo, s.output.hi);
-  if (s.rule == Rule::ScoreFunction) return clamp(estimate * exp(t.logp - detach(t.logp)), s.output.lo, s.output.hi);
+  if (s.rule == Rule::ScoreFunction)
+    return clamp(estimate * exp(t.logp - detach(t.logp)), s.output.lo, s.output.hi);
   if (s.rule == Rule::ImportanceWeighted) return ratio * value;
-  if (s.rule == Rule::StraightThroughK2) return detach(value) + (N(0.5L) * d * d - detach(N(0.5L) * d * d));
+  if (s.rule == Rule::StraightThroughK2)
+    return detach(value) + (N(0.5L) * d * d - detach(N(0.5L) * d * d));
   return value;
 }
 
@@ -217,24 +228,26 @@ struct Sums {
 
 /// The loss of one segment (at level Token: of one token) with its share W of the whole.
 template <class N>
-N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W, Sums* sums = nullptr) {
+N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
+               Sums* sums = nullptr) {
   const real n = static_cast<real>(tokens.size());
   N of_segment(0);
   real raw = 0;
   if (s.level != Level::Token) {
     N sum(0);
     for (const Token<N>& t : tokens) sum = sum + mapped(s, t);
-    const N statistic = s.statistic == Statistic::Sum ? sum : sum * N(1 / (n + s.statistic_count_eps));
+    const N statistic =
+        s.statistic == Statistic::Sum ? sum : sum * N(1 / (n + s.statistic_count_eps));
     raw = number(statistic);
     of_segment = clamp(statistic, s.level_bounds.lo, s.level_bounds.hi);
   }
   N total(0);
   for (const Token<N>& t : tokens) {
     const N own = mapped(s, t);
-    const N log_ratio = s.level == Level::Token ? own
-                        : s.level == Level::Sequence
-                            ? of_segment
-                            : clamp(N(raw) + (own - detach(own)), s.level_bounds.lo, s.level_bounds.hi);
+    const N log_ratio = s.level == Level::Token      ? own
+                        : s.level == Level::Sequence ? of_segment
+                                                     : clamp(N(raw) + (own - detach(own)),
+                                                             s.level_bounds.lo, s.level_bounds.hi);
     const N ratio = exp(log_ratio);
     real w = t.weight;
     if (s.factor) w *= s.factor({number(log_ratio), t.advantage, t.row_advantage, t.tag});
@@ -261,7 +274,8 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W, S
                            : k.estimator == Estimator::Abs ? std::fabs(e)
                            : k.estimator == Estimator::K2  ? e * e / 2
                                                            : exp_less_line(-e);
-        sums->kl_bounded += x < k.input.lo || x > k.input.hi || value < k.output.lo || value > k.output.hi;
+        sums->kl_bounded +=
+            x < k.input.lo || x > k.input.hi || value < k.output.lo || value > k.output.hi;
       }
       first = false;
     }
@@ -269,7 +283,8 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W, S
     if (!sums) continue;
     sums->policy += W * number(surrogate_term);
     sums->kl += W * number(kl_terms);
-    sums->magnitude += std::fabs(W) * (std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms)));
+    sums->magnitude +=
+        std::fabs(W) * (std::fabs(number(surrogate_term)) + std::fabs(number(kl_terms)));
     sums->surrogate += number(surrogate_term);
     sums->first_kl += first_kl;
     sums->token_loss += number(surrogate_term) + number(kl_terms);
@@ -278,9 +293,11 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W, S
     sums->ratio += number(ratio);
     ++sums->tokens;
     const real x = number(token_log_ratio(t)), a = t.advantage, r = number(ratio);
-    const bool mapped_away = s.map == Map::Clamp ? x < s.map_bounds.lo || x > s.map_bounds.hi
-                                                 : s.map == Map::TrustRegion && (a == 0 || x != number(own));
-    sums->bounded += mapped_away || (s.level != Level::Token && (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
+    const bool mapped_away = s.map == Map::Clamp
+                                 ? x < s.map_bounds.lo || x > s.map_bounds.hi
+                                 : s.map == Map::TrustRegion && (a == 0 || x != number(own));
+    sums->bounded += mapped_away || (s.level != Level::Token &&
+                                     (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
     if (s.surrogate == Surrogate::Ratio) {  // whatever the weight
       const real lo = 1 - static_cast<real>(s.low), hi = 1 + static_cast<real>(s.high),
                  capped = clamp(r, -off, s.delta);
@@ -296,7 +313,9 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W, S
 inline real row_weight(const Settings& s, const Data& data, const Counts& n, int row, int tokens) {
   const double counts[] = {n.tokens, n.rows, n.non_empty_rows, n.given};
   const real count = static_cast<real>(counts[static_cast<int>(s.over)]) + s.count_eps,
-             given = data.row_weights.empty() ? 1 : static_cast<real>(data.row_weights[static_cast<std::size_t>(row)]);
+             given = data.row_weights.empty()
+                         ? 1
+                         : static_cast<real>(data.row_weights[static_cast<std::size_t>(row)]);
   if (tokens == 0) return 0;
   switch (s.aggregate) {
     case Aggregate::TokenMean:
@@ -305,7 +324,8 @@ inline real row_weight(const Settings& s, const Data& data, const Counts& n, int
     case Aggregate::SeqMeanTokenMean:
       return given * s.scale / count / (tokens + static_cast<real>(s.row_count_eps));
     case Aggregate::SeqMeanTokenSumNorm:
-      return given * s.scale / count / (s.padded_width ? static_cast<real>(data.width) : static_cast<real>(s.constant));
+      return given * s.scale / count /
+             (s.padded_width ? static_cast<real>(data.width) : static_cast<real>(s.constant));
     default:
       return given * s.scale;
   }
@@ -331,8 +351,9 @@ std::vector<Token<N>> tokens_of(const Data& data, int row, const std::vector<int
     return static_cast<real>(values.empty() ? absent : values[k]);
   };
   const auto advantage = [&](int t) {
-    return data.token_advantages.empty() ? static_cast<real>(data.advantages[static_cast<std::size_t>(row)])
-                                         : static_cast<real>(data.token_advantages[data.at(row, t)]);
+    return data.token_advantages.empty()
+               ? static_cast<real>(data.advantages[static_cast<std::size_t>(row)])
+               : static_cast<real>(data.token_advantages[data.at(row, t)]);
   };
   real row_advantage = 0;
   int n = 0;
@@ -342,9 +363,10 @@ std::vector<Token<N>> tokens_of(const Data& data, int row, const std::vector<int
   std::vector<Token<N>> tokens;
   for (const int t : positions) {
     const std::size_t k = data.at(row, t);
-    tokens.push_back({N(static_cast<real>(data.logp[k])), !data.old_logp.empty(), pick(data.old_logp, k, 0),
-                      pick(data.ref_logp, k, 0), pick(data.rollout_logp, k, 0), pick(data.teacher_logp, k, 0),
-                      advantage(t), row_advantage / static_cast<real>(n), pick(data.weights, k, 1),
+    tokens.push_back({N(static_cast<real>(data.logp[k])), !data.old_logp.empty(),
+                      pick(data.old_logp, k, 0), pick(data.ref_logp, k, 0),
+                      pick(data.rollout_logp, k, 0), pick(data.teacher_logp, k, 0), advantage(t),
+                      row_advantage / static_cast<real>(n), pick(data.weights, k, 1),
                       pick(data.kl_weights, k, 1), pick(data.tags, k, 0)});
   }
   return tokens;
@@ -388,7 +410,8 @@ inline Result loss(const Settings& s, const Data& data, const Counts& n) {
 inline Result loss(const Settings& s, const Data& data) { return loss(s, data, count(data)); }
 
 /// Central differences of the frozen form with step h; NaN where something within `margin` of the token has a kink.
-inline std::vector<real> differences(const Settings& s, const Data& data, const Counts& n, real h, real margin) {
+inline std::vector<real> differences(const Settings& s, const Data& data, const Counts& n, real h,
+                                     real margin) {
   std::vector<real> gradient(data.logp.size(), 0);
   for_each_segment(s, data, n, [&](int row, const std::vector<int>& segment, real W) {
     std::vector<Token<Moved>> tokens = tokens_of<Moved>(data, row, segment);
@@ -400,8 +423,9 @@ inline std::vector<real> differences(const Settings& s, const Data& data, const 
       x.now = x.at - h;
       const real below = segment_loss(s, tokens, W).now;
       x.now = x.at;
-      gradient[data.at(row, segment[k])] =
-          nearest_kink() < margin ? std::numeric_limits<real>::quiet_NaN() : (above - below) / (2 * h);
+      gradient[data.at(row, segment[k])] = nearest_kink() < margin
+                                               ? std::numeric_limits<real>::quiet_NaN()
+                                               : (above - below) / (2 * h);
     }
   });
   return gradient;

@@ -33,7 +33,8 @@ struct Stooke {
 struct OmniSafe {
   enum class Norm { Sum, Diff, None };
   Norm norm = Norm::Sum;
-  double limit = 25, kp = 0.1, ki = 0.01, kd = 0.01, p_alpha = 0.95, d_alpha = 0.95, penalty_max = 100;
+  double limit = 25, kp = 0.1, ki = 0.01, kd = 0.01, p_alpha = 0.95, d_alpha = 0.95,
+         penalty_max = 100;
   std::size_t delay = 10;
   double integral = 0.001, p = 0, c = 0;
   std::deque<double> costs{0.0};
@@ -122,7 +123,8 @@ struct Controller {
   gdpo::PidGains g;
   gdpo::SetPoint s{};
 
-  std::vector<double> errors{}, measured{};  ///< of the updates so far; e in units of scale, dead band taken off; y
+  std::vector<double> errors{},
+      measured{};  ///< of the updates so far; e in units of scale, dead band taken off; y
   std::vector<double> lambdas{g.lambda_init};
   double integral = g.lambda_init;
   double p = 0, d = 0, raw = 0;
@@ -161,7 +163,8 @@ struct Controller {
     const double pd = product(g.kp, p) + product(g.kd, d);
     if (errors.size() == 1 && g.p_start == EmaStart::FirstValue) before = pd;
 
-    const double upper = std::min(g.lambda_max, lambda() + g.slew), lower = std::max(0.0, lambda() - g.slew);
+    const double upper = std::min(g.lambda_max, lambda() + g.slew),
+                 lower = std::max(0.0, lambda() - g.slew);
     switch (g.form) {
       case PidForm::Positional:
         if (!waits) integrate(e, lower, upper, pd);
@@ -169,7 +172,8 @@ struct Controller {
         if (!waits && g.anti_windup == AntiWindup::BackCalculation) {
           double cut_off = raw > upper ? upper - raw : 0.0;
           if (lower > 0 && raw < lower) cut_off = lower - raw;  // by the slew
-          integral = std::min(std::max(integral + product(g.kt, cut_off), g.integral_min), g.integral_max);
+          integral =
+              std::min(std::max(integral + product(g.kt, cut_off), g.integral_min), g.integral_max);
         }
         break;
       case PidForm::Velocity:

@@ -13,7 +13,8 @@ struct LeaveOneOutStd {
   double eps = 0;
   gdpo::EpsAt eps_at = gdpo::EpsAt::Std;
   double operator()(const gdpo::ScaleArgs& a) const {
-    if (a.own < 0) return gdpo::multiplier(eps, eps_at, gdpo::variance(a.group, ddof), a.group.n - ddof);
+    if (a.own < 0)
+      return gdpo::multiplier(eps, eps_at, gdpo::variance(a.group, ddof), a.group.n - ddof);
     const gdpo::Moments others = a.group.without(a.value);
     return gdpo::multiplier(eps, eps_at, gdpo::variance(others, ddof), others.n - ddof);
   }
@@ -68,7 +69,8 @@ struct MedianAbsoluteDeviationOfGroup {
   double operator()(const gdpo::GroupArgs& a) const {
     if (calls) ++*calls;
     const double center = MedianOfGroup{}(a);
-    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = std::abs(a.values(j) - center);
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j)
+      a.scratch(j) = std::abs(a.values(j) - center);
     const double deviation = median_of_scratch(a.scratch);
     return deviation > 0 ? 1 / deviation : 0.0;
   }
@@ -79,21 +81,25 @@ struct LengthWeighted {
   static constexpr bool from_group = true;
   double operator()(const gdpo::BaselineArgs& a) const {
     double sum = 0, tokens = 0;
-    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) sum += a.tokens(j) * a.values(j), tokens += a.tokens(j);
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j)
+      sum += a.tokens(j) * a.values(j), tokens += a.tokens(j);
     return tokens > 0 ? sum / tokens : 0.0;
   }
 };
 
 /// The caller's baseline, row by row. Not from the group: an equal group need not be 0.
 struct External {
-  double operator()(const gdpo::BaselineArgs& a) const { return a.own < 0 ? a.group.mean : a.external(a.own); }
+  double operator()(const gdpo::BaselineArgs& a) const {
+    return a.own < 0 ? a.group.mean : a.external(a.own);
+  }
 };
 
 /// Reads the caller's row weights: sum w_j x_j / sum w_j.
 struct RowWeighted {
   double operator()(const gdpo::BaselineArgs& a) const {
     double sum = 0, weight = 0;
-    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j) sum += a.weights(j) * a.values(j), weight += a.weights(j);
+    for (gdpo::index_t j = 0; j < a.values.extent[0]; ++j)
+      sum += a.weights(j) * a.values(j), weight += a.weights(j);
     return sum / weight;
   }
 };

@@ -58,8 +58,9 @@ constexpr Layout padded_layouts[] = {dense,
                                      {"rows with gaps", false, 0, 0, 1, 7, 0},
                                      {"every third token", false, 0, 2, 3, 1, 0},
                                      {"backwards", false, 2, 0, -2, 0, 3}};
-constexpr Layout packed_layouts[] = {
-    packed, {"packed, unaligned", true, 0, 3, 1, 0, 0}, {"packed, every second token", true, 0, 0, 2, 0, 0}};
+constexpr Layout packed_layouts[] = {packed,
+                                     {"packed, unaligned", true, 0, 3, 1, 0, 0},
+                                     {"packed, every second token", true, 0, 0, 2, 0, 0}};
 
 /// The tokens of a padded (rows, width) batch in a layout; of packed ones, the first lengths[i] of each row.
 class Places {
@@ -84,8 +85,9 @@ class Places {
     const index_t step = layout_.step;
     if (layout_.packed) return layout_.first + (offsets_[static_cast<std::size_t>(row)] + t) * step;
     const int in_group = groups_ > 0 ? rows_ / groups_ : 1;
-    const index_t row_begin =
-        groups_ > 0 ? row / in_group * group_stride_ + row % in_group * row_stride_ : row * row_stride_;
+    const index_t row_begin = groups_ > 0
+                                  ? row / in_group * group_stride_ + row % in_group * row_stride_
+                                  : row * row_stride_;
     return layout_.first + row_begin + (step < 0 ? (width_ - 1 - t) * -step : t * step);
   }
   int length(int row) const { return lengths_[static_cast<std::size_t>(row)]; }
@@ -102,7 +104,8 @@ class Places {
     if (layout_.packed) {
       f(gdpo::View<T, 1>{origin, {offsets_.back()}, {step}});
     } else if (groups_ > 0) {
-      f(gdpo::View<T, 3>{origin, {groups_, rows / groups_, width}, {group_stride_, row_stride_, step}});
+      f(gdpo::View<T, 3>{
+          origin, {groups_, rows / groups_, width}, {group_stride_, row_stride_, step}});
     } else {
       f(gdpo::View<T, 2>{origin, {rows, width}, {row_stride_, step}});
     }
@@ -154,7 +157,8 @@ class OnTheDevice {
     };
     for (std::size_t k = 0; k < loss_product::arrays_of_numbers; ++k) {
       const auto array = loss_product::token_arrays[k];
-      set(b.*loss_product::batch_arrays<S>[k], tokens_[k], array == &Data::logp || !(data_.*array).empty());
+      set(b.*loss_product::batch_arrays<S>[k], tokens_[k],
+          array == &Data::logp || !(data_.*array).empty());
     }
     set(b.mask, mask_, !data_.mask.empty()), set(b.segments, segments_, !data_.segments.empty());
     const index_t rows = data_.rows;
@@ -193,8 +197,9 @@ struct DeviceOutcome : Outcome {
 
 /// The loss on the device; the gradient comes back in the order of rows and tokens.
 template <class S, class Loss>
-DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenBatch<S>& batch, const Places& places,
-                  const gdpo::cuda::DeviceNormaliser& normaliser, bool with_gradient = true) {
+DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenBatch<S>& batch,
+                  const Places& places, const gdpo::cuda::DeviceNormaliser& normaliser,
+                  bool with_gradient = true) {
   OnDevice<S> gradient(std::vector<S>(places.size(), S(-77)));
   OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
@@ -212,12 +217,14 @@ DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenB
       of_token[at] = with_gradient;
     }
   }
-  for (std::size_t k = 0; k < written.size(); ++k) o.gaps_kept = o.gaps_kept && (of_token[k] || written[k] == S(-77));
+  for (std::size_t k = 0; k < written.size(); ++k)
+    o.gaps_kept = o.gaps_kept && (of_token[k] || written[k] == S(-77));
   return o;
 }
 template <class S, class Loss>
-DeviceOutcome run(const TestDevice& device, const Loss& loss, const Data& data, const Layout& layout,
-                  const std::vector<int>& lengths, const gdpo::Normaliser& normaliser) {
+DeviceOutcome run(const TestDevice& device, const Loss& loss, const Data& data,
+                  const Layout& layout, const std::vector<int>& lengths,
+                  const gdpo::Normaliser& normaliser) {
   OnTheDevice<S> on(data, layout, lengths);
   return run<S>(device, loss, on.batch(), on.places(), normaliser);
 }
@@ -225,8 +232,9 @@ DeviceOutcome run(const TestDevice& device, const Loss& loss, const Data& data, 
 template <class S, class Loss>
 Outcome on_seq(const Loss& loss, const Data& data, const std::vector<int>& lengths,
                const gdpo::Normaliser& normaliser) {
-  return lengths.empty() ? loss_product::call<S>(loss, data, &normaliser)
-                         : loss_product::call_packed<S, std::int32_t>(loss, data, lengths, &normaliser);
+  return lengths.empty()
+             ? loss_product::call<S>(loss, data, &normaliser)
+             : loss_product::call_packed<S, std::int32_t>(loss, data, lengths, &normaliser);
 }
 
 // ---- comparison --------------------------------------------------------------------------------------------------------------
@@ -246,15 +254,19 @@ inline double largest(const gdpo::Metric& m) {
 /// the largest of their range.
 /// Counts, ranges, counters, lengths: the same.
 template <class S, class Loss>
-std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, const Outcome& expected) {
+std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
+                     const Outcome& expected) {
   using Level = std::decay_t<decltype(loss.level)>;
   constexpr bool of_segment = Level::of_segment, single = std::is_same_v<S, float>;
-  const double rounding = single && !of_segment ? 68 * 0x1p-24 : of_segment ? 1e-10 : 1024 * 0x1p-53;
+  const double rounding = single && !of_segment ? 68 * 0x1p-24
+                          : of_segment          ? 1e-10
+                                                : 1024 * 0x1p-53;
   constexpr double ulp = 0x1p-23;
   std::string text;
   const auto differ = [&](const std::string& name, double x, double y, double tolerance) {
     char line[200];
-    std::snprintf(line, sizeof line, "%s: %.17g, on seq %.17g (%g)\n", name.c_str(), x, y, tolerance);
+    std::snprintf(line, sizeof line, "%s: %.17g, on seq %.17g (%g)\n", name.c_str(), x, y,
+                  tolerance);
     text += line;
   };
   const auto same = [&](const std::string& name, double x, double y) {
@@ -262,13 +274,15 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
   };
   const auto near = [&](const std::string& name, double x, double y, double tolerance) {
     if (same_bits(x, y) || (std::isnan(x) && std::isnan(y))) return;
-    if (std::isnan(x) || std::isnan(y) || std::isinf(y) || !(std::fabs(x - y) <= tolerance + 1e-300))
+    if (std::isnan(x) || std::isnan(y) || std::isinf(y) ||
+        !(std::fabs(x - y) <= tolerance + 1e-300))
       differ(name, x, y, tolerance);
   };
 
   if (got.gradient.size() != expected.gradient.size()) return "sizes of the gradients\n";
   double most = 0;
-  for (const double g : expected.gradient) most = std::isfinite(g) ? std::fmax(most, std::fabs(g)) : most;
+  for (const double g : expected.gradient)
+    most = std::isfinite(g) ? std::fmax(most, std::fabs(g)) : most;
   for (std::size_t k = 0; k < got.gradient.size() && text.size() < 400; ++k) {
     const double x = got.gradient[k], y = expected.gradient[k];
     const std::string name = "gradient[" + std::to_string(k) + "]";
@@ -287,8 +301,10 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
   for (int i = 0; i < data.rows; ++i) {
     index_t tokens = 0;
     for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
-    const double w = tokens > 0 ? loss.aggregate(gdpo::AggregateArgs{{tokens, data.width}, e.normaliser}) : 0.0;
-    const double of_row = data.row_weights.empty() ? 1.0 : data.row_weights[static_cast<std::size_t>(i)];
+    const double w =
+        tokens > 0 ? loss.aggregate(gdpo::AggregateArgs{{tokens, data.width}, e.normaliser}) : 0.0;
+    const double of_row =
+        data.row_weights.empty() ? 1.0 : data.row_weights[static_cast<std::size_t>(i)];
     if (std::isfinite(w * of_row)) weights += std::fabs(w * of_row) * static_cast<double>(tokens);
   }
   const double surrogate = largest(n.surrogate), kls = largest(n.loss) + surrogate;
@@ -299,9 +315,11 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
   const auto size_of = [&](const std::string& name, const gdpo::Metric& x) {
     if (name == "loss") return kls + surrogate;
     // ratio = k3 + 1 + log ratio, of sums
-    return name == "ratio" ? largest(x) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1 : largest(x);
+    return name == "ratio" ? largest(x) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1
+                           : largest(x);
   };
-  const auto mean = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y, double size) {
+  const auto mean = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y,
+                        double size) {
     near(name + ".sum", x.sum, y.sum, rounding * size * y.count);
     near(name + ".row_sum", x.row_sum, y.row_sum, rounding * size * y.rows);
     near(name + ".row_min", x.row_min, y.row_min, rounding * size);
@@ -316,8 +334,9 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
 #undef GDPO_X
 
   const auto share = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y) {
-    for (const auto number : {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::min, &gdpo::Metric::max,
-                              &gdpo::Metric::rows, &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
+    for (const auto number :
+         {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::min, &gdpo::Metric::max,
+          &gdpo::Metric::rows, &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
       same(name, x.*number, y.*number);
     }
     near(name + ".row_sum", x.row_sum, y.row_sum, y.rows * y.rows * 0x1p-53);
@@ -331,19 +350,21 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got, con
   same("advantage.n", static_cast<double>(m.advantage.n), static_cast<double>(n.advantage.n));
   same("advantage.weight", m.advantage.weight, n.advantage.weight);
   if (!std::isnan(
-          n.advantage.mean)) {  // infinite advantages: merge() gives no range once the mean is NaN, sooner or later
-    same("advantage.min", m.advantage.min, n.advantage.min), same("advantage.max", m.advantage.max, n.advantage.max);
+          n.advantage
+              .mean)) {  // infinite advantages: merge() gives no range once the mean is NaN, sooner or later
+    same("advantage.min", m.advantage.min, n.advantage.min),
+        same("advantage.max", m.advantage.max, n.advantage.max);
   }
   const double size = std::fmax(std::fabs(n.advantage.min), std::fabs(n.advantage.max));
-  near("advantage.mean", m.advantage.mean + m.advantage.mean_low, n.advantage.mean + n.advantage.mean_low,
-       0x1p-44 * size);
+  near("advantage.mean", m.advantage.mean + m.advantage.mean_low,
+       n.advantage.mean + n.advantage.mean_low, 0x1p-44 * size);
   near("advantage.m2", m.advantage.m2, n.advantage.m2, 0x1p-40 * size * size * n.advantage.weight);
 
   const auto counter = [&](const char* name, const gdpo::NonFinite& x, const gdpo::NonFinite& y) {
     if (x.count == y.count && x.row == y.row && x.token == y.token) return;
     char line[160];
-    std::snprintf(line, sizeof line, "non_finite.%s: %td at (%td, %td), on seq %td at (%td, %td)\n", name, x.count,
-                  x.row, x.token, y.count, y.row, y.token);
+    std::snprintf(line, sizeof line, "non_finite.%s: %td at (%td, %td), on seq %td at (%td, %td)\n",
+                  name, x.count, x.row, x.token, y.count, y.row, y.token);
     text += line;
   };
 #define GDPO_X(in_batch, in_row, ...) counter(#in_row, m.non_finite.in_row, n.non_finite.in_row);
@@ -372,16 +393,18 @@ inline std::vector<double> unified(std::vector<double> x) {
 /// "" where two outcomes of a device have the same bits, but for which NaN it is.
 inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
   const std::string gradient = difference(unified(a.gradient), unified(b.gradient)),
-                    result =
-                        difference(unified(loss_product::numbers(a.result)), unified(loss_product::numbers(b.result)));
-  return (gradient.empty() ? "" : "gradient " + gradient) + (result.empty() ? "" : " result " + result);
+                    result = difference(unified(loss_product::numbers(a.result)),
+                                        unified(loss_product::numbers(b.result)));
+  return (gradient.empty() ? "" : "gradient " + gradient) +
+         (result.empty() ? "" : " result " + result);
 }
 
 // ---- inputs ------------------------------------------------------------------------------------------------------------------
 
 /// random_tokens with tags, rounded to float; `poison` of the tokens NaN or infinite in some array.
 inline Data random_batch(Random& random, int rows, int width, double poison = 0) {
-  Data d = loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
+  Data d =
+      loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
   const auto n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
   for (std::size_t k = 0; k < n; ++k) d.tags.push_back(random.below(3));
   if (d.old_logp.empty()) d.old_logp = d.logp;  // some terms need it
@@ -389,11 +412,13 @@ inline Data random_batch(Random& random, int rows, int width, double poison = 0)
   for (std::size_t k = 0; k < n && poison > 0; ++k) {
     if (!random.chance(poison)) continue;
     std::vector<double>& array =
-        d.*loss_product::token_arrays[random.below(static_cast<int>(loss_product::arrays_of_numbers))];
+        d.*
+        loss_product::token_arrays[random.below(static_cast<int>(loss_product::arrays_of_numbers))];
     if (!array.empty()) array[k] = random.pick({std::nan(""), infinite, -infinite});
   }
   for (const auto member : {&Data::advantages, &Data::row_weights}) {
-    for (double& x : d.*member) x = random.chance(poison) ? random.pick({std::nan(""), infinite, -infinite}) : x;
+    for (double& x : d.*member)
+      x = random.chance(poison) ? random.pick({std::nan(""), infinite, -infinite}) : x;
   }
   return d;
 }

@@ -13,7 +13,9 @@
 using TestDevice = gdpo::cuda::On;
 /// seed: of a simulated grid only.
 inline TestDevice test_device(unsigned = 0) { return gdpo::cuda::On(nullptr); }
-inline TestDevice test_device(unsigned, const gdpo::cuda::Tuning& tuning) { return gdpo::cuda::On(nullptr, tuning); }
+inline TestDevice test_device(unsigned, const gdpo::cuda::Tuning& tuning) {
+  return gdpo::cuda::On(nullptr, tuning);
+}
 
 template <class T>
 class OnDevice {
@@ -21,7 +23,8 @@ class OnDevice {
   OnDevice() = default;
   explicit OnDevice(const std::vector<T>& values) : n_(values.size()) {
     gdpo::cuda::check("OnDevice", cudaMalloc(&data_, (n_ + 1) * sizeof(T)));
-    gdpo::cuda::check("OnDevice", cudaMemcpy(data_, values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
+    gdpo::cuda::check("OnDevice",
+                      cudaMemcpy(data_, values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
     // From pageable memory cudaMemcpy may return before the last bytes have arrived, and a non-blocking stream does not wait for them.
     gdpo::cuda::check("OnDevice", cudaDeviceSynchronize());
   }
@@ -34,7 +37,8 @@ class OnDevice {
   T* data() const { return static_cast<T*>(data_); }
   std::vector<T> host() const {
     std::vector<T> values(n_);
-    gdpo::cuda::check("OnDevice", cudaMemcpy(values.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
+    gdpo::cuda::check("OnDevice",
+                      cudaMemcpy(values.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
     return values;
   }
 
@@ -49,7 +53,9 @@ class OnDevice {
 
 using TestDevice = SimulatedGrid;
 inline TestDevice test_device(unsigned seed = 0) { return SimulatedGrid{seed}; }
-inline TestDevice test_device(unsigned seed, const gdpo::cuda::Tuning& tuning) { return SimulatedGrid{seed, tuning}; }
+inline TestDevice test_device(unsigned seed, const gdpo::cuda::Tuning& tuning) {
+  return SimulatedGrid{seed, tuning};
+}
 
 template <class T>
 class OnDevice {
@@ -69,7 +75,8 @@ class OnDevice {
 class TestScratch {
  public:
   explicit TestScratch(std::size_t bytes)
-      : memory_(std::vector<double>(bytes / sizeof(double) + 1, std::numeric_limits<double>::quiet_NaN())),
+      : memory_(std::vector<double>(bytes / sizeof(double) + 1,
+                                    std::numeric_limits<double>::quiet_NaN())),
         bytes_(bytes) {}
   gdpo::cuda::Scratch operator()() { return {memory_.data(), bytes_}; }
 

@@ -29,7 +29,8 @@ inline void expect(const char* what, bool ok) {
   std::puts(what);
   ++failures;
 }
-inline void same(const char* what, const std::vector<double>& got, const std::vector<double>& expected) {
+inline void same(const char* what, const std::vector<double>& got,
+                 const std::vector<double>& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {
     if (got.size() == expected.size() && bits(got[i]) == bits(expected[i])) continue;
     std::printf("%s: [%zu] is not %a (%zu values)\n", what, i, expected[i], got.size());

@@ -11,13 +11,17 @@ using loss_product::Data;
 using loss_product::Outcome;
 
 enum class Form { Padded, Packed, Grouped, StridedGradient, SixteenBits };
-constexpr Form all_forms[] = {Form::Padded, Form::Packed, Form::Grouped, Form::StridedGradient, Form::SixteenBits};
+constexpr Form all_forms[] = {Form::Padded, Form::Packed, Form::Grouped, Form::StridedGradient,
+                              Form::SixteenBits};
 
 /// A caller's own 16-bit type, the upper half of a float.
 struct Upper {
   std::uint16_t bits;
-  explicit Upper(double x) : bits(static_cast<std::uint16_t>(gdpo::math::bits_of(static_cast<float>(x)) >> 16)) {}
-  explicit operator float() const { return gdpo::math::from_bits(static_cast<std::uint32_t>(bits) << 16); }
+  explicit Upper(double x)
+      : bits(static_cast<std::uint16_t>(gdpo::math::bits_of(static_cast<float>(x)) >> 16)) {}
+  explicit operator float() const {
+    return gdpo::math::from_bits(static_cast<std::uint32_t>(bits) << 16);
+  }
 };
 
 /// NaN is one number: which bits it has is the processor's choice of an operand.
@@ -28,13 +32,16 @@ inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
   std::vector<double> numbers[] = {a.gradient, b.gradient, loss_product::numbers(a.result),
                                    loss_product::numbers(b.result)};
   for (auto& x : numbers) unify_nan(x);
-  const std::string gradient = difference(numbers[0], numbers[1]), result = difference(numbers[2], numbers[3]);
-  return (gradient.empty() ? "" : "gradient " + gradient) + (result.empty() ? "" : " result " + result);
+  const std::string gradient = difference(numbers[0], numbers[1]),
+                    result = difference(numbers[2], numbers[3]);
+  return (gradient.empty() ? "" : "gradient " + gradient) +
+         (result.empty() ? "" : " result " + result);
 }
 
 /// random_tokens with tags; `poison` of the tokens NaN or infinite in some array.
 inline Data random_data(Random& random, int rows, int width, double poison = 0) {
-  Data d = loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
+  Data d =
+      loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
   const auto n = static_cast<std::size_t>(rows * width);
   for (std::size_t k = 0; k < n; ++k) d.tags.push_back(random.below(3));
   if (d.old_logp.empty()) d.old_logp = d.logp;  // some terms need it
@@ -42,7 +49,8 @@ inline Data random_data(Random& random, int rows, int width, double poison = 0) 
     if (!random.chance(poison)) continue;
     constexpr double infinite = std::numeric_limits<double>::infinity();
     std::vector<double>& array =
-        d.*loss_product::token_arrays[random.below(static_cast<int>(loss_product::arrays_of_numbers))];
+        d.*
+        loss_product::token_arrays[random.below(static_cast<int>(loss_product::arrays_of_numbers))];
     if (!array.empty()) array[k] = random.pick({std::nan(""), infinite, -infinite});
   }
   return d;
@@ -52,10 +60,13 @@ template <class S>
 class Case {
  public:
   Case(Random& random, const Data& data, Form form)
-      : form_(form), data_(data), packed_(loss_product::pack<std::int32_t>(data, lengths(random, data))) {
+      : form_(form),
+        data_(data),
+        packed_(loss_product::pack<std::int32_t>(data, lengths(random, data))) {
     const Data& stored = form == Form::Packed ? packed_.data : data_;
     arrays_ = std::make_unique<loss_product::Arrays<S>>(stored);
-    if (form == Form::SixteenBits) sixteen_ = std::make_unique<loss_product::Arrays<S, Upper>>(data_);
+    if (form == Form::SixteenBits)
+      sixteen_ = std::make_unique<loss_product::Arrays<S, Upper>>(data_);
     if (form == Form::Packed) {
       batch_ = loss_product::packed_batch(*arrays_, packed_.offsets);
     } else if (form == Form::Grouped && data.rows % 2 == 0) {
@@ -73,7 +84,8 @@ class Case {
   const gdpo::Normaliser& normaliser() const { return normaliser_; }
   /// Of rows that gap apart, tokens step apart.
   gdpo::TokenOut<S> out(std::vector<S>& gradient) const {
-    const gdpo::index_t rows = data_.rows, width = data_.width, step = form_ == Form::StridedGradient ? 2 : 1;
+    const gdpo::index_t rows = data_.rows, width = data_.width,
+                        step = form_ == Form::StridedGradient ? 2 : 1;
     const auto n = form_ == Form::Packed ? packed_.data.logp.size() : data_.logp.size();
     gradient.assign(n * static_cast<std::size_t>(step), S(-77));
     if (form_ == Form::Packed) return gdpo::view(gradient);

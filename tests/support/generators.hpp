@@ -48,7 +48,8 @@ inline double random_reward(Random& random, int kind) {
 inline std::vector<int> group_sizes() {
   std::vector<int> sizes;
   for (int size = 1; size <= 64; ++size) sizes.push_back(size);
-  for (const int size : {100, 127, 128, 255, 256, 333, 512, 777, 1000, 1023, 1024}) sizes.push_back(size);
+  for (const int size : {100, 127, 128, 255, 256, 333, 512, 777, 1000, 1023, 1024})
+    sizes.push_back(size);
   return sizes;
 }
 
@@ -65,7 +66,8 @@ inline std::vector<long long> random_ids(Random& random, int n) {
 
 /// Ragged groups of 1 to `largest` rows with scattered members; binary, stepped and continuous rewards, constant groups
 /// among them, `missing` of the entries NaN.
-inline naive::Data random_batch(Random& random, int groups, int largest, int channels, double missing) {
+inline naive::Data random_batch(Random& random, int groups, int largest, int channels,
+                                double missing) {
   naive::Data d;
   d.channels = channels;
   for (const long long id : random_ids(random, groups)) {

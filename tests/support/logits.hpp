@@ -11,12 +11,25 @@
 namespace logit_cases {
 
 inline double normal(Random& random) {
-  return std::sqrt(-2 * std::log(1 - random.uniform())) * std::cos(6.283185307179586 * random.uniform());
+  return std::sqrt(-2 * std::log(1 - random.uniform())) *
+         std::cos(6.283185307179586 * random.uniform());
 }
 
-enum class Kind { Normal, Peaked, Constant, Coarse, Offset, Ascending, Descending, LateSpike, Masked, LeadingMasked };
-constexpr Kind all_kinds[] = {Kind::Normal,    Kind::Peaked,     Kind::Constant,  Kind::Coarse, Kind::Offset,
-                              Kind::Ascending, Kind::Descending, Kind::LateSpike, Kind::Masked, Kind::LeadingMasked};
+enum class Kind {
+  Normal,
+  Peaked,
+  Constant,
+  Coarse,
+  Offset,
+  Ascending,
+  Descending,
+  LateSpike,
+  Masked,
+  LeadingMasked
+};
+constexpr Kind all_kinds[] = {Kind::Normal, Kind::Peaked,       Kind::Constant,   Kind::Coarse,
+                              Kind::Offset, Kind::Ascending,    Kind::Descending, Kind::LateSpike,
+                              Kind::Masked, Kind::LeadingMasked};
 
 /// One row. At least one logit is finite.
 inline std::vector<float> row(Random& random, Kind kind, int vocabulary) {
@@ -61,7 +74,8 @@ template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
   const auto equal = [](const T& x, const T& y) {
     return std::memcmp(static_cast<const void*>(&x), &y, sizeof x) == 0 ||
-           (std::isnan(static_cast<double>(gdpo::load(x))) && std::isnan(static_cast<double>(gdpo::load(y))));
+           (std::isnan(static_cast<double>(gdpo::load(x))) &&
+            std::isnan(static_cast<double>(gdpo::load(y))));
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
 }

@@ -44,7 +44,8 @@ struct Step {
       }
       const double logp = mask.back() ? static_cast<double>(naive_logp(k)) : std::nan("");
       // Some are clipped, none is within 1e-3 of it: log 0.8 and log 1.2 are between two multiples of 1/64.
-      old_logp.push_back(static_cast<float>(logp + std::round(64 * 0.3 * logit_cases::normal(random)) / 64));
+      old_logp.push_back(
+          static_cast<float>(logp + std::round(64 * 0.3 * logit_cases::normal(random)) / 64));
       ref_logp.push_back(static_cast<float>(logp + 0.3 * logit_cases::normal(random)));
       weights.push_back(static_cast<float>(random.pick({0.0, 0.5, 1.0})));
       token_advantages.push_back(static_cast<float>(logit_cases::normal(random)));

@@ -30,7 +30,8 @@ struct TrustRegion {
   template <class V>
   Mapped<V> operator()(const Token<V>& t) const {
     using math::both, math::constant, math::either, math::select;
-    const V zero = constant<V>(0.0), x = t.token_log_ratio, lo = constant<V>(-low), hi = constant<V>(high);
+    const V zero = constant<V>(0.0), x = t.token_log_ratio, lo = constant<V>(-low),
+            hi = constant<V>(high);
     const auto above = both(t.advantage > zero, x > hi), below = both(t.advantage < zero, x < lo);
     const auto none = either(both(t.advantage >= zero, t.advantage <= zero), either(above, below));
     const V bounded = select(above, hi, select(below, lo, x));
@@ -58,8 +59,10 @@ struct Soft {
   template <class V>
   Term<V> operator()(const Token<V>& t) const {
     using math::constant, math::mul, math::select;
-    const V one = constant<V>(1.0), tau = select(t.advantage > constant<V>(0.0), constant<V>(pos), constant<V>(neg));
-    const V q = one / (one + math::exp_parts(mul(tau, one - t.ratio)).exp), a = mul(constant<V>(-4.0), t.advantage);
+    const V one = constant<V>(1.0),
+            tau = select(t.advantage > constant<V>(0.0), constant<V>(pos), constant<V>(neg));
+    const V q = one / (one + math::exp_parts(mul(tau, one - t.ratio)).exp),
+            a = mul(constant<V>(-4.0), t.advantage);
     return {mul(a, q) / tau, mul(mul(a, q), mul(one - q, t.ratio)), constant<V>(0.0)};
   }
 };
@@ -100,7 +103,8 @@ struct WithoutTagZero {
   Mapped<V> operator()(const Token<V>& t) const {
     const V zero = math::constant<V>(0.0);
     const auto out = math::both(t.tag >= zero, t.tag <= zero);
-    return {math::select(out, zero, t.token_log_ratio), math::select(out, zero, math::constant<V>(1.0))};
+    return {math::select(out, zero, t.token_log_ratio),
+            math::select(out, zero, math::constant<V>(1.0))};
   }
 };
 
@@ -128,7 +132,9 @@ struct ClipCov {
   template <class S>
   void operator()(const gdpo::PrepassArgs<S>& args) const {
     double n = 0, advantages = 0, logps = 0;
-    for_each(args.rows, [&](gdpo::index_t, double a, double logp, double) { n += 1, advantages += a, logps += logp; });
+    for_each(args.rows, [&](gdpo::index_t, double a, double logp, double) {
+      n += 1, advantages += a, logps += logp;
+    });
     std::vector<gdpo::index_t> candidates;
     for_each(args.rows, [&](gdpo::index_t at, double a, double logp, double log_ratio) {
       const double covariance = (a - advantages / n) * (logp - logps / n);

@@ -18,7 +18,8 @@ inline constexpr std::vector<double> Data::*token_arrays[] = {GDPO_TOKEN_ARRAYS(
 #undef GDPO_X
 #define GDPO_X(in_batch, ...) &gdpo::TokenBatch<S>::in_batch,
 template <class S>
-inline constexpr gdpo::TokenView<S> gdpo::TokenBatch<S>::*batch_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
+inline constexpr gdpo::TokenView<S> gdpo::TokenBatch<S>::*batch_arrays[] = {
+    GDPO_TOKEN_ARRAYS(GDPO_X)};
 #undef GDPO_X
 inline constexpr std::size_t arrays_of_numbers = std::size(token_arrays);
 
@@ -47,8 +48,9 @@ class Arrays {
   }
   /// Tokens of rank 3: (groups, rows / groups, width).
   gdpo::TokenBatch<S> grouped_batch(int groups) const {
-    return batch_of(
-        [this, groups](const auto& from) { return gdpo::view(from.data(), groups, rows_ / groups, width_); });
+    return batch_of([this, groups](const auto& from) {
+      return gdpo::view(from.data(), groups, rows_ / groups, width_);
+    });
   }
 
  private:
@@ -85,7 +87,8 @@ Outcome call(const Loss& loss, const Data& data, const gdpo::Normaliser* normali
   const gdpo::TokenBatch<S> batch = arrays.batch();
   std::vector<S> gradient(data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
-  Outcome o;  // on `seq`: one kernel to compile; property/exec_loss_test.cpp holds the others to its bits
+  Outcome
+      o;  // on `seq`: one kernel to compile; property/exec_loss_test.cpp holds the others to its bits
   o.result = loss(gdpo::seq, batch, normaliser ? *normaliser : gdpo::count(batch),
                   gdpo::view(gradient.data(), data.rows, data.width), workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
@@ -101,7 +104,8 @@ inline Data rows_of(const Data& d, int begin, int end) {
   };
   for (const auto member : token_arrays) cut(part.*member, d.*member, d.width);
   cut(part.mask, d.mask, d.width), cut(part.segments, d.segments, d.width);
-  for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated}) cut(part.*member, d.*member, 1);
+  for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated})
+    cut(part.*member, d.*member, 1);
   return part;
 }
 
@@ -116,15 +120,18 @@ Packed<Offset> pack(const Data& d, const std::vector<int>& lengths) {
   Packed<Offset> p;
   p.data = Data{};
   for (int i = 0; i < d.rows; ++i) {
-    const auto begin = static_cast<std::ptrdiff_t>(d.at(i, 0)), end = begin + lengths[static_cast<std::size_t>(i)];
+    const auto begin = static_cast<std::ptrdiff_t>(d.at(i, 0)),
+               end = begin + lengths[static_cast<std::size_t>(i)];
     const auto add = [&](auto& to, const auto& from) {
       if (!from.empty()) to.insert(to.end(), from.begin() + begin, from.begin() + end);
     };
     for (const auto member : token_arrays) add(p.data.*member, d.*member);
     add(p.data.mask, d.mask), add(p.data.segments, d.segments);
-    p.offsets.push_back(static_cast<Offset>(p.offsets.back() + lengths[static_cast<std::size_t>(i)]));
+    p.offsets.push_back(
+        static_cast<Offset>(p.offsets.back() + lengths[static_cast<std::size_t>(i)]));
   }
-  p.data.advantages = d.advantages, p.data.row_weights = d.row_weights, p.data.truncated = d.truncated;
+  p.data.advantages = d.advantages, p.data.row_weights = d.row_weights,
+  p.data.truncated = d.truncated;
   p.data.rows = 1, p.data.width = static_cast<int>(p.data.logp.size());
   return p;
 }
@@ -144,7 +151,8 @@ Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>
   std::vector<S> gradient(p.data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
   Outcome o;
-  o.result = loss(gdpo::seq, batch, normaliser ? *normaliser : gdpo::count(batch), gdpo::view(gradient), workspace);
+  o.result = loss(gdpo::seq, batch, normaliser ? *normaliser : gdpo::count(batch),
+                  gdpo::view(gradient), workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
   return o;
 }
@@ -163,7 +171,8 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
     all.insert(all.end(), {x.sum, x.count, x.min, x.max, x.row_sum, x.rows, x.row_min, x.row_max});
   };
   const auto counter = [&](const gdpo::NonFinite& x) {
-    all.insert(all.end(), {static_cast<double>(x.count), static_cast<double>(x.row), static_cast<double>(x.token)});
+    all.insert(all.end(), {static_cast<double>(x.count), static_cast<double>(x.row),
+                           static_cast<double>(x.token)});
   };
 #define GDPO_X(name, ...) metric(m.name);
   GDPO_TOKEN_METRICS(GDPO_X)
@@ -175,10 +184,12 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
   const gdpo::Moments& a = m.advantage;
   all.insert(all.end(), {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
                          static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
-                         static_cast<double>(m.degenerate_rows), m.entropy_threshold, m.one_ratio_a_row ? 1.0 : 0.0});
+                         static_cast<double>(m.degenerate_rows), m.entropy_threshold,
+                         m.one_ratio_a_row ? 1.0 : 0.0});
   // All of them have eight bytes, but for one flag.
   if (all.size() * sizeof(double) != sizeof(gdpo::LossResult)) {
-    throw std::logic_error("a new member of LossResult or LossMetrics, outside of the lists: add it here");
+    throw std::logic_error(
+        "a new member of LossResult or LossMetrics, outside of the lists: add it here");
   }
   return all;
 }
@@ -186,7 +197,8 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
 inline std::string difference_of(const Outcome& a, const Outcome& b) {
   const std::string gradient = difference(a.gradient, b.gradient),
                     result = difference(numbers(a.result), numbers(b.result));
-  return (gradient.empty() ? "" : "gradient " + gradient) + (result.empty() ? "" : " result " + result);
+  return (gradient.empty() ? "" : "gradient " + gradient) +
+         (result.empty() ? "" : " result " + result);
 }
 
 /// The library's aggregates, chosen at run time.
@@ -204,7 +216,8 @@ struct AnyAggregate {
       case naive_loss::Aggregate::SeqMeanTokenSum:
         return gdpo::aggregate::SeqMeanTokenSum{over, count_eps, scale}(a);
       case naive_loss::Aggregate::SeqMeanTokenSumNorm:
-        return gdpo::aggregate::SeqMeanTokenSumNorm{constant, padded_width, over, count_eps, scale}(a);
+        return gdpo::aggregate::SeqMeanTokenSumNorm{constant, padded_width, over, count_eps,
+                                                    scale}(a);
       default:
         return gdpo::aggregate::TokenSum{scale}(a);
     }
@@ -215,8 +228,12 @@ struct AnyAggregate {
 
 inline gdpo::Bounds bounds_of(const naive_loss::Bounds& b) { return {b.lo, b.hi}; }
 inline void set_map(gdpo::map::None&, const Settings&) {}
-inline void set_map(gdpo::map::Clamp& map, const Settings& s) { map = {s.map_bounds.lo, s.map_bounds.hi}; }
-inline void set_statistic(gdpo::statistic::Mean& to, const Settings& s) { to.count_eps = s.statistic_count_eps; }
+inline void set_map(gdpo::map::Clamp& map, const Settings& s) {
+  map = {s.map_bounds.lo, s.map_bounds.hi};
+}
+inline void set_statistic(gdpo::statistic::Mean& to, const Settings& s) {
+  to.count_eps = s.statistic_count_eps;
+}
 inline void set_statistic(gdpo::statistic::Sum&, const Settings&) {}
 template <class Map>
 void set_level(gdpo::level::Token<Map>& level, const Settings& s) {
@@ -230,7 +247,9 @@ void set_level(Level& level, const Settings& s) {
 }
 template <class Surrogate>
 void set_surrogate(Surrogate&, const Settings&) {}  // one without settings
-inline void set_surrogate(gdpo::surrogate::Ratio& to, const Settings& s) { to = {s.low, s.high, s.delta, s.dual}; }
+inline void set_surrogate(gdpo::surrogate::Ratio& to, const Settings& s) {
+  to = {s.low, s.high, s.delta, s.dual};
+}
 inline void set_kl(gdpo::Kls<>&, const Settings&, std::size_t) {}
 template <class E, class R>
 void set_kl(gdpo::Kl<E, R>& to, const Settings& s, std::size_t k = 0) {
@@ -282,18 +301,22 @@ constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
   return level + surrogate + estimator + rule >= 0;
 #else
   constexpr int twice[] = {0, 2, 3, 1};
-  const int changed =
-      (level != 0) + (surrogate != 0) + (estimator != 3) + (rule != 0);  // from Token, Ratio, K3, Direct
-  return changed <= 1 || (rule == (level ^ estimator) && surrogate % 2 == (twice[level] ^ estimator) % 2);
+  const int changed = (level != 0) + (surrogate != 0) + (estimator != 3) +
+                      (rule != 0);  // from Token, Ratio, K3, Direct
+  return changed <= 1 ||
+         (rule == (level ^ estimator) && surrogate % 2 == (twice[level] ^ estimator) % 2);
 #endif
 }
 
 /// gdpo::PolicyLoss of these settings (Statistic::Mean; one KL term at most), summed by any aggregate.
-Outcome run(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser = nullptr);
+Outcome run(const Settings& settings, const Data& data,
+            const gdpo::Normaliser* normaliser = nullptr);
 Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
 Outcome run_clamped(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
-Outcome run_sequence(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
-Outcome run_sequence_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+Outcome run_sequence(const Settings& settings, const Data& data,
+                     const gdpo::Normaliser* normaliser);
+Outcome run_sequence_token(const Settings& settings, const Data& data,
+                           const gdpo::Normaliser* normaliser);
 /// Every type of level `index` on random batches and settings against the oracle (loss_product_test.cpp).
 void check_level(int index);
 
@@ -302,7 +325,8 @@ template <int Surrogate>
 using SurrogateAt = std::tuple_element_t<static_cast<std::size_t>(Surrogate), Surrogates>;
 template <class Level, class Surrogate, class Kl>
 Outcome run_one(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
-  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl, AnyAggregate>>(s), data, normaliser);
+  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl, AnyAggregate>>(s), data,
+                      normaliser);
 }
 template <int Index, class Level, int Surrogate, int E, class Estimator, int R, class... Rules>
 Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
@@ -311,7 +335,8 @@ Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* no
     if (static_cast<int>(s.kl[0].rule) == R) {
       if constexpr (is_compiled(Index, Surrogate, E, R)) {
         using Rule = std::tuple_element_t<static_cast<std::size_t>(R), List>;
-        return run_one<Level, SurrogateAt<Surrogate>, gdpo::Kl<Estimator, Rule>>(s, data, normaliser);
+        return run_one<Level, SurrogateAt<Surrogate>, gdpo::Kl<Estimator, Rule>>(s, data,
+                                                                                 normaliser);
       }
     }
     if constexpr (R + 1 < static_cast<int>(sizeof...(Rules)))
@@ -325,24 +350,25 @@ Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* norm
   if (s.kl.empty()) return run_one<Level, SurrogateAt<Surrogate>, None>(s, data, normaliser);
   switch (s.kl[0].estimator) {
     case naive_loss::Estimator::K1:
-      return run_rule<Index, Level, Surrogate, 0, K1, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
-          s, data, normaliser);
+      return run_rule<Index, Level, Surrogate, 0, K1, 0, Direct, StraightThroughK2, ScoreFunction,
+                      ImportanceWeighted>(s, data, normaliser);
     case naive_loss::Estimator::Abs:
-      return run_rule<Index, Level, Surrogate, 1, Abs, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
-          s, data, normaliser);
+      return run_rule<Index, Level, Surrogate, 1, Abs, 0, Direct, StraightThroughK2, ScoreFunction,
+                      ImportanceWeighted>(s, data, normaliser);
     case naive_loss::Estimator::K2:
-      return run_rule<Index, Level, Surrogate, 2, K2, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
-          s, data, normaliser);
+      return run_rule<Index, Level, Surrogate, 2, K2, 0, Direct, StraightThroughK2, ScoreFunction,
+                      ImportanceWeighted>(s, data, normaliser);
     default:
-      return run_rule<Index, Level, Surrogate, 3, K3, 0, Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted>(
-          s, data, normaliser);
+      return run_rule<Index, Level, Surrogate, 3, K3, 0, Direct, StraightThroughK2, ScoreFunction,
+                      ImportanceWeighted>(s, data, normaliser);
   }
 }
 /// To be instantiated once for each Level.
 template <int Index, class Level, int Surrogate = 0>
 Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   if constexpr (Surrogate + 1 < static_cast<int>(std::tuple_size_v<Surrogates>)) {
-    if (static_cast<int>(s.surrogate) != Surrogate) return run_level<Index, Level, Surrogate + 1>(s, data, normaliser);
+    if (static_cast<int>(s.surrogate) != Surrogate)
+      return run_level<Index, Level, Surrogate + 1>(s, data, normaliser);
   }
   return run_kl<Index, Level, Surrogate>(s, data, normaliser);
 }
@@ -357,7 +383,8 @@ void for_each_type(int only, const Visit& visit) {
     Settings s;
     s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
     s.map = level == 1 ? Map::Clamp : Map::None;
-    for (int surrogate = 0; surrogate < static_cast<int>(std::tuple_size_v<Surrogates>); ++surrogate) {
+    for (int surrogate = 0; surrogate < static_cast<int>(std::tuple_size_v<Surrogates>);
+         ++surrogate) {
       s.surrogate = static_cast<naive_loss::Surrogate>(surrogate);
       s.kl.clear();
       visit(s);
@@ -406,7 +433,9 @@ inline void random_settings(Random& random, Settings& s) {
 inline Data random_tokens(Random& random, int rows, int width, double spread, bool single = false) {
   Data d;
   d.rows = rows, d.width = width;
-  const auto stored = [single](double x) { return single ? static_cast<double>(static_cast<float>(x)) : x; };
+  const auto stored = [single](double x) {
+    return single ? static_cast<double>(static_cast<float>(x)) : x;
+  };
   const auto around = [&](double x) {
     return stored(x + spread * (random.uniform() + random.uniform() + random.uniform() - 1.5));
   };
@@ -420,7 +449,9 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
     d.rollout_logp.push_back(around(x));
     d.teacher_logp.push_back(around(x));
   }
-  const auto advantage = [&] { return stored(random.chance(0.1) ? 0.0 : 3 * random.uniform() - 1.5); };
+  const auto advantage = [&] {
+    return stored(random.chance(0.1) ? 0.0 : 3 * random.uniform() - 1.5);
+  };
   for (std::size_t k = 0; per_token && k < n; ++k) d.token_advantages.push_back(advantage());
   for (int i = 0; !per_token && i < rows; ++i) d.advantages.push_back(advantage());
   if (random.chance(0.7)) {
@@ -431,14 +462,16 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
   }
   if (random.chance(0.4)) {
     long long id = 5;
-    for (std::size_t k = 0; k < n; ++k) d.segments.push_back(random.chance(0.25) ? id = random.below(3) - 1 : id);
+    for (std::size_t k = 0; k < n; ++k)
+      d.segments.push_back(random.chance(0.25) ? id = random.below(3) - 1 : id);
   }
   const auto factors = [&](std::vector<double>& w, std::size_t count) {
     if (random.chance(0.6)) return;
     for (std::size_t k = 0; k < count; ++k)
       w.push_back(stored(random.pick({0.0, 1.0, 1.0, 0.5, 2 * random.uniform()})));
   };
-  factors(d.weights, n), factors(d.kl_weights, n), factors(d.row_weights, static_cast<std::size_t>(rows));
+  factors(d.weights, n), factors(d.kl_weights, n),
+      factors(d.row_weights, static_cast<std::size_t>(rows));
   for (std::size_t k = 0; k < n; ++k) d.entropies.push_back(stored(random.uniform()));
   for (int i = 0; i < rows; ++i) d.truncated.push_back(random.below(2));
   return d;
@@ -448,33 +481,36 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
 /// advantage a row, and nothing beside the log-probs and the mask.
 inline void simplify(Random& random, Data& d) {
   d.token_advantages.clear(), d.advantages.clear();
-  for (int i = 0; i < d.rows; ++i) d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
+  for (int i = 0; i < d.rows; ++i)
+    d.advantages.push_back(static_cast<float>(2 * random.uniform() - 1));
   d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
 }
 
 /// A KL term against the old policy needs its log-probs: against the reference where there are none.
 inline void fit(Settings& s, const Data& data) {
   for (naive_loss::Kl& kl : s.kl) {
-    if (data.old_logp.empty() && kl.against == naive_loss::Against::Old) kl.against = naive_loss::Against::Ref;
+    if (data.old_logp.empty() && kl.against == naive_loss::Against::Old)
+      kl.against = naive_loss::Against::Ref;
   }
 }
 
 /// "" where the library gives what the oracle gives: loss, gradient, metrics; else what differs. `unit`: the rounding of one
 /// operation.
-std::string mismatch(const Settings& settings, const Data& data, const naive_loss::Result& expected, const Outcome& got,
-                     double unit);
+std::string mismatch(const Settings& settings, const Data& data, const naive_loss::Result& expected,
+                     const Outcome& got, double unit);
 
 /// What an INFO needs to rebuild a case, besides its seed.
 inline std::string describe(const Settings& s) {
   std::string text = "level " + std::to_string(level_index(s)) + ", surrogate " +
-                     std::to_string(static_cast<int>(s.surrogate)) + " {" + std::to_string(s.low) + ", " +
-                     std::to_string(s.high) + ", " + std::to_string(s.delta) + ", " + std::to_string(s.dual) + "}";
+                     std::to_string(static_cast<int>(s.surrogate)) + " {" + std::to_string(s.low) +
+                     ", " + std::to_string(s.high) + ", " + std::to_string(s.delta) + ", " +
+                     std::to_string(s.dual) + "}";
   for (const naive_loss::Kl& k : s.kl) {
     text += ", kl estimator " + std::to_string(static_cast<int>(k.estimator)) + " rule " +
-            std::to_string(static_cast<int>(k.rule)) + " beta " + std::to_string(k.beta) + " against " +
-            std::to_string(static_cast<int>(k.against)) + " input [" + std::to_string(k.input.lo) + ", " +
-            std::to_string(k.input.hi) + "] output [" + std::to_string(k.output.lo) + ", " +
-            std::to_string(k.output.hi) + "]";
+            std::to_string(static_cast<int>(k.rule)) + " beta " + std::to_string(k.beta) +
+            " against " + std::to_string(static_cast<int>(k.against)) + " input [" +
+            std::to_string(k.input.lo) + ", " + std::to_string(k.input.hi) + "] output [" +
+            std::to_string(k.output.lo) + ", " + std::to_string(k.output.hi) + "]";
   }
   return text + ", aggregate " + std::to_string(static_cast<int>(s.aggregate)) + " over " +
          std::to_string(static_cast<int>(s.over));

@@ -15,7 +15,8 @@ template <class T>
 class Table {
  public:
   enum class Layout { RowMajor, ColumnMajor, Holes };
-  Table(index_t rows, index_t width, Layout layout, const std::vector<double>& row_major) : rows_(rows), width_(width) {
+  Table(index_t rows, index_t width, Layout layout, const std::vector<double>& row_major)
+      : rows_(rows), width_(width) {
     const index_t step = layout == Layout::Holes ? 3 : 1;
     row_ = layout == Layout::ColumnMajor ? 1 : step * width + (step - 1);
     column_ = layout == Layout::ColumnMajor ? rows : step;
@@ -45,7 +46,9 @@ class Table {
       return T(1);
     }
   }
-  std::size_t at(index_t i, index_t j) const { return static_cast<std::size_t>(i * row_ + j * column_); }
+  std::size_t at(index_t i, index_t j) const {
+    return static_cast<std::size_t>(i * row_ + j * column_);
+  }
   index_t rows_, width_, row_, column_;
   std::vector<T> data_;
 };
@@ -69,7 +72,8 @@ struct Shape {  // braces evaluate from left to right, arguments in any order
 inline Data random_data(Random& random, const Shape& shape) {
   Data d{shape.rows, shape.width, {}, {}};
   for (index_t k = 0; k < shape.rows * shape.width; ++k) {
-    d.values.push_back(static_cast<double>(static_cast<float>(shape.offset + 4 * random.uniform() - 2)));
+    d.values.push_back(
+        static_cast<double>(static_cast<float>(shape.offset + 4 * random.uniform() - 2)));
     d.mask.push_back(random.chance(shape.density));
   }
   return d;
@@ -83,14 +87,17 @@ inline long double sum(const std::vector<double>& x) {
   return s;
 }
 inline long double mean(const std::vector<double>& x, double count_eps = 0) {
-  return x.empty() ? 0 : sum(x) / (static_cast<long double>(x.size()) + static_cast<long double>(count_eps));
+  return x.empty()
+             ? 0
+             : sum(x) / (static_cast<long double>(x.size()) + static_cast<long double>(count_eps));
 }
 inline long double variance(const std::vector<double>& x, int ddof, double count_eps = 0) {
   const auto n = static_cast<long double>(x.size());
   if (n <= ddof) return 0;
   const long double center = mean(x, count_eps);
   long double square = 0;
-  for (const double v : x) square += (static_cast<long double>(v) - center) * (static_cast<long double>(v) - center);
+  for (const double v : x)
+    square += (static_cast<long double>(v) - center) * (static_cast<long double>(v) - center);
   return square / (n + static_cast<long double>(count_eps)) * n / (n - ddof);
 }
 inline long double multiplier(long double v, double eps_given, gdpo::EpsAt at, bool known) {

@@ -11,7 +11,8 @@ struct Outcome {
 };
 
 /// gdpo::advantages_into of the estimator that the settings describe, groups by id.
-Outcome advantages(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report = nullptr);
+Outcome advantages(const naive::Settings& settings, const naive::Data& data,
+                   gdpo::GroupReport* report = nullptr);
 
 template <class Policy>
 struct Of {
@@ -52,7 +53,9 @@ naive::Spread spread_of(const From& from) {
   spread.eps_at = static_cast<naive::EpsAt>(from.eps_at);
   return spread;
 }
-inline void read_scale(const gdpo::scale::None&, naive::Settings& to) { to.scale = naive::Scale::None; }
+inline void read_scale(const gdpo::scale::None&, naive::Settings& to) {
+  to.scale = naive::Scale::None;
+}
 inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
   to.scale = from.of == gdpo::scale::Of::Group   ? naive::Scale::Group
              : from.of == gdpo::scale::Of::Batch ? naive::Scale::Batch
@@ -81,8 +84,9 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   for_each_baseline([&](auto of, naive::Baseline b, const char*) {
     if (std::is_same_v<typename decltype(of)::type, B>) to.baseline = b;
   });
-  to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize> ? naive::Combine::SumThenNormalize
-                                                                  : naive::Combine::NormalizeThenSum;
+  to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize>
+                   ? naive::Combine::SumThenNormalize
+                   : naive::Combine::NormalizeThenSum;
   detail::read_scale(e.scale, to);
   detail::read_renorm(e.renorm, to);
   to.entry = e.missing.entry == gdpo::MissingEntry::Skip   ? naive::Entry::Skip
@@ -104,7 +108,8 @@ inline const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = [] {
     std::vector<Preset> list;
     for (const std::string& name : gdpo::runtime::estimator_names()) {
-      list.push_back({name, std::visit([](const auto& e) { return settings_of(e); }, gdpo::runtime::estimator(name))});
+      list.push_back({name, std::visit([](const auto& e) { return settings_of(e); },
+                                       gdpo::runtime::estimator(name))});
     }
     return list;
   }();
@@ -123,16 +128,18 @@ inline const char* name(naive::Baseline of) {
 inline std::string describe(const naive::Settings& e) {
   const auto number = [](auto x) { return std::to_string(static_cast<int>(x)); };
   const auto spread = [&](const naive::Spread& s) {
-    return "{ddof " + std::to_string(s.ddof) + ", eps " + std::to_string(s.eps) + " at " + number(s.eps_at) +
-           ", count_eps " + std::to_string(s.count_eps) + ", keep_mean " + number(s.keep_mean) + "}";
+    return "{ddof " + std::to_string(s.ddof) + ", eps " + std::to_string(s.eps) + " at " +
+           number(s.eps_at) + ", count_eps " + std::to_string(s.count_eps) + ", keep_mean " +
+           number(s.keep_mean) + "}";
   };
   std::string weights;
   for (const double w : e.weights) weights += " " + std::to_string(w);
-  return std::string("baseline ") + name(e.baseline) + ", scale " + number(e.scale) + spread(e.scale_spread) +
-         ", combine " + number(e.combine) + ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " +
-         number(e.entry) + ", row " + number(e.row) + ", singleton " + number(e.singleton) + ", penalty " +
-         std::to_string(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) + ", weights" + weights +
-         ", gates " + std::to_string(e.gates.size());
+  return std::string("baseline ") + name(e.baseline) + ", scale " + number(e.scale) +
+         spread(e.scale_spread) + ", combine " + number(e.combine) + ", renorm " +
+         number(e.renorm) + spread(e.renorm_spread) + ", entry " + number(e.entry) + ", row " +
+         number(e.row) + ", singleton " + number(e.singleton) + ", penalty " +
+         std::to_string(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) + ", weights" +
+         weights + ", gates " + std::to_string(e.gates.size());
 }
 
 }  // namespace product

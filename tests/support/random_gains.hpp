@@ -6,7 +6,9 @@
 
 namespace random_pid {
 
-inline double between(Random& random, double low, double high) { return low + (high - low) * random.uniform(); }
+inline double between(Random& random, double low, double high) {
+  return low + (high - low) * random.uniform();
+}
 
 /// Every setting of every form, each off in some of the draws.
 inline gdpo::PidGains gains(Random& random, gdpo::PidForm form) {
@@ -18,14 +20,16 @@ inline gdpo::PidGains gains(Random& random, gdpo::PidForm form) {
   g.ki = between(random, 0, 0.3);
   g.kd = rate_alone ? 0 : random.pick({0.0, 0.5, 1.0, between(random, 0, 3)});
   g.p_ema = random.pick({0.0, 0.5, 0.95, random.uniform()});
-  g.p_start = random.pick({EmaStart::Zero, EmaStart::BiasCorrected, EmaStart::FirstValue, EmaStart::AfterFirst});
+  g.p_start = random.pick(
+      {EmaStart::Zero, EmaStart::BiasCorrected, EmaStart::FirstValue, EmaStart::AfterFirst});
   g.d_ema = random.pick({0.0, 0.9, random.uniform()});
   g.d_delay = random.pick({1, 2, 3, 10});
   g.d_start = random.pick({EmaStart::Zero, EmaStart::FirstValue});
   g.derivative = random.pick({PidDerivative::Relu, PidDerivative::Signed});
   g.integral_min = random.pick({0.0, 0.0, -1.0, 0.25});
   g.integral_max = random.pick({math::infinity, 1.5});
-  g.anti_windup = random.pick({AntiWindup::None, AntiWindup::Conditional, AntiWindup::BackCalculation});
+  g.anti_windup =
+      random.pick({AntiWindup::None, AntiWindup::Conditional, AntiWindup::BackCalculation});
   g.kt = random.pick({1.0, 0.25});
   g.lambda_max = random.pick({math::infinity, 10.0, 2.0, 0.5});
   if (form == PidForm::Log)
@@ -75,8 +79,14 @@ inline gdpo::SumCount measurement(Random& random, Walk& walk, double lost) {
   const double value = walk(random);
   if (random.chance(lost)) {
     const double no = gdpo::math::nan(), infinite = gdpo::math::infinity;
-    return random.pick<gdpo::SumCount>(
-        {{0, 0}, {value, 0}, {no, 1}, {infinite, 3}, {-infinite, 3}, {value, no}, {value, infinite}, {no, 0}});
+    return random.pick<gdpo::SumCount>({{0, 0},
+                                        {value, 0},
+                                        {no, 1},
+                                        {infinite, 3},
+                                        {-infinite, 3},
+                                        {value, no},
+                                        {value, infinite},
+                                        {no, 0}});
   }
   const double count = random.chance(0.5) ? 1 : 1 + random.below(50);
   return {value * count, count};

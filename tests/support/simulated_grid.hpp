@@ -11,7 +11,8 @@
 
 class SimulatedBlock {
  public:
-  SimulatedBlock(gdpo::index_t index, gdpo::index_t count, int threads, std::size_t shared_bytes, std::mt19937& random)
+  SimulatedBlock(gdpo::index_t index, gdpo::index_t count, int threads, std::size_t shared_bytes,
+                 std::mt19937& random)
       : index_(index), count_(count), order_(static_cast<std::size_t>(threads)), random_(random) {
     std::iota(order_.begin(), order_.end(), 0);
     shared_.resize(shared_bytes / sizeof(Aligned) + 1);
@@ -81,9 +82,11 @@ struct SimulatedGrid {
 
   const gdpo::cuda::Tuning& tuning() const { return chosen; }
   template <class Kernel>
-  void launch(gdpo::index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
+  void launch(gdpo::index_t blocks, int threads, std::size_t shared_bytes,
+              const Kernel& kernel) const {
     static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
-    if (threads % gdpo::cuda::warp != 0 || threads < 1 || threads > gdpo::cuda::most_threads) std::abort();
+    if (threads % gdpo::cuda::warp != 0 || threads < 1 || threads > gdpo::cuda::most_threads)
+      std::abort();
     ++launches;
     std::mt19937 random(seed);
     std::vector<gdpo::index_t> order(static_cast<std::size_t>(blocks));

@@ -10,7 +10,9 @@ class Tally {
     return undecided;
   }
   /// NaN, which is below no bound, where there was no case at all.
-  double share_left_out() const { return static_cast<double>(left_out_) / static_cast<double>(cases_); }
+  double share_left_out() const {
+    return static_cast<double>(left_out_) / static_cast<double>(cases_);
+  }
 
  private:
   int cases_ = 0, left_out_ = 0;

@@ -140,7 +140,8 @@ class Thread {
 
 /// Threads that add together: where each has its numbers, and their sum.
 struct ThreadTeam {
-  explicit ThreadTeam(int threads) : barrier(threads), of_thread(static_cast<std::size_t>(threads)) {}
+  explicit ThreadTeam(int threads)
+      : barrier(threads), of_thread(static_cast<std::size_t>(threads)) {}
   Barrier barrier;
   std::vector<const void*> of_thread;
   std::vector<unsigned char> sum;
@@ -151,7 +152,8 @@ struct ThreadedMemory {
   struct alignas(16) Aligned {
     unsigned char bytes[16];
   };
-  ThreadedMemory(gdpo::index_t of_index, gdpo::index_t of_count, int of_threads, std::size_t shared_bytes)
+  ThreadedMemory(gdpo::index_t of_index, gdpo::index_t of_count, int of_threads,
+                 std::size_t shared_bytes)
       : index(of_index),
         count(of_count),
         threads(of_threads),
@@ -171,7 +173,11 @@ struct ThreadedMemory {
 class ThreadedBlock {
  public:
   ThreadedBlock(ThreadedMemory& block, int thread)
-      : block_(block), team_(&block.all), thread_(thread), first_(thread), threads_(block.threads) {}
+      : block_(block),
+        team_(&block.all),
+        thread_(thread),
+        first_(thread),
+        threads_(block.threads) {}
   gdpo::index_t index() const { return block_.index; }
   gdpo::index_t count() const { return block_.count; }
   int threads() const { return threads_; }
@@ -225,7 +231,8 @@ class ThreadedBlock {
   T sum_of_threads() const {
     constexpr int warp = gdpo::cuda::warp;
     const auto of = [&](int thread) {
-      return static_cast<const T*>(team_->of_thread[static_cast<std::size_t>(thread % step())])[thread / step()];
+      return static_cast<const T*>(
+          team_->of_thread[static_cast<std::size_t>(thread % step())])[thread / step()];
     };
     T total{};
     for (int first = 0; first < threads(); first += warp) {
@@ -253,7 +260,8 @@ class ThreadedBlock {
 template <class Kernel>
 class ThreadedBlocks : Thread::Job {
  public:
-  ThreadedBlocks(gdpo::index_t index, gdpo::index_t count, int threads, std::size_t shared_bytes, const Kernel& kernel)
+  ThreadedBlocks(gdpo::index_t index, gdpo::index_t count, int threads, std::size_t shared_bytes,
+                 const Kernel& kernel)
       : memory_(index, count, threads, shared_bytes), kernel_(kernel) {}
   /// Threads from number `first` on; returns where those of the next block begin.
   std::size_t take(std::size_t first) {
@@ -277,7 +285,8 @@ class ThreadedBlocks : Thread::Job {
       at->waiting.clear();
     }
     if (done == memory_.threads) return;
-    std::fprintf(stderr, "%d of %d threads of a block wait at a barrier to which others do not come\n",
+    std::fprintf(stderr,
+                 "%d of %d threads of a block wait at a barrier to which others do not come\n",
                  memory_.threads - done, memory_.threads);
     std::abort();
   }
@@ -300,10 +309,12 @@ struct ThreadedGrid {
 
   const gdpo::cuda::Tuning& tuning() const { return simulated.tuning(); }
   template <class Kernel>
-  void launch(gdpo::index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
+  void launch(gdpo::index_t blocks, int threads, std::size_t shared_bytes,
+              const Kernel& kernel) const {
     if (threaded == 0) return simulated.launch(blocks, threads, shared_bytes, kernel);
     static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
-    if (threads % gdpo::cuda::warp != 0 || threads < 1 || threads > gdpo::cuda::most_threads) std::abort();
+    if (threads % gdpo::cuda::warp != 0 || threads < 1 || threads > gdpo::cuda::most_threads)
+      std::abort();
     ++simulated.launches;
     if (blocks == 0) return;
     std::mt19937 random(simulated.seed);
@@ -312,7 +323,8 @@ struct ThreadedGrid {
     std::shuffle(order.begin() + 1, order.end(), random);
     const auto by_threads = order.begin() + (std::min)(blocks, gdpo::index_t{threaded});
     std::deque<ThreadedBlocks<Kernel>> running;
-    for (auto b = order.begin(); b != by_threads; ++b) running.emplace_back(*b, blocks, threads, shared_bytes, kernel);
+    for (auto b = order.begin(); b != by_threads; ++b)
+      running.emplace_back(*b, blocks, threads, shared_bytes, kernel);
     std::size_t used = 0;
     for (auto& block : running) used = block.take(used);
     Thread::launch().leave();

@@ -46,7 +46,9 @@ std::string difference(const A& a, const B& b) {
   const auto size = static_cast<gdpo::index_t>(a.size());
   if (size != static_cast<gdpo::index_t>(b.size()))
     return std::to_string(a.size()) + " and " + std::to_string(b.size()) + " entries";
-  const auto element = [](const auto& x, gdpo::index_t i) { return static_cast<double>(x.data()[i]); };
+  const auto element = [](const auto& x, gdpo::index_t i) {
+    return static_cast<double>(x.data()[i]);
+  };
   for (gdpo::index_t i = 0; i < size; ++i) {
     if (same_bits(element(a, i), element(b, i))) continue;
     char text[96];
@@ -59,13 +61,16 @@ std::string difference(const A& a, const B& b) {
 /// "" where |got - expected| <= tolerance everywhere, NaN agreeing with NaN; else the first place where not.
 template <class A, class B>
 std::string deviation(const A& got, const B& expected, double tolerance) {
-  if (static_cast<std::size_t>(got.size()) != static_cast<std::size_t>(expected.size())) return "sizes differ";
+  if (static_cast<std::size_t>(got.size()) != static_cast<std::size_t>(expected.size()))
+    return "sizes differ";
   for (std::size_t i = 0; i < static_cast<std::size_t>(got.size()); ++i) {
-    const auto g = static_cast<long double>(got.data()[i]), e = static_cast<long double>(expected.data()[i]);
+    const auto g = static_cast<long double>(got.data()[i]),
+               e = static_cast<long double>(expected.data()[i]);
     if (std::isnan(g) && std::isnan(e)) continue;
     if (std::fabs(g - e) <= static_cast<long double>(tolerance)) continue;
     char text[128];
-    std::snprintf(text, sizeof text, "[%zu]: %.17Lg, expected %.17Lg within %g", i, g, e, tolerance);
+    std::snprintf(text, sizeof text, "[%zu]: %.17Lg, expected %.17Lg within %g", i, g, e,
+                  tolerance);
     return text;
   }
   return "";

@@ -75,23 +75,27 @@ TEST_CASE("mistakes with the adaptive KL coefficient are named") {
   CHECK(said(nothing, infinite) == coefficient + "inf" + needed_of_it);
   CHECK(said(nothing, -0.5) == coefficient + "-0.5" + needed_of_it);
   for (const double bad : {-1.0, 50000.5, no, infinite}) {
-    CHECK(said(nothing, 0.1, bad) == "gdpo::AdaptiveKl: steps: given " + std::string(gdpo::contract::text(bad)) +
-                                         "; needed: from 0 to horizon / -min_error, beyond which the coefficient would "
-                                         "turn negative");
+    CHECK(said(nothing, 0.1, bad) ==
+          "gdpo::AdaptiveKl: steps: given " + std::string(gdpo::contract::text(bad)) +
+              "; needed: from 0 to horizon / -min_error, beyond which the coefficient would "
+              "turn negative");
   }
   CHECK(said(nothing, 0.1, 50000) == "no error");
   CHECK(said([](AdaptiveKl& c) { c.min_error = 0; }, 0.1, 1e300) == "no error");
   for (const double bad : {0.0, -1.0, no, infinite}) {
-    const std::string given = ": given " + gdpo::contract::text(bad) + "; needed: a finite number above 0";
+    const std::string given =
+        ": given " + gdpo::contract::text(bad) + "; needed: a finite number above 0";
     CHECK(said([&](AdaptiveKl& c) { c.target = bad; }) == "gdpo::AdaptiveKl: target" + given);
     CHECK(said([&](AdaptiveKl& c) { c.horizon = bad; }) == "gdpo::AdaptiveKl: horizon" + given);
   }
   const std::string bounds = "gdpo::AdaptiveKl: min_error, max_error: given ",
                     order = "; needed: finite numbers, the lower before the upper";
-  CHECK(said([](AdaptiveKl& c) { c.min_error = 1; }) == bounds + "1 and 0.20000000000000001" + order);
+  CHECK(said([](AdaptiveKl& c) { c.min_error = 1; }) ==
+        bounds + "1 and 0.20000000000000001" + order);
   for (const double bad : {no, infinite}) {
     CHECK(said([&](AdaptiveKl& c) { c.max_error = bad; }) ==
           bounds + "-0.20000000000000001 and " + gdpo::contract::text(bad) + order);
   }
-  CHECK(said([&](AdaptiveKl& c) { c.min_error = -infinite; }) == bounds + "-inf and 0.20000000000000001" + order);
+  CHECK(said([&](AdaptiveKl& c) { c.min_error = -infinite; }) ==
+        bounds + "-inf and 0.20000000000000001" + order);
 }

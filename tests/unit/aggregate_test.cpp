@@ -60,7 +60,8 @@ TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") 
   CHECK(SeqMeanTokenSumNorm{0, true}(args) == 0);
 }
 
-TEST_CASE("rows of one length: token mean, mean of means and the fixed length agree", "[aggregate]") {
+TEST_CASE("rows of one length: token mean, mean of means and the fixed length agree",
+          "[aggregate]") {
   // W is 1 / 32, a power of two: no rounding.
   const Data d = rows_of_lengths({8, 8, 8, 8});
   const loss_product::Outcome tokens = run<TokenMean>(d);
@@ -74,7 +75,8 @@ TEST_CASE("how a row's length weighs: not, as one over it, or against a fixed on
   Data d = rows_of_lengths({2, 8});
   d.old_logp.clear(), d.token_advantages.clear(), d.advantages = {1, 1};
   const auto check = [&](const auto& aggregate, double of_short, double of_long) {
-    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None, std::decay_t<decltype(aggregate)>>
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                     std::decay_t<decltype(aggregate)>>
         loss;
     loss.aggregate = aggregate;
     const loss_product::Outcome o = loss_product::call<double>(loss, d);
@@ -90,14 +92,19 @@ TEST_CASE("how a row's length weighs: not, as one over it, or against a fixed on
   check(TokenSum{}, 1, 1);
 }
 
-TEST_CASE("Over::NonEmptyRows leaves empty rows out of the count, Over::Rows does not", "[aggregate]") {
+TEST_CASE("Over::NonEmptyRows leaves empty rows out of the count, Over::Rows does not",
+          "[aggregate]") {
   const Data d = rows_of_lengths({4, 0, 4, 0});
-  const loss_product::Outcome rows = run<SeqMeanTokenSum>(d), non_empty = run(d, SeqMeanTokenSum{Over::NonEmptyRows});
+  const loss_product::Outcome rows = run<SeqMeanTokenSum>(d),
+                              non_empty = run(d, SeqMeanTokenSum{Over::NonEmptyRows});
   CHECK(non_empty.result.loss == 2 * rows.result.loss);
-  for (std::size_t k = 0; k < rows.gradient.size(); ++k) CHECK(non_empty.gradient[k] == 2 * rows.gradient[k]);
+  for (std::size_t k = 0; k < rows.gradient.size(); ++k)
+    CHECK(non_empty.gradient[k] == 2 * rows.gradient[k]);
 }
 
-TEST_CASE("row weights multiply the row's weight; TokenSum with them is any aggregate of the caller's", "[aggregate]") {
+TEST_CASE(
+    "row weights multiply the row's weight; TokenSum with them is any aggregate of the caller's",
+    "[aggregate]") {
   Data d = rows_of_lengths({8, 4, 2, 1});
   const loss_product::Outcome mean = run<SeqMeanTokenMean>(d);
   d.row_weights = {1.0 / 32, 1.0 / 16, 1.0 / 8, 1.0 / 4};

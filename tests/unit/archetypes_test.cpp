@@ -14,8 +14,10 @@ using gdpo::combine::NormalizeThenSum;
 using gdpo::combine::SumThenNormalize;
 using Vector = std::vector<double>;
 
-template <class Baseline, class Scale, class Combine = SumThenNormalize, class Renorm = gdpo::renorm::None>
-gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm> estimator(Baseline baseline = {}, Scale scale = {}) {
+template <class Baseline, class Scale, class Combine = SumThenNormalize,
+          class Renorm = gdpo::renorm::None>
+gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm> estimator(Baseline baseline = {},
+                                                                 Scale scale = {}) {
   gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm> e;
   e.baseline = baseline;
   e.scale = scale;
@@ -26,8 +28,9 @@ template <class Estimator>
 Vector run(const Vector& rewards, gdpo::index_t channels, gdpo::index_t group, const Estimator& e,
            const Vector& tokens = {}, const Vector& valid = {}, const Vector& external = {},
            const Vector& weights = {}) {
-  gdpo::RewardBatch batch{gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
-                          gdpo::groups_of(group)};
+  gdpo::RewardBatch batch{
+      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
+      gdpo::groups_of(group)};
   if (!tokens.empty()) batch.tokens = gdpo::view(tokens);
   if (!valid.empty()) batch.valid = gdpo::view(valid);
   if (!external.empty()) batch.baseline = gdpo::view(external);
@@ -48,7 +51,8 @@ TEST_CASE("leave-one-out std: x minus the others' mean, over the others' std", "
   }
   const auto sum = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd>();
   CHECK(deviation(run(x, 1, 4, sum), expected, tolerance::formula) == "");
-  const auto each = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum>();
+  const auto each =
+      estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum>();
   Vector two, doubled;
   for (const double value : x) two.push_back(value), two.push_back(-value);
   CHECK(all_zero(run(two, 2, 4, each)));
@@ -57,7 +61,8 @@ TEST_CASE("leave-one-out std: x minus the others' mean, over the others' std", "
   CHECK(deviation(run(two, 2, 4, each), doubled, 2 * tolerance::formula) == "");
 }
 
-TEST_CASE("where the others of a member are all equal their spread is exactly 0", "[archetype][zero]") {
+TEST_CASE("where the others of a member are all equal their spread is exactly 0",
+          "[archetype][zero]") {
   // 7 equal rewards and a 1: with sqrt(E[x^2] - E[x]^2) the odd one out got advantages of thousands (NeMo-RL).
   for (const double common : {0.35, 0.95, 0.4, 0.3, 0.1, 1e5 + 0.1, -7.0}) {
     Vector x(7, common);
@@ -68,7 +73,8 @@ TEST_CASE("where the others of a member are all equal their spread is exactly 0"
     CHECK(advantages[7] == 0);  // no spread, no multiplier
     for (std::size_t i = 0; i < 7; ++i) {
       // the others: six equal and one 1 above: mean +1/7, variance 1/7
-      CHECK(std::abs(advantages[i] + std::sqrt(7.0) / 7) <= tolerance::offset(std::abs(common), 0.3));
+      CHECK(std::abs(advantages[i] + std::sqrt(7.0) / 7) <=
+            tolerance::offset(std::abs(common), 0.3));
     }
     auto floor = e;
     floor.scale.eps = 0.5;
@@ -80,9 +86,10 @@ TEST_CASE("where the others of a member are all equal their spread is exactly 0"
 TEST_CASE("median and median absolute deviation", "[archetype]") {
   const Vector x{1, 2, 4, 8, 9},
       expected{-1.0, -2.0 / 3, 0, 4.0 / 3, 5.0 / 3};  // median 4, deviations 3 2 0 4 5: MAD 3
-  CHECK(deviation(run(x, 1, 5, estimator<archetype::Median, archetype::MedianAbsoluteDeviation>()), expected,
-                  tolerance::formula) == "");
-  const auto each = estimator<archetype::Median, archetype::MedianAbsoluteDeviation, NormalizeThenSum>();
+  CHECK(deviation(run(x, 1, 5, estimator<archetype::Median, archetype::MedianAbsoluteDeviation>()),
+                  expected, tolerance::formula) == "");
+  const auto each =
+      estimator<archetype::Median, archetype::MedianAbsoluteDeviation, NormalizeThenSum>();
   Vector two;
   for (const double value : x) two.push_back(value), two.push_back(10 * value);
   Vector twice;
@@ -95,7 +102,8 @@ TEST_CASE("a baseline weighted by length reads the tokens of the used members", 
   const Vector x{1, 0, 0.5, 1}, tokens{10, 30, 20, 40};
   const double base = (10 + 10 + 40) / 100.0;
   const auto e = estimator<archetype::LengthWeighted, gdpo::scale::None>();
-  CHECK(deviation(run(x, 1, 4, e, tokens), Vector{1 - base, -base, 0.5 - base, 1 - base}, tolerance::formula) == "");
+  CHECK(deviation(run(x, 1, 4, e, tokens), Vector{1 - base, -base, 0.5 - base, 1 - base},
+                  tolerance::formula) == "");
   const double without_third = 50 / 80.0;
   CHECK(deviation(run(x, 1, 4, e, tokens, {1, 1, 0, 1}),
                   Vector{1 - without_third, -without_third, 0.5 - without_third, 1 - without_third},
@@ -104,9 +112,11 @@ TEST_CASE("a baseline weighted by length reads the tokens of the used members", 
 
 TEST_CASE("an external baseline need not give 0 to an equal group", "[archetype]") {
   const auto e = estimator<archetype::External, gdpo::scale::None>();
-  CHECK(difference(run({1, 1, 2, 0}, 1, 2, e, {}, {}, {0.5, 0.25, 1, 1}), Vector{0.5, 0.75, 1, -1}) == "");
+  CHECK(difference(run({1, 1, 2, 0}, 1, 2, e, {}, {}, {0.5, 0.25, 1, 1}),
+                   Vector{0.5, 0.75, 1, -1}) == "");
   // the second row of a group reads its own entry when the first is missing or unused
-  CHECK(difference(run({std::nan(""), 1, 3}, 1, 3, e, {}, {}, {9, 0.5, 1}), Vector{0, 0.5, 2}) == "");
+  CHECK(difference(run({std::nan(""), 1, 3}, 1, 3, e, {}, {}, {9, 0.5, 1}), Vector{0, 0.5, 2}) ==
+        "");
   CHECK(difference(run({8, 1, 3}, 1, 3, e, {}, {0, 1, 1}, {9, 0.5, 1}), Vector{6, 0.5, 2}) == "");
 }
 
@@ -118,12 +128,15 @@ TEST_CASE("the caller's row weights reach a policy", "[archetype]") {
 
 TEST_CASE("a scale that declares nothing about the batch sees it", "[archetype]") {
   const auto e = estimator<gdpo::baseline::Mean, archetype::NonzeroShare>();
-  CHECK(difference(run({1, 0, 0, 0, 1, 0}, 1, 2, e), Vector{1.5, -1.5, 0, 0, 1.5, -1.5}) == "");  // 6 used, 2 not 0
+  CHECK(difference(run({1, 0, 0, 0, 1, 0}, 1, 2, e), Vector{1.5, -1.5, 0, 0, 1.5, -1.5}) ==
+        "");  // 6 used, 2 not 0
 }
 
-TEST_CASE("a policy that declares nothing is called for every member, unused ones with own = -1", "[archetype]") {
+TEST_CASE("a policy that declares nothing is called for every member, unused ones with own = -1",
+          "[archetype]") {
   std::vector<archetype::Recorder::Call> calls;
-  auto e = estimator<archetype::Recorder, gdpo::scale::None, NormalizeThenSum>(archetype::Recorder{&calls});
+  auto e = estimator<archetype::Recorder, gdpo::scale::None, NormalizeThenSum>(
+      archetype::Recorder{&calls});
   const double no = std::nan("");
   const Vector rewards{1, 10, 2, no, 3, 30, 4, 40};
   const Vector advantages = run(rewards, 2, 4, e, {}, {1, 1, 0, 1});
@@ -139,27 +152,31 @@ TEST_CASE("a policy that declares nothing is called for every member, unused one
   }
   CHECK(calls.size() >= 7);
   const double mean = 7.0 / 3;
-  CHECK(deviation(advantages, Vector{1 - mean - 15, 2 - mean, 3 - mean + 5, 4 - mean + 15}, 8 * tolerance::formula) ==
-        "");
+  CHECK(deviation(advantages, Vector{1 - mean - 15, 2 - mean, 3 - mean + 5, 4 - mean + 15},
+                  8 * tolerance::formula) == "");
 }
 
-TEST_CASE("a policy on double that declares per_group is called once a group and reward", "[archetype]") {
+TEST_CASE("a policy on double that declares per_group is called once a group and reward",
+          "[archetype]") {
   int calls = 0;
-  auto e = estimator<archetype::MidRange, gdpo::scale::None, NormalizeThenSum>(archetype::MidRange{&calls});
+  auto e = estimator<archetype::MidRange, gdpo::scale::None, NormalizeThenSum>(
+      archetype::MidRange{&calls});
   CHECK(difference(run({1, 0, 2, 4, 5, 8, 0, 3}, 2, 2, e), Vector{-2.5, 2.5, 5, -5}) == "");
   CHECK(calls == 4);
   calls = 0;
   auto sum = estimator<archetype::MidRange, gdpo::scale::StdDev>(archetype::MidRange{&calls});
   CHECK(deviation(run({1, 2, 9, 0, 0, 1}, 1, 3, sum),
-                  Vector{-4 / std::sqrt(19.0), -3 / std::sqrt(19.0), 4 / std::sqrt(19.0), -0.5 * std::sqrt(3.0),
-                         -0.5 * std::sqrt(3.0), 0.5 * std::sqrt(3.0)},
+                  Vector{-4 / std::sqrt(19.0), -3 / std::sqrt(19.0), 4 / std::sqrt(19.0),
+                         -0.5 * std::sqrt(3.0), -0.5 * std::sqrt(3.0), 0.5 * std::sqrt(3.0)},
                   tolerance::formula) == "");
   CHECK(calls == 2);
 }
 
-TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean", "[archetype][renorm]") {
+TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean",
+          "[archetype][renorm]") {
   // The scaled values do not sum to 0 with the others' std, so the batch step must centre them.
-  auto e = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum, gdpo::renorm::Batch>();
+  auto e = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum,
+                     gdpo::renorm::Batch>();
   const Vector advantages = run({1, 2, 4, 9, 0, 0.5, 3, 3.5}, 1, 4, e);
   double sum = 0, square = 0;
   for (const double a : advantages) sum += a, square += a * a;
@@ -167,24 +184,28 @@ TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean"
   CHECK(std::abs(square - 7) <= 8 * tolerance::formula);
 }
 
-TEST_CASE("seq takes one group after the other, every other tag and the short forms take lanes", "[archetype][tags]") {
+TEST_CASE("seq takes one group after the other, every other tag and the short forms take lanes",
+          "[archetype][tags]") {
   int groups = 0, lanes = 0;
   const auto expect = [&](int in_groups, bool in_lanes) {
     CHECK(groups == in_groups);
     CHECK((lanes > 0) == in_lanes);
     groups = lanes = 0;
   };
-  const Vector rewards{1, 0, 2, 4, 5, 8, 0, 3};  // 2 groups of 2 rows with 2 rewards, in which nothing is special
+  const Vector rewards{1, 0, 2, 4, 5,
+                       8, 0, 3};  // 2 groups of 2 rows with 2 rewards, in which nothing is special
   const gdpo::RewardBatch batch{gdpo::view(rewards.data(), 4, 2), gdpo::groups_of(2)};
-  auto e = estimator<archetype::LaneCounter, gdpo::scale::StdDev, NormalizeThenSum, gdpo::renorm::Batch>(
-      archetype::LaneCounter{&groups, &lanes});
+  auto e =
+      estimator<archetype::LaneCounter, gdpo::scale::StdDev, NormalizeThenSum, gdpo::renorm::Batch>(
+          archetype::LaneCounter{&groups, &lanes});
   const Vector one_by_one = gdpo::advantages(gdpo::seq, batch, e);
   expect(4, false);
   CHECK(difference(gdpo::advantages(gdpo::simd, batch, e), one_by_one) == "");
   expect(0, true);
   CHECK(difference(gdpo::advantages(batch.rewards, batch.groups, e), one_by_one) == "");
   expect(0, true);
-  const Eigen::Map<const Eigen::Array<double, Eigen::Dynamic, 2, Eigen::RowMajor>> table(rewards.data(), 4, 2);
+  const Eigen::Map<const Eigen::Array<double, Eigen::Dynamic, 2, Eigen::RowMajor>> table(
+      rewards.data(), 4, 2);
   const Eigen::ArrayXd of_eigen = gdpo::advantages(table, batch.groups, e);
   CHECK(difference(Vector(of_eigen.begin(), of_eigen.end()), one_by_one) == "");
   expect(0, true);
@@ -205,7 +226,8 @@ Vector of_random_batch(std::uint64_t seed, Estimator e) {
     for (int c = 0; c < channels; ++c) weights.push_back(random.pick({0.0, 1.0, -0.5, 2.0}));
     e.weights = weights;
   }
-  e.missing.entry = random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
+  e.missing.entry = random.pick(
+      {gdpo::MissingEntry::Skip, gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate});
   e.singleton = random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
   gdpo::RewardBatch batch{gdpo::view(d.rewards.data(), d.rows, channels), gdpo::by_id(d.ids)};
   if (random.chance(0.6)) batch.valid = gdpo::view(d.valid);
@@ -234,7 +256,8 @@ struct Sizes {
 
 }  // namespace
 
-TEST_CASE("per_group_values: the bits of the same formula member by member", "[archetype][group_values]") {
+TEST_CASE("per_group_values: the bits of the same formula member by member",
+          "[archetype][group_values]") {
   using namespace archetype;
   using gdpo::renorm::Batch;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
@@ -244,7 +267,8 @@ TEST_CASE("per_group_values: the bits of the same formula member by member", "[a
     };
     check(estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup, NormalizeThenSum, Batch>(),
           estimator<Median, MedianAbsoluteDeviation, NormalizeThenSum, Batch>());
-    check(estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup>(), estimator<Median, MedianAbsoluteDeviation>());
+    check(estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup>(),
+          estimator<Median, MedianAbsoluteDeviation>());
     check(estimator<MedianOfGroup, LeaveOneOutStd, NormalizeThenSum>(),
           estimator<Median, LeaveOneOutStd, NormalizeThenSum>());
     check(estimator<MidRange, MedianAbsoluteDeviationOfGroup, NormalizeThenSum>(),
@@ -264,11 +288,14 @@ TEST_CASE("per_group_values: one call a group and reward, whatever the other pol
   };
   const MedianOfGroup median{&of_baseline};
   const MedianAbsoluteDeviationOfGroup deviation{&of_scale};
-  run(rewards, 2, 3, estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup, NormalizeThenSum>(median, deviation));
+  run(rewards, 2, 3,
+      estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup, NormalizeThenSum>(median,
+                                                                                 deviation));
   expect(4, 4);
   run(rewards, 2, 3, estimator<MedianOfGroup, MedianAbsoluteDeviationOfGroup>(median, deviation));
   expect(2, 2);
-  run(rewards, 2, 3, estimator<gdpo::baseline::LeaveOneOut, MedianAbsoluteDeviationOfGroup>({}, deviation));
+  run(rewards, 2, 3,
+      estimator<gdpo::baseline::LeaveOneOut, MedianAbsoluteDeviationOfGroup>({}, deviation));
   expect(0, 2);
   auto centred = estimator<MedianOfGroup, gdpo::scale::StdDev, NormalizeThenSum>(median);
   run(rewards, 2, 3, centred);
@@ -278,10 +305,12 @@ TEST_CASE("per_group_values: one call a group and reward, whatever the other pol
   expect(8, 0);
 }
 
-TEST_CASE("per_group_values: used values and as much scratch, nothing allocated", "[archetype][group_values]") {
+TEST_CASE("per_group_values: used values and as much scratch, nothing allocated",
+          "[archetype][group_values]") {
   std::vector<gdpo::index_t> seen;
   const double no = std::nan("");
-  const Vector rewards{1, 2, no, 4, 5, 6, 7, 8}, tokens{10, 20, 30, 40, 50, 60, 70, 80}, valid{1, 1, 1, 1, 0, 1, 1, 1};
+  const Vector rewards{1, 2, no, 4, 5, 6, 7, 8}, tokens{10, 20, 30, 40, 50, 60, 70, 80},
+      valid{1, 1, 1, 1, 0, 1, 1, 1};
   run(rewards, 1, 4, estimator<Sizes, gdpo::scale::None>(Sizes{&seen}), tokens, valid);
   CHECK(seen == std::vector<gdpo::index_t>{3, 3});
 }

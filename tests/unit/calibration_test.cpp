@@ -25,7 +25,8 @@ std::vector<double> normal_samples(Random& random, int n, double mean, double st
 }  // namespace
 
 TEST_CASE("a set-point by hand", "[calibration]") {
-  const std::vector<float> values{1, 2, static_cast<float>(no), 3, 6};  // mean 3, squares 14, std sqrt(14 / 3)
+  const std::vector<float> values{1, 2, static_cast<float>(no), 3,
+                                  6};  // mean 3, squares 14, std sqrt(14 / 3)
   const gdpo::Moments m = gdpo::baseline_moments(gdpo::view(values));
   CHECK(m.n == 4);
   CHECK(m.mean == 3);
@@ -37,7 +38,8 @@ TEST_CASE("a set-point by hand", "[calibration]") {
   CHECK(reward.k == 0.5);
   CHECK(reward.baseline.n == 4);
   CHECK(reward.baseline.m2 == m.m2);
-  CHECK(std::abs(gdpo::error_of(reward, m.mean) - 0.5) <= tolerance::formula);  // the baseline violates by k
+  CHECK(std::abs(gdpo::error_of(reward, m.mean) - 0.5) <=
+        tolerance::formula);  // the baseline violates by k
   // A cost: a negative k asks for less than the baseline has, a positive one leaves room.
   const gdpo::SetPoint cost = gdpo::calibrate(m, -0.5, gdpo::Bound::AtMost);
   CHECK(std::abs(cost.limit - (3 - 0.5 * sigma)) <= tolerance::formula);
@@ -56,7 +58,8 @@ TEST_CASE("what a threshold k asks of a normal baseline", "[calibration]") {
     INFO("seed " << seed);
     const std::vector<double> x = normal_samples(random, n, 0.7, 0.2);
     const std::vector<double> ks{0, 0.3, 0.8, 1.1};
-    const double quoted_rate[] = {0.50, 0.62, 0.79, 0.86}, quoted_violation[] = {0.40, 0.57, 0.92, 1.17};
+    const double quoted_rate[] = {0.50, 0.62, 0.79, 0.86},
+                 quoted_violation[] = {0.40, 0.57, 0.92, 1.17};
     const auto rows = gdpo::calibration_report(gdpo::view(x), ks);
     REQUIRE(rows.size() == ks.size());
     for (std::size_t i = 0; i < ks.size(); ++i) {
@@ -83,14 +86,16 @@ TEST_CASE("moments of micro-batches and ranks calibrate as those of the whole", 
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
-    std::vector<double> x = normal_samples(random, 20 + random.below(2000), random.pick({0.0, 0.7, 100.0}), 0.2);
+    std::vector<double> x =
+        normal_samples(random, 20 + random.below(2000), random.pick({0.0, 0.7, 100.0}), 0.2);
     for (double& v : x) v = random.chance(0.05) ? no : v;
     const auto n = static_cast<gdpo::index_t>(x.size());
     const gdpo::SetPoint whole = gdpo::calibrate(gdpo::baseline_moments(gdpo::view(x)), 0.8);
     gdpo::Moments merged;
     for (gdpo::index_t begin = 0; begin < n;) {
       const gdpo::index_t end = std::min<gdpo::index_t>(n, begin + random.below(300));
-      merged = gdpo::merge(merged, gdpo::baseline_moments(gdpo::view(std::as_const(x).data() + begin, end - begin)));
+      merged = gdpo::merge(
+          merged, gdpo::baseline_moments(gdpo::view(std::as_const(x).data() + begin, end - begin)));
       begin = end;
     }
     const gdpo::SetPoint parts = gdpo::calibrate(merged, 0.8);
@@ -104,7 +109,8 @@ TEST_CASE("what cannot be calibrated is refused by name", "[calibration][errors]
   const auto message = [](const std::vector<double>& values, double k = 0.8) {
     return message_of([&] { gdpo::calibrate(gdpo::baseline_moments(gdpo::view(values)), k); });
   };
-  const std::string at = "gdpo::calibrate: ", samples = " samples; needed: two or more, to have a spread";
+  const std::string at = "gdpo::calibrate: ",
+                    samples = " samples; needed: two or more, to have a spread";
   CHECK(message({}) == at + "baseline: given 0" + samples);
   CHECK(message({0.5, no}) == at + "baseline: given 1" + samples);
   CHECK(message({0.5, 0.5, 0.5}) ==
@@ -114,23 +120,28 @@ TEST_CASE("what cannot be calibrated is refused by name", "[calibration][errors]
   CHECK(message({0.5, 1}, inf) == at + "k: given inf; needed: a finite number");
   CHECK(message({0.5, 1}, no).find(at + "k: given ") == 0);
   CHECK(message({0.5, 1}) == "no error");
-  CHECK(message({0, 1e10}, 1e300) == at + "k: given 1.0000000000000001e+300; needed: one that gives a finite limit");
+  CHECK(message({0, 1e10}, 1e300) ==
+        at + "k: given 1.0000000000000001e+300; needed: one that gives a finite limit");
   gdpo::Moments unknown = gdpo::baseline_moments(gdpo::view(std::vector<double>{1, 2}.data(), 2));
   unknown.mean = no;
-  CHECK(message_of([&] { gdpo::calibrate(unknown, 1); }).find("baseline: given mean ") != std::string::npos);
+  CHECK(message_of([&] { gdpo::calibrate(unknown, 1); }).find("baseline: given mean ") !=
+        std::string::npos);
   const std::vector<double> lone{1};
-  CHECK(message_of([&] { gdpo::calibration_report(gdpo::view(lone), {0.3}); }) == at + "baseline: given 1" + samples);
+  CHECK(message_of([&] { gdpo::calibration_report(gdpo::view(lone), {0.3}); }) ==
+        at + "baseline: given 1" + samples);
   CHECK(gdpo::calibration_report(gdpo::view(lone), {}).empty());
 }
 
 TEST_CASE("calibrated set-points reach the constraints of a controller", "[calibration]") {
   Random random(4);
-  const std::vector<double> a = normal_samples(random, 100, 0.5, 0.2), cost = normal_samples(random, 100, 3, 1);
+  const std::vector<double> a = normal_samples(random, 100, 0.5, 0.2),
+                            cost = normal_samples(random, 100, 3, 1);
   const gdpo::SetPoint points[] = {
       gdpo::calibrate(gdpo::baseline_moments(gdpo::view(a)), 0.8),
       gdpo::calibrate(gdpo::baseline_moments(gdpo::view(cost)), -0.3, gdpo::Bound::AtMost)};
   gdpo::PidLagrangian pid(gdpo::PidGains{}, {points[0], points[1]});
-  pid.update({gdpo::measure(gdpo::view(a), points[0]).value(), gdpo::measure(gdpo::view(cost), points[1]).value()});
+  pid.update({gdpo::measure(gdpo::view(a), points[0]).value(),
+              gdpo::measure(gdpo::view(cost), points[1]).value()});
   const auto constraints = pid.constraints({2, 1}, gdpo::Signal::Hinge);
   REQUIRE(constraints.size() == 2);
   for (gdpo::index_t k = 0; k < 2; ++k) {
@@ -143,5 +154,6 @@ TEST_CASE("calibrated set-points reach the constraints of a controller", "[calib
     CHECK(constraints[k].signal == gdpo::Signal::Hinge);
   }
   CHECK(pid.constraints({2, 1})[0].signal == gdpo::Signal::Linear);
-  CHECK(message_of([&] { pid.constraints({2}); }).find("rewards: given 1 columns") != std::string::npos);
+  CHECK(message_of([&] { pid.constraints({2}); }).find("rewards: given 1 columns") !=
+        std::string::npos);
 }

@@ -41,7 +41,9 @@ std::vector<R> on_device(const TestDevice& device, const gdpo::RewardBatch<T, Gr
   };
   const std::size_t bytes = gdpo::cuda::scratch_bytes(estimator, batch);
   std::vector<Line> lines(bytes / sizeof(Line) + 1);
-  const auto bytes_of = [](std::vector<Line>& of) { return reinterpret_cast<unsigned char*>(of.data()); };
+  const auto bytes_of = [](std::vector<Line>& of) {
+    return reinterpret_cast<unsigned char*>(of.data());
+  };
   const std::size_t behind = lines.size() * sizeof(Line) - bytes;
   std::fill_n(bytes_of(lines), bytes, static_cast<unsigned char>(0xff));
   std::fill_n(bytes_of(lines) + bytes, behind, static_cast<unsigned char>(0x5a));
@@ -68,10 +70,12 @@ std::vector<R> on_host(const gdpo::RewardBatch<T, Groups>& batch, const Estimato
 template <class R>
 std::string difference(const std::vector<R>& got, const std::vector<R>& wanted, double within = 0) {
   double largest = 0;
-  for (const R x : wanted) largest = std::isfinite(x) ? std::max<double>(largest, std::abs(x)) : largest;
+  for (const R x : wanted)
+    largest = std::isfinite(x) ? std::max<double>(largest, std::abs(x)) : largest;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const double a = got[i], b = wanted[i];
-    if (same_bits(a, b) || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= within * largest) continue;
+    if (same_bits(a, b) || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= within * largest)
+      continue;
     char text[128];
     std::snprintf(text, sizeof text, "[%zu of %zu] %.17g instead of %.17g", i, wanted.size(), a, b);
     return text;
@@ -116,7 +120,8 @@ class CaseOnDevice {
         has_valid_(!c.valid.empty()) {}
   template <class Groups>
   gdpo::RewardBatch<T, Groups> batch(const Groups& groups) {
-    gdpo::RewardBatch<T, Groups> batch{view(static_cast<const T*>(rewards_.data()), rows_, channels_), groups};
+    gdpo::RewardBatch<T, Groups> batch{
+        view(static_cast<const T*>(rewards_.data()), rows_, channels_), groups};
     batch.tokens = view(tokens_.data(), rows_);
     if (has_valid_) batch.valid = view(valid_.data(), rows_);
     batch.penalty = view(penalty_.data(), rows_);
@@ -140,7 +145,9 @@ class OffsetsOnDevice {
  public:
   explicit OffsetsOnDevice(const std::vector<int>& offsets)
       : offsets_(offsets), n_(static_cast<index_t>(offsets.size())) {}
-  gdpo::ByOffsets<int> groups() { return gdpo::by_offsets(view(static_cast<const int*>(offsets_.data()), n_)); }
+  gdpo::ByOffsets<int> groups() {
+    return gdpo::by_offsets(view(static_cast<const int*>(offsets_.data()), n_));
+  }
 
  private:
   OnDevice<int> offsets_;
@@ -148,7 +155,8 @@ class OffsetsOnDevice {
 };
 class SortedOnDevice {
  public:
-  explicit SortedOnDevice(const gdpo::ById& ids) : SortedOnDevice(all(ids.order()), all(ids.offsets())) {}
+  explicit SortedOnDevice(const gdpo::ById& ids)
+      : SortedOnDevice(all(ids.order()), all(ids.offsets())) {}
   SortedOnDevice(const std::vector<index_t>& order, const std::vector<index_t>& offsets)
       : order_(order),
         offsets_(offsets),
@@ -168,7 +176,8 @@ class SortedOnDevice {
 
 /// Rewards of every kind, constant groups of `group` rows and cancelling rewards among them.
 template <class T>
-Case<T> random_case(Random& random, index_t rows, index_t channels, index_t group, double missing, double unused) {
+Case<T> random_case(Random& random, index_t rows, index_t channels, index_t group, double missing,
+                    double unused) {
   Case<T> c;
   c.rows = rows, c.channels = channels;
   const int kind = random.below(4);
@@ -176,11 +185,14 @@ Case<T> random_case(Random& random, index_t rows, index_t channels, index_t grou
   bool constant = false;
   index_t equal = -1;  // a reward that is the same for all members
   for (index_t i = 0; i < rows; ++i) {
-    if (i % group == 0) constant = random.chance(0.25), equal = random.below(static_cast<int>(channels) + 2);
+    if (i % group == 0)
+      constant = random.chance(0.25), equal = random.below(static_cast<int>(channels) + 2);
     for (index_t j = 0; j < channels; ++j) {
-      double x = constant || j == equal ? 0.1 * static_cast<double>(j + 1) : offset + random_reward(random, kind);
+      double x = constant || j == equal ? 0.1 * static_cast<double>(j + 1)
+                                        : offset + random_reward(random, kind);
       if (j == 1 && kind == 1) x = 1 - static_cast<double>(c.rewards.back());
-      if (std::is_floating_point_v<T> && random.chance(missing)) x = std::nan(""), c.complete = false;
+      if (std::is_floating_point_v<T> && random.chance(missing))
+        x = std::nan(""), c.complete = false;
       if constexpr (std::is_integral_v<T>) x = std::floor(x);
       c.rewards.push_back(static_cast<T>(x));
     }
@@ -197,7 +209,8 @@ Case<T> random_case(Random& random, index_t rows, index_t channels, index_t grou
 std::vector<int> random_offsets(Random& random, index_t rows, int longest) {
   std::vector<int> offsets{0};
   while (offsets.back() < rows) {
-    offsets.push_back(static_cast<int>(std::min<index_t>(rows, offsets.back() + random.below(longest + 1))));
+    offsets.push_back(
+        static_cast<int>(std::min<index_t>(rows, offsets.back() + random.below(longest + 1))));
   }
   if (random.chance(0.3)) offsets.push_back(offsets.back());  // an empty group at the end
   return offsets;
@@ -212,8 +225,8 @@ bool reads_batch(const Estimator& e) {
 constexpr double other_order = 0x1p-44;
 
 template <class R, class T, class Groups, class DeviceGroups, class Estimator>
-void check_parity(const Case<T>& c, const Groups& groups, const DeviceGroups& device_groups, const Estimator& e,
-                  const TestDevice& device) {
+void check_parity(const Case<T>& c, const Groups& groups, const DeviceGroups& device_groups,
+                  const Estimator& e, const TestDevice& device) {
   gdpo::RewardBatch<T, Groups> host{c.table(), groups};
   c.add_columns(host);
   CaseOnDevice<T> on(c);
@@ -223,15 +236,18 @@ void check_parity(const Case<T>& c, const Groups& groups, const DeviceGroups& de
 }
 
 template <class R, class T, class Estimator>
-void check_ragged(Random& random, index_t group, const Case<T>& c, const Estimator& e, const TestDevice& device) {
+void check_ragged(Random& random, index_t group, const Case<T>& c, const Estimator& e,
+                  const TestDevice& device) {
   const std::vector<int> offsets = random_offsets(random, c.rows, static_cast<int>(2 * group));
   OffsetsOnDevice on(offsets);
   check_parity<R>(c, gdpo::by_offsets(offsets), on.groups(), e, device);
 }
 template <class R, class T, class Estimator>
-void check_by_id(Random& random, index_t group, const Case<T>& c, const Estimator& e, const TestDevice& device) {
+void check_by_id(Random& random, index_t group, const Case<T>& c, const Estimator& e,
+                 const TestDevice& device) {
   std::vector<index_t> ids;
-  for (index_t i = 0; i < c.rows; ++i) ids.push_back(random.below(static_cast<int>(c.rows / group + 1)) * 17 - 5);
+  for (index_t i = 0; i < c.rows; ++i)
+    ids.push_back(random.below(static_cast<int>(c.rows / group + 1)) * 17 - 5);
   const gdpo::ById groups = gdpo::by_id(ids);
   SortedOnDevice on(groups);
   check_parity<R>(c, groups, on.groups(), e, device);
@@ -262,15 +278,17 @@ TEST_CASE("cuda: named estimators give the bits of seq") {
       Random random(seed * 1000 + name.size());
       const index_t group = random.pick({1, 2, 3, 8, 16, 40}), rows = group * (1 + random.below(9)),
                     channels = 1 + random.below(random.chance(0.2) ? 20 : 9);
-      const Case<double> c = random_case<double>(random, rows, channels, group, random.pick({0.0, 0.0, 0.2}),
-                                                 random.pick({0.0, 0.0, 0.3}));
+      const Case<double> c =
+          random_case<double>(random, rows, channels, group, random.pick({0.0, 0.0, 0.2}),
+                              random.pick({0.0, 0.0, 0.3}));
       INFO("rows " << rows << ", channels " << channels << ", group " << group);
       const TestDevice device = random_device(random);
       std::visit(
           [&](auto e) {
             if (random.chance(0.5)) {
               std::vector<double> weights;
-              for (index_t j = 0; j < channels; ++j) weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
+              for (index_t j = 0; j < channels; ++j)
+                weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
               e.weights = weights;
             }
             check_ragged<double>(random, group, c, e, device);
@@ -288,24 +306,30 @@ Estimator random_settings(Random& random, Estimator e, index_t channels) {
   using namespace gdpo;
   if (random.chance(0.5)) {
     std::vector<double> weights;
-    for (index_t j = 0; j < channels; ++j) weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
+    for (index_t j = 0; j < channels; ++j)
+      weights.push_back(random.pick({0.0, 1.0, 0.5, -2.0, 1.0}));
     e.weights = weights;
   }
   const int c = static_cast<int>(channels);
-  if (random.chance(0.3)) e.gates = {{random.below(c), random.below(c), 0.5}, {random.below(c), random.below(c), -0.1}};
-  e.missing = {random.pick({MissingEntry::Skip, MissingEntry::Skip, MissingEntry::Zero, MissingEntry::Propagate}),
+  if (random.chance(0.3))
+    e.gates = {{random.below(c), random.below(c), 0.5}, {random.below(c), random.below(c), -0.1}};
+  e.missing = {random.pick({MissingEntry::Skip, MissingEntry::Skip, MissingEntry::Zero,
+                            MissingEntry::Propagate}),
                random.pick({MissingRow::Exclude, MissingRow::Keep})};
   e.singleton = random.pick({Singleton::Zero, Singleton::Raw, Singleton::Nan});
   constexpr bool sums_first = std::is_same_v<decltype(e.combine), combine::SumThenNormalize>;
-  if (random.chance(0.3)) e.penalty = {random.pick({0.04, -0.5}), sums_first ? -1 : random.below(c)};
+  if (random.chance(0.3))
+    e.penalty = {random.pick({0.04, -0.5}), sums_first ? -1 : random.below(c)};
   const auto spread = [&](auto& of) {
     of.ddof = random.below(2);
     of.eps = random.pick({0.0, 1e-4});
-    of.eps_at = random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None});
+    of.eps_at =
+        random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None});
   };
   if constexpr (std::is_same_v<decltype(e.scale), scale::StdDev>) {
     spread(e.scale);
-    e.scale.of = random.pick({scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentred});
+    e.scale.of = random.pick(
+        {scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentred});
   }
   if constexpr (!std::is_same_v<decltype(e.renorm), renorm::None>) {
     spread(e.renorm);
@@ -321,11 +345,12 @@ template <Grouping grouping, class Estimator>
 void check_settings(Random& random, const Estimator& plain) {
   const index_t group = random.pick({1, 2, 4, 5, 16, 33}), rows = group * random.below(12),
                 channels = 1 + random.below(10);
-  const Case<double> c =
-      random_case<double>(random, rows, channels, group, random.pick({0.0, 0.1, 0.6}), random.pick({0.0, 0.3, 0.8}));
+  const Case<double> c = random_case<double>(
+      random, rows, channels, group, random.pick({0.0, 0.1, 0.6}), random.pick({0.0, 0.3, 0.8}));
   const Estimator e = random_settings(random, plain, channels);
   INFO("rows " << rows << ", channels " << channels << ", group " << group << ", missing entry "
-               << static_cast<int>(e.missing.entry) << ", singleton " << static_cast<int>(e.singleton));
+               << static_cast<int>(e.missing.entry) << ", singleton "
+               << static_cast<int>(e.singleton));
   if constexpr (grouping == Grouping::ById) {
     check_by_id<double>(random, group, c, e, random_device(random));
   } else {
@@ -345,10 +370,11 @@ TEST_CASE("cuda: every axis with random settings gives the bits of seq") {
     check_settings<Grouping::Ragged>(random, verl::gdpo);
     check_settings<Grouping::Ragged>(random, verl::reinforce_plus_plus_baseline);
     check_settings<Grouping::Ragged>(random, per_group::Gdpo{});
-    check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::LeaveOneOut, scale::StdDev>{});
-    check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::None, scale::None>{});
     check_settings<Grouping::Ragged>(random,
-                                     GroupAdvantage<baseline::None, scale::StdDev, combine::SumThenNormalize>{});
+                                     GroupAdvantage<baseline::LeaveOneOut, scale::StdDev>{});
+    check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::None, scale::None>{});
+    check_settings<Grouping::Ragged>(
+        random, GroupAdvantage<baseline::None, scale::StdDev, combine::SumThenNormalize>{});
     check_settings<Grouping::ById>(random, Gdpo{});
     check_settings<Grouping::ById>(random, verl::gdpo);
     check_settings<Grouping::ById>(random, per_group::Gdpo{});
@@ -366,7 +392,8 @@ TEST_CASE("cuda: batches of many windows, with groups across them", "[sanitize]"
     check_fixed<double>(group, c, gdpo::Grpo{}, random_device(random));
     check_ragged<double>(random, group, c, gdpo::trl::gdpo, random_device(random));
     check_ragged<double>(random, group, c, gdpo::verl::gdpo, random_device(random));
-    check_ragged<double>(random, group, c, gdpo::ms_swift::reinforce_plus_plus, random_device(random));
+    check_ragged<double>(random, group, c, gdpo::ms_swift::reinforce_plus_plus,
+                         random_device(random));
     check_by_id<double>(random, group, c, gdpo::trl::gdpo, random_device(random));
     check_by_id<double>(random, group, c, gdpo::verl::gdpo, random_device(random));
     check_by_id<double>(random, group, c, gdpo::ms_swift::rloo_batch_scale, random_device(random));
@@ -379,10 +406,12 @@ TEST_CASE("cuda: groups of one size give the bits of seq") {
     Random random(seed);
     const index_t group = random.pick({1, 2, 4, 7, 8, 9, 16, 64}), rows = group * random.below(40),
                   channels = 1 + random.below(10);
-    const Case<double> c =
-        random_case<double>(random, rows, channels, group, random.pick({0.0, 0.0, 0.1}), random.pick({0.0, 0.0, 0.3}));
-    check_fixed<double>(group, c, random_settings(random, gdpo::Gdpo{}, channels), random_device(random));
-    check_fixed<double>(group, c, random_settings(random, gdpo::Grpo{}, channels), random_device(random));
+    const Case<double> c = random_case<double>(
+        random, rows, channels, group, random.pick({0.0, 0.0, 0.1}), random.pick({0.0, 0.0, 0.3}));
+    check_fixed<double>(group, c, random_settings(random, gdpo::Gdpo{}, channels),
+                        random_device(random));
+    check_fixed<double>(group, c, random_settings(random, gdpo::Grpo{}, channels),
+                        random_device(random));
     gdpo::Gdpo plain;
     check_fixed<double>(group, c, plain, random_device(random));
   }
@@ -399,7 +428,8 @@ TEST_CASE("cuda: more groups than threads", "[sanitize]") {
     check_fixed<double>(2, c, gdpo::Gdpo{}, device);
     check_fixed<double>(2, c, gdpo::Grpo{}, device);
     check_ragged<double>(random, 1, c, gdpo::Rloo{}, device);
-    check_ragged<double>(random, 1, c, gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev>{},
+    check_ragged<double>(random, 1, c,
+                         gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev>{},
                          device);
   }
 }
@@ -418,7 +448,9 @@ TEST_CASE("cuda: neither the order of threads nor the tuning changes a bit", "[s
     for (const int blocks : {1, 2, 7, 100000}) {
       gdpo::cuda::Tuning tuning;
       tuning.blocks = blocks;
-      CHECK(difference(on_device<double>(test_device(static_cast<unsigned>(blocks) + 9, tuning), of, e), first) == "");
+      CHECK(difference(
+                on_device<double>(test_device(static_cast<unsigned>(blocks) + 9, tuning), of, e),
+                first) == "");
     }
   };
   check(batch, gdpo::Gdpo{});
@@ -448,8 +480,8 @@ TEST_CASE("cuda: Gdpo and Grpo take at most two launches", "[sanitize]") {
   }
 }
 
-TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]", float, gdpo::Float16, gdpo::BFloat16,
-                   std::uint8_t, std::int64_t) {
+TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]", float,
+                   gdpo::Float16, gdpo::BFloat16, std::uint8_t, std::int64_t) {
   Random random(7);
   using T = TestType;
   const index_t rows = 24, channels = GENERATE(5, 8);  // 8: rows of vectors
@@ -463,9 +495,10 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]"
     }
   }
   const auto tables = [&](const T* at) {
-    return std::array<gdpo::View<const T, 2>, 3>{{{at + 2 * (rows - 1), {rows, channels}, {-2, 2 * rows}},
-                                                  view(at, rows, channels),
-                                                  view(at + 1, rows, channels)}};
+    return std::array<gdpo::View<const T, 2>, 3>{
+        {{at + 2 * (rows - 1), {rows, channels}, {-2, 2 * rows}},
+         view(at, rows, channels),
+         view(at + 1, rows, channels)}};
   };
   OnDevice<T> on(memory);
   for (std::size_t t = 0; t < 3; ++t) {
@@ -477,13 +510,15 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]"
       for (index_t j = 0; j < channels; ++j) c.rewards.push_back(gdpo::load(rewards(i, j)));
     }
     const std::vector<int> offsets{0, 4, 8, 12, 16, 20, 24};
-    const gdpo::RewardBatch<double, gdpo::ByOffsets<int>> host{c.table(), gdpo::by_offsets(offsets)};
+    const gdpo::RewardBatch<double, gdpo::ByOffsets<int>> host{c.table(),
+                                                               gdpo::by_offsets(offsets)};
     const gdpo::RewardBatch<T, gdpo::GroupsOf> batch{tables(on.data())[t], gdpo::groups_of(4)};
     const std::vector<double> wanted = on_host<double>(host, gdpo::Gdpo{});
     CHECK(difference(on_device<double>(test_device(), batch, gdpo::Gdpo{}), wanted) == "");
     OnDevice<float> out(std::vector<float>(3 * static_cast<std::size_t>(rows), -77.0f));
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::Gdpo{}, batch));
-    gdpo::advantages_into(test_device(), batch, gdpo::Gdpo{}, gdpo::View<float, 1>{out.data(), {rows}, {3}}, scratch());
+    gdpo::advantages_into(test_device(), batch, gdpo::Gdpo{},
+                          gdpo::View<float, 1>{out.data(), {rows}, {3}}, scratch());
     const std::vector<float> wide = out.host();
     for (std::size_t i = 0; i < wide.size(); ++i) {
       CHECK(wide[i] == (i % 3 == 0 ? static_cast<float>(wanted[i / 3]) : -77.0f));
@@ -519,7 +554,8 @@ struct Median {
 struct MedianAbsoluteDeviation {
   GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
     const double center = median(a.values.extent[0], [&](index_t j) { return a.values(j); });
-    const double deviation = median(a.values.extent[0], [&](index_t j) { return math::abs(a.values(j) - center); });
+    const double deviation =
+        median(a.values.extent[0], [&](index_t j) { return math::abs(a.values(j) - center); });
     return deviation > 0 ? 1 / deviation : 0.0;
   }
 };
@@ -594,7 +630,8 @@ struct NonzeroShare {
 };
 struct LeaveOneOutStd {
   GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
-    if (a.own < 0) return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(a.group), a.group.n - 1);
+    if (a.own < 0)
+      return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(a.group), a.group.n - 1);
     const gdpo::Moments others = a.group.without(a.value);
     return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(others), others.n - 1);
   }
@@ -602,7 +639,9 @@ struct LeaveOneOutStd {
 struct MidRange {
   static constexpr bool per_group = true, from_group = true;
   bool reads_batch() const { return false; }
-  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const { return math::mul(0.5, a.group.min + a.group.max); }
+  GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
+    return math::mul(0.5, a.group.min + a.group.max);
+  }
 };
 
 }  // namespace
@@ -615,8 +654,8 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
     Random random(seed);
     const index_t group = random.pick({1, 3, 8, 20}), rows = group * (1 + random.below(9)),
                   channels = 1 + random.below(10);
-    const Case<double> c =
-        random_case<double>(random, rows, channels, group, random.pick({0.0, 0.2}), random.pick({0.0, 0.3}));
+    const Case<double> c = random_case<double>(random, rows, channels, group,
+                                               random.pick({0.0, 0.2}), random.pick({0.0, 0.3}));
     const std::vector<int> offsets = random_offsets(random, rows, static_cast<int>(2 * group));
     OffsetsOnDevice on(offsets);
     const auto check = [&](const auto& e) {
@@ -661,7 +700,8 @@ TEST_CASE("cuda: what is left out changes no bit, and equal rewards give exactly
        {"gdpo", "grpo", "rloo", "trl::gdpo", "per_group::gdpo", "ms_swift::reinforce_plus_plus"}) {
     std::visit(
         [&](const auto& of) {
-          for (const double x : on_device<double>(test_device(), batch, of)) CHECK(same_bits(x, 0.0));
+          for (const double x : on_device<double>(test_device(), batch, of))
+            CHECK(same_bits(x, 0.0));
         },
         gdpo::runtime::estimator(name));
   }
@@ -672,12 +712,14 @@ TEST_CASE("cuda: no rows, no rewards, one row") {
     INFO(name);
     const auto check = [&](const auto& e, index_t rows, index_t channels, index_t group) {
       Random random(9);
-      check_ragged<double>(random, group, random_case<double>(random, rows, channels, 4, 0, 0), e, test_device());
+      check_ragged<double>(random, group, random_case<double>(random, rows, channels, 4, 0, 0), e,
+                           test_device());
     };
     std::visit(
         [&](const auto& e) {
           check(e, 0, 3, 2);
-          for (const index_t rows : {1, 2, 4}) check(e, rows, 0, rows), check(e, rows, 1, 1), check(e, rows, 1, rows);
+          for (const index_t rows : {1, 2, 4})
+            check(e, rows, 0, rows), check(e, rows, 1, 1), check(e, rows, 1, rows);
         },
         gdpo::runtime::estimator(name));
   }
@@ -686,8 +728,11 @@ TEST_CASE("cuda: no rows, no rewards, one row") {
 TEST_CASE("cuda: offsets and orders that fit no batch are read within it", "[sanitize]") {
   OnDevice<double> rewards(std::vector<double>(60, 1.0));
   OnDevice<int> tokens(std::vector<int>(20, 3));
-  for (const std::vector<int>& offsets :
-       {std::vector<int>{0, 40, 3, 20}, {-7, 5, 1 << 30, 20}, {5, 5, 5}, {20, 0}, {0, 20, -3, 99, 2, 20}}) {
+  for (const std::vector<int>& offsets : {std::vector<int>{0, 40, 3, 20},
+                                          {-7, 5, 1 << 30, 20},
+                                          {5, 5, 5},
+                                          {20, 0},
+                                          {0, 20, -3, 99, 2, 20}}) {
     OffsetsOnDevice by_offsets(offsets);
     const gdpo::RewardBatch batch{view(rewards.data(), 20, 3), by_offsets.groups()};
     std::vector<index_t> order(20);
@@ -713,15 +758,21 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
   const TestDevice device = test_device();
   gdpo::Workspace workspace;
   const auto on_both = [&](const auto& batch, const auto& e) {
-    const std::string text = message_of([&] { gdpo::advantages_into(device, batch, e, view(out), scratch); });
-    CHECK(text == message_of([&] { gdpo::advantages_into(gdpo::seq, batch, e, view(out), workspace); }));
+    const std::string text =
+        message_of([&] { gdpo::advantages_into(device, batch, e, view(out), scratch); });
+    CHECK(text ==
+          message_of([&] { gdpo::advantages_into(gdpo::seq, batch, e, view(out), workspace); }));
     CHECK(text != "no error");
   };
   gdpo::RewardBatch batch{view(rewards.data(), 8, 3), gdpo::groups_of(4)};
   on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::groups_of(3)}, gdpo::Gdpo{});
-  on_both(gdpo::RewardBatch{view(rewards.data(), 7, 3), gdpo::groups_of(7)}, gdpo::Gdpo{});  // `out` has 8
-  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(gdpo::View<const int, 1>{})}, gdpo::Gdpo{});
-  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(eight)}, gdpo::verl::gdpo);  // no tokens
+  on_both(gdpo::RewardBatch{view(rewards.data(), 7, 3), gdpo::groups_of(7)},
+          gdpo::Gdpo{});  // `out` has 8
+  on_both(
+      gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(gdpo::View<const int, 1>{})},
+      gdpo::Gdpo{});
+  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(eight)},
+          gdpo::verl::gdpo);  // no tokens
   gdpo::Gdpo e;
   e.weights = {1, 2};
   on_both(batch, e);
@@ -742,26 +793,33 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
 
   using Catch::Matchers::ContainsSubstring;
   const auto said = [&](const auto& estimator, const gdpo::cuda::Scratch& memory_of) {
-    return message_of([&] { gdpo::advantages_into(device, batch, estimator, view(out), memory_of); });
+    return message_of(
+        [&] { gdpo::advantages_into(device, batch, estimator, view(out), memory_of); });
   };
   e = {};
   e.singleton = gdpo::Singleton::Error;
-  CHECK_THAT(said(e, scratch), ContainsSubstring("singleton: given Error; needed: Zero, Raw or Nan"));
+  CHECK_THAT(said(e, scratch),
+             ContainsSubstring("singleton: given Error; needed: Zero, Raw or Nan"));
   e = {};
   e.missing.entry = gdpo::MissingEntry::Reject;
-  CHECK_THAT(said(e, scratch), ContainsSubstring("missing.entry: given Reject; needed: Skip, Zero or Propagate"));
+  CHECK_THAT(said(e, scratch),
+             ContainsSubstring("missing.entry: given Reject; needed: Skip, Zero or Propagate"));
   const std::size_t bytes = gdpo::cuda::scratch_bytes(gdpo::Gdpo{}, batch);
   CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{memory.data(), bytes - 1}),
              ContainsSubstring("scratch: given " + std::to_string(bytes - 1) + " bytes"));
-  CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{}), ContainsSubstring("scratch: given no memory"));
+  CHECK_THAT(said(gdpo::Gdpo{}, gdpo::cuda::Scratch{}),
+             ContainsSubstring("scratch: given no memory"));
   OnDevice<double> given(rewards), written(out);
   TestScratch enough(bytes);
   batch.rewards = view(static_cast<const double*>(given.data()), 8, 3);
-  CHECK(message_of([&] { gdpo::advantages_into(device, batch, gdpo::Gdpo{}, view(written.data(), 8), enough()); }) ==
-        "no error");
+  CHECK(message_of([&] {
+          gdpo::advantages_into(device, batch, gdpo::Gdpo{}, view(written.data(), 8), enough());
+        }) == "no error");
   CHECK(written.host() == std::vector<double>(8, 0.0));
   const std::vector<index_t> order(7), offsets{0, 8};
-  const gdpo::RewardBatch sorted{view(rewards.data(), 8, 3), gdpo::cuda::sorted_groups(view(order), view(offsets))};
-  CHECK_THAT(message_of([&] { gdpo::advantages_into(device, sorted, e = {}, view(out), scratch); }),
-             ContainsSubstring("groups.order: given 7 entries; needed: one for each of the 8 rows"));
+  const gdpo::RewardBatch sorted{view(rewards.data(), 8, 3),
+                                 gdpo::cuda::sorted_groups(view(order), view(offsets))};
+  CHECK_THAT(
+      message_of([&] { gdpo::advantages_into(device, sorted, e = {}, view(out), scratch); }),
+      ContainsSubstring("groups.order: given 7 entries; needed: one for each of the 8 rows"));
 }

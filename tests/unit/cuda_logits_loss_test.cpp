@@ -9,7 +9,8 @@
 
 namespace {
 
-using logits_step::Layout, logits_step::Step, logits_step::sequences, logits_step::width, logits_step::tokens;
+using logits_step::Layout, logits_step::Step, logits_step::sequences, logits_step::width,
+    logits_step::tokens;
 
 template <class T>
 std::vector<T> filled(T value) {
@@ -25,9 +26,9 @@ struct Outcome {
 template <class U>
 bool same(const Outcome<U>& a, const Outcome<U>& b) {
   using logit_cases::same;
-  return same(loss_product::numbers(a.result), loss_product::numbers(b.result)) && same(a.dlogits, b.dlogits) &&
-         same(a.logp, b.logp) && same(a.entropies, b.entropies) && same(a.dlogp, b.dlogp) &&
-         same(a.logsumexp, b.logsumexp);
+  return same(loss_product::numbers(a.result), loss_product::numbers(b.result)) &&
+         same(a.dlogits, b.dlogits) && same(a.logp, b.logp) && same(a.entropies, b.entropies) &&
+         same(a.dlogp, b.dlogp) && same(a.logsumexp, b.logsumexp);
 }
 
 /// The arrays that a call writes, on the device.
@@ -40,7 +41,8 @@ struct Written {
 
   explicit Written(std::size_t numbers) : dlogits(std::vector<U>(numbers)) {}
   Outcome<U> host() const {
-    return {result.host()[0], dlogits.host(), logp.host(), entropies.host(), dlogp.host(), logsumexp.host()};
+    return {result.host()[0], dlogits.host(), logp.host(),
+            entropies.host(), dlogp.host(),   logsumexp.host()};
   }
 };
 
@@ -56,13 +58,15 @@ Outcome<U> on_device(const TestDevice& device, const Loss& loss, const Step<T>& 
   OnDevice<gdpo::Normaliser> normaliser(std::vector<gdpo::Normaliser>(1));
   gdpo::cuda::count_into(device, logits, batch, normaliser.data(), scratch());
   gdpo::cuda::FromLogits out;
-  if (outputs) out = {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.dlogp), l.by_token(to.logsumexp)};
+  if (outputs)
+    out = {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.dlogp),
+           l.by_token(to.logsumexp)};
   auto dlogits = l.table(to.dlogits);
   if constexpr (std::is_same_v<T, U>) {
     if (in_place) dlogits = l.table(s.logits);
   }
-  gdpo::policy_loss_from_logits(device, loss, logits, batch, normaliser.data(), dlogits, to.result.data(), scratch(),
-                                out);
+  gdpo::policy_loss_from_logits(device, loss, logits, batch, normaliser.data(), dlogits,
+                                to.result.data(), scratch(), out);
   Outcome<U> o = to.host();
   if constexpr (std::is_same_v<T, U>) {
     if (in_place) o.dlogits = s.logits.host();
@@ -81,12 +85,14 @@ Outcome<T> one_by_one(const Loss& loss, const Step<T>& step, int options) {
   auto batch = l.batch(options);
   logits.mask = batch.mask;
   Written<T> to(step.logits.size());
-  gdpo::token_logprobs_into(device, logits, {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.logsumexp)});
+  gdpo::token_logprobs_into(
+      device, logits, {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.logsumexp)});
   batch.logp = l.by_token(to.logp), batch.entropies = l.by_token(to.entropies);
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
-  gdpo::cuda::evaluate(device, loss, batch, normaliser, l.by_token(to.dlogp), to.result.data(), scratch());
-  gdpo::token_logprobs_backward(device, logits, {l.by_token(to.dlogp), {}}, l.by_token(to.logsumexp),
-                                l.table(to.dlogits));
+  gdpo::cuda::evaluate(device, loss, batch, normaliser, l.by_token(to.dlogp), to.result.data(),
+                       scratch());
+  gdpo::token_logprobs_backward(device, logits, {l.by_token(to.dlogp), {}},
+                                l.by_token(to.logsumexp), l.table(to.dlogits));
   return to.host();
 }
 
@@ -121,8 +127,8 @@ void check_loss(const Loss& loss, int vocabulary, int step = 1) {
     std::vector<T> dlogits(s.logits.size());
     const auto logits = l.logits();
     const auto batch = l.batch(options);
-    const gdpo::LossResult r =
-        gdpo::policy_loss_from_logits(gdpo::seq, loss, logits, batch, gdpo::count(logits, batch), l.table(dlogits), w);
+    const gdpo::LossResult r = gdpo::policy_loss_from_logits(
+        gdpo::seq, loss, logits, batch, gdpo::count(logits, batch), l.table(dlogits), w);
     CHECK(one.result.loss == Approx(r.loss).epsilon(1e-5).margin(1e-6));
     CHECK(one.result.metrics.entropy.mean() == Approx(r.metrics.entropy.mean()).epsilon(1e-6));
     CHECK(one.result.normaliser.tokens == r.normaliser.tokens);
@@ -143,7 +149,8 @@ void check_loss(const Loss& loss, int vocabulary, int step = 1) {
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of tokens") {
   check_loss<float, 3>(gdpo::grpo_loss, 301);
   check_loss<gdpo::BFloat16, 2>(gdpo::grpo_loss, 704);
-  gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean>
+  gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>,
+                   gdpo::aggregate::TokenMean>
       mapped;
   mapped.kl.beta = 0.1;
   check_loss<float, 2>(mapped, 40, 3);
@@ -151,9 +158,10 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
   // More than 48 KiB a row, and more than one time four vectors a thread.
   check_loss<float, 3>(gdpo::grpo_loss, 13001, 7);
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
-  check_loss<float, 3>(gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                                        gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>{},
-                       50);
+  check_loss<float, 3>(
+      gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                       gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>{},
+      50);
 }
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of segments") {
   auto sequence = gdpo::gspo_loss;
@@ -165,12 +173,14 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
 TEST_CASE("cuda: no more of a row of logits is kept than a block of the device has memory for") {
   constexpr std::size_t of_the_kernel = 2 * 1024;  // beside the row
   for (const int major : {8, 9, 10, 11, 12}) {     // sm_86, sm_89 and sm_120 have the least
-    const std::size_t most = major == 9 || major == 10 ? 227 * 1024 / 2 : 99 * 1024;  // of two blocks, of one
+    const std::size_t most =
+        major == 9 || major == 10 ? 227 * 1024 / 2 : 99 * 1024;  // of two blocks, of one
     CHECK(gdpo::cuda::Tuning::of(major, 100).shared_bytes + of_the_kernel <= most);
   }
 }
 
-TEST_CASE("cuda: rows of logits around the shared memory that a device gives unasked", "[sanitize]") {
+TEST_CASE("cuda: rows of logits around the shared memory that a device gives unasked",
+          "[sanitize]") {
   const Step<float> s(21, 12400);
   const auto run = [&](std::size_t shared_bytes) {
     return on_device<float, 3>(test_device(1, tuned(4, shared_bytes)), gdpo::grpo_loss, s, 0);
@@ -194,7 +204,8 @@ TEST_CASE("cuda: dlogits in another storage than logits", "[sanitize]") {
   }
 }
 
-TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequences", "[sanitize]") {
+TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequences",
+          "[sanitize]") {
   Step<float> s(18, 60);
   s.mask.assign(tokens, 1);
   Random random(19);
@@ -223,8 +234,8 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
       gdpo::cuda::count_into(device, logits, batch, n.data(), scratch());
       normaliser = n.host()[0];
     }
-    gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, normaliser, l.table(to.dlogits),
-                                  to.result.data(), scratch());
+    gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, normaliser,
+                                  l.table(to.dlogits), to.result.data(), scratch());
     result = to.result.host()[0];
     const std::vector<float> dlogits = to.dlogits.host();
     std::vector<int> zero;
@@ -234,7 +245,8 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
     }
     return zero;
   };
-  CHECK(run([](auto&, auto& batch) { batch.offsets = {}; }, true) == std::vector<int>{2, 4, 6, 12, 19});
+  CHECK(run([](auto&, auto& batch) { batch.offsets = {}; }, true) ==
+        std::vector<int>{2, 4, 6, 12, 19});
   CHECK(result.metrics.entropy.count == 15);
   const Layout<float, 2> of_host{s};
   auto logits = of_host.logits();
@@ -256,7 +268,8 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
 TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there", "[sanitize]") {
   Step<float> s(14, 90);
   s.row_weights = {0, 1, 1, 1};
-  for (std::size_t k = 0; k < width; ++k) s.old_logp[k] = std::nanf(""), s.logits[k * 90] = std::nanf("");
+  for (std::size_t k = 0; k < width; ++k)
+    s.old_logp[k] = std::nanf(""), s.logits[k * 90] = std::nanf("");
   const auto run = [&] { return on_device<float, 3>(test_device(1), gdpo::grpo_loss, s, 4); };
   const auto got = run();
   CHECK(logit_cases::same(got.dlogits, one_by_one<3>(gdpo::grpo_loss, s, 4).dlogits));
@@ -268,7 +281,8 @@ TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there", "[sa
 TEST_CASE("cuda: what is not finite in one token spoils its row of logits alone") {
   for (int input = 0; input < 4; ++input) {
     Step<float> s(15, 90);
-    const auto at = static_cast<std::size_t>(std::find(s.mask.begin(), s.mask.end(), 1) - s.mask.begin());
+    const auto at =
+        static_cast<std::size_t>(std::find(s.mask.begin(), s.mask.end(), 1) - s.mask.begin());
     (input == 0   ? s.old_logp
      : input == 1 ? s.ref_logp
      : input == 2 ? s.token_advantages
@@ -277,7 +291,8 @@ TEST_CASE("cuda: what is not finite in one token spoils its row of logits alone"
     const auto parts = one_by_one<3>(gdpo::grpo_loss, s, 1);
     CHECK(logit_cases::same(got.dlogits, parts.dlogits));
     CHECK(logit_cases::same(got.dlogp, parts.dlogp));
-    CHECK(std::count_if(got.dlogits.begin(), got.dlogits.end(), [](float x) { return std::isnan(x); }) == 90);
+    CHECK(std::count_if(got.dlogits.begin(), got.dlogits.end(),
+                        [](float x) { return std::isnan(x); }) == 90);
     CHECK(std::isnan(got.dlogits[at * 90]));
   }
 }
@@ -293,7 +308,8 @@ TEST_CASE("cuda: a call from logits enqueues what it says") {
   std::vector<double> memory(bytes / sizeof(double) + 1);
   const auto launches = [&](const auto& loss) {
     const HostOnly device;
-    gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0}, l.table(dlogits), &result,
+    gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0},
+                                  l.table(dlogits), &result,
                                   gdpo::cuda::Scratch{memory.data(), bytes});
     return device.launches;
   };
@@ -303,7 +319,8 @@ TEST_CASE("cuda: a call from logits enqueues what it says") {
   gdpo::Normaliser normaliser;
   gdpo::cuda::count_into(device, logits, batch, &normaliser, {memory.data(), bytes});
   CHECK(device.launches == 3);
-  CHECK(std::count(dlogits.begin(), dlogits.end(), 7.0f) == static_cast<std::ptrdiff_t>(dlogits.size()));
+  CHECK(std::count(dlogits.begin(), dlogits.end(), 7.0f) ==
+        static_cast<std::ptrdiff_t>(dlogits.size()));
 }
 
 TEST_CASE("cuda: what is wrong with a call from logits") {
@@ -320,11 +337,13 @@ TEST_CASE("cuda: what is wrong with a call from logits") {
     const HostOnly device;
     gdpo::LogitsWorkspace w;
     const std::string on = message_of([&] {
-      gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0}, out, &result, scratch);
+      gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0}, out,
+                                    &result, scratch);
     });
     CHECK(device.launches == 0);
     CHECK(on == message_of([&] {
-            gdpo::policy_loss_from_logits(gdpo::seq, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0}, out, w);
+            gdpo::policy_loss_from_logits(gdpo::seq, loss, logits, batch,
+                                          gdpo::Normaliser{20, 4, 3, 0}, out, w);
           }));
     CHECK(on != "no error");
   };
@@ -344,11 +363,13 @@ TEST_CASE("cuda: what is wrong with a call from logits") {
   both(gdpo::grpo_loss, l.table(dlogits));
   batch = l.batch(0);
 
-  const auto says = [&](const std::string& part, gdpo::LossResult* to, const gdpo::cuda::FromLogits& out) {
+  const auto says = [&](const std::string& part, gdpo::LossResult* to,
+                        const gdpo::cuda::FromLogits& out) {
     const HostOnly device;
     const std::string message = message_of([&] {
-      gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0},
-                                    l.table(dlogits), to, scratch, out);
+      gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch,
+                                    gdpo::Normaliser{20, 4, 3, 0}, l.table(dlogits), to, scratch,
+                                    out);
     });
     CHECK_THAT(message, Catch::Matchers::ContainsSubstring(part));
     CHECK(device.launches == 0);

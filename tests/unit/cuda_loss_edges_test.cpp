@@ -14,7 +14,9 @@ struct Upper {
   std::uint16_t bits = 0;
   Upper() = default;
   explicit Upper(float x) : bits(static_cast<std::uint16_t>(gdpo::math::bits_of(x) >> 16)) {}
-  explicit operator float() const { return gdpo::math::from_bits(static_cast<std::uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return gdpo::math::from_bits(static_cast<std::uint32_t>(bits) << 16);
+  }
 };
 struct KnownUpper : Upper {
   using Upper::Upper;
@@ -65,11 +67,13 @@ DeviceOutcome dense(const Loss& loss, const Data& d) {
 }
 template <class S = float, class Loss>
 std::string against_seq(const Loss& loss, const Data& d) {
-  return cuda_loss::mismatch<S>(loss, d, dense<S>(loss, d), cuda_loss::on_seq<S>(loss, d, {}, cuda_loss::count(d)));
+  return cuda_loss::mismatch<S>(loss, d, dense<S>(loss, d),
+                                cuda_loss::on_seq<S>(loss, d, {}, cuda_loss::count(d)));
 }
 /// A batch of device arrays, some of them replaced.
 template <class Loss, class S, class On, class Change>
-DeviceOutcome changed(const Loss& loss, const Data& d, On& on, const gdpo::TokenBatch<S>&, const Change& change) {
+DeviceOutcome changed(const Loss& loss, const Data& d, On& on, const gdpo::TokenBatch<S>&,
+                      const Change& change) {
   gdpo::TokenBatch<S> batch = on.batch();
   change(batch);
   return cuda_loss::run<S>(test_device(4), loss, batch, on.places(), cuda_loss::count(d));
@@ -89,7 +93,8 @@ std::vector<T> all_stored(const std::vector<X>& from) {
 }  // namespace
 
 TEST_CASE("on a device: batches without rows or tokens", "[cuda][loss]") {
-  const auto check = [](int rows, int width, const std::vector<int>& lengths, const Layout& layout) {
+  const auto check = [](int rows, int width, const std::vector<int>& lengths,
+                        const Layout& layout) {
     INFO(rows << " rows of " << width << ", " << layout.name);
     Data d;
     d.rows = rows, d.width = width;
@@ -122,7 +127,8 @@ TEST_CASE("on a device: batches without rows or tokens", "[cuda][loss]") {
 }
 
 TEST_CASE("on a device: rows of every length, masked ones among them", "[cuda][loss][sanitize]") {
-  for (const int width : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257}) {
+  for (const int width :
+       {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257}) {
     INFO("width " << width);
     Data d = simple_tokens(static_cast<std::uint64_t>(width), 4, width);
     for (int t = 0; t < width; ++t) d.mask[d.at(1, t)] = 0;
@@ -142,28 +148,33 @@ TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][
     index_t shift[5];
     for (index_t& s : shift) s = round < 5 ? 0 : random.below(4);
     if (round < 5) shift[round] = 1 + round % 3;
-    INFO("logp + " << shift[0] << ", old + " << shift[1] << ", ref + " << shift[2] << ", mask + " << shift[3]
-                   << ", gradient + " << shift[4]);
+    INFO("logp + " << shift[0] << ", old + " << shift[1] << ", ref + " << shift[2] << ", mask + "
+                   << shift[3] << ", gradient + " << shift[4]);
     const auto moved = [](auto values, index_t by) {
-      values.insert(values.begin(), static_cast<std::size_t>(by), typename decltype(values)::value_type(1));
+      values.insert(values.begin(), static_cast<std::size_t>(by),
+                    typename decltype(values)::value_type(1));
       return values;
     };
     OnDevice<float> logp(moved(all_stored<float>(d.logp), shift[0])),
-        old(moved(all_stored<float>(d.old_logp), shift[1])), ref(moved(all_stored<float>(d.ref_logp), shift[2])),
+        old(moved(all_stored<float>(d.old_logp), shift[1])),
+        ref(moved(all_stored<float>(d.ref_logp), shift[2])),
         gradient(std::vector<float>(d.logp.size() + static_cast<std::size_t>(shift[4]), -77.0f)),
         advantages(all_stored<float>(d.advantages));
     OnDevice<unsigned char> mask(moved(all_stored<unsigned char>(d.mask), shift[3]));
     OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
     gdpo::TokenBatch<float> b;
-    b.logp = gdpo::view(logp.data() + shift[0], 3, 41), b.old_logp = gdpo::view(old.data() + shift[1], 3, 41);
-    b.ref_logp = gdpo::view(ref.data() + shift[2], 3, 41), b.mask = gdpo::view(mask.data() + shift[3], 3, 41);
+    b.logp = gdpo::view(logp.data() + shift[0], 3, 41),
+    b.old_logp = gdpo::view(old.data() + shift[1], 3, 41);
+    b.ref_logp = gdpo::view(ref.data() + shift[2], 3, 41),
+    b.mask = gdpo::view(mask.data() + shift[3], 3, 41);
     b.advantages = gdpo::view(advantages.data(), 3);
     OnDevice<double> truncated(d.truncated), row_weights(d.row_weights);
     b.truncated = gdpo::view(truncated.data(), 3);
     if (!d.row_weights.empty()) b.row_weights = gdpo::view(row_weights.data(), 3);
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
     gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(cuda_loss::count(d)),
-                    gdpo::TokenOut<float>(gdpo::view(gradient.data() + shift[4], 3, 41)), result.data(), scratch());
+                    gdpo::TokenOut<float>(gdpo::view(gradient.data() + shift[4], 3, 41)),
+                    result.data(), scratch());
     Outcome got;
     got.result = result.host()[0];
     const auto written = gradient.host();
@@ -173,12 +184,14 @@ TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][
   }
 }
 
-TEST_CASE("on a device: a simple batch, and one array more or one that lies otherwise", "[cuda][loss][sanitize]") {
+TEST_CASE("on a device: a simple batch, and one array more or one that lies otherwise",
+          "[cuda][loss][sanitize]") {
   const Data simple = simple_tokens(15, 4, 45);
   const auto numbers = [&](std::uint64_t seed) {
     Random random(seed);
     std::vector<double> x;
-    for (std::size_t k = 0; k < simple.logp.size(); ++k) x.push_back(static_cast<float>(random.uniform()));
+    for (std::size_t k = 0; k < simple.logp.size(); ++k)
+      x.push_back(static_cast<float>(random.uniform()));
     return x;
   };
   for (int extra = 0; extra < 7; ++extra) {
@@ -207,7 +220,8 @@ TEST_CASE("on a device: a simple batch, and one array more or one that lies othe
     if (array == 3) batch.mask = from.mask;
     const cuda_loss::Places& places = array == 4 ? other.places() : on.places();  // of the gradient
     INFO("array " << array);
-    const auto got = cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, places, cuda_loss::count(simple));
+    const auto got = cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, places,
+                                           cuda_loss::count(simple));
     CHECK(got.gaps_kept);
     CHECK(cuda_loss::difference_but_nan(got, expected) == "");
   }
@@ -217,11 +231,13 @@ TEST_CASE("on a device: without a gradient the result is the same", "[cuda][loss
   const auto check = [](const auto& loss, const Data& d) {
     OnTheDevice<float> on(d, cuda_loss::dense);
     const auto run = [&](bool with_gradient) {
-      return cuda_loss::run<float>(test_device(2), loss, on.batch(), on.places(), cuda_loss::count(d), with_gradient);
+      return cuda_loss::run<float>(test_device(2), loss, on.batch(), on.places(),
+                                   cuda_loss::count(d), with_gradient);
     };
     const DeviceOutcome without = run(false);
     CHECK(without.gaps_kept);
-    CHECK(difference(loss_product::numbers(without.result), loss_product::numbers(run(true).result)) == "");
+    CHECK(difference(loss_product::numbers(without.result),
+                     loss_product::numbers(run(true).result)) == "");
   };
   check(gdpo::grpo_loss, some_tokens(21, 4, 70)), check(gdpo::grpo_loss, simple_tokens(22, 4, 70));
   check(wide_gspo(), some_tokens(23, 4, 70)), check(wide_gspo(), simple_tokens(24, 4, 70));
@@ -241,7 +257,8 @@ void check_stored(const char* type) {
   for (const Layout& layout : {cuda_loss::dense, cuda_loss::padded_layouts[5]}) {
     OnTheDevice<S, T> on(d, layout);
     const auto got = cuda_loss::run<S>(test_device(5), gdpo::grpo_loss, on.batch(), on.places(), n);
-    CHECK(cuda_loss::mismatch<S>(gdpo::grpo_loss, d, got, cuda_loss::on_seq<S>(gdpo::grpo_loss, d, {}, n)) == "");
+    CHECK(cuda_loss::mismatch<S>(gdpo::grpo_loss, d, got,
+                                 cuda_loss::on_seq<S>(gdpo::grpo_loss, d, {}, n)) == "");
   }
 }
 }  // namespace
@@ -268,11 +285,13 @@ TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][st
       std::vector<T> values;
       for (const int m : masked.mask) values.push_back(m ? yes : cuda_loss::stored<T>(0.0));
       OnDevice<T> mask(values);
-      const auto got = changed(gdpo::grpo_loss, masked,
-                               [&](gdpo::TokenBatch<float>& b) { b.mask = gdpo::view(mask.data(), 4, 35); });
+      const auto got = changed(gdpo::grpo_loss, masked, [&](gdpo::TokenBatch<float>& b) {
+        b.mask = gdpo::view(mask.data(), 4, 35);
+      });
       CHECK(cuda_loss::difference_but_nan(got, expected) == "");
     };
-    check(std::uint8_t{255}), check(std::int8_t{-1}), check(std::int16_t{256}), check(std::uint16_t{256});
+    check(std::uint8_t{255}), check(std::int8_t{-1}), check(std::int16_t{256}),
+        check(std::uint16_t{256});
     check(std::int32_t{1 << 20}), check(std::uint32_t{1u << 31}), check(std::int64_t{1} << 40);
     check(std::uint64_t{1} << 63);
     check(1e-30f), check(1e-300), check(cuda_loss::stored<gdpo::Float16>(1.0)),
@@ -286,7 +305,8 @@ TEST_CASE("on a device: masks of any type, 0 against the rest", "[cuda][loss][st
   }
 }
 
-TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss][storage][sanitize]") {
+TEST_CASE("on a device: columns, segments and offsets in any type",
+          "[cuda][loss][storage][sanitize]") {
   Data d = some_tokens(51, 4, 35);
   d.advantages = {1, -2, 3, 0}, d.row_weights = {1, 0, 2, 1}, d.truncated = {0, 1, 1, 0};
   const DeviceOutcome expected = dense(gdpo::grpo_loss, d);
@@ -295,10 +315,12 @@ TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss
     // every second number, from the last
     const auto spread = [](const std::vector<double>& from) {
       std::vector<T> to;
-      for (std::size_t i = from.size(); i-- > 0;) to.push_back(cuda_loss::stored<T>(from[i])), to.push_back(T{});
+      for (std::size_t i = from.size(); i-- > 0;)
+        to.push_back(cuda_loss::stored<T>(from[i])), to.push_back(T{});
       return to;
     };
-    OnDevice<T> advantages(spread(d.advantages)), row_weights(spread(d.row_weights)), truncated(spread(d.truncated));
+    OnDevice<T> advantages(spread(d.advantages)), row_weights(spread(d.row_weights)),
+        truncated(spread(d.truncated));
     const auto got = changed(gdpo::grpo_loss, d, [&](gdpo::TokenBatch<float>& b) {
       const auto backwards = [](T* data) { return gdpo::View<T, 1>{data + 6, {4}, {-2}}; };
       b.advantages = backwards(advantages.data()), b.row_weights = backwards(row_weights.data());
@@ -306,7 +328,8 @@ TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss
     });
     CHECK(cuda_loss::difference_but_nan(got, expected) == "");
   };
-  columns(float{}), columns(double{}), columns(std::int8_t{}), columns(std::int16_t{}), columns(std::int32_t{});
+  columns(float{}), columns(double{}), columns(std::int8_t{}), columns(std::int16_t{}),
+      columns(std::int32_t{});
   columns(std::int64_t{}), columns(gdpo::Float16{}), columns(gdpo::BFloat16{});
 
   d.segments.clear();
@@ -315,11 +338,13 @@ TEST_CASE("on a device: columns, segments and offsets in any type", "[cuda][loss
   const auto segments = [&](auto sample) {
     using T = decltype(sample);
     OnDevice<T> ids(all_stored<T>(d.segments));
-    const auto got =
-        changed(wide_gspo(), d, [&](gdpo::TokenBatch<float>& b) { b.segments = gdpo::view(ids.data(), 4, 35); });
+    const auto got = changed(wide_gspo(), d, [&](gdpo::TokenBatch<float>& b) {
+      b.segments = gdpo::view(ids.data(), 4, 35);
+    });
     CHECK(cuda_loss::difference_but_nan(got, of_segments) == "");
   };
-  segments(std::int8_t{}), segments(std::uint16_t{}), segments(std::int32_t{}), segments(std::int64_t{});
+  segments(std::int8_t{}), segments(std::uint16_t{}), segments(std::int32_t{}),
+      segments(std::int64_t{});
   CHECK(against_seq(wide_gspo(), d) == "");
 
   const std::vector<int> lengths{4, 0, 30, 35};
@@ -361,15 +386,19 @@ TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][lo
   }
 }
 
-TEST_CASE("on a device: NaN and infinities in every input, one at a time", "[cuda][loss][non_finite]") {
-  std::vector<std::vector<double> Data::*> arrays{&Data::advantages, &Data::row_weights, &Data::truncated};
-  arrays.insert(arrays.end(), std::begin(loss_product::token_arrays), std::end(loss_product::token_arrays));
+TEST_CASE("on a device: NaN and infinities in every input, one at a time",
+          "[cuda][loss][non_finite]") {
+  std::vector<std::vector<double> Data::*> arrays{&Data::advantages, &Data::row_weights,
+                                                  &Data::truncated};
+  arrays.insert(arrays.end(), std::begin(loss_product::token_arrays),
+                std::end(loss_product::token_arrays));
   for (const bool simple : {false, true}) {
     for (std::size_t number = 0; number < arrays.size(); ++number) {
       const auto array = arrays[number];
       for (const double x : {no, inf, -inf}) {
         Data d = simple ? simple_tokens(81, 4, 50) : some_tokens(82, 4, 50);
-        const bool of_rows = array == &Data::advantages || array == &Data::row_weights || array == &Data::truncated;
+        const bool of_rows =
+            array == &Data::advantages || array == &Data::row_weights || array == &Data::truncated;
         if ((d.*array).empty() && simple) continue;
         if (array == &Data::token_advantages) d.advantages.clear();
         if ((d.*array).empty()) (d.*array).assign(of_rows ? 4 : 200, 0.5);
@@ -401,13 +430,14 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
     gdpo::PrepassMemory<float> memory;
     gdpo::prepass::Gate gate;
     gate.min = 0.8, gate.max = 1.2, gate.reach = gdpo::Reach::Denominator;
-    const gdpo::TokenBatch<float> prepared =
-        gdpo::prepare(arrays.batch(), memory, gate, gdpo::prepass::Importance{}, gdpo::prepass::TopEntropy{0.5});
+    const gdpo::TokenBatch<float> prepared = gdpo::prepare(
+        arrays.batch(), memory, gate, gdpo::prepass::Importance{}, gdpo::prepass::TopEntropy{0.5});
     const gdpo::Normaliser n = gdpo::count(prepared);
     std::vector<float> gradient(d.logp.size());
     gdpo::LossWorkspace<float> workspace;
     Outcome expected;
-    expected.result = gdpo::grpo_loss(gdpo::seq, prepared, n, gdpo::view(gradient.data(), 5, 40), workspace);
+    expected.result =
+        gdpo::grpo_loss(gdpo::seq, prepared, n, gdpo::view(gradient.data(), 5, 40), workspace);
     expected.gradient.assign(gradient.begin(), gradient.end());
 
     Data uploaded = with_entropies;
@@ -425,11 +455,13 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
     OnTheDevice<float> on(uploaded, cuda_loss::dense);
     gdpo::TokenBatch<float> batch = on.batch();
     batch.completion_mask = gdpo::view(completion_mask.data(), 5, 40);
-    batch.rollout_non_finite = prepared.rollout_non_finite, batch.entropy_threshold = prepared.entropy_threshold;
+    batch.rollout_non_finite = prepared.rollout_non_finite,
+    batch.entropy_threshold = prepared.entropy_threshold;
     const auto got = cuda_loss::run<float>(test_device(7), gdpo::grpo_loss, batch, on.places(), n);
     CHECK(cuda_loss::mismatch<float>(gdpo::grpo_loss, uploaded, got, expected) == "");
     thresholds += std::isfinite(got.result.metrics.entropy_threshold);
-    CHECK(got.result.metrics.non_finite.rollout_logp.count == (d.mask.empty() || d.mask[3] ? 1 : 0));
+    CHECK(got.result.metrics.non_finite.rollout_logp.count ==
+          (d.mask.empty() || d.mask[3] ? 1 : 0));
   }
   CHECK(thresholds > 2);
 }
@@ -438,27 +470,32 @@ TEST_CASE("on a device: the same bits on every grid", "[cuda][loss][determinism]
   const auto check = [](const auto& loss, const Data& d, const std::vector<int>& lengths) {
     OnTheDevice<float> on(d, lengths.empty() ? cuda_loss::dense : cuda_loss::packed, lengths);
     const gdpo::Normaliser n = cuda_loss::count(d, lengths);
-    const DeviceOutcome expected = cuda_loss::run<float>(test_device(0), loss, on.batch(), on.places(), n);
+    const DeviceOutcome expected =
+        cuda_loss::run<float>(test_device(0), loss, on.batch(), on.places(), n);
     unsigned seed = 0;
     for (const int warp_row : {0, 1 << 20}) {
       gdpo::cuda::Tuning tuning;
       tuning.warp_row = warp_row, tuning.blocks = warp_row + 1;
       INFO("rows of " << warp_row << " tokens by warps");
-      const auto got = cuda_loss::run<float>(test_device(++seed, tuning), loss, on.batch(), on.places(), n);
+      const auto got =
+          cuda_loss::run<float>(test_device(++seed, tuning), loss, on.batch(), on.places(), n);
       CHECK(cuda_loss::difference_but_nan(got, expected) == "");
     }
   };
   Random random(101);
-  const Data d = some_tokens(102, 2500, 6), simple = simple_tokens(103, 2500, 6), wide = some_tokens(104, 40, 300);
+  const Data d = some_tokens(102, 2500, 6), simple = simple_tokens(103, 2500, 6),
+             wide = some_tokens(104, 40, 300);
   Data unmasked = simple_tokens(105, 3100, 40);
   unmasked.mask.clear();
-  check(gdpo::grpo_loss, d, {}), check(gdpo::grpo_loss, simple, {}), check(gdpo::grpo_loss, wide, {});
+  check(gdpo::grpo_loss, d, {}), check(gdpo::grpo_loss, simple, {}),
+      check(gdpo::grpo_loss, wide, {});
   check(gdpo::grpo_loss, unmasked, {}), check(wide_gspo(), unmasked, {});
   CHECK(against_seq(gdpo::grpo_loss, unmasked) == "");
   check(wide_gspo(), d, cuda_loss::random_lengths(random, 2500, 6)), check(wide_gspo(), wide, {});
 }
 
-TEST_CASE("on a device: count_into counts as the host does, and a loss takes it", "[cuda][loss][count]") {
+TEST_CASE("on a device: count_into counts as the host does, and a loss takes it",
+          "[cuda][loss][count]") {
   const auto count = [](gdpo::TokenBatch<float> batch, unsigned seed, int blocks = 1056) {
     OnDevice<gdpo::Normaliser> n(std::vector<gdpo::Normaliser>(1));
     gdpo::cuda::Tuning tuning;
@@ -474,11 +511,13 @@ TEST_CASE("on a device: count_into counts as the host does, and a loss takes it"
     CHECK(got.given == 0);
   };
   unsigned seed = 0;
-  for (const auto& [rows, width] : {std::pair{1, 1}, {4, 37}, {3, 1030}, {2051, 5}, {5000, 3}, {0, 4}, {4, 0}}) {
+  for (const auto& [rows, width] :
+       {std::pair{1, 1}, {4, 37}, {3, 1030}, {2051, 5}, {5000, 3}, {0, 4}, {4, 0}}) {
     Data d = simple_tokens(++seed, rows, width);
     Random random(seed);
     for (int i = 0; i < rows; ++i) {  // some rows without tokens
-      if (random.chance(0.3)) std::fill_n(d.mask.begin() + static_cast<std::ptrdiff_t>(d.at(i, 0)), width, 0);
+      if (random.chance(0.3))
+        std::fill_n(d.mask.begin() + static_cast<std::ptrdiff_t>(d.at(i, 0)), width, 0);
     }
     INFO(rows << " rows of " << width);
     for (const Layout& layout : cuda_loss::padded_layouts) {
@@ -518,8 +557,9 @@ TEST_CASE("on a device: count_into counts as the host does, and a loss takes it"
   CHECK(all_zero(of_nothing.gradient));
 }
 
-TEST_CASE("on a device: offsets that are wrong make rows shorter, and nothing else is read or written",
-          "[cuda][loss][offsets][sanitize]") {
+TEST_CASE(
+    "on a device: offsets that are wrong make rows shorter, and nothing else is read or written",
+    "[cuda][loss][offsets][sanitize]") {
   constexpr int tokens = 23;
   const Data d = simple_tokens(110, 1, tokens);
   OnDevice<float> logp(all_stored<float>(d.logp)), old(all_stored<float>(d.old_logp)),
@@ -537,14 +577,16 @@ TEST_CASE("on a device: offsets that are wrong make rows shorter, and nothing el
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
     gdpo::cuda::count_into(test_device(1), b, n.data(), scratch());
     gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(n.data()),
-                    gdpo::TokenOut<float>(gdpo::view(gradient.data(), tokens)), result.data(), scratch());
+                    gdpo::TokenOut<float>(gdpo::view(gradient.data(), tokens)), result.data(),
+                    scratch());
     Outcome o;
     o.result = result.host()[0];
     const auto written = gradient.host();
     o.gradient.assign(written.begin(), written.end());
     return o;
   };
-  const auto same = [&](const std::vector<std::int64_t>& wrong, const std::vector<std::int64_t>& right) {
+  const auto same = [&](const std::vector<std::int64_t>& wrong,
+                        const std::vector<std::int64_t>& right) {
     CHECK(cuda_loss::difference_but_nan(run(wrong), run(right)) == "");
   };
   same({0, 9, 99, 23}, {0, 9, 23, 23});
@@ -560,7 +602,8 @@ namespace {
 
 /// Two rows of three tokens, with everything a loss may ask for. No array is read, so host memory stands for a device's.
 struct Call {
-  std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1}, gradient = std::vector<double>(6, 42.0);
+  std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1},
+                      gradient = std::vector<double>(6, 42.0);
   std::vector<std::int64_t> offsets{0, 2, 6};
   gdpo::TokenBatch<double> batch;
   gdpo::Normaliser normaliser{6, 2, 2, 2};
@@ -630,18 +673,24 @@ TEST_CASE("on a device: what the host refuses, with the same words, before anyth
   loss([](Grpo& l) { l.surrogate.delta = 0; }), loss([](Grpo& l) { l.surrogate.dual = 1; });
   loss([](Grpo& l) { l.kl.beta = -0.5; }), loss([](Grpo& l) { l.kl.input = {2, -2}; });
   loss([](Grpo& l) { l.kl.output = {no, 2}; }), loss([](Grpo& l) { l.aggregate.count_eps = -1; });
-  loss([](Grpo& l) { l.aggregate.scale = inf; }), loss([](Grpo& l) { l.aggregate.row_count_eps = no; });
+  loss([](Grpo& l) { l.aggregate.scale = inf; }),
+      loss([](Grpo& l) { l.aggregate.row_count_eps = no; });
   refuses(Levels{}, [](Levels& l, Call&) { l.level.map = {1, -1}; });
   refuses(Levels{}, [](Levels& l, Call&) { l.level.bounds = {no, 1}; });
   refuses(Levels{}, [](Levels& l, Call&) { l.level.statistic.count_eps = -1; });
   refuses(gdpo::dr_grpo_loss, [](auto&, Call&) {});
   refuses(gdpo::dr_grpo_loss, [](auto& l, Call& c) { l.aggregate.padded_width = true, c.pack(); });
 
-  call([](Call& c) { c.batch.old_logp = c.wrong(); }), call([](Call& c) { c.batch.ref_logp = c.wrong(); });
-  call([](Call& c) { c.batch.rollout_logp = c.wrong(); }), call([](Call& c) { c.batch.teacher_logp = c.wrong(); });
-  call([](Call& c) { c.batch.token_advantages = c.wrong(); }), call([](Call& c) { c.batch.weights = c.wrong(); });
-  call([](Call& c) { c.batch.kl_weights = c.wrong(); }), call([](Call& c) { c.batch.tags = c.wrong(); });
-  call([](Call& c) { c.batch.entropies = c.wrong(); }), call([](Call& c) { c.batch.mask = c.wrong(); });
+  call([](Call& c) { c.batch.old_logp = c.wrong(); }),
+      call([](Call& c) { c.batch.ref_logp = c.wrong(); });
+  call([](Call& c) { c.batch.rollout_logp = c.wrong(); }),
+      call([](Call& c) { c.batch.teacher_logp = c.wrong(); });
+  call([](Call& c) { c.batch.token_advantages = c.wrong(); }),
+      call([](Call& c) { c.batch.weights = c.wrong(); });
+  call([](Call& c) { c.batch.kl_weights = c.wrong(); }),
+      call([](Call& c) { c.batch.tags = c.wrong(); });
+  call([](Call& c) { c.batch.entropies = c.wrong(); }),
+      call([](Call& c) { c.batch.mask = c.wrong(); });
   call([](Call& c) { c.batch.completion_mask = c.wrong(); });
   call([](Call& c) { c.batch.segments = gdpo::view(c.offsets.data(), 1, 3); });
   call([](Call& c) { c.out = gdpo::view(c.gradient.data(), 2, 2); }),
@@ -655,12 +704,15 @@ TEST_CASE("on a device: what the host refuses, with the same words, before anyth
   call([](Call& c) { c.batch.token_advantages = gdpo::view(c.tokens.data(), 2, 3); });
   call([](Call& c) { c.batch.ref_logp = gdpo::TokenView<double>{}; });
   for (const auto against : {gdpo::Against::Old, gdpo::Against::Rollout, gdpo::Against::Teacher}) {
-    refuses(Grpo{}, [&](Grpo& l, Call& c) { l.kl.against = against, c.batch.old_logp = gdpo::TokenView<double>{}; });
+    refuses(Grpo{}, [&](Grpo& l, Call& c) {
+      l.kl.against = against, c.batch.old_logp = gdpo::TokenView<double>{};
+    });
   }
   call([](Call& c) { c.batch.offsets = gdpo::view(c.offsets); });
   call([](Call& c) { c.pack(), c.batch.offsets = gdpo::IndexColumn{}; });
   call([](Call& c) { c.normaliser.tokens = -1; }), call([](Call& c) { c.normaliser.rows = no; });
-  call([](Call& c) { c.normaliser.non_empty_rows = inf; }), call([](Call& c) { c.normaliser.given = -0.5; });
+  call([](Call& c) { c.normaliser.non_empty_rows = inf; }),
+      call([](Call& c) { c.normaliser.given = -0.5; });
 }
 
 TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
@@ -671,12 +723,16 @@ TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
   std::vector<double> memory(bytes / sizeof(double));
   gdpo::LossResult result;
   const auto message = [&](gdpo::LossResult* to, const gdpo::cuda::Scratch& scratch) {
-    return message_of([&] { loss(device, c.batch, gdpo::cuda::DeviceNormaliser(c.normaliser), c.out, to, scratch); });
+    return message_of([&] {
+      loss(device, c.batch, gdpo::cuda::DeviceNormaliser(c.normaliser), c.out, to, scratch);
+    });
   };
-  const std::string needed = "; needed: " + std::to_string(bytes) + " bytes, as scratch_bytes(...) says";
+  const std::string needed =
+      "; needed: " + std::to_string(bytes) + " bytes, as scratch_bytes(...) says";
   CHECK(message(&result, {memory.data(), bytes - 1}) ==
         "gdpo::PolicyLoss: scratch: given " + std::to_string(bytes - 1) + " bytes" + needed);
-  CHECK(message(&result, {nullptr, bytes}) == "gdpo::PolicyLoss: scratch: given no memory" + needed);
+  CHECK(message(&result, {nullptr, bytes}) ==
+        "gdpo::PolicyLoss: scratch: given no memory" + needed);
   CHECK(message(nullptr, {memory.data(), bytes}) ==
         "gdpo::PolicyLoss: result: given no memory; needed: a LossResult on the device");
   CHECK(message_of([&] {
@@ -701,8 +757,10 @@ TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
   refused("batch.logp", [&](gdpo::TokenBatch<double>& b) { b.logp = view; });
   refused("batch.mask", [&](gdpo::TokenBatch<double>& b) { b.mask = view; });
   refused("batch.entropies", [&](gdpo::TokenBatch<double>& b) { b.entropies = view; });
-  refused("batch.advantages", [&](gdpo::TokenBatch<double>& b) { b.advantages = gdpo::view(rows); });
-  refused("batch.row_weights", [&](gdpo::TokenBatch<double>& b) { b.row_weights = gdpo::view(rows); });
+  refused("batch.advantages",
+          [&](gdpo::TokenBatch<double>& b) { b.advantages = gdpo::view(rows); });
+  refused("batch.row_weights",
+          [&](gdpo::TokenBatch<double>& b) { b.row_weights = gdpo::view(rows); });
 }
 
 TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][loss]") {
@@ -722,7 +780,7 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
   CHECK(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b) > 0);
   gdpo::cuda::count_into(device, b, there, scratch);
   CHECK(device.launches == 2);
-  gdpo::grpo_loss(device, b, gdpo::cuda::DeviceNormaliser(there), gdpo::TokenOut<double>(gdpo::view(nowhere, 50)),
-                  result, scratch);
+  gdpo::grpo_loss(device, b, gdpo::cuda::DeviceNormaliser(there),
+                  gdpo::TokenOut<double>(gdpo::view(nowhere, 50)), result, scratch);
   CHECK(device.launches == 4);
 }

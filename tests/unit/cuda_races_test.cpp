@@ -47,15 +47,16 @@ Tunings by_warp_and_by_block() {
 
 /// Counts, then the loss and its gradient.
 template <class S, class Loss>
-void check_loss(const Loss& loss, const Data& data, const Layout& layout, const std::vector<int>& lengths = {},
-                const Tunings& tunings = Tunings(1)) {
+void check_loss(const Loss& loss, const Data& data, const Layout& layout,
+                const std::vector<int>& lengths = {}, const Tunings& tunings = Tunings(1)) {
   OnTheDevice<S> on(data, layout, lengths);
   const gdpo::TokenBatch<S> batch = on.batch();
   check_threads(tunings, [&](const ThreadedGrid& device) {
     std::vector<S> gradient(on.places().size(), S(-77));
     gdpo::LossResult result;
     gdpo::Normaliser normaliser;
-    TestScratch scratch(std::max(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
+    TestScratch scratch(
+        std::max(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
     gdpo::TokenOut<S> out;
     on.places().with_view(gradient.data(), [&](const auto& to) { out = to; });
     gdpo::cuda::count_into(device, batch, &normaliser, scratch());
@@ -70,10 +71,13 @@ void check_loss(const Loss& loss, const Data& data, const Layout& layout, const 
 Data full(Random& random, int rows, int width) {
   Data d;
   d.rows = rows, d.width = width;
-  const auto number = [&] { return static_cast<double>(static_cast<float>(random.uniform() - 0.5)); };
+  const auto number = [&] {
+    return static_cast<double>(static_cast<float>(random.uniform() - 0.5));
+  };
   for (int k = 0; k < rows * width; ++k) {
     d.logp.push_back(number() - 2);
-    for (const auto of : {&Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp}) {
+    for (const auto of :
+         {&Data::old_logp, &Data::ref_logp, &Data::rollout_logp, &Data::teacher_logp}) {
       (d.*of).push_back(d.logp.back() + number());
     }
     d.mask.push_back(random.chance(0.8));
@@ -90,8 +94,8 @@ Data full(Random& random, int rows, int width) {
 /// Those of plain rows.
 Data plain(Random& random, int rows, int width) {
   Data d = full(random, rows, width);
-  for (const auto of :
-       {&Data::rollout_logp, &Data::teacher_logp, &Data::weights, &Data::kl_weights, &Data::tags, &Data::entropies}) {
+  for (const auto of : {&Data::rollout_logp, &Data::teacher_logp, &Data::weights, &Data::kl_weights,
+                        &Data::tags, &Data::entropies}) {
     (d.*of).clear();
   }
   d.segments.clear();
@@ -99,17 +103,19 @@ Data plain(Random& random, int rows, int width) {
 }
 /// NaN and infinities in some tokens of each array: each input is counted, and gradients are spoiled.
 Data poisoned(Random& random, Data d) {
-  for (const auto of : {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::weights, &Data::entropies}) {
+  for (const auto of :
+       {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::weights, &Data::entropies}) {
     for (double& x : d.*of) {
-      if (random.chance(0.02)) x = random.pick({std::nan(""), -std::numeric_limits<double>::infinity()});
+      if (random.chance(0.02))
+        x = random.pick({std::nan(""), -std::numeric_limits<double>::infinity()});
     }
   }
   return d;
 }
 
 /// A ratio of the token, with a factor that reads the mean advantage of the row.
-using OfTokens = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::TokenMean,
-                                  gdpo::Factors<cuda_loss::OfTheRow>>;
+using OfTokens = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
+                                  gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>;
 
 }  // namespace
 
@@ -120,7 +126,8 @@ TEST_CASE("cuda threads: losses of plain rows", "[cuda][races]") {
     check_loss<float>(gdpo::grpo_loss, plain(random, 3, width), cuda_loss::dense);
     check_loss<float>(gdpo::gspo_loss, poisoned(random, plain(random, 3, width)), cuda_loss::dense);
   }
-  check_loss<float>(gdpo::grpo_loss, poisoned(random, plain(random, 5, 70)), cuda_loss::packed, {3, 0, 70, 1, 69});
+  check_loss<float>(gdpo::grpo_loss, poisoned(random, plain(random, 5, 70)), cuda_loss::packed,
+                    {3, 0, 70, 1, 69});
 }
 
 TEST_CASE("cuda threads: losses of rows with all that they may have", "[cuda][races]") {
@@ -132,7 +139,8 @@ TEST_CASE("cuda threads: losses of rows with all that they may have", "[cuda][ra
       INFO("advantages of tokens " << of_each_token << ", not finite " << bad);
       Data d = full(random, 3, 150);
       if (of_each_token) {
-        for (int k = 0; k < d.rows * d.width; ++k) d.token_advantages.push_back(random.uniform() - 0.5);
+        for (int k = 0; k < d.rows * d.width; ++k)
+          d.token_advantages.push_back(random.uniform() - 0.5);
         d.advantages.clear();
       }
       if (bad) d = poisoned(random, d);
@@ -167,9 +175,11 @@ TEST_CASE("cuda threads: log-probs from logits, and back", "[cuda][races]") {
       std::vector<double> logsumexp(logp.size());
       auto batch = of.logits();
       batch.mask = of.by_token(s.mask);
-      gdpo::token_logprobs_into(device, batch, {of.by_token(logp), of.by_token(entropy), of.by_token(logsumexp)});
-      gdpo::token_logprobs_backward(device, batch, {of.by_token(s.weights), of.by_token(s.token_advantages)},
-                                    of.by_token(logsumexp), of.by_token(entropy), of.table(dlogits));
+      gdpo::token_logprobs_into(device, batch,
+                                {of.by_token(logp), of.by_token(entropy), of.by_token(logsumexp)});
+      gdpo::token_logprobs_backward(
+          device, batch, {of.by_token(s.weights), of.by_token(s.token_advantages)},
+          of.by_token(logsumexp), of.by_token(entropy), of.table(dlogits));
       Numbers all = logsumexp;
       append(all, logp), append(all, entropy), append(all, dlogits);
       return all;
@@ -195,8 +205,8 @@ void check_step(const Loss& loss, int vocabulary, int options, std::size_t share
     gdpo::cuda::count_into(device, of.logits(), of.batch(options), &normaliser, scratch());
     gdpo::cuda::FromLogits out;
     out.dlogp = of.by_token(dlogp);
-    gdpo::policy_loss_from_logits(device, loss, of.logits(), of.batch(options), &normaliser, of.table(s.logits),
-                                  &result, scratch(), out);
+    gdpo::policy_loss_from_logits(device, loss, of.logits(), of.batch(options), &normaliser,
+                                  of.table(s.logits), &result, scratch(), out);
     Numbers all = loss_product::numbers(result);
     append(all, s.logits), append(all, dlogp);
     return all;
@@ -226,7 +236,8 @@ struct Rewards {
   std::vector<int> tokens;
   std::vector<unsigned char> valid;
 
-  Rewards(Random& random, index_t of_rows, index_t of_channels, bool complete) : rows(of_rows), channels(of_channels) {
+  Rewards(Random& random, index_t of_rows, index_t of_channels, bool complete)
+      : rows(of_rows), channels(of_channels) {
     for (index_t i = 0; i < rows; ++i) {
       for (index_t c = 0; c < channels; ++c) {
         rewards.push_back(complete || random.chance(0.9) ? random.below(4) : std::nan(""));

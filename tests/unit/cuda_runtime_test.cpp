@@ -13,7 +13,8 @@ using cuda_loss::Data;
 template <class Loss>
 void complete(Random& random, Loss& loss) {
   using Mode = runtime::Aggregate::Mode;
-  if (loss.aggregate.mode == Mode::SeqMeanTokenSumNorm && !loss.aggregate.padded_width) loss.aggregate.constant = 64;
+  if (loss.aggregate.mode == Mode::SeqMeanTokenSumNorm && !loss.aggregate.padded_width)
+    loss.aggregate.constant = 64;
   if (random.chance(0.5)) return;
   const char* const names[] = {"k1", "abs", "k2", "k3", "k1+", "low_var_kl+"};
   loss.kl = runtime::kl(names[random.below(6)], loss.kl);
@@ -25,12 +26,15 @@ template <class Loss>
 std::string against_seq(Random& random, const Loss& loss, unsigned seed) {
   const int rows = 1 + random.below(5), width = 1 + random.below(90);
   Data d = cuda_loss::random_batch(random, rows, width, seed % 5 == 0 ? 0.03 : 0);
-  if (random.chance(0.5)) d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
+  if (random.chance(0.5))
+    d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
   std::vector<int> lengths;
-  if (!loss.aggregate.padded_width && random.chance(0.4)) lengths = cuda_loss::random_lengths(random, rows, width);
+  if (!loss.aggregate.padded_width && random.chance(0.4))
+    lengths = cuda_loss::random_lengths(random, rows, width);
   const gdpo::Normaliser n = cuda_loss::count(d, lengths);
-  const auto got = cuda_loss::run<float>(test_device(seed), loss, d,
-                                         lengths.empty() ? cuda_loss::dense : cuda_loss::packed, lengths, n);
+  const auto got =
+      cuda_loss::run<float>(test_device(seed), loss, d,
+                            lengths.empty() ? cuda_loss::dense : cuda_loss::packed, lengths, n);
   const auto expected = cuda_loss::on_seq<float>(loss, d, lengths, n);
   if (d.mask.empty()) d.mask.assign(d.logp.size(), 1);
   for (int i = 0; i < rows && !lengths.empty(); ++i) {
@@ -60,8 +64,8 @@ TEST_CASE("on a device: every loss by name, at every level", "[cuda][loss][runti
 
 TEST_CASE("on a device: every aggregate by name", "[cuda][loss][runtime][sanitize]") {
   unsigned seed = 1000;
-  for (const char* mode :
-       {"token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"}) {
+  for (const char* mode : {"token-mean", "token-sum", "seq-mean-token-sum",
+                           "seq-mean-token-sum-norm", "seq-mean-token-mean"}) {
     for (const char* level : {"token", "sequence"}) {
       Random random(++seed);
       INFO(mode << " at level " << level << ", seed " << seed);

@@ -37,23 +37,28 @@ Eigen::Tensor<double, 3, Layout> cube(const std::vector<double>& x) {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE_SIG("tensors", "[tensor]", ((int Layout), Layout), Eigen::RowMajor, Eigen::ColMajor) {
+TEMPLATE_TEST_CASE_SIG("tensors", "[tensor]", ((int Layout), Layout), Eigen::RowMajor,
+                       Eigen::ColMajor) {
   const std::vector<double> x = values();
   const auto groups = gdpo::groups_of(rollouts);
-  const std::vector<double> expected = gdpo::advantages(gdpo::view(x.data(), prompts * rollouts, rewards), groups);
+  const std::vector<double> expected =
+      gdpo::advantages(gdpo::view(x.data(), prompts * rollouts, rewards), groups);
 
   const Eigen::Tensor<double, 2, Layout> two = table<Layout>(x);
   const auto flat = gdpo::advantages(two, groups);
-  static_assert(std::is_same_v<std::remove_const_t<decltype(flat)>, Eigen::Tensor<double, 1, Layout>>);
+  static_assert(
+      std::is_same_v<std::remove_const_t<decltype(flat)>, Eigen::Tensor<double, 1, Layout>>);
   CHECK(difference(flat, expected) == "");
-  const Eigen::TensorMap<const Eigen::Tensor<double, 2, Layout>> map(two.data(), prompts * rollouts, rewards);
+  const Eigen::TensorMap<const Eigen::Tensor<double, 2, Layout>> map(two.data(), prompts * rollouts,
+                                                                     rewards);
   CHECK(difference(gdpo::advantages(map, groups), expected) == "");
   CHECK(difference(gdpo::advantages(two, groups, gdpo::Gdpo{}), expected) == "");
 
   const Eigen::Tensor<double, 3, Layout> three = cube<Layout>(x);
   gdpo::GroupReport report;
   const auto by_prompt = gdpo::advantages(three, gdpo::Gdpo{}, &report);
-  static_assert(std::is_same_v<std::remove_const_t<decltype(by_prompt)>, Eigen::Tensor<double, 2, Layout>>);
+  static_assert(
+      std::is_same_v<std::remove_const_t<decltype(by_prompt)>, Eigen::Tensor<double, 2, Layout>>);
   CHECK(report.groups == prompts);
   CHECK(report.largest_group == rollouts);
   CHECK(by_prompt.dimension(0) == prompts);
@@ -75,8 +80,10 @@ TEMPLATE_TEST_CASE_SIG("tensors", "[tensor]", ((int Layout), Layout), Eigen::Row
   Eigen::Tensor<float, 1, Layout> one(8);
   for (int i = 0; i < 8; ++i) one(i) = static_cast<float>(x[static_cast<std::size_t>(3 * i)]);
   const std::vector<float> single(one.data(), one.data() + 8);
-  const Eigen::Tensor<float, 1, Layout> narrow = gdpo::advantages(one, gdpo::groups_of(4), gdpo::Grpo{});
-  CHECK(difference(narrow, gdpo::advantages(gdpo::view(single), gdpo::groups_of(4), gdpo::Grpo{})) == "");
+  const Eigen::Tensor<float, 1, Layout> narrow =
+      gdpo::advantages(one, gdpo::groups_of(4), gdpo::Grpo{});
+  CHECK(difference(narrow,
+                   gdpo::advantages(gdpo::view(single), gdpo::groups_of(4), gdpo::Grpo{})) == "");
 
   const Eigen::Tensor<double, 3, Layout> none(0, rollouts, rewards), empty(prompts, 0, rewards);
   CHECK(gdpo::advantages(none).size() == 0);

@@ -29,11 +29,14 @@ TEST_CASE("arrays, matrices, maps, refs, blocks and expressions", "[eigen]") {
   const Rows r = rewards();
   const std::vector<double> expected = plain(r);
   const auto groups = gdpo::groups_of(6);
-  const auto same = [&](const auto& x) { return difference(gdpo::advantages(x, groups), expected); };
+  const auto same = [&](const auto& x) {
+    return difference(gdpo::advantages(x, groups), expected);
+  };
 
   const Eigen::ArrayXXd columns = r;
   const Eigen::MatrixXd matrix = r.matrix();
-  const Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> row_matrix = r.matrix();
+  const Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor> row_matrix =
+      r.matrix();
   const Eigen::Array<double, 24, 5> fixed = r;
   CHECK(same(r) == "");
   CHECK(same(columns) == "");
@@ -71,20 +74,26 @@ TEST_CASE("views with any strides, mutable or not, and raw pointers", "[view]") 
   CHECK(difference(gdpo::advantages(backwards, gdpo::groups_of(6)),
                    gdpo::advantages(gdpo::view(reversed.data(), 24, 5), gdpo::groups_of(6))) == "");
   const Eigen::ArrayXXd columns = r;
-  CHECK(difference(gdpo::advantages(gdpo::View<const double, 2>{columns.data(), {24, 5}, {1, 24}}, gdpo::groups_of(6)),
+  CHECK(difference(gdpo::advantages(gdpo::View<const double, 2>{columns.data(), {24, 5}, {1, 24}},
+                                    gdpo::groups_of(6)),
                    expected) == "");
-  CHECK(difference(gdpo::advantages(gdpo::seq, gdpo::RewardBatch{gdpo::view(r), gdpo::groups_of(6)}, gdpo::Gdpo{}),
+  CHECK(difference(gdpo::advantages(gdpo::seq, gdpo::RewardBatch{gdpo::view(r), gdpo::groups_of(6)},
+                                    gdpo::Gdpo{}),
                    expected) == "");
   // a stride of 0: one value for all rows
   const double one = 0.1;
-  CHECK(all_zero(gdpo::advantages(gdpo::View<const double, 2>{&one, {24, 5}, {0, 0}}, gdpo::groups_of(6))));
+  CHECK(all_zero(
+      gdpo::advantages(gdpo::View<const double, 2>{&one, {24, 5}, {0, 0}}, gdpo::groups_of(6))));
 }
 
 TEST_CASE("rank 1 is one reward", "[eigen]") {
   const Rows r = rewards();
   const Rows single = r.col(0);
-  const std::vector<double> expected = gdpo::advantages(gdpo::view(single.data(), 24, 1), gdpo::groups_of(6));
-  const auto same = [&](const auto& x) { return difference(gdpo::advantages(x, gdpo::groups_of(6)), expected); };
+  const std::vector<double> expected =
+      gdpo::advantages(gdpo::view(single.data(), 24, 1), gdpo::groups_of(6));
+  const auto same = [&](const auto& x) {
+    return difference(gdpo::advantages(x, gdpo::groups_of(6)), expected);
+  };
   const Eigen::VectorXd vector = single.matrix();
   const Eigen::RowVectorXd row = vector.transpose();
   const Eigen::ArrayXd array = single;
@@ -105,10 +114,12 @@ TEST_CASE("Array in, Array out; Matrix in, Matrix out", "[eigen]") {
   const Eigen::MatrixXd matrix = Eigen::MatrixXd::Random(4, 2);
   static_assert(std::is_same_v<decltype(gdpo::advantages(array, groups)), Eigen::ArrayXf>);
   static_assert(std::is_same_v<decltype(gdpo::advantages(matrix, groups)), Eigen::VectorXd>);
-  static_assert(std::is_same_v<decltype(gdpo::advantages(matrix.array() * 2, groups)), Eigen::ArrayXd>);
+  static_assert(
+      std::is_same_v<decltype(gdpo::advantages(matrix.array() * 2, groups)), Eigen::ArrayXd>);
   static_assert(std::is_same_v<decltype(gdpo::advantages(matrix.col(0), groups)), Eigen::VectorXd>);
   const std::vector<float> narrow(4);
-  static_assert(std::is_same_v<decltype(gdpo::advantages(gdpo::view(narrow), groups)), std::vector<float>>);
+  static_assert(
+      std::is_same_v<decltype(gdpo::advantages(gdpo::view(narrow), groups)), std::vector<float>>);
   const Eigen::MatrixXd ones = Eigen::MatrixXd::Ones(4, 2);
   gdpo::GroupReport report;
   CHECK(gdpo::advantages(ones, groups, &report).isZero(0));

@@ -30,7 +30,8 @@ void expect(const std::function<void()>& call, const std::vector<std::string>& w
 /// A batch of 4 rows and 2 rewards in groups of 2, and one call on it whose out must stay untouched.
 struct Call {
   std::vector<double> rewards{1, 2, 3, 4, 5, 6, 7, 9}, tokens{1, 2, 3, 4};
-  gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(rewards.data(), 4, 2), gdpo::groups_of(2)};
+  gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(rewards.data(), 4, 2),
+                                                  gdpo::groups_of(2)};
 
   template <class Estimator>
   void fails(const Estimator& e, const std::vector<std::string>& words) {
@@ -64,8 +65,16 @@ TEST_CASE("groups that do not fit", "[errors]") {
   expect([&] { offsets({}); }, {"offsets", "no entries", "10"});
   expect([&] { offsets({1, 10}); }, {"offsets", "from 1 to 10", "from 0 to 10"});
   expect([&] { offsets({0, 5, 9}); }, {"offsets", "to 9", "to 10, the number of rows"});
-  expect([&] { offsets({0, 7, 3, 10}); }, {"offsets[2] = 3", "offsets[1] = 7", "group 1", "never decrease"});
-  expect([&] { offsets({0, 5, 8, 10}, 5); }, {"3 rows in group 1", "5 rows in every group", "expected_size"});
+  expect(
+      [&] {
+        offsets({0, 7, 3, 10});
+      },
+      {"offsets[2] = 3", "offsets[1] = 7", "group 1", "never decrease"});
+  expect(
+      [&] {
+        offsets({0, 5, 8, 10}, 5);
+      },
+      {"3 rows in group 1", "5 rows in every group", "expected_size"});
   expect([&] { offsets({0, 5, 5, 10}, 5); }, {"0 rows in group 1"});
   offsets({0, 5, 10}, 5);
 
@@ -99,7 +108,8 @@ TEST_CASE("settings out of range", "[errors]") {
 
 TEST_CASE("columns that do not fit", "[errors]") {
   const std::vector<double> three{1, 2, 3};
-  const auto column = [&](const char* name, gdpo::Column gdpo::RewardBatch<double, gdpo::GroupsOf>::*member) {
+  const auto column = [&](const char* name,
+                          gdpo::Column gdpo::RewardBatch<double, gdpo::GroupsOf>::*member) {
     Call call;
     call.batch.*member = gdpo::view(three);
     call.fails(gdpo::Gdpo{}, {std::string("batch.") + name, "3 entries", "4 rows"});
@@ -122,13 +132,20 @@ TEST_CASE("columns that do not fit", "[errors]") {
   Call call;
   std::vector<double> out(3, 42.0);
   gdpo::Workspace workspace;
-  expect([&] { gdpo::advantages_into(gdpo::seq, call.batch, gdpo::Gdpo{}, gdpo::view(out), workspace); },
-         {"out", "3 entries", "4 rows"});
+  expect(
+      [&] {
+        gdpo::advantages_into(gdpo::seq, call.batch, gdpo::Gdpo{}, gdpo::view(out), workspace);
+      },
+      {"out", "3 entries", "4 rows"});
 }
 
 TEST_CASE("a penalty without its column or its place", "[errors]") {
   rejects([](auto& e) { e.penalty = {no, 0}; }, {"penalty.coef", "nan"});
-  rejects<gdpo::Grpo>([](auto& e) { e.penalty = {0.1, -1}; }, {"batch.penalty", "no column", "penalty.coef is not 0"});
+  rejects<gdpo::Grpo>(
+      [](auto& e) {
+        e.penalty = {0.1, -1};
+      },
+      {"batch.penalty", "no column", "penalty.coef is not 0"});
   Call call;
   call.batch.penalty = gdpo::view(call.tokens);
   gdpo::Grpo grpo;
@@ -159,7 +176,8 @@ TEST_CASE("what the settings turn into an error", "[errors]") {
   CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch, without));
   const std::vector<double> valid{1, 1, 0, 1};
   call.batch.valid = gdpo::view(valid);
-  CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch, reject(gdpo::Gdpo{})));  // an unused row may hold anything
+  CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch,
+                                 reject(gdpo::Gdpo{})));  // an unused row may hold anything
   CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch, reject(gdpo::Grpo{})));
 
   Call lone;

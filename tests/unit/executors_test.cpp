@@ -26,7 +26,9 @@ std::string wrong_calls(Executor& executor, index_t n) {
   executor.for_each(n, [&](index_t i) { ++calls[static_cast<std::size_t>(i)]; });
   for (index_t i = 0; i < n; ++i) {
     const int times = calls[static_cast<std::size_t>(i)];
-    if (times != 1) return "index " + std::to_string(i) + " of " + std::to_string(n) + ": " + std::to_string(times);
+    if (times != 1)
+      return "index " + std::to_string(i) + " of " + std::to_string(n) + ": " +
+             std::to_string(times);
   }
   return "";
 }
@@ -41,7 +43,8 @@ void check_executor(Executor& executor, int workers) {
   // again and again, and nothing is lost between two calls
   std::atomic<long> sum{0};
   constexpr long times = sanitized ? 500 : 10000;
-  for (long call = 0; call < times; ++call) executor.for_each(workers, [&](index_t i) { sum += i + 1; });
+  for (long call = 0; call < times; ++call)
+    executor.for_each(workers, [&](index_t i) { sum += i + 1; });
   CHECK(sum == times * workers * (workers + 1) / 2);
 
   // what the caller wrote is seen by f, and what f wrote is seen by the caller
@@ -53,8 +56,9 @@ void check_executor(Executor& executor, int workers) {
 
   // a call from inside f
   std::array<std::atomic<int>, 12> inner{};
-  executor.for_each(
-      3, [&](index_t i) { executor.for_each(4, [&](index_t j) { ++inner[static_cast<std::size_t>(4 * i + j)]; }); });
+  executor.for_each(3, [&](index_t i) {
+    executor.for_each(4, [&](index_t j) { ++inner[static_cast<std::size_t>(4 * i + j)]; });
+  });
   for (const auto& calls : inner) CHECK(calls == 1);
 
   // calls from several threads at once
@@ -62,7 +66,8 @@ void check_executor(Executor& executor, int workers) {
   std::vector<std::thread> callers;
   for (std::size_t c = 0; c < wrong.size(); ++c) {
     callers.emplace_back([&, c] {
-      for (int call = 0; call < 200 && wrong[c].empty(); ++call) wrong[c] = wrong_calls(executor, 1 + call % 17);
+      for (int call = 0; call < 200 && wrong[c].empty(); ++call)
+        wrong[c] = wrong_calls(executor, 1 + call % 17);
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -82,7 +87,8 @@ TEST_CASE("a ThreadPool without a number has one worker a processor", "[executor
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   CHECK(gdpo::ThreadPool().concurrency() == (processors > 0 ? processors : 1));
   CHECK(gdpo::ThreadPool(0).concurrency() == gdpo::ThreadPool().concurrency());
-  CHECK(message_of([] { gdpo::ThreadPool(-1); }) == "gdpo::ThreadPool: workers: given -1; needed: 0 (all) or more");
+  CHECK(message_of([] { gdpo::ThreadPool(-1); }) ==
+        "gdpo::ThreadPool: workers: given -1; needed: 0 (all) or more");
 }
 
 TEST_CASE("the workers of a ThreadPool run at once", "[executors]") {
@@ -95,7 +101,8 @@ TEST_CASE("the workers of a ThreadPool run at once", "[executors]") {
       for (++arrived; arrived < 4;) std::this_thread::yield();
     });
     REQUIRE(std::set<std::thread::id>(ids.begin(), ids.end()).size() == 4);
-    REQUIRE(std::count(ids.begin(), ids.end(), std::this_thread::get_id()) == 1);  // the caller is one of them
+    REQUIRE(std::count(ids.begin(), ids.end(), std::this_thread::get_id()) ==
+            1);  // the caller is one of them
   }
 }
 
@@ -103,7 +110,9 @@ TEST_CASE("pools that call each other do not wait for each other", "[executors]"
   gdpo::ThreadPool a(3), b(3);
   std::atomic<int> calls{0};
   for (int call = 0; call < 200; ++call) {
-    a.for_each(3, [&](index_t) { b.for_each(3, [&](index_t) { a.for_each(2, [&](index_t) { ++calls; }); }); });
+    a.for_each(3, [&](index_t) {
+      b.for_each(3, [&](index_t) { a.for_each(2, [&](index_t) { ++calls; }); });
+    });
   }
   CHECK(calls == 200 * 3 * 3 * 2);
 }

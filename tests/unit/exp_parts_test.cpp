@@ -17,7 +17,9 @@ template <class S>
 void measure(Worst& worst, S x) {
   const auto got = gdpo::math::exp_parts(x);
   const real exact = static_cast<real>(x);
-  const auto error = [](S value, real expected) { return std::fabs((static_cast<real>(value) - expected) / expected); };
+  const auto error = [](S value, real expected) {
+    return std::fabs((static_cast<real>(value) - expected) / expected);
+  };
   worst.exp = std::fmax(worst.exp, error(got.exp, std::exp(exact)));
   if (x == 0) return;
   worst.expm1 = std::fmax(worst.expm1, error(got.expm1, std::expm1(exact)));
@@ -26,7 +28,8 @@ void measure(Worst& worst, S x) {
 
 }  // namespace
 
-TEST_CASE("float: exp and expm1 to 2 units in the last place, k3 to 1e-6 for 1e-6 <= |x| <= 20", "[exp_parts]") {
+TEST_CASE("float: exp and expm1 to 2 units in the last place, k3 to 1e-6 for 1e-6 <= |x| <= 20",
+          "[exp_parts]") {
   // 2 ulp: 2 x 2^-23 relative at worst. k3 is promised to 4e-7 up to 80; the law asks 1e-6.
   Random random(1);
   Worst small, large;
@@ -72,8 +75,8 @@ TEMPLATE_TEST_CASE("0, signs and the smallest numbers", "[exp_parts]", float, do
   CHECK(zero.exp == 1);
   CHECK(zero.expm1 == 0);
   CHECK(zero.k3 == 0);
-  for (const TestType x :
-       {std::numeric_limits<TestType>::denorm_min(), std::numeric_limits<TestType>::min(), TestType(1e-30)}) {
+  for (const TestType x : {std::numeric_limits<TestType>::denorm_min(),
+                           std::numeric_limits<TestType>::min(), TestType(1e-30)}) {
     for (const TestType signed_x : {x, -x}) {
       const auto e = gdpo::math::exp_parts(signed_x);
       CHECK(e.exp == 1);
@@ -84,8 +87,9 @@ TEMPLATE_TEST_CASE("0, signs and the smallest numbers", "[exp_parts]", float, do
   }
 }
 
-TEMPLATE_TEST_CASE("every finite number gives finite, non-negative estimates; the exponential saturates", "[exp_parts]",
-                   float, double) {
+TEMPLATE_TEST_CASE(
+    "every finite number gives finite, non-negative estimates; the exponential saturates",
+    "[exp_parts]", float, double) {
   using S = TestType;
   const S limit = static_cast<S>(gdpo::math::exp_limit<S>);
   const auto top = gdpo::math::exp_parts(limit), bottom = gdpo::math::exp_parts(-limit);
@@ -103,7 +107,8 @@ TEMPLATE_TEST_CASE("every finite number gives finite, non-negative estimates; th
     if (!std::isfinite(x)) continue;
     ++seen;
     const auto e = gdpo::math::exp_parts(x);
-    if (!std::isfinite(e.exp) || !std::isfinite(e.expm1) || !std::isfinite(e.k3) || e.k3 < 0 || e.exp <= 0)
+    if (!std::isfinite(e.exp) || !std::isfinite(e.expm1) || !std::isfinite(e.k3) || e.k3 < 0 ||
+        e.exp <= 0)
       CHECK(x == 0);
     if (x >= limit && (e.exp != top.exp || e.k3 != top.k3)) CHECK(x == limit);
     if (x <= -limit && e.exp != bottom.exp) CHECK(x == -limit);

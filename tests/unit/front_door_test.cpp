@@ -16,9 +16,11 @@ TEST_CASE("a report without an estimator") {
   std::copy(rewards.begin(), rewards.end(), cube.data());
   const std::vector<float> expected = gdpo::advantages(batch.rewards, groups, &view_report);
   CHECK(gdpo::advantages(gdpo::seq, batch, &batch_report) == expected);
-  CHECK(std::equal(expected.begin(), expected.end(), gdpo::advantages(table, groups, &tensor_report).data()));
+  CHECK(std::equal(expected.begin(), expected.end(),
+                   gdpo::advantages(table, groups, &tensor_report).data()));
   CHECK(std::equal(expected.begin(), expected.end(), gdpo::advantages(cube, &cube_report).data()));
-  for (const auto* report : {&view_report, &batch_report, &tensor_report, &cube_report}) CHECK(report->groups == 2);
+  for (const auto* report : {&view_report, &batch_report, &tensor_report, &cube_report})
+    CHECK(report->groups == 2);
 }
 
 TEST_CASE("a temporary map or block can be written to") {
@@ -30,15 +32,16 @@ TEST_CASE("a temporary map or block can be written to") {
   gdpo::advantages_into(gdpo::seq, batch, gdpo::Gdpo{}, gdpo::view(columns.col(1)), workspace);
   CHECK(std::equal(expected.begin(), expected.end(), columns.col(1).data()));
   std::vector<float> out(4);
-  gdpo::advantages_into(gdpo::seq, batch, gdpo::Gdpo{}, gdpo::view(Eigen::Map<Eigen::ArrayXf>(out.data(), 4)),
-                        workspace);
+  gdpo::advantages_into(gdpo::seq, batch, gdpo::Gdpo{},
+                        gdpo::view(Eigen::Map<Eigen::ArrayXf>(out.data(), 4)), workspace);
   CHECK(out == expected);
 }
 
 TEST_CASE("an indexed view is evaluated") {
   Eigen::ArrayXXf rewards(8, 2);
   rewards << 1, 0, 9, 9, 0, 1, 9, 9, 1, 1, 9, 9, 0, 0, 9, 9;
-  const Eigen::ArrayXf a = gdpo::advantages(rewards(Eigen::seqN(0, 4, Eigen::fix<2>), Eigen::all), gdpo::groups_of(4));
+  const Eigen::ArrayXf a =
+      gdpo::advantages(rewards(Eigen::seqN(0, 4, Eigen::fix<2>), Eigen::all), gdpo::groups_of(4));
   const Eigen::ArrayXXf every_other = rewards(Eigen::seqN(0, 4, 2), Eigen::all);
   CHECK((a == gdpo::advantages(every_other, gdpo::groups_of(4))).all());
 }

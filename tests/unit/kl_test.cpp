@@ -134,7 +134,8 @@ TEST_CASE("several KL terms add up; the metric is of the first that is on", "[kl
   using naive_loss::Estimator;
   using naive_loss::Rule;
   Tally tally;
-  using Kls = gdpo::Kls<gdpo::Kl<K1, ScoreFunction>, gdpo::Kl<K3, ImportanceWeighted>, gdpo::Kl<Abs>>;
+  using Kls =
+      gdpo::Kls<gdpo::Kl<K1, ScoreFunction>, gdpo::Kl<K3, ImportanceWeighted>, gdpo::Kl<Abs>>;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -155,13 +156,17 @@ TEST_CASE("several KL terms add up; the metric is of the first that is on", "[kl
     CHECK(loss_product::mismatch(
               s, data, expected,
               loss_product::call<double>(
-                  loss_product::loss_of<gdpo::PolicyLoss<gdpo::level::Token<>, Ratio, Kls, AnyAggregate>>(s), data),
+                  loss_product::loss_of<
+                      gdpo::PolicyLoss<gdpo::level::Token<>, Ratio, Kls, AnyAggregate>>(s),
+                  data),
               tolerance::unit) == "");
     s.level = naive_loss::Level::Sequence;
     CHECK(loss_product::mismatch(
               s, data, naive_loss::loss(s, data),
               loss_product::call<double>(
-                  loss_product::loss_of<gdpo::PolicyLoss<gdpo::level::Sequence<>, Ratio, Kls, AnyAggregate>>(s), data),
+                  loss_product::loss_of<
+                      gdpo::PolicyLoss<gdpo::level::Sequence<>, Ratio, Kls, AnyAggregate>>(s),
+                  data),
               tolerance::unit) == "");
   }
   CHECK(tally.share_left_out() < 0.02);
@@ -171,10 +176,13 @@ TEST_CASE("every term off, or none: no kl in loss or metrics", "[kl]") {
   Random random(9);
   naive_loss::Data data = loss_product::random_tokens(random, 3, 5, 0.4);
   data.mask.clear();
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<K1>>> terms;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                   gdpo::Kls<gdpo::Kl<>, gdpo::Kl<K1>>>
+      terms;
   terms.kl.first.beta = terms.kl.rest.first.beta = 0;
   const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, None> none;
-  const loss_product::Outcome a = loss_product::call<double>(terms, data), b = loss_product::call<double>(none, data);
+  const loss_product::Outcome a = loss_product::call<double>(terms, data),
+                              b = loss_product::call<double>(none, data);
   CHECK(loss_product::difference_of(a, b) == "");
   CHECK(a.result.kl_loss == 0);
   CHECK(a.result.metrics.kl.count == 0);

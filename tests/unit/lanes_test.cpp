@@ -41,7 +41,8 @@ const std::vector<S>& values() {
 /// Any NaN is NaN: which one comes out of two is the processor's choice.
 template <class S>
 bool same(S a, S b) {
-  return math::is_nan(a) ? math::is_nan(b) : !math::is_nan(b) && math::bits_of(a) == math::bits_of(b);
+  return math::is_nan(a) ? math::is_nan(b)
+                         : !math::is_nan(b) && math::bits_of(a) == math::bits_of(b);
 }
 
 template <int L, class S>
@@ -57,7 +58,8 @@ struct Lanewise {
     for (std::size_t shift = 0; shift < n; ++shift) {
       for (std::size_t first = 0; first < n; first += L) {
         for (std::size_t j = 0; j < L; ++j) {
-          a[j] = v[(first + j) % n], b[j] = v[(first + j + shift) % n], c[j] = v[(3 * first + 7 * j + shift) % n];
+          a[j] = v[(first + j) % n], b[j] = v[(first + j + shift) % n],
+          c[j] = v[(3 * first + 7 * j + shift) % n];
         }
         check(V::load(a), V::load(b), V::load(c));
       }
@@ -76,7 +78,8 @@ struct Lanewise {
   }
   template <class Expected>
   void expect(const char* what, const Mask<L, S>& got, const Expected& expected) const {
-    expect(what, math::select(got, V::all(S(1)), V::all(S(0))), [&](int j) { return expected(j) ? S(1) : S(0); });
+    expect(what, math::select(got, V::all(S(1)), V::all(S(0))),
+           [&](int j) { return expected(j) ? S(1) : S(0); });
     bool any = false;
     for (int j = 0; j < L; ++j) any = any || expected(j);
     if (math::any(got) != any) {
@@ -140,7 +143,8 @@ void check_exponentials() {
     }
     const auto e = math::exp_parts(V::load(x));
     e.exp.store(exp), e.expm1.store(expm1), e.k3.store(k3);
-    math::exp_bounded((math::min)(V::load(x), math::constant<V>(math::exp_limit<S>))).store(bounded);
+    math::exp_bounded((math::min)(V::load(x), math::constant<V>(math::exp_limit<S>)))
+        .store(bounded);
     for (int j = 0; j < L; ++j) {
       const auto one = math::exp_parts(x[j]);
       const S in_bounds = (math::min)(x[j], static_cast<S>(math::exp_limit<S>));
@@ -153,7 +157,9 @@ void check_exponentials() {
 
 struct OwnHalf {  // a caller's 16-bit type
   std::uint16_t bits;
-  explicit operator float() const { return math::from_bits(static_cast<std::uint32_t>(bits) << 16); }
+  explicit operator float() const {
+    return math::from_bits(static_cast<std::uint32_t>(bits) << 16);
+  }
 };
 
 template <int L, class S>
@@ -167,7 +173,8 @@ void check_loads() {
       if constexpr (std::is_integral_v<T>) {
         in[k] = static_cast<T>(random.below(100) - 50);
       } else if constexpr (std::is_floating_point_v<T>) {
-        in[k] = static_cast<T>(values<S>()[static_cast<std::size_t>(random.below(80)) % values<S>().size()]);
+        in[k] = static_cast<T>(
+            values<S>()[static_cast<std::size_t>(random.below(80)) % values<S>().size()]);
       } else {
         in[k].bits = static_cast<std::uint16_t>(random.bits());
       }
@@ -181,7 +188,8 @@ void check_loads() {
       CHECK((out[0] == 0 && out[L + 1] == 0));
     }
   };
-  check(S{}), check(std::int32_t{}), check(std::uint8_t{}), check(gdpo::BFloat16{}), check(gdpo::Float16{});
+  check(S{}), check(std::int32_t{}), check(std::uint8_t{}), check(gdpo::BFloat16{}),
+      check(gdpo::Float16{});
   check(OwnHalf{});
   if constexpr (std::is_same_v<S, double>) check(float{});
   S all[L];
@@ -234,7 +242,8 @@ void check_interface() {
   gdpo::index_t expected = 0;
   for (int k = 0; k < 300; ++k) {
     unsigned char mask[width + 1];
-    for (unsigned char& m : mask) m = static_cast<unsigned char>(random.below(3) ? random.below(256) : 0);
+    for (unsigned char& m : mask)
+      m = static_cast<unsigned char>(random.below(3) ? random.below(256) : 0);
     const unsigned char* at = mask + random.below(2);
     count.add(L::load_mask(at));
     S lanes[width];
@@ -261,19 +270,23 @@ template <class V>
 double sum_of(const std::vector<float>& x) {
   using S = typename math::Lanes<V>::Scalar;
   const std::vector<S> stored(x.begin(), x.end());
-  return math::sum_lanes<V>([&](int k) { return math::Lanes<V>::load(stored.data() + k * math::Lanes<V>::width); });
+  return math::sum_lanes<V>(
+      [&](int k) { return math::Lanes<V>::load(stored.data() + k * math::Lanes<V>::width); });
 }
 
 }  // namespace
 
-TEST_CASE("arithmetic, comparisons, masks, min and max of NaN, exponentials: the bits of the scalar", "[lanes]") {
+TEST_CASE(
+    "arithmetic, comparisons, masks, min and max of NaN, exponentials: the bits of the scalar",
+    "[lanes]") {
   check_arithmetic<1, double>(), check_arithmetic<2, double>(), check_arithmetic<4, double>();
   check_arithmetic<8, double>(), check_arithmetic<16, double>();
   check_arithmetic<1, float>(), check_arithmetic<4, float>(), check_arithmetic<8, float>();
   check_arithmetic<16, float>(), check_arithmetic<32, float>();
 }
 
-TEST_CASE("a NaN in the first operand of min and max stays, one in the second does not", "[lanes]") {
+TEST_CASE("a NaN in the first operand of min and max stays, one in the second does not",
+          "[lanes]") {
   const double nan = math::nan();
   CHECK(math::is_nan((math::min)(nan, 1.0)));
   CHECK(math::is_nan((math::max)(nan, 1.0)));
@@ -291,13 +304,16 @@ TEST_CASE("lanes of exp_parts have the bits of the scalar", "[lanes][exp_parts]"
 }
 
 TEST_CASE("lanes are loaded from every type, at any address of it, and stored", "[lanes]") {
-  check_loads<1, double>(), check_loads<2, double>(), check_loads<4, double>(), check_loads<8, double>();
+  check_loads<1, double>(), check_loads<2, double>(), check_loads<4, double>(),
+      check_loads<8, double>();
   check_loads<16, double>();
-  check_loads<1, float>(), check_loads<4, float>(), check_loads<8, float>(), check_loads<16, float>();
+  check_loads<1, float>(), check_loads<4, float>(), check_loads<8, float>(),
+      check_loads<16, float>();
 }
 
 TEST_CASE("sums and minima of lanes are trees; halves; differences of bits", "[lanes]") {
-  check_reductions<1>(), check_reductions<2>(), check_reductions<4>(), check_reductions<8>(), check_reductions<16>();
+  check_reductions<1>(), check_reductions<2>(), check_reductions<4>(), check_reductions<8>(),
+      check_reductions<16>();
 }
 
 TEST_CASE("one interface over a number and a register: masks, counts, stores", "[lanes]") {
@@ -309,7 +325,8 @@ TEST_CASE("the sum of sixteen lanes does not depend on the register", "[lanes]")
   Random random(6);
   for (int k = 0; k < 200; ++k) {
     std::vector<float> x(16);
-    for (float& v : x) v = static_cast<float>(std::exp(30 * random.uniform()) * (random.below(2) ? 1 : -1));
+    for (float& v : x)
+      v = static_cast<float>(std::exp(30 * random.uniform()) * (random.below(2) ? 1 : -1));
     const double expected = tree(std::vector<double>(x.begin(), x.end()));
     CHECK(same_bits(sum_of<float>(x), expected));
     CHECK(same_bits(sum_of<double>(x), expected));

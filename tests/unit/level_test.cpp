@@ -15,7 +15,8 @@ gdpo::Token<double> token(double log_ratio) {
 }
 
 template <class Level>
-void check_against_oracle(naive_loss::Level level, naive_loss::Map map, naive_loss::Statistic statistic) {
+void check_against_oracle(naive_loss::Level level, naive_loss::Map map,
+                          naive_loss::Statistic statistic) {
   using Kl = gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>;
   int compared = 0;
   for (std::uint64_t seed = 1; seed <= 150; ++seed) {
@@ -44,8 +45,8 @@ Data plain(std::uint64_t seed, int rows, int width) {
   Data d = loss_product::random_tokens(random, rows, width, 0.2);
   d.old_logp.clear();
   for (const double x : d.logp) d.old_logp.push_back(x + 0.1 * random.uniform());
-  d.mask.clear(), d.segments.clear(), d.weights.clear(), d.kl_weights.clear(), d.row_weights.clear(),
-      d.token_advantages.clear();
+  d.mask.clear(), d.segments.clear(), d.weights.clear(), d.kl_weights.clear(),
+      d.row_weights.clear(), d.token_advantages.clear();
   d.advantages.clear();
   for (int i = 0; i < rows; ++i) d.advantages.push_back(random.uniform() - 0.5);
   return d;
@@ -58,7 +59,8 @@ TEST_CASE("maps: the value, and where the gradient passes", "[level]") {
   CHECK(none.log_ratio == -3);
   CHECK(none.pass == 1);
   const gdpo::map::Clamp clamp{-1, 2};
-  const double inputs[] = {-1.5, -1, 0, 2, 2.5}, values[] = {-1, -1, 0, 2, 2}, passes[] = {0, 1, 1, 1, 0};
+  const double inputs[] = {-1.5, -1, 0, 2, 2.5}, values[] = {-1, -1, 0, 2, 2},
+               passes[] = {0, 1, 1, 1, 0};
   for (int k = 0; k < 5; ++k) {
     CHECK(clamp(token(inputs[k])).log_ratio == values[k]);
     CHECK(clamp(token(inputs[k])).pass == passes[k]);
@@ -86,12 +88,14 @@ TEST_CASE("sequence levels with clamped tokens and sums, against the formulas", 
   using naive_loss::Map;
   using naive_loss::Statistic;
   check_against_oracle<gdpo::level::Sequence<Clamp>>(Level::Sequence, Map::Clamp, Statistic::Mean);
-  check_against_oracle<gdpo::level::Sequence<Clamp, gdpo::statistic::Sum>>(Level::Sequence, Map::Clamp, Statistic::Sum);
-  check_against_oracle<gdpo::level::Sequence<gdpo::map::None, gdpo::statistic::Sum>>(Level::Sequence, Map::None,
-                                                                                     Statistic::Sum);
-  check_against_oracle<gdpo::level::SequenceToken<Clamp>>(Level::SequenceToken, Map::Clamp, Statistic::Mean);
-  check_against_oracle<gdpo::level::SequenceToken<Clamp, gdpo::statistic::Sum>>(Level::SequenceToken, Map::Clamp,
-                                                                                Statistic::Sum);
+  check_against_oracle<gdpo::level::Sequence<Clamp, gdpo::statistic::Sum>>(
+      Level::Sequence, Map::Clamp, Statistic::Sum);
+  check_against_oracle<gdpo::level::Sequence<gdpo::map::None, gdpo::statistic::Sum>>(
+      Level::Sequence, Map::None, Statistic::Sum);
+  check_against_oracle<gdpo::level::SequenceToken<Clamp>>(Level::SequenceToken, Map::Clamp,
+                                                          Statistic::Mean);
+  check_against_oracle<gdpo::level::SequenceToken<Clamp, gdpo::statistic::Sum>>(
+      Level::SequenceToken, Map::Clamp, Statistic::Sum);
 }
 
 TEST_CASE("a sequence ratio by hand: two tokens, the mean of their log ratios", "[level]") {
@@ -100,7 +104,9 @@ TEST_CASE("a sequence ratio by hand: two tokens, the mean of their log ratios", 
   d.logp = {-1, -2, 50}, d.old_logp = {-1.5, -2.25, -50};
   d.mask = {1, 1, 0};
   d.advantages = {2};
-  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None, gdpo::aggregate::TokenSum> loss;
+  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                   gdpo::aggregate::TokenSum>
+      loss;
   loss.surrogate = {1, 10};
   const double ratio = std::exp(0.375);
   const Outcome o = loss_product::call<double>(loss, d);
@@ -111,7 +117,8 @@ TEST_CASE("a sequence ratio by hand: two tokens, the mean of their log ratios", 
   CHECK(o.result.metrics.ratio.min == o.result.metrics.ratio.max);
 }
 
-TEST_CASE("at the bounds of a sequence ratio the gradient passes, beyond them it stops", "[level]") {
+TEST_CASE("at the bounds of a sequence ratio the gradient passes, beyond them it stops",
+          "[level]") {
   Data d;
   d.rows = 1, d.width = 2;
   d.logp = {-1, -1}, d.advantages = {1};
@@ -126,7 +133,8 @@ TEST_CASE("at the bounds of a sequence ratio the gradient passes, beyond them it
     for (const double outside : {-0.75, 0.5}) {
       const Outcome o = run(loss, outside);
       CHECK(all_zero(o.gradient));
-      CHECK(o.result.metrics.ratio.max == Approx(std::exp(outside < 0 ? -0.5 : 0.25)).epsilon(1e-15));
+      CHECK(o.result.metrics.ratio.max ==
+            Approx(std::exp(outside < 0 ? -0.5 : 0.25)).epsilon(1e-15));
       CHECK(o.result.metrics.log_ratio_bounded.sum == 2);
     }
   };
@@ -139,7 +147,8 @@ TEST_CASE("with one advantage a row, Sequence and SequenceToken have one gradien
   const Data d = plain(3, 5, 9);
   gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None> sequence;
   gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, gdpo::kl::None> token;
-  const Outcome a = loss_product::call<double>(sequence, d), b = loss_product::call<double>(token, d);
+  const Outcome a = loss_product::call<double>(sequence, d),
+                b = loss_product::call<double>(token, d);
   CHECK(deviation(a.gradient, b.gradient, 1e-16) == "");
   CHECK(a.result.loss == b.result.loss);
 }
@@ -153,8 +162,10 @@ TEST_CASE("rows of one token: all levels are one", "[level]") {
   };
   using Kl = gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>;
   const Outcome token = run(gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, Kl>{}),
-                sequence = run(gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kl>{}),
-                straight = run(gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, Kl>{});
+                sequence =
+                    run(gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kl>{}),
+                straight = run(
+                    gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, Kl>{});
   CHECK(deviation(sequence.gradient, token.gradient, 4e-16) == "");
   CHECK(deviation(straight.gradient, token.gradient, 4e-16) == "");
   CHECK(sequence.result.loss == Approx(token.result.loss).epsilon(1e-14));
@@ -163,7 +174,8 @@ TEST_CASE("rows of one token: all levels are one", "[level]") {
 TEST_CASE("segments that are single tokens make a Sequence level a Token level", "[level]") {
   Data d = plain(5, 4, 6);
   for (int k = 0; k < 24; ++k) d.segments.push_back(k % 2);
-  const Outcome sequence = loss_product::call<double>(gdpo::PolicyLoss<gdpo::level::Sequence<>>{}, d);
+  const Outcome sequence =
+      loss_product::call<double>(gdpo::PolicyLoss<gdpo::level::Sequence<>>{}, d);
   d.segments.clear();
   const Outcome token = loss_product::call<double>(gdpo::PolicyLoss<>{}, d);
   CHECK(deviation(sequence.gradient, token.gradient, 4e-16) == "");
@@ -185,15 +197,21 @@ TEST_CASE("a segment goes on behind masked tokens, whatever id they carry", "[le
   CHECK(loss_product::difference_of(run({5, 5, 5, 5, 6, 6}), one) != "");
 }
 
-TEST_CASE("GSPO with per-token advantages: Sequence shares the sum, SequenceToken keeps each its own", "[level]") {
+TEST_CASE(
+    "GSPO with per-token advantages: Sequence shares the sum, SequenceToken keeps each its own",
+    "[level]") {
   Data d = plain(7, 1, 4);
   d.advantages.clear();
   d.token_advantages = {1, 0, -2, 0.5};
-  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None, gdpo::aggregate::TokenSum> sequence;
-  gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, gdpo::kl::None, gdpo::aggregate::TokenSum>
+  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                   gdpo::aggregate::TokenSum>
+      sequence;
+  gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                   gdpo::aggregate::TokenSum>
       token;
   sequence.surrogate = token.surrogate = {1, 10};
-  const Outcome a = loss_product::call<double>(sequence, d), b = loss_product::call<double>(token, d);
+  const Outcome a = loss_product::call<double>(sequence, d),
+                b = loss_product::call<double>(token, d);
   const double ratio = a.result.metrics.ratio.max;
   for (std::size_t t = 0; t < 4; ++t) {
     CHECK(a.gradient[t] == Approx(0.5 / 4 * ratio).epsilon(1e-14));

@@ -22,8 +22,8 @@ One one(std::vector<float> x, int target, double temperature = 1, float g_entrop
   batch.temperature = temperature;
   const gdpo::TokenLogprobs f = gdpo::token_logprobs(batch);
   const std::vector<float> g{1}, gh{g_entropy};
-  gdpo::token_logprobs_backward(gdpo::simd, batch, {gdpo::view(g), gdpo::view(gh)}, gdpo::view(f.logsumexp),
-                                gdpo::view(f.entropy), table);
+  gdpo::token_logprobs_backward(gdpo::simd, batch, {gdpo::view(g), gdpo::view(gh)},
+                                gdpo::view(f.logsumexp), gdpo::view(f.entropy), table);
   return {f.logp[0], f.entropy[0], f.logsumexp[0], x};
 }
 std::vector<float> with(std::size_t n, float all, std::size_t at, float other) {
@@ -67,7 +67,8 @@ TEST_CASE("equal logits are uniform, without an error of summation") {
 TEST_CASE("a logit of -inf has probability exactly 0") {
   for (const std::size_t n : std::vector<std::size_t>{3, 100, 5000}) {
     for (const std::size_t at : {std::size_t{0}, n / 2, n - 1}) {
-      const One without = one(std::vector<float>(n - 1, 0.5f), 0), r = one(with(n, 0.5f, at, -inf), at == 0 ? 1 : 0);
+      const One without = one(std::vector<float>(n - 1, 0.5f), 0),
+                r = one(with(n, 0.5f, at, -inf), at == 0 ? 1 : 0);
       CHECK(r.logsumexp == Approx(without.logsumexp).epsilon(1e-15));
       CHECK(r.logp == without.logp);
       CHECK(r.entropy == without.entropy);
@@ -144,7 +145,8 @@ TEST_CASE("the largest floats") {
 
 TEST_CASE("a spike that the first entries do not know") {
   // e^200 times the sums so far: they are set aside in double.
-  for (const std::size_t at : {std::size_t{300}, std::size_t{4095}, std::size_t{4096}, std::size_t{11000}}) {
+  for (const std::size_t at :
+       {std::size_t{300}, std::size_t{4095}, std::size_t{4096}, std::size_t{11000}}) {
     const One r = one(with(11001, 0.0f, at, 200.0f), static_cast<int>(at));
     CHECK(r.logp == 0);
     CHECK(r.logsumexp == 200);
@@ -160,7 +162,9 @@ TEST_CASE("no row") {
   batch.logits = gdpo::view(nothing.data(), 0, 100);
   batch.targets = gdpo::view(targets);
   CHECK(gdpo::token_logprobs(batch).logp.empty());
-  CHECK(gdpo::token_logprobs(gdpo::view(nothing.data(), 3, 0, 100), gdpo::view(targets.data(), 3, 0)).logp.empty());
+  CHECK(
+      gdpo::token_logprobs(gdpo::view(nothing.data(), 3, 0, 100), gdpo::view(targets.data(), 3, 0))
+          .logp.empty());
 }
 
 TEST_CASE("a gradient of 0 writes zeros and reads nothing") {
@@ -190,8 +194,8 @@ TEST_CASE("what is not asked for is not needed") {
   std::vector<float> dlogits(6);
   const std::vector<float> g{1, 0};
   const std::vector<double> logsumexp{3.40760596444438, 6.40760596444438};
-  gdpo::token_logprobs_backward(gdpo::seq, batch, {{}, gdpo::view(g)}, gdpo::view(logsumexp), gdpo::view(entropies),
-                                gdpo::view(dlogits.data(), 2, 3));
+  gdpo::token_logprobs_backward(gdpo::seq, batch, {{}, gdpo::view(g)}, gdpo::view(logsumexp),
+                                gdpo::view(entropies), gdpo::view(dlogits.data(), 2, 3));
   CHECK(dlogits[0] + dlogits[1] + dlogits[2] == Approx(0).margin(1e-7));
   CHECK(dlogits[2] < 0);
   CHECK(dlogits[5] == 0);

@@ -63,16 +63,19 @@ void backward_refuses(const Change& change, const std::string& expected) {
   gdpo::TokenView<double> logsumexp = gdpo::view(call.logsumexp.data(), 2, 2);
   auto dlogits = gdpo::view(call.logits.data(), 2, 2, 3);
   change(call, grad, logsumexp, dlogits);
-  CHECK(message_of([&] { gdpo::token_logprobs_backward(gdpo::seq, call.padded, grad, logsumexp, dlogits); }) ==
-        "gdpo::token_logprobs_backward: " + expected);
+  CHECK(message_of([&] {
+          gdpo::token_logprobs_backward(gdpo::seq, call.padded, grad, logsumexp, dlogits);
+        }) == "gdpo::token_logprobs_backward: " + expected);
   call.unchanged();
 }
 
 }  // namespace
 
 TEST_CASE("logits") {
-  refuses([](Call& c) { c.padded.logits.data = nullptr; }, "logits: given no array; needed: (2, 2, 3) numbers");
-  refuses([](Call& c) { c.padded.logits.extent[1] = -2; }, "logits: given (2, -2, 3); needed: extents of at least 0");
+  refuses([](Call& c) { c.padded.logits.data = nullptr; },
+          "logits: given no array; needed: (2, 2, 3) numbers");
+  refuses([](Call& c) { c.padded.logits.extent[1] = -2; },
+          "logits: given (2, -2, 3); needed: extents of at least 0");
   refuses([](Call& c) { c.padded.logits.stride[2] = 2; },
           "logits: given stride 2 between two entries of the vocabulary; needed: 1");
 }
@@ -84,7 +87,8 @@ TEST_CASE("targets") {
           "targets: given (2, 1); needed: (2, 2), the shape of logits without the vocabulary");
   refuses([](Call& c) { c.padded.targets = gdpo::view(c.targets); },
           "targets: given (4); needed: (2, 2), the shape of logits without the vocabulary");
-  refuses([](Call& c) { c.targets[2] = 3; }, "targets: given 3 at row (1, 0); needed: a token: from 0 to 2, or mask 0");
+  refuses([](Call& c) { c.targets[2] = 3; },
+          "targets: given 3 at row (1, 0); needed: a token: from 0 to 2, or mask 0");
   refuses([](Call& c) { c.targets[3] = -100; },
           "targets: given -100 at row (1, 1); needed: a token: from 0 to 2, or mask 0");
   refuses_packed([](Call& c) { c.targets[1] = 7; },
@@ -102,8 +106,12 @@ TEST_CASE("targets") {
 TEST_CASE("mask, temperature, shards") {
   refuses([](Call& c) { c.padded.mask = gdpo::view(c.mask); },
           "mask: given (4); needed: (2, 2), the shape of logits without the vocabulary");
-  for (const auto& [value, text] : std::vector<std::pair<double, std::string>>{
-           {0, "0"}, {-1, "-1"}, {std::nan(""), "nan"}, {HUGE_VAL, "inf"}, {1e-38, "9.9999999999999996e-39"}}) {
+  for (const auto& [value, text] :
+       std::vector<std::pair<double, std::string>>{{0, "0"},
+                                                   {-1, "-1"},
+                                                   {std::nan(""), "nan"},
+                                                   {HUGE_VAL, "inf"},
+                                                   {1e-38, "9.9999999999999996e-39"}}) {
     refuses([value = value](Call& c) { c.padded.temperature = value; },
             "temperature: given " + text + "; needed: a number from 1e-37 to 1e37");
   }
@@ -151,8 +159,9 @@ TEST_CASE("rows of shards") {
   gdpo::logit_rows(gdpo::seq, call.padded, gdpo::view(rows));
   CHECK(std::isnan(rows[1].target));
   call.targets[1] = -2;
-  CHECK(message_of([&] { gdpo::logit_rows(gdpo::seq, call.padded, gdpo::view(rows)); }) ==
-        "gdpo::logit_rows: targets: given -2 at row (0, 1); needed: a token: at least 0, or mask 0");
+  CHECK(
+      message_of([&] { gdpo::logit_rows(gdpo::seq, call.padded, gdpo::view(rows)); }) ==
+      "gdpo::logit_rows: targets: given -2 at row (0, 1); needed: a token: at least 0, or mask 0");
 }
 
 TEST_CASE("the backward") {
@@ -165,10 +174,12 @@ TEST_CASE("the backward") {
                    "logsumexp: given no array; needed: that of the forward");
   backward_refuses([](Call&, Grad& g, Sums&, Table&) { g.entropy = g.logp; },
                    "entropy: given no array; needed: that of the forward, with grad.entropy");
-  backward_refuses([](Call& c, Grad& g, Sums&, Table&) { g.logp = gdpo::view(c.g); },
-                   "grad.logp: given (4); needed: (2, 2), the shape of logits without the vocabulary");
-  backward_refuses([](Call& c, Grad&, Sums& s, Table&) { s = gdpo::view(c.logsumexp); },
-                   "logsumexp: given (4); needed: (2, 2), the shape of logits without the vocabulary");
+  backward_refuses(
+      [](Call& c, Grad& g, Sums&, Table&) { g.logp = gdpo::view(c.g); },
+      "grad.logp: given (4); needed: (2, 2), the shape of logits without the vocabulary");
+  backward_refuses(
+      [](Call& c, Grad&, Sums& s, Table&) { s = gdpo::view(c.logsumexp); },
+      "logsumexp: given (4); needed: (2, 2), the shape of logits without the vocabulary");
   backward_refuses([](Call&, Grad&, Sums&, Table& d) { d.extent[2] = 2; },
                    "dlogits: given (2, 2, 2); needed: (2, 2, 3), the shape of logits");
   backward_refuses([](Call&, Grad&, Sums&, Table& d) { d.data = nullptr; },

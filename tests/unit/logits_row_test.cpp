@@ -27,7 +27,8 @@ bool same(const gdpo::LogitRow& a, const gdpo::LogitRow& b) {
 TEST_CASE("log-prob, entropy and logsumexp of a row") {
   CHECK(logsumexp(hand()) == Approx(std::log(10.0)).epsilon(tolerance::formula));
   CHECK(logp(hand()) == Approx(std::log(0.3)).epsilon(tolerance::formula));
-  const double h = -0.1 * std::log(0.1) - 0.2 * std::log(0.2) - 0.3 * std::log(0.3) - 0.4 * std::log(0.4);
+  const double h =
+      -0.1 * std::log(0.1) - 0.2 * std::log(0.2) - 0.3 * std::log(0.3) - 0.4 * std::log(0.4);
   CHECK(entropy(hand()) == Approx(h).epsilon(tolerance::formula));
 }
 
@@ -65,7 +66,8 @@ TEST_CASE("merging") {
     high.target = no;
     for (const gdpo::LogitRow& m : {merge(row, high), merge(high, row)}) {
       CHECK(m.max == high.max);
-      CHECK(logsumexp(m) == Approx(std::log(10.0) + std::log1p(std::exp(1.0))).epsilon(tolerance::formula));
+      CHECK(logsumexp(m) ==
+            Approx(std::log(10.0) + std::log1p(std::exp(1.0))).epsilon(tolerance::formula));
       CHECK(m.target == row.target);
       // H of a mixture of disjoint parts: sum w (H - log w)
       const double w = 1 / (1 + std::exp(1.0));

@@ -22,14 +22,17 @@ std::uint16_t stored(float x) {
   std::memcpy(&bits, static_cast<const void*>(&to), sizeof bits);
   return bits;
 }
-bool is_nan_16(std::uint16_t bits, int mantissa) { return (bits & 0x7fff) > ((0x7fff >> mantissa) << mantissa); }
+bool is_nan_16(std::uint16_t bits, int mantissa) {
+  return (bits & 0x7fff) > ((0x7fff >> mantissa) << mantissa);
+}
 
 /// Floats at and around every number of 16 bits and every middle between two, and at random.
 std::vector<float> hard_floats() {
   std::vector<float> all;
   Random random(7);
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const auto half = static_cast<float>(gdpo::load(gdpo::Float16{static_cast<std::uint16_t>(bits)}));
+    const auto half =
+        static_cast<float>(gdpo::load(gdpo::Float16{static_cast<std::uint16_t>(bits)}));
     for (const float x : {half, float_of(bits << 16)}) {
       std::uint32_t at;
       std::memcpy(&at, &x, sizeof at);
@@ -68,9 +71,10 @@ TEST_CASE("stored is the nearest number, ties to even: Eigen's conversion") {
     const auto differs = [](std::uint16_t got, std::uint16_t expected, int mantissa) {
       return is_nan_16(expected, mantissa) ? !is_nan_16(got, mantissa) : got != expected;
     };
-    wrong += differs(stored<gdpo::Float16>(x), half, 10) || differs(stored<gdpo::BFloat16>(x), bfloat, 7);
-    wrong +=
-        stored<Eigen::half>(x) != stored<gdpo::Float16>(x) || stored<Eigen::bfloat16>(x) != stored<gdpo::BFloat16>(x);
+    wrong += differs(stored<gdpo::Float16>(x), half, 10) ||
+             differs(stored<gdpo::BFloat16>(x), bfloat, 7);
+    wrong += stored<Eigen::half>(x) != stored<gdpo::Float16>(x) ||
+             stored<Eigen::bfloat16>(x) != stored<gdpo::BFloat16>(x);
   }
   CHECK(wrong == 0);
 }
@@ -86,7 +90,8 @@ TEST_CASE("lanes read and write the bits of one by one") {
     for (std::size_t i = 0; i < x.size(); i += width) {
       gdpo::math::store_lanes(&lanes[i], gdpo::math::load_lanes<V>(&x[i]));
     }
-    CHECK(std::memcmp(static_cast<const void*>(one.data()), lanes.data(), one.size() * sizeof(T)) == 0);
+    CHECK(std::memcmp(static_cast<const void*>(one.data()), lanes.data(), one.size() * sizeof(T)) ==
+          0);
     int wrong = 0;
     for (std::size_t i = 0; i < x.size(); i += width) {
       float back[width];

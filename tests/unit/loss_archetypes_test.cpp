@@ -26,8 +26,8 @@ void check_against_oracle(const Settings& s, Loss loss) {
     for (std::size_t k = 0; k < data.logp.size(); ++k) data.tags.push_back(random.below(3));
     if (naive_loss::count(data).tokens == 0) continue;
     loss.aggregate = loss_product::aggregate_of(s);
-    CHECK(loss_product::mismatch(s, data, naive_loss::loss(s, data), loss_product::call<double>(loss, data),
-                                 tolerance::unit) == "");
+    CHECK(loss_product::mismatch(s, data, naive_loss::loss(s, data),
+                                 loss_product::call<double>(loss, data), tolerance::unit) == "");
     ++compared;
   }
   CHECK(compared > 40);
@@ -40,7 +40,8 @@ Data smooth_data(std::uint64_t seed) {
   d.old_logp.clear(), d.advantages.clear(), d.token_advantages.clear();
   for (const double x : d.logp) {
     d.old_logp.push_back(x + 0.6 * random.uniform() - 0.3);
-    d.token_advantages.push_back(random.chance(0.5) ? 0.2 + random.uniform() : -0.2 - random.uniform());
+    d.token_advantages.push_back(random.chance(0.5) ? 0.2 + random.uniform()
+                                                    : -0.2 - random.uniform());
   }
   for (std::size_t k = 0; k < d.logp.size(); ++k) d.tags.push_back(random.below(3));
   d.mask.assign(d.logp.size(), 1);
@@ -88,7 +89,8 @@ TEST_CASE("CISPO: Reinforce times a detached clip of the ratio", "[loss][archety
   check_against_oracle(s, loss);
 }
 
-TEST_CASE("GMPO: a trust region of the token's log ratio under a geometric mean", "[loss][archetype]") {
+TEST_CASE("GMPO: a trust region of the token's log ratio under a geometric mean",
+          "[loss][archetype]") {
   Settings s;
   s.level = naive_loss::Level::Sequence;
   s.map = naive_loss::Map::TrustRegion;
@@ -111,14 +113,15 @@ TEST_CASE("VESPO: a gamma weight of the sequence's summed log ratio", "[loss][ar
     const real k = a.advantage >= 0 ? 2 : 3, lambda = a.advantage >= 0 ? 3 : 2;
     return std::exp(lambda + k * a.log_ratio - lambda * std::exp(a.log_ratio));
   };
-  gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp, gdpo::statistic::Sum>, Reinforce, None, AnyAggregate,
-                   Factors<archetype::Gamma>>
+  gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp, gdpo::statistic::Sum>, Reinforce, None,
+                   AnyAggregate, Factors<archetype::Gamma>>
       loss;
   loss.level.bounds = {std::log(1e-8), 20};
   check_against_oracle(s, loss);
 }
 
-TEST_CASE("factors that read a tag, the row's advantage and other policies; their product", "[loss][archetype]") {
+TEST_CASE("factors that read a tag, the row's advantage and other policies; their product",
+          "[loss][archetype]") {
   Settings s;
   gdpo::PolicyLoss<gdpo::level::SequenceToken<>, Ratio, gdpo::Kl<>, AnyAggregate,
                    Factors<archetype::ByTag, archetype::ClippedRatio>>
@@ -132,10 +135,14 @@ TEST_CASE("factors that read a tag, the row's advantage and other policies; thei
   check_against_oracle(s, tagged);
 
   Data d = smooth_data(3);
-  for (const std::size_t k : {std::size_t{3}, std::size_t{4}}) d.token_advantages[k] = std::nan("");  // masked
-  const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum, Factors<archetype::OfTheRow>> of_row;
+  for (const std::size_t k : {std::size_t{3}, std::size_t{4}})
+    d.token_advantages[k] = std::nan("");  // masked
+  const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum,
+                         Factors<archetype::OfTheRow>>
+      of_row;
   const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum> plain;
-  const Outcome with = loss_product::call<double>(of_row, d), without = loss_product::call<double>(plain, d);
+  const Outcome with = loss_product::call<double>(of_row, d),
+                without = loss_product::call<double>(plain, d);
   for (int i = 0; i < d.rows; ++i) {
     double mean = 0, n = 0;
     for (int t = 0; t < d.width; ++t)
@@ -150,17 +157,21 @@ TEST_CASE("factors that read a tag, the row's advantage and other policies; thei
   gdpo::TokenBatch<double> batch = arrays.batch();
   batch.rollout_logp = gdpo::TokenView<double>{};
   CHECK_THROWS_WITH(of_row(batch, gdpo::count(batch)),
-                    "gdpo::PolicyLoss: batch.rollout_logp: given no array; needed: the sampling policy's log-probs, "
+                    "gdpo::PolicyLoss: batch.rollout_logp: given no array; needed: the sampling "
+                    "policy's log-probs, "
                     "which this loss reads");
 }
 
-TEST_CASE("surrogates, maps, statistics and aggregates of one's own: the gradient is that of the loss",
-          "[loss][archetype]") {
+TEST_CASE(
+    "surrogates, maps, statistics and aggregates of one's own: the gradient is that of the loss",
+    "[loss][archetype]") {
   check_differences(gdpo::PolicyLoss<Token, archetype::Soft, None>{});
   check_differences(gdpo::PolicyLoss<gdpo::level::Sequence<>, archetype::Soft, gdpo::Kl<>>{});
-  check_differences(
-      gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::None, archetype::SumOverRoot>, archetype::Soft, None>{});
-  gdpo::PolicyLoss<gdpo::level::Sequence<archetype::WithoutTagZero>, Ratio, None, archetype::RootOfLength> tags;
+  check_differences(gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::None, archetype::SumOverRoot>,
+                                     archetype::Soft, None>{});
+  gdpo::PolicyLoss<gdpo::level::Sequence<archetype::WithoutTagZero>, Ratio, None,
+                   archetype::RootOfLength>
+      tags;
   tags.surrogate = {infinite, infinite};
   check_differences(tags);
 }
@@ -168,7 +179,9 @@ TEST_CASE("surrogates, maps, statistics and aggregates of one's own: the gradien
 TEST_CASE("a KL policy of one's own, alone and among others", "[loss][archetype]") {
   const Data d = smooth_data(4);
   const gdpo::PolicyLoss<Token, Ratio, archetype::GatedTeacher, gdpo::aggregate::TokenSum> alone;
-  const gdpo::PolicyLoss<Token, Ratio, gdpo::Kls<gdpo::Kl<>, archetype::GatedTeacher>, gdpo::aggregate::TokenSum> both;
+  const gdpo::PolicyLoss<Token, Ratio, gdpo::Kls<gdpo::Kl<>, archetype::GatedTeacher>,
+                         gdpo::aggregate::TokenSum>
+      both;
   const gdpo::PolicyLoss<Token, Ratio, gdpo::Kl<>, gdpo::aggregate::TokenSum> k3;
   const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum> none;
   const Outcome a = loss_product::call<double>(alone, d), b = loss_product::call<double>(both, d),
@@ -207,7 +220,8 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
     const gdpo::TokenBatch<double> prepared = gdpo::prepare(arrays.batch(), memory, pass);
     std::vector<double> gradient(d.logp.size());
     Outcome got;
-    got.result = loss(prepared, gdpo::count(prepared), gdpo::view(gradient.data(), d.rows, d.width));
+    got.result =
+        loss(prepared, gdpo::count(prepared), gdpo::view(gradient.data(), d.rows, d.width));
     got.gradient = gradient;
 
     // The same decision from the definition.
@@ -229,11 +243,14 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
     int dropped = 0;
     for_each([&](std::size_t k) {
       const real c = (advantage(k) - advantages) * (static_cast<real>(d.logp[k]) - logps),
-                 r = d.old_logp.empty() ? 1 : std::exp(static_cast<real>(d.logp[k]) - static_cast<real>(d.old_logp[k]));
+                 r = d.old_logp.empty() ? 1
+                                        : std::exp(static_cast<real>(d.logp[k]) -
+                                                   static_cast<real>(d.old_logp[k]));
       const bool clipped = (advantage(k) > 0 && r > 1.1L) || (advantage(k) < 0 && r < 0.9L);
       if (c > static_cast<real>(0.1) && c < 2 && !clipped) expected.weights[k] = 0, ++dropped;
     });
-    CHECK(loss_product::mismatch(s, expected, naive_loss::loss(s, expected), got, tolerance::unit) == "");
+    CHECK(loss_product::mismatch(s, expected, naive_loss::loss(s, expected), got,
+                                 tolerance::unit) == "");
     CHECK(dropped > 0);
 
     pass.fraction = 0.05;  // at most max(floor(0.05 n), 1) of them

@@ -52,18 +52,21 @@ struct Raw {
   }
   /// Loss, metrics and gradient of three compositions; `dense` gives the gradient row by row.
   template <class Out, class Dense>
-  static void all(const gdpo::TokenBatch<S>& batch, const Out& out, const Dense& dense, std::vector<double>* results) {
+  static void all(const gdpo::TokenBatch<S>& batch, const Out& out, const Dense& dense,
+                  std::vector<double>* results) {
     const auto run = [&](const auto& loss, const gdpo::TokenBatch<S>& b) {
       const gdpo::LossResult r = loss(b, gdpo::count(b), out);
-      std::vector<double> values{r.loss, r.kl_loss, r.metrics.entropy.sum, r.metrics.clipped_completions.row_sum};
+      std::vector<double> values{r.loss, r.kl_loss, r.metrics.entropy.sum,
+                                 r.metrics.clipped_completions.row_sum};
       for (const S g : dense()) values.push_back(static_cast<double>(g));
       return values;
     };
     results[0] = run(gdpo::grpo_loss, batch);
     results[1] = run(gdpo::gspo_loss, batch);
     gdpo::PrepassMemory<S> memory;
-    results[2] = run(gdpo::gspo_loss, gdpo::prepare(batch, memory, gdpo::prepass::Overlong{batch.truncated},
-                                                    gdpo::prepass::TopEntropy{0.3}));
+    results[2] =
+        run(gdpo::gspo_loss, gdpo::prepare(batch, memory, gdpo::prepass::Overlong{batch.truncated},
+                                           gdpo::prepass::TopEntropy{0.3}));
   }
 };
 
@@ -82,7 +85,8 @@ void same(const char* what, const Make& make) {
   Eigen::Array<S, 1, Eigen::Dynamic> truncated =
       Eigen::Map<const Eigen::Array<S, 1, Eigen::Dynamic>>(raw.truncated.data(), rows);
   gdpo::TokenBatch<S> b;
-  b.logp = logp.view(), b.old_logp = old.view(), b.ref_logp = ref.view(), b.weights = weights.view();
+  b.logp = logp.view(), b.old_logp = old.view(), b.ref_logp = ref.view(),
+  b.weights = weights.view();
   b.entropies = entropies.view(), b.mask = mask.view(), b.segments = segments.view();
   b.advantages = gdpo::view(advantages), b.truncated = gdpo::view(truncated);
   std::vector<double> got[3];
@@ -131,7 +135,8 @@ struct Part {
     const gdpo::index_t outer = whole.outerStride();
     T* first = whole.data() + whole.outerStride() + 2;
     using Stride = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
-    return Eigen::Map<Whole, Eigen::Unaligned, Stride>(first, rows, width, Stride(step * outer, step));
+    return Eigen::Map<Whole, Eigen::Unaligned, Stride>(first, rows, width,
+                                                       Stride(step * outer, step));
   }
   auto view() {
     if constexpr (How == Inside::Block) {
@@ -139,8 +144,8 @@ struct Part {
                                       : gdpo::view(whole.block(2, 1, rows, width));
     } else if constexpr (How == Inside::Ref) {
       using Stride = Eigen::OuterStride<>;
-      Eigen::Ref<Whole, 0, Stride> ref =
-          Order == Eigen::RowMajor ? whole.block(1, 2, rows, width) : whole.block(2, 1, rows, width);
+      Eigen::Ref<Whole, 0, Stride> ref = Order == Eigen::RowMajor ? whole.block(1, 2, rows, width)
+                                                                  : whole.block(2, 1, rows, width);
       return gdpo::view(ref);
     } else {
       return gdpo::view(block());
@@ -159,11 +164,13 @@ struct Part {
 
 template <class T, int Order>
 struct ArrayForm : Dense<Array<T, Order>> {
-  explicit ArrayForm(const std::vector<T>& v) : Dense<Array<T, Order>>{filled<Array<T, Order>>(v)} {}
+  explicit ArrayForm(const std::vector<T>& v)
+      : Dense<Array<T, Order>>{filled<Array<T, Order>>(v)} {}
 };
 template <class T, int Order>
 struct MatrixForm : Dense<Matrix<T, Order>> {
-  explicit MatrixForm(const std::vector<T>& v) : Dense<Matrix<T, Order>>{filled<Matrix<T, Order>>(v)} {}
+  explicit MatrixForm(const std::vector<T>& v)
+      : Dense<Matrix<T, Order>>{filled<Matrix<T, Order>>(v)} {}
 };
 
 /// Rank 2, or 3 as (2, rows / 2, width); own memory, or a map of a vector.
@@ -212,14 +219,23 @@ void every_form() {
   };
   check("Array", [](const auto& v) { return ArrayForm<std::decay_t<decltype(v[0])>, Order>(v); });
   check("Matrix", [](const auto& v) { return MatrixForm<std::decay_t<decltype(v[0])>, Order>(v); });
-  check("Block", [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::Block>(v); });
-  check("Map", [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::Map>(v); });
-  check("strided Map", [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::StridedMap>(v); });
-  check("Ref", [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::Ref>(v); });
-  check("Tensor 2", [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 2, false>(v); });
-  check("TensorMap 2", [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 2, true>(v); });
-  check("Tensor 3", [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 3, false>(v); });
-  check("TensorMap 3", [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 3, true>(v); });
+  check("Block",
+        [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::Block>(v); });
+  check("Map",
+        [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::Map>(v); });
+  check("strided Map", [](const auto& v) {
+    return Part<std::decay_t<decltype(v[0])>, Order, Inside::StridedMap>(v);
+  });
+  check("Ref",
+        [](const auto& v) { return Part<std::decay_t<decltype(v[0])>, Order, Inside::Ref>(v); });
+  check("Tensor 2",
+        [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 2, false>(v); });
+  check("TensorMap 2",
+        [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 2, true>(v); });
+  check("Tensor 3",
+        [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 3, false>(v); });
+  check("TensorMap 3",
+        [](const auto& v) { return TensorForm<std::decay_t<decltype(v[0])>, Order, 3, true>(v); });
 }
 
 }  // namespace
@@ -237,24 +253,27 @@ TEST_CASE("a loss on Eigen's objects is the loss on raw pointers, double", "[los
 TEST_CASE("packed tokens, masks of bool and 16-bit log-probs of Eigen", "[loss][eigen]") {
   const Raw<float> raw;
   const auto n = static_cast<Eigen::Index>(rows * width);
-  Eigen::ArrayXf logp = Eigen::Map<const Eigen::ArrayXf>(raw.logp.data(), n), gradient(n), padded(n);
+  Eigen::ArrayXf logp = Eigen::Map<const Eigen::ArrayXf>(raw.logp.data(), n), gradient(n),
+                 padded(n);
   const Eigen::Array<Eigen::bfloat16, Eigen::Dynamic, 1> narrow = logp.cast<Eigen::bfloat16>();
   const Eigen::Array<Eigen::half, Eigen::Dynamic, 1> half = logp.cast<Eigen::half>();
   const Eigen::ArrayXf rounded = narrow.cast<float>(), halved = half.cast<float>();
-  const Eigen::Array<bool, Eigen::Dynamic, 1> mask = Eigen::Map<const Eigen::ArrayXi>(raw.mask.data(), n).cast<bool>();
+  const Eigen::Array<bool, Eigen::Dynamic, 1> mask =
+      Eigen::Map<const Eigen::ArrayXi>(raw.mask.data(), n).cast<bool>();
   const Eigen::ArrayXi offsets = Eigen::ArrayXi::LinSpaced(rows + 1, 0, rows * width);
   const Eigen::VectorXf advantages = Eigen::Map<const Eigen::VectorXf>(raw.advantages.data(), rows);
   gdpo::TokenBatch<float> packed, by_pointer;
   packed.old_logp = gdpo::view(logp), packed.mask = gdpo::view(mask);
   packed.offsets = gdpo::view(offsets), packed.advantages = gdpo::view(advantages);
-  by_pointer.old_logp = gdpo::view(raw.logp.data(), rows, width), by_pointer.mask = Raw<float>::at(raw.mask);
+  by_pointer.old_logp = gdpo::view(raw.logp.data(), rows, width),
+  by_pointer.mask = Raw<float>::at(raw.mask);
   by_pointer.advantages = gdpo::view(raw.advantages);
   const auto check = [&](const auto& stored, const Eigen::ArrayXf& same_values) {
     packed.logp = gdpo::view(stored);
     by_pointer.logp = gdpo::view(same_values.data(), rows, width);
     const gdpo::LossResult a = gdpo::dapo_loss(packed, gdpo::count(packed), gdpo::view(gradient));
-    const gdpo::LossResult b =
-        gdpo::dapo_loss(by_pointer, gdpo::count(by_pointer), gdpo::view(padded.data(), rows, width));
+    const gdpo::LossResult b = gdpo::dapo_loss(by_pointer, gdpo::count(by_pointer),
+                                               gdpo::view(padded.data(), rows, width));
     CHECK(same_bits(a.loss, b.loss));
     CHECK(a.loss != 0);
     CHECK(difference(gradient, padded) == "");

@@ -9,7 +9,8 @@ const double no = std::nan(""), inf = std::numeric_limits<double>::infinity();
 
 /// Two rows of three tokens, with everything a loss may ask for.
 struct Call {
-  std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1}, gradient = std::vector<double>(6, 42.0);
+  std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1},
+                      gradient = std::vector<double>(6, 42.0);
   std::vector<std::int64_t> offsets{0, 2, 6};
   gdpo::TokenBatch<double> batch;
   gdpo::Normaliser normaliser{6, 2, 2, 2};
@@ -76,15 +77,22 @@ TEST_CASE("settings of the surrogate", "[loss][errors]") {
   rejects([](Loss& l) { l.surrogate.low = 1.5; }, "surrogate.low: given 1.5" + low);
   rejects([](Loss& l) { l.surrogate.low = -0.5; }, "surrogate.low: given -0.5" + low);
   rejects([](Loss& l) { l.surrogate.low = no; }, "surrogate.low: given nan" + low);
-  rejects([](Loss& l) { l.surrogate.high = -0.5; }, "surrogate.high: given -0.5; needed: at least 0 (infinity: off)");
-  rejects([](Loss& l) { l.surrogate.high = no; }, "surrogate.high: given nan; needed: at least 0 (infinity: off)");
-  rejects([](Loss& l) { l.surrogate.delta = 0; }, "surrogate.delta: given 0; needed: more than 0 (infinity: off)");
-  rejects([](Loss& l) { l.surrogate.delta = no; }, "surrogate.delta: given nan; needed: more than 0 (infinity: off)");
-  rejects([](Loss& l) { l.surrogate.dual = 1; }, "surrogate.dual: given 1; needed: more than 1 (infinity: off)");
-  rejects([](Loss& l) { l.surrogate.dual = no; }, "surrogate.dual: given nan; needed: more than 1 (infinity: off)");
+  rejects([](Loss& l) { l.surrogate.high = -0.5; },
+          "surrogate.high: given -0.5; needed: at least 0 (infinity: off)");
+  rejects([](Loss& l) { l.surrogate.high = no; },
+          "surrogate.high: given nan; needed: at least 0 (infinity: off)");
+  rejects([](Loss& l) { l.surrogate.delta = 0; },
+          "surrogate.delta: given 0; needed: more than 0 (infinity: off)");
+  rejects([](Loss& l) { l.surrogate.delta = no; },
+          "surrogate.delta: given nan; needed: more than 0 (infinity: off)");
+  rejects([](Loss& l) { l.surrogate.dual = 1; },
+          "surrogate.dual: given 1; needed: more than 1 (infinity: off)");
+  rejects([](Loss& l) { l.surrogate.dual = no; },
+          "surrogate.dual: given nan; needed: more than 1 (infinity: off)");
 }
 
-TEST_CASE("settings of KL terms, also of one that is off and of the last of several", "[loss][errors]") {
+TEST_CASE("settings of KL terms, also of one that is off and of the last of several",
+          "[loss][errors]") {
   const std::string needed = "; needed: a finite number of at least 0 (0: off)";
   rejects([](Loss& l) { l.kl.beta = -0.5; }, "kl.beta: given -0.5" + needed);
   rejects([](Loss& l) { l.kl.beta = no; }, "kl.beta: given nan" + needed);
@@ -104,7 +112,8 @@ TEST_CASE("settings of KL terms, also of one that is off and of the last of seve
         l.kl.beta = 0, l.kl.output = {1, 1};
       },
       "kl.output.lo, kl.output.hi: given 1 and 1; needed: lo < hi (infinite: off)");
-  using Two = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>>>;
+  using Two = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                               gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>>>;
   rejects<Two>([](Two& l) { l.kl.rest.first.beta = -1; }, "kl.beta: given -1" + needed);
 }
 
@@ -112,9 +121,10 @@ TEST_CASE("settings of levels", "[loss][errors]") {
   using Clamped = gdpo::PolicyLoss<gdpo::level::Token<Clamp>>;
   using Sequence = gdpo::PolicyLoss<gdpo::level::Sequence<Clamp>>;
   using Straight = gdpo::PolicyLoss<gdpo::level::SequenceToken<Clamp>>;
-  const std::string map = "level.map.lo, level.map.hi: given 1 and -1; needed: lo < hi (infinite: off)",
-                    bounds = "level.bounds.lo, level.bounds.hi: given nan and 1; needed: lo < hi (infinite: off)",
-                    count_eps = "level.statistic.count_eps: given -1; needed: a finite number of at least 0";
+  const std::string
+      map = "level.map.lo, level.map.hi: given 1 and -1; needed: lo < hi (infinite: off)",
+      bounds = "level.bounds.lo, level.bounds.hi: given nan and 1; needed: lo < hi (infinite: off)",
+      count_eps = "level.statistic.count_eps: given -1; needed: a finite number of at least 0";
   rejects<Clamped>([](Clamped& l) { l.level.map = {1, -1}; }, map);
   rejects<Sequence>([](Sequence& l) { l.level.map = {1, -1}; }, map);
   rejects<Straight>([](Straight& l) { l.level.map = {1, -1}; }, map);
@@ -129,17 +139,21 @@ TEST_CASE("settings of aggregates", "[loss][errors]") {
   const std::string finite = "; needed: a finite number", at_least = finite + " of at least 0";
   const auto shared = [&](auto loss) {
     using L = decltype(loss);
-    rejects<L>([](L& l) { l.aggregate.count_eps = -1; }, "aggregate.count_eps: given -1" + at_least);
-    rejects<L>([](L& l) { l.aggregate.count_eps = no; }, "aggregate.count_eps: given nan" + at_least);
+    rejects<L>([](L& l) { l.aggregate.count_eps = -1; },
+               "aggregate.count_eps: given -1" + at_least);
+    rejects<L>([](L& l) { l.aggregate.count_eps = no; },
+               "aggregate.count_eps: given nan" + at_least);
     rejects<L>([](L& l) { l.aggregate.scale = inf; }, "aggregate.scale: given inf" + finite);
     rejects<L>([](L& l) { l.aggregate.scale = no; }, "aggregate.scale: given nan" + finite);
   };
   shared(gdpo::grpo_loss), shared(gdpo::dapo_loss), shared(gdpo::dr_grpo_loss);
-  rejects([](Loss& l) { l.aggregate.row_count_eps = -1; }, "aggregate.row_count_eps: given -1" + at_least);
+  rejects([](Loss& l) { l.aggregate.row_count_eps = -1; },
+          "aggregate.row_count_eps: given -1" + at_least);
   using Sum = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, TokenSum>;
   rejects<Sum>([](Sum& l) { l.aggregate.scale = no; }, "aggregate.scale: given nan" + finite);
   using Dr = std::decay_t<decltype(gdpo::dr_grpo_loss)>;
-  const std::string length = "; needed: a length in tokens, more than 0, the same for the whole training";
+  const std::string length =
+      "; needed: a length in tokens, more than 0, the same for the whole training";
   rejects<Dr>([](Dr&) {}, "aggregate.constant: given 0" + length);
   rejects<Dr>([](Dr& l) { l.aggregate.constant = -3; }, "aggregate.constant: given -3" + length);
   rejects<Dr>([](Dr& l) { l.aggregate.constant = no; }, "aggregate.constant: given nan" + length);
@@ -149,34 +163,42 @@ TEST_CASE("settings of aggregates", "[loss][errors]") {
   Dr dr;
   dr.aggregate.padded_width = true;
   packed.fails(dr,
-               "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: a constant: packed "
+               "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: "
+               "a constant: packed "
                "tokens have no padded width");
 }
 
 TEST_CASE("shapes of token arrays, of the gradient and of columns", "[loss][errors]") {
   const std::string shape = "; needed: (2, 3), the shape of batch.logp";
   const auto wrong = [](const Call& c) { return gdpo::view(c.tokens.data(), 3, 2); };
-#define GDPO_X(in_batch, ...)                                                                            \
-  if (std::string(#in_batch) != "logp") {                                                                \
-    refuses([&](Call& c) { c.batch.in_batch = wrong(c); }, "batch." #in_batch ": given (3, 2)" + shape); \
+#define GDPO_X(in_batch, ...)                              \
+  if (std::string(#in_batch) != "logp") {                  \
+    refuses([&](Call& c) { c.batch.in_batch = wrong(c); }, \
+            "batch." #in_batch ": given (3, 2)" + shape);  \
   }
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
   refuses([&](Call& c) { c.batch.mask = wrong(c); }, "batch.mask: given (3, 2)" + shape);
   refuses([&](Call& c) { c.batch.segments = gdpo::view(c.offsets.data(), 1, 3); },
           "batch.segments: given (1, 3)" + shape);
-  refuses([&](Call& c) { c.batch.old_logp = gdpo::view(c.tokens); }, "batch.old_logp: given (6)" + shape);
+  refuses([&](Call& c) { c.batch.old_logp = gdpo::view(c.tokens); },
+          "batch.old_logp: given (6)" + shape);
   refuses([&](Call& c) { c.batch.old_logp = gdpo::view(c.tokens.data(), 1, 2, 3); },
           "batch.old_logp: given (1, 2, 3)" + shape);
-  refuses([&](Call& c) { c.out = gdpo::view(c.gradient.data(), 2, 2); }, "gradient: given (2, 2)" + shape);
+  refuses([&](Call& c) { c.out = gdpo::view(c.gradient.data(), 2, 2); },
+          "gradient: given (2, 2)" + shape);
   refuses([&](Call& c) { c.out = gdpo::view(c.gradient); }, "gradient: given (6)" + shape);
-  refuses([&](Call& c) { c.batch.completion_mask = wrong(c); }, "batch.completion_mask: given (3, 2)" + shape);
+  refuses([&](Call& c) { c.batch.completion_mask = wrong(c); },
+          "batch.completion_mask: given (3, 2)" + shape);
   refuses([&](Call& c) { c.batch.logp = gdpo::view(c.tokens.data(), -2, 3); },
           "batch.logp: given (-2, 3); needed: extents of at least 0");
   const std::string rows = " entries; needed: one for each of the 2 rows";
-  refuses([&](Call& c) { c.batch.advantages = gdpo::view(c.tokens.data(), 3); }, "batch.advantages: given 3" + rows);
-  refuses([&](Call& c) { c.batch.row_weights = gdpo::view(c.tokens.data(), 1); }, "batch.row_weights: given 1" + rows);
-  refuses([&](Call& c) { c.batch.truncated = gdpo::view(c.tokens.data(), 6); }, "batch.truncated: given 6" + rows);
+  refuses([&](Call& c) { c.batch.advantages = gdpo::view(c.tokens.data(), 3); },
+          "batch.advantages: given 3" + rows);
+  refuses([&](Call& c) { c.batch.row_weights = gdpo::view(c.tokens.data(), 1); },
+          "batch.row_weights: given 1" + rows);
+  refuses([&](Call& c) { c.batch.truncated = gdpo::view(c.tokens.data(), 6); },
+          "batch.truncated: given 6" + rows);
 }
 
 TEST_CASE("arrays that are missing, or one too many", "[loss][errors]") {
@@ -188,22 +210,25 @@ TEST_CASE("arrays that are missing, or one too many", "[loss][errors]") {
   refuses([](Call& c) { c.batch.token_advantages = c.padded(); },
           "batch.advantages, batch.token_advantages: given both" + one);
   refuses([](Call& c) { c.batch.ref_logp = gdpo::TokenView<double>{}; },
-          "batch.ref_logp: given no array; needed: the reference policy's log-probs, which this loss reads (kl.beta is "
+          "batch.ref_logp: given no array; needed: the reference policy's log-probs, which this "
+          "loss reads (kl.beta is "
           "not 0)");
   Loss loss;
   loss.kl.against = gdpo::Against::Rollout;
   Call().fails(loss,
-               "gdpo::PolicyLoss: batch.rollout_logp: given no array; needed: the sampling policy's log-probs, which "
+               "gdpo::PolicyLoss: batch.rollout_logp: given no array; needed: the sampling "
+               "policy's log-probs, which "
                "this loss reads");
   loss.kl.against = gdpo::Against::Teacher;
-  Call().fails(
-      loss,
-      "gdpo::PolicyLoss: batch.teacher_logp: given no array; needed: the teacher's log-probs, which this loss reads");
+  Call().fails(loss,
+               "gdpo::PolicyLoss: batch.teacher_logp: given no array; needed: the teacher's "
+               "log-probs, which this loss reads");
   loss.kl.against = gdpo::Against::Old;
   Call on_policy;
   on_policy.batch.old_logp = gdpo::TokenView<double>{};
   on_policy.fails(loss,
-                  "gdpo::PolicyLoss: batch.old_logp: given no array; needed: the old policy's log-probs, because a KL "
+                  "gdpo::PolicyLoss: batch.old_logp: given no array; needed: the old policy's "
+                  "log-probs, because a KL "
                   "term is against them");
   loss.kl.beta = 0;
   CHECK(std::isfinite(loss(on_policy.batch, on_policy.normaliser, on_policy.out).loss));
@@ -224,7 +249,8 @@ TEST_CASE("offsets", "[loss][errors]") {
   packed({0, 9, 6}, "offsets[2] = 6 after offsets[1] = 9; needed: offsets that never decrease");
   packed({0, -1, 6}, "offsets[1] = -1 after offsets[0] = 0; needed: offsets that never decrease");
   refuses([](Call& c) { c.batch.offsets = gdpo::view(c.offsets); },
-          "batch.offsets: given offsets, with padded tokens (logp has rank 2); needed: none, or tokens of rank 1");
+          "batch.offsets: given offsets, with padded tokens (logp has rank 2); needed: none, or "
+          "tokens of rank 1");
   refuses(
       [](Call& c) {
         c.pack();
@@ -235,7 +261,8 @@ TEST_CASE("offsets", "[loss][errors]") {
 
 TEST_CASE("normalisers", "[loss][errors]") {
   const std::string zero =
-      ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch with tokens";
+      ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch with "
+      "tokens";
   const auto with = [&](gdpo::Over over, gdpo::Normaliser n, const std::string& name) {
     Loss loss;
     loss.aggregate.over = over;
@@ -251,7 +278,8 @@ TEST_CASE("normalisers", "[loss][errors]") {
   const std::string needed = "; needed: a count: finite, at least 0";
   refuses([](Call& c) { c.normaliser.tokens = -1; }, "normaliser.tokens: given -1" + needed);
   refuses([](Call& c) { c.normaliser.rows = no; }, "normaliser.rows: given nan" + needed);
-  refuses([](Call& c) { c.normaliser.non_empty_rows = inf; }, "normaliser.non_empty_rows: given inf" + needed);
+  refuses([](Call& c) { c.normaliser.non_empty_rows = inf; },
+          "normaliser.non_empty_rows: given inf" + needed);
   refuses([](Call& c) { c.normaliser.given = -0.5; }, "normaliser.given: given -0.5" + needed);
   // A count that is 0 where all tokens are masked, or that the aggregate does not read, is none of these.
   Call call;
@@ -267,6 +295,7 @@ TEST_CASE("normalisers", "[loss][errors]") {
 TEST_CASE("count refuses shapes that do not fit", "[loss][errors]") {
   Call call;
   call.batch.mask = gdpo::view(call.tokens.data(), 3, 2);
-  CHECK_THROWS_WITH(gdpo::count(call.batch),
-                    "gdpo::count: batch.mask: given (3, 2); needed: (2, 3), the shape of batch.logp");
+  CHECK_THROWS_WITH(
+      gdpo::count(call.batch),
+      "gdpo::count: batch.mask: given (3, 2); needed: (2, 3), the shape of batch.logp");
 }

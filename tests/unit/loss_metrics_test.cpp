@@ -24,8 +24,8 @@ Data by_hand() {
   return d;
 }
 
-void check_numbers(const gdpo::Metric& m, double sum, double count, double min, double max, double row_sum,
-                   double row_min, double row_max) {
+void check_numbers(const gdpo::Metric& m, double sum, double count, double min, double max,
+                   double row_sum, double row_min, double row_max) {
   CHECK(m.sum == Approx(sum).epsilon(1e-14));
   CHECK(m.count == count);
   CHECK(m.min == Approx(min).epsilon(1e-14));
@@ -62,7 +62,8 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   check(m.ratio, 6, 5, 0.5, 2, 3.5 / 3 + 1.25, 0, 1.25);
   check(m.entropy, 16, 5, 1, 6, 7, 0, 5);
   const double up = 1 - std::log(2.0), down = std::log(2.0) - 0.5;  // ratio - 1 - log ratio
-  check(m.approx_kl_k3, 2 * up + 2 * down, 5, 0, up, (up + down) * (1.0 / 3 + 0.5), 0, (up + down) / 2);
+  check(m.approx_kl_k3, 2 * up + 2 * down, 5, 0, up, (up + down) * (1.0 / 3 + 0.5), 0,
+        (up + down) / 2);
   CHECK(m.approx_kl_k1.sum == Approx(0).margin(1e-15));
   CHECK(m.approx_kl_k1.max == Approx(std::log(2.0)).epsilon(1e-15));
   CHECK(m.completion_length.row_mean() == Approx(5.0 / 3).epsilon(1e-15));
@@ -88,7 +89,8 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   CHECK(o.result.normaliser.tokens == 5);
 }
 
-TEST_CASE("clips count whatever the weight; bounds of maps, levels and KL terms have counters", "[loss][metrics]") {
+TEST_CASE("clips count whatever the weight; bounds of maps, levels and KL terms have counters",
+          "[loss][metrics]") {
   Data d = by_hand();
   d.weights.assign(9, 0);
   CHECK(loss_product::call<double>(gdpo::grpo_loss, d).result.metrics.clip_fraction.sum == 2);
@@ -112,25 +114,31 @@ TEST_CASE("rows whose advantages are all 0 are counted as degenerate", "[loss][m
   CHECK(loss_product::call<float>(gdpo::gspo_loss, d).result.metrics.degenerate_rows == 2);
 }
 
-TEST_CASE("the first number that is not finite, of each input, before and after a merge", "[loss][metrics]") {
+TEST_CASE("the first number that is not finite, of each input, before and after a merge",
+          "[loss][metrics]") {
   Data d = by_hand();
   d.logp[1] = -std::numeric_limits<double>::infinity();
   d.old_logp[4] = d.old_logp[3] = std::nan("");
   d.logp[8] = std::nan("");  // masked
   const gdpo::LossMetrics m = loss_product::call<double>(gdpo::grpo_loss, d).result.metrics;
-  CHECK((m.non_finite.logp.count == 1 && m.non_finite.logp.row == 0 && m.non_finite.logp.token == 1));
-  CHECK((m.non_finite.old_logp.count == 2 && m.non_finite.old_logp.row == 1 && m.non_finite.old_logp.token == 0));
+  CHECK(
+      (m.non_finite.logp.count == 1 && m.non_finite.logp.row == 0 && m.non_finite.logp.token == 1));
+  CHECK((m.non_finite.old_logp.count == 2 && m.non_finite.old_logp.row == 1 &&
+         m.non_finite.old_logp.token == 0));
   CHECK((m.non_finite.ref_logp.count == 0 && m.non_finite.ref_logp.row == -1));
   Data others = by_hand();
   others.teacher_logp = others.rollout_logp = others.ref_logp;
   others.teacher_logp[2] = others.rollout_logp[1] = others.entropies[0] = std::nan("");
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>>> both_read;
-  both_read.kl.first.against = gdpo::Against::Teacher, both_read.kl.rest.first.against = gdpo::Against::Rollout;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>>>
+      both_read;
+  both_read.kl.first.against = gdpo::Against::Teacher,
+  both_read.kl.rest.first.against = gdpo::Against::Rollout;
   const gdpo::LossMetrics o = loss_product::call<double>(both_read, others).result.metrics;
   CHECK((o.non_finite.teacher_logp.count == 1 && o.non_finite.teacher_logp.token == 2));
   CHECK((o.non_finite.rollout_logp.count == 1 && o.non_finite.rollout_logp.token == 1));
   CHECK((o.non_finite.entropies.count == 1 && o.non_finite.entropies.token == 0));
-  const gdpo::LossMetrics clean = loss_product::call<double>(gdpo::grpo_loss, by_hand()).result.metrics,
+  const gdpo::LossMetrics clean =
+                              loss_product::call<double>(gdpo::grpo_loss, by_hand()).result.metrics,
                           merged = merge(clean, m), twice = merge(m, m);
   CHECK((merged.non_finite.logp.count == 1 && merged.non_finite.logp.token == 1));
   const gdpo::NonFinite first{2, 5, 6}, second{3, 7, 8}, both = gdpo::merge(first, second);
@@ -139,8 +147,11 @@ TEST_CASE("the first number that is not finite, of each input, before and after 
 }
 
 TEST_CASE("each input that is not finite is counted once, under its own name", "[loss][metrics]") {
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>, gdpo::Kl<>>> loss;
-  loss.kl.rest.first.against = gdpo::Against::Teacher, loss.kl.rest.rest.first.against = gdpo::Against::Rollout;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                   gdpo::Kls<gdpo::Kl<>, gdpo::Kl<>, gdpo::Kl<>>>
+      loss;
+  loss.kl.rest.first.against = gdpo::Against::Teacher,
+  loss.kl.rest.rest.first.against = gdpo::Against::Rollout;
   Data data = by_hand();
   data.teacher_logp = data.rollout_logp = data.ref_logp;
   data.weights.assign(9, 1);
@@ -157,7 +168,8 @@ TEST_CASE("each input that is not finite is counted once, under its own name", "
     }
     CHECK(((m.non_finite.*own).row == 1 && (m.non_finite.*own).token == 1));
   };
-#define GDPO_X(in_batch, in_row, ...) counted(#in_batch, &Data::in_batch, &gdpo::NonFiniteInputs::in_row);
+#define GDPO_X(in_batch, in_row, ...) \
+  counted(#in_batch, &Data::in_batch, &gdpo::NonFiniteInputs::in_row);
   GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X
 }
@@ -197,12 +209,14 @@ TEST_CASE("keys as trainers write them", "[loss][metrics]") {
   CHECK(map.size() == expected.size());
 }
 
-TEST_CASE("with one ratio and one advantage a row, clip fractions are logged as those of rows", "[loss][metrics]") {
+TEST_CASE("with one ratio and one advantage a row, clip fractions are logged as those of rows",
+          "[loss][metrics]") {
   Data d = by_hand();
   d.mask = {1, 1, 1, 1, 0, 0, 1, 1, 0};
   d.old_logp = {-2, -2, -2, -2, 7, 7, -1, -1, 7};
   d.ref_logp = d.old_logp;
-  d.advantages = {1, -1, 1};  // row 0 is clipped from above, row 1 has its ratio outside with the other sign
+  d.advantages = {
+      1, -1, 1};  // row 0 is clipped from above, row 1 has its ratio outside with the other sign
   auto gspo = gdpo::gspo_loss;
   const gdpo::LossMetrics m = loss_product::call<double>(gspo, d).result.metrics;
   CHECK(m.one_ratio_a_row);
@@ -212,7 +226,9 @@ TEST_CASE("with one ratio and one advantage a row, clip fractions are logged as 
   CHECK(merge(gdpo::LossMetrics{}, m).one_ratio_a_row);
   CHECK(!merge(m, loss_product::call<double>(gdpo::grpo_loss, d).result.metrics).one_ratio_a_row);
   CHECK(!loss_product::call<double>(gdpo::gspo_token_loss, d).result.metrics.one_ratio_a_row);
-  CHECK(loss_product::call<double>(gdpo::gspo_token_loss, d).result.metrics.to_map().at("clip_ratio/high_mean") == 0.5);
+  CHECK(loss_product::call<double>(gdpo::gspo_token_loss, d)
+            .result.metrics.to_map()
+            .at("clip_ratio/high_mean") == 0.5);
   d.segments.assign(9, 1);
   CHECK(!loss_product::call<double>(gspo, d).result.metrics.one_ratio_a_row);
 }
@@ -232,8 +248,10 @@ TEST_CASE("lengths are of the completion mask where there is one", "[loss][metri
 TEST_CASE("what was not measured has no key", "[loss][metrics]") {
   Data d = by_hand();
   d.entropies.clear(), d.truncated.clear();
-  const std::map<std::string, double> map = loss_product::call<float>(gdpo::dapo_loss, d).result.metrics.to_map();
-  for (const char* key : {"kl", "entropy", "entropy/mean", "entropy/threshold", "completions/clipped_ratio"})
+  const std::map<std::string, double> map =
+      loss_product::call<float>(gdpo::dapo_loss, d).result.metrics.to_map();
+  for (const char* key :
+       {"kl", "entropy", "entropy/mean", "entropy/threshold", "completions/clipped_ratio"})
     CHECK(map.count(key) == 0);
   CHECK(map.count("clip_ratio/region_mean") == 1);
   CHECK(map.count("completions/mean_length") == 1);

@@ -32,10 +32,13 @@ struct Aggregate {
   bool padded_width = false;
   bool operator==(const Aggregate& o) const {
     return sum == o.sum && over == o.over && count_eps == o.count_eps && scale == o.scale &&
-           row_count_eps == o.row_count_eps && constant == o.constant && padded_width == o.padded_width;
+           row_count_eps == o.row_count_eps && constant == o.constant &&
+           padded_width == o.padded_width;
   }
 };
-Aggregate form(const gdpo::aggregate::TokenMean& a) { return {Sum::TokenMean, a.over, a.count_eps, a.scale}; }
+Aggregate form(const gdpo::aggregate::TokenMean& a) {
+  return {Sum::TokenMean, a.over, a.count_eps, a.scale};
+}
 Aggregate form(const gdpo::aggregate::SeqMeanTokenMean& a) {
   return {Sum::SeqMeanTokenMean, a.over, a.count_eps, a.scale, a.row_count_eps};
 }
@@ -45,7 +48,9 @@ Aggregate form(const gdpo::aggregate::SeqMeanTokenSum& a) {
 Aggregate form(const gdpo::aggregate::SeqMeanTokenSumNorm& a) {
   return {Sum::SeqMeanTokenSumNorm, a.over, a.count_eps, a.scale, 0, a.constant, a.padded_width};
 }
-Aggregate form(const gdpo::aggregate::TokenSum& a) { return {Sum::TokenSum, Over::Rows, 0, a.scale}; }
+Aggregate form(const gdpo::aggregate::TokenSum& a) {
+  return {Sum::TokenSum, Over::Rows, 0, a.scale};
+}
 Aggregate form(const runtime::Aggregate& a) {
   return {a.mode, a.over, a.count_eps, a.scale, a.row_count_eps, a.constant, a.padded_width};
 }
@@ -64,7 +69,8 @@ Settings settings_of(const Loss& loss) {
   using L = std::decay_t<decltype(loss.level)>;
   Settings s;
   s.level = level_of<L>;
-  if constexpr (std::is_same_v<L, gdpo::level::Token<gdpo::map::Clamp>>) s.map = {loss.level.map.lo, loss.level.map.hi};
+  if constexpr (std::is_same_v<L, gdpo::level::Token<gdpo::map::Clamp>>)
+    s.map = {loss.level.map.lo, loss.level.map.hi};
   if constexpr (L::of_segment) {
     s.bounds = loss.level.bounds;
     CHECK(loss.level.statistic.count_eps == 0);
@@ -101,23 +107,27 @@ struct Line {
   const char* name;
   Settings settings;
 };
-Settings clipped(double low, double high, double beta, Aggregate aggregate, Level level = Level::Token) {
+Settings clipped(double low, double high, double beta, Aggregate aggregate,
+                 Level level = Level::Token) {
   return {level, {}, {}, low, high, inf, inf, beta, {}, {}, aggregate};
 }
 Settings bounded_kl(Settings s, Bounds input, Bounds output) {
   s.input = input, s.output = output;
   return s;
 }
-constexpr Aggregate token_mean{Sum::TokenMean, Over::Tokens}, token_given{Sum::TokenMean, Over::Given},
-    seq_mean{Sum::SeqMeanTokenMean}, norm{Sum::SeqMeanTokenSumNorm};
+constexpr Aggregate token_mean{Sum::TokenMean, Over::Tokens},
+    token_given{Sum::TokenMean, Over::Given}, seq_mean{Sum::SeqMeanTokenMean},
+    norm{Sum::SeqMeanTokenSumNorm};
 
 // The trainers' own settings, read from their code.
 std::vector<Line> lines() {
   const Bounds ends{-20, 20}, cut{-10, 10};
   Settings vanilla = bounded_kl(clipped(0.2, 0.2, 0, token_mean, Level::Clamped), ends, cut);
   vanilla.map = {-20, 20}, vanilla.dual = 3;
-  Settings gspo = bounded_kl(
-      clipped(0.2, 0.2, 0, {Sum::SeqMeanTokenMean, Over::NonEmptyRows, 0, 1, 1e-8}, Level::SequenceToken), ends, cut);
+  Settings gspo =
+      bounded_kl(clipped(0.2, 0.2, 0, {Sum::SeqMeanTokenMean, Over::NonEmptyRows, 0, 1, 1e-8},
+                         Level::SequenceToken),
+                 ends, cut);
   gspo.bounds = {-inf, 10};
   const auto swift = [&](Aggregate a) { return bounded_kl(clipped(0.2, 0.2, 0.04, a), ends, cut); };
   return {
@@ -171,8 +181,10 @@ struct Batch {
       }
     }
     offsets.push_back(rows * width);
-    batch.logp = gdpo::view(logp.data(), rows, width), batch.old_logp = gdpo::view(old.data(), rows, width);
-    batch.ref_logp = gdpo::view(ref.data(), rows, width), batch.mask = gdpo::view(mask.data(), rows, width);
+    batch.logp = gdpo::view(logp.data(), rows, width),
+    batch.old_logp = gdpo::view(old.data(), rows, width);
+    batch.ref_logp = gdpo::view(ref.data(), rows, width),
+    batch.mask = gdpo::view(mask.data(), rows, width);
     batch.advantages = gdpo::view(advantages);
   }
   gdpo::Normaliser count() const {
@@ -185,7 +197,8 @@ struct Batch {
   std::vector<double> operator()(const Loss& loss) {
     std::vector<double> all;
     gdpo::LossWorkspace<double> workspace;
-    all.push_back(loss(gdpo::seq, batch, count(), gdpo::view(gradient.data(), rows, width), workspace).loss);
+    all.push_back(
+        loss(gdpo::seq, batch, count(), gdpo::view(gradient.data(), rows, width), workspace).loss);
     all.insert(all.end(), gradient.begin(), gradient.end());
     return all;
   }
@@ -218,7 +231,8 @@ TEST_CASE("every loss by name sets what its trainer does", "[runtime][loss]") {
   // A preset without a line here is one of a trainer: the test conformance.presets holds those to its records.
   gdpo::presets::for_each_loss([&](const auto& preset) {
     INFO(preset.name);
-    CHECK((checked.count(preset.name) != 0 || std::string(preset.version).find('@') != std::string::npos));
+    CHECK((checked.count(preset.name) != 0 ||
+           std::string(preset.version).find('@') != std::string::npos));
   });
 }
 
@@ -242,11 +256,14 @@ TEST_CASE("a level by its name; the loss's own keeps its map and bounds", "[runt
     return s;
   };
   for (const Line& line : lines()) {
-    for (const auto& [name, level] :
-         {std::pair{"token", Level::Token}, {"sequence", Level::Sequence}, {"sequence_token", Level::SequenceToken}}) {
+    for (const auto& [name, level] : {std::pair{"token", Level::Token},
+                                      {"sequence", Level::Sequence},
+                                      {"sequence_token", Level::SequenceToken}}) {
       INFO(line.name << " " << name);
-      const bool own = line.settings.level == level || (level == Level::Token && line.settings.level == Level::Clamped);
-      check(settings_of(runtime::loss(line.name, name)), own ? line.settings : with(line.settings, level));
+      const bool own = line.settings.level == level ||
+                       (level == Level::Token && line.settings.level == Level::Clamped);
+      check(settings_of(runtime::loss(line.name, name)),
+            own ? line.settings : with(line.settings, level));
     }
     check(settings_of(runtime::loss(line.name, "")), line.settings);
   }
@@ -254,19 +271,22 @@ TEST_CASE("a level by its name; the loss's own keeps its map and bounds", "[runt
   CHECK(difference(batch(runtime::loss("trl::grpo", "sequence")),
                    batch(gdpo::with_level<gdpo::level::Sequence<>>(gdpo::trl::grpo_loss))) == "");
   CHECK(difference(batch(runtime::loss("ms_swift::bnpo", "sequence_token")),
-                   batch(gdpo::with_level<gdpo::level::SequenceToken<>>(gdpo::ms_swift::bnpo_loss))) == "");
+                   batch(gdpo::with_level<gdpo::level::SequenceToken<>>(
+                       gdpo::ms_swift::bnpo_loss))) == "");
   CHECK(difference(batch(runtime::loss("gspo", "token")),
                    batch(gdpo::with_level<gdpo::level::Token<>>(gdpo::gspo_loss))) == "");
 }
 
-TEST_CASE("aggregates by verl's loss_agg_mode: the numbers of the shipped ones", "[runtime][loss]") {
+TEST_CASE("aggregates by verl's loss_agg_mode: the numbers of the shipped ones",
+          "[runtime][loss]") {
   Batch batch(3);
   runtime::Loss by_name = runtime::loss("grpo");
   const auto same = [&](const char* mode, const auto& aggregate) {
     INFO(mode);
     std::visit([&](auto& l) { l.aggregate = runtime::aggregate(mode); }, by_name);
     CHECK(form(runtime::aggregate(mode)) == form(aggregate));
-    CHECK(difference(batch(by_name), batch(gdpo::with_aggregate(gdpo::grpo_loss, aggregate))) == "");
+    CHECK(difference(batch(by_name), batch(gdpo::with_aggregate(gdpo::grpo_loss, aggregate))) ==
+          "");
   };
   same("token-mean", gdpo::aggregate::TokenMean{});
   same("token-sum", gdpo::aggregate::TokenSum{});
@@ -294,7 +314,8 @@ TEST_CASE("aggregates by verl's loss_agg_mode: the numbers of the shipped ones",
   CHECK(value("token-mean") == Approx(-5.0 / 3).epsilon(tolerance::formula));
   CHECK(value("token-sum") == Approx(-5).epsilon(tolerance::formula));
   CHECK(value("seq-mean-token-sum") == Approx(-2.5).epsilon(tolerance::formula));
-  CHECK(value("seq-mean-token-mean") == Approx(-(2 / (2 + 1e-8) + 3 / (1 + 1e-8)) / 2).epsilon(tolerance::formula));
+  CHECK(value("seq-mean-token-mean") ==
+        Approx(-(2 / (2 + 1e-8) + 3 / (1 + 1e-8)) / 2).epsilon(tolerance::formula));
   CHECK(value("seq-mean-token-sum-norm") == Approx(-1.25).epsilon(tolerance::formula));
 }
 
@@ -320,7 +341,8 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
   same("abs+", Kl<gdpo::kl::Abs, StraightThroughK2>{});
   CHECK(runtime::kl("k3").beta == 0.04);
   CHECK(message_of([] { runtime::kl("k4"); }) ==
-        "gdpo::runtime::kl: kl_loss_type: given 'k4'; needed: one of kl, k1, abs, mse, k2, low_var_kl, k3");
+        "gdpo::runtime::kl: kl_loss_type: given 'k4'; needed: one of kl, k1, abs, mse, k2, "
+        "low_var_kl, k3");
   CHECK(message_of([] { runtime::kl(""); }) != "no error");
   CHECK(message_of([] { runtime::kl("+"); }) != "no error");
 
@@ -330,7 +352,8 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
     kl.beta = 0.7;
     gdpo::AnyKl any;
     any.beta = 0.7, any.estimator = estimator, any.gradient = gradient;
-    CHECK(difference(batch(gdpo::with_kl(gdpo::grpo_loss, any)), batch(gdpo::with_kl(gdpo::grpo_loss, kl))) == "");
+    CHECK(difference(batch(gdpo::with_kl(gdpo::grpo_loss, any)),
+                     batch(gdpo::with_kl(gdpo::grpo_loss, kl))) == "");
     const auto at = [](auto k) {
       auto loss = gdpo::with_kl(gdpo::gspo_loss, k);
       loss.surrogate = {0.2, 0.2};
@@ -384,20 +407,23 @@ TEST_CASE("an aggregate chosen at run time gives what its type gives", "[runtime
 
 TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][loss][errors]") {
   Batch batch(4);
-  CHECK(
-      batch.error(runtime::loss("dr_grpo")) ==
-      "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, the same for the whole "
-      "training");
+  CHECK(batch.error(runtime::loss("dr_grpo")) ==
+        "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, "
+        "the same for the whole "
+        "training");
   CHECK(batch.error(with_constant(runtime::loss("dr_grpo"), 16)) == "no error");
 
   runtime::Loss loss = runtime::loss("grpo");
-  const auto set = [&](const runtime::Aggregate& a) { std::visit([&](auto& l) { l.aggregate = a; }, loss); };
+  const auto set = [&](const runtime::Aggregate& a) {
+    std::visit([&](auto& l) { l.aggregate = a; }, loss);
+  };
   const auto error = [&](const gdpo::Normaliser& n) {
     return message_of([&] { std::visit([&](const auto& l) { l(batch.batch, n); }, loss); });
   };
   const auto nothing = [](const std::string& count) {
     return "gdpo::PolicyLoss: normaliser." + count +
-           ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch with tokens";
+           ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch "
+           "with tokens";
   };
   gdpo::Normaliser n = batch.count();
   n.tokens = 0;
@@ -406,7 +432,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   set(runtime::aggregate("token-sum"));
   CHECK(error(n) == "no error");
   CHECK(error({}) == "no error");
-  for (const char* mode : {"seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}) {
+  for (const char* mode :
+       {"seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}) {
     set(runtime::aggregate(mode));
     CHECK(error(n) == "no error");
     gdpo::Normaliser without = batch.count();
@@ -414,8 +441,9 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
     CHECK(error(without) == nothing("non_empty_rows"));
   }
   set(runtime::Aggregate{gdpo::aggregate::TokenMean{Over::Given}});
-  CHECK(error(gdpo::count(batch.batch)) ==
-        nothing("given (aggregate.over is Over::Given)"));  // given stays 0 until the caller sets it
+  CHECK(
+      error(gdpo::count(batch.batch)) ==
+      nothing("given (aggregate.over is Over::Given)"));  // given stays 0 until the caller sets it
   CHECK(error(batch.count()) == "no error");
 
   // Packed tokens have no padded width.
@@ -424,7 +452,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   batch.batch.offsets = gdpo::view(batch.offsets);
   set(runtime::aggregate("seq-mean-token-sum-norm"));
   CHECK(error(batch.count()) ==
-        "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: a constant: packed tokens "
+        "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: a "
+        "constant: packed tokens "
         "have "
         "no padded width");
   gdpo::aggregate::SeqMeanTokenSumNorm scaled = gdpo::verl::seq_mean_token_sum_norm;
@@ -435,7 +464,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   CHECK(error(batch.count()) == "no error");
 
   set(runtime::Aggregate{gdpo::aggregate::TokenSum{inf}});
-  CHECK(error(batch.count()) == "gdpo::PolicyLoss: aggregate.scale: given inf; needed: a finite number");
+  CHECK(error(batch.count()) ==
+        "gdpo::PolicyLoss: aggregate.scale: given inf; needed: a finite number");
 }
 
 TEST_CASE("unknown names are refused, and the known ones said", "[runtime][loss][errors]") {
@@ -443,11 +473,14 @@ TEST_CASE("unknown names are refused, and the known ones said", "[runtime][loss]
   for (const std::string& name : runtime::loss_names()) names += (names.empty() ? "" : ", ") + name;
   CHECK(message_of([] { runtime::loss("trl::grpo2"); }) ==
         "gdpo::runtime::loss: name: given 'trl::grpo2'; needed: one of " + names);
-  CHECK(message_of([] { runtime::loss(""); }) == "gdpo::runtime::loss: name: given ''; needed: one of " + names);
-  CHECK(message_of([] { runtime::loss("grpo", "tokens"); }) ==
-        "gdpo::runtime::loss: level: given 'tokens'; needed: one of token, sequence, sequence_token");
+  CHECK(message_of([] { runtime::loss(""); }) ==
+        "gdpo::runtime::loss: name: given ''; needed: one of " + names);
+  CHECK(
+      message_of([] { runtime::loss("grpo", "tokens"); }) ==
+      "gdpo::runtime::loss: level: given 'tokens'; needed: one of token, sequence, sequence_token");
   CHECK(message_of([] { runtime::aggregate("token_mean"); }) ==
-        "gdpo::runtime::aggregate: loss_agg_mode: given 'token_mean'; needed: one of token-mean, token-sum, "
+        "gdpo::runtime::aggregate: loss_agg_mode: given 'token_mean'; needed: one of token-mean, "
+        "token-sum, "
         "seq-mean-token-sum, seq-mean-token-sum-norm, seq-mean-token-mean");
 }
 
@@ -457,17 +490,18 @@ TEST_CASE("the papers' defaults", "[loss]") {
   check(settings_of(gdpo::dr_grpo_loss), clipped(0.2, 0.2, 0, norm));
   check(settings_of(gdpo::gspo_loss), clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence));
   check(settings_of(gdpo::gspo_token_loss), clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken));
-  static_assert(std::is_same_v<decltype(gdpo::grpo_loss.kl), gdpo::Kl<gdpo::kl::K3, gdpo::kl::Direct>>);
+  static_assert(
+      std::is_same_v<decltype(gdpo::grpo_loss.kl), gdpo::Kl<gdpo::kl::K3, gdpo::kl::Direct>>);
   static_assert(std::is_same_v<decltype(gdpo::gspo_loss.level.statistic), gdpo::statistic::Mean>);
 
   // They are settings of the named loss, not of its policies.
   CHECK(gdpo::surrogate::Ratio{}.high == 0.2);
   CHECK(gdpo::Kl<>{}.beta == 0.04);
   Batch batch(5);
-  CHECK(
-      message_of([&] { batch(gdpo::dr_grpo_loss); }) ==
-      "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, the same for the whole "
-      "training");
+  CHECK(message_of([&] { batch(gdpo::dr_grpo_loss); }) ==
+        "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, "
+        "the same for the whole "
+        "training");
 }
 
 namespace {
@@ -482,8 +516,8 @@ struct Half {
 }  // namespace
 
 TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]") {
-  gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<gdpo::kl::K2>,
-                   gdpo::aggregate::SeqMeanTokenMean, gdpo::Factors<Half>>
+  gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
+                   gdpo::Kl<gdpo::kl::K2>, gdpo::aggregate::SeqMeanTokenMean, gdpo::Factors<Half>>
       loss;
   loss.level.bounds = {-0.5, 0.5}, loss.level.map = {-3, 3}, loss.level.statistic.count_eps = 1;
   loss.surrogate = {0.1, 0.3, 5, 2.5};
@@ -531,7 +565,8 @@ TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]
   const auto sequence = gdpo::with_level<gdpo::level::Sequence<>>(gdpo::dapo_loss);
   CHECK(sequence.surrogate.high == 0.28);
   CHECK(sequence.kl.beta == 0);
-  static_assert(gdpo::with_aggregate(gdpo::gspo_loss, gdpo::aggregate::TokenMean{}).surrogate.high == 4e-4);
+  static_assert(
+      gdpo::with_aggregate(gdpo::gspo_loss, gdpo::aggregate::TokenMean{}).surrogate.high == 4e-4);
 }
 
 // Named losses are values. A type of gdpo with one of these names would make the list below ambiguous.
@@ -559,8 +594,10 @@ TEST_CASE("a named loss keeps its other settings when one member is set", "[loss
   check(settings_of(changed(gdpo::grpo_loss)), expected(clipped(0.2, 0.2, 0.04, seq_mean)));
   check(settings_of(changed(gdpo::dapo_loss)), expected(clipped(0.2, 0.28, 0, token_mean)));
   check(settings_of(changed(gdpo::dr_grpo_loss)), expected(clipped(0.2, 0.2, 0, norm)));
-  check(settings_of(changed(gdpo::gspo_loss)), expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence)));
-  check(settings_of(changed(gdpo::gspo_token_loss)), expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)));
+  check(settings_of(changed(gdpo::gspo_loss)),
+        expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence)));
+  check(settings_of(changed(gdpo::gspo_token_loss)),
+        expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)));
 }
 
 TEST_CASE("a composition is an aggregate", "[loss]") {
@@ -569,7 +606,8 @@ TEST_CASE("a composition is an aggregate", "[loss]") {
   CHECK(braces.kl.beta == 0.5);
   CHECK(braces.aggregate.over == Over::Rows);
 #if defined(__cpp_designated_initializers) && __cplusplus >= 202002L
-  const gdpo::PolicyLoss<> loss{.surrogate = {.high = 0.3}, .aggregate = {.over = Over::Given, .scale = 2}};
+  const gdpo::PolicyLoss<> loss{.surrogate = {.high = 0.3},
+                                .aggregate = {.over = Over::Given, .scale = 2}};
   CHECK(loss.surrogate.low == 0.2);
   CHECK(loss.surrogate.high == 0.3);
   CHECK(loss.kl.beta == 0.04);

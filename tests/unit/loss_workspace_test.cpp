@@ -28,7 +28,8 @@ struct Input {
   Form form;
 
   Input(const Input&) = delete;
-  Input(std::uint64_t seed, int rows_, int width_, Form form_) : rows(rows_), width(width_), form(form_) {
+  Input(std::uint64_t seed, int rows_, int width_, Form form_)
+      : rows(rows_), width(width_), form(form_) {
     Random random(seed);
     const auto n = static_cast<std::size_t>(rows * width);
     const auto store = [](double x) {
@@ -53,7 +54,9 @@ struct Input {
       for (std::size_t k = 0; k < n; ++k) v[place[k]] = draw();
       in = view_of<std::decay_t<decltype(in)>>(v.data());
     };
-    const auto grid = [&](int from, int to) { return store((from + random.below(to - from)) * 0x1p-6); };
+    const auto grid = [&](int from, int to) {
+      return store((from + random.below(to - from)) * 0x1p-6);
+    };
     tokens(logp, batch.logp, [&] { return grid(-128, 0); });
     tokens(old, batch.old_logp, [&] { return grid(-128, 0); });
     tokens(ref, batch.ref_logp, [&] { return grid(-128, 0); });
@@ -66,7 +69,8 @@ struct Input {
     tokens(entropies, batch.entropies, [&] { return grid(0, 128); });
     tokens(mask, batch.mask, [&] { return random.below(3); });
     tokens(segments, batch.segments, [&] { return random.below(2); });
-    for (int i = 0; i < rows; ++i) truncated.push_back(random.below(2)), row_weights.push_back(random.uniform());
+    for (int i = 0; i < rows; ++i)
+      truncated.push_back(random.below(2)), row_weights.push_back(random.uniform());
     for (int i = 0; i <= rows; ++i) offsets.push_back(i * static_cast<int>(width));
     batch.truncated = gdpo::view(truncated);
     batch.row_weights = gdpo::view(row_weights);
@@ -116,10 +120,10 @@ struct Input {
 
 constexpr Form forms[] = {Form::Dense, Form::Columns, Form::Reversed, Form::Rank3, Form::Packed};
 
-using Everything =
-    gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
-                     gdpo::Kls<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>, gdpo::Kl<gdpo::kl::K1>>,
-                     gdpo::aggregate::SeqMeanTokenMean>;
+using Everything = gdpo::PolicyLoss<
+    gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
+    gdpo::Kls<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>, gdpo::Kl<gdpo::kl::K1>>,
+    gdpo::aggregate::SeqMeanTokenMean>;
 Everything everything() {
   Everything loss;
   loss.kl.first = {0.1, gdpo::Against::Teacher}, loss.kl.rest.first = {0.1, gdpo::Against::Rollout};
@@ -168,7 +172,8 @@ TEST_CASE("a loss allocates nothing after the first call with a shape", "[loss][
   }
 }
 
-TEST_CASE("a micro-batch without tokens allocates nothing either, whatever divides it", "[loss][workspace]") {
+TEST_CASE("a micro-batch without tokens allocates nothing either, whatever divides it",
+          "[loss][workspace]") {
   const std::vector<float> logp(200, -1.0f), advantages(4, 1.0f);
   const std::vector<unsigned char> mask(200, 0);
   gdpo::TokenBatch<float> batch;
@@ -182,8 +187,10 @@ TEST_CASE("a micro-batch without tokens allocates nothing either, whatever divid
   CHECK(counted::allocations == before);
 }
 
-TEST_CASE("a loss gives the same bits, whatever the workspace served before and however the batch is stored",
-          "[loss][workspace]") {
+TEST_CASE(
+    "a loss gives the same bits, whatever the workspace served before and however the batch is "
+    "stored",
+    "[loss][workspace]") {
   // One seed and shape is one batch in every form; the numbers are the same in every storage type.
   struct Shape {
     std::uint64_t seed;

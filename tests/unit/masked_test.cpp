@@ -19,13 +19,17 @@ using Vector = std::vector<double>;
 using Whiten = gdpo::renorm::TokenWeightedBatch;
 
 template <class T>
-constexpr typename Table<T>::Layout layouts[] = {Table<T>::Layout::RowMajor, Table<T>::Layout::ColumnMajor,
-                                                 Table<T>::Layout::Holes};
+constexpr typename Table<T>::Layout layouts[] = {
+    Table<T>::Layout::RowMajor, Table<T>::Layout::ColumnMajor, Table<T>::Layout::Holes};
 const double infinite = std::numeric_limits<double>::infinity();
 const double poisons[] = {std::nan(""), infinite, -infinite, 1e38, -1e308};
 
-gdpo::View<const double, 2> values_of(const Data& d) { return gdpo::view(d.values.data(), d.rows, d.width); }
-gdpo::View<const double, 2> mask_of(const Data& d) { return gdpo::view(d.mask.data(), d.rows, d.width); }
+gdpo::View<const double, 2> values_of(const Data& d) {
+  return gdpo::view(d.values.data(), d.rows, d.width);
+}
+gdpo::View<const double, 2> mask_of(const Data& d) {
+  return gdpo::view(d.mask.data(), d.rows, d.width);
+}
 
 Vector whiten(const Data& d, const Whiten& settings) {
   Vector out(d.values.size(), 42.0);
@@ -78,8 +82,9 @@ TEST_CASE("masked reductions of a few numbers", "[masked]") {
   CHECK(gdpo::masked_row_mean(values, mask) == 5);
   CHECK(gdpo::masked_variance(values, mask) == 13);  // 9 + 1 + 16 over 2
   CHECK(gdpo::masked_variance(values, mask, 0) == 26.0 / 3);
-  CHECK(gdpo::masked_variance(values, mask, 3) == 0);            // unknown
-  CHECK(gdpo::masked_variance(values, mask, 1, 1) == 43.5 / 4);  // about 3: (4 + 0 + 25) / 4 * 3 / 2
+  CHECK(gdpo::masked_variance(values, mask, 3) == 0);  // unknown
+  CHECK(gdpo::masked_variance(values, mask, 1, 1) ==
+        43.5 / 4);  // about 3: (4 + 0 + 25) / 4 * 3 / 2
   const gdpo::Moments moments = gdpo::masked_moments(values, mask);
   CHECK(moments.n == 3);
   CHECK(moments.weight == 3);
@@ -118,19 +123,22 @@ TEST_CASE("masked reductions against their formulas", "[masked]") {
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Random random(seed);
     const double offset = random.pick({0.0, 0.0, 3.0, 1e3});
-    const Data d =
-        masked::random_data(random, {random.below(7), random.below(10), random.pick({0.2, 0.7, 1.0}), offset});
+    const Data d = masked::random_data(
+        random, {random.below(7), random.below(10), random.pick({0.2, 0.7, 1.0}), offset});
     const Vector x = d.counted();
     const double count_eps = random.pick({0.0, 0.0, 1e-8, 0.5}), largest = offset + 2;
-    INFO("seed " << seed << ", " << d.rows << " x " << d.width << ", " << x.size() << " count, offset " << offset
-                 << ", count_eps " << count_eps);
+    INFO("seed " << seed << ", " << d.rows << " x " << d.width << ", " << x.size()
+                 << " count, offset " << offset << ", count_eps " << count_eps);
     // At most 60 values: each addition rounds a partial sum, of which the mean is a 60th; the quotient rounds once.
     const double mean_tolerance = 64 * tolerance::unit * largest;
     const auto close = [](double got, long double expected, double within) {
-      return std::fabs(static_cast<long double>(got) - expected) <= static_cast<long double>(within);
+      return std::fabs(static_cast<long double>(got) - expected) <=
+             static_cast<long double>(within);
     };
-    CHECK(close(gdpo::masked_mean(values_of(d), mask_of(d), count_eps), masked::mean(x, count_eps), mean_tolerance));
-    CHECK(close(gdpo::masked_mean_over(values_of(d), mask_of(d), 60), masked::sum(x) / 60, mean_tolerance));
+    CHECK(close(gdpo::masked_mean(values_of(d), mask_of(d), count_eps), masked::mean(x, count_eps),
+                mean_tolerance));
+    CHECK(close(gdpo::masked_mean_over(values_of(d), mask_of(d), 60), masked::sum(x) / 60,
+                mean_tolerance));
     long double rows = 0;
     const Vector row_means = gdpo::masked_row_means(values_of(d), mask_of(d), count_eps);
     REQUIRE(row_means.size() == static_cast<std::size_t>(d.rows));
@@ -142,15 +150,16 @@ TEST_CASE("masked reductions against their formulas", "[masked]") {
       CHECK(close(row_means[static_cast<std::size_t>(i)], mean, mean_tolerance));
       rows += mean;
     }
-    CHECK(close(gdpo::masked_row_mean(values_of(d), mask_of(d), count_eps), d.rows > 0 ? rows / d.rows : 0,
-                2 * mean_tolerance));
+    CHECK(close(gdpo::masked_row_mean(values_of(d), mask_of(d), count_eps),
+                d.rows > 0 ? rows / d.rows : 0, 2 * mean_tolerance));
 
     const int ddof = random.below(3);
     const long double variance = masked::variance(x, ddof, count_eps);
     // Two passes: relative to the variance; the shift of the mean by count_eps is rounded relative to the mean.
     const double shift = largest * count_eps;
-    CHECK(close(gdpo::masked_variance(values_of(d), mask_of(d), ddof, count_eps), variance,
-                128 * tolerance::unit * (static_cast<double>(variance) + shift * (largest + shift))));
+    CHECK(
+        close(gdpo::masked_variance(values_of(d), mask_of(d), ddof, count_eps), variance,
+              128 * tolerance::unit * (static_cast<double>(variance) + shift * (largest + shift))));
   }
 }
 
@@ -160,32 +169,37 @@ TEST_CASE("whitening against its formula, with every setting", "[masked]") {
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
     Random random(seed);
     const double offset = random.pick({0.0, 3.0, 1e3});
-    const Data d =
-        masked::random_data(random, {1 + random.below(6), 1 + random.below(9), random.pick({0.3, 1.0}), offset});
-    const Whiten settings{random.below(3), random.pick({0.0, 1e-8, 1e-4, 0.5}),
-                          random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None}),
-                          random.pick({0.0, 1e-8}), random.chance(0.3)};
+    const Data d = masked::random_data(
+        random, {1 + random.below(6), 1 + random.below(9), random.pick({0.3, 1.0}), offset});
+    const Whiten settings{
+        random.below(3), random.pick({0.0, 1e-8, 1e-4, 0.5}),
+        random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None}),
+        random.pick({0.0, 1e-8}), random.chance(0.3)};
     const Vector x = d.counted();
-    INFO("seed " << seed << ", " << x.size() << " count, ddof " << settings.ddof << ", eps " << settings.eps << " at "
-                 << static_cast<int>(settings.eps_at) << ", count_eps " << settings.count_eps << ", keep_mean "
-                 << settings.keep_mean);
-    if (x.size() == 1 && settings.count_eps > 0) continue;  // its distance from the mean is rounding noise
+    INFO("seed " << seed << ", " << x.size() << " count, ddof " << settings.ddof << ", eps "
+                 << settings.eps << " at " << static_cast<int>(settings.eps_at) << ", count_eps "
+                 << settings.count_eps << ", keep_mean " << settings.keep_mean);
+    if (x.size() == 1 && settings.count_eps > 0)
+      continue;  // its distance from the mean is rounding noise
     const bool known = static_cast<int>(x.size()) > settings.ddof;
     const long double center = masked::mean(x, settings.count_eps);
-    const long double k = x.size() == 1 && settings.eps_at != EpsAt::None
-                              ? 0
-                              : masked::multiplier(masked::variance(x, settings.ddof, settings.count_eps), settings.eps,
-                                                   settings.eps_at, known);
+    const long double k =
+        x.size() == 1 && settings.eps_at != EpsAt::None
+            ? 0
+            : masked::multiplier(masked::variance(x, settings.ddof, settings.count_eps),
+                                 settings.eps, settings.eps_at, known);
     // The mean is rounded relative to the values, which k multiplies; the variance relative to itself: 4 standard
     // deviations at most are 4 roundings of k.
     const double within = 64 * tolerance::unit * ((offset + 2) * (static_cast<double>(k) + 1) + 8);
     const Vector out = whiten(d, settings);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const long double expected =
-          d.mask[i] == 0 ? 0
-                         : (static_cast<long double>(d.values[i]) - center) * k + (settings.keep_mean ? center : 0.0L);
+      const long double expected = d.mask[i] == 0
+                                       ? 0
+                                       : (static_cast<long double>(d.values[i]) - center) * k +
+                                             (settings.keep_mean ? center : 0.0L);
       if (d.mask[i] == 0 ? same_bits(out[i], 0)
-                         : std::fabs(static_cast<long double>(out[i]) - expected) <= static_cast<long double>(within)) {
+                         : std::fabs(static_cast<long double>(out[i]) - expected) <=
+                               static_cast<long double>(within)) {
         ++compared;
         continue;
       }
@@ -239,7 +253,8 @@ TEST_CASE("16-bit values, a float result, in place", "[masked]") {
     const Vector expected = whiten(d, {});
     std::vector<float> narrow(d.values.size());
     gdpo::whiten_into(values_of(d), mask_of(d), {}, gdpo::view(narrow.data(), d.rows, d.width));
-    for (std::size_t i = 0; i < narrow.size(); ++i) CHECK(same_bits(narrow[i], static_cast<float>(expected[i])));
+    for (std::size_t i = 0; i < narrow.size(); ++i)
+      CHECK(same_bits(narrow[i], static_cast<float>(expected[i])));
     gdpo::whiten_into(values_of(d), mask_of(d), {}, gdpo::view(d.values.data(), d.rows, d.width));
     CHECK(difference(d.values, expected) == "");
   }
@@ -270,14 +285,15 @@ TEST_CASE("the order of summation is the stated one, and holes do not change it"
     const auto n = static_cast<index_t>(x.size());
     REQUIRE(n > 2 * 4096);
     INFO(rows << " x " << width);
-    const double sum = gdpo::sum_rows<1>(gdpo::InRowOrder{}, x.data(), nullptr, n,
-                                         [](const auto& value, const auto&) { return std::array{value}; })[0];
+    const double sum =
+        gdpo::sum_rows<1>(gdpo::InRowOrder{}, x.data(), nullptr, n,
+                          [](const auto& value, const auto&) { return std::array{value}; })[0];
     CHECK(same_bits(gdpo::masked_mean(values_of(d), mask_of(d)), sum / static_cast<double>(n)));
     CHECK(same_bits(gdpo::masked_mean_over(values_of(d), mask_of(d), 3), sum / 3));
     gdpo::Moments blocks;
     for (index_t begin = 0; begin < n; begin += 4096) {
-      blocks = gdpo::merge(
-          blocks, gdpo::moments_of(gdpo::InRowOrder{}, x.data() + begin, nullptr, std::min<index_t>(4096, n - begin)));
+      blocks = gdpo::merge(blocks, gdpo::moments_of(gdpo::InRowOrder{}, x.data() + begin, nullptr,
+                                                    std::min<index_t>(4096, n - begin)));
     }
     const gdpo::Moments m = gdpo::masked_moments(values_of(d), mask_of(d));
     CHECK(same_bits(m.mean, blocks.mean));
@@ -296,7 +312,8 @@ TEST_CASE("the order of summation is the stated one, and holes do not change it"
     CHECK(difference(whitened.counted(), out) == "");
 
     // Against the moments of the whole in long double: what merging promises.
-    CHECK(std::fabs(m.mean - static_cast<double>(masked::mean(x))) <= tolerance::merge * std::fabs(m.mean));
+    CHECK(std::fabs(m.mean - static_cast<double>(masked::mean(x))) <=
+          tolerance::merge * std::fabs(m.mean));
     const double variance = static_cast<double>(masked::variance(x, 1));
     CHECK(std::fabs(gdpo::variance(m) - variance) <= 2 * tolerance::merge * variance);
   }
@@ -326,8 +343,8 @@ TEST_CASE("permuted rows", "[masked]") {
     CHECK(difference(gdpo::masked_row_means(values_of(p), mask_of(p)), moved_rows) == "");
     // Only the order of the sums differs: values below 2, at most 63 of them, multipliers of order 1.
     CHECK(deviation(whiten(p, {}), moved, 64 * 2 * tolerance::unit) == "");
-    CHECK(std::fabs(gdpo::masked_mean(values_of(p), mask_of(p)) - gdpo::masked_mean(values_of(d), mask_of(d))) <=
-          64 * 2 * tolerance::unit);
+    CHECK(std::fabs(gdpo::masked_mean(values_of(p), mask_of(p)) -
+                    gdpo::masked_mean(values_of(d), mask_of(d))) <= 64 * 2 * tolerance::unit);
   }
 }
 
@@ -343,14 +360,16 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
                        Vector(static_cast<std::size_t>(d.rows))) == "");
     }
     CHECK(gdpo::masked_moments(values_of(d), mask_of(d)).n == 0);
-    for (const Whiten& s : {Whiten{}, gdpo::verl::masked_whiten, Whiten{0, 0, gdpo::EpsAt::None, 0, true}}) {
+    for (const Whiten& s :
+         {Whiten{}, gdpo::verl::masked_whiten, Whiten{0, 0, gdpo::EpsAt::None, 0, true}}) {
       CHECK(difference(whiten(d, s), Vector(d.values.size())) == "");
     }
   }
 
   const Data one{2, 2, {7, 5, std::nan(""), infinite}, {0, 1, 0, 0}};
   CHECK(gdpo::masked_mean(values_of(one), mask_of(one)) == 5);
-  CHECK(gdpo::masked_row_mean(values_of(one), mask_of(one)) == 2.5);  // a row where nothing counts is a row
+  CHECK(gdpo::masked_row_mean(values_of(one), mask_of(one)) ==
+        2.5);  // a row where nothing counts is a row
   CHECK(gdpo::masked_variance(values_of(one), mask_of(one)) == 0);
   CHECK(gdpo::degenerate(gdpo::masked_moments(values_of(one), mask_of(one))));
   CHECK(difference(whiten(one, {}), Vector(4)) == "");  // unknown spread is not zero spread
@@ -365,7 +384,8 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
     CHECK(std::isnan(gdpo::masked_variance(values_of(d), mask_of(d))));
     for (const auto at : {gdpo::EpsAt::Std, gdpo::EpsAt::ClampVar, gdpo::EpsAt::None}) {
       const Vector out = whiten(d, {1, 1e-8, at});
-      for (std::size_t k = 0; k < 6; ++k) CHECK((k == 3 ? same_bits(out[k], 0) : std::isnan(out[k])));
+      for (std::size_t k = 0; k < 6; ++k)
+        CHECK((k == 3 ? same_bits(out[k], 0) : std::isnan(out[k])));
     }
   }
 }
@@ -373,14 +393,17 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
 TEST_CASE("equal values are whitened to exactly 0", "[masked]") {
   using gdpo::EpsAt;
   for (const double value : {0.1, 3.3, -7.0, 1e5 + 0.1, 1e300}) {
-    for (const index_t n : {index_t{1}, index_t{2}, index_t{7}, index_t{100}, index_t{10000}}) {  // blocks merge
+    for (const index_t n :
+         {index_t{1}, index_t{2}, index_t{7}, index_t{100}, index_t{10000}}) {  // blocks merge
       const Vector x(static_cast<std::size_t>(n), value);
       Vector out(x.size());
       INFO(n << " times " << value);
       CHECK(gdpo::degenerate(gdpo::masked_moments(gdpo::view(x))));
-      for (const EpsAt at : {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None}) {
+      for (const EpsAt at :
+           {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None}) {
         for (const double eps : {0.0, 1e-8}) {
-          gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{}, {1, eps, at}, gdpo::view(out));
+          gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{}, {1, eps, at},
+                            gdpo::view(out));
           CHECK(all_zero(out));
         }
       }
@@ -392,16 +415,18 @@ TEST_CASE("moments of splits merge to those of the whole", "[masked]") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     const double offset = random.pick({0.0, 100.0});
-    Data d =
-        masked::random_data(random, {2 + random.below(40), 1 + random.below(300), random.pick({0.1, 0.8}), offset});
+    Data d = masked::random_data(
+        random, {2 + random.below(40), 1 + random.below(300), random.pick({0.1, 0.8}), offset});
     if (random.chance(0.2)) std::fill(d.values.begin(), d.values.end(), 0.1);
     const gdpo::Moments whole = gdpo::masked_moments(values_of(d), mask_of(d));
     gdpo::Moments merged;
     for (index_t begin = 0; begin < d.rows;) {
-      const index_t n = std::min<index_t>(random.below(12), d.rows - begin);  // some parts are empty
+      const index_t n =
+          std::min<index_t>(random.below(12), d.rows - begin);  // some parts are empty
       const auto first = static_cast<std::size_t>(begin * d.width);
-      merged = gdpo::merge(merged, gdpo::masked_moments(gdpo::view(d.values.data() + first, n, d.width),
-                                                        gdpo::view(d.mask.data() + first, n, d.width)));
+      merged =
+          gdpo::merge(merged, gdpo::masked_moments(gdpo::view(d.values.data() + first, n, d.width),
+                                                   gdpo::view(d.mask.data() + first, n, d.width)));
       begin += n;
     }
     INFO("seed " << seed);
@@ -411,7 +436,8 @@ TEST_CASE("moments of splits merge to those of the whole", "[masked]") {
     CHECK(merged.max == whole.max);
     CHECK(gdpo::degenerate(merged) == gdpo::degenerate(whole));
     CHECK(std::fabs(merged.mean - whole.mean) <= tolerance::merge * (offset + 2));
-    CHECK(std::fabs(gdpo::stddev(merged) - gdpo::stddev(whole)) <= tolerance::merge * gdpo::stddev(whole));
+    CHECK(std::fabs(gdpo::stddev(merged) - gdpo::stddev(whole)) <=
+          tolerance::merge * gdpo::stddev(whole));
   }
 }
 
@@ -435,10 +461,12 @@ TEST_CASE("whitening broadcast rows is the token-weighted renormalisation", "[ma
       const auto target = gdpo::view(got.data(), rows.rows, width);
       const Vector whitened = gdpo::advantages(gdpo::seq, batch, estimator);
       const Vector raw = gdpo::advantages(gdpo::seq, batch, gdpo::before_renorm(estimator));
-      gdpo::broadcast_into(gdpo::view(whitened), tokens, gdpo::view(expected.data(), rows.rows, width));
+      gdpo::broadcast_into(gdpo::view(whitened), tokens,
+                           gdpo::view(expected.data(), rows.rows, width));
       gdpo::broadcast_into(gdpo::view(raw), tokens, target);
       double k = 1;
-      const double variance = gdpo::masked_variance(gdpo::view(got.data(), rows.rows, width), tokens);
+      const double variance =
+          gdpo::masked_variance(gdpo::view(got.data(), rows.rows, width), tokens);
       if (variance > 0) k = 1 / std::sqrt(variance);
       gdpo::whiten_into(target, tokens, estimator.renorm, target);
       INFO("seed " << seed << ", multiplier " << k);
@@ -474,12 +502,18 @@ TEST_CASE("mistakes in masked reductions", "[masked][errors]") {
   const auto target = gdpo::view(out.data(), 2, 3);
   const std::string shape = ": mask: given (3, 2); needed: (2, 3), the shape of values";
   CHECK(message_of([&] { gdpo::masked_mean(values, transposed); }) == "gdpo::masked_mean" + shape);
-  CHECK(message_of([&] { gdpo::masked_mean_over(values, transposed, 1); }) == "gdpo::masked_mean_over" + shape);
-  CHECK(message_of([&] { gdpo::masked_row_means(values, transposed); }) == "gdpo::masked_row_means" + shape);
-  CHECK(message_of([&] { gdpo::masked_row_mean(values, transposed); }) == "gdpo::masked_row_mean" + shape);
-  CHECK(message_of([&] { gdpo::masked_moments(values, transposed); }) == "gdpo::masked_moments" + shape);
-  CHECK(message_of([&] { gdpo::masked_variance(values, transposed); }) == "gdpo::masked_variance" + shape);
-  CHECK(message_of([&] { gdpo::whiten_into(values, transposed, {}, target); }) == "gdpo::whiten_into" + shape);
+  CHECK(message_of([&] { gdpo::masked_mean_over(values, transposed, 1); }) ==
+        "gdpo::masked_mean_over" + shape);
+  CHECK(message_of([&] { gdpo::masked_row_means(values, transposed); }) ==
+        "gdpo::masked_row_means" + shape);
+  CHECK(message_of([&] { gdpo::masked_row_mean(values, transposed); }) ==
+        "gdpo::masked_row_mean" + shape);
+  CHECK(message_of([&] { gdpo::masked_moments(values, transposed); }) ==
+        "gdpo::masked_moments" + shape);
+  CHECK(message_of([&] { gdpo::masked_variance(values, transposed); }) ==
+        "gdpo::masked_variance" + shape);
+  CHECK(message_of([&] { gdpo::whiten_into(values, transposed, {}, target); }) ==
+        "gdpo::whiten_into" + shape);
   CHECK(message_of([&] { gdpo::whiten_into(values, mask, {}, gdpo::view(out.data(), 2, 2)); }) ==
         "gdpo::whiten_into: out: given (2, 2); needed: (2, 3), the shape of values");
   CHECK(message_of([&] { gdpo::masked_mean(gdpo::view(x), gdpo::view(m.data(), 5)); }) ==
@@ -490,10 +524,14 @@ TEST_CASE("mistakes in masked reductions", "[masked][errors]") {
     const double bad = given.first;
     const char* text = given.second;
     const std::string end = std::string(": given ") + text + eps;
-    CHECK(message_of([&] { gdpo::masked_mean(values, mask, bad); }) == "gdpo::masked_mean: count_eps" + end);
-    CHECK(message_of([&] { gdpo::masked_row_means(values, mask, bad); }) == "gdpo::masked_row_means: count_eps" + end);
-    CHECK(message_of([&] { gdpo::masked_row_mean(values, mask, bad); }) == "gdpo::masked_row_mean: count_eps" + end);
-    CHECK(message_of([&] { gdpo::masked_variance(values, mask, 1, bad); }) == "gdpo::masked_variance: count_eps" + end);
+    CHECK(message_of([&] { gdpo::masked_mean(values, mask, bad); }) ==
+          "gdpo::masked_mean: count_eps" + end);
+    CHECK(message_of([&] { gdpo::masked_row_means(values, mask, bad); }) ==
+          "gdpo::masked_row_means: count_eps" + end);
+    CHECK(message_of([&] { gdpo::masked_row_mean(values, mask, bad); }) ==
+          "gdpo::masked_row_mean: count_eps" + end);
+    CHECK(message_of([&] { gdpo::masked_variance(values, mask, 1, bad); }) ==
+          "gdpo::masked_variance: count_eps" + end);
     CHECK(message_of([&] {
             gdpo::whiten_into(values, mask, {1, bad}, target);
           }) == "gdpo::whiten_into: renorm.eps" + end);

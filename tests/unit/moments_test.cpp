@@ -10,7 +10,8 @@ namespace {
 
 template <class Order = gdpo::InRowOrder>
 gdpo::Moments of(const std::vector<double>& x, const std::vector<double>& w = {}) {
-  return gdpo::moments_of(Order{}, x.data(), w.empty() ? nullptr : w.data(), static_cast<gdpo::index_t>(x.size()));
+  return gdpo::moments_of(Order{}, x.data(), w.empty() ? nullptr : w.data(),
+                          static_cast<gdpo::index_t>(x.size()));
 }
 
 }  // namespace
@@ -32,8 +33,8 @@ TEST_CASE("moments of a few numbers", "[moments]") {
 
 TEST_CASE("weights count; a member of weight 0 is no member", "[moments]") {
   const double nan = std::nan("");
-  for (const gdpo::Moments& m :
-       {of({1, nan, 3, 1e300, 7}, {2, 0, 1, 0, 1}), of<gdpo::AnyOrder>({1, nan, 3, 1e300, 7}, {2, 0, 1, 0, 1})}) {
+  for (const gdpo::Moments& m : {of({1, nan, 3, 1e300, 7}, {2, 0, 1, 0, 1}),
+                                 of<gdpo::AnyOrder>({1, nan, 3, 1e300, 7}, {2, 0, 1, 0, 1})}) {
     CHECK(m.n == 3);
     CHECK(m.weight == 4);
     CHECK(m.mean == 3);  // (2 + 3 + 7) / 4
@@ -76,7 +77,8 @@ TEST_CASE("nothing, one, equal, NaN", "[moments]") {
 TEST_CASE("mean and spread keep their digits at an offset of 1e5 and 1e8", "[moments]") {
   for (const double offset : {1e5, 1e8}) {
     std::vector<double> x, y;
-    for (int i = 0; i < 1000; ++i) x.push_back(0.125 * ((i * 37) % 101)), y.push_back(x.back() + offset);
+    for (int i = 0; i < 1000; ++i)
+      x.push_back(0.125 * ((i * 37) % 101)), y.push_back(x.back() + offset);
     const gdpo::Moments a = of(x), b = of(y);
     CHECK(std::abs(b.m2 - a.m2) <= 1000 * tolerance::unit * a.m2);  // one rounding a row
     CHECK(std::abs((b.mean - offset - a.mean) + b.mean_low) <= 4 * tolerance::unit * a.mean);
@@ -97,7 +99,8 @@ TEST_CASE("the others of a member", "[moments]") {
   const gdpo::Moments without_nine = s.without(9), without_two = s.without(2);
   CHECK(without_nine.n == 3);
   CHECK(std::abs(without_nine.mean - 7.0 / 3) <= 4 * tolerance::formula);
-  CHECK(std::abs(without_nine.m2 - 14.0 / 3) <= 64 * tolerance::formula);  // a difference of numbers of order 38
+  CHECK(std::abs(without_nine.m2 - 14.0 / 3) <=
+        64 * tolerance::formula);  // a difference of numbers of order 38
   CHECK(std::abs(without_two.mean - 14.0 / 3) <= 4 * tolerance::formula);
 
   // {0.1, 0.1, 0.1, 5}: without the 5 the others are equal, exactly; without a 0.1 they are not.

@@ -16,7 +16,8 @@ template <class Estimator>
 Vector run(const Vector& rewards, gdpo::index_t channels, gdpo::index_t group, const Estimator& e,
            gdpo::GroupReport* report = nullptr) {
   const auto rows = static_cast<gdpo::index_t>(rewards.size()) / channels;
-  return gdpo::advantages(gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(group), e, report);
+  return gdpo::advantages(gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(group), e,
+                          report);
 }
 
 const auto gdpo_sums = gdpo::before_renorm(gdpo::Gdpo{});
@@ -29,7 +30,8 @@ TEST_CASE("two rollouts, two binary rewards: the paper's toy example", "[paper]"
   for (const Vector& group : {one_apart, both_apart, above}) {
     CHECK(deviation(run(group, 2, 2, gdpo::Grpo{}), Vector{-h, h}, tolerance::formula) == "");
   }
-  CHECK(deviation(run(one_apart, 2, 2, gdpo::DrGrpo{}), Vector{-0.5, 0.5}, tolerance::formula) == "");
+  CHECK(deviation(run(one_apart, 2, 2, gdpo::DrGrpo{}), Vector{-0.5, 0.5}, tolerance::formula) ==
+        "");
   CHECK(deviation(run(both_apart, 2, 2, gdpo::DrGrpo{}), Vector{-1, 1}, tolerance::formula) == "");
   CHECK(deviation(run(one_apart, 2, 2, gdpo_sums), Vector{-h, h}, tolerance::formula) == "");
   CHECK(deviation(run(both_apart, 2, 2, gdpo_sums), Vector{-r2, r2}, tolerance::formula) == "");
@@ -40,18 +42,22 @@ TEST_CASE("two rollouts, two binary rewards: the paper's toy example", "[paper]"
   }
 }
 
-TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group loses it", "[paper]") {
+TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group loses it",
+          "[paper]") {
   const Vector batch{0, 0, 0, 1, 0, 0, 1, 1};  // the groups (-0.7, 0.7) and (-1.4, 1.4)
   const Vector sums = run(batch, 2, 2, gdpo_sums), advantages = run(batch, 2, 2, gdpo::Gdpo{});
   CHECK(std::abs(sums[3] / sums[1] - 2) < tolerance::formula);
   CHECK(std::abs(advantages[3] / advantages[1] - 2) < tolerance::formula);
-  CHECK(deviation(advantages, Vector{-std::sqrt(0.3), std::sqrt(0.3), -2 * std::sqrt(0.3), 2 * std::sqrt(0.3)},
+  CHECK(deviation(advantages,
+                  Vector{-std::sqrt(0.3), std::sqrt(0.3), -2 * std::sqrt(0.3), 2 * std::sqrt(0.3)},
                   tolerance::formula) == "");
-  CHECK(deviation(run(batch, 2, 2, gdpo::per_group::gdpo), Vector{-h, h, -h, h}, tolerance::formula) == "");
+  CHECK(deviation(run(batch, 2, 2, gdpo::per_group::gdpo), Vector{-h, h, -h, h},
+                  tolerance::formula) == "");
   CHECK(deviation(run(batch, 2, 2, gdpo::Grpo{}), Vector{-h, h, -h, h}, tolerance::formula) == "");
   // A batch of one group: the batch step can tell nothing apart, and the report says so.
   gdpo::GroupReport report;
-  CHECK(deviation(run({0, 0, 1, 1}, 2, 2, gdpo::Gdpo{}, &report), Vector{-h, h}, tolerance::formula) == "");
+  CHECK(deviation(run({0, 0, 1, 1}, 2, 2, gdpo::Gdpo{}, &report), Vector{-h, h},
+                  tolerance::formula) == "");
   CHECK(report.one_group);
 }
 
@@ -82,7 +88,8 @@ TEST_CASE("GDPO can cancel a right answer against noise", "[paper]") {
   both.resize(4);
   CHECK(deviation(both, Vector(4, 0.0), rounding) == "");
   group.resize(8);
-  CHECK(deviation(run(group, 2, 4, gdpo::Grpo{}), Vector{-0.5, -0.5, -0.5, 1.5}, 1000 * tolerance::formula) == "");
+  CHECK(deviation(run(group, 2, 4, gdpo::Grpo{}), Vector{-0.5, -0.5, -0.5, 1.5},
+                  1000 * tolerance::formula) == "");
 }
 
 TEST_CASE("a batch step weighted by tokens leans towards long rows", "[paper]") {
@@ -107,8 +114,8 @@ TEST_CASE("rewards one part in 100,000 apart keep unit scale", "[spread]") {
   const std::vector<float> advantages =
       gdpo::advantages(gdpo::view(narrow.data(), 2, 1), gdpo::groups_of(2), gdpo::verl::grpo);
   CHECK(deviation(advantages, Vector{-0.6196, 0.6196}, 2e-3) == "");  // 1.00001f is 1 + 1.0014e-5
-  CHECK(deviation(gdpo::advantages(gdpo::view(narrow.data(), 2, 1), gdpo::groups_of(2)), Vector{-h, h},
-                  tolerance::to_float) == "");
+  CHECK(deviation(gdpo::advantages(gdpo::view(narrow.data(), 2, 1), gdpo::groups_of(2)),
+                  Vector{-h, h}, tolerance::to_float) == "");
 }
 
 TEST_CASE("half-precision rewards one step apart", "[spread]") {
@@ -126,17 +133,21 @@ TEST_CASE("an offset of 1e5, in double of 1e8, changes neither std nor advantage
     Vector large;
     for (const double x : small) large.push_back(x + offset);
     const double tolerance = tolerance::offset(offset, 1);
-    CHECK(deviation(run(large, 1, 4, gdpo::Gdpo{}, &moved), run(small, 1, 4, gdpo::Gdpo{}, &plain), tolerance) == "");
-    CHECK(deviation(run(large, 1, 4, gdpo::trl::grpo), run(small, 1, 4, gdpo::trl::grpo), tolerance) == "");
-    CHECK(deviation(run(large, 1, 4, gdpo::Rloo{}), run(small, 1, 4, gdpo::Rloo{}), 4 * tolerance) == "");
+    CHECK(deviation(run(large, 1, 4, gdpo::Gdpo{}, &moved), run(small, 1, 4, gdpo::Gdpo{}, &plain),
+                    tolerance) == "");
+    CHECK(deviation(run(large, 1, 4, gdpo::trl::grpo), run(small, 1, 4, gdpo::trl::grpo),
+                    tolerance) == "");
+    CHECK(deviation(run(large, 1, 4, gdpo::Rloo{}), run(small, 1, 4, gdpo::Rloo{}),
+                    4 * tolerance) == "");
     CHECK(std::abs(moved.reward_std - plain.reward_std) <= tolerance);
     CHECK(deviation(moved.group_std, plain.group_std, tolerance) == "");
     CHECK(std::abs(moved.channels[0].std - plain.channels[0].std) <= tolerance);
   }
   std::vector<float> narrow;
-  for (const double x : small) narrow.push_back(static_cast<float>(x + 1e5));  // exact: steps of 1/128 there
-  CHECK(deviation(gdpo::advantages(gdpo::view(narrow.data(), 8, 1), gdpo::groups_of(4)), run(small, 1, 4, gdpo::Gdpo{}),
-                  2 * tolerance::to_float) == "");
+  for (const double x : small)
+    narrow.push_back(static_cast<float>(x + 1e5));  // exact: steps of 1/128 there
+  CHECK(deviation(gdpo::advantages(gdpo::view(narrow.data(), 8, 1), gdpo::groups_of(4)),
+                  run(small, 1, 4, gdpo::Gdpo{}), 2 * tolerance::to_float) == "");
 }
 
 TEST_CASE("leave-one-out of one odd reward among equal ones", "[spread]") {
@@ -145,6 +156,7 @@ TEST_CASE("leave-one-out of one odd reward among equal ones", "[spread]") {
     x.push_back(1);
     const Vector a = run(x, 1, 8, gdpo::Rloo{});
     CHECK(a[7] == 1 - common);  // the others' mean is their value, exactly
-    for (std::size_t i = 0; i < 7; ++i) CHECK(std::abs(a[i] + (1 - common) / 7) <= tolerance::formula);
+    for (std::size_t i = 0; i < 7; ++i)
+      CHECK(std::abs(a[i] + (1 - common) / 7) <= tolerance::formula);
   }
 }

@@ -25,7 +25,8 @@ TEST_CASE("the value of each row's group", "[groups]") {
 
   const std::vector<unsigned char> flags{1, 0, 0, 1, 1, 1};  // (3 groups, 2 rewards)
   const gdpo::View<const unsigned char, 1> second{flags.data() + 1, {3}, {2}};
-  CHECK(gdpo::per_row(gdpo::groups_of(2), 6, second) == std::vector<unsigned char>{0, 0, 1, 1, 1, 1});
+  CHECK(gdpo::per_row(gdpo::groups_of(2), 6, second) ==
+        std::vector<unsigned char>{0, 0, 1, 1, 1, 1});
 }
 
 TEST_CASE("every row finds its group", "[groups]") {
@@ -54,8 +55,10 @@ TEST_CASE("what a report has of groups", "[groups]") {
   const Vector std = gdpo::per_row(groups, 7, report.group_std);
   const double root = std::sqrt(2.0);
   CHECK(deviation(std, Vector{root, 0, root, 0, 0, no, no}, 4 * tolerance::unit) == "");
-  CHECK(gdpo::per_row(groups, 7, report.degenerate) == std::vector<unsigned char>{0, 1, 0, 1, 1, 1, 1});
-  const gdpo::Column column = gdpo::view(report.degenerate);  // as prepass::DegenerateGroups takes it
+  CHECK(gdpo::per_row(groups, 7, report.degenerate) ==
+        std::vector<unsigned char>{0, 1, 0, 1, 1, 1, 1});
+  const gdpo::Column column =
+      gdpo::view(report.degenerate);  // as prepass::DegenerateGroups takes it
   CHECK(column.size() == 4);
 }
 

@@ -25,7 +25,8 @@ std::string set(T PidGains::*member, T value) {
 }
 /// As the message says it.
 std::string given(const std::string& member, double value, const std::string& needed) {
-  return "gdpo::PidLagrangian: gains[0]." + member + ": given " + gdpo::contract::text(value) + "; needed: " + needed;
+  return "gdpo::PidLagrangian: gains[0]." + member + ": given " + gdpo::contract::text(value) +
+         "; needed: " + needed;
 }
 
 }  // namespace
@@ -36,11 +37,14 @@ TEST_CASE("settings of a controller that are out of range are named") {
     double PidGains::*member;
   };
   const std::string finite = "a finite number", at_least_0 = "a number of at least 0";
-  for (const Member& m : {Member{"kp", &PidGains::kp}, Member{"ki", &PidGains::ki}, Member{"kd", &PidGains::kd}}) {
-    for (const double bad : {no, infinite, -infinite}) CHECK(set(m.member, bad) == given(m.name, bad, finite));
+  for (const Member& m :
+       {Member{"kp", &PidGains::kp}, Member{"ki", &PidGains::ki}, Member{"kd", &PidGains::kd}}) {
+    for (const double bad : {no, infinite, -infinite})
+      CHECK(set(m.member, bad) == given(m.name, bad, finite));
     for (const double good : {0.0, -1.0, 1e300}) CHECK(set(m.member, good) == "no error");
   }
-  for (const double bad : {no, infinite, -infinite}) CHECK(set(&PidGains::kt, bad) == given("kt", bad, finite));
+  for (const double bad : {no, infinite, -infinite})
+    CHECK(set(&PidGains::kt, bad) == given("kt", bad, finite));
   CHECK(set(&PidGains::kt, -0.5) == given("kt", -0.5, at_least_0));
   CHECK(set(&PidGains::kt, 0.0) == "no error");
   for (const Member& m : {Member{"p_ema", &PidGains::p_ema}, Member{"d_ema", &PidGains::d_ema},
@@ -50,13 +54,16 @@ TEST_CASE("settings of a controller that are out of range are named") {
     }
     for (const double good : {0.0, 0.5, 1 - 0x1p-53}) CHECK(set(m.member, good) == "no error");
   }
-  for (const Member& m : {Member{"lambda_max", &PidGains::lambda_max}, Member{"slew", &PidGains::slew},
-                          Member{"dead_band", &PidGains::dead_band}, Member{"adam_eps", &PidGains::adam_eps}}) {
-    for (const double bad : {-1e-300, -infinite, no}) CHECK(set(m.member, bad) == given(m.name, bad, at_least_0));
+  for (const Member& m :
+       {Member{"lambda_max", &PidGains::lambda_max}, Member{"slew", &PidGains::slew},
+        Member{"dead_band", &PidGains::dead_band}, Member{"adam_eps", &PidGains::adam_eps}}) {
+    for (const double bad : {-1e-300, -infinite, no})
+      CHECK(set(m.member, bad) == given(m.name, bad, at_least_0));
     for (const double good : {0.0, 0.5, infinite}) CHECK(set(m.member, good) == "no error");
   }
   for (const double bad : {-0.5, 10.5, infinite, no}) {
-    CHECK(set(&PidGains::lambda_init, bad) == given("lambda_init", bad, "a finite number from 0 to lambda_max"));
+    CHECK(set(&PidGains::lambda_init, bad) ==
+          given("lambda_init", bad, "a finite number from 0 to lambda_max"));
   }
   CHECK(set(&PidGains::lambda_init, 10.0) == "no error");
 
@@ -65,8 +72,9 @@ TEST_CASE("settings of a controller that are out of range are named") {
     int PidGains::*member;
     int least;
   };
-  for (const Count& c : {Count{"d_delay", &PidGains::d_delay, 1}, Count{"warm_up", &PidGains::warm_up, 0},
-                         Count{"period", &PidGains::period, 1}}) {
+  for (const Count& c :
+       {Count{"d_delay", &PidGains::d_delay, 1}, Count{"warm_up", &PidGains::warm_up, 0},
+        Count{"period", &PidGains::period, 1}}) {
     for (const int bad : {c.least - 1, -1000}) {
       CHECK(set(c.member, bad) == given(c.name, bad, "at least " + std::to_string(c.least)));
     }
@@ -74,7 +82,8 @@ TEST_CASE("settings of a controller that are out of range are named") {
   }
 
   for (const double bad : {no, infinite}) {
-    CHECK(set(&PidGains::integral_min, bad) == given("integral_min", bad, "a number below infinity"));
+    CHECK(set(&PidGains::integral_min, bad) ==
+          given("integral_min", bad, "a number below infinity"));
   }
   CHECK(set(&PidGains::integral_min, -infinite) == "no error");
   for (const double bad : {-0.5, -infinite, no}) {
@@ -82,8 +91,9 @@ TEST_CASE("settings of a controller that are out of range are named") {
   }
   CHECK(set(&PidGains::integral_max, 0.0) == "no error");
   const auto begins = [](double low, double high, gdpo::PidForm form) {
-    return of_gains(
-        [&](PidGains& g) { g.integral_min = low, g.integral_max = high, g.lambda_init = 0.5, g.form = form; });
+    return of_gains([&](PidGains& g) {
+      g.integral_min = low, g.integral_max = high, g.lambda_init = 0.5, g.form = form;
+    });
   };
   const std::string where = "a number from integral_min to integral_max, where the integral begins";
   CHECK(begins(0.6, infinite, gdpo::PidForm::Positional) == given("lambda_init", 0.5, where));
@@ -93,7 +103,8 @@ TEST_CASE("settings of a controller that are out of range are named") {
 
   for (const gdpo::EmaStart start : {gdpo::EmaStart::BiasCorrected, gdpo::EmaStart::AfterFirst}) {
     CHECK(set(&PidGains::d_start, start) ==
-          "gdpo::PidLagrangian: gains[0].d_start: given a start of averages of errors; needed: EmaStart::Zero or "
+          "gdpo::PidLagrangian: gains[0].d_start: given a start of averages of errors; needed: "
+          "EmaStart::Zero or "
           "FirstValue");
     CHECK(set(&PidGains::p_start, start) == "no error");
   }
@@ -113,10 +124,10 @@ TEST_CASE("settings of a controller that are out of range are named") {
 TEST_CASE("each published rule is a valid setting") {
   namespace pid = gdpo::pid;
   using gdpo::LambdaNorm;
-  for (const PidGains& g :
-       {PidGains{}, pid::stooke(0.1, 0.01, 0), pid::omnisafe(), pid::omnisafe(LambdaNorm::Diff),
-        pid::omnisafe(LambdaNorm::None, 5), pid::nupi(1, 1), pid::nupi(1, 1, 0.9, gdpo::EmaStart::AfterFirst),
-        pid::dual_ascent(0.1), pid::dual_ascent_adam(), pid::safe_rlhf_log()}) {
+  for (const PidGains& g : {PidGains{}, pid::stooke(0.1, 0.01, 0), pid::omnisafe(),
+                            pid::omnisafe(LambdaNorm::Diff), pid::omnisafe(LambdaNorm::None, 5),
+                            pid::nupi(1, 1), pid::nupi(1, 1, 0.9, gdpo::EmaStart::AfterFirst),
+                            pid::dual_ascent(0.1), pid::dual_ascent_adam(), pid::safe_rlhf_log()}) {
     CHECK(message_of([&] { g.check("test", "gains"); }) == "no error");
     const PidLagrangian pid(g);
     CHECK(pid.lambda(0) == g.lambda_init);
@@ -131,16 +142,21 @@ TEST_CASE("a controller needs one set of gains and one set-point for each constr
   const std::string one_each = "; needed: one of each for every constraint, one at least";
   const std::string prefix = "gdpo::PidLagrangian: gains, set_points: given ";
   const auto sizes = [](std::size_t gains, std::size_t points) {
-    return message_of([&] { PidLagrangian{std::vector<PidGains>(gains), std::vector<SetPoint>(points)}; });
+    return message_of([&] {
+      PidLagrangian{std::vector<PidGains>(gains), std::vector<SetPoint>(points)};
+    });
   };
   CHECK(sizes(1, 2) == prefix + "1 and 2" + one_each);
   CHECK(sizes(2, 1) == prefix + "2 and 1" + one_each);
   CHECK(sizes(0, 0) == prefix + "0 and 0" + one_each);
-  CHECK(message_of([] { PidLagrangian{PidGains{}, std::vector<SetPoint>{}}; }) == prefix + "0 and 0" + one_each);
+  CHECK(message_of([] {
+          PidLagrangian{PidGains{}, std::vector<SetPoint>{}};
+        }) == prefix + "0 and 0" + one_each);
   for (const gdpo::index_t none : {0, -3}) {
     CHECK(message_of([&] {
             PidLagrangian{PidGains{}, none};
-          }) == "gdpo::PidLagrangian: constraints: given " + std::to_string(none) + "; needed: at least 1");
+          }) == "gdpo::PidLagrangian: constraints: given " + std::to_string(none) +
+                    "; needed: at least 1");
   }
   PidGains bad;
   bad.period = 0;
@@ -153,11 +169,12 @@ TEST_CASE("a controller needs one set of gains and one set-point for each constr
   };
   const std::string at = "gdpo::PidLagrangian: set_points[1].";
   for (const double value : {no, infinite, -infinite}) {
-    CHECK(point(value, 1) == at + "limit: given " + gdpo::contract::text(value) + "; needed: a finite number");
+    CHECK(point(value, 1) ==
+          at + "limit: given " + gdpo::contract::text(value) + "; needed: a finite number");
   }
   for (const double value : {0.0, -1.0, 5e-324, no, infinite}) {
-    CHECK(point(0, value) ==
-          at + "scale: given " + gdpo::contract::text(value) + "; needed: a finite number above 0, as its inverse");
+    CHECK(point(0, value) == at + "scale: given " + gdpo::contract::text(value) +
+                                 "; needed: a finite number above 0, as its inverse");
   }
   CHECK(point(-1e300, 1e-300) == "no error");
 }
@@ -176,16 +193,20 @@ TEST_CASE("an update with another number of values, or a count below 0, changes 
            "; needed: one for each of the 3 constraints";
   };
   const auto count = [](int c, double n) {
-    return "gdpo::PidLagrangian::update: reduced(" + std::to_string(c) + ").count: given " + gdpo::contract::text(n) +
-           "; needed: a count of at least 0";
+    return "gdpo::PidLagrangian::update: reduced(" + std::to_string(c) + ").count: given " +
+           gdpo::contract::text(n) + "; needed: a count of at least 0";
   };
   CHECK(said([&] { pid.update({1.0, 2.0}); }) == values(2));
   CHECK(said([&] { pid.update(std::vector<double>(4)); }) == values(4));
   CHECK(said([&] { pid.update(std::vector<double>{}); }) == values(0));
   CHECK(said([&] { pid.update({SumCount{1, 1}}); }) == values(1));
   CHECK(said([&] { pid.update(std::vector<SumCount>(2)); }) == values(2));
-  CHECK(said([&] { pid.update({SumCount{1, 1}, SumCount{1, 1}, SumCount{1, -1}}); }) == count(2, -1));
-  CHECK(said([&] { pid.update({SumCount{1, 1}, SumCount{1, -infinite}, SumCount{1, 1}}); }) == count(1, -infinite));
+  CHECK(said([&] {
+          pid.update({SumCount{1, 1}, SumCount{1, 1}, SumCount{1, -1}});
+        }) == count(2, -1));
+  CHECK(said([&] {
+          pid.update({SumCount{1, 1}, SumCount{1, -infinite}, SumCount{1, 1}});
+        }) == count(1, -infinite));
 }
 
 TEST_CASE("a controller's constraints have its multipliers and limits") {
@@ -204,22 +225,28 @@ TEST_CASE("a controller's constraints have its multipliers and limits") {
   }
   CHECK(pid.constraints({0, 1})[0].signal == gdpo::Signal::Linear);
   CHECK(message_of([&] { pid.constraints({1}); }) ==
-        "gdpo::PidLagrangian::constraints: rewards: given 1 columns; needed: one for each of the 2 constraints");
+        "gdpo::PidLagrangian::constraints: rewards: given 1 columns; needed: one for each of the 2 "
+        "constraints");
   CHECK(message_of([&] {
           pid.constraints({1, 2, 3});
-        }) == "gdpo::PidLagrangian::constraints: rewards: given 3 columns; needed: one for each of the 2 constraints");
+        }) ==
+        "gdpo::PidLagrangian::constraints: rewards: given 3 columns; needed: one for each of the 2 "
+        "constraints");
 
   for (const gdpo::index_t none : {-1, 2}) {
-    CHECK(message_of([&] { pid.lambda(none); }) ==
-          "gdpo::PidLagrangian::lambda: c: given " + std::to_string(none) + "; needed: one of 2 constraints");
+    CHECK(message_of([&] { pid.lambda(none); }) == "gdpo::PidLagrangian::lambda: c: given " +
+                                                       std::to_string(none) +
+                                                       "; needed: one of 2 constraints");
   }
 }
 
 TEST_CASE("a controller that is fed with errors knows no limits") {
-  for (PidLagrangian pid : {PidLagrangian{}, PidLagrangian{PidGains{}}, PidLagrangian{PidGains{}, 1}}) {
+  for (PidLagrangian pid :
+       {PidLagrangian{}, PidLagrangian{PidGains{}}, PidLagrangian{PidGains{}, 1}}) {
     CHECK(pid.update({1.0})[0].lambda > 0);  // above 0: violated
     CHECK(message_of([&] { pid.constraints({0}); }) ==
-          "gdpo::PidLagrangian::constraints: set_points: given none: this controller is fed with errors; needed: a "
+          "gdpo::PidLagrangian::constraints: set_points: given none: this controller is fed with "
+          "errors; needed: a "
           "controller of set-points, which have the limits of rewards");
   }
 }

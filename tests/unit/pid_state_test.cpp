@@ -16,7 +16,9 @@ using gdpo::PidState;
 using gdpo::SumCount;
 using Bytes = std::vector<unsigned char>;
 
-PidState through_bytes(const PidState& state) { return gdpo::pid_state_from_bytes(gdpo::to_bytes(state)); }
+PidState through_bytes(const PidState& state) {
+  return gdpo::pid_state_from_bytes(gdpo::to_bytes(state));
+}
 PidState through_json(const PidState& state) {
   return nlohmann::json::parse(nlohmann::json(state).dump()).get<PidState>();
 }
@@ -25,7 +27,8 @@ PidState through_json(const PidState& state) {
 gdpo::SetPoint calibrated(Random& random) {
   std::vector<double> rewards;
   for (int i = 0; i < 50; ++i) rewards.push_back(random_pid::between(random, -1, 2));
-  return gdpo::calibrate(gdpo::baseline_moments(gdpo::view(rewards)), random_pid::between(random, -1, 1),
+  return gdpo::calibrate(gdpo::baseline_moments(gdpo::view(rewards)),
+                         random_pid::between(random, -1, 1),
                          random.pick({gdpo::Bound::AtMost, gdpo::Bound::AtLeast}));
 }
 
@@ -35,7 +38,8 @@ PidLagrangian small() {
   g.p_ema = 0.5, g.kp = 1, g.ki = 0.25;
   delayed = g;
   delayed.kd = 0.5, delayed.d_delay = 3, delayed.period = 2;
-  PidLagrangian pid(std::vector<PidGains>{g, delayed}, {{1, 0.5, gdpo::Bound::AtMost}, {-2, 4, gdpo::Bound::AtLeast}});
+  PidLagrangian pid(std::vector<PidGains>{g, delayed},
+                    {{1, 0.5, gdpo::Bound::AtMost}, {-2, 4, gdpo::Bound::AtLeast}});
   for (const double x : {0.0, 1.0, 2.0, 3.0, -1.0}) pid.update({x, -x});
   pid.update({SumCount{}, SumCount{}});
   return pid;
@@ -55,7 +59,8 @@ std::string refusal(PidLagrangian& pid, const PidState& state) {
   const std::vector<gdpo::PidStep> last = pid.last();
   std::string message = message_of([&] { pid.restore(state); });
   CHECK(gdpo::to_bytes(pid.state()) == before);
-  for (std::size_t c = 0; c < last.size(); ++c) CHECK(same_bits(pid.last()[c].lambda, last[c].lambda));
+  for (std::size_t c = 0; c < last.size(); ++c)
+    CHECK(same_bits(pid.last()[c].lambda, last[c].lambda));
   return message;
 }
 
@@ -71,11 +76,13 @@ TEST_CASE("a controller goes on from its state with the same bits") {
       c.walks[i] = random_pid::Walk(c.set_points[i]);
     }
     PidLagrangian pid = c.controller();
-    const int before = random.below(40);  // 0: never updated; also in the middle of a period or of the warm-up
+    const int before =
+        random.below(40);  // 0: never updated; also in the middle of a period or of the warm-up
     for (int t = 0; t < before; ++t) pid.update(c.measure(random));
 
     std::vector<gdpo::SetPoint> others(c.size(), gdpo::SetPoint{7, 3});  // restore() brings its own
-    PidLagrangian from_bytes(c.gains, others), from_json(c.gains, others), from_copy(c.gains, others);
+    PidLagrangian from_bytes(c.gains, others), from_json(c.gains, others),
+        from_copy(c.gains, others);
     from_copy.update(std::vector<double>(c.size(), 5.0));
     from_bytes.restore(through_bytes(pid.state()));
     from_json.restore(through_json(pid.state()));
@@ -105,12 +112,14 @@ TEST_CASE("bytes and JSON give every field back") {
   state.set_points[1] = calibrated(random);
   state.set_points[0].k = 0.8;  // by hand: without a baseline
   int fields = 0;
-  gdpo::detail::for_each_field(state, [&](const char*, auto& field) {  // different numbers everywhere
-    for (auto& x : field) {
-      x = static_cast<std::decay_t<decltype(x)>>(0x1p-40 * static_cast<double>(random.bits() >> 12) + 1);
-    }
-    ++fields;
-  });
+  gdpo::detail::for_each_field(state,
+                               [&](const char*, auto& field) {  // different numbers everywhere
+                                 for (auto& x : field) {
+                                   x = static_cast<std::decay_t<decltype(x)>>(
+                                       0x1p-40 * static_cast<double>(random.bits() >> 12) + 1);
+                                 }
+                                 ++fields;
+                               });
   CHECK(fields == 18);
   state.integral[0] = -0.0;
   state.integral[1] = 5e-324;
@@ -120,36 +129,53 @@ TEST_CASE("bytes and JSON give every field back") {
   CHECK(gdpo::to_bytes(through_bytes(state)) == bytes);
   CHECK(gdpo::to_bytes(through_json(state)) == bytes);
   const gdpo::SetPoint s = through_bytes(state).set_points[1], expected = state.set_points[1];
-  CHECK((s.limit == expected.limit && s.scale == expected.scale && s.k == expected.k && s.bound == expected.bound));
+  CHECK((s.limit == expected.limit && s.scale == expected.scale && s.k == expected.k &&
+         s.bound == expected.bound));
   CHECK(s.baseline.n == 50);
   gdpo::detail::for_each_number(expected.baseline, [&](const char* name, const double& x) {
     INFO(name);
-    const auto offset = reinterpret_cast<const char*>(&x) - reinterpret_cast<const char*>(&expected);
-    CHECK(same_bits(*reinterpret_cast<const double*>(reinterpret_cast<const char*>(&s) + offset), x));
+    const auto offset =
+        reinterpret_cast<const char*>(&x) - reinterpret_cast<const char*>(&expected);
+    CHECK(
+        same_bits(*reinterpret_cast<const double*>(reinterpret_cast<const char*>(&s) + offset), x));
   });
 }
 
 TEST_CASE("the bytes of version 1 are these, lowest first, wherever they are written") {
   const PidLagrangian pid = small();
   const Bytes bytes = gdpo::to_bytes(pid.state());
-  const Bytes start{'G', 'D', 'P', 'O', '.', 'P', 'I', 'D', 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+  const Bytes start{'G', 'D', 'P', 'O', '.', 'P', 'I', 'D', 1, 0, 0, 0,
+                    0,   0,   0,   0,   2,   0,   0,   0,   0, 0, 0, 0};
   CHECK(Bytes(bytes.begin(), bytes.begin() + 24) == start);
   // mark, version, m; 11 words a set-point; 17 fields with their length; the history of 1 and 3; the checksum.
   CHECK(bytes.size() == 8 * (3 + 2 * 11 + 17 * (1 + 2) + (1 + 4) + 1));
   const std::string recorded =  // set-points, then fields in the order of PidState
-      "4744504f2e50494401000000000000000200000000000000000000000000f03f000000000000e03f0000000000000000"
-      "000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
-      "000000000000f07f000000000000f0ff00000000000000c0000000000000104000000000000000000100000000000000"
-      "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000f07f"
-      "000000000000f0ff02000000000000000000000000000000abaaaaaaaaaace3f0200000000000000000000000000e03f"
-      "000000000000a03f0200000000000000000000000000eabf000000000000a0bf0200000000000000000000000000a03f"
-      "000000000000d03f020000000000000000000000000000c0000000000000e43f0200000000000000d75a6badb5d6eabf"
-      "abaaaaaaaaaaca3f02000000000000000000000000000000000000000000000002000000000000000000000000000000"
-      "000000000000000002000000000000006aaed3484be5e23fec51b81e85ebe93f0200000000000000e578c8301fd7ef3f"
-      "6d020ccb9fefef3f02000000000000000000000000000000000000000000f03f02000000000000000000000000000000"
-      "000000000000f03f02000000000000000000000000000000020000000000000002000000000000000500000000000000"
-      "020000000000000002000000000000000000000000000000010000000000000002000000000000000100000000000000"
-      "0100000000000000020000000000000000000000000000000000000000000000040000000000000000000000000000c0"
+      "4744504f2e50494401000000000000000200000000000000000000000000f03f000000000000e03f000000000000"
+      "0000"
+      "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+      "0000"
+      "000000000000f07f000000000000f0ff00000000000000c000000000000010400000000000000000010000000000"
+      "0000"
+      "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+      "f07f"
+      "000000000000f0ff02000000000000000000000000000000abaaaaaaaaaace3f0200000000000000000000000000"
+      "e03f"
+      "000000000000a03f0200000000000000000000000000eabf000000000000a0bf0200000000000000000000000000"
+      "a03f"
+      "000000000000d03f020000000000000000000000000000c0000000000000e43f0200000000000000d75a6badb5d6"
+      "eabf"
+      "abaaaaaaaaaaca3f0200000000000000000000000000000000000000000000000200000000000000000000000000"
+      "0000"
+      "000000000000000002000000000000006aaed3484be5e23fec51b81e85ebe93f0200000000000000e578c8301fd7"
+      "ef3f"
+      "6d020ccb9fefef3f02000000000000000000000000000000000000000000f03f0200000000000000000000000000"
+      "0000"
+      "000000000000f03f0200000000000000000000000000000002000000000000000200000000000000050000000000"
+      "0000"
+      "02000000000000000200000000000000000000000000000001000000000000000200000000000000010000000000"
+      "0000"
+      "01000000000000000200000000000000000000000000000000000000000000000400000000000000000000000000"
+      "00c0"
       "000000000000c03f000000000000e43f000000000000c03f5df837354441b269";
   std::string written;
   for (const unsigned char byte : bytes) {
@@ -166,21 +192,27 @@ TEST_CASE("the bytes of version 1 are these, lowest first, wherever they are wri
   PidLagrangian later(pid.gains(), std::vector<gdpo::SetPoint>(2));
   later.restore(gdpo::pid_state_from_bytes(read));
   CHECK(same_bits(later.lambda(1), 0.23958333333333334));
-  CHECK((later.state().set_points[1].limit == -2 && later.state().set_points[1].bound == gdpo::Bound::AtLeast));
-  CHECK((later.state().held[0] == 1 && later.state().updates[0] == 5 && later.state().calls[1] == 1));
+  CHECK((later.state().set_points[1].limit == -2 &&
+         later.state().set_points[1].bound == gdpo::Bound::AtLeast));
+  CHECK(
+      (later.state().held[0] == 1 && later.state().updates[0] == 5 && later.state().calls[1] == 1));
   CHECK((later.state().history == std::vector<double>{-2, 0.125, 0.625, 0.125}));
 }
 
 TEST_CASE("what was cut, altered or extended is no state") {
   PidLagrangian pid = small();
   const Bytes bytes = gdpo::to_bytes(pid.state());
-  const auto what = [](const Bytes& given) { return message_of([&] { gdpo::pid_state_from_bytes(given); }); };
-  const std::string prefix = "gdpo::pid_state_from_bytes: bytes: given ", needed = "; needed: what to_bytes() gave";
+  const auto what = [](const Bytes& given) {
+    return message_of([&] { gdpo::pid_state_from_bytes(given); });
+  };
+  const std::string prefix = "gdpo::pid_state_from_bytes: bytes: given ",
+                    needed = "; needed: what to_bytes() gave";
   CHECK(what(bytes) == "no error");
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    const std::string message = what(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)));
-    const char* expected =
-        size < 16 ? "no state of a controller" : "a state that was cut or altered: its checksum differs";
+    const std::string message =
+        what(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)));
+    const char* expected = size < 16 ? "no state of a controller"
+                                     : "a state that was cut or altered: its checksum differs";
     REQUIRE(message == prefix + expected + needed);
   }
   for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -202,7 +234,8 @@ TEST_CASE("what was cut, altered or extended is no state") {
   // With a checksum that is right, what a faulty writer would leave.
   const auto sealed = [](Bytes b) {
     const std::uint64_t sum = gdpo::detail::checksum(b.data(), b.size());
-    for (int shift = 0; shift < 64; shift += 8) b.push_back(static_cast<unsigned char>(sum >> shift));
+    for (int shift = 0; shift < 64; shift += 8)
+      b.push_back(static_cast<unsigned char>(sum >> shift));
     return b;
   };
   const Bytes body(bytes.begin(), bytes.end() - 8);
@@ -213,7 +246,8 @@ TEST_CASE("what was cut, altered or extended is no state") {
   CHECK_THAT(what(sealed(Bytes(body.begin(), body.end() - 8))), ContainsSubstring(prefix));
   CHECK_THAT(what(sealed(Bytes(body.begin(), body.begin() + 16))),
              ContainsSubstring("a state that ends after 24 bytes"));
-  for (const std::size_t length_at : {16u, 200u}) {  // of set-points, of lambda: more than there is memory for
+  for (const std::size_t length_at :
+       {16u, 200u}) {  // of set-points, of lambda: more than there is memory for
     Bytes huge = body;
     for (std::size_t i = 0; i < 8; ++i) huge[length_at + i] = 0xff;
     CHECK_THAT(what(sealed(huge)), ContainsSubstring("a state that ends after 656 bytes"));
@@ -221,7 +255,8 @@ TEST_CASE("what was cut, altered or extended is no state") {
   Bytes later = bytes;
   later[8] = 2;
   CHECK(what(later) == prefix + "version 2 (this library reads version 1)" + needed);
-  CHECK(message_of([] { gdpo::pid_state_from_bytes(nullptr, 0); }) == prefix + "no state of a controller" + needed);
+  CHECK(message_of([] { gdpo::pid_state_from_bytes(nullptr, 0); }) ==
+        prefix + "no state of a controller" + needed);
 }
 
 TEST_CASE("restore names the field that does not fit and changes nothing") {
@@ -237,7 +272,8 @@ TEST_CASE("restore names the field that does not fit and changes nothing") {
   CHECK(said([](PidState& s) { s.set_points.pop_back(); }) ==
         function + "set_points: given 1 entries; needed: 2" + entries);
   std::vector<std::string> names;
-  gdpo::detail::for_each_field(good, [&](const char* name, const auto&) { names.emplace_back(name); });
+  gdpo::detail::for_each_field(good,
+                               [&](const char* name, const auto&) { names.emplace_back(name); });
   for (const std::string& name : names) {
     const std::string size = name == "history" ? "4" : "2";
     const auto change = [&](const auto& of_field) {
@@ -248,17 +284,19 @@ TEST_CASE("restore names the field that does not fit and changes nothing") {
       };
     };
     CHECK(said(change([](auto& x) { x.push_back(0); })) ==
-          function + name + ": given " + std::to_string(std::stoi(size) + 1) + " entries; needed: " + size + entries);
-    CHECK(said(change([](auto& x) { x.clear(); })) == function + name + ": given 0 entries; needed: " + size + entries);
+          function + name + ": given " + std::to_string(std::stoi(size) + 1) +
+              " entries; needed: " + size + entries);
+    CHECK(said(change([](auto& x) { x.clear(); })) ==
+          function + name + ": given 0 entries; needed: " + size + entries);
     for (const double bad : {std::nan(""), gdpo::math::infinity, -gdpo::math::infinity}) {
       const std::string message = said(change([&](auto& x) {
         if constexpr (std::is_same_v<std::decay_t<decltype(x.back())>, double>) x.back() = bad;
       }));
-      const bool integers =
-          name == "cursor" || name == "updates" || name == "calls" || name == "held" || name == "saturated_steps";
-      CHECK(message == (integers
-                            ? "no error"
-                            : function + name + ": given " + gdpo::contract::text(bad) + "; needed: a finite number"));
+      const bool integers = name == "cursor" || name == "updates" || name == "calls" ||
+                            name == "held" || name == "saturated_steps";
+      CHECK(message == (integers ? "no error"
+                                 : function + name + ": given " + gdpo::contract::text(bad) +
+                                       "; needed: a finite number"));
     }
   }
   const auto range = [&](const std::string& name, auto given, const std::string& bounds) {
@@ -273,26 +311,33 @@ TEST_CASE("restore names the field that does not fit and changes nothing") {
   CHECK(said([](PidState& s) { s.cursor[0] = 1; }) == range("cursor", 1, "0 to 0"));
   CHECK(said([](PidState& s) { s.lambda[1] = -0.5; }) == range("lambda", -0.5, "0 to " + most));
   CHECK(said([](PidState& s) { s.adam_v[1] = -0.5; }) == range("adam_v", -0.5, "0 to " + most));
-  CHECK(said([](PidState& s) { s.pending_count[1] = -1; }) == range("pending_count", -1, "0 to " + most));
+  CHECK(said([](PidState& s) { s.pending_count[1] = -1; }) ==
+        range("pending_count", -1, "0 to " + most));
   for (const double weight : {-0.5, 1.5}) {
-    CHECK(said([&](PidState& s) { s.p_weight[0] = weight; }) == range("p_weight", weight, "0 to 1"));
-    CHECK(said([&](PidState& s) { s.adam_m_weight[1] = weight; }) == range("adam_m_weight", weight, "0 to 1"));
-    CHECK(said([&](PidState& s) { s.adam_v_weight[1] = weight; }) == range("adam_v_weight", weight, "0 to 1"));
+    CHECK(said([&](PidState& s) { s.p_weight[0] = weight; }) ==
+          range("p_weight", weight, "0 to 1"));
+    CHECK(said([&](PidState& s) { s.adam_m_weight[1] = weight; }) ==
+          range("adam_m_weight", weight, "0 to 1"));
+    CHECK(said([&](PidState& s) { s.adam_v_weight[1] = weight; }) ==
+          range("adam_v_weight", weight, "0 to 1"));
   }
   for (const std::int64_t bad : {std::int64_t{-1}, (std::int64_t{1} << 62) + 1024}) {
     CHECK(said([&](PidState& s) { s.updates[0] = bad; }) == range("updates", bad, count));
     CHECK(said([&](PidState& s) { s.calls[1] = bad; }) == range("calls", bad, count));
     CHECK(said([&](PidState& s) { s.held[1] = bad; }) == range("held", bad, count));
-    CHECK(said([&](PidState& s) { s.saturated_steps[0] = bad; }) == range("saturated_steps", bad, count));
+    CHECK(said([&](PidState& s) { s.saturated_steps[0] = bad; }) ==
+          range("saturated_steps", bad, count));
   }
   CHECK(said([](PidState& s) { s.set_points[1].scale = 0; }) ==
-        "gdpo::PidLagrangian::restore: set_points[1].scale: given 0; needed: a finite number above 0, as its inverse");
+        "gdpo::PidLagrangian::restore: set_points[1].scale: given 0; needed: a finite number above "
+        "0, as its inverse");
   CHECK(said([](PidState& s) { s.set_points[0].limit = std::nan(""); }) ==
         "gdpo::PidLagrangian::restore: set_points[0].limit: given nan; needed: a finite number");
 
   PidLagrangian one, other_delay(PidGains{}, 2);
-  CHECK(refusal(one, good) ==
-        function + "set_points: given 2 entries; needed: 1, for the 1 constraints of this controller and their delays");
+  CHECK(refusal(one, good) == function +
+                                  "set_points: given 2 entries; needed: 1, for the 1 constraints "
+                                  "of this controller and their delays");
   CHECK(refusal(other_delay, good) == function + "history: given 4 entries; needed: 2" + entries);
 }
 
@@ -336,8 +381,11 @@ TEST_CASE("restored, the last step is the multiplier that is kept") {
 
 TEST_CASE("JSON names what is missing") {
   const nlohmann::json good = small().state();
-  const auto said = [](const nlohmann::json& json) { return message_of([&] { json.get<PidState>(); }); };
-  const std::string missing = ": given nothing; needed: what to_json() wrote", function = "gdpo::PidState from JSON: ";
+  const auto said = [](const nlohmann::json& json) {
+    return message_of([&] { json.get<PidState>(); });
+  };
+  const std::string missing = ": given nothing; needed: what to_json() wrote",
+                    function = "gdpo::PidState from JSON: ";
   CHECK(said(good) == "no error");
   for (const auto& item : good.items()) {
     nlohmann::json without = good;
@@ -366,8 +414,8 @@ TEST_CASE("JSON names what is missing") {
   other["updates"] = 3;
   CHECK(said(other) == function + "updates: given 3; needed: a list");
   other = good;
-  for (const nlohmann::json& version :
-       {nlohmann::json(-1), nlohmann::json::parse("4294967297"), nlohmann::json(4294967297), nlohmann::json(1.0)}) {
+  for (const nlohmann::json& version : {nlohmann::json(-1), nlohmann::json::parse("4294967297"),
+                                        nlohmann::json(4294967297), nlohmann::json(1.0)}) {
     other["version"] = version;
     CHECK(said(other) == function + "version: given " + version.dump() + whole);
   }

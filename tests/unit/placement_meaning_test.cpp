@@ -36,7 +36,8 @@ struct Group {
   template <class Estimator, class Placement>
   std::vector<double> advantages(const Estimator& e, const Placement& p, double lambda) const {
     const gdpo::Constraint c{1, lambda, 0.5, scale, gdpo::Bound::AtLeast, gdpo::Signal::Hinge};
-    return gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(G), gdpo::Constrained{e, p, {c}});
+    return gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(G),
+                            gdpo::Constrained{e, p, {c}});
   }
   /// beta / alpha of a = alpha z(R) - beta z(v): how many times as much as the reward the violation weighs.
   template <class Estimator, class Placement>
@@ -51,15 +52,18 @@ struct Group {
   double size(const Estimator& e, const Placement& p, double lambda, double from = 0) const {
     std::vector<double> a = advantages(e, p, lambda), b = advantages(e, p, from);
     double largest = 0;
-    for (std::size_t i = 0; i < G; ++i) largest = std::max(largest, std::abs(from > 0 ? a[i] - b[i] : a[i]));
+    for (std::size_t i = 0; i < G; ++i)
+      largest = std::max(largest, std::abs(from > 0 ? a[i] - b[i] : a[i]));
     return largest;
   }
 };
 
 }  // namespace
 
-TEST_CASE("what a multiplier weighs: in Composite as little as the violations spread", "[placement][meaning]") {
-  const Group published(1), group(0.1);  // in units of the reward, and of a baseline that spreads by 0.1
+TEST_CASE("what a multiplier weighs: in Composite as little as the violations spread",
+          "[placement][meaning]") {
+  const Group published(1),
+      group(0.1);  // in units of the reward, and of a baseline that spreads by 0.1
   CHECK(std::abs(group.sigma_r - 0.516) < 0.0005);
   CHECK(std::abs(group.sigma_v - 0.032) < 0.0005);
   const double composite[] = {0.031, 0.061, 0.123, 0.307, 0.615, 3.07};
@@ -74,7 +78,8 @@ TEST_CASE("what a multiplier weighs: in Composite as little as the violations sp
     CHECK(std::abs(in_units - 10 * lambda * group.sigma_v / group.sigma_r) <= 10 * relative);
     // Standardised: the multiplier itself. In units of a baseline that spreads by .1: 3.15 times less, here.
     for (const LambdaNorm norm : {LambdaNorm::None, LambdaNorm::Sum}) {
-      const double combined = group.ratio(gdpo::Grpo{}, placement::NormalizeThenCombine{norm}, lambda);
+      const double combined =
+          group.ratio(gdpo::Grpo{}, placement::NormalizeThenCombine{norm}, lambda);
       const double mixed = group.ratio(gdpo::Gdpo{}, placement::AdvantageMix{norm}, lambda);
       const double fixed = group.ratio(gdpo::Gdpo{}, placement::FixedScale{norm}, lambda);
       CHECK(std::abs(combined - lambda) <= relative);
@@ -88,9 +93,12 @@ TEST_CASE("Composite saturates: the advantages become those of -v", "[placement]
   // a = sqrt(15 / 16) (+-1 -+ rho) / sqrt(1 + rho^2) with rho = lambda sigma_v / (scale sigma_R).
   const auto change = [](double scale, double root_mean_square) {
     const Group group(scale);
-    const auto part = [&](double lambda) { return 1 / std::hypot(1, lambda * group.sigma_v / scale / group.sigma_r); };
+    const auto part = [&](double lambda) {
+      return 1 / std::hypot(1, lambda * group.sigma_v / scale / group.sigma_r);
+    };
     const auto rest = [&](double lambda) { return std::sqrt(1 - part(lambda) * part(lambda)); };
-    const double c = std::sqrt(15.0 / 16), of_reward = part(100) - part(200), of_violation = rest(200) - rest(100);
+    const double c = std::sqrt(15.0 / 16), of_reward = part(100) - part(200),
+                 of_violation = rest(200) - rest(100);
     const double largest = group.size(gdpo::Grpo{}, placement::Composite{}, 200, 100);
     // lambda v is rounded by 2^-53 of 12, over a spread of .06 and more.
     CHECK(std::abs(largest - c * (of_reward + of_violation)) < tolerance::formula / group.sigma_v);
@@ -101,30 +109,40 @@ TEST_CASE("Composite saturates: the advantages become those of -v", "[placement]
   CHECK(std::abs(change(0.1, 0.0079) - 0.0080) < 0.00005);
 }
 
-TEST_CASE("without a norm the step grows with the multiplier, with one it does not", "[placement][meaning]") {
+TEST_CASE("without a norm the step grows with the multiplier, with one it does not",
+          "[placement][meaning]") {
   const Group group(0.1);
-  const auto near = [](double got, double quoted, double half_digit) { return std::abs(got - quoted) <= half_digit; };
+  const auto near = [](double got, double quoted, double half_digit) {
+    return std::abs(got - quoted) <= half_digit;
+  };
   const double own = group.size(gdpo::Grpo{}, placement::FixedScale{}, 0);
   CHECK(near(own, 0.968, 0.0005));
   // Largest |a| at 200, and its change from 100 to 200.
   CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}, 200), 62.4, 0.05));
-  CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}, 200, 100), 30.7, 0.05));
+  CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}, 200, 100), 30.7,
+             0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{}, 200), 0.311, 0.0005));
   CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{}, 200, 100), 0.0063, 0.00005));
-  CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{LambdaNorm::None}, 200), 194.6, 0.05));
-  CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{LambdaNorm::None}, 200, 100), 96.8, 0.05));
+  CHECK(
+      near(group.size(gdpo::Grpo{}, placement::AdvantageMix{LambdaNorm::None}, 200), 194.6, 0.05));
+  CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{LambdaNorm::None}, 200, 100), 96.8,
+             0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{}, 200), 0.968, 0.0005));
   CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{}, 200, 100), 0.0095, 0.00005));
   // NormalizeThenCombine has none by default: a batch renormalisation is one, and an estimator without it needs Sum.
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{}, 200), 194.6, 0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{}, 200, 100), 96.8, 0.05));
-  CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{LambdaNorm::Sum}, 200, 100), 0.0095, 0.00005));
+  CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{LambdaNorm::Sum}, 200, 100),
+             0.0095, 0.00005));
   CHECK(near(group.size(gdpo::Gdpo{}, placement::NormalizeThenCombine{}, 200), 0.973, 0.0005));
-  CHECK(near(group.size(gdpo::Gdpo{}, placement::NormalizeThenCombine{}, 200, 100), 0.0049, 0.00005));
+  CHECK(
+      near(group.size(gdpo::Gdpo{}, placement::NormalizeThenCombine{}, 200, 100), 0.0049, 0.00005));
   for (const double lambda : multipliers) {
-    const std::vector<double> none = group.advantages(gdpo::Gdpo{}, placement::NormalizeThenCombine{}, lambda);
+    const std::vector<double> none =
+        group.advantages(gdpo::Gdpo{}, placement::NormalizeThenCombine{}, lambda);
     const auto sum = placement::NormalizeThenCombine{LambdaNorm::Sum};
-    CHECK(deviation(group.advantages(gdpo::Gdpo{}, sum, lambda), none, tolerance::formula / group.sigma_v) == "");
+    CHECK(deviation(group.advantages(gdpo::Gdpo{}, sum, lambda), none,
+                    tolerance::formula / group.sigma_v) == "");
   }
 }
 
@@ -137,14 +155,17 @@ TEST_CASE("with LambdaNorm::Sum advantages stay within those of the reward and o
     std::vector<double> rewards;
     for (int i = 0; i < 32 * columns; ++i) rewards.push_back(random.uniform());
     const auto view = gdpo::view(std::as_const(rewards).data(), 32, columns);
-    const auto run = [&](const gdpo::Gdpo& e, const auto& p, const std::vector<gdpo::Constraint>& constraints) {
+    const auto run = [&](const gdpo::Gdpo& e, const auto& p,
+                         const std::vector<gdpo::Constraint>& constraints) {
       double largest = 0;
-      for (const double a : gdpo::advantages(view, gdpo::groups_of(8), gdpo::Constrained{e, p, constraints}))
+      for (const double a :
+           gdpo::advantages(view, gdpo::groups_of(8), gdpo::Constrained{e, p, constraints}))
         largest = std::max(largest, std::abs(a));
       return largest;
     };
     std::vector<gdpo::Constraint> constraints;
-    for (int k = 1; k <= m; ++k) constraints.push_back({k, random.pick({1.0, 30.0, 1e3, 1e6}), 0.5, 0.2});
+    for (int k = 1; k <= m; ++k)
+      constraints.push_back({k, random.pick({1.0, 30.0, 1e3, 1e6}), 0.5, 0.2});
     gdpo::Gdpo one_reward, no_reward;
     std::vector<double> weights(static_cast<std::size_t>(columns), 0.0);
     no_reward.weights = weights;
@@ -169,7 +190,8 @@ TEST_CASE("one small violation among satisfied samples", "[placement][meaning]")
     std::vector<double> rewards;
     for (int i = 0; i < G; ++i) rewards.insert(rewards.end(), {0.0, i == 3 ? 1 - miss : 1.5});
     const gdpo::Constraint c{1, 1, 1, scale, gdpo::Bound::AtLeast, gdpo::Signal::Hinge};
-    return -gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(G), gdpo::Constrained{e, p, {c}})[3];
+    return -gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(G),
+                             gdpo::Constrained{e, p, {c}})[3];
   };
   const auto standardised = [&](double miss, double eps) {
     gdpo::Grpo e;
@@ -180,6 +202,8 @@ TEST_CASE("one small violation among satisfied samples", "[placement][meaning]")
   CHECK(std::abs(standardised(1, 1e-4) - 3.75) < 0.005);
   CHECK(std::abs(standardised(1e-3, 1e-8) - 3.75) < 0.005);
   CHECK(std::abs(standardised(1, 1e-8) - 3.75) < 0.005);
-  CHECK(std::abs(weight(1e-3, 0.1, gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}) - 0.0094) < 0.00005);
-  CHECK(std::abs(weight(1, 0.1, gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}) - 9.375) < 1e-12);
+  CHECK(std::abs(weight(1e-3, 0.1, gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}) -
+                 0.0094) < 0.00005);
+  CHECK(std::abs(weight(1, 0.1, gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}) - 9.375) <
+        1e-12);
 }

@@ -12,11 +12,13 @@ namespace {
 
 namespace prepass = gdpo::prepass;
 using gdpo::Reach;
-constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(),
+                 inf = std::numeric_limits<double>::infinity();
 
 /// Two rows of three tokens; whatever a test sets is in the batch.
 struct Two {
-  std::vector<double> logp = std::vector<double>(6, -1.0), old, rollout, ref, weights, kl_weights, entropies, per_token;
+  std::vector<double> logp = std::vector<double>(6, -1.0), old, rollout, ref, weights, kl_weights,
+                      entropies, per_token;
   std::vector<double> advantages{1, -1}, flags;
   std::vector<int> mask;
   gdpo::PrepassMemory<double> memory;
@@ -28,7 +30,8 @@ struct Two {
       if (!from.empty()) to = gdpo::view(from.data(), 2, 3);
     };
     set(b.logp, logp), set(b.old_logp, old), set(b.rollout_logp, rollout), set(b.ref_logp, ref);
-    set(b.weights, weights), set(b.kl_weights, kl_weights), set(b.entropies, entropies), set(b.mask, mask);
+    set(b.weights, weights), set(b.kl_weights, kl_weights), set(b.entropies, entropies),
+        set(b.mask, mask);
     set(b.token_advantages, per_token);
     if (per_token.empty()) b.advantages = gdpo::view(advantages);
     return b;
@@ -50,7 +53,8 @@ struct Two {
 };
 using Numbers = std::vector<double>;
 
-prepass::Gate gate_of(prepass::Estimator estimator, prepass::Pair pair, prepass::Statistic statistic) {
+prepass::Gate gate_of(prepass::Estimator estimator, prepass::Pair pair,
+                      prepass::Statistic statistic) {
   prepass::Gate gate;
   gate.estimator = estimator, gate.pair = pair, gate.statistic = statistic;
   return gate;
@@ -99,7 +103,9 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   x.flags = {0, 3};
   const double k3 = std::exp(-0.5) - 0.5;
   const auto loss = [&](Reach reach, gdpo::Over over) {
-    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, gdpo::aggregate::SeqMeanTokenMean> l;
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
+                     gdpo::aggregate::SeqMeanTokenMean>
+        l;
     l.kl.beta = 1;
     l.aggregate.over = over;
     return x.run(l, x.prepare(prepass::Overlong{gdpo::view(x.flags), reach}));
@@ -127,7 +133,8 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   CHECK(r.policy_loss == Approx(-0.5).epsilon(tolerance::formula));
 }
 
-TEST_CASE("the length of a completion is that of its sampling, however often the batch is prepared", "[prepass]") {
+TEST_CASE("the length of a completion is that of its sampling, however often the batch is prepared",
+          "[prepass]") {
   for (const bool masked : {false, true}) {
     INFO("masked " << masked);
     Two x;
@@ -172,7 +179,8 @@ TEST_CASE("groups that taught nothing, from the report of the advantages", "[pre
   auto prepared = gdpo::prepare(batch, memory, drop);
   CHECK(difference(memory.weights, std::vector<float>{0, 0, 0, 0, 1, 1, 1, 1}) == "");
   CHECK(gdpo::count(prepared).tokens == 8);
-  CHECK(gdpo::grpo_loss(prepared, gdpo::count(prepared)).kl_loss == gdpo::grpo_loss(batch, gdpo::count(batch)).kl_loss);
+  CHECK(gdpo::grpo_loss(prepared, gdpo::count(prepared)).kl_loss ==
+        gdpo::grpo_loss(batch, gdpo::count(batch)).kl_loss);
 
   drop.reach = Reach::Denominator;
   prepared = gdpo::prepare(batch, memory, drop);
@@ -249,7 +257,8 @@ TEST_CASE("TopEntropy: equal, one, none, and entropies that are not numbers", "[
   }
 }
 
-TEST_CASE("TopEntropy: an infinite entropy is the largest, and spoils no other quantile", "[prepass]") {
+TEST_CASE("TopEntropy: an infinite entropy is the largest, and spoils no other quantile",
+          "[prepass]") {
   Two x;
   x.entropies = {1, 2, 3, 4, 5, inf};
   prepass::TopEntropy top;
@@ -290,7 +299,8 @@ TEST_CASE("Gate: closed intervals, and what is infinite is off", "[prepass]") {
   gate.max = 0.12;  // .5: .1487, -.5: .1065
   CHECK(x.weights_of(gate) == Numbers{0, 1, 1, 1, 1, 0});
 
-  gate = gate_of(Estimator::Ratio, Pair::Mismatch, Statistic::Token);  // no bounds: every gate is open
+  gate =
+      gate_of(Estimator::Ratio, Pair::Mismatch, Statistic::Token);  // no bounds: every gate is open
   x.rollout = {nan_, inf, -inf, 0, 0, 0};
   CHECK(x.weights_of(gate) == Numbers(6, 1.0));
   gate.max = 1e9;
@@ -303,7 +313,8 @@ TEST_CASE("Gate: statistics of a row in which something is NaN", "[prepass]") {
     Two x;
     x.rollout = Numbers(6, -1.0);
     x.rollout[place] = nan_;
-    for (const Statistic statistic : {Statistic::SequenceMean, Statistic::SequenceSum, Statistic::SequenceMax}) {
+    for (const Statistic statistic :
+         {Statistic::SequenceMean, Statistic::SequenceSum, Statistic::SequenceMax}) {
       INFO("NaN at " << place << ", statistic " << static_cast<int>(statistic));
       prepass::Gate gate = gate_of(Estimator::K2, Pair::Mismatch, statistic);
       gate.max = 10;
@@ -317,7 +328,8 @@ TEST_CASE("Gate: statistics of a row in which something is NaN", "[prepass]") {
   }
 }
 
-TEST_CASE("Gate: a NaN difference is harmful whatever the update does; infinite ones have a sign", "[prepass]") {
+TEST_CASE("Gate: a NaN difference is harmful whatever the update does; infinite ones have a sign",
+          "[prepass]") {
   Two x;
   x.old = Numbers(6, -1.0);
   x.rollout = {nan_, -inf, inf, nan_, -inf, inf};  // old - rollout: NaN, inf, -inf
@@ -357,7 +369,8 @@ TEST_CASE("Gate: occasions", "[prepass]") {
   CHECK(x.weights_of(gate) == Numbers{0, 1, 1, 0, 1, 1});
 }
 
-TEST_CASE("Gate: Drift without rollout_logp is against old_logp, and without that nothing drifts", "[prepass]") {
+TEST_CASE("Gate: Drift without rollout_logp is against old_logp, and without that nothing drifts",
+          "[prepass]") {
   using prepass::Estimator, prepass::Pair, prepass::Statistic;
   Two x;
   prepass::Gate gate = gate_of(Estimator::K2, Pair::Drift, Statistic::Token);
@@ -371,7 +384,8 @@ TEST_CASE("Gate: Drift without rollout_logp is against old_logp, and without tha
   CHECK(x.weights_of(gate) == Numbers{0, 0, 1, 1, 1, 1});
 }
 
-TEST_CASE("the off-policy sequence mask drops rows that are punished and have drifted", "[prepass]") {
+TEST_CASE("the off-policy sequence mask drops rows that are punished and have drifted",
+          "[prepass]") {
   Two x;
   x.logp = {-2, -1, -1, -2, -1, -1};
   x.rollout = {-0.5, -1, -1, -0.5, -1, -1};  // rollout - logp: mean 0.5 in both rows
@@ -384,8 +398,8 @@ TEST_CASE("the off-policy sequence mask drops rows that are punished and have dr
   CHECK(x.weights_of(prepass::off_policy_sequence_mask(0.4)) == Numbers(6, 1.0));
 
   x.rollout = {-0.5, -1, -1, -0.5, -1, -1};
-  const auto prepared =
-      x.prepare(prepass::off_policy_sequence_mask(0.4, Reach::Denominator, prepass::GateAdvantage::Row));
+  const auto prepared = x.prepare(
+      prepass::off_policy_sequence_mask(0.4, Reach::Denominator, prepass::GateAdvantage::Row));
   CHECK(gdpo::count(prepared).tokens == 3);
   CHECK(gdpo::count(prepared).non_empty_rows == 1);
 }
@@ -408,7 +422,8 @@ TEST_CASE("Importance: truncated weights of tokens and sequences", "[prepass]") 
   w.clip = {};
   check({std::exp(0.5), std::exp(0.5), std::exp(0.5), std::exp(1.5), std::exp(1.5), std::exp(1.5)});
   w.statistic = Statistic::SequenceMean;
-  check({std::exp(0.5 / 3), std::exp(0.5 / 3), std::exp(0.5 / 3), std::exp(0.5), std::exp(0.5), std::exp(0.5)});
+  check({std::exp(0.5 / 3), std::exp(0.5 / 3), std::exp(0.5 / 3), std::exp(0.5), std::exp(0.5),
+         std::exp(0.5)});
   w.count_eps = 2;
   check({std::exp(0.1), std::exp(0.1), std::exp(0.1), std::exp(0.3), std::exp(0.3), std::exp(0.3)});
   w.statistic = Statistic::SequenceMax;
@@ -427,7 +442,7 @@ TEST_CASE("Importance: NaN, and an infinity that no clip holds, drop the token",
   CHECK(x.weights_of(w) == Numbers{0, 0, 0, 1, 1, 1});
   const gdpo::LossResult r = x.run(gdpo::dapo_loss, x.prepare(w));
   CHECK(r.loss == Approx(0.5).epsilon(tolerance::formula));  // three tokens of -A = 1 over six
-  CHECK(r.metrics.non_finite.rollout_logp.count == 3);       // the loss does not read them; prepare did
+  CHECK(r.metrics.non_finite.rollout_logp.count == 3);  // the loss does not read them; prepare did
   CHECK(r.metrics.non_finite.rollout_logp.token == 0);
   CHECK(r.metrics.non_finite.weights.count == 0);
   w.clip = {-inf, 2};
@@ -445,7 +460,9 @@ TEST_CASE("Importance: NaN, and an infinity that no clip holds, drop the token",
   CHECK(deviation(x.weights_of(w), expected, 32 * std::exp(10.0) * tolerance::unit) == "");
 }
 
-TEST_CASE("Importance: what a float cannot hold is an infinite weight, which the loss drops and counts", "[prepass]") {
+TEST_CASE(
+    "Importance: what a float cannot hold is an infinite weight, which the loss drops and counts",
+    "[prepass]") {
   const std::vector<float> logp{-1, -1}, rollout{-201, -1};
   const std::vector<double> advantages{1};
   gdpo::TokenBatch<float> batch;
@@ -459,7 +476,8 @@ TEST_CASE("Importance: what a float cannot hold is an infinite weight, which the
   CHECK(r.metrics.non_finite.weights.count == 1);
 }
 
-TEST_CASE("weights that were there multiply, and a 0 of either drops whatever the other is", "[prepass]") {
+TEST_CASE("weights that were there multiply, and a 0 of either drops whatever the other is",
+          "[prepass]") {
   Two x;
   x.flags = {0, 1};
   x.weights = {0.5, 0, 2, nan_, inf, 3};
@@ -477,7 +495,8 @@ TEST_CASE("weights that were there multiply, and a 0 of either drops whatever th
   CHECK(x.weights_of(drop, importance, importance) == Numbers{0, 0, 2, 0, 0, 0});
 }
 
-TEST_CASE("those of the denominator come first, whatever the order they are named in", "[prepass]") {
+TEST_CASE("those of the denominator come first, whatever the order they are named in",
+          "[prepass]") {
   // The threshold of the entropies is taken where rows are left; of two in the denominator, neither sees the other.
   Two x;
   x.entropies = {1, 2, 3, 4, 5, 6};
@@ -513,7 +532,8 @@ TEST_CASE("without pre-passes, and with all of them off, the batch is as it was"
   };
   prepass::TopEntropy top;
   top.reach = Reach::None;  // entropies are not needed then
-  same(x.prepare(top, prepass::Overlong{gdpo::view(x.flags), Reach::None}, prepass::DegenerateGroups{}));
+  same(x.prepare(top, prepass::Overlong{gdpo::view(x.flags), Reach::None},
+                 prepass::DegenerateGroups{}));
   const prepass::Gate open;
   x.rollout = Numbers(6, -1.0);
   same(x.prepare(open));
@@ -547,7 +567,8 @@ struct Counting {
   void operator()(const gdpo::PrepassArgs<S>& args) const {
     *tokens = 0;
     for (gdpo::index_t k = 0; k < args.rows.positions(); ++k) REQUIRE(args.weights[k] == 1);
-    for (gdpo::index_t i = 0; i < args.rows.size(); ++i) *tokens += static_cast<int>(args.rows(i).count());
+    for (gdpo::index_t i = 0; i < args.rows.size(); ++i)
+      *tokens += static_cast<int>(args.rows(i).count());
   }
 };
 
@@ -566,10 +587,12 @@ TEST_CASE("a pre-pass of the user's own", "[prepass]") {
   prepared = x.prepare(Alternate{}, Counting{&tokens, Reach::Denominator});
   CHECK(tokens == 6);
   CHECK_THROWS_AS(x.prepare(Alternate{Reach::Surrogate, -1}), gdpo::invalid_input);
-  CHECK_THROWS_AS(x.prepare(Alternate{Reach::None, -1}), gdpo::invalid_input);  // settings are checked even where off
+  CHECK_THROWS_AS(x.prepare(Alternate{Reach::None, -1}),
+                  gdpo::invalid_input);  // settings are checked even where off
 }
 
-TEST_CASE("a second prepare goes on from the first, in the same memory or in another", "[prepass]") {
+TEST_CASE("a second prepare goes on from the first, in the same memory or in another",
+          "[prepass]") {
   Two x;
   x.mask = {1, 1, 1, 1, 0, 1};
   x.weights = {2, 1, 1, 1, 1, 1};
@@ -579,7 +602,8 @@ TEST_CASE("a second prepare goes on from the first, in the same memory or in ano
   top.quantile = 0.5;
   const auto same = [&](const auto& first, const auto&... second) {
     gdpo::PrepassMemory<double> another, third;
-    const gdpo::TokenBatch<double> apart = gdpo::prepare(gdpo::prepare(x.batch(), another, first), third, second...);
+    const gdpo::TokenBatch<double> apart =
+        gdpo::prepare(gdpo::prepare(x.batch(), another, first), third, second...);
     const gdpo::LossResult a = x.run(gdpo::grpo_loss, apart);
     const Numbers gradient = x.gradient;
     const gdpo::TokenBatch<double> together = gdpo::prepare(x.prepare(first), x.memory, second...);
@@ -616,8 +640,8 @@ TEST_CASE("a batch without rows or without tokens", "[prepass]") {
       gate.reach = reach;
       prepass::Importance importance;
       if (reach != Reach::Denominator) importance.reach = reach;
-      const auto prepared =
-          gdpo::prepare(batch, memory, prepass::Overlong{gdpo::view(column), reach}, top, gate, importance);
+      const auto prepared = gdpo::prepare(
+          batch, memory, prepass::Overlong{gdpo::view(column), reach}, top, gate, importance);
       CHECK(gdpo::count(prepared).tokens == 0);
       CHECK(same_bits(gdpo::dapo_loss(prepared, gdpo::count(prepared)).loss, 0.0));
       CHECK(prepared.entropy_threshold == inf);
@@ -654,7 +678,8 @@ TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference",
     gdpo::PrepassMemory<float> memory;
     const auto prepared = gdpo::prepare(batch, memory, gate, importance, top);
     CHECK(prepared.mask.rank() == batch.logp.rank());
-    std::vector<double> all{gdpo::dapo_loss(prepared, gdpo::count(prepared)).loss, prepared.entropy_threshold};
+    std::vector<double> all{gdpo::dapo_loss(prepared, gdpo::count(prepared)).loss,
+                            prepared.entropy_threshold};
     for (std::size_t k = 0; k < 12; ++k) {
       all.push_back(memory.mask[k]);
       if (mask[k]) all.insert(all.end(), {memory.weights[k], memory.kl_weights[k]});
@@ -668,18 +693,22 @@ TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference",
   const Numbers expected = run(flat);
 
   gdpo::TokenBatch<float> cube = flat;
-  cube.logp = gdpo::view(logp.data(), 2, 2, 3), cube.rollout_logp = gdpo::view(rollout.data(), 2, 2, 3);
-  cube.entropies = gdpo::view(entropies.data(), 2, 2, 3), cube.mask = gdpo::view(mask.data(), 2, 2, 3);
+  cube.logp = gdpo::view(logp.data(), 2, 2, 3),
+  cube.rollout_logp = gdpo::view(rollout.data(), 2, 2, 3);
+  cube.entropies = gdpo::view(entropies.data(), 2, 2, 3),
+  cube.mask = gdpo::view(mask.data(), 2, 2, 3);
   CHECK(difference(run(cube), expected) == "");
 
   const auto bfloat = [](const std::vector<float>& from) {
     std::vector<gdpo::BFloat16> to;
-    for (const float x : from) to.push_back({static_cast<std::uint16_t>(gdpo::math::bits_of(x) >> 16)});
+    for (const float x : from)
+      to.push_back({static_cast<std::uint16_t>(gdpo::math::bits_of(x) >> 16)});
     return to;
   };
   const auto b_logp = bfloat(logp), b_rollout = bfloat(rollout), b_entropies = bfloat(entropies);
   gdpo::TokenBatch<float> narrow = flat;
-  narrow.logp = gdpo::view(b_logp.data(), 4, 3), narrow.rollout_logp = gdpo::view(b_rollout.data(), 4, 3);
+  narrow.logp = gdpo::view(b_logp.data(), 4, 3),
+  narrow.rollout_logp = gdpo::view(b_rollout.data(), 4, 3);
   narrow.entropies = gdpo::view(b_entropies.data(), 4, 3);
   CHECK(difference(run(narrow), expected) == "");
 
@@ -690,7 +719,8 @@ TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference",
     }
     return to;
   };
-  const auto c_logp = column_order(logp), c_rollout = column_order(rollout), c_entropies = column_order(entropies);
+  const auto c_logp = column_order(logp), c_rollout = column_order(rollout),
+             c_entropies = column_order(entropies);
   const auto c_mask = column_order(mask);
   const auto strided = [](const auto& v) {
     return gdpo::View<const std::decay_t<decltype(v[0])>, 2>{v.data(), {4, 3}, {1, 4}};

@@ -36,7 +36,8 @@ struct Input {
     fill(logp, [&] { return static_cast<float>(-random.uniform()); });
     fill(rollout, [&] { return static_cast<float>(-random.uniform()); });
     fill(weights, [&] { return static_cast<float>(random.below(3)); });
-    fill(entropies, [&] { return gdpo::BFloat16{static_cast<std::uint16_t>(0x3f80 + random.below(128))}; });
+    fill(entropies,
+         [&] { return gdpo::BFloat16{static_cast<std::uint16_t>(0x3f80 + random.below(128))}; });
     fill(mask, [&] { return random.below(4); });
     for (int i = 0; i < rows; ++i) {
       flags.push_back(random.chance(0.2));
@@ -62,19 +63,21 @@ struct Input {
     expected = gradient;
   }
   void run(gdpo::PrepassMemory<float>& memory, gdpo::LossWorkspace<float>& workspace) {
-    const gdpo::TokenBatch<float> prepared = gdpo::prepare(batch, memory, overlong, gate, importance, top);
+    const gdpo::TokenBatch<float> prepared =
+        gdpo::prepare(batch, memory, overlong, gate, importance, top);
     gdpo::Normaliser n;
     n.tokens = 100, n.rows = n.non_empty_rows = 10;
-    const gdpo::TokenOut<float> out = batch.offsets
-                                          ? gdpo::TokenOut<float>(gdpo::view(gradient))
-                                          : gdpo::view(gradient.data(), batch.logp.extent(0), batch.logp.extent(1));
+    const gdpo::TokenOut<float> out =
+        batch.offsets ? gdpo::TokenOut<float>(gdpo::view(gradient))
+                      : gdpo::view(gradient.data(), batch.logp.extent(0), batch.logp.extent(1));
     gdpo::dapo_loss(gdpo::seq, prepared, n, out, workspace);
   }
 };
 
 }  // namespace
 
-TEST_CASE("prepare: nothing is allocated after the first call with a shape", "[prepass][workspace]") {
+TEST_CASE("prepare: nothing is allocated after the first call with a shape",
+          "[prepass][workspace]") {
   for (const bool packed : {false, true}) {
     for (const std::uint64_t seed : {1u, 2u}) {
       Input input(seed, 12, 33, packed);
@@ -94,7 +97,8 @@ TEST_CASE("prepare: nothing is allocated after the first call with a shape", "[p
 TEST_CASE("prepare: the same bits, whatever the memory served before", "[prepass][workspace]") {
   std::deque<Input> inputs;
   for (int k = 0; k < 8; ++k)
-    inputs.emplace_back(static_cast<std::uint64_t>(100 + k), 1 + 5 * (k % 3), 1 + 7 * (k % 4), k % 2 == 0);
+    inputs.emplace_back(static_cast<std::uint64_t>(100 + k), 1 + 5 * (k % 3), 1 + 7 * (k % 4),
+                        k % 2 == 0);
   Random random(7);
   gdpo::PrepassMemory<float> memory;
   gdpo::LossWorkspace<float> workspace;

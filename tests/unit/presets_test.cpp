@@ -19,7 +19,8 @@ struct Lines {
     INFO(preset.name);
     const std::string name = preset.name, option = preset.option, version = preset.version;
     CHECK(!name.empty());
-    if (name.find("::") != std::string::npos && version.find('@') != std::string::npos) CHECK(!option.empty());
+    if (name.find("::") != std::string::npos && version.find('@') != std::string::npos)
+      CHECK(!option.empty());
     names.push_back(name);
   }
 };
@@ -41,7 +42,8 @@ constexpr bool has_each_type_once<std::variant<T...>> = ((times<T, T...> == 1) &
 }  // namespace
 
 TEST_CASE("names at run time are those of the list, each once", "[presets][runtime]") {
-  CHECK(names_of([](const auto& f) { presets::for_each_estimator(f); }) == runtime::estimator_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_estimator(f); }) ==
+        runtime::estimator_names());
   CHECK(names_of([](const auto& f) { presets::for_each_loss(f); }) == runtime::loss_names());
   CHECK(names_of([](const auto& f) { presets::for_each_prepass(f); }) == runtime::prepass_names());
   CHECK(names_of([](const auto& f) { presets::for_each_aggregate(f); }).size() == 5);
@@ -60,7 +62,8 @@ TEST_CASE("a name gives the value of its line", "[presets][runtime]") {
                 has_each_type_once<runtime::Prepass>);
 }
 
-TEST_CASE("pre-passes that no record has as they are set what their trainers do", "[presets][runtime]") {
+TEST_CASE("pre-passes that no record has as they are set what their trainers do",
+          "[presets][runtime]") {
   using gdpo::Reach, gdpo::prepass::Statistic;
   constexpr double inf = gdpo::math::infinity;
   // The clamp of the log ratio, the largest weight that is kept, and what the weight multiplies.
@@ -70,12 +73,15 @@ TEST_CASE("pre-passes that no record has as they are set what their trainers do"
     double clamp, most;
     Reach reach;
   };
-  const auto equal = [](const gdpo::Bounds& a, double lo, double hi) { return a.lo == lo && a.hi == hi; };
-  for (const Line& line : {Line{"trl::token_truncate", Statistic::Token, inf, 3, Reach::Surrogate},
-                           Line{"trl::sequence_truncate", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
-                           Line{"ms_swift::token_truncate", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
-                           Line{"ms_swift::sequence_truncate", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl},
-                           Line{"open_instruct::rho", Statistic::Token, 10, 2, Reach::Surrogate}}) {
+  const auto equal = [](const gdpo::Bounds& a, double lo, double hi) {
+    return a.lo == lo && a.hi == hi;
+  };
+  for (const Line& line :
+       {Line{"trl::token_truncate", Statistic::Token, inf, 3, Reach::Surrogate},
+        Line{"trl::sequence_truncate", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
+        Line{"ms_swift::token_truncate", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
+        Line{"ms_swift::sequence_truncate", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl},
+        Line{"open_instruct::rho", Statistic::Token, 10, 2, Reach::Surrogate}}) {
     INFO(line.name);
     const auto weight = std::get<gdpo::prepass::Importance>(runtime::prepass(line.name));
     CHECK(weight.statistic == line.statistic);
@@ -84,10 +90,11 @@ TEST_CASE("pre-passes that no record has as they are set what their trainers do"
     CHECK(weight.count_eps == 0);
     CHECK(weight.reach == line.reach);
   }
-  for (const Line& line : {Line{"trl::token_mask", Statistic::Token, inf, 3, Reach::Surrogate},
-                           Line{"trl::sequence_mask", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
-                           Line{"ms_swift::token_mask", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
-                           Line{"ms_swift::sequence_mask", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl}}) {
+  for (const Line& line :
+       {Line{"trl::token_mask", Statistic::Token, inf, 3, Reach::Surrogate},
+        Line{"trl::sequence_mask", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
+        Line{"ms_swift::token_mask", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
+        Line{"ms_swift::sequence_mask", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl}}) {
     INFO(line.name);
     const auto gate = std::get<gdpo::prepass::Gate>(runtime::prepass(line.name));
     CHECK(gate.estimator == gdpo::prepass::Estimator::Ratio);
@@ -108,7 +115,8 @@ TEST_CASE("former names of presets stand for what they stood for", "[presets][ru
   static_assert(std::is_same_v<decltype(gdpo::brief::gdpo), decltype(gdpo::per_group::gdpo)>);
   CHECK(gdpo::tutorial::grpo_numpy.scale.ddof == 0);
   CHECK(gdpo::tutorial::grpo_torch.scale.eps_at == gdpo::EpsAt::ClampStd);
-  static_assert(std::is_same_v<decltype(gdpo::tutorial::grpo_loss), decltype(gdpo::textbook::grpo_loss)>);
+  static_assert(
+      std::is_same_v<decltype(gdpo::tutorial::grpo_loss), decltype(gdpo::textbook::grpo_loss)>);
 #pragma GCC diagnostic pop
 
   const auto text = [](const char* name) {
@@ -118,5 +126,6 @@ TEST_CASE("former names of presets stand for what they stood for", "[presets][ru
   CHECK(text("brief::gdpo") == text("per_group::gdpo"));
   CHECK(text("tutorial::grpo_numpy") == text("textbook::grpo_numpy"));
   CHECK(text("tutorial::grpo_torch") == text("textbook::grpo_torch"));
-  CHECK(std::visit([](const auto& loss) { return loss.kl.beta; }, runtime::loss("tutorial::grpo")) == 0.04);
+  CHECK(std::visit([](const auto& loss) { return loss.kl.beta; },
+                   runtime::loss("tutorial::grpo")) == 0.04);
 }

@@ -9,7 +9,8 @@ namespace {
 
 std::vector<double> numbers(Random& random, int n) {
   std::vector<double> x;
-  for (int i = 0; i < n; ++i) x.push_back((random.uniform() - 0.4) * std::pow(10.0, random.below(12) - 6));
+  for (int i = 0; i < n; ++i)
+    x.push_back((random.uniform() - 0.4) * std::pow(10.0, random.below(12) - 6));
   return x;
 }
 
@@ -31,28 +32,35 @@ const auto plain = [](const auto& x, const auto&) { return std::array{x}; };
 
 template <class Order>
 double sum(Order order, const std::vector<double>& x) {
-  return gdpo::sum_rows<1>(order, x.data(), nullptr, static_cast<gdpo::index_t>(x.size()), plain)[0];
+  return gdpo::sum_rows<1>(order, x.data(), nullptr, static_cast<gdpo::index_t>(x.size()),
+                           plain)[0];
 }
 
 }  // namespace
 
-TEST_CASE("batch sums of consecutive groups: 4096 rows, 16 lanes, a tree, blocks in order", "[reduce]") {
+TEST_CASE("batch sums of consecutive groups: 4096 rows, 16 lanes, a tree, blocks in order",
+          "[reduce]") {
   Random random(31);
   for (const int n : {0, 1, 5, 15, 16, 17, 31, 100, 4095, 4096, 4097, 4100, 8192, 12345}) {
     const std::vector<double> x = numbers(random, n);
     INFO("rows " << n);
     CHECK(same_bits(sum(gdpo::InRowOrder{}, x), grid_sum(x)));
     std::vector<double> w, wx;
-    for (int i = 0; i < n; ++i) w.push_back(random.below(3)), wx.push_back(w.back() * x[static_cast<std::size_t>(i)]);
-    const auto weighted = [](const auto& value, const auto& weight) { return std::array{mul(weight, value)}; };
-    CHECK(gdpo::sum_rows<1>(gdpo::InRowOrder{}, x.data(), w.data(), n, weighted)[0] == grid_sum(wx));
+    for (int i = 0; i < n; ++i)
+      w.push_back(random.below(3)), wx.push_back(w.back() * x[static_cast<std::size_t>(i)]);
+    const auto weighted = [](const auto& value, const auto& weight) {
+      return std::array{mul(weight, value)};
+    };
+    CHECK(gdpo::sum_rows<1>(gdpo::InRowOrder{}, x.data(), w.data(), n, weighted)[0] ==
+          grid_sum(wx));
   }
 }
 
 TEST_CASE("statistics of a group of consecutive rows are summed in row order", "[reduce]") {
   Random random(32);
   for (int round = 0; round < 200; ++round) {
-    const std::vector<double> x = numbers(random, random.pick({2, 4, 8, 16, 32}));  // a quotient by n is exact
+    const std::vector<double> x =
+        numbers(random, random.pick({2, 4, 8, 16, 32}));  // a quotient by n is exact
     const double n = static_cast<double>(x.size());
     double total = 0, rest = 0;
     for (const double value : x) total += value;
@@ -63,7 +71,8 @@ TEST_CASE("statistics of a group of consecutive rows are summed in row order", "
     for (const double value : x) expected.push_back((value - mean) - low);
     INFO("round " << round);
     const auto rows = static_cast<gdpo::index_t>(x.size());
-    CHECK(difference(gdpo::advantages(gdpo::view(x.data(), rows, 1), gdpo::groups_of(rows), gdpo::DrGrpo{}),
+    CHECK(difference(gdpo::advantages(gdpo::view(x.data(), rows, 1), gdpo::groups_of(rows),
+                                      gdpo::DrGrpo{}),
                      expected) == "");
   }
 }
@@ -83,7 +92,8 @@ TEST_CASE("compensated sums do not depend on the order", "[reduce]") {
     long double exact = 0;
     double magnitude = 0;
     for (const double value : x) exact += value, magnitude += std::abs(value);
-    CHECK(std::abs(static_cast<double>(first - exact)) <= tolerance::unit * std::abs(first) + 1e-17 * magnitude);
+    CHECK(std::abs(static_cast<double>(first - exact)) <=
+          tolerance::unit * std::abs(first) + 1e-17 * magnitude);
     for (int k = 0; k < 5; ++k) {
       random.shuffle(x);
       CHECK(same_bits(sum(gdpo::AnyOrder{}, x), first));
@@ -114,7 +124,8 @@ TEST_CASE("NaN and infinity are seen by their bits", "[scalar]") {
   using Pack = gdpo::math::Pack<8>;
   const Pack pack = Pack::load(lanes);
   select(is_nan(pack), Pack::all(1.0), Pack::all(0.0)).store(found);
-  CHECK(difference(std::vector<double>(found, found + 8), std::vector<double>{0, 1, 0, 0, 1, 0, 1, 0}) == "");
+  CHECK(difference(std::vector<double>(found, found + 8),
+                   std::vector<double>{0, 1, 0, 0, 1, 0, 1, 0}) == "");
 }
 
 TEST_CASE("packs of every width compute lane by lane, as one double does", "[lanes]") {
@@ -142,8 +153,10 @@ TEST_CASE("packs of every width compute lane by lane, as one double does", "[lan
       CHECK(same(max(x, y), [](double p, double q) { return p < q ? q : p; }));
       CHECK(same(abs(x), [](double p, double) { return std::abs(p); }));
       CHECK(same(sqrt(abs(x)), [](double p, double) { return std::sqrt(std::abs(p)); }));
-      CHECK(same(select(x == y, Pack::all(1.0), x), [](double p, double q) { return p == q ? 1.0 : p; }));
-      CHECK(same(select(x < y, y, Pack::all(2.0)), [](double p, double q) { return p < q ? q : 2.0; }));
+      CHECK(same(select(x == y, Pack::all(1.0), x),
+                 [](double p, double q) { return p == q ? 1.0 : p; }));
+      CHECK(same(select(x < y, y, Pack::all(2.0)),
+                 [](double p, double q) { return p < q ? q : 2.0; }));
       for (int half = L / 2; half > 0; half /= 2) {
         for (int j = 0; j < half; ++j) a[j] += a[j + half];
       }

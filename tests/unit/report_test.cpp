@@ -13,10 +13,12 @@ using Flags = std::vector<unsigned char>;
 bool near_to(double a, double b) { return std::abs(a - b) <= tolerance::formula; }
 
 template <class Estimator = gdpo::Gdpo>
-gdpo::GroupReport report_of(const std::vector<double>& rewards, gdpo::index_t channels, gdpo::index_t group,
-                            const Estimator& e = {}, const std::vector<double>& valid = {}) {
-  gdpo::RewardBatch batch{gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
-                          gdpo::groups_of(group)};
+gdpo::GroupReport report_of(const std::vector<double>& rewards, gdpo::index_t channels,
+                            gdpo::index_t group, const Estimator& e = {},
+                            const std::vector<double>& valid = {}) {
+  gdpo::RewardBatch batch{
+      gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()) / channels, channels),
+      gdpo::groups_of(group)};
   if (!valid.empty()) batch.valid = gdpo::view(valid);
   gdpo::GroupReport report;
   gdpo::advantages(gdpo::seq, batch, e, &report);
@@ -76,7 +78,8 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
 
 TEST_CASE("a constant sum is degenerate, its rewards are not", "[report]") {
   const std::vector<double> rewards{1, 0, 0, 1};
-  const gdpo::GroupReport grpo = report_of(rewards, 2, 2, gdpo::Grpo{}), gdpo = report_of(rewards, 2, 2);
+  const gdpo::GroupReport grpo = report_of(rewards, 2, 2, gdpo::Grpo{}),
+                          gdpo = report_of(rewards, 2, 2);
   for (const gdpo::GroupReport& r : {grpo, gdpo}) {
     CHECK(r.degenerate == Flags{1});
     CHECK(r.channel_degenerate == Flags{0, 0});
@@ -94,7 +97,7 @@ TEST_CASE("a constant sum is degenerate, its rewards are not", "[report]") {
   CHECK(report_of(three, 3, 4).degenerate == Flags{0});
   CHECK(report_of(three, 3, 4, gdpo::Grpo{}).degenerate == Flags{1});
   CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Groups) == 1);  // of the reward sums
-  CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Sum) == 0);     // of the combined values
+  CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Sum) == 0);  // of the combined values
 }
 
 TEST_CASE("a reward of weight 0 is described, but is neither missing nor infinite", "[report]") {
@@ -111,7 +114,8 @@ TEST_CASE("a reward of weight 0 is described, but is neither missing nor infinit
 }
 
 TEST_CASE("unused rows are counted and are in nothing else", "[report]") {
-  const gdpo::GroupReport r = report_of({1, 2, 100, 3, 4, -100}, 1, 3, gdpo::Grpo{}, {1, 1, 0, 1, 1, 0});
+  const gdpo::GroupReport r =
+      report_of({1, 2, 100, 3, 4, -100}, 1, 3, gdpo::Grpo{}, {1, 1, 0, 1, 1, 0});
   CHECK(r.unused_rows == 2);
   CHECK(r.excluded_rows == 0);
   CHECK(r.rows == 6);
@@ -125,7 +129,8 @@ TEST_CASE("unused rows are counted and are in nothing else", "[report]") {
 TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   gdpo::Grpo e;
   e.gates = {gdpo::Gate{1, 0, 1}};
-  CHECK(report_of({1, 5, 0, 7}, 2, 2, e).channels[1].mean == 2.5);  // the 7 fails its condition and is 0
+  CHECK(report_of({1, 5, 0, 7}, 2, 2, e).channels[1].mean ==
+        2.5);  // the 7 fails its condition and is 0
   const std::vector<double> rewards{1, 2}, kl{4, 8};
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), 2, 1), gdpo::groups_of(2)};
   batch.penalty = gdpo::view(kl);

@@ -28,7 +28,8 @@ struct Line {
 };
 
 constexpr bool Sum = false, Each = true;
-constexpr naive::Entry Skip = naive::Entry::Skip, AsZero = naive::Entry::Zero, Flow = naive::Entry::Propagate;
+constexpr naive::Entry Skip = naive::Entry::Skip, AsZero = naive::Entry::Zero,
+                       Flow = naive::Entry::Propagate;
 constexpr naive::Row Exclude = naive::Row::Exclude, Keep = naive::Row::Keep;
 const naive::Spread any{}, plain{1, 0, EpsAt::Std, 0, false}, e4{1, 1e-4, EpsAt::Std, 0, false},
     e8{1, 1e-8, EpsAt::Std, 0, false}, whiten{1, 1e-8, EpsAt::Var, 1e-8, false},
@@ -37,68 +38,92 @@ const naive::Spread any{}, plain{1, 0, EpsAt::Std, 0, false}, e4{1, 1e-4, EpsAt:
 // The trainers' own settings, read from their code: std or none, eps, ddof, order, second stage, missing rewards, group
 // of one.
 const Line lines[] = {
-    {"gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude, Singleton::Zero},
-    {"grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"dr_grpo", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"paper::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude, Singleton::Zero},
-    {"paper::grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"paper::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude, Singleton::Zero},
-    {"trl::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip, Exclude,
+    {"gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude,
      Singleton::Zero},
-    {"trl::gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, Skip, Exclude, Singleton::Zero},
-    {"verl::grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
-    {"verl::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
-    {"verl::gdpo", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Tokens, whiten, Flow, Keep, Singleton::Raw},
-    {"verl::gdpo_no_std", Baseline::Mean, Scale::None, 0, 1, Each, Renorm::Tokens, whiten, Flow, Keep, Singleton::Raw},
-    {"verl::rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
-    {"verl::rloo_vectorized", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
+    {"grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero},
-    {"verl::reinforce_plus_plus_baseline", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens, whiten, Flow, Keep,
+    {"dr_grpo", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"paper::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude,
+     Singleton::Zero},
+    {"paper::grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"paper::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
+    {"trl::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip,
+     Exclude, Singleton::Zero},
+    {"trl::gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, Skip, Exclude,
+     Singleton::Zero},
+    {"verl::grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Raw},
-    {"nvlabs::trl_grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, AsZero, Keep, Singleton::Zero},
-    {"nvlabs::trl_grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, AsZero, Keep,
-     Singleton::Zero},
-    {"nvlabs::trl_gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, AsZero, Keep, Singleton::Zero},
-    {"nvlabs::trl_grpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, AsZero, Keep,
-     Singleton::Nan},
-    {"nvlabs::trl_gdpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, AsZero, Keep,
-     Singleton::Nan},
-    {"nvlabs::verl_grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
-    {"nvlabs::verl_grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Raw},
-    {"nvlabs::verl_grpo_bn", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::Tokens, whiten_fork, Flow, Keep,
+    {"verl::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Raw},
-    {"nvlabs::verl_grpo_no_std_bn", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens, whiten_fork, Flow, Keep,
+    {"verl::gdpo", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Tokens, whiten, Flow, Keep,
      Singleton::Raw},
-    {"nvlabs::verl_gdpo", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Tokens, whiten_fork, Flow, Keep,
+    {"verl::gdpo_no_std", Baseline::Mean, Scale::None, 0, 1, Each, Renorm::Tokens, whiten, Flow,
+     Keep, Singleton::Raw},
+    {"verl::rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Raw},
-    {"ms_swift::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep, Singleton::Zero},
-    {"ms_swift::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep, Singleton::Zero},
-    {"ms_swift::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
-     Singleton::Zero},
-    {"ms_swift::rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep, Singleton::Zero},
-    {"ms_swift::rloo_group_scale", Baseline::LeaveOneOut, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
-     Singleton::Zero},
-    {"ms_swift::rloo_batch_scale", Baseline::LeaveOneOut, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
-     Singleton::Zero},
-    {"ms_swift::reinforce_plus_plus", Baseline::Mean, Scale::BatchCentred, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
-     Singleton::Zero},
-    {"ms_swift::reinforce_plus_plus_group_scale", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip,
+    {"verl::rloo_vectorized", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any,
+     Flow, Keep, Singleton::Zero},
+    {"verl::reinforce_plus_plus_baseline", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens,
+     whiten, Flow, Keep, Singleton::Raw},
+    {"nvlabs::trl_grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, AsZero,
      Keep, Singleton::Zero},
-    {"ms_swift::reinforce_plus_plus_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep,
+    {"nvlabs::trl_grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, AsZero,
+     Keep, Singleton::Zero},
+    {"nvlabs::trl_gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, AsZero,
+     Keep, Singleton::Zero},
+    {"nvlabs::trl_grpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None,
+     any, AsZero, Keep, Singleton::Nan},
+    {"nvlabs::trl_gdpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch,
+     e4, AsZero, Keep, Singleton::Nan},
+    {"nvlabs::verl_grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Raw},
+    {"nvlabs::verl_grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow,
+     Keep, Singleton::Raw},
+    {"nvlabs::verl_grpo_bn", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::Tokens,
+     whiten_fork, Flow, Keep, Singleton::Raw},
+    {"nvlabs::verl_grpo_no_std_bn", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens,
+     whiten_fork, Flow, Keep, Singleton::Raw},
+    {"nvlabs::verl_gdpo", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Tokens, whiten_fork,
+     Flow, Keep, Singleton::Raw},
+    {"ms_swift::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Keep,
      Singleton::Zero},
-    {"ms_swift::gdpo", Baseline::Mean, Scale::Group, 1e-8, 1, Each, Renorm::Batch, e8, Skip, Keep, Singleton::Zero},
-    {"open_instruct::standard", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Flow, Keep,
+    {"ms_swift::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip,
+     Keep, Singleton::Zero},
+    {"ms_swift::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any,
+     Skip, Keep, Singleton::Zero},
+    {"ms_swift::rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Keep,
      Singleton::Zero},
-    {"open_instruct::centered", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep, Singleton::Zero},
-    {"textbook::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip, Exclude,
+    {"ms_swift::rloo_group_scale", Baseline::LeaveOneOut, Scale::Group, 1e-4, 1, Sum, Renorm::None,
+     any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::rloo_batch_scale", Baseline::LeaveOneOut, Scale::Batch, 1e-4, 1, Sum, Renorm::None,
+     any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::reinforce_plus_plus", Baseline::Mean, Scale::BatchCentred, 1e-4, 1, Sum,
+     Renorm::None, any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::reinforce_plus_plus_group_scale", Baseline::Mean, Scale::Group, 1e-4, 1, Sum,
+     Renorm::None, any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::reinforce_plus_plus_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None,
+     any, Skip, Keep, Singleton::Zero},
+    {"ms_swift::gdpo", Baseline::Mean, Scale::Group, 1e-8, 1, Each, Renorm::Batch, e8, Skip, Keep,
      Singleton::Zero},
-    {"textbook::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip, Exclude,
-     Singleton::Zero, EpsAt::ClampStd},
-    {"per_group::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip, Exclude,
-     Singleton::Zero},
+    {"open_instruct::standard", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Flow,
+     Keep, Singleton::Zero},
+    {"open_instruct::centered", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow,
+     Keep, Singleton::Zero},
+    {"textbook::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip,
+     Exclude, Singleton::Zero},
+    {"textbook::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip,
+     Exclude, Singleton::Zero, EpsAt::ClampStd},
+    {"per_group::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::PerGroup, plain, Skip,
+     Exclude, Singleton::Zero},
 };
 
 }  // namespace
@@ -107,8 +132,8 @@ TEST_CASE("every preset sets what its trainer does", "[runtime]") {
   std::set<std::string> checked;
   for (const Line& line : lines) {
     INFO(line.name);
-    const naive::Settings e =
-        std::visit([](const auto& x) { return product::settings_of(x); }, gdpo::runtime::estimator(line.name));
+    const naive::Settings e = std::visit([](const auto& x) { return product::settings_of(x); },
+                                         gdpo::runtime::estimator(line.name));
     checked.insert(line.name);
     CHECK(e.baseline == line.baseline);
     CHECK(e.scale == line.scale);
@@ -140,7 +165,8 @@ TEST_CASE("every preset sets what its trainer does", "[runtime]") {
   // A preset without a line here is one of a trainer: the test conformance.presets holds those to its records.
   gdpo::presets::for_each_estimator([&](const auto& preset) {
     INFO(preset.name);
-    CHECK((checked.count(preset.name) != 0 || std::string(preset.version).find('@') != std::string::npos));
+    CHECK((checked.count(preset.name) != 0 ||
+           std::string(preset.version).find('@') != std::string::npos));
   });
 }
 
@@ -198,7 +224,8 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("renorm PerGroup", [](S& e) { e.renorm = Renorm::PerGroup; });
   matters("renorm.ddof", [](S& e) { e.renorm_spread.ddof = 0; });
   matters("renorm.eps", [](S& e) { e.renorm_spread.eps = 0.1; });
-  matters("renorm.eps_at", [](S& e) { e.renorm_spread.eps_at = EpsAt::Std, e.renorm_spread.eps = 1e-4; });
+  matters("renorm.eps_at",
+          [](S& e) { e.renorm_spread.eps_at = EpsAt::Std, e.renorm_spread.eps = 1e-4; });
   matters("renorm.count_eps", [](S& e) { e.renorm_spread.count_eps = 0.5; });
   matters("renorm.keep_mean", [](S& e) { e.renorm_spread.keep_mean = true; });
   matters("missing.entry Zero", [](S& e) { e.entry = AsZero; });
@@ -246,7 +273,8 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
     for (int b = 0; b < a; ++b) {
       const auto at = [](int k) {
         return [k](S& e) {
-          e.scale_spread.eps = e.renorm_spread.eps = 0.7, e.scale_spread.eps_at = static_cast<EpsAt>(k);
+          e.scale_spread.eps = e.renorm_spread.eps = 0.7,
+          e.scale_spread.eps_at = static_cast<EpsAt>(k);
         };
       };
       differ("scale.eps_at", at(a), at(b));
@@ -271,12 +299,15 @@ TEST_CASE("a gate lets its reward count from the threshold on", "[gates]") {
   e.gates = {{1, 0, 2}};
   e.weights = {0, 1};
   const double mean = 14.0 / 3;
-  const std::vector<double> a = product::advantages(e, d).advantages, expected{8 - mean, -mean, 6 - mean, 0};
+  const std::vector<double> a = product::advantages(e, d).advantages,
+                            expected{8 - mean, -mean, 6 - mean, 0};
   for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(a[i] - expected[i]) < 1e-14);
   // A gate on a gated reward compares what stands in the array.
   e.gates = {{1, 0, 2}, {0, 1, 7}};
   e.weights = {1, 0};
-  d.rewards = {1, 8, 5, 6, 4, 9, 3, 2};  // r_1 of row 0 fails its gate, is 8 in the array all the same
-  const std::vector<double> b = product::advantages(e, d).advantages, gated{1 - 1.25, -1.25, 4 - 1.25, -1.25};
+  d.rewards = {1, 8, 5, 6,
+               4, 9, 3, 2};  // r_1 of row 0 fails its gate, is 8 in the array all the same
+  const std::vector<double> b = product::advantages(e, d).advantages,
+                            gated{1 - 1.25, -1.25, 4 - 1.25, -1.25};
   for (std::size_t i = 0; i < 4; ++i) CHECK(b[i] == gated[i]);
 }

@@ -31,7 +31,8 @@ TEST_CASE("who belongs together", "[groups]") {
   CHECK(members(gdpo::by_offsets(wide), 5) == Members{{0, 1}, {}, {2, 3, 4}});
   CHECK(members(gdpo::by_offsets(gdpo::view(offsets.data(), 1)), 0) == Members{});
   const std::vector<std::int64_t> ids{9, -2, 9, 1LL << 40, -2, 9};
-  CHECK(members(gdpo::by_id(ids), 6) == Members{{1, 4}, {0, 2, 5}, {3}});  // ascending ids, row order inside
+  CHECK(members(gdpo::by_id(ids), 6) ==
+        Members{{1, 4}, {0, 2, 5}, {3}});  // ascending ids, row order inside
   const std::vector<std::uint64_t> large{~0ull, 0, ~0ull};
   CHECK(members(gdpo::by_id(large), 3) == Members{{1}, {0, 2}});
   const std::vector<std::uint8_t> narrow{255, 0};
@@ -39,7 +40,8 @@ TEST_CASE("who belongs together", "[groups]") {
   CHECK(members(gdpo::by_id(std::vector<int>{}), 0) == Members{});
   CHECK(members(gdpo::by_id(std::vector<int>{4, 4, 1, 1}, 2), 4) == Members{{2, 3}, {0, 1}});
   std::vector<int> strided{1, 0, 2, 0, 1, 0};
-  CHECK(members(gdpo::by_id(gdpo::View<int, 1>{strided.data(), {3}, {2}}), 3) == Members{{0, 2}, {1}});
+  CHECK(members(gdpo::by_id(gdpo::View<int, 1>{strided.data(), {3}, {2}}), 3) ==
+        Members{{0, 2}, {1}});
 }
 
 TEST_CASE("no rows, no rewards, groups of one", "[shapes]") {
@@ -73,9 +75,11 @@ TEST_CASE("no rows, no rewards, groups of one", "[shapes]") {
     if (preset.settings.singleton == naive::Singleton::Nan)
       CHECK((std::isnan(alone[0]) && std::isnan(alone[1]) && std::isnan(alone[2])));
     if (preset.settings.singleton == naive::Singleton::Raw) {
-      const double scale =
-          preset.settings.scale == naive::Scale::Group ? 1 / (1 + preset.settings.scale_spread.eps) : 1;
-      CHECK(deviation(alone, Vector{5 * scale, 0.1 * scale, -2 * scale}, 8 * tolerance::formula) == "");
+      const double scale = preset.settings.scale == naive::Scale::Group
+                               ? 1 / (1 + preset.settings.scale_spread.eps)
+                               : 1;
+      CHECK(deviation(alone, Vector{5 * scale, 0.1 * scale, -2 * scale}, 8 * tolerance::formula) ==
+            "");
     }
   }
 }
@@ -85,10 +89,11 @@ TEST_CASE("empty groups among others change nothing", "[shapes]") {
   const std::vector<int> plain{0, 2, 4}, with_empty{0, 0, 2, 2, 2, 4, 4};
   for (const bool report : {false, true}) {
     gdpo::GroupReport a, b;
-    const Vector x = gdpo::advantages(gdpo::view(rewards.data(), 4, 2), gdpo::by_offsets(plain), gdpo::Gdpo{},
-                                      report ? &a : nullptr);
-    CHECK(difference(x, gdpo::advantages(gdpo::view(rewards.data(), 4, 2), gdpo::by_offsets(with_empty), gdpo::Gdpo{},
-                                         report ? &b : nullptr)) == "");
+    const Vector x = gdpo::advantages(gdpo::view(rewards.data(), 4, 2), gdpo::by_offsets(plain),
+                                      gdpo::Gdpo{}, report ? &a : nullptr);
+    CHECK(difference(
+              x, gdpo::advantages(gdpo::view(rewards.data(), 4, 2), gdpo::by_offsets(with_empty),
+                                  gdpo::Gdpo{}, report ? &b : nullptr)) == "");
     if (report) {
       CHECK(b.groups == 6);
       CHECK(b.smallest_group == 0);
@@ -97,15 +102,16 @@ TEST_CASE("empty groups among others change nothing", "[shapes]") {
   }
 }
 
-TEST_CASE("an infinite reward spoils its own group and no other before the renormalisation", "[shapes]") {
+TEST_CASE("an infinite reward spoils its own group and no other before the renormalisation",
+          "[shapes]") {
   naive::Data d;
   d.rows = 6;
   d.channels = 1;
   d.ids = {1, 1, 1, 2, 2, 2};
   d.rewards = {std::numeric_limits<double>::infinity(), 1, 2, 0, 1, 5};
   for (const char* name : {"gdpo", "grpo", "dr_grpo", "rloo"}) {
-    const naive::Settings e =
-        std::visit([](const auto& x) { return product::settings_of(x); }, gdpo::runtime::estimator(name));
+    const naive::Settings e = std::visit([](const auto& x) { return product::settings_of(x); },
+                                         gdpo::runtime::estimator(name));
     gdpo::GroupReport report;
     const Vector sums = product::advantages(e, d, &report).sums;
     INFO(name);
@@ -119,13 +125,17 @@ TEST_CASE("a row's advantage goes to its valid tokens, 0 to the others", "[token
   const std::vector<float> advantages{0.5f, std::nanf(""), -2};
   const std::vector<std::uint8_t> mask{1, 0, 1, 0, 0, 0, 1, 1, 1};
   std::vector<double> out(9, 42.0);
-  gdpo::broadcast_into(gdpo::view(advantages), gdpo::view(mask.data(), 3, 3), gdpo::view(out.data(), 3, 3));
-  CHECK(difference(out, Vector{0.5, 0, 0.5, 0, 0, 0, -2, -2, -2}) == "");  // selected, not multiplied: no NaN
+  gdpo::broadcast_into(gdpo::view(advantages), gdpo::view(mask.data(), 3, 3),
+                       gdpo::view(out.data(), 3, 3));
+  CHECK(difference(out, Vector{0.5, 0, 0.5, 0, 0, 0, -2, -2, -2}) ==
+        "");  // selected, not multiplied: no NaN
   std::vector<float> narrow(9, 42.f);
   const std::vector<float> weights{0.f, -0.f, 3.f};
   gdpo::broadcast_into(gdpo::view(advantages.data(), 1), gdpo::view(weights.data(), 1, 3),
                        gdpo::view(narrow.data(), 1, 3));
-  CHECK(difference(std::vector<float>(narrow.begin(), narrow.begin() + 4), std::vector<float>{0, 0, 0.5f, 42}) == "");
-  gdpo::broadcast_into(gdpo::view(advantages.data(), 0), gdpo::view(mask.data(), 0, 3), gdpo::view(out.data(), 0, 3));
+  CHECK(difference(std::vector<float>(narrow.begin(), narrow.begin() + 4),
+                   std::vector<float>{0, 0, 0.5f, 42}) == "");
+  gdpo::broadcast_into(gdpo::view(advantages.data(), 0), gdpo::view(mask.data(), 0, 3),
+                       gdpo::view(out.data(), 0, 3));
   CHECK(out[0] == 0.5);
 }

@@ -41,7 +41,8 @@ TEST_CASE("the violation of a sample, in units of its constraint", "[shortfall]"
   gdpo::Constraint c{0, 1, 0.5, 0.25};
   const auto all = [&](double x) {
     std::vector<double> v;
-    for (const gdpo::Signal signal : {gdpo::Signal::Linear, gdpo::Signal::Hinge, gdpo::Signal::Indicator}) {
+    for (const gdpo::Signal signal :
+         {gdpo::Signal::Linear, gdpo::Signal::Hinge, gdpo::Signal::Indicator}) {
       c.signal = signal;
       v.push_back(gdpo::violation_of(c, x));
     }
@@ -81,7 +82,8 @@ TEST_CASE("measure by hand", "[shortfall]") {
   CHECK(m.value().count == 4);
   CHECK(m.mean_violation() == 0.4375);
   CHECK(m.violation_rate() == 0.5);
-  const gdpo::ConstraintMetrics cost = gdpo::measure(gdpo::view(values), {0.5, 1, gdpo::Bound::AtMost});
+  const gdpo::ConstraintMetrics cost =
+      gdpo::measure(gdpo::view(values), {0.5, 1, gdpo::Bound::AtMost});
   CHECK(fields(cost) == std::vector<double>{5, 2, 1.25, 2, 1, 1});
   const gdpo::ConstraintMetrics nothing = gdpo::measure(gdpo::view(values.data() + 4, 1), {0.5});
   CHECK(fields(nothing) == std::vector<double>{0, 0, 0, 0, 0, 1});
@@ -92,7 +94,8 @@ TEST_CASE("measure by hand", "[shortfall]") {
   CHECK(gdpo::measure(gdpo::view(infinite), {}).value().sum == inf);
 }
 
-TEST_CASE("the signed error of a mean, and the mean hinge that cannot take its place", "[shortfall]") {
+TEST_CASE("the signed error of a mean, and the mean hinge that cannot take its place",
+          "[shortfall]") {
   const std::vector<double> values{0, 2};  // the mean is at the limit, half of the samples are not
   const gdpo::SetPoint point{1, 0.5, gdpo::Bound::AtLeast};
   const gdpo::ConstraintMetrics m = gdpo::measure(gdpo::view(values), point);

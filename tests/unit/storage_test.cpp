@@ -11,10 +11,15 @@ TEST_CASE("every bit pattern of the raw 16-bit types reads as Eigen's conversion
   int wrong = 0;
   for (unsigned bits = 0; bits < 0x10000; ++bits) {
     const auto raw = static_cast<std::uint16_t>(bits);
-    const double half = static_cast<double>(static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(raw)));
-    const double bfloat = static_cast<double>(static_cast<float>(Eigen::numext::bit_cast<Eigen::bfloat16>(raw)));
-    const auto differs = [](double a, double b) { return std::isnan(a) ? !std::isnan(b) : !same_bits(a, b); };
-    wrong += differs(half, gdpo::load(gdpo::Float16{raw})) || differs(bfloat, gdpo::load(gdpo::BFloat16{raw}));
+    const double half =
+        static_cast<double>(static_cast<float>(Eigen::numext::bit_cast<Eigen::half>(raw)));
+    const double bfloat =
+        static_cast<double>(static_cast<float>(Eigen::numext::bit_cast<Eigen::bfloat16>(raw)));
+    const auto differs = [](double a, double b) {
+      return std::isnan(a) ? !std::isnan(b) : !same_bits(a, b);
+    };
+    wrong += differs(half, gdpo::load(gdpo::Float16{raw})) ||
+             differs(bfloat, gdpo::load(gdpo::BFloat16{raw}));
     wrong += differs(half, gdpo::load(Eigen::numext::bit_cast<Eigen::half>(raw)));
     wrong += differs(bfloat, gdpo::load(Eigen::numext::bit_cast<Eigen::bfloat16>(raw)));
   }
@@ -74,7 +79,8 @@ TEST_CASE("a column of any type reads as double", "[storage]") {
   CHECK(!gdpo::Column{});
   CHECK(gdpo::Column{}.size() == 0);
   const std::vector<double> none;
-  CHECK_FALSE(gdpo::Column(gdpo::view(none)));  // a null pointer is absent, as for any optional view
+  CHECK_FALSE(
+      gdpo::Column(gdpo::view(none)));  // a null pointer is absent, as for any optional view
 }
 
 TEST_CASE("a list holds up to its capacity and says so beyond", "[list]") {
@@ -107,6 +113,8 @@ TEST_CASE("views: strides of any sign, const from mutable", "[view]") {
   CHECK(x[0] == 9);
   CHECK(!gdpo::View<double, 1>{});
   CHECK(static_cast<bool>(dense));
-  static_assert(!std::is_convertible_v<gdpo::View<const double, 1>, gdpo::View<double, 1>>, "const stays const");
-  static_assert(!std::is_convertible_v<gdpo::View<double, 1>, gdpo::View<const float, 1>>, "no conversion of elements");
+  static_assert(!std::is_convertible_v<gdpo::View<const double, 1>, gdpo::View<double, 1>>,
+                "const stays const");
+  static_assert(!std::is_convertible_v<gdpo::View<double, 1>, gdpo::View<const float, 1>>,
+                "no conversion of elements");
 }

@@ -19,7 +19,8 @@ void check_type(const char* type, std::initializer_list<double> values) {
         std::vector<T> rewards(n, static_cast<T>(value));
         const gdpo::View<const T, 2> view = gdpo::view(rewards.data(), size, channels);
         INFO("value " << value << ", group of " << size << ", rewards " << channels);
-        if (!all_zero(gdpo::advantages(view, gdpo::groups_of(size)))) CHECK("advantages" == std::string("0"));
+        if (!all_zero(gdpo::advantages(view, gdpo::groups_of(size))))
+          CHECK("advantages" == std::string("0"));
       }
     }
   }
@@ -52,12 +53,15 @@ TEST_CASE("every scalar gives what its values give in double", "[storage]") {
     Rows values(24, 5);
     for (int i = 0; i < 24; ++i) {
       for (int c = 0; c < 5; ++c)
-        x(i, c) = static_cast<Scalar>(static_cast<float>(4 * r(i, c))), values(i, c) = gdpo::load(x(i, c));
+        x(i, c) = static_cast<Scalar>(static_cast<float>(4 * r(i, c))),
+             values(i, c) = gdpo::load(x(i, c));
     }
     using Result = gdpo::result_t<Scalar>;
     const auto got = gdpo::advantages(x, gdpo::groups_of(6));
-    static_assert(std::is_same_v<std::remove_const_t<decltype(got)>, Eigen::Array<Result, Eigen::Dynamic, 1>>);
-    const std::vector<double> expected = gdpo::advantages(gdpo::view(values.data(), 24, 5), gdpo::groups_of(6));
+    static_assert(std::is_same_v<std::remove_const_t<decltype(got)>,
+                                 Eigen::Array<Result, Eigen::Dynamic, 1>>);
+    const std::vector<double> expected =
+        gdpo::advantages(gdpo::view(values.data(), 24, 5), gdpo::groups_of(6));
     static_assert(std::is_same_v<decltype(gdpo::advantages(x.matrix(), gdpo::groups_of(6))),
                                  Eigen::Matrix<Result, Eigen::Dynamic, 1>>);
     const std::vector<Result> rounded(expected.begin(), expected.end());

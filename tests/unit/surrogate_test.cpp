@@ -23,7 +23,8 @@ struct Expected {
   bool low = false, high = false, outside = false, dual = false;
 };
 template <class V>
-void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double ratio, const Expected& e) {
+void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double ratio,
+           const Expected& e) {
   INFO("A " << advantage << ", ratio " << ratio);
   const gdpo::Term<V> term = surrogate(token<V>(advantage, ratio));
   CHECK(static_cast<double>(term.value) == e.value);
@@ -34,7 +35,8 @@ void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double rat
   CHECK(term.outside == e.outside);
   CHECK(term.dual == e.dual);
 }
-void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double ratio, const Expected& e) {
+void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double ratio,
+           const Expected& e) {
   check<float>(surrogate, advantage, ratio, e);
   check<double>(surrogate, advantage, ratio, e);
 }
@@ -67,7 +69,8 @@ TEST_CASE("the ends of the range are inside, and the unclipped branch takes a ti
 }
 
 TEST_CASE("infinite low and high: no clip on that side; low 1 clips at 0", "[surrogate]") {
-  const gdpo::surrogate::Ratio open{infinite, infinite}, above{0.5, infinite}, below{infinite, 0.5}, zero{1, 0.5};
+  const gdpo::surrogate::Ratio open{infinite, infinite}, above{0.5, infinite}, below{infinite, 0.5},
+      zero{1, 0.5};
   for (const double a : {1.0, -1.0}) {
     for (const double r : {0x1p-40, 1.0, 0x1p40}) check(open, a, r, {-a * r, -a * r});
   }
@@ -83,9 +86,10 @@ TEST_CASE("delta bounds the unclipped ratio from above, whatever the sign", "[su
   check(capped, -1, 2, {2, 2, !low, !high, outside});  // its own end passes
   check(capped, -1, 4, {2, 0, !low, !high, outside});
   check(capped, 1, 4, {-1.25, 0, !low, high, outside});
-  const gdpo::surrogate::Ratio under{0.5, 0.25, 1};  // below 1 + high: the clip takes over between them
-  check(under, -1, 1.125, {1.125, 1.125});           // clip branch, inside
-  check(under, 1, 1.125, {-1, 0});                   // held at delta: larger than -1.125
+  const gdpo::surrogate::Ratio under{0.5, 0.25,
+                                     1};    // below 1 + high: the clip takes over between them
+  check(under, -1, 1.125, {1.125, 1.125});  // clip branch, inside
+  check(under, 1, 1.125, {-1, 0});          // held at delta: larger than -1.125
   check(under, 1, 4, {-1, 0, !low, !high, outside});
   check(under, -1, 4, {1.25, 0, !low, !high, outside});
   // Below 1 - low: the clip takes over from there, and its lower end passes.
@@ -106,8 +110,9 @@ TEST_CASE("dual bounds what a negative advantage can cost", "[surrogate]") {
 TEMPLATE_TEST_CASE("a saturated ratio gives finite numbers", "[surrogate]", float, double) {
   using V = TestType;
   const V huge = gdpo::math::exp_parts(static_cast<V>(gdpo::math::exp_limit<V>)).exp;
-  for (const gdpo::surrogate::Ratio& s : {gdpo::surrogate::Ratio{}, gdpo::surrogate::Ratio{0.2, 0.2, infinite, 3},
-                                          gdpo::surrogate::Ratio{infinite, infinite}}) {
+  for (const gdpo::surrogate::Ratio& s :
+       {gdpo::surrogate::Ratio{}, gdpo::surrogate::Ratio{0.2, 0.2, infinite, 3},
+        gdpo::surrogate::Ratio{infinite, infinite}}) {
     for (const double a : {1000.0, -1000.0, 0.0}) {
       gdpo::Token<V> t = token<V>(a, 1);
       t.ratio = huge;
@@ -118,7 +123,8 @@ TEMPLATE_TEST_CASE("a saturated ratio gives finite numbers", "[surrogate]", floa
   }
 }
 
-TEMPLATE_TEST_CASE("NaN in the ratio or the advantage shows in value and gradient", "[surrogate]", float, double) {
+TEMPLATE_TEST_CASE("NaN in the ratio or the advantage shows in value and gradient", "[surrogate]",
+                   float, double) {
   using V = TestType;
   gdpo::Token<V> t = token<V>(-1, 1);
   t.ratio = std::numeric_limits<V>::quiet_NaN();
@@ -131,7 +137,8 @@ TEMPLATE_TEST_CASE("NaN in the ratio or the advantage shows in value and gradien
   CHECK(std::isnan(gdpo::surrogate::Reinforce{}(t).d_logp));
 }
 
-TEMPLATE_TEST_CASE("Reinforce: -A logp, its derivative at the token alone", "[surrogate]", float, double) {
+TEMPLATE_TEST_CASE("Reinforce: -A logp, its derivative at the token alone", "[surrogate]", float,
+                   double) {
   const gdpo::Term<TestType> term = gdpo::surrogate::Reinforce{}(token<TestType>(-2, 8));
   CHECK(term.value == -3);
   CHECK(term.d_log_ratio == 0);

@@ -21,12 +21,14 @@ struct Batch {
   index_t rows, width;
   Vector advantages, mask, logp, ref_logp;
 
-  gdpo::View<const double, 2> tokens(const Vector& x) const { return gdpo::view(x.data(), rows, width); }
+  gdpo::View<const double, 2> tokens(const Vector& x) const {
+    return gdpo::view(x.data(), rows, width);
+  }
   template <class KlTerm>
   Vector operator()(const Penalty<KlTerm>& penalty) const {
     Vector out(mask.size(), 42.0);
-    gdpo::token_advantages_into(gdpo::view(advantages), tokens(mask), tokens(logp), tokens(ref_logp), penalty,
-                                gdpo::view(out.data(), rows, width));
+    gdpo::token_advantages_into(gdpo::view(advantages), tokens(mask), tokens(logp),
+                                tokens(ref_logp), penalty, gdpo::view(out.data(), rows, width));
     return out;
   }
 };
@@ -47,7 +49,8 @@ Batch random_batch_of_tokens(Random& random) {
 enum class Estimator { K1, Abs, K2, K3 };
 
 /// The estimate of one token, x = other - logp, clamped before and after.
-long double estimate(Estimator which, long double x, const gdpo::Bounds& input, const gdpo::Bounds& output) {
+long double estimate(Estimator which, long double x, const gdpo::Bounds& input,
+                     const gdpo::Bounds& output) {
   const auto clamp = [](long double v, const gdpo::Bounds& b) {
     return std::max(std::min(v, static_cast<long double>(b.hi)), static_cast<long double>(b.lo));
   };
@@ -67,12 +70,15 @@ void compare(const Batch& b, double coef, const KlTerm& kl, Estimator which) {
       CHECK(same_bits(out[k], 0));
       continue;
     }
-    const long double x = static_cast<long double>(b.ref_logp[k]) - static_cast<long double>(b.logp[k]);
+    const long double x =
+        static_cast<long double>(b.ref_logp[k]) - static_cast<long double>(b.logp[k]);
     const auto penalty = static_cast<long double>(coef) * estimate(which, x, kl.input, kl.output);
-    const auto expected = static_cast<long double>(b.advantages[k / static_cast<std::size_t>(b.width)]) - penalty;
+    const auto expected =
+        static_cast<long double>(b.advantages[k / static_cast<std::size_t>(b.width)]) - penalty;
     // A few roundings of advantage and penalty; K3 in double: 1e-13 relative (math/exp_parts.hpp).
-    const long double within = 8 * static_cast<long double>(tolerance::unit) * (2 + std::fabs(penalty)) +
-                               (which == Estimator::K3 ? 1e-13L * std::fabs(penalty) : 0);
+    const long double within =
+        8 * static_cast<long double>(tolerance::unit) * (2 + std::fabs(penalty)) +
+        (which == Estimator::K3 ? 1e-13L * std::fabs(penalty) : 0);
     if (!(std::fabs(static_cast<long double>(out[k]) - expected) <= within)) {
       CHECK(out[k] == static_cast<double>(expected));
     }
@@ -93,10 +99,14 @@ struct Constant {
 
 TEST_CASE("a penalty on tokens, by hand", "[tokens]") {
   const Batch b{2, 2, {1, -2}, {1, 1, 0, 1}, {-1, -2, -3, -4}, {-1.5, -1, -9, -4.25}};
-  CHECK(difference(b(gdpo::penalty::Token<>{0.5}), Vector{0.75, 1.5, 0, -2.125}) == "");  // K1: 0.5, -1, 0.25
-  CHECK(difference(b(gdpo::penalty::Token{0.5, gdpo::Kl<gdpo::kl::Abs>{}}), Vector{0.75, 0.5, 0, -2.125}) == "");
-  CHECK(difference(b(gdpo::penalty::Token{-4.0, gdpo::Kl<gdpo::kl::K2>{}}), Vector{1.5, 3, 0, -1.875}) == "");
-  CHECK(difference(b(gdpo::penalty::Token{1.0, Constant{}}), Vector{-2, -2, 0, -5}) == "");  // the ratio is 1
+  CHECK(difference(b(gdpo::penalty::Token<>{0.5}), Vector{0.75, 1.5, 0, -2.125}) ==
+        "");  // K1: 0.5, -1, 0.25
+  CHECK(difference(b(gdpo::penalty::Token{0.5, gdpo::Kl<gdpo::kl::Abs>{}}),
+                   Vector{0.75, 0.5, 0, -2.125}) == "");
+  CHECK(difference(b(gdpo::penalty::Token{-4.0, gdpo::Kl<gdpo::kl::K2>{}}),
+                   Vector{1.5, 3, 0, -1.875}) == "");
+  CHECK(difference(b(gdpo::penalty::Token{1.0, Constant{}}), Vector{-2, -2, 0, -5}) ==
+        "");  // the ratio is 1
 }
 
 TEST_CASE("a penalty on tokens, against the formulas", "[tokens]") {
@@ -122,13 +132,19 @@ TEST_CASE("of the KL term only the value is used", "[tokens]") {
   for (int round = 0; round < 10; ++round) {
     const Batch b = random_batch_of_tokens(random);
     const gdpo::Bounds in{-20, 20}, out{-10, 10};
-    const Vector expected = b(gdpo::penalty::Token{0.3, gdpo::Kl<K3>{0.04, gdpo::Against::Ref, in, out}});
-    for (const auto against : {gdpo::Against::Old, gdpo::Against::Teacher, gdpo::Against::Rollout}) {
-      CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3>{7, against, in, out}}), expected) == "");
+    const Vector expected =
+        b(gdpo::penalty::Token{0.3, gdpo::Kl<K3>{0.04, gdpo::Against::Ref, in, out}});
+    for (const auto against :
+         {gdpo::Against::Old, gdpo::Against::Teacher, gdpo::Against::Rollout}) {
+      CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3>{7, against, in, out}}), expected) ==
+            "");
     }
-    CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3, StraightThroughK2>{0, {}, in, out}}), expected) == "");
-    CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3, ScoreFunction>{0, {}, in, out}}), expected) == "");
-    CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3, ImportanceWeighted>{0, {}, in, out}}), expected) == "");
+    CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3, StraightThroughK2>{0, {}, in, out}}),
+                     expected) == "");
+    CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3, ScoreFunction>{0, {}, in, out}}),
+                     expected) == "");
+    CHECK(difference(b(gdpo::penalty::Token{0.3, gdpo::Kl<K3, ImportanceWeighted>{0, {}, in, out}}),
+                     expected) == "");
   }
 }
 
@@ -137,7 +153,8 @@ TEST_CASE("a coefficient of 0 is a broadcast, and reads no log-prob", "[tokens]"
   Batch b = random_batch_of_tokens(random);
   Vector expected(b.mask.size());
   const auto broadcast = [&](const auto& mask) {
-    gdpo::broadcast_into(gdpo::view(b.advantages), mask, gdpo::view(expected.data(), b.rows, b.width));
+    gdpo::broadcast_into(gdpo::view(b.advantages), mask,
+                         gdpo::view(expected.data(), b.rows, b.width));
     return expected;
   };
   b.logp.assign(b.mask.size(), std::nan(""));
@@ -145,9 +162,11 @@ TEST_CASE("a coefficient of 0 is a broadcast, and reads no log-prob", "[tokens]"
   CHECK(difference(b(gdpo::penalty::Token<>{0}), broadcast(b.tokens(b.mask))) == "");
   Vector out(b.mask.size(), 42.0);
   const auto target = gdpo::view(out.data(), b.rows, b.width);
-  gdpo::token_advantages_into(gdpo::view(b.advantages), b.tokens(b.mask), {}, {}, gdpo::penalty::Token<>{-0.0}, target);
+  gdpo::token_advantages_into(gdpo::view(b.advantages), b.tokens(b.mask), {}, {},
+                              gdpo::penalty::Token<>{-0.0}, target);
   CHECK(difference(out, broadcast(b.tokens(b.mask))) == "");
-  gdpo::token_advantages_into(gdpo::view(b.advantages), {}, {}, {}, gdpo::penalty::Token<>{}, target);
+  gdpo::token_advantages_into(gdpo::view(b.advantages), {}, {}, {}, gdpo::penalty::Token<>{},
+                              target);
   CHECK(difference(out, broadcast(b.tokens(Vector(b.mask.size(), 1.0)))) == "");
 }
 
@@ -196,25 +215,31 @@ TEST_CASE("token advantages in every layout and storage", "[tokens]") {
     INFO("seed " << seed);
     using Layout = Table<float>::Layout;
     for (const Layout layout : {Layout::RowMajor, Layout::ColumnMajor, Layout::Holes}) {
-      const Table<float> logp(b.rows, b.width, layout, b.logp), ref_logp(b.rows, b.width, layout, b.ref_logp);
-      const Table<unsigned char> mask(b.rows, b.width, static_cast<Table<unsigned char>::Layout>(layout), b.mask);
+      const Table<float> logp(b.rows, b.width, layout, b.logp),
+          ref_logp(b.rows, b.width, layout, b.ref_logp);
+      const Table<unsigned char> mask(b.rows, b.width,
+                                      static_cast<Table<unsigned char>::Layout>(layout), b.mask);
       Table<double> out(b.rows, b.width, static_cast<Table<double>::Layout>(layout), b.mask);
-      gdpo::token_advantages_into(gdpo::view(b.advantages), mask.view(), logp.view(), ref_logp.view(), penalty,
-                                  out.view());
+      gdpo::token_advantages_into(gdpo::view(b.advantages), mask.view(), logp.view(),
+                                  ref_logp.view(), penalty, out.view());
       CHECK(difference(out.values(), expected) == "");
     }
     std::vector<float> narrow(expected.size());
-    gdpo::token_advantages_into(gdpo::view(b.advantages), b.tokens(b.mask), b.tokens(b.logp), b.tokens(b.ref_logp),
-                                penalty, gdpo::view(narrow.data(), b.rows, b.width));
-    for (std::size_t k = 0; k < narrow.size(); ++k) CHECK(same_bits(narrow[k], static_cast<float>(expected[k])));
+    gdpo::token_advantages_into(gdpo::view(b.advantages), b.tokens(b.mask), b.tokens(b.logp),
+                                b.tokens(b.ref_logp), penalty,
+                                gdpo::view(narrow.data(), b.rows, b.width));
+    for (std::size_t k = 0; k < narrow.size(); ++k)
+      CHECK(same_bits(narrow[k], static_cast<float>(expected[k])));
   }
   const std::vector<gdpo::BFloat16> logp{{0xbf80}, {0xc000}};  // -1, -2
   std::vector<float> out(2);
-  gdpo::token_advantages_into(gdpo::view(Vector{}.data(), 0), {}, {}, {}, penalty, gdpo::view(out.data(), 0, 2));
+  gdpo::token_advantages_into(gdpo::view(Vector{}.data(), 0), {}, {}, {}, penalty,
+                              gdpo::view(out.data(), 0, 2));
   const Vector one{1};
   const std::vector<float> ref_logp{-1.5f, -4};
-  gdpo::token_advantages_into(gdpo::view(one), {}, gdpo::view(logp.data(), 1, 2), gdpo::view(ref_logp.data(), 1, 2),
-                              penalty, gdpo::view(out.data(), 1, 2));
+  gdpo::token_advantages_into(gdpo::view(one), {}, gdpo::view(logp.data(), 1, 2),
+                              gdpo::view(ref_logp.data(), 1, 2), penalty,
+                              gdpo::view(out.data(), 1, 2));
   CHECK(out == std::vector<float>{1 - 0.25f * 0.125f, 0.5f});
 }
 
@@ -231,9 +256,11 @@ TEST_CASE("the second normalisation of penalised tokens, in place", "[tokens]") 
     const long double k = masked::multiplier(v, 1e-8, gdpo::EpsAt::Var, x.size() > 1);
     INFO("seed " << seed);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      const long double expected = b.mask[i] == 0 ? 0 : (static_cast<long double>(before.values[i]) - mean) * k;
+      const long double expected =
+          b.mask[i] == 0 ? 0 : (static_cast<long double>(before.values[i]) - mean) * k;
       // Values of order 4 and their mean, a dozen roundings, times the multiplier.
-      if (x.size() > 1) CHECK(std::fabs(static_cast<double>(out[i] - expected)) <= tolerance::formula * (1 + k));
+      if (x.size() > 1)
+        CHECK(std::fabs(static_cast<double>(out[i] - expected)) <= tolerance::formula * (1 + k));
       if (b.mask[i] == 0 || x.size() == 1) CHECK(out[i] == 0);
     }
   }
@@ -248,17 +275,20 @@ TEST_CASE("mistakes in token advantages", "[tokens][errors]") {
                     shape = ": given (3, 2); needed: (2, 3), the shape of out";
   const gdpo::penalty::Token<> on{0.04};
   const auto call = [&](auto mask, auto logp, auto ref_logp, const auto& penalty) {
-    return message_of([&] { gdpo::token_advantages_into(gdpo::view(a), mask, logp, ref_logp, penalty, target); });
+    return message_of(
+        [&] { gdpo::token_advantages_into(gdpo::view(a), mask, logp, ref_logp, penalty, target); });
   };
   const gdpo::View<const float, 2> none;
   CHECK(call(bad, good, good, on) == function + "mask" + shape);
   CHECK(call(good, bad, good, on) == function + "logp" + shape);
   CHECK(call(good, good, bad, on) == function + "ref_logp" + shape);
   CHECK(call(good, good, bad, gdpo::penalty::Token<>{0}) == function + "ref_logp" + shape);
-  const std::string absent = ": given no array; needed: the log-probs of the tokens, because penalty.coef is not 0";
+  const std::string absent =
+      ": given no array; needed: the log-probs of the tokens, because penalty.coef is not 0";
   CHECK(call(good, none, good, on) == function + "logp" + absent);
   CHECK(call(good, good, none, on) == function + "ref_logp" + absent);
-  for (const auto& [coef, text] : {std::pair{std::nan(""), "nan"}, {infinite, "inf"}, {-infinite, "-inf"}}) {
+  for (const auto& [coef, text] :
+       {std::pair{std::nan(""), "nan"}, {infinite, "inf"}, {-infinite, "-inf"}}) {
     CHECK(call(good, good, good, gdpo::penalty::Token<>{coef}) ==
           function + "penalty.coef: given " + text + "; needed: a finite number");
   }
@@ -266,7 +296,8 @@ TEST_CASE("mistakes in token advantages", "[tokens][errors]") {
   CHECK(call(good, good, good, bounds) ==
         function + "kl.input.lo, kl.input.hi: given 20 and -20; needed: lo < hi (infinite: off)");
   CHECK(message_of([&] {
-          gdpo::token_advantages_into(gdpo::view(a), good, good, good, on, gdpo::view(out.data(), 3, 2));
+          gdpo::token_advantages_into(gdpo::view(a), good, good, good, on,
+                                      gdpo::view(out.data(), 3, 2));
         }) == function + "out: given (3, 2); needed: (N, T) with N = 2, the number of advantages");
   CHECK(out == Vector(6, 42.0));
 }

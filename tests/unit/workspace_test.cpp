@@ -68,15 +68,17 @@ TEST_CASE("nothing is allocated after the first call with a shape", "[workspace]
   check(Gdpo{});
   CHECK(allocations > start);  // the counter counts
   check(PerMember{});
-  gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev, gdpo::combine::SumThenNormalize,
-                       gdpo::renorm::TokenWeightedBatch>
+  gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
+                       gdpo::combine::SumThenNormalize, gdpo::renorm::TokenWeightedBatch>
       batch;
   batch.scale.of = gdpo::scale::Of::BatchCentred;
   check(batch);
-  check(gdpo::GroupAdvantage<archetype::MedianOfGroup, archetype::MedianAbsoluteDeviationOfGroup>{});
+  check(
+      gdpo::GroupAdvantage<archetype::MedianOfGroup, archetype::MedianAbsoluteDeviationOfGroup>{});
 }
 
-TEST_CASE("the same input gives the same bits, whatever the workspace served before", "[workspace]") {
+TEST_CASE("the same input gives the same bits, whatever the workspace served before",
+          "[workspace]") {
   std::deque<Input> inputs;
   for (int k = 1; k <= 6; ++k)
     inputs.emplace_back(static_cast<std::uint64_t>(k), 1 + 5 * (k % 3), 2 + k, 1 + 2 * k % 10);
@@ -119,7 +121,8 @@ TEST_CASE("out may have any stride, and float is the double result rounded once"
   std::vector<double> wide(3 * n, 5.0);
   std::vector<float> narrow(n);
   gdpo::advantages_into(gdpo::seq, input.batch, Gdpo{},
-                        gdpo::View<double, 1>{wide.data() + 3 * n - 3, {input.data.rows}, {-3}}, workspace);
+                        gdpo::View<double, 1>{wide.data() + 3 * n - 3, {input.data.rows}, {-3}},
+                        workspace);
   gdpo::advantages_into(gdpo::seq, input.batch, Gdpo{}, gdpo::view(narrow), workspace);
   for (std::size_t i = 0; i < n; ++i) {
     CHECK(same_bits(wide[3 * (n - 1 - i)], plain[i]));
@@ -137,9 +140,11 @@ TEST_CASE("masked reductions and token advantages allocate nothing", "[workspace
   const auto target = gdpo::view(written.data(), 100, 100);
   double sum = 0;
   const long before = allocations;
-  gdpo::token_advantages_into(gdpo::view(advantages), mask, x, x, gdpo::penalty::Token<>{0.04}, target);
+  gdpo::token_advantages_into(gdpo::view(advantages), mask, x, x, gdpo::penalty::Token<>{0.04},
+                              target);
   gdpo::whiten_into(target, mask, {}, target);
-  sum += gdpo::masked_mean(x, mask) + gdpo::masked_mean_over(x, mask, 3) + gdpo::masked_moments(x, mask).m2;
+  sum += gdpo::masked_mean(x, mask) + gdpo::masked_mean_over(x, mask, 3) +
+         gdpo::masked_moments(x, mask).m2;
   sum += gdpo::masked_variance(x, mask);
   CHECK(allocations == before);
   CHECK(sum < 0);

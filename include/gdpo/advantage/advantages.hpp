@@ -13,27 +13,31 @@ GDPO_BEGIN_NAMESPACE
 /// the grouping are called from several threads at once.
 template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
 void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
-                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, Workspace& workspace,
-                     GroupReport* report = nullptr) {
+                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out,
+                     Workspace& workspace, GroupReport* report = nullptr) {
   if constexpr (detail::may_run<Exec, Groups>()) {
     constexpr const char* function = "gdpo::advantages";
     detail::check_out(function, batch.rewards.extent[0], out);
     detail::check_batch_step(function, batch, estimator.renorm);
     detail::EstimatorScratch& work = detail::ScratchOf::estimator(workspace);
-    detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
+    detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work,
+                                                      report);
     evaluation(exec);
     if (report) detail::fill_report(batch, evaluation.reader(), work, *report);
     detail::CombinedValues combined;
     combined.zero_sum = evaluation.zero_sum && !evaluation.any_raw_singleton();
     combined.every_row = evaluation.every_row_counts();
-    detail::batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm, combined, work, out);
+    detail::batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm,
+                       combined, work, out);
   }
 }
 
 /// The long form with its own memory.
-template <class Estimator = Gdpo, class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
+template <class Estimator = Gdpo, class Exec, class T, class Groups,
+          std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
-                                    const Estimator& estimator = {}, GroupReport* report = nullptr) {
+                                    const Estimator& estimator = {},
+                                    GroupReport* report = nullptr) {
   std::vector<result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
   Workspace workspace;
   advantages_into(exec, batch, estimator, view(out), workspace, report);
@@ -41,22 +45,26 @@ std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Group
 }
 
 template <class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
-std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch, GroupReport* report) {
+std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
+                                    GroupReport* report) {
   return advantages(exec, batch, Gdpo{}, report);
 }
 
 /// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward. Short
 /// forms run on `simd`.
 template <class Estimator = Gdpo, class T, class Groups>
-std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, const Estimator& estimator = {},
+std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups,
+                                    const Estimator& estimator = {},
                                     GroupReport* report = nullptr) {
-  return advantages(simd, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator, report);
+  return advantages(simd, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator,
+                    report);
 }
 template <class Estimator = Gdpo, class T, class Groups>
-std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, const Estimator& estimator = {},
+std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups,
+                                    const Estimator& estimator = {},
                                     GroupReport* report = nullptr) {
-  return advantages(View<const T, 2>{rewards.data, {rewards.extent[0], 1}, {rewards.stride[0], 0}}, groups, estimator,
-                    report);
+  return advantages(View<const T, 2>{rewards.data, {rewards.extent[0], 1}, {rewards.stride[0], 0}},
+                    groups, estimator, report);
 }
 template <class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, GroupReport* report) {

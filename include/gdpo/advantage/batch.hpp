@@ -14,11 +14,13 @@ GDPO_BEGIN_NAMESPACE
 template <class T, class Groups>
 struct RewardBatch {
   static_assert(detail::is_grouping_v<Groups>,
-                "who belongs together is said by gdpo::groups_of(8), gdpo::by_offsets(offsets) or gdpo::by_id(ids)");
+                "who belongs together is said by gdpo::groups_of(8), gdpo::by_offsets(offsets) or "
+                "gdpo::by_id(ids)");
   View<const T, 2> rewards;  ///< (N, C), any strides
   Groups groups;             ///< groups_of, by_offsets, by_id
-  Column tokens{};           ///< (N) completion lengths in tokens; renorm::TokenWeightedBatch needs it
-  Column valid{};     ///< (N) 0: the row is unused: in no statistic, but it gets the advantage its group's moments give
+  Column tokens{};  ///< (N) completion lengths in tokens; renorm::TokenWeightedBatch needs it
+  Column
+      valid{};  ///< (N) 0: the row is unused: in no statistic, but it gets the advantage its group's moments give
   Column baseline{};  ///< (N) an external baseline, for policies that read MemberArgs::external
   Column penalty{};   ///< (N) summed KL of the row in nats; penalty::Row needs it
   Column weights{};   ///< (N) row weights, for policies that read MemberArgs::weights
@@ -46,18 +48,22 @@ struct RewardColumn {
   const char* name;         ///< in messages
   MemberValues of_members;  ///< as policies see it; null: they do not
   bool counts;              ///< its numbers are finite and at least 0
-  const char* needed;       ///< what is said where a setting reads it and it is missing; null: it may always be missing
+  const char*
+      needed;  ///< what is said where a setting reads it and it is missing; null: it may always be missing
 };
 
 /// The optional columns, once: checks, readers, kernels and constraints go through this list.
 template <class Batch>
 constexpr RewardColumn<Batch> reward_columns[] = {
-    {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true, "token counts, because renorm is TokenWeightedBatch"},
+    {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true,
+     "token counts, because renorm is TokenWeightedBatch"},
     {&Batch::valid, "batch.valid", nullptr, false, nullptr},
     {&Batch::baseline, "batch.baseline", &UsedMembers::external, false, nullptr},
-    {&Batch::penalty, "batch.penalty", nullptr, false, "the KL of each row, because penalty.coef is not 0"},
+    {&Batch::penalty, "batch.penalty", nullptr, false,
+     "the KL of each row, because penalty.coef is not 0"},
     {&Batch::weights, "batch.weights", &UsedMembers::weights, false, nullptr}};
-constexpr std::size_t reward_column_count = std::size(reward_columns<RewardBatch<double, GroupsOf>>);
+constexpr std::size_t reward_column_count =
+    std::size(reward_columns<RewardBatch<double, GroupsOf>>);
 
 /// The entry of a column, which the list has.
 template <class Batch>

@@ -12,24 +12,28 @@ GDPO_BEGIN_NAMESPACE
 /// aggregate, trivially copyable. Order of operations:
 ///   gates -> missing rewards -> penalty -> per column: baseline, scale -> weighted sum -> renorm
 /// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4-7): sample std, no eps, batch renormalisation.
-template <class Baseline = baseline::Mean, class Scale = scale::StdDev, class Combine = combine::NormalizeThenSum,
-          class Renorm = renorm::Batch>
+template <class Baseline = baseline::Mean, class Scale = scale::StdDev,
+          class Combine = combine::NormalizeThenSum, class Renorm = renorm::Batch>
 struct GroupAdvantage {
   static_assert(is_baseline_v<Baseline> || detail::per_group_values_v<Baseline>,
                 "a Baseline needs: double operator()(const gdpo::BaselineArgs&) const");
-  static_assert(is_baseline_v<Baseline> || !detail::per_group_values_v<Baseline>,
-                "a Baseline with per_group_values needs: double operator()(const gdpo::GroupArgs&) const");
+  static_assert(
+      is_baseline_v<Baseline> || !detail::per_group_values_v<Baseline>,
+      "a Baseline with per_group_values needs: double operator()(const gdpo::GroupArgs&) const");
   static_assert(is_scale_v<Scale> || detail::per_group_values_v<Scale>,
                 "a Scale needs: double operator()(const gdpo::ScaleArgs&) const");
-  static_assert(is_scale_v<Scale> || !detail::per_group_values_v<Scale>,
-                "a Scale with per_group_values needs: double operator()(const gdpo::GroupArgs&) const");
-  static_assert(!detail::from_group_v<Scale> && !detail::zero_sum_v<Scale>,
-                "from_group and zero_sum are declarations of a Baseline, which comes before the Scale");
+  static_assert(
+      is_scale_v<Scale> || !detail::per_group_values_v<Scale>,
+      "a Scale with per_group_values needs: double operator()(const gdpo::GroupArgs&) const");
+  static_assert(
+      !detail::from_group_v<Scale> && !detail::zero_sum_v<Scale>,
+      "from_group and zero_sum are declarations of a Baseline, which comes before the Scale");
   static_assert(std::is_same_v<Combine, combine::SumThenNormalize> ||
                     std::is_same_v<Combine, combine::NormalizeThenSum>,
                 "Combine is combine::SumThenNormalize or combine::NormalizeThenSum");
   static_assert(std::is_same_v<Renorm, renorm::None> || std::is_same_v<Renorm, renorm::Batch> ||
-                    std::is_same_v<Renorm, renorm::PerGroup> || std::is_same_v<Renorm, renorm::TokenWeightedBatch>,
+                    std::is_same_v<Renorm, renorm::PerGroup> ||
+                    std::is_same_v<Renorm, renorm::TokenWeightedBatch>,
                 "Renorm is renorm::None, Batch, PerGroup or TokenWeightedBatch");
 
   Baseline baseline{};
@@ -61,12 +65,14 @@ using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNorma
 /// Dr.GRPO (arXiv 2503.20783), "GRPO without std": the weighted sum minus its group mean.
 using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None>;
 /// RLOO (arXiv 2402.14740): the weighted sum minus the mean of the others.
-using Rloo = GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize, renorm::None>;
+using Rloo =
+    GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize, renorm::None>;
 static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
 
 /// The same estimator with another renormalisation, every other setting kept.
 template <class NewRenorm, class B, class S, class C, class R>
-constexpr GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e, NewRenorm renorm = {}) {
+constexpr GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e,
+                                                         NewRenorm renorm = {}) {
   GroupAdvantage<B, S, C, NewRenorm> other;
   other.baseline = e.baseline;
   other.scale = e.scale;

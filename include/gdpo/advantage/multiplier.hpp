@@ -24,9 +24,13 @@ GDPO_DEVICE V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
   if (at == EpsAt::None) return constant<V>(1.0);
   if (dof <= 0) return constant<V>(0.0);
   const V e = constant<V>(eps), zero = constant<V>(0.0);
-  const V under = at == EpsAt::Var ? variance + e : at == EpsAt::ClampVar ? V((math::max)(variance, e)) : variance;
+  const V under = at == EpsAt::Var        ? variance + e
+                  : at == EpsAt::ClampVar ? V((math::max)(variance, e))
+                                          : variance;
   const V root = sqrt(under);
-  const V denominator = at == EpsAt::Std ? root + e : at == EpsAt::ClampStd ? V((math::max)(root, e)) : root;
+  const V denominator = at == EpsAt::Std        ? root + e
+                        : at == EpsAt::ClampStd ? V((math::max)(root, e))
+                                                : root;
   return select(is_zero(denominator), zero, constant<V>(1.0) / denominator);
 }
 

@@ -39,8 +39,10 @@ struct GroupStat : Moments {
     }
     const double d = (x - mean) - mean_low, rest = others.weight, step = d / rest;
     others.mean = mean - step;
-    const double back = math::opaque(others.mean - mean);  // the rounding of that difference, by TwoSum
-    others.mean_low = mean_low + ((mean - math::opaque(others.mean - back)) - math::opaque(step + back));
+    const double back =
+        math::opaque(others.mean - mean);  // the rounding of that difference, by TwoSum
+    others.mean_low =
+        mean_low + ((mean - math::opaque(others.mean - back)) - math::opaque(step + back));
     others.m2 = (math::max)(m2 - math::mul(math::mul(d, d), static_cast<double>(n) / rest), 0.0);
     others.min = low;
     others.max = high;
@@ -82,15 +84,18 @@ struct BatchStat {
 /// `weights` and `external` are empty where the batch has no such column.
 struct UsedMembers {
   const GroupStat& group;
-  const BatchStat& batch;  ///< filled when the policy reads the batch (below); `centred` only for a Scale
+  const BatchStat&
+      batch;  ///< filled when the policy reads the batch (below); `centred` only for a Scale
   View<const double, 1> values{};
-  View<const double, 1> tokens{};    ///< completion length, in tokens (RewardBatch::tokens)
-  View<const double, 1> weights{};   ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
+  View<const double, 1> tokens{};  ///< completion length, in tokens (RewardBatch::tokens)
+  View<const double, 1>
+      weights{};  ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
   View<const double, 1> external{};  ///< the caller's baseline (RewardBatch::baseline)
 };
 /// One member of a group as a policy sees it.
 struct MemberArgs : UsedMembers {
-  index_t own = -1;  ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
+  index_t own =
+      -1;  ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
   double value = 0;  ///< the member's own value
 };
 using BaselineArgs = MemberArgs;
@@ -146,7 +151,8 @@ GDPO_CALLS_ANY
 template <class P, class Args>
 GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
   if constexpr (per_group_values_v<P>) {
-    return policy(GroupArgs{static_cast<const UsedMembers&>(args), view(scratch, args.values.extent[0])});
+    return policy(
+        GroupArgs{static_cast<const UsedMembers&>(args), view(scratch, args.values.extent[0])});
   } else {
     static_cast<void>(scratch);
     return policy(args);
@@ -189,10 +195,10 @@ constexpr bool returns_double_v = std::is_invocable_r_v<double, const P&, const 
 }  // namespace detail
 
 template <class P>
-constexpr bool is_baseline_v =
-    detail::returns_double_v<P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, BaselineArgs>>;
+constexpr bool is_baseline_v = detail::returns_double_v<
+    P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, BaselineArgs>>;
 template <class P>
-constexpr bool is_scale_v =
-    detail::returns_double_v<P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, ScaleArgs>>;
+constexpr bool is_scale_v = detail::returns_double_v<
+    P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, ScaleArgs>>;
 
 GDPO_END_NAMESPACE

@@ -16,7 +16,8 @@ struct Token {
   KlTerm kl{};
 
   void check(const char* function) const {
-    if (math::not_finite(coef)) contract::fail(function, "penalty.coef", contract::text(coef), "a finite number");
+    if (math::not_finite(coef))
+      contract::fail(function, "penalty.coef", contract::text(coef), "a finite number");
     detail::Checks<KlTerm>::run(kl, function);
   }
 };
@@ -33,8 +34,8 @@ void broadcast_into(View<A, 1> advantages, View<M, 2> mask, View<R, 2> out) {
   const index_t rows = advantages.extent[0], length = mask.extent[1];
   if (mask.extent[0] != rows || out.extent[0] != rows || out.extent[1] != length) {
     contract::fail("gdpo::broadcast_into", "mask, out",
-                   "(" + text(mask.extent[0]) + ", " + text(length) + ") and (" + text(out.extent[0]) + ", " +
-                       text(out.extent[1]) + ")",
+                   "(" + text(mask.extent[0]) + ", " + text(length) + ") and (" +
+                       text(out.extent[0]) + ", " + text(out.extent[1]) + ")",
                    "the same (N, T) with N = " + text(rows) + ", the number of advantages");
   }
   for (index_t i = 0; i < rows; ++i) {
@@ -49,24 +50,30 @@ void broadcast_into(View<A, 1> advantages, View<M, 2> mask, View<R, 2> out) {
 ///   gdpo::whiten_into(out, mask, gdpo::verl::masked_whiten, out);        the second normalisation, where it is wanted
 /// logp: of the policy that wrote the tokens (verl's compute_rewards: old_log_prob), for the result is a constant of
 /// the loss. Shapes: advantages (N), the rest (N, T).
-template <class A, class M = const unsigned char, class L = const float, class F = const float, class KlTerm, class R>
-void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> logp, View<F, 2> ref_logp,
-                           const penalty::Token<KlTerm>& penalty, View<R, 2> out) {
+template <class A, class M = const unsigned char, class L = const float, class F = const float,
+          class KlTerm, class R>
+void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> logp,
+                           View<F, 2> ref_logp, const penalty::Token<KlTerm>& penalty,
+                           View<R, 2> out) {
   constexpr const char* function = "gdpo::token_advantages_into";
   static_assert(detail::gives_term_v<KlTerm, double>,
-                "penalty::Token needs one KL term: template <class V> Term<V> operator()(const gdpo::Token<V>&) const");
-  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>, "advantages are written as float or double");
+                "penalty::Token needs one KL term: template <class V> Term<V> operator()(const "
+                "gdpo::Token<V>&) const");
+  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>,
+                "advantages are written as float or double");
   penalty.check(function);
   if (out.extent[0] != advantages.extent[0]) {
-    contract::fail(function, "out", contract::shape(2, out.extent),
-                   "(N, T) with N = " + contract::text(advantages.extent[0]) + ", the number of advantages");
+    contract::fail(
+        function, "out", contract::shape(2, out.extent),
+        "(N, T) with N = " + contract::text(advantages.extent[0]) + ", the number of advantages");
   }
   if (mask) detail::check_shape(function, "mask", mask, out, "out");
   const bool penalised = penalty.coef != 0 && out.extent[0] > 0 && out.extent[1] > 0;
   const auto check = [&](const char* name, const auto& tokens) {
     if (tokens) detail::check_shape(function, name, tokens, out, "out");
     if (penalised && !tokens) {
-      contract::fail(function, name, "no array", "the log-probs of the tokens, because penalty.coef is not 0");
+      contract::fail(function, name, "no array",
+                     "the log-probs of the tokens, because penalty.coef is not 0");
     }
   };
   check("logp", logp);
@@ -80,7 +87,8 @@ void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> lo
         if (penalised) {
           Token<double> token{};
           token.logp = load(logp(i, t));
-          token.ref_logp = token.old_logp = token.rollout_logp = token.teacher_logp = load(ref_logp(i, t));
+          token.ref_logp = token.old_logp = token.rollout_logp = token.teacher_logp =
+              load(ref_logp(i, t));
           token.ratio = 1;
           value -= math::mul(penalty.coef, penalty.kl(token).value);
         }

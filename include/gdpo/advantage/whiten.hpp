@@ -13,10 +13,12 @@ template <class T, int Rank, class M = const unsigned char, class R>
 void whiten_into(View<T, Rank> values, View<M, Rank> mask, const renorm::TokenWeightedBatch& renorm,
                  View<R, Rank> out) {
   constexpr const char* function = "gdpo::whiten_into";
-  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>, "values are whitened into float or double");
+  static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>,
+                "values are whitened into float or double");
   renorm.check(function);
   detail::check_shape(function, "out", out, values, "values");
-  const detail::Affine affine = detail::affine_of(renorm, detail::counted_moments(function, values, mask), false);
+  const detail::Affine affine =
+      detail::affine_of(renorm, detail::counted_moments(function, values, mask), false);
   const View<T, 2> x = detail::as_table(values);
   const View<M, 2> m = detail::as_table(mask);
   const View<R, 2> y = detail::as_table(out);

@@ -8,12 +8,12 @@ namespace detail {
 
 /// What one worker keeps: it has one group at hand, or a few side by side.
 struct GroupScratch {
-  std::vector<double> column, scores, magnitudes, terms;         // (K), (K), (K) sums of |terms|, (K, 8)
-  std::vector<unsigned char> used, present;                      // (K) the row is used; it has a reward
-  std::vector<double> values;                                    // (K) used members, as a policy sees them ...
+  std::vector<double> column, scores, magnitudes, terms;  // (K), (K), (K) sums of |terms|, (K, 8)
+  std::vector<unsigned char> used, present;               // (K) the row is used; it has a reward
+  std::vector<double> values;  // (K) used members, as a policy sees them ...
   std::array<std::vector<double>, reward_column_count> columns;  // ... and the columns that it sees
-  std::vector<double> policies;                                  // (K) of policies with per_group_values
-  std::vector<double> lanes;                                     // of SideBySide
+  std::vector<double> policies;  // (K) of policies with per_group_values
+  std::vector<double> lanes;     // of SideBySide
   struct {
     bool raw_singleton = false, row_that_does_not_count = false;
   } seen;  // in the groups so far

@@ -21,8 +21,9 @@ struct AdaptiveKl {
       contract::fail(function, "coef", contract::text(coef), "a finite number of at least 0");
     }
     if (!(steps >= 0) || math::not_finite(steps) || math::mul(-min_error, steps) > horizon) {
-      contract::fail(function, "steps", contract::text(steps),
-                     "from 0 to horizon / -min_error, beyond which the coefficient would turn negative");
+      contract::fail(
+          function, "steps", contract::text(steps),
+          "from 0 to horizon / -min_error, beyond which the coefficient would turn negative");
     }
     if (math::not_finite(kl)) return coef;
     const double error = (math::min)((math::max)(kl / target - 1.0, min_error), max_error);
@@ -36,7 +37,8 @@ struct AdaptiveKl {
       }
     }
     if (math::not_finite(min_error) || math::not_finite(max_error) || !(min_error <= max_error)) {
-      contract::fail(function, "min_error, max_error", contract::text(min_error) + " and " + contract::text(max_error),
+      contract::fail(function, "min_error, max_error",
+                     contract::text(min_error) + " and " + contract::text(max_error),
                      "finite numbers, the lower before the upper");
     }
   }

@@ -25,16 +25,19 @@ inline SetPoint calibrate(const Moments& baseline, double k, Bound bound = Bound
   constexpr const char* function = "gdpo::calibrate";
   if (math::not_finite(k)) contract::fail(function, "k", contract::text(k), "a finite number");
   if (baseline.n < 2) {
-    contract::fail(function, "baseline", contract::text(baseline.n) + " samples", "two or more, to have a spread");
+    contract::fail(function, "baseline", contract::text(baseline.n) + " samples",
+                   "two or more, to have a spread");
   }
   const double sigma = stddev(baseline);
   if (!(sigma > 0) || math::not_finite(sigma) || math::not_finite(baseline.mean)) {
     contract::fail(function, "baseline",
-                   "mean " + contract::text(baseline.mean) + " and standard deviation " + contract::text(sigma),
+                   "mean " + contract::text(baseline.mean) + " and standard deviation " +
+                       contract::text(sigma),
                    "a finite mean and a finite spread above 0");
   }
   const double limit = baseline.mean + math::mul(k, sigma);
-  if (math::not_finite(limit)) contract::fail(function, "k", contract::text(k), "one that gives a finite limit");
+  if (math::not_finite(limit))
+    contract::fail(function, "k", contract::text(k), "one that gives a finite limit");
   return {limit, sigma, bound, k, baseline};
 }
 

@@ -19,9 +19,11 @@ GDPO_BEGIN_NAMESPACE
 /// Errors: invalid_input for a column, multiplier, limit or scale out of range, and what the estimator's own call has.
 template <class Estimator = Gdpo, class Placement = placement::FixedScale>
 struct Constrained {
-  static_assert(!detail::computes_advantages_v<Placement>, "Constrained takes the estimator first, then its placement");
-  static_assert(detail::PoliciesOf<Estimator>::known,
-                "Constrained takes one GroupAdvantage: of a gdpo::runtime::Estimator, what std::visit gives");
+  static_assert(!detail::computes_advantages_v<Placement>,
+                "Constrained takes the estimator first, then its placement");
+  static_assert(
+      detail::PoliciesOf<Estimator>::known,
+      "Constrained takes one GroupAdvantage: of a gdpo::runtime::Estimator, what std::visit gives");
   Estimator estimator{};
   Placement placement{};
   List<Constraint, 16> constraints{};
@@ -38,8 +40,8 @@ static_assert(std::is_trivially_copyable_v<Constrained<>>, "estimators are kerne
 /// of one column for each constraint at work. Same bits for every exec.
 template <class Exec, class T, class Groups, class Estimator, class Placement, class R>
 void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
-                     const Constrained<Estimator, Placement>& constrained, View<R, 1> out, Workspace& workspace,
-                     GroupReport* report = nullptr) {
+                     const Constrained<Estimator, Placement>& constrained, View<R, 1> out,
+                     Workspace& workspace, GroupReport* report = nullptr) {
   constexpr const char* function = "gdpo::advantages";
   if constexpr (detail::may_run<Exec, Groups>()) {
     detail::check_out(function, batch.rewards.extent[0], out);
@@ -47,8 +49,10 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
     static_assert(std::is_invocable_v<const Placement&, Call&>,
                   "a placement is placement::FixedScale or one of its neighbours, or needs: "
                   "template <class Call> void operator()(Call&) const");
-    Call call(function, exec, batch, constrained.estimator, constrained.constraints, workspace, report);
-    if (call.active().empty()) return advantages_into(exec, batch, call.estimator(), out, workspace, report);
+    Call call(function, exec, batch, constrained.estimator, constrained.constraints, workspace,
+              report);
+    if (call.active().empty())
+      return advantages_into(exec, batch, call.estimator(), out, workspace, report);
     constrained.placement(call);
     call.write(out);
   }

@@ -7,13 +7,14 @@ namespace gdpo {  // plain data
 
 /// What an update did to one constraint. The terms are in units of lambda.
 struct PidStep {
-  double p = 0, i = 0, d = 0;        ///< Kp p, I (Velocity, Adam, Log: the step of the rate), Kd d
-  double raw = 0;                    ///< the output before its bounds; lambda where held or waiting for its period
-  double lambda = 0;                 ///< the multiplier from here on
-  std::int64_t saturated_steps = 0;  ///< updates in a row at lambda_max: many say that the limit cannot be met
-  bool saturated = false;            ///< lambda is at lambda_max
-  bool held = false;                 ///< nothing was measured, or nothing finite: the state is what it was
-  bool waiting = false;              ///< warm-up, or between two updates of a period: lambda is kept
+  double p = 0, i = 0, d = 0;  ///< Kp p, I (Velocity, Adam, Log: the step of the rate), Kd d
+  double raw = 0;     ///< the output before its bounds; lambda where held or waiting for its period
+  double lambda = 0;  ///< the multiplier from here on
+  std::int64_t saturated_steps =
+      0;  ///< updates in a row at lambda_max: many say that the limit cannot be met
+  bool saturated = false;  ///< lambda is at lambda_max
+  bool held = false;       ///< nothing was measured, or nothing finite: the state is what it was
+  bool waiting = false;    ///< warm-up, or between two updates of a period: lambda is kept
 };
 
 }  // namespace gdpo
@@ -43,7 +44,8 @@ class PidLagrangian {
  public:
   /// m constraints with the same gains, fed with signed errors: above 0 where violated.
   explicit PidLagrangian(const PidGains& gains, index_t constraints = 1)
-      : PidLagrangian(gains, std::vector<SetPoint>(number_of(constraints), SetPoint{0, 1, Bound::AtMost})) {
+      : PidLagrangian(
+            gains, std::vector<SetPoint>(number_of(constraints), SetPoint{0, 1, Bound::AtMost})) {
     takes_errors_ = true;
   }
   PidLagrangian() : PidLagrangian(PidGains{}) {}
@@ -51,14 +53,16 @@ class PidLagrangian {
   PidLagrangian(const PidGains& gains, const std::vector<SetPoint>& set_points)
       : PidLagrangian(std::vector<PidGains>(set_points.size(), gains), set_points) {}
   /// Errors: invalid_input for settings out of range, for no constraint, or for unequal numbers.
-  PidLagrangian(const std::vector<PidGains>& gains, const std::vector<SetPoint>& set_points) : gains_(gains) {
+  PidLagrangian(const std::vector<PidGains>& gains, const std::vector<SetPoint>& set_points)
+      : gains_(gains) {
     constexpr const char* function = "gdpo::PidLagrangian";
     using contract::text;
     const std::size_t m = set_points.size();
     if (gains.size() != m || m == 0) {
-      contract::fail(function, "gains, set_points",
-                     text(static_cast<index_t>(gains.size())) + " and " + text(static_cast<index_t>(m)),
-                     "one of each for every constraint, one at least");
+      contract::fail(
+          function, "gains, set_points",
+          text(static_cast<index_t>(gains.size())) + " and " + text(static_cast<index_t>(m)),
+          "one of each for every constraint, one at least");
     }
     for (std::size_t c = 0; c < m; ++c) {
       gains[c].check(function, "gains[" + text(static_cast<index_t>(c)) + "]");
@@ -108,8 +112,12 @@ class PidLagrangian {
     for (index_t c = 0; c < size(); ++c) update_one(static_cast<std::size_t>(c), reduced(c));
     return steps_;
   }
-  const std::vector<PidStep>& update(const std::vector<double>& values) { return update(gdpo::view(values)); }
-  const std::vector<PidStep>& update(const std::vector<SumCount>& reduced) { return update(gdpo::view(reduced)); }
+  const std::vector<PidStep>& update(const std::vector<double>& values) {
+    return update(gdpo::view(values));
+  }
+  const std::vector<PidStep>& update(const std::vector<SumCount>& reduced) {
+    return update(gdpo::view(reduced));
+  }
   const std::vector<PidStep>& update(std::initializer_list<double> values) {
     return update(gdpo::view(values.begin(), static_cast<index_t>(values.size())));
   }
@@ -119,13 +127,16 @@ class PidLagrangian {
 
   /// The multipliers at work on rewards rewards[0], ..., one for each constraint, with the limits and scales of the set-points. Errors:
   /// invalid_input for another number of rewards, and where the controller is fed with errors: it knows no limits.
-  List<Constraint, 16> constraints(const List<index_t, 16>& rewards, Signal signal = Signal::Linear) const {
+  List<Constraint, 16> constraints(const List<index_t, 16>& rewards,
+                                   Signal signal = Signal::Linear) const {
     if (rewards.size() != size()) {
-      contract::fail("gdpo::PidLagrangian::constraints", "rewards", contract::text(rewards.size()) + " columns",
+      contract::fail("gdpo::PidLagrangian::constraints", "rewards",
+                     contract::text(rewards.size()) + " columns",
                      "one for each of the " + contract::text(size()) + " constraints");
     }
     if (takes_errors_) {
-      contract::fail("gdpo::PidLagrangian::constraints", "set_points", "none: this controller is fed with errors",
+      contract::fail("gdpo::PidLagrangian::constraints", "set_points",
+                     "none: this controller is fed with errors",
                      "a controller of set-points, which have the limits of rewards");
     }
     Constraint list[16];
@@ -149,7 +160,8 @@ class PidLagrangian {
       double &lambda = state_.lambda[c], &integral = state_.integral[c];
       if (g.form == PidForm::Positional) {
         integral = clamp(integral, g.integral_min, g.integral_max);
-        if (lambda > g.lambda_max && g.anti_windup != AntiWindup::None) integral = (math::min)(integral, g.lambda_max);
+        if (lambda > g.lambda_max && g.anti_windup != AntiWindup::None)
+          integral = (math::min)(integral, g.lambda_max);
       }
       lambda = (math::min)(lambda, g.lambda_max);
       steps_[c] = kept(c);
@@ -159,7 +171,8 @@ class PidLagrangian {
  private:
   static std::size_t number_of(index_t constraints) {
     if (constraints < 1) {
-      contract::fail("gdpo::PidLagrangian", "constraints", contract::text(constraints), "at least 1");
+      contract::fail("gdpo::PidLagrangian", "constraints", contract::text(constraints),
+                     "at least 1");
     }
     return static_cast<std::size_t>(constraints);
   }
@@ -186,8 +199,12 @@ class PidLagrangian {
     return step;
   }
 
-  static double clamp(double x, double low, double high) { return (math::min)((math::max)(x, low), high); }
-  static double beyond(double e, double band) { return e > band ? e - band : e < -band ? e + band : 0.0; }
+  static double clamp(double x, double low, double high) {
+    return (math::min)((math::max)(x, low), high);
+  }
+  static double beyond(double e, double band) {
+    return e > band ? e - band : e < -band ? e + band : 0.0;
+  }
   /// `share` of the old average stays.
   static double averaged(double share, double average, double x) {
     return math::mul(share, average) + math::mul(1.0 - share, x);
@@ -201,7 +218,8 @@ class PidLagrangian {
       ++s.held[c];
       step.held = true;
     };
-    if (math::not_finite(measured.sum) || math::not_finite(measured.count) || !(measured.count > 0)) return hold();
+    if (math::not_finite(measured.sum) || math::not_finite(measured.count) || !(measured.count > 0))
+      return hold();
     const PidGains& g = gains_[c];
     const double sum = g.period > 1 ? s.pending_sum[c] + measured.sum : measured.sum;
     const double count = g.period > 1 ? s.pending_count[c] + measured.count : measured.count;
@@ -220,10 +238,12 @@ class PidLagrangian {
     const double e = beyond(error_of(point, x), g.dead_band);
     const bool first = s.updates[c] == 0, warming_up = s.updates[c] < g.warm_up;
 
-    double p_average = averaged(g.p_ema, s.p_average[c], e), p_weight = math::mul(s.p_weight[c], g.p_ema);
+    double p_average = averaged(g.p_ema, s.p_average[c], e),
+           p_weight = math::mul(s.p_weight[c], g.p_ema);
     if (first && g.p_start == EmaStart::FirstValue) p_average = e;
     if (first && g.p_start == EmaStart::AfterFirst) p_average = 0;
-    const double p = g.p_start == EmaStart::BiasCorrected ? p_average / (1.0 - p_weight) : p_average;
+    const double p =
+        g.p_start == EmaStart::BiasCorrected ? p_average / (1.0 - p_weight) : p_average;
 
     double* history = s.history.data() + history_at_[c];
     const bool seeds = first && g.d_start == EmaStart::FirstValue;
@@ -245,7 +265,8 @@ class PidLagrangian {
         step.raw = step.p + step.i + step.d;
         break;
       case PidForm::Velocity: {
-        const double now = step.p + step.d, previous = first && g.p_start == EmaStart::FirstValue ? now : s.previous[c];
+        const double now = step.p + step.d,
+                     previous = first && g.p_start == EmaStart::FirstValue ? now : s.previous[c];
         step.i = math::mul(g.ki, e);
         step.raw = s.lambda[c] + (step.i + (now - previous));
         break;
@@ -266,11 +287,16 @@ class PidLagrangian {
       }
     }
     const double lambda = warming_up ? s.lambda[c] : clamp(step.raw, floor, ceiling);
-    if (g.form == PidForm::Positional && g.anti_windup == AntiWindup::BackCalculation && !warming_up) {
-      const double bounded = step.raw > ceiling ? ceiling : step.raw < floor && floor > 0 ? floor : step.raw;
-      integral = clamp(integral + math::mul(g.kt, bounded - step.raw), g.integral_min, g.integral_max);
+    if (g.form == PidForm::Positional && g.anti_windup == AntiWindup::BackCalculation &&
+        !warming_up) {
+      const double bounded = step.raw > ceiling              ? ceiling
+                             : step.raw < floor && floor > 0 ? floor
+                                                             : step.raw;
+      integral =
+          clamp(integral + math::mul(g.kt, bounded - step.raw), g.integral_min, g.integral_max);
     }
-    for (const double number : {p_average, d_average, integral, adam_m, adam_v, step.p, step.d, step.raw, lambda}) {
+    for (const double number :
+         {p_average, d_average, integral, adam_m, adam_v, step.p, step.d, step.raw, lambda}) {
       if (math::not_finite(number)) {
         step = kept(c);
         return hold();
@@ -297,7 +323,8 @@ class PidLagrangian {
 
   /// Conditional: no further than to where the output, rest + integral, is at its bound. A floor of 0 is none: an inactive
   /// constraint with noise would drive the integral up, which integral_min bounds below.
-  static double next_integral(const PidGains& g, double integral, double e, double floor, double ceiling, double rest) {
+  static double next_integral(const PidGains& g, double integral, double e, double floor,
+                              double ceiling, double rest) {
     double next = clamp(integral + math::mul(g.ki, e), g.integral_min, g.integral_max);
     if (g.anti_windup != AntiWindup::Conditional) return next;
     if (next > integral) next = (math::min)(next, (math::max)(integral, ceiling - rest));

@@ -27,8 +27,9 @@ struct PidState {
   std::vector<double> d_average;            ///< of the measurements
   std::vector<double> previous;             ///< Velocity: Kp p + Kd d of the last update
   std::vector<double> adam_m, adam_v, adam_m_weight, adam_v_weight;  ///< moments; beta^t
-  std::vector<double> pending_sum, pending_count;                    ///< measured since the last update (period)
-  std::vector<double> history;  ///< past averages of the measurements, d_delay of each constraint in turn
+  std::vector<double> pending_sum, pending_count;  ///< measured since the last update (period)
+  std::vector<double>
+      history;  ///< past averages of the measurements, d_delay of each constraint in turn
 
   std::vector<std::int64_t> cursor;           ///< the oldest entry of its history
   std::vector<std::int64_t> updates;          ///< so far
@@ -45,10 +46,14 @@ namespace detail {
 /// f(name, field) for every field with an entry a constraint, then for `history`. State: PidState, const or not.
 template <class State, class F>
 void for_each_field(State& s, const F& f) {
-  f("lambda", s.lambda), f("integral", s.integral), f("p_average", s.p_average), f("p_weight", s.p_weight);
-  f("d_average", s.d_average), f("previous", s.previous), f("adam_m", s.adam_m), f("adam_v", s.adam_v);
-  f("adam_m_weight", s.adam_m_weight), f("adam_v_weight", s.adam_v_weight), f("pending_sum", s.pending_sum);
-  f("pending_count", s.pending_count), f("cursor", s.cursor), f("updates", s.updates), f("calls", s.calls);
+  f("lambda", s.lambda), f("integral", s.integral), f("p_average", s.p_average),
+      f("p_weight", s.p_weight);
+  f("d_average", s.d_average), f("previous", s.previous), f("adam_m", s.adam_m),
+      f("adam_v", s.adam_v);
+  f("adam_m_weight", s.adam_m_weight), f("adam_v_weight", s.adam_v_weight),
+      f("pending_sum", s.pending_sum);
+  f("pending_count", s.pending_count), f("cursor", s.cursor), f("updates", s.updates),
+      f("calls", s.calls);
   f("held", s.held), f("saturated_steps", s.saturated_steps), f("history", s.history);
 }
 
@@ -56,7 +61,8 @@ void for_each_field(State& s, const F& f) {
 class ByteWriter {
  public:
   void put(std::uint64_t word) {
-    for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<unsigned char>(word >> shift));
+    for (int shift = 0; shift < 64; shift += 8)
+      bytes.push_back(static_cast<unsigned char>(word >> shift));
   }
   void put(std::int64_t x) { put(static_cast<std::uint64_t>(x)); }
   void put(double x) {
@@ -72,9 +78,11 @@ class ByteReader {
   ByteReader(const char* function, const unsigned char* bytes, std::size_t size)
       : function_(function), bytes_(bytes), size_(size) {}
   std::uint64_t word() {
-    if (size_ - at_ < 8) fail("a state that ends after " + contract::text(static_cast<index_t>(size_)) + " bytes");
+    if (size_ - at_ < 8)
+      fail("a state that ends after " + contract::text(static_cast<index_t>(size_)) + " bytes");
     std::uint64_t word = 0;
-    for (int shift = 0; shift < 64; shift += 8) word |= static_cast<std::uint64_t>(bytes_[at_++]) << shift;
+    for (int shift = 0; shift < 64; shift += 8)
+      word |= static_cast<std::uint64_t>(bytes_[at_++]) << shift;
     return word;
   }
   void get(std::int64_t& x) { x = static_cast<std::int64_t>(word()); }
@@ -111,7 +119,8 @@ inline std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
 
 template <class Moments, class F>
 void for_each_number(Moments& m, const F& f) {
-  f("weight", m.weight), f("mean", m.mean), f("mean_low", m.mean_low), f("m2", m.m2), f("min", m.min), f("max", m.max);
+  f("weight", m.weight), f("mean", m.mean), f("mean_low", m.mean_low), f("m2", m.m2),
+      f("min", m.min), f("max", m.max);
 }
 
 }  // namespace detail

@@ -52,7 +52,8 @@ struct NormalizeThenCombine {
 
   template <class Call>
   void operator()(Call& call) const {
-    const double sum = call.lambda_sum(), factor = norm == LambdaNorm::Sum ? 1.0 / (1.0 + sum) : 1.0;
+    const double sum = call.lambda_sum(),
+                 factor = norm == LambdaNorm::Sum ? 1.0 / (1.0 + sum) : 1.0;
     call.renormalize_sum(math::mul(factor, detail::reward_weight(norm, sum)), factor);
     call.report_degenerate();
   }
@@ -69,7 +70,8 @@ struct FixedScale {
     GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None> centred;
     centred.missing = call.estimator().missing;
     centred.singleton = call.estimator().singleton;
-    detail::mix(call, norm, [&](const Constraint& c) { call.add_violations(c, centred, -c.lambda); });
+    detail::mix(call, norm,
+                [&](const Constraint& c) { call.add_violations(c, centred, -c.lambda); });
   }
 };
 
@@ -80,7 +82,8 @@ struct AdvantageMix {
 
   template <class Call>
   void operator()(Call& call) const {
-    detail::mix(call, norm, [&](const Constraint& c) { call.add_violations(c, call.estimator(), -c.lambda); });
+    detail::mix(call, norm,
+                [&](const Constraint& c) { call.add_violations(c, call.estimator(), -c.lambda); });
   }
 };
 
@@ -90,15 +93,16 @@ struct AdvantageMix {
 /// `norm` says. reward_advantages: (N); cost_advantages: (m, N); lambda: (m), at least 0; out: (N), which may be
 /// reward_advantages. In double, constraint after constraint. OmniSafe CPPOPID and PPOLag _compute_adv_surrogate; Safe RLHF.
 template <class A, class B, class R>
-void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages, View<const double, 1> lambda, LambdaNorm norm,
-              View<R, 1> out) {
+void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
+              View<const double, 1> lambda, LambdaNorm norm, View<R, 1> out) {
   constexpr const char* function = "gdpo::mix_into";
   const index_t rows = out.extent[0], m = lambda.extent[0];
   if (reward_advantages.extent[0] != rows || cost_advantages.extent[0] != m ||
       (m > 0 && cost_advantages.extent[1] != rows)) {
     contract::fail(function, "reward_advantages, cost_advantages, lambda",
-                   contract::shape(1, reward_advantages.extent) + ", " + contract::shape(2, cost_advantages.extent) +
-                       " and " + contract::shape(1, lambda.extent),
+                   contract::shape(1, reward_advantages.extent) + ", " +
+                       contract::shape(2, cost_advantages.extent) + " and " +
+                       contract::shape(1, lambda.extent),
                    "(N), (m, N) and (m), with N = " + contract::text(rows) + ", the length of out");
   }
   double sum = 0;
@@ -109,7 +113,8 @@ void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages, View<con
     }
     sum += lambda(c);
   }
-  if (math::not_finite(sum)) contract::fail(function, "lambda", "multipliers without a finite sum", "a finite sum");
+  if (math::not_finite(sum))
+    contract::fail(function, "lambda", "multipliers without a finite sum", "a finite sum");
   for (index_t i = 0; i < rows; ++i) {
     double a = 0.0 + math::mul(detail::reward_weight(norm, sum), load(reward_advantages(i)));
     for (index_t c = 0; c < m; ++c) {

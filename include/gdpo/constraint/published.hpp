@@ -46,7 +46,8 @@ constexpr PidGains nupi(double kp, double ki, double nu = 0, EmaStart start = Em
 }
 
 /// lambda = max(0, lambda + rate e): gradient ascent on the multiplier (OmniSafe Lagrange with SGD).
-constexpr PidGains dual_ascent(double rate, double lambda_init = 0, double lambda_max = math::infinity) {
+constexpr PidGains dual_ascent(double rate, double lambda_init = 0,
+                               double lambda_max = math::infinity) {
   PidGains g = nupi(0, rate);
   g.lambda_init = lambda_init;
   g.lambda_max = lambda_max;

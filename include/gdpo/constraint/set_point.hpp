@@ -62,14 +62,18 @@ GDPO_INLINE double signed_violation(double limit, Bound bound, double x) {
   return bound == Bound::AtMost ? x - limit : limit - x;
 }
 /// e of a value x, in units of the set-point's scale; positive: violated.
-GDPO_INLINE double error_of(const SetPoint& s, double x) { return signed_violation(s.limit, s.bound, x) / s.scale; }
+GDPO_INLINE double error_of(const SetPoint& s, double x) {
+  return signed_violation(s.limit, s.bound, x) / s.scale;
+}
 
 namespace detail {
 
 inline void check_limit(const char* function, const std::string& name, double limit, double scale) {
-  if (math::not_finite(limit)) contract::fail(function, name + ".limit", contract::text(limit), "a finite number");
+  if (math::not_finite(limit))
+    contract::fail(function, name + ".limit", contract::text(limit), "a finite number");
   if (!(scale > 0) || math::not_finite(scale) || math::not_finite(1.0 / scale)) {
-    contract::fail(function, name + ".scale", contract::text(scale), "a finite number above 0, as its inverse");
+    contract::fail(function, name + ".scale", contract::text(scale),
+                   "a finite number above 0, as its inverse");
   }
 }
 

@@ -31,14 +31,16 @@ struct Shortfall {
 
   struct Hinge {
     double value;  ///< max(0, limit - x) (AtLeast), max(0, x - limit) (AtMost); NaN stays NaN
-    double slope;  ///< d value / d x: -1 or +1 beyond the limit, 0 within it and at the limit (the subgradient taken)
+    double
+        slope;  ///< d value / d x: -1 or +1 beyond the limit, 0 within it and at the limit (the subgradient taken)
   };
   /// Beyond the limit; not where x is NaN.
   GDPO_INLINE bool violated(double x) const {
     return !math::is_nan(x) && (bound == Bound::AtLeast ? x < limit : x > limit);
   }
   GDPO_INLINE Hinge operator()(double x) const {
-    if (violated(x)) return {signed_violation(limit, bound, x), bound == Bound::AtLeast ? -1.0 : 1.0};
+    if (violated(x))
+      return {signed_violation(limit, bound, x), bound == Bound::AtLeast ? -1.0 : 1.0};
     return {math::is_nan(x) ? x : 0.0, 0.0};
   }
 };

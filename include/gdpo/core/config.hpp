@@ -8,7 +8,8 @@
 /// What formulas and kernels are made of: compiled for the device as well where a CUDA compiler reads it.
 #if defined(__CUDACC__)
 #define GDPO_DEVICE __host__ __device__
-#define GDPO_CALLS_ANY _Pragma("nv_exec_check_disable")  // before a template that calls what only one of the two can
+#define GDPO_CALLS_ANY \
+  _Pragma("nv_exec_check_disable")  // before a template that calls what only one of the two can
 #else
 #define GDPO_DEVICE
 #define GDPO_CALLS_ANY
@@ -16,11 +17,12 @@
 
 /// Are functions forced inline? Optimised code is fast only so. An unoptimised or a sanitized build gains nothing and would
 /// compile several times as long, so there the compiler decides. For a device they always are: a call there needs a stack.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // g++; clang says it by __has_feature
+#if defined(__SANITIZE_ADDRESS__) || \
+    defined(__SANITIZE_THREAD__)  // g++; clang says it by __has_feature
 #define GDPO_SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer) || \
-    __has_feature(undefined_behavior_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer) || __has_feature(undefined_behavior_sanitizer)
 #define GDPO_SANITIZED 1
 #endif
 #endif
@@ -65,7 +67,8 @@
 /// scalar.
 #if defined(__CUDACC__) || !defined(__GNUC__)
 #define GDPO_LANE_BYTES 0
-#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && \
+    defined(__AVX512VL__)
 #define GDPO_LANE_BYTES 64
 #elif defined(__AVX2__)
 #define GDPO_LANE_BYTES 32
@@ -122,9 +125,9 @@
   v0_lanes##width##avx##fma##fast##finite##associative##reciprocal##zeros
 #define GDPO_ABI_JOIN(width, avx, fma, fast, finite, associative, reciprocal, zeros) \
   GDPO_ABI_JOIN_(width, avx, fma, fast, finite, associative, reciprocal, zeros)
-#define GDPO_ABI                                                                                                   \
-  GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_AVX, GDPO_ABI_FMA, GDPO_ABI_FAST, GDPO_ABI_FINITE, GDPO_ABI_ASSOCIATIVE, \
-                GDPO_ABI_RECIPROCAL, GDPO_ABI_ZEROS)
+#define GDPO_ABI                                                                             \
+  GDPO_ABI_JOIN(GDPO_LANE_BYTES, GDPO_ABI_AVX, GDPO_ABI_FMA, GDPO_ABI_FAST, GDPO_ABI_FINITE, \
+                GDPO_ABI_ASSOCIATIVE, GDPO_ABI_RECIPROCAL, GDPO_ABI_ZEROS)
 
 #define GDPO_BEGIN_NAMESPACE \
   namespace gdpo {           \

@@ -17,7 +17,9 @@ struct invalid_input : std::invalid_argument {
 /// Without exceptions (-fno-exceptions) a caller's mistake calls this handler and then aborts. Replace it to log
 /// elsewhere.
 using failure_handler = void (*)(const char* message);
-inline failure_handler on_failure = [](const char* message) { std::fprintf(stderr, "%s\n", message); };
+inline failure_handler on_failure = [](const char* message) {
+  std::fprintf(stderr, "%s\n", message);
+};
 
 }  // namespace gdpo
 
@@ -33,10 +35,12 @@ class Text {
   GDPO_HOST_INLINE Text(const std::string& words) : words_(words.c_str()) {}
   GDPO_HOST_INLINE explicit Text(index_t integer) : kind_(Kind::Integer), integer_(integer) {}
   GDPO_HOST_INLINE explicit Text(double number) : kind_(Kind::Number), number_(number) {}
-  GDPO_HOST_INLINE Text(int rank, const index_t* extent) : kind_(Kind::Shape), extent_(extent), integer_(rank) {}
+  GDPO_HOST_INLINE Text(int rank, const index_t* extent)
+      : kind_(Kind::Shape), extent_(extent), integer_(rank) {}
 
   friend GDPO_HOST_INLINE Text operator+(const Text& a, const Text& b) { return {&a, &b}; }
-  template <class S, std::enable_if_t<std::is_same_v<S, std::string>, int> = 0>  // not what a string would be made of
+  template <class S, std::enable_if_t<std::is_same_v<S, std::string>, int> =
+                         0>  // not what a string would be made of
   friend std::string operator+(const S& a, const Text& b) {
     return a + std::string(b);
   }
@@ -56,7 +60,8 @@ class Text {
       }
       case Kind::Shape: {
         std::string shape = "(";
-        for (index_t r = 0; r < integer_; ++r) shape += (r ? ", " : "") + std::to_string(extent_[r]);
+        for (index_t r = 0; r < integer_; ++r)
+          shape += (r ? ", " : "") + std::to_string(extent_[r]);
         return shape + ")";
       }
       case Kind::Both:
@@ -83,9 +88,10 @@ class Text {
   };
 };
 
-[[noreturn]] GDPO_COLD inline void fail(const char* function, const Text& argument, const Text& given,
-                                        const Text& needed) {
-  const std::string message = Text(function) + ": " + argument + ": given " + given + "; needed: " + needed;
+[[noreturn]] GDPO_COLD inline void fail(const char* function, const Text& argument,
+                                        const Text& given, const Text& needed) {
+  const std::string message =
+      Text(function) + ": " + argument + ": given " + given + "; needed: " + needed;
 #if defined(__cpp_exceptions)
   throw invalid_input(message);
 #else

@@ -25,9 +25,10 @@ struct Parallel {
 template <class E, class = void>
 constexpr bool is_executor_v = false;
 template <class E>
-constexpr bool is_executor_v<E, std::void_t<decltype(std::declval<const Parallel<E>&>().executor.concurrency()),
-                                            decltype(std::declval<const Parallel<E>&>().executor.for_each(
-                                                index_t{}, std::declval<void (&)(index_t)>()))>> = true;
+constexpr bool is_executor_v<
+    E, std::void_t<decltype(std::declval<const Parallel<E>&>().executor.concurrency()),
+                   decltype(std::declval<const Parallel<E>&>().executor.for_each(
+                       index_t{}, std::declval<void (&)(index_t)>()))>> = true;
 
 /// Threads are the caller's: an executor is OpenMp{} (with/openmp.hpp), a ThreadPool (with/thread_pool.hpp), or has, const where it is held by value,
 ///   template <class F> void for_each(index_t n, const F& f);    calls f(0) ... f(n - 1), each once, on any threads, in any order;
@@ -61,7 +62,8 @@ constexpr bool is_exec_v<Parallel<E>> = true;
 /// For a static_assert at the door of a call of the host: true, or the one sentence that says what its tag is.
 template <class Exec>
 constexpr bool needs_exec() {
-  static_assert(is_exec_v<Exec>, "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(is_exec_v<Exec>,
+                "the first argument is gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
   return true;
 }
 
@@ -81,7 +83,8 @@ index_t workers_for(const Exec&, index_t, index_t) {
 }
 template <class E>
 index_t workers_for(const Parallel<E>& exec, index_t units, index_t numbers) {
-  const index_t most = (std::min)({static_cast<index_t>(exec.executor.concurrency()), units, numbers / worth_a_thread});
+  const index_t most = (std::min)(
+      {static_cast<index_t>(exec.executor.concurrency()), units, numbers / worth_a_thread});
   return (std::max<index_t>)(most, 1);
 }
 
@@ -93,7 +96,8 @@ void for_each_unit(const Exec& exec, index_t workers, index_t units, const F& f)
     if (workers > 1) {
       std::atomic<index_t> next{0};
       exec.executor.for_each(workers, [&](index_t worker) {
-        for (index_t unit; (unit = next.fetch_add(1, std::memory_order_relaxed)) < units;) f(worker, unit);
+        for (index_t unit; (unit = next.fetch_add(1, std::memory_order_relaxed)) < units;)
+          f(worker, unit);
       });
       return;
     }

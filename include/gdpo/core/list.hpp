@@ -11,7 +11,8 @@ class List {
  public:
   static constexpr index_t capacity = Capacity;
   constexpr List() = default;
-  constexpr List(std::initializer_list<T> items) : List(items.begin(), static_cast<index_t>(items.size())) {}
+  constexpr List(std::initializer_list<T> items)
+      : List(items.begin(), static_cast<index_t>(items.size())) {}
   constexpr List(const T* items, index_t n) : size_(n) {
     if (n < 0 || n > Capacity) {
       contract::fail("gdpo::List", "items", contract::text(n) + " entries",
@@ -20,7 +21,8 @@ class List {
     for (index_t i = 0; i < n; ++i) items_[i] = items[i];
   }
   template <class Allocator>
-  List(const std::vector<T, Allocator>& items) : List(items.data(), static_cast<index_t>(items.size())) {}
+  List(const std::vector<T, Allocator>& items)
+      : List(items.data(), static_cast<index_t>(items.size())) {}
 
   GDPO_INLINE constexpr index_t size() const { return size_; }
   GDPO_INLINE constexpr bool empty() const { return size_ == 0; }

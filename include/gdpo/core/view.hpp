@@ -59,12 +59,14 @@ GDPO_DATA_INLINE constexpr View<T, 3> view(T* data, index_t a, index_t b, index_
 /// A std::vector that outlives the view. std::vector<bool> has no elements to point to: use unsigned char.
 template <class T, class Allocator>
 GDPO_DATA_HOST_INLINE View<T, 1> view(std::vector<T, Allocator>& v) {
-  static_assert(!std::is_same_v<T, bool>, "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
+  static_assert(!std::is_same_v<T, bool>,
+                "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
   return {v.data(), {static_cast<index_t>(v.size())}, {1}};
 }
 template <class T, class Allocator>
 GDPO_DATA_HOST_INLINE View<const T, 1> view(const std::vector<T, Allocator>& v) {
-  static_assert(!std::is_same_v<T, bool>, "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
+  static_assert(!std::is_same_v<T, bool>,
+                "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
   return {v.data(), {static_cast<index_t>(v.size())}, {1}};
 }
 template <class T, class Allocator>

@@ -18,7 +18,8 @@ struct GroupsByReference {
 /// A grouping as BorrowedGroups<Groups>{groups}: a copy where that is a few numbers, which the compiler may then keep in
 /// registers, whatever is stored meanwhile; else a reference. It holds no memory of its own.
 template <class Groups>
-using BorrowedGroups = std::conditional_t<std::is_trivially_copyable_v<Groups>, Groups, GroupsByReference<Groups>>;
+using BorrowedGroups =
+    std::conditional_t<std::is_trivially_copyable_v<Groups>, Groups, GroupsByReference<Groups>>;
 
 }  // namespace detail
 GDPO_END_NAMESPACE

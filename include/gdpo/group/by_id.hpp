@@ -12,10 +12,12 @@ class ById {
   using Order = AnyOrder;
 
   template <class Id>
-  ById(View<const Id, 1> ids, index_t expected_size) : order_(static_cast<std::size_t>(ids.extent[0])) {
+  ById(View<const Id, 1> ids, index_t expected_size)
+      : order_(static_cast<std::size_t>(ids.extent[0])) {
     static_assert(std::is_integral_v<Id>, "group ids are integers");
     for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<index_t>(i);
-    std::stable_sort(order_.begin(), order_.end(), [&](index_t a, index_t b) { return ids(a) < ids(b); });
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](index_t a, index_t b) { return ids(a) < ids(b); });
     begin_.push_back(0);
     for (std::size_t i = 1; i <= order_.size(); ++i) {
       if (i < order_.size() && ids(order_[i]) == ids(order_[i - 1])) continue;
@@ -31,13 +33,18 @@ class ById {
 
   void check(const char* function, index_t rows) const {
     if (static_cast<index_t>(order_.size()) != rows) {
-      contract::fail(function, "groups", contract::text(static_cast<index_t>(order_.size())) + " ids",
+      contract::fail(function, "groups",
+                     contract::text(static_cast<index_t>(order_.size())) + " ids",
                      "one id for each of the " + contract::text(rows) + " rows");
     }
   }
   index_t count(index_t) const { return static_cast<index_t>(begin_.size()) - 1; }
-  GDPO_HOST_INLINE index_t length(index_t g) const { return begin_[index(g) + 1] - begin_[index(g)]; }
-  GDPO_HOST_INLINE index_t row(index_t g, index_t k) const { return order_[index(begin_[index(g)] + k)]; }
+  GDPO_HOST_INLINE index_t length(index_t g) const {
+    return begin_[index(g) + 1] - begin_[index(g)];
+  }
+  GDPO_HOST_INLINE index_t row(index_t g, index_t k) const {
+    return order_[index(begin_[index(g)] + k)];
+  }
 
   /// The rows, group after group, (N), and where each group begins among them, (G+1): what cuda::SortedGroups needs on a
   /// device.

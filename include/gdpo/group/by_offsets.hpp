@@ -23,15 +23,16 @@ struct ByOffsets {
     check_shape(function, rows);
     const index_t entries = offsets.extent[0];
     if (at(0) != 0 || at(entries - 1) != rows) {
-      contract::fail(function, "offsets",
-                     text(entries) + " entries from " + text(at(0)) + " to " + text(at(entries - 1)),
-                     "entries from 0 to " + text(rows) + ", the number of rows");
+      contract::fail(
+          function, "offsets",
+          text(entries) + " entries from " + text(at(0)) + " to " + text(at(entries - 1)),
+          "entries from 0 to " + text(rows) + ", the number of rows");
     }
     for (index_t g = 0; g + 1 < entries; ++g) {
       if (length(g) < 0) {
         contract::fail(function, "offsets",
-                       "offsets[" + text(g + 1) + "] = " + text(at(g + 1)) + " after offsets[" + text(g) +
-                           "] = " + text(at(g)) + " (group " + text(g) + ")",
+                       "offsets[" + text(g + 1) + "] = " + text(at(g + 1)) + " after offsets[" +
+                           text(g) + "] = " + text(at(g)) + " (group " + text(g) + ")",
                        "offsets that never decrease");
       }
       if (expected_size != 0 && length(g) != expected_size) {
@@ -51,7 +52,8 @@ struct ByOffsets {
 /// offsets: G+1 integers from 0 to the number of rows, never decreasing; an empty group is legal. They must outlive the
 /// result. With `expected_size` a group of another size is invalid_input, which names it.
 template <class Index>
-ByOffsets<std::remove_const_t<Index>> by_offsets(View<Index, 1> offsets, index_t expected_size = 0) {
+ByOffsets<std::remove_const_t<Index>> by_offsets(View<Index, 1> offsets,
+                                                 index_t expected_size = 0) {
   return {offsets, expected_size};
 }
 template <class Index>
@@ -59,6 +61,7 @@ ByOffsets<Index> by_offsets(const std::vector<Index>& offsets, index_t expected_
   return {gdpo::view(offsets), expected_size};
 }
 template <class Index>
-void by_offsets(const std::vector<Index>&&, index_t = 0) = delete;  // the result would outlive the offsets
+void by_offsets(const std::vector<Index>&&,
+                index_t = 0) = delete;  // the result would outlive the offsets
 
 GDPO_END_NAMESPACE

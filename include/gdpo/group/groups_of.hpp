@@ -14,15 +14,17 @@ template <class Groups, class = void>
 constexpr bool is_grouping_v = false;
 template <class Groups>
 constexpr bool is_grouping_v<
-    Groups, std::void_t<typename Groups::Order, decltype(std::declval<const Groups&>().count(index_t{}))>> = true;
+    Groups,
+    std::void_t<typename Groups::Order, decltype(std::declval<const Groups&>().count(index_t{}))>> =
+    true;
 template <class Groups, class = void>
 constexpr bool is_host_grouping_v = false;
 template <class Groups>
-constexpr bool
-    is_host_grouping_v<Groups, std::void_t<decltype(std::declval<const Groups&>().check("", index_t{})),
-                                           decltype(std::declval<const Groups&>().length(index_t{})),
-                                           decltype(std::declval<const Groups&>().row(index_t{}, index_t{}))>> =
-        is_grouping_v<Groups>;
+constexpr bool is_host_grouping_v<
+    Groups, std::void_t<decltype(std::declval<const Groups&>().check("", index_t{})),
+                        decltype(std::declval<const Groups&>().length(index_t{})),
+                        decltype(std::declval<const Groups&>().row(index_t{}, index_t{}))>> =
+    is_grouping_v<Groups>;
 
 }  // namespace detail
 
@@ -33,11 +35,11 @@ struct GroupsOf {
 
   void check(const char* function, index_t rows) const {
     if (rows % size != 0) {
-      contract::fail(
-          function, "groups",
-          contract::text(rows) + " rows, which leaves a last group (number " + contract::text(rows / size) + ") of " +
-              contract::text(rows % size),
-          "a multiple of " + contract::text(size) + " rows, as groups_of(" + contract::text(size) + ") says");
+      contract::fail(function, "groups",
+                     contract::text(rows) + " rows, which leaves a last group (number " +
+                         contract::text(rows / size) + ") of " + contract::text(rows % size),
+                     "a multiple of " + contract::text(size) + " rows, as groups_of(" +
+                         contract::text(size) + ") says");
     }
   }
   index_t count(index_t rows) const { return rows / size; }
@@ -47,7 +49,8 @@ struct GroupsOf {
 
 /// Groups of K consecutive rows: K completions of one prompt, prompt after prompt. K < 1: invalid_input.
 inline GroupsOf groups_of(index_t K) {
-  if (K < 1) contract::fail("gdpo::groups_of", "K", contract::text(K), "a group size of at least 1");
+  if (K < 1)
+    contract::fail("gdpo::groups_of", "K", contract::text(K), "a group size of at least 1");
   return {K};
 }
 

@@ -25,7 +25,8 @@ constexpr bool is_one_a_group_v<std::vector<T, Allocator>> = true;
 template <class Groups, class T>
 std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, View<T, 1> values) {
   constexpr const char* function = "gdpo::per_row";
-  static_assert(detail::is_host_grouping_v<Groups>, "the first argument of per_row is groups_of, by_offsets or by_id");
+  static_assert(detail::is_host_grouping_v<Groups>,
+                "the first argument of per_row is groups_of, by_offsets or by_id");
   if (rows < 0) contract::fail(function, "rows", contract::text(rows), "a count of at least 0");
   groups.check(function, rows);
   const index_t count = groups.count(rows);
@@ -35,25 +36,31 @@ std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, 
   }
   std::vector<std::remove_const_t<T>> out(static_cast<std::size_t>(rows));
   for (index_t g = 0; g < count; ++g) {
-    for (index_t k = 0; k < groups.length(g); ++k) out[static_cast<std::size_t>(groups.row(g, k))] = values(g);
+    for (index_t k = 0; k < groups.length(g); ++k)
+      out[static_cast<std::size_t>(groups.row(g, k))] = values(g);
   }
   return out;
 }
 template <class Groups, class T, class Allocator>
-std::vector<T> per_row(const Groups& groups, index_t rows, const std::vector<T, Allocator>& values) {
+std::vector<T> per_row(const Groups& groups, index_t rows,
+                       const std::vector<T, Allocator>& values) {
   return per_row(groups, rows, gdpo::view(values));
 }
 
 /// Not to be called: says what is wrong.
-template <class Groups, class Rows, class Values,
-          std::enable_if_t<!detail::is_host_grouping_v<Groups> || !std::is_convertible_v<Rows, index_t> ||
-                               !detail::is_one_a_group_v<Values>,
-                           int> = 0>
+template <
+    class Groups, class Rows, class Values,
+    std::enable_if_t<!detail::is_host_grouping_v<Groups> || !std::is_convertible_v<Rows, index_t> ||
+                         !detail::is_one_a_group_v<Values>,
+                     int> = 0>
 void per_row(const Groups&, const Rows&, const Values&) {
-  static_assert(detail::is_host_grouping_v<Groups>, "the first argument of per_row is groups_of, by_offsets or by_id");
-  static_assert(std::is_convertible_v<Rows, index_t>, "the second argument of per_row is the number of rows");
-  static_assert(detail::is_one_a_group_v<Values>,
-                "the third argument of per_row has one value a group: a view of rank 1 or a std::vector");
+  static_assert(detail::is_host_grouping_v<Groups>,
+                "the first argument of per_row is groups_of, by_offsets or by_id");
+  static_assert(std::is_convertible_v<Rows, index_t>,
+                "the second argument of per_row is the number of rows");
+  static_assert(
+      detail::is_one_a_group_v<Values>,
+      "the third argument of per_row has one value a group: a view of rank 1 or a std::vector");
 }
 
 GDPO_END_NAMESPACE

@@ -22,16 +22,19 @@ template <class S>
 struct ExpNumbers;
 template <>
 struct ExpNumbers<float> {
-  static constexpr double limit = 80, shift = 12582912 + 127, ln2_hi = 0.693359375, ln2_lo = -2.12194440e-4;
-  static constexpr double polynomial[] = {1.3905488e-3, 8.3629331e-3, 4.1666765e-2, 1.6666579e-1, 0.5};  // minimax
+  static constexpr double limit = 80, shift = 12582912 + 127, ln2_hi = 0.693359375,
+                          ln2_lo = -2.12194440e-4;
+  static constexpr double polynomial[] = {1.3905488e-3, 8.3629331e-3, 4.1666765e-2, 1.6666579e-1,
+                                          0.5};  // minimax
 };
 template <>
 struct ExpNumbers<double> {
-  static constexpr double limit = 700, shift = 6755399441055744 + 1023, ln2_hi = 6.93147180369123816490e-01,
-                          ln2_lo = 1.90821492927058770002e-10;
-  static constexpr double polynomial[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
-                                          1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
-                                          1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};  // Taylor's
+  static constexpr double limit = 700, shift = 6755399441055744 + 1023,
+                          ln2_hi = 6.93147180369123816490e-01, ln2_lo = 1.90821492927058770002e-10;
+  static constexpr double polynomial[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800,
+                                          1.0 / 3628800,    1.0 / 362880,    1.0 / 40320,
+                                          1.0 / 5040,       1.0 / 720,       1.0 / 120,
+                                          1.0 / 24,         1.0 / 6,         0.5};  // Taylor's
 };
 template <class S>
 constexpr double exp_limit = ExpNumbers<S>::limit;
@@ -88,7 +91,8 @@ GDPO_INLINE Reduced<V> reduced(const V& x) {
 /// n = 0 leaves e^r - 1 and e^r - 1 - r alone, so nothing cancels near 0.
 template <class V>
 GDPO_INLINE ExpParts<V> exp_parts(const V& x) {
-  const V limit = constant<V>(exp_limit<scalar_t<V>>), minus_limit = constant<V>(-exp_limit<scalar_t<V>>);
+  const V limit = constant<V>(exp_limit<scalar_t<V>>),
+          minus_limit = constant<V>(-exp_limit<scalar_t<V>>);
   const V high = (math::min)(x, limit), bounded = (math::max)(high, minus_limit);
   const auto [n, r, square, p, s] = reduced(bounded);
   const V rest = s - constant<V>(1.0);

@@ -67,8 +67,8 @@ struct Lanes<Pack<L, S>> {
 #elif GDPO_LANE_BYTES == 16 && defined(__x86_64__)
     if constexpr (L == 4) return {register_load_mask(p)};
 #endif
-    alignas(sizeof(Bits))
-        Integer wide[L];  // g++ 12 makes one instruction of the loop, L loads of __builtin_convertvector
+    alignas(sizeof(Bits)) Integer
+        wide[L];  // g++ 12 makes one instruction of the loop, L loads of __builtin_convertvector
     for (int j = 0; j < L; ++j) wide[j] = p[j];
     Bits bits;
     std::memcpy(&bits, wide, sizeof bits);

@@ -249,7 +249,8 @@ GDPO_INLINE Pack<L, S> pow2_of_shifted(const Pack<L, S>& t) {
   } else {
     using Bits = typename Register<L, S>::Bits;
     using Value = typename Register<L, S>::Value;
-    return {reinterpret_cast<Value>(reinterpret_cast<Bits>(t.v) << (std::is_same_v<S, float> ? 23 : 52))};
+    return {reinterpret_cast<Value>(reinterpret_cast<Bits>(t.v)
+                                    << (std::is_same_v<S, float> ? 23 : 52))};
   }
 }
 
@@ -257,7 +258,8 @@ GDPO_INLINE Pack<L, S> pow2_of_shifted(const Pack<L, S>& t) {
 template <int L>
 GDPO_INLINE Pack<L> collect_differences(const Pack<L>& before, const Pack<L>& a, const Pack<L>& b) {
   if constexpr (!fits_register<L, double>) {
-    return {collect_differences(before.low, a.low, b.low), collect_differences(before.high, a.high, b.high)};
+    return {collect_differences(before.low, a.low, b.low),
+            collect_differences(before.high, a.high, b.high)};
   } else if constexpr (L == 1) {
     return {from_bits(bits_of(before.v) | (bits_of(a.v) ^ bits_of(b.v)))};
   } else {
@@ -275,7 +277,8 @@ GDPO_INLINE Mask<L> has_no_bit(const Pack<L>& a) {
   } else if constexpr (L == 1) {
     return {bits_of(a.v) == 0};
   } else {
-    return mask_of<L, double>(reinterpret_cast<typename Register<L, double>::Bits>(opaque(a).v) == 0);
+    return mask_of<L, double>(reinterpret_cast<typename Register<L, double>::Bits>(opaque(a).v) ==
+                              0);
   }
 }
 
@@ -292,22 +295,23 @@ GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
 }
 
 // Decided by the bits, as the scalar is_nan and the others.
-#define GDPO_BY_BITS(name, one_lane, lanes)                                                         \
-  template <int L, class S>                                                                         \
-  GDPO_INLINE Mask<L, S> name(const Pack<L, S>& a) {                                                \
-    if constexpr (!fits_register<L, S>) {                                                           \
-      return {name(a.low), name(a.high)};                                                           \
-    } else if constexpr (L == 1) {                                                                  \
-      return {one_lane};                                                                            \
-    } else {                                                                                        \
-      using Integer = std::conditional_t<std::is_same_v<S, float>, std::int32_t, std::int64_t>;     \
-      constexpr bool single = std::is_same_v<S, float>;                                             \
-      constexpr Integer magnitude = static_cast<Integer>(single ? 0x7fffffff : 0x7fffffffffffffff); \
-      constexpr Integer exponent = static_cast<Integer>(single ? 0x7f800000 : 0x7ff0000000000000);  \
-      const auto bits = reinterpret_cast<typename Register<L, S>::Bits>(opaque(a).v) & magnitude;   \
-      (void)exponent;                                                                               \
-      return mask_of<L, S>(lanes);                                                                  \
-    }                                                                                               \
+#define GDPO_BY_BITS(name, one_lane, lanes)                                                        \
+  template <int L, class S>                                                                        \
+  GDPO_INLINE Mask<L, S> name(const Pack<L, S>& a) {                                               \
+    if constexpr (!fits_register<L, S>) {                                                          \
+      return {name(a.low), name(a.high)};                                                          \
+    } else if constexpr (L == 1) {                                                                 \
+      return {one_lane};                                                                           \
+    } else {                                                                                       \
+      using Integer = std::conditional_t<std::is_same_v<S, float>, std::int32_t, std::int64_t>;    \
+      constexpr bool single = std::is_same_v<S, float>;                                            \
+      constexpr Integer magnitude =                                                                \
+          static_cast<Integer>(single ? 0x7fffffff : 0x7fffffffffffffff);                          \
+      constexpr Integer exponent = static_cast<Integer>(single ? 0x7f800000 : 0x7ff0000000000000); \
+      const auto bits = reinterpret_cast<typename Register<L, S>::Bits>(opaque(a).v) & magnitude;  \
+      (void)exponent;                                                                              \
+      return mask_of<L, S>(lanes);                                                                 \
+    }                                                                                              \
   }
 GDPO_BY_BITS(is_nan, is_nan(a.v), bits > exponent)
 GDPO_BY_BITS(is_inf, is_inf(a.v), bits == exponent)

@@ -51,7 +51,8 @@ template <int L, class S>
 constexpr bool fits_register = L == 1 || L* static_cast<int>(sizeof(S)) <= GDPO_LANE_BYTES;
 /// Lanes of one register of S; 1: no vectors, and formulas run on S itself.
 template <class S>
-constexpr int native_width = GDPO_LANE_BYTES >= 16 ? GDPO_LANE_BYTES / static_cast<int>(sizeof(S)) : 1;
+constexpr int native_width = GDPO_LANE_BYTES >= 16 ? GDPO_LANE_BYTES / static_cast<int>(sizeof(S))
+                                                   : 1;
 
 /// Masks are registers of k, one bit a lane.
 template <int L, class S>
@@ -93,20 +94,38 @@ GDPO_INLINE __m256 register_sqrt(__m256 a) { return _mm256_sqrt_ps(a); }
 GDPO_INLINE __m256d register_sqrt(__m256d a) { return _mm256_sqrt_pd(a); }
 #if GDPO_HAS_FMA
 GDPO_INLINE __m256 register_fma(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
-GDPO_INLINE __m256d register_fma(__m256d a, __m256d b, __m256d c) { return _mm256_fmadd_pd(a, b, c); }
+GDPO_INLINE __m256d register_fma(__m256d a, __m256d b, __m256d c) {
+  return _mm256_fmadd_pd(a, b, c);
+}
 #endif
 #endif
 #if GDPO_LANE_BYTES >= 64
 // The forms with a zero mask: g++ 12 warns of its own header in the others.
-GDPO_INLINE __m512 register_min(__m512 a, __m512 b) { return _mm512_maskz_min_ps(static_cast<__mmask16>(-1), b, a); }
-GDPO_INLINE __m512 register_max(__m512 a, __m512 b) { return _mm512_maskz_max_ps(static_cast<__mmask16>(-1), b, a); }
-GDPO_INLINE __m512d register_min(__m512d a, __m512d b) { return _mm512_maskz_min_pd(static_cast<__mmask8>(-1), b, a); }
-GDPO_INLINE __m512d register_max(__m512d a, __m512d b) { return _mm512_maskz_max_pd(static_cast<__mmask8>(-1), b, a); }
-GDPO_INLINE __m512 register_sqrt(__m512 a) { return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), a); }
-GDPO_INLINE __m512d register_sqrt(__m512d a) { return _mm512_maskz_sqrt_pd(static_cast<__mmask8>(-1), a); }
-#define GDPO_COMPARE(name, order)                                                                       \
-  GDPO_INLINE __mmask16 register_##name(__m512 a, __m512 b) { return _mm512_cmp_ps_mask(a, b, order); } \
-  GDPO_INLINE __mmask8 register_##name(__m512d a, __m512d b) { return _mm512_cmp_pd_mask(a, b, order); }
+GDPO_INLINE __m512 register_min(__m512 a, __m512 b) {
+  return _mm512_maskz_min_ps(static_cast<__mmask16>(-1), b, a);
+}
+GDPO_INLINE __m512 register_max(__m512 a, __m512 b) {
+  return _mm512_maskz_max_ps(static_cast<__mmask16>(-1), b, a);
+}
+GDPO_INLINE __m512d register_min(__m512d a, __m512d b) {
+  return _mm512_maskz_min_pd(static_cast<__mmask8>(-1), b, a);
+}
+GDPO_INLINE __m512d register_max(__m512d a, __m512d b) {
+  return _mm512_maskz_max_pd(static_cast<__mmask8>(-1), b, a);
+}
+GDPO_INLINE __m512 register_sqrt(__m512 a) {
+  return _mm512_maskz_sqrt_ps(static_cast<__mmask16>(-1), a);
+}
+GDPO_INLINE __m512d register_sqrt(__m512d a) {
+  return _mm512_maskz_sqrt_pd(static_cast<__mmask8>(-1), a);
+}
+#define GDPO_COMPARE(name, order)                              \
+  GDPO_INLINE __mmask16 register_##name(__m512 a, __m512 b) {  \
+    return _mm512_cmp_ps_mask(a, b, order);                    \
+  }                                                            \
+  GDPO_INLINE __mmask8 register_##name(__m512d a, __m512d b) { \
+    return _mm512_cmp_pd_mask(a, b, order);                    \
+  }
 GDPO_COMPARE(equal, _CMP_EQ_OQ)
 GDPO_COMPARE(less, _CMP_LT_OQ)
 GDPO_COMPARE(less_equal, _CMP_LE_OQ)
@@ -118,13 +137,17 @@ GDPO_INLINE __mmask16 register_mask(Register<16, float>::Bits a) {
 GDPO_INLINE __mmask8 register_mask(Register<8, double>::Bits a) {
   return _mm512_movepi64_mask(reinterpret_cast<__m512i>(a));
 }
-GDPO_INLINE Register<16, float>::Bits register_add_where(Register<16, float>::Bits n, __mmask16 mask) {
+GDPO_INLINE Register<16, float>::Bits register_add_where(Register<16, float>::Bits n,
+                                                         __mmask16 mask) {
   const __m512i before = reinterpret_cast<__m512i>(n);
-  return reinterpret_cast<Register<16, float>::Bits>(_mm512_mask_add_epi32(before, mask, before, _mm512_set1_epi32(1)));
+  return reinterpret_cast<Register<16, float>::Bits>(
+      _mm512_mask_add_epi32(before, mask, before, _mm512_set1_epi32(1)));
 }
-GDPO_INLINE Register<8, double>::Bits register_add_where(Register<8, double>::Bits n, __mmask8 mask) {
+GDPO_INLINE Register<8, double>::Bits register_add_where(Register<8, double>::Bits n,
+                                                         __mmask8 mask) {
   const __m512i before = reinterpret_cast<__m512i>(n);
-  return reinterpret_cast<Register<8, double>::Bits>(_mm512_mask_add_epi64(before, mask, before, _mm512_set1_epi64(1)));
+  return reinterpret_cast<Register<8, double>::Bits>(
+      _mm512_mask_add_epi64(before, mask, before, _mm512_set1_epi64(1)));
 }
 /// Of L bytes, not 0.
 template <int L>
@@ -137,11 +160,17 @@ GDPO_INLINE auto register_load_mask(const unsigned char* p) {
     return static_cast<__mmask8>(_mm_test_epi8_mask(bytes, bytes));
   }
 }
-GDPO_INLINE __m512 register_select(__mmask16 mask, __m512 a, __m512 b) { return _mm512_mask_blend_ps(mask, b, a); }
-GDPO_INLINE __m512d register_select(__mmask8 mask, __m512d a, __m512d b) { return _mm512_mask_blend_pd(mask, b, a); }
+GDPO_INLINE __m512 register_select(__mmask16 mask, __m512 a, __m512 b) {
+  return _mm512_mask_blend_ps(mask, b, a);
+}
+GDPO_INLINE __m512d register_select(__mmask8 mask, __m512d a, __m512d b) {
+  return _mm512_mask_blend_pd(mask, b, a);
+}
 #if GDPO_HAS_FMA
 GDPO_INLINE __m512 register_fma(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
-GDPO_INLINE __m512d register_fma(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }
+GDPO_INLINE __m512d register_fma(__m512d a, __m512d b, __m512d c) {
+  return _mm512_fmadd_pd(a, b, c);
+}
 #endif
 #endif
 #elif GDPO_LANE_BYTES > 0 && defined(__aarch64__)
@@ -149,15 +178,21 @@ GDPO_INLINE float32x4_t register_min(float32x4_t a, float32x4_t b) { return b < 
 GDPO_INLINE float32x4_t register_max(float32x4_t a, float32x4_t b) { return a < b ? b : a; }
 GDPO_INLINE float64x2_t register_min(float64x2_t a, float64x2_t b) { return b < a ? b : a; }
 GDPO_INLINE float64x2_t register_max(float64x2_t a, float64x2_t b) { return a < b ? b : a; }
-GDPO_INLINE int register_bits(float32x4_t a) { return static_cast<int>(vmaxvq_u32(vreinterpretq_u32_f32(a))); }
+GDPO_INLINE int register_bits(float32x4_t a) {
+  return static_cast<int>(vmaxvq_u32(vreinterpretq_u32_f32(a)));
+}
 GDPO_INLINE int register_bits(float64x2_t a) {
   const uint64x2_t bits = vreinterpretq_u64_f64(a);
   return (vgetq_lane_u64(bits, 0) | vgetq_lane_u64(bits, 1)) != 0;
 }
 GDPO_INLINE float32x4_t register_sqrt(float32x4_t a) { return vsqrtq_f32(a); }
 GDPO_INLINE float64x2_t register_sqrt(float64x2_t a) { return vsqrtq_f64(a); }
-GDPO_INLINE float32x4_t register_fma(float32x4_t a, float32x4_t b, float32x4_t c) { return vfmaq_f32(c, a, b); }
-GDPO_INLINE float64x2_t register_fma(float64x2_t a, float64x2_t b, float64x2_t c) { return vfmaq_f64(c, a, b); }
+GDPO_INLINE float32x4_t register_fma(float32x4_t a, float32x4_t b, float32x4_t c) {
+  return vfmaq_f32(c, a, b);
+}
+GDPO_INLINE float64x2_t register_fma(float64x2_t a, float64x2_t b, float64x2_t c) {
+  return vfmaq_f64(c, a, b);
+}
 #endif
 
 }  // namespace math

@@ -7,12 +7,14 @@ GDPO_BEGIN_NAMESPACE
 /// Whole sequences, padded: row t of the logits predicts token t + 1. logits[:, :-1], input_ids[:, 1:] and mask[:, 1:], the mask
 /// of the tokens (attention, or completion); none: all.
 template <class T, class Id, class M>
-LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> input_ids, View<M, 2> mask) {
+LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> input_ids,
+                                              View<M, 2> mask) {
   constexpr const char* function = "gdpo::aligned";
   const auto check = [&](const char* name, const index_t* extent) {
     if (extent[0] == logits.extent[0] && extent[1] == logits.extent[1]) return;
-    contract::fail(function, name, contract::shape(2, extent),
-                   contract::shape(2, logits.extent) + ", the shape of logits without the vocabulary");
+    contract::fail(
+        function, name, contract::shape(2, extent),
+        contract::shape(2, logits.extent) + ", the shape of logits without the vocabulary");
   };
   check("input_ids", input_ids.extent);
   if (mask) check("mask", mask.extent);
@@ -37,8 +39,8 @@ LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> inp
 /// Whole sequences, packed: sequence s is rows offsets[s] .. offsets[s + 1] - 1 of the logits (N, V), ids and mask (N). Row i
 /// predicts token i + 1, the last row of a sequence nothing: the batch has all N rows, and that mask is 0.
 template <class T, class Id, class M>
-LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids, IndexColumn offsets,
-                                              View<M, 1> mask) {
+LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids,
+                                              IndexColumn offsets, View<M, 1> mask) {
   constexpr const char* function = "gdpo::aligned";
   const auto check = [&](const char* name, index_t n) {
     if (n == logits.extent[0]) return;
@@ -47,7 +49,8 @@ LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> inp
   };
   check("input_ids", input_ids.extent[0]);
   if (mask) check("mask", mask.extent[0]);
-  if (!offsets) contract::fail(function, "offsets", "none", "where the sequences begin and end, (B + 1)");
+  if (!offsets)
+    contract::fail(function, "offsets", "none", "where the sequences begin and end, (B + 1)");
   // The last entry of the shifted views is not one of the caller's: it belongs to the last row, and is never read.
   LogitBatch<std::remove_const_t<T>, 2> batch;
   const auto later = [](auto tokens) {
@@ -61,7 +64,8 @@ LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> inp
   return batch;
 }
 template <class T, class Id>
-LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids, IndexColumn offsets) {
+LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids,
+                                              IndexColumn offsets) {
   return aligned(logits, input_ids, offsets, View<const unsigned char, 1>{});
 }
 

@@ -72,7 +72,9 @@ class LogitRows {
   }
   index_t vocabulary() const { return batch_.logits.extent[Rank - 1]; }
   index_t numbers() const { return rows() * vocabulary(); }
-  LogitPlace place(index_t i) const { return logit_place(Rank == 2 ? 0 : batch_.logits.extent[1], i); }
+  LogitPlace place(index_t i) const {
+    return logit_place(Rank == 2 ? 0 : batch_.logits.extent[1], i);
+  }
   template <class U>
   U* begin(const View<U, Rank>& v, index_t i) const {
     if constexpr (Rank == 2) {
@@ -96,11 +98,14 @@ class LogitRows {
   }
 
   bool valid(index_t i) const {
-    if (batch_.offsets && holds(batch_.offsets, batch_.offsets.size(), i + 1)) return false;  // ends a sequence
+    if (batch_.offsets && holds(batch_.offsets, batch_.offsets.size(), i + 1))
+      return false;  // ends a sequence
     return !batch_.mask || token(batch_.mask, i) != 0;
   }
   /// Column of the row's target; -1: not among the columns.
-  index_t target(index_t i) const { return column_of(token(batch_.targets, i), batch_.first_token, vocabulary()); }
+  index_t target(index_t i) const {
+    return column_of(token(batch_.targets, i), batch_.first_token, vocabulary());
+  }
   /// One value a row, row after row, in the shape of the targets.
   template <class Values>
   auto dense(Values& values) const {
@@ -112,7 +117,8 @@ class LogitRows {
   }
   std::string name(index_t i) const {
     const LogitPlace at = place(i);
-    return Rank == 2 ? "(" + contract::text(i) + ")" : "(" + contract::text(at.row) + ", " + contract::text(at.t) + ")";
+    return Rank == 2 ? "(" + contract::text(i) + ")"
+                     : "(" + contract::text(at.row) + ", " + contract::text(at.t) + ")";
   }
 
  private:
@@ -121,31 +127,39 @@ class LogitRows {
 
 /// An array a logits row, of the shape of the logits without the vocabulary.
 template <int Rank, class Tokens>
-void check_by_row(const char* function, const std::string& name, const Tokens& v, const index_t* logits) {
+void check_by_row(const char* function, const std::string& name, const Tokens& v,
+                  const index_t* logits) {
   if (!v) return;
   index_t own[3] = {};
   bool same = v.rank() == Rank - 1;
-  for (int r = 0; r < v.rank(); ++r) own[r] = v.extent(r), same = same && r < Rank - 1 && own[r] == logits[r];
+  for (int r = 0; r < v.rank(); ++r)
+    own[r] = v.extent(r), same = same && r < Rank - 1 && own[r] == logits[r];
   if (!same) {
-    contract::fail(function, name, contract::shape(v.rank(), own),
-                   contract::shape(Rank - 1, logits) + ", the shape of logits without the vocabulary");
+    contract::fail(
+        function, name, contract::shape(v.rank(), own),
+        contract::shape(Rank - 1, logits) + ", the shape of logits without the vocabulary");
   }
 }
 /// A view of the shape of the logits: they themselves, or where their gradient goes.
 template <class U, int Rank>
-void check_table(const char* function, const char* name, const View<U, Rank>& v, const index_t* shape) {
+void check_table(const char* function, const char* name, const View<U, Rank>& v,
+                 const index_t* shape) {
   using contract::fail;
   index_t elements = 1;
   for (int r = 0; r < Rank; ++r) {
-    if (v.extent[r] < 0) fail(function, name, contract::shape(Rank, v.extent), "extents of at least 0");
+    if (v.extent[r] < 0)
+      fail(function, name, contract::shape(Rank, v.extent), "extents of at least 0");
     if (v.extent[r] != shape[r]) {
-      fail(function, name, contract::shape(Rank, v.extent), contract::shape(Rank, shape) + ", the shape of logits");
+      fail(function, name, contract::shape(Rank, v.extent),
+           contract::shape(Rank, shape) + ", the shape of logits");
     }
     elements *= v.extent[r];
   }
-  if (elements > 0 && !v) fail(function, name, "no array", contract::shape(Rank, v.extent) + " numbers");
+  if (elements > 0 && !v)
+    fail(function, name, "no array", contract::shape(Rank, v.extent) + " numbers");
   if (v.extent[Rank - 1] > 1 && v.stride[Rank - 1] != 1) {
-    fail(function, name, "stride " + contract::text(v.stride[Rank - 1]) + " between two entries of the vocabulary",
+    fail(function, name,
+         "stride " + contract::text(v.stride[Rank - 1]) + " between two entries of the vocabulary",
          "1");
   }
 }
@@ -168,13 +182,15 @@ void check_logits_shape(const char* function, const LogitBatch<T, Rank>& b, Targ
   check_by_row<Rank>(function, "targets", b.targets, b.logits.extent);
   check_by_row<Rank>(function, "mask", b.mask, b.logits.extent);
   const double inverse = 1 / b.temperature;
-  if (!(b.temperature > 0) || math::not_finite(b.temperature) || !(inverse >= 1e-37) || !(inverse <= 1e37)) {
+  if (!(b.temperature > 0) || math::not_finite(b.temperature) || !(inverse >= 1e-37) ||
+      !(inverse <= 1e37)) {
     fail(function, "temperature", text(b.temperature), "a number from 1e-37 to 1e37");
   }
   if (b.first_token < 0) fail(function, "first_token", text(b.first_token), "at least 0");
   const index_t rows = LogitRows<T, Rank>(b).rows();
   if (b.offsets) {
-    if (Rank == 3) fail(function, "offsets", "offsets, with logits (B, T, V)", "none, or logits (N, V)");
+    if (Rank == 3)
+      fail(function, "offsets", "offsets, with logits (B, T, V)", "none, or logits (N, V)");
     if (b.offsets.size() == 0) {
       fail(function, "offsets", "no entry", "from 0 to " + text(rows) + ", the number of rows");
     }
@@ -211,8 +227,9 @@ void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets ta
     const std::int64_t token = rows.token(b.targets, i);
     if (token >= 0 && (targets == Targets::OfShard || token < rows.vocabulary())) continue;
     fail(function, "targets", std::to_string(token) + " at row " + rows.name(i),
-         targets == Targets::OfShard ? "a token: at least 0, or mask 0"
-                                     : "a token: from 0 to " + text(rows.vocabulary() - 1) + ", or mask 0");
+         targets == Targets::OfShard
+             ? "a token: at least 0, or mask 0"
+             : "a token: from 0 to " + text(rows.vocabulary() - 1) + ", or mask 0");
   }
 }
 

@@ -30,8 +30,8 @@ namespace detail {
 
 /// The batch with the log-probs of the workspace, and the mask of both.
 template <class T, int Rank>
-TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
-                              LogitsWorkspace& workspace) {
+TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& logits,
+                              const TokenBatch<float>& batch, LogitsWorkspace& workspace) {
   check_logits(function, logits, Targets::Unread);
   check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
   const LogitRows<T, Rank> rows(logits);
@@ -42,7 +42,8 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   workspace.logsumexp.resize(n);
   workspace.mask.resize(n);
   for (index_t i = 0; i < rows.rows(); ++i) {
-    workspace.mask[static_cast<std::size_t>(i)] = rows.valid(i) && (!batch.mask || rows.token(batch.mask, i) != 0);
+    workspace.mask[static_cast<std::size_t>(i)] =
+        rows.valid(i) && (!batch.mask || rows.token(batch.mask, i) != 0);
   }
   TokenBatch<float> bound = batch;
   bound.logp = rows.dense(workspace.logp);
@@ -94,9 +95,10 @@ Normaliser count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& bat
 /// TopEntropy) need them first: call token_logprobs_into, prepare, the loss and token_logprobs_backward by turns.
 /// Errors: invalid_input of the three, before anything is written.
 template <class Exec, class Loss, class T, int Rank, class U>
-LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const LogitBatch<T, Rank>& logits,
-                                   const TokenBatch<float>& batch, const Normaliser& normaliser, View<U, Rank> dlogits,
-                                   LogitsWorkspace& workspace) {
+LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
+                                   const LogitBatch<T, Rank>& logits,
+                                   const TokenBatch<float>& batch, const Normaliser& normaliser,
+                                   View<U, Rank> dlogits, LogitsWorkspace& workspace) {
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
@@ -115,9 +117,13 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
 
   if constexpr (decltype(loss.level)::of_segment) {
     const auto dense = [&](auto& values) { return rows.dense(values); };
-    token_logprobs_into(exec, visited, {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
-    const LossResult result = evaluate(exec, loss, bound, normaliser, dense(workspace.dlogp), workspace.loss);
-    token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp), dlogits);
+    token_logprobs_into(
+        exec, visited,
+        {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
+    const LossResult result =
+        evaluate(exec, loss, bound, normaliser, dense(workspace.dlogp), workspace.loss);
+    token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp),
+                            dlogits);
     return result;
   } else {
     using Terms = detail::TokenTerms<float, Loss>;
@@ -154,22 +160,25 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss, const Log
         const detail::RowTokens<float, float> token{worker.row, i - layout(sequence).begin};
         Token<float> x;
         detail::TokenReader<float, float>::template load<detail::General>(
-            x, token.row, token.at, true, static_cast<float>(worker.row.advantage), worker.row_advantage);
+            x, token.row, token.at, true, static_cast<float>(worker.row.advantage),
+            worker.row_advantage);
         g = detail::token_gradient(loss, token, x, worker.weight);
       }
       if (math::is_zero(g)) return detail::fill_row(out, rows.vocabulary(), 0.0);
       detail::RowGradient of;
-      of.g = static_cast<double>(g), of.logsumexp = workspace.logsumexp[at], of.target = rows.target(i);
-      detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), logits.temperature,
-                                                           of);
+      of.g = static_cast<double>(g), of.logsumexp = workspace.logsumexp[at],
+      of.target = rows.target(i);
+      detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(),
+                                                           logits.temperature, of);
     });
     return evaluate(exec, loss, bound, normaliser, rows.dense(workspace.dlogp), workspace.loss);
   }
 }
 /// The same with its own memory, on one thread in lanes.
 template <class Loss, class T, int Rank, class U>
-LossResult policy_loss_from_logits(const Loss& loss, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
-                                   const Normaliser& normaliser, View<U, Rank> dlogits) {
+LossResult policy_loss_from_logits(const Loss& loss, const LogitBatch<T, Rank>& logits,
+                                   const TokenBatch<float>& batch, const Normaliser& normaliser,
+                                   View<U, Rank> dlogits) {
   LogitsWorkspace workspace;
   return policy_loss_from_logits(simd, loss, logits, batch, normaliser, dlogits, workspace);
 }

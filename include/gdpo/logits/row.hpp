@@ -40,7 +40,8 @@ GDPO_DEVICE inline LogitRow merge(const LogitRow& a, const LogitRow& b) {
   const LogitRow& low = a_first ? b : a;
   if (!math::is_zero(low.sum)) {
     const double shift = low.max - m.max;
-    const detail::PowerSums added = detail::rescaled({low.sum, low.weighted}, shift, std::exp(shift));
+    const detail::PowerSums added =
+        detail::rescaled({low.sum, low.weighted}, shift, std::exp(shift));
     m.sum += added.sum, m.weighted += added.weighted;
   }
   if (math::is_nan(m.target)) m.target = low.target;
@@ -51,8 +52,12 @@ GDPO_DEVICE inline LogitRow merge(const LogitRow& a, const LogitRow& b) {
 GDPO_DEVICE inline double logsumexp(const LogitRow& row) { return row.max + std::log(row.sum); }
 /// Log-probability of the target: z - logsumexp. -inf for a logit of -inf; NaN where all are -inf, as log_softmax of torch, or
 /// where the target is not among the entries.
-GDPO_DEVICE inline double logp(const LogitRow& row) { return (row.target - row.max) - std::log(row.sum); }
+GDPO_DEVICE inline double logp(const LogitRow& row) {
+  return (row.target - row.max) - std::log(row.sum);
+}
 /// -sum p log p, nats; an entry of -inf adds 0, as 0 log 0. NaN where all are -inf.
-GDPO_DEVICE inline double entropy(const LogitRow& row) { return std::log(row.sum) - row.weighted / row.sum; }
+GDPO_DEVICE inline double entropy(const LogitRow& row) {
+  return std::log(row.sum) - row.weighted / row.sum;
+}
 
 GDPO_END_NAMESPACE

@@ -28,7 +28,8 @@ namespace detail {
 
 /// What rows are computed in: seq one number at a time, the others in registers.
 template <class Exec, class T>
-using logit_lanes_t = std::conditional_t<std::is_same_v<Exec, Seq>, logit_scalar_t<T>, math::Native<logit_scalar_t<T>>>;
+using logit_lanes_t = std::conditional_t<std::is_same_v<Exec, Seq>, logit_scalar_t<T>,
+                                         math::Native<logit_scalar_t<T>>>;
 
 template <class Exec, class T, int Rank>
 LogitRow visit_row(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& rows, index_t i) {
@@ -54,21 +55,25 @@ void check_logprobs_out(const char* function, const TokenLogprobsOut& out, const
   check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, logits);
 }
 template <class T, int Rank>
-void check_rows_out(const char* function, const LogitBatch<T, Rank>& batch, const View<LogitRow, 1>& out) {
+void check_rows_out(const char* function, const LogitBatch<T, Rank>& batch,
+                    const View<LogitRow, 1>& out) {
   const index_t rows = LogitRows<T, Rank>(batch).rows();
   if (out.extent[0] == rows) return;
   contract::fail(function, "out", contract::text(out.extent[0]) + " rows",
                  "one for each of the " + contract::text(rows) + " rows of logits");
 }
 template <class T, int Rank, class U>
-void check_backward(const char* function, const LogitBatch<T, Rank>& batch, const TokenLogprobsGrad& grad,
-                    const TokenView<double>& logsumexp, const TokenView<float>& entropy, const View<U, Rank>& dlogits) {
+void check_backward(const char* function, const LogitBatch<T, Rank>& batch,
+                    const TokenLogprobsGrad& grad, const TokenView<double>& logsumexp,
+                    const TokenView<float>& entropy, const View<U, Rank>& dlogits) {
   using contract::fail;
   check_table(function, "dlogits", dlogits, batch.logits.extent);
   if (LogitRows<T, Rank>(batch).rows() > 0) {  // arrays of no element may be null
-    if (!grad.logp && !grad.entropy) fail(function, "grad", "neither logp nor entropy", "one of them, or both");
+    if (!grad.logp && !grad.entropy)
+      fail(function, "grad", "neither logp nor entropy", "one of them, or both");
     if (!logsumexp) fail(function, "logsumexp", "no array", "that of the forward");
-    if (grad.entropy && !entropy) fail(function, "entropy", "no array", "that of the forward, with grad.entropy");
+    if (grad.entropy && !entropy)
+      fail(function, "entropy", "no array", "that of the forward, with grad.entropy");
   }
   check_by_row<Rank>(function, "grad.logp", grad.logp, batch.logits.extent);
   check_by_row<Rank>(function, "grad.entropy", grad.entropy, batch.logits.extent);
@@ -88,10 +93,12 @@ void check_backward(const char* function, const LogitBatch<T, Rank>& batch, cons
 /// Errors: invalid_input, before anything is written, for shapes, strides, temperature, and targets outside the vocabulary (not
 /// of masked rows).
 template <class Exec, class T, int Rank, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
-void token_logprobs_into(const Exec& exec, const LogitBatch<T, Rank>& batch, const TokenLogprobsOut& out) {
+void token_logprobs_into(const Exec& exec, const LogitBatch<T, Rank>& batch,
+                         const TokenLogprobsOut& out) {
   constexpr const char* function = "gdpo::token_logprobs";
   detail::check_whole(function, batch);
-  detail::check_logits(function, batch, out.logp ? detail::Targets::OfVocabulary : detail::Targets::Unread);
+  detail::check_logits(function, batch,
+                       out.logp ? detail::Targets::OfVocabulary : detail::Targets::Unread);
   detail::check_logprobs_out<Rank>(function, out, batch.logits.extent);
   const detail::LogitRows<T, Rank> rows(batch);
   detail::for_each_logit_row(exec, rows, [&](index_t i) {
@@ -110,14 +117,17 @@ TokenLogprobs token_logprobs(const Exec& exec, const LogitBatch<T, Rank>& batch)
   const detail::LogitRows<T, Rank> rows(batch);
   const auto n = static_cast<std::size_t>(rows.rows());
   TokenLogprobs result{std::vector<float>(n), std::vector<float>(n), std::vector<double>(n)};
-  token_logprobs_into(exec, batch, {rows.dense(result.logp), rows.dense(result.entropy), rows.dense(result.logsumexp)});
+  token_logprobs_into(
+      exec, batch,
+      {rows.dense(result.logp), rows.dense(result.entropy), rows.dense(result.logsumexp)});
   return result;
 }
 template <class T, int Rank>
 TokenLogprobs token_logprobs(const LogitBatch<T, Rank>& batch) {
   return token_logprobs(simd, batch);
 }
-template <class Exec, class T, int Rank, class Id, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
+template <class Exec, class T, int Rank, class Id,
+          std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 TokenLogprobs token_logprobs(const Exec& exec, View<T, Rank> logits, View<Id, Rank - 1> targets,
                              double temperature = 1) {
   LogitBatch<std::remove_const_t<T>, Rank> batch;
@@ -127,7 +137,8 @@ TokenLogprobs token_logprobs(const Exec& exec, View<T, Rank> logits, View<Id, Ra
   return token_logprobs(exec, batch);
 }
 template <class T, int Rank, class Id>
-TokenLogprobs token_logprobs(View<T, Rank> logits, View<Id, Rank - 1> targets, double temperature = 1) {
+TokenLogprobs token_logprobs(View<T, Rank> logits, View<Id, Rank - 1> targets,
+                             double temperature = 1) {
   return token_logprobs(simd, logits, targets, temperature);
 }
 
@@ -137,11 +148,13 @@ TokenLogprobs token_logprobs(View<T, Rank> logits, View<Id, Rank - 1> targets, d
 template <class Exec, class T, int Rank, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRow, 1> out) {
   constexpr const char* function = "gdpo::logit_rows";
-  detail::check_logits(function, batch, batch.targets ? detail::Targets::OfShard : detail::Targets::Unread);
+  detail::check_logits(function, batch,
+                       batch.targets ? detail::Targets::OfShard : detail::Targets::Unread);
   const detail::LogitRows<T, Rank> rows(batch);
   detail::check_rows_out(function, batch, out);
-  detail::for_each_logit_row(
-      exec, rows, [&](index_t i) { out(i) = rows.valid(i) ? detail::visit_row<Exec>(batch, rows, i) : LogitRow{}; });
+  detail::for_each_logit_row(exec, rows, [&](index_t i) {
+    out(i) = rows.valid(i) ? detail::visit_row<Exec>(batch, rows, i) : LogitRow{};
+  });
 }
 
 /// dlogits of each row: (g (onehot - p) - g_entropy p (log p + H)) / temperature; exactly 0 where the mask is 0 or the row's
@@ -150,30 +163,37 @@ void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRo
 /// the vocabulary contiguous; float, double or 16 bits, each rounded once, ties to even. It may be the logits themselves: same
 /// data, same strides, same size of an element. One read and one write. Error of an entry: |log p| 2^-22 of itself. Where
 /// logsumexp is not finite, the whole row is NaN.
-template <class Exec, class T, int Rank, class U, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
-void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch, const TokenLogprobsGrad& grad,
-                             const TokenView<double>& logsumexp, const TokenView<float>& entropy,
-                             View<U, Rank> dlogits) {
+template <class Exec, class T, int Rank, class U,
+          std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
+void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
+                             const TokenLogprobsGrad& grad, const TokenView<double>& logsumexp,
+                             const TokenView<float>& entropy, View<U, Rank> dlogits) {
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
   constexpr const char* function = "gdpo::token_logprobs_backward";
-  detail::check_logits(function, batch, grad.logp ? detail::Targets::OfShard : detail::Targets::Unread);
+  detail::check_logits(function, batch,
+                       grad.logp ? detail::Targets::OfShard : detail::Targets::Unread);
   detail::check_backward(function, batch, grad, logsumexp, entropy, dlogits);
   const detail::LogitRows<T, Rank> rows(batch);
   detail::for_each_logit_row(exec, rows, [&](index_t i) {
-    const auto at = [&](const auto& tokens) { return tokens ? static_cast<double>(rows.token(tokens, i)) : 0.0; };
+    const auto at = [&](const auto& tokens) {
+      return tokens ? static_cast<double>(rows.token(tokens, i)) : 0.0;
+    };
     U* out = rows.begin(dlogits, i);
     detail::RowGradient of;
     if (rows.valid(i)) of.g = at(grad.logp), of.g_entropy = at(grad.entropy);
-    if (math::is_zero(of.g) && math::is_zero(of.g_entropy)) return detail::fill_row(out, rows.vocabulary(), 0.0);
+    if (math::is_zero(of.g) && math::is_zero(of.g_entropy))
+      return detail::fill_row(out, rows.vocabulary(), 0.0);
     of.logsumexp = at(logsumexp);
     if (grad.entropy) of.entropy = at(entropy);
     if (grad.logp) of.target = rows.target(i);
-    detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), batch.temperature, of);
+    detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(),
+                                                         batch.temperature, of);
   });
 }
 template <class Exec, class T, int Rank, class U>
-void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch, const TokenLogprobsGrad& grad,
-                             const TokenView<double>& logsumexp, View<U, Rank> dlogits) {
+void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
+                             const TokenLogprobsGrad& grad, const TokenView<double>& logsumexp,
+                             View<U, Rank> dlogits) {
   token_logprobs_backward(exec, batch, grad, logsumexp, {}, dlogits);
 }
 

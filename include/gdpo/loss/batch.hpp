@@ -47,8 +47,9 @@ class TokenView {
         convert_(&convert<T>) {
     static_assert(!(std::is_same_v<S, float> && std::is_same_v<std::remove_const_t<T>, double>),
                   "a token array of double needs a gdpo::TokenBatch<double>");
-    static_assert(!std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
-                  "segments are integers (int32 or int64)");
+    static_assert(
+        !std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
+        "segments are integers (int32 or int64)");
   }
 
   explicit operator bool() const { return data_ != nullptr; }
@@ -84,7 +85,8 @@ class TokenView {
   }
   template <class T>
   static constexpr bool reads_directly = std::is_same_v<std::remove_const_t<T>, S> ||
-                                         (std::is_same_v<S, unsigned char> && std::is_integral_v<T> && sizeof(T) == 1);
+                                         (std::is_same_v<S, unsigned char> &&
+                                          std::is_integral_v<T> && sizeof(T) == 1);
   template <class T>
   static void convert(const void* data, index_t first, index_t stride, index_t n, S* out) {
     const T* in = static_cast<const T*>(data) + first;
@@ -114,7 +116,8 @@ class TokenOut {
   TokenOut(View<T, Rank> v) : data_(v.data), shape_(v, v.data != nullptr) {
     static_assert(!std::is_const_v<T>, "the gradient is written: its view must not be of const");
     static_assert(std::is_same_v<std::remove_const_t<T>, S>,
-                  "the gradient has the scalar of the batch: float for a TokenBatch<float>, double for <double>");
+                  "the gradient has the scalar of the batch: float for a TokenBatch<float>, double "
+                  "for <double>");
   }
   explicit operator bool() const { return data_ != nullptr; }
   int rank() const { return shape_.rank; }
@@ -145,7 +148,8 @@ class TokenOut {
 /// bit of a result.
 template <class S = float>
 struct TokenBatch {
-  static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>, "a TokenBatch is of float or double");
+  static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>,
+                "a TokenBatch is of float or double");
   using Scalar = S;
 
   /// Log-probs of the tokens, nats. logp: under the policy being trained.
@@ -208,8 +212,8 @@ constexpr int token_marks = 0 GDPO_TOKEN_MARKS(GDPO_ONE_MORE);
 constexpr int row_columns = 0 GDPO_ROW_COLUMNS(GDPO_ONE_MORE);
 #undef GDPO_ONE_MORE
 static_assert(sizeof(TokenBatch<float>) == (token_arrays + token_marks) * sizeof(TokenView<float>) +
-                                               row_columns * sizeof(Column) + sizeof(IndexColumn) + sizeof(NonFinite) +
-                                               sizeof(double),
+                                               row_columns * sizeof(Column) + sizeof(IndexColumn) +
+                                               sizeof(NonFinite) + sizeof(double),
               "a new array of TokenBatch needs its line in loss/array_list.hpp");
 
 /// Where the rows of a batch stand. `layout_of` makes it, and checks the shape of every array of the batch.
@@ -218,7 +222,8 @@ struct RowSpan {
 };
 class TokenLayout {
  public:
-  index_t rows = 0, width = 0, longest = 0, tokens = 0;  // width: 0 if packed. tokens: positions, masked ones included
+  index_t rows = 0, width = 0, longest = 0,
+          tokens = 0;  // width: 0 if packed. tokens: positions, masked ones included
   IndexColumn offsets;
 
   RowSpan operator()(index_t row) const {
@@ -228,8 +233,8 @@ class TokenLayout {
   }
 };
 
-GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name, const TokenShape& own, int rank,
-                                         const index_t* extent) {
+GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
+                                         const TokenShape& own, int rank, const index_t* extent) {
   bool same = own.rank == rank;
   for (int r = 0; r < own.rank; ++r) same = same && r < rank && own.extent[r] == extent[r];
   if (!same) {
@@ -238,10 +243,12 @@ GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
   }
 }
 template <class Tokens>
-void check_tokens(const char* function, const char* name, const Tokens& v, int rank, const index_t* extent) {
+void check_tokens(const char* function, const char* name, const Tokens& v, int rank,
+                  const index_t* extent) {
   if (v) check_shape_of(function, name, v.shape(), rank, extent);
 }
-GDPO_NOINLINE inline void check_rows(const char* function, const char* name, const Column& c, index_t rows) {
+GDPO_NOINLINE inline void check_rows(const char* function, const char* name, const Column& c,
+                                     index_t rows) {
   if (c && c.size() != rows) {
     contract::fail(function, name, contract::text(c.size()) + " entries",
                    "one for each of the " + contract::text(rows) + " rows");
@@ -256,25 +263,31 @@ TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
   const int rank = b.logp.rank();
   const index_t shape[3] = {b.logp.extent(0), b.logp.extent(1), b.logp.extent(2)};
   for (int axis = 0; axis < rank; ++axis) {
-    if (b.logp.extent(axis) < 0) fail(function, "batch.logp", contract::shape(rank, shape), "extents of at least 0");
+    if (b.logp.extent(axis) < 0)
+      fail(function, "batch.logp", contract::shape(rank, shape), "extents of at least 0");
   }
-  if (rank == 0) fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
+  if (rank == 0)
+    fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
   if (rank == 1) {
     if (!b.offsets || b.offsets.size() == 0) {
-      fail(function, "batch.offsets", "none, with packed tokens (logp has rank 1)", "offsets (B + 1)");
+      fail(function, "batch.offsets", "none, with packed tokens (logp has rank 1)",
+           "offsets (B + 1)");
     }
     layout.rows = b.offsets.size() - 1;
     layout.offsets = b.offsets;
     layout.tokens = b.logp.extent(0);
   } else {
     if (b.offsets)
-      fail(function, "batch.offsets", "offsets, with padded tokens (logp has rank " + text(index_t{rank}) + ")",
+      fail(function, "batch.offsets",
+           "offsets, with padded tokens (logp has rank " + text(index_t{rank}) + ")",
            "none, or tokens of rank 1");
     layout.rows = rank == 2 ? b.logp.extent(0) : b.logp.extent(0) * b.logp.extent(1);
     layout.width = layout.longest = b.logp.extent(rank - 1);
     layout.tokens = layout.rows * layout.width;
   }
-  const auto tokens = [&](const char* name, const auto& v) { check_tokens(function, name, v, rank, shape); };
+  const auto tokens = [&](const char* name, const auto& v) {
+    check_tokens(function, name, v, rank, shape);
+  };
 #define GDPO_X(in_batch, ...) tokens("batch." #in_batch, b.in_batch);
   GDPO_TOKEN_ARRAYS(GDPO_X)
   GDPO_TOKEN_MARKS(GDPO_X)
@@ -292,15 +305,16 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
   TokenLayout layout = shape_of(function, b);
   if (!layout.offsets) return layout;
   if (b.offsets(0) != 0 || b.offsets(layout.rows) != layout.tokens) {
-    fail(function, "batch.offsets", "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
+    fail(function, "batch.offsets",
+         "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
          "from 0 to " + text(layout.tokens) + ", the number of tokens");
   }
   for (index_t i = 0; i < layout.rows; ++i) {
     const index_t length = b.offsets(i + 1) - b.offsets(i);
     if (length < 0) {
       fail(function, "batch.offsets",
-           "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" + text(i) +
-               "] = " + text(b.offsets(i)),
+           "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" +
+               text(i) + "] = " + text(b.offsets(i)),
            "offsets that never decrease");
     }
     layout.longest = (std::max)(layout.longest, length);

@@ -25,12 +25,17 @@ template <>
 struct Factors<> {};
 template <class First, class... Rest>
 struct Factors<First, Rest...> {
-  static_assert(is_factor_v<First>, "a Factor needs: template <class V> V operator()(const gdpo::Token<V>&) const");
+  static_assert(is_factor_v<First>,
+                "a Factor needs: template <class V> V operator()(const gdpo::Token<V>&) const");
   // The list reads what one of its factors reads.
-  static constexpr bool reads_ref = (detail::reads_ref_v<First> || ... || detail::reads_ref_v<Rest>);
-  static constexpr bool reads_rollout = (detail::reads_rollout_v<First> || ... || detail::reads_rollout_v<Rest>);
-  static constexpr bool reads_teacher = (detail::reads_teacher_v<First> || ... || detail::reads_teacher_v<Rest>);
-  static constexpr bool reads_tag = (detail::reads_tag_v<First> || ... || detail::reads_tag_v<Rest>);
+  static constexpr bool reads_ref =
+      (detail::reads_ref_v<First> || ... || detail::reads_ref_v<Rest>);
+  static constexpr bool reads_rollout =
+      (detail::reads_rollout_v<First> || ... || detail::reads_rollout_v<Rest>);
+  static constexpr bool reads_teacher =
+      (detail::reads_teacher_v<First> || ... || detail::reads_teacher_v<Rest>);
+  static constexpr bool reads_tag =
+      (detail::reads_tag_v<First> || ... || detail::reads_tag_v<Rest>);
   static constexpr bool reads_row_advantage =
       (detail::reads_row_advantage_v<First> || ... || detail::reads_row_advantage_v<Rest>);
   First first{};

@@ -45,7 +45,8 @@ struct Abs {
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
     using math::constant, math::select;
     const V zero = constant<V>(0.0), one = constant<V>(1.0), x = a.other_minus_logp;
-    const V value = select(x < zero, -x, x), d_logp = select(x < zero, one, select(x > zero, -one, zero));
+    const V value = select(x < zero, -x, x),
+            d_logp = select(x < zero, one, select(x > zero, -one, zero));
     return {value, d_logp, value + d_logp};
   }
 };
@@ -131,9 +132,9 @@ namespace detail {
 template <class P, class Args, class = void>
 constexpr bool has_own_ratio_v = false;
 template <class P, class Args>
-constexpr bool
-    has_own_ratio_v<P, Args, std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> =
-        true;
+constexpr bool has_own_ratio_v<
+    P, Args,
+    std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> = true;
 /// The term that P gives for these arguments: by its own_ratio where `folded`, else by its operator.
 template <bool folded, class V, class P, class Args>
 GDPO_INLINE Term<V> term_by(const P& p, const Args& args) {
@@ -144,13 +145,16 @@ GDPO_INLINE Term<V> term_by(const P& p, const Args& args) {
   }
 }
 template <class P>
-constexpr bool is_estimator_v = std::is_invocable_r_v<kl::Estimate<double>, const P&, const kl::EstimateArgs<double>&>;
+constexpr bool is_estimator_v =
+    std::is_invocable_r_v<kl::Estimate<double>, const P&, const kl::EstimateArgs<double>&>;
 template <class P>
-constexpr bool is_gradient_rule_v = std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
+constexpr bool is_gradient_rule_v =
+    std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
 
 template <class V>
 GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
-  if (against == Against::Ref) return t.ref_logp;  // no ?: of lvalues: lanes would leave their registers
+  if (against == Against::Ref)
+    return t.ref_logp;  // no ?: of lvalues: lanes would leave their registers
   if (against == Against::Old) return t.old_logp;
   if (against == Against::Teacher) return t.teacher_logp;
   return t.rollout_logp;
@@ -167,11 +171,14 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 template <class Estimator = kl::K3, class Gradient = kl::Direct>
 struct Kl {
   static_assert(detail::is_estimator_v<Estimator>,
-                "a KL estimator is kl::K1, kl::Abs, kl::K2, kl::K3, or needs: template <class V> gdpo::kl::Estimate<V> "
+                "a KL estimator is kl::K1, kl::Abs, kl::K2, kl::K3, or needs: template <class V> "
+                "gdpo::kl::Estimate<V> "
                 "operator()(const gdpo::kl::EstimateArgs<V>&) const");
-  static_assert(detail::is_gradient_rule_v<Gradient>,
-                "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted, or "
-                "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
+  static_assert(
+      detail::is_gradient_rule_v<Gradient>,
+      "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, "
+      "kl::ImportanceWeighted, or "
+      "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
   double beta = 0.04;
   Against against = Against::Ref;
   Bounds input{}, output{};
@@ -195,7 +202,8 @@ struct Kl {
   GDPO_INLINE Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
   void check(const char* function) const {
     if (!(beta >= 0) || math::is_inf(beta)) {
-      contract::fail(function, "kl.beta", contract::text(beta), "a finite number of at least 0 (0: off)");
+      contract::fail(function, "kl.beta", contract::text(beta),
+                     "a finite number of at least 0 (0: off)");
     }
     detail::check_bounds(function, "kl.input", input);
     detail::check_bounds(function, "kl.output", output);
@@ -222,7 +230,8 @@ struct Kl {
       e.value_plus_d_logp = math::select(bounded, value.value, e.value_plus_d_logp);
       e.value = value.value;
     }
-    const kl::GradientArgs<V> a{{e.value, e.d_logp, e.value_plus_d_logp}, output_held, d, t.ratio, bounded};
+    const kl::GradientArgs<V> a{
+        {e.value, e.d_logp, e.value_plus_d_logp}, output_held, d, t.ratio, bounded};
     Term<V> term = detail::term_by<folded, V>(Gradient{}, a);
     term.outside = bounded;
     return term;
@@ -233,7 +242,8 @@ struct Kl {
 template <class P, class = void>
 constexpr bool is_kl_v = false;
 template <class P>
-constexpr bool is_kl_v<P, std::void_t<decltype(std::declval<P&>().beta), decltype(std::declval<P&>().against)>> =
+constexpr bool is_kl_v<
+    P, std::void_t<decltype(std::declval<P&>().beta), decltype(std::declval<P&>().against)>> =
     detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
 
 namespace detail {
@@ -250,9 +260,11 @@ struct Kls<> {
 };
 template <class First, class... Rest>
 struct Kls<First, Rest...> {
-  static constexpr bool shows_infinite = detail::shows_infinite_v<First> && Kls<Rest...>::shows_infinite;
+  static constexpr bool shows_infinite =
+      detail::shows_infinite_v<First> && Kls<Rest...>::shows_infinite;
   static_assert(is_kl_v<First>,
-                "a KL term needs: beta, against, template <class V> Term<V> operator()(const gdpo::Token<V>&) const");
+                "a KL term needs: beta, against, template <class V> Term<V> operator()(const "
+                "gdpo::Token<V>&) const");
   First first{};
   Kls<Rest...> rest{};
 };

@@ -11,9 +11,15 @@ namespace statistic {
 /// sum / (n + count_eps), the log of the geometric mean of the token ratios. GSPO (arXiv 2507.18071) eq. 7.
 struct Mean {
   double count_eps = 0;
-  GDPO_DEVICE double operator()(const RowSum& s) const { return s.n + count_eps > 0 ? s.sum / (s.n + count_eps) : 0.0; }
-  GDPO_DEVICE double share(double n) const { return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0; }
-  void check(const char* function) const { detail::check_eps(function, "level.statistic.count_eps", count_eps); }
+  GDPO_DEVICE double operator()(const RowSum& s) const {
+    return s.n + count_eps > 0 ? s.sum / (s.n + count_eps) : 0.0;
+  }
+  GDPO_DEVICE double share(double n) const {
+    return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0;
+  }
+  void check(const char* function) const {
+    detail::check_eps(function, "level.statistic.count_eps", count_eps);
+  }
 };
 
 /// The sum: the ratio of the sequence probabilities.
@@ -33,8 +39,9 @@ namespace level {
 /// The token's own ratio: GRPO, DAPO, PPO.
 template <class Map = map::None>
 struct Token {
-  static_assert(is_map_v<Map>,
-                "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
+  static_assert(
+      is_map_v<Map>,
+      "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
   static constexpr bool of_segment = false, straight_through = false;
   Map map{};
   void check(const char* function) const { detail::Checks<Map>::run(map, function); }
@@ -44,10 +51,12 @@ struct Token {
 /// importance_sampling_level="sequence". d/dlogp_t = pass_t share(n) sum_s W d_log_ratio_s over the segment.
 template <class Map = map::None, class Statistic = statistic::Mean>
 struct Sequence {
-  static_assert(is_map_v<Map>,
-                "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
+  static_assert(
+      is_map_v<Map>,
+      "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
   static_assert(is_statistic_v<Statistic>,
-                "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double share(double n) const");
+                "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double "
+                "share(double n) const");
   static constexpr bool of_segment = true, straight_through = false;
   Map map{};
   Statistic statistic{};
@@ -63,10 +72,12 @@ struct Sequence {
 /// gspo; ms-swift "sequence_token". With one advantage a segment the two agree but for the factor n share(n).
 template <class Map = map::None, class Statistic = statistic::Mean>
 struct SequenceToken {
-  static_assert(is_map_v<Map>,
-                "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
+  static_assert(
+      is_map_v<Map>,
+      "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
   static_assert(is_statistic_v<Statistic>,
-                "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double share(double n) const");
+                "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double "
+                "share(double n) const");
   static constexpr bool of_segment = true, straight_through = true;
   Map map{};
   Statistic statistic{};
@@ -91,7 +102,8 @@ constexpr bool has_statistic_v<P, std::enable_if_t<std::is_same_v<Bounds, declty
 template <class P, class = void>
 constexpr bool is_level_v = false;
 template <class P>
-constexpr bool is_level_v<P, std::enable_if_t<std::is_same_v<const bool, decltype(P::straight_through)>>> =
-    is_map_v<decltype(P::map)> && (!P::of_segment || detail::has_statistic_v<P>);
+constexpr bool
+    is_level_v<P, std::enable_if_t<std::is_same_v<const bool, decltype(P::straight_through)>>> =
+        is_map_v<decltype(P::map)> && (!P::of_segment || detail::has_statistic_v<P>);
 
 GDPO_END_NAMESPACE

@@ -11,7 +11,9 @@ struct Bounds {
 namespace detail {
 
 /// Not by is_inf, which hides its argument from the compiler.
-GDPO_INLINE bool is_off(const Bounds& b) { return b.lo == -math::infinity && b.hi == math::infinity; }
+GDPO_INLINE bool is_off(const Bounds& b) {
+  return b.lo == -math::infinity && b.hi == math::infinity;
+}
 
 template <class V>
 struct Bounded {
@@ -28,7 +30,8 @@ GDPO_INLINE Bounded<V> bound(const Bounds& bounds, const V& x) {
 inline void check_bounds(const char* function, const char* owner, const Bounds& b) {
   if (!(b.lo < b.hi) || math::is_nan(b.lo) || math::is_nan(b.hi)) {
     contract::fail(function, contract::Text(owner) + ".lo, " + owner + ".hi",
-                   contract::text(b.lo) + " and " + contract::text(b.hi), "lo < hi (infinite: off)");
+                   contract::text(b.lo) + " and " + contract::text(b.hi),
+                   "lo < hi (infinite: off)");
   }
 }
 

@@ -23,7 +23,8 @@
   X(approx_kl_k3, Ratios, Means, Always, keys())                                               \
   /* TokenBatch::entropies. TRL logs the mean over tokens, ms-swift those over completions. */ \
   X(entropy, Terms, Means, WithEntropies,                                                      \
-    keys("entropy", mean, "entropy/mean", row_mean, "entropy/max", row_max, "entropy/min", row_min))
+    keys("entropy", mean, "entropy/mean", row_mean, "entropy/max", row_max, "entropy/min",     \
+         row_min))
 
 /// A number of a token whose sum follows from others where a row ends.
 #define GDPO_ROW_SUMS(X)                                       \
@@ -33,18 +34,20 @@
   X(loss, Terms, Means, Always, keys())
 
 /// A share of the tokens, counted token by token.
-#define GDPO_TOKEN_COUNTS(X)                                                                                       \
-  /* ratio < 1 - low and A < 0 */                                                                                  \
-  X(clip_fraction_low, Terms, Means, Always, keys("clip_ratio/low_mean", share, "clip_ratio/low_min", row_min))    \
-  /* ratio > 1 + high and A > 0; the ratio is after `delta`. */                                                    \
-  X(clip_fraction_high, Terms, Means, Always, keys("clip_ratio/high_mean", share, "clip_ratio/high_max", row_max)) \
-  /* The ratio is outside 1 - low .. 1 + high, whatever the advantage. */                                          \
-  X(clip_fraction_any, Terms, All, Always, keys())                                                                 \
-  /* Held by the dual clip. */                                                                                     \
-  X(dual_clip_fraction, Terms, All, Always, keys())                                                                \
-  /* A map or a bound of the level holds the log ratio. */                                                         \
-  X(log_ratio_bounded, Terms, All, WithBounds, keys())                                                             \
-  /* A clamp holds the KL estimate (the first term that is on). */                                                 \
+#define GDPO_TOKEN_COUNTS(X)                                              \
+  /* ratio < 1 - low and A < 0 */                                         \
+  X(clip_fraction_low, Terms, Means, Always,                              \
+    keys("clip_ratio/low_mean", share, "clip_ratio/low_min", row_min))    \
+  /* ratio > 1 + high and A > 0; the ratio is after `delta`. */           \
+  X(clip_fraction_high, Terms, Means, Always,                             \
+    keys("clip_ratio/high_mean", share, "clip_ratio/high_max", row_max))  \
+  /* The ratio is outside 1 - low .. 1 + high, whatever the advantage. */ \
+  X(clip_fraction_any, Terms, All, Always, keys())                        \
+  /* Held by the dual clip. */                                            \
+  X(dual_clip_fraction, Terms, All, Always, keys())                       \
+  /* A map or a bound of the level holds the log ratio. */                \
+  X(log_ratio_bounded, Terms, All, WithBounds, keys())                    \
+  /* A clamp holds the KL estimate (the first term that is on). */        \
   X(kl_bounded, Terms, All, WithKl, keys())
 
 /// A share of the tokens that follows from others where a row ends.
@@ -53,11 +56,11 @@
   X(clip_fraction, Terms, Means, Always, keys("clip_ratio/region_mean", share))
 
 /// A number of a row alone, always kept.
-#define GDPO_ROW_METRICS(X)                                                                                          \
-  /* Its tokens, before pre-passes. */                                                                               \
-  X(completion_length,                                                                                               \
-    keys("completions/mean_length", row_mean, "completions/min_length", row_min, "completions/max_length", row_max)) \
-  /* TokenBatch::truncated: TRL's completions/clipped_ratio. */                                                      \
+#define GDPO_ROW_METRICS(X)                                                                \
+  /* Its tokens, before pre-passes. */                                                     \
+  X(completion_length, keys("completions/mean_length", row_mean, "completions/min_length", \
+                            row_min, "completions/max_length", row_max))                   \
+  /* TokenBatch::truncated: TRL's completions/clipped_ratio. */                            \
   X(clipped_completions, keys("completions/clipped_ratio", row_mean))
 
 #define GDPO_TOKEN_METRICS(X) \

@@ -13,10 +13,12 @@ namespace gdpo {  // plain data: it crosses ranks
 struct Metric {
   double sum = 0;
   double count = 0;
-  double min = std::numeric_limits<double>::infinity(), max = -std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::infinity(),
+         max = -std::numeric_limits<double>::infinity();
   double row_sum = 0;
   double rows = 0;
-  double row_min = std::numeric_limits<double>::infinity(), row_max = -std::numeric_limits<double>::infinity();
+  double row_min = std::numeric_limits<double>::infinity(),
+         row_max = -std::numeric_limits<double>::infinity();
 
   /// Over tokens; nothing counted: 0. count_eps: a trainer's 1e-8.
   GDPO_DATA_INLINE double mean(double count_eps = 0) const {
@@ -42,7 +44,8 @@ struct NonFiniteInputs {
 
 /// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
 struct LossMetrics {
-  GDPO_DATA_HOST_INLINE LossMetrics() = default;  // inlined: plain data may stand in objects for several processors
+  GDPO_DATA_HOST_INLINE LossMetrics() =
+      default;  // inlined: plain data may stand in objects for several processors
 
   // What each is, the list says. Those of GDPO_ROW_METRICS are of rows only.
 #define GDPO_X(name, ...) Metric name;
@@ -52,7 +55,7 @@ struct LossMetrics {
   Moments advantage;  ///< over tokens; stddev(advantage)
   NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0;
-  index_t degenerate_rows = 0;                                         ///< rows with tokens whose advantages are all 0
+  index_t degenerate_rows = 0;  ///< rows with tokens whose advantages are all 0
   double entropy_threshold = std::numeric_limits<double>::infinity();  ///< infinite: none
   bool one_ratio_a_row = false;  ///< a Sequence level without segments, advantages a row
 
@@ -109,7 +112,9 @@ GDPO_DEVICE inline void note(NonFinite& counter, index_t row, index_t token) {
 struct NoteAt {
   NonFiniteInputs& inputs;
   index_t row, token;
-  GDPO_INLINE void operator()(NonFinite NonFiniteInputs::*input) const { note(inputs.*input, row, token); }
+  GDPO_INLINE void operator()(NonFinite NonFiniteInputs::*input) const {
+    note(inputs.*input, row, token);
+  }
 };
 
 #define GDPO_ONE_MORE(...) +1
@@ -132,7 +137,8 @@ void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
   GDPO_TOKEN_METRICS(GDPO_X)
   GDPO_ROW_METRICS(GDPO_X)
 #undef GDPO_X
-  for (int i = 0; i < counted_inputs; ++i) f(a.non_finite.*input_counter(i), b.non_finite.*input_counter(i));
+  for (int i = 0; i < counted_inputs; ++i)
+    f(a.non_finite.*input_counter(i), b.non_finite.*input_counter(i));
 }
 }  // namespace detail
 
@@ -143,7 +149,8 @@ inline LossMetrics merge(const LossMetrics& a, const LossMetrics& b) {
   m.rows += b.rows;
   m.empty_rows += b.empty_rows;
   m.degenerate_rows += b.degenerate_rows;
-  m.one_ratio_a_row = a.rows > 0 ? a.one_ratio_a_row && (b.rows == 0 || b.one_ratio_a_row) : b.one_ratio_a_row;
+  m.one_ratio_a_row =
+      a.rows > 0 ? a.one_ratio_a_row && (b.rows == 0 || b.one_ratio_a_row) : b.one_ratio_a_row;
   if (math::is_inf(m.entropy_threshold)) m.entropy_threshold = b.entropy_threshold;
   return m;
 }

@@ -19,16 +19,22 @@ GDPO_BEGIN_NAMESPACE
 /// The ratio is against old_logp, the policy that sampled or the proximal one. Some texts write the reference policy there: bind
 /// it as old_logp to get that.
 template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, class Kl = gdpo::Kl<>,
-          class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>, class Metrics = metrics::All>
+          class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
+          class Metrics = metrics::All>
 struct PolicyLoss {
-  static_assert(is_level_v<Level>, "a Level is level::Token, level::Sequence or level::SequenceToken");
-  static_assert(detail::is_factors_v<Factor>, "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
+  static_assert(is_level_v<Level>,
+                "a Level is level::Token, level::Sequence or level::SequenceToken");
+  static_assert(detail::is_factors_v<Factor>,
+                "factors stand in a list: gdpo::Factors<...>; none: gdpo::Factors<>");
   static_assert(is_surrogate_v<Surrogate> && !is_kl_v<Surrogate>,
-                "a Surrogate needs: template <class V> gdpo::Term<V> operator()(const gdpo::Token<V>&) const");
+                "a Surrogate needs: template <class V> gdpo::Term<V> operator()(const "
+                "gdpo::Token<V>&) const");
   static_assert(is_kl_v<Kl>,
-                "a KL term needs: beta, against, template <class V> gdpo::Term<V> operator()(const gdpo::Token<V>&) "
+                "a KL term needs: beta, against, template <class V> gdpo::Term<V> operator()(const "
+                "gdpo::Token<V>&) "
                 "const; none: gdpo::kl::None, several: gdpo::Kls<...>");
-  static_assert(is_aggregate_v<Aggregate>, "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
+  static_assert(is_aggregate_v<Aggregate>,
+                "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
   static_assert(is_metrics_v<Metrics>, "Metrics is metrics::All, metrics::Means or metrics::None");
 
   Level level{};
@@ -50,11 +56,13 @@ struct PolicyLoss {
   /// loss and are counted (LossMetrics), ratios saturate (math::exp_limit).
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
-                        const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) const {
+                        const std::common_type_t<TokenOut<S>>& gradient,
+                        LossWorkspace<S>& workspace) const {
     return evaluate(exec, *this, batch, normaliser, gradient, workspace);
   }
   /// On a device: what its header says (cuda/loss/policy_loss.hpp).
-  template <class Device, class... Arguments, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+  template <class Device, class... Arguments,
+            std::enable_if_t<detail::is_device_v<Device>, int> = 0>
   void operator()(const Device& device, const Arguments&... arguments) const {
     evaluate(device, *this, arguments...);
   }
@@ -72,15 +80,18 @@ struct PolicyLoss {
 template <class P, class = void>
 constexpr bool is_loss_v = false;
 template <class P>
-constexpr bool is_loss_v<P, std::void_t<decltype(P::level), decltype(P::surrogate), decltype(P::kl),
-                                        decltype(P::aggregate), decltype(P::factor), decltype(P::metrics)>> = true;
+constexpr bool
+    is_loss_v<P, std::void_t<decltype(P::level), decltype(P::surrogate), decltype(P::kl),
+                             decltype(P::aggregate), decltype(P::factor), decltype(P::metrics)>> =
+        true;
 
 namespace detail {
 
 template <class Metrics, class Level, class Surrogate, class Kl, class Aggregate, class Factor>
 constexpr auto compose(const Metrics&, const Level& level, const Surrogate& surrogate, const Kl& kl,
                        const Aggregate& aggregate, const Factor& factor) {
-  return PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>{level, surrogate, kl, aggregate, factor};
+  return PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor, Metrics>{level, surrogate, kl,
+                                                                      aggregate, factor};
 }
 
 /// Refuses what is no loss; of one, PolicyLoss itself refuses the policies that do not fit. True, so that
@@ -88,7 +99,8 @@ constexpr auto compose(const Metrics&, const Level& level, const Surrogate& surr
 template <class Loss>
 constexpr bool needs_loss() {
   static_assert(is_loss_v<Loss>,
-                "a loss is a gdpo::PolicyLoss, or has its members: level, surrogate, kl, aggregate, factor, metrics. "
+                "a loss is a gdpo::PolicyLoss, or has its members: level, surrogate, kl, "
+                "aggregate, factor, metrics. "
                 "Of a gdpo::runtime::Loss it is what std::visit gives");
   if constexpr (is_loss_v<Loss>) {
     const auto composed = [](const Loss& l) {
@@ -103,36 +115,42 @@ constexpr bool needs_loss() {
 
 /// The call of any loss; what it does stands at PolicyLoss::operator().
 template <class Exec, class Loss, class S>
-LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
-                    const std::common_type_t<TokenOut<S>>& gradient, LossWorkspace<S>& workspace) {
+LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch,
+                    const Normaliser& normaliser, const std::common_type_t<TokenOut<S>>& gradient,
+                    LossWorkspace<S>& workspace) {
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
-  const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normaliser, gradient);
+  const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normaliser,
+                                                  gradient);
   const detail::Tally total = of_batch(exec, workspace);
-  return detail::loss_result<decltype(Loss::metrics)>(total, normaliser,
-                                                      detail::traits_of(loss, batch, of_batch.reads()));
+  return detail::loss_result<decltype(Loss::metrics)>(
+      total, normaliser, detail::traits_of(loss, batch, of_batch.reads()));
 }
 
 /// The same loss with another level, KL, aggregate or set of metrics; every other setting kept.
 template <class NewLevel, class Loss>
 constexpr auto with_level(const Loss& loss, NewLevel level = {}) {
   static_assert(detail::needs_loss<Loss>());
-  return detail::compose(Loss::metrics, level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
+  return detail::compose(Loss::metrics, level, loss.surrogate, loss.kl, loss.aggregate,
+                         loss.factor);
 }
 template <class NewKl, class Loss>
 constexpr auto with_kl(const Loss& loss, NewKl kl = {}) {
   static_assert(detail::needs_loss<Loss>());
-  return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate, loss.factor);
+  return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate,
+                         loss.factor);
 }
 template <class NewAggregate, class Loss>
 constexpr auto with_aggregate(const Loss& loss, NewAggregate aggregate = {}) {
   static_assert(detail::needs_loss<Loss>());
-  return detail::compose(Loss::metrics, loss.level, loss.surrogate, loss.kl, aggregate, loss.factor);
+  return detail::compose(Loss::metrics, loss.level, loss.surrogate, loss.kl, aggregate,
+                         loss.factor);
 }
 template <class NewMetrics, class Loss>
 constexpr auto with_metrics(const Loss& loss) {
   static_assert(detail::needs_loss<Loss>());
-  return detail::compose(NewMetrics{}, loss.level, loss.surrogate, loss.kl, loss.aggregate, loss.factor);
+  return detail::compose(NewMetrics{}, loss.level, loss.surrogate, loss.kl, loss.aggregate,
+                         loss.factor);
 }
 
 GDPO_END_NAMESPACE

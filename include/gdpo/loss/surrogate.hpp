@@ -22,7 +22,8 @@ struct Ratio {
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
     using math::constant, math::either, math::mul, math::select;
     const V zero = constant<V>(0.0), minus_a = -t.advantage;
-    const V off = constant<V>(math::infinity), lo = constant<V>(1.0 - low), hi = constant<V>(1.0 + high);
+    const V off = constant<V>(math::infinity), lo = constant<V>(1.0 - low),
+            hi = constant<V>(1.0 + high);
     const double above = (math::max)(delta, 1.0 + high);
     const auto negative = t.advantage < zero;
     const auto positive = t.advantage > zero;
@@ -35,8 +36,11 @@ struct Ratio {
     const auto below = t.ratio < lo;
     const auto beyond = t.ratio > hi;
     // Of min(r, delta): a delta below the range puts every ratio below it, one inside leaves none above.
-    term.low = t.ratio < select(negative, constant<V>(delta < 1.0 - low ? math::infinity : 1.0 - low), -off);
-    term.high = t.ratio > select(positive, constant<V>(delta > 1.0 + high ? 1.0 + high : math::infinity), off);
+    term.low = t.ratio <
+               select(negative, constant<V>(delta < 1.0 - low ? math::infinity : 1.0 - low), -off);
+    term.high =
+        t.ratio >
+        select(positive, constant<V>(delta > 1.0 + high ? 1.0 + high : math::infinity), off);
     term.outside = either(below, beyond);
     term.dual = t.ratio > select(negative, constant<V>(above > dual ? dual : math::infinity), off);
     return term;
@@ -44,7 +48,8 @@ struct Ratio {
   void check(const char* function) const {
     const auto number = [function](const char* name, double value, bool fits, const char* needed) {
       if (!fits || math::is_nan(value))
-        contract::fail(function, contract::Text("surrogate.") + name, contract::text(value), needed);
+        contract::fail(function, contract::Text("surrogate.") + name, contract::text(value),
+                       needed);
     };
     number("low", low, low >= 0 && (low <= 1 || math::is_inf(low)),
            "0 to 1 (the ratio is clipped to 1 - low), or infinity: off");
@@ -60,7 +65,8 @@ struct Reinforce {
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
     using math::is_zero;
     const V zero = math::constant<V>(0.0);
-    const V value = math::select(is_zero(t.advantage), zero, math::mul(-t.advantage, t.logp));  // logp may be -inf
+    const V value = math::select(is_zero(t.advantage), zero,
+                                 math::mul(-t.advantage, t.logp));  // logp may be -inf
     return {value, zero, -t.advantage};
   }
 };

@@ -47,8 +47,8 @@ template <class V>
 struct Term {
   V value, d_log_ratio, d_logp;
   mask_t<V> low{}, high{};  ///< clipped: the ratio is below the range and A < 0; above it and A > 0
-  mask_t<V> outside{};      ///< the ratio is outside the range, whatever A (a KL term: a clamp holds)
-  mask_t<V> dual{};         ///< the dual clip holds the value
+  mask_t<V> outside{};  ///< the ratio is outside the range, whatever A (a KL term: a clamp holds)
+  mask_t<V> dual{};     ///< the dual clip holds the value
 };
 
 /// A token's log ratio after the level's map; `pass` is 1 where the gradient goes through, else 0.

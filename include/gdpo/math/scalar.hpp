@@ -76,8 +76,12 @@ GDPO_INLINE double from_bits(std::uint64_t bits) {
 }
 
 /// Decided by the bits: right under -ffast-math as well, where x != x is not, and NaN == 0 may hold.
-GDPO_INLINE bool is_nan(double x) { return (bits_of(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u; }
-GDPO_INLINE bool is_inf(double x) { return (bits_of(x) & 0x7fffffffffffffffu) == 0x7ff0000000000000u; }
+GDPO_INLINE bool is_nan(double x) {
+  return (bits_of(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u;
+}
+GDPO_INLINE bool is_inf(double x) {
+  return (bits_of(x) & 0x7fffffffffffffffu) == 0x7ff0000000000000u;
+}
 GDPO_INLINE bool is_zero(double x) { return (bits_of(x) & 0x7fffffffffffffffu) == 0; }
 
 GDPO_INLINE std::uint32_t bits_of(float x) {
@@ -100,7 +104,9 @@ GDPO_INLINE bool is_zero(float x) { return (bits_of(x) & 0x7fffffffu) == 0; }
 GDPO_INLINE double pow2_of_shifted(double t) { return from_bits(bits_of(t) << 52); }
 GDPO_INLINE float pow2_of_shifted(float t) { return from_bits(bits_of(t) << 23); }
 
-GDPO_INLINE bool not_finite(double x) { return (bits_of(x) & 0x7ff0000000000000u) == 0x7ff0000000000000u; }
+GDPO_INLINE bool not_finite(double x) {
+  return (bits_of(x) & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+}
 GDPO_INLINE bool not_finite(float x) { return (bits_of(x) & 0x7f800000u) == 0x7f800000u; }
 
 // Answers of comparisons.

@@ -17,7 +17,8 @@ struct Checks<P, std::void_t<decltype(std::declval<const P&>().check(""))>> {
 };
 
 inline void check_ddof(const char* function, const char* name, int ddof) {
-  if (ddof < 0) contract::fail(function, name, contract::text(index_t{ddof}), "0 (population) or more");
+  if (ddof < 0)
+    contract::fail(function, name, contract::text(index_t{ddof}), "0 (population) or more");
 }
 
 inline void check_eps(const char* function, const char* name, double eps) {

@@ -5,8 +5,8 @@
 namespace gdpo {
 /// What the weights of a pre-pass multiply.
 enum class Reach {
-  None,            ///< nothing: the pre-pass is off
-  Surrogate,       ///< the surrogate; KL terms and counts stay, and the token stays in the ratio of its segment
+  None,  ///< nothing: the pre-pass is off
+  Surrogate,  ///< the surrogate; KL terms and counts stay, and the token stays in the ratio of its segment
   SurrogateAndKl,  ///< both; counts stay
   /// Weight 0 takes the token out of the batch: of the loss, the counts of tokens, the statistics of its row, the metrics.
   /// Its row stays one of Normaliser::rows, as in the trainers; Over::NonEmptyRows leaves out a row that lost all tokens.
@@ -30,12 +30,15 @@ struct PrepassMemory {
 template <class S>
 class PrepassRows {
  public:
-  PrepassRows(const TokenBatch<S>& batch, const detail::TokenLayout& layout, PrepassMemory<S>& memory)
+  PrepassRows(const TokenBatch<S>& batch, const detail::TokenLayout& layout,
+              PrepassMemory<S>& memory)
       : batch_(batch), layout_(layout), memory_(memory) {}
 
   index_t size() const { return layout_.rows; }
   /// Row i, valid until the next call.
-  TokenRow<S> operator()(index_t i) const { return detail::read_row(batch_, layout_, i, {}, memory_.rows); }
+  TokenRow<S> operator()(index_t i) const {
+    return detail::read_row(batch_, layout_, i, {}, memory_.rows);
+  }
   bool has_advantages() const { return batch_.advantages || batch_.token_advantages; }
   /// Position of the row's first token in the weights.
   index_t begin(index_t i) const { return layout_(i).begin; }

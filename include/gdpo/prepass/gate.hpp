@@ -51,8 +51,9 @@ struct Gate {
                        "one of them, because of prepass::Gate::when");
       }
       if (pair == Pair::Mismatch && !row.rollout_logp && row.length > 0) {
-        contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
-                       "the sampling policy's log-probs, because of prepass::Gate on Pair::Mismatch");
+        contract::fail(
+            "gdpo::prepare", "batch.rollout_logp", "no array",
+            "the sampling policy's log-probs, because of prepass::Gate on Pair::Mismatch");
       }
       double* w = args.weights_of(i);
       for (index_t t = 0; t < row.length; ++t) {
@@ -81,7 +82,8 @@ struct Gate {
     detail::check_eps(function, "prepass::Gate::count_eps", count_eps);
     if (!(min < max) || math::is_nan(min) || math::is_nan(max)) {
       contract::fail(function, "prepass::Gate::min, prepass::Gate::max",
-                     contract::text(min) + " and " + contract::text(max), "min < max (infinite: off)");
+                     contract::text(min) + " and " + contract::text(max),
+                     "min < max (infinite: off)");
     }
   }
 

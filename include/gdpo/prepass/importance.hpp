@@ -27,7 +27,8 @@ struct Importance {
       double* w = args.weights_of(i);
       const S* old = row.old_logp ? row.old_logp : row.logp;
       for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t)) w[t] = static_cast<double>(old[t]) - static_cast<double>(row.rollout_logp[t]);
+        if (row.valid(t))
+          w[t] = static_cast<double>(old[t]) - static_cast<double>(row.rollout_logp[t]);
       }
       detail::row_statistic(statistic, row, count_eps, w);
       for (index_t t = 0; t < row.length; ++t) {
@@ -43,7 +44,8 @@ struct Importance {
     detail::check_eps(function, "prepass::Importance::count_eps", count_eps);
     detail::check_bounds(function, "prepass::Importance::clip", clip);
     if (reach == Reach::Denominator) {
-      contract::fail(function, "prepass::Importance::reach", "Denominator, which only takes tokens out",
+      contract::fail(function, "prepass::Importance::reach",
+                     "Denominator, which only takes tokens out",
                      "Surrogate or SurrogateAndKl: its weights are no mask");
     }
   }

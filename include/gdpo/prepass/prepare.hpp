@@ -9,9 +9,11 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// A pre-pass of your own: args.hpp. Errors: invalid_input for settings and arrays that are missing.
 template <class S, class... Passes>
-TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, const Passes&... passes) {
+TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
+                      const Passes&... passes) {
   static_assert((detail::is_prepass_v<Passes, S> && ...),
-                "a pre-pass needs: reach, template <class S> void operator()(const gdpo::PrepassArgs<S>&) const");
+                "a pre-pass needs: reach, template <class S> void operator()(const "
+                "gdpo::PrepassArgs<S>&) const");
   constexpr const char* function = "gdpo::prepare";
   const detail::TokenLayout layout = detail::layout_of(function, batch);
   (detail::Checks<Passes>::run(passes, function), ...);
@@ -61,10 +63,12 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory, cons
       if (pass.reach != Reach::Surrogate && pass.reach != Reach::SurrogateAndKl) return;
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) {
-        const S w = memory.pass[k] > (std::numeric_limits<S>::max)() ? std::numeric_limits<S>::infinity()
-                                                                     : static_cast<S>(memory.pass[k]);
+        const S w = memory.pass[k] > (std::numeric_limits<S>::max)()
+                        ? std::numeric_limits<S>::infinity()
+                        : static_cast<S>(memory.pass[k]);
         memory.weights[k] = detail::weighed(memory.weights[k], w);
-        if (pass.reach == Reach::SurrogateAndKl) memory.kl_weights[k] = detail::weighed(memory.kl_weights[k], w);
+        if (pass.reach == Reach::SurrogateAndKl)
+          memory.kl_weights[k] = detail::weighed(memory.kl_weights[k], w);
       }
     };
     (weigh(passes), ...);

@@ -15,7 +15,8 @@ namespace detail {
 /// values at the row's valid tokens become their statistic over the row; Token: nothing changes. In double, in token order; a
 /// NaN among them is the result.
 template <class S>
-void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_eps, double* values) {
+void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_eps,
+                   double* values) {
   using prepass::Statistic;
   if (of == Statistic::Token) return;
   double sum = 0, largest = -math::infinity, n = 0;

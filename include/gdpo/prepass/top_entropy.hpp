@@ -33,7 +33,8 @@ struct TopEntropy {
       contract::fail(function, "prepass::TopEntropy::quantile", contract::text(quantile), "0 to 1");
     }
     if (math::is_nan(threshold))
-      contract::fail(function, "prepass::TopEntropy::threshold", "NaN", "nats, or infinity: the batch's own quantile");
+      contract::fail(function, "prepass::TopEntropy::threshold", "NaN",
+                     "nats, or infinity: the batch's own quantile");
   }
 
  private:
@@ -51,7 +52,8 @@ struct TopEntropy {
       const TokenRow<S> row = rows(i);
       need(row.entropies != nullptr || row.length == 0);
       for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t) && !math::is_nan(row.entropies[t])) values.push_back(static_cast<double>(row.entropies[t]));
+        if (row.valid(t) && !math::is_nan(row.entropies[t]))
+          values.push_back(static_cast<double>(row.entropies[t]));
       }
     }
     if (values.empty()) return math::infinity;

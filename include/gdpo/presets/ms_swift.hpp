@@ -11,7 +11,8 @@ namespace ms_swift {
 inline constexpr const char* version = "modelscope/ms-swift@3602360a";
 
 namespace detail {
-using ScaledRloo = GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize, renorm::None>;
+using ScaledRloo =
+    GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize, renorm::None>;
 
 template <class Estimator>
 constexpr Estimator conventions(Estimator e) {
@@ -57,7 +58,8 @@ inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl,
 
 /// rollout_importance_sampling_mode with its threshold of 2; it multiplies the KL term as well. "token_mask" and
 /// "sequence_mask" are two pre-passes, ms_swift::token_weight and the mask.
-inline constexpr prepass::Importance token_weight{prepass::Statistic::Token, {-20, 20}, {}, 0, Reach::SurrogateAndKl};
+inline constexpr prepass::Importance token_weight{
+    prepass::Statistic::Token, {-20, 20}, {}, 0, Reach::SurrogateAndKl};
 inline constexpr prepass::Importance token_truncate{
     prepass::Statistic::Token, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
 inline constexpr prepass::Importance sequence_truncate{

@@ -33,7 +33,8 @@ constexpr Estimator whitened(Estimator e) {
 /// TRL fork, apply_gdpo=False; scale_rewards=False; apply_gdpo=True (eps 1e-4 in both stages).
 inline constexpr Grpo trl_grpo = detail::trl_conventions(detail::scaled(Grpo{}, 1e-4));
 inline constexpr DrGrpo trl_grpo_no_scale = detail::trl_conventions(DrGrpo{});
-inline constexpr Gdpo trl_gdpo = detail::trl_conventions(detail::scaled(detail::renormed(Gdpo{}), 1e-4));
+inline constexpr Gdpo trl_gdpo =
+    detail::trl_conventions(detail::scaled(detail::renormed(Gdpo{}), 1e-4));
 /// The same with the published code's NaN for a group of one (torch.std of one number), which spreads over the batch.
 inline constexpr Grpo trl_grpo_nan_singleton = detail::trl_conventions(trl_grpo, Singleton::Nan);
 inline constexpr Gdpo trl_gdpo_nan_singleton = detail::trl_conventions(trl_gdpo, Singleton::Nan);
@@ -54,6 +55,7 @@ inline constexpr ClippedLoss<aggregate::TokenMean> trl_bnpo_loss{};
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
 /// verl fork, compute_policy_loss: no clamp, no dual clip, the mean over the tokens of the micro-batch. use_kl_loss: it
 /// subtracts the KL term; this library adds it.
-inline constexpr ClippedLoss<aggregate::TokenMean> verl_loss{{}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
+inline constexpr ClippedLoss<aggregate::TokenMean> verl_loss{
+    {}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
 }  // namespace nvlabs
 GDPO_END_NAMESPACE

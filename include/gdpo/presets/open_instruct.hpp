@@ -28,6 +28,7 @@ inline constexpr DrGrpo centered = [] {
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{
     {}, {0.2, 0.272}, {0.05, Against::Ref, {-40, 40}}, {Over::Given}};
 /// rho_clamp at its default, at most 2; rho_mask bounds are a Gate with the same clamp.
-inline constexpr prepass::Importance rho{prepass::Statistic::Token, {-10, 10}, {-math::infinity, 2}};
+inline constexpr prepass::Importance rho{
+    prepass::Statistic::Token, {-10, 10}, {-math::infinity, 2}};
 }  // namespace open_instruct
 GDPO_END_NAMESPACE

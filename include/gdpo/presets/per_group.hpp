@@ -8,7 +8,8 @@ GDPO_BEGIN_NAMESPACE
 /// It is offered so that its numbers can be reproduced.
 namespace per_group {
 inline constexpr const char* version = "a description of GDPO";
-using Gdpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>;
+using Gdpo =
+    GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>;
 inline constexpr Gdpo gdpo{};
 }  // namespace per_group
 

@@ -28,8 +28,10 @@ using gdpo::grpo_loss;
 
 /// Former names.
 namespace tutorial {
-[[deprecated("use gdpo::textbook::grpo_numpy")]] inline constexpr Grpo grpo_numpy = textbook::grpo_numpy;
-[[deprecated("use gdpo::textbook::grpo_torch")]] inline constexpr Grpo grpo_torch = textbook::grpo_torch;
+[[deprecated("use gdpo::textbook::grpo_numpy")]] inline constexpr Grpo grpo_numpy =
+    textbook::grpo_numpy;
+[[deprecated("use gdpo::textbook::grpo_torch")]] inline constexpr Grpo grpo_torch =
+    textbook::grpo_torch;
 [[deprecated("use gdpo::textbook::grpo_loss")]] inline constexpr auto grpo_loss = gdpo::grpo_loss;
 }  // namespace tutorial
 GDPO_END_NAMESPACE

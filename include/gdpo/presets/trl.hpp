@@ -45,8 +45,10 @@ inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Ove
 
 /// vllm_importance_sampling_mode with its cap of 3: "token_truncate" and "sequence_truncate" are one pre-pass, the masks two:
 /// prepare(batch, memory, trl::sequence_weight, trl::sequence_mask).
-inline constexpr prepass::Importance token_truncate{prepass::Statistic::Token, {}, {-math::infinity, 3}};
-inline constexpr prepass::Importance sequence_truncate{prepass::Statistic::SequenceSum, {}, {-math::infinity, 3}};
+inline constexpr prepass::Importance token_truncate{
+    prepass::Statistic::Token, {}, {-math::infinity, 3}};
+inline constexpr prepass::Importance sequence_truncate{
+    prepass::Statistic::SequenceSum, {}, {-math::infinity, 3}};
 inline constexpr prepass::Importance token_weight{prepass::Statistic::Token};
 inline constexpr prepass::Importance sequence_weight{prepass::Statistic::SequenceSum};
 inline constexpr prepass::Gate token_mask = [] {

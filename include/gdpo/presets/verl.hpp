@@ -13,11 +13,12 @@ inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var, 1
 
 namespace detail {
 // Types with their policies' own settings, so they carry no name of verl's: the values below have verl's settings.
-using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::TokenWeightedBatch>;
-using WhitenedNoStd =
-    GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum, renorm::TokenWeightedBatch>;
-using ReinforceBaseline =
-    GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::TokenWeightedBatch>;
+using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
+                                renorm::TokenWeightedBatch>;
+using WhitenedNoStd = GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum,
+                                     renorm::TokenWeightedBatch>;
+using ReinforceBaseline = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize,
+                                         renorm::TokenWeightedBatch>;
 
 template <class Estimator>
 constexpr Estimator conventions(Estimator e, Singleton singleton = Singleton::Raw) {
@@ -57,16 +58,19 @@ inline constexpr aggregate::TokenSum token_sum{};
 inline constexpr aggregate::SeqMeanTokenSum seq_mean_token_sum{Over::NonEmptyRows};
 inline constexpr aggregate::SeqMeanTokenMean seq_mean_token_mean{Over::NonEmptyRows, 0, 1, 1e-8};
 /// Without loss_scale_factor (constant = it, padded_width = false) verl divides by the padded width of the micro-batch.
-inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true, Over::NonEmptyRows};
+inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true,
+                                                                        Over::NonEmptyRows};
 
 /// compute_policy_loss_vanilla: log ratio within +-20, dual clip 3, "token-mean". use_kl_loss: kl.beta = kl_loss_coef, of
 /// low_var_kl between clamps; another kl_loss_type: with_kl, "+" is kl::StraightThroughK2. rollout_is_weights are
 /// TokenBatch::weights.
 inline constexpr Kl<kl::K3> clamped_kl{0.0, Against::Ref, {-20, 20}, {-10, 10}};
-inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K3>, aggregate::TokenMean> vanilla_loss{
-    {{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl};
+inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K3>,
+                            aggregate::TokenMean>
+    vanilla_loss{{{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl};
 /// compute_policy_loss_gspo: GSPO-token with the log ratio of the sequence at most 10, always "seq-mean-token-mean".
-inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>, aggregate::SeqMeanTokenMean>
+inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>,
+                            aggregate::SeqMeanTokenMean>
     gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl, seq_mean_token_mean};
 }  // namespace verl
 GDPO_END_NAMESPACE

@@ -29,8 +29,8 @@ View<T, 2> one_row(const View<T, 2>& v, index_t row) {
 }
 
 template <class A, class B, int Rank>
-void check_shape(const char* function, const char* name, const View<A, Rank>& given, const View<B, Rank>& wanted,
-                 const char* owner) {
+void check_shape(const char* function, const char* name, const View<A, Rank>& given,
+                 const View<B, Rank>& wanted, const char* owner) {
   for (int r = 0; r < Rank; ++r) {
     if (given.extent[r] != wanted.extent[r]) {
       contract::fail(function, name, contract::shape(Rank, given.extent),
@@ -46,7 +46,8 @@ GDPO_INLINE bool counts(const View<M, 2>& mask, index_t i, index_t j) {
 
 /// visit(const double* x, index_t n) for the values that count, row after row, in blocks of the grid of sum_rows.
 template <class T, int Rank, class M, class Visit>
-void visit_counted(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask, const Visit& visit) {
+void visit_counted(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask,
+                   const Visit& visit) {
   if (mask) check_shape(function, "mask", mask, values, "values");
   const View<T, 2> x = as_table(values);
   const View<M, 2> m = as_table(mask);
@@ -65,7 +66,8 @@ void visit_counted(const char* function, const View<T, Rank>& values, const View
 }
 
 inline double sum_of(const double* x, index_t n) {
-  return sum_rows<1>(InRowOrder{}, x, nullptr, n, [](const auto& value, const auto&) { return std::array{value}; })[0];
+  return sum_rows<1>(InRowOrder{}, x, nullptr, n,
+                     [](const auto& value, const auto&) { return std::array{value}; })[0];
 }
 
 struct CountedSum {
@@ -73,7 +75,8 @@ struct CountedSum {
   double mean(double count_eps) const { return count > 0 ? sum / (count + count_eps) : 0.0; }
 };
 template <class T, int Rank, class M>
-CountedSum counted_sum(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask) {
+CountedSum counted_sum(const char* function, const View<T, Rank>& values,
+                       const View<M, Rank>& mask) {
   CountedSum s;
   visit_counted(function, values, mask, [&](const double* x, index_t n) {
     s.sum += sum_of(x, n);
@@ -83,8 +86,8 @@ CountedSum counted_sum(const char* function, const View<T, Rank>& values, const 
 }
 
 template <class T, class M>
-std::vector<double> row_means(const char* function, const View<T, 2>& values, const View<M, 2>& mask,
-                              double count_eps) {
+std::vector<double> row_means(const char* function, const View<T, 2>& values,
+                              const View<M, 2>& mask, double count_eps) {
   check_eps(function, "count_eps", count_eps);
   if (mask) check_shape(function, "mask", mask, values, "values");
   std::vector<double> means;
@@ -96,10 +99,12 @@ std::vector<double> row_means(const char* function, const View<T, 2>& values, co
 }
 
 template <class T, int Rank, class M>
-Moments counted_moments(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask) {
+Moments counted_moments(const char* function, const View<T, Rank>& values,
+                        const View<M, Rank>& mask) {
   Moments all;
-  visit_counted(function, values, mask,
-                [&](const double* x, index_t n) { all = merge(all, moments_of(InRowOrder{}, x, nullptr, n)); });
+  visit_counted(function, values, mask, [&](const double* x, index_t n) {
+    all = merge(all, moments_of(InRowOrder{}, x, nullptr, n));
+  });
   return all;
 }
 
@@ -118,20 +123,23 @@ template <class T, int Rank, class M = const unsigned char>
 double masked_mean_over(View<T, Rank> values, View<M, Rank> mask, double denominator) {
   constexpr const char* function = "gdpo::masked_mean_over";
   if (!(denominator > 0) || math::not_finite(denominator)) {
-    contract::fail(function, "denominator", contract::text(denominator), "a finite number greater than 0");
+    contract::fail(function, "denominator", contract::text(denominator),
+                   "a finite number greater than 0");
   }
   return detail::counted_sum(function, values, mask).sum / denominator;
 }
 
 /// The masked_mean of each row; 0 for a row where nothing counts.
 template <class T, class M = const unsigned char>
-std::vector<double> masked_row_means(View<T, 2> values, View<M, 2> mask = {}, double count_eps = 0) {
+std::vector<double> masked_row_means(View<T, 2> values, View<M, 2> mask = {},
+                                     double count_eps = 0) {
   return detail::row_means("gdpo::masked_row_means", values, mask, count_eps);
 }
 /// The mean of masked_row_means over all rows, those where nothing counts included; 0 without rows.
 template <class T, class M = const unsigned char>
 double masked_row_mean(View<T, 2> values, View<M, 2> mask = {}, double count_eps = 0) {
-  const std::vector<double> means = detail::row_means("gdpo::masked_row_mean", values, mask, count_eps);
+  const std::vector<double> means =
+      detail::row_means("gdpo::masked_row_mean", values, mask, count_eps);
   return masked_mean(gdpo::view(means));
 }
 
@@ -145,11 +153,13 @@ Moments masked_moments(View<T, Rank> values, View<M, Rank> mask = {}) {
 /// The variance that whiten_into (advantage/whiten.hpp) divides by: sum (x - mean)^2 / (n + count_eps) * n / (n - ddof), mean = sum x / (n +
 /// count_eps); 0 where n <= ddof.
 template <class T, int Rank, class M = const unsigned char>
-double masked_variance(View<T, Rank> values, View<M, Rank> mask = {}, int ddof = 1, double count_eps = 0) {
+double masked_variance(View<T, Rank> values, View<M, Rank> mask = {}, int ddof = 1,
+                       double count_eps = 0) {
   constexpr const char* function = "gdpo::masked_variance";
   detail::check_ddof(function, "ddof", ddof);
   detail::check_eps(function, "count_eps", count_eps);
-  return detail::spread_of(detail::counted_moments(function, values, mask), ddof, count_eps).variance;
+  return detail::spread_of(detail::counted_moments(function, values, mask), ddof, count_eps)
+      .variance;
 }
 
 GDPO_END_NAMESPACE

@@ -7,12 +7,14 @@ namespace gdpo {  // plain data: it crosses ranks and checkpoints
 /// Count, mean, spread and range of a set of numbers. Two of them merge into those of the union (`merge`).
 /// The mean is held in two doubles, so that an offset of 1e5 and more costs the spread nothing.
 struct Moments {
-  index_t n = 0;        ///< members
-  double weight = 0;    ///< sum of their weights (n where every weight is 1; tokens in token-weighted statistics)
+  index_t n = 0;  ///< members
+  double weight =
+      0;  ///< sum of their weights (n where every weight is 1; tokens in token-weighted statistics)
   double mean = 0;      ///< sum w x / sum w, rounded; 0 where there is nothing
   double mean_low = 0;  ///< what the rounding of `mean` lost
   double m2 = 0;        ///< sum w (x - mean)^2, exactly 0 where all members are equal
-  double min = std::numeric_limits<double>::infinity(), max = -std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::infinity(),
+         max = -std::numeric_limits<double>::infinity();
 };
 
 }  // namespace gdpo
@@ -20,16 +22,21 @@ struct Moments {
 GDPO_BEGIN_NAMESPACE
 
 /// All members equal, decided by max == min, never by a small m2. An empty set is not degenerate.
-GDPO_INLINE bool degenerate(const Moments& m) { return m.n > 0 && m.min == m.max && !math::is_nan(m.min); }
+GDPO_INLINE bool degenerate(const Moments& m) {
+  return m.n > 0 && m.min == m.max && !math::is_nan(m.min);
+}
 
 /// m2 / (n - ddof); 0 where the spread is unknown (n <= ddof). M: Moments, or the moments of several columns in lanes.
 template <class M>
 GDPO_INLINE auto variance(const M& m, index_t ddof = 1) {
   using math::mul;
   using V = std::decay_t<decltype(m.m2)>;
-  return m.n > ddof ? mul(m.m2, math::constant<V>(1.0 / static_cast<double>(m.n - ddof))) : math::constant<V>(0.0);
+  return m.n > ddof ? mul(m.m2, math::constant<V>(1.0 / static_cast<double>(m.n - ddof)))
+                    : math::constant<V>(0.0);
 }
-GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) { return std::sqrt(variance(m, ddof)); }
+GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) {
+  return std::sqrt(variance(m, ddof));
+}
 
 /// The moments of the union (Chan, Golub, LeVeque 1979, with the mean in two doubles). Ranks merge in rank order.
 /// Empty operands change nothing; NaN stays. Error: a few 2^-53 relative in m2; degenerate() is exact.
@@ -104,7 +111,8 @@ GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, d
 
 /// The sums of w, w d and w d^2 over x_0..x_{n-1}, d = x - center. Weights w (null: all 1).
 template <class Order>
-std::array<double, 3> sums_about(Order order, const double* x, const double* w, index_t n, double center) {
+std::array<double, 3> sums_about(Order order, const double* x, const double* w, index_t n,
+                                 double center) {
   using math::mul;
   if (w) {
     return sum_rows<3>(order, x, w, n, [center](const auto& value, const auto& of) {
@@ -168,7 +176,8 @@ GDPO_DEVICE inline Spread spread_of(const Moments& m, int ddof, double count_eps
   const double count = m.weight + count_eps;
   if (!(count > 0)) return {};
   if (math::is_nan(m.m2)) return {math::nan(), math::nan(), true};
-  const double mean = count_eps == 0 ? m.mean : math::mul(m.mean, m.weight / count), moved = m.mean - mean;
+  const double mean = count_eps == 0 ? m.mean : math::mul(m.mean, m.weight / count),
+               moved = m.mean - mean;
   const double square = m.m2 + math::mul(m.weight, math::mul(moved, moved));
   const double dof = m.weight - ddof;
   if (!(dof > 0)) return {mean, 0, false};

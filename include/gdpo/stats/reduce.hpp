@@ -55,7 +55,8 @@ constexpr int grid_lanes = 16;
 /// N sums over n rows in one pass: sum_i term(x_i, w_i), `term` giving std::array<V, N> on V = double lanes; w null:
 /// every weight is 1. A row of weight 0 adds exactly 0, whatever stands there.
 template <int N, class Term>
-std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, index_t n, const Term& term) {
+std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, index_t n,
+                               const Term& term) {
   using Lanes = math::Pack<detail::grid_lanes>;
   const Lanes zero = Lanes::all(0.0), one = Lanes::all(1.0);
   std::array<double, N> total{};
@@ -65,7 +66,8 @@ std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, ind
     for (index_t i = begin; i < end; i += detail::grid_lanes) {
       const double *values = x + i, *weights = w ? w + i : nullptr;
       double last_values[detail::grid_lanes], last_weights[detail::grid_lanes];
-      if (end - i < detail::grid_lanes) {  // the tail of the last block: missing lanes have weight 0
+      if (end - i <
+          detail::grid_lanes) {  // the tail of the last block: missing lanes have weight 0
         for (int j = 0; j < detail::grid_lanes; ++j) {
           const bool there = i + j < end;
           last_values[j] = there ? values[j] : 0.0;
@@ -85,7 +87,8 @@ std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, ind
 }
 
 template <int N, class Term>
-std::array<double, N> sum_rows(AnyOrder, const double* x, const double* w, index_t n, const Term& term) {
+std::array<double, N> sum_rows(AnyOrder, const double* x, const double* w, index_t n,
+                               const Term& term) {
   using Lane = math::Pack<1>;
   std::array<TwoSum<double>, N> sum{};
   for (index_t i = 0; i < n; ++i) {

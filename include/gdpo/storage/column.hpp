@@ -18,7 +18,8 @@ class ColumnOf {
         present_(values.data != nullptr),
         stored_as_(gdpo::stored_as<T>()),
         read_(&read<T>) {
-    static_assert(std::is_floating_point_v<R> || std::is_integral_v<T>, "this column is of integers (int32 or int64)");
+    static_assert(std::is_floating_point_v<R> || std::is_integral_v<T>,
+                  "this column is of integers (int32 or int64)");
   }
 
   explicit operator bool() const { return present_; }
@@ -51,9 +52,12 @@ using IndexColumn = ColumnOf<index_t>;
 template <class T>
 View<T, 1> column(View<T, 2> array, index_t c) {
   if (c < 0 || c >= array.extent[1]) {
-    contract::fail("gdpo::column", "c", contract::text(c), "one of " + contract::text(array.extent[1]) + " columns");
+    contract::fail("gdpo::column", "c", contract::text(c),
+                   "one of " + contract::text(array.extent[1]) + " columns");
   }
-  return {array.data ? array.data + c * array.stride[1] : nullptr, {array.extent[0]}, {array.stride[0]}};
+  return {array.data ? array.data + c * array.stride[1] : nullptr,
+          {array.extent[0]},
+          {array.stride[0]}};
 }
 
 GDPO_END_NAMESPACE

@@ -98,13 +98,15 @@ struct Storage<Float16> {
     return value;
   }
   static GDPO_INLINE void store(Float16& to, float x) {
-    const std::uint32_t bits = math::bits_of(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    const std::uint32_t bits = math::bits_of(x), sign = (bits >> 16) & 0x8000u,
+                        magnitude = bits & 0x7fffffffu;
     std::uint32_t half;
     if (magnitude > 0x7f800000u) {  // NaN, quiet, with what fits of its payload
       half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
     } else if (magnitude >= 0x477ff000u) {  // from 65520 on
       half = 0x7c00u;
-    } else if (magnitude < 0x38800000u) {  // multiples of 2^-24, the spacing of floats from 0.5 to 1
+    } else if (magnitude <
+               0x38800000u) {  // multiples of 2^-24, the spacing of floats from 0.5 to 1
       half = math::bits_of(math::from_bits(magnitude) + 0.5f) - 0x3f000000u;
     } else {
       half = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;

@@ -26,21 +26,24 @@ constexpr bool in_memory_v<D, std::void_t<decltype(std::declval<D&>().data())>> 
 
 template <class D>
 auto view_of_eigen(D& x) {
-  static_assert(in_memory_v<D>, "this Eigen expression is not in memory: evaluate it first (x.eval())");
+  static_assert(in_memory_v<D>,
+                "this Eigen expression is not in memory: evaluate it first (x.eval())");
   using Scalar = std::remove_pointer_t<decltype(x.data())>;
   if constexpr (D::IsVectorAtCompileTime) {
     return View<Scalar, 1>{x.data(), {x.size()}, {x.innerStride()}};
   } else {
     const index_t inner = x.innerStride(), outer = x.outerStride();
-    return View<Scalar, 2>{
-        x.data(), {x.rows(), x.cols()}, {D::IsRowMajor ? outer : inner, D::IsRowMajor ? inner : outer}};
+    return View<Scalar, 2>{x.data(),
+                           {x.rows(), x.cols()},
+                           {D::IsRowMajor ? outer : inner, D::IsRowMajor ? inner : outer}};
   }
 }
 
 /// Array in, Array out; Matrix in, Matrix out.
 template <class D, class R>
-using eigen_result_t = std::conditional_t<std::is_same_v<typename Eigen::internal::traits<D>::XprKind, Eigen::ArrayXpr>,
-                                          Eigen::Array<R, Eigen::Dynamic, 1>, Eigen::Matrix<R, Eigen::Dynamic, 1>>;
+using eigen_result_t = std::conditional_t<
+    std::is_same_v<typename Eigen::internal::traits<D>::XprKind, Eigen::ArrayXpr>,
+    Eigen::Array<R, Eigen::Dynamic, 1>, Eigen::Matrix<R, Eigen::Dynamic, 1>>;
 
 }  // namespace detail
 
@@ -64,8 +67,8 @@ void view(const Eigen::PlainObjectBase<D>&&) = delete;  // no view of a temporar
 /// rewards: (N, C), or a vector (N), of any scalar that Storage knows; expressions are evaluated once. Result: (N),
 /// float for float and narrower, double for double and integers.
 template <class Estimator = Gdpo, class D, class Groups>
-auto advantages(const Eigen::DenseBase<D>& rewards, const Groups& groups, const Estimator& estimator = {},
-                GroupReport* report = nullptr) {
+auto advantages(const Eigen::DenseBase<D>& rewards, const Groups& groups,
+                const Estimator& estimator = {}, GroupReport* report = nullptr) {
   if constexpr (!detail::in_memory_v<D>) {
     const typename D::PlainObject evaluated = rewards.derived();
     return advantages(evaluated, groups, estimator, report);
@@ -79,7 +82,8 @@ auto advantages(const Eigen::DenseBase<D>& rewards, const Groups& groups, const 
     }
     detail::eigen_result_t<D, result_t<Scalar>> out(table.extent[0]);
     Workspace workspace;
-    advantages_into(simd, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
+    advantages_into(simd, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out),
+                    workspace, report);
     return out;
   }
 }

@@ -18,7 +18,8 @@ struct TensorTraits<Eigen::Tensor<T, Rank, Options, Index>> {
   using Result = Eigen::Tensor<R, ResultRank, Options, Index>;
 };
 template <class Plain, int MapOptions, template <class> class Pointer>
-struct TensorTraits<Eigen::TensorMap<Plain, MapOptions, Pointer>> : TensorTraits<std::remove_const_t<Plain>> {};
+struct TensorTraits<Eigen::TensorMap<Plain, MapOptions, Pointer>>
+    : TensorTraits<std::remove_const_t<Plain>> {};
 
 template <class X>
 constexpr int tensor_rank = TensorTraits<std::remove_const_t<X>>::rank;
@@ -30,7 +31,8 @@ auto view_of_tensor(X& x) {
   v.data = x.data();
   index_t stride = 1;
   for (int i = 0; i < rank; ++i) {
-    const int r = static_cast<int>(X::Layout) == static_cast<int>(Eigen::RowMajor) ? rank - 1 - i : i;
+    const int r =
+        static_cast<int>(X::Layout) == static_cast<int>(Eigen::RowMajor) ? rank - 1 - i : i;
     v.extent[r] = x.dimensions()[static_cast<std::size_t>(r)];
     v.stride[r] = stride;
     stride *= v.extent[r];
@@ -64,11 +66,13 @@ auto advantages(const X& rewards, const Groups& groups, const Estimator& estimat
   if constexpr (Traits::rank == 2) table = v;
   typename Traits::template Result<result_t<Scalar>, 1> out(v.extent[0]);
   Workspace workspace;
-  advantages_into(simd, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace, report);
+  advantages_into(simd, RewardBatch<Scalar, Groups>{table, groups}, estimator, view(out), workspace,
+                  report);
   return out;
 }
 
-template <class X, class Groups, std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
+template <class X, class Groups,
+          std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
 auto advantages(const X& rewards, const Groups& groups, GroupReport* report) {
   return advantages(rewards, groups, Gdpo{}, report);
 }
@@ -89,10 +93,12 @@ auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* 
   Workspace workspace;
   if constexpr (row_major) {
     const GroupsOf groups{rollouts > 0 ? rollouts : 1};
-    advantages_into(simd, RewardBatch<Scalar, GroupsOf>{table, groups}, estimator, flat, workspace, report);
+    advantages_into(simd, RewardBatch<Scalar, GroupsOf>{table, groups}, estimator, flat, workspace,
+                    report);
   } else {
     const detail::Interleaved groups{prompts, rollouts};
-    advantages_into(simd, RewardBatch<Scalar, detail::Interleaved>{table, groups}, estimator, flat, workspace, report);
+    advantages_into(simd, RewardBatch<Scalar, detail::Interleaved>{table, groups}, estimator, flat,
+                    workspace, report);
   }
   return out;
 }

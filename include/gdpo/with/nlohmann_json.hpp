@@ -7,7 +7,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-[[noreturn]] inline void fail_on_json(const char* key, const std::string& given, const char* needed) {
+[[noreturn]] inline void fail_on_json(const char* key, const std::string& given,
+                                      const char* needed) {
   contract::fail("gdpo::PidState from JSON", key, given, needed);
 }
 
@@ -21,7 +22,8 @@ void read_value(const nlohmann::json& json, const char* key, T& value) {
       fits = json.get<std::uint64_t>() <= most;
     } else if (json.is_number_integer()) {
       const auto x = json.get<std::int64_t>();
-      fits = x < 0 ? std::is_signed_v<T> && x >= static_cast<std::int64_t>((std::numeric_limits<T>::min)())
+      fits = x < 0 ? std::is_signed_v<T> &&
+                         x >= static_cast<std::int64_t>((std::numeric_limits<T>::min)())
                    : static_cast<std::uint64_t>(x) <= most;
     }
     if (!fits) fail_on_json(key, json.dump(), "a whole number");
@@ -48,7 +50,8 @@ inline void to_json(nlohmann::json& json, const SetPoint& s) {
   json["bound"] = s.bound == Bound::AtMost ? "at_most" : "at_least";
   if (s.baseline.n == 0) return;  // its range would be infinite, which JSON has not
   json["baseline"]["n"] = s.baseline.n;
-  detail::for_each_number(s.baseline, [&](const char* name, double x) { json["baseline"][name] = x; });
+  detail::for_each_number(s.baseline,
+                          [&](const char* name, double x) { json["baseline"][name] = x; });
 }
 
 inline void from_json(const nlohmann::json& json, SetPoint& to) {
@@ -64,7 +67,8 @@ inline void from_json(const nlohmann::json& json, SetPoint& to) {
   s.bound = bound == "at_most" ? Bound::AtMost : Bound::AtLeast;
   if (const auto baseline = json.find("baseline"); baseline != json.end()) {
     detail::read(*baseline, "n", s.baseline.n);
-    detail::for_each_number(s.baseline, [&](const char* name, double& x) { detail::read(*baseline, name, x); });
+    detail::for_each_number(s.baseline,
+                            [&](const char* name, double& x) { detail::read(*baseline, name, x); });
   }
   to = s;
 }
@@ -80,10 +84,12 @@ inline void from_json(const nlohmann::json& json, PidState& to) {
   PidState state;
   detail::read(json, "version", state.version);
   if (state.version != PidState::current_version) {
-    detail::fail_on_json("version", std::to_string(state.version), std::to_string(PidState::current_version).c_str());
+    detail::fail_on_json("version", std::to_string(state.version),
+                         std::to_string(PidState::current_version).c_str());
   }
   detail::read(json, "set_points", state.set_points);
-  detail::for_each_field(state, [&](const char* name, auto& field) { detail::read(json, name, field); });
+  detail::for_each_field(state,
+                         [&](const char* name, auto& field) { detail::read(json, name, field); });
   to = std::move(state);
 }
 

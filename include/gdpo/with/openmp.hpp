@@ -2,7 +2,8 @@
 /// OpenMP's threads as an executor of parallel().
 ///   gdpo::advantages_into(gdpo::parallel(gdpo::OpenMp{}), batch, estimator, out, workspace);
 #ifndef _OPENMP
-#error "gdpo/with/openmp.hpp needs OpenMP: compile with -fopenmp, or link OpenMP::OpenMP_CXX in CMake"
+#error \
+    "gdpo/with/openmp.hpp needs OpenMP: compile with -fopenmp, or link OpenMP::OpenMP_CXX in CMake"
 #endif
 #include <omp.h>
 
@@ -16,7 +17,9 @@ struct OpenMp {
   int threads = 0;  ///< 0: as many as omp_get_max_threads() says at the call
 
   int concurrency() const {
-    if (threads < 0) contract::fail("gdpo::OpenMp", "threads", contract::text(index_t{threads}), "0 (all) or more");
+    if (threads < 0)
+      contract::fail("gdpo::OpenMp", "threads", contract::text(index_t{threads}),
+                     "0 (all) or more");
     return threads > 0 ? threads : omp_get_max_threads();
   }
 

@@ -16,7 +16,9 @@ GDPO_BEGIN_NAMESPACE
 class ThreadPool {
  public:
   explicit ThreadPool(int workers = 0) : ThreadPool(Empty{}) {
-    if (workers < 0) contract::fail("gdpo::ThreadPool", "workers", contract::text(index_t{workers}), "0 (all) or more");
+    if (workers < 0)
+      contract::fail("gdpo::ThreadPool", "workers", contract::text(index_t{workers}),
+                     "0 (all) or more");
     if (workers == 0) workers = static_cast<int>(std::thread::hardware_concurrency());
     for (int i = 1; i < workers; ++i) threads_.emplace_back([this] { serve(); });
   }
@@ -41,7 +43,8 @@ class ThreadPool {
       for (index_t i = 0; i < n; ++i) call(i);
       return;
     }
-    Job job{[](const void* of, index_t i) { (*static_cast<const decltype(call)*>(of))(i); }, &call, n};
+    Job job{[](const void* of, index_t i) { (*static_cast<const decltype(call)*>(of))(i); }, &call,
+            n};
     const std::lock_guard<std::mutex> turn(turn_);
     post(&job);
     wake_.notify_all();

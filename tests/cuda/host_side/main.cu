@@ -37,30 +37,38 @@ cudaError_t code_of_launch(std::size_t shared_bytes) {
     gdpo::cuda::On(nullptr).launch(1, 128, shared_bytes, Kernel<Which>{});
     return cudaSuccess;
   } catch (const gdpo::cuda::error& e) {
-    check(std::string(e.what()).find(cudaGetErrorName(e.code)) != std::string::npos, "the message names the code");
+    check(std::string(e.what()).find(cudaGetErrorName(e.code)) != std::string::npos,
+          "the message names the code");
     return e.code;
   }
 }
 
 void shared_memory() {
   check(code_of_launch(20 * kib) == cudaSuccess, "a launch within 48 KiB");
-  check(state.limits.size() == 1 && state.limits.begin()->second < 48 * 1024, "which asks for nothing");
+  check(state.limits.size() == 1 && state.limits.begin()->second < 48 * 1024,
+        "which asks for nothing");
   check(code_of_launch(100 * kib) == cudaSuccess, "a launch with more");
   check(code_of_launch(60 * kib) == cudaSuccess, "one with less after it");
   check(code_of_launch(100 * kib) == cudaSuccess, "one with more again");
 
   // Another host thread launches the same kernel with less between this thread's request and its launch.
-  state.after_asking = [] { check(code_of_launch<1>(60 * kib) == cudaSuccess, "the other thread's launch"); };
-  check(code_of_launch<1>(100 * kib) == cudaSuccess, "a launch beside another thread's, which needs less");
+  state.after_asking = [] {
+    check(code_of_launch<1>(60 * kib) == cudaSuccess, "the other thread's launch");
+  };
+  check(code_of_launch<1>(100 * kib) == cudaSuccess,
+        "a launch beside another thread's, which needs less");
 
   state.device = 1;
-  check(code_of_launch<1>(100 * kib) == cudaSuccess, "a launch on a second device, whose limit is its own");
+  check(code_of_launch<1>(100 * kib) == cudaSuccess,
+        "a launch on a second device, whose limit is its own");
   state.device = 0;
 
   const int before = state.launches;
-  check(code_of_launch(224 * kib) == cudaErrorInvalidValue, "a launch with more than the device has");
+  check(code_of_launch(224 * kib) == cudaErrorInvalidValue,
+        "a launch with more than the device has");
   check(state.launches == before, "which launches nothing");
-  check(cudaGetLastError() == cudaSuccess, "and leaves no code to blame the program's next launch with");
+  check(cudaGetLastError() == cudaSuccess,
+        "and leaves no code to blame the program's next launch with");
 }
 
 void errors_of_others() {
@@ -69,14 +77,16 @@ void errors_of_others() {
   check(code_of_launch(100 * kib) == cudaSuccess, "nor one that asks for memory");
   check(cudaGetLastError() == cudaErrorMemoryAllocation, "and leaves it to the program");
   state.launch_code = cudaErrorLaunchOutOfResources;
-  check(code_of_launch(0) == cudaErrorLaunchOutOfResources, "a launch that fails says its own code");
+  check(code_of_launch(0) == cudaErrorLaunchOutOfResources,
+        "a launch that fails says its own code");
 }
 
 void arrays_of_tests() {
   const std::vector<int> values{3, 1, 4, 1, 5};
   const OnDevice<int> array(values);
   // A kernel of a non-blocking stream would read now.
-  check(std::equal(values.begin(), values.end(), array.data()), "an array is on the device when it is made");
+  check(std::equal(values.begin(), values.end(), array.data()),
+        "an array is on the device when it is made");
   check(array.host() == values, "and comes back");
 }
 

@@ -18,7 +18,8 @@ cudaError_t gives(cudaError_t code) {
   return code;
 }
 int& limit(const void* kernel) {
-  return state.limits.try_emplace({state.device, kernel}, 48 * 1024 - runtime::own_shared).first->second;
+  return state.limits.try_emplace({state.device, kernel}, 48 * 1024 - runtime::own_shared)
+      .first->second;
 }
 
 }  // namespace
@@ -42,7 +43,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* is, const void* kernel) {
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value + runtime::own_shared > runtime::most_shared) {
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize ||
+      value + runtime::own_shared > runtime::most_shared) {
     return gives(cudaErrorInvalidValue);
   }
   limit(kernel) = value;
@@ -50,13 +52,16 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   if (other) other();
   return cudaSuccess;
 }
-cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void**, std::size_t shared_bytes, cudaStream_t) {
+cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void**, std::size_t shared_bytes,
+                             cudaStream_t) {
   if (shared_bytes > static_cast<std::size_t>(limit(kernel))) return gives(cudaErrorInvalidValue);
   ++state.launches;
   return gives(std::exchange(state.launch_code, cudaSuccess));
 }
 cudaError_t cudaGetLastError() { return std::exchange(state.last, cudaSuccess); }
-const char* cudaGetErrorName(cudaError_t code) { return code == cudaErrorInvalidValue ? "cudaErrorInvalidValue" : "?"; }
+const char* cudaGetErrorName(cudaError_t code) {
+  return code == cudaErrorInvalidValue ? "cudaErrorInvalidValue" : "?";
+}
 const char* cudaGetErrorString(cudaError_t) { return "as told"; }
 
 cudaError_t cudaMalloc(void** to, std::size_t bytes) {
@@ -76,7 +81,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  for (const runtime::State::Copy& copy : state.under_way) std::memcpy(copy.to, copy.from, copy.bytes);
+  for (const runtime::State::Copy& copy : state.under_way)
+    std::memcpy(copy.to, copy.from, copy.bytes);
   state.under_way.clear();
   return cudaSuccess;
 }

@@ -15,11 +15,15 @@ TEST_CASE("The counting experiment has the numbers of the paper's figure") {
   const Counting counting = count_all({"grpo", "grpo_no_std", "gdpo"});
   const CountTable& by_size = counting.by_group_size;
   CHECK(by_size.sizes == Counts{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
-  CHECK(by_size.reward_multisets == Counts{10, 20, 35, 56, 84, 120, 165, 220, 286, 364, 455, 560, 680, 816, 969});
+  CHECK(by_size.reward_multisets ==
+        Counts{10, 20, 35, 56, 84, 120, 165, 220, 286, 364, 455, 560, 680, 816, 969});
   REQUIRE(by_size.series.size() == 3);
-  CHECK(by_size.series[0].counts == Counts{2, 4, 7, 11, 16, 22, 29, 37, 46, 56, 67, 79, 92, 106, 121});
-  CHECK(by_size.series[1].counts == Counts{3, 6, 10, 15, 21, 28, 36, 45, 55, 66, 78, 91, 105, 120, 136});
-  CHECK(by_size.series[2].counts == Counts{3, 6, 14, 26, 38, 59, 81, 109, 145, 186, 230, 288, 350, 419, 497});
+  CHECK(by_size.series[0].counts ==
+        Counts{2, 4, 7, 11, 16, 22, 29, 37, 46, 56, 67, 79, 92, 106, 121});
+  CHECK(by_size.series[1].counts ==
+        Counts{3, 6, 10, 15, 21, 28, 36, 45, 55, 66, 78, 91, 105, 120, 136});
+  CHECK(by_size.series[2].counts ==
+        Counts{3, 6, 14, 26, 38, 59, 81, 109, 145, 186, 230, 288, 350, 419, 497});
 
   const CountTable& by_rewards = counting.by_rewards;
   CHECK(by_rewards.sizes == Counts{2, 3, 4, 5, 6});
@@ -51,7 +55,8 @@ TEST_CASE("A second normalisation inside the group loses distinct groups") {
   }
 }
 
-TEST_CASE("Enumerating multisets of rewards misses none: all ordered assignments give the same count") {
+TEST_CASE(
+    "Enumerating multisets of rewards misses none: all ordered assignments give the same count") {
   constexpr std::size_t rewards = 2;
   constexpr std::size_t size = 4;
   std::vector<double> all;

@@ -24,8 +24,8 @@ TEST_CASE("CSV: columns are found by name, groups need not be contiguous") {
 }
 
 TEST_CASE("CSV: quoted fields hold commas, quotes and line breaks; names too") {
-  const Rollouts r =
-      read("\"g\",\"text\",\"a,\"\"1\"\"\"\n\"x\ny\",\"a, \"\"b\"\"\r\nc\",\"7\"\n", {"g", {"a,\"1\""}, ""});
+  const Rollouts r = read("\"g\",\"text\",\"a,\"\"1\"\"\"\n\"x\ny\",\"a, \"\"b\"\"\r\nc\",\"7\"\n",
+                          {"g", {"a,\"1\""}, ""});
   CHECK(r.group_names == std::vector<std::string>{"x\ny"});
   CHECK(r.rewards == std::vector<double>{7});
 }
@@ -55,7 +55,8 @@ TEST_CASE("CSV: what is wrong is named with line and column") {
   CHECK(error_in("g,a,b\n1,2,0x10\n") == "log:2:5: \"0x10\" in \"b\" is not a finite number");
   CHECK(error_in("g,a,b\n1,2,3\n,2,3\n") == "log:3:1: the group \"g\" is empty");
   CHECK(error_in("g,a,b\n  ,2,3\n") == "log:2:1: the group \"g\" is empty");
-  CHECK(error_in("g,a,c\n1,2,3\n") == "log:1:1: there is no column \"b\"; the columns are \"g\", \"a\", \"c\"");
+  CHECK(error_in("g,a,c\n1,2,3\n") ==
+        "log:1:1: there is no column \"b\"; the columns are \"g\", \"a\", \"c\"");
   CHECK(error_in("g,a,b,a\n1,2,3,4\n") == "log:1:7: a second column is called \"a\"");
   CHECK(error_in("g,a,b\n1,2\n") == "log:2:3: this row has 2 cells, the header has 3");
   CHECK(error_in("g,a,b\n1,2,3,4\n") == "log:2:7: this row has 4 cells, the header has 3");
@@ -63,18 +64,23 @@ TEST_CASE("CSV: what is wrong is named with line and column") {
   CHECK(error_in("g,a,b\n1,\"2\"3,4\n") == "log:2:6: text after the closing quote of a field");
   CHECK(error_in("") == "log:1:1: the file is empty; a header row is needed");
   CHECK(error_in("g,a,b\n") == "log: there are no completions");
-  CHECK(error_in("g,a,b\n\"\xC3\xA9\n\",x,1\n") == "log:3:3: \"x\" in \"a\" is not a finite number");
-  CHECK(error_in("\xC3\xA9,g,a,b\n\xC3\xA9\xC3\xA9,1,x,1\n") == "log:2:6: \"x\" in \"a\" is not a finite number");
+  CHECK(error_in("g,a,b\n\"\xC3\xA9\n\",x,1\n") ==
+        "log:3:3: \"x\" in \"a\" is not a finite number");
+  CHECK(error_in("\xC3\xA9,g,a,b\n\xC3\xA9\xC3\xA9,1,x,1\n") ==
+        "log:2:6: \"x\" in \"a\" is not a finite number");
 }
 
 TEST_CASE("CSV: a length must be a number from 0") {
   const Columns with_length{"g", {"a"}, "n"};
-  CHECK(error_in("g,a,n\n1,2,-3\n", with_length) == "log:2:5: \"-3\" in \"n\" is not a length (a number from 0)");
-  CHECK_THAT(error_in("g,a,n\n1,2,\n", with_length), ContainsSubstring("log:2:5: an empty cell in \"n\""));
+  CHECK(error_in("g,a,n\n1,2,-3\n", with_length) ==
+        "log:2:5: \"-3\" in \"n\" is not a length (a number from 0)");
+  CHECK_THAT(error_in("g,a,n\n1,2,\n", with_length),
+             ContainsSubstring("log:2:5: an empty cell in \"n\""));
 }
 
 TEST_CASE("A file that cannot be read is named") {
   CHECK(error_of([] { read_rollouts_file(data_dir + "/absent.csv", Format::Auto, ab); }) ==
         data_dir + "/absent.csv: cannot be opened");
-  CHECK(error_of([] { read_rollouts_file(data_dir, Format::Auto, ab); }) == data_dir + ": is a directory, not a file");
+  CHECK(error_of([] { read_rollouts_file(data_dir, Format::Auto, ab); }) ==
+        data_dir + ": is a directory, not a file");
 }

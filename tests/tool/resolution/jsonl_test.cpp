@@ -23,9 +23,12 @@ TEST_CASE("JSONL: nested values by dotted path, array members by index, whole ke
   CHECK(r.group_names == std::vector<std::string>{"7", "seven"});
 }
 
-TEST_CASE("JSONL: null, absent and NaN text are missing; booleans are 1 and 0; blank lines and CRLF are skipped") {
+TEST_CASE(
+    "JSONL: null, absent and NaN text are missing; booleans are 1 and 0; blank lines and CRLF are "
+    "skipped") {
   const Rollouts r = read(
-      "\xEF\xBB\xBF{\"g\":1,\"r\":{\"a\":true}}\r\n\r\n{\"g\":1,\"r\":{\"a\":null}}\n{\"g\":1,\"r\":{}}\n{\"g\":1,"
+      "\xEF\xBB\xBF{\"g\":1,\"r\":{\"a\":true}}\r\n\r\n{\"g\":1,\"r\":{\"a\":null}}\n{\"g\":1,"
+      "\"r\":{}}\n{\"g\":1,"
       "\"r\":{\"a\":\"nan\"}}\n"
       "{\"g\":1,\"r\":{\"a\":false}}",
       {"g", {"r.a"}, ""}, Format::Jsonl);
@@ -44,7 +47,8 @@ TEST_CASE("The format follows the first character where the name does not say it
 
 TEST_CASE("JSONL: what is wrong is named with line and column") {
   const std::string good = "{\"g\": 1, \"r\": {\"a\": 1}}\n";
-  CHECK(error_in(good + "{\"g\": 1, \"r\": {\"a\": 1]}\n") == "log:2:22: this line is not valid JSON");
+  CHECK(error_in(good + "{\"g\": 1, \"r\": {\"a\": 1]}\n") ==
+        "log:2:22: this line is not valid JSON");
   CHECK(error_in(good + "[1, 2]\n") == "log:2:1: a line must be one JSON object");
   CHECK(error_in(good + "{\"g\": 1, \"r\": {\"a\": \"high\"}}\n") ==
         "log:2:16: \"high\" in \"r.a\" is not a finite number");
@@ -52,8 +56,10 @@ TEST_CASE("JSONL: what is wrong is named with line and column") {
         "log:1:32: \"\xC3\xA9\" in \"r.a\" is not a finite number");
   CHECK(error_in(good + "{\"g\": 1, \"r\": {\"a\": {\"b\": 1}}}\n") ==
         "log:2:16: \"r.a\" is an object; name one of its members by a dotted path");
-  CHECK(error_in(good + "\n{\"g\": \"\", \"r\": {\"a\": 1}}\n") == "log:3:2: the group \"g\" is empty");
+  CHECK(error_in(good + "\n{\"g\": \"\", \"r\": {\"a\": 1}}\n") ==
+        "log:3:2: the group \"g\" is empty");
   CHECK(error_in(good + "{\"r\": {\"a\": 1}}\n") == "log:2:1: the group \"g\" is empty");
-  CHECK_THAT(error_in(good, {"g", {"r.b"}, ""}), ContainsSubstring("no line has \"r.b\"; the keys are \"g\", \"r\""));
+  CHECK_THAT(error_in(good, {"g", {"r.b"}, ""}),
+             ContainsSubstring("no line has \"r.b\"; the keys are \"g\", \"r\""));
   CHECK(error_in("\n\n") == "log: there are no completions");
 }

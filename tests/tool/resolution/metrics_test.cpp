@@ -35,7 +35,8 @@ TEST_CASE("A cluster index gives one number to values that differ by noise, in a
 
 TEST_CASE("Counts of a small log, worked out by hand") {
   // Group x: different rewards, one tie. Group y: equal rewards. Group z: cancelled.
-  const Rollouts r = read("g,a,b\nx,1,0\nx,0,1\nx,1,1\ny,2,2\ny,2,2\nz,1,0\nz,0,1\n", {"g", {"a", "b"}, ""});
+  const Rollouts r =
+      read("g,a,b\nx,1,0\nx,0,1\nx,1,1\ny,2,2\ny,2,2\nz,1,0\nz,0,1\n", {"g", {"a", "b"}, ""});
   const Measure measure(r, {});
   const Metrics m = measure.of({-0.5, -0.5 + 1e-9, 1, 0, 0, 0, 1e-7});
   CHECK(m.distinct_values == 3);
@@ -66,9 +67,10 @@ TEST_CASE("Tied pairs are those of comparing all pairs") {
   std::vector<double> advantages;
   constexpr int rows = 300;
   for (int i = 0; i < rows; ++i) {
-    text +=
-        std::to_string(random() % 5) + "," + std::to_string(random() % 3) + "," + std::to_string(random() % 2) + "\n";
-    advantages.push_back(4e-7 * static_cast<double>(random() % 40));  // chains of ties around the tolerance
+    text += std::to_string(random() % 5) + "," + std::to_string(random() % 3) + "," +
+            std::to_string(random() % 2) + "\n";
+    advantages.push_back(
+        4e-7 * static_cast<double>(random() % 40));  // chains of ties around the tolerance
   }
   const Rollouts r = read(text, {"g", {"a", "b"}, ""});
   const Metrics m = Measure(r, {}).of(advantages);
@@ -127,7 +129,8 @@ TEST_CASE("An estimator over tokens needs lengths") {
   const Rollouts r = read("g,a\nx,1\nx,0\n", {"g", {"a"}, ""});
   const std::string message = error_of([&] { compare(r, {}, {"verl::gdpo"}); });
   CHECK(message ==
-        "estimator verl::gdpo weights completions by their number of tokens: name that column with --length");
+        "estimator verl::gdpo weights completions by their number of tokens: name that column with "
+        "--length");
 }
 
 TEST_CASE("Every estimator of the library runs on a real log") {

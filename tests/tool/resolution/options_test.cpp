@@ -34,7 +34,8 @@ TEST_CASE("Defaults") {
   CHECK(o.columns.rewards == std::vector<std::string>{"a", "b"});
   CHECK(o.settings.eps == 0);
   CHECK(o.settings.weights.empty());
-  CHECK(o.estimators == std::vector<std::string>{"grpo", "grpo_no_std", "gdpo_pre_bn", "gdpo", "gdpo_then_group_norm"});
+  CHECK(o.estimators == std::vector<std::string>{"grpo", "grpo_no_std", "gdpo_pre_bn", "gdpo",
+                                                 "gdpo_then_group_norm"});
   CHECK(options({"--count"}).estimators == std::vector<std::string>{"grpo", "grpo_no_std", "gdpo"});
 }
 
@@ -43,7 +44,8 @@ TEST_CASE("The log may stand before or after the options") {
   const Options o = options({"--group", "g", "--given", "b:a>=1", "--rewards", "a,b", "log.csv"});
   CHECK(o.input == "log.csv");
   CHECK(o.columns.rewards.size() == 2);
-  CHECK(options({"--group", "g", "--rewards", "a,b", "--given", "b:a>=1", "log.csv"}).input == "log.csv");
+  CHECK(options({"--group", "g", "--rewards", "a,b", "--given", "b:a>=1", "log.csv"}).input ==
+        "log.csv");
   CHECK(options({"--group", "g", "--rewards", "a,b", "-"}).input == "-");
 }
 
@@ -74,33 +76,43 @@ TEST_CASE("A condition finds its names whatever they contain") {
   CHECK(condition.reward == 0);
   CHECK(condition.given == 1);
   CHECK(condition.at_least == 0.5);
-  CHECK_THAT(error_of([&] { parse_condition("e", rewards); }), ContainsSubstring("must look like 'b:a>=1'"));
-  CHECK_THAT(error_of([&] { parse_condition("e:x>=1", rewards); }), ContainsSubstring("must be among --rewards"));
-  CHECK_THAT(error_of([&] { parse_condition("e:a:b>=high", rewards); }), ContainsSubstring("\"high\" is not a number"));
-  CHECK_THAT(error_of([&] { parse_condition("e:e>=1", rewards); }), ContainsSubstring("cannot depend on itself"));
+  CHECK_THAT(error_of([&] { parse_condition("e", rewards); }),
+             ContainsSubstring("must look like 'b:a>=1'"));
+  CHECK_THAT(error_of([&] { parse_condition("e:x>=1", rewards); }),
+             ContainsSubstring("must be among --rewards"));
+  CHECK_THAT(error_of([&] { parse_condition("e:a:b>=high", rewards); }),
+             ContainsSubstring("\"high\" is not a number"));
+  CHECK_THAT(error_of([&] { parse_condition("e:e>=1", rewards); }),
+             ContainsSubstring("cannot depend on itself"));
 }
 
 TEST_CASE("What does not fit is refused") {
   CHECK_THAT(error({"--rewards", "a"}), ContainsSubstring("--group is required"));
   CHECK_THAT(error({"--group", "g"}), ContainsSubstring("--rewards is required"));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a,b,a"}), ContainsSubstring("\"a\" is given twice"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a,b,a"}),
+             ContainsSubstring("\"a\" is given twice"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a,b", "--weights", "1"}),
              ContainsSubstring("1 weight for 2 rewards"));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--weights", "heavy"}), ContainsSubstring("--weights"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--weights", "heavy"}),
+             ContainsSubstring("--weights"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--eps", "-1"}), ContainsSubstring("--eps"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--estimators", "gdpo,best"}),
              ContainsSubstring("there is no estimator \"best\"; the names are grpo, "));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--surprise"}), ContainsSubstring("--surprise"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--surprise"}),
+             ContainsSubstring("--surprise"));
   CHECK_THAT(error({"--count", "--group", "g"}),
              ContainsSubstring("--count reads no log, so --group does not go with it"));
   CHECK_THAT(error({"--count", "log.csv"}), ContainsSubstring("so input does not go with it"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a,,b"}), ContainsSubstring("a name is empty"));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--format", "xml"}), ContainsSubstring("\"xml\" is none of"));
-  CHECK_THAT(error({"--count", "--json", "x", "--html", "x"}), ContainsSubstring("name the same file"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--format", "xml"}),
+             ContainsSubstring("\"xml\" is none of"));
+  CHECK_THAT(error({"--count", "--json", "x", "--html", "x"}),
+             ContainsSubstring("name the same file"));
 }
 
 TEST_CASE("Help says how missing rewards are treated") {
   const Parsed parsed = parse({"--help"});
   CHECK_FALSE(parsed.options);
-  CHECK_THAT(parsed.text, ContainsSubstring("An empty cell, null or NaN in a reward is a missing\nreward"));
+  CHECK_THAT(parsed.text,
+             ContainsSubstring("An empty cell, null or NaN in a reward is a missing\nreward"));
 }

@@ -25,10 +25,12 @@ std::size_t check_equal(const Json& actual, const Json& expected, const std::str
     REQUIRE(actual.type() == expected.type());
     std::size_t compared = 0;
     for (const auto& member : expected.items()) {
-      const bool there = expected.is_array() ? actual.size() == expected.size() : actual.contains(member.key());
+      const bool there =
+          expected.is_array() ? actual.size() == expected.size() : actual.contains(member.key());
       INFO(member.key());
       REQUIRE(there);
-      const Json& value = expected.is_array() ? actual[std::stoul(member.key())] : actual[member.key()];
+      const Json& value =
+          expected.is_array() ? actual[std::stoul(member.key())] : actual[member.key()];
       compared += check_equal(value, member.value(), where + "/" + member.key());
     }
     return compared;
@@ -42,13 +44,15 @@ std::size_t check_equal(const Json& actual, const Json& expected, const std::str
   return 1;
 }
 
-Json run(const std::string& file, const std::vector<std::string>& rewards, const Settings& settings = {},
-         const std::string& length = "") {
-  return Json::parse(to_json(compare(read_data(file, rewards, length), settings, default_estimators())));
+Json run(const std::string& file, const std::vector<std::string>& rewards,
+         const Settings& settings = {}, const std::string& length = "") {
+  return Json::parse(
+      to_json(compare(read_data(file, rewards, length), settings, default_estimators())));
 }
 
-const char* const data_sets[] = {"vlm_dapo_rollouts",  "vlm_dapo_rollouts_binary2", "vlm_dapo_rollouts_k2",
-                                 "wmt21_ted_mqm_ende", "gsm8k_solutions",           "gsm8k_solutions_4"};
+const char* const data_sets[] = {"vlm_dapo_rollouts",    "vlm_dapo_rollouts_binary2",
+                                 "vlm_dapo_rollouts_k2", "wmt21_ted_mqm_ende",
+                                 "gsm8k_solutions",      "gsm8k_solutions_4"};
 
 }  // namespace
 
@@ -67,7 +71,8 @@ TEST_CASE("Every data set has the figures of the reference, under the same keys"
     CHECK(check_equal(actual, expected, name) > 100);
     for (const auto& member : actual.items()) CHECK(expected.contains(member.key()));
     for (const auto& method : actual.at("methods").items()) {
-      for (const auto& member : method.value().items()) CHECK(expected["methods"][method.key()].contains(member.key()));
+      for (const auto& member : method.value().items())
+        CHECK(expected["methods"][method.key()].contains(member.key()));
     }
     CHECK_FALSE(run(expected.at("file"), rewards).contains("bn_sequence_vs_length_weighted"));
 
@@ -104,7 +109,8 @@ TEST_CASE("Weighted rewards have the figures of the reference") {
     Settings settings;
     settings.weights = expected.at("weights").get<std::vector<double>>();
     expected.erase("weights");
-    CHECK(check_equal(run("vlm_dapo_rollouts.csv", expected.at("rewards"), settings), expected, entry.key()) > 70);
+    CHECK(check_equal(run("vlm_dapo_rollouts.csv", expected.at("rewards"), settings), expected,
+                      entry.key()) > 70);
   }
   CHECK(entries == 2);
 }

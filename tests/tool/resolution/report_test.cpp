@@ -21,22 +21,25 @@ namespace fs = std::filesystem;
 namespace {
 
 const Comparison& rollouts() {
-  static const Comparison comparison = compare(
-      read_data("vlm_dapo_rollouts.csv", {"accuracy", "format", "length_penalty", "attention"}, "completion_chars"), {},
-      default_estimators());
+  static const Comparison comparison =
+      compare(read_data("vlm_dapo_rollouts.csv",
+                        {"accuracy", "format", "length_penalty", "attention"}, "completion_chars"),
+              {}, default_estimators());
   return comparison;
 }
 
 std::string all_findings(const Comparison& comparison) {
   const Finding first = headline(comparison);
   std::string text = first.title + ". " + first.text + "\n";
-  for (const Finding& finding : findings(comparison)) text += finding.title + ". " + finding.text + "\n";
+  for (const Finding& finding : findings(comparison))
+    text += finding.title + ". " + finding.text + "\n";
   return text;
 }
 
 std::size_t occurrences(const std::string& text, const std::string& part) {
   std::size_t count = 0;
-  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size())
+    ++count;
   return count;
 }
 
@@ -45,26 +48,35 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
 TEST_CASE("The findings say where GDPO is finer and where it is not") {
   const std::string text = all_findings(rollouts());
   CHECK_THAT(text, ContainsSubstring("Inside a group GDPO ties 57 % fewer pairs than GRPO"));
-  CHECK_THAT(text, ContainsSubstring("GRPO gives 138 (4.46 %) the same advantage, GDPO 60 (1.94 %)"));
-  CHECK_THAT(text, ContainsSubstring("GDPO has fewer distinct values (641 against 680)"));
   CHECK_THAT(text,
-             ContainsSubstring("fewer distinct group vectors (181 against 185, from 260 different groups of rewards)"));
+             ContainsSubstring("GRPO gives 138 (4.46 %) the same advantage, GDPO 60 (1.94 %)"));
+  CHECK_THAT(text, ContainsSubstring("GDPO has fewer distinct values (641 against 680)"));
+  CHECK_THAT(
+      text,
+      ContainsSubstring(
+          "fewer distinct group vectors (181 against 185, from 260 different groups of rewards)"));
   CHECK_THAT(text, ContainsSubstring("Every group is centred (sizes: 540 of 4, 74 of 8)"));
-  CHECK_THAT(text, ContainsSubstring("Of 181 distinct group vectors 174 remain, fewer than the 185 of GRPO"));
-  CHECK_THAT(text, ContainsSubstring("removes 7 groups in which a reward does vary; GDPO would use none of them"));
-  CHECK_THAT(text, ContainsSubstring("group 465: \"accuracy\" spans 1 and \"attention\" spans 0.00199"));
+  CHECK_THAT(text, ContainsSubstring(
+                       "Of 181 distinct group vectors 174 remain, fewer than the 185 of GRPO"));
+  CHECK_THAT(text,
+             ContainsSubstring(
+                 "removes 7 groups in which a reward does vary; GDPO would use none of them"));
+  CHECK_THAT(text,
+             ContainsSubstring("group 465: \"accuracy\" spans 1 and \"attention\" spans 0.00199"));
 }
 
 TEST_CASE("The findings do not praise GDPO where it ties more") {
-  const std::string text = all_findings(compare(
-      read_data("gsm8k_solutions.csv", {"correct", "format", "integer", "calc_valid"}), {}, default_estimators()));
+  const std::string text = all_findings(
+      compare(read_data("gsm8k_solutions.csv", {"correct", "format", "integer", "calc_valid"}), {},
+              default_estimators()));
   CHECK_THAT(text, ContainsSubstring("GDPO is not finer on this data"));
-  CHECK_THAT(text, ContainsSubstring("GRPO gives 18 (0.58 %) the same advantage, GDPO 21 (0.68 %)"));
+  CHECK_THAT(text,
+             ContainsSubstring("GRPO gives 18 (0.58 %) the same advantage, GDPO 21 (0.68 %)"));
 }
 
 TEST_CASE("The findings say what a second normalisation inside the group undoes") {
-  const std::string text =
-      all_findings(compare(read_data("vlm_dapo_rollouts_k2.csv", {"accuracy", "format"}), {}, default_estimators()));
+  const std::string text = all_findings(compare(
+      read_data("vlm_dapo_rollouts_k2.csv", {"accuracy", "format"}), {}, default_estimators()));
   CHECK_THAT(text, ContainsSubstring("undoes part of the gain"));
   CHECK_THAT(text, ContainsSubstring("Of 3 distinct group vectors 2 remain, as many as GRPO has"));
   CHECK_THAT(text, ContainsSubstring("equally fine"));
@@ -78,15 +90,18 @@ TEST_CASE("The findings warn where rounding decides the count") {
 }
 
 TEST_CASE("The findings name an estimator that gives NaN") {
-  const Comparison c =
-      compare(read("g,a\nx,1\ny,1\ny,2\n", {"g", {"a"}, ""}), {}, {"gdpo", "nvlabs::trl_grpo_nan_singleton"});
-  CHECK_THAT(all_findings(c), ContainsSubstring("nvlabs::trl_grpo_nan_singleton gives no number. 1 advantage of 3"));
+  const Comparison c = compare(read("g,a\nx,1\ny,1\ny,2\n", {"g", {"a"}, ""}), {},
+                               {"gdpo", "nvlabs::trl_grpo_nan_singleton"});
+  CHECK_THAT(all_findings(c),
+             ContainsSubstring("nvlabs::trl_grpo_nan_singleton gives no number. 1 advantage of 3"));
 }
 
 TEST_CASE("The findings know when there is nothing to tell apart") {
-  const std::string equal = all_findings(compare(read("g,a\nx,1\nx,1\n", {"g", {"a"}, ""}), {}, default_estimators()));
+  const std::string equal =
+      all_findings(compare(read("g,a\nx,1\nx,1\n", {"g", {"a"}, ""}), {}, default_estimators()));
   CHECK_THAT(equal, ContainsSubstring("No group has two completions with different rewards"));
-  const std::string one = all_findings(compare(read("g,a\nx,1\nx,2\n", {"g", {"a"}, ""}), {}, default_estimators()));
+  const std::string one =
+      all_findings(compare(read("g,a\nx,1\nx,2\n", {"g", {"a"}, ""}), {}, default_estimators()));
   CHECK_THAT(one, ContainsSubstring("There is only one group"));
 }
 
@@ -106,11 +121,12 @@ TEST_CASE("Group 465: the small dip of one reward cancels the only correct answe
 
 TEST_CASE("The page is self-contained and balanced") {
   const std::string page = to_html(rollouts());
-  for (const std::string outside : {"http://", "https://", "<script", "<link", "@import", "url(", "src="}) {
+  for (const std::string outside :
+       {"http://", "https://", "<script", "<link", "@import", "url(", "src="}) {
     CHECK(occurrences(page, outside) == 0);
   }
-  for (const std::string tag :
-       {"svg", "figure", "table", "tr", "td", "th", "div", "p", "text", "h1", "h2", "h3", "dl", "main"}) {
+  for (const std::string tag : {"svg", "figure", "table", "tr", "td", "th", "div", "p", "text",
+                                "h1", "h2", "h3", "dl", "main"}) {
     INFO(tag);
     CHECK(occurrences(page, "<" + tag + " ") + occurrences(page, "<" + tag + ">") ==
           occurrences(page, "</" + tag + ">"));
@@ -118,7 +134,8 @@ TEST_CASE("The page is self-contained and balanced") {
   CHECK(occurrences(page, "<svg") == occurrences(page, "role=\"img\" aria-label="));
   CHECK(occurrences(page, "<svg") == 4 + 5 + 4);
   CHECK_THAT(page, ContainsSubstring("Group 465"));
-  for (const std::string number : {">nan<", ">-nan<", ">inf<"}) CHECK(occurrences(page, number) == 0);
+  for (const std::string number : {">nan<", ">-nan<", ">inf<"})
+    CHECK(occurrences(page, number) == 0);
 }
 
 TEST_CASE("Names and groups from the file are escaped everywhere") {
@@ -127,11 +144,13 @@ TEST_CASE("Names and groups from the file are escaped everywhere") {
   for (const char* row : {"<i>,0,1\n", "<i>,1,0\n", "<i>,0,1\n"}) text += row;
   Settings settings;
   settings.given = {{0, 1, -5}};
-  const Comparison c = compare(read(text, {"g", {hostile, "b"}, ""}), settings, default_estimators());
+  const Comparison c =
+      compare(read(text, {"g", {hostile, "b"}, ""}), settings, default_estimators());
   const std::string page = to_html(c);
   CHECK(occurrences(page, "<script") == 0);
   CHECK(occurrences(page, "<i>") == 0);
-  CHECK_THAT(page, ContainsSubstring("a&lt;b&gt;&quot;&amp;&#39;&lt;/svg&gt;&lt;script&gt;x&lt;/script&gt;"));
+  CHECK_THAT(page, ContainsSubstring(
+                       "a&lt;b&gt;&quot;&amp;&#39;&lt;/svg&gt;&lt;script&gt;x&lt;/script&gt;"));
   CHECK(html::escaped("a\xFF\xC3") == "a\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
@@ -167,7 +186,8 @@ TEST_CASE("Numbers in words") {
 }
 
 TEST_CASE("A file is written whole or not at all") {
-  const fs::path folder = fs::temp_directory_path() / ("gdpo_resolution_" + std::to_string(std::rand()));
+  const fs::path folder =
+      fs::temp_directory_path() / ("gdpo_resolution_" + std::to_string(std::rand()));
   fs::create_directory(folder);
   const std::string path = (folder / "report.json").string();
   write_whole_file(path, "first");
@@ -179,7 +199,8 @@ TEST_CASE("A file is written whole or not at all") {
   CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1);
   CHECK_THAT(error_of([&] { write_whole_file((folder / "no/such.json").string(), "x"); }),
              ContainsSubstring("cannot be written"));
-  CHECK_THAT(error_of([&] { write_whole_file(folder.string(), "x"); }), ContainsSubstring("is a directory"));
+  CHECK_THAT(error_of([&] { write_whole_file(folder.string(), "x"); }),
+             ContainsSubstring("is a directory"));
   fs::remove_all(folder);
 }
 

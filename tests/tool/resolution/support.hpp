@@ -13,7 +13,8 @@ namespace resolution {
 
 inline const std::string data_dir = GDPO_DATA_DIR;
 
-inline Rollouts read(const std::string& text, const Columns& columns, Format format = Format::Auto) {
+inline Rollouts read(const std::string& text, const Columns& columns,
+                     Format format = Format::Auto) {
   std::istringstream stream(text);
   return read_rollouts(stream, "log", format, columns);
 }

@@ -28,14 +28,15 @@ struct BlocksInOrder {
 };
 
 template <int N, class Exec, class Term>
-std::array<double, N> sum_rows(const BlocksInOrder<Exec>& order, const double* x, const double* w, index_t n,
-                               const Term& term) {
+std::array<double, N> sum_rows(const BlocksInOrder<Exec>& order, const double* x, const double* w,
+                               index_t n, const Term& term) {
   const index_t blocks = (n + grid_block - 1) / grid_block;
   order.partial.resize(at(blocks * N));
   double* partial = order.partial.data();
   for_each_unit(order.exec, order.workers, blocks, [&](index_t, index_t block) {
     const index_t begin = block * grid_block, rows = (std::min)(grid_block, n - begin);
-    const std::array<double, N> sums = gdpo::sum_rows<N>(InRowOrder{}, x + begin, w ? w + begin : nullptr, rows, term);
+    const std::array<double, N> sums =
+        gdpo::sum_rows<N>(InRowOrder{}, x + begin, w ? w + begin : nullptr, rows, term);
     std::copy(sums.begin(), sums.end(), partial + block * N);
   });
   std::array<double, N> total{};
@@ -56,8 +57,9 @@ class RowBlocks {
   /// f(begin, end) for every block.
   template <class F>
   void for_each(const F& f) const {
-    for_each_unit(exec_, workers_, blocks_,
-                  [&](index_t, index_t block) { f(block * grid_block, (std::min)(rows_, (block + 1) * grid_block)); });
+    for_each_unit(exec_, workers_, blocks_, [&](index_t, index_t block) {
+      f(block * grid_block, (std::min)(rows_, (block + 1) * grid_block));
+    });
   }
 
   /// f(order), the order of summation that gives the bits of Order.
@@ -82,8 +84,9 @@ struct CombinedValues {
 
 /// The second normalisation: from the combined values of the scratch to final advantages in `out`. Excluded rows get 0.
 template <class Exec, class T, class Groups, class Renorm, class R>
-void batch_step(const Exec& exec, const GroupUnits& units, index_t workers, const RewardBatch<T, Groups>& batch,
-                const Renorm& renorm, CombinedValues combined, EstimatorScratch& work, View<R, 1> out) {
+void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
+                const RewardBatch<T, Groups>& batch, const Renorm& renorm, CombinedValues combined,
+                EstimatorScratch& work, View<R, 1> out) {
   using Order = typename Groups::Order;
   const bool centred = combined.zero_sum, every_row = combined.every_row;
   const index_t rows = batch.rewards.extent[0];
@@ -117,19 +120,23 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers, cons
     if (weights) {
       blocks.for_each([&](index_t begin, index_t end) {
         for (index_t i = begin; i < end; ++i) {
-          work.row_weights[at(i)] = state(i) != RowState::Counted ? 0.0 : by_tokens ? batch.tokens(i) : 1.0;
+          work.row_weights[at(i)] = state(i) != RowState::Counted ? 0.0
+                                    : by_tokens                   ? batch.tokens(i)
+                                                                  : 1.0;
         }
       });
     }
     const bool rescales = centred && !by_tokens;
     const Moments m = blocks.moments(Order{}, work.partial_sums, [&](const auto& order) {
-      return rescales ? moments_about(order, sums, weights, rows, 0.0) : moments_of(order, sums, weights, rows);
+      return rescales ? moments_about(order, sums, weights, rows, 0.0)
+                      : moments_of(order, sums, weights, rows);
     });
     const Affine affine = affine_of(renorm, m, rescales);
     blocks.for_each([&](index_t begin, index_t end) {
       index_t i = begin;
       if constexpr (!std::is_same_v<Exec, Seq>) {
-        if (every_row && out.stride[0] == 1) i += write_blocks(sums + begin, end - begin, affine, out.data + begin);
+        if (every_row && out.stride[0] == 1)
+          i += write_blocks(sums + begin, end - begin, affine, out.data + begin);
       }
       for (; i < end; ++i) write(i, affine);
     });

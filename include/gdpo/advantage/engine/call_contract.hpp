@@ -43,7 +43,8 @@ constexpr bool is_no_way_to_begin_v = is_reward_batch_v<First> || is_grouping_v<
                                       (is_view_v<First> && sizeof...(Rest) == 0);
 template <class First, class Second, class... Rest>
 constexpr bool is_no_way_to_begin_v<First, Second, Rest...> =
-    is_exec_v<First> ? !is_reward_batch_v<Second> : is_no_way_to_begin_v<First> && !is_view_v<First>;
+    is_exec_v<First> ? !is_reward_batch_v<Second>
+                     : is_no_way_to_begin_v<First> && !is_view_v<First>;
 template <class... Rest>
 constexpr bool has_batch_second_v = false;
 template <class Second, class... Rest>
@@ -52,17 +53,21 @@ constexpr bool has_batch_second_v<Second, Rest...> = is_reward_batch_v<Second>;
 }  // namespace detail
 
 /// Not to be called: says what is wrong.
-template <class Exec, class Batch, class Estimator, class Out, class Work, class... Report,
-          std::enable_if_t<!detail::are_of_long_form_v<Exec, Batch, Estimator, Out, Work&&>, int> = 0>
+template <
+    class Exec, class Batch, class Estimator, class Out, class Work, class... Report,
+    std::enable_if_t<!detail::are_of_long_form_v<Exec, Batch, Estimator, Out, Work&&>, int> = 0>
 void advantages_into(const Exec&, const Batch&, const Estimator&, const Out&, Work&&, Report&&...) {
   using namespace detail;
   static_assert(needs_exec<Exec>());
-  static_assert(is_reward_batch_v<Batch>, "the second argument of advantages_into is a gdpo::RewardBatch");
+  static_assert(is_reward_batch_v<Batch>,
+                "the second argument of advantages_into is a gdpo::RewardBatch");
   static_assert(computes_advantages_v<Estimator>,
-                "an estimator is a gdpo::GroupAdvantage (gdpo::Gdpo{}, a preset) or a gdpo::Constrained; of a "
+                "an estimator is a gdpo::GroupAdvantage (gdpo::Gdpo{}, a preset) or a "
+                "gdpo::Constrained; of a "
                 "gdpo::runtime::Estimator, what std::visit gives");
   static_assert(is_vector_view_v<Out>, "`out` is a view of rank 1: gdpo::view(advantages)");
-  static_assert(std::is_same_v<Work&&, Workspace&>, "the fifth argument of advantages_into is a gdpo::Workspace");
+  static_assert(std::is_same_v<Work&&, Workspace&>,
+                "the fifth argument of advantages_into is a gdpo::Workspace");
 }
 
 /// Not to be called: says what is wrong.
@@ -71,12 +76,16 @@ template <class First, class... Rest,
 std::vector<double> advantages(const First&, const Rest&...) {
   using namespace detail;
   constexpr bool has_batch = is_reward_batch_v<First> || has_batch_second_v<Rest...>;
-  static_assert(!has_batch, "a gdpo::RewardBatch comes after gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
+  static_assert(
+      !has_batch,
+      "a gdpo::RewardBatch comes after gdpo::seq, gdpo::simd or gdpo::parallel(executor)");
   static_assert(has_batch || !is_exec_v<First>, "a gdpo::RewardBatch comes after an execution tag");
-  static_assert(has_batch || is_exec_v<First> || is_view_v<First>,
-                "rewards come first: gdpo::view(rewards, rows, columns), an array of Eigen or a tensor");
+  static_assert(
+      has_batch || is_exec_v<First> || is_view_v<First>,
+      "rewards come first: gdpo::view(rewards, rows, columns), an array of Eigen or a tensor");
   static_assert(!is_view_v<First>,
-                "who belongs together comes after the rewards: gdpo::groups_of(8), by_offsets(offsets) or by_id(ids)");
+                "who belongs together comes after the rewards: gdpo::groups_of(8), "
+                "by_offsets(offsets) or by_id(ids)");
   return {};
 }
 

@@ -27,14 +27,17 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
     contract::fail(function, "weights", text(e.weights.size()) + " weights",
                    "one for each of the " + text(channels) + " rewards, or none");
   }
-  for (index_t c = 0; c < e.weights.size(); ++c) check_finite("weights[" + text(c) + "]", e.weights[c]);
+  for (index_t c = 0; c < e.weights.size(); ++c)
+    check_finite("weights[" + text(c) + "]", e.weights[c]);
   for (const Gate& gate : e.gates) {
     for (const index_t c : {gate.reward, gate.given}) {
       if (c < 0 || c >= channels) {
-        contract::fail(function, "gates", "reward " + text(c), "a reward from 0 to " + text(channels - 1));
+        contract::fail(function, "gates", "reward " + text(c),
+                       "a reward from 0 to " + text(channels - 1));
       }
     }
-    if (math::is_nan(gate.at_least)) contract::fail(function, "gates", "a threshold that is NaN", "a number");
+    if (math::is_nan(gate.at_least))
+      contract::fail(function, "gates", "a threshold that is NaN", "a number");
   }
   check_finite("penalty.coef", e.penalty.coef);
   if (e.penalty.coef != 0) {
@@ -66,8 +69,8 @@ void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
     for (index_t i = 0; entry.counts && column && i < batch.rewards.extent[0]; ++i) {
       const double count = column(i);
       if (!(count >= 0) || math::not_finite(count)) {
-        contract::fail(function, contract::Text(entry.name) + "(" + contract::text(i) + ")", contract::text(count),
-                       "a count of at least 0");
+        contract::fail(function, contract::Text(entry.name) + "(" + contract::text(i) + ")",
+                       contract::text(count), "a count of at least 0");
       }
     }
   }
@@ -75,7 +78,8 @@ void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
 
 /// The renormalisation of the batch step: its settings, and the column that it reads.
 template <class T, class Groups, class Renorm>
-void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch, const Renorm& renorm) {
+void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch,
+                      const Renorm& renorm) {
   Checks<Renorm>::run(renorm, function);
   if constexpr (std::is_same_v<Renorm, renorm::TokenWeightedBatch>) {
     check_present(function, batch, &RewardBatch<T, Groups>::tokens);
@@ -84,8 +88,10 @@ void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch,
 
 template <class R>
 void check_out(const char* function, index_t rows, View<R, 1> out) {
-  static_assert(!std::is_const_v<R>, "`out` is a read-only view: advantages cannot be written to it");
-  static_assert(std::is_same_v<std::remove_const_t<R>, float> || std::is_same_v<std::remove_const_t<R>, double>,
+  static_assert(!std::is_const_v<R>,
+                "`out` is a read-only view: advantages cannot be written to it");
+  static_assert(std::is_same_v<std::remove_const_t<R>, float> ||
+                    std::is_same_v<std::remove_const_t<R>, double>,
                 "advantages are written as float or double");
   if (out.extent[0] != rows) {
     contract::fail(function, "out", contract::text(out.extent[0]) + " entries",

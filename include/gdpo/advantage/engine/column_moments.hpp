@@ -7,10 +7,11 @@ namespace detail {
 /// V: double, or lanes of several columns. From the sums about a center that is the mean up to rounding: the mean in two
 /// numbers, and m2 (exactly 0 where `equal`).
 template <class V, class Stat, class Mask>
-GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center, double reciprocal, const Mask& equal,
-                                Stat& m) {
+GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center, double reciprocal,
+                                const Mask& equal, Stat& m) {
   using math::mul, math::opaque, math::select;
-  const V zero = math::constant<V>(0.0), correction = select(equal, zero, mul(rest, math::constant<V>(reciprocal)));
+  const V zero = math::constant<V>(0.0),
+          correction = select(equal, zero, mul(rest, math::constant<V>(reciprocal)));
   m.mean = center + correction;
   m.mean_low = opaque(correction - opaque(m.mean - center));
   m.m2 = select(equal, zero, (math::max)(square - mul(rest, correction), zero));
@@ -38,7 +39,8 @@ template <class Order>
 struct SquaresSum {
   typename Order::template Sum<double> rest{}, square{};
   double center = 0, reciprocal = 0;
-  GDPO_INLINE explicit SquaresSum(const ValuesSum<Order>& values) : reciprocal(1.0 / static_cast<double>(values.n)) {
+  GDPO_INLINE explicit SquaresSum(const ValuesSum<Order>& values)
+      : reciprocal(1.0 / static_cast<double>(values.n)) {
     center = values.min == values.max ? values.min : math::mul(values.sum.value(), reciprocal);
   }
   GDPO_INLINE void add(double x) {

@@ -14,7 +14,8 @@ struct GroupUnits {
   template <class T, class Groups>
   explicit GroupUnits(const RewardBatch<T, Groups>& batch)
       : groups(batch.groups.count(batch.rewards.extent[0])),
-        size((1024 * groups / (std::max<index_t>)(batch.rewards.extent[0], 1) / most_side_by_side + 1) *
+        size((1024 * groups / (std::max<index_t>)(batch.rewards.extent[0], 1) / most_side_by_side +
+              1) *
              most_side_by_side) {}
   index_t count() const { return (groups + size - 1) / size; }
   index_t begin(index_t unit) const { return unit * size; }
@@ -35,11 +36,12 @@ class Evaluation {
   static constexpr bool zero_sum = Worker::zero_sum;
 
   template <class Exec, class Estimator>
-  Evaluation(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch, const Estimator& estimator,
-             EstimatorScratch& work, GroupReport* report)
+  Evaluation(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch,
+             const Estimator& estimator, EstimatorScratch& work, GroupReport* report)
       : reader_(function, batch, estimator, work),
         units_(batch),
-        workers_(workers_for(exec, units_.count(), batch.rewards.extent[0] * batch.rewards.extent[1])),
+        workers_(
+            workers_for(exec, units_.count(), batch.rewards.extent[0] * batch.rewards.extent[1])),
         reads_batch_(BatchReaders::of(estimator.baseline, estimator.scale)),
         call_(function, batch, estimator, reader_, work) {
     call_.report = report;
@@ -69,8 +71,9 @@ class Evaluation {
     if constexpr (!has_one_worker_v<Exec>) {
       if (workers_ > 1) {
         FirstError error;
-        for_each_unit(exec, workers_, units_.count(),
-                      [&](index_t worker, index_t unit) { error.guard(unit, [&] { combine(worker, unit); }); });
+        for_each_unit(exec, workers_, units_.count(), [&](index_t worker, index_t unit) {
+          error.guard(unit, [&] { combine(worker, unit); });
+        });
         return error.rethrow();
       }
     }
@@ -91,20 +94,23 @@ class Evaluation {
   template <class Test>
   bool any_worker(const Test& test) const {
     bool any = false;
-    for (index_t worker = 0; worker < workers_; ++worker) any = any || test(call_.work.workers[at(worker)]);
+    for (index_t worker = 0; worker < workers_; ++worker)
+      any = any || test(call_.work.workers[at(worker)]);
     return any;
   }
 
   void prepare_scratch() {
     index_t longest = 0;
-    for (index_t g = 0; g < units_.groups; ++g) longest = (std::max)(longest, call_.batch.groups.length(g));
+    for (index_t g = 0; g < units_.groups; ++g)
+      longest = (std::max)(longest, call_.batch.groups.length(g));
     const std::size_t members = at(longest);
     std::vector<GroupScratch>& workers = call_.work.workers;
     if (workers.size() < at(workers_)) workers = std::vector<GroupScratch>(at(workers_));
     for (GroupScratch& work : workers) work.seen = {};  // of the idle too
     for (index_t worker = 0; worker < workers_; ++worker) {
       GroupScratch& work = workers[at(worker)];
-      for (auto* v : {&work.column, &work.scores, &work.magnitudes, &work.values}) v->resize(members);
+      for (auto* v : {&work.column, &work.scores, &work.magnitudes, &work.values})
+        v->resize(members);
       for (std::size_t j = 0; j < reward_column_count; ++j) {
         const auto& column = reward_columns<RewardBatch<T, Groups>>[j];
         if (column.of_members && call_.batch.*column.of_batch) work.columns[j].resize(members);

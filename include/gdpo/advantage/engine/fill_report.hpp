@@ -9,10 +9,12 @@ inline double std_or_nan(const Moments& m) { return m.n > 1 ? stddev(m) : math::
 
 /// Everything of the report but `degenerate`, which the evaluation knows.
 template <class T, class Groups, bool sums_first>
-void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Groups, sums_first>& reader,
-                 EstimatorScratch& work, GroupReport& r) {
+void fill_report(const RewardBatch<T, Groups>& batch,
+                 const RewardReader<T, Groups, sums_first>& reader, EstimatorScratch& work,
+                 GroupReport& r) {
   using Order = typename Groups::Order;
-  const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1], groups = batch.groups.count(rows);
+  const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1],
+                groups = batch.groups.count(rows);
   const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[at(i)]); };
   const auto unused = [&](index_t i) { return batch.valid && batch.valid(i) == 0; };
   const auto moments = [&](const std::vector<double>& x) {
@@ -60,7 +62,8 @@ void fill_report(const RewardBatch<T, Groups>& batch, const RewardReader<T, Grou
     channel.std = std_or_nan(m);
     channel.min = m.n > 0 ? m.min : math::nan();
     channel.max = m.n > 0 ? m.max : math::nan();
-    channel.zero_std_groups = known > 0 ? static_cast<double>(flat) / static_cast<double>(known) : 0.0;
+    channel.zero_std_groups =
+        known > 0 ? static_cast<double>(flat) / static_cast<double>(known) : 0.0;
   }
 
   r.group_std.resize(at(groups));

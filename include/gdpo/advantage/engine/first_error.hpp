@@ -16,7 +16,8 @@ class FirstError {
     try {
       f();
     } catch (...) {
-      while (busy_.test_and_set(std::memory_order_acquire)) {  // a few stores long, and errors are rare
+      while (busy_.test_and_set(
+          std::memory_order_acquire)) {  // a few stores long, and errors are rare
       }
       if (!error_ || unit < unit_) {
         error_ = std::current_exception();
@@ -37,7 +38,8 @@ class FirstError {
 
  private:
 #if defined(__cpp_exceptions)
-  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;  // <mutex> brings <chrono>, which every user would read
+  std::atomic_flag busy_ =
+      ATOMIC_FLAG_INIT;  // <mutex> brings <chrono>, which every user would read
   std::exception_ptr error_;
   index_t unit_ = 0;
 #endif

@@ -18,7 +18,9 @@ constexpr int side_by_side = rows_side_by_side(L);
 constexpr int most_lanes = (std::max)(8, 4 * GDPO_LANE_BYTES / 8);
 
 /// L: the lanes that `rewards` rewards take, blocks of them where they are more than 8.
-GDPO_HOST_INLINE int lanes_of(index_t rewards) { return rewards > 4 ? 8 : rewards > 2 ? 4 : rewards == 2 ? 2 : 1; }
+GDPO_HOST_INLINE int lanes_of(index_t rewards) {
+  return rewards > 4 ? 8 : rewards > 2 ? 4 : rewards == 2 ? 2 : 1;
+}
 
 /// f(std::integral_constant<int, L>), L as lanes_of gives it.
 template <class F>
@@ -44,8 +46,8 @@ GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
 
 /// Weighted sums of rows, and of the |terms|: to[k stride + p] = or += those of x (members, P, L).
 template <int L, int P>
-GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pack<L * P>& weights, bool first,
-                                double* sums, double* magnitudes, index_t stride) {
+GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pack<L * P>& weights,
+                                bool first, double* sums, double* magnitudes, index_t stride) {
   using Rows = math::Pack<P>;
   const Rows zero = Rows::all(0.0);
   for (index_t k = 0; k < members; ++k, sums += stride, magnitudes += stride) {
@@ -59,15 +61,17 @@ GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pa
 /// bound (P) = or += sum over a segment of m2 factor^2: max |x - base|^2 <= m2, so this bounds the square of the largest sum of
 /// |terms| of a row.
 template <int L, int P>
-GDPO_NOINLINE void add_scores(const double* x, index_t members, const Split<math::Pack<L * P>>& base,
-                              const math::Pack<L * P>& factor, const math::Pack<L * P>& m2, bool first, double* score,
+GDPO_NOINLINE void add_scores(const double* x, index_t members,
+                              const Split<math::Pack<L * P>>& base, const math::Pack<L * P>& factor,
+                              const math::Pack<L * P>& m2, bool first, double* score,
                               double* largest, double* bound) {
   using Lanes = math::Pack<L * P>;
   using Groups = math::Pack<P>;
   const Split<Lanes> subtracted = base;  // in registers, whatever is stored
   const Lanes multiplied = factor;
   const Groups zero = Groups::all(0.0);
-  ((first ? zero : Groups::load(bound)) + segment_sums<L>(mul(mul(factor, factor), m2))).store(bound);
+  ((first ? zero : Groups::load(bound)) + segment_sums<L>(mul(mul(factor, factor), m2)))
+      .store(bound);
   Groups most = zero;
   for (index_t k = 0; k < members; ++k, score += P) {
     const Lanes terms = mul(centre(Lanes::load(x + k * (L * P)), subtracted), multiplied);
@@ -80,7 +84,8 @@ GDPO_NOINLINE void add_scores(const double* x, index_t members, const Split<math
 
 /// to[first[p] + k] = score (members, P)[k, p] for p < groups.
 template <int P>
-GDPO_NOINLINE void write_runs(const double* score, index_t members, int groups, const index_t* first, double* to) {
+GDPO_NOINLINE void write_runs(const double* score, index_t members, int groups,
+                              const index_t* first, double* to) {
   constexpr int W = (std::min)(P, math::native_width<double>);
   index_t k = 0;
   if constexpr (W > 1) {

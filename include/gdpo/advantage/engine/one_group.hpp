@@ -72,7 +72,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   bool used(index_t k) const { return work_.used[at(k)] != 0; }
   /// Has no reward and is to be excluded. Known when all columns were read.
   bool excluded(index_t k) const { return call_.reader.excludes() && !work_.present[at(k)]; }
-  bool missing(index_t k) const { return call_.reader.skips() && math::is_nan(work_.column[at(k)]); }
+  bool missing(index_t k) const {
+    return call_.reader.skips() && math::is_nan(work_.column[at(k)]);
+  }
 
   void begin_group(index_t g) {
     group_ = g;
@@ -80,7 +82,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     std::fill_n(work_.scores.data(), members_, 0.0);
     std::fill_n(work_.magnitudes.data(), members_, 0.0);
     std::fill_n(work_.present.data(), members_, static_cast<unsigned char>(0));
-    for (index_t k = 0; call_.batch.valid && k < members_; ++k) work_.used[at(k)] = call_.batch.valid(row(k)) != 0;
+    for (index_t k = 0; call_.batch.valid && k < members_; ++k)
+      work_.used[at(k)] = call_.batch.valid(row(k)) != 0;
     raw_in_group_ = false;
   }
 
@@ -95,7 +98,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
         std::fill_n(work_.terms.data(), members_ * 8, 0.0);
         const index_t lanes = (std::min<index_t>)(8, call_.columns - first);
         for (index_t j = 0; j < lanes; ++j) {
-          add_terms(first + j, call_.work.channel_weights[at(first + j)], work_.terms.data() + j, 8);
+          add_terms(first + j, call_.work.channel_weights[at(first + j)], work_.terms.data() + j,
+                    8);
         }
         for (index_t k = 0; k < members_; ++k) {
           work_.scores[at(k)] += tree_of(work_.terms.data() + k * 8);
@@ -115,8 +119,11 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     if (call_.report) call_.report->degenerate[at(group_)] = equal;
     for (index_t k = 0; k < members_; ++k) {
       const std::size_t i = at(row(k));
-      const RowState state = excluded(k) ? RowState::Excluded : used(k) ? RowState::Counted : RowState::Unused;
-      call_.work.row_sums[i] = zero_sum && equal && !raw_in_group_ && used(k) ? 0.0 : work_.scores[at(k)];
+      const RowState state = excluded(k) ? RowState::Excluded
+                             : used(k)   ? RowState::Counted
+                                         : RowState::Unused;
+      call_.work.row_sums[i] =
+          zero_sum && equal && !raw_in_group_ && used(k) ? 0.0 : work_.scores[at(k)];
       call_.work.row_state[i] = static_cast<unsigned char>(state);
       if (state != RowState::Counted) work_.seen.row_that_does_not_count = true;
     }
@@ -138,9 +145,11 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     double* x = work_.column.data();
     if constexpr (sums_first) {
       double* lanes = call_.lanes ? work_.lanes.data() : nullptr;
-      call_.reader.weighted_sums([this](index_t k) { return row(k); }, members_, lanes, x, work_.magnitudes.data());
+      call_.reader.weighted_sums([this](index_t k) { return row(k); }, members_, lanes, x,
+                                 work_.magnitudes.data());
     } else {
-      for (index_t k = 0; k < members_; ++k) x[k] = call_.reader(row(k), call_.work.channels[at(c)]);
+      for (index_t k = 0; k < members_; ++k)
+        x[k] = call_.reader(row(k), call_.work.channels[at(c)]);
     }
   }
 
@@ -172,7 +181,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     stat_ = group_stat(Order{}, work_.values.data(), n);
-    if constexpr (!in_lanes) order_statistics(stat_, work_.values.data(), n);  // lanes have none either
+    if constexpr (!in_lanes)
+      order_statistics(stat_, work_.values.data(), n);  // lanes have none either
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
@@ -214,7 +224,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
       const double above = centred(rule, args);
       if (!known || !one_a_group_v<Scale>) {
-        factor = math::mul(weight, factor_of(call_.scale, rule, args, above, work_.policies.data()));
+        factor =
+            math::mul(weight, factor_of(call_.scale, rule, args, above, work_.policies.data()));
       }
       known = true;
       const double term = term_of(above, factor);

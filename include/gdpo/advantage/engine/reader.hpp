@@ -23,9 +23,14 @@ class RewardReader {
 
  public:
   template <class Estimator>
-  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e, EstimatorScratch& work)
-      : batch_(batch), function_(function), work_(work), rules_(batch.rewards, batch.penalty, Channels{work}, e) {
-    check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) { batch.groups.check(of, rows); });
+  RewardReader(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
+               EstimatorScratch& work)
+      : batch_(batch),
+        function_(function),
+        work_(work),
+        rules_(batch.rewards, batch.penalty, Channels{work}, e) {
+    check_rewards<sums_first>(function, batch, e,
+                              [&](const char* of, index_t rows) { batch.groups.check(of, rows); });
     check_counts(function, batch);
     work.channels.clear();
     work.channel_weights.clear();
@@ -47,7 +52,9 @@ class RewardReader {
   index_t terms() const { return rules_.terms(); }
 
   /// Reward c of a row after gates; NaN where it is missing.
-  double gated(index_t row, index_t c) const { return rules_.gated(load(batch_.rewards(row, c)), row, c); }
+  double gated(index_t row, index_t c) const {
+    return rules_.gated(load(batch_.rewards(row, c)), row, c);
+  }
 
   /// Reward c of a row as its statistics see it; NaN where it is missing and stays missing.
   GDPO_HOST_INLINE double operator()(index_t row, index_t c) const {
@@ -64,11 +71,13 @@ class RewardReader {
 
   /// The weighted_sum of rows row(0) .. row(n - 1). scratch: (n, most_lanes); null: one row after the other.
   template <class Row>
-  void weighted_sums(const Row& row, index_t n, double* scratch, double* sums, double* magnitudes) const {
+  void weighted_sums(const Row& row, index_t n, double* scratch, double* sums,
+                     double* magnitudes) const {
     constexpr int P = side_by_side<1>;
     const index_t in_lanes = !scratch || work_.channels.empty() ? 0 : n - n % P;
     if (in_lanes > 0) {
-      lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums, magnitudes);
+      lane_sums([&](int p, index_t k) { return row(k * P + p); }, in_lanes / P, scratch, sums,
+                magnitudes);
     }
     for (index_t i = 0; i < n; ++i) {
       sums[i] = i >= in_lanes || math::is_nan(sums[i]) ? weighted_sum(row(i), magnitudes[i])
@@ -79,13 +88,15 @@ class RewardReader {
   /// sum_c w_c r_ic of rows row(p, k), p < P, as `weighted_sum` adds it, and sum_c |w_c r_ic|: (members, P). NaN where some
   /// reward is. There is a reward. scratch: (members, most_lanes).
   template <int P = side_by_side<1>, class Row>
-  void lane_sums(const Row& row, index_t members, double* scratch, double* sums, double* magnitudes) const {
+  void lane_sums(const Row& row, index_t members, double* scratch, double* sums,
+                 double* magnitudes) const {
     const index_t channels = static_cast<index_t>(work_.channels.size());
     with_lanes(lanes_of(channels), [&](auto lanes) {
       constexpr int L = decltype(lanes)::value, rows = (std::min)(P, side_by_side<L>);
       for (index_t first = 0; first < channels; first += L) {
         for (int p = 0; p < P; p += rows) {
-          load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first, scratch);
+          load_lanes<L, rows>([&](int q, index_t k) { return row(p + q, k); }, members, first,
+                              scratch);
           const auto weights = lane_weights<L * rows>(first, side_by_side<L>);
           add_weighted<L, rows>(scratch, members, weights, first == 0, sums + p, magnitudes + p, P);
         }
@@ -101,13 +112,17 @@ class RewardReader {
   }
 
   bool penalises() const { return rules_.penalises(); }
-  double penalised(index_t row, double sum, double& magnitude) const { return rules_.penalised(row, sum, magnitude); }
+  double penalised(index_t row, double sum, double& magnitude) const {
+    return rules_.penalised(row, sum, magnitude);
+  }
 
   /// Rewards first .. first + L - 1 of rows row(p, k), p < P, in lanes: x (members, P, L). 0 beyond the last reward.
   template <int L, int P, class Row>
   GDPO_NOINLINE void load_lanes(const Row row, index_t members, index_t first, double* x) const {
-    const View<const T, 2> rewards = batch_.rewards;  // for all the compiler knows, the stores below alter batch_
-    const index_t lanes = (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
+    const View<const T, 2> rewards =
+        batch_.rewards;  // for all the compiler knows, the stores below alter batch_
+    const index_t lanes =
+        (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
     const bool whole = stored_.dense && lanes == L;
     // A full load of an incomplete block reads on into the next row.
     const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
@@ -116,7 +131,8 @@ class RewardReader {
     for (int p = 0; p < P; ++p) {
       double* to = x + p * L;
       if (whole) {
-        for (index_t k = 0; k < members; ++k, to += P * L) math::Pack<L>::load(&rewards(row(p, k), first)).store(to);
+        for (index_t k = 0; k < members; ++k, to += P * L)
+          math::Pack<L>::load(&rewards(row(p, k), first)).store(to);
         continue;
       }
       for (index_t k = 0; k < members; ++k, to += P * L) {
@@ -146,14 +162,16 @@ class RewardReader {
 
   /// to[j] = reward first + j, 0 beyond `lanes`.
   GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L, double* to) const {
-    for (int j = 0; j < L; ++j) to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
+    for (int j = 0; j < L; ++j)
+      to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
   }
 
   double adjusted(index_t row, index_t c) const {
     const double value = gated(row, c);
     if (rules_.missing.entry == MissingEntry::Reject && math::is_nan(value) &&
         (!batch_.valid || batch_.valid(row) != 0)) {
-      contract::fail(function_, "rewards", "NaN in row " + contract::text(row) + ", reward " + contract::text(c),
+      contract::fail(function_, "rewards",
+                     "NaN in row " + contract::text(row) + ", reward " + contract::text(c),
                      "a number, because missing.entry is Reject");
     }
     return rules_.adjusted(value, row, c);

@@ -25,7 +25,8 @@ struct RewardRules {
   List<Gate, 16> gates;
 
   template <class Estimator>
-  RewardRules(View<const T, 2> of, const PerRow& penalty_of_rows, const Channels& read, const Estimator& e)
+  RewardRules(View<const T, 2> of, const PerRow& penalty_of_rows, const Channels& read,
+              const Estimator& e)
       : rewards(of),
         penalties(penalty_of_rows),
         channels(read),

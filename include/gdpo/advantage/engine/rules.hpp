@@ -50,7 +50,8 @@ GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
 
 /// The baseline of a member. scratch: where the policies need it.
 template <class Baseline>
-GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args, double* scratch) {
+GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args,
+                                  double* scratch) {
   if (rule != Rule::Policies) return {rule == Rule::Nan ? math::nan() : 0.0, 0.0};
   const auto base = ask(baseline, args, scratch);
   if constexpr (std::is_same_v<decltype(base), const Split<double>>) {
@@ -62,7 +63,8 @@ GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const Mem
 
 /// The multiplier of a member that is `centred` above its baseline.
 template <class Scale>
-GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& args, double centred, double* scratch) {
+GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& args, double centred,
+                             double* scratch) {
   if (rule == Rule::Zero) return 0.0;
   if (rule == Rule::Nan) return 1.0;
   return static_cast<double>(ask(scale, ScaleArgs{args, centred}, scratch));
@@ -100,7 +102,8 @@ struct CombinedRange {
   GDPO_INLINE bool equal(bool sums_first, index_t columns) const {
     if (unknown) return false;
     if (!(low < high)) return true;
-    return !sums_first && !math::is_inf(magnitude) && high - low <= rounding_of_sum(columns, magnitude);
+    return !sums_first && !math::is_inf(magnitude) &&
+           high - low <= rounding_of_sum(columns, magnitude);
   }
 };
 

@@ -7,7 +7,8 @@ namespace detail {
 
 /// Lanes From of a, then b.
 template <int W, int... From>
-GDPO_INLINE math::Pack<W> shuffle(const math::Pack<W>& a, const math::Pack<W>& b, std::integer_sequence<int, From...>) {
+GDPO_INLINE math::Pack<W> shuffle(const math::Pack<W>& a, const math::Pack<W>& b,
+                                  std::integer_sequence<int, From...>) {
 #if defined(__clang__)
   return {__builtin_shufflevector(a.v, b.v, From...)};
 #else
@@ -30,7 +31,8 @@ GDPO_INLINE math::Pack<All / 2> add_halves(const math::Pack<All>& a) {
     return low + high;
   } else if constexpr (math::fits_register<All / 2, double>) {
     constexpr std::make_integer_sequence<int, All / 2> lanes{};
-    return half_segments<L / 2, 0>(low, high, lanes) + half_segments<L / 2, L / 2>(low, high, lanes);
+    return half_segments<L / 2, 0>(low, high, lanes) +
+           half_segments<L / 2, L / 2>(low, high, lanes);
   } else {
     return {add_halves<L>(low), add_halves<L>(high)};
   }

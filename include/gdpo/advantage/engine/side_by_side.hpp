@@ -18,8 +18,10 @@ struct GroupCall {
   const RewardReader<T, Groups, sums_first>& reader;
   EstimatorScratch& work;
   GroupReport* report = nullptr;
-  index_t columns;     ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
-  bool lanes = false;  ///< the execution tag asks for lanes: rows and groups may be taken side by side
+  index_t
+      columns;  ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
+  bool lanes =
+      false;  ///< the execution tag asks for lanes: rows and groups may be taken side by side
 
   template <class Estimator>
   GroupCall(const char* of, const RewardBatch<T, Groups>& rewards, const Estimator& e,
@@ -49,7 +51,8 @@ class SideBySide {
   static constexpr int most_packs = 2, most_groups = most_packs * most_side_by_side;
 
   /// For groups before `end`.
-  SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch, index_t end)
+  SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch,
+             index_t end)
       : call_(call),
         scratch_(aligned(scratch.lanes)),
         longest_(static_cast<index_t>(scratch.column.size())),
@@ -78,11 +81,13 @@ class SideBySide {
 
  private:
   /// Doubles a member: values, scores, and of sums their terms' magnitudes and their rewards.
-  static constexpr index_t member_scratch = (sums_first ? 2 : 1) * most_lanes + 2 * most_side_by_side;
+  static constexpr index_t member_scratch =
+      (sums_first ? 2 : 1) * most_lanes + 2 * most_side_by_side;
   /// Room to start at a cache line, which full-width stores should not cross.
   static constexpr std::size_t padding = 7;
   static double* aligned(std::vector<double>& v) {
-    const auto misplaced = reinterpret_cast<std::uintptr_t>(v.data()) / sizeof(double) % (padding + 1);
+    const auto misplaced =
+        reinterpret_cast<std::uintptr_t>(v.data()) / sizeof(double) % (padding + 1);
     return v.data() + (misplaced == 0 ? 0 : padding + 1 - misplaced);
   }
 
@@ -94,9 +99,10 @@ class SideBySide {
 
     index_t g, members;
     int groups;
-    double *block, *scores, *magnitudes, *rewards;  // (K, P, L), (K, P); of sums: (K, P), and what is summed
-    double bound[most_side_by_side];                // (P) of the squares of the sums of |terms|
-    double largest[most_side_by_side];              // (P) |score|
+    double *block, *scores, *magnitudes,
+        *rewards;                       // (K, P, L), (K, P); of sums: (K, P), and what is summed
+    double bound[most_side_by_side];    // (P) of the squares of the sums of |terms|
+    double largest[most_side_by_side];  // (P) |score|
     typename GroupLanes<W>::Stat stat;
     math::Mask<W> equal;
     Split<Lanes> base;
@@ -125,7 +131,8 @@ class SideBySide {
     const int most = most_packs * W / lanes_;
     int groups = 1;
     const index_t members = call_.batch.groups.length(g);
-    while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members) ++groups;
+    while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members)
+      ++groups;
     if (combine_groups<W>(g, groups, taken)) return groups;
     for (int p = 0; p < groups; ++p) {  // each by itself
       if (groups == 1 || !combine_groups<W>(g + p, 1, taken + p)) taken[p] = Taken::No;
@@ -146,7 +153,8 @@ class SideBySide {
       for (int s = 0; s < n; ++s) load(packs[s], first);
       for (int s = 0; s < n; ++s) {
         Packed<W>& pack = packs[s];
-        if (!lane_stat<Order, W>(Order{}, pack.block, pack.members, pack.stat, pack.equal)) return false;
+        if (!lane_stat<Order, W>(Order{}, pack.block, pack.members, pack.stat, pack.equal))
+          return false;
       }
       for (int s = 0; s < n; ++s) {
         if (!apply_policies(packs[s], first)) return false;
@@ -155,8 +163,8 @@ class SideBySide {
         Packed<W>& pack = packs[s];
         with_columns<W>([&](auto lanes) {
           constexpr int L = decltype(lanes)::value;
-          add_scores<L, W / L>(pack.block, pack.members, pack.base, pack.factor, pack.stat.m2, first == 0, pack.scores,
-                               pack.largest, pack.bound);
+          add_scores<L, W / L>(pack.block, pack.members, pack.base, pack.factor, pack.stat.m2,
+                               first == 0, pack.scores, pack.largest, pack.bound);
         });
       }
     }
@@ -170,8 +178,10 @@ class SideBySide {
   /// Rewards first .. of the members, or their weighted sums as the one column.
   template <int W>
   void load(Packed<W>& pack, index_t first) {
-    const auto row = [of = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g, groups = pack.groups](
-                         int p, index_t k) { return of.row(g + (p < groups ? p : 0), k); };
+    const auto row = [of = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g,
+                      groups = pack.groups](int p, index_t k) {
+      return of.row(g + (p < groups ? p : 0), k);
+    };
     if constexpr (sums_first) {
       call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
       for (index_t i = 0; call_.reader.penalises() && i < pack.members * W; ++i) {
@@ -195,7 +205,8 @@ class SideBySide {
     const GroupLanes<W> args{pack.stat, no_batch_};
     pack.base = split<Lanes>(call_.baseline(args));
     pack.factor = select(pack.equal, Lanes::all(0.0), math::constant<Lanes>(call_.scale(args)));
-    if constexpr (!sums_first) pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
+    if constexpr (!sums_first)
+      pack.factor = mul(call_.reader.template lane_weights<W>(first, W / lanes_), pack.factor);
     return true;
   }
 
@@ -222,7 +233,8 @@ class SideBySide {
   /// taken; what is written for it will be overwritten. (Of two members every other group may be such.)
   template <int W>
   bool clear(const Packed<W>& pack, Taken* taken) const {
-    const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0), columns = static_cast<double>(call_.columns);
+    const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0),
+                 columns = static_cast<double>(call_.columns);
     for (int p = 0; p < pack.groups; ++p) {
       const double largest = pack.largest[p], bound = pack.bound[p];
       if (math::not_finite(bound)) return false;
@@ -241,16 +253,19 @@ class SideBySide {
     bool runs = true;  // of rows, one after the other
     for (int p = 0; p < pack.groups; ++p) {
       first[p] = of.row(pack.g + p, 0);
-      for (index_t k = 1; k < pack.members; ++k) runs = runs && of.row(pack.g + p, k) == first[p] + k;
+      for (index_t k = 1; k < pack.members; ++k)
+        runs = runs && of.row(pack.g + p, k) == first[p] + k;
     }
     if (runs) {
       with_columns<W>([&](auto lanes) {
-        write_runs<W / decltype(lanes)::value>(pack.scores, pack.members, pack.groups, first, row_sums);
+        write_runs<W / decltype(lanes)::value>(pack.scores, pack.members, pack.groups, first,
+                                               row_sums);
       });
       return;
     }
     for (int p = 0; p < pack.groups; ++p) {
-      for (index_t k = 0; k < pack.members; ++k) row_sums[of.row(pack.g + p, k)] = pack.scores[k * P + p];
+      for (index_t k = 0; k < pack.members; ++k)
+        row_sums[of.row(pack.g + p, k)] = pack.scores[k * P + p];
     }
   }
 

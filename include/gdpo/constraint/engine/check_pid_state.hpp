@@ -10,14 +10,15 @@ inline void check_set_point(const char* function, std::size_t c, const SetPoint&
   const std::string name = "set_points[" + contract::text(static_cast<index_t>(c)) + "]";
   check_limit(function, name, s.limit, s.scale);
   if (s.baseline.n < 0) {
-    contract::fail(function, name + ".baseline.n", contract::text(s.baseline.n), "a count of at least 0");
+    contract::fail(function, name + ".baseline.n", contract::text(s.baseline.n),
+                   "a count of at least 0");
   }
 }
 
 /// Of a controller with these gains, whose histories have `history` entries together. What passes can be computed with: nothing
 /// overflows, nothing is stuck.
-inline void check_state(const char* function, const PidState& state, const std::vector<PidGains>& gains,
-                        std::size_t history) {
+inline void check_state(const char* function, const PidState& state,
+                        const std::vector<PidGains>& gains, std::size_t history) {
   using contract::text;
   const auto fail = [&](const char* name, const std::string& given, const std::string& needed) {
     contract::fail(function, contract::Text("state.") + name, given, needed);
@@ -25,7 +26,8 @@ inline void check_state(const char* function, const PidState& state, const std::
   const auto check_length = [&](const char* name, std::size_t given, std::size_t needed) {
     if (given == needed) return;
     fail(name, text(static_cast<index_t>(given)) + " entries",
-         text(static_cast<index_t>(needed)) + ", for the " + text(static_cast<index_t>(gains.size())) +
+         text(static_cast<index_t>(needed)) + ", for the " +
+             text(static_cast<index_t>(gains.size())) +
              " constraints of this controller and their delays");
   };
   if (state.version != PidState::current_version) {
@@ -35,14 +37,16 @@ inline void check_state(const char* function, const PidState& state, const std::
   for_each_field(state, [&](const char* name, const auto& field) {
     check_length(name, field.size(), std::strcmp(name, "history") == 0 ? history : gains.size());
     for (const auto x : field) {
-      if (math::not_finite(static_cast<double>(x))) fail(name, text(static_cast<double>(x)), "a finite number");
+      if (math::not_finite(static_cast<double>(x)))
+        fail(name, text(static_cast<double>(x)), "a finite number");
     }
   });
   for (std::size_t c = 0; c < gains.size(); ++c) {
     const auto within = [&](const char* name, auto x, auto low, auto high) {
       if (x >= low && x <= high) return;
       fail(name, text(static_cast<double>(x)),
-           "a number from " + text(static_cast<double>(low)) + " to " + text(static_cast<double>(high)));
+           "a number from " + text(static_cast<double>(low)) + " to " +
+               text(static_cast<double>(high)));
     };
     constexpr double most = (std::numeric_limits<double>::max)();
     constexpr std::int64_t none = 0, many = std::int64_t{1} << 62;

@@ -20,7 +20,8 @@ struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
 
 /// The same policies for one column that is no reward of the batch: its violations. A missing one is in no statistic.
 template <class B, class S, class C, class R>
-GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(const GroupAdvantage<B, S, C, R>& e) {
+GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(
+    const GroupAdvantage<B, S, C, R>& e) {
   GroupAdvantage<B, S, combine::NormalizeThenSum, R> one;
   one.baseline = e.baseline;
   one.scale = e.scale;
@@ -40,8 +41,8 @@ class ConstrainedCall {
 
  public:
   ConstrainedCall(const char* function, const Exec& exec, const RewardBatch<T, Groups>& batch,
-                  const Estimator& estimator, const List<Constraint, 16>& constraints, Workspace& workspace,
-                  GroupReport* report)
+                  const Estimator& estimator, const List<Constraint, 16>& constraints,
+                  Workspace& workspace, GroupReport* report)
       : function_(function),
         exec_(exec),
         batch_(batch),
@@ -53,14 +54,19 @@ class ConstrainedCall {
         blocks_(exec, size()) {
     check(constraints);
     if (!constraints.empty()) estimator_.weights = primary_weights(constraints);
-    Reader(function, batch, estimator_, inner_);  // checks shapes and settings, before anything reads them
+    Reader(function, batch, estimator_,
+           inner_);  // checks shapes and settings, before anything reads them
     work_.mixed.assign(rows(), 0.0);
     work_.channel.resize(rows());
     work_.violations.resize(rows());
   }
 
-  const Estimator& estimator() const { return estimator_; }       ///< with the weights of the primary rewards
-  const List<Constraint, 16>& active() const { return active_; }  ///< those with a multiplier above 0
+  const Estimator& estimator() const {
+    return estimator_;
+  }  ///< with the weights of the primary rewards
+  const List<Constraint, 16>& active() const {
+    return active_;
+  }  ///< those with a multiplier above 0
   double lambda_sum() const {
     double sum = 0;
     for (const Constraint& c : active()) sum += c.lambda;
@@ -100,14 +106,17 @@ class ConstrainedCall {
     CombinedValues combined;
     combined.zero_sum = Policies::zero_sum && !raw_singleton_;
     combined.every_row = std::count(work_.states.begin(), work_.states.end(), counted) == size();
-    batch_step(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, combined, inner_, gdpo::view(work_.mixed));
+    batch_step(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, combined, inner_,
+               gdpo::view(work_.mixed));
   }
 
   /// mixed = the advantages of the estimator where the violations, times their multipliers, are subtracted from `reward`, or from
   /// the weighted sum where that is what it standardises.
   void penalise(index_t reward) {
     if constexpr (Policies::sums_first) {
-      if (reward != -1) fail("placement.reward", contract::text(reward), "-1: the violations enter the weighted sum");
+      if (reward != -1)
+        fail("placement.reward", contract::text(reward),
+             "-1: the violations enter the weighted sum");
       penalise_sum();
     } else {
       penalise_reward(carrier(reward));
@@ -206,7 +215,8 @@ class ConstrainedCall {
       const unsigned char state = inner_.row_state[i];
       if (state != static_cast<unsigned char>(RowState::Excluded)) work_.states[i] = state;
     });
-    for (const GroupScratch& worker : inner_.workers) raw_singleton_ = raw_singleton_ || worker.seen.raw_singleton;
+    for (const GroupScratch& worker : inner_.workers)
+      raw_singleton_ = raw_singleton_ || worker.seen.raw_singleton;
   }
   /// Groups whose sums differ by their rounding alone become 0.
   void silence_rounding() {
@@ -221,7 +231,8 @@ class ConstrainedCall {
   }
   /// Whether values of a group, sums of 1 + m terms with work.magnitudes, could all be the same number. Two of them at least.
   template <class Used>
-  bool equal_but_for_rounding(index_t g, const double* values, index_t stride, const Used& used, double& low) const {
+  bool equal_but_for_rounding(index_t g, const double* values, index_t stride, const Used& used,
+                              double& low) const {
     low = math::infinity;
     double high = -math::infinity, magnitude = 0;
     index_t n = 0;
@@ -252,12 +263,14 @@ class ConstrainedCall {
       weights[columns() + c] = -active()[c].lambda;
       fill_violations(active()[c]);
       for_rows([&](std::size_t i) {
-        term(i, columns() + c, all) = has_primary(reader, index(i)) ? work_.violations[i] : math::nan();
+        term(i, columns() + c, all) =
+            has_primary(reader, index(i)) ? work_.violations[i] : math::nan();
       });
     }
     Estimator e = estimator_;
     e.weights = List<double>(weights, all);
-    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_, report_);
+    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_,
+                    report_);
   }
   /// One reward minus the violations as a further reward in its place. A group in which that is the same number but for rounding
   /// gets the same number.
@@ -271,7 +284,8 @@ class ConstrainedCall {
     for (index_t i = 0; i < size(); ++i) {
       double x = reader.gated(i, reward);
       if (math::is_nan(x) && entry == MissingEntry::Zero) x = 0;
-      if (math::is_nan(x) && entry == MissingEntry::Reject && is_used(i)) fail_on_missing(i, reward);
+      if (math::is_nan(x) && entry == MissingEntry::Reject && is_used(i))
+        fail_on_missing(i, reward);
       term(at(i), own, all) = x;
       work_.magnitudes[at(i)] = math::abs(x);
     }
@@ -285,7 +299,9 @@ class ConstrainedCall {
         work_.magnitudes[i] += math::abs(v);
       });
     }
-    const auto used = [&](index_t i) { return !(skips && math::is_nan(term(at(i), own, all))) && is_used(i); };
+    const auto used = [&](index_t i) {
+      return !(skips && math::is_nan(term(at(i), own, all))) && is_used(i);
+    };
     for (index_t g = 0; g < group_count(); ++g) {
       double smallest;
       if (!equal_but_for_rounding(g, work_.terms.data() + own, all, used, smallest)) continue;
@@ -300,7 +316,8 @@ class ConstrainedCall {
     Estimator e = estimator_;
     e.weights = List<double>(weights, all);
     if (e.penalty.reward == reward) e.penalty.reward = own;
-    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_, report_);
+    advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_,
+                    report_);
   }
 
   double& term(std::size_t i, index_t column, index_t of) const {
@@ -329,14 +346,19 @@ class ConstrainedCall {
     }
     if (reward == -1 && n == 1) return primary;
     if (reward < 0 || reward >= estimator_.weights.size() || estimator_.weights[reward] == 0) {
-      fail("placement.reward", contract::text(reward) + ", with " + contract::text(n) + " primary rewards",
-           "the primary reward that carries the violations (-1: the only one): each is standardised by itself");
+      fail("placement.reward",
+           contract::text(reward) + ", with " + contract::text(n) + " primary rewards",
+           "the primary reward that carries the violations (-1: the only one): each is "
+           "standardised by itself");
     }
     return reward;
   }
   [[noreturn]] void fail_on_size() const {
-    fail("constraints", contract::text(columns()) + " rewards and " + contract::text(active().size()) + " constraints",
-         "at most " + contract::text(List<double>::capacity) + " columns together with placement::Composite");
+    fail("constraints",
+         contract::text(columns()) + " rewards and " + contract::text(active().size()) +
+             " constraints",
+         "at most " + contract::text(List<double>::capacity) +
+             " columns together with placement::Composite");
   }
 
   // ---- settings -----------------------------------------------------------------------------------------------------
@@ -371,13 +393,15 @@ class ConstrainedCall {
       if (c.lambda > 0) at_work[n++] = c;
     }
     active_ = {at_work, n};
-    if (math::not_finite(lambda_sum())) fail("constraints", "multipliers without a finite sum", "a finite sum");
+    if (math::not_finite(lambda_sum()))
+      fail("constraints", "multipliers without a finite sum", "a finite sum");
   }
   [[noreturn]] void fail_on_missing(index_t row, index_t reward) const {
     fail("rewards", "NaN in row " + contract::text(row) + ", reward " + contract::text(reward),
          "a number, because missing.entry is Reject");
   }
-  [[noreturn]] void fail(const std::string& argument, const std::string& given, const std::string& needed) const {
+  [[noreturn]] void fail(const std::string& argument, const std::string& given,
+                         const std::string& needed) const {
     contract::fail(function_, argument, given, needed);
   }
 

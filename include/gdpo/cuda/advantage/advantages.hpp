@@ -64,13 +64,15 @@ class AdvantagesCall {
     call_.combined = scratch.template take<double>(rows);
     const bool can_miss = call_.rules.excludes() && !std::is_integral_v<Stored>;
     const bool no_reward = call_.rules.excludes() && call_.rules.channels.size() == 0;
-    if (call_.valid || can_miss || no_reward) call_.state = scratch.template take<unsigned char>(rows);
+    if (call_.valid || can_miss || no_reward)
+      call_.state = scratch.template take<unsigned char>(rows);
     if (call_.columns > columns_at_once) call_.magnitudes = scratch.template take<double>(rows);
     if (may_be_raw_) call_.raw = scratch.template take<unsigned char>(call_.group_count);
     const index_t sets = reads_batch_.any ? (std::max<index_t>)(call_.columns, 1) : 1;
     if (over_batch || reads_batch_.any) {
       about_ = scratch.template take<SumsAbout<Order>>(sets * windows_);
-      if (reads_batch_.any || two_passes()) first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
+      if (reads_batch_.any || two_passes())
+        first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
     }
     if (reads_batch_.any) {
       stats_ = scratch.template take<BatchStat>(sets);
@@ -120,8 +122,9 @@ class AdvantagesCall {
  private:
   static bool check(const char* function, const Batch& batch, const Estimator& e) {
     using gdpo::detail::Checks;
-    gdpo::detail::check_rewards<sums_first>(
-        function, batch, e, [&](const char* of, index_t rows) { DeviceGroups<Groups>::check(batch.groups, of, rows); });
+    gdpo::detail::check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) {
+      DeviceGroups<Groups>::check(batch.groups, of, rows);
+    });
     gdpo::detail::check_batch_step(function, batch, e.renorm);
     Checks<Baseline>::run(e.baseline, function);
     Checks<Scale>::run(e.scale, function);
@@ -129,7 +132,8 @@ class AdvantagesCall {
       contract::fail(function, "singleton", "Error", "Zero, Raw or Nan: a kernel cannot throw");
     }
     if (e.missing.entry == MissingEntry::Reject) {
-      contract::fail(function, "missing.entry", "Reject", "Skip, Zero or Propagate: a kernel cannot throw");
+      contract::fail(function, "missing.entry", "Reject",
+                     "Skip, Zero or Propagate: a kernel cannot throw");
     }
     return true;
   }
@@ -139,8 +143,11 @@ class AdvantagesCall {
   int team_of(index_t threads) const {
     const index_t length = call_.rows / (std::max<index_t>)(call_.group_count, 1) + 1;
     int shift = 0;
-    while ((1 << shift) < columns_at_once && (1 << shift) < (sums_first ? length : call_.columns)) ++shift;
-    while ((1 << shift) < warp && (1 << shift) < length && call_.group_count * (2 << shift) <= threads) ++shift;
+    while ((1 << shift) < columns_at_once && (1 << shift) < (sums_first ? length : call_.columns))
+      ++shift;
+    while ((1 << shift) < warp && (1 << shift) < length &&
+           call_.group_count * (2 << shift) <= threads)
+      ++shift;
     return shift;
   }
 
@@ -156,8 +163,9 @@ class AdvantagesCall {
   /// The renormalisation subtracts a mean, or may have to.
   bool two_passes() const { return by_tokens || !Call::zero_sum || may_be_raw_; }
   /// Combined values and their sums in one launch.
-  static constexpr bool fits_windows = std::is_same_v<Renorm, renorm::Batch> && Call::zero_sum && !sums_first &&
-                                       DeviceGroups<Groups>::consecutive && !Call::has_members;
+  static constexpr bool fits_windows = std::is_same_v<Renorm, renorm::Batch> && Call::zero_sum &&
+                                       !sums_first && DeviceGroups<Groups>::consecutive &&
+                                       !Call::has_members;
   bool in_windows() const { return !two_passes() && call_.columns <= columns_at_once; }
 
   /// Combined values, and their sums over the batch where they are needed.
@@ -165,23 +173,28 @@ class AdvantagesCall {
   void combine(const Device& device, index_t most) {
     if constexpr (fits_windows) {
       if (in_windows()) {
-        const auto kernel = fitted(CombineWindow<Call>{call_, team_of(CombineWindow<Call>::threads * most), about_});
+        const auto kernel = fitted(
+            CombineWindow<Call>{call_, team_of(CombineWindow<Call>::threads * most), about_});
         device.launch(windows_, kernel.threads, kernel.shared_bytes(), kernel);
         return;
       }
     }
     launch_groups(device, most, CombineGroups<Call, ToScratch>{call_, team_of(256 * most), {}});
-    if (over_batch) sum_windows(device, 1, {call_.combined, call_.state, {}, call_.rows}, two_passes(), call_.raw);
+    if (over_batch)
+      sum_windows(device, 1, {call_.combined, call_.state, {}, call_.rows}, two_passes(),
+                  call_.raw);
   }
 
   template <class Device, class Kernel>
   void launch_groups(const Device& device, index_t most, const Kernel& of) const {
     const Kernel kernel = fitted(of);
-    const index_t teams = Kernel::threads >> kernel.shift, tiles = (call_.group_count + teams - 1) / teams;
+    const index_t teams = Kernel::threads >> kernel.shift,
+                  tiles = (call_.group_count + teams - 1) / teams;
     device.launch((std::min)(tiles, most), Kernel::threads, kernel.shared_bytes(), kernel);
   }
   template <class Device, class Kernel>
-  void launch_rows(const Device& device, index_t most, const Kernel& kernel, std::size_t shared_bytes = 0) const {
+  void launch_rows(const Device& device, index_t most, const Kernel& kernel,
+                   std::size_t shared_bytes = 0) const {
     const index_t tiles = (call_.rows + Kernel::threads - 1) / Kernel::threads;
     device.launch((std::min)(tiles, most), Kernel::threads, shared_bytes, kernel);
   }
@@ -195,8 +208,8 @@ class AdvantagesCall {
       const SumWindows<FirstSums<Order>, Order> kernel{numbers, nullptr, nullptr, 0, first_};
       device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
     }
-    const SumWindows<SumsAbout<Order>, Order> kernel{numbers, twice ? first_ : nullptr, moved, call_.group_count,
-                                                     about_};
+    const SumWindows<SumsAbout<Order>, Order> kernel{numbers, twice ? first_ : nullptr, moved,
+                                                     call_.group_count, about_};
     device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
   }
 
@@ -234,9 +247,11 @@ class AdvantagesCall {
 /// Bytes of Scratch that advantages_into needs for this batch: its shape, its columns and the settings count, the memory is not
 /// read. A batch of fewer rows and groups needs no more.
 template <class T, class Groups, class B, class S, class C, class Renorm>
-std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator, const RewardBatch<T, Groups>& batch) {
+std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator,
+                          const RewardBatch<T, Groups>& batch) {
   detail::ScratchCursor cursor;
-  detail::AdvantagesCall<T, Groups, B, S, C, Renorm>("gdpo::cuda::scratch_bytes", batch, estimator).take(cursor);
+  detail::AdvantagesCall<T, Groups, B, S, C, Renorm>("gdpo::cuda::scratch_bytes", batch, estimator)
+      .take(cursor);
   return cursor.bytes();
 }
 
@@ -247,7 +262,8 @@ std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator, cons
 template <class Device, class T, class Groups, class B, class S, class C, class Renorm, class R,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,
-                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out, const cuda::Scratch& scratch) {
+                     const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out,
+                     const cuda::Scratch& scratch) {
   constexpr const char* function = "gdpo::advantages";
   detail::check_out(function, batch.rewards.extent[0], out);
   cuda::detail::AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);

@@ -41,11 +41,13 @@ struct BatchStep {
     const index_t rows = to.out.extent[0], windows = windows_of(rows);
     const bool rescales = !first || (moved && !any_flag(block, moved, groups));
     const SumsAbout<Order> sums = sums_of_windows(block, about, windows, room);
-    const Moments m =
-        rescales ? sums.moments(0.0) : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
+    const Moments m = rescales
+                          ? sums.moments(0.0)
+                          : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
     const Affine affine = gdpo::detail::affine_of(renorm, m, rescales);
     block.each([&](int thread) {
-      for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads) to.write(i, affine);
+      for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
+        to.write(i, affine);
     });
   }
 };
@@ -63,22 +65,27 @@ struct GroupStep {
   static constexpr int threads = 256;
   using Order = typename Groups::Order;
 
-  std::size_t shared_bytes() const { return sizeof(Affine) * static_cast<std::size_t>((threads >> shift)); }
+  std::size_t shared_bytes() const {
+    return sizeof(Affine) * static_cast<std::size_t>((threads >> shift));
+  }
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     Affine* const affines = block.template shared<Affine>();
     const bool centred = zero_sum && !any_flag(block, moved, group_count);
     const index_t teams = (threads >> shift);
-    for (index_t first = block.index() * teams; first < group_count; first += block.count() * teams) {
+    for (index_t first = block.index() * teams; first < group_count;
+         first += block.count() * teams) {
       block.each([&](int thread) {
         const index_t g = first + (thread >> shift);
-        if (g < group_count && (thread & ((1 << shift) - 1)) == 0) affines[(thread >> shift)] = affine(g, centred);
+        if (g < group_count && (thread & ((1 << shift) - 1)) == 0)
+          affines[(thread >> shift)] = affine(g, centred);
       });
       block.each([&](int thread) {
         const index_t g = first + (thread >> shift);
         if (g >= group_count) return;
-        for (index_t p = groups.begin(g) + (thread & ((1 << shift) - 1)); p < groups.end(g); p += 1 << shift) {
+        for (index_t p = groups.begin(g) + (thread & ((1 << shift) - 1)); p < groups.end(g);
+             p += 1 << shift) {
           to.write(groups.row(p), affines[(thread >> shift)]);
         }
       });

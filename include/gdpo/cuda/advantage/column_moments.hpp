@@ -78,7 +78,8 @@ struct SumsAbout {
 
 /// What moments_of makes of the two.
 template <class Order>
-GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first, const SumsAbout<Order>& about) {
+GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first,
+                                       const SumsAbout<Order>& about) {
   Moments m;
   m.n = first.n;
   if (m.n == 0) return m;
@@ -100,7 +101,8 @@ GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first, const Sums
 
 /// The sums of one window, known to all threads. x(i), w(i): of its number i; what they read must be written by now.
 template <class Sums, class Block, class Value, class Weight>
-GDPO_DEVICE Sums sums_of_window(Block& block, index_t numbers, double center, const Value& x, const Weight& w) {
+GDPO_DEVICE Sums sums_of_window(Block& block, index_t numbers, double center, const Value& x,
+                                const Weight& w) {
   const int n = static_cast<int>(numbers);
   return block.template reduce<Sums>([&](int thread) {
     Sums sums;
@@ -136,7 +138,8 @@ GDPO_DEVICE Sums sums_of_windows(Block& block, const Sums* of, index_t windows, 
 }
 template <class Order>
 std::size_t shared_for_windows(int threads) {
-  return (std::max)(sizeof(FirstSums<Order>), sizeof(SumsAbout<Order>)) * static_cast<std::size_t>(threads + 1);
+  return (std::max)(sizeof(FirstSums<Order>), sizeof(SumsAbout<Order>)) *
+         static_cast<std::size_t>(threads + 1);
 }
 
 /// `sets` arrays of `rows` numbers each, and which of them count how often.
@@ -176,14 +179,18 @@ struct SumWindows {
   Sums* sums;  // (sets, windows)
   static constexpr int threads = 256;
 
-  static std::size_t shared_bytes() { return 2 * sizeof(double) * window_rows + shared_for_windows<Order>(threads); }
+  static std::size_t shared_bytes() {
+    return 2 * sizeof(double) * window_rows + shared_for_windows<Order>(threads);
+  }
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     double* const x = block.template shared<double>();
     double* const w = x + window_rows;
-    const index_t windows = windows_of(numbers.rows), set = block.index() / windows, at = block.index() % windows;
-    const index_t begin = at * window_rows, n = numbers.rows - begin < window_rows ? numbers.rows - begin : window_rows;
+    const index_t windows = windows_of(numbers.rows), set = block.index() / windows,
+                  at = block.index() % windows;
+    const index_t begin = at * window_rows,
+                  n = numbers.rows - begin < window_rows ? numbers.rows - begin : window_rows;
     double center = 0;
     if (first && (!moved || any_flag(block, moved, groups))) {
       center = sums_of_windows(block, first + set * windows, windows, w + window_rows).center();

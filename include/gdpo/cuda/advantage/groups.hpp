@@ -31,7 +31,8 @@ struct SortedGroups {
   index_t count(index_t) const { return offsets.extent[0] - 1; }
 };
 template <class Index, class Offset>
-SortedGroups<std::remove_const_t<Index>> sorted_groups(View<Index, 1> order, View<Offset, 1> offsets) {
+SortedGroups<std::remove_const_t<Index>> sorted_groups(View<Index, 1> order,
+                                                       View<Offset, 1> offsets) {
   static_assert(std::is_same_v<std::remove_const_t<Index>, std::remove_const_t<Offset>>,
                 "order and offsets are of one type");
   return {order, offsets};
@@ -39,16 +40,18 @@ SortedGroups<std::remove_const_t<Index>> sorted_groups(View<Index, 1> order, Vie
 
 namespace detail {
 
-GDPO_INLINE index_t within(index_t i, index_t low, index_t high) { return i < low ? low : i < high ? i : high; }
+GDPO_INLINE index_t within(index_t i, index_t low, index_t high) {
+  return i < low ? low : i < high ? i : high;
+}
 
 /// The members of group g stand at the places begin(g) .. end(g) - 1, place p is row(p). Whatever stands in arrays of the
 /// device, places and rows lie inside the batch. `consecutive`: place and row are one.
 template <class Groups>
 struct DeviceGroups {
-  static_assert(
-      sizeof(Groups) == 0,
-      "a device walks over groups_of, by_offsets and cuda::sorted_groups: by_id holds its groups on the host, "
-      "cuda/advantage/groups.hpp says how they come to a device");
+  static_assert(sizeof(Groups) == 0,
+                "a device walks over groups_of, by_offsets and cuda::sorted_groups: by_id holds "
+                "its groups on the host, "
+                "cuda/advantage/groups.hpp says how they come to a device");
 };
 
 template <>
@@ -56,7 +59,9 @@ struct DeviceGroups<GroupsOf> {
   static constexpr bool consecutive = true;
   index_t size;
   DeviceGroups(const GroupsOf& groups, index_t) : size(groups.size) {}
-  static void check(const GroupsOf& groups, const char* function, index_t rows) { groups.check(function, rows); }
+  static void check(const GroupsOf& groups, const char* function, index_t rows) {
+    groups.check(function, rows);
+  }
   GDPO_INLINE index_t begin(index_t g) const { return g * size; }
   GDPO_INLINE index_t end(index_t g) const { return (g + 1) * size; }
   GDPO_INLINE index_t row(index_t place) const { return place; }
@@ -76,8 +81,12 @@ struct DeviceGroups<ByOffsets<Index>> {
   static void check(const ByOffsets<Index>& groups, const char* function, index_t n) {
     groups.check_shape(function, n);
   }
-  GDPO_INLINE index_t begin(index_t g) const { return within(static_cast<index_t>(offsets(g)), 0, rows); }
-  GDPO_INLINE index_t end(index_t g) const { return within(static_cast<index_t>(offsets(g + 1)), begin(g), rows); }
+  GDPO_INLINE index_t begin(index_t g) const {
+    return within(static_cast<index_t>(offsets(g)), 0, rows);
+  }
+  GDPO_INLINE index_t end(index_t g) const {
+    return within(static_cast<index_t>(offsets(g + 1)), begin(g), rows);
+  }
   GDPO_INLINE index_t row(index_t place) const { return place; }
   /// The first of `count` groups that ends behind the row: each thread of the block looks at one of as many groups apart, until
   /// they are one apart.
@@ -105,13 +114,20 @@ struct DeviceGroups<SortedGroups<Index>> {
   static constexpr bool consecutive = false;
   View<const Index, 1> order, offsets;
   index_t rows;
-  DeviceGroups(const SortedGroups<Index>& groups, index_t n) : order(groups.order), offsets(groups.offsets), rows(n) {}
+  DeviceGroups(const SortedGroups<Index>& groups, index_t n)
+      : order(groups.order), offsets(groups.offsets), rows(n) {}
   static void check(const SortedGroups<Index>& groups, const char* function, index_t n) {
     groups.check_shape(function, n);
   }
-  GDPO_INLINE index_t begin(index_t g) const { return within(static_cast<index_t>(offsets(g)), 0, rows); }
-  GDPO_INLINE index_t end(index_t g) const { return within(static_cast<index_t>(offsets(g + 1)), begin(g), rows); }
-  GDPO_INLINE index_t row(index_t place) const { return within(static_cast<index_t>(order(place)), 0, rows - 1); }
+  GDPO_INLINE index_t begin(index_t g) const {
+    return within(static_cast<index_t>(offsets(g)), 0, rows);
+  }
+  GDPO_INLINE index_t end(index_t g) const {
+    return within(static_cast<index_t>(offsets(g + 1)), begin(g), rows);
+  }
+  GDPO_INLINE index_t row(index_t place) const {
+    return within(static_cast<index_t>(order(place)), 0, rows - 1);
+  }
 };
 
 }  // namespace detail

@@ -22,7 +22,8 @@ struct DeviceChannels {
   unsigned char of[List<double>::capacity] = {};
   double weights[List<double>::capacity] = {};
 
-  DeviceChannels(const List<double>& given, index_t channels) : count(channels), all(given.empty()) {
+  DeviceChannels(const List<double>& given, index_t channels)
+      : count(channels), all(given.empty()) {
     if (all) return;
     count = 0;
     for (index_t c = 0; c < channels; ++c) {
@@ -63,13 +64,15 @@ struct DeviceCall {
   static constexpr bool sums_first = sums_first_;
   static constexpr bool once_a_group = gdpo::detail::once_a_group_v<Baseline, Scale>;
   static constexpr bool zero_sum = gdpo::detail::values_sum_to_zero_v<Baseline, Scale>;
-  static constexpr bool in_lanes = gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
+  static constexpr bool in_lanes =
+      gdpo::detail::takes_lanes_v<Baseline> && gdpo::detail::takes_lanes_v<Scale>;
   static constexpr bool consecutive = DeviceGroups<Groups>::consecutive;
   static constexpr bool base_needs_scratch = gdpo::detail::per_group_values_v<Baseline>;
   static constexpr bool scale_needs_scratch = gdpo::detail::per_group_values_v<Scale>;
   static constexpr bool needs_scratch = base_needs_scratch || scale_needs_scratch;
   template <class P>
-  static constexpr bool reads_members = !gdpo::detail::per_group_v<P> && !gdpo::detail::own_value_v<P>;
+  static constexpr bool reads_members =
+      !gdpo::detail::per_group_v<P> && !gdpo::detail::own_value_v<P>;
   static constexpr bool has_members = reads_members<Baseline> || reads_members<Scale>;
   using Order = typename Groups::Order;
   using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceChannels, sums_first>;
@@ -84,15 +87,18 @@ struct DeviceCall {
   bool plain;       // rules.plain()
   bool in_vectors;  // eight rewards that are all read, each row in 16-byte vectors
   DeviceColumn<double> valid, tokens;
-  DeviceColumn<double> of_members[reward_column_count];  // those of the list that policies see, where they read members
+  DeviceColumn<double> of_members
+      [reward_column_count];  // those of the list that policies see, where they read members
 
   // Arrays of the scratch.
-  double* combined = nullptr;              // (rows)
-  unsigned char* state = nullptr;          // (rows) RowState; null: every row counts
-  double* magnitudes = nullptr;            // (rows) null: columns that go at once need none
-  unsigned char* raw = nullptr;            // (groups) has a raw singleton; null where that is nobody's business
+  double* combined = nullptr;      // (rows)
+  unsigned char* state = nullptr;  // (rows) RowState; null: every row counts
+  double* magnitudes = nullptr;    // (rows) null: columns that go at once need none
+  unsigned char* raw =
+      nullptr;  // (groups) has a raw singleton; null where that is nobody's business
   const BatchStat* batch_stats = nullptr;  // (columns) null: no policy reads the batch
-  double* column_values = nullptr;         // (columns, rows) and what of it counts, of the batch statistics
+  double* column_values =
+      nullptr;  // (columns, rows) and what of it counts, of the batch statistics
   unsigned char* column_states = nullptr;
   MemberArrays members;
   BatchStat no_batch{};
@@ -119,7 +125,8 @@ struct DeviceCall {
   }
 
   template <class Given>
-  static DeviceColumn<double> column_of(const char* function, const Given& batch, Column Given::*column) {
+  static DeviceColumn<double> column_of(const char* function, const Given& batch,
+                                        Column Given::*column) {
     return {function, gdpo::detail::listed(column).name, batch.*column};
   }
   static bool is_in_vectors(const View<const T, 2>& rewards) {
@@ -133,7 +140,8 @@ struct DeviceCall {
   static View<const T, 2> rewards_of(const Rewards& given) {
     View<const T, 2> rewards;
     rewards.data = reinterpret_cast<const T*>(given.data);
-    for (int r = 0; r < 2; ++r) rewards.extent[r] = given.extent[r], rewards.stride[r] = given.stride[r];
+    for (int r = 0; r < 2; ++r)
+      rewards.extent[r] = given.extent[r], rewards.stride[r] = given.stride[r];
     return rewards;
   }
 
@@ -172,10 +180,13 @@ struct DeviceCall {
   }
   GDPO_DEVICE double weighted_sum(index_t row, double& magnitude) const {
     return rules.weighted_sum(
-        row, [&](index_t first, index_t n, double* x) { rewards_of_row(row, first, n, x); }, magnitude);
+        row, [&](index_t first, index_t n, double* x) { rewards_of_row(row, first, n, x); },
+        magnitude);
   }
   GDPO_INLINE bool missing(double x) const { return rules.skips() && math::is_nan(x); }
-  GDPO_INLINE double column_weight(index_t c) const { return sums_first ? 1.0 : rules.channels.weight(c); }
+  GDPO_INLINE double column_weight(index_t c) const {
+    return sums_first ? 1.0 : rules.channels.weight(c);
+  }
 
   GDPO_DEVICE MemberArgs args(const GroupStat& stat, index_t c, index_t begin) const {
     MemberArgs args{{stat, batch_stats ? batch_stats[c] : no_batch}};
@@ -187,8 +198,8 @@ struct DeviceCall {
     return args;
   }
   /// Numbers of the used members of a group in column c, which begins at place `begin`.
-  GDPO_INLINE View<const double, 1> members_of(const double* numbers, const GroupStat& stat, index_t c,
-                                               index_t begin) const {
+  GDPO_INLINE View<const double, 1> members_of(const double* numbers, const GroupStat& stat,
+                                               index_t c, index_t begin) const {
     View<const double, 1> v;
     v.data = numbers + c * rows + begin;
     v.extent[0] = stat.n;
@@ -196,14 +207,16 @@ struct DeviceCall {
     return v;
   }
   template <std::size_t... J>
-  GDPO_INLINE void add_columns(MemberArgs& args, index_t c, index_t begin, std::index_sequence<J...>) const {
+  GDPO_INLINE void add_columns(MemberArgs& args, index_t c, index_t begin,
+                               std::index_sequence<J...>) const {
     (add_column<J>(args, c, begin), ...);
   }
   template <std::size_t J>
   GDPO_INLINE void add_column(MemberArgs& args, index_t c, index_t begin) const {
     constexpr gdpo::detail::RewardColumn<Batch> entry = gdpo::detail::reward_columns<Batch>[J];
     if constexpr (entry.of_members != nullptr) {
-      if (members.columns[J]) args.*entry.of_members = members_of(members.columns[J], args.group, c, begin);
+      if (members.columns[J])
+        args.*entry.of_members = members_of(members.columns[J], args.group, c, begin);
     }
   }
   /// Memory for a policy with per_group_values, null for others.
@@ -295,7 +308,8 @@ class ColumnValues {
       rest.add(d);
       square.add(math::mul(d, d));
     });
-    gdpo::detail::finish_moments(rest.value(), square.value(), center, reciprocal, stat.degenerate, stat);
+    gdpo::detail::finish_moments(rest.value(), square.value(), center, reciprocal, stat.degenerate,
+                                 stat);
     return true;
   }
 
@@ -323,7 +337,8 @@ class ColumnValues {
       const index_t step = call.rules.rewards.stride[0];
       for (int i = 0; i < members_at_once; ++i, at += step) loaded[i] = i < n ? load(*at) : 0.0;
     } else {
-      for (int i = 0; i < members_at_once; ++i) loaded[i] = i < n ? call.stored(first + i, column) : 0.0;
+      for (int i = 0; i < members_at_once; ++i)
+        loaded[i] = i < n ? call.stored(first + i, column) : 0.0;
     }
   }
 
@@ -370,7 +385,7 @@ struct TeamOfGroup {
   RulesOfGroup* rules = nullptr;    // (teams)
   CombinedRange* ranges = nullptr;  // (threads)
   unsigned char* raw = nullptr;     // (teams)
-  double* window = nullptr;         // (window_rows) of a block that adds its rows as well, else null ...
+  double* window = nullptr;  // (window_rows) of a block that adds its rows as well, else null ...
   unsigned char* window_state = nullptr;
   index_t window_row = 0;
 
@@ -378,11 +393,14 @@ struct TeamOfGroup {
   static std::size_t shared_bytes(int threads, int shift) {
     return static_cast<std::size_t>(in_window ? window_bytes : 0) +
            sizeof(CombinedRange) * static_cast<std::size_t>(threads) +
-           (sizeof(Columns) + sizeof(RulesOfGroup) + 1) * static_cast<std::size_t>(threads >> shift);
+           (sizeof(Columns) + sizeof(RulesOfGroup) + 1) *
+               static_cast<std::size_t>(threads >> shift);
   }
   static constexpr index_t window_bytes = window_rows * static_cast<index_t>(sizeof(double) + 1);
 
-  GDPO_INLINE double& combined(index_t row) const { return window ? window[row - window_row] : call.combined[row]; }
+  GDPO_INLINE double& combined(index_t row) const {
+    return window ? window[row - window_row] : call.combined[row];
+  }
   GDPO_INLINE void set_state(index_t row, RowState state) const {
     if (!call.state) return;
     (window ? window_state[row - window_row] : call.state[row]) = static_cast<unsigned char>(state);
@@ -397,7 +415,8 @@ struct TeamOfGroup {
       const auto of_thread = [&](int thread, const auto& f) {
         const index_t team = thread >> shift, g = at + team;
         if (g < groups.last)
-          f(static_cast<int>(team), (thread & (size - 1)), g, call.groups.begin(g), call.groups.end(g));
+          f(static_cast<int>(team), (thread & (size - 1)), g, call.groups.begin(g),
+            call.groups.end(g));
       };
       if constexpr (sums_first) {
         block.each([&](int thread) {
@@ -420,7 +439,8 @@ struct TeamOfGroup {
             for (index_t j = lane; j < columns_at_once; j += size) {
               Column& column = columns[team].of[j];
               rules[team].of[j] =
-                  j < n ? column_of(begin, end, first + j, ranges + team * size, column) : no_column(column);
+                  j < n ? column_of(begin, end, first + j, ranges + team * size, column)
+                        : no_column(column);
             }
           });
         });
@@ -428,7 +448,8 @@ struct TeamOfGroup {
           of_thread(thread, [&](int team, int lane, index_t, index_t begin, index_t end) {
             if (lane == 0) {
               bool any = first > 0 && raw[team] != 0;
-              for (index_t j = 0; call.raw && j < n; ++j) any = any || rules[team].rule(j) == Rule::Raw;
+              for (index_t j = 0; call.raw && j < n; ++j)
+                any = any || rules[team].rule(j) == Rule::Raw;
               raw[team] = any;
             }
             const bool complete = first + columns_at_once >= call.columns;
@@ -467,20 +488,22 @@ struct TeamOfGroup {
 
   /// Column c of the group at places begin .. end - 1; returns its rule, and whether it is clean. of_members: (size) the members'
   /// magnitudes, of sums.
-  GDPO_DEVICE unsigned char column_of(index_t begin, index_t end, index_t c, const CombinedRange* of_members,
-                                      Column& column) const {
+  GDPO_DEVICE unsigned char column_of(index_t begin, index_t end, index_t c,
+                                      const CombinedRange* of_members, Column& column) const {
     ColumnValues<Call> values(call, begin, end, c);
     GroupStat stat;
     bool clean = false;
     if constexpr (once_a_group && Call::in_lanes && !sums_first) clean = values.finite_stat(stat);
     if (!clean) stat = stat_of(values, begin, c, of_members);
-    const Rule rule = gdpo::detail::rule_of<std::decay_t<decltype(call.baseline)>>(stat, call.singleton);
+    const Rule rule =
+        gdpo::detail::rule_of<std::decay_t<decltype(call.baseline)>>(stat, call.singleton);
     [[maybe_unused]] const MemberArgs args = call.args(stat, c, begin);
     if constexpr (base_once) {
       column.base = gdpo::detail::base_of(call.baseline, rule, args, call.scratch_of(c, begin));
     }
     if constexpr (factor_once && !centred) {
-      const double factor = gdpo::detail::factor_of(call.scale, rule, args, 0.0, call.scratch_of(c, begin));
+      const double factor =
+          gdpo::detail::factor_of(call.scale, rule, args, 0.0, call.scratch_of(c, begin));
       column.factor = math::mul(call.column_weight(c), factor);
     }
     // A finite value times 0 is the 0 that term_of selects.
@@ -488,7 +511,8 @@ struct TeamOfGroup {
       if (clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
     }
     if constexpr (!once_a_group) column.stat = stat;
-    return static_cast<unsigned char>(static_cast<unsigned char>(rule) | (clean ? 0 : RulesOfGroup::unclean));
+    return static_cast<unsigned char>(static_cast<unsigned char>(rule) |
+                                      (clean ? 0 : RulesOfGroup::unclean));
   }
   GDPO_INLINE unsigned char no_column(Column& column) const {
     if constexpr (once_a_group) {
@@ -532,8 +556,8 @@ struct TeamOfGroup {
   }
 
   /// Base and factor of a member with value x in column c.
-  GDPO_DEVICE double centred_of(const Column& column, Rule rule, index_t p, index_t begin, index_t c, bool is_used,
-                                double x, double& factor) const {
+  GDPO_DEVICE double centred_of(const Column& column, Rule rule, index_t p, index_t begin,
+                                index_t c, bool is_used, double x, double& factor) const {
     if constexpr (once_a_group) {
       factor = centred ? 0.0 : column.factor;
       return gdpo::detail::centre(x, column.base);
@@ -552,15 +576,17 @@ struct TeamOfGroup {
       } else if constexpr (factor_once) {
         factor = column.factor;
       } else {
-        factor = math::mul(call.column_weight(c), gdpo::detail::factor_of(call.scale, rule, args, d, nullptr));
+        factor = math::mul(call.column_weight(c),
+                           gdpo::detail::factor_of(call.scale, rule, args, d, nullptr));
       }
       return d;
     }
   }
 
   /// What columns first .. first + n - 1 add to the member at place p.
-  GDPO_DEVICE void member(index_t p, index_t begin, index_t first, index_t n, bool complete, const Column* of,
-                          const RulesOfGroup& rules_of, const BlockOfGroups& groups, CombinedRange& range) const {
+  GDPO_DEVICE void member(index_t p, index_t begin, index_t first, index_t n, bool complete,
+                          const Column* of, const RulesOfGroup& rules_of,
+                          const BlockOfGroups& groups, CombinedRange& range) const {
     const index_t row = call.groups.row(p);
     const bool is_used = call.used(row), writes = row >= groups.first_row && row < groups.last_row;
     bool present = !centred && first > 0 && has_reward(row);
@@ -597,8 +623,8 @@ struct TeamOfGroup {
       finish_member(p, row, first, complete, present, is_used, writes, sum, magnitude, range);
     }
   }
-  GDPO_DEVICE double term(const Column& column, Rule rule, index_t p, index_t row, index_t begin, index_t c,
-                          bool is_used, double x) const {
+  GDPO_DEVICE double term(const Column& column, Rule rule, index_t p, index_t row, index_t begin,
+                          index_t c, bool is_used, double x) const {
     double factor;
     const double d = centred_of(column, rule, p, begin, c, is_used, x, factor);
     if constexpr (centred) {
@@ -608,8 +634,9 @@ struct TeamOfGroup {
       return gdpo::detail::term_of(d, factor);
     }
   }
-  GDPO_DEVICE void finish_member(index_t p, index_t row, index_t first, bool complete, bool present, bool is_used,
-                                 bool writes, double sum, double magnitude, CombinedRange& range) const {
+  GDPO_DEVICE void finish_member(index_t p, index_t row, index_t first, bool complete, bool present,
+                                 bool is_used, bool writes, double sum, double magnitude,
+                                 CombinedRange& range) const {
     const double score = sums_first ? sum : (first > 0 ? call.combined[row] : 0.0) + sum;
     if (writes) combined(row) = score;
     if (!complete) {
@@ -619,7 +646,9 @@ struct TeamOfGroup {
     }
     const bool excluded = call.rules.excludes() && !present;
     if (writes) {
-      set_state(row, excluded ? RowState::Excluded : is_used ? RowState::Counted : RowState::Unused);
+      set_state(row, excluded  ? RowState::Excluded
+                     : is_used ? RowState::Counted
+                               : RowState::Unused);
     }
     if (is_used && !excluded) range.add(score, magnitude);
   }
@@ -645,7 +674,8 @@ struct CombineGroups {
     Team of{call, shift, threads, to};
     of.columns = columns, of.rules = rules, of.ranges = ranges;
     of.raw = reinterpret_cast<unsigned char*>(rules + teams);
-    for (index_t first = block.index() * teams; first < call.group_count; first += block.count() * teams) {
+    for (index_t first = block.index() * teams; first < call.group_count;
+         first += block.count() * teams) {
       of.run(block, {first, within(first + teams, 0, call.group_count), 0, call.rows});
     }
   }
@@ -660,7 +690,8 @@ struct CombineWindow {
   Call call;
   int shift;  // of a team: 1 << shift threads
   SumsAbout<Order>* sums;
-  static constexpr int threads = Call::once_a_group ? 640 : 512, largest_block = threads;  // as registers allow
+  static constexpr int threads = Call::once_a_group ? 640 : 512,
+                       largest_block = threads;  // as registers allow
 
   std::size_t shared_bytes() const { return Team::template shared_bytes<true>(threads, shift); }
 
@@ -672,10 +703,11 @@ struct CombineWindow {
     auto* const columns = reinterpret_cast<typename Team::Columns*>(ranges + threads);
     auto* const rules = reinterpret_cast<RulesOfGroup*>(columns + teams);
     auto* const states = reinterpret_cast<unsigned char*>(rules + teams);
-    const index_t first_row = block.index() * window_rows, n = within(call.rows - first_row, 0, window_rows);
+    const index_t first_row = block.index() * window_rows,
+                  n = within(call.rows - first_row, 0, window_rows);
     const index_t first = call.groups.of_row(block, first_row, call.group_count);
-    const index_t last =
-        within(call.groups.of_row(block, first_row + n - 1, call.group_count) + 1, 0, call.group_count);
+    const index_t last = within(call.groups.of_row(block, first_row + n - 1, call.group_count) + 1,
+                                0, call.group_count);
     const BlockOfGroups groups{first, last, first_row, first_row + n};
     Team of{call, shift, threads, {}};
     of.columns = columns, of.rules = rules, of.ranges = ranges, of.raw = states + window_rows;
@@ -704,7 +736,8 @@ struct ReadColumns {
   GDPO_DEVICE void operator()(Block& block) const {
     const index_t numbers = call.rows * call.columns;
     block.each([&](int thread) {
-      for (index_t at = block.index() * threads + thread; at < numbers; at += block.count() * threads) {
+      for (index_t at = block.index() * threads + thread; at < numbers;
+           at += block.count() * threads) {
         const index_t c = at / call.rows, row = at % call.rows;
         double magnitude;
         const double x = Call::sums_first ? call.weighted_sum(row, magnitude) : call.reward(row, c);

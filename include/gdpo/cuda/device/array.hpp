@@ -35,7 +35,8 @@ struct DeviceColumn {
 /// Where the tokens of a row stand: TokenShape without a 64-bit division, which a device has not got.
 struct DeviceShape {
   index_t step = 1, of_token = 0, of_row = 0, of_group = 0;
-  unsigned rows_a_group = 0;  ///< of a rank-3 array whose groups do not follow each other as rows do; else 0
+  unsigned rows_a_group =
+      0;  ///< of a rank-3 array whose groups do not follow each other as rows do; else 0
 
   DeviceShape() = default;
   DeviceShape(const char* function, const std::string& name, const gdpo::detail::TokenShape& shape)
@@ -49,7 +50,8 @@ struct DeviceShape {
       of_row = shape.stride[1];
       of_group = shape.stride[0] - shape.extent[1] * shape.stride[1];
       if (of_group != 0)
-        rows_a_group = static_cast<unsigned>(shape.extent[1]), rows = shape.extent[0] * shape.extent[1];
+        rows_a_group = static_cast<unsigned>(shape.extent[1]),
+        rows = shape.extent[0] * shape.extent[1];
     }
     const index_t width = shape.rank > 1 ? shape.extent[shape.rank - 1] : 0;
     if (rows > INT_MAX || width > INT_MAX) {
@@ -74,7 +76,8 @@ struct DeviceTokens {
   DeviceTokens() = default;
   DeviceTokens(const char* function, const char* name, const TokenView<S>& tokens) {
     if (!tokens) return;
-    data = tokens.data(), shape = DeviceShape(function, name, tokens.shape()), type = tokens.stored_as();
+    data = tokens.data(), shape = DeviceShape(function, name, tokens.shape()),
+    type = tokens.stored_as();
     check_stored(function, name, type);
   }
   GDPO_INLINE explicit operator bool() const { return data != nullptr; }

@@ -17,7 +17,8 @@ namespace cuda {
 struct error : std::runtime_error {
   cudaError_t code;
   error(const char* function, cudaError_t of)
-      : std::runtime_error(std::string(function) + ": " + cudaGetErrorName(of) + ": " + cudaGetErrorString(of)),
+      : std::runtime_error(std::string(function) + ": " + cudaGetErrorName(of) + ": " +
+                           cudaGetErrorString(of)),
         code(of) {}
 };
 
@@ -40,7 +41,8 @@ namespace detail {
 /// A T as 32-bit words through a shuffle. No loop over the words: unrolled too late, it would leave them in local memory.
 template <class T, std::size_t... w>
 __device__ __forceinline__ T shuffle_words(const T& x, unsigned by, std::index_sequence<w...>) {
-  static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>, "what is reduced is shuffled as 32-bit words");
+  static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
+                "what is reduced is shuffled as 32-bit words");
   struct Words {
     unsigned of[sizeof...(w)];
   } words;
@@ -178,13 +180,15 @@ class DeviceBlock {
 template <class Kernel, class = void>
 constexpr int largest_block_v = 256;
 template <class Kernel>
-constexpr int largest_block_v<Kernel, std::void_t<decltype(Kernel::largest_block)>> = Kernel::largest_block;
+constexpr int largest_block_v<Kernel, std::void_t<decltype(Kernel::largest_block)>> =
+    Kernel::largest_block;
 
 /// Of which so many are to fit one multiprocessor: `static constexpr int blocks_at_once`, or 1.
 template <class Kernel, class = void>
 constexpr int blocks_at_once_v = 1;
 template <class Kernel>
-constexpr int blocks_at_once_v<Kernel, std::void_t<decltype(Kernel::blocks_at_once)>> = Kernel::blocks_at_once;
+constexpr int blocks_at_once_v<Kernel, std::void_t<decltype(Kernel::blocks_at_once)>> =
+    Kernel::blocks_at_once;
 
 /// Whether it calls block.teams.
 template <class Kernel, class = void>
@@ -208,7 +212,8 @@ inline void allow_shared(const char* function, const void* kernel, std::size_t b
   if (bytes <= static_cast<std::size_t>(is.maxDynamicSharedSizeBytes)) return;
   int device = 0, of_block = 0;
   check(function, cudaGetDevice(&device));
-  check(function, cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  check(function,
+        cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   check(function, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        of_block - static_cast<int>(is.sharedSizeBytes)));
 }
@@ -225,8 +230,10 @@ class On {
   explicit On(cudaStream_t stream) : stream_(stream) {
     int device = 0, major = 0, multiprocessors = 0;
     check("gdpo::cuda::On", cudaGetDevice(&device));
-    check("gdpo::cuda::On", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    check("gdpo::cuda::On", cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    check("gdpo::cuda::On",
+          cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    check("gdpo::cuda::On",
+          cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     tuning_ = Tuning::of(major, multiprocessors);
   }
   On(cudaStream_t stream, const Tuning& tuning) : stream_(stream), tuning_(tuning) {}
@@ -238,14 +245,16 @@ class On {
   void launch(index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
     static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
     constexpr const char* function = "gdpo::cuda";
-    constexpr std::size_t without_asking = 32 * 1024;  // 48 KiB together with the static memory of DeviceBlock::reduce
+    constexpr std::size_t without_asking =
+        32 * 1024;  // 48 KiB together with the static memory of DeviceBlock::reduce
     if (blocks == 0) return;
     const auto* const run = reinterpret_cast<const void*>(&detail::run<Kernel>);
     if (shared_bytes > without_asking) detail::allow_shared(function, run, shared_bytes);
     void* arguments[] = {const_cast<Kernel*>(&kernel)};
     // The launch's own code: cudaGetLastError would answer with, and clear, what an earlier call of the program has left there.
-    check(function, cudaLaunchKernel(run, dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)),
-                                     arguments, shared_bytes, stream_));
+    check(function,
+          cudaLaunchKernel(run, dim3(static_cast<unsigned>(blocks)),
+                           dim3(static_cast<unsigned>(threads)), arguments, shared_bytes, stream_));
   }
 
  private:
@@ -259,7 +268,8 @@ T to_host(const On& on, const T* on_device) {
   static_assert(std::is_trivially_copyable_v<T>, "results are plain data");
   constexpr const char* function = "gdpo::cuda::to_host";
   T result;
-  check(function, cudaMemcpyAsync(&result, on_device, sizeof(T), cudaMemcpyDeviceToHost, on.stream()));
+  check(function,
+        cudaMemcpyAsync(&result, on_device, sizeof(T), cudaMemcpyDeviceToHost, on.stream()));
   check(function, cudaStreamSynchronize(on.stream()));
   return result;
 }

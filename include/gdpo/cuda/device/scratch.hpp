@@ -17,7 +17,8 @@ namespace detail {
 /// Hands out arrays of a Scratch one after the other. Without memory it only counts: that is how scratch_bytes() knows.
 class ScratchCursor {
  public:
-  explicit ScratchCursor(const Scratch& scratch = {}) : data_(static_cast<unsigned char*>(scratch.data)) {}
+  explicit ScratchCursor(const Scratch& scratch = {})
+      : data_(static_cast<unsigned char*>(scratch.data)) {}
   template <class T>
   T* take(index_t n) {
     constexpr std::size_t alignment = 256;
@@ -34,7 +35,8 @@ class ScratchCursor {
 
 inline void check_scratch(const char* function, const Scratch& given, std::size_t needed) {
   if (given.bytes >= needed && (given.data || needed == 0)) return;
-  contract::fail(function, "scratch", given.data ? std::to_string(given.bytes) + " bytes" : std::string("no memory"),
+  contract::fail(function, "scratch",
+                 given.data ? std::to_string(given.bytes) + " bytes" : std::string("no memory"),
                  std::to_string(needed) + " bytes, as scratch_bytes(...) says");
 }
 

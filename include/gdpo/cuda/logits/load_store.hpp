@@ -32,8 +32,10 @@ GDPO_INLINE Words<Bytes> load_words(const void* p) {
 /// word(0), word(1), ... No array of them: it would stay in local memory.
 template <int Bytes, class Word>
 GDPO_INLINE void store_words(void* p, const Word& word) {
-#if defined(__CUDA_ARCH__)  // nothing reads it soon: what is to be read again shall stay in the cache
-  if constexpr (Bytes == 16) __stcs(static_cast<uint4*>(p), make_uint4(word(0), word(1), word(2), word(3)));
+#if defined( \
+    __CUDA_ARCH__)  // nothing reads it soon: what is to be read again shall stay in the cache
+  if constexpr (Bytes == 16)
+    __stcs(static_cast<uint4*>(p), make_uint4(word(0), word(1), word(2), word(3)));
   if constexpr (Bytes == 8) __stcs(static_cast<uint2*>(p), make_uint2(word(0), word(1)));
   if constexpr (Bytes == 4) __stcs(static_cast<unsigned*>(p), word(0));
 #else
@@ -178,7 +180,9 @@ struct Halves<Float16> {
   static GDPO_INLINE float half(std::uint32_t bits) {
 #if defined(__CUDA_ARCH__)
     float x;
-    asm("{.reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h;}" : "=f"(x) : "h"(static_cast<unsigned short>(bits)));
+    asm("{.reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h;}"
+        : "=f"(x)
+        : "h"(static_cast<unsigned short>(bits)));
     return x;
 #else
     return static_cast<float>(load(Float16{static_cast<std::uint16_t>(bits)}));
@@ -266,7 +270,8 @@ struct LogitVector {
   GDPO_INLINE void set(int j, L x) {
     if constexpr (halves) {
       const int shift = j % 2 * 16;
-      w.of[j / 2] = (w.of[j / 2] & ~(0xffffu << shift)) | static_cast<std::uint32_t>(x.bits) << shift;
+      w.of[j / 2] = (w.of[j / 2] & ~(0xffffu << shift)) | static_cast<std::uint32_t>(x.bits)
+                                                              << shift;
     } else {
       words_of(x, w.of + j * static_cast<int>(sizeof(L) / 4));
     }
@@ -274,7 +279,8 @@ struct LogitVector {
   GDPO_INLINE void numbers(S* x) const {
     if constexpr (halves) {
       GDPO_UNROLL
-      for (int k = 0; k < 4; ++k) x[2 * k] = Halves<L>::low(w.of[k]), x[2 * k + 1] = Halves<L>::high(w.of[k]);
+      for (int k = 0; k < 4; ++k)
+        x[2 * k] = Halves<L>::low(w.of[k]), x[2 * k + 1] = Halves<L>::high(w.of[k]);
     } else {
       if constexpr (sizeof(L) == 4) {
         GDPO_UNROLL

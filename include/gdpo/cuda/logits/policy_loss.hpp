@@ -20,12 +20,15 @@ template <int Rank, class S>
 View<S, Rank> view_of(const TokenOut<S>& out) {
   View<S, Rank> v;
   v.data = out.data();
-  for (int r = 0; r < Rank; ++r) v.extent[r] = out.shape().extent[r], v.stride[r] = out.shape().stride[r];
+  for (int r = 0; r < Rank; ++r)
+    v.extent[r] = out.shape().extent[r], v.stride[r] = out.shape().stride[r];
   return v;
 }
 
 /// Blocks of a grid that walks over n pieces of work.
-inline index_t blocks_of(const Tuning& tuning, index_t n) { return n < tuning.blocks ? n : index_t{tuning.blocks}; }
+inline index_t blocks_of(const Tuning& tuning, index_t n) {
+  return n < tuning.blocks ? n : index_t{tuning.blocks};
+}
 
 /// What a token has of its sequence.
 struct TokenWeight {
@@ -51,7 +54,8 @@ struct LogitsMemory {
 
 /// One number a row of logits: in the array that the caller wants, or in memory.
 template <class T, int Rank, class S>
-View<S, Rank - 1> tokens_of(const LogitBatch<T, Rank>& logits, S* memory, const TokenOut<S>& given) {
+View<S, Rank - 1> tokens_of(const LogitBatch<T, Rank>& logits, S* memory,
+                            const TokenOut<S>& given) {
   if (given) return view_of<Rank - 1>(given);
   if constexpr (Rank == 2) {
     return gdpo::view(memory, logits.logits.extent[0]);
@@ -61,8 +65,9 @@ View<S, Rank - 1> tokens_of(const LogitBatch<T, Rank>& logits, S* memory, const 
 }
 /// The batch with log-probs and mask in given memory, as the CPU's bind_logits; shapes are checked.
 template <class T, int Rank>
-TokenBatch<float> bind_shapes(const char* function, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
-                              const LogitsMemory& memory, const FromLogits& out) {
+TokenBatch<float> bind_shapes(const char* function, const LogitBatch<T, Rank>& logits,
+                              const TokenBatch<float>& batch, const LogitsMemory& memory,
+                              const FromLogits& out) {
   gdpo::detail::check_logits_shape(function, logits, gdpo::detail::Targets::Unread);
   gdpo::detail::check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
   TokenBatch<float> bound = batch;
@@ -116,10 +121,12 @@ struct TokenWeightKernel {
       const RowSpan at = batch.span(i);
       const RowLengths counts = count_row(block, batch, at);
       const double advantage = advantage_of(batch, i);
-      TokenWeight of{weight_of(loss, batch, i, counts.tokens, normaliser), static_cast<float>(advantage), 0};
+      TokenWeight of{weight_of(loss, batch, i, counts.tokens, normaliser),
+                     static_cast<float>(advantage), 0};
       if (math::not_finite(of.weight)) of.weight = 0;
       if constexpr (Terms::reads_row_advantage) {
-        of.row_advantage = static_cast<float>(advantages_of(block, batch, at, counts.tokens, advantage).mean);
+        of.row_advantage =
+            static_cast<float>(advantages_of(block, batch, at, counts.tokens, advantage).mean);
       }
       block.each([&](int thread) {
         for (index_t t = thread; t < at.length; t += block.threads()) weights[at.begin + t] = of;
@@ -131,7 +138,8 @@ struct TokenWeightKernel {
 /// dloss/dlogp of one valid token, at a level of tokens.
 template <class Loss>
 GDPO_DEVICE float token_gradient(const Loss& loss, const DeviceBatch<float>& batch,
-                                 const gdpo::detail::LogitPlace& place, float logp, const TokenWeight& of_sequence) {
+                                 const gdpo::detail::LogitPlace& place, float logp,
+                                 const TokenWeight& of_sequence) {
   const RowSpan at{place.row, place.begin, 1};
   const DeviceToken<float, float> token{batch, at, place.t};
   Token<float> x = token.load(true, of_sequence.advantage, of_sequence.row_advantage);
@@ -190,7 +198,8 @@ struct LogitsLossKernel {
     const LogitRow row = logit_row_of(met, logits, x_target, target);
     const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
     put(i, log_prob, gdpo::entropy(row), log_sum);
-    const float g = token_gradient(loss, batch, logits.place(i), static_cast<float>(log_prob), weights[i]);
+    const float g =
+        token_gradient(loss, batch, logits.place(i), static_cast<float>(log_prob), weights[i]);
     gdpo::detail::RowGradient of;
     of.g = static_cast<double>(g), of.logsumexp = log_sum, of.target = target;
     return PowerLine<S>(of, static_cast<double>(x_target), logits.temperature);
@@ -219,9 +228,10 @@ struct BoundLogits {
   TokenBatch<float> batch;
   gdpo::detail::TokenLayout layout;
 
-  BoundLogits(const char* function, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& given,
-              const FromLogits& out, const Scratch& scratch)
-      : memory(take_memory<LogitsMemory>(function, scratch, gdpo::detail::LogitRows<T, Rank>(logits).rows(),
+  BoundLogits(const char* function, const LogitBatch<T, Rank>& logits,
+              const TokenBatch<float>& given, const FromLogits& out, const Scratch& scratch)
+      : memory(take_memory<LogitsMemory>(function, scratch,
+                                         gdpo::detail::LogitRows<T, Rank>(logits).rows(),
                                          bytes_of_loss(sequences_of(logits, given)))),
         for_loss{memory.loss, bytes_of_loss(sequences_of(logits, given))},
         visited(logits),
@@ -235,9 +245,11 @@ struct BoundLogits {
                     const TokenBatch<float>& given) const {
     constexpr int threads = 256;
     const LogitMaskKernel<T> kernel{
-        DeviceLogits<T>(function, logits), DeviceTokens<unsigned char>(function, "batch.mask", given.mask),
+        DeviceLogits<T>(function, logits),
+        DeviceTokens<unsigned char>(function, "batch.mask", given.mask),
         DeviceBatch<float>(function, batch, layout, {false, false, false, false}), memory.mask};
-    device.launch(blocks_of(device.tuning(), (kernel.logits.rows + threads - 1) / threads), threads, 0, kernel);
+    device.launch(blocks_of(device.tuning(), (kernel.logits.rows + threads - 1) / threads), threads,
+                  0, kernel);
   }
 };
 
@@ -247,14 +259,16 @@ struct BoundLogits {
 /// the loss needs.
 template <class T, int Rank>
 std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
-  return detail::bytes_of<detail::LogitsMemory>(gdpo::detail::LogitRows<T, Rank>(logits).rows(),
-                                                detail::bytes_of_loss(detail::sequences_of(logits, batch)));
+  return detail::bytes_of<detail::LogitsMemory>(
+      gdpo::detail::LogitRows<T, Rank>(logits).rows(),
+      detail::bytes_of_loss(detail::sequences_of(logits, batch)));
 }
 
 /// The counts of a batch whose log-probs are those of logits, left on the device: gdpo::count(logits, batch).
-template <class Device, class T, int Rank, std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
-void count_into(const Device& device, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
-                Normaliser* on_device, const Scratch& scratch) {
+template <class Device, class T, int Rank,
+          std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
+void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
+                const TokenBatch<float>& batch, Normaliser* on_device, const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
   const detail::BoundLogits<T, Rank> bound(function, logits, batch, {}, scratch);
   bound.launch_masks(device, function, logits, batch);
@@ -275,10 +289,12 @@ void count_into(const Device& device, const LogitBatch<T, Rank>& logits, const T
 /// The same bits as the calls one by one on this device; accuracy as cuda/logits/token_logprobs.hpp and cuda/loss/policy_loss.hpp say.
 /// Errors: invalid_input before anything is enqueued, but for what only the data says (there as well); a row of logits that no sequence
 /// holds counts as masked.
-template <class Device, class Loss, class T, int Rank, class U, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
-void policy_loss_from_logits(const Device& device, const Loss& loss, const LogitBatch<T, Rank>& logits,
-                             const TokenBatch<float>& batch, const cuda::DeviceNormaliser& normaliser,
-                             View<U, Rank> dlogits, LossResult* result, const cuda::Scratch& scratch,
+template <class Device, class Loss, class T, int Rank, class U,
+          std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+void policy_loss_from_logits(const Device& device, const Loss& loss,
+                             const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+                             const cuda::DeviceNormaliser& normaliser, View<U, Rank> dlogits,
+                             LossResult* result, const cuda::Scratch& scratch,
                              const cuda::FromLogits& out = {}) {
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
@@ -297,7 +313,9 @@ void policy_loss_from_logits(const Device& device, const Loss& loss, const Logit
   if (normaliser.known()) detail::check_normaliser(function, *normaliser.known());
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
 
-  const auto of_tokens = [&](auto* memory, const auto& given) { return on::tokens_of(logits, memory, given); };
+  const auto of_tokens = [&](auto* memory, const auto& given) {
+    return on::tokens_of(logits, memory, given);
+  };
   const auto logp = of_tokens(bound.memory.logp, out.logp);
   const auto entropies = of_tokens(bound.memory.entropies, out.entropies);
   const auto logsumexp = of_tokens(bound.memory.logsumexp, out.logsumexp);
@@ -310,18 +328,21 @@ void policy_loss_from_logits(const Device& device, const Loss& loss, const Logit
   } else {
     using Kernel = on::LogitsLossKernel<Loss, T, U>;
     const on::DeviceBatch<float> tokens(function, bound.batch, bound.layout, reads);
-    device.launch(on::blocks_of(device.tuning(), tokens.rows), on::threads_for(bound.layout.width), 0,
-                  on::TokenWeightKernel<Loss>{loss, tokens, normaliser, bound.memory.weights});
+    device.launch(on::blocks_of(device.tuning(), tokens.rows), on::threads_for(bound.layout.width),
+                  0, on::TokenWeightKernel<Loss>{loss, tokens, normaliser, bound.memory.weights});
     const on::DeviceLogits<T> rows(function, bound.visited);
-    const std::size_t row_bytes = (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
-    const std::size_t kept = device.tuning().shared_bytes < row_bytes ? device.tuning().shared_bytes : row_bytes;
+    const std::size_t row_bytes =
+        (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
+    const std::size_t kept =
+        device.tuning().shared_bytes < row_bytes ? device.tuning().shared_bytes : row_bytes;
     Kernel kernel{loss, rows, tokens, on::DeviceRows<U>(dlogits)};
     kernel.weights = bound.memory.weights;
     kernel.logp = on::DeviceOut<float>(function, "out.logp", logp);
     kernel.entropies = on::DeviceOut<float>(function, "out.entropies", entropies);
     kernel.logsumexp = on::DeviceOut<double>(function, "out.logsumexp", logsumexp);
     kernel.kept_bytes = kept;
-    device.launch(rows.rows, on::threads_of<T>(rows.vocabulary), sizeof(typename Kernel::Shared) + kept, kernel);
+    device.launch(rows.rows, on::threads_of<T>(rows.vocabulary),
+                  sizeof(typename Kernel::Shared) + kept, kernel);
     evaluate(device, loss, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
   }
 }

@@ -34,7 +34,10 @@ constexpr int logit_threads = 384, at_a_time = 4;
 /// Rows on a multiprocessor, so that one is read while another is computed; numbers of double need the registers of both,
 /// as does writing wider numbers than are read.
 template <class T, class U = T>
-constexpr int row_blocks_at_once = sizeof(gdpo::detail::logit_scalar_t<T>) == 4 && sizeof(U) <= sizeof(T) ? 2 : 1;
+constexpr int row_blocks_at_once = sizeof(gdpo::detail::logit_scalar_t<T>) == 4 &&
+                                           sizeof(U) <= sizeof(T)
+                                       ? 2
+                                       : 1;
 template <class T>
 int threads_of(index_t vocabulary) {
   const index_t vectors = (vocabulary + LogitVector<T>::size - 1) / LogitVector<T>::size;
@@ -157,7 +160,8 @@ class LogitSums {
         const S* const a = t + 4 * q;
         const S* const b = e + 4 * q;
         part[q] = (b[0] + b[1]) + (b[2] + b[3]);
-        weight[q] = math::fma(a[3], b[3], math::fma(a[2], b[2], math::fma(a[1], b[1], math::mul(a[0], b[0]))));
+        weight[q] = math::fma(a[3], b[3],
+                              math::fma(a[2], b[2], math::fma(a[1], b[1], math::mul(a[0], b[0]))));
       }
       s = part[0], w = weight[0];
       if constexpr (n == 8) s = s + part[1], w = w + weight[1];
@@ -182,7 +186,9 @@ template <class S>
 struct Tops {
   double whole = LogitSums<float>::nowhere;
   S top = gdpo::detail::minus_infinity<S>();
-  GDPO_INLINE void add(const Tops& o) { whole = o.whole > whole ? o.whole : whole, top = larger(top, o.top); }
+  GDPO_INLINE void add(const Tops& o) {
+    whole = o.whole > whole ? o.whole : whole, top = larger(top, o.top);
+  }
 };
 
 /// In the scale of the largest logit, whose power is divided by as it was computed: where one entry has all the probability, sum is
@@ -197,7 +203,8 @@ GDPO_DEVICE LogitRow logit_row_of(const MetRow<S>& met, double temperature) {
   row.max = math::mul(static_cast<double>(met.top), 1 / temperature);
   row.sum = met.sums.sum / most;
   row.weighted =
-      math::mul(0.693147180559945309, (met.sums.weighted - math::mul(static_cast<double>(t), met.sums.sum)) / most);
+      math::mul(0.693147180559945309,
+                (met.sums.weighted - math::mul(static_cast<double>(t), met.sums.sum)) / most);
   return row;
 }
 
@@ -223,7 +230,8 @@ struct RowVectors {
   /// The first `bytes` of the row, if not all of it then what all threads take at a time.
   GDPO_INLINE void keep(void* memory, std::size_t bytes) {
     const int room = static_cast<int>(bytes / sizeof(Vector));
-    kept = static_cast<Vector*>(memory), n_kept = room >= vectors ? vectors : room / each_time * each_time;
+    kept = static_cast<Vector*>(memory),
+    n_kept = room >= vectors ? vectors : room / each_time * each_time;
   }
   /// Vectors v, v + threads, ...; beyond the row -inf. All: none of them is, and x is aligned. Last: not read again.
   template <bool All, bool Last = false>
@@ -241,7 +249,8 @@ struct RowVectors {
 
 /// The sums of a row, which every thread learns. What fits is kept for gradient_of_row.
 template <class T, class Block>
-GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const RowVectors<T>& row, double temperature) {
+GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const RowVectors<T>& row,
+                                                           double temperature) {
   using Vector = LogitVector<T>;
   using S = typename Vector::S;
   const S scale = power_scale<S>(temperature);
@@ -269,7 +278,8 @@ GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const R
         const int at = begin + u * threads + thread;
         if (at < row.n_kept) row.kept[at] = v[u];
       }
-      sums.template add<false>(v, left >= row.each_time ? at_a_time : (left + threads - 1) / threads);
+      sums.template add<false>(v,
+                               left >= row.each_time ? at_a_time : (left + threads - 1) / threads);
     }
     mine[thread] = sums;
   });
@@ -305,7 +315,8 @@ struct PowerLine {
     constexpr double ln2 = 0.693147180559945309;
     of.set(static_cast<S>(math::mul(row.logsumexp, temperature)));
     const auto center = static_cast<double>(of.reference);
-    const double t = fused(center, static_cast<double>(of.scale), -of.whole);  // of the center, exact
+    const double t =
+        fused(center, static_cast<double>(of.scale), -of.whole);  // of the center, exact
     const double u = math::mul(center, 1 / temperature) - row.logsumexp - math::mul(t, ln2);
     const auto line = gdpo::detail::gradient_line(row, x_target, temperature, u);
     slope = static_cast<S>(math::mul(line.slope, ln2)), constant = static_cast<S>(line.constant);
@@ -315,8 +326,8 @@ struct PowerLine {
 
 /// Vectors from `begin` on of all threads, at_a_time of each: out of x, or of what was kept.
 template <bool Near, bool Sloped, bool All, class T, class U, class S>
-GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S>& line, U* out, bool out_aligned,
-                                     int begin, int thread, int threads) {
+GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S>& line, U* out,
+                                     bool out_aligned, int begin, int thread, int threads) {
   using Vector = LogitVector<T>;
   Vector v[at_a_time];
   if (begin < row.n_kept) {
@@ -345,7 +356,8 @@ GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S
       }
     }
     const int first = at * Vector::size;
-    store_numbers<Vector::size>(out, first, row.n, All || (out_aligned && first + Vector::size <= row.n), y);
+    store_numbers<Vector::size>(out, first, row.n,
+                                All || (out_aligned && first + Vector::size <= row.n), y);
   }
 }
 
@@ -367,10 +379,12 @@ GDPO_DEVICE void fill_of_row(Block& block, const RowVectors<T>& row, S number, U
 
 /// The gradient of a row; out may be the row. From its end to its beginning: what was read last is still in the caches.
 template <class T, class U, class Block, class S>
-GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row, const PowerLine<S>& shared_line, U* out) {
+GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row,
+                                 const PowerLine<S>& shared_line, U* out) {
   using Vector = LogitVector<T>;
   const PowerLine<S> line = shared_line;  // in registers
-  if (line.zero || line.unknown) return fill_of_row(block, row, line.zero ? S(0) : math::nan<S>(), out);
+  if (line.zero || line.unknown)
+    return fill_of_row(block, row, line.zero ? S(0) : math::nan<S>(), out);
   const int threads = block.threads();
   const bool out_aligned = is_aligned_to(out, store_step<Vector::size, U>);
   block.each([&](int thread) {
@@ -380,12 +394,12 @@ GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row, const P
                 all = out_aligned ? row.whole / row.each_time : 0;
       int i = times - 1;
       for (; i >= all; --i) {
-        gradient_of_vectors<is_precise, is_sloped, false>(row, line, out, out_aligned, i * row.each_time, thread,
-                                                          threads);
+        gradient_of_vectors<is_precise, is_sloped, false>(row, line, out, out_aligned,
+                                                          i * row.each_time, thread, threads);
       }
       for (; i >= 0; --i) {
-        gradient_of_vectors<is_precise, is_sloped, true>(row, line, out, out_aligned, i * row.each_time, thread,
-                                                         threads);
+        gradient_of_vectors<is_precise, is_sloped, true>(row, line, out, out_aligned,
+                                                         i * row.each_time, thread, threads);
       }
     };
     const bool sloped = !math::is_zero(line.slope);

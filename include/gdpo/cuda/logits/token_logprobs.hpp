@@ -66,7 +66,9 @@ struct DeviceLogits {
     }
   }
 
-  GDPO_INLINE gdpo::detail::LogitPlace place(index_t i) const { return gdpo::detail::logit_place(row.width, i); }
+  GDPO_INLINE gdpo::detail::LogitPlace place(index_t i) const {
+    return gdpo::detail::logit_place(row.width, i);
+  }
   template <class S>
   GDPO_INLINE S token(const DeviceTokens<S>& tokens, index_t i) const {
     const auto at = place(i);
@@ -83,13 +85,16 @@ struct DeviceLogits {
     return !mask || token(mask, i) != 0;
   }
   GDPO_INLINE int target(index_t i) const {
-    return targets ? static_cast<int>(gdpo::detail::column_of(token(targets, i), first_token, vocabulary)) : -1;
+    return targets ? static_cast<int>(
+                         gdpo::detail::column_of(token(targets, i), first_token, vocabulary))
+                   : -1;
   }
 };
 
 /// What is known of row i. x: its logits; target as above.
 template <class T>
-GDPO_DEVICE LogitRow logit_row_of(const MetRow<typename LogitVector<T>::S>& met, const DeviceLogits<T>& logits,
+GDPO_DEVICE LogitRow logit_row_of(const MetRow<typename LogitVector<T>::S>& met,
+                                  const DeviceLogits<T>& logits,
                                   typename LogitVector<T>::S x_target, int target) {
   LogitRow row = logit_row_of(met, logits.temperature);
   if (target >= 0) row.target = math::mul(static_cast<double>(x_target), 1 / logits.temperature);
@@ -118,7 +123,9 @@ struct LogitRowsKernel {
     const int target = valid ? logits.target(i) : -1;
     const auto x_target = logit_at(x, target);
     MetRow<typename LogitVector<T>::S> met;
-    if (valid) met = sums_of_row(block, RowVectors<T>(x, logits.vocabulary, block.threads()), logits.temperature);
+    if (valid)
+      met = sums_of_row(block, RowVectors<T>(x, logits.vocabulary, block.threads()),
+                        logits.temperature);
     block.each([&](int thread) {
       if (thread != 0) return;
       const LogitRow row = valid ? logit_row_of(met, logits, x_target, target) : LogitRow{};
@@ -153,7 +160,8 @@ struct LogitGradientKernel {
         if (g_entropy) of.entropy = at(entropy, i);
         if (g_logp) of.target = logits.target(i);
       }
-      line = PowerLine<S>(of, static_cast<double>(logit_at(x, static_cast<int>(of.target))), logits.temperature);
+      line = PowerLine<S>(of, static_cast<double>(logit_at(x, static_cast<int>(of.target))),
+                          logits.temperature);
     });
     gradient_of_row(block, RowVectors<T>(x, logits.vocabulary, block.threads()), line, dlogits(i));
   }
@@ -180,10 +188,12 @@ void launch_logit_rows(const Device& device, const char* function, const LogitBa
 }  // namespace cuda
 
 template <class Device, class T, int Rank, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
-void token_logprobs_into(const Device& device, const LogitBatch<T, Rank>& batch, const TokenLogprobsOut& out) {
+void token_logprobs_into(const Device& device, const LogitBatch<T, Rank>& batch,
+                         const TokenLogprobsOut& out) {
   constexpr const char* function = "gdpo::token_logprobs";
   detail::check_whole(function, batch);
-  detail::check_logits_shape(function, batch, out.logp ? detail::Targets::OfVocabulary : detail::Targets::Unread);
+  detail::check_logits_shape(function, batch,
+                             out.logp ? detail::Targets::OfVocabulary : detail::Targets::Unread);
   detail::check_logprobs_out<Rank>(function, out, batch.logits.extent);
   cuda::detail::launch_logit_rows(device, function, batch, out, {});
 }
@@ -192,19 +202,22 @@ void token_logprobs_into(const Device& device, const LogitBatch<T, Rank>& batch,
 template <class Device, class T, int Rank, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void logit_rows(const Device& device, const LogitBatch<T, Rank>& batch, View<LogitRow, 1> out) {
   constexpr const char* function = "gdpo::logit_rows";
-  detail::check_logits_shape(function, batch, batch.targets ? detail::Targets::OfShard : detail::Targets::Unread);
+  detail::check_logits_shape(function, batch,
+                             batch.targets ? detail::Targets::OfShard : detail::Targets::Unread);
   detail::check_rows_out(function, batch, out);
   cuda::detail::launch_logit_rows(device, function, batch, {}, out);
 }
 
-template <class Device, class T, int Rank, class U, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
-void token_logprobs_backward(const Device& device, const LogitBatch<T, Rank>& batch, const TokenLogprobsGrad& grad,
-                             const TokenView<double>& logsumexp, const TokenView<float>& entropy,
-                             View<U, Rank> dlogits) {
+template <class Device, class T, int Rank, class U,
+          std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+void token_logprobs_backward(const Device& device, const LogitBatch<T, Rank>& batch,
+                             const TokenLogprobsGrad& grad, const TokenView<double>& logsumexp,
+                             const TokenView<float>& entropy, View<U, Rank> dlogits) {
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
   constexpr const char* function = "gdpo::token_logprobs_backward";
   using cuda::detail::DeviceTokens;
-  detail::check_logits_shape(function, batch, grad.logp ? detail::Targets::OfShard : detail::Targets::Unread);
+  detail::check_logits_shape(function, batch,
+                             grad.logp ? detail::Targets::OfShard : detail::Targets::Unread);
   detail::check_backward(function, batch, grad, logsumexp, entropy, dlogits);
   const cuda::detail::DeviceLogits<T> logits(function, batch);
   using Kernel = cuda::detail::LogitGradientKernel<T, U>;

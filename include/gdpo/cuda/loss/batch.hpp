@@ -105,14 +105,18 @@ struct DeviceToken {
   }
 
  private:
-  GDPO_INLINE C read(const DeviceTokens<S>& tokens) const { return static_cast<C>(DeviceBatch<S>::at(tokens, row, t)); }
+  GDPO_INLINE C read(const DeviceTokens<S>& tokens) const {
+    return static_cast<C>(DeviceBatch<S>::at(tokens, row, t));
+  }
 };
 
 /// A token of a Plain row, whose terms ask for nothing else.
 template <class C, bool WithKl>
 struct PlainArrays {
-#define GDPO_X(in_batch, in_row, in_token, read, in_plain)                                                             \
-  GDPO_INLINE bool has_##in_row() const { return gdpo::detail::is_in_plain(gdpo::detail::InPlain::in_plain, WithKl); } \
+#define GDPO_X(in_batch, in_row, in_token, read, in_plain)                     \
+  GDPO_INLINE bool has_##in_row() const {                                      \
+    return gdpo::detail::is_in_plain(gdpo::detail::InPlain::in_plain, WithKl); \
+  }                                                                            \
   GDPO_INLINE C in_row() const { return C(0); }
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X

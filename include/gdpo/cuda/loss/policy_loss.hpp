@@ -31,11 +31,17 @@ Memory take_memory(const char* function, const Scratch& scratch, const Of&... of
 
 /// All tokens of the rows stand side by side as S (masks: as bytes), and the loss needs nothing else: the CPU's plain rows.
 template <class S, class Loss>
-gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b, const DeviceOut<S>& gradient) {
-  const auto dense = [](const auto& tokens, StoredAs type) { return tokens.type == type && tokens.shape.step == 1; };
+gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
+                                   const DeviceOut<S>& gradient) {
+  const auto dense = [](const auto& tokens, StoredAs type) {
+    return tokens.type == type && tokens.shape.step == 1;
+  };
   gdpo::detail::PlainRows rows = gdpo::detail::plain_rows(loss.kl, b.arrays());
-  b.for_each_array([&](const DeviceTokens<S>& tokens) { rows.plain = rows.plain && dense(tokens, stored_as<S>()); });
-  rows.plain = rows.plain && b.advantages && !b.segments && (!b.mask || dense(b.mask, StoredAs::UInt8)) &&
+  b.for_each_array([&](const DeviceTokens<S>& tokens) {
+    rows.plain = rows.plain && dense(tokens, stored_as<S>());
+  });
+  rows.plain = rows.plain && b.advantages && !b.segments &&
+               (!b.mask || dense(b.mask, StoredAs::UInt8)) &&
                (!gradient || gradient.shape.step == 1);
   return rows;
 }
@@ -59,16 +65,19 @@ std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
 /// count(batch) of a batch on the device, left on the device: two launches, nothing waits. Sum it over micro-batches and ranks there,
 /// or copy it. The loss takes it as it is.
 template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
-void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on_device, const Scratch& scratch) {
+void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on_device,
+                const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
   const auto layout = gdpo::detail::shape_of(function, batch);
   const detail::DeviceBatch<S> on(function, batch, layout, gdpo::detail::TokenReads::none());
   const detail::RowUnits units(layout.rows);
   const auto memory = detail::take_memory<detail::CountMemory>(function, scratch, units);
   const detail::RowThreads threads(units, layout, device.tuning());
-  device.launch(units.count(), threads.of_block, detail::RowUnits::most_runs * sizeof(detail::Counts),
+  device.launch(units.count(), threads.of_block,
+                detail::RowUnits::most_runs * sizeof(detail::Counts),
                 detail::CountKernel<S>{on, units, threads.of_team, memory.units});
-  device.launch(1, detail::loss_threads, 0, detail::SumCounts{memory.units, units.count(), layout.rows, on_device});
+  device.launch(1, detail::loss_threads, 0,
+                detail::SumCounts{memory.units, units.count(), layout.rows, on_device});
 }
 
 /// A loss call on a device:
@@ -86,8 +95,9 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
 /// Errors: invalid_input as on the host, before anything is enqueued, but for what only the data says: offsets that decrease (their rows
 /// become shorter) and a count of 0 (the weight of every row is then 0). cuda::error where a launch fails.
 template <class Device, class Loss, class S>
-void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch, const DeviceNormaliser& normaliser,
-              const std::common_type_t<TokenOut<S>>& gradient, LossResult* result, const Scratch& scratch) {
+void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch,
+              const DeviceNormaliser& normaliser, const std::common_type_t<TokenOut<S>>& gradient,
+              LossResult* result, const Scratch& scratch) {
   static_assert(gdpo::detail::needs_loss<Loss>());
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch);
@@ -120,7 +130,8 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   }
   using Finish = detail::FinishLoss<decltype(Loss::metrics)>;
   device.launch(1, Finish::largest_block, Finish::spans * sizeof(detail::Tally),
-                Finish{memory.tallies, units.count(), normaliser, gdpo::detail::traits_of(loss, batch, reads), result});
+                Finish{memory.tallies, units.count(), normaliser,
+                       gdpo::detail::traits_of(loss, batch, reads), result});
 }
 
 }  // namespace cuda

@@ -13,7 +13,8 @@ using gdpo::detail::Tally;
 template <class Metrics>
 struct FinishLoss {
   static constexpr int spans = warp, largest_block = spans * Tally::parts;
-  static_assert(largest_block <= most_threads, "more metrics than a block has threads for: add parts in turns");
+  static_assert(largest_block <= most_threads,
+                "more metrics than a block has threads for: add parts in turns");
   const Tally* tallies;
   int units;
   DeviceNormaliser normaliser;
@@ -39,8 +40,10 @@ struct FinishLoss {
     }
     block.each([&](int thread) {
       const int q = thread % spans == 0 ? thread / spans : gdpo::detail::metrics_of_tokens;
-      if (q < gdpo::detail::metrics_of_tokens) gdpo::detail::write_metric<Metrics>(*result, q, of_span[0], traits);
-      if (thread == block.threads() - 1) gdpo::detail::write_others(*result, of_span[0], normaliser(), traits);
+      if (q < gdpo::detail::metrics_of_tokens)
+        gdpo::detail::write_metric<Metrics>(*result, q, of_span[0], traits);
+      if (thread == block.threads() - 1)
+        gdpo::detail::write_others(*result, of_span[0], normaliser(), traits);
     });
   }
 };

@@ -38,11 +38,14 @@ class LossKernel {
   using Kls = typename Terms::Kls;
   using Metrics = typename Terms::Metrics;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
-  static constexpr int summed = std::is_same_v<C, float> ? quad_size : 1;  // tokens, before their sum becomes a double
+  static constexpr int summed =
+      std::is_same_v<C, float> ? quad_size : 1;  // tokens, before their sum becomes a double
   static constexpr bool few_formulas =
       !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
   static constexpr bool is_small = Shape::plain && sizeof(C) == 4 && few_formulas;
-  static constexpr int largest_block = loss_threads, blocks_at_once = !is_small ? 2 : Metrics::everything ? 3 : 4;
+  static constexpr int largest_block = loss_threads, blocks_at_once = !is_small             ? 2
+                                                                      : Metrics::everything ? 3
+                                                                                            : 4;
   static constexpr bool has_teams = true;
   static constexpr int ahead = 1024;  ///< tokens that are asked for before they are needed
 
@@ -92,7 +95,8 @@ class LossKernel {
       unsigned char of[8];
     };
     constexpr int words = sizeof(Tally) / sizeof(Word);
-    static_assert(sizeof(Tally) == words * sizeof(Word), "a tally is copied in words, by all threads");
+    static_assert(sizeof(Tally) == words * sizeof(Word),
+                  "a tally is copied in words, by all threads");
     block.each([&](int thread) {
       for (int i = thread; i < words; i += block.threads()) {
         reinterpret_cast<Word*>(tallies + unit)[i] = reinterpret_cast<const Word*>(&tally)[i];
@@ -107,7 +111,8 @@ class LossKernel {
       if (thread == 0) state.tally = Tally{};
       if (row < end) prefetch_row(block, row, thread);
     });
-    const Row& begun = state.row;  // read where it is needed: registers are for the loops over tokens
+    const Row& begun =
+        state.row;  // read where it is needed: registers are for the loops over tokens
     while (row < end) {
       begin_row(block, state, row, end);
       for (int first = 0; first < begun.at.length;) {
@@ -118,7 +123,8 @@ class LossKernel {
         segment(block, state, first, next);
         first = next;
       }
-      row = static_cast<int>(begun.at.row) + 1;  // before the barriers of finish_row: begin_row writes it
+      row = static_cast<int>(begun.at.row) +
+            1;  // before the barriers of finish_row: begin_row writes it
       finish_row(block, state);
     }
   }
@@ -128,12 +134,14 @@ class LossKernel {
     const RowSpan at = batch.span(i);
     const RowLengths counted = count_row(block, batch, at);
     const double advantage = advantage_of(batch, i);
-    const Moments advantages = advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
+    const Moments advantages =
+        advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
     block.each([&](int thread) {
       if (i + 1 < end) prefetch_row(block, i + 1, thread);
       if (thread != 0) return;
       double weight = weight_of(loss, batch, i, counted.tokens, normaliser);
-      if (math::not_finite(weight)) gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
+      if (math::not_finite(weight))
+        gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
       Row& of = state.row;
       of.at = at;
       of.tokens = counted.tokens, of.completion = counted.completion;
@@ -154,7 +162,8 @@ class LossKernel {
       const auto array = [&](const auto& tokens, auto of) {
         constexpr int line = 128 / sizeof of;
         if (!tokens) return;
-        const auto* const first = static_cast<const decltype(of)*>(tokens.data) + tokens.first(at.row, at.begin);
+        const auto* const first =
+            static_cast<const decltype(of)*>(tokens.data) + tokens.first(at.row, at.begin);
         for (int t = thread * line; t < length; t += block.threads() * line) prefetch(first + t);
       };
       array(batch.mask, static_cast<unsigned char>(0));
@@ -169,8 +178,10 @@ class LossKernel {
     const Row& row = state.row;
     double ratios = 0;
     if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
-      const double k1 = state.sums.of[gdpo::detail::of_approx_kl_k1], k3 = state.sums.of[gdpo::detail::of_approx_kl_k3];
-      ratios = math::not_finite(k1) ? sum_of_ratios(block, row) : (k3 - k1) + static_cast<double>(row.tokens);
+      const double k1 = state.sums.of[gdpo::detail::of_approx_kl_k1],
+                   k3 = state.sums.of[gdpo::detail::of_approx_kl_k3];
+      ratios = math::not_finite(k1) ? sum_of_ratios(block, row)
+                                    : (k3 - k1) + static_cast<double>(row.tokens);
     }
     block.each([&](int thread) {
       if (thread != 0) return;
@@ -186,7 +197,8 @@ class LossKernel {
     });
     block.each([&](int thread) {
       if constexpr (Metrics::means) {
-        if (thread < gdpo::detail::quantities) state.tally.add_quantity(thread, state.sums, row.tokens);
+        if (thread < gdpo::detail::quantities)
+          state.tally.add_quantity(thread, state.sums, row.tokens);
       }
       if (thread == block.threads() - 1) {
         const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();
@@ -195,7 +207,8 @@ class LossKernel {
       }
       if (gradient && !row.counts) {
         const index_t first = gradient.first(row.at.row, row.at.begin);
-        for (index_t t = thread; t < row.at.length; t += block.threads()) gradient.at(first, t) = S(0);
+        for (index_t t = thread; t < row.at.length; t += block.threads())
+          gradient.at(first, t) = S(0);
       }
     });
   }
@@ -207,7 +220,8 @@ class LossKernel {
     const int first = find(block, at, begin, [](int) { return true; });
     if (first == length) return length;
     const std::int64_t id = DeviceBatch<S>::at(batch.segments, at, first);
-    return find(block, at, first + 1, [&](int t) { return DeviceBatch<S>::at(batch.segments, at, t) != id; });
+    return find(block, at, first + 1,
+                [&](int t) { return DeviceBatch<S>::at(batch.segments, at, t) != id; });
   }
   /// The first valid token from `begin` on of which f holds, or the length.
   template <class Block, class F>
@@ -230,12 +244,15 @@ class LossKernel {
     if constexpr (Level::of_segment) {
       const DeviceRowSum sum = block.template reduce<DeviceRowSum>([&](int thread) {
         DeviceRowSum mine;
-        for_each_quad(block, row, begin, end, thread, [&](auto&, int, bool valid, const Token<C>& x) {
-          if (valid) mine.sum += static_cast<double>(loss.level.map(x).log_ratio), mine.n += 1;
-        });
+        for_each_quad(block, row, begin, end, thread,
+                      [&](auto&, int, bool valid, const Token<C>& x) {
+                        if (valid)
+                          mine.sum += static_cast<double>(loss.level.map(x).log_ratio), mine.n += 1;
+                      });
         return mine;
       });
-      of_segment = gdpo::detail::segment_ratio<S>(loss.level, RowSum{sum.sum, static_cast<double>(sum.n)});
+      of_segment =
+          gdpo::detail::segment_ratio<S>(loss.level, RowSum{sum.sum, static_cast<double>(sum.n)});
     }
     const Accumulated accumulated = block.template reduce<Accumulated>([&](int thread) {
       Accumulated mine;
@@ -245,7 +262,8 @@ class LossKernel {
         if (j % summed == 0) of_some = {};
         const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
         if constexpr (!Terms::shares) {
-          at.write(gradient, j, static_cast<S>(Terms::gradient(slopes, valid, static_cast<C>(row.weight))));
+          at.write(gradient, j,
+                   static_cast<S>(Terms::gradient(slopes, valid, static_cast<C>(row.weight))));
         }
         if (j % summed == summed - 1) mine.add(of_some);
       });
@@ -253,7 +271,8 @@ class LossKernel {
       return mine;
     });
     const auto totals = accumulated.totals();
-    const bool needs_census = totals.needs_census() || math::not_finite(static_cast<C>(row.advantage)) ||
+    const bool needs_census = totals.needs_census() ||
+                              math::not_finite(static_cast<C>(row.advantage)) ||
                               (Level::of_segment && math::is_nan(of_segment.log_ratio));
     block.each([&](int thread) {
       if (thread == 0) {
@@ -265,8 +284,10 @@ class LossKernel {
       if constexpr (Metrics::everything) {
         if (thread == block.threads() - 1) {
           for (int q = 0; q < gdpo::detail::measured; ++q) {
-            state.tally.min[q] = (math::min)(state.tally.min[q], static_cast<double>(accumulated.min[q]));
-            state.tally.max[q] = (math::max)(state.tally.max[q], static_cast<double>(accumulated.max[q]));
+            state.tally.min[q] =
+                (math::min)(state.tally.min[q], static_cast<double>(accumulated.min[q]));
+            state.tally.max[q] =
+                (math::max)(state.tally.max[q], static_cast<double>(accumulated.max[q]));
           }
         }
       }
@@ -274,21 +295,23 @@ class LossKernel {
     const bool spoils = needs_census && census(block, state, row, begin, end, of_segment);
     if constexpr (Terms::shares) {
       const double shared = spoils ? math::nan() : totals.shared;
-      spread(block, row, begin, end, of_segment, of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
+      spread(block, row, begin, end, of_segment,
+             of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
     }
     if (spoils && gradient) spoil(block, row, begin, end, of_segment);
   }
 
   /// The terms of one token.
   template <class At>
-  GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid, Token<C>& x,
-                                           typename Terms::Sums& sums, typename Terms::Ranges& ranges) const {
+  GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid,
+                                           Token<C>& x, typename Terms::Sums& sums,
+                                           typename Terms::Ranges& ranges) const {
     return Terms::template of_token<Shape, S>(loss, of_segment, at.from(), valid, x, sums, ranges);
   }
 
   template <class Block>
-  GDPO_DEVICE void spread(Block& block, const Row& row, int begin, int end, const SegmentRatio& of_segment,
-                          double each) const {
+  GDPO_DEVICE void spread(Block& block, const Row& row, int begin, int end,
+                          const SegmentRatio& of_segment, double each) const {
     if (!gradient) return;
     block.each([&](int thread) {
       typename Terms::Ranges ranges;
@@ -296,8 +319,8 @@ class LossKernel {
       for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
         const Mapped<C> mapped = loss.level.map(x);
         const auto own = terms(at, of_segment, valid, x, sums, ranges);
-        const C slope =
-            Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid, static_cast<C>(row.weight));
+        const C slope = Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid,
+                                               static_cast<C>(row.weight));
         at.write(gradient, j, static_cast<S>(slope));
       });
     });
@@ -308,7 +331,8 @@ class LossKernel {
   GDPO_DEVICE bool census(Block& block, State& state, const Row& row, int begin, int end,
                           const SegmentRatio& of_segment) const {
     Census found;
-    for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {  // one at a time: this is rare, and registers are not
+    for (int i = 0; i < gdpo::detail::counted_inputs;
+         ++i) {  // one at a time: this is rare, and registers are not
       const auto input = gdpo::detail::input_counter(i);
       found = block.template reduce<Census>([&](int thread) {
         Census mine;
@@ -321,8 +345,10 @@ class LossKernel {
             mine.count += 1;
             mine.first = t < mine.first ? t : mine.first;
           };
-          const auto spoiled = Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
-          mine.surrogate |= spoiled.surrogate, mine.kl |= spoiled.kl, mine.kl_loss |= spoiled.kl_loss;
+          const auto spoiled =
+              Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
+          mine.surrogate |= spoiled.surrogate, mine.kl |= spoiled.kl,
+              mine.kl_loss |= spoiled.kl_loss;
         }
         return mine;
       });
@@ -343,14 +369,17 @@ class LossKernel {
 
   /// NaN into the gradient of tokens whose own inputs spoil it.
   template <class Block>
-  GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end, const SegmentRatio& of_segment) const {
+  GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end,
+                         const SegmentRatio& of_segment) const {
     block.each([&](int thread) {
       for (int t = begin + thread; t < end; t += block.threads()) {
         if (!valid(row, t)) continue;
         const auto token = token_at(row, t);
         Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
         const auto ignore = [](NonFinite NonFiniteInputs::*) {};
-        if (!Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore).gradient()) continue;
+        if (!Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore)
+                 .gradient())
+          continue;
         gradient.at(gradient.first(row.at.row, row.at.begin), t) = math::nan<S>();
       }
     });
@@ -364,7 +393,8 @@ class LossKernel {
           Sum<double> mine;
           in_quads(block, row.at.length, thread, [&](index_t t) {
             if (!valid(row, t)) return;
-            const Token<C> x = token_at(row, t).load(true, static_cast<C>(row.advantage), row.row_advantage);
+            const Token<C> x =
+                token_at(row, t).load(true, static_cast<C>(row.advantage), row.row_advantage);
             mine.value += static_cast<double>(math::exp_parts(loss.level.map(x).log_ratio).exp);
           });
           return mine;
@@ -392,7 +422,8 @@ class LossKernel {
 
    private:
     GDPO_INLINE C read(const DeviceTokens<S>& tokens) const {
-      return static_cast<C>(static_cast<const S*>(tokens.data)[tokens.first(row.row, row.begin) + t]);
+      return static_cast<C>(
+          static_cast<const S*>(tokens.data)[tokens.first(row.row, row.begin) + t]);
     }
   };
   GDPO_INLINE auto token_at(const Row& row, index_t t) const {
@@ -405,7 +436,8 @@ class LossKernel {
   GDPO_INLINE bool valid(const Row& row, index_t t) const {
     if constexpr (Shape::plain) {
       return !batch.mask ||
-             static_cast<const unsigned char*>(batch.mask.data)[batch.mask.first(row.at.row, row.at.begin) + t] != 0;
+             static_cast<const unsigned char*>(
+                 batch.mask.data)[batch.mask.first(row.at.row, row.at.begin) + t] != 0;
     } else {
       return batch.valid(row.at, t);
     }
@@ -439,7 +471,8 @@ class LossKernel {
 
   /// f(at, j, valid, token) for j = 0 .. 3 of every quad of this thread; tokens beyond the end are not valid.
   template <class Block, class F>
-  GDPO_INLINE void for_each_quad(const Block& block, const Row& row, int begin, int end, int thread, const F& f) const {
+  GDPO_INLINE void for_each_quad(const Block& block, const Row& row, int begin, int end, int thread,
+                                 const F& f) const {
     const int step = block.threads() * quad_size, last = end;
     const C advantage = static_cast<C>(row.advantage);
     if constexpr (!Shape::plain) {
@@ -460,12 +493,13 @@ class LossKernel {
       const S* const logp = begin_of(batch.logp);
       const S* const old_logp = begin_of(batch.old_logp);
       const S* const ref_logp = Shape::with_kl ? begin_of(batch.ref_logp) : logp;
-      const unsigned char* const mask =
-          batch.mask ? static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(row.at.row, row.at.begin)
-                     : nullptr;
+      const unsigned char* const mask = batch.mask
+                                            ? static_cast<const unsigned char*>(batch.mask.data) +
+                                                  batch.mask.first(row.at.row, row.at.begin)
+                                            : nullptr;
       S* const out = gradient ? gradient.data + gradient.first(row.at.row, row.at.begin) : nullptr;
-      const bool aligned = is_aligned(logp) && is_aligned(old_logp) && is_aligned(ref_logp) && is_aligned(mask) &&
-                           is_aligned(static_cast<const S*>(out));
+      const bool aligned = is_aligned(logp) && is_aligned(old_logp) && is_aligned(ref_logp) &&
+                           is_aligned(mask) && is_aligned(static_cast<const S*>(out));
       for (int t = begin + thread * quad_size; t < last; t += step) {
         const bool whole = aligned && t + quad_size <= last;
         const int n = last - t < quad_size ? last - t : quad_size;

@@ -32,7 +32,9 @@ class RowUnits {
     const index_t begin = index_t{unit} * rows_a_unit_ + run * rows_a_run_;
     return begin < rows_ ? static_cast<int>(begin) : rows_;
   }
-  GDPO_INLINE int end(int unit, int run) const { return run + 1 < runs_ ? begin(unit, run + 1) : begin(unit + 1, 0); }
+  GDPO_INLINE int end(int unit, int run) const {
+    return run + 1 < runs_ ? begin(unit, run + 1) : begin(unit + 1, 0);
+  }
 
  private:
   static int divide(index_t n, index_t by) { return static_cast<int>((n + by - 1) / by); }
@@ -42,7 +44,9 @@ class RowUnits {
 /// Threads for rows of `width` tokens (0: not known): a thread for every quad, as far as the order above has threads.
 inline int threads_for(index_t width) {
   const index_t quads = (width + quad_size - 1) / quad_size, warps = (quads + warp - 1) / warp;
-  return width == 0 || warps * warp >= loss_threads ? loss_threads : static_cast<int>(warps < 1 ? 1 : warps) * warp;
+  return width == 0 || warps * warp >= loss_threads
+             ? loss_threads
+             : static_cast<int>(warps < 1 ? 1 : warps) * warp;
 }
 /// Of a kernel that walks over units: a block a unit, or, where rows are many and short, a warp a run of it, which acts for the threads
 /// of a block (block.teams).
@@ -123,11 +127,12 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
   if (!batch.mask && !batch.completion_mask) return {length, length};
   return block.template reduce<RowLengths>([&](int thread) {
     RowLengths mine;
-    const bool bytes =
-        batch.mask && !batch.completion_mask && batch.mask.type == StoredAs::UInt8 && batch.mask.shape.step == 1;
+    const bool bytes = batch.mask && !batch.completion_mask && batch.mask.type == StoredAs::UInt8 &&
+                       batch.mask.shape.step == 1;
     if (bytes) {
       constexpr int at_once = 16;
-      const auto* mask = static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(at.row, at.begin);
+      const auto* mask =
+          static_cast<const unsigned char*>(batch.mask.data) + batch.mask.first(at.row, at.begin);
       const bool aligned = reinterpret_cast<std::uintptr_t>(mask) % at_once == 0;
       for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
         if (aligned && t + at_once <= length) {
@@ -144,7 +149,8 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
     for (index_t t = thread; t < at.length; t += block.threads()) {
       const bool valid = batch.valid(at, t);
       mine.tokens += valid;
-      mine.completion += batch.completion_mask ? DeviceBatch<S>::at(batch.completion_mask, at, t) != 0 : valid;
+      mine.completion +=
+          batch.completion_mask ? DeviceBatch<S>::at(batch.completion_mask, at, t) != 0 : valid;
     }
     return mine;
   });
@@ -171,8 +177,8 @@ struct AdvantageSums {
 
 /// Moments of the advantages at the row's valid tokens, and their mean also where no token is given one.
 template <bool of_tokens = true, class Block, class S>
-GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at, int tokens,
-                                  double of_row) {
+GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at,
+                                  int tokens, double of_row) {
   Moments m;
   if (tokens == 0) return m;
   m.n = tokens;
@@ -181,7 +187,8 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
   if (!of_tokens || !batch.token_advantages) return m;
   const auto for_each_valid = [&](int thread, const auto& f) {
     in_quads(block, at.length, thread, [&](index_t t) {
-      if (batch.valid(at, t)) f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, at, t)));
+      if (batch.valid(at, t))
+        f(static_cast<double>(DeviceBatch<S>::at(batch.token_advantages, at, t)));
     });
   };
   const AdvantageSums first = block.template reduce<AdvantageSums>([&](int thread) {
@@ -216,8 +223,8 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
 
 /// W_i of a row with so many valid tokens, and what its advantage is where no token is given one.
 template <class Loss, class S>
-GDPO_DEVICE double weight_of(const Loss& loss, const DeviceBatch<S>& batch, index_t row, index_t tokens,
-                             const DeviceNormaliser& normaliser) {
+GDPO_DEVICE double weight_of(const Loss& loss, const DeviceBatch<S>& batch, index_t row,
+                             index_t tokens, const DeviceNormaliser& normaliser) {
   if (tokens == 0) return 0;
   const Normaliser divisor = normaliser();
   const double weight = loss.aggregate(AggregateArgs{{tokens, batch.width}, divisor});

@@ -23,7 +23,8 @@ struct ThreadTotals {
                        i_shared = i_kl_loss + Terms::has_kl, sums = i_shared + Terms::shares;
   static constexpr int i_advantages = kept(first_count, first_count + gdpo::detail::token_counts),
                        counts = i_advantages + 1;
-  static constexpr int ranges = Metrics::everything ? gdpo::detail::measured : 0, room = ranges > 0 ? ranges : 1;
+  static constexpr int ranges = Metrics::everything ? gdpo::detail::measured : 0,
+                       room = ranges > 0 ? ranges : 1;
 
   double sum[sums] = {};
   int count[counts] = {};

@@ -15,7 +15,8 @@ struct GradientLine {
   double slope, constant, at_target;
 };
 /// x_target: the logit of the target, where there is one.
-GDPO_DEVICE inline GradientLine gradient_line(const RowGradient& of, double x_target, double temperature, double u) {
+GDPO_DEVICE inline GradientLine gradient_line(const RowGradient& of, double x_target,
+                                              double temperature, double u) {
   using math::mul;
   const double z_of_x = 1 / temperature, scale = mul(-z_of_x, std::exp(u));
   const double factor = of.g_entropy == 0 ? of.g : of.g + mul(of.g_entropy, of.entropy + u);
@@ -51,16 +52,21 @@ void gradient_row(const T* x, U* out, index_t n, double temperature, const RowGr
   const S inverse = static_cast<S>(z_of_x), center = static_cast<S>(mul(of.logsumexp, temperature));
   const double u = mul(static_cast<double>(center), z_of_x) - of.logsumexp;
   // Before x may be overwritten.
-  const GradientLine line = gradient_line(of, of.target >= 0 ? load(x[of.target]) : 0.0, temperature, u);
+  const GradientLine line =
+      gradient_line(of, of.target >= 0 ? load(x[of.target]) : 0.0, temperature, u);
 
   const V reference = math::constant<V>(static_cast<double>(center)),
           to_z = math::constant<V>(static_cast<double>(inverse));
   const V constant_part = math::constant<V>(line.constant), slope = math::constant<V>(line.slope);
   const auto chunk = [&](const auto* from, auto* to) {
-    for (int k = 0; k < LogitLanes<V>::registers; ++k, from += LogitLanes<V>::width, to += LogitLanes<V>::width) {
-      const auto at = [&](int j) { return distance(math::load_lanes<V>(from + j * logit_lanes), reference, to_z); };
+    for (int k = 0; k < LogitLanes<V>::registers;
+         ++k, from += LogitLanes<V>::width, to += LogitLanes<V>::width) {
+      const auto at = [&](int j) {
+        return distance(math::load_lanes<V>(from + j * logit_lanes), reference, to_z);
+      };
       const auto put = [&](int j, const V& d) {
-        math::store_lanes(to + j * logit_lanes, mul(math::exp_bounded(d), fma(slope, d, constant_part)));
+        math::store_lanes(to + j * logit_lanes,
+                          mul(math::exp_bounded(d), fma(slope, d, constant_part)));
       };
       const V a = at(0), b = at(1), c = at(2), d = at(3);
       put(0, a), put(1, b), put(2, c), put(3, d);

@@ -22,7 +22,8 @@ GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
 GDPO_INLINE void load_high_halves(const void* p, Register<8, float>::Bits& to) {
   __m128i halves;
   std::memcpy(&halves, p, 16);
-  to = reinterpret_cast<Register<8, float>::Bits>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  to = reinterpret_cast<Register<8, float>::Bits>(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 GDPO_INLINE void store_low_halves(void* p, Register<8, float>::Bits a) {
   const __m256i bits = reinterpret_cast<__m256i>(a);
@@ -39,8 +40,11 @@ GDPO_INLINE void load_high_halves(const void* p, Register<16, float>::Bits& to) 
   to = reinterpret_cast<Register<16, float>::Bits>(wide);
 }
 GDPO_INLINE void store_low_halves(void* p, Register<16, float>::Bits a) {
-  __m256i packed = _mm512_maskz_cvtepi32_epi16(static_cast<__mmask16>(-1), reinterpret_cast<__m512i>(a));
-  asm("" : "+v"(packed));  // the instruction that stores it as well takes three times as long on AMD's processors
+  __m256i packed =
+      _mm512_maskz_cvtepi32_epi16(static_cast<__mmask16>(-1), reinterpret_cast<__m512i>(a));
+  asm(""
+      : "+v"(
+          packed));  // the instruction that stores it as well takes three times as long on AMD's processors
   std::memcpy(p, &packed, 32);
 }
 #endif
@@ -61,14 +65,18 @@ GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
 #define GDPO_CONVERTS_HALF 1
 #if GDPO_LANE_BYTES >= 64
 using HalfRegister = __m256i;
-GDPO_INLINE __m512 register_from_half(__m256i h) { return _mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1), h); }
+GDPO_INLINE __m512 register_from_half(__m256i h) {
+  return _mm512_maskz_cvtph_ps(static_cast<__mmask16>(-1), h);
+}
 GDPO_INLINE __m256i half_from_register(__m512 a) {
   return _mm512_maskz_cvtps_ph(static_cast<__mmask16>(-1), a, _MM_FROUND_TO_NEAREST_INT);
 }
 #else
 using HalfRegister = __m128i;
 GDPO_INLINE __m256 register_from_half(__m128i h) { return _mm256_cvtph_ps(h); }
-GDPO_INLINE __m128i half_from_register(__m256 a) { return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT); }
+GDPO_INLINE __m128i half_from_register(__m256 a) {
+  return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT);
+}
 #endif
 #else
 #define GDPO_CONVERTS_HALF 0
@@ -105,8 +113,8 @@ GDPO_INLINE void store_lanes(T* p, const V& v) {
     v.store(p);
   } else if constexpr (std::is_same_v<layout_t<T>, BFloat16>) {
     using Bits = typename Register<L, float>::Bits;
-    const V quiet{
-        reinterpret_cast<typename Register<L, float>::Value>((reinterpret_cast<Bits>(v.v) & ~0xffff) | 0x400000)};
+    const V quiet{reinterpret_cast<typename Register<L, float>::Value>(
+        (reinterpret_cast<Bits>(v.v) & ~0xffff) | 0x400000)};
     const Bits bits = reinterpret_cast<Bits>(select(is_nan(v), quiet, v).v);
     store_low_halves(p, (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 #if GDPO_CONVERTS_HALF

@@ -78,7 +78,8 @@ GDPO_INLINE void add_maximum(LogitLanes<V>& top, const T* x) {
   using math::load_lanes;
   for (int k = 0; k < top.registers; ++k, x += top.width) {
     const V low = (math::max)(load_lanes<V>(x), load_lanes<V>(x + logit_lanes));
-    const V high = (math::max)(load_lanes<V>(x + 2 * logit_lanes), load_lanes<V>(x + 3 * logit_lanes));
+    const V high =
+        (math::max)(load_lanes<V>(x + 2 * logit_lanes), load_lanes<V>(x + 3 * logit_lanes));
     top.lane[k] = (math::max)((math::max)(low, high), top.lane[k]);
   }
 }
@@ -110,7 +111,8 @@ bool hides_non_finite([[maybe_unused]] const T* x, [[maybe_unused]] index_t n) {
 template <class V>
 GDPO_INLINE V distance(const V& x, const V& reference, const V& inverse) {
   constexpr int exponent = std::numeric_limits<math::scalar_t<V>>::max_exponent - 1;
-  return (math::max)(math::mul(x - reference, inverse), math::constant<V>(-exponent * 0.693147180559945309));
+  return (math::max)(math::mul(x - reference, inverse),
+                     math::constant<V>(-exponent * 0.693147180559945309));
 }
 template <class S>
 struct BlockSums {
@@ -130,12 +132,15 @@ BlockSums<S> sum_block(const T* x, index_t n, S reference, S inverse) {
     for_each_chunk<S>(x + begin, (std::min)(logit_run, n - begin), [&](const auto* chunk) {
       add_maximum(top, chunk);
       for (int k = 0; k < top.registers; ++k, chunk += top.width) {
-        const auto at = [&](int j) { return distance(math::load_lanes<V>(chunk + j * logit_lanes), m, scale); };
+        const auto at = [&](int j) {
+          return distance(math::load_lanes<V>(chunk + j * logit_lanes), m, scale);
+        };
         const V a = at(0), b = at(1), c = at(2), d = at(3);
         const V ea = math::exp_bounded(a), eb = math::exp_bounded(b), ec = math::exp_bounded(c),
                 ed = math::exp_bounded(d);
         run.lane[k] = run.lane[k] + ((ea + eb) + (ec + ed));
-        run_weighted.lane[k] = run_weighted.lane[k] + fma(d, ed, fma(c, ec, fma(b, eb, math::mul(a, ea))));
+        run_weighted.lane[k] =
+            run_weighted.lane[k] + fma(d, ed, fma(c, ec, fma(b, eb, math::mul(a, ea))));
       }
     });
     sum.add(run);
@@ -160,7 +165,8 @@ LogitRow sum_row(const T* x, index_t n, double temperature) {
   for (index_t i = 0; i < n; i += logit_block) {
     const index_t length = (std::min)(logit_block, n - i);
     BlockSums<S> block = sum_block<V>(x + i, length, m, inverse);
-    const double rise = math::mul(static_cast<double>(block.maximum) - static_cast<double>(m), z_of_x);
+    const double rise =
+        math::mul(static_cast<double>(block.maximum) - static_cast<double>(m), z_of_x);
     if (rise > logit_excess) {
       sums = rescaled(sums, -rise, std::exp(-rise));
       m = block.maximum;

@@ -15,7 +15,8 @@ template <class S>
 struct LossScratch {
   RowScratch<S> rows;
   std::vector<double> tokens;
-  std::vector<S> gradient;  // of a row, where the caller wants none or has it elsewhere than side by side
+  std::vector<S>
+      gradient;  // of a row, where the caller wants none or has it elsewhere than side by side
 };
 }  // namespace detail
 
@@ -51,8 +52,9 @@ Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double
 
 /// What formulas run on: numbers of S, of double at levels of segments; one by one on `seq`.
 template <class Exec, class S, class Level>
-using lanes_for = std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
-                                     math::Native<std::conditional_t<Level::of_segment, double, S>>>;
+using lanes_for =
+    std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
+                       math::Native<std::conditional_t<Level::of_segment, double, S>>>;
 
 /// A loss call behind its checks: the rows in units, the units on the workers, the sums in one tally.
 template <class Exec, class S, class Loss>
@@ -61,8 +63,8 @@ class BatchLoss {
   using Row = RowLoss<lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
   using Metrics = typename Row::Metrics;
 
-  BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const Normaliser& normaliser,
-            const TokenOut<S>& gradient)
+  BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
+            const Normaliser& normaliser, const TokenOut<S>& gradient)
       : loss_(loss),
         batch_(batch),
         normaliser_(normaliser),
@@ -74,8 +76,9 @@ class BatchLoss {
     check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
     if (nothing && count_rows(batch, layout_).tokens > 0) {
-      contract::fail(function, nothing, "0",
-                     "the count that the aggregate divides by, more than 0 for a batch with tokens");
+      contract::fail(
+          function, nothing, "0",
+          "the count that the aggregate divides by, more than 0 for a batch with tokens");
     }
   }
 
@@ -99,7 +102,8 @@ class BatchLoss {
           const index_t first = unit * rows_a_unit;
           Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
           tally = Tally{};
-          run(first, (std::min)(first + rows_a_unit, rows), workspace.workers[static_cast<std::size_t>(worker)], tally);
+          run(first, (std::min)(first + rows_a_unit, rows),
+              workspace.workers[static_cast<std::size_t>(worker)], tally);
         });
         for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
         return total;
@@ -130,7 +134,8 @@ class BatchLoss {
   WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
     const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
     const index_t tokens = row.count();
-    double weight = tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
+    double weight =
+        tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
     if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
     if (math::not_finite(weight)) note(tally.non_finite.weights, i, -1), weight = 0;
     return {row, tokens, weight};
@@ -139,7 +144,8 @@ class BatchLoss {
     scratch.rows.reserve(layout_.longest);
     const auto longest = static_cast<std::size_t>(layout_.longest);
     if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
-    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest) scratch.gradient.resize(longest);
+    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest)
+      scratch.gradient.resize(longest);
   }
 
  private:
@@ -163,15 +169,19 @@ class BatchLoss {
       // Here, so that the sums have reached memory when they are read again, side by side.
       tally.advantage = merge(tally.advantage, advantages_of(row, tokens, scratch.tokens));
       const index_t completion =
-          batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data()) : tokens;
-      tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(), Metrics::means);
+          batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data())
+                                 : tokens;
+      tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(),
+                Metrics::means);
     }
   }
 
   /// A row begins with a count of its mask, before anything has asked for it.
   void prefetch_mask(const RowSpan& at) const {
     if (!batch_.mask || !batch_.mask.in_place()) return;
-    constexpr index_t line = 64, most = 16384;  // bytes; what the first cache would not hold is left to the processor
+    constexpr index_t
+        line = 64,
+        most = 16384;  // bytes; what the first cache would not hold is left to the processor
     const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
     for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
   }

@@ -12,7 +12,8 @@ namespace detail {
 template <class A, class = void>
 constexpr bool may_read_width_v = false;
 template <class A>
-constexpr bool may_read_width_v<A, std::void_t<decltype(std::declval<const A&>().reads_width())>> = true;
+constexpr bool may_read_width_v<A, std::void_t<decltype(std::declval<const A&>().reads_width())>> =
+    true;
 template <class A>
 bool reads_width(const A& aggregate) {
   if constexpr (may_read_width_v<A>) {
@@ -24,9 +25,12 @@ bool reads_width(const A& aggregate) {
 
 /// Settings and arrays fit together; which arrays are read.
 template <class S, class Loss>
-TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S>& batch, const TokenLayout& layout) {
+TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
+                      const TokenLayout& layout) {
   using contract::fail;
-  const auto check = [function](const auto& policy) { Checks<std::decay_t<decltype(policy)>>::run(policy, function); };
+  const auto check = [function](const auto& policy) {
+    Checks<std::decay_t<decltype(policy)>>::run(policy, function);
+  };
   check(loss.level);
   check(loss.surrogate);
   check(loss.aggregate);
@@ -58,13 +62,16 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   };
   need(reads.ref, batch.ref_logp, "batch.ref_logp",
        "the reference policy's log-probs, which this loss reads (kl.beta is not 0)");
-  need(reads_old, batch.old_logp, "batch.old_logp", "the old policy's log-probs, because a KL term is against them");
+  need(reads_old, batch.old_logp, "batch.old_logp",
+       "the old policy's log-probs, because a KL term is against them");
   need(reads.rollout, batch.rollout_logp, "batch.rollout_logp",
        "the sampling policy's log-probs, which this loss reads");
-  need(reads.teacher, batch.teacher_logp, "batch.teacher_logp", "the teacher's log-probs, which this loss reads");
+  need(reads.teacher, batch.teacher_logp, "batch.teacher_logp",
+       "the teacher's log-probs, which this loss reads");
   need(reads.tags, batch.tags, "batch.tags", "one tag a token, which this loss reads");
   if (!batch.advantages == !batch.token_advantages) {
-    fail(function, "batch.advantages, batch.token_advantages", batch.advantages ? "both" : "neither",
+    fail(function, "batch.advantages, batch.token_advantages",
+         batch.advantages ? "both" : "neither",
          "one of them: an advantage for each row, or for each token");
   }
   return reads;
@@ -78,8 +85,9 @@ template <class A, class = void>
 constexpr bool knows_its_count_v = false;
 template <class A>
 constexpr bool knows_its_count_v<
-    A, std::enable_if_t<
-           std::is_same_v<const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> = true;
+    A, std::enable_if_t<std::is_same_v<
+           const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> =
+    true;
 
 /// The name of the count that an aggregate divides by, where that is 0, by its member `over` or as it says itself; else null.
 template <class A>
@@ -87,19 +95,22 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   if constexpr (knows_its_count_v<A>) {
     return aggregate.divides_by_nothing(n);
   } else if constexpr (has_over_v<A>) {
-    return count_of(n, aggregate.over) > 0        ? nullptr
-           : aggregate.over == Over::Tokens       ? "normaliser.tokens"
-           : aggregate.over == Over::Rows         ? "normaliser.rows"
-           : aggregate.over == Over::NonEmptyRows ? "normaliser.non_empty_rows"
-                                                  : "normaliser.given (aggregate.over is Over::Given)";
+    return count_of(n, aggregate.over) > 0  ? nullptr
+           : aggregate.over == Over::Tokens ? "normaliser.tokens"
+           : aggregate.over == Over::Rows   ? "normaliser.rows"
+           : aggregate.over == Over::NonEmptyRows
+               ? "normaliser.non_empty_rows"
+               : "normaliser.given (aggregate.over is Over::Given)";
   } else {
     return nullptr;
   }
 }
 
 inline void check_normaliser(const char* function, const Normaliser& n) {
-  const std::pair<const char*, double> counts[] = {
-      {"tokens", n.tokens}, {"rows", n.rows}, {"non_empty_rows", n.non_empty_rows}, {"given", n.given}};
+  const std::pair<const char*, double> counts[] = {{"tokens", n.tokens},
+                                                   {"rows", n.rows},
+                                                   {"non_empty_rows", n.non_empty_rows},
+                                                   {"given", n.given}};
   for (const auto& [name, value] : counts) {
     if (!(value >= 0) || math::not_finite(value)) {
       contract::fail(function, contract::Text("normaliser.") + name, contract::text(value),

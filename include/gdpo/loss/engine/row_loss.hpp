@@ -36,7 +36,11 @@ class RowLoss {
   using Metrics = typename Terms::Metrics;
 
   RowLoss(const Loss& loss, Tally& tally)
-      : level_(loss.level), surrogate_(loss.surrogate), kls_(loss.kl), factors_(loss.factor), tally_(tally) {}
+      : level_(loss.level),
+        surrogate_(loss.surrogate),
+        kls_(loss.kl),
+        factors_(loss.factor),
+        tally_(tally) {}
   ~RowLoss() {
     if constexpr (Metrics::everything) ranges_.add_to(tally_);
   }
@@ -45,7 +49,8 @@ class RowLoss {
 
   /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0. tokens: valid ones;
   /// weight: W_i. scratch: `length` numbers, for Sequence.
-  RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient, double* scratch) {
+  RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient,
+                     double* scratch) {
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     RowSums sums;
     sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
@@ -56,9 +61,10 @@ class RowLoss {
       first = end;
     }
     if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
-      sums.of[of_ratio] = math::not_finite(sums.of[of_approx_kl_k1])
-                              ? sum_of_ratios(row)
-                              : (sums.of[of_approx_kl_k3] - sums.of[of_approx_kl_k1]) + static_cast<double>(tokens);
+      sums.of[of_ratio] =
+          math::not_finite(sums.of[of_approx_kl_k1])
+              ? sum_of_ratios(row)
+              : (sums.of[of_approx_kl_k3] - sums.of[of_approx_kl_k1]) + static_cast<double>(tokens);
     }
     Terms::finish(kls_, row.kl_weights, sums);
     return sums;
@@ -107,12 +113,15 @@ class RowLoss {
   // the body, each of them would pass through the compiler three times.
 
   /// Register k begins a cache line, more or less.
-  static constexpr bool begins_line(int k) { return k * L::width * static_cast<int>(sizeof(S)) % 64 == 0; }
+  static constexpr bool begins_line(int k) {
+    return k * L::width * static_cast<int>(sizeof(S)) % 64 == 0;
+  }
 
   void segment(const TokenSpan<S>& span, index_t begin, index_t end, double weight, RowSums& sums) {
     SegmentRatio of_segment;
     if constexpr (Level::of_segment) of_segment = statistic(span.row, begin, end);
-    if (Level::of_segment && of_segment.n > 0) sums.of[of_ratio] += math::mul(of_segment.n, of_segment.ratio);
+    if (Level::of_segment && of_segment.n > 0)
+      sums.of[of_ratio] += math::mul(of_segment.n, of_segment.ratio);
     double shared = 0;
     for (index_t first = begin; first < end; first += block) {
       const index_t last = (std::min)(first + block, end);
@@ -130,7 +139,8 @@ class RowLoss {
     for (index_t t = begin; t < end; ++t) {
       if (!row.valid(t)) continue;
       Token<C> x;
-      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
+                                                row_advantage_);
       lanes[t - begin] = static_cast<double>(level_.map(x).log_ratio);
       sum.n += 1;
     }
@@ -145,7 +155,8 @@ class RowLoss {
         for (int k = 0; k < registers; ++k) {
           const index_t at = t + k * L::width;
           const Mask valid = Reader::mask_of(s.row, at);
-          lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio, math::constant<V>(0.0));
+          lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio,
+                                             math::constant<V>(0.0));
           valid_tokens[k].add(valid);
         }
       }
@@ -157,31 +168,35 @@ class RowLoss {
 
   /// Pass 1.
   SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
-    const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end) : sum_of_many(row, begin, end);
+    const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
+                                                         : sum_of_many(row, begin, end);
     return segment_ratio<S>(level_, sum);
   }
 
   /// Pass 2, of at most `block` tokens. Two loops, with or without KL terms: from log-probs to gradient in one is a longer chain
   /// than a processor keeps in flight.
-  void block_of(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment, double weight,
-                RowSums& row_sums, double& shared) {
+  void block_of(const TokenSpan<S>& span, index_t begin, index_t end,
+                const SegmentRatio& of_segment, double weight, RowSums& row_sums, double& shared) {
     S ratio[block];
     Sums sums[registers]{};
     TokenSpan<S> local = span;
     local.ratio = ratio;
     local.origin = begin;
     with_shape(span, [&](auto shape) {
-      in_registers(local, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto padded) {
-        using Given = decltype(shape);
-        using Shape = std::conditional_t<decltype(padded)::value, typename Given::MaskedShape, Given>;
-        own_ratios<typename Shape::RatioShape>(s, first, last, sums);
-        terms<Shape>(s, first, last, of_segment, weight, sums);
-      });
+      in_registers(
+          local, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto padded) {
+            using Given = decltype(shape);
+            using Shape =
+                std::conditional_t<decltype(padded)::value, typename Given::MaskedShape, Given>;
+            own_ratios<typename Shape::RatioShape>(s, first, last, sums);
+            terms<Shape>(s, first, last, of_segment, weight, sums);
+          });
     });
     const auto block_totals = totals(span.row, sums);
     block_totals.add_to(row_sums);
     shared += block_totals.shared;
-    const bool all_finite = !block_totals.needs_census() && !math::not_finite(static_cast<C>(span.row.advantage)) &&
+    const bool all_finite = !block_totals.needs_census() &&
+                            !math::not_finite(static_cast<C>(span.row.advantage)) &&
                             !(Level::of_segment && math::is_nan(of_segment.log_ratio));
     if (!all_finite) census(span, begin, end, of_segment, row_sums, shared);
   }
@@ -196,7 +211,8 @@ class RowLoss {
     S *const ratio = span.ratio, *const gradient = span.gradient;
     const V advantage = constant<V>(row.advantage), row_advantage = constant<V>(row_advantage_);
     Sums local[registers];
-    for (int k = 0; k < registers; ++k) local[k].template with<AddedIn::Ratios, Shape>(sums[k], take);
+    for (int k = 0; k < registers; ++k)
+      local[k].template with<AddedIn::Ratios, Shape>(sums[k], take);
     Ranges ranges;
     ranges.template take<AddedIn::Ratios>(ranges_);
     for (index_t t = begin; t < end; t += math::logical_lanes) {
@@ -210,14 +226,15 @@ class RowLoss {
         if constexpr (!Level::of_segment) L::store(ratio + (at - origin), own);
       }
     }
-    for (int k = 0; k < registers; ++k) sums[k].template with<AddedIn::Ratios, Shape>(local[k], take);
+    for (int k = 0; k < registers; ++k)
+      sums[k].template with<AddedIn::Ratios, Shape>(local[k], take);
     ranges_.template take<AddedIn::Ratios>(ranges);
   }
 
   /// The terms of the tokens into the sums, and into the gradient what the level keeps for the token itself.
   template <class Shape>
-  GDPO_NOINLINE void terms(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
-                           double weight, Sums* sums) {
+  GDPO_NOINLINE void terms(const TokenSpan<S>& span, index_t begin, index_t end,
+                           const SegmentRatio& of_segment, double weight, Sums* sums) {
     // Copies: what does not change from token to token stays in registers.
     const Level level = level_;
     const Surrogate surrogate = surrogate_;
@@ -228,7 +245,8 @@ class RowLoss {
     const V w = math::constant<V>(weight), advantage = math::constant<V>(span.row.advantage),
             row_advantage = math::constant<V>(row_advantage_);
     Sums local_sums[registers];
-    for (int k = 0; k < registers; ++k) local_sums[k].template with<AddedIn::Terms, Shape>(sums[k], take);
+    for (int k = 0; k < registers; ++k)
+      local_sums[k].template with<AddedIn::Terms, Shape>(sums[k], take);
     Ranges ranges;
     ranges.template take<AddedIn::Terms>(ranges_);
     for (index_t t = begin; t < end; t += math::logical_lanes) {
@@ -239,9 +257,9 @@ class RowLoss {
         Token<V> x;
         Reader::template load<Shape>(x, local.row, at, valid, advantage, row_advantage);
         if constexpr (!Level::of_segment) x.ratio = L::load(local.ratio + (at - local.origin));
-        const auto slopes =
-            Terms::template add<Shape>(surrogate, kls, factors, segment_ratio, RowTokens<V, S>{local.row, at}, valid, x,
-                                       level.map(x), local_sums[k], ranges);
+        const auto slopes = Terms::template add<Shape>(surrogate, kls, factors, segment_ratio,
+                                                       RowTokens<V, S>{local.row, at}, valid, x,
+                                                       level.map(x), local_sums[k], ranges);
         if constexpr (shares) {
           L::store(local.scratch + at, slopes.d_logp);
         } else {
@@ -249,11 +267,13 @@ class RowLoss {
         }
       }
     }
-    for (int k = 0; k < registers; ++k) sums[k].template with<AddedIn::Terms, Shape>(local_sums[k], take);
+    for (int k = 0; k < registers; ++k)
+      sums[k].template with<AddedIn::Terms, Shape>(local_sums[k], take);
     ranges_.template take<AddedIn::Terms>(ranges);
   }
 
-  using SumOf = V Sums::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+  using SumOf =
+      V Sums::*;  // named, because g++ warns of the parentheses that nvcc writes around it
   using CountOf = Count Sums::*;
   /// Adds the lanes of one sum of a block. It is not inlined, because there are many sums.
   GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
@@ -267,9 +287,10 @@ class RowLoss {
   /// Adds the lanes of every sum of a block.
   static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
     typename Terms::Totals t;
-#define GDPO_X(name, added_in, kept_by, where, ...)                                                  \
-  if constexpr (Terms::template adds<General>(of_##name)) {                                          \
-    if (Where::where != Where::WithEntropies || row.entropies) t.name = total_of(sums, &Sums::name); \
+#define GDPO_X(name, added_in, kept_by, where, ...)            \
+  if constexpr (Terms::template adds<General>(of_##name)) {    \
+    if (Where::where != Where::WithEntropies || row.entropies) \
+      t.name = total_of(sums, &Sums::name);                    \
   }
     GDPO_TOKEN_SUMS(GDPO_X)
     GDPO_TOKEN_COUNTS(GDPO_X)
@@ -282,13 +303,15 @@ class RowLoss {
   }
 
   /// Pass 3.
-  void spread(const TokenSpan<S>& span, index_t begin, index_t end, double each, double weight) const {
+  void spread(const TokenSpan<S>& span, index_t begin, index_t end, double each,
+              double weight) const {
     const V w = math::constant<V>(weight), of_each = math::constant<V>(each);
     in_registers(span, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
       for (index_t at = first; at < last; at += L::width) {
         const Mask valid = Reader::mask_of(s.row, at);
         const V own = L::load(s.scratch + at);
-        L::store(s.gradient + at, Terms::shared_gradient(of_each, own, mapped(s.row, at, valid), valid, w));
+        L::store(s.gradient + at,
+                 Terms::shared_gradient(of_each, own, mapped(s.row, at, valid), valid, w));
       }
     });
   }
@@ -299,23 +322,26 @@ class RowLoss {
     for (index_t t = 0; t < row.length; ++t) {
       if (!row.valid(t)) continue;
       Token<C> x;
-      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
+                                                row_advantage_);
       sum += static_cast<double>(math::exp_parts(level_.map(x).log_ratio).exp);
     }
     return sum;
   }
 
   /// Of a block in which some input is not finite.
-  GDPO_COLD void census(const TokenSpan<S>& span, index_t begin, index_t end, const SegmentRatio& of_segment,
-                        RowSums& sums, double& shared) {
+  GDPO_COLD void census(const TokenSpan<S>& span, index_t begin, index_t end,
+                        const SegmentRatio& of_segment, RowSums& sums, double& shared) {
     using OneToken = TokenTerms<C, Loss>;
     const TokenRow<S>& row = span.row;
     for (index_t t = begin; t < end; ++t) {
       if (!row.valid(t)) continue;
       Token<C> x;
-      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage), row_advantage_);
-      const auto spoiled = OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
-                                            NoteAt{tally_.non_finite, row.row, t});
+      TokenReader<C, S>::template load<General>(x, row, t, true, static_cast<C>(row.advantage),
+                                                row_advantage_);
+      const auto spoiled =
+          OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
+                           NoteAt{tally_.non_finite, row.row, t});
       if (spoiled.surrogate) sums.of[of_surrogate] = math::nan();
       if (spoiled.kl) sums.of[of_kl] = math::nan();
       if (spoiled.kl_loss) sums.kl_loss = math::nan();

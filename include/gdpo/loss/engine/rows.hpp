@@ -12,7 +12,8 @@ GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t lengt
   while (t + lanes <= length) {
     unsigned char sums[lanes] = {};
     for (index_t k = 0; k < most && t + lanes <= length; ++k, t += lanes) {
-      for (index_t j = 0; j < lanes; ++j) sums[j] = static_cast<unsigned char>(sums[j] + (mask[t + j] != 0));
+      for (index_t j = 0; j < lanes; ++j)
+        sums[j] = static_cast<unsigned char>(sums[j] + (mask[t + j] != 0));
     }
     std::uint32_t total = 0;
     for (const unsigned char sum : sums) total += sum;
@@ -62,7 +63,8 @@ struct TokenRow {
 namespace detail {
 
 /// Tokens that `mask` lets through in one row.
-inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at, unsigned char* scratch) {
+inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at,
+                         unsigned char* scratch) {
   return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
 }
 
@@ -98,8 +100,8 @@ struct RowScratch {
 };
 
 template <class S>
-TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row, TokenReads reads,
-                     RowScratch<S>& scratch) {
+TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row,
+                     TokenReads reads, RowScratch<S>& scratch) {
   const RowSpan at = layout(row);
   TokenRow<S> r{};
   r.row = row;

@@ -38,7 +38,8 @@ struct TokenSpan {
 
 /// The arrays of numbers of a row, for loops over them: unrolled, such a loop is compiled once for each array.
 template <class S>
-using ArrayOfRow = const S* TokenRow<S>::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+using ArrayOfRow = const S*
+    TokenRow<S>::*;  // named, because g++ warns of the parentheses that nvcc writes around it
 template <class S>
 constexpr ArrayOfRow<S> arrays_of_row[token_arrays] = {
 #define GDPO_X(in_batch, in_row, ...) &TokenRow<S>::in_row,
@@ -58,7 +59,8 @@ struct General {
 template <bool Masked, bool WithKl>
 struct Plain {
   using MaskedShape = Plain<true, WithKl>;
-  using RatioShape = Plain<Masked, false>;  // the loop over the ratios reads nothing of the KL terms
+  using RatioShape =
+      Plain<Masked, false>;  // the loop over the ratios reads nothing of the KL terms
   static constexpr bool plain = true, masked = Masked, with_kl = WithKl;
 };
 
@@ -97,7 +99,8 @@ GDPO_HOST_INLINE PlainRows plain_rows(const Kls& kls, const TokenArrays& has) {
   for_each_kl(kls, [&](const auto& kl) {
     any_kl = any_kl || kl.beta != 0;
     all_kl = all_kl && kl.beta != 0;
-    if constexpr (has_plain_v<std::decay_t<decltype(kl)>>) plain = plain && (kl.beta == 0 || kl.is_plain());
+    if constexpr (has_plain_v<std::decay_t<decltype(kl)>>)
+      plain = plain && (kl.beta == 0 || kl.is_plain());
   });
 #define GDPO_X(in_batch, in_row, in_token, read, in_plain) \
   plain = plain && has.in_row == is_in_plain(InPlain::in_plain, any_kl);
@@ -141,7 +144,8 @@ class PaddedSpan {
     for (index_t j = 0; j < n_; ++j) to[j] = from[j];
   }
 
-  S values_[token_arrays][math::logical_lanes], gradient_[math::logical_lanes], ratio_[math::logical_lanes];
+  S values_[token_arrays][math::logical_lanes], gradient_[math::logical_lanes],
+      ratio_[math::logical_lanes];
   double scratch_[math::logical_lanes];
   unsigned char mask_[math::logical_lanes];
 };
@@ -169,11 +173,12 @@ struct TokenReader {
   /// Tokens at, at + 1, ...; where not valid, anything, but token_log_ratio is 0. (Loads are not masked: some processors'
   /// prefetching does not follow masked loads.) advantage, row_advantage: of the row.
   template <class Shape>
-  GDPO_INLINE static void load(Token<V>& x, const TokenRow<S>& row, index_t at, const Mask& valid, const V& advantage,
-                               const V& row_advantage) {
+  GDPO_INLINE static void load(Token<V>& x, const TokenRow<S>& row, index_t at, const Mask& valid,
+                               const V& advantage, const V& row_advantage) {
     const V zero = math::constant<V>(0.0);
     const auto read = [&](const S* values) GDPO_INLINE_LAMBDA { return L::load(values + at); };
-    const auto maybe = [&](const S* values) GDPO_INLINE_LAMBDA { return values ? read(values) : zero; };
+    const auto maybe = [&](const S* values)
+                           GDPO_INLINE_LAMBDA { return values ? read(values) : zero; };
     constexpr bool plain = Shape::plain;
     x.logp = read(row.logp);
     x.old_logp = plain || row.old_logp ? read(row.old_logp) : x.logp;
@@ -187,7 +192,8 @@ struct TokenReader {
     x.tag = plain ? zero : maybe(row.tags);
     x.advantage = plain || !row.advantages ? advantage : read(row.advantages);
     x.row_advantage = row_advantage;
-    x.token_log_ratio = plain || row.old_logp ? math::select(valid, x.logp - x.old_logp, zero) : zero;
+    x.token_log_ratio =
+        plain || row.old_logp ? math::select(valid, x.logp - x.old_logp, zero) : zero;
     x.log_ratio = x.ratio = zero;  // of the level
   }
 
@@ -195,7 +201,8 @@ struct TokenReader {
 
   /// For the loop over the terms of the same block, which comes next.
   template <class Shape>
-  GDPO_HOST_INLINE static void prefetch_for_terms(const TokenRow<S>& row, const S* gradient, index_t at) {
+  GDPO_HOST_INLINE static void prefetch_for_terms(const TokenRow<S>& row, const S* gradient,
+                                                  index_t at) {
     const auto maybe = [at](const S* values) GDPO_INLINE_LAMBDA {
       if (values) prefetch(values, at);
     };
@@ -215,7 +222,8 @@ struct TokenReader {
   /// May lie beyond the array: nothing is read.
   template <Cache To = Cache::First, bool Write = false>
   static GDPO_HOST_INLINE void prefetch(const S* values, index_t at) {
-    const auto address = reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(at) * sizeof(S);
+    const auto address =
+        reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(at) * sizeof(S);
     detail::prefetch<To, Write>(reinterpret_cast<const void*>(address));
   }
 };

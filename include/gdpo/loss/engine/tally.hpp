@@ -22,13 +22,15 @@ constexpr int token_counts = 0 GDPO_TOKEN_COUNTS(GDPO_ONE_MORE);
 constexpr int row_metrics = 0 GDPO_ROW_METRICS(GDPO_ONE_MORE);
 #undef GDPO_ONE_MORE
 /// In whole lanes: what is left over is 0.
-constexpr int quantities = (metrics_of_tokens + math::logical_lanes - 1) / math::logical_lanes * math::logical_lanes;
+constexpr int quantities =
+    (metrics_of_tokens + math::logical_lanes - 1) / math::logical_lanes * math::logical_lanes;
 
 /// The columns of the list (loss/metric_list.hpp).
 enum class AddedIn { Ratios, Terms };
 enum class KeptBy { Loss, Means, All };
 enum class Where { Always, WithKl, WithEntropies, WithBounds };
-using MetricMember = Metric LossMetrics::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+using MetricMember = Metric
+    LossMetrics::*;  // named, because g++ warns of the parentheses that nvcc writes around it
 struct MetricFacts {
   MetricMember member;
   KeptBy kept_by;
@@ -89,7 +91,8 @@ struct Tally {
   }
   GDPO_INLINE void add_row(const RowSums& row, index_t n, index_t completion, double truncated) {
     add_row_value(completion_length, static_cast<double>(completion));
-    if (!math::is_nan(truncated)) add_row_value(clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
+    if (!math::is_nan(truncated))
+      add_row_value(clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
     ++rows;
     empty_rows += n == 0;
     degenerate_rows += n > 0 && !row.advantage;
@@ -100,7 +103,8 @@ struct Tally {
       add(q, Lanes::load(o.sum + q), Lanes::load(o.row_sum + q), Lanes::load(o.row_min + q),
           Lanes::load(o.row_max + q));
     }
-    for (int q = 0; q < measured; ++q) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
+    for (int q = 0; q < measured; ++q)
+      min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     for (int part = quantities; part < parts; ++part) add_part(part, o);
   }
   /// The same by parts, which threads may add side by side.
@@ -109,8 +113,10 @@ struct Tally {
     const int q = part;
     if (q < quantities) {
       sum[q] += o.sum[q], row_sum[q] += o.row_sum[q];
-      row_min[q] = (math::min)(row_min[q], o.row_min[q]), row_max[q] = (math::max)(row_max[q], o.row_max[q]);
-      if (q < measured) min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
+      row_min[q] = (math::min)(row_min[q], o.row_min[q]),
+      row_max[q] = (math::max)(row_max[q], o.row_max[q]);
+      if (q < measured)
+        min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     } else if (part == quantities) {
       policy_loss += o.policy_loss, kl_loss += o.kl_loss;
       tokens += o.tokens;
@@ -147,7 +153,8 @@ struct Tally {
   static constexpr int lanes = math::native_width<double>;
   using Lanes = math::Pack<lanes>;
   /// To quantities q .. q + lanes - 1.
-  GDPO_HOST_INLINE void add(int q, const Lanes& x, const Lanes& of_rows, const Lanes& low, const Lanes& high) {
+  GDPO_HOST_INLINE void add(int q, const Lanes& x, const Lanes& of_rows, const Lanes& low,
+                            const Lanes& high) {
     (Lanes::load(sum + q) + x).store(sum + q);
     (Lanes::load(row_sum + q) + of_rows).store(row_sum + q);
     (math::min)(Lanes::load(row_min + q), low).store(row_min + q);
@@ -183,8 +190,9 @@ struct LaneRanges {
   /// The quantities of one loop only: a copy of the whole would keep the others from staying in registers.
   template <AddedIn Loop>
   GDPO_INLINE void take(const LaneRanges& o) {
-#define GDPO_X(name, added_in, ...) \
-  if constexpr (AddedIn::added_in == Loop) min[of_##name] = o.min[of_##name], max[of_##name] = o.max[of_##name];
+#define GDPO_X(name, added_in, ...)        \
+  if constexpr (AddedIn::added_in == Loop) \
+    min[of_##name] = o.min[of_##name], max[of_##name] = o.max[of_##name];
     GDPO_TOKEN_SUMS(GDPO_X)
     GDPO_ROW_SUMS(GDPO_X)
 #undef GDPO_X
@@ -201,7 +209,8 @@ struct LaneRanges {
 };
 struct NoRanges {
   template <class... Any>
-  GDPO_INLINE void add(const Any&...) {}  // not called; CUDA 12.1 instantiates what a generic lambda discards
+  GDPO_INLINE void add(const Any&...) {
+  }  // not called; CUDA 12.1 instantiates what a generic lambda discards
   template <AddedIn Loop>
   void take(const NoRanges&) {}
 };

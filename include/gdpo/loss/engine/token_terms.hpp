@@ -53,8 +53,9 @@ struct TokenTerms {
   static constexpr bool has_kl = !std::is_same_v<Kls, gdpo::Kls<>>;
   // Their sum is added with their betas; one term's without, and beta multiplies the sum.
   static constexpr bool several_kl = is_several_v<Kls>;
-  static constexpr bool reads_row_advantage =
-      reads_row_advantage_v<Surrogate> || reads_row_advantage_v<Factors> || reads_row_advantage_v<decltype(Level::map)>;
+  static constexpr bool reads_row_advantage = reads_row_advantage_v<Surrogate> ||
+                                              reads_row_advantage_v<Factors> ||
+                                              reads_row_advantage_v<decltype(Level::map)>;
 
   /// Derivatives of a token's loss: by the level's log ratio, by its own logp with that ratio held.
   struct Slopes {
@@ -65,8 +66,8 @@ struct TokenTerms {
   template <class Shape>
   GDPO_DEVICE static constexpr bool adds(int q) {
     const MetricFacts facts = facts_of(q);
-    const bool kept =
-        facts.kept_by == KeptBy::Loss || (facts.kept_by == KeptBy::Means && Metrics::means) || Metrics::everything;
+    const bool kept = facts.kept_by == KeptBy::Loss ||
+                      (facts.kept_by == KeptBy::Means && Metrics::means) || Metrics::everything;
     const bool there = facts.where == Where::WithKl          ? has_kl && Shape::with_kl
                        : facts.where == Where::WithEntropies ? !Shape::plain
                        : facts.where == Where::WithBounds    ? maps || Level::of_segment
@@ -134,7 +135,9 @@ struct TokenTerms {
   GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
     if constexpr (!several_kl) {
       if (!kl_weights) row.kl_loss = row.of[of_kl];
-      for_each_kl(kls, [&](const auto& kl) { row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss); });
+      for_each_kl(kls, [&](const auto& kl) {
+        row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss);
+      });
     }
     row.of[of_loss] = row.of[of_surrogate] + row.kl_loss;
     row.of[of_clip_fraction] = row.of[of_clip_fraction_low] + row.of[of_clip_fraction_high];
@@ -143,11 +146,13 @@ struct TokenTerms {
   /// The ratio of the tokens themselves, and the metrics of it. S: the batch's scalar, at which ratios saturate, also where V is
   /// wider.
   template <class S>
-  GDPO_INLINE static V own(const V& log_ratio, const Mask& valid, const Token<V>& x, Sums& sums, Ranges& ranges) {
+  GDPO_INLINE static V own(const V& log_ratio, const Mask& valid, const Token<V>& x, Sums& sums,
+                           Ranges& ranges) {
     using math::constant, math::select;
     const V zero = constant<V>(0.0);
     V bounded = log_ratio;
-    if constexpr (!std::is_same_v<C, S>) bounded = (math::min)(log_ratio, constant<V>(math::exp_limit<S>));
+    if constexpr (!std::is_same_v<C, S>)
+      bounded = (math::min)(log_ratio, constant<V>(math::exp_limit<S>));
     const auto own = math::exp_parts(bounded);
     if constexpr (Metrics::means) {  // without a map, the log ratio is 0 where the mask is
       sums.approx_kl_k1 = sums.approx_kl_k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
@@ -165,8 +170,8 @@ struct TokenTerms {
   /// everything but the segment's ratio. `from`: the other arrays (above).
   template <class Shape, class From>
   GDPO_INLINE static Slopes add(const Surrogate& surrogate, const Kls& kls, const Factors& factors,
-                                const SegmentRatio& of_segment, const From& from, const Mask& valid, Token<V>& x,
-                                const Mapped<V>& mapped, Sums& sums, Ranges& ranges) {
+                                const SegmentRatio& of_segment, const From& from, const Mask& valid,
+                                Token<V>& x, const Mapped<V>& mapped, Sums& sums, Ranges& ranges) {
     using math::both, math::constant, math::either, math::fma, math::mul, math::select;
     const V zero = constant<V>(0.0);
     if constexpr (Level::of_segment) {
@@ -240,7 +245,8 @@ struct TokenTerms {
       ranges.add(of_ratio, valid, x.ratio);
     }
     if (!Shape::plain && from.has_advantages())
-      sums.advantages.add(both(valid, either(either(x.advantage<zero, x.advantage> zero), math::is_nan(x.advantage))));
+      sums.advantages.add(both(
+          valid, either(either(x.advantage<zero, x.advantage> zero), math::is_nan(x.advantage))));
     if (!Shape::plain && from.has_entropies()) {
       const V entropy = select(valid, from.entropies(), zero);
       sums.entropy = sums.entropy + entropy;
@@ -278,8 +284,9 @@ struct TokenTerms {
   /// own() and add() of one token, whose own ratio is not read at a level of segments without metrics. loss: of these policies,
   /// with any metrics.
   template <class Shape, class S, class AnyLoss, class From>
-  GDPO_INLINE static Slopes of_token(const AnyLoss& loss, const SegmentRatio& of_segment, const From& from,
-                                     const Mask& valid, Token<V>& x, Sums& sums, Ranges& ranges) {
+  GDPO_INLINE static Slopes of_token(const AnyLoss& loss, const SegmentRatio& of_segment,
+                                     const From& from, const Mask& valid, Token<V>& x, Sums& sums,
+                                     Ranges& ranges) {
     const Mapped<V> mapped = loss.level.map(x);
     if constexpr (!Level::of_segment || Metrics::means) {
       const V ratio = own<S>(mapped.log_ratio, valid, x, sums, ranges);
@@ -287,8 +294,8 @@ struct TokenTerms {
     } else {
       sums.inputs = sums.inputs + x.token_log_ratio;
     }
-    return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from, valid, x, mapped, sums,
-                      ranges);
+    return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from,
+                      valid, x, mapped, sums, ranges);
   }
 
   /// dloss/dlogp of what add() gave, at a level that does not share.
@@ -297,8 +304,8 @@ struct TokenTerms {
     return math::select(valid, math::mul(row_weight, own), math::constant<V>(0.0));
   }
   /// The same at one that does: `each` from all tokens of the segment, through the map of this one.
-  GDPO_INLINE static V shared_gradient(const V& each, const V& d_logp, const Mapped<V>& mapped, const Mask& valid,
-                                       const V& row_weight) {
+  GDPO_INLINE static V shared_gradient(const V& each, const V& d_logp, const Mapped<V>& mapped,
+                                       const Mask& valid, const V& row_weight) {
     const V zero = math::constant<V>(0.0);
     const V share = maps ? math::select(math::is_zero(mapped.pass), zero, each) : each;
     return math::select(valid, math::mul(row_weight, share + d_logp), zero);
@@ -313,7 +320,8 @@ struct TokenTerms {
   GDPO_CALLS_ANY
   template <class From, class See>
   GDPO_INLINE static Spoiled census(const Level& level, const Kls& kls, const Factors& factors,
-                                    const SegmentRatio& of_segment, const From& from, Token<V>& x, const See& see) {
+                                    const SegmentRatio& of_segment, const From& from, Token<V>& x,
+                                    const See& see) {
     static_assert(L::width == 1, "a token at a time");
     using math::is_nan, math::not_finite;
     const auto check = [&](V value, NonFinite NonFiniteInputs::*counter) {
@@ -327,15 +335,17 @@ struct TokenTerms {
     if (from.has_entropies()) check(from.entropies(), &NonFiniteInputs::entropies);
 
     x.log_ratio = Level::of_segment ? static_cast<V>(of_segment.log_ratio) : level.map(x).log_ratio;
-    x.ratio = Level::of_segment ? static_cast<V>(of_segment.ratio) : math::exp_parts(x.log_ratio).exp;
+    x.ratio =
+        Level::of_segment ? static_cast<V>(of_segment.ratio) : math::exp_parts(x.log_ratio).exp;
     const auto weight = [&](V w) {
       check(w, &NonFiniteInputs::weights);
       return not_finite(w) ? V(0) : w;
     };
     Spoiled spoiled;
     const V w = weight(weight_of<General>(factors, from, x));
-    spoiled.surrogate = w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
-                                      (Level::of_segment && is_nan(of_segment.log_ratio)));
+    spoiled.surrogate =
+        w != V(0) && (is_nan(x.token_log_ratio) || is_nan(x.logp) || is_nan(x.advantage) ||
+                      (Level::of_segment && is_nan(of_segment.log_ratio)));
     const V wk = has_kl && from.has_kl_weights() ? weight(from.kl_weights()) : V(1);
     bool first = true;
     for_each_kl(kls, [&](const auto& kl) {
@@ -352,9 +362,11 @@ struct TokenTerms {
  private:
   /// Adds to `sum` the inputs that are not in the log ratio.
   template <class Shape, class From>
-  GDPO_INLINE static void add_inputs(const From& from, const Mask& valid, const Token<V>& x, V& sum) {
-    const auto add = [&](const V& value)
-                         GDPO_INLINE_LAMBDA { sum = sum + math::select(valid, value, math::constant<V>(0.0)); };
+  GDPO_INLINE static void add_inputs(const From& from, const Mask& valid, const Token<V>& x,
+                                     V& sum) {
+    const auto add = [&](const V& value) GDPO_INLINE_LAMBDA {
+      sum = sum + math::select(valid, value, math::constant<V>(0.0));
+    };
     if constexpr (Shape::plain) {
       if constexpr (has_kl && Shape::with_kl && !shows_infinite_v<Kls>) add(x.ref_logp);
     } else {

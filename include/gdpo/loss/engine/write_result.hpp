@@ -23,7 +23,8 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
   ResultTraits traits;
   traits.has_kl = has_kl;
   traits.has_entropy = static_cast<bool>(batch.entropies);
-  traits.one_ratio_a_row = Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages;
+  traits.one_ratio_a_row =
+      Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages;
   traits.keeps_rollout = !reads.rollout;
   traits.rollout = batch.rollout_non_finite;
   traits.entropy_threshold = batch.entropy_threshold;
@@ -32,7 +33,8 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
 
 /// The metric of quantity q, in a result that has none yet.
 template <class Metrics>
-GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total, const ResultTraits& traits) {
+GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total,
+                              const ResultTraits& traits) {
   const MetricFacts facts = facts_of(q);
   const bool kept = facts.kept_by == KeptBy::All ? Metrics::everything : Metrics::means;
   const bool there = facts.where == Where::WithKl          ? traits.has_kl
@@ -59,7 +61,8 @@ GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normalise
   if (traits.keeps_rollout) m.non_finite.rollout_logp = traits.rollout;
 }
 template <class Metrics>
-LossResult loss_result(const Tally& total, const Normaliser& normaliser, const ResultTraits& traits) {
+LossResult loss_result(const Tally& total, const Normaliser& normaliser,
+                       const ResultTraits& traits) {
   LossResult r;
   for (int q = 0; q < metrics_of_tokens; ++q) write_metric<Metrics>(r, q, total, traits);
   write_others(r, total, normaliser, traits);

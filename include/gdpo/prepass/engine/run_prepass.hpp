@@ -22,7 +22,8 @@ TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
 
 /// A pre-pass drops what the engine did not know; the loss counts it.
 template <class S>
-NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layout, RowScratch<S>& scratch) {
+NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layout,
+                             RowScratch<S>& scratch) {
   NonFinite seen = batch.rollout_non_finite;
   if (!batch.rollout_logp || seen.count > 0) return seen;
   for (index_t i = 0; i < layout.rows; ++i) {
