@@ -14,7 +14,7 @@ namespace {
 
 using gdpo::index_t;
 
-// The inputs of a case in the type the trainer computed with.
+// The inputs of a case in the type that the trainer computed with.
 template <class T>
 struct Inputs {
   std::vector<T> rewards, kl;
@@ -75,7 +75,8 @@ Array of_rows(const std::vector<T>& values) {
   return {{values.size()}, {values.begin(), values.end()}};
 }
 
-// The rewards as the estimator sees them: penalised, weighted and summed, before any statistic.
+// The estimator that gives the rewards as `estimator` sees them before any statistic: penalised,
+// weighted and summed.
 template <class E>
 auto summed_rewards(const E& estimator) {
   SummedRewards sum;
@@ -85,7 +86,8 @@ auto summed_rewards(const E& estimator) {
   return sum;
 }
 
-// The advantages on the target of the case. The device has no report: that of the host is compared there too.
+// The advantages on the target of the case. The device writes no report, so there the host's report
+// is compared.
 template <class Batch, class E>
 auto call(const Target& target, const Batch& batch, const E& estimator,
           gdpo::GroupReport* report = nullptr) {

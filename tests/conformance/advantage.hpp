@@ -1,4 +1,5 @@
-// Cases of kind advantage: rewards of completions in, an advantage per completion (or per valid token) out.
+// Cases of kind advantage: rewards of completions in, an advantage per completion (or per valid
+// token) out.
 #pragma once
 
 #include <functional>
@@ -12,26 +13,27 @@
 
 namespace conformance {
 
-// What a recorded function is in the library's terms.
+// A recorded function in the library's terms.
 struct Setup {
   gdpo::runtime::Estimator estimator;
-  gdpo::index_t group_size =
-      0;  // recorded number of completions of every group; 0: groups of any size
+  // The recorded number of completions in every group; 0: groups of any size.
+  gdpo::index_t group_size = 0;
 
   // Compares the report with the metrics of the record, under the trainer's names for them.
   std::function<void(const gdpo::GroupReport&, Comparison&)> metrics = [](const auto&, auto&) {};
 };
 
-// Members of an estimator that a record sets. One that the estimator's type does not have is left out: trainers record
-// eps and ddof also where they do not divide.
+// Set members of an estimator from a record. A member that the estimator's type does not have is
+// left out, because trainers record eps and ddof also where they do not divide by a std.
 void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof);
 void set_renorm(gdpo::runtime::Estimator& estimator, double eps, int ddof);
 void set_count_eps(gdpo::runtime::Estimator& estimator, double count_eps);
 void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>& weights);
 void set_penalty(gdpo::runtime::Estimator& estimator, double coef);
 
-// A handler for a function whose cases hold `rewards` (N, or N by rewards) and `group_ids`, and optionally a
-// `response_mask` (N by tokens) and `kl_values` (N). The mapping must read every parameter.
+// A handler for a function whose cases hold `rewards` (N, or N by rewards) and `group_ids`, and
+// optionally a `response_mask` (N by tokens) and `kl_values` (N). The mapping must read every
+// parameter.
 Handler rows(std::function<Setup(Params&)> mapping);
 
 }  // namespace conformance

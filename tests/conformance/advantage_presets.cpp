@@ -1,4 +1,5 @@
-// Which recorded function is which preset, and which of its members the recorded parameters set.
+// Maps each recorded advantage function to a preset, and its parameters to the members of that
+// preset.
 #include <string>
 
 #include "advantage.hpp"
@@ -25,7 +26,8 @@ void batch_norm(Params& params, Setup& setup) {
   norm.all_read();
 }
 
-// Whitening over the valid tokens of the batch; mean_eps is what a trainer adds to the number of tokens.
+// Whitening over the valid tokens of the batch; mean_eps is what a trainer adds to the number of
+// tokens.
 void whiten(Params& params, Setup& setup) {
   params.remark("whiten");
   set_renorm(setup.estimator, params.number("whiten_eps"), params.integer("whiten_ddof"));
@@ -71,7 +73,7 @@ Setup trl_rollouts(Params& params) {
   return setup;
 }
 
-// --- nvlabs_gdpo: its fork of trl and its fork of verl
+// --- nvlabs_gdpo: its forks of trl and verl
 
 Setup nvlabs_trl_rollouts(Params& params) {
   const bool per_reward = params.flag("apply_gdpo"), scale = params.flag("scale_rewards");
@@ -88,7 +90,7 @@ Setup nvlabs_trl_rollouts(Params& params) {
   return setup;
 }
 
-// An outcome estimator of the verl fork; the functions that whiten record it.
+// An outcome estimator of the verl fork. Only functions that whiten record the whitening.
 auto nvlabs_outcome(const char* preset, bool divides, bool whitens) {
   return [=](Params& params) {
     Setup setup{estimator(preset)};
@@ -100,7 +102,8 @@ auto nvlabs_outcome(const char* preset, bool divides, bool whitens) {
   };
 }
 
-// The trainer's choice of estimator, given the two rewards apart.
+// compute_advantage of the verl fork, which chooses the estimator and is given the two rewards
+// separately.
 auto nvlabs_choice(const char* preset, bool whitens) {
   return [=](Params& params) {
     Setup setup{estimator(preset)};

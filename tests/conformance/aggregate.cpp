@@ -1,4 +1,5 @@
-// Cases of kind aggregate: reductions of token arrays over a mask, and what trainers decide from them.
+// Cases of kind aggregate: reductions of token arrays over a mask, and what trainers decide from
+// them.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -8,11 +9,12 @@
 namespace conformance {
 namespace {
 
-// --- losses of tokens to one loss
+// --- from losses of tokens to one loss
 
 void agg_loss(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  // The loss -A logp with A = -1: the array that the trainer sums stands where log-probs do.
+  // With A = -1 the loss -A logp is logp: the array that the trainer sums takes the place of the
+  // log-probs.
   gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None,
                    gdpo::runtime::Aggregate>
       loss;
@@ -35,7 +37,7 @@ void agg_loss(const Case& recorded, Comparison& comparison) {
 struct Values {
   Array values;
   std::vector<unsigned char> mask;
-  std::vector<double> counted;  // the values that the mask lets through
+  std::vector<double> counted;  // the values at which the mask is not 0
 
   gdpo::View<const double, 2> view() const {
     return gdpo::view(values.data.data(), static_cast<gdpo::index_t>(values.shape[0]),
@@ -92,7 +94,7 @@ void mean_and_variance(const Case& recorded, double count_eps, Comparison& compa
   }
 }
 
-// count_eps under the name that the trainer gives it.
+// A handler of a masked mean; `count_eps` is the trainer's name for what it adds to the count.
 Handler masked_mean(const char* count_eps) {
   return [=](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
@@ -150,9 +152,9 @@ void nvlabs_whiten(const Case& recorded, Comparison& comparison) {
   whiten(settings, recorded, comparison);
 }
 
-// --- what a trainer decides from them
+// --- what trainers decide from reductions
 
-// ms_swift: the standard deviation of every completion's group.
+// ms_swift: for every completion the standard deviation of its group.
 void dynamic_sampling(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   params.fixed("ddof", 1);
@@ -176,7 +178,7 @@ void dynamic_sampling(const Case& recorded, Comparison& comparison) {
   comparison.output("std", Array{{std.size()}, std});
 }
 
-// trl: 1 for every row that stays, (rows, 1).
+// trl: 1 for every row that stays and 0 for the others, as (rows, 1).
 void off_policy_mask(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const auto pass = gdpo::prepass::off_policy_sequence_mask(params.number("off_policy_threshold"));
@@ -189,8 +191,8 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
     const std::vector<double> weights = padded(layout, tokens_of(layout, batch.weights, 1.0));
     Array rows{{static_cast<std::size_t>(in.rows), 1},
                std::vector<double>(static_cast<std::size_t>(in.rows), 1.0)};
-    for (std::size_t k = 0; k < weights.size();
-         ++k) {  // a row without valid tokens has nothing to drop
+    // A row without valid tokens has nothing to drop and stays.
+    for (std::size_t k = 0; k < weights.size(); ++k) {
       if (in.mask[k] != 0) rows.data[k / static_cast<std::size_t>(in.width)] *= weights[k];
     }
     return rows;

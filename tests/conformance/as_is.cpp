@@ -9,7 +9,7 @@
 namespace conformance {
 namespace {
 
-// The arguments in a row; enumerations by their number.
+// The arguments as one line of text; enumerations by their number.
 template <class... T>
 std::string text(const T&... values) {
   std::string line;

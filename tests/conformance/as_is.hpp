@@ -1,4 +1,5 @@
-// Which presets the records hold to their settings: those that a passed case of their trainer ran as they are.
+// Which presets are confirmed by records: those that a passed case of their trainer ran as they
+// are.
 #pragma once
 
 #include <gdpo/runtime.hpp>
@@ -9,14 +10,15 @@
 
 namespace conformance {
 
-// All settings of a policy in a line of text. What no preset sets is left out: weights, gates and penalty of an estimator;
-// constant, width and scale of an aggregate, which belong to a run.
+// All settings of a policy as one line of text. What no preset sets is left out: weights, gates and
+// penalty of an estimator; constant, width and scale of an aggregate, which belong to a run.
 std::string settings_of(const gdpo::runtime::Estimator& estimator);
 std::string settings_of(const gdpo::runtime::Loss& loss);
 std::string settings_of(const gdpo::prepass::Importance& weight);
 std::string settings_of(const gdpo::prepass::Gate& gate);
 
-// The names of the presets of trainers that no passed case ran as they are, in the version that the preset names.
+// The names of the trainers' presets that no passed case, of the version the preset names, ran as
+// they are.
 std::vector<std::string> without_record(const Report& report);
 
 }  // namespace conformance

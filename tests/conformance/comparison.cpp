@@ -25,7 +25,7 @@ std::string shape_text(const std::vector<std::size_t>& shape) {
   return text + "]";
 }
 
-// The element of a row-major array, as "[row][column]".
+// The indices of an element of a row-major array, as "[row][column]".
 std::string index_text(const std::vector<std::size_t>& shape, std::size_t flat) {
   std::string text;
   for (std::size_t k = shape.size(); k-- > 0;) {

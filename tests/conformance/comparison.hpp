@@ -14,37 +14,40 @@ enum class Status { Passed, Failed, Unsupported };
 
 struct Verdict {
   Status status = Status::Unsupported;
-  std::vector<std::string>
-      details;  // Failed: one line per value that differs. Unsupported: the reason
+  // Failed: one line per value that differs. Unsupported: the reason.
+  std::vector<std::string> details;
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
-  std::vector<std::string> missing_metrics;  // names of those that a case which ran did not compare
-  bool on_device = false;          // the library ran on the device, if only for a part of the case
+  // The names of the metrics that a case which ran did not compare.
+  std::vector<std::string> missing_metrics;
+  bool on_device = false;          // the library ran on the device for all or part of the case
   std::set<std::string> settings;  // of the policies that the case ran (as_is.hpp)
 };
 
-// Collects the comparisons of one case. Whatever the record expects and nobody compared is accounted for:
-// an output makes the case unsupported, a metric is counted.
+// Collects the comparisons of one case. What the record expects and nothing compared is accounted
+// for: an output makes the case unsupported, a metric is counted.
 class Comparison {
  public:
   explicit Comparison(const Case& recorded) : case_(recorded) {}
 
-  // expected[name]: the same shape, and every element within the case's tolerance. Where `selected` is given (one
-  // flag per element), only the elements it selects are compared.
+  // Compares with expected[name]: the shapes must agree, and every element must be within the
+  // case's tolerance. Where `selected` is given (one flag per element), only the elements it
+  // selects are compared.
   void output(const std::string& name, const Array& got,
               const std::vector<unsigned char>& selected = {});
 
-  // expected["metrics"][name]; nothing happens if the record does not have it.
+  // Compares with expected["metrics"][name]. Nothing happens if the record does not have the
+  // metric.
   void metric(const std::string& name, const Array& got);
   void metric(const std::string& name, double got) { metric(name, Array{{}, {got}}); }
 
-  // A metric that the trainer took as a mean in float32 within a float64 run: one rounding, 2^-24 = 6e-8 of the value,
-  // is allowed.
+  // A metric that the trainer took as a mean in float32 within a float64 run. One rounding to
+  // float, 2^-24 = 6e-8 of the value, is allowed: the relative tolerance is at least 1e-7.
   void metric_taken_in_float(const std::string& name, double got);
 
-  // The case runs a policy with these settings.
+  // Notes that the case runs a policy with these settings.
   void runs(const std::string& settings) { settings_.insert(settings); }
 
-  // What must hold whatever the record says; `broken` tells how it does not.
+  // Checks what must hold whatever the record says; `broken` says how it does not hold.
   void law(bool holds, const std::string& broken);
 
   Verdict verdict() const;

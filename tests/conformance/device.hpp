@@ -1,4 +1,5 @@
-// The target Exec::Device: a simulated grid, or a GPU where the runner is compiled for one (GDPO_TEST_ON_GPU).
+// The target Exec::Device: a simulated grid, or a GPU if the runner is compiled for one
+// (GDPO_TEST_ON_GPU).
 #pragma once
 
 #include <cstddef>
@@ -6,13 +7,13 @@
 
 namespace conformance {
 
-// What --exec calls the device of this build: "grid" or "cuda".
+// The name of this build's device in --exec: "grid" or "cuda".
 extern const char* const kDevice;
 
-// Empty, or why nothing can run on it.
+// Empty if the device can run, otherwise the reason why it cannot.
 std::string no_device();
 
-// How often the library was called on it.
+// How often the library was called on the device.
 std::size_t device_calls();
 
 }  // namespace conformance

@@ -10,15 +10,15 @@
 
 namespace conformance {
 
-// The rewards of a row, weighted and summed, and nothing else.
+// The weighted sum of the rewards of a row, and nothing else.
 using SummedRewards = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
                                            gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
 
-// Every estimator of the runner.
+// Every estimator that the runner calls.
 using DeviceEstimator = detail::With<gdpo::runtime::Estimator, SummedRewards>::type;
 
-// An advantage a row, in the precision that the library gives for T, which is double or float. Where the members of every group
-// stand side by side, the groups go there as offsets; else sorted.
+// One advantage per row, in the precision that the library gives for T, which is double or float.
+// If the members of every group are adjacent, the groups are passed as offsets, otherwise sorted.
 template <class T>
 std::vector<double> on_device(const gdpo::RewardBatch<T, gdpo::ById>& batch,
                               const DeviceEstimator& estimator);

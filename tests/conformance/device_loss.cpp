@@ -13,7 +13,7 @@ namespace {
 
 using gdpo::index_t;
 
-// The tokens of an array: rows of `width`; packed ones are one row.
+// The shape of a token array: `rows` of `width`. Packed tokens are one row.
 struct Tokens {
   bool packed;
   index_t rows, width;
@@ -28,7 +28,7 @@ struct Tokens {
   }
 };
 
-// A batch of the host, copied. The batch is valid as long as this is.
+// A batch of the host, copied to the device. It is valid as long as this object.
 template <class S>
 class BatchOnDevice {
  public:

@@ -9,12 +9,14 @@
 
 namespace conformance {
 
-// Every loss of the runner, its KL term and aggregate chosen at run time: few kernels to compile.
+// Every loss that the runner calls. KL term and aggregate are chosen at run time, so that few
+// kernels are compiled.
 using AnyLoss = detail::With<gdpo::runtime::Loss,
                              gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce,
                                               gdpo::kl::None, gdpo::runtime::Aggregate>>::type;
 
-// The loss, with the gradient at every token of the batch in `gradient`, if that is not null. S is double or float.
+// Runs the loss. Unless `gradient` is null, it receives dloss/dlogp at every token of the batch. S
+// is double or float.
 template <class S>
 gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch,
                            const gdpo::Normaliser& normaliser, S* gradient);

@@ -1,8 +1,9 @@
 // Golden files: what a real implementation returned for given inputs, as JSON.
 //
 // File  {"source", "texts", "cases": [...], ...}; a *.json without "cases" is not a golden file.
-// Case  {"name", "kind", "function", "precision", "params", "inputs", "expected", "tol": [rtol, atol]} and optionally
-//       "ill_conditioned". A parameter "#3" stands for texts[3]. NaN is null, infinities are "inf" and "-inf".
+// Case  {"name", "kind", "function", "precision", "params", "inputs", "expected",
+//        "tol": [rtol, atol]} and optionally "ill_conditioned".
+// A parameter "#3" stands for texts[3]. NaN is null, infinities are "inf" and "-inf".
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ namespace conformance {
 
 using Json = nlohmann::json;
 
-// A directory or file that cannot be used as golden data; what() names it.
+// Thrown for a directory or file that cannot be used as golden data; what() names it.
 struct BadGolden : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -25,19 +26,19 @@ struct BadGolden : std::runtime_error {
 enum class Exec { Seq, Simd, Parallel, Device };
 struct Target {
   Exec exec = Exec::Simd;
-  bool single = false;  // kernels of float
+  bool single = false;  // runs the kernels of float
 };
 
 struct Case {
-  std::string source, version, kind, function,
-      name;  // version: repository@commit, of the commit eight digits
+  // version: repository@commit, with eight digits of the commit.
+  std::string source, version, kind, function, name;
   Json params, inputs, expected;
   double rtol, atol;
-  bool
-      float32;  // recorded in float32: the inputs are rounded to float before the library sees them
-  bool ill_conditioned;  // the record is rounding noise: only finiteness is compared
+  // Recorded in float32: the inputs are rounded to float before the library sees them.
+  bool float32;
+  bool ill_conditioned;  // the numbers are rounding noise: only finiteness is compared
 
-  Target target{};  // not of the record
+  Target target{};  // not part of the record
 };
 
 // Dense row-major numbers of any rank; a scalar has no extents and one element.
@@ -46,14 +47,15 @@ struct Array {
   std::vector<double> data;
 };
 
-// Nested lists of numbers, null, "inf" and "-inf". Throws BadGolden for anything else, ragged lists included.
+// Reads nested lists of numbers, null, "inf" and "-inf". Throws BadGolden for anything else, ragged
+// lists included.
 Array array_of(const Json& value);
 
-// A flat list of integers. Throws BadGolden for anything else.
+// Reads a flat list of integers. Throws BadGolden for anything else.
 std::vector<long long> integers_of(const Json& value);
 
-// The cases of every golden file directly in `directory`, in the order of the file names.
-// Throws BadGolden if there is no such file, or one cannot be read.
+// The cases of every golden file directly in `directory`, in the order of the file names. Throws
+// BadGolden if there is no such file, or one cannot be read.
 std::vector<Case> read_directory(const std::filesystem::path& directory);
 
 }  // namespace conformance

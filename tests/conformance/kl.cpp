@@ -1,4 +1,5 @@
-// Cases of kind kl: an estimate a token and the gradient of their sum; or rewards with a penalty a token.
+// Cases of kind kl: an estimate per token and the gradient of their sum; or rewards with a penalty
+// per token.
 #include <string>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace {
 using gdpo::AnyKl;
 using gdpo::KlEstimator;
 
-// The term at every token, as the policy answers.
+// The value of the term at every token, from calling the policy itself.
 template <class S>
 std::vector<double> values(const AnyKl& term, const TokenInputs& in) {
   std::vector<double> out;
@@ -26,7 +27,8 @@ std::vector<double> values(const AnyKl& term, const TokenInputs& in) {
   return out;
 }
 
-// The same from a loss of which nothing else is left: no advantage, beta 1, the sum over tokens.
+// The sum of the term over tokens and its gradient, from a loss with nothing else: advantage 0,
+// beta 1 and TokenSum.
 LossRun sum_of(const AnyKl& term, const TokenInputs& in, Comparison& comparison) {
   gdpo::runtime::LossAt<gdpo::level::Token<>> loss;
   loss.kl = term;
@@ -45,7 +47,8 @@ Estimates estimates(const AnyKl& term, const TokenInputs& in, Comparison& compar
   const LossRun run = sum_of(term, in, comparison);
   double sum = 0, size = 0;
   for (const double value : out.values) sum += value, size += gdpo::math::abs(value);
-  // The host adds the same numbers in another order: a rounding of each partial sum, in both.
+  // The loss adds the same numbers in another order: each partial sum is rounded once, on both
+  // sides.
   const double rounding = in.target.single ? 0x1p-23 : 0x1p-52;
   const double tolerance = static_cast<double>(out.values.size()) * rounding * size;
   comparison.law(gdpo::math::abs(run.result.kl_loss - sum) <= tolerance,
@@ -62,7 +65,7 @@ TokenInputs token_inputs_of(const Case& recorded) {
   return in;
 }
 
-// verl's name of an estimator, of which a "+" at the end keeps the value and takes the gradient of k2.
+// The estimator by its name in verl. A "+" at the end keeps the value and takes the gradient of k2.
 void kl_penalty(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const std::string name =
@@ -81,7 +84,7 @@ void kl_penalty(const Case& recorded, Comparison& comparison) {
   comparison.output("grad_logp", of_tokens(in, got.gradient));
 }
 
-// open_instruct: all four of its estimators at once.
+// open_instruct: its four estimators in one case.
 void estimate_kl(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   params.fixed("estimators", Json{"diff", "diff^2/2", "expm1(-diff)+diff", "ratio*diff"});
@@ -107,8 +110,8 @@ void estimate_kl(const Case& recorded, Comparison& comparison) {
   comparison.output("grad_logp", gradient);
 }
 
-// verl: scores of tokens minus kl_ratio times k1 of the policy that sampled. A token is a row of its own here, as the
-// scores differ from token to token.
+// verl: the scores of tokens minus kl_ratio times k1 between the policy that sampled and the
+// reference. The scores differ from token to token, so here every token is a row of its own.
 void compute_rewards(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const gdpo::penalty::Token<> penalty{params.number("kl_ratio")};

@@ -17,7 +17,7 @@ gdpo::Normaliser count(const Target& target, const gdpo::TokenBatch<S>& batch) {
   return target.exec == Exec::Device ? count_on_device(batch) : gdpo::count(batch);
 }
 
-// The loss on the target of the case. Its threads are the runner's own.
+// Calls the loss on the target of the case; `parallel` runs on threads of the runner.
 template <class S, class Loss>
 gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenBatch<S>& batch,
                       const gdpo::Normaliser& normaliser, const gdpo::TokenOut<S>& gradient = {}) {
@@ -34,8 +34,8 @@ gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenB
 template <class S, class Loss>
 LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, double given) {
   if (loss.aggregate.padded_width && in.is_packed()) {
-    loss.aggregate.padded_width =
-        false;  // packed tokens have no width; the caller says that of the padded ones
+    // Packed tokens have no padded width: that of the padded batch becomes the constant.
+    loss.aggregate.padded_width = false;
     loss.aggregate.constant = static_cast<double>(in.width);
   }
   const TokenArrays<S> arrays(in);
@@ -63,7 +63,7 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   return run;
 }
 
-// Doubles as bits; the first place that differs, or the size.
+// The first index at which the bits of a and b differ, or the size of a.
 std::size_t first_difference(const std::vector<double>& a, const std::vector<double>& b) {
   std::size_t k = 0;
   while (k < a.size() && gdpo::math::bits_of(a[k]) == gdpo::math::bits_of(b[k])) ++k;

@@ -16,28 +16,29 @@
 
 namespace conformance {
 
-// The batch with what its pre-passes decide; empty: none.
+// Returns the batch with the decisions of its pre-passes; empty if there are none.
 template <class S>
 using PrepareAs =
     std::function<gdpo::TokenBatch<S>(const gdpo::TokenBatch<S>&, gdpo::PrepassMemory<S>&)>;
 using Prepare = std::tuple<PrepareAs<double>, PrepareAs<float>>;
 
-// What a recorded function is in the library's terms.
+// A recorded function in the library's terms.
 struct LossRun;
 struct LossSetup {
   gdpo::runtime::Loss loss;
   double given = 0;  // Normaliser::given
   Prepare prepare;
-  std::vector<std::string> passes;  // the settings of its pre-passes that may be presets
+  std::vector<std::string> passes;  // settings of those of its pre-passes that may be presets
 
   // Compares metrics under the trainer's names for them.
   std::function<void(const LossRun&, Comparison&)> metrics = [](const auto&, auto&) {};
 };
 
-// A call of the library. Arrays are padded (rows, width), whatever the layout was.
+// The result of one call of the library. Its arrays are padded to (rows, width), whatever the
+// layout of the call was.
 struct LossRun {
   gdpo::LossResult result;
-  gdpo::LossMetrics kept;  // of the same call where a weight 0 masks the token
+  gdpo::LossMetrics kept;  // metrics of the same call with tokens of weight 0 masked
   std::vector<double> gradient;
   std::vector<double> weights;      // of the surrogate, after the pre-passes; 1 if there are none
   std::vector<unsigned char> mask;  // after the pre-passes
@@ -48,20 +49,22 @@ LossRun run_loss(const AnyLoss& loss, const TokenInputs& in, const Prepare& prep
                  double given = 0);
 LossRun run_loss(const LossSetup& setup, const TokenInputs& in);
 
-// What verl knows of the whole step; 0: nothing.
+// What verl knows of the whole step; 0 where it knows nothing.
 struct GlobalBatch {
   double dp_size = 0, tokens = 0, rows = 0, loss_scale_factor = 0;
 };
 
-// verl's loss_agg_mode, and in `given` the count that it divides by where that is the step's.
+// The aggregate of verl's loss_agg_mode. If it divides by a count of the whole step, that count
+// goes into `given`.
 gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given);
 
-// Runs it padded and packed. Laws: the same bits for both; exactly 0 at every position that the mask does not select.
+// Runs the case padded and packed. Laws: both have the same bits, and the gradient is exactly 0 at
+// every position that the mask does not select.
 LossRun padded_and_packed(const TokenInputs& in,
                           const std::function<LossRun(const TokenInputs&)>& run,
                           Comparison& comparison);
 
-// (rows, width).
+// The tokens as an Array of (rows, width).
 Array of_tokens(const TokenInputs& in, const std::vector<double>& tokens);
 
 }  // namespace conformance

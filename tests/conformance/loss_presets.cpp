@@ -1,4 +1,4 @@
-// Which recorded function is which loss, and which of its members the recorded parameters set.
+// Maps each recorded loss function to a preset, and its parameters to the members of that preset.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -43,7 +43,7 @@ void no_log_ratio_clamp(Params& params) {
     throw Unsupported("a log_ratio_clamp is not mapped for this function");
 }
 
-// The settings that TRL, its fork, ms-swift and Liger share.
+// The settings that TRL, its fork by NVlabs, ms-swift and Liger share.
 LossSetup trl_family(Params& params, const std::string& trainer,
                      std::initializer_list<const char*> levels) {
   const std::string type = params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo"});
@@ -68,7 +68,7 @@ LossSetup trl_family(Params& params, const std::string& trainer,
     Over& over = aggregate_of(setup).over;
     if (params.has("num_items_in_batch")) {
       setup.given = params.number("num_items_in_batch");
-      if (trainer == "liger::") over = Over::Given;  // an argument that may be left out
+      if (trainer == "liger::") over = Over::Given;  // the argument is optional in Liger
     } else if (over == Over::Given) {
       throw Unsupported("loss_type dapo without num_items_in_batch is not mapped");
     }
@@ -82,13 +82,13 @@ LossSetup trl_family(Params& params, const std::string& trainer,
   return setup;
 }
 
-// Only one of several corrections, as in every record.
+// Sets the pre-passes. Every record has at most one correction, so a second one is unsupported.
 template <class F>
 void set_prepare(LossSetup& setup, const F& prepare) {
   if (std::get<0>(setup.prepare)) throw Unsupported("two corrections at once are not mapped");
   setup.prepare = {prepare, prepare};
 }
-// The settings of a pre-pass of a kind that has presets.
+// Notes the settings of a pre-pass if presets of its kind exist.
 template <class Pass>
 void note_settings(LossSetup& setup, const Pass& pass) {
   if constexpr (std::is_constructible_v<gdpo::runtime::Prepass, Pass>)
@@ -114,7 +114,8 @@ constexpr ClipKeys kSwiftKeys{"clipping/low_clip_mean", "clipping/low_clip_min",
                               "clipping/high_clip_mean", "clipping/high_clip_max",
                               "clipping/region_clip_mean"};
 
-// Means over tokens; min and max over the processes of the run, of which a record has one.
+// Means over tokens. The trainer takes min and max over the processes of the run; a record has one
+// process, so both are the mean.
 void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, Comparison& comparison) {
   comparison.metric(keys.low, m.clip_fraction_low.mean());
   comparison.metric(keys.low_min, m.clip_fraction_low.mean());
@@ -123,13 +124,15 @@ void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, Comparis
   comparison.metric(keys.region, m.clip_fraction.mean());
 }
 
-// Clips before `delta` are those after it, unless delta lies inside the range.
+// True if delta is inside the range or below it. Then a trainer that counts clips before it applies
+// delta counts other tokens than the library, which counts after.
 bool delta_hides_clips(const LossSetup& setup) {
   return std::visit(
       [](const auto& loss) { return loss.surrogate.delta <= 1 + loss.surrogate.high; }, setup.loss);
 }
 
-// The pre-passes' weights over valid tokens: their mean, and the share of those that are 0.
+// The weights after the pre-passes over valid tokens: their mean, and the share of those that are
+// 0.
 struct Weights {
   double mean = 0, zeros = 0;
 };
@@ -148,8 +151,9 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
   if (params.has("gradient_accumulation_steps")) {
     const double scale = 1 / params.number("gradient_accumulation_steps");
     Aggregate& of = aggregate_of(setup);
-    const bool of_the_step =
-        of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;  // as dapo's count is
+    // dapo divides by the count of the whole step; the other losses are divided by the number of
+    // accumulation steps.
+    const bool of_the_step = of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;
     if (!of_the_step) of.scale = scale;
   }
 
@@ -180,14 +184,14 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
     }
   }
 
-  setup.metrics = [](const LossRun& run,
-                     Comparison& comparison) {  // the keys and the numbers that TRL logs
+  // to_map() has the keys and the numbers that TRL logs.
+  setup.metrics = [](const LossRun& run, Comparison& comparison) {
     for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
   };
   return setup;
 }
 
-// --- nvlabs_gdpo: its fork of trl and its fork of verl
+// --- nvlabs_gdpo: its forks of trl and verl
 
 LossSetup nvlabs_trl_loss(Params& params, const TokenInputs&) {
   LossSetup setup = trl_family(params, "nvlabs::trl_", {"token"});
@@ -323,8 +327,8 @@ void verl_metrics(Params& params, LossSetup& setup, const VerlKeys& keys) {
 LossSetup verl_loss(Params& params, const char* name, double dual) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss(name);
-  params.without_effect(
-      {"clip_ratio"});  // what clip_ratio_low and _high are where they are not given
+  // clip_ratio is the default of clip_ratio_low and clip_ratio_high, which are recorded.
+  params.without_effect({"clip_ratio"});
   set_clip(setup, params.number("clip_ratio_low"), params.number("clip_ratio_high"),
            gdpo::math::infinity, dual);
   aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
@@ -368,7 +372,7 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
   set_clip(setup, params.number("clip_lower"), params.number("clip_higher"), gdpo::math::infinity,
            gdpo::math::infinity);
   setup.given = params.number("denominator_value");
-  params.without_effect({"loss_denominator"});  // where denominator_value comes from
+  params.without_effect({"loss_denominator"});  // denominator_value was computed from it
   params.fixed("world_size", 1);
   params.fixed("sequence_parallel_size", 1);
   no_log_ratio_clamp(params);
@@ -430,10 +434,10 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
     comparison.metric("loss/total_avg", run.result.loss);
     comparison.metric("loss/policy_avg", m.surrogate.mean());
     comparison.metric("loss/kl_avg", beta * m.kl.mean());
-    // The trainer measures all four estimates, the library the one that is in the loss.
+    // The trainer measures all four estimates, the library only the one in the loss.
     if (beta != 0)
       comparison.metric("objective/kl" + std::to_string(estimator) + "_avg", m.kl.mean());
-    // Of all tokens, those that are clipped and that the gate keeps.
+    // The tokens that are clipped and that the gate keeps, as a share of all tokens.
     comparison.metric("policy/clipfrac_avg",
                       m.ratio.count > 0 ? run.kept.clip_fraction.sum / m.ratio.count : 0.0);
     comparison.metric("val/ratio", m.ratio.mean());
@@ -457,7 +461,8 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
   if (recorded.expected.contains("grad_logp"))
     comparison.output("grad_logp", of_tokens(in, run.gradient));
   if (recorded.expected.contains("importance_sampling_ratio")) {
-    // The weights of the pre-passes: of the row (rows, 1), or of the token; the trainer writes 1 at masked positions.
+    // The weights of the pre-passes, recorded per row as (rows, 1) or per token. The trainer writes
+    // 1 at masked positions.
     const bool of_rows =
         array_of(recorded.expected.at("importance_sampling_ratio")).shape.back() == 1;
     Array weights = of_tokens(in, run.weights);
@@ -490,7 +495,9 @@ Handler losses(Mapping mapping) {
   };
 }
 
-// grpo_tutorial: a listing from rewards to loss; its advantages are the library's.
+// Source grpo_tutorial, the NumPy and PyTorch listings of GRPO (gdpo/presets/textbook.hpp). A
+// listing goes from rewards to the loss: the loss here is given the advantages that the library
+// computes.
 Handler tutorial(const char* estimator, bool torch) {
   return [=](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
@@ -525,8 +532,8 @@ Handler tutorial(const char* estimator, bool torch) {
       const LossMetrics& m = run.result.metrics;
       if (!torch) return;
       to.metric("pg_loss", run.result.policy_loss);
-      if (beta != 0)
-        to.metric("kl_ref", m.kl.row_mean());  // the listing measures it also where it is off
+      // Where beta is 0 the listing still measures the KL, but the library does not.
+      if (beta != 0) to.metric("kl_ref", m.kl.row_mean());
       to.metric("approx_kl", m.approx_kl_k1.mean());
       to.metric_taken_in_float("clipfrac", m.clip_fraction_any.mean());
       to.metric("adv_std", gdpo::stddev(m.advantage));

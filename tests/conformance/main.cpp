@@ -1,30 +1,37 @@
 // gdpo_conformance: does this library return what the trainers return?
 //
-//   gdpo_conformance DIR... [--exec seq|simd|parallel|grid|cuda] [--kind KIND] [--source NAME] [--require-all] [--json FILE]
-//                           [--presets [--unrecorded NAME]...]
+//   gdpo_conformance DIR... [--exec seq|simd|parallel|grid|cuda] [--kind KIND] [--source NAME]
+//                           [--require-all] [--json FILE] [--presets [--unrecorded NAME]...]
 //
-// Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded function as the preset of
-// its trainer with the recorded settings, and compares every value with the tolerance of the record. A case is
+// Reads every golden file (golden.hpp has the schema) of the directories, runs each recorded
+// function as the preset of its trainer with the recorded settings, and compares every value within
+// the tolerance of the record. A case is
 //   passed        all its outputs, and every metric the library has, are within the tolerance;
 //   failed        something differs (the first differing element is listed), or the library threw;
-//   unsupported   no preset is mapped to the function, or a parameter has a value the mapping does not know.
-// The runner chooses presets and sets their members, nothing else: whatever is computed is computed by the library.
-// advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp and loss_presets.cpp say which
-// function is which preset; kl.cpp, aggregate.cpp and pid.cpp do both. Every loss is computed twice, padded and packed,
-// and must come out with the same bits; so must every controller that is fed or stored in another way.
+//   unsupported   no preset is mapped to the function, or a parameter has a value the mapping does
+//                 not know.
+// The runner only chooses presets and sets their members: every number is computed by the library.
+// advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp and
+// loss_presets.cpp say which function is which preset; kl.cpp, aggregate.cpp and pid.cpp do both.
+// Every loss is computed twice, padded and packed, and both must have the same bits. So must every
+// controller that is fed or stored in another way.
 //
-// --exec chooses what computes the losses; with all but seq, each is computed once more by the kernels of float, from inputs
-// rounded to float, and compared to 2e-5 of the value and 1e-6. A case so near the edge of a clip that float decides otherwise
-// fails, by name; of the shipped ones none does. grid and cuda compute the advantages too: on a simulated grid of blocks and
-// threads; on a GPU, in a runner that is built for it. What has no kernel (pre-passes, controllers, means over tokens) is
-// computed on the host, and the report says how many cases and which.
+// --exec chooses what computes the losses. With all but seq, each loss is computed once more by the
+// kernels of float, from inputs rounded to float, and compared within 2e-5 of the value or 1e-6. A
+// case in which a ratio is so close to a clip bound that float decides otherwise would fail and be
+// named; none of the shipped cases does. grid and cuda compute the advantages too: on a simulated
+// grid of blocks and threads, or on a GPU in a runner built for it. What has no kernel (pre-passes,
+// controllers, means over tokens) is computed on the host, and the report says how many cases and
+// which.
 //
-// Records set members of the preset that runs them. --presets asks that every preset of a trainer (gdpo/presets/all.hpp), in
-// the version that it names, passed a case with all of its own settings: then the records hold it to its numbers. Those of
-// which no record has them are named by --unrecorded.
+// Records set members of the preset that runs them. --presets requires for every preset of a
+// trainer (gdpo/presets/all.hpp) that a case, of the version that the preset names, passed with
+// exactly the preset's own settings, so that records confirm its numbers. --unrecorded names the
+// presets that have no such record.
 //
-// Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad usage, an unreadable
-// file, a directory without golden files, or nothing left to compare; 77 --exec cuda without a device.
+// Exit status: 0 no failure; 1 a failure (with --require-all also an unsupported case); 2 bad
+// usage, an unreadable file, a directory without golden files, or nothing left to compare;
+// 77 --exec cuda without a device.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>

@@ -4,8 +4,8 @@
 
 namespace conformance {
 
-// The device of one call. Where it is simulated, each call visits threads and blocks in another order, on another number of
-// blocks.
+// The device of one call. If it is simulated, each call visits threads and blocks in another order,
+// on another number of blocks.
 TestDevice next_device();
 
 }  // namespace conformance

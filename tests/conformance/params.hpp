@@ -1,5 +1,5 @@
-// The parameters of a case. Every parameter has to be read: one that a mapping does not know, or a value it does not
-// know, makes the case unsupported.
+// The parameters of a case. Every parameter must be read: one that a mapping does not know, or a
+// value that it does not know, makes the case unsupported.
 #pragma once
 
 #include <gdpo/loss.hpp>
@@ -13,7 +13,7 @@
 
 namespace conformance {
 
-// The runner cannot say what the library should do here; what() is the reason.
+// Thrown where the runner cannot say what the library should do; what() is the reason.
 struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -25,41 +25,43 @@ class Params {
 
   bool has(const std::string& name) const;  // present and not null, which stands for "off"
 
-  // The value under a name; Unsupported if it is missing or of another type.
+  // The value of a parameter. Throws Unsupported if it is missing or of another type.
   double number(const std::string& name);
   int integer(const std::string& name);
   bool flag(const std::string& name);
   std::vector<double> numbers(const std::string& name);
   Params object(const std::string& name);
 
-  // What bounds a number: a number, or off (+-infinity) where it is null or absent.
+  // A bound of a number: +-infinity (off) where the parameter is null or absent.
   double at_most(const std::string& name);
   double at_least(const std::string& name);
-  gdpo::Bounds interval(
-      const std::string& name);  // [lo, hi], null for one that is off; null or absent: both
+  // [lo, hi] with null for a bound that is off; null or absent: both are off.
+  gdpo::Bounds interval(const std::string& name);
 
-  // One of the values that a mapping knows; the second form may be absent.
+  // One of the values that a mapping knows. In the second form the parameter may be absent.
   std::string choice(const std::string& name, std::initializer_list<const char*> known);
   std::string choice(const std::string& name, std::initializer_list<const char*> known,
                      const char* absent);
 
-  // The value must be this one.
+  // The value must equal this one.
   template <class T>
   void fixed(const std::string& name, const T& value) {
     if (read(name) != Json(value)) refuse(name);
   }
 
-  // Words about the recorded function that carry no setting; may be absent.
+  // A parameter that describes the recorded function and carries no setting; it may be absent.
   void remark(const std::string& name);
 
-  // Settings that do nothing under the others of this case; may be absent.
+  // Settings that have no effect under the others of this case; they may be absent.
   void without_effect(std::initializer_list<const char*> names);
 
-  // A number, or [lo, hi], that stands in the trainer's code and not in its configuration: the preset must have it.
+  // A number or [lo, hi] from the trainer's code, not its configuration: it must equal the
+  // preset's.
   void of_preset(const std::string& name, double preset);
   void of_preset(const std::string& name, gdpo::Bounds preset);
 
-  void all_read() const;  // Unsupported if a parameter that is not off was never asked for
+  // Throws Unsupported if a parameter that is not off was never read.
+  void all_read() const;
 
  private:
   const Json& read(const std::string& name);
@@ -70,7 +72,7 @@ class Params {
   std::set<std::string> read_;
 };
 
-// Unsupported if the record has an input that a mapping does not read.
+// Throws Unsupported if the record has an input that a mapping does not read.
 void only(const Json& inputs, std::initializer_list<const char*> known);
 
 }  // namespace conformance

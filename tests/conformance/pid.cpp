@@ -1,5 +1,5 @@
-// Cases of kind pid: a cost or a KL divergence a step in, the multiplier or coefficient after each step out; and the
-// advantages that a multiplier mixes.
+// Cases of kind pid: a cost or a KL divergence per step in, the multiplier or coefficient after
+// each step out. Also the advantages that a multiplier mixes.
 #include <gdpo/constraint.hpp>
 #include <string>
 #include <vector>
@@ -21,12 +21,12 @@ Array of_steps(const std::vector<double>& values) { return {{values.size()}, val
 
 // --- controllers
 
-// The last of the constraints of a controller, after every cost.
+// The multiplier and the integral of a controller's last constraint, after every cost.
 struct Course {
   std::vector<double> lambda, integral;
 };
 
-// update(step): feeds a controller the cost of that step, gives the controller.
+// update(step) feeds a controller the cost of that step and returns the controller.
 template <class Update>
 Course course(std::size_t steps, const Update& update) {
   Course out;
@@ -53,8 +53,9 @@ void same_bits(const Course& wanted, const Course& got, const std::string& way,
   first_difference("integral", wanted.integral, got.integral);
 }
 
-// Laws: the same bits from sums and counts; from a state that goes through bytes before every step; and from the same
-// constraint upside down, next to another one, each held while the other is updated.
+// Runs a controller over the recorded costs. Laws: it has the same bits when fed with sums and
+// counts; when restored from its bytes before every step; and when the constraint is mirrored
+// (AtLeast, all signs turned) beside another one, where each is held while the other is updated.
 void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded,
             Comparison& comparison) {
   only(recorded.inputs, {"costs"});
@@ -71,8 +72,8 @@ void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded
 
   Controller summed(gains, point);
   same_bits(got, from_costs([&](std::size_t t) -> const Controller& {
-              const double count =
-                  1 << t % 5;  // a power of two: the mean is the cost to the last bit
+              // A power of two: the mean is exactly the cost.
+              const double count = 1 << t % 5;
               summed.update({gdpo::SumCount{gdpo::math::mul(count, costs[t]), count}});
               return summed;
             }),
@@ -105,7 +106,7 @@ void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded
   if (recorded.expected.contains("pid_i")) comparison.output("pid_i", of_steps(got.integral));
 }
 
-// omnisafe. Its first lagrangian multiplier is the first integral.
+// omnisafe: its initial Lagrangian multiplier is the initial integral.
 void pid_update(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const bool sum = params.flag("sum_norm"), diff = params.flag("diff_norm");
@@ -128,7 +129,7 @@ void pid_update(const Case& recorded, Comparison& comparison) {
   follow(gains, cost_limit, recorded, comparison);
 }
 
-// omnisafe
+// omnisafe: dual ascent by Adam or by SGD.
 void update_lagrange_multiplier(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const bool adam = params.choice("lambda_optimizer", {"Adam", "SGD"}) == "Adam";
@@ -143,7 +144,7 @@ void update_lagrange_multiplier(const Case& recorded, Comparison& comparison) {
          cost_limit, recorded, comparison);
 }
 
-// verl, openrlhf
+// verl and openrlhf: the adaptive KL coefficient.
 void adaptive_kl(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   gdpo::AdaptiveKl controller;
@@ -164,8 +165,9 @@ void adaptive_kl(const Case& recorded, Comparison& comparison) {
 
 // --- advantages
 
-// omnisafe: those of the reward and of the cost, both of critics. Laws: the same bits in place and beside a constraint that
-// is not at work; and from an estimator that leaves rewards as they are, under a constraint on the cost.
+// omnisafe: mixes the advantages of reward and cost, both from critics. Laws: the same bits in
+// place beside a constraint with multiplier 0; and from a constrained estimator that leaves rewards
+// as they are.
 void compute_adv_surrogate(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const double lambda = params.number("lagrangian_multiplier");

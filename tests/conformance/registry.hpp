@@ -1,5 +1,5 @@
-// Which code answers for which recorded function. A kind of case (advantage, loss, ...) is one function that adds its
-// functions here.
+// Which code runs which recorded function. Each kind of case (advantage, loss, ...) has a function
+// below that adds its handlers here.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,8 @@
 
 namespace conformance {
 
-// Runs the library on the inputs of a case and compares the results; throws Unsupported where it cannot.
+// Runs the library on the inputs of a case and compares the results. Throws Unsupported where it
+// cannot.
 using Handler = std::function<void(const Case&, Comparison&)>;
 
 class Registry {
@@ -21,15 +22,15 @@ class Registry {
   void add(const std::string& source, const std::string& kind, const std::string& function,
            Handler handler);
 
-  // One that runs a loss on the target of the case, which may be of float.
+  // Adds a handler that runs a loss on the target of the case, which may be the kernels of float.
   void add_loss(const std::string& source, const std::string& kind, const std::string& function,
                 Handler handler);
 
-  // The case runs on kernels of float too.
+  // True if the case runs on the kernels of float too.
   bool runs_single(const Case& recorded) const;
 
-  // Never throws for what a case holds: a function or parameter nobody mapped is Unsupported, anything the library or
-  // the reading of the inputs throws is Failed.
+  // Never throws for what a case holds: a function or parameter without a mapping is Unsupported,
+  // and anything the library or the reading of the inputs throws is Failed.
   Verdict run(const Case& recorded) const;
 
  private:

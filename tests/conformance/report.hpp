@@ -1,4 +1,4 @@
-// The outcome of a run: per function, in total, and what failed or could not be run.
+// The outcome of a run: counts per function and in total, and what failed or could not be run.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@ namespace conformance {
 
 struct Tally {
   std::size_t passed = 0, failed = 0, unsupported = 0;
-  std::size_t on_device = 0;  // of those that passed or failed
+  std::size_t on_device = 0;  // of the cases that passed or failed
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   std::map<std::string, std::size_t> reasons;  // why unsupported, and how often
-  std::map<std::string, std::size_t>
-      missing_metrics;  // recorded, and not compared in a case that ran
+  // Metrics that were recorded but not compared in a case that ran, and how often.
+  std::map<std::string, std::size_t> missing_metrics;
 };
 
 class Report {
  public:
   void add(const Case& recorded, const Verdict& verdict);
 
-  // A case of that version of a trainer passed that ran a policy with these settings.
+  // True if a passed case of this version of a trainer ran a policy with these settings.
   bool passed_as_is(const std::string& version, const std::string& settings) const {
     return as_is_.count({version, settings}) != 0;
   }
@@ -37,14 +37,14 @@ class Report {
 
   void print(std::ostream& out) const;
 
-  // What failed, and the total; every line begins with `what`.
+  // Prints the failures and the total; every line begins with `what`.
   void print_summary(std::ostream& out, const std::string& what) const;
 
-  // How many cases ran on the device, how many on the host instead, and which.
+  // Prints how many cases ran on the device, how many on the host instead, and which.
   void print_places(std::ostream& out, const std::string& device) const;
 
-  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "on_device", "metrics_not_compared": {name: times}}],
-  //  "total": {...}}
+  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "on_device",
+  //                 "metrics_not_compared": {name: times}}], "total": {...}}
   Json json() const;
 
  private:

@@ -7,7 +7,7 @@ namespace {
 
 using gdpo::index_t;
 
-// The per-token members.
+// The members with one number per token.
 using Member = std::vector<double> TokenInputs::*;
 constexpr Member kTokens[] = {&TokenInputs::logp,     &TokenInputs::old_logp,
                               &TokenInputs::ref_logp, &TokenInputs::rollout_logp,
@@ -28,7 +28,7 @@ struct Reader {
     return out;
   }
 
-  // (rows, width), or (rows, 1) for a number that every token of a row shares.
+  // Numbers of tokens: (rows, width), or (rows, 1) for a number that all tokens of a row share.
   std::vector<double> tokens(const char* name) const {
     const Array in = array(name);
     if (in.data.empty() || in.shape == std::vector<std::size_t>{rows, width}) return in.data;
@@ -54,7 +54,8 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   only(recorded.inputs,
        {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
         "entropies", "advantages", "truncated_mask", "response_mask",
-        // how the tutorial's log-probs and advantages came about
+        // Source grpo_tutorial records these, from which its log-probs and advantages were
+        // computed.
         "rewards", "group_ids", "logits", "actions"});
   Reader read{recorded};
   const Array first = read.array(logp.c_str());
@@ -92,7 +93,7 @@ TokenInputs packed(const TokenInputs& in) {
   const auto width = static_cast<std::size_t>(in.width);
   const bool any = in.mask.empty() || std::find(in.mask.begin(), in.mask.end(), 1) != in.mask.end();
   for (std::size_t i = 0; i < static_cast<std::size_t>(in.rows); ++i) {
-    std::size_t valid = 0, last = 0;  // number of valid tokens, and where they end
+    std::size_t valid = 0, last = 0;  // number of valid tokens, and the position behind the last
     for (std::size_t t = 0; t < width; ++t) {
       if (in.mask.empty() || in.mask[i * width + t] != 0) ++valid, last = t + 1;
     }

@@ -11,32 +11,33 @@
 
 namespace conformance {
 
-// An empty vector stands for an array that the record does not have.
+// The arrays of a case. An empty vector stands for an array that the record does not have.
 struct TokenInputs {
   gdpo::index_t rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights,
-      entropies;                              // a token
-  std::vector<unsigned char> mask;            // a token
-  std::vector<double> advantages, truncated;  // a row
-  std::vector<std::int64_t> offsets;          // packed: rows + 1; else the arrays are (rows, width)
+      entropies;                              // per token
+  std::vector<unsigned char> mask;            // per token
+  std::vector<double> advantages, truncated;  // per row
+  std::vector<std::int64_t> offsets;          // packed: rows + 1; padded: empty
 
-  std::vector<std::size_t> place;  // packed: where each token stands in the padded arrays
+  std::vector<std::size_t> place;  // packed: the place of each token in the padded arrays
 
   Target target;  // of the case
 
   bool is_packed() const { return !offsets.empty(); }
 };
 
-// The members of TokenInputs under the names of the record; `logp` tells what the record calls the first. Where the record
-// was taken in float32, numbers are rounded to float first. Throws BadGolden for shapes that do not fit, Unsupported for an
-// input of another name.
+// Reads the members of TokenInputs under their names in the record; `logp` is the record's name for
+// the first one. If the record was taken in float32, numbers are rounded to float. Throws BadGolden
+// for shapes that do not fit, Unsupported for an input with another name.
 TokenInputs token_inputs(const Case& recorded, const std::string& logp = "logp");
 
-// The same tokens without padding: a row whose valid tokens come first is cut to them; one with holes stays whole, and so
-// do all where no token is valid.
+// The same tokens without padding. A row whose valid tokens come first is cut to them; a row with
+// holes stays whole, and so do all rows if no token is valid.
 TokenInputs packed(const TokenInputs& in);
 
-// One entry a token of `in`: the view, of the layout of `in`; absent: empty.
+// A view, in the layout of `in`, of an array with one entry per token of `in`; absent if the array
+// is empty.
 template <class T>
 gdpo::TokenView<T> view_of(const TokenInputs& in, const std::vector<T>& tokens) {
   if (tokens.empty()) return {};
@@ -44,7 +45,7 @@ gdpo::TokenView<T> view_of(const TokenInputs& in, const std::vector<T>& tokens) 
   return gdpo::view(tokens.data(), in.rows, in.width);
 }
 
-// What stands in a view of the layout of `in`, all `absent` if there is none.
+// The values of a view in the layout of `in`; all are `absent` if there is no view.
 template <class T>
 std::vector<T> tokens_of(const TokenInputs& in, const gdpo::TokenView<T>& view, T absent) {
   std::vector<T> out(in.logp.size(), absent);
@@ -59,8 +60,8 @@ std::vector<T> tokens_of(const TokenInputs& in, const gdpo::TokenView<T>& view, 
   return out;
 }
 
-// The tokens of `in` as S, which is double, or float for numbers that were rounded to it, and the library's batch over them.
-// Both must outlive the batch.
+// The tokens of `in` as S and the library's batch over them. S is double, or float for numbers that
+// were rounded to it. `in` and this object must outlive the batch.
 template <class S>
 class TokenArrays {
  public:
@@ -103,7 +104,7 @@ class TokenArrays {
       entropies_;
 };
 
-// Tokens of `in` as (rows, width): packed ones at their places, 0 elsewhere.
+// The tokens of `in` as (rows, width). Packed tokens go to their places, and the others are 0.
 template <class T>
 std::vector<T> padded(const TokenInputs& in, const std::vector<T>& tokens) {
   if (!in.is_packed()) return tokens;

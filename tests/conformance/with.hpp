@@ -1,4 +1,4 @@
-// A variant with one more alternative.
+// The type of a variant with one more alternative.
 #pragma once
 
 #include <variant>

@@ -1,5 +1,6 @@
-// The estimator's formulas written plainly, in long double and with loops, from their definition and without one line
-// of the library: the oracle of the randomised tests. Nothing here is fast or clever.
+// The oracle of the randomised tests of advantages: the estimator's formulas in long double with
+// plain loops, written from their definition and without any code of the library. It is meant to be
+// simple, not fast.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -45,15 +46,15 @@ struct Settings {
   Singleton singleton = Singleton::Zero;
   double penalty_coef = 0;
   int penalty_reward = -1;
-  std::vector<double> weights;  // empty: all 1
+  std::vector<double> weights;  // empty: every weight is 1
   std::vector<Gate> gates;
 };
 
 struct Data {
   int rows = 0, channels = 0;
-  std::vector<double> rewards;                 // (rows, channels) row-major, NaN is missing
-  std::vector<long long> ids;                  // one a row
-  std::vector<double> tokens, valid, penalty;  // one a row, or empty: absent
+  std::vector<double> rewards;                 // (rows, channels) row-major; NaN: missing
+  std::vector<long long> ids;                  // one per row
+  std::vector<double> tokens, valid, penalty;  // one per row, or empty: absent
 
   std::map<long long, std::vector<int>> groups() const {
     std::map<long long, std::vector<int>> members;
@@ -64,8 +65,9 @@ struct Data {
 
 struct Result {
   std::vector<Real> advantages, sums;
-  /// What one rounding of a double can move an advantage by, in units of 2^-53; infinite where an exact answer decides
-  /// between 0 and 1 / 0, which rounding can change.
+  /// How far one rounding in double can move an advantage, in units of 2^-53. Infinite where a
+  /// spread is exactly 0 and decides between a factor of 0 and of 1 / 0: a rounding can turn that
+  /// over, so there is no number to compare with.
   Real sensitivity = 1;
 };
 
@@ -94,12 +96,13 @@ inline Statistics statistics(const std::vector<Real>& x) {
   return s;
 }
 
-/// What a baseline of this kind leaves of a group sums to 0.
+/// True if the values of a group less their baselines sum to 0.
 inline bool sums_to_zero(Baseline of) {
   return of == Baseline::Mean || of == Baseline::LeaveOneOut;
 }
 
-/// What is subtracted from a member of a group whose used values are x: from x[own], or from an unused row (own: -1).
+/// The baseline of one member of a group whose used values are x: of x[own], or of an unused row
+/// where own is -1.
 inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& s, int own) {
   Real others = 0;
   for (int j = 0; j < static_cast<int>(x.size()); ++j)
@@ -128,14 +131,17 @@ inline Real multiplier(const Spread& spread, Real variance, Real dof) {
   return denominator == 0 ? 0 : 1 / denominator;
 }
 
-/// One thing that is centred and scaled by itself: a value a row (NaN: missing, or flowing) and the size of its terms.
+/// The values that are centred and scaled together: one reward, or the weighted sum of all. A value
+/// per row is NaN where it is missing or where a NaN propagates; its magnitude is the sum of the
+/// absolute values of its terms, which bounds its rounding error.
 struct Column {
   std::vector<Real> value, magnitude;
   int terms = 1;
   Real weight = 1;
 };
 
-/// max - min that rounding in double can give to equal sums.
+/// The largest max - min that rounding in double can give to sums that are equal in exact
+/// arithmetic.
 inline Real rounding(int terms, Real magnitude) {
   return terms < 2 ? 0 : 4 * static_cast<Real>(terms) * 0x1p-53L * magnitude;
 }
@@ -148,7 +154,7 @@ inline Result advantages(const Settings& e, const Data& d) {
   const auto used = [&](int i) { return d.valid.empty() || d.valid[at(i)] != 0; };
   const auto weight = [&](int c) { return e.weights.empty() ? Real(1) : Real(e.weights[at(c)]); };
 
-  // gates, missing entries, penalty on a reward
+  // Gates, missing entries and the penalty are applied to the rewards.
   const auto reward = [&](int i, int c) {
     const auto raw = [&](int k) { return Real(d.rewards[at(i * d.channels + k)]); };
     Real x = raw(c);
@@ -201,18 +207,18 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
   }
 
-  // each column: centre, scale, add
+  // Each column is centred and scaled, then added to the sum.
   const auto groups = d.groups();
   Result result;
   std::vector<Real> sum(at(d.rows), 0), magnitude(at(d.rows), 0);
-  Real error = 0;  // of a combined value, in units of 2^-53
+  Real error = 0;  // bound on the error of a combined value, in units of 2^-53
   bool raw_singleton = false, on_an_edge = false;
   std::map<long long, bool> raw_in_group;
   for (const detail::Column& column : columns) {
     std::vector<Real> centred(at(d.rows), 0), all_raw, all_centred;
     std::map<long long, detail::Statistics> of_group;
-    std::map<long long, bool>
-        zero;  // nothing to compare: exactly 0, whatever the spread of the batch
+    // True if a group has nothing to compare: its terms are exactly 0, whatever the batch's spread.
+    std::map<long long, bool> zero;
     for (const auto& [id, members] : groups) {
       std::vector<int> in;
       for (const int i : members) {
@@ -273,7 +279,8 @@ inline Result advantages(const Settings& e, const Data& d) {
         if (missing(value)) continue;
         const bool lone_nan =
             of_group[id].n == 1 && e.baseline != Baseline::None && e.singleton == Singleton::Nan;
-        Real term = 0;  // a factor 0 selects: what is infinite there stays out
+        // A factor of 0 gives a term of 0 without a product: 0 x infinity would be NaN.
+        Real term = 0;
         if (zero[id] || (factor == 0 && e.baseline == Baseline::None)) {
           term = 0;
         } else if (lone_nan || std::isnan(centred[at(i)]) || std::isnan(factor)) {
@@ -292,7 +299,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     error += largest_step;
   }
 
-  // equal combined values of a group whose sum is 0 by construction
+  // If the combined values of a group are equal up to rounding and sum to 0 by construction, each
+  // is 0.
   for (const auto& [id, members] : groups) {
     Real low = std::numeric_limits<Real>::infinity(), high = -low, largest = 0;
     bool unknown = false;
@@ -313,7 +321,7 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
   }
 
-  // renormalisation
+  // Renormalisation.
   const bool centred_by_construction =
       detail::sums_to_zero(e.baseline) && !raw_singleton && e.renorm != Renorm::Tokens;
   result.advantages = result.sums = sum;
@@ -364,7 +372,8 @@ inline Result advantages(const Settings& e, const Data& d) {
       largest_sum = std::fmax(largest_sum, magnitude[at(i)]);
     }
   }
-  // A spread is known to the rounding of its values over itself, so the error of a scaled value grows with the value.
+  // The relative error of a spread is the rounding error of its values divided by the spread, so
+  // the error of a scaled value grows in proportion to that value.
   result.sensitivity =
       (error + largest_sum + 1) * (1 + largest_sum) * largest_factor * (1 + largest_advantage);
   if (on_an_edge) result.sensitivity = std::numeric_limits<Real>::infinity();

@@ -1,5 +1,5 @@
-// Constrained estimators from their formulas, on top of naive.hpp and without one line of the library: what each placement
-// does with the violations of a batch.
+// The oracle of constrained estimators: what each placement does with the violations of a batch,
+// written from its formula on top of naive.hpp and without any code of the library.
 #pragma once
 #include <reference/naive.hpp>
 
@@ -21,11 +21,13 @@ struct Constrained {
   Settings estimator;
   Placement placement = Placement::FixedScale;
   LambdaNorm norm = LambdaNorm::Sum;
-  int carrier = -1;  // Composite: the reward that carries the violations
+  // In Composite the reward that carries the violations; -1: the only primary one.
+  int carrier = -1;
   std::vector<Constraint> constraints;
 };
 
-/// Of one sample, in units of the scale, NaN where its reward is missing. In double, as the definition has two roundings.
+/// The violation of one sample in units of the scale, NaN where its reward is missing. In double,
+/// because the definition rounds twice: after the subtraction and after the division.
 inline double violation(const Constraint& c, double x) {
   const double v = c.bound == Bound::AtLeast ? c.limit - x : x - c.limit;
   if (std::isnan(x) || c.signal == Signal::Linear) return v / c.scale;
@@ -34,7 +36,7 @@ inline double violation(const Constraint& c, double x) {
   return violated ? v / c.scale : 0;
 }
 
-/// v of every row.
+/// The violation v of every row.
 inline std::vector<double> violations(const Settings& e, const Data& d, const Constraint& c) {
   std::vector<double> v;
   for (int i = 0; i < d.rows; ++i) {
@@ -44,7 +46,8 @@ inline std::vector<double> violations(const Settings& e, const Data& d, const Co
   return v;
 }
 
-/// The estimator of the primary rewards: without weights, no reward that a constraint names.
+/// The estimator of the primary rewards. Without weights of its own, the rewards that a constraint
+/// names get weight 0 and the others 1.
 inline Settings primary(const Constrained& c, const Data& d) {
   Settings e = c.estimator;
   if (!e.weights.empty()) return e;
@@ -53,8 +56,9 @@ inline Settings primary(const Constrained& c, const Data& d) {
   return e;
 }
 
-/// The estimator of one column that is no reward of the batch. One column: both orders of sum and standardisation are the
-/// same, but a missing value is never a sum of 0.
+/// The estimator of one column of violations: without weights, gates and penalty, which belong to
+/// the rewards. For a single column both orders of sum and normalisation agree, except that
+/// NormalizeThenSum never counts a missing value as a sum of 0.
 inline Settings of_violations(Settings e) {
   e.combine = Combine::NormalizeThenSum;
   e.weights.clear();
@@ -77,7 +81,7 @@ inline Data with_columns(const Data& d, const std::vector<std::vector<double>>& 
   return joined;
 }
 
-/// The row has a primary reward, gates applied.
+/// True if the row has a primary reward once the gates are applied.
 inline bool has_primary(const Settings& e, const Data& d, int i) {
   for (int c = 0; c < d.channels; ++c) {
     if (e.weights[detail::at(c)] == 0) continue;
@@ -86,20 +90,22 @@ inline bool has_primary(const Settings& e, const Data& d, int i) {
       if (gate.reward != c) continue;
       const double given = d.rewards[detail::at(i * d.channels + gate.given)];
       unknown = unknown || std::isnan(given);
-      missing = missing && !(given < gate.at_least);  // what fails its gate is 0
+      // A reward that fails its gate is 0, so not missing.
+      missing = missing && !(given < gate.at_least);
     }
     if (!missing && !unknown) return true;
   }
   return false;
 }
-/// The row is in the statistics of its primary rewards; else it is excluded.
+/// True if the row is in the statistics of its primary rewards; otherwise it is excluded.
 inline bool counts(const Settings& e, const Data& d, int i) {
   return e.entry != Entry::Skip || e.row == Row::Keep || has_primary(e, d, i);
 }
 
 namespace detail {
 
-/// The violations as rewards. Those of a row that is excluded without them stay out, or not.
+/// The violations as columns of rewards. With need_primary, a row that the primary rewards exclude
+/// has NaN there, so that its violations do not bring it back.
 inline std::vector<std::vector<double>> violations(const Constrained& c, const Settings& e,
                                                    const Data& d, bool need_primary) {
   std::vector<std::vector<double>> columns;
@@ -111,7 +117,7 @@ inline std::vector<std::vector<double>> violations(const Constrained& c, const S
   }
   return columns;
 }
-/// The estimator on [R | v] with weights [first w | -others lambda].
+/// The estimator on the columns [R | v] with weights [first * w | -others * lambda].
 inline Result as_rewards(const Constrained& c, Settings e, const Data& d, Real first, Real others,
                          bool need_primary) {
   const Data joined = with_columns(d, violations(c, e, d, need_primary), true);
@@ -142,7 +148,8 @@ inline Result composite(const Constrained& c, const Settings& e, const Data& d) 
   return advantages(carried, penalised);
 }
 
-/// renorm(first s_0 - sum_c others lambda_c s_c), s the values before renormalisation.
+/// renorm(first s_0 - sum_c others lambda_c s_c), where s are values before renormalisation: s_0 of
+/// the rewards, s_c of the violations of constraint c.
 inline Result combined(const Constrained& c, const Settings& e, const Data& d, Real first,
                        Real others) {
   if (e.combine == Combine::NormalizeThenSum) return as_rewards(c, e, d, first, others, false);
@@ -150,7 +157,7 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
   before.renorm = Renorm::None;
   Result s = advantages(before, d);
   std::vector<Real> sum(at(d.rows)), magnitude(at(d.rows));
-  std::vector<std::vector<bool>> present(1);  // of each term
+  std::vector<std::vector<bool>> present(1);  // per term, then per row: the row has a value
   Real error = first * s.sensitivity;
   for (int i = 0; i < d.rows; ++i) {
     sum[at(i)] = first * s.sums[at(i)];
@@ -195,7 +202,8 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
         column[at(i)] = 0;
     }
   }
-  Settings last = of_violations(e);  // of what is there: nothing is left to centre or to scale
+  // The columns are centred and scaled already: only the renormalisation is left.
+  Settings last = of_violations(e);
   last.baseline = Baseline::None;
   last.scale = Scale::None;
   last.entry = Entry::Skip, last.row = Row::Exclude;
@@ -205,7 +213,8 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
   return result;
 }
 
-/// (first A_R - sum_c lambda_c A_c) / divisor, A_c the advantages of the violations by `other`.
+/// (first A_R - sum_c lambda_c A_c) / divisor, where A_R are the advantages of the rewards and A_c
+/// those of the violations of constraint c under the settings `other`.
 inline Result mixed(const Constrained& c, const Settings& e, const Data& d, const Settings& other,
                     Real first, Real divisor) {
   Result a = advantages(e, d);

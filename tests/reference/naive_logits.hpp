@@ -1,5 +1,5 @@
-// The softmax of a row of logits in long double and loops, without a line of the library: values, and the derivatives of
-// log-prob and entropy as products of the whole Jacobian.
+// The oracle of a row of logits: its softmax, log-probs and entropy, and their derivatives by the
+// logits, in long double with plain loops and without any code of the library.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace naive {
 
 struct Softmax {
-  std::vector<long double> z, p;  ///< logits over the temperature; probabilities
+  std::vector<long double> z, p;  ///< logits divided by the temperature; probabilities
   long double logsumexp = 0, entropy = 0;
 
   long double logp(std::size_t j) const { return z[j] - logsumexp; }
@@ -33,11 +33,15 @@ Softmax softmax(const Row& logits, std::size_t n, double temperature) {
   return s;
 }
 
-/// d ( g logp(target) + g_entropy H ) / d logits. dp_k/dz_j = p_k (delta_jk - p_j); H = -sum p log p.
+/// The derivative of g logp(target) + g_entropy H by the logits.
+///
+/// With z = logits / temperature: d logp(t) / d z_j = delta_tj - p_j. The entropy is
+/// H = -sum_k p_k log p_k with d p_k / d z_j = p_k (delta_jk - p_j), hence
+/// d H / d z_j = -p_j (log p_j + 1) + p_j sum_k p_k (log p_k + 1).
 inline std::vector<long double> logits_gradient(const Softmax& s, std::size_t target, double g,
                                                 double g_entropy, double temperature) {
   std::vector<long double> gradient;
-  long double mean = 0;  // sum_k p_k (log p_k + 1), what the column sum of the Jacobian carries
+  long double mean = 0;  // sum_k p_k (log p_k + 1)
   for (std::size_t k = 0; k < s.p.size(); ++k) {
     if (s.p[k] > 0) mean += s.p[k] * (s.logp(k) + 1);
   }

@@ -1,10 +1,11 @@
-// The policy loss once more, from its formulas: plain loops in long double, without a line of the library. Its value is
-// written down once, on a number type that knows what is detached; derivatives come from that value, so that none is
-// worked out by hand:
-//   Dual    carries the derivative by one log-prob; detach() drops it
-//   Moved   carries the point where detached things are taken and the point the log-probs have moved to: central
-//           differences of the frozen form
-// Slow (every token of a segment for every token of it) and simple.
+// The oracle of the policy loss: its formulas in long double with plain loops, without any code of
+// the library. The value is written once, on a number type that knows what is detached, and the
+// derivatives come from that value, so that none is worked out by hand:
+//   Dual    a value and its derivative by one log-prob; detach() drops the derivative.
+//   Moved   a value at two points: at the log-probs as given, and after one of them has moved;
+//           detach() keeps the first. Its differences are those of the frozen form of the loss, in
+//           which everything detached stays what it was.
+// It is simple and slow: each derivative by a token evaluates the whole segment again.
 #pragma once
 #include <cmath>
 #include <functional>
@@ -28,16 +29,17 @@ inline Dual operator-(Dual a, Dual b) { return {a.v - b.v, a.d - b.d}; }
 inline Dual operator*(Dual a, Dual b) { return {a.v * b.v, a.d * b.v + a.v * b.d}; }
 inline Dual detach(Dual x) { return {x.v}; }
 inline Dual exp(Dual x) { return {std::exp(x.v), x.d * std::exp(x.v)}; }
-/// Closed interval: at lo and hi the derivative passes.
+/// Clamps to the closed interval [lo, hi]: at lo and at hi themselves the derivative passes.
 inline Dual clamp(Dual x, real lo, real hi) {
   return x.v < lo ? Dual(lo) : x.v > hi ? Dual(hi) : x;
 }
-/// A tie takes the first.
+/// The larger of the two. At a tie the value and the derivative are those of `a`.
 inline Dual max_first(Dual a, Dual b) { return b.v > a.v ? b : a; }
 inline Dual abs(Dual x) { return x.v < 0 ? Dual(-x.v, -x.d) : x.v > 0 ? x : Dual(0); }
 inline real number(Dual x) { return x.v; }
 
-/// Distance to the next place where a derivative jumps, of everything evaluated since it was last reset.
+/// The smallest distance to a point where a derivative jumps, over everything that was evaluated
+/// since the last reset.
 inline real& nearest_kink() {
   static real distance = 0;
   return distance;
@@ -72,7 +74,7 @@ inline Moved abs(Moved x) {
 }
 inline real number(Moved x) { return x.at; }
 
-/// e^x - 1 - x without cancellation.
+/// e^x - 1 - x without cancellation: by its series where |x| <= 1/4.
 inline real exp_less_line(real x) {
   if (std::fabs(x) > 0.25L) return std::expm1(x) - x;
   real term = 1, sum = 0;
@@ -113,14 +115,14 @@ struct Kl {
   Against against = Against::Ref;
   Bounds input, output;
 };
-/// What a factor may see; all of it detached.
+/// What a factor may read; all of it is detached.
 struct FactorArgs {
   real log_ratio, advantage, row_advantage, tag;
 };
 struct Settings {
   Level level = Level::Token;
   Map map = Map::None;
-  Bounds map_bounds{-20, 20};  // Clamp; TrustRegion: [-low, high]
+  Bounds map_bounds{-20, 20};  // of Map::Clamp; for Map::TrustRegion they are [-low, high]
   Statistic statistic = Statistic::Mean;
   double statistic_count_eps = 0;
   Bounds level_bounds;
@@ -134,14 +136,14 @@ struct Settings {
   bool padded_width = false;
 };
 
-/// Arrays of rows x width, row by row; an empty one is absent.
+/// Arrays of rows x width, row by row; an empty array is absent.
 struct Data {
   int rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, teacher_logp, token_advantages,
       weights, kl_weights, tags, entropies;
   std::vector<int> mask;
   std::vector<long long> segments;
-  std::vector<double> advantages, row_weights, truncated;  // of rows
+  std::vector<double> advantages, row_weights, truncated;  // one per row
 
   std::size_t at(int row, int t) const { return static_cast<std::size_t>(row * width + t); }
   bool valid(int row, int t) const { return mask.empty() || mask[at(row, t)] != 0; }
@@ -164,7 +166,7 @@ inline Counts count(const Data& data) {
 
 // ---- formulas ----
 
-/// One token's log-prob as the number type wants it, and everything else of it.
+/// A token's log-prob as the number type N, and its other inputs as plain numbers.
 template <class N>
 struct Token {
   N logp;
@@ -218,15 +220,16 @@ N kl(const Kl& s, const Token<N>& t, const N& ratio) {
   return value;
 }
 
-/// What the loss is made of, added up over the valid tokens of a segment, row or batch.
+/// Sums over the valid tokens of a segment, of a row or of the batch.
 struct Sums {
-  real policy = 0, kl = 0;  // times the row's weight (kl: and beta)
-  real magnitude = 0;       // the absolute values of what these two add up
+  real policy = 0, kl = 0;  // times the row's weight; kl also times beta
+  real magnitude = 0;       // sum of the absolute values of the terms of policy and kl
   real surrogate = 0, first_kl = 0, token_loss = 0, k1 = 0, k3 = 0, ratio = 0;
   int tokens = 0, low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0;
 };
 
-/// The loss of one segment (at level Token: of one token) with its share W of the whole.
+/// The loss of one segment (at level Token: of one token), times W, the weight of its row. It adds
+/// the segment's metrics to `sums` unless that is null.
 template <class N>
 N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                Sums* sums = nullptr) {
@@ -262,7 +265,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
       if (k.beta == 0) continue;
       const N term = kl(k, t, ratio);
       if (wk != 0) kl_terms = kl_terms + N(k.beta) * (N(wk) * term);
-      if (first) first_kl = number(term);  // whatever the weight
+      if (first) first_kl = number(term);  // without beta and the token's weight
       if (first && sums) {
         const real other = k.against == Against::Ref       ? t.ref
                            : k.against == Against::Teacher ? t.teacher
@@ -298,7 +301,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                                  : s.map == Map::TrustRegion && (a == 0 || x != number(own));
     sums->bounded += mapped_away || (s.level != Level::Token &&
                                      (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
-    if (s.surrogate == Surrogate::Ratio) {  // whatever the weight
+    if (s.surrogate == Surrogate::Ratio) {  // counted also where the token's weight is 0
       const real lo = 1 - static_cast<real>(s.low), hi = 1 + static_cast<real>(s.high),
                  capped = clamp(r, -off, s.delta);
       sums->low += capped < lo && a < 0;
@@ -331,7 +334,8 @@ inline real row_weight(const Settings& s, const Data& data, const Counts& n, int
   }
 }
 
-/// The positions of the row's segments: runs of equal ids among the valid tokens.
+/// The positions of the tokens of each segment of a row: runs of equal ids among the valid tokens.
+/// At level Token each token is a segment.
 inline std::vector<std::vector<int>> segments(const Settings& s, const Data& data, int row) {
   std::vector<std::vector<int>> all;
   long long last = 0;
@@ -409,7 +413,8 @@ inline Result loss(const Settings& s, const Data& data, const Counts& n) {
 }
 inline Result loss(const Settings& s, const Data& data) { return loss(s, data, count(data)); }
 
-/// Central differences of the frozen form with step h; NaN where something within `margin` of the token has a kink.
+/// The gradient by central differences of the frozen form with step h. NaN where the evaluation
+/// came within `margin` of a kink, because there a difference is no derivative.
 inline std::vector<real> differences(const Settings& s, const Data& data, const Counts& n, real h,
                                      real margin) {
   std::vector<real> gradient(data.logp.size(), 0);

@@ -1,6 +1,8 @@
-// The published rules of Lagrange multipliers, each as its source writes it: one constraint, a number in, a multiplier out; and
-// the controller of the library from its documentation, with its whole past in memory. Of the library, settings alone. Products
-// are rounded on their own, so that a rule has the same bits in every build.
+// The published update rules of Lagrange multipliers, each as its source writes it, for one
+// constraint: a number in, a multiplier out. `Controller` is the library's own controller, written
+// from its documentation. From the library come only the settings. `product` rounds a product by
+// itself, without fused multiply-add: a rule that multiplies through it has the same bits in every
+// build.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -16,7 +18,9 @@ inline double product(double a, double b) {
   return rounded;
 }
 
-/// Stooke, Achiam, Abbeel 2020, algorithm 2: lambda = (Kp D + Ki I + Kd dJ)_+ with I <- (I + D)_+ and J = 0 before the first.
+/// Stooke, Achiam, Abbeel 2020, algorithm 2: lambda = (Kp D + Ki I + Kd dJ)_+, where D is the cost
+/// less its limit, I <- (I + D)_+, and dJ = (J - J of the step before)_+ with J = 0 before the
+/// first.
 struct Stooke {
   double kp, ki, kd, limit = 0;
   double integral = 0, previous = 0;
@@ -28,8 +32,10 @@ struct Stooke {
   }
 };
 
-/// The authors' code (rlpyt cppo_pid.py) and OmniSafe's pid_lagrange.py: Ki inside the integral, averages from 0 without a
-/// correction, the cost of the derivative averaged and compared with the oldest of a queue that begins with one 0.
+/// The code of Stooke et al. (rlpyt, cppo_pid.py) and OmniSafe's pid_lagrange.py. Unlike algorithm
+/// 2, Ki is inside the integral, the averages start at 0 without bias correction, and the
+/// derivative compares the averaged cost with the oldest entry of a queue that starts with a single
+/// 0.
 struct OmniSafe {
   enum class Norm { Sum, Diff, None };
   Norm norm = Norm::Sum;
@@ -55,8 +61,8 @@ struct OmniSafe {
   }
 };
 
-/// OmniSafe's docstring, lambda_{t+1} = lambda_t + (P + I + D): the positional output is added up, so the error is integrated
-/// twice.
+/// The docstring of OmniSafe, lambda_{t+1} = lambda_t + (P + I + D). It accumulates the positional
+/// output, so the error is integrated twice.
 struct Docstring {
   double kp, ki;
   double integral = 0, lambda = 0;
@@ -66,9 +72,11 @@ struct Docstring {
   }
 };
 
-/// Sohrabi et al. 2024: theta += Ki e + Kp (xi - xi_prev), projected; xi the average of e with nu. Three starts: xi is 0 before the
-/// first error (Cooper's ZEROS), or that error (SGD, as the paper and Cooper's documentation have it); or the first step is Ki e
-/// alone and leaves xi = 0 behind (SGD, as Cooper's code has it).
+/// Sohrabi et al. 2024 (nuPI): theta += Ki e + Kp (xi - xi_prev), projected to theta >= 0, where xi
+/// is the exponential average of e with share nu. There are three starts:
+///   Zeros        xi is 0 before the first error (Cooper's init ZEROS).
+///   FirstError   xi is the first error (init SGD in the paper and in Cooper's documentation).
+///   CooperSgd    the first step is Ki e alone and leaves xi = 0 (init SGD in Cooper's code).
 struct NuPi {
   enum class Start { Zeros, FirstError, CooperSgd };
   double kp, ki, nu = 0;
@@ -78,7 +86,7 @@ struct NuPi {
   double operator()(double e) {
     if (first && start == Start::FirstError) xi = e;
     double next = product(nu, xi) + product(1 - nu, e);
-    if (first && start == Start::FirstError) next = e;  // the same but for rounding
+    if (first && start == Start::FirstError) next = e;  // nu e + (1 - nu) e without its rounding
     if (first && start == Start::CooperSgd) next = 0;
     first = false;
     const double step = product(ki, e) + product(kp, next - xi);
@@ -87,13 +95,14 @@ struct NuPi {
   }
 };
 
-/// lambda <- (lambda + rate e)_+
+/// Dual ascent: lambda <- (lambda + rate e)_+.
 struct DualAscent {
   double rate, lambda = 0;
   double operator()(double e) { return lambda = std::max(0.0, lambda + product(rate, e)); }
 };
 
-/// torch.optim.Adam on the loss -lambda e, then the projection (OmniSafe Lagrange).
+/// torch.optim.Adam on the loss -lambda e, followed by the projection to lambda >= 0 (OmniSafe's
+/// Lagrange).
 struct DualAscentAdam {
   double rate = 0.035, lambda = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double m = 0, v = 0;
@@ -108,7 +117,8 @@ struct DualAscentAdam {
   }
 };
 
-/// Safe RLHF: gradient ascent on log lambda of lambda e, the logarithm at most that of the largest multiplier.
+/// Safe RLHF: gradient ascent on lambda e by log lambda, whose derivative is lambda e. log lambda
+/// is at most log(lambda_max).
 struct SafeRlhfLog {
   double rate = 0.1, log_lambda = 0, lambda_max = 5;
   double operator()(double e) {
@@ -117,18 +127,20 @@ struct SafeRlhfLog {
   }
 };
 
-/// What PidGains says, one constraint: nothing is forgotten, so a delay is an index and an average starts over its whole past. For
-/// numbers of moderate size.
+/// The controller that PidGains documents, for one constraint. It keeps every error and
+/// measurement, so that a delay is an index and an average is computed anew from the whole past. It
+/// is for numbers of moderate size: unlike the library it does not look for results that overflow.
 struct Controller {
   gdpo::PidGains g;
   gdpo::SetPoint s{};
 
-  std::vector<double> errors{},
-      measured{};  ///< of the updates so far; e in units of scale, dead band taken off; y
+  /// One per update so far, in units of SetPoint::scale: the error outside the dead band, and the
+  /// measurement with its sign turned so that a larger one is worse.
+  std::vector<double> errors{}, measured{};
   std::vector<double> lambdas{g.lambda_init};
   double integral = g.lambda_init;
   double p = 0, d = 0, raw = 0;
-  std::vector<double> sums{}, counts{};  ///< waiting for their period
+  std::vector<double> sums{}, counts{};  ///< of calls that wait for the end of their period
   int held = 0, saturated_steps = 0;
 
   double lambda() const { return lambdas.back(); }
@@ -171,7 +183,7 @@ struct Controller {
         raw = product(g.kp, p) + integral + product(g.kd, d);
         if (!waits && g.anti_windup == AntiWindup::BackCalculation) {
           double cut_off = raw > upper ? upper - raw : 0.0;
-          if (lower > 0 && raw < lower) cut_off = lower - raw;  // by the slew
+          if (lower > 0 && raw < lower) cut_off = lower - raw;  // cut off by the slew
           integral =
               std::min(std::max(integral + product(g.kt, cut_off), g.integral_min), g.integral_max);
         }
@@ -201,7 +213,8 @@ struct Controller {
     }
     return g.p_start == gdpo::EmaStart::BiasCorrected ? average / (1 - weight) : average;
   }
-  /// The average measurement now, less that of d_delay updates ago; before the first: the first, or 0.
+  /// The averaged measurement now, less the one of d_delay updates ago. Before the first update
+  /// that is the first one if d_start is FirstValue, otherwise 0.
   double difference() const {
     const bool from_first = g.d_start == gdpo::EmaStart::FirstValue;
     std::vector<double> averages;
@@ -215,8 +228,9 @@ struct Controller {
     const double then = now >= delay ? averages[now - delay] : from_first ? averages[0] : 0.0;
     return averages[now] - then;
   }
-  /// Conditional: it moves no further up than to where the output is at its upper bound, and no further down than to where it is
-  /// at the slew's bound; 0 does not hold it. Where it is beyond, it stays.
+  /// AntiWindup::Conditional limits the integral: it rises no further than to where the output is
+  /// at its upper bound, and falls no further than to where the output is at the lower bound that
+  /// the slew sets. A lower bound of 0 does not hold it. An integral that is beyond already stays.
   void integrate(double e, double lower, double upper, double rest) {
     const double before = integral, highest = upper - rest, lowest = lower - rest;
     integral = std::min(std::max(before + product(g.ki, e), g.integral_min), g.integral_max);

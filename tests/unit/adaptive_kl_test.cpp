@@ -1,4 +1,5 @@
-// The adaptive KL coefficient against Ziegler et al. 2019, section 2.2, as verl and OpenRLHF have it.
+// The adaptive KL coefficient of Ziegler et al. 2019, section 2.2, as verl and OpenRLHF implement
+// it.
 #include <gdpo/constraint/adaptive_kl.hpp>
 #include <support/catch.hpp>
 #include <support/generators.hpp>
@@ -13,12 +14,12 @@ TEST_CASE("the coefficient grows and falls with the KL, by hand") {
   CHECK(controller(0.25, 0.5, 256) == 0.25);                          // on the target
   CHECK(controller(0.25, 0.5625, 256) == 0.25 * (1 + 0.125 * 0.25));  // within the clip
   CHECK(controller(0.25, 0.4375, 256) == 0.25 * (1 - 0.125 * 0.25));
-  CHECK(controller(0.25, 5, 256) == 0.25 * (1 + 0.2 * 256 / 1024));  // beyond it
+  CHECK(controller(0.25, 5, 256) == 0.25 * (1 + 0.2 * 256 / 1024));  // clipped to 0.2
   CHECK(controller(0.25, 0, 256) == 0.25 * (1 - 0.2 * 256 / 1024));
-  CHECK(controller(0.25, -3, 256) == 0.25 * (1 - 0.2 * 256 / 1024));  // k1 may be negative
+  CHECK(controller(0.25, -3, 256) == 0.25 * (1 - 0.2 * 256 / 1024));  // a KL by k1 may be negative
   CHECK(controller(0.25, 5, 0) == 0.25);                              // no samples, no step
   CHECK(controller(0, 5, 256) == 0);
-  CHECK(controller(0.25, 0, 5 * 1024) == 0);  // the longest step down
+  CHECK(controller(0.25, 0, 5 * 1024) == 0);  // -0.2 times 5 horizons: the longest step down
   controller.min_error = -0.5, controller.max_error = 1;
   CHECK(controller(0.25, 5, 256) == 0.25 * 1.25);
   CHECK(controller(0.25, 0, 256) == 0.25 * 0.875);
@@ -44,7 +45,7 @@ TEST_CASE("the published formula, bit for bit") {
 }
 
 TEST_CASE("a closed loop brings the KL to its target") {
-  // A policy whose KL is 0.02 / coefficient.
+  // The KL of this simulated policy is 0.02 / coefficient.
   AdaptiveKl controller;
   double coef = 0.02;
   for (int t = 0; t < 2000; ++t) coef = controller(coef, 0.02 / coef, 256);

@@ -1,4 +1,5 @@
-// The weight of a row: every aggregate by hand, and what relates them.
+// The weight that an aggregate gives to the tokens of a row: every aggregate by hand, and the
+// relations between them.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -62,7 +63,7 @@ TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") 
 
 TEST_CASE("rows of one length: token mean, mean of means and the fixed length agree",
           "[aggregate]") {
-  // W is 1 / 32, a power of two: no rounding.
+  // The weight of every token is 1 / 32, a power of two, so nothing is rounded and the bits agree.
   const Data d = rows_of_lengths({8, 8, 8, 8});
   const loss_product::Outcome tokens = run<TokenMean>(d);
   CHECK(difference(tokens.gradient, run<SeqMeanTokenMean>(d).gradient) == "");
@@ -71,7 +72,8 @@ TEST_CASE("rows of one length: token mean, mean of means and the fixed length ag
 }
 
 TEST_CASE("how a row's length weighs: not, as one over it, or against a fixed one", "[aggregate]") {
-  // A row of 2 and a row of 8 tokens, each token the same: -A = -1 at ratio 1.
+  // A row of 2 and a row of 8 tokens. Every token has ratio 1 and advantage 1, so its derivative is
+  // minus its weight.
   Data d = rows_of_lengths({2, 8});
   d.old_logp.clear(), d.token_advantages.clear(), d.advantages = {1, 1};
   const auto check = [&](const auto& aggregate, double of_short, double of_long) {

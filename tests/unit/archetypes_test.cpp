@@ -1,5 +1,5 @@
-// User policies of every kind give their formula's numbers, with both combines. Tolerance: tolerance::formula (rewards
-// and advantages of order 1).
+// User policies of every kind give the numbers of their formulas, with both combines. Rewards and
+// advantages are of order 1, so the tolerance is tolerance::formula.
 #include "support/archetypes.hpp"
 
 #include <gdpo/with/eigen.hpp>
@@ -63,29 +63,32 @@ TEST_CASE("leave-one-out std: x minus the others' mean, over the others' std", "
 
 TEST_CASE("where the others of a member are all equal their spread is exactly 0",
           "[archetype][zero]") {
-  // 7 equal rewards and a 1: with sqrt(E[x^2] - E[x]^2) the odd one out got advantages of thousands (NeMo-RL).
+  // Seven equal rewards and one that is larger by 1. NeMo-RL computes the std as
+  // sqrt(E[x^2] - E[x]^2), which rounding keeps from being 0: there the odd one out got advantages
+  // of thousands.
   for (const double common : {0.35, 0.95, 0.4, 0.3, 0.1, 1e5 + 0.1, -7.0}) {
     Vector x(7, common);
     x.push_back(common + 1);
     INFO("common " << common);
     const auto e = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd>();
     const Vector advantages = run(x, 1, 8, e);
-    CHECK(advantages[7] == 0);  // no spread, no multiplier
+    CHECK(advantages[7] == 0);  // the others have no spread: the multiplier is 0
     for (std::size_t i = 0; i < 7; ++i) {
-      // the others: six equal and one 1 above: mean +1/7, variance 1/7
+      // The others of this member are six equal rewards and one that is larger by 1: their mean is
+      // above it by 1/7 and their variance is 1/7.
       CHECK(std::abs(advantages[i] + std::sqrt(7.0) / 7) <=
             tolerance::offset(std::abs(common), 0.3));
     }
     auto floor = e;
     floor.scale.eps = 0.5;
-    CHECK(std::abs(run(x, 1, 8, floor)[7] - 2) <=
-          2 * tolerance::offset(std::abs(common), 0.3));  // 1 / (0 + 0.5), exactly 0 spread
+    // The odd one is 1 above the others, whose spread is exactly 0: 1 / (0 + 0.5).
+    CHECK(std::abs(run(x, 1, 8, floor)[7] - 2) <= 2 * tolerance::offset(std::abs(common), 0.3));
   }
 }
 
+// The median is 4; the deviations from it are 3, 2, 0, 4, 5, and their median is 3.
 TEST_CASE("median and median absolute deviation", "[archetype]") {
-  const Vector x{1, 2, 4, 8, 9},
-      expected{-1.0, -2.0 / 3, 0, 4.0 / 3, 5.0 / 3};  // median 4, deviations 3 2 0 4 5: MAD 3
+  const Vector x{1, 2, 4, 8, 9}, expected{-1.0, -2.0 / 3, 0, 4.0 / 3, 5.0 / 3};
   CHECK(deviation(run(x, 1, 5, estimator<archetype::Median, archetype::MedianAbsoluteDeviation>()),
                   expected, tolerance::formula) == "");
   const auto each =
@@ -114,7 +117,8 @@ TEST_CASE("an external baseline need not give 0 to an equal group", "[archetype]
   const auto e = estimator<archetype::External, gdpo::scale::None>();
   CHECK(difference(run({1, 1, 2, 0}, 1, 2, e, {}, {}, {0.5, 0.25, 1, 1}),
                    Vector{0.5, 0.75, 1, -1}) == "");
-  // the second row of a group reads its own entry when the first is missing or unused
+  // A later row of a group reads its own entry of the baseline where the first row is missing or
+  // unused.
   CHECK(difference(run({std::nan(""), 1, 3}, 1, 3, e, {}, {}, {9, 0.5, 1}), Vector{0, 0.5, 2}) ==
         "");
   CHECK(difference(run({8, 1, 3}, 1, 3, e, {}, {0, 1, 1}, {9, 0.5, 1}), Vector{6, 0.5, 2}) == "");
@@ -128,8 +132,8 @@ TEST_CASE("the caller's row weights reach a policy", "[archetype]") {
 
 TEST_CASE("a scale that declares nothing about the batch sees it", "[archetype]") {
   const auto e = estimator<gdpo::baseline::Mean, archetype::NonzeroShare>();
-  CHECK(difference(run({1, 0, 0, 0, 1, 0}, 1, 2, e), Vector{1.5, -1.5, 0, 0, 1.5, -1.5}) ==
-        "");  // 6 used, 2 not 0
+  // All 6 rewards are used and 2 of them are not 0: the multiplier is 6 / 2.
+  CHECK(difference(run({1, 0, 0, 0, 1, 0}, 1, 2, e), Vector{1.5, -1.5, 0, 0, 1.5, -1.5}) == "");
 }
 
 TEST_CASE("a policy that declares nothing is called for every member, unused ones with own = -1",
@@ -140,7 +144,8 @@ TEST_CASE("a policy that declares nothing is called for every member, unused one
   const double no = std::nan("");
   const Vector rewards{1, 10, 2, no, 3, 30, 4, 40};
   const Vector advantages = run(rewards, 2, 4, e, {}, {1, 1, 0, 1});
-  // Calls may come more than once (the batch is read first); what matters is who is seen as what.
+  // A member may be asked for more than once, because the batch is read first. What counts is which
+  // values and which `own` a call sees.
   for (const auto& call : calls) {
     const bool second = call.value >= 10;
     CHECK(call.n == (second ? 2 : 3));
@@ -174,7 +179,8 @@ TEST_CASE("a policy on double that declares per_group is called once a group and
 
 TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean",
           "[archetype][renorm]") {
-  // The scaled values do not sum to 0 with the others' std, so the batch step must centre them.
+  // With the others' std as the scale, the scaled values of a group do not sum to 0, so the batch
+  // step must centre them.
   auto e = estimator<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd, NormalizeThenSum,
                      gdpo::renorm::Batch>();
   const Vector advantages = run({1, 2, 4, 9, 0, 0.5, 3, 3.5}, 1, 4, e);
@@ -192,8 +198,8 @@ TEST_CASE("seq takes one group after the other, every other tag and the short fo
     CHECK((lanes > 0) == in_lanes);
     groups = lanes = 0;
   };
-  const Vector rewards{1, 0, 2, 4, 5,
-                       8, 0, 3};  // 2 groups of 2 rows with 2 rewards, in which nothing is special
+  // 2 groups of 2 rows with 2 rewards, none of them missing, unused or constant.
+  const Vector rewards{1, 0, 2, 4, 5, 8, 0, 3};
   const gdpo::RewardBatch batch{gdpo::view(rewards.data(), 4, 2), gdpo::groups_of(2)};
   auto e =
       estimator<archetype::LaneCounter, gdpo::scale::StdDev, NormalizeThenSum, gdpo::renorm::Batch>(
@@ -213,7 +219,8 @@ TEST_CASE("seq takes one group after the other, every other tag and the short fo
 
 namespace {
 
-/// Advantages of random batches: ragged groups, missing rewards, unused rows, gates and weights.
+/// The advantages of a random batch with ragged groups, missing rewards, unused rows, gates and
+/// weights.
 template <class Estimator>
 Vector of_random_batch(std::uint64_t seed, Estimator e) {
   Random random(seed);
@@ -234,7 +241,7 @@ Vector of_random_batch(std::uint64_t seed, Estimator e) {
   return gdpo::advantages(gdpo::simd, batch, e);
 }
 
-/// Looks at what it gets, and writes down how many values that was.
+/// A baseline of 0 that checks its arguments and records how many values it was given.
 struct Sizes {
   static constexpr bool per_group_values = true;
   std::vector<gdpo::index_t>* seen;
@@ -300,7 +307,8 @@ TEST_CASE("per_group_values: one call a group and reward, whatever the other pol
   auto centred = estimator<MedianOfGroup, gdpo::scale::StdDev, NormalizeThenSum>(median);
   run(rewards, 2, 3, centred);
   expect(4, 0);
-  centred.scale.of = gdpo::scale::Of::BatchCentred;  // needs the centred values of the batch first
+  // The std of the centred batch needs the centred values of all groups before the scale.
+  centred.scale.of = gdpo::scale::Of::BatchCentred;
   run(rewards, 2, 3, centred);
   expect(8, 0);
 }

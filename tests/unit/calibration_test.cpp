@@ -1,4 +1,5 @@
-// Set-points from a baseline run: what they ask for, what cannot be calibrated, and that parts of a run are as good as the whole.
+// Set-points from a baseline run: what they ask for, what cannot be calibrated, and that the merged
+// moments of parts of a run calibrate as the whole does.
 #include <gdpo/constraint.hpp>
 
 #include "support/catch.hpp"
@@ -10,7 +11,7 @@ namespace {
 
 const double no = std::nan(""), inf = std::numeric_limits<double>::infinity();
 
-/// Box and Muller's.
+/// Normal samples by the method of Box and Muller.
 std::vector<double> normal_samples(Random& random, int n, double mean, double std) {
   std::vector<double> x;
   while (static_cast<int>(x.size()) < n) {
@@ -25,8 +26,8 @@ std::vector<double> normal_samples(Random& random, int n, double mean, double st
 }  // namespace
 
 TEST_CASE("a set-point by hand", "[calibration]") {
-  const std::vector<float> values{1, 2, static_cast<float>(no), 3,
-                                  6};  // mean 3, squares 14, std sqrt(14 / 3)
+  // Mean 3, sum of squared deviations 14, std sqrt(14 / 3).
+  const std::vector<float> values{1, 2, static_cast<float>(no), 3, 6};
   const gdpo::Moments m = gdpo::baseline_moments(gdpo::view(values));
   CHECK(m.n == 4);
   CHECK(m.mean == 3);
@@ -38,9 +39,10 @@ TEST_CASE("a set-point by hand", "[calibration]") {
   CHECK(reward.k == 0.5);
   CHECK(reward.baseline.n == 4);
   CHECK(reward.baseline.m2 == m.m2);
-  CHECK(std::abs(gdpo::error_of(reward, m.mean) - 0.5) <=
-        tolerance::formula);  // the baseline violates by k
-  // A cost: a negative k asks for less than the baseline has, a positive one leaves room.
+  // The baseline violates its own set-point by k.
+  CHECK(std::abs(gdpo::error_of(reward, m.mean) - 0.5) <= tolerance::formula);
+  // For a cost (AtMost) a negative k asks for less than the baseline has, and a positive k allows
+  // more.
   const gdpo::SetPoint cost = gdpo::calibrate(m, -0.5, gdpo::Bound::AtMost);
   CHECK(std::abs(cost.limit - (3 - 0.5 * sigma)) <= tolerance::formula);
   CHECK(cost.bound == gdpo::Bound::AtMost);
@@ -49,8 +51,11 @@ TEST_CASE("a set-point by hand", "[calibration]") {
 }
 
 TEST_CASE("what a threshold k asks of a normal baseline", "[calibration]") {
-  // x < k with probability Phi(k); E max(0, k - x) = phi(k) + k Phi(k). Both are means of n samples whose std is below 1 (and 1.2),
-  // and the limit is off by as much: 5 / sqrt(n) is some five of their standard errors.
+  // A normal sample is below mean + k std with probability Phi(k), and violates that limit by
+  // E max(0, k - x) = phi(k) + k Phi(k) stds on average. The report takes both as means of n
+  // samples with a standard deviation below 1, at a limit that it estimates with an error of the
+  // same order: 5 / sqrt(n) is about five standard errors. The quoted numbers have two digits: half
+  // of the last one is 0.005.
   const int n = 200000;
   const double tolerance = 5 / std::sqrt(n);
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
@@ -72,7 +77,7 @@ TEST_CASE("what a threshold k asks of a normal baseline", "[calibration]") {
       CHECK(std::abs(below - quoted_rate[i]) <= 0.005);
       CHECK(std::abs(density + k * below - quoted_violation[i]) <= 0.005);
     }
-    // The other side, mirrored.
+    // The mirrored samples under AtMost give the same row with the sign of the limit turned.
     std::vector<double> mirrored;
     for (const double v : x) mirrored.push_back(-v);
     const auto cost = gdpo::calibration_report(gdpo::view(mirrored), {-0.8}, gdpo::Bound::AtMost);
@@ -147,7 +152,7 @@ TEST_CASE("calibrated set-points reach the constraints of a controller", "[calib
   for (gdpo::index_t k = 0; k < 2; ++k) {
     CHECK(constraints[k].reward == 2 - k);
     CHECK(constraints[k].lambda == pid.lambda(k));
-    CHECK(constraints[k].lambda > 0);  // both baselines violate, by .8 and .3
+    CHECK(constraints[k].lambda > 0);  // the baselines violate by 0.8 and by 0.3
     CHECK(constraints[k].limit == points[k].limit);
     CHECK(constraints[k].scale == points[k].scale);
     CHECK(constraints[k].bound == points[k].bound);

@@ -1,4 +1,5 @@
-// What Constrained, mix_into, column and measure say to a mistake: the message names the argument, and nothing is written.
+// The errors of Constrained, mix_into, column and measure: the message names the argument, and
+// nothing is written.
 #include <gdpo/constraint.hpp>
 
 #include "support/catch.hpp"
@@ -9,7 +10,8 @@ namespace {
 
 const double no = std::nan(""), inf = std::numeric_limits<double>::infinity();
 
-/// 4 rows in groups of 2, two primary rewards and two constrained ones; what is refused leaves `out` as it is.
+/// A call with 4 rows in groups of 2 and 4 rewards, of which tests constrain one or several. It
+/// checks that a refused call leaves `out` as it was.
 struct Call {
   std::vector<double> rewards{1, 2, 3, 4, 5, 6, 7, 9, 2, 1, 0, 3, 1, 4, 2, 2}, kl{1, 2, 3, 4};
   gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(rewards.data(), 4, 4),
@@ -64,7 +66,7 @@ TEST_CASE("constraints out of range", "[errors][constraint]") {
               "; needed: a finite number above 0, as its inverse");
   }
   CHECK(call.message({on(2, 1, 0, no)}).find("constraints[0].scale: given ") != std::string::npos);
-  // Checked whether at work or not, and whatever the placement.
+  // A constraint is checked also where its lambda is 0, and under every placement.
   CHECK(call.message({on(2, 0, no)}).find("constraints[0].limit") != std::string::npos);
   CHECK(call.message({on(7)}, gdpo::placement::Composite{0}).find("constraints[0].reward") !=
         std::string::npos);
@@ -160,7 +162,7 @@ TEST_CASE("what the estimator itself refuses, it refuses under constraints",
 
   const auto whitened = gdpo::with_renorm<gdpo::renorm::TokenWeightedBatch>(gdpo::Grpo{});
   every(Call{}, whitened, "batch.tokens: given no column");
-  // A constraint that is not at work rejects nothing.
+  // A constraint with lambda 0 is not applied, so its missing reward is not rejected.
   Call missing;
   missing.rewards[6] = no;
   e = {};
@@ -178,7 +180,8 @@ TEST_CASE("more rewards than weights can name", "[errors][constraint]") {
                        gdpo::Constrained{gdpo::Grpo{}, placement, constraints});
     });
   };
-  CHECK(run(65, gdpo::placement::FixedScale{}, {}) == "no error");  // the estimator's own call
+  // The call of the estimator itself.
+  CHECK(run(65, gdpo::placement::FixedScale{}, {}) == "no error");
   CHECK(run(65, gdpo::placement::FixedScale{}, {on(1)}) ==
         at + "estimator.weights: given none, for 65 rewards; needed: one a reward, 0 for those "
              "that are only "
@@ -243,13 +246,13 @@ TEST_CASE("mix_into by hand: norms, in place, what a multiplier of 0 leaves unre
   CHECK(run(gdpo::LambdaNorm::None) == std::vector<double>{-0.5, 3});
   CHECK(run(gdpo::LambdaNorm::Sum) == std::vector<double>{-0.5 / 1.75, 3 / 1.75});
   CHECK(run(gdpo::LambdaNorm::Diff) == std::vector<double>{0.25 - 1.5, 0.5 + 1});
-  // Diff leaves the reward no weight below 0.
+  // Under Diff the weight of the reward, 1 - sum lambda, never goes below 0.
   const std::vector<double> large{2, 0, 1};
   std::vector<double> beyond{1, 2};
   gdpo::mix_into(gdpo::view(std::as_const(beyond)), gdpo::view(costs.data(), 3, 2),
                  gdpo::view(large), gdpo::LambdaNorm::Diff, gdpo::view(beyond));
   CHECK(beyond == std::vector<double>{-9, 14});
-  // float in, float out: computed in double, rounded once.
+  // With float in and out the mix is computed in double and rounded once.
   const std::vector<float> reward{0.1F}, cost{0.3F};
   const std::vector<double> third{1.0 / 3};
   std::vector<float> out(1);

@@ -1,5 +1,6 @@
-// The kernels of advantages, on a device or a simulated grid. What they compute is compared with gdpo::seq bit by bit: statistics are in
-// double and fuse nothing, so it is one whether the host has FMA.
+// The kernels of advantages, on a device or on a simulated grid. Their results are compared with
+// those of gdpo::seq bit by bit: statistics are in double without fused multiply-add, so the bits
+// do not depend on whether the host has FMA.
 #include <array>
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/advantages.hpp>
@@ -18,7 +19,8 @@ using gdpo::index_t;
 using gdpo::view;
 namespace math = gdpo::math;
 
-/// A device that counts its launches, of blocks for which any device from sm_80 on has the memory.
+/// A device that counts its launches and checks that a block needs no more shared memory than every
+/// device from sm_80 on has.
 struct Counting {
   static constexpr bool launches_kernels = true;
   TestDevice device;
@@ -32,7 +34,8 @@ struct Counting {
   }
 };
 
-/// advantages_into on the device with exactly the scratch that it asks for, full of NaN, and a canary behind it.
+/// Calls advantages_into on the device with exactly the scratch that it asks for, filled with NaN,
+/// and checks that the bytes behind it stay as they were.
 template <class R, class T, class Groups, class Estimator>
 std::vector<R> on_device(const TestDevice& device, const gdpo::RewardBatch<T, Groups>& batch,
                          const Estimator& estimator, int* launches = nullptr) {
@@ -66,7 +69,8 @@ std::vector<R> on_host(const gdpo::RewardBatch<T, Groups>& batch, const Estimato
   return out;
 }
 
-/// "" where they have the same bits, or differ by no more than `within` times the largest; NaN is one number.
+/// Returns "" if the numbers have the same bits or differ by no more than `within` times the
+/// largest finite one, where every NaN counts as the same; otherwise the first difference.
 template <class R>
 std::string difference(const std::vector<R>& got, const std::vector<R>& wanted, double within = 0) {
   double largest = 0;
@@ -104,7 +108,7 @@ struct Case {
   }
 };
 
-/// The same in the memory of the device.
+/// The arrays of a Case in the memory of the device.
 template <class T>
 class CaseOnDevice {
  public:
@@ -140,7 +144,8 @@ class CaseOnDevice {
   bool has_valid_;
 };
 
-/// Groups in the memory of the device: by offsets, and by id as the host has sorted them.
+/// Groups in the memory of the device: by offsets, and by id in the order into which the host has
+/// sorted them.
 class OffsetsOnDevice {
  public:
   explicit OffsetsOnDevice(const std::vector<int>& offsets)
@@ -174,7 +179,8 @@ class SortedOnDevice {
   index_t rows_, n_;
 };
 
-/// Rewards of every kind, constant groups of `group` rows and cancelling rewards among them.
+/// Random rewards of every kind, among them groups of `group` rows with constant rewards, and
+/// rewards that cancel in the sum.
 template <class T>
 Case<T> random_case(Random& random, index_t rows, index_t channels, index_t group, double missing,
                     double unused) {
@@ -183,7 +189,7 @@ Case<T> random_case(Random& random, index_t rows, index_t channels, index_t grou
   const int kind = random.below(4);
   const double offset = random.pick({0.0, 0.0, 0.1, 1e5});
   bool constant = false;
-  index_t equal = -1;  // a reward that is the same for all members
+  index_t equal = -1;  // the reward that is the same for all members of the group
   for (index_t i = 0; i < rows; ++i) {
     if (i % group == 0)
       constant = random.chance(0.25), equal = random.below(static_cast<int>(channels) + 2);
@@ -221,7 +227,9 @@ bool reads_batch(const Estimator& e) {
   return gdpo::detail::ReadsBatch<decltype(e.baseline)>::of(e.baseline) ||
          gdpo::detail::ReadsBatch<decltype(e.scale)>::of(e.scale);
 }
-/// Statistics over the batch are added place by place, where the host closes the gaps of what is left out: another order.
+/// Tolerance, relative to the largest advantage, where statistics over the batch leave rows out.
+/// The device adds rows at their places in the batch, the host without gaps, so the order of
+/// summation differs. 2^-44 is what merged Moments promise.
 constexpr double other_order = 0x1p-44;
 
 template <class R, class T, class Groups, class DeviceGroups, class Estimator>
@@ -252,7 +260,7 @@ void check_by_id(Random& random, index_t group, const Case<T>& c, const Estimato
   SortedOnDevice on(groups);
   check_parity<R>(c, groups, on.groups(), e, device);
 }
-/// Groups of one size. (The host takes them by offsets: fewer kinds of groups to compile.)
+/// Groups of one size. The host is given them as offsets, so that fewer types are compiled.
 template <class R, class T, class Estimator>
 void check_fixed(index_t group, const Case<T>& c, const Estimator& e, const TestDevice& device) {
   std::vector<int> offsets;
@@ -300,7 +308,7 @@ TEST_CASE("cuda: named estimators give the bits of seq") {
 
 namespace {
 
-/// Every setting of an estimator that a device takes, at random.
+/// The estimator with random values of every setting that a device takes.
 template <class Estimator>
 Estimator random_settings(Random& random, Estimator e, index_t channels) {
   using namespace gdpo;
@@ -484,8 +492,9 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]"
                    gdpo::Float16, gdpo::BFloat16, std::uint8_t, std::int64_t) {
   Random random(7);
   using T = TestType;
-  const index_t rows = 24, channels = GENERATE(5, 8);  // 8: rows of vectors
-  // Column-major with gaps, rows backwards; and dense, from an address that no vector starts at.
+  const index_t rows = 24, channels = GENERATE(5, 8);  // 8: a row is read in vectors
+  // Three tables: column-major with gaps and rows in reverse order; dense; and dense from an
+  // address at which no vector can start.
   std::vector<T> memory(static_cast<std::size_t>(rows * channels * 2 + 1));
   for (T& x : memory) {
     if constexpr (std::is_arithmetic_v<T>) {
@@ -528,10 +537,11 @@ TEMPLATE_TEST_CASE("cuda: rewards of any storage type and strides", "[sanitize]"
 
 namespace {
 
-// Policies of the caller, as kernels need them: marked for the device, and products that are added through math::mul, so that no
-// compiler fuses them. As in support/archetypes.hpp there is one for each thing that a policy may see.
+// User policies as kernels need them: marked for the device, with products that are added going
+// through math::mul, so that no compiler fuses them. As in support/archetypes.hpp there is one for
+// each kind of input that a policy may read.
 
-/// The median of f(0) .. f(n - 1), without memory: numbers are counted.
+/// The median of f(0), ..., f(n - 1) without memory: it counts how many values are below each one.
 template <class F>
 GDPO_DEVICE double median(index_t n, const F& f) {
   double low = 0, high = 0;
@@ -559,7 +569,8 @@ struct MedianAbsoluteDeviation {
     return deviation > 0 ? 1 / deviation : 0.0;
   }
 };
-/// Once a group, in scratch memory.
+/// The median of x, which is sorted in place: x is the scratch of a policy that is called once per
+/// group.
 GDPO_DEVICE double sort_for_median(gdpo::View<double, 1> x) {
   const index_t n = x.extent[0];
   for (index_t i = 1; i < n; ++i) {
@@ -766,13 +777,13 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
   };
   gdpo::RewardBatch batch{view(rewards.data(), 8, 3), gdpo::groups_of(4)};
   on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::groups_of(3)}, gdpo::Gdpo{});
-  on_both(gdpo::RewardBatch{view(rewards.data(), 7, 3), gdpo::groups_of(7)},
-          gdpo::Gdpo{});  // `out` has 8
+  // `out` has 8 entries.
+  on_both(gdpo::RewardBatch{view(rewards.data(), 7, 3), gdpo::groups_of(7)}, gdpo::Gdpo{});
   on_both(
       gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(gdpo::View<const int, 1>{})},
       gdpo::Gdpo{});
-  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(eight)},
-          gdpo::verl::gdpo);  // no tokens
+  // The batch has no tokens.
+  on_both(gdpo::RewardBatch{view(rewards.data(), 8, 3), gdpo::by_offsets(eight)}, gdpo::verl::gdpo);
   gdpo::Gdpo e;
   e.weights = {1, 2};
   on_both(batch, e);

@@ -1,4 +1,5 @@
-// policy_loss_from_logits on a device: the bits of its parts one by one, whatever the grid, and the host's numbers.
+// policy_loss_from_logits on a device gives the bits of its parts called one by one, for any launch
+// configuration, and the numbers of the host within tolerances.
 #include <gdpo/cuda/logits/policy_loss.hpp>
 
 #include "support/catch.hpp"
@@ -103,15 +104,19 @@ gdpo::cuda::Tuning tuned(int blocks, std::size_t shared_bytes, bool rows_of_warp
   return tuning;
 }
 
-/// Log-probs of both sides are within 1e-6, so are ratios, relative to themselves; dlogp is at most a few tenths. A token at the very
-/// edge of the clip would differ by all of its gradient: there is none. 1e-7: what is left where surrogate and KL term cancel.
+/// Compares one call with its parts, with other launch configurations and with the host.
+///
+/// The log-probs of device and host agree within 1e-6, so ratios agree within 1e-6 of themselves
+/// and dlogp within a small multiple of that: 1e-5 of itself, or 1e-7 where the terms of surrogate
+/// and KL, a few tenths at most, cancel. A token whose ratio falls on different sides of the clip
+/// would differ by its whole gradient; the data of Step keeps ratios away from the clip.
 template <class T, int Rank, class Loss>
 void check_loss(const Loss& loss, int vocabulary, int step = 1) {
   for (int options = 0; options < 16; options += step) {
     const auto seed = static_cast<unsigned>(400 + options);
     INFO("seed " << seed << ", options " << options << ", rank " << Rank);
     const Step<T> s(seed, vocabulary);
-    // 48 KiB: with what the kernel has of its own, more than a device gives unasked.
+    // 48 KiB and the kernel's own shared memory are more than a device gives without being asked.
     const TestDevice device = test_device(seed, tuned(3, options % 2 ? 1000 : 48 * 1024));
     const TestDevice other = test_device(seed + 77, tuned(1000, 0, false));
     const Outcome<T> one = on_device<T, Rank>(device, loss, s, options);
@@ -132,7 +137,7 @@ void check_loss(const Loss& loss, int vocabulary, int step = 1) {
     CHECK(one.result.loss == Approx(r.loss).epsilon(1e-5).margin(1e-6));
     CHECK(one.result.metrics.entropy.mean() == Approx(r.metrics.entropy.mean()).epsilon(1e-6));
     CHECK(one.result.normaliser.tokens == r.normaliser.tokens);
-    constexpr double rounding = sizeof(T) == 2 ? 0x1p-7 : 2e-5;  // of a 16-bit gradient one bit
+    constexpr double rounding = sizeof(T) == 2 ? 0x1p-7 : 2e-5;  // 2^-7: one bit of a bfloat16
     for (std::size_t k = 0; k < tokens; ++k) {
       CHECK(std::fabs(one.dlogp[k] - w.dlogp[k]) <= 1e-5f * std::fabs(w.dlogp[k]) + 1e-7f);
       CHECK((one.dlogp[k] == 0) == (w.dlogp[k] == 0));
@@ -155,7 +160,7 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
   mapped.kl.beta = 0.1;
   check_loss<float, 2>(mapped, 40, 3);
   check_loss<float, 2>(logits_step::OwnLoss{}, 40, 3);
-  // More than 48 KiB a row, and more than one time four vectors a thread.
+  // A row takes more than 48 KiB, and a thread loads its four vectors more than once.
   check_loss<float, 3>(gdpo::grpo_loss, 13001, 7);
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
   check_loss<float, 3>(
@@ -171,10 +176,10 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
 }
 
 TEST_CASE("cuda: no more of a row of logits is kept than a block of the device has memory for") {
-  constexpr std::size_t of_the_kernel = 2 * 1024;  // beside the row
+  constexpr std::size_t of_the_kernel = 2 * 1024;  // shared memory of the kernel beside the row
   for (const int major : {8, 9, 10, 11, 12}) {     // sm_86, sm_89 and sm_120 have the least
-    const std::size_t most =
-        major == 9 || major == 10 ? 227 * 1024 / 2 : 99 * 1024;  // of two blocks, of one
+    // Two blocks share 227 KiB on sm_90 and sm_100; elsewhere one block has 99 KiB.
+    const std::size_t most = major == 9 || major == 10 ? 227 * 1024 / 2 : 99 * 1024;
     CHECK(gdpo::cuda::Tuning::of(major, 100).shared_bytes + of_the_kernel <= most);
   }
 }
@@ -190,7 +195,7 @@ TEST_CASE("cuda: rows of logits around the shared memory that a device gives una
     INFO("48 KiB less " << less << " bytes");
     CHECK(same(run(48 * 1024 - less), none));
   }
-  CHECK(same(run(72 * 1024), none));  // that of sm_80
+  CHECK(same(run(72 * 1024), none));  // the value of Tuning::of for sm_80
 }
 
 TEST_CASE("cuda: dlogits in another storage than logits", "[sanitize]") {
@@ -218,7 +223,8 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
   const TestDevice device = test_device(4);
   gdpo::LossResult result;
   gdpo::Normaliser normaliser;
-  // f(logits, batch): of the step as it is now. The rows of dlogits that are all 0.
+  // Lets f(logits, batch) change the call of the current step, and runs it. Returns the rows of
+  // dlogits that are all 0.
   const auto run = [&](const auto& f, bool counts) {
     Step<float, OnDevice> on(s);
     const Layout<float, 2, OnDevice> l{on};
@@ -252,12 +258,13 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
   auto logits = of_host.logits();
   logits.mask = gdpo::view(not_third), logits.offsets = gdpo::view(s.offsets);
   auto batch = of_host.batch(0);
-  batch.offsets = {};  // those of the logits
+  batch.offsets = {};  // then the offsets of the logits count
   const gdpo::Normaliser host = gdpo::count(logits, batch);
   CHECK((normaliser.tokens == 15 && host.tokens == 15));
   CHECK((normaliser.rows == host.rows && normaliser.non_empty_rows == host.non_empty_rows));
 
-  // Offsets that only the device reads: what no sequence holds counts as masked, and nothing is read elsewhere.
+  // The host cannot check offsets in device memory. A row that no sequence holds counts as masked,
+  // and nothing outside the arrays is read.
   const auto of_batch = [](auto& of, auto& b) { of.offsets = {}, of.mask = {}, b.mask = {}; };
   s.offsets = {5, 5, 8, 8, 12};
   CHECK(run(of_batch, false) == std::vector<int>{0, 1, 2, 3, 4, 12, 13, 14, 15, 16, 17, 18, 19});
@@ -274,7 +281,8 @@ TEST_CASE("cuda: a row of weight 0 has no gradient, whatever stands there", "[sa
   const auto got = run();
   CHECK(logit_cases::same(got.dlogits, one_by_one<3>(gdpo::grpo_loss, s, 4).dlogits));
   CHECK(std::count(got.dlogits.begin(), got.dlogits.begin() + width * 90, 0.0f) == width * 90);
-  s.row_weights[0] = std::numeric_limits<double>::infinity();  // counts as 0
+  // A weight that is not finite counts as 0.
+  s.row_weights[0] = std::numeric_limits<double>::infinity();
   CHECK(logit_cases::same(run().dlogits, got.dlogits));
 }
 

@@ -1,4 +1,5 @@
-// Log-probs from logits and back by the kernels of a device: against seq, and the laws that hold to the bit.
+// The kernels from logits to log-probs and back: numbers against seq, and the laws that hold to the
+// bit.
 #include <gdpo/cuda/logits/token_logprobs.hpp>
 
 #include "support/catch.hpp"
@@ -13,8 +14,8 @@ using gdpo::index_t;
 using logit_cases::Kind;
 const float inf = std::numeric_limits<float>::infinity(), no = std::nanf("");
 
-/// Rows of logits in memory of any alignment and any distance of rows, what they are to predict, and everything that comes out.
-/// Array: std::vector, or OnDevice.
+/// Rows of logits at any alignment and row stride, their targets, and the arrays that a call reads
+/// and writes. Array is std::vector or OnDevice.
 template <class T, template <class...> class Array>
 struct Arrays {
   index_t rows = 0, vocabulary = 0, stride = 0, shift = 0;
@@ -26,7 +27,7 @@ struct Arrays {
   Array<double> logsumexp;
 
   Arrays() = default;
-  /// The same elsewhere.
+  /// The same arrays copied into another kind of memory.
   template <template <class...> class Other>
   explicit Arrays(const Arrays<T, Other>& a)
       : rows(a.rows),
@@ -43,7 +44,8 @@ struct Arrays {
         g_entropy(a.g_entropy),
         logsumexp(a.logsumexp) {}
 
-  /// The first logit: `shift` numbers from where memory begins, which new and cudaMalloc align to 16 bytes.
+  /// The first logit. It lies `shift` numbers after the start of the memory, which new and
+  /// cudaMalloc align to 16 bytes or more.
   T* data() { return memory.data() + shift; }
   gdpo::View<T, 2> view() { return {data(), {rows, vocabulary}, {stride, 1}}; }
   template <class Values>
@@ -65,7 +67,8 @@ struct Arrays {
   }
 };
 
-/// In the memory of the host. Calls on a device take all of it there, and bring back what they write.
+/// Arrays in the memory of the host. A call on a device copies them there, and copies back what it
+/// has written.
 template <class T>
 struct Table : Arrays<T, std::vector> {
   using Arrays<T, std::vector>::memory;
@@ -75,8 +78,8 @@ struct Table : Arrays<T, std::vector> {
   Table(index_t n, index_t v, index_t padding = 0, index_t shifted = 0) {
     const auto size = static_cast<std::size_t>(n);
     this->rows = n, this->vocabulary = v, this->stride = v + padding, this->shift = shifted;
-    memory.resize(static_cast<std::size_t>(
-        shifted + n * this->stride));  // none behind the last row but its padding
+    // Behind the last row is only its own padding.
+    memory.resize(static_cast<std::size_t>(shifted + n * this->stride));
     this->targets.assign(size, 0), this->mask.assign(size, 1);
     this->logp.assign(size, no), this->entropy.assign(size, no), this->logsumexp.assign(size, no);
     this->g.assign(size, 1), this->g_entropy.assign(size, 0);
@@ -91,7 +94,7 @@ struct Table : Arrays<T, std::vector> {
   void forward(const Exec& exec) {
     forward(exec, [](auto&) {});
   }
-  /// change(batch)
+  /// The forward call on batch() after `change` has altered it.
   template <class Exec, class Change>
   void forward(const Exec& exec, const Change& change) {
     if constexpr (is_device<Exec>) {
@@ -142,7 +145,8 @@ TestDevice device(unsigned seed, int blocks, std::size_t shared_bytes) {
   tuning.blocks = blocks, tuning.shared_bytes = shared_bytes;
   return test_device(seed, tuning);
 }
-/// A log on a GPU and another on the host, both within an ulp.
+/// Relative tolerance of logsumexp: the log of a GPU and that of the host are each within an ulp of
+/// the exact one. The simulated grid uses the host's log.
 #if defined(GDPO_TEST_ON_GPU)
 constexpr double of_logs = 0x1p-51;
 #else
@@ -185,8 +189,8 @@ bool close(double a, double b, double tolerance) {
   return std::fabs(a - b) <= tolerance;
 }
 
-/// Parity of forward and backward. Both sides have the documented errors, 5e-7 of logsumexp and 1e-6 of the entropy; logp is
-/// rounded to float on both.
+/// Compares the forward and the backward with seq. Each side has the documented errors, 5e-7 of
+/// logsumexp and 1e-6 of the entropy; logp and the entropy are rounded to float on both.
 template <class T>
 void parity(Random& random, index_t rows, index_t vocabulary, index_t padding, index_t shift,
             bool entropies) {
@@ -215,6 +219,9 @@ void parity(Random& random, index_t rows, index_t vocabulary, index_t padding, i
   Table<Wide> a(rows, vocabulary, padding, shift), b = a;
   t.backward(gdpo::seq, a);
   u.backward(grid, b);
+  // The gradient of logit j is p_j / temperature times `by` at most. p_j is an exponential, so its
+  // relative error grows with |log p_j|; below 2^-124, near the smallest normal float, it may be 0
+  // on one side.
   const double relative = wide ? 1e-13 : 1e-6;
   index_t wrong = 0;
   for (index_t i = 0; i < rows; ++i) {
@@ -254,7 +261,8 @@ TEMPLATE_TEST_CASE("cuda: logits forward and backward agree with seq", "[sanitiz
       parity<TestType>(random, rows, vocabulary, padding, shift, turn % 2 != 0);
     }
   }
-  parity<TestType>(random, 1, 40000, 0, 0, false);  // more than one time four vectors a thread
+  // A thread loads its four vectors more than once.
+  parity<TestType>(random, 1, 40000, 0, 0, false);
   parity<TestType>(random, 2, 33003, 5, 1, true);
 }
 
@@ -361,8 +369,8 @@ TEST_CASE("cuda: edges of rows of logits", "[sanitize]") {
       CHECK(r.gradient[0] == 0);
     }
   }
-  for (const std::size_t n :
-       {std::size_t{2}, std::size_t{64}, std::size_t{32768}}) {  // equal logits are uniform
+  // Equal logits are the uniform distribution.
+  for (const std::size_t n : {std::size_t{2}, std::size_t{64}, std::size_t{32768}}) {
     for (const float x : {0.0f, 1.7f, 3e4f, 1e30f}) {
       const One r = one(grid, std::vector<float>(n, x), 1);
       const double log_n = std::log(static_cast<double>(n));
@@ -374,7 +382,8 @@ TEST_CASE("cuda: edges of rows of logits", "[sanitize]") {
   }
   for (const std::size_t n : {std::size_t{3}, std::size_t{100}, std::size_t{5000}}) {
     for (const std::size_t at : {std::size_t{0}, n / 2, n - 1}) {
-      // -inf has probability exactly 0, and raising it does not saturate
+      // A logit of -inf has probability exactly 0. As the target, its log-prob has the derivative
+      // 1 - p = 1.
       const One r = one(grid, with(n, 0.5f, at, -inf), at == 0 ? 1 : 0),
                 s = one(gdpo::seq, with(n, 0.5f, at, -inf), at == 0);
       CHECK(std::fabs(r.logsumexp - s.logsumexp) < 1e-6);
@@ -383,7 +392,7 @@ TEST_CASE("cuda: edges of rows of logits", "[sanitize]") {
       CHECK(one(grid, with(n, 0.5f, at, -inf), static_cast<int>(at)).logp == -inf);
       CHECK(one(grid, with(n, 0.5f, at, -inf), static_cast<int>(at)).gradient[at] == 1);
       CHECK(one(grid, with(n, 0.5f, at, -inf), static_cast<int>(at), 1, 0.5f).gradient[at] == 1);
-      // one NaN, one +inf
+      // A single NaN or +inf spoils every result of its row.
       for (const float bad : {no, inf}) {
         const One b = one(grid, with(n, 0.5f, at, bad), 0);
         CHECK((std::isnan(b.logp) && std::isnan(b.entropy) && std::isnan(b.logsumexp) &&
@@ -394,13 +403,14 @@ TEST_CASE("cuda: edges of rows of logits", "[sanitize]") {
     CHECK((std::isnan(nothing.logp) && std::isnan(nothing.entropy) && nothing.logsumexp == -inf));
     CHECK(all_nan(nothing.gradient));
   }
-  // A token of all the probability, and all others far below: no logp above 0.
+  // One token has all the probability and the others lie far below: its log-prob is not above 0.
   for (const float x : {3.3f, 11.77f, 1e10f}) {
     const One r = one(grid, with(1000, -200, 500, x), 500);
     CHECK(r.logp == 0);
     CHECK(std::fabs(r.entropy) < 1e-6f);
   }
-  // Temperatures at the end of what is allowed; logits too far apart for float once divided.
+  // Temperatures at the ends of the allowed range, and logits that are too far apart for float once
+  // they are divided by the temperature.
   for (const double temperature : {1e-37, 1e-10, 300.0, 1e37}) {
     std::vector<float> x = {1, 2, 3, -4, 0.5f, 3};
     for (const float scale : {1.0f, static_cast<float>(temperature)}) {

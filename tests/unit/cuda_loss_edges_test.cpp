@@ -1,5 +1,6 @@
-// The loss on a device at its edges: empty batches, every storage type, alignments, prepared batches, data that is not finite, offsets
-// that are wrong, normalisers on the device, and every mistake that is refused.
+// Edge cases of the loss on a device: empty batches, every storage type, alignments, prepared
+// batches, data that is not finite, wrong offsets, normalisers on the device, and every mistake
+// that is refused.
 #include <gdpo/prepass.hpp>
 
 #include "support/catch.hpp"
@@ -9,7 +10,8 @@
 
 namespace {
 
-/// A caller's own 16-bit float, the upper half of a float; of the second the library knows what it is in memory.
+/// A user's own 16-bit float, the upper half of a float. LayoutOf tells the library what KnownUpper
+/// is in memory; about Upper it knows nothing.
 struct Upper {
   std::uint16_t bits = 0;
   Upper() = default;
@@ -47,7 +49,8 @@ Data some_tokens(std::uint64_t seed, int rows, int width) {
   for (int i = 0; i < rows; ++i) d.advantages.push_back(static_cast<float>(1 - i % 3));
   return d;
 }
-/// Log-probs, advantages and a mask, which the kernels read four at a time.
+/// Tokens with log-probs, advantages and a mask alone: the kernels read such rows four tokens at a
+/// time.
 Data simple_tokens(std::uint64_t seed, int rows, int width) {
   Data d = some_tokens(seed, rows, width);
   d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
@@ -70,7 +73,7 @@ std::string against_seq(const Loss& loss, const Data& d) {
   return cuda_loss::mismatch<S>(loss, d, dense<S>(loss, d),
                                 cuda_loss::on_seq<S>(loss, d, {}, cuda_loss::count(d)));
 }
-/// A batch of device arrays, some of them replaced.
+/// The loss on a batch of device arrays, some of which `change` has replaced.
 template <class Loss, class S, class On, class Change>
 DeviceOutcome changed(const Loss& loss, const Data& d, On& on, const gdpo::TokenBatch<S>&,
                       const Change& change) {
@@ -103,7 +106,8 @@ TEST_CASE("on a device: batches without rows or tokens", "[cuda][loss]") {
     const gdpo::Normaliser n = cuda_loss::count(d, lengths);
     OnTheDevice<float> on(d, layout, lengths);
     const gdpo::TokenBatch<float> batch = on.batch();
-    gdpo::TokenBatch<float> on_host = batch;  // of which only the columns are read
+    // seq reads only the columns of this batch, because it has no tokens.
+    gdpo::TokenBatch<float> on_host = batch;
     const std::vector<index_t> offsets(static_cast<std::size_t>(rows) + 1, 0);
     if (!lengths.empty()) on_host.offsets = gdpo::view(offsets);
     on_host.advantages = gdpo::view(d.advantages), on_host.truncated = gdpo::view(d.truncated);
@@ -218,7 +222,8 @@ TEST_CASE("on a device: a simple batch, and one array more or one that lies othe
     if (array == 1) batch.old_logp = from.old_logp;
     if (array == 2) batch.ref_logp = from.ref_logp;
     if (array == 3) batch.mask = from.mask;
-    const cuda_loss::Places& places = array == 4 ? other.places() : on.places();  // of the gradient
+    // Array 4 is the gradient.
+    const cuda_loss::Places& places = array == 4 ? other.places() : on.places();
     INFO("array " << array);
     const auto got = cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, places,
                                            cuda_loss::count(simple));
@@ -312,7 +317,7 @@ TEST_CASE("on a device: columns, segments and offsets in any type",
   const DeviceOutcome expected = dense(gdpo::grpo_loss, d);
   const auto columns = [&](auto sample) {
     using T = decltype(sample);
-    // every second number, from the last
+    // Every second number of an array, from the last to the first.
     const auto spread = [](const std::vector<double>& from) {
       std::vector<T> to;
       for (std::size_t i = from.size(); i-- > 0;)
@@ -373,7 +378,7 @@ TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][lo
     Data d = from;
     d.row_weights = {1, 0, no, inf, -2, 1e-320};
     for (int i = 0; i < 6 && !d.mask.empty(); ++i) d.mask[d.at(i, 4)] = 1;
-    d.logp[d.at(1, 4)] = no;  // in a row that is dropped
+    d.logp[d.at(1, 4)] = no;  // in a row that weighs 0
     CHECK(against_seq(gdpo::grpo_loss, d) == "");
     CHECK(against_seq(wide_gspo(), d) == "");
     const DeviceOutcome got = dense(gdpo::grpo_loss, d);
@@ -550,7 +555,7 @@ TEST_CASE("on a device: count_into counts as the host does, and a loss takes it"
   CHECK(cuda_loss::difference_but_nan(run(gdpo::cuda::DeviceNormaliser(there.data())),
                                       run(gdpo::cuda::DeviceNormaliser(n))) == "");
 
-  // A count of 0, which the host cannot see: nothing weighs anything.
+  // The host cannot see that a count on the device is 0. The weights are 0 then.
   OnDevice<gdpo::Normaliser> nothing(std::vector<gdpo::Normaliser>(1));
   const auto of_nothing = run(gdpo::cuda::DeviceNormaliser(nothing.data()));
   CHECK(of_nothing.result.loss == 0);
@@ -600,7 +605,8 @@ TEST_CASE(
 
 namespace {
 
-/// Two rows of three tokens, with everything a loss may ask for. No array is read, so host memory stands for a device's.
+/// Two rows of three tokens, with every array a loss may ask for. A refused call reads no array, so
+/// host memory stands for that of a device.
 struct Call {
   std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1},
                       gradient = std::vector<double>(6, 42.0);
@@ -629,7 +635,8 @@ struct Call {
       loss(gdpo::seq, batch, normaliser, out, workspace);
     });
   }
-  /// The device's message; nothing is launched or written then.
+  /// The message of the device. Checks that nothing was launched when it refuses, and that nothing
+  /// was written.
   template <class Loss>
   std::string device_message(const Loss& loss) {
     const HostOnly device;
@@ -741,7 +748,7 @@ TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
         }).find("gdpo::cuda::count_into: scratch: given 8 bytes; needed: ") == 0);
   CHECK(device.launches == 0);
 
-  // A class that only the host can read.
+  // An array of a class that only the host can read.
   const std::vector<Upper> tokens(6, Upper(-1.0f)), rows(2, Upper(1.0f));
   const auto refused = [&](const char* name, const auto& change) {
     Call call;
@@ -769,7 +776,7 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
   const auto* const ids = reinterpret_cast<const std::int64_t*>(nowhere);
   gdpo::TokenBatch<double> b;
   for (const auto tokens : loss_product::batch_arrays<double>) b.*tokens = gdpo::view(nowhere, 50);
-  b.token_advantages = {};  // the rows have them
+  b.token_advantages = {};  // the advantages are per row
   b.mask = b.completion_mask = gdpo::view(flags, 50);
   b.segments = gdpo::view(ids, 50), b.offsets = gdpo::view(ids, 6);
   b.advantages = b.row_weights = b.truncated = gdpo::view(nowhere, 5);

@@ -1,5 +1,6 @@
-// Every family of kernels, in threads that each run all of it: the bits of the simulated grid, and under ThreadSanitizer no race
-// (support/threaded_grid.hpp; tests/CMakeLists.txt).
+// Every family of kernels, with each thread of a block running the whole kernel for itself
+// (support/threaded_grid.hpp): the results have the bits of the simulated grid, and under
+// ThreadSanitizer (tests/CMakeLists.txt) there is no race.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/advantages.hpp>
 #include <gdpo/cuda/logits/policy_loss.hpp>
@@ -26,7 +27,8 @@ void append(Numbers& to, const std::vector<T>& from) {
 
 using Tunings = std::vector<gdpo::cuda::Tuning>;
 
-/// call(device) gives all that it has written: the same for each tuning.
+/// Checks that call(device), which returns all that the kernels wrote, gives under each tuning the
+/// bits of the simulated grid.
 template <class Call>
 void check_threads(const Tunings& tunings, const Call& call) {
   const Numbers simulated = call(ThreadedGrid{SimulatedGrid{1, tunings[0]}, 0});
@@ -38,14 +40,14 @@ void check_threads(const Tunings& tunings, const Call& call) {
 
 // ---- losses ----
 
-/// Short rows each of a warp; of a block.
+/// Two tunings: short rows are computed by a warp each, or by a block each.
 Tunings by_warp_and_by_block() {
   Tunings both(2);
   both[1].warp_row = 0;
   return both;
 }
 
-/// Counts, then the loss and its gradient.
+/// Checks the kernels of the counts, then those of the loss and its gradient.
 template <class S, class Loss>
 void check_loss(const Loss& loss, const Data& data, const Layout& layout,
                 const std::vector<int>& lengths = {}, const Tunings& tunings = Tunings(1)) {
@@ -67,7 +69,8 @@ void check_loss(const Loss& loss, const Data& data, const Layout& layout,
   });
 }
 
-/// All arrays that a loss may read, but for advantages of tokens; a fifth of the tokens masked, a weight of 0.
+/// All arrays that a loss may read except advantages of tokens. A fifth of the tokens is masked,
+/// and row 1 has weight 0.
 Data full(Random& random, int rows, int width) {
   Data d;
   d.rows = rows, d.width = width;
@@ -91,7 +94,7 @@ Data full(Random& random, int rows, int width) {
   }
   return d;
 }
-/// Those of plain rows.
+/// The arrays of plain rows alone, without segments, weights and what only some losses read.
 Data plain(Random& random, int rows, int width) {
   Data d = full(random, rows, width);
   for (const auto of : {&Data::rollout_logp, &Data::teacher_logp, &Data::weights, &Data::kl_weights,
@@ -101,7 +104,8 @@ Data plain(Random& random, int rows, int width) {
   d.segments.clear();
   return d;
 }
-/// NaN and infinities in some tokens of each array: each input is counted, and gradients are spoiled.
+/// Puts NaN and infinities into some tokens of several arrays: the kernels then count them by
+/// input, and gradients are not finite.
 Data poisoned(Random& random, Data d) {
   for (const auto of :
        {&Data::logp, &Data::old_logp, &Data::ref_logp, &Data::weights, &Data::entropies}) {
@@ -113,7 +117,7 @@ Data poisoned(Random& random, Data d) {
   return d;
 }
 
-/// A ratio of the token, with a factor that reads the mean advantage of the row.
+/// A loss of token ratios, with a factor that reads the mean advantage of the row.
 using OfTokens = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
                                   gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>;
 
@@ -153,9 +157,9 @@ TEST_CASE("cuda threads: losses of rows with all that they may have", "[cuda][ra
 
 TEST_CASE("cuda threads: losses of many rows, each of a warp or of a block", "[cuda][races]") {
   Random random(3);
-  const int rows = 4 * 1024 + 40;  // five a unit, two a run
+  const int rows = 4 * 1024 + 40;  // five rows a block, two of them a warp
   Data d = plain(random, rows, 3);
-  d.mask.clear();  // then a row begins without a barrier
+  d.mask.clear();  // without a mask a row begins without a barrier
   for (int k = 0; k < d.rows; k += 5) d.logp[static_cast<std::size_t>(3 * k)] = std::nan("");
   std::vector<int> lengths;
   for (int i = 0; i < rows; ++i) lengths.push_back(1 + random.below(3));
@@ -189,7 +193,8 @@ TEST_CASE("cuda threads: log-probs from logits, and back", "[cuda][races]") {
 
 namespace {
 
-/// In place, where the block keeps none, some or all of a row.
+/// The loss from logits with dlogits over the logits. By `shared_bytes` a block keeps nothing, a
+/// part or all of a row in shared memory.
 template <int Rank, class Loss>
 void check_step(const Loss& loss, int vocabulary, int options, std::size_t shared_bytes) {
   const logits_step::Step<float> step(8, vocabulary);
@@ -229,7 +234,8 @@ TEST_CASE("cuda threads: losses from logits", "[cuda][races]") {
 
 namespace {
 
-/// Rewards (rows, channels) with columns, some missing or unused where it is not complete.
+/// Rewards (rows, channels) with a penalty and tokens. Unless `complete`, some rewards are missing
+/// and some rows unused.
 struct Rewards {
   index_t rows, channels;
   std::vector<double> rewards, penalty;
@@ -272,7 +278,7 @@ void check_advantages(const Rewards& r, const Groups& groups, const Estimator& e
 
 TEST_CASE("cuda threads: advantages", "[cuda][races]") {
   Random random(4);
-  const index_t rows = 4096 + 24;  // two windows
+  const index_t rows = 4096 + 24;  // statistics take 4096 rows at a time, so there are two windows
   const std::vector<index_t> offsets{0, 3, 3, 4, 1500, 4090, 4100, rows};
   std::vector<index_t> order(static_cast<std::size_t>(rows));
   std::iota(order.begin(), order.end(), index_t{0});

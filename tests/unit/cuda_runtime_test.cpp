@@ -1,4 +1,5 @@
-// Losses by name on a device: every name at every level gives what seq gives, at level::Token bit for bit.
+// Losses by name on a device: every name at every level gives what seq gives, bit for bit at
+// level::Token.
 #include <gdpo/runtime.hpp>
 
 #include "support/catch.hpp"
@@ -9,7 +10,7 @@ namespace {
 namespace runtime = gdpo::runtime;
 using cuda_loss::Data;
 
-/// Settings that a name leaves to the caller; sometimes a KL term that no name has.
+/// Sets what a name leaves to the caller, and sometimes a KL term that no named loss has.
 template <class Loss>
 void complete(Random& random, Loss& loss) {
   using Mode = runtime::Aggregate::Mode;
@@ -21,7 +22,7 @@ void complete(Random& random, Loss& loss) {
   loss.kl.beta = random.pick({0.0, 0.04});
 }
 
-/// "" where the device gives what seq gives, packed or padded.
+/// Returns "" if the device gives what seq gives for a random batch, packed or padded.
 template <class Loss>
 std::string against_seq(Random& random, const Loss& loss, unsigned seed) {
   const int rows = 1 + random.below(5), width = 1 + random.below(90);

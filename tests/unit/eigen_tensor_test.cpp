@@ -1,4 +1,4 @@
-// Tensor and TensorMap of rank 1 to 3, either layout, against the dense row-major view.
+// Tensor and TensorMap of rank 1 to 3 in either layout give what the dense row-major view gives.
 #include <gdpo/with/eigen_tensor.hpp>
 
 #include "support/archetypes.hpp"
@@ -67,7 +67,8 @@ TEMPLATE_TEST_CASE_SIG("tensors", "[tensor]", ((int Layout), Layout), Eigen::Row
   for (int p = 0; p < prompts; ++p) {
     for (int k = 0; k < rollouts; ++k) rows.push_back(by_prompt(p, k));
   }
-  // In column-major order the batch step sums the rows rollout after rollout: rounding only. Before it, the same bits.
+  // In column-major order the batch step adds the rows in another order, rollout after rollout, so
+  // the results differ by rounding. Before that step they have the same bits.
   if (Layout == Eigen::RowMajor) CHECK(difference(rows, expected) == "");
   CHECK(deviation(rows, expected, tolerance::formula) == "");
   const auto before = gdpo::advantages(three, gdpo::before_renorm(gdpo::Gdpo{}));

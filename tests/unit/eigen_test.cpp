@@ -1,5 +1,5 @@
-// Eigen in, Eigen out: every kind of object, both storage orders and all scalars give the bits of the dense row-major
-// view.
+// Eigen in, Eigen out: every kind of object, both storage orders and all scalars give the bits of
+// the dense row-major view.
 #include <gdpo/gdpo.hpp>
 #include <gdpo/presets/nvlabs.hpp>
 
@@ -48,8 +48,8 @@ TEST_CASE("arrays, matrices, maps, refs, blocks and expressions", "[eigen]") {
   CHECK(same(Eigen::Ref<const Eigen::MatrixXd>(matrix)) == "");
   CHECK(same(Eigen::Ref<const Rows>(r)) == "");
   CHECK(same(matrix.array()) == "");
-  CHECK(same(columns * 1.0) == "");          // an expression: evaluated
-  CHECK(same((columns + 3.0) - 3.0) == "");  // exact for quarters
+  CHECK(same(columns * 1.0) == "");          // an expression is evaluated
+  CHECK(same((columns + 3.0) - 3.0) == "");  // exact for multiples of 1/4
   CHECK(same(matrix.transpose().transpose()) == "");
 
   Eigen::MatrixXd large = Eigen::MatrixXd::Constant(30, 9, std::nan(""));
@@ -80,7 +80,7 @@ TEST_CASE("views with any strides, mutable or not, and raw pointers", "[view]") 
   CHECK(difference(gdpo::advantages(gdpo::seq, gdpo::RewardBatch{gdpo::view(r), gdpo::groups_of(6)},
                                     gdpo::Gdpo{}),
                    expected) == "");
-  // a stride of 0: one value for all rows
+  // A stride of 0 reads one value for all rows.
   const double one = 0.1;
   CHECK(all_zero(
       gdpo::advantages(gdpo::View<const double, 2>{&one, {24, 5}, {0, 0}}, gdpo::groups_of(6))));
@@ -100,7 +100,7 @@ TEST_CASE("rank 1 is one reward", "[eigen]") {
   CHECK(same(vector) == "");
   CHECK(same(row) == "");
   CHECK(same(array) == "");
-  CHECK(same(r.col(0)) == "");  // strided in place
+  CHECK(same(r.col(0)) == "");  // read in place, with a stride
   CHECK(same(vector.array() + 0.0) == "");
   CHECK(same(Eigen::Map<const Eigen::VectorXd>(vector.data(), 24)) == "");
   const std::vector<double> values(single.data(), single.data() + 24);

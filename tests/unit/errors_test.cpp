@@ -1,5 +1,5 @@
-// Every mistake of a caller: the message names function, argument, what was given and what is needed; nothing is
-// written.
+// Every mistake of a caller: the message names the function, the argument, what was given and what
+// is needed, and nothing is written.
 #include <functional>
 #include <gdpo/runtime.hpp>
 
@@ -27,7 +27,8 @@ void expect(const std::function<void()>& call, const std::vector<std::string>& w
   CHECK(message.find("; needed: ") != std::string::npos);
 }
 
-/// A batch of 4 rows and 2 rewards in groups of 2, and one call on it whose out must stay untouched.
+/// A batch of 4 rows and 2 rewards in groups of 2. `fails` checks the message of a call on it, and
+/// that the call leaves `out` as it was.
 struct Call {
   std::vector<double> rewards{1, 2, 3, 4, 5, 6, 7, 9}, tokens{1, 2, 3, 4};
   gdpo::RewardBatch<double, gdpo::GroupsOf> batch{gdpo::view(rewards.data(), 4, 2),
@@ -157,7 +158,7 @@ TEST_CASE("a penalty without its column or its place", "[errors]") {
     call.fails(gdpo, {"penalty.reward", std::to_string(reward), "from 0 to 1", "NormalizeThenSum"});
   }
   gdpo::Gdpo off;
-  off.penalty = {0, 7};  // off: neither column nor place is looked at
+  off.penalty = {0, 7};  // a coef of 0 turns the penalty off: nothing of it is checked
   CHECK_NOTHROW(gdpo::advantages(gdpo::seq, Call().batch, off));
 }
 
@@ -176,8 +177,8 @@ TEST_CASE("what the settings turn into an error", "[errors]") {
   CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch, without));
   const std::vector<double> valid{1, 1, 0, 1};
   call.batch.valid = gdpo::view(valid);
-  CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch,
-                                 reject(gdpo::Gdpo{})));  // an unused row may hold anything
+  // An unused row may hold anything.
+  CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch, reject(gdpo::Gdpo{})));
   CHECK_NOTHROW(gdpo::advantages(gdpo::seq, call.batch, reject(gdpo::Grpo{})));
 
   Call lone;

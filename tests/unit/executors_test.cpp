@@ -1,4 +1,4 @@
-// The executors that the library brings: every index once, whatever the size, from wherever it is called.
+// The executors that the library brings call every index once, for any size and from any caller.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 
 using gdpo::index_t;
 
-/// "" where for_each(n) calls every index once.
+/// Returns "" if for_each(n) calls every index once.
 template <class Executor>
 std::string wrong_calls(Executor& executor, index_t n) {
   std::vector<std::atomic<int>> calls(static_cast<std::size_t>(n));
@@ -40,28 +40,29 @@ void check_executor(Executor& executor, int workers) {
   for (index_t n = 0; n <= 70; ++n) CHECK(wrong_calls(executor, n) == "");
   for (const index_t n : {1000, 4099, 100000}) CHECK(wrong_calls(executor, n) == "");
 
-  // again and again, and nothing is lost between two calls
+  // Many calls in a row: none is lost between two of them.
   std::atomic<long> sum{0};
   constexpr long times = sanitized ? 500 : 10000;
   for (long call = 0; call < times; ++call)
     executor.for_each(workers, [&](index_t i) { sum += i + 1; });
   CHECK(sum == times * workers * (workers + 1) / 2);
 
-  // what the caller wrote is seen by f, and what f wrote is seen by the caller
+  // The function sees what the caller wrote before the call, and the caller sees what the function
+  // wrote.
   std::vector<long> values(64, 0);
   for (long call = 1; call <= 2000; ++call) {
     executor.for_each(64, [&](index_t i) { values[static_cast<std::size_t>(i)] += call; });
   }
   CHECK(values == std::vector<long>(64, 2000L * 2001 / 2));
 
-  // a call from inside f
+  // Calls from inside a call.
   std::array<std::atomic<int>, 12> inner{};
   executor.for_each(3, [&](index_t i) {
     executor.for_each(4, [&](index_t j) { ++inner[static_cast<std::size_t>(4 * i + j)]; });
   });
   for (const auto& calls : inner) CHECK(calls == 1);
 
-  // calls from several threads at once
+  // Calls from several threads at once.
   std::vector<std::string> wrong(4);
   std::vector<std::thread> callers;
   for (std::size_t c = 0; c < wrong.size(); ++c) {
@@ -96,13 +97,13 @@ TEST_CASE("the workers of a ThreadPool run at once", "[executors]") {
   for (int call = 0; call < 200; ++call) {
     std::atomic<int> arrived{0};
     std::array<std::thread::id, 4> ids;
-    pool.for_each(4, [&](index_t i) {  // nobody leaves before all are there
+    pool.for_each(4, [&](index_t i) {  // no call returns before all four have begun
       ids[static_cast<std::size_t>(i)] = std::this_thread::get_id();
       for (++arrived; arrived < 4;) std::this_thread::yield();
     });
     REQUIRE(std::set<std::thread::id>(ids.begin(), ids.end()).size() == 4);
-    REQUIRE(std::count(ids.begin(), ids.end(), std::this_thread::get_id()) ==
-            1);  // the caller is one of them
+    // The caller is one of the workers.
+    REQUIRE(std::count(ids.begin(), ids.end(), std::this_thread::get_id()) == 1);
   }
 }
 

@@ -1,4 +1,4 @@
-// Every form of the front door that takes or leaves out its optional arguments.
+// Every overload of gdpo::advantages with its optional arguments given and left out.
 #include <gdpo/gdpo.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <gdpo/with/eigen_tensor.hpp>

@@ -1,4 +1,5 @@
-// KL terms on single tokens: estimators, gradient rules, clamps and their ends, and several terms at once.
+// KL terms on single tokens: estimators, gradient rules, clamps and their bounds, and several terms
+// at once.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 #include "support/tally.hpp"
@@ -7,7 +8,8 @@ namespace {
 
 using namespace gdpo::kl;
 
-/// d = logp - ref.
+/// A token with logp - ref_logp = d; the old, teacher and rollout log-probs are below logp by 2 d,
+/// 3 d and 4 d.
 gdpo::Token<double> token(double d, double ratio = 1) {
   gdpo::Token<double> t{};
   t.logp = -2;
@@ -24,11 +26,11 @@ void check(const Term& term, double value, double d_log_ratio, double d_logp) {
   CHECK(term.d_logp == Approx(d_logp).epsilon(1e-14).margin(1e-300));
 }
 
-/// What the estimators give at d = 0.5.
+/// K3 and its derivative at d = 0.5.
 constexpr double d = 0.5;
 const double k3 = std::exp(-d) - 1 + d, d_k3 = 1 - std::exp(-d);
 
-/// An estimator of a caller's own: d^4.
+/// A user's own estimator: d^4.
 struct Quartic {
   template <class V>
   Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -60,7 +62,7 @@ TEST_CASE("estimators: value and derivative", "[kl]") {
 TEST_CASE("gradient rules", "[kl]") {
   check(gdpo::Kl<K3, StraightThroughK2>{}(token(d)), k3, 0, d);
   check(gdpo::Kl<K1, StraightThroughK2>{}(token(d)), d, 0, d);
-  check(gdpo::Kl<K3, ScoreFunction>{}(token(d)), k3, 0, d);  // value + derivative of K3
+  check(gdpo::Kl<K3, ScoreFunction>{}(token(d)), k3, 0, d);  // k3 + d_k3 = d
   check(gdpo::Kl<K1, ScoreFunction>{}(token(d)), d, 0, 1 + d);
   check(gdpo::Kl<K3, ImportanceWeighted>{}(token(d, 2)), 2 * k3, 2 * k3, 2 * d_k3);
   check(gdpo::Kl<K3, ImportanceWeighted>{}.own_ratio(token(d, 2)), 2 * k3, 0, 2 * d);
@@ -79,7 +81,7 @@ TEST_CASE("against: which policy", "[kl]") {
 }
 
 TEST_CASE("input bounds hold other - logp; no gradient outside, and the ends are inside", "[kl]") {
-  // other - logp = -d: its upper bound is reached by negative d.
+  // The clamped number is other - logp = -d, so a negative d reaches the upper bound.
   const auto bounded = [](auto kl) {
     kl.input = {-0.25, 0.5};
     return kl;
@@ -90,8 +92,9 @@ TEST_CASE("input bounds hold other - logp; no gradient outside, and the ends are
   check(bounded(gdpo::Kl<K2>{})(token(-2)), 0.125, 0, 0);
   CHECK(bounded(gdpo::Kl<K2>{})(token(-2)).outside);
   CHECK(!bounded(gdpo::Kl<K2>{})(token(-0.5)).outside);
-  check(bounded(gdpo::Kl<K2, StraightThroughK2>{})(token(-2)), 0.125, 0, -2);  // d unclamped
-  check(bounded(gdpo::Kl<K2, ScoreFunction>{})(token(-2)), 0.125, 0, 0.125);   // the value alone
+  check(bounded(gdpo::Kl<K2, StraightThroughK2>{})(token(-2)), 0.125, 0, -2);  // of the unclamped d
+  // Only the value is left.
+  check(bounded(gdpo::Kl<K2, ScoreFunction>{})(token(-2)), 0.125, 0, 0.125);
   check(bounded(gdpo::Kl<K2, ImportanceWeighted>{})(token(-2, 4)), 0.5, 0.5, 0);
   check(bounded(gdpo::Kl<K2, ImportanceWeighted>{}).own_ratio(token(-2, 4)), 0.5, 0, 0.5);
 }

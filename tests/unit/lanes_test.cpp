@@ -1,5 +1,5 @@
-// Every operation of Pack and Mask against the scalar of the same name, bit by bit, at every width: registers, halves of wider
-// packs, one lane.
+// Every operation of Pack and Mask gives the bits of the scalar function of the same name, at every
+// width: whole registers, halves of wider packs, and a single lane.
 #include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/lanes/lanes.hpp>
 
@@ -13,7 +13,8 @@ namespace math = gdpo::math;
 using math::Mask;
 using math::Pack;
 
-/// Zeros of both signs, the ends of the range, infinities, NaN of both signs, and numbers in between.
+/// Zeros of both signs, the ends of the range, infinities, NaN of both signs, and numbers in
+/// between.
 template <class S>
 const std::vector<S>& values() {
   static const std::vector<S> all = [] {
@@ -38,7 +39,8 @@ const std::vector<S>& values() {
   return all;
 }
 
-/// Any NaN is NaN: which one comes out of two is the processor's choice.
+/// Compares bits, where every NaN is the same: which of two NaN an operation returns is the
+/// processor's choice.
 template <class S>
 bool same(S a, S b) {
   return math::is_nan(a) ? math::is_nan(b)
@@ -50,7 +52,7 @@ struct Lanewise {
   using V = Pack<L, S>;
   S a[L], b[L], c[L];
 
-  /// All pairs of values, the third number any.
+  /// Calls check(a, b, c) with all pairs of values in a and b; c runs through values as well.
   template <class Check>
   void for_all(const Check& check) {
     const std::vector<S>& v = values<S>();
@@ -65,7 +67,7 @@ struct Lanewise {
       }
     }
   }
-  /// One CHECK for all lanes.
+  /// Compares all lanes and reports only those that differ.
   template <class Expected>
   void expect(const char* what, const V& got, const Expected& expected) const {
     S lanes[L];
@@ -128,7 +130,7 @@ void check_arithmetic() {
   CHECK(cases > 80);
 }
 
-/// e^x of many x, those at the seams of the range reduction among them.
+/// e^x for many x, half of them where the range reduction goes from one n to the next.
 template <int L, class S>
 void check_exponentials() {
   using V = Pack<L, S>;
@@ -155,7 +157,7 @@ void check_exponentials() {
   CHECK(wrong == 0);
 }
 
-struct OwnHalf {  // a caller's 16-bit type
+struct OwnHalf {  // a user's 16-bit type
   std::uint16_t bits;
   explicit operator float() const {
     return math::from_bits(static_cast<std::uint32_t>(bits) << 16);
@@ -179,7 +181,8 @@ void check_loads() {
         in[k].bits = static_cast<std::uint16_t>(random.bits());
       }
     }
-    for (std::size_t offset = 0; offset < 3; ++offset) {  // alignment of an element is enough
+    // A load needs only the alignment of an element.
+    for (std::size_t offset = 0; offset < 3; ++offset) {
       S out[L + 2] = {};
       V::load(&in[offset]).store(out + 1);
       for (std::size_t j = 0; j < L; ++j) {
@@ -199,7 +202,8 @@ void check_loads() {
   for (const S x : all) CHECK(x == S(0.1));
 }
 
-/// Sums are trees: (0 + L/2), (1 + L/2 + 1), ..., then halves of that.
+/// The order of a sum over lanes: x[j] + x[j + L/2] for the lower half, and so on with half as many
+/// lanes until one is left.
 double tree(std::vector<double> x) {
   while (x.size() > 1) {
     for (std::size_t j = 0; j < x.size() / 2; ++j) x[j] += x[j + x.size() / 2];
@@ -231,7 +235,7 @@ void check_reductions() {
   }
 }
 
-/// V: S, or a register of S.
+/// V is S or a register of S.
 template <class V>
 void check_interface() {
   using L = math::Lanes<V>;
@@ -257,7 +261,7 @@ void check_interface() {
   count.add(L::all_lanes());
   CHECK(count.total() == expected + width);
 
-  // Of a float too, rounded once.
+  // Lanes can also be stored as float, rounded once.
   std::vector<S> in;
   std::vector<float> out(width);
   for (int j = 0; j < width; ++j) in.push_back(static_cast<S>(random.uniform()));
@@ -265,7 +269,7 @@ void check_interface() {
   for (std::size_t j = 0; j < width; ++j) CHECK(out[j] == static_cast<float>(in[j]));
 }
 
-/// sum_lanes of 16 numbers in registers of V.
+/// sum_lanes over 16 numbers in registers of V.
 template <class V>
 double sum_of(const std::vector<float>& x) {
   using S = typename math::Lanes<V>::Scalar;

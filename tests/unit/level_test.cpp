@@ -1,5 +1,5 @@
-// Maps, statistics and levels: single tokens by hand, the compositions that property/loss_product leaves out against the
-// oracle, and what relates the levels to each other.
+// Maps, statistics and levels: single tokens by hand; against the oracle, the compositions that
+// property/loss_product leaves out; and the relations between the levels.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -111,7 +111,8 @@ TEST_CASE("a sequence ratio by hand: two tokens, the mean of their log ratios", 
   const double ratio = std::exp(0.375);
   const Outcome o = loss_product::call<double>(loss, d);
   CHECK(o.result.loss == Approx(2 * -2 * ratio).epsilon(1e-15));
-  CHECK(o.gradient[0] == Approx(-2 * ratio).epsilon(1e-15));  // of both tokens' terms, half each
+  // Each of the two terms has half its derivative.
+  CHECK(o.gradient[0] == Approx(-2 * ratio).epsilon(1e-15));
   CHECK(o.gradient[1] == o.gradient[0]);
   CHECK(o.gradient[2] == 0);
   CHECK(o.result.metrics.ratio.min == o.result.metrics.ratio.max);
@@ -143,7 +144,8 @@ TEST_CASE("at the bounds of a sequence ratio the gradient passes, beyond them it
 }
 
 TEST_CASE("with one advantage a row, Sequence and SequenceToken have one gradient", "[level]") {
-  // Rounding of a mean over 9 tokens against none: a few 2^-53.
+  // Sequence takes the mean over the 9 tokens of a row and SequenceToken does not: they differ by a
+  // few roundings of gradients of about 0.01.
   const Data d = plain(3, 5, 9);
   gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None> sequence;
   gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, gdpo::kl::None> token;

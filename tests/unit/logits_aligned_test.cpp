@@ -1,5 +1,5 @@
-// Whole sequences: which row predicts which token. The logits are of a model that is sure of every next token, so that one row
-// off would show in every log-prob.
+// Whole sequences: which row predicts which token. The model is sure of every next token, so that
+// an alignment that is off by one row would show in every log-prob.
 #include <gdpo/logits.hpp>
 
 #include "support/catch.hpp"
@@ -9,7 +9,8 @@ namespace {
 
 constexpr int vocabulary = 11;
 
-/// Row i says 9 for the token that follows in the sequence, 0 for the others; what follows the end, the row claims to be 10.
+/// Row i has the logit 9 for the token that follows it in its sequence and 0 for the others. The
+/// last row of a sequence has 9 for token 10.
 std::vector<float> sure_of_next(const std::vector<int>& ids, const std::vector<std::size_t>& ends) {
   std::vector<float> logits(ids.size() * vocabulary, 0.0f);
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -31,7 +32,8 @@ TEST_CASE("padded: row t of the logits predicts token t + 1") {
   for (const float logp : gdpo::token_logprobs(batch).logp)
     CHECK(logp == Approx(sure).margin(1e-6));
 
-  // The mask is that of the tokens: prompt tokens 0, a completion's first token is predicted by the prompt's last row.
+  // The mask is per token and 0 for the prompt. The first token of a completion is predicted by the
+  // last row of the prompt.
   const std::vector<unsigned char> mask{0, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1};
   const std::vector<float> logp =
       gdpo::token_logprobs(
@@ -44,8 +46,8 @@ TEST_CASE("padded: row t of the logits predicts token t + 1") {
 
 TEST_CASE("packed: the last row of a sequence predicts nothing") {
   const std::vector<int> ids{1, 2, 3, 4, 5, 6, 7};
-  const std::vector<std::int32_t> offsets{0, 3, 3, 4,
-                                          7};  // an empty one, and one of a single token
+  // The second sequence is empty, and the third has a single token.
+  const std::vector<std::int32_t> offsets{0, 3, 3, 4, 7};
   const std::vector<float> logits = sure_of_next(ids, {3, 4, 7});
   const auto table = gdpo::view(logits.data(), 7, vocabulary);
   const std::vector<float> logp =
@@ -54,8 +56,8 @@ TEST_CASE("packed: the last row of a sequence predicts nothing") {
   for (std::size_t i = 0; i < 7; ++i)
     CHECK(logp[i] == (predicts[i] ? Approx(sure).margin(1e-6) : Approx(0)));
 
-  const std::vector<unsigned char> mask{1, 1, 0, 1,
-                                        1, 0, 1};  // tokens 2 and 5 are not of a completion
+  // Tokens 2 and 5 do not belong to a completion.
+  const std::vector<unsigned char> mask{1, 1, 0, 1, 1, 0, 1};
   const std::vector<float> masked =
       gdpo::token_logprobs(
           gdpo::aligned(table, gdpo::view(ids), gdpo::view(offsets), gdpo::view(mask)))

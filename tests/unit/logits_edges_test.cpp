@@ -1,4 +1,5 @@
-// What rows at the edge give: -inf, NaN, +inf, one token, no row, extremes; and what is exactly 0.
+// Edge cases of rows of logits: -inf, NaN, +inf, one token, no row and extremes; and which results
+// are exactly 0.
 #include <gdpo/logits.hpp>
 
 #include "support/catch.hpp"
@@ -11,7 +12,7 @@ const float inf = std::numeric_limits<float>::infinity(), no = std::nanf("");
 struct One {
   float logp, entropy;
   double logsumexp;
-  std::vector<float> gradient;  ///< with g = 1, g_entropy as given
+  std::vector<float> gradient;  ///< by the logits, with g = 1 and g_entropy as given
 };
 One one(std::vector<float> x, int target, double temperature = 1, float g_entropy = 0) {
   const std::vector<int> targets{target};
@@ -74,12 +75,12 @@ TEST_CASE("a logit of -inf has probability exactly 0") {
       CHECK(r.entropy == without.entropy);
       CHECK(r.gradient[at] == 0);
       CHECK(one(with(n, 0.5f, at, -inf), static_cast<int>(at)).logp == -inf);
-      // p of the target is 0, so raising it does not saturate: the derivative of its log-prob is 1.
+      // The target's probability p is 0, so the derivative of its log-prob, 1 - p, is exactly 1.
       CHECK(one(with(n, 0.5f, at, -inf), static_cast<int>(at)).gradient[at] == 1);
       CHECK(one(with(n, 0.5f, at, -inf), static_cast<int>(at), 1, 0.5f).gradient[at] == 1);
     }
   }
-  // Whole blocks of -inf, before and after.
+  // Whole blocks of -inf before and after two finite logits.
   std::vector<float> x(13000, -inf);
   x[9000] = 2, x[9001] = 2;
   const One r = one(x, 9001);
@@ -110,7 +111,7 @@ TEST_CASE("only -inf") {
     batch.logits = gdpo::view(x.data(), 1, static_cast<gdpo::index_t>(n));
     std::vector<gdpo::LogitRow> row(1);
     gdpo::logit_rows(gdpo::simd, batch, gdpo::view(row));
-    CHECK(row[0].max == -static_cast<double>(inf));  // as no entry
+    CHECK(row[0].max == -static_cast<double>(inf));  // as if there were no entry
     CHECK(row[0].sum == 0);
   }
 }
@@ -144,7 +145,8 @@ TEST_CASE("the largest floats") {
 }
 
 TEST_CASE("a spike that the first entries do not know") {
-  // e^200 times the sums so far: they are set aside in double.
+  // The spike is e^200 times larger than the sums so far: they are scaled in double to the new
+  // reference.
   for (const std::size_t at :
        {std::size_t{300}, std::size_t{4095}, std::size_t{4096}, std::size_t{11000}}) {
     const One r = one(with(11001, 0.0f, at, 200.0f), static_cast<int>(at));

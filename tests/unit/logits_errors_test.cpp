@@ -1,4 +1,5 @@
-// Every mistake that the logits functions refuse, with its message word for word; nothing is written then.
+// Every mistake that the logits functions refuse, with its message word for word; nothing is
+// written then.
 #include <gdpo/logits.hpp>
 
 #include "support/catch.hpp"
@@ -6,7 +7,8 @@
 
 namespace {
 
-/// Two rows of two logits rows of three.
+/// Two padded sequences of two rows with three logits each, and the same four rows packed as one
+/// sequence.
 struct Call {
   std::vector<float> logits = std::vector<float>(12, 0.5f), logp = std::vector<float>(4, 42.0f),
                      g = std::vector<float>(4, 1.0f);
@@ -55,7 +57,7 @@ void refuses_packed(const Change& change, const std::string& expected) {
         "gdpo::token_logprobs: " + expected);
   call.unchanged();
 }
-/// The backward in place of the logits.
+/// The same for the backward, which would write over the logits.
 template <class Change>
 void backward_refuses(const Change& change, const std::string& expected) {
   Call call;
@@ -98,7 +100,8 @@ TEST_CASE("targets") {
   masked.mask[2] = 0;
   gdpo::token_logprobs_into(gdpo::seq, masked.padded, masked.out);
   CHECK(masked.logp[2] == 0);
-  Call last;  // of a packed sequence: nothing is predicted
+  // The last row of a packed sequence predicts nothing, so its target is not read.
+  Call last;
   last.targets[3] = -100;
   CHECK(gdpo::token_logprobs(gdpo::seq, last.packed).logp[3] == 0);
 }

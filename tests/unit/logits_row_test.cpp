@@ -8,7 +8,7 @@ namespace {
 
 const double no = std::nan(""), inf = std::numeric_limits<double>::infinity();
 
-/// Logits log 1, log 2, log 3, log 4: p = 0.1, 0.2, 0.3, 0.4.
+/// The row of the logits log 1, log 2, log 3, log 4, with probabilities 0.1, 0.2, 0.3, 0.4.
 gdpo::LogitRow hand() {
   gdpo::LogitRow row;
   row.max = std::log(4.0);
@@ -53,7 +53,7 @@ TEST_CASE("merging") {
     CHECK(same(merge(row, none), row));
     CHECK(same(merge(none, row), row));
     CHECK(same(merge(none, none), none));
-    gdpo::LogitRow target_only;  // a shard of -inf that has the target
+    gdpo::LogitRow target_only;  // a shard that has the target and only -inf
     target_only.target = -inf;
     gdpo::LogitRow rest = row;
     rest.target = no;
@@ -61,7 +61,7 @@ TEST_CASE("merging") {
     CHECK(logp(merge(target_only, rest)) == -inf);
   }
   SECTION("adds the sums at the larger reference, in either order") {
-    gdpo::LogitRow high = row;  // the same logits + 1
+    gdpo::LogitRow high = row;  // the same logits plus 1
     high.max += 1;
     high.target = no;
     for (const gdpo::LogitRow& m : {merge(row, high), merge(high, row)}) {
@@ -69,7 +69,7 @@ TEST_CASE("merging") {
       CHECK(logsumexp(m) ==
             Approx(std::log(10.0) + std::log1p(std::exp(1.0))).epsilon(tolerance::formula));
       CHECK(m.target == row.target);
-      // H of a mixture of disjoint parts: sum w (H - log w)
+      // The entropy of a mixture of disjoint parts with weights w is the sum of w (H - log w).
       const double w = 1 / (1 + std::exp(1.0));
       const double h = entropy(row) - w * std::log(w) - (1 - w) * std::log(1 - w);
       CHECK(entropy(m) == Approx(h).epsilon(tolerance::formula));

@@ -1,4 +1,5 @@
-// Results stored in 16 bits: the nearest, ties to even, and lanes as one by one.
+// Results stored in 16 bits are rounded to the nearest number, ties to even, and lanes store the
+// same bits as single numbers.
 #include <Eigen/Core>
 #include <gdpo/logits/engine/load_store.hpp>
 #include <gdpo/with/eigen.hpp>
@@ -26,7 +27,7 @@ bool is_nan_16(std::uint16_t bits, int mantissa) {
   return (bits & 0x7fff) > ((0x7fff >> mantissa) << mantissa);
 }
 
-/// Floats at and around every number of 16 bits and every middle between two, and at random.
+/// Floats at and near every 16-bit number and every midpoint of two neighbours, and random ones.
 std::vector<float> hard_floats() {
   std::vector<float> all;
   Random random(7);
@@ -40,7 +41,7 @@ std::vector<float> hard_floats() {
         all.push_back(float_of(at + step));
     }
     all.push_back(float_of(static_cast<std::uint32_t>(random.bits())));
-    all.push_back(static_cast<float>(random.uniform() * 0x1p-14));  // halves without full precision
+    all.push_back(static_cast<float>(random.uniform() * 0x1p-14));  // subnormal halves
   }
   while (all.size() % gdpo::math::logical_lanes != 0) all.push_back(0);
   return all;
@@ -110,7 +111,7 @@ TEST_CASE("lanes read and write the bits of one by one") {
 }
 
 namespace {
-/// A class of another library, of which nothing is known but its conversions.
+/// A class of another library, of which only its conversions are known.
 struct Foreign {
   float x = 0;
   Foreign() = default;

@@ -1,4 +1,5 @@
-// User policies of every kind: the oracle's formulas where it has them, else central differences of the loss itself.
+// User policies of every kind, compared with the oracle where it has their formulas, otherwise with
+// central differences of the loss itself.
 #include "support/loss_archetypes.hpp"
 
 #include <gdpo/prepass.hpp>
@@ -33,7 +34,8 @@ void check_against_oracle(const Settings& s, Loss loss) {
   CHECK(compared > 40);
 }
 
-/// Log ratios of up to 0.3, per-token advantages: nothing has a kink nearby but what the test wants.
+/// Log ratios of up to 0.3 and advantages per token of at least 0.2 in size: no kink is nearby
+/// except those that a test asks for.
 Data smooth_data(std::uint64_t seed) {
   Random random(seed);
   Data d = loss_product::random_tokens(random, 3, 6, 0.2);
@@ -50,7 +52,8 @@ Data smooth_data(std::uint64_t seed) {
   return d;
 }
 
-/// h = 1e-5: truncation h^2 / 6 |f'''|, rounding 2^-53 |f| / h ~ 1e-11.
+/// Compares the gradient with central differences of step h = 1e-5. They are off by h^2 / 6 |f'''|
+/// and by rounding, 2^-53 |f| / h ~ 1e-11; the tolerances are above both.
 template <class Loss>
 void check_differences(const Loss& loss) {
   constexpr double h = 1e-5;
@@ -224,7 +227,8 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
         loss(prepared, gdpo::count(prepared), gdpo::view(gradient.data(), d.rows, d.width));
     got.gradient = gradient;
 
-    // The same decision from the definition.
+    // The same decision from the definition: a token whose product of centred advantage and centred
+    // log-prob is within the bounds, and which the clip leaves, is dropped.
     real advantages = 0, logps = 0;
     const auto advantage = [&](std::size_t k) {
       return static_cast<real>(d.advantages.empty() ? d.token_advantages[k] : d.advantages[k / 10]);
@@ -253,7 +257,7 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
                                  tolerance::unit) == "");
     CHECK(dropped > 0);
 
-    pass.fraction = 0.05;  // at most max(floor(0.05 n), 1) of them
+    pass.fraction = 0.05;  // at most max(floor(0.05 n), 1) candidates
     const gdpo::TokenBatch<double> few = gdpo::prepare(arrays.batch(), memory, pass);
     std::vector<double> scratch(10);
     int zeros = 0, given = 0;

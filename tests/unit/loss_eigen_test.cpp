@@ -1,5 +1,5 @@
-// Eigen's arrays, maps, refs, blocks and tensors as the arrays of a loss and as its gradient: the bits of the call on raw
-// pointers, in either storage order.
+// Eigen's arrays, maps, refs, blocks and tensors, in either storage order, as the arrays of a loss
+// and as its gradient: the bits of the call on raw pointers.
 #include <gdpo/gdpo.hpp>
 #include <gdpo/with/eigen_tensor.hpp>
 
@@ -15,14 +15,14 @@ using Array = Eigen::Array<T, Eigen::Dynamic, Eigen::Dynamic, Order>;
 template <class T, int Order>
 using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Order>;
 
-/// What every form below is filled from, and what the raw pointers give.
+/// The values that every form below is filled with, and the results on raw pointers.
 template <class S>
 struct Raw {
   std::vector<S> logp, old, ref, weights, entropies;
   std::vector<int> mask, segments;
   std::vector<S> advantages, truncated;
   std::vector<S> gradient = std::vector<S>(rows * width);
-  std::vector<double> expected[3];  // of Token, Sequence, and Sequence with pre-passes
+  std::vector<double> expected[3];  // at level Token, at level Sequence, and there after pre-passes
 
   Raw() {
     Random random(5);
@@ -50,7 +50,7 @@ struct Raw {
   static auto at(V& v) {
     return gdpo::view(v.data(), rows, width);
   }
-  /// Loss, metrics and gradient of three compositions; `dense` gives the gradient row by row.
+  /// Loss, metrics and gradient of three compositions; dense() returns the gradient row by row.
   template <class Out, class Dense>
   static void all(const gdpo::TokenBatch<S>& batch, const Out& out, const Dense& dense,
                   std::vector<double>* results) {
@@ -70,8 +70,9 @@ struct Raw {
   }
 };
 
-/// make(values) gives an object that holds `values` in some form; the batch and its gradient in that form give what the raw
-/// pointers give, and nothing around the gradient is written.
+/// Checks one form. make(values) returns an object that holds `values` in that form. A batch and a
+/// gradient in that form must give what raw pointers give, and nothing around the gradient may be
+/// written.
 template <class S, class Make>
 void same(const char* what, const Make& make) {
   INFO(what);
@@ -99,7 +100,7 @@ void same(const char* what, const Make& make) {
   CHECK(gradient.untouched());
 }
 
-/// An Eigen object, given its element (i, t).
+/// A form that is one Eigen object with elements (i, t).
 template <class E>
 struct Dense {
   E object;
@@ -122,7 +123,8 @@ E filled(const std::vector<T>& values) {
   return e;
 }
 
-/// Inside a larger array: every second row and column of it, or a plain block; the rest must stay.
+/// A form inside a larger matrix, of which it takes a block or every second row and column. The
+/// rest of the matrix must stay as it is.
 enum class Inside { Block, Map, StridedMap, Ref };
 template <class T, int Order, Inside How>
 struct Part {
@@ -173,7 +175,7 @@ struct MatrixForm : Dense<Matrix<T, Order>> {
       : Dense<Matrix<T, Order>>{filled<Matrix<T, Order>>(v)} {}
 };
 
-/// Rank 2, or 3 as (2, rows / 2, width); own memory, or a map of a vector.
+/// A tensor of rank 2, or of rank 3 as (2, rows / 2, width), with its own memory or as a map of it.
 template <class T, int Order, int Rank, bool Mapped>
 struct TensorForm {
   using Tensor = Eigen::Tensor<T, Rank, Order>;

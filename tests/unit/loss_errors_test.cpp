@@ -1,4 +1,5 @@
-// Every mistake that a loss call can refuse, with its message word for word; nothing is written then.
+// Every mistake that a loss call can refuse, with its message word for word; nothing is written
+// then.
 #include <gdpo/loss.hpp>
 
 #include "support/catch.hpp"
@@ -7,7 +8,7 @@ namespace {
 
 const double no = std::nan(""), inf = std::numeric_limits<double>::infinity();
 
-/// Two rows of three tokens, with everything a loss may ask for.
+/// Two rows of three tokens, with every array a loss may ask for.
 struct Call {
   std::vector<double> tokens = std::vector<double>(6, -1.0), rows{1, -1},
                       gradient = std::vector<double>(6, 42.0);
@@ -43,14 +44,14 @@ struct Call {
   }
 };
 
-/// A change of the settings of a loss, refused.
+/// Expects that a change of the loss's settings is refused.
 template <class Loss = gdpo::PolicyLoss<>, class Change>
 void rejects(const Change& change, const std::string& expected) {
   Loss loss;
   change(loss);
   Call().fails(loss, "gdpo::PolicyLoss: " + expected);
 }
-/// A change of the call.
+/// Expects that a change of the call is refused.
 template <class Change>
 void refuses(const Change& change, const std::string& expected) {
   Call call;
@@ -281,7 +282,8 @@ TEST_CASE("normalisers", "[loss][errors]") {
   refuses([](Call& c) { c.normaliser.non_empty_rows = inf; },
           "normaliser.non_empty_rows: given inf" + needed);
   refuses([](Call& c) { c.normaliser.given = -0.5; }, "normaliser.given: given -0.5" + needed);
-  // A count that is 0 where all tokens are masked, or that the aggregate does not read, is none of these.
+  // A count of 0 is no mistake where all tokens are masked, or where the aggregate does not read
+  // that count.
   Call call;
   const std::vector<int> mask(6, 0);
   call.batch.mask = gdpo::view(mask.data(), 2, 3);

@@ -1,4 +1,4 @@
-// What a loss call counts, worked out by hand, how it merges, and the keys that trainers log.
+// The metrics of a loss call worked out by hand, their merge, and the keys that trainers log.
 #include <set>
 
 #include "support/catch.hpp"
@@ -9,7 +9,7 @@ namespace {
 using loss_product::Data;
 using loss_product::Outcome;
 
-/// Ratios 2, 1, 1/2 with A = 1; ratios 2, 1/2 with A = -1; an empty row.
+/// Row 0 has ratios 2, 1, 1/2 and A = 1, row 1 has ratios 2, 1/2 and A = -1, and row 2 is empty.
 Data by_hand() {
   const double log2 = std::log(2.0);
   Data d;
@@ -42,7 +42,8 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   auto loss = gdpo::grpo_loss;
   const Outcome o = loss_product::call<double>(loss, by_hand());
   const gdpo::LossMetrics& m = o.result.metrics;
-  // Surrogates: A = 1: -1.2 (clipped), -1, -0.5; A = -1: 2, 0.8 (clipped). A row without tokens counts as 0.
+  // Surrogates: -1.2 (clipped), -1, -0.5 where A = 1, and 2, 0.8 (clipped) where A = -1. In
+  // statistics over rows a row without tokens counts as 0.
   std::set<const gdpo::Metric*> seen;
   const auto check = [&](const gdpo::Metric& metric, auto... numbers) {
     seen.insert(&metric);
@@ -215,13 +216,13 @@ TEST_CASE("with one ratio and one advantage a row, clip fractions are logged as 
   d.mask = {1, 1, 1, 1, 0, 0, 1, 1, 0};
   d.old_logp = {-2, -2, -2, -2, 7, 7, -1, -1, 7};
   d.ref_logp = d.old_logp;
-  d.advantages = {
-      1, -1, 1};  // row 0 is clipped from above, row 1 has its ratio outside with the other sign
+  // Row 0 is clipped from above. Row 1 has its ratio outside as well, but with the other sign of A.
+  d.advantages = {1, -1, 1};
   auto gspo = gdpo::gspo_loss;
   const gdpo::LossMetrics m = loss_product::call<double>(gspo, d).result.metrics;
   CHECK(m.one_ratio_a_row);
   CHECK(m.to_map().at("clip_ratio/high_mean") == Approx(1.0 / 3).epsilon(1e-15));
-  CHECK(m.clip_fraction_high.mean() == 0.5);  // of tokens
+  CHECK(m.clip_fraction_high.mean() == 0.5);  // the mean over tokens
   CHECK(merge(m, gdpo::LossMetrics{}).one_ratio_a_row);
   CHECK(merge(gdpo::LossMetrics{}, m).one_ratio_a_row);
   CHECK(!merge(m, loss_product::call<double>(gdpo::grpo_loss, d).result.metrics).one_ratio_a_row);

@@ -1,4 +1,5 @@
-// Losses by name: every name gives what its trainer sets, levels and aggregates by their strings, the defaults of the papers.
+// Losses by name: every name sets what its trainer sets, levels and aggregates by their strings,
+// and the defaults of the papers.
 #include <gdpo/runtime.hpp>
 #include <set>
 #include <tuple>
@@ -24,7 +25,8 @@ constexpr Level level_of<gdpo::level::Token<gdpo::map::Clamp>> = Level::Clamped;
 
 using Sum = runtime::Aggregate::Mode;
 
-/// An aggregate in one form: what it is, and its numbers, 0 where it has none.
+/// An aggregate of any type in one form: its mode and its numbers, with defaults for those it does
+/// not have.
 struct Aggregate {
   Sum sum;
   Over over = Over::Rows;
@@ -119,7 +121,7 @@ constexpr Aggregate token_mean{Sum::TokenMean, Over::Tokens},
     token_given{Sum::TokenMean, Over::Given}, seq_mean{Sum::SeqMeanTokenMean},
     norm{Sum::SeqMeanTokenSumNorm};
 
-// The trainers' own settings, read from their code.
+// The settings of the trainers, read from their code.
 std::vector<Line> lines() {
   const Bounds ends{-20, 20}, cut{-10, 10};
   Settings vanilla = bounded_kl(clipped(0.2, 0.2, 0, token_mean, Level::Clamped), ends, cut);
@@ -159,7 +161,8 @@ std::vector<Line> lines() {
   };
 }
 
-/// Rows of 0 to `width` tokens with everything a loss may read.
+/// Five rows of up to `width` tokens, one of them empty, with the arrays that the named losses
+/// read.
 struct Batch {
   static constexpr int rows = 5, width = 7;
   std::vector<double> logp, old, ref, advantages;
@@ -192,7 +195,7 @@ struct Batch {
     n.given = 24;
     return n;
   }
-  /// Loss and gradient.
+  /// The loss, then its gradient.
   template <class Loss>
   std::vector<double> operator()(const Loss& loss) {
     std::vector<double> all;
@@ -228,7 +231,8 @@ TEST_CASE("every loss by name sets what its trainer does", "[runtime][loss]") {
     check(settings_of(runtime::loss(line.name)), line.settings);
     checked.insert(line.name);
   }
-  // A preset without a line here is one of a trainer: the test conformance.presets holds those to its records.
+  // A preset without a line here must be a trainer's, with a commit in its version: the test
+  // conformance.presets compares those with their records.
   gdpo::presets::for_each_loss([&](const auto& preset) {
     INFO(preset.name);
     CHECK((checked.count(preset.name) != 0 ||
@@ -296,7 +300,7 @@ TEST_CASE("aggregates by verl's loss_agg_mode: the numbers of the shipped ones",
   norm_over_width.padded_width = true, norm_over_width.over = Over::NonEmptyRows;
   same("seq-mean-token-sum-norm", norm_over_width);
 
-  // Values by hand: the policy loss with ratio 1 is a weighted sum of -A.
+  // Values by hand: with ratio 1 the policy loss is a weighted sum of -A.
   const std::vector<double> logp(6, -1.0), advantages{1, 3, -7};
   const std::vector<int> mask{1, 1, 1, 0, 0, 0};
   gdpo::TokenBatch<double> small;
@@ -346,7 +350,7 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
   CHECK(message_of([] { runtime::kl(""); }) != "no error");
   CHECK(message_of([] { runtime::kl("+"); }) != "no error");
 
-  // Every pair of enum values is the pair of types.
+  // AnyKl with a pair of enum values gives the bits of Kl with the pair of types.
   const auto pair = [&](gdpo::KlEstimator estimator, gdpo::KlGradient gradient, auto kl) {
     INFO(static_cast<int>(estimator) << " " << static_cast<int>(gradient));
     kl.beta = 0.7;
@@ -441,9 +445,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
     CHECK(error(without) == nothing("non_empty_rows"));
   }
   set(runtime::Aggregate{gdpo::aggregate::TokenMean{Over::Given}});
-  CHECK(
-      error(gdpo::count(batch.batch)) ==
-      nothing("given (aggregate.over is Over::Given)"));  // given stays 0 until the caller sets it
+  // `given` stays 0 until the caller sets it.
+  CHECK(error(gdpo::count(batch.batch)) == nothing("given (aggregate.over is Over::Given)"));
   CHECK(error(batch.count()) == "no error");
 
   // Packed tokens have no padded width.
@@ -457,7 +460,8 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
         "have "
         "no padded width");
   gdpo::aggregate::SeqMeanTokenSumNorm scaled = gdpo::verl::seq_mean_token_sum_norm;
-  scaled.constant = 64;  // loss_scale_factor: the width is not read then
+  // As verl's loss_scale_factor; the width is not read then.
+  scaled.constant = 64;
   set(runtime::Aggregate{scaled});
   CHECK(error(batch.count()) == "no error");
   set(runtime::aggregate("seq-mean-token-sum"));
@@ -494,7 +498,7 @@ TEST_CASE("the papers' defaults", "[loss]") {
       std::is_same_v<decltype(gdpo::grpo_loss.kl), gdpo::Kl<gdpo::kl::K3, gdpo::kl::Direct>>);
   static_assert(std::is_same_v<decltype(gdpo::gspo_loss.level.statistic), gdpo::statistic::Mean>);
 
-  // They are settings of the named loss, not of its policies.
+  // These defaults are those of the named losses; the policies keep their own.
   CHECK(gdpo::surrogate::Ratio{}.high == 0.2);
   CHECK(gdpo::Kl<>{}.beta == 0.04);
   Batch batch(5);
@@ -505,7 +509,7 @@ TEST_CASE("the papers' defaults", "[loss]") {
 }
 
 namespace {
-/// A factor with a setting, to see that it is kept.
+/// A factor with a setting, which must be kept.
 struct Half {
   double factor = 0.5;
   template <class V>
@@ -569,7 +573,8 @@ TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]
       gdpo::with_aggregate(gdpo::gspo_loss, gdpo::aggregate::TokenMean{}).surrogate.high == 4e-4);
 }
 
-// Named losses are values. A type of gdpo with one of these names would make the list below ambiguous.
+// Named losses are values, not types. A type of gdpo with one of these names would make the tuple
+// below ambiguous.
 struct GrpoLoss {};
 struct DrGrpoLoss {};
 struct DapoLoss {};

@@ -1,5 +1,5 @@
-// LossWorkspace: no allocation after the first call of a shape, also where every array has to be converted; the same bits
-// whatever it served before.
+// LossWorkspace: a call allocates nothing after the first one of its shape, also where every array
+// has to be converted, and its bits do not depend on what the workspace served before.
 #include <deque>
 #include <gdpo/runtime.hpp>
 
@@ -10,11 +10,11 @@
 
 namespace {
 
-/// How the arrays of a batch stand in memory.
+/// How the arrays of a batch lie in memory.
 enum class Form { Dense, Columns, Reversed, Rank3, Packed };
 
-/// A batch of everything a loss may read, stored as T in `form`, computed as S. Numbers are multiples of 2^-6 up to 2: the
-/// same in every T.
+/// A batch with every array that a loss may read, stored as T in `form` and computed in S. Its
+/// numbers are multiples of 2^-6 up to 2, which every T holds exactly.
 template <class S, class T>
 struct Input {
   gdpo::index_t rows, width;
@@ -39,7 +39,7 @@ struct Input {
         return static_cast<T>(x);
       }
     };
-    // Drawn in row order whatever the form, so that one seed is one batch.
+    // Numbers are drawn in row order for every form, so that a seed gives the same batch in each.
     std::vector<std::size_t> place(n);
     for (std::size_t i = 0; i < static_cast<std::size_t>(rows); ++i) {
       for (std::size_t t = 0; t < static_cast<std::size_t>(width); ++t) {
@@ -81,7 +81,7 @@ struct Input {
     normaliser.given = 10;
   }
 
-  /// dloss/dlogp in row order.
+  /// The loss, the KL loss, two metrics, and dloss/dlogp in row order.
   template <class Loss>
   std::vector<double> run(const Loss& loss, gdpo::LossWorkspace<S>& workspace) {
     gradient.assign(gradient.size(), S(-3));
@@ -140,7 +140,7 @@ void allocates_nothing(Form form) {
     const long first = counted::allocations;
     for (int k = 0; k < 5; ++k) input.run_only(loss, workspace);
     const long after = counted::allocations;
-    CHECK(first > start);  // the counter counts
+    CHECK(first > start);  // the counter works
     CHECK(after == first);
   };
   INFO("form " << static_cast<int>(form));
@@ -151,7 +151,7 @@ void allocates_nothing(Form form) {
   const gdpo::runtime::Loss by_name = gdpo::runtime::loss("verl::vanilla");
   std::visit(check, by_name);
 
-  // Smaller ones are served by the same memory.
+  // A smaller batch is served by the same memory.
   gdpo::LossWorkspace<S> workspace;
   input.run_only(everything(), workspace);
   Input<S, T> smaller(2, 9, 17, form);

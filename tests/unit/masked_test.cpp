@@ -1,5 +1,5 @@
-// Masked means, moments and whitening: against their formulas in long double, in every layout, with anything behind the
-// mask.
+// Masked means, moments and whitening against their formulas in long double, in every layout, with
+// anything behind the mask.
 #include "support/masked.hpp"
 
 #include <cstdint>
@@ -37,7 +37,7 @@ Vector whiten(const Data& d, const Whiten& settings) {
   return out;
 }
 
-/// Every number that the header gives of one array.
+/// Every result that the functions of gdpo/stats/masked.hpp and whiten_into give for one array.
 template <class T, class M>
 Vector everything(gdpo::View<T, 2> values, gdpo::View<M, 2> mask) {
   const gdpo::Moments m = gdpo::masked_moments(values, mask);
@@ -80,11 +80,11 @@ TEST_CASE("masked reductions of a few numbers", "[masked]") {
   CHECK(difference(gdpo::masked_row_means(values, mask), Vector{2, 8}) == "");
   CHECK(difference(gdpo::masked_row_means(values, mask, 2), Vector{1, 8.0 / 3}) == "");
   CHECK(gdpo::masked_row_mean(values, mask) == 5);
-  CHECK(gdpo::masked_variance(values, mask) == 13);  // 9 + 1 + 16 over 2
+  CHECK(gdpo::masked_variance(values, mask) == 13);  // (9 + 1 + 16) / 2
   CHECK(gdpo::masked_variance(values, mask, 0) == 26.0 / 3);
-  CHECK(gdpo::masked_variance(values, mask, 3) == 0);  // unknown
-  CHECK(gdpo::masked_variance(values, mask, 1, 1) ==
-        43.5 / 4);  // about 3: (4 + 0 + 25) / 4 * 3 / 2
+  CHECK(gdpo::masked_variance(values, mask, 3) == 0);  // no degrees of freedom
+  // Squares about 12 / (3 + 1) = 3: (4 + 0 + 25) / 4 * 3 / 2.
+  CHECK(gdpo::masked_variance(values, mask, 1, 1) == 43.5 / 4);
   const gdpo::Moments moments = gdpo::masked_moments(values, mask);
   CHECK(moments.n == 3);
   CHECK(moments.weight == 3);
@@ -97,7 +97,7 @@ TEST_CASE("masked reductions of a few numbers", "[masked]") {
   const auto target = gdpo::view(out.data(), 2, 3);
   gdpo::whiten_into(values, mask, {2, 0, gdpo::EpsAt::None}, target);
   CHECK(difference(out, Vector{-3, 0, -1, 0, 0, 4}) == "");
-  gdpo::whiten_into(values, mask, {1, 3, gdpo::EpsAt::Var}, target);  // 1 / sqrt(13 + 3)
+  gdpo::whiten_into(values, mask, {1, 3, gdpo::EpsAt::Var}, target);  // times 1 / sqrt(13 + 3)
   CHECK(difference(out, Vector{-0.75, 0, -0.25, 0, 0, 1}) == "");
   gdpo::whiten_into(values, mask, {1, 3, gdpo::EpsAt::Var, 0, true}, target);
   CHECK(difference(out, Vector{3.25, 0, 3.75, 0, 0, 5}) == "");
@@ -129,7 +129,8 @@ TEST_CASE("masked reductions against their formulas", "[masked]") {
     const double count_eps = random.pick({0.0, 0.0, 1e-8, 0.5}), largest = offset + 2;
     INFO("seed " << seed << ", " << d.rows << " x " << d.width << ", " << x.size()
                  << " count, offset " << offset << ", count_eps " << count_eps);
-    // At most 60 values: each addition rounds a partial sum, of which the mean is a 60th; the quotient rounds once.
+    // At most 54 values: each addition rounds a partial sum of at most 54 `largest`, which the mean
+    // divides by the count; the quotient rounds once more.
     const double mean_tolerance = 64 * tolerance::unit * largest;
     const auto close = [](double got, long double expected, double within) {
       return std::fabs(static_cast<long double>(got) - expected) <=
@@ -155,7 +156,8 @@ TEST_CASE("masked reductions against their formulas", "[masked]") {
 
     const int ddof = random.below(3);
     const long double variance = masked::variance(x, ddof, count_eps);
-    // Two passes: relative to the variance; the shift of the mean by count_eps is rounded relative to the mean.
+    // The error of two passes is relative to the variance. count_eps shifts the mean away from the
+    // values, and that shift is rounded relative to the mean.
     const double shift = largest * count_eps;
     CHECK(
         close(gdpo::masked_variance(values_of(d), mask_of(d), ddof, count_eps), variance,
@@ -180,7 +182,7 @@ TEST_CASE("whitening against its formula, with every setting", "[masked]") {
                  << settings.eps << " at " << static_cast<int>(settings.eps_at) << ", count_eps "
                  << settings.count_eps << ", keep_mean " << settings.keep_mean);
     if (x.size() == 1 && settings.count_eps > 0)
-      continue;  // its distance from the mean is rounding noise
+      continue;  // the distance of one value from its mean is rounding noise
     const bool known = static_cast<int>(x.size()) > settings.ddof;
     const long double center = masked::mean(x, settings.count_eps);
     const long double k =
@@ -188,8 +190,9 @@ TEST_CASE("whitening against its formula, with every setting", "[masked]") {
             ? 0
             : masked::multiplier(masked::variance(x, settings.ddof, settings.count_eps),
                                  settings.eps, settings.eps_at, known);
-    // The mean is rounded relative to the values, which k multiplies; the variance relative to itself: 4 standard
-    // deviations at most are 4 roundings of k.
+    // The mean is rounded relative to the values, and k multiplies that error. The variance is
+    // rounded relative to itself: for a value at most 4 standard deviations away that is 4
+    // roundings.
     const double within = 64 * tolerance::unit * ((offset + 2) * (static_cast<double>(k) + 1) + 8);
     const Vector out = whiten(d, settings);
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -227,7 +230,7 @@ TEST_CASE("every layout, rank and type of storage gives the same bits", "[masked
       CHECK(difference(everything(floats.view(), integers.view()), expected) == "");
       CHECK(difference(everything(floats.view(), fractions.view()), expected) == "");
     }
-    // Rank 1: one row, of any stride.
+    // Rank 1 is one row, with any stride.
     const index_t n = d.rows * d.width;
     Vector backwards(d.values.rbegin(), d.values.rend());
     const gdpo::View<double, 1> reversed{backwards.data() + n - 1, {n}, {-1}};
@@ -299,7 +302,7 @@ TEST_CASE("the order of summation is the stated one, and holes do not change it"
     CHECK(same_bits(m.mean, blocks.mean));
     CHECK(same_bits(m.m2, blocks.m2));
 
-    // Packed: the same numbers without the holes.
+    // The counted values packed without holes give the same bits.
     const gdpo::Moments packed = gdpo::masked_moments(gdpo::view(x));
     CHECK(same_bits(m.mean, packed.mean));
     CHECK(same_bits(m.mean_low, packed.mean_low));
@@ -311,7 +314,7 @@ TEST_CASE("the order of summation is the stated one, and holes do not change it"
     whitened.values = whiten(d, {});
     CHECK(difference(whitened.counted(), out) == "");
 
-    // Against the moments of the whole in long double: what merging promises.
+    // The blocks are merged, so the error against long double is what merging promises.
     CHECK(std::fabs(m.mean - static_cast<double>(masked::mean(x))) <=
           tolerance::merge * std::fabs(m.mean));
     const double variance = static_cast<double>(masked::variance(x, 1));
@@ -341,7 +344,7 @@ TEST_CASE("permuted rows", "[masked]") {
     }
     INFO("seed " << seed);
     CHECK(difference(gdpo::masked_row_means(values_of(p), mask_of(p)), moved_rows) == "");
-    // Only the order of the sums differs: values below 2, at most 63 of them, multipliers of order 1.
+    // Only the order of the sums differs: at most 63 values below 2, and multipliers of order 1.
     CHECK(deviation(whiten(p, {}), moved, 64 * 2 * tolerance::unit) == "");
     CHECK(std::fabs(gdpo::masked_mean(values_of(p), mask_of(p)) -
                     gdpo::masked_mean(values_of(d), mask_of(d))) <= 64 * 2 * tolerance::unit);
@@ -368,11 +371,12 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
 
   const Data one{2, 2, {7, 5, std::nan(""), infinite}, {0, 1, 0, 0}};
   CHECK(gdpo::masked_mean(values_of(one), mask_of(one)) == 5);
-  CHECK(gdpo::masked_row_mean(values_of(one), mask_of(one)) ==
-        2.5);  // a row where nothing counts is a row
+  // A row in which nothing counts still is a row.
+  CHECK(gdpo::masked_row_mean(values_of(one), mask_of(one)) == 2.5);
   CHECK(gdpo::masked_variance(values_of(one), mask_of(one)) == 0);
   CHECK(gdpo::degenerate(gdpo::masked_moments(values_of(one), mask_of(one))));
-  CHECK(difference(whiten(one, {}), Vector(4)) == "");  // unknown spread is not zero spread
+  // The spread of one value is unknown: the multiplier is 0.
+  CHECK(difference(whiten(one, {}), Vector(4)) == "");
   CHECK(difference(whiten(one, {1, 0, gdpo::EpsAt::Std, 0, true}), Vector{0, 5, 0, 0}) == "");
 
   for (const double bad : {std::nan(""), infinite, -infinite}) {
@@ -393,8 +397,8 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
 TEST_CASE("equal values are whitened to exactly 0", "[masked]") {
   using gdpo::EpsAt;
   for (const double value : {0.1, 3.3, -7.0, 1e5 + 0.1, 1e300}) {
-    for (const index_t n :
-         {index_t{1}, index_t{2}, index_t{7}, index_t{100}, index_t{10000}}) {  // blocks merge
+    // 10000 values are several blocks, which are merged.
+    for (const index_t n : {index_t{1}, index_t{2}, index_t{7}, index_t{100}, index_t{10000}}) {
       const Vector x(static_cast<std::size_t>(n), value);
       Vector out(x.size());
       INFO(n << " times " << value);
@@ -421,8 +425,8 @@ TEST_CASE("moments of splits merge to those of the whole", "[masked]") {
     const gdpo::Moments whole = gdpo::masked_moments(values_of(d), mask_of(d));
     gdpo::Moments merged;
     for (index_t begin = 0; begin < d.rows;) {
-      const index_t n =
-          std::min<index_t>(random.below(12), d.rows - begin);  // some parts are empty
+      // Some parts are empty.
+      const index_t n = std::min<index_t>(random.below(12), d.rows - begin);
       const auto first = static_cast<std::size_t>(begin * d.width);
       merged =
           gdpo::merge(merged, gdpo::masked_moments(gdpo::view(d.values.data() + first, n, d.width),
@@ -470,7 +474,8 @@ TEST_CASE("whitening broadcast rows is the token-weighted renormalisation", "[ma
       if (variance > 0) k = 1 / std::sqrt(variance);
       gdpo::whiten_into(target, tokens, estimator.renorm, target);
       INFO("seed " << seed << ", multiplier " << k);
-      // The same formula on weighted rows and on tokens: the means differ by rounding, times the multiplier.
+      // The same formula on weighted rows and on tokens: their means differ by rounding, which the
+      // multiplier scales.
       CHECK(deviation(got, expected, 512 * tolerance::unit * (1 + k)) == "");
     };
     compare(gdpo::verl::gdpo);

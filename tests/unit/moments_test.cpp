@@ -26,7 +26,7 @@ TEST_CASE("moments of a few numbers", "[moments]") {
   CHECK(m.max == 9);
   CHECK(gdpo::variance(m) == 38.0 / 3);
   CHECK(gdpo::variance(m, 0) == 9.5);
-  CHECK(gdpo::variance(m, 4) == 0);  // unknown
+  CHECK(gdpo::variance(m, 4) == 0);  // no degrees of freedom
   CHECK(gdpo::variance(m, 5) == 0);
   CHECK(!gdpo::degenerate(m));
 }
@@ -80,7 +80,7 @@ TEST_CASE("mean and spread keep their digits at an offset of 1e5 and 1e8", "[mom
     for (int i = 0; i < 1000; ++i)
       x.push_back(0.125 * ((i * 37) % 101)), y.push_back(x.back() + offset);
     const gdpo::Moments a = of(x), b = of(y);
-    CHECK(std::abs(b.m2 - a.m2) <= 1000 * tolerance::unit * a.m2);  // one rounding a row
+    CHECK(std::abs(b.m2 - a.m2) <= 1000 * tolerance::unit * a.m2);  // one rounding per row
     CHECK(std::abs((b.mean - offset - a.mean) + b.mean_low) <= 4 * tolerance::unit * a.mean);
   }
 }
@@ -99,11 +99,11 @@ TEST_CASE("the others of a member", "[moments]") {
   const gdpo::Moments without_nine = s.without(9), without_two = s.without(2);
   CHECK(without_nine.n == 3);
   CHECK(std::abs(without_nine.mean - 7.0 / 3) <= 4 * tolerance::formula);
-  CHECK(std::abs(without_nine.m2 - 14.0 / 3) <=
-        64 * tolerance::formula);  // a difference of numbers of order 38
+  // The difference of numbers of order 38.
+  CHECK(std::abs(without_nine.m2 - 14.0 / 3) <= 64 * tolerance::formula);
   CHECK(std::abs(without_two.mean - 14.0 / 3) <= 4 * tolerance::formula);
 
-  // {0.1, 0.1, 0.1, 5}: without the 5 the others are equal, exactly; without a 0.1 they are not.
+  // In {0.1, 0.1, 0.1, 5} the others of the 5 are exactly equal; the others of a 0.1 are not.
   const gdpo::GroupStat odd = stat({0.1, 0.1, 0.1, 5});
   CHECK(odd.without(5).m2 == 0);
   CHECK(odd.without(5).mean == 0.1);
@@ -134,8 +134,8 @@ TEST_CASE("where eps stands", "[multiplier]") {
   CHECK(k(EpsAt::None, 0.5, 4) == 1);
   CHECK(k(EpsAt::None, 0.5, 4, 0) == 1);
   for (const EpsAt at : {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar}) {
-    CHECK(k(at, 0, 0) == 0);        // no spread, no eps: 0, not 1 / 0
-    CHECK(k(at, 1e-4, 4, 0) == 0);  // unknown spread is not zero spread
+    CHECK(k(at, 0, 0) == 0);        // no spread and no eps: 0, not 1 / 0
+    CHECK(k(at, 1e-4, 4, 0) == 0);  // no degrees of freedom: the spread is unknown
     CHECK(k(at, 1e-4, 4, -1) == 0);
     CHECK(k(at, 0.25, 0) > 1);
     CHECK(std::isnan(k(at, 1e-4, std::nan(""))));

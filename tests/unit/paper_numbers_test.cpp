@@ -1,5 +1,6 @@
-// Numbers that papers and issue threads print, and the groups on which GRPO and GDPO part. Rewards and advantages are
-// of order 1: tolerance::formula, except where a number is quoted with few digits (then half its last digit).
+// Numbers that papers and GitHub issues print, and the groups in which GRPO and GDPO differ.
+// Rewards and advantages are of order 1, so the tolerance is tolerance::formula; a number that is
+// quoted with few digits is compared to half its last digit.
 #include <gdpo/advantages.hpp>
 #include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/trl.hpp>
@@ -44,7 +45,7 @@ TEST_CASE("two rollouts, two binary rewards: the paper's toy example", "[paper]"
 
 TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group loses it",
           "[paper]") {
-  const Vector batch{0, 0, 0, 1, 0, 0, 1, 1};  // the groups (-0.7, 0.7) and (-1.4, 1.4)
+  const Vector batch{0, 0, 0, 1, 0, 0, 1, 1};  // the sums are (-0.7, 0.7) and (-1.4, 1.4)
   const Vector sums = run(batch, 2, 2, gdpo_sums), advantages = run(batch, 2, 2, gdpo::Gdpo{});
   CHECK(std::abs(sums[3] / sums[1] - 2) < tolerance::formula);
   CHECK(std::abs(advantages[3] / advantages[1] - 2) < tolerance::formula);
@@ -54,7 +55,7 @@ TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group 
   CHECK(deviation(run(batch, 2, 2, gdpo::per_group::gdpo), Vector{-h, h, -h, h},
                   tolerance::formula) == "");
   CHECK(deviation(run(batch, 2, 2, gdpo::Grpo{}), Vector{-h, h, -h, h}, tolerance::formula) == "");
-  // A batch of one group: the batch step can tell nothing apart, and the report says so.
+  // In a batch of one group the batch step distinguishes nothing, and the report says so.
   gdpo::GroupReport report;
   CHECK(deviation(run({0, 0, 1, 1}, 2, 2, gdpo::Gdpo{}, &report), Vector{-h, h},
                   tolerance::formula) == "");
@@ -62,13 +63,14 @@ TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group 
 }
 
 TEST_CASE("a constant sum: two rewards cancel, three do not", "[paper]") {
-  // The paper's section 3.1 takes r1 = (1,1,0), r2 = (0,0,1) for an example of a difference; it is none.
+  // Section 3.1 of the GDPO paper gives r1 = (1,1,0) and r2 = (0,0,1) as an example in which GDPO
+  // differs from GRPO. It does not: the standardised rewards cancel there as well.
   CHECK(all_zero(run({1, 0, 1, 0, 0, 1}, 2, 3, gdpo_sums)));
   CHECK(all_zero(run({1, 0, 1, 0, 0, 1}, 2, 3, gdpo::Gdpo{})));
   gdpo::Gdpo weighted;
   weighted.weights = {1, 0.5};
   CHECK(!all_zero(run({1, 0, 1, 0, 0, 1}, 2, 3, weighted)));
-  const Vector three{1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1};  // 1100, 0010, 0001
+  const Vector three{1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1};  // the rewards are 1100, 0010 and 0001
   const double a = std::sqrt(0.75) - 1;                    // -0.134
   CHECK(deviation(run(three, 3, 4, gdpo_sums), Vector{a, a, -a, -a}, tolerance::formula) == "");
   CHECK(std::abs(a + 0.134) < 5e-4);
@@ -76,8 +78,9 @@ TEST_CASE("a constant sum: two rewards cancel, three do not", "[paper]") {
 }
 
 TEST_CASE("GDPO can cancel a right answer against noise", "[paper]") {
-  // Group 465 of the shipped rollouts: accuracy (0,0,0,1), attention (1,1,1,0.998). Opposite shapes: z_2 = -z_1, to the
-  // rounding of 0.998 and of the mean, 2^-53, over the std, 0.001.
+  // Group 465 of the shipped rollouts: accuracy (0,0,0,1), attention (1,1,1,0.998). The
+  // standardised rewards are opposite, z_2 = -z_1, up to the rounding of 0.998 and of the mean,
+  // 2^-53, divided by the std of 0.001.
   Vector group{0, 1, 0, 1, 0, 1, 1, 0.998};
   const double rounding = 8 * tolerance::unit / 0.001;
   CHECK(deviation(run(group, 2, 4, gdpo_sums), Vector(4, 0.0), rounding) == "");
@@ -93,7 +96,8 @@ TEST_CASE("GDPO can cancel a right answer against noise", "[paper]") {
 }
 
 TEST_CASE("a batch step weighted by tokens leans towards long rows", "[paper]") {
-  // Lengths 10, 1000, 10, 10 and combined values -+0.7071: 7.10 / -0.141 instead of -+0.866 (quoted with three digits).
+  // With lengths 10, 1000, 10, 10 and combined values +-0.7071 the advantages are 7.10 and -0.141
+  // (quoted with three digits) instead of +-0.866.
   const Vector rewards{1, 0, 1, 0}, tokens{10, 1000, 10, 10};
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), 4, 1), gdpo::groups_of(2)};
   batch.tokens = gdpo::view(tokens);
@@ -104,9 +108,9 @@ TEST_CASE("a batch step weighted by tokens leans towards long rows", "[paper]") 
 }
 
 TEST_CASE("rewards one part in 100,000 apart keep unit scale", "[spread]") {
-  // verl#6348: a variance floor made +-0.0050 of +-0.6195 (+-0.6196 in float).
+  // verl issue 6348: a floor under the variance turned +-0.6195 (+-0.6196 in float) into +-0.0050.
   const Vector rewards{1.00000, 1.00001};
-  const double relative = 2e-16 / 1e-5;  // the stored difference of the two
+  const double relative = 2e-16 / 1e-5;  // rounding of the rewards over their difference
   CHECK(deviation(run(rewards, 1, 2, gdpo::verl::grpo), Vector{-0.6195, 0.6195}, 5e-5) == "");
   CHECK(deviation(run(rewards, 1, 2, gdpo::Grpo{}), Vector{-h, h}, 4 * relative) == "");
   CHECK(deviation(run(rewards, 1, 2, gdpo::Gdpo{}), Vector{-h, h}, 4 * relative) == "");
@@ -119,7 +123,7 @@ TEST_CASE("rewards one part in 100,000 apart keep unit scale", "[spread]") {
 }
 
 TEST_CASE("half-precision rewards one step apart", "[spread]") {
-  // OpenRLHF#1334: in bfloat16 arithmetic [1, 1, 1, 1.0078] gave [0, 0, 0, 2].
+  // OpenRLHF issue 1334: in bfloat16 arithmetic [1, 1, 1, 1.0078] gave [0, 0, 0, 2].
   const std::vector<gdpo::BFloat16> rewards{{0x3f80}, {0x3f80}, {0x3f80}, {0x3f81}};
   const std::vector<float> advantages =
       gdpo::advantages(gdpo::view(rewards.data(), 4, 1), gdpo::groups_of(4), gdpo::Grpo{});
@@ -144,8 +148,8 @@ TEST_CASE("an offset of 1e5, in double of 1e8, changes neither std nor advantage
     CHECK(std::abs(moved.channels[0].std - plain.channels[0].std) <= tolerance);
   }
   std::vector<float> narrow;
-  for (const double x : small)
-    narrow.push_back(static_cast<float>(x + 1e5));  // exact: steps of 1/128 there
+  // x + 1e5 is exact in float: its steps are 1/128 there.
+  for (const double x : small) narrow.push_back(static_cast<float>(x + 1e5));
   CHECK(deviation(gdpo::advantages(gdpo::view(narrow.data(), 8, 1), gdpo::groups_of(4)),
                   run(small, 1, 4, gdpo::Gdpo{}), 2 * tolerance::to_float) == "");
 }
@@ -155,7 +159,7 @@ TEST_CASE("leave-one-out of one odd reward among equal ones", "[spread]") {
     Vector x(7, common);
     x.push_back(1);
     const Vector a = run(x, 1, 8, gdpo::Rloo{});
-    CHECK(a[7] == 1 - common);  // the others' mean is their value, exactly
+    CHECK(a[7] == 1 - common);  // the others' mean is exactly their value
     for (std::size_t i = 0; i < 7; ++i)
       CHECK(std::abs(a[i] + (1 - common) / 7) <= tolerance::formula);
   }

@@ -1,4 +1,4 @@
-// One value a group to one value a row.
+// per_row: from one value per group to one value per row.
 #include <cstdint>
 #include <gdpo/advantages.hpp>
 
@@ -18,7 +18,7 @@ TEST_CASE("the value of each row's group", "[groups]") {
   CHECK(gdpo::per_row(gdpo::groups_of(2), 6, Vector{5, -1, 7}) == Vector{5, 5, -1, -1, 7, 7});
   const std::vector<std::int32_t> offsets{0, 2, 2, 5};  // the second group is empty
   CHECK(gdpo::per_row(gdpo::by_offsets(offsets), 5, Vector{5, -1, 7}) == Vector{5, 5, 7, 7, 7});
-  const std::vector<std::int64_t> ids{9, -2, 9, 1LL << 40, -2};  // by ascending id
+  const std::vector<std::int64_t> ids{9, -2, 9, 1LL << 40, -2};  // groups by ascending id
   CHECK(gdpo::per_row(gdpo::by_id(ids), 5, Vector{5, -1, 7}) == Vector{-1, 5, -1, 7, 5});
   CHECK(gdpo::per_row(gdpo::groups_of(3), 0, Vector{}).empty());
   CHECK(gdpo::per_row(gdpo::by_id(std::vector<int>{}), 0, std::vector<float>{}).empty());
@@ -46,7 +46,8 @@ TEST_CASE("every row finds its group", "[groups]") {
 
 TEST_CASE("what a report has of groups", "[groups]") {
   const double no = std::nan("");
-  // Rewards of ids 4, 1, 4, 1, 7, 9, 9: 4 has 1 and 3; 1 is constant; 7 is alone; 9 has one reward left.
+  // Group 4 has the rewards 1 and 3, group 1 is constant, group 7 has one row, and group 9 has one
+  // reward left.
   const Vector rewards{1, 0.1, 3, 0.1, 5, no, 2};
   const std::vector<int> ids{4, 1, 4, 1, 7, 9, 9};
   const auto groups = gdpo::by_id(ids);
@@ -57,8 +58,8 @@ TEST_CASE("what a report has of groups", "[groups]") {
   CHECK(deviation(std, Vector{root, 0, root, 0, 0, no, no}, 4 * tolerance::unit) == "");
   CHECK(gdpo::per_row(groups, 7, report.degenerate) ==
         std::vector<unsigned char>{0, 1, 0, 1, 1, 1, 1});
-  const gdpo::Column column =
-      gdpo::view(report.degenerate);  // as prepass::DegenerateGroups takes it
+  // The form in which prepass::DegenerateGroups takes the flags.
+  const gdpo::Column column = gdpo::view(report.degenerate);
   CHECK(column.size() == 4);
 }
 

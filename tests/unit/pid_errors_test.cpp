@@ -1,4 +1,4 @@
-// What a mistake with a controller says; what lies just inside the bounds is accepted.
+// The messages of mistakes with a controller; values just inside the bounds are accepted.
 #include <gdpo/constraint/published.hpp>
 #include <support/catch.hpp>
 #include <support/message.hpp>
@@ -23,7 +23,7 @@ template <class T>
 std::string set(T PidGains::*member, T value) {
   return of_gains([&](PidGains& g) { g.*member = value; });
 }
-/// As the message says it.
+/// The message about a setting out of range.
 std::string given(const std::string& member, double value, const std::string& needed) {
   return "gdpo::PidLagrangian: gains[0]." + member + ": given " + gdpo::contract::text(value) +
          "; needed: " + needed;
@@ -99,7 +99,8 @@ TEST_CASE("settings of a controller that are out of range are named") {
   CHECK(begins(0.6, infinite, gdpo::PidForm::Positional) == given("lambda_init", 0.5, where));
   CHECK(begins(0, 0.25, gdpo::PidForm::Positional) == given("lambda_init", 0.5, where));
   CHECK(begins(0.5, 0.5, gdpo::PidForm::Positional) == "no error");
-  CHECK(begins(0.6, infinite, gdpo::PidForm::Velocity) == "no error");  // has no integral
+  // This form has no integral.
+  CHECK(begins(0.6, infinite, gdpo::PidForm::Velocity) == "no error");
 
   for (const gdpo::EmaStart start : {gdpo::EmaStart::BiasCorrected, gdpo::EmaStart::AfterFirst}) {
     CHECK(set(&PidGains::d_start, start) ==
@@ -243,7 +244,7 @@ TEST_CASE("a controller's constraints have its multipliers and limits") {
 TEST_CASE("a controller that is fed with errors knows no limits") {
   for (PidLagrangian pid :
        {PidLagrangian{}, PidLagrangian{PidGains{}}, PidLagrangian{PidGains{}, 1}}) {
-    CHECK(pid.update({1.0})[0].lambda > 0);  // above 0: violated
+    CHECK(pid.update({1.0})[0].lambda > 0);  // an error above 0 is a violation
     CHECK(message_of([&] { pid.constraints({0}); }) ==
           "gdpo::PidLagrangian::constraints: set_points: given none: this controller is fed with "
           "errors; needed: a "

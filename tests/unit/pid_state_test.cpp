@@ -1,4 +1,5 @@
-// What a controller remembers, in bytes and as JSON: it goes on with the same bits, and nothing damaged is taken for a state.
+// The state of a controller as bytes and as JSON: a controller goes on from it with the same bits,
+// and nothing damaged is accepted as a state.
 #include <gdpo/constraint/calibration.hpp>
 #include <gdpo/constraint/published.hpp>
 #include <gdpo/with/nlohmann_json.hpp>
@@ -23,7 +24,7 @@ PidState through_json(const PidState& state) {
   return nlohmann::json::parse(nlohmann::json(state).dump()).get<PidState>();
 }
 
-/// A set-point that a baseline run gave: numbers with all their digits.
+/// A set-point from a baseline run, whose numbers use all their digits.
 gdpo::SetPoint calibrated(Random& random) {
   std::vector<double> rewards;
   for (int i = 0; i < 50; ++i) rewards.push_back(random_pid::between(random, -1, 2));
@@ -32,7 +33,8 @@ gdpo::SetPoint calibrated(Random& random) {
                          random.pick({gdpo::Bound::AtMost, gdpo::Bound::AtLeast}));
 }
 
-/// Two constraints, one with a delay of 3, after four updates and in the middle of a period, with numbers that are exact.
+/// Two constraints after five measurements and a call without samples. The second has a delay of 3
+/// and a period of 2, so it is in the middle of a period.
 PidLagrangian small() {
   PidGains g, delayed;
   g.p_ema = 0.5, g.kp = 1, g.ki = 0.25;
@@ -53,7 +55,7 @@ PidState altered(const PidState& state, const Change& change) {
   return other;
 }
 
-/// What restore() says to it; the controller stays as it was.
+/// The message of restore(state). Checks that a refused state leaves the controller as it was.
 std::string refusal(PidLagrangian& pid, const PidState& state) {
   const Bytes before = gdpo::to_bytes(pid.state());
   const std::vector<gdpo::PidStep> last = pid.last();
@@ -76,11 +78,13 @@ TEST_CASE("a controller goes on from its state with the same bits") {
       c.walks[i] = random_pid::Walk(c.set_points[i]);
     }
     PidLagrangian pid = c.controller();
-    const int before =
-        random.below(40);  // 0: never updated; also in the middle of a period or of the warm-up
+    // With 0 the controller was never updated; others stop in the middle of a period or of the
+    // warm-up.
+    const int before = random.below(40);
     for (int t = 0; t < before; ++t) pid.update(c.measure(random));
 
-    std::vector<gdpo::SetPoint> others(c.size(), gdpo::SetPoint{7, 3});  // restore() brings its own
+    // restore() must replace these set-points by those of the state.
+    std::vector<gdpo::SetPoint> others(c.size(), gdpo::SetPoint{7, 3});
     PidLagrangian from_bytes(c.gains, others), from_json(c.gains, others),
         from_copy(c.gains, others);
     from_copy.update(std::vector<double>(c.size(), 5.0));
@@ -110,16 +114,16 @@ TEST_CASE("bytes and JSON give every field back") {
   Random random(11);
   PidState state = small().state();
   state.set_points[1] = calibrated(random);
-  state.set_points[0].k = 0.8;  // by hand: without a baseline
+  state.set_points[0].k = 0.8;  // set by hand: it has no baseline
   int fields = 0;
-  gdpo::detail::for_each_field(state,
-                               [&](const char*, auto& field) {  // different numbers everywhere
-                                 for (auto& x : field) {
-                                   x = static_cast<std::decay_t<decltype(x)>>(
-                                       0x1p-40 * static_cast<double>(random.bits() >> 12) + 1);
-                                 }
-                                 ++fields;
-                               });
+  // Every number gets a value of its own.
+  gdpo::detail::for_each_field(state, [&](const char*, auto& field) {
+    for (auto& x : field) {
+      x = static_cast<std::decay_t<decltype(x)>>(
+          0x1p-40 * static_cast<double>(random.bits() >> 12) + 1);
+    }
+    ++fields;
+  });
   CHECK(fields == 18);
   state.integral[0] = -0.0;
   state.integral[1] = 5e-324;
@@ -147,9 +151,10 @@ TEST_CASE("the bytes of version 1 are these, lowest first, wherever they are wri
   const Bytes start{'G', 'D', 'P', 'O', '.', 'P', 'I', 'D', 1, 0, 0, 0,
                     0,   0,   0,   0,   2,   0,   0,   0,   0, 0, 0, 0};
   CHECK(Bytes(bytes.begin(), bytes.begin() + 24) == start);
-  // mark, version, m; 11 words a set-point; 17 fields with their length; the history of 1 and 3; the checksum.
+  // Words of 8 bytes: the mark, the version and m; 11 for each set-point; 17 fields with their
+  // lengths; the histories of 1 and 3 values with their length; the checksum.
   CHECK(bytes.size() == 8 * (3 + 2 * 11 + 17 * (1 + 2) + (1 + 4) + 1));
-  const std::string recorded =  // set-points, then fields in the order of PidState
+  const std::string recorded =  // the set-points, then the fields in the order of PidState
       "4744504f2e50494401000000000000000200000000000000000000000000f03f000000000000e03f000000000000"
       "0000"
       "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
@@ -231,7 +236,7 @@ TEST_CASE("what was cut, altered or extended is no state") {
   longer.push_back(0);
   CHECK(what(longer) == prefix + "a state that was cut or altered: its checksum differs" + needed);
 
-  // With a checksum that is right, what a faulty writer would leave.
+  // Bytes with a correct checksum, as a faulty writer might leave them.
   const auto sealed = [](Bytes b) {
     const std::uint64_t sum = gdpo::detail::checksum(b.data(), b.size());
     for (int shift = 0; shift < 64; shift += 8)
@@ -246,8 +251,8 @@ TEST_CASE("what was cut, altered or extended is no state") {
   CHECK_THAT(what(sealed(Bytes(body.begin(), body.end() - 8))), ContainsSubstring(prefix));
   CHECK_THAT(what(sealed(Bytes(body.begin(), body.begin() + 16))),
              ContainsSubstring("a state that ends after 24 bytes"));
-  for (const std::size_t length_at :
-       {16u, 200u}) {  // of set-points, of lambda: more than there is memory for
+  // The number of set-points and the length of lambda: more than there is memory for.
+  for (const std::size_t length_at : {16u, 200u}) {
     Bytes huge = body;
     for (std::size_t i = 0; i < 8; ++i) huge[length_at + i] = 0xff;
     CHECK_THAT(what(sealed(huge)), ContainsSubstring("a state that ends after 656 bytes"));
@@ -359,7 +364,8 @@ TEST_CASE("a state is brought within the bounds of other gains") {
   CHECK(restored(g) == std::make_pair(5.0, 5.0));
   CHECK(restored(tight) == std::make_pair(2.0, 2.0));
   tight.anti_windup = gdpo::AntiWindup::None;
-  CHECK(restored(tight) == std::make_pair(2.0, 5.0));  // this one may wind up
+  // Without anti-windup the integral may be above lambda_max.
+  CHECK(restored(tight) == std::make_pair(2.0, 5.0));
   g.integral_max = 3;
   CHECK(restored(g) == std::make_pair(5.0, 3.0));
   g.integral_min = g.integral_max = 6, g.lambda_init = 6;
@@ -424,7 +430,7 @@ TEST_CASE("JSON names what is missing") {
   CHECK(other.get<PidState>().lambda[0] == 3);
   other["lambda"][0] = "high";
   CHECK_THROWS_AS(other.get<PidState>(), nlohmann::json::exception);
-  other["lambda"][0] = nullptr;  // what NaN becomes in JSON
+  other["lambda"][0] = nullptr;  // JSON has null for NaN
   CHECK_THROWS_AS(other.get<PidState>(), nlohmann::json::exception);
   CHECK(said(nlohmann::json::array()) == function + "version" + missing);
 

@@ -14,12 +14,13 @@ namespace placement = gdpo::placement;
 constexpr int G = 16;
 const double multipliers[] = {0.5, 1, 2, 5, 10, 50};
 
-/// One group of 16: a reward of 0 and 1 with std .516, and a hinge of 0 and .0615 with std .032 that violates half of each: R
-/// and v are orthogonal, so that the advantages are a plane over z(R) and z(v).
+/// A group of 16 with rewards of 0 and 1, whose std is 0.516, and hinges of 0 and 0.0615, whose std
+/// is 0.032. Half of the samples with each reward violate, so that R and v are orthogonal and the
+/// advantages are a = alpha z(R) - beta z(v), where z standardises.
 struct Group {
-  std::vector<double> rewards, r, v;  // (16, 2) the reward and x; both standardised
-  double scale, sigma_r,
-      sigma_v;  // the unit of violations; spreads of the reward and of the violation in its own units
+  std::vector<double> rewards, r, v;  // (16, 2): the reward and x; z(R); z(v)
+  // The unit of violations, and the stds of the reward and of the violation in the unit of x.
+  double scale, sigma_r, sigma_v;
 
   explicit Group(double unit) : scale(unit) {
     const double shortfall = 0.06147, std = std::sqrt(G * 0.25 / (G - 1));
@@ -39,7 +40,7 @@ struct Group {
     return gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(G),
                             gdpo::Constrained{e, p, {c}});
   }
-  /// beta / alpha of a = alpha z(R) - beta z(v): how many times as much as the reward the violation weighs.
+  /// How many times as much as the reward the violation weighs: beta / alpha.
   template <class Estimator, class Placement>
   double ratio(const Estimator& e, const Placement& p, double lambda) const {
     const std::vector<double> a = advantages(e, p, lambda);
@@ -47,7 +48,7 @@ struct Group {
     for (std::size_t i = 0; i < G; ++i) on_r += a[i] * r[i], on_v += a[i] * v[i];
     return -on_v / on_r;
   }
-  /// Largest |a|, and largest change from one multiplier to another.
+  /// The largest |a|; with from > 0 the largest change of a as lambda goes there from `from`.
   template <class Estimator, class Placement>
   double size(const Estimator& e, const Placement& p, double lambda, double from = 0) const {
     std::vector<double> a = advantages(e, p, lambda), b = advantages(e, p, from);
@@ -62,8 +63,8 @@ struct Group {
 
 TEST_CASE("what a multiplier weighs: in Composite as little as the violations spread",
           "[placement][meaning]") {
-  const Group published(1),
-      group(0.1);  // in units of the reward, and of a baseline that spreads by 0.1
+  // Violations in the unit of the reward, and in stds of a baseline that spreads by 0.1.
+  const Group published(1), group(0.1);
   CHECK(std::abs(group.sigma_r - 0.516) < 0.0005);
   CHECK(std::abs(group.sigma_v - 0.032) < 0.0005);
   const double composite[] = {0.031, 0.061, 0.123, 0.307, 0.615, 3.07};
@@ -76,7 +77,8 @@ TEST_CASE("what a multiplier weighs: in Composite as little as the violations sp
     CHECK(std::abs(in_reward - lambda * group.sigma_v / group.sigma_r) <= relative);
     const double in_units = group.ratio(gdpo::Gdpo{}, placement::Composite{}, lambda);
     CHECK(std::abs(in_units - 10 * lambda * group.sigma_v / group.sigma_r) <= 10 * relative);
-    // Standardised: the multiplier itself. In units of a baseline that spreads by .1: 3.15 times less, here.
+    // Standardised, a violation weighs lambda times as much as the reward. In stds of a baseline
+    // that spreads by 0.1 it weighs 3.15 times less than that, because sigma_v is 0.032.
     for (const LambdaNorm norm : {LambdaNorm::None, LambdaNorm::Sum}) {
       const double combined =
           group.ratio(gdpo::Grpo{}, placement::NormalizeThenCombine{norm}, lambda);
@@ -90,7 +92,8 @@ TEST_CASE("what a multiplier weighs: in Composite as little as the violations sp
 }
 
 TEST_CASE("Composite saturates: the advantages become those of -v", "[placement][meaning]") {
-  // a = sqrt(15 / 16) (+-1 -+ rho) / sqrt(1 + rho^2) with rho = lambda sigma_v / (scale sigma_R).
+  // The advantages are a = sqrt(15 / 16) (+-1 -+ rho) / sqrt(1 + rho^2) with
+  // rho = lambda sigma_v / (scale sigma_R).
   const auto change = [](double scale, double root_mean_square) {
     const Group group(scale);
     const auto part = [&](double lambda) {
@@ -100,7 +103,8 @@ TEST_CASE("Composite saturates: the advantages become those of -v", "[placement]
     const double c = std::sqrt(15.0 / 16), of_reward = part(100) - part(200),
                  of_violation = rest(200) - rest(100);
     const double largest = group.size(gdpo::Grpo{}, placement::Composite{}, 200, 100);
-    // lambda v is rounded by 2^-53 of 12, over a spread of .06 and more.
+    // Rounding of lambda v, which is about 12 at most in the unit of x, relative to a spread of
+    // sigma_v or more.
     CHECK(std::abs(largest - c * (of_reward + of_violation)) < tolerance::formula / group.sigma_v);
     CHECK(std::abs(c * std::hypot(of_reward, of_violation) - root_mean_square) < 0.00005);
     return largest;
@@ -117,7 +121,7 @@ TEST_CASE("without a norm the step grows with the multiplier, with one it does n
   };
   const double own = group.size(gdpo::Grpo{}, placement::FixedScale{}, 0);
   CHECK(near(own, 0.968, 0.0005));
-  // Largest |a| at 200, and its change from 100 to 200.
+  // The largest |a| at lambda = 200, and its change from 100 to 200.
   CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}, 200), 62.4, 0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}, 200, 100), 30.7,
              0.05));
@@ -129,7 +133,8 @@ TEST_CASE("without a norm the step grows with the multiplier, with one it does n
              0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{}, 200), 0.968, 0.0005));
   CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{}, 200, 100), 0.0095, 0.00005));
-  // NormalizeThenCombine has none by default: a batch renormalisation is one, and an estimator without it needs Sum.
+  // NormalizeThenCombine has no norm by default, because a renormalisation over the batch acts as
+  // one. An estimator without it needs LambdaNorm::Sum.
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{}, 200), 194.6, 0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{}, 200, 100), 96.8, 0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{LambdaNorm::Sum}, 200, 100),
@@ -185,7 +190,8 @@ TEST_CASE("with LambdaNorm::Sum advantages stay within those of the reward and o
 }
 
 TEST_CASE("one small violation among satisfied samples", "[placement][meaning]") {
-  // 15 meet the limit, one misses it by 1e-3 or by 1: standardised they weigh the same, in units of a baseline they do not.
+  // 15 samples meet the limit, and one misses it by 1e-3 or by 1. Standardised, both misses weigh
+  // the same; in stds of a baseline they do not.
   const auto weight = [](double miss, double scale, const auto& e, const auto& p) {
     std::vector<double> rewards;
     for (int i = 0; i < G; ++i) rewards.insert(rewards.end(), {0.0, i == 3 ? 1 - miss : 1.5});

@@ -1,5 +1,5 @@
-// Pre-passes by hand: numbers, bounds that close or do not, empty and truncated batches, weights that were there before, a
-// pre-pass that a user wrote.
+// Pre-passes by hand: numbers, bounds that are closed or off, empty and truncated batches, weights
+// that the batch has already, and a user's own pre-pass.
 #include <gdpo/gdpo.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/verl.hpp>
@@ -15,7 +15,7 @@ using gdpo::Reach;
 constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(),
                  inf = std::numeric_limits<double>::infinity();
 
-/// Two rows of three tokens; whatever a test sets is in the batch.
+/// A batch of two rows of three tokens, with the arrays that a test fills.
 struct Two {
   std::vector<double> logp = std::vector<double>(6, -1.0), old, rollout, ref, weights, kl_weights,
                       entropies, per_token;
@@ -40,7 +40,7 @@ struct Two {
   gdpo::TokenBatch<double> prepare(const Passes&... passes) {
     return gdpo::prepare(batch(), memory, passes...);
   }
-  /// The surrogate's weights that a single pre-pass gives.
+  /// The weights of the surrogate that the pre-passes give.
   template <class... Passes>
   std::vector<double> weights_of(const Passes&... passes) {
     prepare(passes...);
@@ -79,7 +79,7 @@ TEST_CASE("every completion truncated: an empty batch, not an error", "[prepass]
     CHECK(same_bits(r.kl_loss, 0.0));
     CHECK(difference(x.gradient, Numbers(6, 0.0)) == "");
     CHECK(r.metrics.empty_rows == 2);
-    CHECK(r.metrics.completion_length.row_sum == 6);  // as sampled
+    CHECK(r.metrics.completion_length.row_sum == 6);  // the lengths are those sampled
   };
   check(gdpo::grpo_loss);
   check(gdpo::dapo_loss);
@@ -89,7 +89,7 @@ TEST_CASE("every completion truncated: an empty batch, not an error", "[prepass]
   dr_grpo.aggregate.constant = 64;
   check(dr_grpo);
 
-  // The step may have tokens elsewhere: their counts divide, this micro-batch adds 0.
+  // Other micro-batches of the step may have tokens: their counts divide, and this one adds 0.
   gdpo::Normaliser step = n;
   step.tokens = 100, step.rows = 10;
   CHECK(same_bits(gdpo::grpo_loss(prepared, step).loss, 0.0));
@@ -126,10 +126,10 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   CHECK(same_bits(r.kl_loss, 0.0));
   CHECK(r.normaliser.tokens == 3);
   CHECK(r.normaliser.non_empty_rows == 1);
-  CHECK(r.metrics.completion_length.row_sum == 6);  // as sampled, in any reach
+  CHECK(r.metrics.completion_length.row_sum == 6);  // as sampled, whatever the reach
   CHECK(r.metrics.completion_length.row_min == 3);
   CHECK(r.metrics.empty_rows == 1);
-  r = loss(Reach::Denominator, gdpo::Over::Rows);  // the row still is one of the batch
+  r = loss(Reach::Denominator, gdpo::Over::Rows);  // the row is still one of the batch
   CHECK(r.policy_loss == Approx(-0.5).epsilon(tolerance::formula));
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("groups that taught nothing, from the report of the advantages", "[pre
   prepass::DegenerateGroups drop{gdpo::view(degenerate)};
   CHECK(drop.reach == Reach::None);
   CHECK(gdpo::count(gdpo::prepare(batch, memory, drop)).tokens == 8);
-  CHECK(memory.weights.empty());  // off: nothing is even copied
+  CHECK(memory.weights.empty());  // off: nothing is copied
 
   drop.reach = Reach::Surrogate;
   auto prepared = gdpo::prepare(batch, memory, drop);
@@ -197,7 +197,8 @@ TEST_CASE("TopEntropy: the quantiles of torch.quantile", "[prepass]") {
     top.quantile = quantile;
     return x.prepare(top).entropy_threshold;
   };
-  // torch.quantile(tensor([5., 1., 3., 2., 4.]), q), which interpolates between sorted values q (n - 1) apart
+  // The numbers of torch.quantile(tensor([5., 1., 3., 2., 4.]), q), which interpolates the sorted
+  // values at position q (n - 1).
   CHECK(threshold(0) == 1);
   CHECK(threshold(0.25) == 2);
   CHECK(threshold(0.5) == 3);
@@ -219,7 +220,7 @@ TEST_CASE("TopEntropy: the quantiles of torch.quantile", "[prepass]") {
   CHECK(r.metrics.to_map().at("entropy/threshold") == prepared.entropy_threshold);
   CHECK(r.normaliser.tokens == 5);
 
-  top.threshold = 2.5;  // of the whole step
+  top.threshold = 2.5;  // a threshold of the whole step, from the caller
   w = x.weights_of(top);
   CHECK(Numbers(w.begin(), w.end() - 1) == Numbers{1, 0, 1, 0, 1});
   CHECK(x.prepare(top).entropy_threshold == 2.5);
@@ -230,7 +231,7 @@ TEST_CASE("TopEntropy: equal, one, none, and entropies that are not numbers", "[
   prepass::TopEntropy top;
   top.quantile = 0.9;
   x.entropies = Numbers(6, 0.1);
-  CHECK(x.weights_of(top) == Numbers(6, 1.0));  // all equal: nobody is below
+  CHECK(x.weights_of(top) == Numbers(6, 1.0));  // all are equal, so none is below
 
   x.entropies = {nan_, 3, nan_, 1, nan_, nan_};
   top.quantile = 0.5;
@@ -262,7 +263,7 @@ TEST_CASE("TopEntropy: an infinite entropy is the largest, and spoils no other q
   Two x;
   x.entropies = {1, 2, 3, 4, 5, inf};
   prepass::TopEntropy top;
-  top.quantile = 0.8;  // exactly the fifth
+  top.quantile = 0.8;  // exactly the fifth value
   CHECK(x.prepare(top).entropy_threshold == 5);
   CHECK(x.memory.weights == Numbers{0, 0, 0, 0, 1, 1});
 }
@@ -273,7 +274,7 @@ TEST_CASE("Gate: closed intervals, and what is infinite is off", "[prepass]") {
   x.old = {-1, -1, -1, -1, -1, -1};
   x.rollout = {-1.5, -1.25, -1, -0.75, -0.5, -2};  // old - rollout = .5 .25 0 -.25 -.5 1
   prepass::Gate gate = gate_of(Estimator::K1, Pair::Mismatch, Statistic::Token);
-  gate.min = -0.25, gate.max = 0.25;  // of -x
+  gate.min = -0.25, gate.max = 0.25;  // of K1, which is -x
   CHECK(x.weights_of(gate) == Numbers{0, 1, 1, 1, 0, 0});
   gate.min = -inf;
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 1, 0, 1});
@@ -287,20 +288,20 @@ TEST_CASE("Gate: closed intervals, and what is infinite is off", "[prepass]") {
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 0, 0, 1});
   gate.min = -inf, gate.max = std::exp(0.5);
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 1, 1, 0});
-  gate.clamp = {-inf, 0.5};  // before anything else
+  gate.clamp = {-inf, 0.5};  // the log ratio is clamped first
   CHECK(x.weights_of(gate) == Numbers(6, 1.0));
   gate.clamp = {};
 
   gate.estimator = Estimator::TotalVariation;
-  gate.max = 1 - std::exp(-0.5);  // |e^x - 1| of -.5; of +.5 it is larger
+  gate.max = 1 - std::exp(-0.5);  // |e^x - 1| at x = -0.5; at 0.5 it is larger
   CHECK(x.weights_of(gate)[0] == 0);
   CHECK(x.weights_of(gate)[3] == 1);
   gate.estimator = Estimator::K3;
-  gate.max = 0.12;  // .5: .1487, -.5: .1065
+  gate.max = 0.12;  // K3 is 0.1487 at 0.5 and 0.1065 at -0.5
   CHECK(x.weights_of(gate) == Numbers{0, 1, 1, 1, 1, 0});
 
-  gate =
-      gate_of(Estimator::Ratio, Pair::Mismatch, Statistic::Token);  // no bounds: every gate is open
+  // Without bounds every gate is open.
+  gate = gate_of(Estimator::Ratio, Pair::Mismatch, Statistic::Token);
   x.rollout = {nan_, inf, -inf, 0, 0, 0};
   CHECK(x.weights_of(gate) == Numbers(6, 1.0));
   gate.max = 1e9;
@@ -351,21 +352,21 @@ TEST_CASE("Gate: occasions", "[prepass]") {
   CHECK(x.weights_of(gate) == Numbers{0, 0, 1, 0, 0, 1});
   gate.when = When::Outward;
   CHECK(x.weights_of(gate) == Numbers{0, 1, 1, 1, 0, 1});
-  x.per_token[0] = 0;  // outside the bounds, but it pushes nowhere
+  x.per_token[0] = 0;  // outside the bounds, but A = 0 pushes nowhere
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 1, 0, 1});
   x.per_token[0] = 1;
   gate.when = When::NegativeAdvantage;
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 0, 0, 1});
-  x.per_token = {1, 1, 1, 4, -1, 0};  // the row's mean is 1
+  x.per_token = {1, 1, 1, 4, -1, 0};  // the mean of row 1 is 1
   gate.advantage = prepass::GateAdvantage::Token;
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 1, 0, 1});
   gate.advantage = prepass::GateAdvantage::Row;
   CHECK(x.weights_of(gate) == Numbers(6, 1.0));
-  x.mask = {1, 1, 1, 0, 1, 1};  // without the 4 it is negative
+  x.mask = {1, 1, 1, 0, 1, 1};  // without the 4 that mean is negative
   CHECK(x.weights_of(gate)[4] == 0);
-  gate.when = When::Outward;  // of the row's mean as well: row 1 is pushed down
+  gate.when = When::Outward;  // by the mean of row 1, which pushes it down
   CHECK(x.weights_of(gate)[4] == 0);
-  x.mask.clear();  // and with it up
+  x.mask.clear();  // with the 4 the mean pushes row 1 up
   CHECK(x.weights_of(gate) == Numbers{0, 1, 1, 0, 1, 1});
 }
 
@@ -388,13 +389,13 @@ TEST_CASE("the off-policy sequence mask drops rows that are punished and have dr
           "[prepass]") {
   Two x;
   x.logp = {-2, -1, -1, -2, -1, -1};
-  x.rollout = {-0.5, -1, -1, -0.5, -1, -1};  // rollout - logp: mean 0.5 in both rows
+  x.rollout = {-0.5, -1, -1, -0.5, -1, -1};  // the mean of rollout - logp is 0.5 in both rows
   prepass::Gate gate = prepass::off_policy_sequence_mask(0.4);
   CHECK(gate.reach == Reach::Surrogate);
   CHECK(x.weights_of(gate) == Numbers{1, 1, 1, 0, 0, 0});  // A = 1 stays, A = -1 goes
   gate = prepass::off_policy_sequence_mask(0.5);           // exactly at the threshold: stays
   CHECK(x.weights_of(gate) == Numbers(6, 1.0));
-  x.rollout = {-3, -1, -1, -4, -1, -1};  // towards the sampler, however far: stays
+  x.rollout = {-3, -1, -1, -4, -1, -1};  // rollout - logp is below 0: stays, however far
   CHECK(x.weights_of(prepass::off_policy_sequence_mask(0.4)) == Numbers(6, 1.0));
 
   x.rollout = {-0.5, -1, -1, -0.5, -1, -1};
@@ -411,7 +412,7 @@ TEST_CASE("Importance: truncated weights of tokens and sequences", "[prepass]") 
   x.rollout = {-2, -1, -0.5, -1.5, -1.5, -1.5};  // old - rollout: 1 0 -.5 | .5 .5 .5
   prepass::Importance w;
   const auto check = [&](const Numbers& expected) {
-    // exp and a sum of three: some roundings of values of order 5
+    // exp and a sum of three: some roundings of values of order 5.
     CHECK(deviation(x.weights_of(w), expected, tolerance::formula) == "");
   };
   check({std::exp(1.0), 1, std::exp(-0.5), std::exp(0.5), std::exp(0.5), std::exp(0.5)});
@@ -442,7 +443,8 @@ TEST_CASE("Importance: NaN, and an infinity that no clip holds, drop the token",
   CHECK(x.weights_of(w) == Numbers{0, 0, 0, 1, 1, 1});
   const gdpo::LossResult r = x.run(gdpo::dapo_loss, x.prepare(w));
   CHECK(r.loss == Approx(0.5).epsilon(tolerance::formula));  // three tokens of -A = 1 over six
-  CHECK(r.metrics.non_finite.rollout_logp.count == 3);  // the loss does not read them; prepare did
+  // The loss does not read rollout_logp; prepare has counted what is not finite there.
+  CHECK(r.metrics.non_finite.rollout_logp.count == 3);
   CHECK(r.metrics.non_finite.rollout_logp.token == 0);
   CHECK(r.metrics.non_finite.weights.count == 0);
   w.clip = {-inf, 2};
@@ -451,7 +453,7 @@ TEST_CASE("Importance: NaN, and an infinity that no clip holds, drop the token",
   CHECK(x.weights_of(w) == Numbers{0, 0, 0.5, 1, 1, 1});
   w.clip = {0.5, 2};
   CHECK(x.weights_of(w) == Numbers{0, 2, 0.5, 1, 1, 1});
-  w.statistic = prepass::Statistic::SequenceMean;  // of a row with NaN: NaN
+  w.statistic = prepass::Statistic::SequenceMean;  // that of a row with a NaN is NaN
   CHECK(x.weights_of(w) == Numbers{0, 0, 0, 1, 1, 1});
   w.statistic = prepass::Statistic::Token;
   w.clip = {};
@@ -497,7 +499,8 @@ TEST_CASE("weights that were there multiply, and a 0 of either drops whatever th
 
 TEST_CASE("those of the denominator come first, whatever the order they are named in",
           "[prepass]") {
-  // The threshold of the entropies is taken where rows are left; of two in the denominator, neither sees the other.
+  // A pre-pass of entropies takes its threshold from the tokens that pre-passes of the denominator
+  // leave. If both reach the denominator, neither sees what the other drops.
   Two x;
   x.entropies = {1, 2, 3, 4, 5, 6};
   x.flags = {0, 1};
@@ -541,7 +544,7 @@ TEST_CASE("without pre-passes, and with all of them off, the batch is as it was"
 
 namespace {
 
-/// The caller's own: every second token of a row counts half; the last row is dropped.
+/// A user's own pre-pass: every second token of a row counts half, and the last row is dropped.
 struct Alternate {
   Reach reach = Reach::Surrogate;
   double half = 0.5;
@@ -559,7 +562,7 @@ struct Alternate {
     if (half < 0) throw gdpo::invalid_input(std::string(function) + ": Alternate::half");
   }
 };
-/// Says nothing about any token, and sees what is left.
+/// A pre-pass that drops nothing and counts the tokens that are left.
 struct Counting {
   int* tokens;
   Reach reach = Reach::Surrogate;
@@ -583,12 +586,12 @@ TEST_CASE("a pre-pass of the user's own", "[prepass]") {
   auto prepared = x.prepare(Counting{&tokens}, Alternate{Reach::Denominator});
   CHECK(tokens == 3);
   CHECK(gdpo::count(prepared).tokens == 3);  // a weight of 0.5 in the denominator keeps the token
-  CHECK(x.memory.weights[1] == 1);           // whole
+  CHECK(x.memory.weights[1] == 1);           // and its weight is 1
   prepared = x.prepare(Alternate{}, Counting{&tokens, Reach::Denominator});
   CHECK(tokens == 6);
   CHECK_THROWS_AS(x.prepare(Alternate{Reach::Surrogate, -1}), gdpo::invalid_input);
-  CHECK_THROWS_AS(x.prepare(Alternate{Reach::None, -1}),
-                  gdpo::invalid_input);  // settings are checked even where off
+  // Settings are checked even where the pre-pass is off.
+  CHECK_THROWS_AS(x.prepare(Alternate{Reach::None, -1}), gdpo::invalid_input);
 }
 
 TEST_CASE("a second prepare goes on from the first, in the same memory or in another",
@@ -622,7 +625,8 @@ TEST_CASE("a second prepare goes on from the first, in the same memory or in ano
       top.reach = one, other.reach = two;
       other.quantile = 0.3;
       same(top, other);
-      same(other, overlong, top);  // both see the mask as given, where both are of the denominator
+      // If both reach the denominator, both see the mask as given.
+      same(other, overlong, top);
       same(prepass::Overlong{gdpo::view(x.flags), two}, Alternate{one}, top);
     }
   }
@@ -661,7 +665,8 @@ TEST_CASE("a batch without rows or without tokens", "[prepass]") {
 }
 
 TEST_CASE("rank 3, 16-bit storage, strides and column order make no difference", "[prepass]") {
-  // Values that bfloat16 holds. (2, 2, 3) in row order; reversed in memory; as bfloat16.
+  // bfloat16 holds all of these values. The batch is given as (4, 3), as (2, 2, 3), in bfloat16 and
+  // in column order.
   const std::vector<float> logp{-1, -2, -0.5f, -1.5f, -1, -1, -2, -2, -3, -0.25f, -1, -1};
   const std::vector<float> rollout{-1, -1, -0.5f, -1, -2, -1, -2, -1.5f, -3, -0.5f, -1, -4};
   const std::vector<float> entropies{0.5f, 1, 2, 1.5f, 0.25f, 0, 3, 1, 1, 0.5f, 2, 2};

@@ -1,4 +1,5 @@
-// What a wrong call of prepare() says: the function, the argument, what was given and what is needed.
+// The messages of wrong calls of prepare(): the function, the argument, what was given and what is
+// needed.
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
 
@@ -80,7 +81,7 @@ TEST_CASE("arrays that a pre-pass needs and does not find", "[prepass][errors]")
   }
   CHECK(message_of([&] { gdpo::prepare(without, x.memory, prepass::Gate{}); }) == "no error");
 
-  // Off, or with settings that can do without: nothing is missing.
+  // A pre-pass that is off, or whose settings do without an array, does not miss it.
   prepass::Gate gate;
   gate.pair = prepass::Pair::Drift;
   CHECK(x(gate) == "no error");
@@ -141,7 +142,7 @@ TEST_CASE("settings of pre-passes out of range", "[prepass][errors]") {
         "out; needed: Surrogate or "
         "SurrogateAndKl: its weights are no mask");
 
-  // Whether on or off, first or last.
+  // Settings are checked whether a pre-pass is on or off, first or last.
   importance.reach = Reach::None;
   importance.count_eps = inf;
   CHECK_THAT(x(prepass::DegenerateGroups{}, importance),
@@ -170,5 +171,5 @@ TEST_CASE("an error of prepare leaves the batch as it was", "[prepass][errors]")
   CHECK(gdpo::count(x.batch).tokens == 6);
   CHECK(!x.batch.mask);
   CHECK(!x.batch.weights);
-  CHECK(x(prepass::Overlong{gdpo::view(flags)}) == "no error");  // and its memory goes on
+  CHECK(x(prepass::Overlong{gdpo::view(flags)}) == "no error");  // the memory can still be used
 }

@@ -1,4 +1,5 @@
-// PrepassMemory: no allocation after the first call of a shape, the same bits whatever it served before.
+// PrepassMemory: nothing is allocated after the first call of a shape, and the bits do not depend
+// on what the memory served before.
 #include <deque>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
@@ -13,7 +14,7 @@ namespace {
 namespace prepass = gdpo::prepass;
 using gdpo::Reach;
 
-/// A batch, its arrays, and what a fresh memory makes of it.
+/// A batch with its arrays, and the gradient that it gives with a fresh memory.
 struct Input {
   std::vector<float> logp, rollout, weights;
   std::vector<gdpo::BFloat16> entropies;
@@ -88,7 +89,7 @@ TEST_CASE("prepare: nothing is allocated after the first call with a shape",
       const long first = counted::allocations;
       for (int k = 0; k < 5; ++k) input.run(memory, workspace);
       const long after = counted::allocations;
-      CHECK(first > start);  // the counter counts
+      CHECK(first > start);  // the counter works
       CHECK(after == first);
     }
   }

@@ -1,4 +1,5 @@
-// The list of presets: one line a name, and what is read from it has every line.
+// The list of presets: each name has one line in it, and everything that is made from the list has
+// every line.
 #include <gdpo/presets/brief.hpp>
 #include <gdpo/presets/tutorial.hpp>
 #include <gdpo/runtime.hpp>
@@ -66,7 +67,8 @@ TEST_CASE("pre-passes that no record has as they are set what their trainers do"
           "[presets][runtime]") {
   using gdpo::Reach, gdpo::prepass::Statistic;
   constexpr double inf = gdpo::math::infinity;
-  // The clamp of the log ratio, the largest weight that is kept, and what the weight multiplies.
+  // What is expected: the statistic, the clamp of the log ratio, the largest weight that is kept,
+  // and what the weight multiplies.
   struct Line {
     const char* name;
     Statistic statistic;

@@ -1,4 +1,5 @@
-// The orders of summation are the stated ones, bit for bit, and the words of the formulas decide on bits.
+// Sums are taken in the documented orders, bit for bit, and NaN and infinities are recognised by
+// their bits.
 #include <gdpo/advantages.hpp>
 
 #include "support/catch.hpp"
@@ -14,7 +15,8 @@ std::vector<double> numbers(Random& random, int n) {
   return x;
 }
 
-/// Blocks of 4096 rows; row i in lane i mod 16; lanes as a tree of halves; blocks in order.
+/// Blocks of 4096 rows, added in order. Within a block row i goes to lane i mod 16, and the lanes
+/// are added as a tree of halves.
 double grid_sum(const std::vector<double>& x) {
   double total = 0;
   for (std::size_t begin = 0; begin < x.size(); begin += 4096) {
@@ -59,8 +61,8 @@ TEST_CASE("batch sums of consecutive groups: 4096 rows, 16 lanes, a tree, blocks
 TEST_CASE("statistics of a group of consecutive rows are summed in row order", "[reduce]") {
   Random random(32);
   for (int round = 0; round < 200; ++round) {
-    const std::vector<double> x =
-        numbers(random, random.pick({2, 4, 8, 16, 32}));  // a quotient by n is exact
+    // Powers of two, so that the quotient by n is exact.
+    const std::vector<double> x = numbers(random, random.pick({2, 4, 8, 16, 32}));
     const double n = static_cast<double>(x.size());
     double total = 0, rest = 0;
     for (const double value : x) total += value;
@@ -82,7 +84,7 @@ TEST_CASE("compensated sums do not depend on the order", "[reduce]") {
     Random random(seed);
     INFO("seed " << seed);
     std::vector<double> x = numbers(random, 1 + random.below(300));
-    if (seed % 3 == 0) {  // what cancels: a plain sum loses every digit
+    if (seed % 3 == 0) {  // terms that cancel: a plain sum loses every digit
       const std::size_t n = x.size();
       for (std::size_t i = 0; i < n; ++i) x.push_back(-x[i] * (1 + 0x1p-30));
       x.push_back(1e9);

@@ -1,5 +1,5 @@
-// Every field of GroupReport against numbers worked out by hand (tolerance::formula for sums and roots, exact for
-// counts).
+// Every field of GroupReport against numbers worked out by hand. Counts are exact; sums and roots
+// are within tolerance::formula.
 #include <gdpo/advantages.hpp>
 
 #include "support/catch.hpp"
@@ -28,7 +28,8 @@ gdpo::GroupReport report_of(const std::vector<double>& rewards, gdpo::index_t ch
 }  // namespace
 
 TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
-  // group 0: three rows; 1: one; 2: none; 3: a row with one reward and a row without any
+  // Group 0 has three rows, group 1 one, group 2 none, and group 3 a row with one reward and a row
+  // without any.
   const std::vector<double> rewards{1, 0, 0, 1, 1, 1, 2, 5, 3, no, no, no};
   const std::vector<int> offsets{0, 3, 4, 4, 6};
   gdpo::GroupReport r;
@@ -53,7 +54,7 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(near_to(r.channels[0].std, std::sqrt(1.3)));
   CHECK(r.channels[0].min == 0);
   CHECK(r.channels[0].max == 3);
-  CHECK(near_to(r.channels[0].zero_std_groups, 2.0 / 3));  // of the groups with a value
+  CHECK(near_to(r.channels[0].zero_std_groups, 2.0 / 3));  // share of the groups with a value
   CHECK(r.channels[1].n == 4);
   CHECK(near_to(r.channels[1].mean, 1.75));
   CHECK(near_to(r.channels[1].std, std::sqrt(14.75 / 3)));
@@ -61,7 +62,7 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(r.channels[1].max == 5);
   CHECK(r.channels[1].zero_std_groups == 0.5);
 
-  // sums 1 1 2 | 7 | | 3
+  // The reward sums of the groups: 1 1 2 | 7 | | 3.
   REQUIRE(r.group_std.size() == 4);
   CHECK(near_to(r.group_std[0], std::sqrt(1.0 / 3)));
   CHECK(r.group_std[1] == 0);
@@ -70,7 +71,7 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(near_to(r.reward_mean, 2.8));
   CHECK(near_to(r.reward_std, std::sqrt(6.2)));
   CHECK(near_to(r.reward_std_mean_of_groups, std::sqrt(1.0 / 3) / 2));
-  CHECK(near_to(r.combined_std, std::sqrt(0.5)));  // -0.577 -0.577 1.155 0 0
+  CHECK(near_to(r.combined_std, std::sqrt(0.5)));  // of -0.577 -0.577 1.155 0 0
   CHECK(near_to(r.zero_std_rows(gdpo::ZeroStd::Groups), 1.0 / 6));
   CHECK(r.zero_std_rows(gdpo::ZeroStd::Batch) == 0);
   CHECK(r.zero_std_rows(gdpo::ZeroStd::Sum) == 0);
@@ -89,15 +90,16 @@ TEST_CASE("a constant sum is degenerate, its rewards are not", "[report]") {
     CHECK(r.zero_std_rows(gdpo::ZeroStd::Batch) == 1);
     CHECK(r.zero_std_rows(gdpo::ZeroStd::Sum) == 1);
   }
-  // Unequal weights, or three rewards: GDPO tells them apart though a filter on the plain sum would drop the group.
+  // With unequal weights or three rewards GDPO distinguishes the rows, though a filter on the plain
+  // sum would drop the group.
   gdpo::Gdpo weighted;
   weighted.weights = {1, 0.5};
   CHECK(report_of(rewards, 2, 2, weighted).degenerate == Flags{0});
   const std::vector<double> three{1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1};
   CHECK(report_of(three, 3, 4).degenerate == Flags{0});
   CHECK(report_of(three, 3, 4, gdpo::Grpo{}).degenerate == Flags{1});
-  CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Groups) == 1);  // of the reward sums
-  CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Sum) == 0);  // of the combined values
+  CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Groups) == 1);  // by the reward sums
+  CHECK(report_of(three, 3, 4).zero_std_rows(gdpo::ZeroStd::Sum) == 0);  // by the combined values
 }
 
 TEST_CASE("a reward of weight 0 is described, but is neither missing nor infinite", "[report]") {
@@ -129,8 +131,8 @@ TEST_CASE("unused rows are counted and are in nothing else", "[report]") {
 TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   gdpo::Grpo e;
   e.gates = {gdpo::Gate{1, 0, 1}};
-  CHECK(report_of({1, 5, 0, 7}, 2, 2, e).channels[1].mean ==
-        2.5);  // the 7 fails its condition and is 0
+  // The 7 fails the condition of its gate and counts as 0.
+  CHECK(report_of({1, 5, 0, 7}, 2, 2, e).channels[1].mean == 2.5);
   const std::vector<double> rewards{1, 2}, kl{4, 8};
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), 2, 1), gdpo::groups_of(2)};
   batch.penalty = gdpo::view(kl);
@@ -138,7 +140,7 @@ TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   penalised.penalty.coef = 0.5;
   gdpo::GroupReport r;
   gdpo::advantages(gdpo::seq, batch, penalised, &r);
-  CHECK(r.reward_mean == -1.5);      // -1 and -2: of the sum
+  CHECK(r.reward_mean == -1.5);      // the mean of the penalised sums -1 and -2
   CHECK(r.channels[0].mean == 1.5);  // the reward itself
 }
 

@@ -1,4 +1,4 @@
-// Estimators by name: every name resolves, and each preset sets exactly what its trainer does.
+// Estimators by name: every name resolves, and each preset sets exactly what its trainer sets.
 #include <set>
 
 #include "support/catch.hpp"
@@ -35,8 +35,8 @@ const naive::Spread any{}, plain{1, 0, EpsAt::Std, 0, false}, e4{1, 1e-4, EpsAt:
     e8{1, 1e-8, EpsAt::Std, 0, false}, whiten{1, 1e-8, EpsAt::Var, 1e-8, false},
     whiten_fork{1, 1e-8, EpsAt::Var, 0, false};
 
-// The trainers' own settings, read from their code: std or none, eps, ddof, order, second stage, missing rewards, group
-// of one.
+// The settings of the trainers, read from their code: baseline, std or none, eps, ddof, order of
+// sum and normalisation, second normalisation, missing rewards, groups of one.
 const Line lines[] = {
     {"gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude,
      Singleton::Zero},
@@ -162,7 +162,8 @@ TEST_CASE("every preset sets what its trainer does", "[runtime]") {
         },
         gdpo::runtime::estimator(line.name));
   }
-  // A preset without a line here is one of a trainer: the test conformance.presets holds those to its records.
+  // A preset without a line here must be a trainer's, with a commit in its version: the test
+  // conformance.presets compares those with their records.
   gdpo::presets::for_each_estimator([&](const auto& preset) {
     INFO(preset.name);
     CHECK((checked.count(preset.name) != 0 ||
@@ -188,8 +189,9 @@ naive::Data sample() {
 }  // namespace
 
 TEST_CASE("every setting reaches the numbers", "[settings]") {
-  // Each setting moves some output of an estimator for which it matters. TokenWeightedBatch subtracts the mean, so that
-  // keep_mean shows; missing entries, a row without any, and two groups of one stand in the batch.
+  // Each setting changes some result of an estimator that reads it. TokenWeightedBatch subtracts
+  // the mean, so that keep_mean has an effect. The batch has missing entries, a row without any
+  // reward, and two groups of one.
   naive::Settings base;
   base.renorm = Renorm::Tokens;
   base.renorm_spread = whiten;
@@ -289,7 +291,8 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
 }
 
 TEST_CASE("a gate lets its reward count from the threshold on", "[gates]") {
-  // r_1 counts where r_0 >= 2: equal counts; below it is 0; where r_0 is missing r_1 is missing.
+  // r_1 counts where r_0 >= 2, also where they are equal. Below 2 r_1 is 0, and where r_0 is
+  // missing r_1 is missing too.
   naive::Data d;
   d.channels = 2;
   d.rows = 4;
@@ -302,11 +305,11 @@ TEST_CASE("a gate lets its reward count from the threshold on", "[gates]") {
   const std::vector<double> a = product::advantages(e, d).advantages,
                             expected{8 - mean, -mean, 6 - mean, 0};
   for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(a[i] - expected[i]) < 1e-14);
-  // A gate on a gated reward compares what stands in the array.
+  // A gate on a gated reward compares the number in the array, before any gate.
   e.gates = {{1, 0, 2}, {0, 1, 7}};
   e.weights = {1, 0};
-  d.rewards = {1, 8, 5, 6,
-               4, 9, 3, 2};  // r_1 of row 0 fails its gate, is 8 in the array all the same
+  // r_1 of row 0 fails its own gate, but is 8 in the array.
+  d.rewards = {1, 8, 5, 6, 4, 9, 3, 2};
   const std::vector<double> b = product::advantages(e, d).advantages,
                             gated{1 - 1.25, -1.25, 4 - 1.25, -1.25};
   for (std::size_t i = 0; i < 4; ++i) CHECK(b[i] == gated[i]);

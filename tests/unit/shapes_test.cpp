@@ -1,4 +1,5 @@
-// Shapes at the edge: no rows, no rewards, groups of one, one group, empty groups; the groupings themselves; tokens.
+// Edge cases of shapes: no rows, no rewards, groups of one, one group, empty groups; the groupings
+// themselves; and tokens.
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/product.hpp"
@@ -31,8 +32,8 @@ TEST_CASE("who belongs together", "[groups]") {
   CHECK(members(gdpo::by_offsets(wide), 5) == Members{{0, 1}, {}, {2, 3, 4}});
   CHECK(members(gdpo::by_offsets(gdpo::view(offsets.data(), 1)), 0) == Members{});
   const std::vector<std::int64_t> ids{9, -2, 9, 1LL << 40, -2, 9};
-  CHECK(members(gdpo::by_id(ids), 6) ==
-        Members{{1, 4}, {0, 2, 5}, {3}});  // ascending ids, row order inside
+  // Groups by ascending id, rows of a group in their order.
+  CHECK(members(gdpo::by_id(ids), 6) == Members{{1, 4}, {0, 2, 5}, {3}});
   const std::vector<std::uint64_t> large{~0ull, 0, ~0ull};
   CHECK(members(gdpo::by_id(large), 3) == Members{{1}, {0, 2}});
   const std::vector<std::uint8_t> narrow{255, 0};
@@ -58,7 +59,7 @@ TEST_CASE("no rows, no rewards, groups of one", "[shapes]") {
   ones.ids = {1, 2, 3};
   ones.rewards = {5, 0.1, -2};
   ones.tokens = {1, 2, 3};
-  const double placeholder = 0;  // a view of nothing must not be null to be a column
+  const double placeholder = 0;  // a view without entries is a column only if it is not null
   for (const product::Preset& preset : product::presets()) {
     INFO(preset.name);
     if (preset.settings.renorm != naive::Renorm::Tokens) {
@@ -127,8 +128,8 @@ TEST_CASE("a row's advantage goes to its valid tokens, 0 to the others", "[token
   std::vector<double> out(9, 42.0);
   gdpo::broadcast_into(gdpo::view(advantages), gdpo::view(mask.data(), 3, 3),
                        gdpo::view(out.data(), 3, 3));
-  CHECK(difference(out, Vector{0.5, 0, 0.5, 0, 0, 0, -2, -2, -2}) ==
-        "");  // selected, not multiplied: no NaN
+  // Tokens are selected, not multiplied by the mask: the NaN does not spread.
+  CHECK(difference(out, Vector{0.5, 0, 0.5, 0, 0, 0, -2, -2, -2}) == "");
   std::vector<float> narrow(9, 42.f);
   const std::vector<float> weights{0.f, -0.f, 3.f};
   gdpo::broadcast_into(gdpo::view(advantages.data(), 1), gdpo::view(weights.data(), 1, 3),

@@ -1,4 +1,4 @@
-// The violation of a sample with its slope, and what measure() says of a batch and of its parts.
+// The violation of a sample with its slope, and what measure() gives for a batch and for its parts.
 #include <gdpo/constraint/shortfall.hpp>
 
 #include "support/catch.hpp"
@@ -24,7 +24,7 @@ TEST_CASE("the hinge and its slope", "[shortfall]") {
   CHECK(at_most(0.75).slope == 1);
   CHECK(at_most(0.125).value == 0);
   for (const gdpo::Shortfall& s : {at_least, at_most}) {
-    CHECK(s(0.5).value == 0);  // the kink: satisfied, and the subgradient that is 0
+    CHECK(s(0.5).value == 0);  // at the kink: satisfied, with slope 0
     CHECK(s(0.5).slope == 0);
     CHECK(!s.violated(0.5));
     CHECK(std::isnan(s(no).value));
@@ -63,7 +63,8 @@ TEST_CASE("the slope is the difference quotient away from the limit", "[shortfal
   Random random(1);
   const double h = 0x1p-20;
   for (int k = 0; k < 1000; ++k) {
-    // Multiples of 2^-18: sums and differences have no rounding, and no x is nearer than 4 h to a limit that it is not.
+    // Multiples of 2^-18: sums and differences are exact, and an x other than the limit is at least
+    // 4 h away from it.
     const double limit = 0x1p-18 * random.below(1 << 18), x = 0x1p-18 * random.below(1 << 18);
     if (x == limit) continue;
     const gdpo::Shortfall s{limit, random.chance(0.5) ? gdpo::Bound::AtLeast : gdpo::Bound::AtMost};
@@ -96,14 +97,14 @@ TEST_CASE("measure by hand", "[shortfall]") {
 
 TEST_CASE("the signed error of a mean, and the mean hinge that cannot take its place",
           "[shortfall]") {
-  const std::vector<double> values{0, 2};  // the mean is at the limit, half of the samples are not
+  const std::vector<double> values{0, 2};  // the mean is at the limit, one sample is below it
   const gdpo::SetPoint point{1, 0.5, gdpo::Bound::AtLeast};
   const gdpo::ConstraintMetrics m = gdpo::measure(gdpo::view(values), point);
   CHECK(gdpo::error_of(point, m.value().sum / m.value().count) == 0);
   CHECK(m.mean_violation() == 0.5);
   CHECK(gdpo::error_of(point, 0.0) == 2);
   CHECK(gdpo::error_of({1, 0.5, gdpo::Bound::AtMost}, 0.0) == -2);
-  CHECK(gdpo::error_of({}, 0.25) == -0.25);  // by default a reward with a threshold
+  CHECK(gdpo::error_of({}, 0.25) == -0.25);  // by default a reward that must reach its limit
 }
 
 TEST_CASE("parts merge into the whole, and what is not measured changes no bit", "[shortfall]") {
@@ -133,7 +134,8 @@ TEST_CASE("parts merge into the whole, and what is not measured changes no bit",
       merged = gdpo::merge(merged, part(values, begin, end));
       begin = end;
     }
-    // Counts and the largest are exact; a sum of 300 numbers below 4 is off by less than 300 roundings of 1200.
+    // Counts and the largest violation are exact. A sum of 300 numbers below 4 is off by less than
+    // 300 roundings of 1200.
     std::vector<double> got = fields(merged);
     for (const std::size_t k : {0u, 3u, 4u, 5u}) CHECK(got[k] == whole[k]);
     for (const std::size_t k : {1u, 2u})

@@ -1,4 +1,4 @@
-// What is stored is what is read.
+// Numbers of every storage type, columns, lists and views read as the values that were stored.
 #include <Eigen/Core>
 #include <gdpo/core/list.hpp>
 #include <gdpo/storage/column.hpp>
@@ -79,8 +79,8 @@ TEST_CASE("a column of any type reads as double", "[storage]") {
   CHECK(!gdpo::Column{});
   CHECK(gdpo::Column{}.size() == 0);
   const std::vector<double> none;
-  CHECK_FALSE(
-      gdpo::Column(gdpo::view(none)));  // a null pointer is absent, as for any optional view
+  // A null pointer means absent, as for any optional view.
+  CHECK_FALSE(gdpo::Column(gdpo::view(none)));
 }
 
 TEST_CASE("a list holds up to its capacity and says so beyond", "[list]") {

@@ -1,4 +1,5 @@
-// Rewards of every stored type. One file, so that each type's estimator is compiled once.
+// Rewards of every storage type. They share one file, so that the estimator of each type is
+// compiled once.
 #include <gdpo/with/eigen.hpp>
 
 #include "support/catch.hpp"
@@ -29,8 +30,8 @@ void check_type(const char* type, std::initializer_list<double> values) {
 
 }  // namespace
 
-// The storage type decides how a number is read, nothing else, so one estimator stands for all here; the raw 16-bit
-// types read as Eigen's do (unit/storage_test.cpp).
+// The storage type only decides how a number is read, so one estimator stands for all here. The raw
+// 16-bit types read as Eigen's do (unit/storage_test.cpp).
 TEST_CASE("constant groups of every stored type are exactly 0", "[zero]") {
   check_type<float>("float", {0.1, 3.3, 1e5 + 0.1, -7, 1e30});
   check_type<double>("double", {0.1, 3.3, 1e5 + 0.1, -7, 1e30, 1e308});

@@ -1,5 +1,6 @@
-// The surrogates on single tokens: value, both derivatives and flags of every branch, at its ends and where branches tie.
-// Numbers worked out by hand; ratios are powers of two, so that all of them are exact.
+// The surrogates on single tokens: value, both derivatives and the flags of every branch, at the
+// bounds and where branches tie. The numbers are worked out by hand; ratios are powers of two or
+// short binary fractions, so that every result is exact.
 #include <gdpo/loss.hpp>
 
 #include "support/catch.hpp"
@@ -46,13 +47,13 @@ constexpr bool low = true, high = true, outside = true, dual = true;
 }  // namespace
 
 TEST_CASE("max(-A r, -A clip(r)): each branch", "[surrogate]") {
-  const gdpo::surrogate::Ratio half{0.5, 0.25};  // clips to [0.5, 1.25]
+  const gdpo::surrogate::Ratio half{0.5, 0.25};  // the range is [0.5, 1.25]
   check(half, 2, 1, {-2, -2});
   check(half, -2, 1, {2, 2});
-  check(half, 2, 2, {-2.5, 0, !low, high, outside});  // A > 0 above: clipped, no gradient
-  check(half, -2, 2, {4, 4, !low, !high, outside});   // A < 0 above: the unclipped branch
+  check(half, 2, 2, {-2.5, 0, !low, high, outside});  // A > 0, above: clipped, no gradient
+  check(half, -2, 2, {4, 4, !low, !high, outside});  // A < 0, above: the unclipped branch is larger
   check(half, 2, 0.25, {-0.5, -0.5, !low, !high, outside});
-  check(half, -2, 0.25, {1, 0, low, !high, outside});  // A < 0 below: clipped
+  check(half, -2, 0.25, {1, 0, low, !high, outside});  // A < 0, below: clipped
   check(half, 0, 4, {0, 0, !low, !high, outside});
 }
 
@@ -83,16 +84,17 @@ TEST_CASE("infinite low and high: no clip on that side; low 1 clips at 0", "[sur
 
 TEST_CASE("delta bounds the unclipped ratio from above, whatever the sign", "[surrogate]") {
   const gdpo::surrogate::Ratio capped{0.5, 0.25, 2};
-  check(capped, -1, 2, {2, 2, !low, !high, outside});  // its own end passes
+  check(capped, -1, 2, {2, 2, !low, !high, outside});  // at delta itself the gradient passes
   check(capped, -1, 4, {2, 0, !low, !high, outside});
   check(capped, 1, 4, {-1.25, 0, !low, high, outside});
-  const gdpo::surrogate::Ratio under{0.5, 0.25,
-                                     1};    // below 1 + high: the clip takes over between them
-  check(under, -1, 1.125, {1.125, 1.125});  // clip branch, inside
-  check(under, 1, 1.125, {-1, 0});          // held at delta: larger than -1.125
+  // delta is below 1 + high: for A < 0 the clipped branch is the larger one above delta.
+  const gdpo::surrogate::Ratio under{0.5, 0.25, 1};
+  check(under, -1, 1.125, {1.125, 1.125});  // the clipped branch, inside the range
+  check(under, 1, 1.125, {-1, 0});          // held at delta: -1 is larger than -1.125
   check(under, 1, 4, {-1, 0, !low, !high, outside});
   check(under, -1, 4, {1.25, 0, !low, !high, outside});
-  // Below 1 - low: the clip takes over from there, and its lower end passes.
+  // delta is below 1 - low: for A < 0 the clipped branch is always the larger one, and at its lower
+  // bound the gradient passes.
   const gdpo::surrogate::Ratio tiny{0.5, 0.25, 0.25};
   check(tiny, -1, 0.5, {0.5, 0.5, low, !high, !outside});
   check(tiny, -1, 0.375, {0.5, 0, low, !high, outside});
@@ -100,9 +102,9 @@ TEST_CASE("delta bounds the unclipped ratio from above, whatever the sign", "[su
 
 TEST_CASE("dual bounds what a negative advantage can cost", "[surrogate]") {
   const gdpo::surrogate::Ratio d{0.5, 0.25, infinite, 4};
-  check(d, -2, 4, {8, 8, !low, !high, outside});  // a tie: not held
+  check(d, -2, 4, {8, 8, !low, !high, outside});  // a tie: not limited
   check(d, -2, 8, {8, 0, !low, !high, outside, dual});
-  check(d, 2, 8, {-2.5, 0, !low, high, outside});  // positive advantages are not touched
+  check(d, 2, 8, {-2.5, 0, !low, high, outside});  // a positive advantage is not limited
   check(d, -2, 0.25, {1, 0, low, !high, outside});
   check(d, 0, 8, {0, 0, !low, !high, outside});
 }
@@ -144,7 +146,7 @@ TEMPLATE_TEST_CASE("Reinforce: -A logp, its derivative at the token alone", "[su
   CHECK(term.d_log_ratio == 0);
   CHECK(term.d_logp == 2);
   CHECK(!(term.low || term.high || term.outside || term.dual));
-  // No advantage, no part in the loss, not even of an impossible token.
+  // An advantage of 0 has no part in the loss, not even at an impossible token.
   gdpo::Token<TestType> impossible = token<TestType>(0, 1);
   impossible.logp = -std::numeric_limits<TestType>::infinity();
   CHECK(gdpo::surrogate::Reinforce{}(impossible).value == 0);

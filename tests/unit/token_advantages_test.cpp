@@ -1,4 +1,5 @@
-// Advantages of tokens with a KL penalty: against the formulas in long double, and what is not read.
+// Advantages of tokens with a KL penalty: against the formulas in long double, and which inputs are
+// not read.
 #include <gdpo/advantages.hpp>
 #include <gdpo/presets/verl.hpp>
 
@@ -33,7 +34,7 @@ struct Batch {
   }
 };
 
-/// Log-probs down to -6; some tokens far from the reference, so that clamps hold.
+/// Log-probs down to -6. Some tokens are so far from the reference that the clamps take effect.
 Batch random_batch_of_tokens(Random& random) {
   Batch b{1 + random.below(5), 1 + random.below(9), {}, {}, {}, {}};
   for (index_t i = 0; i < b.rows; ++i) b.advantages.push_back(4 * random.uniform() - 2);
@@ -48,7 +49,7 @@ Batch random_batch_of_tokens(Random& random) {
 
 enum class Estimator { K1, Abs, K2, K3 };
 
-/// The estimate of one token, x = other - logp, clamped before and after.
+/// The estimate for one token from x = other - logp, clamped before and after.
 long double estimate(Estimator which, long double x, const gdpo::Bounds& input,
                      const gdpo::Bounds& output) {
   const auto clamp = [](long double v, const gdpo::Bounds& b) {
@@ -75,7 +76,8 @@ void compare(const Batch& b, double coef, const KlTerm& kl, Estimator which) {
     const auto penalty = static_cast<long double>(coef) * estimate(which, x, kl.input, kl.output);
     const auto expected =
         static_cast<long double>(b.advantages[k / static_cast<std::size_t>(b.width)]) - penalty;
-    // A few roundings of advantage and penalty; K3 in double: 1e-13 relative (math/exp_parts.hpp).
+    // A few roundings of the advantage and of the penalty. For K3 1e-13 is ample: the library
+    // documents 6 ulp.
     const long double within =
         8 * static_cast<long double>(tolerance::unit) * (2 + std::fabs(penalty)) +
         (which == Estimator::K3 ? 1e-13L * std::fabs(penalty) : 0);
@@ -85,7 +87,8 @@ void compare(const Batch& b, double coef, const KlTerm& kl, Estimator which) {
   }
 }
 
-/// A user's term: a constant at every token, whatever the log-probs; beta and against as the contract asks.
+/// A user's term: the same number at every token, whatever the log-probs. A term must have beta and
+/// against.
 struct Constant {
   double beta = 1;
   gdpo::Against against = gdpo::Against::Ref;
@@ -99,14 +102,14 @@ struct Constant {
 
 TEST_CASE("a penalty on tokens, by hand", "[tokens]") {
   const Batch b{2, 2, {1, -2}, {1, 1, 0, 1}, {-1, -2, -3, -4}, {-1.5, -1, -9, -4.25}};
-  CHECK(difference(b(gdpo::penalty::Token<>{0.5}), Vector{0.75, 1.5, 0, -2.125}) ==
-        "");  // K1: 0.5, -1, 0.25
+  // K1 is 0.5, -1 and 0.25 at the valid tokens.
+  CHECK(difference(b(gdpo::penalty::Token<>{0.5}), Vector{0.75, 1.5, 0, -2.125}) == "");
   CHECK(difference(b(gdpo::penalty::Token{0.5, gdpo::Kl<gdpo::kl::Abs>{}}),
                    Vector{0.75, 0.5, 0, -2.125}) == "");
   CHECK(difference(b(gdpo::penalty::Token{-4.0, gdpo::Kl<gdpo::kl::K2>{}}),
                    Vector{1.5, 3, 0, -1.875}) == "");
-  CHECK(difference(b(gdpo::penalty::Token{1.0, Constant{}}), Vector{-2, -2, 0, -5}) ==
-        "");  // the ratio is 1
+  // The value is the ratio + 2, and the ratio is 1.
+  CHECK(difference(b(gdpo::penalty::Token{1.0, Constant{}}), Vector{-2, -2, 0, -5}) == "");
 }
 
 TEST_CASE("a penalty on tokens, against the formulas", "[tokens]") {
@@ -258,7 +261,7 @@ TEST_CASE("the second normalisation of penalised tokens, in place", "[tokens]") 
     for (std::size_t i = 0; i < out.size(); ++i) {
       const long double expected =
           b.mask[i] == 0 ? 0 : (static_cast<long double>(before.values[i]) - mean) * k;
-      // Values of order 4 and their mean, a dozen roundings, times the multiplier.
+      // Values of order 4 and their mean: a dozen roundings, times the multiplier.
       if (x.size() > 1)
         CHECK(std::fabs(static_cast<double>(out[i] - expected)) <= tolerance::formula * (1 + k));
       if (b.mask[i] == 0 || x.size() == 1) CHECK(out[i] == 0);

@@ -1,4 +1,5 @@
-// advantages_into: no allocation after the first call, and the same bits whatever its Workspace did before.
+// advantages_into allocates nothing after the first call, and gives the same bits whatever its
+// Workspace did before.
 #include <deque>
 #include <gdpo/advantages.hpp>
 
@@ -15,7 +16,7 @@ using Gdpo = gdpo::Gdpo;
 using PerMember = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
                                        gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
 
-/// A batch and what it views.
+/// A batch together with the data that it views.
 struct Input {
   naive::Data data;
   gdpo::RewardBatch<double, gdpo::ById> batch;
@@ -66,7 +67,7 @@ TEST_CASE("nothing is allocated after the first call with a shape", "[workspace]
   };
   const long start = allocations;
   check(Gdpo{});
-  CHECK(allocations > start);  // the counter counts
+  CHECK(allocations > start);  // the counter works
   check(PerMember{});
   gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
                        gdpo::combine::SumThenNormalize, gdpo::renorm::TokenWeightedBatch>
