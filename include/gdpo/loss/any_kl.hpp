@@ -2,25 +2,41 @@
 #include <gdpo/loss/kl.hpp>
 
 namespace gdpo {
-enum class KlEstimator { K1, Abs, K2, K3 };
-enum class KlGradient { Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted };
+/// The estimators of namespace kl, by number.
+enum class KlEstimator {
+  K1,   ///< kl::K1
+  Abs,  ///< kl::Abs
+  K2,   ///< kl::K2
+  K3    ///< kl::K3
+};
+/// The gradient rules of namespace kl, by number.
+enum class KlGradient {
+  Direct,             ///< kl::Direct
+  StraightThroughK2,  ///< kl::StraightThroughK2
+  ScoreFunction,      ///< kl::ScoreFunction
+  ImportanceWeighted  ///< kl::ImportanceWeighted
+};
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// A KL term whose estimator and gradient rule are chosen at run time: the formulas and members of Kl, and two more.
+/// A KL term whose estimator and gradient rule are chosen at run time.
+///
+/// Formulas and members are those of Kl; the estimator and the gradient rule are members as well.
 struct AnyKl {
-  double beta = 0.04;
-  Against against = Against::Ref;
-  Bounds input{}, output{};
-  KlEstimator estimator = KlEstimator::K3;
-  KlGradient gradient = KlGradient::Direct;
+  double beta = 0.04;                        ///< Coefficient, at least 0; 0: the term is off.
+  Against against = Against::Ref;            ///< The other policy.
+  Bounds input{};                            ///< Bounds of other - logp, in nats.
+  Bounds output{};                           ///< Bounds of the value, in nats.
+  KlEstimator estimator = KlEstimator::K3;   ///< The estimate of the divergence.
+  KlGradient gradient = KlGradient::Direct;  ///< The rule for its gradient.
 
-  // Not inlined: sixteen formulas, once for each V.
+  // Neither call is inlined: each contains all sixteen formulas, for every V.
   template <class V>
   GDPO_DEVICE GDPO_NOINLINE Term<V> operator()(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl(t); });
   }
+  /// The same for a level whose ratio is the token's own: both derivatives are in d_logp.
   template <class V>
   GDPO_DEVICE GDPO_NOINLINE Term<V> own_ratio(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl.own_ratio(t); });

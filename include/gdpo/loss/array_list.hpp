@@ -1,12 +1,18 @@
 #pragma once
-// The arrays of a TokenBatch, each on one line. Everything that walks over them is made from these lists: the rows that the
-// loss and the pre-passes read, their scratch, the checks of shapes, the batch of a device, the counters of inputs that are not
-// finite. A new array is a documented member of TokenBatch, a line here, and the statement that uses it.
+// Lists of the arrays of a TokenBatch, one array per line. All code that handles every array is
+// generated from these lists: the rows that the loss and the pre-passes read, their scratch memory,
+// the checks of shapes, the batch on a device, and the counters of inputs that are not finite. To
+// add an array, write a documented member of TokenBatch, a line here, and the code that uses it.
 
-/// Numbers that policies see, in a gdpo::Token, and that LossMetrics::non_finite counts where they are not finite.
+/// Arrays of numbers that policies see as members of gdpo::Token. LossMetrics::non_finite counts
+/// their values that are not finite.
 ///
-///   in TokenBatch     in TokenRow    in Token      read where             in a Plain row (loss/engine/span.hpp)
-///   token_advantages  advantages     advantage     a flag of TokenReads   InPlain
+/// The columns of a line:
+/// - the member of TokenBatch;
+/// - the member of TokenRow, the arrays of one row;
+/// - the member of Token, the numbers of one token;
+/// - the member of TokenReads that says whether a loss reads the array (`always` is true);
+/// - whether a row of a Plain shape has the array (InPlain in loss/engine/span.hpp).
 #define GDPO_POLICY_INPUTS(X)                                  \
   X(logp, logp, logp, always, Needed)                          \
   X(old_logp, old_logp, old_logp, always, Needed)              \
@@ -15,25 +21,26 @@
   X(teacher_logp, teacher_logp, teacher_logp, teacher, Absent) \
   X(token_advantages, advantages, advantage, always, Absent)
 
-/// All numbers that are counted where they are not finite: a member of NonFiniteInputs each.
+/// All arrays whose values are counted where they are not finite: each has a counter in
+/// NonFiniteInputs.
 #define GDPO_COUNTED_INPUTS(X)              \
   GDPO_POLICY_INPUTS(X)                     \
   X(weights, weights, none, always, Absent) \
   X(entropies, entropies, none, always, Absent)
 
-/// All arrays of numbers, one a token.
+/// All arrays that hold one number per token.
 #define GDPO_TOKEN_ARRAYS(X)                      \
   GDPO_COUNTED_INPUTS(X)                          \
   X(kl_weights, kl_weights, none, always, Absent) \
   X(tags, tags, tag, tags, Absent)
 
-/// What marks tokens instead of measuring them, with the type that it is read as.
+/// Arrays that mark tokens instead of measuring them, with the type that they are read as.
 #define GDPO_TOKEN_MARKS(X)         \
   X(mask, unsigned char)            \
   X(completion_mask, unsigned char) \
   X(segments, std::int64_t)
 
-/// One number a row, with the type that it is read as.
+/// Columns of one number per row, with the type that they are read as.
 #define GDPO_ROW_COLUMNS(X) \
   X(advantages, double)     \
   X(row_weights, double)    \

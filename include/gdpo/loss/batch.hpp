@@ -9,7 +9,7 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded); rank 0: none.
+/// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded); rank 0: no array.
 struct TokenShape {
   int rank = 0;
   index_t extent[3] = {}, stride[3] = {};
@@ -19,9 +19,9 @@ struct TokenShape {
   TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
     for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
   }
-  /// From one token of a row to the next.
+  /// Number of elements from one token of a row to the next.
   GDPO_INLINE index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }
-  /// The first token of row `row`, which begins at token `begin` if packed.
+  /// Offset of the first token of row `row`, in elements. In a packed array that is token `begin`.
   GDPO_INLINE index_t first(index_t row, index_t begin) const {
     return rank == 1   ? begin * stride[0]
            : rank == 2 ? row * stride[0]
@@ -31,13 +31,17 @@ struct TokenShape {
 
 }  // namespace detail
 
-/// One number a token, whatever stores it, read as S: from a view of rank 1 (packed tokens), 2 (B, T) or 3 (B, G, T), any
-/// strides, of float, double, 16-bit floats, integers or bool. Contiguous tokens of type S are read where they stand; others
-/// are converted row by row. A null pointer: absent, or empty.
+/// An input array with one number per token, of any storage type, read as S.
+///
+/// It is made from a view of rank 1 (packed tokens), 2 (B, T) or 3 (B, G, T) with any strides. The
+/// elements may be float, double, 16-bit floats, integers or bool, but double needs S = double. If
+/// the tokens of a row are contiguous and of type S, they are read in place; others are converted
+/// one row at a time. A view with a null pointer is an absent array, or one without elements.
 template <class S>
 class TokenView {
  public:
   TokenView() = default;
+  /// From a view. It is not explicit, so that `batch.logp = gdpo::view(...)` works.
   template <class T, int Rank>
   TokenView(View<T, Rank> v)
       : data_(v.data),
@@ -52,24 +56,30 @@ class TokenView {
         "segments are integers (int32 or int64)");
   }
 
+  /// Whether there is an array with elements.
   explicit operator bool() const { return data_ != nullptr; }
+  /// 1 for packed tokens, 2 or 3 for padded ones, 0 for no array.
   int rank() const { return shape_.rank; }
+  /// Extent of an axis, 0 to rank() - 1; the last one is tokens.
   index_t extent(int axis) const { return shape_.extent[axis]; }
+  /// The first element, of the type that stored_as() says.
   const void* data() const { return data_; }
+  /// How an element is stored.
   StoredAs stored_as() const { return stored_as_; }
+  /// Extents and strides.
   const detail::TokenShape& shape() const { return shape_; }
 
-  /// Rows stand in memory as they are read: `row` needs no scratch.
+  /// Whether rows are read in place, without conversion.
   bool in_place() const { return direct_ && shape_.step() == 1; }
-  /// `n` tokens: of row `row` of a padded view, or from token `begin` of a packed one. `scratch` holds n where they have to
-  /// be converted.
+  /// `n` tokens of row `row` of a padded array, or from token `begin` of a packed one. If they have
+  /// to be converted, they are written to `scratch`, which holds at least n.
   GDPO_NOINLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
     const index_t stride = shape_.step(), first = shape_.first(row, begin);
     if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
     convert_(data_, first, stride, n, scratch);
     return scratch;
   }
-  /// Token t of a row, whatever stores it.
+  /// Token t of a row, converted if need be. `row` and `begin` are those of row().
   GDPO_HOST_INLINE S at(index_t row, index_t begin, index_t t) const {
     S value;
     convert_(data_, shape_.first(row, begin) + t * shape_.step(), 0, 1, &value);
@@ -81,7 +91,7 @@ class TokenView {
   static bool present(const View<T, Rank>& v) {
     index_t elements = 1;
     for (const index_t extent : v.extent) elements *= extent;
-    return v.data || elements == 0;  // the pointer of an empty array may be null
+    return v.data || elements == 0;  // an array without elements may have a null pointer
   }
   template <class T>
   static constexpr bool reads_directly = std::is_same_v<std::remove_const_t<T>, S> ||
@@ -107,11 +117,14 @@ class TokenView {
   void (*convert_)(const void*, index_t, index_t, index_t, S*) = nullptr;
 };
 
-/// Where a gradient goes: a writable view of the batch's shape. Default: no gradient.
+/// The output array of a gradient: a writable view of the batch's shape, with elements of type S.
+///
+/// Made by default, it means that no gradient is wanted.
 template <class S>
 class TokenOut {
  public:
   TokenOut() = default;
+  /// From a view of rank 1, 2 or 3 with any strides.
   template <class T, int Rank>
   TokenOut(View<T, Rank> v) : data_(v.data), shape_(v, v.data != nullptr) {
     static_assert(!std::is_const_v<T>, "the gradient is written: its view must not be of const");
@@ -119,13 +132,19 @@ class TokenOut {
                   "the gradient has the scalar of the batch: float for a TokenBatch<float>, double "
                   "for <double>");
   }
+  /// Whether a gradient is wanted.
   explicit operator bool() const { return data_ != nullptr; }
+  /// 1 for packed tokens, 2 or 3 for padded ones, 0 for none.
   int rank() const { return shape_.rank; }
+  /// Extent of an axis, 0 to rank() - 1; the last one is tokens.
   index_t extent(int axis) const { return shape_.extent[axis]; }
-  /// The tokens of a row stand one after the other.
+  /// Whether the tokens of a row are next to each other in memory.
   bool contiguous() const { return shape_.step() == 1; }
+  /// The first element.
   S* data() const { return data_; }
+  /// Extents and strides.
   const detail::TokenShape& shape() const { return shape_; }
+  /// `n` tokens of row `row` of a padded array, or from token `begin` of a packed one.
   View<S, 1> row(index_t row, index_t begin, index_t n) const {
     return {data_ + shape_.first(row, begin), {n}, {shape_.step()}};
   }
@@ -135,66 +154,88 @@ class TokenOut {
   detail::TokenShape shape_;
 };
 
-/// The tokens of one (micro-)batch. A row is a sequence (a completion).
+/// The tokens of one (micro-)batch, with everything that a loss reads about them.
 ///
-///   gdpo::TokenBatch<float> batch;
-///   batch.logp = gdpo::view(logp, rows, width);       padded (B, T); or (B, G, T)
-///   batch.old_logp = gdpo::view(old_logp, rows, width);
-///   batch.advantages = gdpo::view(advantages);        (B)
-///   batch.mask = gdpo::view(mask, rows, width);
-/// Packed: rank-1 arrays of N tokens and offsets (B + 1), as cu_seqlens; row i is tokens offsets[i] .. offsets[i+1]-1.
-/// All token arrays have one shape. S is float (also for 16-bit storage) or double. Views only: everything must outlive the
-/// call. Tokens with mask 0 may hold anything: it changes no
-/// bit of a result.
+/// A row is one sequence (a completion); B is the number of rows.
+///
+///     gdpo::TokenBatch<float> batch;
+///     batch.logp = gdpo::view(logp, rows, width);          // padded, (B, T)
+///     batch.old_logp = gdpo::view(old_logp, rows, width);
+///     batch.mask = gdpo::view(mask, rows, width);
+///     batch.advantages = gdpo::view(advantages, rows);     // (B)
+///
+/// A padded array may also have rank 3, (prompts, completions, T): its B rows are in the order of
+/// the first two axes. Packed batches have token arrays of rank 1 and `offsets` (cu_seqlens): row i
+/// is the tokens offsets[i] .. offsets[i + 1] - 1. All token arrays of a batch have the same shape.
+///
+/// S is the type that numbers are read as and that the gradient has: float, also for arrays of
+/// 16-bit floats, or double. The members are views: the arrays must outlive the calls.
+///
+/// Only `logp` and one of the two advantages are required. Masked tokens may hold anything, even
+/// NaN: they change no bit of a result.
 template <class S = float>
 struct TokenBatch {
   static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>,
                 "a TokenBatch is of float or double");
+  /// The type that numbers are read as and that the gradient has.
   using Scalar = S;
 
-  /// Log-probs of the tokens, nats. logp: under the policy being trained.
+  /// Log-probs of the tokens under the policy being trained, in nats. Required.
   TokenView<S> logp;
-  /// What the ratio is against: the policy that sampled, or the proximal one. Absent: on-policy, the ratio is exactly 1.
+  /// Log-probs under the policy that the ratio is against: the one that sampled, or the proximal
+  /// one. Absent: the step is on-policy, and the ratio is exactly 1.
   TokenView<S> old_logp;
-  /// The reference policy: needed, and read, only where a KL term against it has beta != 0.
+  /// Log-probs under the reference policy. Needed, and read, only where a KL term against it has
+  /// beta != 0, or a policy declares `reads_ref`.
   TokenView<S> ref_logp;
-  /// The policy that sampled, as the engine reported it: for pre-passes and Against::Rollout.
+  /// Log-probs under the policy that sampled, as the sampling engine reported them. For pre-passes
+  /// that compare them with old_logp, and for KL terms with Against::Rollout.
   TokenView<S> rollout_logp;
-  /// For Against::Teacher.
+  /// Log-probs under a teacher, for KL terms with Against::Teacher.
   TokenView<S> teacher_logp;
 
-  /// One advantage a row (B), or one a token: exactly one of the two.
+  /// (B) One advantage per row. Required, unless token_advantages are given.
   Column advantages;
+  /// One advantage per token, instead of one per row.
   TokenView<S> token_advantages;
 
-  /// 0: not a token of the loss. Absent: all are.
+  /// 0: the token does not belong to the loss. Absent: all tokens do.
   TokenView<unsigned char> mask;
-  /// (B + 1), packed batches only.
+  /// (B + 1) Where each row begins and the last one ends. Required for packed batches only.
   IndexColumn offsets;
-  /// Ids of segments (ranks, turns): a run of equal ids in a row shares one ratio at a Sequence level. Absent: the row is one.
-  /// Neighbours need different ids, also where only masked tokens lie between them.
+  /// Ids of segments (turns, for example). At a level of segments, a run of equal ids in a row
+  /// shares one ratio; at level::Token they have no meaning. Absent: each row is one segment.
+  /// Segments that follow each other need different ids, even if masked tokens lie between them.
+  /// The ids of masked tokens do not matter.
   TokenView<std::int64_t> segments;
 
-  /// (B) factor of the row's weight W_i, at least 0. Absent: 1.
+  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1.
   Column row_weights;
-  /// Factors of the surrogate and of the KL terms, detached, at least 0; pre-passes fill them. Absent: 1. A negative one would
-  /// turn the clip round: negate the advantage instead.
-  TokenView<S> weights, kl_weights;
-  /// For factors that read Token::tag.
+  /// Factor of the surrogate, at least 0; no gradient flows through it. Pre-passes write it.
+  /// Absent: 1. A negative factor would clip the wrong side; negate the advantage instead.
+  TokenView<S> weights;
+  /// Factor of the KL terms, like weights.
+  TokenView<S> kl_weights;
+  /// Numbers of the caller's own, for policies that read Token::tag.
   TokenView<S> tags;
 
-  /// Only for metrics, the entropies (nats) also for prepass::TopEntropy. truncated (B): not 0: the completion hit the length
-  /// limit. completion_mask: what counts as length of a completion, absent: mask; prepare() fills it and what follows.
+  /// Entropies of the tokens in nats, for metrics and prepass::TopEntropy.
   TokenView<S> entropies;
+  /// (B) Not 0: the completion reached the length limit. For metrics only.
   Column truncated;
+  /// Not 0: the token counts towards LossMetrics::completion_length. Absent: mask. prepare() fills
+  /// it, so that lengths are those of the completions as they were sampled.
   TokenView<unsigned char> completion_mask;
+  /// What prepare() found in rollout_logp, for LossMetrics::non_finite. A loss that does not read
+  /// that array reports this instead.
   NonFinite rollout_non_finite;
+  /// The threshold that prepass::TopEntropy took, in nats, for LossMetrics. prepare() fills it.
   double entropy_threshold = math::infinity;
 };
 
 namespace detail {
 
-/// Which of the arrays that a loss may do without it reads.
+/// Which of the optional arrays a loss reads.
 struct TokenReads {
   bool ref = true, rollout = true, teacher = true, tags = true;
   static constexpr bool always = true;
@@ -216,14 +257,17 @@ static_assert(sizeof(TokenBatch<float>) == (token_arrays + token_marks) * sizeof
                                                sizeof(NonFinite) + sizeof(double),
               "a new array of TokenBatch needs its line in loss/array_list.hpp");
 
-/// Where the rows of a batch stand. `layout_of` makes it, and checks the shape of every array of the batch.
+/// The place of one row: its number, its first position in the batch, its number of positions.
 struct RowSpan {
   index_t row, begin, length;
 };
+/// Where the rows of a batch are. layout_of() makes it and checks the shape of every array.
 class TokenLayout {
  public:
-  index_t rows = 0, width = 0, longest = 0,
-          tokens = 0;  // width: 0 if packed. tokens: positions, masked ones included
+  index_t rows = 0;
+  index_t width = 0;    // padded width; 0 if packed
+  index_t longest = 0;  // positions in the longest row
+  index_t tokens = 0;   // positions of the batch, masked ones included
   IndexColumn offsets;
 
   RowSpan operator()(index_t row) const {
@@ -255,7 +299,8 @@ GDPO_NOINLINE inline void check_rows(const char* function, const char* name, con
   }
 }
 
-/// Of the shapes alone: no array is read (on a device none can be), so `longest` of a packed batch stays 0.
+/// The layout as far as the shapes tell it, with all shapes checked. No array is read, because the
+/// arrays of a device cannot be: `longest` of a packed batch stays 0, and offsets are not checked.
 template <class S>
 TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
   using contract::fail, contract::text;
@@ -298,7 +343,7 @@ TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
   return layout;
 }
 
-/// The same with the offsets read, and checked.
+/// The layout with the offsets read and checked.
 template <class S>
 TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
   using contract::fail, contract::text;

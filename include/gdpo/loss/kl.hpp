@@ -3,34 +3,55 @@
 #include <gdpo/loss/map.hpp>
 
 namespace gdpo {
-/// Which log-probs a KL term compares with.
+/// Which policy a KL term compares the policy being trained with.
 enum class Against {
-  Ref,      ///< the reference policy
-  Old,      ///< the policy that the ratio is against
-  Teacher,  ///< TokenBatch::teacher_logp
-  Rollout   ///< TokenBatch::rollout_logp
+  Ref,      ///< The reference policy, `TokenBatch::ref_logp`.
+  Old,      ///< The policy that the ratio is against, `TokenBatch::old_logp`.
+  Teacher,  ///< A teacher, `TokenBatch::teacher_logp`.
+  Rollout   ///< The sampling engine, `TokenBatch::rollout_logp`.
 };
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
+
+/// Estimators of the KL divergence, and rules for its gradient.
+///
+/// Both are written with d = logp - other, in nats, at one token. K1, K2 and K3 are the estimators
+/// of Schulman, "Approximating KL Divergence" (2020). "Unbiased" and "mean" below are over tokens
+/// that the policy itself sampled. `grad logp` is the gradient of a token's logp by the policy's
+/// parameters; its mean is 0.
+///
+/// Contract of an estimator and of a gradient rule:
+///
+///     template <class V> Estimate<V> operator()(const EstimateArgs<V>&) const;
+///     template <class V> Term<V> operator()(const GradientArgs<V>&) const;
+///
+/// A gradient rule that uses the ratio may also have `own_ratio`, with the same arguments and
+/// result. It serves level::Token without a map: the level's ratio is then the token's own, both
+/// derivatives go to the same logp, and own_ratio returns their sum as `d_logp`, without
+/// cancellation.
 namespace kl {
 
 /// What an estimator sees of one token.
 template <class V>
 struct EstimateArgs {
-  V other_minus_logp;  ///< in nats, -d with d = logp - other, and within the bounds `input` of the term
+  V other_minus_logp;  ///< -d = other - logp in nats, clamped to the bounds `input` of the term.
 };
 
-/// An estimate of KL(policy || other) from one token of the policy, and its derivative by that token's logp, which is also the
-/// one by d = logp - other. `value_plus_d_logp` is their sum without cancellation: the derivative of e^(logp - constant) value.
-/// Schulman, "Approximating KL divergence" (2020). Contract of an estimator:
-///   template <class V> Estimate<V> operator()(const EstimateArgs<V>&) const;
+/// An estimate of KL(policy || other) from one token, with its derivative.
 template <class V>
 struct Estimate {
-  V value, d_logp, value_plus_d_logp;
+  V value;   ///< The estimate, in nats.
+  V d_logp;  ///< Its derivative by the token's logp, which is that by d.
+  /// value + d_logp, computed without cancellation. By the product rule it is the derivative of
+  /// e^(logp - detach(logp)) times the value: that factor is 1, and so is its derivative.
+  V value_plus_d_logp;
 };
 
-/// d. Unbiased; its own gradient carries no information (ScoreFunction and ImportanceWeighted give it one).
+/// d; its derivative is 1.
+///
+/// The value is unbiased. Its own gradient carries no information: grad logp, the same for every
+/// token, has mean 0. The rules ScoreFunction and ImportanceWeighted give K1 a useful gradient.
 struct K1 {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -39,7 +60,7 @@ struct K1 {
   }
 };
 
-/// |d|; its derivative is sign(d), 0 at 0.
+/// |d|; its derivative is the sign of d, and 0 at d = 0.
 struct Abs {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -51,7 +72,10 @@ struct Abs {
   }
 };
 
-/// d^2 / 2; its derivative is d, the gradient of the reverse KL in expectation.
+/// d^2 / 2; its derivative is d.
+///
+/// The value is biased, but its gradient is not: the mean of d grad logp is the gradient of the
+/// reverse KL, KL(policy || other).
 struct K2 {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -60,7 +84,10 @@ struct K2 {
   }
 };
 
-/// e^-d - 1 + d >= 0, from exp_parts: right to a few ulp however small d is. Its derivative is 1 - e^-d.
+/// e^-d - 1 + d, which is never negative; its derivative is 1 - e^-d.
+///
+/// The value is unbiased. Value and derivative come from math::exp_parts and keep their relative
+/// accuracy however small d is (6 and 2 ulp). value + d_logp is d exactly.
 struct K3 {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -70,39 +97,51 @@ struct K3 {
   }
 };
 
-/// What a gradient rule sees: the estimate after both clamps (d_logp 0 outside of them), the distance d as it stands, and the
-/// level's ratio.
+/// What a gradient rule sees of one token.
 template <class V>
 struct GradientArgs {
-  Estimate<V> estimate;
-  mask_t<V> outside;  ///< the value is outside `output`: it is held at a bound
-  V d, ratio;
-  mask_t<V> bounded;  ///< a clamp holds, of either kind
+  Estimate<V> estimate;  ///< After both clamps of the term; d_logp is 0 where one of them holds.
+  mask_t<V> outside;     ///< The value was outside `output` and is held at a bound.
+  V d;                   ///< logp - other in nats, not clamped.
+  V ratio;               ///< The level's ratio.
+  mask_t<V> bounded;     ///< One of the clamps, `input` or `output`, holds.
 };
 
-// A gradient rule makes a Term of an estimate. Contract:
-//   template <class V> Term<V> operator()(const GradientArgs<V>&) const;
-// `own_ratio(args)`, where a rule has it: the same term at a level whose ratio is the token's own (level::Token without a
-// map), with d_log_ratio already added to d_logp.
-
-/// The derivative of the value.
+/// Gradient rule: the derivative of the value, d_logp; 0 where a clamp holds.
+///
+/// It is what autograd gives for the estimator as written (GRPO; TRL). For K3, the mean of
+/// (1 - e^-d) grad logp is the gradient of the forward KL, KL(other || policy), since e^-d turns a
+/// mean over the policy into one over the other policy.
 struct Direct {
+  /// The estimate with d_logp.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     return {a.estimate.value, math::constant<V>(0.0), a.estimate.d_logp};
   }
 };
 
-/// The gradient of K2, d, whatever the value and its clamps: verl's "k1+", "k3+", ...
+/// Gradient rule: d, the gradient of K2, under the value of any estimator.
+///
+/// verl's "k1+", "k3+", ... The value and its clamps do not matter for the gradient, and d is not
+/// clamped. Its mean is the gradient of the reverse KL.
 struct StraightThroughK2 {
+  /// The estimate with d for its derivative.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     return {a.estimate.value, math::constant<V>(0.0), a.d};
   }
 };
 
-/// The value times e^(logp - its detached self): its derivative is d_logp + value, 0 outside `output`. NeMo-RL.
+/// Gradient rule: value + d_logp, the derivative of value times e^(logp - detach(logp)).
+///
+/// NeMo-RL. The factor is 1, and its derivative adds the value: raising a token's probability makes
+/// its value count more often. So the mean of this gradient is the gradient of the mean value; for
+/// K1 and K3 that is the gradient of the reverse KL. For K3 it is d itself.
+///
+/// It is 0 where the value is outside `output`. Where only `input` holds, d_logp is 0 and the value
+/// remains.
 struct ScoreFunction {
+  /// The estimate with value + d_logp for its derivative.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     const V zero = math::constant<V>(0.0);
@@ -110,14 +149,22 @@ struct ScoreFunction {
   }
 };
 
-/// rho value, gradient rho (value + d_logp), which is rho d for K3. DeepSeek-V3.2's unbiased estimate; TRL
-/// use_bias_correction_kl. rho is the level's ratio.
+/// Value and gradient weighted by the level's ratio rho: rho value and rho (value + d_logp).
+///
+/// DeepSeek-V3.2's unbiased estimate; TRL use_bias_correction_kl. The tokens were sampled by the
+/// old policy, and rho corrects for that; rho is not detached. Since d rho / d log rho = rho, the
+/// derivative by log rho is rho value; with rho held, that by logp is rho d_logp. The level spreads
+/// the first one. At level::Token both add up to rho (value + d_logp), which is rho d for K3.
+///
+/// Where a clamp holds, d_logp is 0 and the derivative by log rho remains.
 struct ImportanceWeighted {
+  /// The term with its two derivatives apart.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     const V value = math::mul(a.ratio, a.estimate.value);
     return {value, value, math::mul(a.ratio, a.estimate.d_logp)};
   }
+  /// The term with both derivatives in d_logp.
   template <class V>
   GDPO_INLINE Term<V> own_ratio(const GradientArgs<V>& a) const {
     return {math::mul(a.ratio, a.estimate.value), math::constant<V>(0.0),
@@ -128,14 +175,14 @@ struct ImportanceWeighted {
 }  // namespace kl
 
 namespace detail {
-/// Policy P answers own_ratio(Args).
+/// Whether P has own_ratio(Args).
 template <class P, class Args, class = void>
 constexpr bool has_own_ratio_v = false;
 template <class P, class Args>
 constexpr bool has_own_ratio_v<
     P, Args,
     std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> = true;
-/// The term that P gives for these arguments: by its own_ratio where `folded`, else by its operator.
+/// The term that P gives for these arguments: by own_ratio if `folded`, else by its operator().
 template <bool folded, class V, class P, class Args>
 GDPO_INLINE Term<V> term_by(const P& p, const Args& args) {
   if constexpr (folded) {
@@ -151,10 +198,11 @@ template <class P>
 constexpr bool is_gradient_rule_v =
     std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
 
+/// The log-probs of the policy that a term is against. Written with ifs, because ?: on members is
+/// an lvalue, for which the compiler would move vector registers to memory.
 template <class V>
 GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
-  if (against == Against::Ref)
-    return t.ref_logp;  // no ?: of lvalues: lanes would leave their registers
+  if (against == Against::Ref) return t.ref_logp;
   if (against == Against::Old) return t.old_logp;
   if (against == Against::Teacher) return t.teacher_logp;
   return t.rollout_logp;
@@ -162,12 +210,14 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 
 }  // namespace detail
 
-/// A KL term of the loss, beta times an estimate; the members:
-///   beta     its coefficient, at least 0; 0: off, and the other policy's log-probs are neither needed nor read
-///   against  which policy that is
-///   input    bounds of x = other - logp, output: of the value; off by default. No gradient outside; verl and ms-swift: +-20
-///            and +-10, which ends the gradient of K3 at other - logp = 2.6
-/// Terms that clamp count their tokens in LossMetrics::kl_bounded.
+/// A KL term of the loss: beta times an estimate of the divergence, with a gradient rule.
+///
+/// The loss adds W_i w' beta value for each valid token, where W_i is the weight of its row and w'
+/// its `TokenBatch::kl_weights`. `LossMetrics::kl_bounded` counts the tokens where a clamp holds.
+///
+/// `Estimator` is kl::K1, kl::Abs, kl::K2, kl::K3 or a type with the same contract; `Gradient` is
+/// kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted or a type of the
+/// caller's.
 template <class Estimator = kl::K3, class Gradient = kl::Direct>
 struct Kl {
   static_assert(detail::is_estimator_v<Estimator>,
@@ -179,26 +229,35 @@ struct Kl {
       "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, "
       "kl::ImportanceWeighted, or "
       "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
+  /// Coefficient, at least 0. With 0 the term is off: the other policy's log-probs are then neither
+  /// needed nor read.
   double beta = 0.04;
-  Against against = Against::Ref;
-  Bounds input{}, output{};
+  Against against = Against::Ref;  ///< The other policy.
+  /// Bounds of x = other - logp in nats, before the estimate. Off by default. verl and ms-swift
+  /// clamp x to +-20 and the value to +-10, which ends the gradient of K3 at other - logp = 2.6.
+  Bounds input{};
+  Bounds output{};  ///< Bounds of the value, in nats. Off by default.
 
-  /// Unscaled (without beta). `outside`: a clamp holds.
+  /// The term without beta. `Term::outside` says that a clamp holds.
   template <class V>
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
     return term<false>(t);
   }
-  /// The same where the level's ratio is the token's own.
+  /// The same for a level whose ratio is the token's own: both derivatives are in d_logp.
   template <class V>
   GDPO_INLINE Term<V> own_ratio(const Token<V>& t) const {
     return term<detail::has_own_ratio_v<Gradient, kl::GradientArgs<V>>>(t);
   }
-  /// The value is infinite, NaN or huge where an input is infinite or NaN, as long as nothing clamps.
+  /// Without clamps, an infinite or NaN input makes the value infinite, NaN or huge. The loss then
+  /// notices such an input by the sum of the values and need not look at the input itself. With
+  /// ImportanceWeighted it must, because a tiny ratio can make a huge value ordinary again.
   static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
-  /// Against the reference, without clamps; then as_plain() is the same term, with constants that a compiler sees.
+  /// Whether the term is against the reference policy and has no clamps.
   GDPO_INLINE bool is_plain() const {
     return against == Against::Ref && detail::is_off(input) && detail::is_off(output);
   }
+  /// The same term where is_plain(), with constants in place of settings: the compiler then drops
+  /// the clamps and the choice of the policy from the loop over tokens.
   GDPO_INLINE Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
   void check(const char* function) const {
     if (!(beta >= 0) || math::is_inf(beta)) {
@@ -210,7 +269,7 @@ struct Kl {
   }
 
  private:
-  /// folded: by the gradient rule's own_ratio.
+  /// The term; `folded` takes the gradient rule's own_ratio.
   template <bool folded, class V>
   GDPO_INLINE Term<V> term(const Token<V>& t) const {
     const V other = detail::other_logp(against, t), d = t.logp - other;
@@ -238,7 +297,11 @@ struct Kl {
   }
 };
 
-/// A user's KL policy: the members `beta` and `against`, and  template <class V> Term<V> operator()(const Token<V>&) const.
+/// Whether P is a KL term.
+///
+/// A KL term of your own has the members `beta` and `against`, whose log-probs it reads, and
+///
+///     template <class V> Term<V> operator()(const Token<V>&) const;  // without beta
 template <class P, class = void>
 constexpr bool is_kl_v = false;
 template <class P>
@@ -247,34 +310,43 @@ constexpr bool is_kl_v<
     detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
 
 namespace detail {
-// What a KL term may declare: its value is infinite, NaN or huge where an input is infinite or NaN.
+// A KL term may declare shows_infinite, with the meaning of Kl::shows_infinite.
 GDPO_DECLARED(shows_infinite);
 }  // namespace detail
 
-/// Several KL terms, each with its own beta; none: Kls<>. LossMetrics::kl is of the first that is on.
+/// Several KL terms, each with its own beta; `Kls<>` is none. Their values and gradients add up.
+///
+/// The terms are `first`, `rest.first`, `rest.rest.first`, ... `LossMetrics::kl` and `kl_bounded`
+/// are those of the first term whose beta is not 0.
 template <class... Terms>
 struct Kls;
+/// No KL term.
 template <>
 struct Kls<> {
+  /// True, because no term reads anything.
   static constexpr bool shows_infinite = true;
 };
+/// At least one KL term.
 template <class First, class... Rest>
 struct Kls<First, Rest...> {
+  /// True if each of the terms declares it.
   static constexpr bool shows_infinite =
       detail::shows_infinite_v<First> && Kls<Rest...>::shows_infinite;
   static_assert(is_kl_v<First>,
                 "a KL term needs: beta, against, template <class V> Term<V> operator()(const "
                 "gdpo::Token<V>&) const");
-  First first{};
-  Kls<Rest...> rest{};
+  First first{};        ///< The first term.
+  Kls<Rest...> rest{};  ///< The others.
 };
 
+/// A list of KL terms stands wherever one term does.
 template <class... Terms>
 constexpr bool is_kl_v<Kls<Terms...>, void> = true;
 
 namespace kl {
+/// No KL term.
 using None = Kls<>;
-}
+}  // namespace kl
 
 namespace detail {
 
@@ -283,7 +355,7 @@ constexpr bool is_several_v = false;
 template <class... Terms>
 constexpr bool is_several_v<Kls<Terms...>> = true;
 
-/// f of each term; Kl is one, or Kls.
+/// Calls f with each term. `kl` is one term or a list.
 GDPO_CALLS_ANY
 template <class Kl, class F>
 GDPO_INLINE constexpr void for_each_kl(Kl& kl, const F& f) {

@@ -3,17 +3,26 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// How the log ratio of a segment comes from the sum over its valid tokens. Contract:
-///   double operator()(const RowSum&) const;        the log ratio, in double
-///   GDPO_DEVICE double share(double n) const;                  its derivative by one token's log ratio
+/// Statistics: how the log ratio of a segment is computed from those of its valid tokens.
+///
+/// Contract of a statistic, in double (GDPO_DEVICE in front, if it is to run on a GPU as well):
+///
+///     double operator()(const RowSum&) const;  // log ratio of the segment
+///     double share(double n) const;            // its derivative by the log ratio of one token
+///
+/// `share` has no access to the sum, so a statistic is linear in the log ratios.
 namespace statistic {
 
-/// sum / (n + count_eps), the log of the geometric mean of the token ratios. GSPO (arXiv 2507.18071) eq. 7.
+/// The mean, sum / (n + count_eps): the log of the geometric mean of the tokens' ratios.
+///
+/// GSPO (arXiv 2507.18071) eq. 7.
 struct Mean {
-  double count_eps = 0;
+  double count_eps = 0;  ///< Added to the number of tokens; a trainer's 1e-8.
+  /// sum / (n + count_eps); 0 for a segment without valid tokens.
   GDPO_DEVICE double operator()(const RowSum& s) const {
     return s.n + count_eps > 0 ? s.sum / (s.n + count_eps) : 0.0;
   }
+  /// 1 / (n + count_eps): each token moves the mean by its own share.
   GDPO_DEVICE double share(double n) const {
     return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0;
   }
@@ -22,33 +31,56 @@ struct Mean {
   }
 };
 
-/// The sum: the ratio of the sequence probabilities.
+/// The sum: its exponential is the ratio of the probabilities of the whole segment.
 struct Sum {
+  /// The sum of the tokens' log ratios.
   GDPO_DEVICE double operator()(const RowSum& s) const { return s.sum; }
+  /// 1: each token's log ratio is one term of the sum.
   GDPO_DEVICE double share(double) const { return 1.0; }
 };
 
 }  // namespace statistic
 
-/// Whose ratio the surrogate sees. A level has a `map` of the token's log ratio; the two of sequences also a `statistic`
-/// over the segment (TokenBatch::segments; the whole row where there are none) and `bounds` of its result, outside of which
-/// no gradient passes. Segments are computed in double whatever the batch stores: clip ranges of 3e-4 are decided as in
-/// double arithmetic.
+/// Levels: whose ratio the surrogate sees, the token's own or that of its segment.
+///
+/// Below, x_t = map(logp_t - old_logp_t) is the mapped log ratio of token t; pass_t is 1 where the
+/// map lets the gradient through, else 0; g_t is the derivative of the token's loss by the level's
+/// log ratio, with all weights (row, token, factor, beta). What a term contributes by the token's
+/// own logp (`Term::d_logp`) is added to each gradient below.
+///
+/// A segment is a run of valid tokens with equal `TokenBatch::segments`, or the whole row where the
+/// batch has none. Levels of segments compute one log ratio per segment,
+///
+///     s = clamp(statistic(sum of x_t, n), bounds),    ratio e^s at each of the n tokens
+///
+/// where masked tokens count neither in the sum nor in n. They compute in double whatever the batch
+/// stores, so that clip ranges as narrow as 3e-4 are decided as in double arithmetic. Outside of
+/// `bounds` no gradient passes through s.
 namespace level {
 
-/// The token's own ratio: GRPO, DAPO, PPO.
+/// The token's own ratio e^(x_t): PPO, GRPO, DAPO.
+///
+/// Gradient: dloss/dlogp_t = pass_t g_t, because d x_t / d logp_t = pass_t.
 template <class Map = map::None>
 struct Token {
   static_assert(
       is_map_v<Map>,
       "a Map needs: template <class V> gdpo::Mapped<V> operator()(const gdpo::Token<V>&) const");
-  static constexpr bool of_segment = false, straight_through = false;
-  Map map{};
+  static constexpr bool of_segment = false;        ///< The ratio is the token's own.
+  static constexpr bool straight_through = false;  ///< There is no segment to pass through.
+  Map map{};                                       ///< Map of the token's log ratio.
   void check(const char* function) const { detail::Checks<Map>::run(map, function); }
 };
 
-/// One ratio a segment, differentiated through the statistic: GSPO (arXiv 2507.18071) eq. 5 and 7; TRL
-/// importance_sampling_level="sequence". d/dlogp_t = pass_t share(n) sum_s W d_log_ratio_s over the segment.
+/// One ratio per segment, differentiated through the statistic.
+///
+/// GSPO (arXiv 2507.18071) eq. 5 and 7; TRL importance_sampling_level="sequence".
+///
+/// Gradient: each token moves s, and s moves the loss of every token u of the segment, so
+///
+///     dloss/dlogp_t = pass_t share(n) (sum over the segment of g_u)
+///
+/// and every token of the segment that passes gets the same.
 template <class Map = map::None, class Statistic = statistic::Mean>
 struct Sequence {
   static_assert(
@@ -57,10 +89,11 @@ struct Sequence {
   static_assert(is_statistic_v<Statistic>,
                 "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double "
                 "share(double n) const");
-  static constexpr bool of_segment = true, straight_through = false;
-  Map map{};
-  Statistic statistic{};
-  Bounds bounds{};
+  static constexpr bool of_segment = true;         ///< The ratio is that of the segment.
+  static constexpr bool straight_through = false;  ///< The gradient goes through the statistic.
+  Map map{};                                       ///< Map of each token's log ratio.
+  Statistic statistic{};                           ///< From the tokens' log ratios to s.
+  Bounds bounds{};                                 ///< Bounds of s, in nats.
   void check(const char* function) const {
     detail::Checks<Map>::run(map, function);
     detail::Checks<Statistic>::run(statistic, function);
@@ -68,8 +101,17 @@ struct Sequence {
   }
 };
 
-/// The same value, but each token keeps its own derivative: d/dlogp_t = pass_t W d_log_ratio_t. GSPO-token, eq. 13-14; verl's
-/// gspo; ms-swift "sequence_token". With one advantage a segment the two agree but for the factor n share(n).
+/// The ratio of the segment in value, but each token keeps its own derivative.
+///
+/// GSPO-token (arXiv 2507.18071) eq. 13 and 14; verl's gspo; ms-swift "sequence_token".
+///
+/// The log ratio of token t is s + x_t - detach(x_t): its value is s, and its derivative is that of
+/// the token alone (a straight-through gradient), so that per-token advantages stay apart:
+///
+///     dloss/dlogp_t = pass_t g_t
+///
+/// Where all tokens of a segment have one g, as with one advantage per row, Sequence gives the same
+/// times n share(n), which is 1 for the plain mean.
 template <class Map = map::None, class Statistic = statistic::Mean>
 struct SequenceToken {
   static_assert(
@@ -78,10 +120,11 @@ struct SequenceToken {
   static_assert(is_statistic_v<Statistic>,
                 "a Statistic needs: double operator()(const gdpo::RowSum&) const, and double "
                 "share(double n) const");
-  static constexpr bool of_segment = true, straight_through = true;
-  Map map{};
-  Statistic statistic{};
-  Bounds bounds{};
+  static constexpr bool of_segment = true;        ///< The value of the ratio is the segment's.
+  static constexpr bool straight_through = true;  ///< The gradient is the token's own.
+  Map map{};                                      ///< Map of each token's log ratio.
+  Statistic statistic{};                          ///< From the tokens' log ratios to s.
+  Bounds bounds{};                                ///< Bounds of s, in nats.
   void check(const char* function) const {
     detail::Checks<Map>::run(map, function);
     detail::Checks<Statistic>::run(statistic, function);
@@ -92,6 +135,7 @@ struct SequenceToken {
 }  // namespace level
 
 namespace detail {
+/// Whether a level has a statistic and bounds.
 template <class P, class = void>
 constexpr bool has_statistic_v = false;
 template <class P>
@@ -99,6 +143,7 @@ constexpr bool has_statistic_v<P, std::enable_if_t<std::is_same_v<Bounds, declty
     is_statistic_v<decltype(P::statistic)>;
 }  // namespace detail
 
+/// Whether P is a level: it has the members of level::Token, or of level::Sequence.
 template <class P, class = void>
 constexpr bool is_level_v = false;
 template <class P>

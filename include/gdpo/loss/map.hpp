@@ -3,22 +3,26 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// A closed interval that bounds a log ratio or an estimate; infinite: off. Inside, ends included, the gradient passes.
+/// A closed interval that a log ratio or an estimate is clamped to. Infinite ends are off.
+///
+/// The gradient passes inside, both ends included, and is 0 outside. Needed: lo < hi.
 struct Bounds {
-  double lo = -math::infinity, hi = math::infinity;
+  double lo = -math::infinity;  ///< Lower end, in the unit of what is bounded.
+  double hi = math::infinity;   ///< Upper end.
 };
 
 namespace detail {
 
-/// Not by is_inf, which hides its argument from the compiler.
+/// Whether the bounds do nothing. The comparison is written out, because is_inf hides its argument
+/// from the compiler, which could then not drop the clamp at compile time.
 GDPO_INLINE bool is_off(const Bounds& b) {
   return b.lo == -math::infinity && b.hi == math::infinity;
 }
 
 template <class V>
 struct Bounded {
-  V value;
-  mask_t<V> outside;  ///< NaN stays NaN and is not outside: it shows
+  V value;            ///< x clamped to the bounds; NaN stays NaN.
+  mask_t<V> outside;  ///< x was outside. NaN is not outside, so that it reaches the loss.
 };
 template <class V>
 GDPO_INLINE Bounded<V> bound(const Bounds& bounds, const V& x) {
@@ -37,11 +41,18 @@ inline void check_bounds(const char* function, const char* owner, const Bounds& 
 
 }  // namespace detail
 
-/// The map of a level: what becomes of a token's log ratio before anything else. Contract:
-///   template <class V> Mapped<V> operator()(const Token<V>&) const;      reads token_log_ratio and advantage
+/// Maps: what a level does to the log ratio of each token before anything else uses it.
+///
+/// Contract of a map:
+///
+///     template <class V> Mapped<V> operator()(const Token<V>&) const;
+///
+/// A map reads `token_log_ratio`, and may read the advantage and the log-probs; `log_ratio` and
+/// `ratio` are not known yet. It may declare the flags of loss/factor.hpp and check its settings in
+/// `void check(const char* function) const`.
 namespace map {
 
-/// The log ratio as it is.
+/// Leaves the log ratio as it is.
 struct None {
   template <class V>
   GDPO_INLINE Mapped<V> operator()(const Token<V>& t) const {
@@ -49,9 +60,12 @@ struct None {
   }
 };
 
-/// min(max(x, lo), hi), no gradient outside. verl and OpenRLHF: +-20. LossMetrics::log_ratio_bounded counts its tokens.
+/// Clamps the log ratio: min(max(x, lo), hi), without gradient outside; verl and OpenRLHF: +-20.
+///
+/// `LossMetrics::log_ratio_bounded` counts the tokens that it holds.
 struct Clamp {
-  double lo = -20, hi = 20;
+  double lo = -20;  ///< Lower end, in nats; -infinity: off.
+  double hi = 20;   ///< Upper end, in nats; infinity: off.
   template <class V>
   GDPO_INLINE Mapped<V> operator()(const Token<V>& t) const {
     const auto x = detail::bound({lo, hi}, t.token_log_ratio);

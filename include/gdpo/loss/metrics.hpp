@@ -5,63 +5,84 @@
 #include <map>
 #include <string>
 
-namespace gdpo {  // plain data: it crosses ranks
+namespace gdpo {  // plain data, which is sent between ranks
 
-/// A mean that merges: sum and count over valid tokens, their range, and the means of the rows (a row without tokens counts
-/// as 0). Quantities of rows (lengths) have only the second half.
-/// Ranges leave NaN out; under -ffast-math they mean nothing where a token is NaN.
+/// A mean that can be merged over micro-batches and ranks.
+///
+/// It holds the sum and the range of a quantity over the valid tokens, and the sum and the range of
+/// its means in the rows. A row without valid tokens counts as a row whose mean is 0. Quantities of
+/// a whole row, such as its length, have only the row half; their `count` is 0.
+///
+/// Ranges leave NaN out. Under -ffast-math they mean nothing where a token is NaN.
 struct Metric {
-  double sum = 0;
-  double count = 0;
-  double min = std::numeric_limits<double>::infinity(),
-         max = -std::numeric_limits<double>::infinity();
-  double row_sum = 0;
-  double rows = 0;
-  double row_min = std::numeric_limits<double>::infinity(),
-         row_max = -std::numeric_limits<double>::infinity();
+  double sum = 0;    ///< Sum over the valid tokens.
+  double count = 0;  ///< Number of valid tokens; 0: not measured over tokens.
+  double min = std::numeric_limits<double>::infinity();   ///< Smallest value at a token.
+  double max = -std::numeric_limits<double>::infinity();  ///< Largest value at a token.
+  double row_sum = 0;                                     ///< Sum over rows of the mean in the row.
+  double rows = 0;                                        ///< Number of rows.
+  double row_min = std::numeric_limits<double>::infinity();   ///< Smallest mean of a row.
+  double row_max = -std::numeric_limits<double>::infinity();  ///< Largest mean of a row.
 
-  /// Over tokens; nothing counted: 0. count_eps: a trainer's 1e-8.
+  /// Mean over tokens; 0 if none was counted. `count_eps` is added to the count: a trainer's 1e-8.
   GDPO_DATA_INLINE double mean(double count_eps = 0) const {
     return count + count_eps > 0 ? sum / (count + count_eps) : 0.0;
   }
-  /// Over rows of the mean in the row.
+  /// Mean over rows of the mean in the row; 0 without rows.
   GDPO_DATA_INLINE double row_mean() const { return rows > 0 ? row_sum / rows : 0.0; }
 };
 
-/// NaN and infinities among the valid tokens of one input, and where the first stands (-1: none; after a merge: in the first
-/// batch that has one).
+/// How many values of one input are NaN or infinite, and where the first of them is.
+///
+/// Only valid tokens count. After a merge the place is that in the first batch that has one.
 struct NonFinite {
-  index_t count = 0;
-  index_t row = -1, token = -1;
+  index_t count = 0;   ///< Number of values that are not finite.
+  index_t row = -1;    ///< Row of the first one; -1: none.
+  index_t token = -1;  ///< Its position in the row; -1: none, or the weight of the whole row.
 };
 
-/// NonFinite of every input, at valid tokens. `weights`: one that is not finite counts as 0.
+/// One NonFinite for each input of a loss: the log-probs, `advantages`, `weights` and `entropies`.
+///
+/// An advantage of a row counts at each of its valid tokens. `weights` counts the products of
+/// factors and weights, KL weights and weights of rows; where one is not finite, the loss takes 0.
 struct NonFiniteInputs {
 #define GDPO_X(in_batch, in_row, ...) NonFinite in_row;
   GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X
 };
 
-/// What a loss call saw, over valid tokens. merge() gives that of two micro-batches or ranks.
+/// What a loss call measured, over valid tokens.
+///
+/// merge() combines the metrics of two micro-batches or ranks. Besides the members below there is a
+/// Metric for each line of loss/metric_list.hpp: `surrogate`, `kl`, `approx_kl_k1`, `approx_kl_k3`,
+/// `entropy`, `ratio`, `loss`; shares of the tokens: `clip_fraction`, `clip_fraction_low`,
+/// `clip_fraction_high`, `clip_fraction_any`, `dual_clip_fraction`, `log_ratio_bounded`,
+/// `kl_bounded`; and of rows only: `completion_length`, `clipped_completions`.
 struct LossMetrics {
-  GDPO_DATA_HOST_INLINE LossMetrics() =
-      default;  // inlined: plain data may stand in objects for several processors
+  // Inlined in every build. Otherwise a program that links objects for several instruction sets
+  // would keep one copy of the constructor, which some of its processors might not run.
+  GDPO_DATA_HOST_INLINE LossMetrics() = default;
 
-  // What each is, the list says. Those of GDPO_ROW_METRICS are of rows only.
 #define GDPO_X(name, ...) Metric name;
   GDPO_TOKEN_METRICS(GDPO_X)
   GDPO_ROW_METRICS(GDPO_X)
 #undef GDPO_X
-  Moments advantage;  ///< over tokens; stddev(advantage)
-  NonFiniteInputs non_finite;
-  index_t rows = 0, empty_rows = 0;
-  index_t degenerate_rows = 0;  ///< rows with tokens whose advantages are all 0
-  double entropy_threshold = std::numeric_limits<double>::infinity();  ///< infinite: none
-  bool one_ratio_a_row = false;  ///< a Sequence level without segments, advantages a row
+  Moments advantage;            ///< Mean and spread of the advantages over the valid tokens.
+  NonFiniteInputs non_finite;   ///< NaN and infinities among the inputs.
+  index_t rows = 0;             ///< Number of rows.
+  index_t empty_rows = 0;       ///< Rows without a valid token.
+  index_t degenerate_rows = 0;  ///< Rows that have valid tokens, all of advantage 0.
+  /// Threshold of prepass::TopEntropy, in nats; infinite if the pre-pass did not run.
+  double entropy_threshold = std::numeric_limits<double>::infinity();
+  /// There is one ratio and one advantage per row: a level::Sequence without segments, and
+  /// advantages of rows.
+  bool one_ratio_a_row = false;
 
-  /// The keys that TRL and ms-swift log, each with `prefix` before it; only what was measured. With one ratio and one
-  /// advantage a row the clip fractions are of rows, as in TRL, else of tokens.
-  /// A template, so that who logs nothing does not compile it. Map: any that maps strings to numbers.
+  /// The metrics under the keys that TRL and ms-swift log, each after `prefix`.
+  ///
+  /// What was not measured has no key. Clip fractions are shares of the rows if `one_ratio_a_row`,
+  /// as in TRL, else of the tokens. `Map` is any type that maps strings to numbers. The function is
+  /// a template, so that programs that log nothing do not compile it.
   template <class Map = std::map<std::string, double>>
   GDPO_DATA_HOST_INLINE Map to_map(const std::string& prefix = "") const;
 };
@@ -70,27 +91,37 @@ struct LossMetrics {
 
 GDPO_BEGIN_NAMESPACE
 
-/// What a loss call measures besides the loss; a parameter of PolicyLoss (with_metrics). What is not kept has count 0.
+/// Sets of metrics: what a loss call measures besides the loss.
+///
+/// A set is the last parameter of PolicyLoss; change it by with_metrics(). A smaller set saves
+/// work and changes no bit of the loss or its gradient. Metrics that are not in the set have
+/// count 0.
 namespace metrics {
 /// Everything in LossMetrics.
 struct All {
-  static constexpr bool means = true, everything = true;
+  static constexpr bool means = true;       ///< Keeps sums and the means of rows.
+  static constexpr bool everything = true;  ///< Keeps ranges over tokens and rarer shares too.
 };
-/// The metrics that the list (loss/metric_list.hpp) says Means or Loss keeps, without ranges over tokens (those of rows stay).
+/// Sums and the means of rows, without ranges over tokens (`min` and `max`; those of rows stay) and
+/// without `clip_fraction_any`, `dual_clip_fraction`, `log_ratio_bounded` and `kl_bounded`.
 struct Means {
-  static constexpr bool means = true, everything = false;
+  static constexpr bool means = true;        ///< Keeps sums and the means of rows.
+  static constexpr bool everything = false;  ///< Leaves out ranges over tokens and rarer shares.
 };
-/// Rows, lengths, advantages and inputs that are not finite only.
+/// Only counts of rows, lengths of completions, advantages, and inputs that are not finite.
 struct None {
-  static constexpr bool means = false, everything = false;
+  static constexpr bool means = false;       ///< Leaves out sums and the means of rows.
+  static constexpr bool everything = false;  ///< Leaves out ranges over tokens and rarer shares.
 };
 }  // namespace metrics
 
+/// Whether P is a set of metrics.
 template <class P, class = void>
 constexpr bool is_metrics_v = false;
 template <class P>
 constexpr bool is_metrics_v<P, std::void_t<decltype(P::means), decltype(P::everything)>> = true;
 
+/// The metric of two micro-batches or ranks together.
 GDPO_DEVICE inline Metric merge(const Metric& a, const Metric& b) {
   Metric m;
   m.sum = a.sum + b.sum, m.count = a.count + b.count;
@@ -99,16 +130,18 @@ GDPO_DEVICE inline Metric merge(const Metric& a, const Metric& b) {
   m.row_min = (math::min)(a.row_min, b.row_min), m.row_max = (math::max)(a.row_max, b.row_max);
   return m;
 }
+/// The counts of both; the place is that of `a`, unless `a` has none.
 GDPO_DEVICE inline NonFinite merge(const NonFinite& a, const NonFinite& b) {
   return {a.count + b.count, a.count > 0 ? a.row : b.row, a.count > 0 ? a.token : b.token};
 }
 
 namespace detail {
+/// Counts a value that is not finite; the first one sets the place.
 GDPO_DEVICE inline void note(NonFinite& counter, index_t row, index_t token) {
   if (counter.count++ == 0) counter.row = row, counter.token = token;
 }
 
-/// note() of an input at one token, as a function of the input.
+/// A function of the input: counts a value that is not finite at one token of that input.
 struct NoteAt {
   NonFiniteInputs& inputs;
   index_t row, token;
@@ -120,7 +153,7 @@ struct NoteAt {
 #define GDPO_ONE_MORE(...) +1
 constexpr int counted_inputs = 0 GDPO_COUNTED_INPUTS(GDPO_ONE_MORE);
 #undef GDPO_ONE_MORE
-/// The counter of input `number`, from 0 to counted_inputs - 1.
+/// The counter of input `number`, which is 0 to counted_inputs - 1 in the order of the list.
 GDPO_INLINE auto input_counter(int number) -> NonFinite NonFiniteInputs::* {
   int before = 0;
 #define GDPO_X(in_batch, in_row, ...) \
@@ -130,7 +163,7 @@ GDPO_INLINE auto input_counter(int number) -> NonFinite NonFiniteInputs::* {
   return nullptr;
 }
 
-/// f of every pair of members of the same name.
+/// Calls f(member of a, member of b) for every metric and every counter of inputs.
 template <class F>
 void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
 #define GDPO_X(name, ...) f(a.name, b.name);
@@ -142,6 +175,10 @@ void for_each_metric(LossMetrics& a, const LossMetrics& b, const F& f) {
 }
 }  // namespace detail
 
+/// The metrics of two micro-batches or ranks together.
+///
+/// Sums and counts add. `one_ratio_a_row` stays true only if it is true in both; a side without
+/// rows has no say. `entropy_threshold` is that of `a`, or that of `b` where `a` has none.
 inline LossMetrics merge(const LossMetrics& a, const LossMetrics& b) {
   LossMetrics m = a;
   detail::for_each_metric(m, b, [](auto& into, const auto& other) { into = merge(into, other); });
@@ -156,7 +193,7 @@ inline LossMetrics merge(const LossMetrics& a, const LossMetrics& b) {
 }
 
 namespace detail {
-/// Writes a metric under its trainers' keys.
+/// Writes one metric into a map, under each of its keys.
 template <class Map>
 struct TrainerKeys {
   const Metric& metric;
@@ -183,7 +220,8 @@ Map trainer_keys(const LossMetrics& m, const std::string& prefix) {
   GDPO_TOKEN_SUMS(GDPO_X)
   GDPO_ROW_SUMS(GDPO_X)
 #undef GDPO_X
-  // Shares stay away with metrics::None; of a batch without rows they are 0.
+  // With metrics::None the shares have no rows, so they get no keys. If the batch itself has no
+  // rows, they are written as 0.
 #define GDPO_X(name, added_in, kept_by, where, its_keys) \
   if (m.name.rows > 0 || m.rows == 0) TrainerKeys<Map>{m.name, prefix, map}.its_keys;
   GDPO_TOKEN_COUNTS(GDPO_X)

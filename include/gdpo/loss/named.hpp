@@ -1,32 +1,38 @@
 #pragma once
 #include <gdpo/loss/policy_loss.hpp>
 
-// The losses of the papers, by name. Each is a value, and its type has no name of its own: copy the
-// value and set members.
+// The losses of the papers. Each is a value: copy it and set members of the copy.
 //
 //   auto loss = gdpo::gspo_loss;
 //   loss.surrogate.dual = 3;
 //
-// A type GspoLoss would be a trap, because braces replace a whole member: in
-// GspoLoss{.surrogate = {.dual = 3}} the clip range would be surrogate::Ratio's 0.2 and no longer
-// GSPO's 3e-4.
+// There is no type GspoLoss, because braces replace a whole member: in
+// GspoLoss{.surrogate = {.dual = 3}} the clip range would be the 0.2 of surrogate::Ratio and no
+// longer GSPO's 3e-4.
 GDPO_BEGIN_NAMESPACE
 
-/// The clipped ratio of each token with the KL term K3, summed by an aggregate: what most trainers compose.
+/// The clipped ratio of each token, the KL term K3, and an aggregate: what most trainers compose.
 template <class Aggregate>
 using ClippedLoss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
 
-/// GRPO (arXiv 2402.03300): clip 0.2, beta 0.04, the mean over sequences of their token means.
+/// GRPO (arXiv 2402.03300): clip 0.2, KL term K3 with beta 0.04 against the reference policy, mean
+/// over all rows of their token means.
 inline constexpr PolicyLoss<> grpo_loss{};
-/// DAPO (arXiv 2503.14476): clip 0.2 / 0.28, no KL, the mean over tokens.
+/// DAPO (arXiv 2503.14476): clip 0.2 below and 0.28 above, no KL (beta 0), mean over tokens.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {0.2, 0.28}, {0.0}};
-/// Dr.GRPO (arXiv 2503.20783): clip 0.2, no KL; aggregate.constant, the maximal completion length, is required.
+/// Dr.GRPO (arXiv 2503.20783): clip 0.2, no KL (beta 0), mean over rows of their token sums divided
+/// by `aggregate.constant`. Set that member to the maximal completion length, in tokens.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
-/// GSPO (arXiv 2507.18071): one ratio a sequence, clip 3e-4 / 4e-4, no KL. The ratio is the geometric mean over the sequence, so
-/// the noise of single tokens averages out: expert routing that differs between two passes needs no replay (section 5.3), and
-/// the sampling engine's own log-probs may stand in for old_logp, without a second forward pass (section 5.4).
+/// GSPO (arXiv 2507.18071): one ratio per sequence, clip 3e-4 below and 4e-4 above, no KL (beta 0),
+/// mean over rows.
+///
+/// The ratio is the geometric mean of the tokens' ratios, so the noise of single tokens averages
+/// out. The paper draws two conclusions. In mixture-of-experts models the expert routing may differ
+/// between two passes and need not be replayed (section 5.3). And the sampling engine's own
+/// log-probs may serve as old_logp, which saves a forward pass (section 5.4).
 inline constexpr PolicyLoss<level::Sequence<>> gspo_loss{{}, {3e-4, 4e-4}, {0.0}};
-/// GSPO-token (eq. 13-14): the same ratio, each token with its own advantage and gradient.
+/// GSPO-token (arXiv 2507.18071, eq. 13 and 14): the ratio of gspo_loss, but each token has its own
+/// advantage and gradient.
 inline constexpr PolicyLoss<level::SequenceToken<>> gspo_token_loss{{}, {3e-4, 4e-4}, {0.0}};
 static_assert(std::is_trivially_copyable_v<PolicyLoss<>>, "losses are kernel arguments");
 

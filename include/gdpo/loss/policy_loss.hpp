@@ -6,18 +6,33 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// A policy loss over tokens, with its analytic gradient and metrics. The type is the algorithm, the members are its
-/// settings: an aggregate, trivially copyable.
+/// A policy loss over tokens, with its analytic gradient and metrics.
 ///
-///   loss = sum_i W_i sum_t ( f w surrogate_it + sum_k beta_k w' kl_k,it )       f: Factor, detached; w, w': weights of the batch
-///   dloss/dlogp_t = spread(W f w d_log_ratio) + W f w d_logp, the same for the KL terms; the level spreads
+/// The type is the algorithm and the members are its settings. It is an aggregate and trivially
+/// copyable, so a loss can be a constant and a kernel argument.
 ///
-///   auto loss = gdpo::grpo_loss;
-///   loss.kl.beta = 0.02;
-///   gdpo::LossResult r = loss(batch, gdpo::count(batch), gdpo::view(dlogp, rows, width));
+///     loss = sum over rows i of W_i sum over tokens t of
+///                (f_it w_it surrogate_it + sum over KL terms k of beta_k w'_it kl_k,it)
 ///
-/// The ratio is against old_logp, the policy that sampled or the proximal one. Some texts write the reference policy there: bind
-/// it as old_logp to get that.
+/// W_i is the weight of the row (`aggregate` and `TokenBatch::row_weights`), f the product of the
+/// factors, w and w' are `TokenBatch::weights` and `kl_weights`; f, w and w' are detached. Each
+/// term has a derivative by the level's log ratio and one by the token's own logp (Term). The
+/// gradient is
+///
+///     dloss/dlogp_t = spread(g)_t + h_t
+///     g_t = W_i (f w surrogate.d_log_ratio + sum over k of beta_k w' kl_k.d_log_ratio)
+///     h_t = W_i (f w surrogate.d_logp + sum over k of beta_k w' kl_k.d_logp)
+///
+/// where `spread` belongs to the level: level::Token and level::SequenceToken give each token its
+/// own g_t, level::Sequence shares the sum of g over the segment (loss/level.hpp).
+///
+///     auto loss = gdpo::grpo_loss;
+///     loss.kl.beta = 0.02;
+///     const gdpo::LossResult r =
+///         loss(batch, gdpo::count(batch), gdpo::view(dlogp, rows, width));
+///
+/// The ratio is against old_logp: the policy that sampled, or the proximal one. Some texts write
+/// the reference policy there; bind its log-probs as old_logp to get that.
 template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, class Kl = gdpo::Kl<>,
           class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
           class Metrics = metrics::All>
@@ -37,36 +52,49 @@ struct PolicyLoss {
                 "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
   static_assert(is_metrics_v<Metrics>, "Metrics is metrics::All, metrics::Means or metrics::None");
 
-  Level level{};
-  Surrogate surrogate{};
-  Kl kl{};
-  Aggregate aggregate{};
-  Factor factor{};
-  static constexpr Metrics metrics{};
+  Level level{};                       ///< Whose ratio the surrogate sees (loss/level.hpp).
+  Surrogate surrogate{};               ///< What the advantage weighs (loss/surrogate.hpp).
+  Kl kl{};                             ///< KL terms (loss/kl.hpp).
+  Aggregate aggregate{};               ///< What the loss is divided by (loss/aggregate.hpp).
+  Factor factor{};                     ///< Detached factors of the surrogate (loss/factor.hpp).
+  static constexpr Metrics metrics{};  ///< What is measured (loss/metrics.hpp).
 
-  /// Loss, metrics and, where `gradient` is given, dloss/dlogp of every token: shape and scalar of batch.logp, every position
-  /// written, exactly 0 where the mask is 0. `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
-  /// exec: seq, simd or parallel(executor); the bits are the same. Order of summation: tokens in lanes (detail::RowLoss), the rows
-  /// of a unit in their order, units in theirs; there are at most 128, which the number of rows alone decides.
-  /// Accuracy of the loss and of means in a float batch: about 1e-6 of the sum of the |terms|; where 64 terms exceed 3e38 (a
-  /// ratio saturates at 5e34) their sum is infinite. The gradient may not overlap the arrays of the batch. Policies must not throw
-  /// on several threads.
-  /// Errors: invalid_input, before anything is written, for settings, shapes, missing
-  /// arrays, and a normaliser whose count is 0 for a batch with tokens. Data never throws: NaN and infinities flow into the
-  /// loss and are counted (LossMetrics), ratios saturate (math::exp_limit).
+  /// Computes loss and metrics and, if `gradient` is given, dloss/dlogp of every token.
+  ///
+  /// - `exec`: seq, simd or parallel(executor); all give the same bits.
+  /// - `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
+  /// - `gradient`: has the shape of batch.logp and elements of type S, and may not overlap the
+  ///   arrays of the batch. Every position is written, with exactly 0 where the mask is 0. `{}` is
+  ///   no gradient.
+  /// - `workspace`: kept by the caller. After a first call of the same shape and executor, nothing
+  ///   is allocated.
+  ///
+  /// Order of summation: the tokens of a row in 16 lanes (detail::RowLoss says how). The rows form
+  /// at most 128 units of consecutive rows, cut by the number of rows alone; the rows of a unit are
+  /// added in order, then the units in order.
+  ///
+  /// Accuracy in a float batch: the loss and the means of metrics are off by about 1e-6 of the sum
+  /// of the absolute terms. Up to 64 tokens are added in float, so if those exceed 3e38, the sum is
+  /// infinite; a ratio saturates at 5e34.
+  ///
+  /// Errors: invalid_input, before anything is written, for settings out of range, shapes that do
+  /// not fit, missing arrays, and a count of 0 that the aggregate divides by while the batch has
+  /// valid tokens. Data never throws: NaN and infinities flow into the loss and are counted
+  /// (`LossMetrics::non_finite`). On several threads policies of your own must not throw.
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient,
                         LossWorkspace<S>& workspace) const {
     return evaluate(exec, *this, batch, normaliser, gradient, workspace);
   }
-  /// On a device: what its header says (cuda/loss/policy_loss.hpp).
+  /// The same on a device, with the arguments that cuda/loss/policy_loss.hpp describes.
   template <class Device, class... Arguments,
             std::enable_if_t<detail::is_device_v<Device>, int> = 0>
   void operator()(const Device& device, const Arguments&... arguments) const {
     evaluate(device, *this, arguments...);
   }
-  /// The same with its own memory, on one thread in lanes.
+  /// The same on one thread in vector lanes (simd), with a workspace of its own, which is allocated
+  /// in each call. Without `gradient`, only loss and metrics are computed.
   template <class S>
   LossResult operator()(const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient = {}) const {
@@ -75,8 +103,10 @@ struct PolicyLoss {
   }
 };
 
-/// A loss is any type with the members of PolicyLoss. One of your own is called by evaluate(), below,
-/// and stands wherever a PolicyLoss does.
+/// Whether P is a loss: a type with the members level, surrogate, kl, aggregate, factor, metrics.
+///
+/// A loss of your own is called by evaluate(), and the library takes it wherever it takes a
+/// PolicyLoss.
 template <class P, class = void>
 constexpr bool is_loss_v = false;
 template <class P>
@@ -94,8 +124,9 @@ constexpr auto compose(const Metrics&, const Level& level, const Surrogate& surr
                                                                       aggregate, factor};
 }
 
-/// Refuses what is no loss; of one, PolicyLoss itself refuses the policies that do not fit. True, so that
-/// it can stand in a static_assert, whose text a compiler prints before anything that follows from it.
+/// Fails to compile if `Loss` is no loss, or if its policies do not fit; composing a PolicyLoss of
+/// them finds the latter. It returns true, so that a static_assert can call it: compilers print the
+/// message of a failed static_assert before the errors that follow from it.
 template <class Loss>
 constexpr bool needs_loss() {
   static_assert(is_loss_v<Loss>,
@@ -113,7 +144,7 @@ constexpr bool needs_loss() {
 
 }  // namespace detail
 
-/// The call of any loss; what it does stands at PolicyLoss::operator().
+/// Computes any loss. Arguments, result and errors are those of PolicyLoss::operator().
 template <class Exec, class Loss, class S>
 LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch,
                     const Normaliser& normaliser, const std::common_type_t<TokenOut<S>>& gradient,
@@ -127,25 +158,32 @@ LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& bat
       total, normaliser, detail::traits_of(loss, batch, of_batch.reads()));
 }
 
-/// The same loss with another level, KL, aggregate or set of metrics; every other setting kept.
+/// The same loss at another level, all other settings kept:
+/// `gdpo::with_level<gdpo::level::Sequence<>>(loss)`.
 template <class NewLevel, class Loss>
 constexpr auto with_level(const Loss& loss, NewLevel level = {}) {
   static_assert(detail::needs_loss<Loss>());
   return detail::compose(Loss::metrics, level, loss.surrogate, loss.kl, loss.aggregate,
                          loss.factor);
 }
+/// The same loss with another KL term (or `Kls`), all other settings kept:
+/// `gdpo::with_kl(loss, gdpo::Kl<gdpo::kl::K2>{0.01})`.
 template <class NewKl, class Loss>
 constexpr auto with_kl(const Loss& loss, NewKl kl = {}) {
   static_assert(detail::needs_loss<Loss>());
   return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate,
                          loss.factor);
 }
+/// The same loss with another aggregate, all other settings kept:
+/// `gdpo::with_aggregate<gdpo::aggregate::TokenMean>(loss)`.
 template <class NewAggregate, class Loss>
 constexpr auto with_aggregate(const Loss& loss, NewAggregate aggregate = {}) {
   static_assert(detail::needs_loss<Loss>());
   return detail::compose(Loss::metrics, loss.level, loss.surrogate, loss.kl, aggregate,
                          loss.factor);
 }
+/// The same loss with another set of metrics, all settings kept:
+/// `gdpo::with_metrics<gdpo::metrics::Means>(loss)`.
 template <class NewMetrics, class Loss>
 constexpr auto with_metrics(const Loss& loss) {
   static_assert(detail::needs_loss<Loss>());

@@ -1,23 +1,34 @@
 #pragma once
-// What the policies of the loss see and give back. V is float, double, or lanes of them.
+// What the policies of a loss are given and what they return. V is float, double, or a vector
+// register of either, so that one formula serves scalar code, vector code and GPU kernels.
 #include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/math/settings.hpp>
 
 namespace gdpo {
 
-/// What a loss is divided by, over the whole optimiser step: add the counts of all micro-batches, ranks included.
-///   Normaliser n = count(batch);  n += count(another);        loss(batch, n, grad)
+/// The counts that a loss is divided by.
+///
+/// They belong to the whole optimiser step: add the counts of all its micro-batches, on all ranks,
+/// and give the sum to each call. The losses of the calls then add up to the loss of the step.
+///
+///     gdpo::Normaliser n = gdpo::count(batch);
+///     n += gdpo::count(another);
+///     loss(batch, n, gradient);
 struct Normaliser {
-  double tokens = 0;          ///< valid tokens
-  double rows = 0;            ///< rows, empty ones included
-  double non_empty_rows = 0;  ///< rows with a valid token
-  /// The caller's own, for Over::Given: num_items_in_batch, a global batch size. count() leaves it 0: set it once, on the sum.
+  double tokens = 0;          ///< Number of valid tokens (mask not 0).
+  double rows = 0;            ///< Number of rows, including those without a valid token.
+  double non_empty_rows = 0;  ///< Number of rows that have a valid token.
+  /// A count of the caller's own, which aggregates with `Over::Given` divide by: the trainer's
+  /// num_items_in_batch or a global batch size. count() leaves it 0. Set it on the sum of the
+  /// counts, because += adds it up as well.
   double given = 0;
 
+  /// Adds the counts of another micro-batch or rank, `given` included.
   GDPO_DATA_INLINE Normaliser& operator+=(const Normaliser& o) {
     tokens += o.tokens, rows += o.rows, non_empty_rows += o.non_empty_rows, given += o.given;
     return *this;
   }
+  /// The counts of two micro-batches or ranks together, `given` included.
   friend GDPO_DATA_INLINE Normaliser operator+(Normaliser a, const Normaliser& b) { return a += b; }
 };
 
@@ -25,58 +36,74 @@ struct Normaliser {
 
 GDPO_BEGIN_NAMESPACE
 
-/// One valid token. Log-probs in nats; what the batch does not have is 0, and is not read by the composition.
+/// What the policies of a loss see of one token, or of one register of tokens.
+///
+/// Log-probs and log ratios are in nats. A member whose array is absent, or is not read by the
+/// loss, is 0; only `old_logp` is `logp` where it is absent. At masked tokens the members may hold
+/// anything: what a policy returns there is discarded.
 template <class V>
 struct Token {
-  V logp, old_logp, ref_logp, rollout_logp, teacher_logp;
-  V advantage;
-  V row_advantage;    ///< mean of the advantages over the row's valid tokens
-  V token_log_ratio;  ///< logp - old_logp as it stands, before the level's map
-  V log_ratio;        ///< what the level makes of it: of the token, or of its segment
-  V ratio;            ///< e^log_ratio, saturating (math::exp_limit)
-  V tag;              ///< the caller's or a pre-pass's (TokenBatch::tags)
+  V logp;             ///< Log-prob under the policy being trained.
+  V old_logp;         ///< Log-prob under the policy that the ratio is against.
+  V ref_logp;         ///< Log-prob under the reference policy.
+  V rollout_logp;     ///< Log-prob as the sampling engine reported it.
+  V teacher_logp;     ///< Log-prob under a teacher.
+  V advantage;        ///< Advantage of the token, or of its row.
+  V row_advantage;    ///< Mean of the advantages over the row's valid tokens.
+  V token_log_ratio;  ///< logp - old_logp of this token, before the level's map.
+  V log_ratio;        ///< Log ratio that the level gives: of the token, or of its segment.
+  V ratio;            ///< e^log_ratio. It saturates at e^80 in a float batch, e^700 in double.
+  V tag;              ///< Number from TokenBatch::tags.
 };
 
-/// The answer of a comparison of two V.
+/// The result of comparing two V: bool, or one flag for each lane.
 template <class V>
 using mask_t = std::decay_t<decltype(std::declval<const V&>() < std::declval<const V&>())>;
 
-/// A term of the loss at one token. `d_log_ratio` is its derivative by the level's log ratio, which the level spreads over the
-/// segment; `d_logp` its derivative by the token's own logp with that ratio held.
+/// The value of a surrogate or KL term at one token, with both of its derivatives.
+///
+/// A term depends on the token's logp in two ways: through the level's log ratio, and directly.
+/// The two derivatives are apart because the ratio may belong to a whole segment: the level then
+/// spreads `d_log_ratio` over the segment's tokens, while `d_logp` stays with the token.
 template <class V>
 struct Term {
-  V value, d_log_ratio, d_logp;
-  mask_t<V> low{}, high{};  ///< clipped: the ratio is below the range and A < 0; above it and A > 0
-  mask_t<V> outside{};  ///< the ratio is outside the range, whatever A (a KL term: a clamp holds)
-  mask_t<V> dual{};     ///< the dual clip holds the value
+  V value;              ///< The term at this token.
+  V d_log_ratio;        ///< Derivative by the level's log ratio.
+  V d_logp;             ///< Derivative by the token's own logp, with the level's ratio held fixed.
+  mask_t<V> low{};      ///< Clipped from below: the ratio is below the range and A < 0.
+  mask_t<V> high{};     ///< Clipped from above: the ratio is above the range and A > 0.
+  mask_t<V> outside{};  ///< The ratio is outside the range, whatever A. KL terms: a clamp holds.
+  mask_t<V> dual{};     ///< The dual clip holds the value.
 };
 
-/// A token's log ratio after the level's map; `pass` is 1 where the gradient goes through, else 0.
+/// What a map makes of a token's log ratio.
 template <class V>
 struct Mapped {
-  V log_ratio, pass;
+  V log_ratio;  ///< The mapped log ratio, in nats.
+  V pass;       ///< 1 where the gradient passes through the map, 0 where it stops.
 };
 
-/// Sum of the mapped log ratios of a segment, and its number of valid tokens.
+/// What a statistic is computed from: the valid tokens of one segment.
 struct RowSum {
-  double sum;
-  double n;
+  double sum;  ///< Sum of their mapped log ratios, in nats.
+  double n;    ///< Their number.
 };
 
-/// Valid tokens of one row; `width` is the padded width, 0 in a packed batch.
+/// The size of one row.
 struct RowCounts {
-  index_t tokens;
-  index_t width;
+  index_t tokens;  ///< Number of valid tokens in the row.
+  index_t width;   ///< Padded width of the batch, in tokens; 0 in a packed batch.
 };
 
+/// What an aggregate is given to compute the weight of a row.
 struct AggregateArgs {
-  RowCounts row;
-  const Normaliser& normaliser;
+  RowCounts row;                 ///< Size of the row.
+  const Normaliser& normaliser;  ///< Counts of the whole optimiser step.
 };
 
 namespace detail {
 
-/// Probes of the contracts.
+/// Whether a policy can be called as its contract says: on a Token it gives a Term, or a number.
 template <class P, class V>
 constexpr bool gives_term_v = std::is_invocable_r_v<Term<V>, const P&, const Token<V>&>;
 template <class P, class V>
@@ -84,18 +111,23 @@ constexpr bool gives_value_v = std::is_invocable_r_v<V, const P&, const Token<V>
 
 }  // namespace detail
 
+/// Whether P meets the contract of a surrogate (loss/surrogate.hpp).
 template <class P>
 constexpr bool is_surrogate_v = detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
+/// Whether P meets the contract of a factor (loss/factor.hpp).
 template <class P>
 constexpr bool is_factor_v = detail::gives_value_v<P, float>&& detail::gives_value_v<P, double>;
+/// Whether P meets the contract of a map (loss/map.hpp).
 template <class P>
 constexpr bool is_map_v = std::is_invocable_r_v<Mapped<float>, const P&, const Token<float>&>&&
     std::is_invocable_r_v<Mapped<double>, const P&, const Token<double>&>;
+/// Whether P meets the contract of a statistic (loss/level.hpp).
 template <class P, class = void>
 constexpr bool is_statistic_v = false;
 template <class P>
 constexpr bool is_statistic_v<P, std::void_t<decltype(std::declval<const P&>().share(1.0))>> =
     std::is_invocable_r_v<double, const P&, const RowSum&>;
+/// Whether P meets the contract of an aggregate (loss/aggregate.hpp).
 template <class P>
 constexpr bool is_aggregate_v = std::is_invocable_r_v<double, const P&, const AggregateArgs&>;
 

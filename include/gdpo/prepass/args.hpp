@@ -1,48 +1,64 @@
 #pragma once
-// What a pre-pass is made of: what it is given, and how far its decisions reach.
+// What a pre-pass is given, and how far its decisions reach.
 #include <gdpo/loss/engine/rows.hpp>
 
 namespace gdpo {
-/// What the weights of a pre-pass multiply.
+/// What the weights of a pre-pass act on.
 enum class Reach {
-  None,  ///< nothing: the pre-pass is off
-  Surrogate,  ///< the surrogate; KL terms and counts stay, and the token stays in the ratio of its segment
-  SurrogateAndKl,  ///< both; counts stay
-  /// Weight 0 takes the token out of the batch: of the loss, the counts of tokens, the statistics of its row, the metrics.
-  /// Its row stays one of Normaliser::rows, as in the trainers; Over::NonEmptyRows leaves out a row that lost all tokens.
+  /// Nothing: the pre-pass is off. Its settings are checked all the same.
+  None,
+  /// The surrogate. KL terms and counts stay, and the token stays in the ratio of its segment.
+  Surrogate,
+  /// The surrogate and the KL terms. Counts and the ratio of the segment stay.
+  SurrogateAndKl,
+  /// The mask. Weight 0 takes the token out of the batch: out of the loss, the count of tokens, the
+  /// ratio of its segment, and all metrics but the length of its completion. Any other weight keeps
+  /// it whole. A row that loses all its tokens still counts in Normaliser::rows, as in the
+  /// trainers, but not in non_empty_rows.
   Denominator
 };
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// Masks and weights of one prepared batch; must outlive it, and the next prepare() with it overwrites them (a batch prepared
-/// twice goes on from the first). Kept between calls: no allocation after a first one of the same shape.
+/// The masks and weights of one prepared batch, which prepare() writes and the batch points to.
+///
+/// It must outlive the prepared batch, and the next prepare() with the same memory overwrites that.
+/// The prepared batch itself may be prepared again, in the same memory or in another: the second
+/// call goes on from the decisions of the first. Keep the memory between steps: after a first call
+/// of the same shape, nothing is allocated.
 template <class S>
 struct PrepassMemory {
-  std::vector<unsigned char> mask, kept, completion;
-  std::vector<S> weights, kl_weights;
-  std::vector<double> pass, values;
-  detail::RowScratch<S> rows;
+  std::vector<unsigned char> mask;        ///< The prepared mask, with Reach::Denominator.
+  std::vector<unsigned char> kept;        ///< Tokens that those pre-passes keep, while they run.
+  std::vector<unsigned char> completion;  ///< All 1: the completion mask of a batch without masks.
+  std::vector<S> weights;                 ///< The prepared weights of the surrogate.
+  std::vector<S> kl_weights;              ///< The prepared weights of the KL terms.
+  std::vector<double> pass;               ///< Weights of the pre-pass that runs.
+  std::vector<double> values;             ///< Scratch of the pre-pass that runs.
+  detail::RowScratch<S> rows;             ///< Rows that have to be converted to be read.
 };
 
-/// The rows of a batch as a pre-pass sees them.
+/// The rows of a batch, as a pre-pass sees them.
 template <class S>
 class PrepassRows {
  public:
+  /// Called by prepare().
   PrepassRows(const TokenBatch<S>& batch, const detail::TokenLayout& layout,
               PrepassMemory<S>& memory)
       : batch_(batch), layout_(layout), memory_(memory) {}
 
+  /// Number of rows.
   index_t size() const { return layout_.rows; }
-  /// Row i, valid until the next call.
+  /// The arrays of row i, read with all conversions. They are valid until the next call.
   TokenRow<S> operator()(index_t i) const {
     return detail::read_row(batch_, layout_, i, {}, memory_.rows);
   }
+  /// Whether the batch has advantages, of rows or of tokens.
   bool has_advantages() const { return batch_.advantages || batch_.token_advantages; }
-  /// Position of the row's first token in the weights.
+  /// Position in PrepassArgs::weights of the first token of row i.
   index_t begin(index_t i) const { return layout_(i).begin; }
-  /// Valid tokens and positions of the batch.
+  /// Number of positions of the batch, masked ones included: the length of PrepassArgs::weights.
   index_t positions() const { return layout_.tokens; }
   /// Memory that a pre-pass may use while it runs.
   std::vector<double>& scratch() const { return memory_.values; }
@@ -53,24 +69,28 @@ class PrepassRows {
   PrepassMemory<S>& memory_;
 };
 
-/// What a pre-pass is given.
+/// What a pre-pass is given: the rows to read and the weights to write.
 ///
-/// A pre-pass is a struct with a member `reach` and
-///   template <class S> void operator()(const PrepassArgs<S>& args) const;
-/// It writes the weights of valid tokens; the others need not be written. Settings that can be wrong: `void check(const char* function)
-/// const`, which throws invalid_input. Detached: no gradient goes through a weight.
+/// A pre-pass, also one of your own, is a struct with a member `Reach reach` and
+///
+///     template <class S> void operator()(const PrepassArgs<S>& args) const;
+///
+/// which writes the weights of valid tokens. The others need not be written. No gradient flows
+/// through a weight. A pre-pass checks its settings in `void check(const char* function) const`,
+/// which throws invalid_input.
 template <class S>
 struct PrepassArgs {
-  const PrepassRows<S>& rows;
-  double* weights;  ///< one a position of the batch, all 1 before
+  const PrepassRows<S>& rows;  ///< The rows of the batch.
+  double* weights;             ///< One per position of the batch, row by row; all 1 at first.
 
-  /// Those of row i.
+  /// The weights of row i.
   double* weights_of(index_t i) const { return weights + rows.begin(i); }
 };
 
-/// What a pre-pass returns that took a threshold; `prepare` hands it to the metrics.
+/// A pre-pass that takes a threshold of the entropies returns it instead of void. prepare() writes
+/// it into TokenBatch::entropy_threshold, from where it reaches the metrics.
 struct EntropyThreshold {
-  double value;
+  double value;  ///< In nats.
 };
 
 GDPO_END_NAMESPACE

@@ -4,6 +4,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Gives weight 0 to the rows whose flag is not 0.
 template <class S>
 void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* name) {
   const PrepassRows<S>& rows = args.rows;
@@ -19,24 +20,30 @@ void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* na
 }  // namespace detail
 namespace prepass {
 
-/// Rows that hit the length limit leave the loss: DAPO's overlong filtering (arXiv 2503.14476); TRL
-/// mask_truncated_completions, ms-swift overlong_filter. Where every completion is truncated the loss is 0, counted as an
-/// empty batch. `truncated` (B): not 0: truncated.
+/// Drops the rows whose completion reached the length limit.
+///
+/// DAPO's overlong filtering (arXiv 2503.14476); TRL mask_truncated_completions, ms-swift
+/// overlong_filter. If every completion is truncated, the batch has no valid token and its loss is
+/// 0.
 struct Overlong {
-  Column truncated{};
-  Reach reach = Reach::Denominator;
+  Column truncated{};                ///< (B) Not 0: the row is dropped. Required.
+  Reach reach = Reach::Denominator;  ///< What the decision acts on.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
     detail::drop_rows(args, truncated, "prepass::Overlong::truncated");
   }
 };
 
-/// Rows of groups whose advantages are all 0. None: they stay; Surrogate: only the KL term still pulls them; Denominator: they
-/// leave the counts of tokens too, and with Over::NonEmptyRows those of rows. `degenerate` (B), one flag a row:
-/// per_row(groups, rows, report.degenerate).
+/// Drops the rows of degenerate groups: those whose combined rewards are all equal.
+///
+/// With Reach::None, the default, they stay. With Reach::Surrogate only the KL terms still act on
+/// them, and all counts stay. With Reach::SurrogateAndKl they leave the KL terms as well, and with
+/// Reach::Denominator also the count of tokens and Normaliser::non_empty_rows.
 struct DegenerateGroups {
+  /// (B) Not 0: the row is dropped. From the report of gdpo::advantages:
+  /// `gdpo::per_row(groups, rows, report.degenerate)`. Required unless reach is None.
   Column degenerate{};
-  Reach reach = Reach::None;
+  Reach reach = Reach::None;  ///< What the decision acts on.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
     detail::drop_rows(args, degenerate, "prepass::DegenerateGroups::degenerate");

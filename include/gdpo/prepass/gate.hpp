@@ -5,41 +5,62 @@
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
 
-/// Which two policies a gate compares: x = of - against.
+/// Which two policies a gate compares, as the difference x of a token's log-probs in nats.
+///
+/// `old` is TokenBatch::old_logp, or logp where the batch has none.
 enum class Pair {
-  Mismatch,  ///< old - rollout: the trainer's and the engine's idea of the same policy
-  Update,    ///< logp - old
-  Drift      ///< logp - rollout; without rollout_logp: logp - old
+  Mismatch,  ///< x = old - rollout: one policy, as the trainer and as the sampling engine see it.
+  Update,    ///< x = logp - old: what the updates since have changed.
+  Drift      ///< x = logp - rollout: both; x = logp - old where the batch has no rollout_logp.
 };
-/// What it makes of x.
+/// What a gate computes from the difference x.
+///
+/// Ratio takes the statistic of x and then the exponential. The others compute their estimate at
+/// each token and take the statistic of that. With x = a - b, K1, K2 and K3 estimate KL(b || a)
+/// from tokens that b sampled.
 enum class Estimator {
-  Ratio,          ///< exp(statistic(x)); of the others the statistic is taken of the estimate
+  Ratio,          ///< e^statistic(x)
   K1,             ///< -x
   K2,             ///< x^2 / 2
   K3,             ///< e^x - 1 - x
   TotalVariation  ///< |e^x - 1|
 };
-/// Which tokens a gate may close.
+/// At which tokens a gate may close.
 enum class When {
-  Always,
-  NegativeAdvantage,  ///< A < 0, of the token or the row (GateAdvantage)
-  Outward             ///< A x > 0: the update would push this token further out
+  Always,             ///< At every token.
+  NegativeAdvantage,  ///< Where A < 0.
+  Outward             ///< Where A x > 0: the update would push the token further away. Or x is NaN.
 };
-enum class GateAdvantage { Token, Row };
+/// Whose advantage A is in `When`.
+enum class GateAdvantage {
+  Token,  ///< The token's own.
+  Row     ///< The mean over the row's valid tokens.
+};
 
-/// Weight 1 inside [min, max] or where `when` says harmless, else 0. One policy for IcePop (Ratio, Mismatch, Token), every token
-/// and sequence mask of TRL, ms-swift and open-instruct, the off-policy sequence mask (below) and VACO's (TotalVariation,
-/// Mismatch, SequenceMean, Outward). NaN estimates close the gate where min or max is set.
+/// A mask by bounds: weight 0 where an estimate is outside [min, max] and `when` holds, else 1.
+///
+///     x = difference of the pair, clamped to `clamp`
+///     y = the estimate, taken over the token or the row (`statistic`)
+///     weight = 0 if `when` holds and (y < min or y > max or y is NaN), else 1
+///
+/// NaN closes the gate only if min or max is finite: a gate without bounds is always open.
+///
+/// It covers IcePop (Ratio, Mismatch, Token), the token and sequence masks of TRL, ms-swift and
+/// open-instruct, the mask of VACO (TotalVariation, Mismatch, SequenceMean, Outward) and
+/// off_policy_sequence_mask().
+///
+/// Needs `rollout_logp` for Pair::Mismatch, and advantages unless `when` is Always.
 struct Gate {
-  Estimator estimator = Estimator::Ratio;
-  Pair pair = Pair::Mismatch;
-  Statistic statistic = Statistic::Token;
-  When when = When::Always;
-  GateAdvantage advantage = GateAdvantage::Token;
-  double min = -math::infinity, max = math::infinity;
-  Bounds clamp{};  ///< of x, nats
-  double count_eps = 0;
-  Reach reach = Reach::Surrogate;
+  Estimator estimator = Estimator::Ratio;          ///< What is computed from x.
+  Pair pair = Pair::Mismatch;                      ///< The two policies that x compares.
+  Statistic statistic = Statistic::Token;          ///< Token by token, or one number per row.
+  When when = When::Always;                        ///< At which tokens the gate may close.
+  GateAdvantage advantage = GateAdvantage::Token;  ///< The advantage that `when` looks at.
+  double min = -math::infinity;                    ///< Smallest y that is let through.
+  double max = math::infinity;                     ///< Largest y that is let through; > min.
+  Bounds clamp{};                                  ///< Bounds of x, in nats. Off by default.
+  double count_eps = 0;            ///< Added to the number of tokens in SequenceMean.
+  Reach reach = Reach::Surrogate;  ///< What the decision acts on.
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
@@ -112,8 +133,11 @@ struct Gate {
   }
 };
 
-/// DeepSeek-V3.2's off-policy sequence mask: a row with A < 0 whose mean drift (rollout - logp, nats a token) is above `max` is
-/// dropped. TRL off_policy_mask_threshold; ms-swift with reach Denominator and the row's mean advantage.
+/// DeepSeek-V3.2's off-policy sequence mask: drops rows that have A < 0 and drifted too far.
+///
+/// A row has drifted too far if its mean of rollout - logp, in nats per token, is above `max`. With
+/// advantages of tokens, only the row's tokens with A < 0 are dropped. TRL
+/// off_policy_mask_threshold; in ms-swift with Reach::Denominator and GateAdvantage::Row.
 inline Gate off_policy_sequence_mask(double max, Reach reach = Reach::Surrogate,
                                      GateAdvantage advantage = GateAdvantage::Token) {
   Gate gate;

@@ -4,16 +4,30 @@
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
 
-/// The sampling engine's log-probs are not the trainer's: weight = clip(exp(clamp(statistic(old - rollout)))), truncated
-/// importance sampling. `clip` off: the raw weight; NaN, and an infinity that no clip holds, are 0. TRL vllm_importance_sampling token_truncate
-/// (Token) and sequence_truncate (SequenceSum); ms-swift (SequenceMean, reach SurrogateAndKl); open-instruct's rho (clamp +-10).
-/// SequenceSum over thousands of tokens shrinks to 0 for a small bias a token; SequenceMean does not.
+/// Truncated importance sampling: weights that correct for the sampling engine's own log-probs.
+///
+/// The engine that sampled computes other log-probs than the trainer, for the same weights of the
+/// model. Each token gets the weight
+///
+///     clip(exp(clamp(statistic(old - rollout))))
+///
+/// where `old` is old_logp, or logp where the batch has none. The weight is 0 where it is NaN, or
+/// infinite without a clip that holds it. One that a float cannot hold becomes infinite; the loss
+/// drops the token and counts it in NonFiniteInputs::weights.
+///
+/// TRL's vllm_importance_sampling_mode token_truncate (Token) and sequence_truncate (SequenceSum);
+/// ms-swift (SequenceMean, Reach::SurrogateAndKl); open-instruct's rho (clamp +-10).
+///
+/// The mean of old - rollout is -KL(rollout || old), a small negative number. Over thousands of
+/// tokens SequenceSum adds it up, and the weight goes to 0; SequenceMean keeps it near 1.
+///
+/// Needs `rollout_logp`. Reach::Denominator is refused, because these weights are no mask.
 struct Importance {
-  Statistic statistic = Statistic::Token;
-  Bounds clamp{};  ///< of the log ratio, nats
-  Bounds clip{};   ///< of the weight
-  double count_eps = 0;
-  Reach reach = Reach::Surrogate;
+  Statistic statistic = Statistic::Token;  ///< Token by token, or one number per row.
+  Bounds clamp{};                          ///< Bounds of the log ratio, in nats. Off by default.
+  Bounds clip{};                           ///< Bounds of the weight. Off by default.
+  double count_eps = 0;                    ///< Added to the number of tokens in SequenceMean.
+  Reach reach = Reach::Surrogate;          ///< What the weights multiply.
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {

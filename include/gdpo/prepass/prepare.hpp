@@ -3,11 +3,20 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// The batch with the decisions of its pre-passes in mask, weights and kl_weights; everything else, and what the caller had put
-/// there, is kept. First those of reach Denominator, each on the mask as given, then the others, in order, on the mask that
-/// is left: counts and row statistics see only that. Call count() on the result.
+/// The batch with the decisions of its pre-passes in mask, weights and kl_weights.
 ///
-/// A pre-pass of your own: args.hpp. Errors: invalid_input for settings and arrays that are missing.
+/// Pre-passes with Reach::Denominator run first, wherever they stand among the arguments. Each of
+/// them sees the mask as given, so their order does not matter. The others then run in the order of
+/// the arguments, on the mask that is left. Masks and weights that the caller had set are kept:
+/// masks are combined, weights multiplied, and a weight 0 of either drops the token. It also fills
+/// completion_mask, rollout_non_finite and entropy_threshold; all other members are copied.
+///
+/// The result points into `memory` and to the arrays of `batch`, which must outlive it. Call
+/// count() on the result, not on `batch`: only then are dropped tokens left out of the counts.
+///
+/// It runs on the calling thread. PrepassArgs says how to write a pre-pass of your own. Errors:
+/// invalid_input for settings out of range (also of pre-passes with Reach::None), shapes that do
+/// not fit and arrays that are missing.
 template <class S, class... Passes>
 TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                       const Passes&... passes) {
@@ -21,10 +30,10 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
   TokenBatch<S> prepared = batch;
 
   const auto n = static_cast<std::size_t>(layout.tokens);
-  const auto gather = [&](const auto& tokens, auto& into) {  // the caller's array, or all 1
+  const auto gather = [&](const auto& tokens, auto& into) {  // a dense copy of the array, or all 1
     using T = typename std::decay_t<decltype(into)>::value_type;
     if (!tokens) return into.assign(n, T(1));
-    into.resize(n);  // not cleared: the batch may have been prepared with this memory
+    into.resize(n);  // keeps the values: `tokens` may be `into`, from an earlier prepare()
     for (index_t i = 0; i < layout.rows; ++i) {
       const detail::RowSpan at = layout(i);
       T* to = into.data() + at.begin;
@@ -47,7 +56,7 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
       detail::run_prepass(pass, rows, memory.pass, prepared.entropy_threshold);
       for (std::size_t k = 0; k < n; ++k) memory.kept[k] = memory.kept[k] && memory.pass[k] != 0;
     };
-    memory.kept.assign(n, 1);  // the mask as given stays until all have decided
+    memory.kept.assign(n, 1);  // apart from the mask, which all of these pre-passes see as given
     (remove(passes), ...);
     for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.kept[k];
     prepared.mask = detail::dense_like(batch.logp, memory.mask);

@@ -5,15 +5,21 @@
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
 
-/// Over what a quantity of tokens is taken.
-enum class Statistic { Token, SequenceMean, SequenceSum, SequenceMax };
+/// How a quantity of the tokens is taken over the row: at each token, or as one number per row.
+enum class Statistic {
+  Token,         ///< The quantity of each token, for itself.
+  SequenceMean,  ///< Sum over the row's valid tokens / (their number + count_eps).
+  SequenceSum,   ///< Sum over the row's valid tokens.
+  SequenceMax    ///< Largest of the row's valid tokens.
+};
 
 }  // namespace prepass
 
 namespace detail {
 
-/// values at the row's valid tokens become their statistic over the row; Token: nothing changes. In double, in token order; a
-/// NaN among them is the result.
+/// Replaces the values of a row by their statistic over its valid tokens. Statistic::Token changes
+/// nothing. Sums are in double and in the order of the tokens. If one of the values is NaN, so is
+/// the statistic.
 template <class S>
 void row_statistic(prepass::Statistic of, const TokenRow<S>& row, double count_eps,
                    double* values) {

@@ -4,14 +4,20 @@
 GDPO_BEGIN_NAMESPACE
 namespace prepass {
 
-/// Only tokens whose entropy is at least the `quantile` of the batch's valid tokens (linear interpolation, as torch.quantile)
-/// keep their weight: the forking tokens of arXiv 2506.01939. TRL and ms-swift top_entropy_quantile = 1 - quantile. A finite
-/// `threshold`, from the whole step or another rank, replaces the batch's own. NaN entropies are no tokens of the quantile and
-/// are dropped. Needs batch.entropies (nats).
+/// Keeps only the tokens of high entropy, the forking tokens of arXiv 2506.01939.
+///
+/// A token is kept if its entropy is at least the threshold: the `quantile` of the entropies of all
+/// valid tokens of the batch, with linear interpolation as in torch.quantile. TRL's and ms-swift's
+/// top_entropy_quantile is 1 - quantile. A token whose entropy is NaN is dropped and does not count
+/// for the quantile. Without any entropy the threshold is infinite.
+///
+/// Needs `entropies`. The quantile takes time linear in the number of tokens on average.
 struct TopEntropy {
-  double quantile = 0.8;
+  double quantile = 0.8;  ///< 0 to 1. 0.8 keeps the upper fifth.
+  /// Threshold in nats that replaces the batch's own, for instance that of the whole step.
+  /// Infinity: the batch's own.
   double threshold = math::infinity;
-  Reach reach = Reach::Surrogate;
+  Reach reach = Reach::Surrogate;  ///< What the decision acts on.
 
   template <class S>
   EntropyThreshold operator()(const PrepassArgs<S>& args) const {
@@ -43,7 +49,7 @@ struct TopEntropy {
       contract::fail("gdpo::prepare", "batch.entropies", "no array",
                      "the entropy of each token, because of prepass::TopEntropy");
   }
-  /// Infinite where there are no tokens.
+  /// The quantile of the batch; infinite where no valid token has an entropy.
   template <class S>
   double quantile_of(const PrepassRows<S>& rows) const {
     std::vector<double>& values = rows.scratch();

@@ -1,17 +1,18 @@
 #pragma once
-// What prepare() is made of.
+// The steps of prepare().
 #include <gdpo/prepass/args.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Whether P meets the contract of a pre-pass (PrepassArgs).
 template <class P, class S, class = void>
 constexpr bool is_prepass_v = false;
 template <class P, class S>
 constexpr bool is_prepass_v<P, S, std::enable_if_t<std::is_same_v<Reach, decltype(P::reach)>>> =
     std::is_invocable_v<const P&, const PrepassArgs<S>&>;
 
-/// Dense arrays of the batch's shape, in the order of its positions.
+/// A view of `values`, one per position in row order, with the shape of the batch.
 template <class S, class T>
 TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
   T* data = values.data();
@@ -20,7 +21,9 @@ TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
   return gdpo::view(data, like.extent(0), like.extent(1), like.extent(2));
 }
 
-/// A pre-pass drops what the engine did not know; the loss counts it.
+/// Counts the valid tokens whose rollout_logp is not finite. Pre-passes drop such tokens, so the
+/// loss would not see them; it reports this count. A count that is already there is kept, because
+/// an earlier prepare() may have masked some of those tokens since.
 template <class S>
 NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layout,
                              RowScratch<S>& scratch) {
@@ -35,12 +38,14 @@ NonFinite non_finite_rollout(const TokenBatch<S>& batch, const TokenLayout& layo
   return seen;
 }
 
-/// A weight 0 drops, whatever the other is.
+/// The product of two weights; 0 if one of them is 0, even if the other is NaN or infinite.
 template <class S>
 S weighed(S a, S b) {
   return math::is_zero(a) || math::is_zero(b) ? S(0) : math::mul(a, b);
 }
 
+/// Runs one pre-pass: its weights go to `weights`, which are set to 1 before, and its threshold, if
+/// it returns one, to `entropy_threshold`.
 template <class S, class Pass>
 void run_prepass(const Pass& pass, const PrepassRows<S>& rows, std::vector<double>& weights,
                  double& entropy_threshold) {
