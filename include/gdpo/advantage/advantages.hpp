@@ -7,10 +7,22 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// The long form. exec: seq, simd or parallel(executor), which all give the same bits. out: (N) float or double.
-/// workspace.sums() has the combined values before renormalisation afterwards. Allocates only what workspace (and report)
-/// lack. Cost: O(N C), and a second reading of the rewards where the policies read the batch. In parallel, the policies and
-/// the grouping are called from several threads at once.
+/// Writes the advantages of a batch to `out`: the long form, without allocations in a loop.
+///
+/// exec: `seq`, `simd` or `parallel(executor)`; all give the same bits. out: (N), float or
+/// double, any stride. workspace: allocates what it lacks; afterwards `workspace.sums()` has the
+/// combined values before the renormalisation. report: may be null; otherwise every field is
+/// filled in.
+///
+///
+/// Time is O(N C). The rewards are read once; those of some groups twice (with missing rewards,
+/// or values that differ by about their rounding); all of them once more where the policies read
+/// the batch, and again for a report. With `parallel`, the policies and the grouping are called
+/// from several threads at once.
+///
+/// Shapes and settings that do not fit throw invalid_input before anything is written.
+/// MissingEntry::Reject and Singleton::Error throw it when they meet their case: `out` is then
+/// untouched; the report and the workspace are not.
 template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
 void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out,
@@ -32,7 +44,9 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
   }
 }
 
-/// The long form with its own memory.
+/// The same as a std::vector of N advantages, with memory of its own.
+/// The scalar of the result is float for rewards of float and narrower floats, double for double
+/// and integers.
 template <class Estimator = Gdpo, class Exec, class T, class Groups,
           std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
@@ -44,14 +58,15 @@ std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Group
   return out;
 }
 
+/// The same with the default estimator, `Gdpo`, and a report.
 template <class Exec, class T, class Groups, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
                                     GroupReport* report) {
   return advantages(exec, batch, Gdpo{}, report);
 }
 
-/// Views and raw pointers: advantages(gdpo::view(pointer, rows, columns), groups). A view of rank 1 is one reward. Short
-/// forms run on `simd`.
+/// The advantages of rewards (N, C) in groups, on `simd`: the short form.
+/// Raw memory is given as `gdpo::view(pointer, rows, columns)`. The result has N advantages.
 template <class Estimator = Gdpo, class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups,
                                     const Estimator& estimator = {},
@@ -59,6 +74,7 @@ std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups,
   return advantages(simd, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator,
                     report);
 }
+/// The same for a single reward, (N).
 template <class Estimator = Gdpo, class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups,
                                     const Estimator& estimator = {},
@@ -66,10 +82,12 @@ std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups,
   return advantages(View<const T, 2>{rewards.data, {rewards.extent[0], 1}, {rewards.stride[0], 0}},
                     groups, estimator, report);
 }
+/// The same for rewards (N, C) with the default estimator, `Gdpo`, and a report.
 template <class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 2> rewards, const Groups& groups, GroupReport* report) {
   return advantages(rewards, groups, Gdpo{}, report);
 }
+/// The same for a single reward, (N), with the default estimator, `Gdpo`, and a report.
 template <class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups, GroupReport* report) {
   return advantages(rewards, groups, Gdpo{}, report);

@@ -6,25 +6,32 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// One step's rewards and who belongs together. N = rows (completions), C = rewards.
-///   gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};
-///   batch.tokens = gdpo::view(lengths);
-/// Views only: everything must outlive the call. NaN in `rewards` is a missing reward (GroupAdvantage::missing);
-/// NaN in `penalty` is not: it makes the advantages of its group NaN, as an infinite reward does.
+/// The rewards of one step and the groups of its rows: N rows (completions), C rewards.
+///
+///     gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};
+///     batch.tokens = gdpo::view(lengths);
+///
+/// It holds views only: the arrays must outlive the call. The scalars of `rewards` and of the
+/// columns are any that `Storage` knows (float, double, 16-bit floats, integers). A NaN in
+/// `rewards` is a missing reward (`GroupAdvantage::missing`). A NaN in `penalty` is not: it makes
+/// the advantages of its group NaN, as an infinite reward does.
 template <class T, class Groups>
 struct RewardBatch {
   static_assert(detail::is_grouping_v<Groups>,
                 "who belongs together is said by gdpo::groups_of(8), gdpo::by_offsets(offsets) or "
                 "gdpo::by_id(ids)");
-  View<const T, 2> rewards;  ///< (N, C), any strides
-  Groups groups;             ///< groups_of, by_offsets, by_id
-  Column tokens{};  ///< (N) completion lengths in tokens; renorm::TokenWeightedBatch needs it
-  Column
-      valid{};  ///< (N) 0: the row is unused: in no statistic, but it gets the advantage its group's moments give
-  Column baseline{};  ///< (N) an external baseline, for policies that read MemberArgs::external
-  Column penalty{};   ///< (N) summed KL of the row in nats; penalty::Row needs it
-  Column weights{};   ///< (N) row weights, for policies that read MemberArgs::weights
+  View<const T, 2> rewards;  ///< (N, C) rewards, with any strides. Required.
+  Groups groups;             ///< Which rows form a group: groups_of, by_offsets or by_id. Required.
+  /// (N) completion lengths in tokens, finite and at least 0; required by TokenWeightedBatch.
+  Column tokens{};
+  /// (N) flags; absent: every row is used. A row with 0 is unused: it enters no statistic, but
+  /// gets the advantage that the statistics of its group and of the batch give its rewards.
+  Column valid{};
+  Column baseline{};  ///< (N) the caller's baseline, for policies that read MemberArgs::external.
+  Column penalty{};   ///< (N) KL of the row in nats, summed over tokens; required by penalty::Row.
+  Column weights{};   ///< (N) row weights, for policies that read MemberArgs::weights.
 };
+/// Deduces the scalar of the rewards and the grouping.
 template <class T, class Groups>
 RewardBatch(View<T, 2>, Groups, Column = {}, Column = {}, Column = {}, Column = {}, Column = {})
     -> RewardBatch<std::remove_const_t<T>, Groups>;
@@ -36,23 +43,24 @@ constexpr bool is_reward_batch_v = false;
 template <class T, class Groups>
 constexpr bool is_reward_batch_v<RewardBatch<T, Groups>> = true;
 
-/// Pointers to members have names here, because nvcc writes a declarator in parentheses, of which g++ warns.
+// These pointers to members are named types because nvcc hands a bare declarator of one to g++ in
+// parentheses, and g++ warns about those.
 template <class Batch>
 using BatchColumn = Column Batch::*;
 using MemberValues = View<const double, 1> UsedMembers::*;
 
-/// What is to be known of an optional column.
+/// What the engine must know about an optional column.
 template <class Batch>
 struct RewardColumn {
-  BatchColumn<Batch> of_batch;
-  const char* name;         ///< in messages
-  MemberValues of_members;  ///< as policies see it; null: they do not
-  bool counts;              ///< its numbers are finite and at least 0
-  const char*
-      needed;  ///< what is said where a setting reads it and it is missing; null: it may always be missing
+  BatchColumn<Batch> of_batch;  ///< The column of the batch.
+  const char* name;             ///< Its name in messages.
+  MemberValues of_members;      ///< Its place in what policies see; null: they do not see it.
+  bool counts;                  ///< Its numbers must be finite and at least 0.
+  /// What a message asks for if a setting reads the column and it is absent; null: none does.
+  const char* needed;
 };
 
-/// The optional columns, once: checks, readers, kernels and constraints go through this list.
+/// The list of the optional columns. Checks, readers, kernels and constraints all go through it.
 template <class Batch>
 constexpr RewardColumn<Batch> reward_columns[] = {
     {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true,
@@ -65,7 +73,7 @@ constexpr RewardColumn<Batch> reward_columns[] = {
 constexpr std::size_t reward_column_count =
     std::size(reward_columns<RewardBatch<double, GroupsOf>>);
 
-/// The entry of a column, which the list has.
+/// The entry of a column that is in the list.
 template <class Batch>
 constexpr const RewardColumn<Batch>& listed(Column Batch::*column) {
   std::size_t j = 0;
@@ -73,6 +81,7 @@ constexpr const RewardColumn<Batch>& listed(Column Batch::*column) {
   return reward_columns<Batch>[j];
 }
 
+/// Copies all optional columns from one batch to another.
 template <class From, class To>
 void copy_columns(const From& from, To& to) {
   for (std::size_t j = 0; j < reward_column_count; ++j) {

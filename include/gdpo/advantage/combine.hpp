@@ -3,27 +3,35 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// How several rewards become one value: the order of weighted sum and standardisation. Both use
-/// GroupAdvantage::weights. A reward of weight 0 is not read, except as the `given` of a gate:
-/// NaN in it changes no bit.
-/// Order of the sums: rewards in blocks of 8 (those of weight 0 left out), the terms of a block as the tree
-/// ((0+4)+(2+6))+((1+5)+(3+7)), block after block.
+/// How several rewards become one value: the order of the weighted sum and the standardisation.
+/// Both use `GroupAdvantage::weights`, w_c. A reward of weight 0 is not read, except as the
+/// `given` of a gate: NaN in it changes no bit of the advantages. The sums take the rewards in
+/// blocks of 8, those of weight 0 left out; the terms of a block are added as the tree
+/// ((0+4)+(2+6))+((1+5)+(3+7)), and the blocks in order.
 namespace combine {
 
-/// x_i = sum_c w_c r_ic, then baseline and scale on x. GRPO: reward combinations with the same sum become one.
+/// First the weighted sum x_i = sum_c w_c r_ic, then baseline and scale of x.
+/// This is GRPO (GDPO paper, arXiv 2601.05242, eq. 1 and 2): combinations of rewards with the
+/// same sum get the same advantage.
 struct SumThenNormalize {};
 
-/// Baseline and scale on each reward by itself, then s_i = sum_c w_c z_ic. GDPO, eq. 4, 5, 7.
+/// First baseline and scale of each reward by itself, z_ic, then s_i = sum_c w_c z_ic.
+/// This is GDPO (arXiv 2601.05242, eq. 4, 5 and 7): combinations with the same sum stay apart
+/// where the rewards spread differently in the group.
 struct NormalizeThenSum {};
 
 }  // namespace combine
 GDPO_END_NAMESPACE
 
 namespace gdpo {
-/// Reward r_reward counts only where r_given >= at_least (GDPO, eq. 8); elsewhere it is 0, which is not missing. A
-/// missing r_given makes r_reward missing. `given` is compared as it is in the array, whatever gates stand on it.
+/// A condition on a reward: it counts only where another reward is high enough.
+/// GDPO (arXiv 2601.05242), eq. 8. Where rewards(i, given) < at_least, rewards(i, reward) becomes
+/// 0: a value, not a missing one. Where rewards(i, given) is missing, rewards(i, reward) is
+/// missing too. The condition reads the array as it is, whatever gates stand on `given`. Several
+/// gates on one reward must all be passed.
 struct Gate {
-  index_t reward = 0, given = 0;
-  double at_least = 0;
+  index_t reward = 0,   ///< Column of the reward that is gated.
+      given = 0;        ///< Column of the condition; its weight may be 0.
+  double at_least = 0;  ///< The least value of the condition, in units of that reward; not NaN.
 };
 }  // namespace gdpo

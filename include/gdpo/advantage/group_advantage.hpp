@@ -8,10 +8,18 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// A group-relative advantage estimator over rows. The type is the algorithm, the members are its settings: an
-/// aggregate, trivially copyable. Order of operations:
-///   gates -> missing rewards -> penalty -> per column: baseline, scale -> weighted sum -> renorm
-/// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4-7): sample std, no eps, batch renormalisation.
+/// A group-relative advantage estimator over rows: the type is the algorithm, the members its
+/// settings. It is an aggregate and trivially copyable (a kernel argument). A *column* is what is
+/// centred and scaled by itself: each reward with NormalizeThenSum, the weighted sum with
+/// SumThenNormalize. The order of operations:
+///
+///     NormalizeThenSum  gates, missing rewards, penalty on one reward;
+///                       baseline and scale of each reward in its group; weighted sum; renorm
+///     SumThenNormalize  gates, missing rewards; weighted sum, penalty on the sum;
+///                       baseline and scale of the sum in its group; renorm
+///
+/// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4 to 7): sample std and
+/// renormalisation over the batch, without eps. The maths stands in gdpo/advantages.hpp.
 template <class Baseline = baseline::Mean, class Scale = scale::StdDev,
           class Combine = combine::NormalizeThenSum, class Renorm = renorm::Batch>
 struct GroupAdvantage {
@@ -36,21 +44,23 @@ struct GroupAdvantage {
                     std::is_same_v<Renorm, renorm::TokenWeightedBatch>,
                 "Renorm is renorm::None, Batch, PerGroup or TokenWeightedBatch");
 
-  Baseline baseline{};
-  Scale scale{};
-  Combine combine{};
-  Renorm renorm{};
-  Missing missing{};
-  Singleton singleton = Singleton::Zero;
-  penalty::Row penalty{};
-  List<double>
-      weights{};  ///< one a reward, of any sign, from braces or a std::vector; empty: all 1; 0: the reward is not read
-  List<Gate, 16> gates{};
+  Baseline baseline{};                    ///< What is subtracted from a value (baseline.hpp).
+  Scale scale{};                          ///< What a centred value is multiplied by (scale.hpp).
+  Combine combine{};                      ///< The order of sum and standardisation (combine.hpp).
+  Renorm renorm{};                        ///< The second normalisation (renorm.hpp).
+  Missing missing{};                      ///< What NaN rewards and rows without rewards mean.
+  Singleton singleton = Singleton::Zero;  ///< What a group with one used member gets.
+  penalty::Row penalty{};                 ///< KL inside the reward of a row; off by default.
+  /// One weight for each reward, finite and of any sign, at most 64, from braces or a
+  /// std::vector. Empty: all 1. A reward of weight 0 is not read, except as the condition of a
+  /// gate.
+  List<double> weights{};
+  List<Gate, 16> gates{};  ///< Conditions on rewards, at most 16.
 };
 
 namespace detail {
 
-/// What advantages are computed by.
+/// Whether the type is an estimator. Constrained estimators specialise it as well.
 template <class X>
 constexpr bool computes_advantages_v = false;
 template <class B, class S, class C, class R>
@@ -58,18 +68,18 @@ constexpr bool computes_advantages_v<GroupAdvantage<B, S, C, R>> = true;
 
 }  // namespace detail
 
-/// GDPO (arXiv 2601.05242): each reward standardised in its group, weighted sum, standardised over the batch.
+/// GDPO (arXiv 2601.05242): each reward is standardised in its group, their sum over the batch.
 using Gdpo = GroupAdvantage<>;
-/// GRPO (arXiv 2402.03300): the weighted sum standardised in its group.
+/// GRPO (arXiv 2402.03300): the weighted sum of the rewards is standardised in its group.
 using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNormalize, renorm::None>;
-/// Dr.GRPO (arXiv 2503.20783), "GRPO without std": the weighted sum minus its group mean.
+/// Dr.GRPO (arXiv 2503.20783), "GRPO without std": the weighted sum minus its mean in the group.
 using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None>;
-/// RLOO (arXiv 2402.14740): the weighted sum minus the mean of the others.
+/// RLOO (arXiv 2402.14740): the weighted sum minus its mean over the other members of the group.
 using Rloo =
     GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize, renorm::None>;
 static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
 
-/// The same estimator with another renormalisation, every other setting kept.
+/// The same estimator with another renormalisation; every other setting is kept.
 template <class NewRenorm, class B, class S, class C, class R>
 constexpr GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e,
                                                          NewRenorm renorm = {}) {
@@ -85,7 +95,8 @@ constexpr GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B,
   other.gates = e.gates;
   return other;
 }
-/// The same estimator without its renormalisation: its advantages are the combined values before it.
+/// The same estimator without its renormalisation: its advantages are the combined values before
+/// it, those of `Workspace::sums`.
 template <class B, class S, class C, class R>
 GroupAdvantage<B, S, C, renorm::None> before_renorm(const GroupAdvantage<B, S, C, R>& e) {
   return with_renorm<renorm::None>(e);

@@ -3,43 +3,48 @@
 
 namespace gdpo {
 
-/// A reward that is NaN: the reward function abstained.
+/// What a reward that is NaN means: its reward function abstained.
 enum class MissingEntry {
-  Skip,       ///< left out of its reward's statistics, adds 0 to the row (TRL, ms-swift)
-  Zero,       ///< is reward 0, before everything else (NVlabs' TRL fork)
-  Propagate,  ///< flows through the formulas and shows
-  Reject      ///< invalid_input, which names the row and the reward
+  Skip,       ///< It is left out of its reward's statistics and adds 0 to its row (TRL, ms-swift).
+  Zero,       ///< It counts as reward 0 in everything that follows the gates (NVlabs' TRL fork).
+  Propagate,  ///< It flows through the formulas as NaN (verl, open-instruct).
+  Reject      ///< It throws invalid_input, which names the row and the reward.
 };
 
-/// A row without any reward; it exists only under MissingEntry::Skip.
+/// What a row without any reward gets. Such rows exist only under MissingEntry::Skip.
 enum class MissingRow {
-  Exclude,  ///< advantage 0, in no statistic and no renormalisation (TRL)
-  Keep      ///< its sum is 0 and counts everywhere (ms-swift)
+  Exclude,  ///< Advantage 0; the row enters no statistic and no renormalisation (TRL).
+  Keep      ///< Its weighted sum or combined value is 0 and counts like any other (ms-swift).
 };
 
+/// What happens to missing rewards; the default is TRL's.
 struct Missing {
-  MissingEntry entry = MissingEntry::Skip;
-  MissingRow row = MissingRow::Exclude;
+  MissingEntry entry = MissingEntry::Skip;  ///< A single reward.
+  MissingRow row = MissingRow::Exclude;     ///< A row without any.
 };
 
-/// A group with one used member, for every baseline but None.
+/// What a group with one used member gets, for every baseline except `None`.
+/// With NormalizeThenSum and MissingEntry::Skip, the members that have a reward are counted for
+/// each reward by itself.
 enum class Singleton {
-  Zero,   ///< 0: nothing to compare with (TRL, ms-swift, open-instruct)
-  Raw,    ///< the value itself, times the scale with variance 1 (verl: R / (1 + eps))
-  Error,  ///< invalid_input, which names the group
-  Nan     ///< what a sample std of one gives in torch; only for presets whose name says so
+  Zero,   ///< 0, as there is nothing to compare with (TRL, ms-swift, open-instruct).
+  Raw,    ///< The value times the scale, for which its variance is 1 (verl: R / (1 + eps)).
+  Error,  ///< It throws invalid_input, which names the group.
+  Nan     ///< NaN, as torch's sample std of one number gives; for presets whose name says so.
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// KL inside the reward: x_i -= coef k_i, before the baseline. k_i is RewardBatch::penalty (nats, summed over the row
-/// by the caller), coef in reward units per nat; 0: off, and the column is not read. With NormalizeThenSum the penalty
-/// belongs to one reward, which `reward` names; -1 (with SumThenNormalize): the sum. ms-swift kl_in_reward.
+/// Penalties inside the reward.
 namespace penalty {
+/// KL inside the reward of a row: x_i - coef k_i, before the baseline (ms-swift, kl_in_reward).
+/// k_i is `RewardBatch::penalty`, in nats, which the caller sums over the row.
 struct Row {
-  double coef = 0;
+  double coef = 0;  ///< In units of the reward per nat, finite; 0: off, and the column is not read.
+  /// What carries the penalty. With SumThenNormalize it must be -1, the weighted sum. With
+  /// NormalizeThenSum it is the column of one reward, since each is standardised by itself.
   index_t reward = -1;
 };
 }  // namespace penalty

@@ -3,21 +3,22 @@
 #include <gdpo/math/settings.hpp>
 
 namespace gdpo {
-/// Where eps stands between a variance v and the multiplier of the centred value.
+/// Where eps stands between a variance v and the multiplier of a centred value.
 enum class EpsAt {
   Std,       ///< 1 / (sqrt v + eps)
   Var,       ///< 1 / sqrt(v + eps)
   ClampStd,  ///< 1 / max(sqrt v, eps)
   ClampVar,  ///< 1 / sqrt(max(v, eps))
-  None       ///< 1: centre only
+  None       ///< 1: the values are centred only, and eps is not used.
 };
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// The multiplier of a centred value whose set has variance `variance` on `dof` degrees of freedom: one formula for
-/// every scale and every renormalisation, on V = double or lanes. dof <= 0: 0, unknown spread is not zero spread. A
-/// denominator of 0: 0. NaN: NaN.
+/// The multiplier of a centred value of a set with this variance on `dof` degrees of freedom.
+/// Every scale and every renormalisation uses this one formula; V is double or a pack of lanes.
+/// An unknown spread (dof <= 0) gives 0, not 1 / eps, since it is not a spread of 0. A
+/// denominator of 0 gives 0, a NaN variance NaN. Under EpsAt::None the multiplier is always 1.
 template <class V>
 GDPO_DEVICE V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
   using math::constant, math::is_zero, math::select, math::sqrt;

@@ -13,46 +13,56 @@ inline void check_renorm(const char* function, int ddof, double eps, double coun
 
 }  // namespace detail
 
-/// The second normalisation, of the combined values s:  a_i = (s_i - mean) multiplier(v),
-///   mean = sum s / (n + count_eps),   v = sum (s - mean)^2 / (n + count_eps) * n / (n - ddof).
-/// Where the mean is 0 by construction (baseline Mean or LeaveOneOut, one multiplier a group, no raw singleton) it is
-/// not subtracted over a batch or a group: a pure rescale, so that 0 stays exactly 0. Excluded and unused rows are in
-/// no statistic; excluded rows keep 0. keep_mean scales about the mean and adds it back (verl's masked_whiten,
-/// shift_mean=False).
+/// The second normalisation: from the combined values s_i to the advantages a_i.
+///
+///     a_i  = (s_i - mean) multiplier(v)          multiplier: advantage/multiplier.hpp
+///     mean = sum s / (n + count_eps)
+///     v    = sum (s - mean)^2 / (n + count_eps) * n / (n - ddof)
+///
+/// The sums run over n rows: those of the batch, those of a group, or those of the batch with
+/// each row counted once per token. Excluded and unused rows enter no sum; excluded rows keep 0.
+///
+/// In `Batch` and `PerGroup` the mean is not subtracted where it is 0 by construction: the
+/// baseline has zero_sum (Mean, LeaveOneOut), each group has one multiplier, and no group is a
+/// raw singleton (`Singleton::Raw`). The step is then a pure rescale, so that 0 stays exactly 0.
 namespace renorm {
 
 /// No second normalisation: the combined values are the advantages (GRPO, Dr.GRPO, RLOO).
 struct None {};
 
-/// Over all rows of the batch: GDPO, eq. 6 (default); TRL, NVlabs' TRL fork, ms-swift, NeMo-RL. With one group in the
-/// batch it is defined and GroupReport::one_group is set: then it cannot tell groups apart.
+/// Over all rows of the batch.
+/// GDPO (arXiv 2601.05242), eq. 6, the default; TRL, NVlabs' TRL fork, ms-swift, NeMo-RL. With a
+/// single group in the batch it cannot tell groups apart; GroupReport::one_group says so.
 struct Batch {
-  int ddof = 1;
-  double eps = 0;
-  EpsAt eps_at = EpsAt::Std;
-  double count_eps = 0;
-  bool keep_mean = false;
+  int ddof = 1;    ///< Degrees of freedom taken off n, at least 0: 1 sample std, 0 population std.
+  double eps = 0;  ///< At least 0.
+  EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+  double count_eps = 0;       ///< Added to the count that sums are divided by, at least 0.
+  bool keep_mean = false;     ///< Scale about the mean and add it back: a_i + mean.
   void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
-/// Over the rows of each group, as some descriptions of GDPO have it: it undoes what GDPO gains (presets/per_group.hpp).
+/// Over the rows of each group, as some descriptions of GDPO have it.
+/// It undoes what GDPO gains over GRPO (presets/per_group.hpp).
 struct PerGroup {
-  int ddof = 1;
-  double eps = 0;
-  EpsAt eps_at = EpsAt::Std;
-  double count_eps = 0;
-  bool keep_mean = false;
+  int ddof = 1;    ///< Degrees of freedom taken off n, at least 0: 1 sample std, 0 population std.
+  double eps = 0;  ///< At least 0.
+  EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+  double count_eps = 0;       ///< Added to the count that sums are divided by, at least 0.
+  bool keep_mean = false;     ///< Scale about the mean and add it back: a_i + mean.
   void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
-/// Over the valid tokens of the batch: row i counts RewardBatch::tokens(i) times, n is the number of tokens. verl and
-/// NVlabs' verl fork (masked_whiten). The mean is subtracted: a degenerate group gets a constant that is not 0.
+/// Over the tokens of the batch: row i counts RewardBatch::tokens(i) times, n is the number of
+/// tokens. verl and NVlabs' verl fork, masked_whiten. The mean is always subtracted: weighted by
+/// tokens, it is not 0 where lengths differ. A degenerate group then gets a constant that is not
+/// 0.
 struct TokenWeightedBatch {
-  int ddof = 1;
-  double eps = 1e-8;
-  EpsAt eps_at = EpsAt::Var;
-  double count_eps = 0;
-  bool keep_mean = false;
+  int ddof = 1;  ///< Degrees of freedom taken off n, at least 0: 1 sample std, 0 population std.
+  double eps = 1e-8;          ///< At least 0.
+  EpsAt eps_at = EpsAt::Var;  ///< Where eps stands.
+  double count_eps = 0;       ///< Added to the count that sums are divided by, at least 0.
+  bool keep_mean = false;     ///< Scale about the mean and add it back (verl, shift_mean=False).
   void check(const char* function) const { detail::check_renorm(function, ddof, eps, count_eps); }
 };
 
@@ -60,7 +70,8 @@ struct TokenWeightedBatch {
 
 namespace detail {
 
-/// a = (s - shift) multiplier + back, with s == shift giving exactly `back`. V: double or lanes.
+/// a = (s - shift) multiplier + back. Where s == shift it is exactly `back`, whatever the
+/// multiplier. V: double or lanes.
 struct Affine {
   double shift = 0, multiplier = 1, back = 0;
   template <class V>
@@ -71,8 +82,8 @@ struct Affine {
   }
 };
 
-/// The renormalisation of a set of values with these moments. `centred`: their mean is 0 by construction and is not
-/// subtracted.
+/// The renormalisation of a set of values with these moments. centred: their mean is 0 by
+/// construction and is not subtracted.
 template <class Renorm>
 GDPO_DEVICE Affine affine_of(const Renorm& r, const Moments& m, bool centred) {
   if (!(m.weight + r.count_eps > 0)) return {0, 0, 0};

@@ -1,32 +1,41 @@
 #pragma once
-// What a Baseline and a Scale see, and what they may declare about themselves.
+// What a Baseline and a Scale see, and what they may declare about themselves. Users who write
+// their own need this header; examples/custom_estimator.cpp has one.
 #include <gdpo/core/declares.hpp>
 #include <gdpo/math/settings.hpp>
 #include <gdpo/stats/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
-/// A number in two doubles (or lanes of them), high + low: a baseline that returns it is subtracted without rounding, so
-/// that an offset of the rewards costs the centred values nothing.
+/// A number in two doubles (or in two packs of lanes), high + low.
+/// A baseline that returns it is subtracted part by part, so that the rounding of the mean does
+/// not enter the centred values: an offset of the rewards costs them no digits.
 template <class V>
 struct Split {
-  V high, low;
+  V high,   ///< The number, rounded.
+      low;  ///< What the rounding lost.
+  /// The number, rounded.
   GDPO_INLINE constexpr operator V() const { return high; }
 };
 
 /// Moments of the used values of one group in one column (a reward, or the weighted sum of all).
 struct GroupStat : Moments {
-  /// Second largest and second smallest value, with multiplicity: {1, 1, 0} has second_max 1.
-  double second_max = -math::infinity, second_min = math::infinity;
-  /// All used values equal. For a stored reward: max == min. For a sum of C terms: max - min is rounding noise,
-  /// at most 4 C 2^-53 max_i sum_c |w_c r_ic|. Then m2 is exactly 0.
+  // These two are computed only where a policy does not declare takes_lanes.
+  double second_max = -math::infinity,  ///< Second largest, with multiplicity: 1 of {1, 1, 0}.
+      second_min = math::infinity;      ///< Second smallest, with multiplicity.
+  /// All used values are equal; m2 is then exactly 0. A stored reward is judged by max == min.
+  /// The weighted sums of C rewards count as equal where they differ by rounding alone: max - min
+  /// is at most 4 C 2^-53 max_i sum_c |w_c r_ic|.
   bool degenerate = false;
-  /// A used value is infinite, or NaN (MissingEntry::Propagate): the moments are NaN.
+  /// A used value is infinite, or NaN under MissingEntry::Propagate. The moments are then NaN.
   bool unknown = false;
 
-  /// The moments of the others, of a member with value x. Whether they are all equal is decided by order statistics,
-  /// never by the residue of m2 - d^2 n/(n-1). Only n, mean and m2 are filled in (min and max where the others are all
-  /// equal).
+  /// The moments of the other members, of a member with value x:
+  ///
+  ///     mean_others = mean - d / (n - 1),  m2_others = m2 - d^2 n / (n - 1),  d = x - mean
+  ///
+  /// Whether the others are all equal is decided by min, max and the second ones: the residue of
+  /// that difference would not be exactly 0. An empty set for n < 2.
   GDPO_DEVICE Moments without(double x) const {
     Moments others;
     if (n < 2) return others;
@@ -39,8 +48,8 @@ struct GroupStat : Moments {
     }
     const double d = (x - mean) - mean_low, rest = others.weight, step = d / rest;
     others.mean = mean - step;
-    const double back =
-        math::opaque(others.mean - mean);  // the rounding of that difference, by TwoSum
+    // mean_low keeps what the rounding of mean - step lost, by TwoSum.
+    const double back = math::opaque(others.mean - mean);
     others.mean_low =
         mean_low + ((mean - math::opaque(others.mean - back)) - math::opaque(step + back));
     others.m2 = (math::max)(m2 - math::mul(math::mul(d, d), static_cast<double>(n) / rest), 0.0);
@@ -52,7 +61,8 @@ struct GroupStat : Moments {
 
 namespace detail {
 
-/// second_max and second_min of a group, from its used values one by one.
+/// Finds second_max and second_min of a group from its used values, one by one. At construction
+/// `stat` has its max and min.
 struct OrderStatistics {
   double max, min, below = -math::infinity, above = math::infinity;
   int at_max = 0, at_min = 0;
@@ -74,65 +84,86 @@ inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
 
 }  // namespace detail
 
-/// Moments over all used values of a column, before and after the baseline.
+/// Moments over all used values of a column in the batch.
+/// A policy gets them filled in if it reads the batch (`reads_batch`); otherwise they are empty.
 struct BatchStat {
-  Moments raw, centred;
-  index_t used = 0, nonzero = 0;  ///< used values; those of them that are not 0
+  Moments raw,       ///< Before the baseline.
+      centred;       ///< After the baseline; computed for a Scale that reads the batch.
+  index_t used = 0,  ///< Number of used values.
+      nonzero = 0;   ///< Those of them that are not 0.
 };
 
-/// The used members of a group in one column. The views hold one number a member, in the grouping's row order; `tokens`,
+/// The used members of a group in one column.
+/// The views hold one number for each used member that has a value, in row order. `tokens`,
 /// `weights` and `external` are empty where the batch has no such column.
 struct UsedMembers {
-  const GroupStat& group;
-  const BatchStat&
-      batch;  ///< filled when the policy reads the batch (below); `centred` only for a Scale
-  View<const double, 1> values{};
-  View<const double, 1> tokens{};  ///< completion length, in tokens (RewardBatch::tokens)
-  View<const double, 1>
-      weights{};  ///< the caller's row weights (RewardBatch::weights); no shipped policy reads them
-  View<const double, 1> external{};  ///< the caller's baseline (RewardBatch::baseline)
+  const GroupStat& group;          ///< Moments of the values of the group.
+  const BatchStat& batch;          ///< Moments of the column over the batch.
+  View<const double, 1> values{};  ///< The values, after gates and penalties.
+  View<const double, 1> tokens{};  ///< Completion lengths in tokens (RewardBatch::tokens).
+  /// Row weights of the caller (RewardBatch::weights); no policy of the library reads them.
+  View<const double, 1> weights{};
+  View<const double, 1> external{};  ///< Baselines of the caller (RewardBatch::baseline).
 };
-/// One member of a group as a policy sees it.
+/// One member of a group, as a policy sees it.
 struct MemberArgs : UsedMembers {
-  index_t own =
-      -1;  ///< position in the views; -1: the row is unused (RewardBatch::valid) and in no statistic
-  double value = 0;  ///< the member's own value
+  /// Its position in the views; -1: the row is unused (RewardBatch::valid), in no statistic.
+  index_t own = -1;
+  double value = 0;  ///< Its own value.
 };
+/// What a Baseline sees.
 using BaselineArgs = MemberArgs;
+/// What a Scale sees.
 struct ScaleArgs : MemberArgs {
-  double centred = 0;  ///< value minus baseline
+  double centred = 0;  ///< The value minus its baseline.
 };
 /// What a policy with `per_group_values` sees instead of MemberArgs: the group as a whole, once.
 struct GroupArgs : UsedMembers {
-  View<double, 1>
-      scratch;  ///< as many numbers as `values`, to overwrite: a copy to sort, say. What is in it means nothing
+  /// Room for as many numbers as `values`, to be overwritten: a copy to sort, say. Its content on
+  /// entry means nothing.
+  View<double, 1> scratch;
 };
 
-/// What a policy with `takes_lanes` also sees instead of MemberArgs: the moments of L rewards of one group in lanes
-/// (the same names; every reward has all n members), and an empty `batch`.
+/// What a policy with `takes_lanes` sees as well: the moments of L columns of a group, one in a
+/// lane. The names are those of MemberArgs. Every column has all n members.
 template <int L>
 struct GroupLanes {
+  /// The moments, by lane.
   struct Stat {
-    index_t n;
-    math::Pack<L> mean, mean_low, m2;
+    index_t n;           ///< Members of the group, in every lane.
+    math::Pack<L> mean,  ///< As in Moments.
+        mean_low,        ///< As in Moments.
+        m2;              ///< As in Moments.
   };
-  const Stat& group;
-  const BatchStat& batch;
+  const Stat& group;       ///< The moments of the columns.
+  const BatchStat& batch;  ///< Empty: a policy that reads the batch is not called in lanes.
 };
 
-// A policy may declare, as static members:
-//   per_group    the result depends on `group` and `batch` alone: it is computed once a group
-//   per_group_values  the result is one number a group that depends on its values too (and on its tokens, weights and
-//                external baselines): the operator takes GroupArgs and is called once a group, with scratch memory of the
-//                group's size where it may sort the values. A median, a quantile, a trimmed mean. The values are finite,
-//                and two or more, except under baseline::None and Singleton::Raw
-//   own_value    the result depends on `group`, `batch`, whether `own` is -1, and `value` (and `centred`) alone: no view is
-//                read, which spares a device from writing them (per_group says as much)
-//   takes_lanes  a per_group policy whose operator is a template over the argument and takes GroupLanes as well
-//   from_group   (Baseline) comes from inside the group: a degenerate group then gets exactly 0
-//   zero_sum     (Baseline) the centred values of a group sum to 0: renormalisation need not subtract their mean
-//   reads_batch()  (a const member function; true where absent) whether `batch` must be computed
-// A policy that declares nothing is called for every member and gets everything.
+// A policy may say the following about itself, as `static constexpr bool name = true`. One that
+// says nothing is called for every member and gets everything.
+//
+//   per_group
+//       The result depends on `group` and `batch` alone. It is computed once for a group.
+//   per_group_values
+//       The result is one number for a group and depends on the values of its members too (or on
+//       their tokens, weights and external baselines): a median, a quantile, a trimmed mean. The
+//       operator takes GroupArgs and is called once for a group, with scratch memory in which it
+//       may sort the values. The values are finite, and two or more, except under baseline::None
+//       and Singleton::Raw.
+//   own_value
+//       The result depends on `group`, `batch`, `value` (and `centred`), and on whether `own` is
+//       -1. It reads no view, so a device need not write the views. per_group implies this.
+//   takes_lanes
+//       The policy has per_group, and its operator is a template over the argument that also takes
+//       GroupLanes: one call then serves several columns.
+//   from_group (Baseline)
+//       The baseline comes from inside the group. A degenerate group then gets exactly 0.
+//   zero_sum (Baseline)
+//       The centred values of a group sum to 0. A renormalisation then need not subtract their
+//       mean.
+//
+// A const member function `bool reads_batch()` says whether `batch` must be computed, which takes
+// a second reading of the rewards. Where a policy has no such function, `batch` is computed.
 namespace detail {
 
 GDPO_DECLARED(per_group);
@@ -142,11 +173,12 @@ GDPO_DECLARED(takes_lanes);
 GDPO_DECLARED(from_group);
 GDPO_DECLARED(zero_sum);
 
-/// One call gives what all members of a group need.
+/// Whether one call gives what all members of a group need.
 template <class P>
 constexpr bool one_a_group_v = per_group_v<P> || per_group_values_v<P>;
 
-/// What the policy says of a group, or of a member. scratch: of per_group_values, a number for each of the values.
+/// Calls a policy for a group or a member. scratch: for per_group_values, room for as many
+/// numbers as there are values.
 GDPO_CALLS_ANY
 template <class P, class Args>
 GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
@@ -159,6 +191,7 @@ GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
   }
 }
 
+/// The policy's reads_batch(), or true where it has none.
 template <class P, class = void>
 struct ReadsBatch {
   static bool of(const P&) { return true; }
@@ -167,7 +200,8 @@ template <class P>
 struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
   static bool of(const P& policy) { return policy.reads_batch(); }
 };
-/// Whether a policy reads the batch: any of the two, and the scale, which may ask for centred values.
+/// Which policies read the batch: `any` of the two, or the `scale`, which needs the centred
+/// values too.
 struct BatchReaders {
   bool any = false, scale = false;
   template <class Baseline, class Scale>
@@ -179,7 +213,7 @@ struct BatchReaders {
   }
 };
 
-/// (value - baseline), the baseline a V or a Split of V.
+/// value - baseline; the baseline is a V or a Split of V. V: double or lanes.
 template <class V>
 GDPO_INLINE V centre(const V& value, const V& baseline) {
   return value - baseline;
@@ -194,9 +228,12 @@ constexpr bool returns_double_v = std::is_invocable_r_v<double, const P&, const 
 
 }  // namespace detail
 
+/// Whether P can be a Baseline: it gives a double for BaselineArgs (GroupArgs if
+/// per_group_values).
 template <class P>
 constexpr bool is_baseline_v = detail::returns_double_v<
     P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, BaselineArgs>>;
+/// Whether P can be a Scale: it gives a double for ScaleArgs (GroupArgs if per_group_values).
 template <class P>
 constexpr bool is_scale_v = detail::returns_double_v<
     P, std::conditional_t<detail::per_group_values_v<P>, GroupArgs, ScaleArgs>>;

@@ -5,14 +5,16 @@
 GDPO_BEGIN_NAMESPACE
 namespace penalty {
 
-/// KL inside the reward of each token: A_it = A_i - coef kl_t, coef in reward units per nat; 0: off, and no log-prob is
-/// read. kl: a KL term of the loss (loss/kl.hpp), of which the value is taken, clamps included; its beta and `against`
-/// are not used: coef and the array that is given stand for them.
-///   penalty::Token<>{0.04}                                                        verl's kl_penalty="kl", K1
-///   penalty::Token{0.04, Kl<kl::K3>{0, Against::Ref, {-20, 20}, {-10, 10}}}       "low_var_kl"
+/// KL inside the reward of each token: A_it = A_i - coef kl_it.
+///
+///     // verl, kl_penalty="kl" (K1) and "low_var_kl"
+///     penalty::Token<>{0.04}
+///     penalty::Token{0.04, Kl<kl::K3>{0, Against::Ref, {-20, 20}, {-10, 10}}}
 template <class KlTerm = Kl<kl::K1>>
 struct Token {
-  double coef = 0;
+  double coef = 0;  ///< In units of the reward per nat, finite; 0: off, and no log-prob is read.
+  /// A KL term of the loss (loss/kl.hpp). Its value is used, clamps included. Its beta and
+  /// `against` are not: coef and the array of reference log-probs take their place.
   KlTerm kl{};
 
   void check(const char* function) const {
@@ -21,13 +23,19 @@ struct Token {
     detail::Checks<KlTerm>::run(kl, function);
   }
 };
+/// Deduces the KL term.
 template <class KlTerm>
 Token(double, KlTerm) -> Token<KlTerm>;
 
 }  // namespace penalty
 
-/// Rows to tokens, `Broadcast`: out(i, t) = advantages(i) where mask(i, t) != 0, exactly 0 elsewhere (whatever the mask
-/// hides). Shapes: advantages (N), mask (N, T), out (N, T); other shapes: invalid_input. TRL, verl, ms-swift.
+/// Gives each token the advantage of its row, as TRL, verl and ms-swift do.
+///
+///     out(i, t) = advantages(i)  where mask(i, t) != 0,  exactly 0 elsewhere
+///
+/// Shapes: advantages (N), mask (N, T) of any arithmetic type, out (N, T); all are required, with
+/// any strides. Other shapes throw invalid_input. The advantage of a row without valid tokens has
+/// no effect, even if it is NaN. Allocates nothing.
 template <class A, class M, class R>
 void broadcast_into(View<A, 1> advantages, View<M, 2> mask, View<R, 2> out) {
   using contract::text;
@@ -44,12 +52,21 @@ void broadcast_into(View<A, 1> advantages, View<M, 2> mask, View<R, 2> out) {
   }
 }
 
-/// Rows to tokens with a KL penalty: out(i, t) = advantages(i) - coef kl(logp(i, t), ref_logp(i, t)) where the mask is
-/// not 0 (a null view: everywhere), exactly 0 elsewhere. In double; what the mask hides is not read.
-///   gdpo::token_advantages_into(advantages, mask, old_logp, ref_logp, gdpo::penalty::Token<>{0.04}, out);
-///   gdpo::whiten_into(out, mask, gdpo::verl::masked_whiten, out);        the second normalisation, where it is wanted
-/// logp: of the policy that wrote the tokens (verl's compute_rewards: old_log_prob), for the result is a constant of
-/// the loss. Shapes: advantages (N), the rest (N, T).
+/// Gives each token the advantage of its row minus a KL penalty.
+///
+///     out(i, t) = advantages(i) - coef kl(logp(i, t), ref_logp(i, t))  where the mask is not 0
+///     out(i, t) = 0 exactly                                            elsewhere
+///
+///     gdpo::token_advantages_into(advantages, mask, old_logp, ref_logp,
+///                                 gdpo::penalty::Token<>{0.04}, out);
+///     gdpo::whiten_into(out, mask, gdpo::verl::masked_whiten, out);  // if it is to be normalised
+///
+/// Shapes: advantages (N); mask, logp, ref_logp and out (N, T); any strides. A null mask selects
+/// every token. logp and ref_logp are in nats; they are required where coef is not 0, and
+/// otherwise not read. logp is that of the policy that wrote the tokens (verl's compute_rewards
+/// takes old_log_prob), because the loss treats the result as a constant. Computed in double and
+/// rounded once; what the mask hides is not read. A NaN shows at its token and at no other. Other
+/// shapes and settings throw invalid_input before anything is written. Allocates nothing.
 template <class A, class M = const unsigned char, class L = const float, class F = const float,
           class KlTerm, class R>
 void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> logp,

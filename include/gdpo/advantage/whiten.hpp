@@ -4,11 +4,24 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// The second normalisation over tokens, of values that differ from token to token (advantages after a token penalty):
-/// out = (x - mean) multiplier(v) with the formula and the settings of renorm::TokenWeightedBatch, exactly 0 where the
-/// mask is 0. Equal values give exactly 0 (with count_eps 0 and without keep_mean). out: the shape of values, float or
-/// double; it may be `values` itself. verl::masked_whiten, nvlabs::masked_whiten; NeMo-RL, OpenRLHF:
-/// {0, 1e-8, EpsAt::ClampVar}.
+/// Whitens the values that a mask selects: a second normalisation over tokens.
+/// It is meant for values that differ from token to token, such as advantages after
+/// `penalty::Token`. Where all tokens of a row share a value, renorm::TokenWeightedBatch does the
+/// same without an array of tokens.
+///
+///     out = (x - mean) multiplier(v)  where the mask is not 0,  exactly 0 elsewhere
+///
+/// mean, v and multiplier are those of renorm::TokenWeightedBatch (advantage/renorm.hpp), whose
+/// settings are taken; statistics are those of stats/masked.hpp. Equal values give exactly 0 if
+/// count_eps is 0 and keep_mean is off. A NaN that counts makes every value that counts NaN.
+///
+/// values, mask and out: views of rank 1 or 2, of one shape and with any strides; a null mask
+/// selects everything. out is float or double and may be `values` itself. Other shapes and
+/// settings throw invalid_input before anything is written. Reads the values twice and allocates
+/// nothing.
+///
+/// Trainers' settings: verl::masked_whiten, nvlabs::masked_whiten; for NeMo-RL and OpenRLHF
+/// `{0, 1e-8, EpsAt::ClampVar}`.
 template <class T, int Rank, class M = const unsigned char, class R>
 void whiten_into(View<T, Rank> values, View<M, Rank> mask, const renorm::TokenWeightedBatch& renorm,
                  View<R, Rank> out) {

@@ -6,33 +6,38 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What one worker keeps: it has one group at hand, or a few side by side.
+/// Memory of one worker, which has one group at hand, or a few side by side. K: members of the
+/// longest group.
 struct GroupScratch {
-  std::vector<double> column, scores, magnitudes, terms;  // (K), (K), (K) sums of |terms|, (K, 8)
-  std::vector<unsigned char> used, present;               // (K) the row is used; it has a reward
-  std::vector<double> values;  // (K) used members, as a policy sees them ...
-  std::array<std::vector<double>, reward_column_count> columns;  // ... and the columns that it sees
-  std::vector<double> policies;  // (K) of policies with per_group_values
-  std::vector<double> lanes;     // of SideBySide
+  // (K) the values of the column at hand, the combined values so far, and for each the sum of its
+  // |terms|; (K, 8) the terms of a block of 8 columns.
+  std::vector<double> column, scores, magnitudes, terms;
+  std::vector<unsigned char> used, present;  // (K) whether the row is used; whether it has a reward
+  // (K) what policies see of the used members: their values, and the columns of the batch.
+  std::vector<double> values;
+  std::array<std::vector<double>, reward_column_count> columns;
+  std::vector<double> policies;  // (K) scratch for policies with per_group_values
+  std::vector<double> lanes;     // scratch of SideBySide
+  // What was met in the groups of this call so far.
   struct {
     bool raw_singleton = false, row_that_does_not_count = false;
-  } seen;  // in the groups so far
+  } seen;
 };
 
-/// What the engine of an estimator keeps.
+/// Memory of the engine of an estimator. A column: see GroupAdvantage.
 struct EstimatorScratch {
   std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
   std::vector<unsigned char> row_state;       // (N) RowState
-  std::vector<index_t> channels;              // rewards whose weight is not 0 ...
-  std::vector<double> channel_weights;        // ... their weights ...
-  std::vector<double> lane_weights;           // ... and these for every lane of rows side by side
-  std::vector<GroupScratch> workers;          // one a worker
-  std::vector<double> raw, centred;           // (N) one column of the batch
-  std::vector<BatchStat> batch_stats;         // one a column
-  std::vector<double> partial_sums;           // of the blocks of the batch
+  std::vector<index_t> channels;              // rewards whose weight is not 0
+  std::vector<double> channel_weights;        // their weights
+  std::vector<double> lane_weights;    // these weights, repeated for rows side by side in lanes
+  std::vector<GroupScratch> workers;   // one for each worker
+  std::vector<double> raw, centred;    // (N) values of one column of the batch
+  std::vector<BatchStat> batch_stats;  // one for each column
+  std::vector<double> partial_sums;    // sums of the blocks of the batch
 };
 
-/// What ConstrainedCall keeps, which calls an estimator inside.
+/// Memory of ConstrainedCall (constraint/engine), which calls an estimator inside.
 struct ConstraintScratch {
   std::vector<double> mixed, channel, violations, magnitudes;  // (N)
   std::vector<unsigned char> states;                           // (N)
@@ -43,12 +48,16 @@ struct ScratchOf;
 
 }  // namespace detail
 
-/// Scratch memory of advantages_into, kept between calls: after a first call with the same shapes and executor, nothing is
-/// allocated. One Workspace serves one call at a time.
+/// Scratch memory of `advantages_into`, kept between calls.
+/// After a first call, a call with the same shapes, settings and executor allocates nothing. Any
+/// call may use any Workspace: what it served before changes no bit. One Workspace serves one
+/// call at a time.
 class Workspace {
  public:
-  /// The combined values of the last call before renormalisation, (N), in double. 0 at excluded rows. Of a constrained
-  /// estimator: of the last call inside.
+  /// The combined values of the last call before its renormalisation, (N), in double.
+  /// They are 0 at excluded rows. The view is valid until the next call with this Workspace.
+  /// After a constrained estimator (gdpo/constraint.hpp) they are those of the last estimator
+  /// that it called.
   View<const double, 1> sums() const { return gdpo::view(estimator_.row_sums); }
 
  private:
@@ -59,7 +68,7 @@ class Workspace {
 
 namespace detail {
 
-/// The engines' way into a Workspace.
+/// Gives the engines access to the memory in a Workspace.
 struct ScratchOf {
   static EstimatorScratch& estimator(Workspace& workspace) { return workspace.estimator_; }
   static ConstraintScratch& constraints(Workspace& workspace) { return workspace.constraints_; }

@@ -4,7 +4,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// A grouping that holds memory, by reference.
+/// A reference to a grouping that owns memory, itself a grouping.
 template <class Groups>
 struct GroupsByReference {
   using Order = typename Groups::Order;
@@ -15,8 +15,9 @@ struct GroupsByReference {
   GDPO_HOST_INLINE index_t row(index_t g, index_t k) const { return groups.row(g, k); }
 };
 
-/// A grouping as BorrowedGroups<Groups>{groups}: a copy where that is a few numbers, which the compiler may then keep in
-/// registers, whatever is stored meanwhile; else a reference. It holds no memory of its own.
+/// A grouping to be held for the length of a call, made as `BorrowedGroups<Groups>{groups}`.
+/// A grouping of a few numbers is copied, so that the compiler may keep the numbers in registers
+/// whatever the loop stores; one that owns memory is referred to.
 template <class Groups>
 using BorrowedGroups =
     std::conditional_t<std::is_trivially_copyable_v<Groups>, Groups, GroupsByReference<Groups>>;

@@ -5,12 +5,14 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// Rows with the same id form a group, wherever they stand. Groups are numbered by ascending id; members keep row
-/// order. Sums are compensated: shuffling the rows or relabelling the ids gives the same bits.
+/// Rows with the same id form a group, wherever they stand; made by `by_id`.
+/// Groups are numbered by ascending id; the members of a group are in row order. Sums are
+/// compensated (stats/reduce.hpp): shuffling the rows or relabelling the ids gives the same bits.
 class ById {
  public:
-  using Order = AnyOrder;
+  using Order = AnyOrder;  ///< Statistics are summed by TwoSum.
 
+  /// Sorts the rows by their ids, (N). `expected_size` is that of `by_id`.
   template <class Id>
   ById(View<const Id, 1> ids, index_t expected_size)
       : order_(static_cast<std::size_t>(ids.extent[0])) {
@@ -31,6 +33,7 @@ class ById {
     }
   }
 
+  /// Throws invalid_input, in the name of `function`, unless there is one id for each row.
   void check(const char* function, index_t rows) const {
     if (static_cast<index_t>(order_.size()) != rows) {
       contract::fail(function, "groups",
@@ -38,30 +41,37 @@ class ById {
                      "one id for each of the " + contract::text(rows) + " rows");
     }
   }
+  /// Number of groups: the number of different ids.
   index_t count(index_t) const { return static_cast<index_t>(begin_.size()) - 1; }
+  /// Number of rows in group g.
   GDPO_HOST_INLINE index_t length(index_t g) const {
     return begin_[index(g) + 1] - begin_[index(g)];
   }
+  /// The row of member k of group g.
   GDPO_HOST_INLINE index_t row(index_t g, index_t k) const {
     return order_[index(begin_[index(g)] + k)];
   }
 
-  /// The rows, group after group, (N), and where each group begins among them, (G+1): what cuda::SortedGroups needs on a
-  /// device.
+  /// The rows, group after group, (N). cuda::SortedGroups takes this and `offsets` for a device.
   View<const index_t, 1> order() const { return gdpo::view(order_); }
+  /// Where each group begins in `order`, (G+1); the last entry is N.
   View<const index_t, 1> offsets() const { return gdpo::view(begin_); }
 
  private:
   static GDPO_HOST_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
-  std::vector<index_t> order_, begin_;  // rows sorted by id; where each group begins (G+1)
+  std::vector<index_t> order_, begin_;  // (N) rows sorted by id; (G+1) where each group begins
 };
 
-/// ids: one integer a row, any values, any order. The result holds its own permutation: build it once a batch, O(N log
-/// N). With `expected_size` an id with another number of rows is invalid_input, which names it.
+/// Groups of rows with the same id.
+/// ids: (N), one integer for each row, of any integer type, with any values in any order. The
+/// result holds a permutation of the rows and does not refer to `ids`. Building it takes time
+/// O(N log N): build it once for a batch. With `expected_size` other than 0, an id with another
+/// number of rows throws invalid_input, which names the id.
 template <class Id>
 ById by_id(View<Id, 1> ids, index_t expected_size = 0) {
   return ById(View<const std::remove_const_t<Id>, 1>(ids), expected_size);
 }
+/// The same for ids in a std::vector, which may be a temporary.
 template <class Id>
 ById by_id(const std::vector<Id>& ids, index_t expected_size = 0) {
   return ById(gdpo::view(ids), expected_size);

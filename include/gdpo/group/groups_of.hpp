@@ -1,7 +1,13 @@
 #pragma once
-// Who belongs together. A grouping has `Order` (how its statistics are summed), `check(function, rows)` (throws when it
-// does not fit that many rows), `count(rows)` groups, and for group g its `length(g)` members, member k being row
-// `row(g, k)`.
+// Which rows form a group. A grouping is a type with
+//
+//   Order                  how its statistics are summed (stats/reduce.hpp)
+//   check(function, rows)  throws invalid_input if the grouping does not fit that many rows
+//   count(rows)            the number of groups
+//   length(g)              the number of members of group g
+//   row(g, k)              the row of member k of group g
+//
+// This header has groups_of; by_offsets and by_id have headers of their own.
 #include <gdpo/core/errors.hpp>
 #include <gdpo/stats/reduce.hpp>
 
@@ -9,7 +15,7 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// A grouping on the host or on a device; and one that the host can walk over, as said above.
+/// Whether the type is a grouping, on the host or on a device.
 template <class Groups, class = void>
 constexpr bool is_grouping_v = false;
 template <class Groups>
@@ -17,6 +23,7 @@ constexpr bool is_grouping_v<
     Groups,
     std::void_t<typename Groups::Order, decltype(std::declval<const Groups&>().count(index_t{}))>> =
     true;
+/// Whether it is a grouping that the host can walk over: one with all members of the list above.
 template <class Groups, class = void>
 constexpr bool is_host_grouping_v = false;
 template <class Groups>
@@ -28,11 +35,12 @@ constexpr bool is_host_grouping_v<
 
 }  // namespace detail
 
-/// `size` consecutive rows form one group: rows 0..size-1, size..2 size-1, ...
+/// Groups of `size` consecutive rows; made by `groups_of`. Group 0 has the rows 0 .. size - 1.
 struct GroupsOf {
-  using Order = InRowOrder;
-  index_t size = 1;
+  using Order = InRowOrder;  ///< Statistics are summed in row order.
+  index_t size = 1;          ///< Rows in a group, at least 1.
 
+  /// Throws invalid_input, in the name of `function`, if the rows leave an incomplete group.
   void check(const char* function, index_t rows) const {
     if (rows % size != 0) {
       contract::fail(function, "groups",
@@ -42,12 +50,16 @@ struct GroupsOf {
                          contract::text(size) + ") says");
     }
   }
+  /// Number of groups in that many rows.
   index_t count(index_t rows) const { return rows / size; }
+  /// Number of rows in a group.
   GDPO_INLINE index_t length(index_t) const { return size; }
+  /// The row of member k of group g.
   GDPO_INLINE index_t row(index_t g, index_t k) const { return g * size + k; }
 };
 
-/// Groups of K consecutive rows: K completions of one prompt, prompt after prompt. K < 1: invalid_input.
+/// Groups of K consecutive rows: K completions of one prompt, prompt after prompt.
+/// K < 1 throws invalid_input. The call that uses the groups throws if N is no multiple of K.
 inline GroupsOf groups_of(index_t K) {
   if (K < 1)
     contract::fail("gdpo::groups_of", "K", contract::text(K), "a group size of at least 1");
@@ -56,7 +68,8 @@ inline GroupsOf groups_of(index_t K) {
 
 namespace detail {
 
-/// Groups whose members stand `groups` rows apart: the column-major (prompts, rollouts, rewards) tensor.
+/// Groups whose members are `groups` rows apart: those of a column-major (prompts, rollouts,
+/// rewards) tensor, whose first two dimensions make the rows.
 struct Interleaved {
   using Order = InRowOrder;
   index_t groups = 0, size = 0;

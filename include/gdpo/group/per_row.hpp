@@ -7,6 +7,7 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
+/// Whether the type is an array with one value for each group: a view of rank 1 or a std::vector.
 template <class X>
 constexpr bool is_one_a_group_v = false;
 template <class T>
@@ -16,12 +17,18 @@ constexpr bool is_one_a_group_v<std::vector<T, Allocator>> = true;
 
 }  // namespace detail
 
-/// One value a group -> one value a row: entry i is values(group of row i). For what GroupReport has of groups:
-///   gdpo::per_row(groups, rows, report.degenerate)      flags for prepass::DegenerateGroups
-///   gdpo::per_row(groups, rows, report.group_std)       ms-swift's std for dynamic sampling
-///   gdpo::per_row(groups, rows, gdpo::View<const unsigned char, 1>{flags + c, {G}, {C}})   of reward c, of (G, C)
-/// groups: groups_of, by_offsets, by_id, which place every row. values: one for each group of the grouping, empty ones
-/// included; else invalid_input.
+/// Gives every row the value of its group.
+/// Entry i of the result, (rows), is values(group of row i). This spreads over the rows what a
+/// GroupReport holds for each group:
+///
+///     gdpo::per_row(groups, rows, report.degenerate)  // flags for prepass::DegenerateGroups
+///     gdpo::per_row(groups, rows, report.group_std)   // ms-swift's std for dynamic sampling
+///     // reward c of channel_degenerate, which is (G, C):
+///     const unsigned char* flags = report.channel_degenerate.data();
+///     gdpo::per_row(groups, rows, gdpo::View<const unsigned char, 1>{flags + c, {G}, {C}})
+///
+/// groups: groups_of, by_offsets or by_id. values: (G), one for each group, empty groups
+/// included. Another size, or groups that do not fit the rows, throw invalid_input.
 template <class Groups, class T>
 std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, View<T, 1> values) {
   constexpr const char* function = "gdpo::per_row";
@@ -41,13 +48,14 @@ std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, 
   }
   return out;
 }
+/// The same for values in a std::vector.
 template <class Groups, class T, class Allocator>
 std::vector<T> per_row(const Groups& groups, index_t rows,
                        const std::vector<T, Allocator>& values) {
   return per_row(groups, rows, gdpo::view(values));
 }
 
-/// Not to be called: says what is wrong.
+/// Taken by calls with other arguments: it only says what is wrong, by static_assert.
 template <
     class Groups, class Rows, class Values,
     std::enable_if_t<!detail::is_host_grouping_v<Groups> || !std::is_convertible_v<Rows, index_t> ||

@@ -7,14 +7,22 @@
 
 GDPO_BEGIN_NAMESPACE
 
-// Means and moments of the values that a mask lets through, in double. Values and mask: views of rank 1 or
-// 2, of one shape and any strides. Mask: any arithmetic type, 0 is out, and what stands there is not read (it may be
-// NaN or anything); a null view ({}) lets all through. NaN among the values that count: NaN.
+// Means and moments of the values that a mask selects, computed in double:
+//
 //   gdpo::masked_mean(gdpo::view(x, B, T), gdpo::view(mask, B, T))
-// Order of summation: the values that count, row after row, as sum_rows adds them. Neither padding nor the place of the
-// holes changes a bit, and packed tokens give the bits of padded ones. Nothing is allocated but the row means.
+//
+// Shapes: values and mask are views of rank 1 or 2, of the same shape and with any strides;
+// another shape of the mask throws invalid_input. The mask is of any arithmetic type. A value
+// counts where the mask is not 0, once, whatever number stands there; a null mask ({}) lets every
+// value count. Values that do not count are not read: they may be NaN. A NaN that counts makes
+// the result NaN.
+//
+// Order of summation: the values that count, one row after the other, as sum_rows adds them. So
+// neither the padding nor the place of the holes changes a bit, and packed tokens give the bits
+// of padded ones. Only the means of the rows need an allocation.
 namespace detail {
 
+/// A view of rank 1 or 2 as one of rank 2; rank 1 becomes a single row.
 template <class T>
 View<T, 2> as_table(const View<T, 1>& v) {
   return {v.data, {1, v.extent[0]}, {0, v.stride[0]}};
@@ -28,6 +36,8 @@ View<T, 2> one_row(const View<T, 2>& v, index_t row) {
   return {v.data ? v.data + row * v.stride[0] : nullptr, {1, v.extent[1]}, {0, v.stride[1]}};
 }
 
+/// Throws invalid_input unless `given` has the shape of `wanted`. The message calls them `name`
+/// and `owner`.
 template <class A, class B, int Rank>
 void check_shape(const char* function, const char* name, const View<A, Rank>& given,
                  const View<B, Rank>& wanted, const char* owner) {
@@ -39,12 +49,14 @@ void check_shape(const char* function, const char* name, const View<A, Rank>& gi
   }
 }
 
+/// Whether the value at (i, j) counts.
 template <class M>
 GDPO_INLINE bool counts(const View<M, 2>& mask, index_t i, index_t j) {
   return !mask || !math::is_zero(load(mask(i, j)));
 }
 
-/// visit(const double* x, index_t n) for the values that count, row after row, in blocks of the grid of sum_rows.
+/// Calls visit(const double* x, index_t n) with the values that count, row after row, gathered
+/// into the blocks of 4096 that sum_rows adds.
 template <class T, int Rank, class M, class Visit>
 void visit_counted(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask,
                    const Visit& visit) {
@@ -110,7 +122,7 @@ Moments counted_moments(const char* function, const View<T, Rank>& values,
 
 }  // namespace detail
 
-/// sum / (n + count_eps) over the n values that count; 0 where none does.
+/// The mean of the n values that count: sum / (n + count_eps); 0 where none counts.
 template <class T, int Rank, class M = const unsigned char>
 double masked_mean(View<T, Rank> values, View<M, Rank> mask = {}, double count_eps = 0) {
   constexpr const char* function = "gdpo::masked_mean";
@@ -118,7 +130,9 @@ double masked_mean(View<T, Rank> values, View<M, Rank> mask = {}, double count_e
   return detail::counted_sum(function, values, mask).mean(count_eps);
 }
 
-/// sum / denominator, for a count that is not this array's: of all micro-batches and ranks, or a constant.
+/// The sum of the values that count over a given denominator: sum / denominator.
+/// The denominator is a count from elsewhere: that of all micro-batches and ranks, or a constant.
+/// One that is not finite and greater than 0 throws invalid_input.
 template <class T, int Rank, class M = const unsigned char>
 double masked_mean_over(View<T, Rank> values, View<M, Rank> mask, double denominator) {
   constexpr const char* function = "gdpo::masked_mean_over";
@@ -129,13 +143,14 @@ double masked_mean_over(View<T, Rank> values, View<M, Rank> mask, double denomin
   return detail::counted_sum(function, values, mask).sum / denominator;
 }
 
-/// The masked_mean of each row; 0 for a row where nothing counts.
+/// The `masked_mean` of each row, (B); 0 for a row where nothing counts. Allocates the result.
 template <class T, class M = const unsigned char>
 std::vector<double> masked_row_means(View<T, 2> values, View<M, 2> mask = {},
                                      double count_eps = 0) {
   return detail::row_means("gdpo::masked_row_means", values, mask, count_eps);
 }
-/// The mean of masked_row_means over all rows, those where nothing counts included; 0 without rows.
+/// The mean of `masked_row_means` over all rows; 0 without rows.
+/// A row where nothing counts enters as 0. Allocates the means of the rows.
 template <class T, class M = const unsigned char>
 double masked_row_mean(View<T, 2> values, View<M, 2> mask = {}, double count_eps = 0) {
   const std::vector<double> means =
@@ -143,15 +158,20 @@ double masked_row_mean(View<T, 2> values, View<M, 2> mask = {}, double count_eps
   return masked_mean(gdpo::view(means));
 }
 
-/// Count, mean, spread and range of the values that count: blocks of 4096 by two centred passes, merged in order. They
-/// merge further, over micro-batches and ranks.
+/// Count, mean, spread and range of the values that count.
+/// Blocks of 4096 values, each by two centred passes, merged in order. The result merges further,
+/// over micro-batches and ranks (`merge`).
 template <class T, int Rank, class M = const unsigned char>
 Moments masked_moments(View<T, Rank> values, View<M, Rank> mask = {}) {
   return detail::counted_moments("gdpo::masked_moments", values, mask);
 }
 
-/// The variance that whiten_into (advantage/whiten.hpp) divides by: sum (x - mean)^2 / (n + count_eps) * n / (n - ddof), mean = sum x / (n +
-/// count_eps); 0 where n <= ddof.
+/// The variance from which `whiten_into` (advantage/whiten.hpp) takes its multiplier:
+///
+///     mean     = sum x / (n + count_eps)
+///     variance = sum (x - mean)^2 / (n + count_eps) * n / (n - ddof)
+///
+/// It is 0 where n <= ddof: the spread is then unknown.
 template <class T, int Rank, class M = const unsigned char>
 double masked_variance(View<T, Rank> values, View<M, Rank> mask = {}, int ddof = 1,
                        double count_eps = 0) {

@@ -2,31 +2,36 @@
 #include <gdpo/stats/reduce.hpp>
 #include <limits>
 
-namespace gdpo {  // plain data: it crosses ranks and checkpoints
+// Plain data, which crosses ranks and checkpoints: it stands outside the inline namespace.
+namespace gdpo {
 
-/// Count, mean, spread and range of a set of numbers. Two of them merge into those of the union (`merge`).
-/// The mean is held in two doubles, so that an offset of 1e5 and more costs the spread nothing.
+/// Count, mean, spread and range of a set of numbers.
+/// `merge` gives the moments of the union of two sets. The mean is held in two doubles, so an
+/// offset of the numbers (1e5 or 1e8, say) costs the spread no digits.
 struct Moments {
-  index_t n = 0;  ///< members
-  double weight =
-      0;  ///< sum of their weights (n where every weight is 1; tokens in token-weighted statistics)
-  double mean = 0;      ///< sum w x / sum w, rounded; 0 where there is nothing
-  double mean_low = 0;  ///< what the rounding of `mean` lost
-  double m2 = 0;        ///< sum w (x - mean)^2, exactly 0 where all members are equal
-  double min = std::numeric_limits<double>::infinity(),
-         max = -std::numeric_limits<double>::infinity();
+  index_t n = 0;  ///< Number of members; a number of weight 0 is no member.
+  /// Sum of the weights: n where every weight is 1, tokens where rows are weighted by tokens.
+  double weight = 0;
+  double mean = 0;      ///< sum w x / sum w, rounded to a double; 0 in an empty set.
+  double mean_low = 0;  ///< What the rounding of `mean` lost: mean + mean_low is the mean.
+  double m2 = 0;        ///< sum w (x - mean)^2; exactly 0 where all members are equal.
+  double min = std::numeric_limits<double>::infinity(),  ///< Smallest member; +inf in an empty set.
+      max = -std::numeric_limits<double>::infinity();    ///< Largest member; -inf in an empty set.
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// All members equal, decided by max == min, never by a small m2. An empty set is not degenerate.
+/// Whether all members are equal. Decided by max == min, never by a small m2. An empty set and
+/// one with a NaN are not degenerate.
 GDPO_INLINE bool degenerate(const Moments& m) {
   return m.n > 0 && m.min == m.max && !math::is_nan(m.min);
 }
 
-/// m2 / (n - ddof); 0 where the spread is unknown (n <= ddof). M: Moments, or the moments of several columns in lanes.
+/// The variance m2 / (n - ddof); 0 where the spread is unknown (n <= ddof).
+/// It is computed as m2 times the rounded 1 / (n - ddof). M: Moments, or the moments of several
+/// columns in lanes.
 template <class M>
 GDPO_INLINE auto variance(const M& m, index_t ddof = 1) {
   using math::mul;
@@ -34,12 +39,21 @@ GDPO_INLINE auto variance(const M& m, index_t ddof = 1) {
   return m.n > ddof ? mul(m.m2, math::constant<V>(1.0 / static_cast<double>(m.n - ddof)))
                     : math::constant<V>(0.0);
 }
+/// The standard deviation, sqrt(variance(m, ddof)); 0 where the spread is unknown.
 GDPO_INLINE double stddev(const Moments& m, index_t ddof = 1) {
   return std::sqrt(variance(m, ddof));
 }
 
-/// The moments of the union (Chan, Golub, LeVeque 1979, with the mean in two doubles). Ranks merge in rank order.
-/// Empty operands change nothing; NaN stays. Error: a few 2^-53 relative in m2; degenerate() is exact.
+/// The moments of the union of two sets (Chan, Golub, LeVeque 1979, with the mean in two
+/// doubles).
+///
+///     w = w_a + w_b,  delta = mean_b - mean_a
+///     mean = mean_a + delta w_b / w,  m2 = m2_a + m2_b + delta^2 w_a w_b / w
+///
+/// An empty operand changes nothing. If one mean is NaN, the result's mean, m2, min and max are
+/// NaN. Mean and standard deviation agree with those of the whole within 2^-44 relative; n,
+/// weight, min, max and `degenerate` are exact. The last bits depend on the order of the merges:
+/// merge ranks in rank order, so that every rank gets the same numbers.
 GDPO_DEVICE GDPO_NOINLINE inline Moments merge(const Moments& a, const Moments& b) {
   if (a.n == 0) return b;
   if (b.n == 0) return a;
@@ -67,11 +81,12 @@ GDPO_DEVICE GDPO_NOINLINE inline Moments merge(const Moments& a, const Moments& 
 
 namespace detail {
 
-/// n, range and NaN of x_0..x_{n-1}, members of weight 0 left out. True: some member is NaN.
+/// Writes n and the range of x_0..x_{n-1} into m, which is fresh. Returns whether a member is
+/// NaN. w: weights (null: all 1); a number of weight 0 is left out.
 inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
   bool has_nan = false;
   index_t i = 0;
-  if (!w) {  // in lanes, where every row is a member
+  if (!w) {  // every number is a member: eight at a time
     using Lanes = math::Pack<8>;
     Lanes low = Lanes::all(m.min), high = Lanes::all(m.max);
     auto nan = is_nan(low);
@@ -96,7 +111,9 @@ inline bool range_of(const double* x, const double* w, index_t n, Moments& m) {
   return has_nan;
 }
 
-/// Of members with these weights, and sums of w (x - center) and w (x - center)^2; n and the range are not filled in.
+/// Weight, mean and m2 from three sums: weight = sum w, rest = sum w d, square = sum w d^2, d = x
+/// - center. The mean is center + rest / weight. m2 = square - rest^2 / weight, since sum w (d -
+/// e)^2 = sum w d^2 - weight e^2 with e = rest / weight. n and the range are not filled in.
 GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, double center) {
   Moments m;
   m.weight = weight;
@@ -109,7 +126,7 @@ GDPO_INLINE Moments moments_of_sums(double weight, double rest, double square, d
   return m;
 }
 
-/// The sums of w, w d and w d^2 over x_0..x_{n-1}, d = x - center. Weights w (null: all 1).
+/// The sums of w, w d and w d^2 over x_0..x_{n-1}, with d = x - center. w: weights (null: all 1).
 template <class Order>
 std::array<double, 3> sums_about(Order order, const double* x, const double* w, index_t n,
                                  double center) {
@@ -129,22 +146,25 @@ std::array<double, 3> sums_about(Order order, const double* x, const double* w, 
 
 }  // namespace detail
 
-/// Weight, mean and m2 of x_0..x_{n-1} in one pass, from sums about a center that is known to be the mean up to rounding;
-/// n and the range are not filled in. Weights w (null: all 1); sums: `Order` of reduce.hpp. NaN flows.
+/// Weight, mean and m2 of x_0..x_{n-1} in one pass, about a center that is the mean up to
+/// rounding. w: weights (n); null: all 1. The sums are those of sum_rows in `order`
+/// (stats/reduce.hpp). n and the range are not filled in. A NaN member gives NaN.
 template <class Order>
 Moments moments_about(Order order, const double* x, const double* w, index_t n, double center) {
   const std::array<double, 3> sums = detail::sums_about(order, x, w, n, center);
   return detail::moments_of_sums(sums[0], sums[1], sums[2], center);
 }
 
-/// Moments of x_0..x_{n-1} with weights w (null: all 1). A member of weight 0 is no member. Two passes of sums, the second
-/// about the mean that the first gives. NaN among the members: every field but n and weight is NaN.
+/// The moments of x_0..x_{n-1} by two passes of sums, the second about the mean of the first.
+/// w: weights (n); null: all 1; a number of weight 0 is no member. The sums are those of sum_rows
+/// in `order` (stats/reduce.hpp). If a member is NaN, every field but n and weight is NaN.
 template <class Order>
 Moments moments_of(Order order, const double* x, const double* w, index_t n) {
   Moments range;
   const bool has_nan = detail::range_of(x, w, n, range);
   if (range.n == 0) return range;
-  // About 0 these are the sums of w and of w x, and one more that nobody needs: compiled once for both passes.
+  // About 0 these are the sums of w and of w x. The third sum is not needed here, but one
+  // function for both passes is compiled once.
   const std::array<double, 3> sums = detail::sums_about(order, x, w, n, 0.0);
   const double weight = sums[0];
   Moments m;
@@ -166,12 +186,16 @@ Moments moments_of(Order order, const double* x, const double* w, index_t n) {
 
 namespace detail {
 
-/// Mean and variance of a set with these moments, n the sum of its weights:
-///   mean = sum x / (n + count_eps),   variance = sum (x - mean)^2 / (n + count_eps) * n / (n - ddof).
+/// Mean and variance of a set with some moments, n being the sum of its weights:
+///
+///     mean     = sum x / (n + count_eps)
+///     variance = sum (x - mean)^2 / (n + count_eps) * n / (n - ddof)
 struct Spread {
   double mean = 0, variance = 0;
-  bool known = false;  ///< n > ddof; else the variance is 0
+  bool known = false;  ///< Whether n > ddof. If not, the variance is 0.
 };
+/// The spread of m. count_eps moves the mean by m.mean - mean, so the sum of squares about the
+/// new mean is m2 + n (m.mean - mean)^2.
 GDPO_DEVICE inline Spread spread_of(const Moments& m, int ddof, double count_eps) {
   const double count = m.weight + count_eps;
   if (!(count > 0)) return {};

@@ -1,59 +1,76 @@
 #pragma once
 // clang-format off
-// The orders of summation. Every sum of the library takes one of these, so that its bits can be stated:
+// The orders of summation. Every statistic of the library is summed in one of these orders, so
+// that the bits of its result can be stated.
 //
-//   RowOrder  one addition after the other, in row order           statistics of groups of consecutive rows
-//   TwoSum    compensated: the rounding errors are summed as well  statistics of groups by id, where the order must not matter
-//   sum_rows  over the rows of a batch: blocks of 4096 rows, 16 logical lanes in a block (row i in lane i mod 16), lanes added
-//             as a tree, blocks added in order: the same bits for any lane width and any number of threads; TwoSum by id
+//   RowOrder  One addition after the other, in row order. Groups of consecutive rows use it.
+//   TwoSum    Compensated: the rounding error of every addition is summed as well. Groups by id use
+//             it, because their result must not depend on the order of the rows.
+//   sum_rows  Sums over the rows of a batch. Consecutive groups: blocks of 4096 rows; row i of a
+//             block goes to logical lane i mod 16; the lanes are added as a tree, the blocks in
+//             order. The bits are the same for every register width and number of threads. Groups
+//             by id: TwoSum.
 //
-// On the independence of TwoSum from the order: the error of the compensated sum is of the order of n 2^-106 sum|x|, so two
-// orders give different doubles only if the exact sum lies that close to the middle of two doubles and is not representable.
+// Why the order does not matter to TwoSum: before its last rounding the compensated sum is off by
+// at most about n^2 2^-106 sum|x| (Ogita, Rump, Oishi 2005, Sum2). Two orders therefore give
+// different doubles only if the exact sum lies that close to the midpoint of two neighbouring
+// doubles.
 // clang-format on
 #include <array>
 #include <gdpo/lanes/pack.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
-/// Sum in the order of the calls. V is double or a pack of lanes.
+/// A sum in the order of the calls of `add`. V is double or a pack of lanes.
 template <class V>
 struct RowOrder {
-  V sum{};
+  V sum{};  ///< The sum so far.
+  /// Adds one number, rounded once.
   GDPO_INLINE void add(const V& x) { sum = sum + x; }
+  /// The sum of all numbers added.
   GDPO_INLINE V value() const { return sum; }
 };
 
-/// Sum with the rounding error of every addition kept (Knuth's TwoSum, second-order error).
+/// A compensated sum: Knuth's TwoSum keeps the rounding error of every addition.
 template <class V>
 struct TwoSum {
-  V sum{}, error{};
+  V sum{},      ///< The plain sum so far.
+      error{};  ///< The sum of the rounding errors of its additions.
+  /// Adds one number. The rounding error of sum + x is exact: what x lost, plus what the sum
+  /// lost.
   GDPO_INLINE void add(const V& x) {
     using math::opaque;  // -ffast-math would simplify the error away
     const V total = opaque(sum + x), virtual_x = opaque(total - sum);
     error = error + (opaque(sum - opaque(total - virtual_x)) + opaque(x - virtual_x));
     sum = total;
   }
+  /// The sum of all numbers added, errors included.
   GDPO_INLINE V value() const { return sum + error; }
 };
 
-/// Which of the two a grouping uses: named here, chosen by the grouping (`Groups::Order`).
+/// The order of groups of consecutive rows. A grouping names its order as `Groups::Order`.
 struct InRowOrder {
+  /// How numbers are added in this order.
   template <class V>
   using Sum = RowOrder<V>;
 };
+/// The order of groups by id, whose sums do not depend on the order of the rows.
 struct AnyOrder {
+  /// How numbers are added in this order.
   template <class V>
   using Sum = TwoSum<V>;
 };
 
 namespace detail {
 
-constexpr index_t grid_block = 4096;
-constexpr int grid_lanes = 16;
+constexpr index_t grid_block = 4096;  // rows in a block of sum_rows
+constexpr int grid_lanes = 16;        // logical lanes in a block, whatever the register width
 }  // namespace detail
 
-/// N sums over n rows in one pass: sum_i term(x_i, w_i), `term` giving std::array<V, N> on V = double lanes; w null:
-/// every weight is 1. A row of weight 0 adds exactly 0, whatever stands there.
+/// N sums over n rows in one pass, in blocks and lanes: sum_i term(x_i, w_i).
+/// `term(value, weight)` takes lanes V and returns the N terms as `std::array<V, N>`. w: weights
+/// (n); null: every weight is 1. A row of weight 0 adds exactly 0, whatever its value is (NaN
+/// included).
 template <int N, class Term>
 std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, index_t n,
                                const Term& term) {
@@ -66,8 +83,8 @@ std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, ind
     for (index_t i = begin; i < end; i += detail::grid_lanes) {
       const double *values = x + i, *weights = w ? w + i : nullptr;
       double last_values[detail::grid_lanes], last_weights[detail::grid_lanes];
-      if (end - i <
-          detail::grid_lanes) {  // the tail of the last block: missing lanes have weight 0
+      // The tail of the last block is copied: the lanes beyond its end have weight 0.
+      if (end - i < detail::grid_lanes) {
         for (int j = 0; j < detail::grid_lanes; ++j) {
           const bool there = i + j < end;
           last_values[j] = there ? values[j] : 0.0;
@@ -86,6 +103,7 @@ std::array<double, N> sum_rows(InRowOrder, const double* x, const double* w, ind
   return total;
 }
 
+/// The same sums, compensated: one row after the other, by TwoSum.
 template <int N, class Term>
 std::array<double, N> sum_rows(AnyOrder, const double* x, const double* w, index_t n,
                                const Term& term) {

@@ -6,8 +6,9 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Blocks of 8 of n values, in lanes; returns how many values that is. Not inlined: where the compiler sees that `out` is
-/// shorter than a block it would warn of the stores it cannot reach.
+/// Writes the whole blocks of 8 among n values, in lanes, and returns how many values those are.
+/// Not inlined: where the compiler sees that `out` is shorter than a block, it would warn of
+/// stores that are never reached.
 template <class R>
 GDPO_NOINLINE index_t write_blocks(const double* sums, index_t n, const Affine& affine, R* out) {
   const index_t whole = n - n % 8;
@@ -19,7 +20,8 @@ GDPO_NOINLINE index_t write_blocks(const double* sums, index_t n, const Affine& 
   return whole;
 }
 
-/// InRowOrder with the blocks of the batch on several workers: their sums are added in the same order.
+/// InRowOrder on several workers: each block of the batch is summed by one worker, and the sums
+/// of the blocks are added in the same order as on one.
 template <class Exec>
 struct BlocksInOrder {
   const Exec& exec;
@@ -27,6 +29,7 @@ struct BlocksInOrder {
   std::vector<double>& partial;
 };
 
+/// sum_rows (stats/reduce.hpp) in that order.
 template <int N, class Exec, class Term>
 std::array<double, N> sum_rows(const BlocksInOrder<Exec>& order, const double* x, const double* w,
                                index_t n, const Term& term) {
@@ -44,7 +47,7 @@ std::array<double, N> sum_rows(const BlocksInOrder<Exec>& order, const double* x
   return total;
 }
 
-/// Rows of a batch in the blocks of sum_rows, on the workers that they are worth.
+/// The rows of a batch in the blocks of sum_rows, on as many workers as the work is worth.
 template <class Exec>
 class RowBlocks {
  public:
@@ -54,7 +57,7 @@ class RowBlocks {
         blocks_((rows + grid_block - 1) / grid_block),
         workers_(workers_for(exec, blocks_, rows)) {}
 
-  /// f(begin, end) for every block.
+  /// Calls f(begin, end) for every block of rows.
   template <class F>
   void for_each(const F& f) const {
     for_each_unit(exec_, workers_, blocks_, [&](index_t, index_t block) {
@@ -62,7 +65,7 @@ class RowBlocks {
     });
   }
 
-  /// f(order), the order of summation that gives the bits of Order.
+  /// Calls f(order) with an order of summation that gives the bits of `order` on these workers.
   template <class Order, class F>
   Moments moments(Order order, std::vector<double>& partial, const F& f) const {
     if constexpr (std::is_same_v<Order, InRowOrder> && !has_one_worker_v<Exec>) {
@@ -76,13 +79,14 @@ class RowBlocks {
   index_t rows_, blocks_, workers_;
 };
 
-/// What the combined values are known to be.
+/// What is known about the combined values.
 struct CombinedValues {
-  bool zero_sum = false;   ///< those of each group sum to 0: their mean need not be subtracted
-  bool every_row = false;  ///< every row is RowState::Counted
+  bool zero_sum = false;   ///< Those of each group sum to 0: their mean need not be subtracted.
+  bool every_row = false;  ///< Every row is RowState::Counted.
 };
 
-/// The second normalisation: from the combined values of the scratch to final advantages in `out`. Excluded rows get 0.
+/// The second normalisation: from the combined values in the scratch to the advantages in `out`.
+/// Excluded rows get 0. units, workers: how the groups were handed out before.
 template <class Exec, class T, class Groups, class Renorm, class R>
 void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
                 const RewardBatch<T, Groups>& batch, const Renorm& renorm, CombinedValues combined,
@@ -126,6 +130,7 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
         }
       });
     }
+    // Weighted by tokens, combined values that sum to 0 in each group need not have mean 0.
     const bool rescales = centred && !by_tokens;
     const Moments m = blocks.moments(Order{}, work.partial_sums, [&](const auto& order) {
       return rescales ? moments_about(order, sums, weights, rows, 0.0)

@@ -1,5 +1,6 @@
 #pragma once
-// What the calls of advantages say, in one sentence, to arguments that they do not take.
+// The errors of the calls of advantages at compile time: one sentence for arguments that they do
+// not take.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/advantage/workspace.hpp>
 #include <gdpo/core/exec.hpp>
@@ -20,7 +21,8 @@ constexpr bool is_std_vector_v = false;
 template <class T, class Allocator>
 constexpr bool is_std_vector_v<std::vector<T, Allocator>> = true;
 
-/// Whether a long form can run with this tag on groups of this kind; where not, the compiler says why, and nothing else.
+/// Whether a long form can run with this tag on groups of this kind. If not, a static_assert says
+/// why, and since the caller compiles nothing further, that is the only error.
 template <class Exec, class Groups>
 constexpr bool may_run() {
   static_assert(needs_exec<Exec>());
@@ -29,13 +31,15 @@ constexpr bool may_run() {
   return is_exec_v<Exec> && is_host_grouping_v<Groups>;
 }
 
-/// Arguments of advantages_into that one of its forms takes; what a device takes is its own affair.
+/// Whether some form of advantages_into takes these arguments. Those of a device are not judged
+/// here.
 template <class Exec, class Batch, class Estimator, class Out, class Work>
 constexpr bool are_of_long_form_v = is_device_v<Exec> ||
                                     (is_reward_batch_v<Batch> && computes_advantages_v<Estimator> &&
                                      is_vector_view_v<Out> && std::is_same_v<Work, Workspace&>);
 
-/// What can be no rewards, and is no tag that comes before a batch.
+/// Whether a call of advantages cannot begin with these arguments: the first is neither an array
+/// of rewards with something after it, nor an execution tag before a batch.
 template <class First, class... Rest>
 constexpr bool is_no_way_to_begin_v = is_reward_batch_v<First> || is_grouping_v<First> ||
                                       computes_advantages_v<First> || is_std_vector_v<First> ||
@@ -45,6 +49,7 @@ template <class First, class Second, class... Rest>
 constexpr bool is_no_way_to_begin_v<First, Second, Rest...> =
     is_exec_v<First> ? !is_reward_batch_v<Second>
                      : is_no_way_to_begin_v<First> && !is_view_v<First>;
+/// Whether the first of Rest, the second argument of the call, is a batch.
 template <class... Rest>
 constexpr bool has_batch_second_v = false;
 template <class Second, class... Rest>
@@ -52,7 +57,7 @@ constexpr bool has_batch_second_v<Second, Rest...> = is_reward_batch_v<Second>;
 
 }  // namespace detail
 
-/// Not to be called: says what is wrong.
+/// Taken by calls with other arguments: it only says what is wrong, by static_assert.
 template <
     class Exec, class Batch, class Estimator, class Out, class Work, class... Report,
     std::enable_if_t<!detail::are_of_long_form_v<Exec, Batch, Estimator, Out, Work&&>, int> = 0>
@@ -70,7 +75,7 @@ void advantages_into(const Exec&, const Batch&, const Estimator&, const Out&, Wo
                 "the fifth argument of advantages_into is a gdpo::Workspace");
 }
 
-/// Not to be called: says what is wrong.
+/// Taken by calls with other arguments: it only says what is wrong, by static_assert.
 template <class First, class... Rest,
           std::enable_if_t<detail::is_no_way_to_begin_v<First, std::decay_t<Rest>...>, int> = 0>
 std::vector<double> advantages(const First&, const Rest&...) {

@@ -1,19 +1,21 @@
 #pragma once
-// What a call of an estimator checks before it reads anything: on every target the same words.
+// What a call of an estimator checks before it reads the rewards. Host and device share the
+// messages.
 #include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/group_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// A column that a setting reads.
+/// Throws unless the column, which a setting reads, is there. Without rows it may be absent.
 template <class Batch>
 void check_present(const char* function, const Batch& batch, Column Batch::*column) {
   if (batch.*column || batch.rewards.extent[0] == 0) return;
   contract::fail(function, listed(column).name, "no column", listed(column).needed);
 }
 
-/// Shapes and settings. No number of the batch is read, but the offsets of by_offsets and the ids of by_id.
+/// Checks shapes and settings. It reads no number of the batch, except that
+/// check_groups(function, rows) of the host reads the offsets of by_offsets.
 template <bool sums_first, class T, class Groups, class Estimator, class CheckGroups>
 void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
                    const CheckGroups& check_groups) {
@@ -61,7 +63,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
   }
 }
 
-/// What only the host can check: it reads the counts.
+/// Checks the numbers of the columns that hold counts. Only the host does: it must read them.
 template <class T, class Groups>
 void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
   for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
@@ -76,7 +78,7 @@ void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
   }
 }
 
-/// The renormalisation of the batch step: its settings, and the column that it reads.
+/// Checks the settings of the renormalisation, and that the column that it reads is there.
 template <class T, class Groups, class Renorm>
 void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch,
                       const Renorm& renorm) {
@@ -86,6 +88,7 @@ void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch,
   }
 }
 
+/// Checks that advantages can be written to `out`: its scalar and its size.
 template <class R>
 void check_out(const char* function, index_t rows, View<R, 1> out) {
   static_assert(!std::is_const_v<R>,

@@ -4,8 +4,11 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// V: double, or lanes of several columns. From the sums about a center that is the mean up to rounding: the mean in two
-/// numbers, and m2 (exactly 0 where `equal`).
+/// Mean and m2 from the sums about a center that is the mean up to rounding: rest = sum (x -
+/// center), square = sum (x - center)^2. With correction = rest / n, the mean is center +
+/// correction, and m2 = square - n correction^2 = square - rest correction. Both are exact where
+/// all values are equal: mean = center, m2 = 0. V: double, or lanes of several columns.
+/// reciprocal: 1 / n.
 template <class V, class Stat, class Mask>
 GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center, double reciprocal,
                                 const Mask& equal, Stat& m) {
@@ -17,14 +20,14 @@ GDPO_INLINE void finish_moments(const V& rest, const V& square, const V& center,
   m.m2 = select(equal, zero, (math::max)(square - mul(rest, correction), zero));
 }
 
-/// The first pass over the used values of one column of a group: their sum, range and number. Sums in row order, or
-/// compensated, as `Order` says.
+/// The first pass over the used values of one column of a group: their sum, range and number.
+/// `Order` says how the sum is added (stats/reduce.hpp).
 template <class Order>
 struct ValuesSum {
   typename Order::template Sum<double> sum{};
   double min = math::infinity, max = -math::infinity;
   index_t n = 0;
-  bool unknown = false;  ///< a value is NaN (MissingEntry::Propagate) or infinite: it flows
+  bool unknown = false;  ///< A value is infinite, or NaN under MissingEntry::Propagate.
   GDPO_INLINE void add(double x) {
     unknown = unknown || math::not_finite(x);
     min = (math::min)(min, x);
@@ -34,7 +37,7 @@ struct ValuesSum {
   }
 };
 
-/// The second pass: sums about the mean of the first, which is rounded.
+/// The second pass: sums about the mean of the first pass, which is rounded.
 template <class Order>
 struct SquaresSum {
   typename Order::template Sum<double> rest{}, square{};
@@ -48,7 +51,7 @@ struct SquaresSum {
     rest.add(d);
     square.add(math::mul(d, d));
   }
-  /// What the group's statistics are.
+  /// The statistics of the group.
   GDPO_INLINE GroupStat stat(const ValuesSum<Order>& values) const {
     GroupStat s;
     s.n = values.n;
@@ -78,8 +81,9 @@ GroupStat group_stat(Order, const double* x, index_t n) {
   return squares.stat(values);
 }
 
-/// The same bits for L columns side by side, x: (rows, L) row-major, without the range. Returns false, and nothing else of
-/// use, where a sum is not finite: some entry is NaN or infinite, or the sum overflows. equal: all values of the column are.
+/// The same statistics, bit for bit, of L columns side by side, without the range. x: (rows, L)
+/// row-major. equal: the columns whose values are all equal. Returns false where a sum is not
+/// finite (an entry is NaN or infinite, or the sum overflows); m is then of no use.
 template <class Order, int L>
 GDPO_NOINLINE bool lane_stat(Order, const double* x, index_t rows, typename GroupLanes<L>::Stat& m,
                              math::Mask<L>& equal) {
@@ -95,7 +99,7 @@ GDPO_NOINLINE bool lane_stat(Order, const double* x, index_t rows, typename Grou
   }
   const Lanes total = sum.value();
   if (any(not_finite(total))) return false;
-  equal = has_no_bit(differences);  // 0 and -0 differ here, and give an m2 of 0 as well
+  equal = has_no_bit(differences);  // 0 and -0 differ here, but their m2 is 0 as well
   const double reciprocal = 1.0 / static_cast<double>(rows);
   const Lanes center = select(equal, first, mul(total, Lanes::all(reciprocal)));
   Sum rest{}, square{};
@@ -109,7 +113,8 @@ GDPO_NOINLINE bool lane_stat(Order, const double* x, index_t rows, typename Grou
   return true;
 }
 
-/// max - min that rounding alone can give to equal sums of `terms` products, `magnitude` the largest sum of their |terms|.
+/// The largest max - min that rounding alone can give to equal sums of `terms` products.
+/// magnitude: the largest sum of their |products|.
 GDPO_INLINE double rounding_of_sum(index_t terms, double magnitude) {
   return terms < 2 ? 0.0 : 4.0 * static_cast<double>(terms) * 0x1p-53 * magnitude;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// The host of the estimator: memory, the units of work, and the statistics over the batch that some policies read.
+// Runs an estimator on the host up to the combined values: memory, units of work, and the
+// statistics over the batch that some policies read.
 #include <gdpo/advantage/engine/first_error.hpp>
 #include <gdpo/advantage/engine/one_group.hpp>
 #include <gdpo/core/exec.hpp>
@@ -7,7 +8,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Groups as units of work, which the shape alone decides: some 1024 rows, and as many groups as fit side by side.
+/// Groups cut into units of work, by the shape alone: about 1024 rows in a unit, and a multiple
+/// of the number of groups that go side by side.
 struct GroupUnits {
   index_t groups, size;
 
@@ -22,7 +24,8 @@ struct GroupUnits {
   index_t end(index_t unit) const { return (std::min)(groups, (unit + 1) * size); }
 };
 
-/// One call of advantages_into up to the combined values: fills row_sums and row_state of the scratch.
+/// One call of advantages_into up to the combined values. It fills row_sums and row_state of the
+/// scratch.
 template <class T, class Groups, class Baseline, class Scale, class Combine>
 class Evaluation {
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
@@ -32,7 +35,7 @@ class Evaluation {
 
  public:
   using Reader = RewardReader<T, Groups, sums_first>;
-  /// The combined values of a group sum to 0, groups with a raw singleton apart.
+  /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
   static constexpr bool zero_sum = Worker::zero_sum;
 
   template <class Exec, class Estimator>
@@ -58,7 +61,7 @@ class Evaluation {
       work.centred.reserve(rows);
     }
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
-    if (report) report->degenerate.assign(at(units_.groups), 1);  // what an empty group is
+    if (report) report->degenerate.assign(at(units_.groups), 1);  // an empty group stays degenerate
   }
 
   template <class Exec>
@@ -106,7 +109,7 @@ class Evaluation {
     const std::size_t members = at(longest);
     std::vector<GroupScratch>& workers = call_.work.workers;
     if (workers.size() < at(workers_)) workers = std::vector<GroupScratch>(at(workers_));
-    for (GroupScratch& work : workers) work.seen = {};  // of the idle too
+    for (GroupScratch& work : workers) work.seen = {};
     for (index_t worker = 0; worker < workers_; ++worker) {
       GroupScratch& work = workers[at(worker)];
       for (auto* v : {&work.column, &work.scores, &work.magnitudes, &work.values})
@@ -123,7 +126,8 @@ class Evaluation {
     }
   }
 
-  /// Statistics of column c over the batch: of all used values, then of what the baseline leaves of them.
+  /// Fills in the statistics of column c over the batch: those of all used values, and those of
+  /// the same values after the baseline if the scale reads the batch.
   void read_batch(index_t c) {
     EstimatorScratch& work = call_.work;
     BatchStat& batch = work.batch_stats[at(c)];

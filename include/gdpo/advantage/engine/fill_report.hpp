@@ -7,7 +7,7 @@ namespace detail {
 
 inline double std_or_nan(const Moments& m) { return m.n > 1 ? stddev(m) : math::nan(); }
 
-/// Everything of the report but `degenerate`, which the evaluation knows.
+/// Fills in the report, except `degenerate`, which the evaluation has filled in.
 template <class T, class Groups, bool sums_first>
 void fill_report(const RewardBatch<T, Groups>& batch,
                  const RewardReader<T, Groups, sums_first>& reader, EstimatorScratch& work,
@@ -67,7 +67,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
   }
 
   r.group_std.resize(at(groups));
-  work.centred.clear();  // the reward sums of the batch
+  work.centred.clear();  // collects the reward sums of the batch
   double flat_rows = 0;
   for (index_t g = 0; g < groups; ++g) {
     const index_t members = batch.groups.length(g);

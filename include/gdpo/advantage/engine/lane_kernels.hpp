@@ -1,6 +1,7 @@
 #pragma once
-// What groups side by side in lanes have in common, whatever the estimator: P rows (or groups) of L rewards each in one
-// pack, lanes p L .. p L + L - 1 being the rewards of p. Compiled once a number of rewards, not once an estimator.
+// The loops over groups side by side in lanes that do not depend on the estimator. One pack holds
+// P rows (or groups) of L rewards each: lanes p L .. p L + L - 1 are the rewards of row p. They
+// are compiled once for each number of rewards, not once for each estimator.
 #include <algorithm>
 #include <gdpo/advantage/engine/segment_sums.hpp>
 #include <gdpo/advantage/stat.hpp>
@@ -8,21 +9,23 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// How many side by side: four registers' worth of lanes, enough independent sums to hide their latency.
+/// How many rows of L rewards go side by side: four registers' worth of lanes, which are enough
+/// independent sums to hide the latency of an addition; at most 8.
 constexpr int most_side_by_side = 8;
 constexpr int rows_side_by_side(int L) {
   return (std::max)(1, (std::min)(most_side_by_side, 4 * GDPO_LANE_BYTES / (8 * L)));
 }
 template <int L>
 constexpr int side_by_side = rows_side_by_side(L);
+/// The most lanes of a pack.
 constexpr int most_lanes = (std::max)(8, 4 * GDPO_LANE_BYTES / 8);
 
-/// L: the lanes that `rewards` rewards take, blocks of them where they are more than 8.
+/// L, the number of lanes that `rewards` rewards take. More than 8 rewards go in blocks of 8.
 GDPO_HOST_INLINE int lanes_of(index_t rewards) {
   return rewards > 4 ? 8 : rewards > 2 ? 4 : rewards == 2 ? 2 : 1;
 }
 
-/// f(std::integral_constant<int, L>), L as lanes_of gives it.
+/// Calls f(std::integral_constant<int, L>) for an L that lanes_of has given.
 template <class F>
 GDPO_HOST_INLINE auto with_lanes(int L, const F& f) {
   switch (L) {
@@ -37,6 +40,7 @@ GDPO_HOST_INLINE auto with_lanes(int L, const F& f) {
   }
 }
 
+/// The mask of the first `lanes` lanes.
 template <int L>
 GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
   double place[L];
@@ -44,7 +48,9 @@ GDPO_HOST_INLINE math::Mask<L> first_lanes(index_t lanes) {
   return math::Pack<L>::load(place) < math::Pack<L>::all(static_cast<double>(lanes));
 }
 
-/// Weighted sums of rows, and of the |terms|: to[k stride + p] = or += those of x (members, P, L).
+/// Weighted sums of rows, and the sums of their |terms|. x: (members, P, L). For member k of row
+/// p they are written to sums and magnitudes at k stride + p if `first`, and added to what is
+/// there otherwise.
 template <int L, int P>
 GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pack<L * P>& weights,
                                 bool first, double* sums, double* magnitudes, index_t stride) {
@@ -57,9 +63,15 @@ GDPO_NOINLINE void add_weighted(const double* x, index_t members, const math::Pa
   }
 }
 
-/// Combined values of members: score (members, P) = or += sum over a segment of (x - base) factor. largest (P): |score|.
-/// bound (P) = or += sum over a segment of m2 factor^2: max |x - base|^2 <= m2, so this bounds the square of the largest sum of
-/// |terms| of a row.
+/// Combined values of members, a block of L rewards at a time. x: (members, P, L).
+///
+///     score (members, P)  sum over the rewards of (x - base) factor
+///     largest (P)         max |score| over the members
+///     bound (P)           sum over the rewards of m2 factor^2
+///
+/// score and bound are written if `first`, and added to otherwise. They serve estimators whose
+/// base is the mean of the group, so that (x - base)^2 <= m2. With C rewards the sum of the
+/// |terms| of a row is then at most sqrt(C bound), by Cauchy-Schwarz.
 template <int L, int P>
 GDPO_NOINLINE void add_scores(const double* x, index_t members,
                               const Split<math::Pack<L * P>>& base, const math::Pack<L * P>& factor,
@@ -67,7 +79,7 @@ GDPO_NOINLINE void add_scores(const double* x, index_t members,
                               double* largest, double* bound) {
   using Lanes = math::Pack<L * P>;
   using Groups = math::Pack<P>;
-  const Split<Lanes> subtracted = base;  // in registers, whatever is stored
+  const Split<Lanes> subtracted = base;  // copies stay in registers, whatever the loop stores
   const Lanes multiplied = factor;
   const Groups zero = Groups::all(0.0);
   ((first ? zero : Groups::load(bound)) + segment_sums<L>(mul(mul(factor, factor), m2)))
@@ -82,7 +94,7 @@ GDPO_NOINLINE void add_scores(const double* x, index_t members,
   most.store(largest);
 }
 
-/// to[first[p] + k] = score (members, P)[k, p] for p < groups.
+/// Writes score (members, P) to runs of rows: to[first[p] + k] = score[k, p] for p < groups.
 template <int P>
 GDPO_NOINLINE void write_runs(const double* score, index_t members, int groups,
                               const index_t* first, double* to) {

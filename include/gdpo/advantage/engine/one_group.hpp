@@ -1,6 +1,7 @@
 #pragma once
-// The general path of the estimator, one group after the other: loops over members and columns, and what size and degeneracy
-// leave to the policies. The formulas are in the policies. side_by_side.hpp takes the groups that need nothing special.
+// The general path of the estimator: one group after the other, with loops over columns and
+// members. The formulas are in the policies; rules.hpp says when they are asked. side_by_side.hpp
+// is the fast path for groups that need nothing special.
 #include <algorithm>
 #include <gdpo/advantage/engine/rules.hpp>
 #include <gdpo/advantage/engine/side_by_side.hpp>
@@ -11,8 +12,9 @@ namespace detail {
 template <class Call>
 class OneGroup;
 
-/// One worker's way through groups, in its own scratch. A *column* is what is centred and scaled by itself: each reward with
-/// a weight (NormalizeThenSum), or their weighted sum (SumThenNormalize).
+/// Takes groups one by one, in the scratch memory of one worker.
+/// A column is what is centred and scaled by itself: each reward with a weight other than 0
+/// (NormalizeThenSum), or their weighted sum (SumThenNormalize).
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
@@ -20,13 +22,13 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   static constexpr bool in_lanes = takes_lanes_v<Baseline> && takes_lanes_v<Scale>;
 
  public:
-  /// The combined values of a group sum to 0, groups with a raw singleton apart.
+  /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
   static constexpr bool zero_sum = values_sum_to_zero_v<Baseline, Scale>;
 
   OneGroup(const Call& call, GroupScratch& scratch) : call_(call), work_(scratch) {}
 
-  /// Fills row_sums and row_state of groups first .. last - 1. side_by_side: groups that need nothing special may be
-  /// taken in lanes.
+  /// Fills in row_sums and row_state for the groups first .. last - 1. side_by_side: groups that
+  /// need nothing special may be taken in lanes.
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
     if constexpr (zero_sum && in_lanes) {
       using Lanes = SideBySide<T, Groups, Baseline, Scale, sums_first>;
@@ -47,7 +49,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     for (index_t g = first; g < last; ++g) combine_group(g);
   }
 
-  /// visit(args, rule) for every used value of column c in group g.
+  /// Calls visit(args, rule) for every used value of column c in group g.
   template <class Visit>
   void visit_used(index_t g, index_t c, const Visit& visit) {
     begin_group(g);
@@ -56,7 +58,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     });
   }
 
-  /// The value of the member at hand minus its baseline.
+  /// The value of a member minus its baseline. A baseline with one value a group is computed
+  /// once.
   double centred(Rule rule, const MemberArgs& args) {
     if (!has_base_ || !one_a_group_v<Baseline>) {
       base_ = detail::base_of(call_.baseline, rule, args, work_.policies.data());
@@ -66,11 +69,11 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   }
 
  private:
-  // ---- one group ------------------------------------------------------------------------------------------------------
+  // ---- one group --------------------------------------------------------------------------------
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
   bool used(index_t k) const { return work_.used[at(k)] != 0; }
-  /// Has no reward and is to be excluded. Known when all columns were read.
+  /// Whether the row has no reward and is to be excluded. Known once all columns have been read.
   bool excluded(index_t k) const { return call_.reader.excludes() && !work_.present[at(k)]; }
   bool missing(index_t k) const {
     return call_.reader.skips() && math::is_nan(work_.column[at(k)]);
@@ -87,7 +90,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     raw_in_group_ = false;
   }
 
-  /// score_k = sum over the columns of w (x - baseline) multiplier, in blocks of 8 columns, the terms of a block as a tree.
+  /// The combined values of group g: score_k = sum over the columns of w (x_k - baseline)
+  /// multiplier. The columns go in blocks of 8, and the terms of a block are added as a tree.
   void combine_group(index_t g) {
     begin_group(g);
     if (members_ == 0) return;
@@ -109,7 +113,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     end_group();
   }
 
-  /// Degeneracy of the combined values, then scores -> row_sums.
+  /// Decides whether the combined values are equal, and writes them and the row states to the
+  /// scratch of the call.
   void end_group() {
     CombinedRange range;
     for (index_t k = 0; k < members_; ++k) {
@@ -129,8 +134,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
-  // ---- one column of one group ------------------------------------------------------------------------------------------
+  // ---- one column of one group ------------------------------------------------------------------
 
+  /// The rule of the column at hand. Notes raw singletons; throws for Rule::Refused.
   Rule rule_of(const GroupStat& stat) {
     const Rule rule = detail::rule_of<Baseline>(stat, call_.singleton);
     if (rule == Rule::Raw) work_.seen.raw_singleton = raw_in_group_ = true;
@@ -141,6 +147,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return rule;
   }
 
+  /// Reads the values of column c of all members, NaN where they are missing.
   void read_column(index_t c) {
     double* x = work_.column.data();
     if constexpr (sums_first) {
@@ -153,7 +160,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
-  /// to = the numbers read(k) of the used members that have a value; returns how many.
+  /// Writes the numbers read(k) of the used members that have a value to `to`, and returns how
+  /// many.
   template <class Read>
   index_t gather(std::vector<double>& to, const Read& read) const {
     index_t n = 0;
@@ -166,13 +174,14 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return gdpo::view(values.data(), n);
   }
 
-  /// What the policies see of a column, but for the member, and what is left for them to decide.
+  /// What the policies see of a column, without the member, and the rule of the column.
   struct ReadColumn {
     MemberArgs args;
     Rule rule;
   };
 
-  /// Not inlined: visit_members would have it once for each of its visitors.
+  /// Reads column c and computes its statistics. Not inlined, because each visitor of
+  /// visit_members would have a copy.
   GDPO_NOINLINE ReadColumn begin_column(index_t c) {
     read_column(c);
     const double* x = work_.column.data();
@@ -182,7 +191,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     stat_ = group_stat(Order{}, work_.values.data(), n);
     if constexpr (!in_lanes)
-      order_statistics(stat_, work_.values.data(), n);  // lanes have none either
+      order_statistics(stat_, work_.values.data(), n);  // GroupLanes has none for policies in lanes
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
@@ -204,7 +213,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return column_at_hand;
   }
 
-  /// Reads column c. visit(k, args, rule) for every member with a value: the used ones, and the unused ones with own = -1.
+  /// Reads column c and calls visit(k, args, rule) for every member that has a value. Unused
+  /// members have args.own = -1.
   template <class Visit>
   void visit_members(index_t c, const Visit& visit) {
     auto [args, rule] = begin_column(c);
@@ -217,7 +227,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
-  /// terms[k stride] = those of column c; a factor 0 selects 0, a missing entry leaves what is there.
+  /// Writes the terms of column c, times `weight`, to terms[k stride]. Where the entry is
+  /// missing, nothing is written.
   void add_terms(index_t c, double weight, double* terms, index_t stride) {
     double factor = 0;
     bool known = false;
@@ -236,10 +247,10 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   const Call& call_;
   GroupScratch& work_;
-  // of the group at hand
+  // The group at hand.
   index_t group_ = 0, members_ = 0;
   bool raw_in_group_ = false;
-  // of the column at hand
+  // The column at hand.
   GroupStat stat_;
   bool has_base_ = false;
   Split<double> base_{0.0, 0.0};

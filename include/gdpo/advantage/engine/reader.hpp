@@ -10,8 +10,8 @@ namespace detail {
 
 GDPO_INLINE std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
-/// A reward array with the settings that stand between storage and statistics: weights, gates, missing rewards,
-/// penalty. `sums_first`: the penalty is on the weighted sum; otherwise on the reward it names.
+/// Reads the rewards of a batch as the settings of an estimator say: weights, gates, missing
+/// rewards, penalty. Construction checks the call. sums_first: as in RewardRules.
 template <class T, class Groups, bool sums_first>
 class RewardReader {
   struct Channels {
@@ -36,7 +36,7 @@ class RewardReader {
     work.channel_weights.clear();
     for (index_t c = 0; c < batch.rewards.extent[1]; ++c) {
       const double weight = e.weights.empty() ? 1.0 : e.weights[c];
-      if (weight == 0) continue;  // not read: NaN in it changes no bit
+      if (weight == 0) continue;  // the reward is not read, so NaN in it changes no bit
       work.channels.push_back(c);
       work.channel_weights.push_back(weight);
     }
@@ -61,7 +61,8 @@ class RewardReader {
     return stored_.plain ? load(batch_.rewards(row, c)) : adjusted(row, c);
   }
 
-  /// RewardRules::weighted_sum. Not inlined: g++ 12 -O3 with AVX-512 crashes on it inside fill_report.
+  /// RewardRules::weighted_sum of a row. Not inlined, because g++ 12 with -O3 and AVX-512 crashes
+  /// when it inlines this into fill_report.
   GDPO_NOINLINE double weighted_sum(index_t row, double& magnitude) const {
     const auto read = [&](index_t first, index_t lanes, double* x) {
       for (index_t j = 0; j < lanes; ++j) x[j] = (*this)(row, work_.channels[at(first + j)]);
@@ -69,7 +70,9 @@ class RewardReader {
     return rules_.weighted_sum(row, read, magnitude);
   }
 
-  /// The weighted_sum of rows row(0) .. row(n - 1). scratch: (n, most_lanes); null: one row after the other.
+  /// The weighted_sum of the rows row(0) .. row(n - 1), in lanes as far as whole packs go. A sum
+  /// that is NaN there is computed again by itself, since a reward may be missing. scratch: (n,
+  /// most_lanes); null: one row after the other.
   template <class Row>
   void weighted_sums(const Row& row, index_t n, double* scratch, double* sums,
                      double* magnitudes) const {
@@ -85,8 +88,9 @@ class RewardReader {
     }
   }
 
-  /// sum_c w_c r_ic of rows row(p, k), p < P, as `weighted_sum` adds it, and sum_c |w_c r_ic|: (members, P). NaN where some
-  /// reward is. There is a reward. scratch: (members, most_lanes).
+  /// sum_c w_c r_ic and sum_c |w_c r_ic| of the rows row(p, k), p < P, as weighted_sum adds them,
+  /// to sums and magnitudes (members, P). NaN where a reward is NaN; penalties are not
+  /// subtracted. At least one reward must have a weight. scratch: (members, most_lanes).
   template <int P = side_by_side<1>, class Row>
   void lane_sums(const Row& row, index_t members, double* scratch, double* sums,
                  double* magnitudes) const {
@@ -104,8 +108,9 @@ class RewardReader {
     });
   }
 
-  /// Loads into W lanes the weights of the block of rewards that begins with `first`; they are 0 beyond the last reward.
-  /// EstimatorScratch::lane_weights repeats each block for `rows` rows side by side.
+  /// Loads into W lanes the weights of the block of rewards that begins with `first`; they are 0
+  /// beyond the last reward. EstimatorScratch::lane_weights repeats each block for `rows` rows
+  /// side by side.
   template <int W>
   GDPO_HOST_INLINE math::Pack<W> lane_weights(index_t first, int rows) const {
     return math::Pack<W>::load(work_.lane_weights.data() + first * rows);
@@ -116,15 +121,17 @@ class RewardReader {
     return rules_.penalised(row, sum, magnitude);
   }
 
-  /// Rewards first .. first + L - 1 of rows row(p, k), p < P, in lanes: x (members, P, L). 0 beyond the last reward.
+  /// Loads rewards first .. first + L - 1 of the rows row(p, k), p < P, to x (members, P, L).
+  /// Lanes beyond the last reward get 0.
   template <int L, int P, class Row>
   GDPO_NOINLINE void load_lanes(const Row row, index_t members, index_t first, double* x) const {
-    const View<const T, 2> rewards =
-        batch_.rewards;  // for all the compiler knows, the stores below alter batch_
+    // A copy: as far as the compiler knows, the stores below could change batch_.
+    const View<const T, 2> rewards = batch_.rewards;
     const index_t lanes =
         (std::min<index_t>)(L, static_cast<index_t>(work_.channels.size()) - first);
     const bool whole = stored_.dense && lanes == L;
-    // A full load of an incomplete block reads on into the next row.
+    // A full load of an incomplete block reads on into the next row, so in the last row it is not
+    // used.
     const index_t loadable = stored_.dense && stored_.packed ? rewards.extent[0] - 1 : 0;
     const auto in_block = first_lanes<L>(lanes);
     const auto zero = math::Pack<L>::all(0.0);
@@ -147,7 +154,8 @@ class RewardReader {
   }
 
  private:
-  /// lane_weights from channel_weights.
+  /// Fills in lane_weights: each block of channel_weights, padded with 0 to L lanes, once for
+  /// every row that goes side by side.
   static void spread_weights(EstimatorScratch& work) {
     const index_t channels = static_cast<index_t>(work.channels.size());
     const int L = lanes_of(channels), rows = rows_side_by_side(L);
@@ -160,12 +168,14 @@ class RewardReader {
     }
   }
 
-  /// to[j] = reward first + j, 0 beyond `lanes`.
+  /// Loads rewards first .. first + lanes - 1 of a row to `to`, and 0 up to L.
   GDPO_NOINLINE void load_row(index_t row, index_t first, index_t lanes, int L, double* to) const {
     for (int j = 0; j < L; ++j)
       to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
   }
 
+  /// Reward c of a row after gates, missing rewards and penalty. Throws under
+  /// MissingEntry::Reject.
   double adjusted(index_t row, index_t c) const {
     const double value = gated(row, c);
     if (rules_.missing.entry == MissingEntry::Reject && math::is_nan(value) &&
@@ -182,9 +192,9 @@ class RewardReader {
   const EstimatorScratch& work_;
   RewardRules<T, Column, Channels, sums_first> rules_;
   struct {
-    bool plain = false;   // rewards are read as they stand ...
-    bool dense = false;   // ... and all of them, next to each other in a row ...
-    bool packed = false;  // ... and the rows next to each other
+    bool plain = false;   // no setting changes a stored reward
+    bool dense = false;   // plain, and all rewards are read, which are next to each other in a row
+    bool packed = false;  // the rows are next to each other
   } stored_;
 };
 

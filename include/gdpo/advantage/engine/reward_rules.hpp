@@ -1,5 +1,6 @@
 #pragma once
-// What stands between stored rewards and statistics, on every target: weights, gates, missing rewards, penalty.
+// The steps from stored rewards to what the statistics see, for host and device: weights, gates,
+// missing rewards, penalty.
 #include <gdpo/advantage/combine.hpp>
 #include <gdpo/advantage/missing.hpp>
 #include <gdpo/core/list.hpp>
@@ -8,13 +9,15 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// tree_sum of eight numbers that stand in memory one by one.
+/// The tree_sum of eight numbers in memory.
 GDPO_INLINE double tree_of(const double* t) {
   return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
 }
 
-/// Rewards as settings have them read. sums_first: the penalty is on the weighted sum; otherwise on the reward it names.
-/// PerRow: a column of the batch. Channels: the rewards whose weight is not 0, channels(j) with weight(j), size() of them.
+/// How the settings of an estimator read the rewards.
+/// sums_first: the penalty is on the weighted sum; otherwise on the reward that it names. PerRow:
+/// a column of the batch. Channels: the size() rewards whose weight is not 0; channels(j) is the
+/// column of the j-th of them in the array, weight(j) its weight.
 template <class T, class PerRow, class Channels, bool sums_first>
 struct RewardRules {
   View<const T, 2> rewards;
@@ -34,18 +37,21 @@ struct RewardRules {
         penalty(e.penalty),
         gates(e.gates) {}
 
+  /// Missing rewards are left out.
   GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
+  /// Rows without any reward are excluded.
   GDPO_INLINE bool excludes() const { return skips() && missing.row == MissingRow::Exclude; }
-  /// Rewards are read as they stand.
+  /// No setting changes a stored reward.
   GDPO_INLINE bool plain() const {
     return gates.empty() && (sums_first || penalty.coef == 0) &&
            (missing.entry == MissingEntry::Skip || missing.entry == MissingEntry::Propagate);
   }
-  /// Products in one weighted sum: what its rounding can come from.
+  /// Number of products in a weighted sum, the penalty included, from which its rounding can
+  /// come.
   GDPO_CALLS_ANY
   GDPO_INLINE index_t terms() const { return channels.size() + (penalty.coef != 0 ? 1 : 0); }
 
-  /// Reward c of a row, stored as `stored`, after gates; NaN where it is missing.
+  /// Reward c of a row after gates; NaN where it is missing. stored: the number in the array.
   GDPO_DEVICE double gated(double stored, index_t row, index_t c) const {
     for (index_t g = 0; g < gates.size(); ++g) {
       if (gates[g].reward != c) continue;
@@ -55,22 +61,26 @@ struct RewardRules {
     }
     return stored;
   }
-  /// The gated reward c as its statistics see it; NaN where it is missing and stays missing.
+  /// Reward c as its statistics see it; NaN where it is missing and stays missing. value: after
+  /// gates.
   GDPO_DEVICE double adjusted(double value, index_t row, index_t c) const {
     if (missing.entry == MissingEntry::Zero && math::is_nan(value)) value = 0;
     if (!sums_first && penalty.coef != 0 && penalty.reward == c) value -= penalty_of(row);
     return value;
   }
 
-  /// A NaN penalty is not a missing reward: it becomes infinite and shows, as an infinite reward does.
+  /// The penalty of a row. A NaN is not a missing reward: it becomes infinite and shows as an
+  /// infinite reward does.
   GDPO_CALLS_ANY
   GDPO_DEVICE double penalty_of(index_t row) const {
     const double term = math::mul(penalty.coef, penalties(row));
     return math::is_nan(term) ? math::infinity : term;
   }
 
-  /// sum_c w_c r_ic over the present rewards (as a tree in blocks of 8), minus the penalty. NaN: the row is excluded, or NaN
-  /// flows. magnitude: sum of the |terms|. read(first, lanes, x): rewards channels(first) .. of the row into x.
+  /// The weighted sum of a row over the rewards that are there, minus the penalty. The terms of a
+  /// block of 8 rewards are added as a tree. NaN: the row is excluded, or a NaN flows. magnitude:
+  /// the sum of the |terms|. read(first, lanes, x) writes the rewards channels(first) ..
+  /// channels(first + lanes - 1) of the row to x.
   GDPO_CALLS_ANY
   template <class Read>
   GDPO_DEVICE double weighted_sum(index_t row, const Read& read, double& magnitude) const {
@@ -101,15 +111,17 @@ struct RewardRules {
     return penalised(row, sum, magnitude);
   }
 
-  /// The sum of a row minus its penalty.
+  /// The weighted sum carries a penalty.
   GDPO_INLINE bool penalises() const { return sums_first && penalty.coef != 0; }
+  /// The weighted sum of a row minus its penalty; magnitude grows by its size.
   GDPO_DEVICE double penalised(index_t row, double sum, double& magnitude) const {
     if (penalises()) {
       const double term = penalty_of(row);
       sum -= term;
       magnitude += math::abs(term);
     }
-    // inf - inf: the row is not missing; its group has no moments.
+    // Here NaN comes from inf - inf. The row is not missing, so the sum becomes infinite, and its
+    // group has no moments.
     return skips() && math::is_nan(sum) ? math::infinity : sum;
   }
 };

@@ -1,6 +1,7 @@
 #pragma once
-// What stands between the policies and a member, on every target: what size and degeneracy leave to the policies, the term of
-// a column, and when combined values count as equal. one_group.hpp and cuda/advantage/one_group.hpp loop over members.
+// The rules between the policies and a member, for host and device: what the size and the
+// degeneracy of a group leave to the policies, the term of a column, and when combined values
+// count as equal. one_group.hpp and cuda/advantage/one_group.hpp have the loops over members.
 #include <gdpo/advantage/baseline.hpp>
 #include <gdpo/advantage/engine/column_moments.hpp>
 #include <gdpo/advantage/missing.hpp>
@@ -8,27 +9,37 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What a row is to the batch statistics.
+/// The part of a row in the statistics of the batch.
 enum class RowState : unsigned char {
-  Counted,  ///< in all of them
-  Unused,   ///< valid == 0: in none; gets what its group's moments give
-  Excluded  ///< no reward at all, used or not: in none; gets 0
+  Counted,  ///< It enters all of them.
+  Unused,   ///< valid == 0: it enters none and gets the advantage that its group's moments give.
+  Excluded  ///< It has no reward, whether used or not: it enters none and gets 0.
 };
 
-/// What a column of a group gives its members.
-enum class Rule : unsigned char { Policies, Zero, Raw, Nan, Refused };
+/// What decides the terms of a column in a group.
+enum class Rule : unsigned char {
+  Policies,  ///< Baseline and scale.
+  Zero,      ///< Every term is 0.
+  Raw,       ///< The baseline is 0, the scale stays: a group of one under Singleton::Raw.
+  Nan,       ///< Every term is NaN.
+  Refused    ///< The call throws: a group of one under Singleton::Error.
+};
 
 template <class Baseline>
 constexpr bool centres_v = !std::is_same_v<Baseline, baseline::None>;
+/// Both policies are called once for a group.
 template <class Baseline, class Scale>
 constexpr bool once_a_group_v = one_a_group_v<Baseline>&& one_a_group_v<Scale>;
-/// The combined values of a group sum to 0, groups with a raw singleton apart.
+/// The combined values of a group sum to 0, except in groups with a raw singleton: the centred
+/// values do, and all of a group have the same multiplier.
 template <class Baseline, class Scale>
 constexpr bool values_sum_to_zero_v = zero_sum_v<Baseline>&& one_a_group_v<Scale>;
-/// A policy overwrites scratch memory.
+/// One of the policies needs scratch memory.
 template <class Baseline, class Scale>
 constexpr bool need_scratch_v = per_group_values_v<Baseline> || per_group_values_v<Scale>;
 
+/// The rule of a column with these moments. Under baseline None no member is compared with others,
+/// so groups of one, groups of equal values and NaN are left to the policies.
 template <class Baseline>
 GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
   if (centres_v<Baseline> && stat.unknown) return Rule::Nan;
@@ -48,7 +59,7 @@ GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
   return stat.degenerate && from_group_v<Baseline> ? Rule::Zero : Rule::Policies;
 }
 
-/// The baseline of a member. scratch: where the policies need it.
+/// The baseline of a member. scratch: memory for a policy with per_group_values.
 template <class Baseline>
 GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args,
                                   double* scratch) {
@@ -61,7 +72,7 @@ GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const Mem
   }
 }
 
-/// The multiplier of a member that is `centred` above its baseline.
+/// The multiplier of a member whose value minus its baseline is `centred`.
 template <class Scale>
 GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& args, double centred,
                              double* scratch) {
@@ -70,22 +81,25 @@ GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& ar
   return static_cast<double>(ask(scale, ScaleArgs{args, centred}, scratch));
 }
 
-/// What a column adds to a member's combined value: a factor 0 selects 0, and -0 becomes 0.
+/// What a column adds to the combined value of a member. A factor of 0 selects 0, and -0 becomes
+/// 0.
 GDPO_INLINE double term_of(double centred, double factor) {
   return (math::is_zero(factor) ? 0.0 : math::mul(centred, factor)) + 0.0;
 }
 
-/// Of sums of `terms` rewards whose range may be rounding alone. magnitude: the largest sum of |terms| of a used row.
+/// Marks weighted sums as degenerate whose range may come from rounding alone. terms: products in
+/// a sum. magnitude: the largest sum of |products| of a used row.
 GDPO_INLINE void equate_sums(GroupStat& stat, index_t terms, double magnitude) {
   if (stat.n == 0 || stat.degenerate || stat.unknown || math::is_inf(magnitude)) return;
   stat.degenerate = stat.max - stat.min <= rounding_of_sum(terms, magnitude);
   if (stat.degenerate) stat.m2 = 0;
 }
 
-/// The range of the combined values of a group's used members, in any order.
+/// The range of the combined values of the used members of a group. Their order does not matter.
 struct CombinedRange {
   double low = math::infinity, high = -math::infinity, magnitude = 0;
   bool unknown = false;
+  /// Adds a member. of_terms: the sum of its |terms|.
   GDPO_INLINE void add(double score, double of_terms) {
     unknown = unknown || math::is_nan(score);
     low = (math::min)(low, score);
@@ -98,7 +112,8 @@ struct CombinedRange {
     high = (math::max)(high, o.high);
     magnitude = (math::max)(magnitude, o.magnitude);
   }
-  /// `columns` terms each; of sums that were normalised the sum itself is the only term.
+  /// Whether the values are equal, up to the rounding of `columns` terms each. With sums_first
+  /// the normalised sum is the only term, so there is no such rounding.
   GDPO_INLINE bool equal(bool sums_first, index_t columns) const {
     if (unknown) return false;
     if (!(low < high)) return true;

@@ -5,7 +5,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Lanes From of a, then b.
+/// The lanes of a followed by those of b, picked by the indices From.
 template <int W, int... From>
 GDPO_INLINE math::Pack<W> shuffle(const math::Pack<W>& a, const math::Pack<W>& b,
                                   std::integer_sequence<int, From...>) {
@@ -16,14 +16,14 @@ GDPO_INLINE math::Pack<W> shuffle(const math::Pack<W>& a, const math::Pack<W>& b
 #endif
 }
 
-/// Of the lanes of a, then b: in every 2 H the H from `offset`.
+/// From the lanes of a followed by those of b: in every 2 H lanes the H that begin at `offset`.
 template <int H, int offset, int W, int... J>
 GDPO_INLINE math::Pack<W> half_segments(const math::Pack<W>& a, const math::Pack<W>& b,
                                         std::integer_sequence<int, J...>) {
   return shuffle(a, b, std::integer_sequence<int, (J / H * 2 * H + J % H + offset)...>{});
 }
 
-/// Of every L lanes the first half plus the second half.
+/// Adds the second half of every L lanes to their first half, so that L / 2 of them are left.
 template <int L, int All>
 GDPO_INLINE math::Pack<All / 2> add_halves(const math::Pack<All>& a) {
   const auto low = low_half(a), high = high_half(a);
@@ -38,7 +38,8 @@ GDPO_INLINE math::Pack<All / 2> add_halves(const math::Pack<All>& a) {
   }
 }
 
-/// The tree_sum of every L consecutive lanes, side by side: two registers at a time, where tree_sum takes one number.
+/// The tree_sum of every L consecutive lanes, side by side. It adds whole registers, where one
+/// tree_sum after the other would end in single numbers.
 template <int L, int All>
 GDPO_INLINE math::Pack<All / L> segment_sums(const math::Pack<All>& a) {
   if constexpr (L == 1) {
@@ -48,7 +49,8 @@ GDPO_INLINE math::Pack<All / L> segment_sums(const math::Pack<All>& a) {
   }
 }
 
-/// The W x W numbers of r, rows and columns exchanged: blocks of H x H, then those within them.
+/// Transposes the W x W numbers of r: exchanges its blocks of H x H, then does the same within
+/// them.
 template <int H, int W, int... J>
 GDPO_INLINE void transpose(math::Pack<W>* r, std::integer_sequence<int, J...> lanes) {
   if constexpr (H > 0) {

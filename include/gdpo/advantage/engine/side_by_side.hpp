@@ -7,7 +7,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What the workers of one call share.
+/// What the workers of one call share: the batch, the policies and the scratch memory.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 struct GroupCall {
   const char* function;
@@ -18,10 +18,8 @@ struct GroupCall {
   const RewardReader<T, Groups, sums_first>& reader;
   EstimatorScratch& work;
   GroupReport* report = nullptr;
-  index_t
-      columns;  ///< what is centred and scaled by itself: each reward with a weight, or their weighted sum
-  bool lanes =
-      false;  ///< the execution tag asks for lanes: rows and groups may be taken side by side
+  index_t columns;     ///< Number of columns: rewards with a weight, or 1 for their weighted sum.
+  bool lanes = false;  ///< The execution tag asks for lanes: rows and groups may go side by side.
 
   template <class Estimator>
   GroupCall(const char* of, const RewardBatch<T, Groups>& rewards, const Estimator& e,
@@ -36,21 +34,27 @@ struct GroupCall {
         columns(sums_first ? 1 : static_cast<index_t>(scratch.channels.size())) {}
 };
 
-/// What became of a group: left to the general path, or its row_sums are written, and whether they are all equal, hence 0.
-enum class Taken : unsigned char { No, Equal, Yes };
+/// What the fast path did with a group.
+enum class Taken : unsigned char {
+  No,     ///< It left the group to the general path.
+  Equal,  ///< Its row_sums are written; they are all equal, hence 0.
+  Yes     ///< Its row_sums are written.
+};
 
-/// The hot path: several groups of equal size side by side in lanes, policies in lanes too. For estimators whose combined
-/// values sum to 0 in a group. It takes groups in which nothing is missing and nothing needs a second look, declines the
-/// others, and gives the same bits as the general path of one_group.hpp.
+/// The fast path: several groups of equal size side by side in lanes, and the policies in lanes
+/// too. It serves estimators with combined values that sum to 0 in a group. It takes groups in
+/// which nothing is missing and no value is close to its rounding, and leaves the others to the
+/// general path of one_group.hpp. Both paths give the same bits.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class SideBySide {
  public:
   using Order = typename Groups::Order;
 
-  /// Packs of groups in turn, step by step, so that one computes while another waits for its sums or its root.
+  /// Packs are taken through the steps in turn, so that one computes while another waits for a
+  /// sum or a square root.
   static constexpr int most_packs = 2, most_groups = most_packs * most_side_by_side;
 
-  /// For groups before `end`.
+  /// Takes groups with a number below `end`.
   SideBySide(const GroupCall<T, Groups, Baseline, Scale, sums_first>& call, GroupScratch& scratch,
              index_t end)
       : call_(call),
@@ -60,12 +64,13 @@ class SideBySide {
         lanes_(lanes_of(call.columns)),
         possible_(!call.batch.valid && !call.work.channels.empty()) {}
 
-  /// Doubles that it needs for groups of at most `members`.
+  /// Number of doubles of scratch for groups of at most `members` members.
   static std::size_t scratch_for(std::size_t members) {
     return static_cast<std::size_t>(most_packs * member_scratch) * members + padding;
   }
 
-  /// Groups g, g+1, ... of one size, one at least; returns how many. taken[p]: what became of g + p.
+  /// Tries groups g, g + 1, ... of the same size and returns how many, at least one. taken[p]
+  /// says what was done with group g + p.
   index_t combine(index_t g, Taken* taken) {
     taken[0] = Taken::No;
     if (!possible_ || call_.batch.groups.length(g) < 2) return 1;
@@ -80,10 +85,12 @@ class SideBySide {
   }
 
  private:
-  /// Doubles a member: values, scores, and of sums their terms' magnitudes and their rewards.
+  /// Doubles for a member: values and scores, and with sums_first the magnitudes of the terms and
+  /// the rewards.
   static constexpr index_t member_scratch =
       (sums_first ? 2 : 1) * most_lanes + 2 * most_side_by_side;
-  /// Room to start at a cache line, which full-width stores should not cross.
+  /// Extra doubles, so that the memory can start at a cache line: full-width stores should not
+  /// cross one.
   static constexpr std::size_t padding = 7;
   static double* aligned(std::vector<double>& v) {
     const auto misplaced =
@@ -91,18 +98,20 @@ class SideBySide {
     return v.data() + (misplaced == 0 ? 0 : padding + 1 - misplaced);
   }
 
-  /// Groups g .. g + groups - 1 in one pack of W lanes, P groups of L columns; the lanes that are left repeat group g.
-  /// How many columns a group has there is known at run time, so that every number of rewards shares this code.
+  /// Groups g .. g + groups - 1 in one pack of W lanes: P groups of L columns. Lanes that are
+  /// left over repeat group g. L is known only at run time, so that all numbers of rewards share
+  /// this code.
   template <int W>
   struct Packed {
     using Lanes = math::Pack<W>;
 
     index_t g, members;
     int groups;
-    double *block, *scores, *magnitudes,
-        *rewards;                       // (K, P, L), (K, P); of sums: (K, P), and what is summed
-    double bound[most_side_by_side];    // (P) of the squares of the sums of |terms|
-    double largest[most_side_by_side];  // (P) |score|
+    // (K, P, L) values and (K, P) scores; with sums_first also (K, P) sums of |terms| and the
+    // rewards that are summed. K: members.
+    double *block, *scores, *magnitudes, *rewards;
+    double bound[most_side_by_side];    // (P) bound of add_scores
+    double largest[most_side_by_side];  // (P) largest |score|
     typename GroupLanes<W>::Stat stat;
     math::Mask<W> equal;
     Split<Lanes> base;
@@ -117,7 +126,8 @@ class SideBySide {
     }
   };
 
-  /// f(std::integral_constant<int, L>) for the number of columns a group that packs of W lanes have in this call.
+  /// Calls f(std::integral_constant<int, L>) for the number L of columns of a group that packs of
+  /// W lanes hold in this call.
   template <int W, class F>
   GDPO_HOST_INLINE void with_columns(const F& f) const {
     with_lanes(lanes_, [&](auto lanes) {
@@ -126,6 +136,7 @@ class SideBySide {
     });
   }
 
+  /// Tries the groups from g on that fit, together and then each by itself; returns how many.
   template <int W>
   index_t combine_lanes(index_t g, Taken* taken) {
     const int most = most_packs * W / lanes_;
@@ -134,13 +145,13 @@ class SideBySide {
     while (groups < most && g + groups < end_ && call_.batch.groups.length(g + groups) == members)
       ++groups;
     if (combine_groups<W>(g, groups, taken)) return groups;
-    for (int p = 0; p < groups; ++p) {  // each by itself
+    for (int p = 0; p < groups; ++p) {
       if (groups == 1 || !combine_groups<W>(g + p, 1, taken + p)) taken[p] = Taken::No;
     }
     return groups;
   }
 
-  /// All of the groups, or none.
+  /// Combines all of the groups and returns true, or returns false.
   template <int W>
   GDPO_NOINLINE bool combine_groups(index_t g, int groups, Taken* taken) {
     const int P = W / lanes_, n = (groups + P - 1) / P;
@@ -175,7 +186,8 @@ class SideBySide {
     return true;
   }
 
-  /// Rewards first .. of the members, or their weighted sums as the one column.
+  /// Loads a block of rewards of the members from `first` on, or their weighted sums as the only
+  /// column.
   template <int W>
   void load(Packed<W>& pack, index_t first) {
     const auto row = [of = BorrowedGroups<Groups>{call_.batch.groups}, g = pack.g,
@@ -196,6 +208,8 @@ class SideBySide {
     }
   }
 
+  /// Asks the policies for base and factor of every lane. False: sums are too close to their
+  /// rounding.
   template <int W>
   bool apply_policies(Packed<W>& pack, index_t first) {
     using Lanes = math::Pack<W>;
@@ -210,8 +224,9 @@ class SideBySide {
     return true;
   }
 
-  /// No group's sums differ by so little that it may be the rounding of their terms. max - min <= t implies m2 <= n t^2:
-  /// what exceeds that differs; exactly equal sums need no look.
+  /// Whether in every group the sums are exactly equal, or differ by more than the rounding t of
+  /// their terms. max - min <= t implies m2 <= n t^2, so a larger m2 proves a difference; twice
+  /// that bound leaves room for the rounding of m2.
   template <int P>
   bool sums_clearly_differ(const Packed<P>& pack) const {
     double squares[P], magnitudes[P];
@@ -229,8 +244,11 @@ class SideBySide {
     return clear;
   }
 
-  /// Whether the combined values are what they seem: 0, or well above their rounding. A group of which neither can be said is not
-  /// taken; what is written for it will be overwritten. (Of two members every other group may be such.)
+  /// Sets `taken` for each group of the pack. Its combined values must be all 0, or one of them
+  /// clearly above the rounding of its terms (see add_scores for the bound); since they sum to 0,
+  /// they then differ. Any other group is left to the general path, which overwrites what is
+  /// written for it here. Only that group is: with two members it may be every other one. False:
+  /// some value is not finite.
   template <int W>
   bool clear(const Packed<W>& pack, Taken* taken) const {
     const double tolerance = 2 * rounding_of_sum(call_.columns, 1.0),
@@ -244,13 +262,14 @@ class SideBySide {
     return true;
   }
 
+  /// Writes the scores to row_sums.
   template <int W>
   void write(const Packed<W>& pack) {
     const BorrowedGroups<Groups> of{call_.batch.groups};
     const int P = W / lanes_;
     double* row_sums = call_.work.row_sums.data();
     index_t first[most_side_by_side];
-    bool runs = true;  // of rows, one after the other
+    bool runs = true;  // the rows of each group are consecutive
     for (int p = 0; p < pack.groups; ++p) {
       first[p] = of.row(pack.g + p, 0);
       for (index_t k = 1; k < pack.members; ++k)
@@ -269,6 +288,7 @@ class SideBySide {
     }
   }
 
+  /// What a baseline returns, as a Split.
   template <class V, class Base>
   static GDPO_INLINE Split<V> split(const Base& base) {
     if constexpr (std::is_same_v<Base, Split<V>>) {
@@ -281,8 +301,8 @@ class SideBySide {
   const GroupCall<T, Groups, Baseline, Scale, sums_first>& call_;
   double* scratch_;
   index_t longest_, end_;
-  int lanes_;  ///< L: columns of a group in a pack
-  bool possible_;
+  int lanes_;      ///< L, the columns of a group in a pack.
+  bool possible_;  ///< The batch has no column `valid`, and some reward has a weight.
   BatchStat no_batch_{};
 };
 
