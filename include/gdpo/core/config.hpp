@@ -1,24 +1,31 @@
 #pragma once
-// The only feature tests of the library: inlining, register width, and the inline namespace that keeps code compiled
-// for different instruction sets, or with different assumptions about numbers, apart in one program. Plain data (View,
-// Moments, ...) stands outside that namespace.
-// Calls of min and max are parenthesised everywhere: some users have macros of these names.
+// What the library asks of the compiler: how functions are inlined, how wide a vector register is,
+// and the name of the inline namespace. That name lists the instruction set and the floating-point
+// flags of the compilation, so objects compiled with different ones can be linked into one program
+// without sharing functions. Plain data (View, Moments, ...) stands outside the inline namespace,
+// so that all objects of a program agree on it.
+//
+// Every call of min and max in the library is parenthesised, because some users' headers define
+// macros of these names.
 #include <gdpo/core/version.hpp>
 
-/// What formulas and kernels are made of: compiled for the device as well where a CUDA compiler reads it.
+/// GDPO_DEVICE marks a function that CUDA kernels call as well: a CUDA compiler builds it for both
+/// host and device. GDPO_CALLS_ANY stands before a template that calls what its caller passes in,
+/// which may exist on the host only or on the device only; it silences nvcc's warning about that.
 #if defined(__CUDACC__)
 #define GDPO_DEVICE __host__ __device__
-#define GDPO_CALLS_ANY \
-  _Pragma("nv_exec_check_disable")  // before a template that calls what only one of the two can
+#define GDPO_CALLS_ANY _Pragma("nv_exec_check_disable")
 #else
 #define GDPO_DEVICE
 #define GDPO_CALLS_ANY
 #endif
 
-/// Are functions forced inline? Optimised code is fast only so. An unoptimised or a sanitized build gains nothing and would
-/// compile several times as long, so there the compiler decides. For a device they always are: a call there needs a stack.
-#if defined(__SANITIZE_ADDRESS__) || \
-    defined(__SANITIZE_THREAD__)  // g++; clang says it by __has_feature
+/// GDPO_FORCES_INLINE is 1 where functions are forced inline. Optimised code is only fast that way.
+/// An unoptimised or sanitized build would gain nothing and take several times as long to compile,
+/// so there the compiler decides. Device code is always forced inline, because a call on a device
+/// needs a stack.
+// g++ defines macros for its sanitizers; clang answers __has_feature instead.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define GDPO_SANITIZED 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
@@ -46,25 +53,28 @@
 #define GDPO_DATA_HOST_INLINE inline __attribute__((always_inline))
 #if GDPO_FORCES_INLINE
 #define GDPO_HOST_INLINE inline __attribute__((always_inline))
-#define GDPO_INLINE_LAMBDA __attribute__((always_inline))  // behind the parameters
+#define GDPO_INLINE_LAMBDA __attribute__((always_inline))  // stands after a lambda's parameters
 #else
 #define GDPO_HOST_INLINE inline
 #define GDPO_INLINE_LAMBDA
 #endif
 #endif
-/// Host code that a call takes once or never: checks, error texts, what odd data needs. Compiled once, for size.
+/// Marks host code that a call runs once or never: checks, error texts, the handling of unusual
+/// data. It is not inlined, and it is optimised for size.
 #if defined(__GNUC__)
 #define GDPO_COLD __attribute__((cold, noinline))
 #else
 #define GDPO_COLD GDPO_NOINLINE
 #endif
 #define GDPO_INLINE GDPO_DEVICE GDPO_HOST_INLINE
-/// For members of plain data, which stands outside the inline namespace below. They are inlined in every build: objects for
-/// different instruction sets would share the function otherwise, and the linker would keep the code of one of them.
+/// For member functions of plain data, which stands outside the inline namespace below. They are
+/// inlined in every build. Otherwise objects for different instruction sets would share one symbol,
+/// and the linker would keep the code of only one of them.
 #define GDPO_DATA_INLINE GDPO_DEVICE GDPO_DATA_HOST_INLINE
 
-/// Bytes of one vector register that the lanes use; 0: no vector extension (or the CUDA front end), every lane is a
-/// scalar.
+/// Bytes of the vector register that the lanes use. 0 means no vectors, so that every lane is a
+/// scalar: the compiler lacks the vector extension of GCC, or it is a CUDA front end, or the
+/// instruction set has no registers that the library uses.
 #if defined(__CUDACC__) || !defined(__GNUC__)
 #define GDPO_LANE_BYTES 0
 #elif defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && \
@@ -91,15 +101,16 @@
 #define GDPO_ABI_AVX
 #endif
 
-// What the compiler may assume of numbers, as far as it tells: GCC has a macro for each of these flags, clang only for the first
-// two. The flags for errno and traps change no result, and do not stand here.
+// Flags that let the compiler assume something about numbers, as far as it tells: GCC defines a
+// macro for each of them, clang only for the first two. The flags about errno and traps are left
+// out, because they change no result.
 #if defined(__FAST_MATH__)
 #define GDPO_ABI_FAST _fast
 #else
 #define GDPO_ABI_FAST
 #endif
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
-#define GDPO_FINITE_MATH 1  ///< the compiler assumes that no number is NaN or infinite
+#define GDPO_FINITE_MATH 1  ///< The compiler assumes that no number is NaN or infinite.
 #define GDPO_ABI_FINITE _finite
 #else
 #define GDPO_FINITE_MATH 0

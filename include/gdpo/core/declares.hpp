@@ -2,9 +2,9 @@
 #include <gdpo/core/config.hpp>
 #include <type_traits>
 
-/// A policy may say something about itself by a member `static constexpr bool flag = true`.
-/// GDPO_DECLARED(flag) defines the template flag_v<P>: what policy P declares, and false where it
-/// declares nothing.
+/// A policy may declare a property of itself by a member `static constexpr bool flag = true`.
+/// GDPO_DECLARED(flag) defines the template `flag_v<P>`: the value of P's member `flag`, or false
+/// if P has no such member.
 #define GDPO_DECLARED(flag)        \
   template <class P, class = void> \
   constexpr bool flag##_v = false; \

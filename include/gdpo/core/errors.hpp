@@ -5,18 +5,27 @@
 #include <stdexcept>
 #include <string>
 
-namespace gdpo {  // a trainer catches one type, whatever instruction set threw it
+// These stand outside the inline namespace, so that a trainer catches one type, whichever object
+// file threw it.
+namespace gdpo {
 
-/// A mistake of the caller: shapes that do not fit, a setting out of range. Always checked. Data conditions (NaN, zero
-/// variance, empty groups) never throw: they have a documented value and a counter in GroupReport.
-/// what(): "<function>: <argument>: given <what was given>; needed: <what is needed>".
+/// Thrown for a mistake of the caller: shapes that do not fit, a setting out of its range.
+///
+/// It is always checked for, in every build. Conditions of the data (NaN, zero variance, empty
+/// groups) never throw; each has a documented value instead, and a counter in GroupReport,
+/// LossMetrics or another report. The message has one form:
+///
+///     FUNCTION: ARGUMENT: given WHAT WAS GIVEN; needed: WHAT IS NEEDED
 struct invalid_input : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-/// Without exceptions (-fno-exceptions) a caller's mistake calls this handler and then aborts. Replace it to log
-/// elsewhere.
+/// A function that reports a caller's mistake where exceptions are disabled (-fno-exceptions).
 using failure_handler = void (*)(const char* message);
+/// The handler that a build without exceptions calls before it aborts the program.
+///
+/// It receives the message that invalid_input would carry. The default writes it to stderr; assign
+/// another function to log elsewhere.
 inline failure_handler on_failure = [](const char* message) {
   std::fprintf(stderr, "%s\n", message);
 };
@@ -24,31 +33,45 @@ inline failure_handler on_failure = [](const char* message) {
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
+/// Messages about a caller's mistakes.
 namespace contract {
 
-/// The words of a message, put together only where it is shown: std::string would leave its code in every check. A Text refers
-/// to its parts, which live as long as the expression that names them: it is an argument, never a variable; a std::string may
-/// be made of it.
+/// The words of a message, put together only when it is shown.
+///
+/// Each check passes a few pointers and numbers; with std::string, every check would contain the
+/// code that builds the message. A Text only refers to its parts, which may be temporaries, so use
+/// it as an argument within one expression and never keep it in a variable. To keep the words,
+/// convert it to std::string.
 class Text {
  public:
+  /// The given words, which are not copied.
   GDPO_HOST_INLINE Text(const char* words) : words_(words) {}
+  /// \copydoc Text(const char*)
   GDPO_HOST_INLINE Text(const std::string& words) : words_(words.c_str()) {}
+  /// An integer in decimal digits.
   GDPO_HOST_INLINE explicit Text(index_t integer) : kind_(Kind::Integer), integer_(integer) {}
+  /// A number with 17 significant digits, which identify a double exactly.
   GDPO_HOST_INLINE explicit Text(double number) : kind_(Kind::Number), number_(number) {}
+  /// A shape of `rank` extents, written as "(2, 3)".
   GDPO_HOST_INLINE Text(int rank, const index_t* extent)
       : kind_(Kind::Shape), extent_(extent), integer_(rank) {}
 
+  /// The words of `a`, then those of `b`.
   friend GDPO_HOST_INLINE Text operator+(const Text& a, const Text& b) { return {&a, &b}; }
-  template <class S, std::enable_if_t<std::is_same_v<S, std::string>, int> =
-                         0>  // not what a string would be made of
+  // These two are templates, so that only a std::string calls them and nothing that converts to
+  // one.
+  /// The words of `a`, then those of `b`, as a string.
+  template <class S, std::enable_if_t<std::is_same_v<S, std::string>, int> = 0>
   friend std::string operator+(const S& a, const Text& b) {
     return a + std::string(b);
   }
+  /// The words of `a`, then those of `b`, as a string.
   template <class S, std::enable_if_t<std::is_same_v<S, std::string>, int> = 0>
   friend std::string operator+(const Text& a, const S& b) {
     return std::string(a) + b;
   }
 
+  /// Puts the words together.
   GDPO_COLD operator std::string() const {
     switch (kind_) {
       case Kind::Integer:
@@ -88,6 +111,9 @@ class Text {
   };
 };
 
+/// Throws invalid_input with the message "function: argument: given ...; needed: ...".
+///
+/// Where exceptions are disabled it calls gdpo::on_failure with the message and aborts the program.
 [[noreturn]] GDPO_COLD inline void fail(const char* function, const Text& argument,
                                         const Text& given, const Text& needed) {
   const std::string message =
@@ -100,9 +126,11 @@ class Text {
 #endif
 }
 
+/// An integer as the words of a message.
 GDPO_HOST_INLINE Text text(index_t value) { return Text(value); }
+/// A number as the words of a message, with 17 significant digits.
 GDPO_HOST_INLINE Text text(double value) { return Text(value); }
-/// "(2, 3)"
+/// A shape as the words of a message, written as "(2, 3)".
 GDPO_HOST_INLINE Text shape(int rank, const index_t* extent) { return {rank, extent}; }
 
 }  // namespace contract

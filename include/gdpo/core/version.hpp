@@ -1,5 +1,5 @@
 #pragma once
-// The one place of the version number; CMake reads it from here.
+// The version number is defined here and nowhere else; CMakeLists.txt reads it from these lines.
 #define GDPO_VERSION_MAJOR 0
 #define GDPO_VERSION_MINOR 1
 #define GDPO_VERSION_PATCH 0

@@ -4,34 +4,42 @@
 #include <type_traits>
 #include <vector>
 
-namespace gdpo {  // plain data: no ABI namespace
+// This is plain data, so it stands outside the inline namespace (core/config.hpp).
+namespace gdpo {
 
+/// The type of every index, extent and count.
 using index_t = std::ptrdiff_t;
 
-/// Non-owning strided array of rank 1, 2 or 3: what every kernel sees. Trivially copyable, so it can be a kernel
-/// argument. `stride` counts elements, not bytes, and may be anything, 0 and negative included.
+/// A strided array of rank 1, 2 or 3 that belongs to somebody else.
+///
+/// It is trivially copyable, so it can be the argument of a CUDA kernel. What it refers to must
+/// outlive it. Indices are not checked.
 template <class T, int Rank>
 struct View {
-  using value_type = T;
-  T* data = nullptr;
-  index_t extent[Rank] = {};
-  index_t stride[Rank] = {};
+  using value_type = T;       ///< Type of an element.
+  T* data = nullptr;          ///< The element with all indices 0; null: the array is absent.
+  index_t extent[Rank] = {};  ///< Number of elements along each axis.
+  index_t stride[Rank] = {};  ///< Distance in elements along each axis; may be 0 or negative.
 
+  /// Element i of a view of rank 1.
   GDPO_DATA_INLINE constexpr T& operator()(index_t i) const {
     static_assert(Rank == 1, "this view has not rank 1");
     return data[i * stride[0]];
   }
+  /// Element (i, j) of a view of rank 2.
   GDPO_DATA_INLINE constexpr T& operator()(index_t i, index_t j) const {
     static_assert(Rank == 2, "this view has not rank 2");
     return data[i * stride[0] + j * stride[1]];
   }
+  /// Element (i, j, k) of a view of rank 3.
   GDPO_DATA_INLINE constexpr T& operator()(index_t i, index_t j, index_t k) const {
     static_assert(Rank == 3, "this view has not rank 3");
     return data[i * stride[0] + j * stride[1] + k * stride[2]];
   }
-  /// An absent optional view holds a null pointer.
+  /// Whether the array is there: `data` is not null.
   GDPO_DATA_INLINE constexpr explicit operator bool() const { return data != nullptr; }
 
+  /// The same view for reading only.
   template <class U, class = std::enable_if_t<std::is_same_v<U, const T> && !std::is_const_v<T>>>
   GDPO_DATA_INLINE constexpr operator View<U, Rank>() const {
     View<U, Rank> v;
@@ -42,34 +50,40 @@ struct View {
 };
 static_assert(std::is_trivially_copyable_v<View<float, 2>>, "views are kernel arguments");
 
-/// Dense views of raw memory, last index fastest: (n), (rows, columns), (a, b, c).
+/// A view of `n` elements that stand one after the other.
 template <class T>
 GDPO_DATA_INLINE constexpr View<T, 1> view(T* data, index_t n) {
   return {data, {n}, {1}};
 }
+/// A view of (rows, columns) elements in dense memory, row by row.
 template <class T>
 GDPO_DATA_INLINE constexpr View<T, 2> view(T* data, index_t rows, index_t columns) {
   return {data, {rows, columns}, {columns, 1}};
 }
+/// A view of (a, b, c) elements in dense memory, the last index fastest.
 template <class T>
 GDPO_DATA_INLINE constexpr View<T, 3> view(T* data, index_t a, index_t b, index_t c) {
   return {data, {a, b, c}, {b * c, c, 1}};
 }
 
-/// A std::vector that outlives the view. std::vector<bool> has no elements to point to: use unsigned char.
+/// A view of a std::vector, which must outlive the view.
+///
+/// A `std::vector<bool>` has no elements to point to; use `std::vector<unsigned char>`.
 template <class T, class Allocator>
 GDPO_DATA_HOST_INLINE View<T, 1> view(std::vector<T, Allocator>& v) {
   static_assert(!std::is_same_v<T, bool>,
                 "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
   return {v.data(), {static_cast<index_t>(v.size())}, {1}};
 }
+/// A read-only view of a std::vector, which must outlive the view.
 template <class T, class Allocator>
 GDPO_DATA_HOST_INLINE View<const T, 1> view(const std::vector<T, Allocator>& v) {
   static_assert(!std::is_same_v<T, bool>,
                 "std::vector<bool> cannot be viewed: use std::vector<unsigned char>");
   return {v.data(), {static_cast<index_t>(v.size())}, {1}};
 }
+/// Deleted, because a view of a temporary would point to freed memory.
 template <class T, class Allocator>
-void view(const std::vector<T, Allocator>&&) = delete;  // no view of a temporary
+void view(const std::vector<T, Allocator>&&) = delete;
 
 }  // namespace gdpo

@@ -1,11 +1,13 @@
 #pragma once
-// e^x, e^x - 1 and e^x - 1 - x together: ratios, their distance from 1, and the k3 estimate of a KL divergence.
+// e^x, e^x - 1 and e^x - 1 - x together. For a log ratio x these are the ratio, its distance from
+// 1, and the k3 estimate of a KL divergence.
 #include <gdpo/lanes/pack.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
-/// The three of one x; each keeps its relative accuracy near x = 0, where e^x - 1 - x as written has none.
+/// The results of exp_parts(x). Each is accurate relative to its own size also near x = 0, where
+/// the plain differences cancel.
 template <class V>
 struct ExpParts {
   V exp;    ///< e^x
@@ -13,11 +15,14 @@ struct ExpParts {
   V k3;     ///< e^x - 1 - x >= 0
 };
 
-/// Numbers of exp_parts in one precision.
-///   limit        beyond this |x| the exponential saturates: e^x times an advantage of a few thousand stays finite
-///   shift        1.5 times 2^(bits of the mantissa), plus the bias of the exponent: both stand in the low bits of n + shift
-///   ln2_hi, _lo  ln 2 in two parts; n ln2_hi is exact
-///   polynomial   of (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2, highest power first
+/// The constants of exp_parts in one precision.
+///   limit           x is cut to -limit .. limit: e^limit times an advantage of a few thousand is
+///                   still finite
+///   shift           1.5 * 2^m + bias, where m is the number of mantissa bits and `bias` belongs to
+///                   the exponent. Adding it to a number rounds that to an integer n, and the low
+///                   bits of the sum are n + bias.
+///   ln2_hi, ln2_lo  two parts whose sum is ln 2; n * ln2_hi is exact
+///   polynomial      coefficients of (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2, highest power first
 template <class S>
 struct ExpNumbers;
 template <>
@@ -25,7 +30,7 @@ struct ExpNumbers<float> {
   static constexpr double limit = 80, shift = 12582912 + 127, ln2_hi = 0.693359375,
                           ln2_lo = -2.12194440e-4;
   static constexpr double polynomial[] = {1.3905488e-3, 8.3629331e-3, 4.1666765e-2, 1.6666579e-1,
-                                          0.5};  // minimax
+                                          0.5};  // minimax polynomial
 };
 template <>
 struct ExpNumbers<double> {
@@ -34,8 +39,9 @@ struct ExpNumbers<double> {
   static constexpr double polynomial[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800,
                                           1.0 / 3628800,    1.0 / 362880,    1.0 / 40320,
                                           1.0 / 5040,       1.0 / 720,       1.0 / 120,
-                                          1.0 / 24,         1.0 / 6,         0.5};  // Taylor's
+                                          1.0 / 24,         1.0 / 6,         0.5};  // Taylor series
 };
+/// exp_parts saturates beyond this |x|: 80 for float, 700 for double.
 template <class S>
 constexpr double exp_limit = ExpNumbers<S>::limit;
 template <class Numbers>
@@ -47,8 +53,9 @@ GDPO_INLINE V coefficient() {
   return constant<V>(value);
 }
 
-/// Numbers::polynomial as pairs, each linear in r, of a polynomial in r^2: half the latency of one in r. `Next`: the first
-/// coefficient that is not in p.
+/// Evaluates Numbers::polynomial as a polynomial in r^2 whose coefficients are pairs, linear in r.
+/// The chain of dependent operations is half as long as with Horner's rule in r. p is the value so
+/// far, and `Next` the first coefficient that it does not contain.
 template <class Numbers, std::size_t Next, class V>
 GDPO_INLINE V in_pairs(const V& r, const V& square, const V& p) {
   if constexpr (Next == coefficients<Numbers>) {
@@ -68,7 +75,8 @@ GDPO_INLINE V polynomial(const V& r, const V& square) {
   }
 }
 
-/// x = n ln 2 + r with |r| <= ln 2 / 2, s = 2^n; e^r - 1 = r + r^2 p.
+/// The range reduction x = n ln 2 + r with an integer n and |r| <= ln 2 / 2. `square` is r^2, s is
+/// 2^n, and p is the polynomial, so e^r - 1 = r + r^2 p.
 template <class V>
 struct Reduced {
   V n, r, square, p, s;
@@ -84,11 +92,25 @@ GDPO_INLINE Reduced<V> reduced(const V& x) {
   return {n, r, square, polynomial<Numbers>(r, square), pow2_of_shifted(shifted)};
 }
 
-/// V is float, double or lanes of them: the same operations, the same bits in every lane. Error <= 2 ulp of exp and expm1,
-/// <= 6 ulp of k3 (4e-7 relative in float) for |x| <= the limit. NaN stays NaN, +inf saturates; below -limit k3 goes on
-/// linearly (there it is -1 - x), so -inf gives k3 = inf. One range reduction and one polynomial:
-///   e^x - 1 = s (e^r - 1) + (s - 1)    and    e^x - 1 - x = s (e^r - 1 - r) + (s - 1) r + (s - 1 - n ln 2):
-/// n = 0 leaves e^r - 1 and e^r - 1 - r alone, so nothing cancels near 0.
+/// Returns e^x, e^x - 1 and e^x - 1 - x.
+///
+/// V is float, double or a pack of them; every lane has the bits of the scalar.
+///
+/// Accuracy for |x| <= exp_limit, with and without fma: exp and expm1 within 2 ULP (units in the
+/// last place; a relative error of at most 2^-22 for float, 2^-51 for double), k3 within 6 ULP for
+/// double and 4e-7 relative for float. At x = 0 the results are exactly 1, 0 and 0, and k3 is never
+/// below 0.
+///
+/// Every finite x gives finite results. For x > exp_limit, +inf included, all three keep their
+/// values at exp_limit. For x < -exp_limit, exp keeps its value at -exp_limit, which is tiny but
+/// above 0, expm1 is -1, and k3 goes on as -1 - x, so -inf gives k3 = inf. NaN gives NaN in all
+/// three.
+///
+/// One range reduction and one polynomial serve all three (names as in Reduced):
+///     e^x         = s (e^r - 1) + s
+///     e^x - 1     = s (e^r - 1) + (s - 1)
+///     e^x - 1 - x = s (e^r - 1 - r) + (s - 1) r + (s - 1 - n ln 2)
+/// Near 0, n = 0 and s = 1. The terms in s - 1 and n are then exactly 0, so nothing cancels.
 template <class V>
 GDPO_INLINE ExpParts<V> exp_parts(const V& x) {
   const V limit = constant<V>(exp_limit<scalar_t<V>>),
@@ -98,11 +120,15 @@ GDPO_INLINE ExpParts<V> exp_parts(const V& x) {
   const V rest = s - constant<V>(1.0);
   const V k3_r = mul(square, p), expm1_r = fma(square, p, r);
   const V k3 = fma(s, k3_r, fma(rest, r, fma(n, constant<V>(-0.693147180559945309), rest)));
+  // bounded - high is -limit - x below the range, else 0: it continues k3 linearly.
   return {fma(s, expm1_r, s), fma(s, expm1_r, rest), k3 + opaque(bounded - high)};
 }
 
-/// e^x alone of an x that the caller has bounded, from below by -127 ln 2 (float) or -1023 ln 2 (double), where it is 0, from
-/// above by exp_limit. The bits of exp_parts(x).exp within exp_limit.
+/// Returns e^x for an x that the caller has bounded.
+///
+/// x must be at most exp_limit and at least -127 ln 2 (float) or -1023 ln 2 (double); at these
+/// lower bounds the result is exactly 0. For |x| <= exp_limit it has the bits of exp_parts(x).exp.
+/// NaN gives NaN.
 template <class V>
 GDPO_INLINE V exp_bounded(const V& x) {
   const auto [n, r, square, p, s] = reduced(x);

@@ -1,15 +1,20 @@
 #pragma once
-// One interface over a number and a pack of them, for loops that are written once and run at any width.
+// One interface to a number and to a pack of numbers, so that a loop is written once and runs at
+// any width.
 #include <gdpo/lanes/pack.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
-/// Lanes of every sum over tokens, whatever the register: lane j holds the elements j mod 16. That is what makes the bits of
-/// a sum the same for a scalar, SSE2, AVX2, AVX-512 and NEON.
+/// Every sum over tokens has this many lanes, whatever the width of a register: element t goes to
+/// lane t mod 16. So a sum has the same bits with scalars, SSE2, AVX2, AVX-512 and NEON.
 constexpr int logical_lanes = 16;
 
-/// V = float or double: one lane.
+/// What a loop needs to know of V; this is the case of a float or double, which is one lane.
+///   width                 lanes of V
+///   load(p), store(p, x)  `width` elements from p as a V, and back
+///   load_mask(p)          the mask of the lanes whose byte is not 0, from `width` bytes
+///   all_lanes()           the mask that is true in every lane
 template <class V>
 struct Lanes {
   using Scalar = V;
@@ -27,7 +32,7 @@ struct Lanes {
   static GDPO_INLINE bool load_mask(const unsigned char* p) { return *p != 0; }
   static GDPO_INLINE bool all_lanes() { return true; }
 
-  /// How often a mask held, by lane.
+  /// Counts in each lane how often a mask was true; total() is the sum over the lanes.
   struct Count {
     std::int32_t n = 0;
     GDPO_INLINE void add(bool mask) { n += mask; }
@@ -35,6 +40,7 @@ struct Lanes {
   };
 };
 
+/// The case of a pack, which fits into one register.
 template <int L, class S>
 struct Lanes<Pack<L, S>> {
   using V = Pack<L, S>;
@@ -67,8 +73,8 @@ struct Lanes<Pack<L, S>> {
 #elif GDPO_LANE_BYTES == 16 && defined(__x86_64__)
     if constexpr (L == 4) return {register_load_mask(p)};
 #endif
-    alignas(sizeof(Bits)) Integer
-        wide[L];  // g++ 12 makes one instruction of the loop, L loads of __builtin_convertvector
+    // g++ 12 makes one instruction of this loop, but L loads of __builtin_convertvector.
+    alignas(sizeof(Bits)) Integer wide[L];
     for (int j = 0; j < L; ++j) wide[j] = p[j];
     Bits bits;
     std::memcpy(&bits, wide, sizeof bits);
@@ -82,11 +88,11 @@ struct Lanes<Pack<L, S>> {
       if constexpr (has_bit_mask<L, S>) {
         n = register_add_where(n, mask.v);
       } else {
-        n -= mask.v;
+        n -= mask.v;  // a true lane is -1 as an integer
       }
     }
     GDPO_INLINE index_t total() const {
-      Integer by_lane[L];  // a copy: indexing n would take it out of its register for good
+      Integer by_lane[L];  // indexing n itself would keep it out of a register in the whole loop
       std::memcpy(by_lane, &n, sizeof n);
       Integer sum = 0;
       for (const Integer x : by_lane) sum += x;
@@ -95,11 +101,13 @@ struct Lanes<Pack<L, S>> {
   };
 };
 
-/// What formulas run on where speed is wanted: one register of S, or S itself where there are none.
+/// What vectorised loops compute with: one register of S, or S itself where there are no vectors.
 template <class S>
 using Native = std::conditional_t<native_width<S> == 1, S, Pack<native_width<S>, S>>;
 
-/// The sum of 16 logical lanes that stand in registers of V one after the other, in double, as a tree.
+/// The sum of the 16 logical lanes, added in double as a tree (tree_sum).
+///
+/// lanes_of(k) gives the k-th register, which holds the lanes k * width to (k + 1) * width - 1.
 GDPO_CALLS_ANY
 template <class V, class Get>
 GDPO_INLINE double sum_lanes(const Get& lanes_of) {

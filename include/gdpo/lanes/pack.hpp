@@ -1,13 +1,19 @@
 #pragma once
-// L lanes of S (double or float) over the vector extension of GCC and Clang: written is what is vectorised. A pack wider than
-// one register is two halves, so every build has the same L lanes and the same bits; only the number of instructions
+// Packs of L lanes of S (double or float) and their operations, written out for vector registers
+// rather than left to the compiler's vectoriser. A pack that is wider than a register is two
+// halves, so every build has the same L lanes and the same bits. Only the number of instructions
 // differs.
+//
+// Each operation gives in every lane the bits of the scalar function of the same name
+// (math/scalar.hpp), whatever the width (tests/unit/lanes_test.cpp). Which NaN comes out of two is
+// the processor's choice.
 #include <gdpo/lanes/register.hpp>
 #include <gdpo/storage/storage.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
+/// The result of a comparison of two packs: true or false in each lane.
 template <int L, class S = double, bool = fits_register<L, S>>
 struct Mask {
   Mask<L / 2, S> low, high;
@@ -17,7 +23,7 @@ struct Mask<L, S, true> {
   typename Register<L, S>::Mask v;
 };
 
-/// Of lanes of bits, all or none in each.
+/// A mask from the bits of a comparison: each lane has all its bits set or none.
 template <int L, class S>
 GDPO_INLINE Mask<L, S> mask_of(typename Register<L, S>::Bits bits) {
   if constexpr (has_bit_mask<L, S>) {
@@ -27,6 +33,10 @@ GDPO_INLINE Mask<L, S> mask_of(typename Register<L, S>::Bits bits) {
   }
 }
 
+/// L numbers of type S; L is a power of two.
+///   all(x)    x in every lane
+///   load(p)   L elements of any storage type from p, each rounded to S; p may be unaligned
+///   store(p)  the L lanes to p, which may be unaligned
 template <int L, class S = double, bool = fits_register<L, S>>
 struct Pack {
   using Half = Pack<L / 2, S>;
@@ -42,7 +52,7 @@ template <int L, class S>
 struct Pack<L, S, true> {
   using Value = typename Register<L, S>::Value;
   Value v;
-  // Copies of the lanes, not of a struct: those g++ leaves behind in memory.
+  // Copies of the lanes are written out, because g++ copies such a struct through memory.
   Pack() = default;
   GDPO_INLINE Pack(Value x) : v(x) {}
   GDPO_INLINE Pack(const Pack& o) : v(o.v) {}
@@ -64,14 +74,13 @@ struct Pack<L, S, true> {
       return {*reinterpret_cast<const typename Register<L, S>::Memory*>(p)};
     }
   }
-  /// Of any storage type.
   template <class T>
   static GDPO_INLINE Pack load(const T* p) {
     if constexpr (L >= 4 && std::is_same_v<S, double> && std::is_same_v<T, float>) {
       typename Register<L, S>::Single single;
       std::memcpy(&single, p, sizeof single);
 #if defined(__AVX__) && GDPO_LANE_BYTES > 0
-      Pack r;  // g++ 12 makes three or four instructions of the conversion
+      Pack r;  // one instruction, where g++ 12 makes three or four of __builtin_convertvector
 #if defined(__AVX512F__)
       asm("vcvtps2pd %1, %0" : "=v"(r.v) : "vm"(single));
 #else
@@ -96,7 +105,7 @@ struct Pack<L, S, true> {
   }
 };
 
-// One body for a register and for two halves of a wider pack.
+// Defines an operation by one expression of registers; a wider pack applies it to its two halves.
 #define GDPO_LANEWISE(Result, name, expression)                              \
   template <int L, class S>                                                  \
   GDPO_INLINE Result<L, S>(name)(const Pack<L, S>& a, const Pack<L, S>& b) { \
@@ -111,6 +120,7 @@ GDPO_LANEWISE(Pack, operator-, a.v - b.v)
 GDPO_LANEWISE(Pack, operator/, a.v / b.v)
 #undef GDPO_LANEWISE
 
+// Defines a comparison. It is false where an operand is NaN.
 #define GDPO_COMPARE(op, with_bit_mask, lanes)                                   \
   template <int L, class S>                                                      \
   GDPO_INLINE Mask<L, S> operator op(const Pack<L, S>& a, const Pack<L, S>& b) { \
@@ -144,6 +154,7 @@ GDPO_MASKWISE(both, &&, &)
 GDPO_MASKWISE(either, ||, |)
 #undef GDPO_MASKWISE
 
+/// Whether a < b or a > b; false where one of them is NaN.
 template <int L, class S>
 GDPO_INLINE Mask<L, S> differ(const Pack<L, S>& a, const Pack<L, S>& b) {
   if constexpr (has_bit_mask<L, S>) {
@@ -153,7 +164,7 @@ GDPO_INLINE Mask<L, S> differ(const Pack<L, S>& a, const Pack<L, S>& b) {
   }
 }
 
-// The functions of register.hpp; one lane is a scalar.
+// min and max give a where a or b is NaN, as the scalars do.
 #define GDPO_BY_REGISTER(name)                                             \
   template <int L, class S>                                                \
   GDPO_INLINE Pack<L, S>(name)(const Pack<L, S>& a, const Pack<L, S>& b) { \
@@ -178,7 +189,7 @@ GDPO_INLINE Pack<L, S> operator-(const Pack<L, S>& a) {
   }
 }
 
-/// mask ? a : b, lane by lane.
+/// In each lane a if the mask is true, else b.
 template <int L, class S>
 GDPO_INLINE Pack<L, S> select(const Mask<L, S>& mask, const Pack<L, S>& a, const Pack<L, S>& b) {
   if constexpr (has_bit_mask<L, S>) {
@@ -190,6 +201,7 @@ GDPO_INLINE Pack<L, S> select(const Mask<L, S>& mask, const Pack<L, S>& a, const
   }
 }
 
+/// Returns a, and hides from the optimiser how it was computed (math/scalar.hpp).
 template <int L, class S>
 GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
   if constexpr (!fits_register<L, S>) {
@@ -197,7 +209,7 @@ GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
   } else if constexpr (L == 1) {
     return {opaque(a.v)};
   } else {
-#if defined(__CUDACC__)  // scalars only
+#if defined(__CUDACC__)  // a CUDA front end has scalars only
 #elif defined(__x86_64__)
     asm("" : "+v"(a.v));
 #elif defined(__aarch64__)
@@ -207,7 +219,7 @@ GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
   }
 }
 
-/// Lanewise product that no later addition can absorb (scalar.hpp).
+/// a * b, rounded once; no addition that follows can turn it into an fma.
 template <int L, class S>
 GDPO_INLINE Pack<L, S> mul(const Pack<L, S>& a, const Pack<L, S>& b) {
   if constexpr (fits_register<L, S>) {
@@ -217,7 +229,8 @@ GDPO_INLINE Pack<L, S> mul(const Pack<L, S>& a, const Pack<L, S>& b) {
   }
 }
 
-/// As the scalar fma: one rounding where the machine has the instruction, else two.
+/// a * b + c, rounded once in a build for a machine with the instruction (GDPO_HAS_FMA), else
+/// twice.
 template <int L, class S>
 GDPO_INLINE Pack<L, S> fma(const Pack<L, S>& a, const Pack<L, S>& b, const Pack<L, S>& c) {
   if constexpr (!fits_register<L, S>) {
@@ -233,13 +246,14 @@ GDPO_INLINE Pack<L, S> fma(const Pack<L, S>& a, const Pack<L, S>& b, const Pack<
   }
 }
 
+/// |a|; the sign of a zero or a NaN stays as it is.
 template <int L, class S>
 GDPO_INLINE Pack<L, S> abs(const Pack<L, S>& a) {
   const Pack<L, S> zero = Pack<L, S>::all(S(0));
   return select(a < zero, zero - a, a);
 }
 
-/// 2^n of a shifted n: as the scalar.
+/// 2^n for the integer n that a shifted number holds in its low bits (math/scalar.hpp).
 template <int L, class S>
 GDPO_INLINE Pack<L, S> pow2_of_shifted(const Pack<L, S>& t) {
   if constexpr (!fits_register<L, S>) {
@@ -254,7 +268,10 @@ GDPO_INLINE Pack<L, S> pow2_of_shifted(const Pack<L, S>& t) {
   }
 }
 
-/// before | (a ^ b) on the bits: collects where two packs differ, on the pipes that do not add.
+/// before | (a ^ b) on the bits, which collects where two packs differ.
+///
+/// These bit operations run on other execution ports than additions, so they cost a loop that adds
+/// nothing.
 template <int L>
 GDPO_INLINE Pack<L> collect_differences(const Pack<L>& before, const Pack<L>& a, const Pack<L>& b) {
   if constexpr (!fits_register<L, double>) {
@@ -269,7 +286,7 @@ GDPO_INLINE Pack<L> collect_differences(const Pack<L>& before, const Pack<L>& a,
                                     (reinterpret_cast<Bits>(a.v) ^ reinterpret_cast<Bits>(b.v)))};
   }
 }
-/// Lanes without any bit: no difference was collected.
+/// The lanes without any bit set: collect_differences() found no difference there.
 template <int L>
 GDPO_INLINE Mask<L> has_no_bit(const Pack<L>& a) {
   if constexpr (!fits_register<L, double>) {
@@ -282,7 +299,7 @@ GDPO_INLINE Mask<L> has_no_bit(const Pack<L>& a) {
   }
 }
 
-/// Correctly rounded: no errno and no library call, whatever the flags.
+/// The square root, correctly rounded. It sets no errno.
 template <int L, class S>
 GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
   if constexpr (!fits_register<L, S>) {
@@ -294,7 +311,8 @@ GDPO_INLINE Pack<L, S> sqrt(const Pack<L, S>& a) {
   }
 }
 
-// Decided by the bits, as the scalar is_nan and the others.
+// is_nan, is_inf, is_zero and not_finite look at the bits, as the scalar functions do, so they are
+// right under -ffast-math too.
 #define GDPO_BY_BITS(name, one_lane, lanes)                                                        \
   template <int L, class S>                                                                        \
   GDPO_INLINE Mask<L, S> name(const Pack<L, S>& a) {                                               \
@@ -319,6 +337,7 @@ GDPO_BY_BITS(is_zero, is_zero(a.v), bits == 0)
 GDPO_BY_BITS(not_finite, not_finite(a.v), bits >= exponent)
 #undef GDPO_BY_BITS
 
+/// Whether the mask is true in any lane.
 template <int L, class S>
 GDPO_INLINE bool any(const Mask<L, S>& mask) {
   if constexpr (!fits_register<L, S>) {
@@ -334,6 +353,7 @@ GDPO_INLINE bool any(const Mask<L, S>& mask) {
   }
 }
 
+/// Lanes 0 to L/2 - 1.
 template <int L>
 GDPO_INLINE Pack<L / 2> low_half(const Pack<L>& a) {
   if constexpr (!fits_register<L, double>) {
@@ -346,6 +366,7 @@ GDPO_INLINE Pack<L / 2> low_half(const Pack<L>& a) {
     return {typename Register<L / 2, double>::Value{a.v[0], a.v[1], a.v[2], a.v[3]}};
   }
 }
+/// Lanes L/2 to L - 1.
 template <int L>
 GDPO_INLINE Pack<L / 2> high_half(const Pack<L>& a) {
   if constexpr (!fits_register<L, double>) {
@@ -359,7 +380,8 @@ GDPO_INLINE Pack<L / 2> high_half(const Pack<L>& a) {
   }
 }
 
-/// The lanes added as a tree: (0 + L/2), (1 + L/2 + 1), ..., then halves of that.
+/// The sum of the lanes as a tree: lane j is added to lane j + L/2 for j < L/2, then the same is
+/// done with these L/2 sums, until one is left.
 template <int L>
 GDPO_INLINE double tree_sum(const Pack<L>& a) {
   if constexpr (L == 1) {
@@ -369,6 +391,7 @@ GDPO_INLINE double tree_sum(const Pack<L>& a) {
   }
 }
 
+/// The smallest lane. A NaN may get lost.
 template <int L>
 GDPO_INLINE double tree_min(const Pack<L>& a) {
   if constexpr (L == 1) {
@@ -378,7 +401,7 @@ GDPO_INLINE double tree_min(const Pack<L>& a) {
   }
 }
 
-/// The scalar of a V: of double and float, themselves.
+/// The scalar type of V, which is float, double or a pack of them.
 template <class V>
 struct ScalarOf {
   using type = V;
@@ -390,8 +413,11 @@ struct ScalarOf<Pack<L, S>> {
 template <class V>
 using scalar_t = typename ScalarOf<V>::type;
 
-/// A number as V: every formula is written once for float, double and for packs of them. A V stays what it is. (Numbers by
-/// value: a device has no addresses of the host's constants.)
+/// A number as V, in every lane; a V is returned as it is.
+///
+/// Formulas use it for their constants, so that one template serves float, double and packs.
+/// Numbers are taken by value, because code on a device cannot take the address of a constant of
+/// the host.
 template <class V, std::enable_if_t<std::is_arithmetic_v<V>, int> = 0>
 GDPO_INLINE V constant(V x) {
   return x;

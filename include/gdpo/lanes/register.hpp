@@ -1,12 +1,13 @@
 #pragma once
-// The vector extension of GCC and Clang: one register of L lanes of S, and what needs an instruction by name.
+// One vector register of L lanes of S, by the vector extension of GCC and Clang, and the operations
+// for which that extension needs an instruction by name.
 #include <cstdint>
 #include <gdpo/math/scalar.hpp>
 #if GDPO_LANE_BYTES > 0 && defined(__x86_64__)
 #if defined(__AVX__)
 #include <immintrin.h>
 #else
-#include <emmintrin.h>  // SSE2 alone: the header of all instruction sets is half as long to read as Eigen
+#include <emmintrin.h>  // SSE2 only: immintrin.h takes a compiler half as long as all of Eigen
 #endif
 #elif GDPO_LANE_BYTES > 0 && defined(__aarch64__)
 #include <arm_neon.h>
@@ -15,8 +16,16 @@
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
-// Value: the lanes; Memory: where they stand among others (std::memcpy instead would keep g++ from holding sums in registers); Bits: their bits, as integers; Mask: the answer of a comparison, all bits or none in a lane, with AVX-512 one bit
-// a lane. g++ drops a vector_size that depends on a template parameter, hence one line for each width.
+// The types of one register of L lanes of S:
+//   Value    the lanes
+//   Memory   the lanes within an array: aligned as one element is, and allowed to alias. With
+//            std::memcpy in its place, g++ does not keep sums in registers.
+//   Bits     the bits of the lanes, as integers
+//   Mask     the result of a comparison: each lane has all its bits set or none; with AVX-512 it is
+//            a mask register with one bit a lane
+//   Single   L floats, for conversions
+// A single lane is a plain number. g++ ignores a vector_size that depends on a template parameter,
+// so each width has a line of its own.
 template <int L, class S>
 struct Register {};
 template <class S>
@@ -47,20 +56,24 @@ GDPO_REGISTER(16, float, std::int32_t, 64, __mmask16)
 #endif
 #undef GDPO_REGISTER
 
+/// Whether L lanes of S fit into one register. One lane always does.
 template <int L, class S>
 constexpr bool fits_register = L == 1 || L* static_cast<int>(sizeof(S)) <= GDPO_LANE_BYTES;
-/// Lanes of one register of S; 1: no vectors, and formulas run on S itself.
+/// The number of lanes of S in one register. If it is 1 there are no vectors, and formulas run on S
+/// itself.
 template <class S>
 constexpr int native_width = GDPO_LANE_BYTES >= 16 ? GDPO_LANE_BYTES / static_cast<int>(sizeof(S))
                                                    : 1;
 
-/// Masks are registers of k, one bit a lane.
+/// Whether the masks of such packs are AVX-512 mask registers, with one bit a lane.
 template <int L, class S>
 constexpr bool has_bit_mask = L* static_cast<int>(sizeof(S)) == 64 && fits_register<L, S>;
 
-// As functions of the register, where the general expression costs an instruction more.
+// Functions of one register. They name the instruction where the general expression would cost one
+// more. register_bits gives 0 if a mask is false in every lane, else another number.
 #if GDPO_LANE_BYTES > 0 && defined(__x86_64__)
-// min(a, b) is b < a ? b : a: the instruction gives its second operand where one is NaN.
+// min(a, b) means b < a ? b : a, and max(a, b) means a < b ? b : a. If an operand is NaN, both
+// expressions give a, and the instructions give their second operand. So a is passed second.
 GDPO_INLINE __m128 register_min(__m128 a, __m128 b) { return _mm_min_ps(b, a); }
 GDPO_INLINE __m128 register_max(__m128 a, __m128 b) { return _mm_max_ps(b, a); }
 GDPO_INLINE __m128d register_min(__m128d a, __m128d b) { return _mm_min_pd(b, a); }
@@ -74,7 +87,7 @@ GDPO_INLINE __m128 register_fma(__m128 a, __m128 b, __m128 c) { return _mm_fmadd
 GDPO_INLINE __m128d register_fma(__m128d a, __m128d b, __m128d c) { return _mm_fmadd_pd(a, b, c); }
 #endif
 #if GDPO_LANE_BYTES == 16
-/// Of 4 bytes, not 0.
+/// A mask of the lanes whose byte is not 0, from 4 bytes.
 GDPO_INLINE Register<4, float>::Bits register_load_mask(const unsigned char* p) {
   std::int32_t bytes;
   std::memcpy(&bytes, p, sizeof bytes);
@@ -100,7 +113,8 @@ GDPO_INLINE __m256d register_fma(__m256d a, __m256d b, __m256d c) {
 #endif
 #endif
 #if GDPO_LANE_BYTES >= 64
-// The forms with a zero mask: g++ 12 warns of its own header in the others.
+// These are the forms with a zeroing mask, all lanes on: in the plain forms, g++ 12 warns about its
+// own header.
 GDPO_INLINE __m512 register_min(__m512 a, __m512 b) {
   return _mm512_maskz_min_ps(static_cast<__mmask16>(-1), b, a);
 }
@@ -137,6 +151,7 @@ GDPO_INLINE __mmask16 register_mask(Register<16, float>::Bits a) {
 GDPO_INLINE __mmask8 register_mask(Register<8, double>::Bits a) {
   return _mm512_movepi64_mask(reinterpret_cast<__m512i>(a));
 }
+/// n + 1 in the lanes of the mask, n in the others.
 GDPO_INLINE Register<16, float>::Bits register_add_where(Register<16, float>::Bits n,
                                                          __mmask16 mask) {
   const __m512i before = reinterpret_cast<__m512i>(n);
@@ -149,7 +164,7 @@ GDPO_INLINE Register<8, double>::Bits register_add_where(Register<8, double>::Bi
   return reinterpret_cast<Register<8, double>::Bits>(
       _mm512_mask_add_epi64(before, mask, before, _mm512_set1_epi64(1)));
 }
-/// Of L bytes, not 0.
+/// A mask of the lanes whose byte is not 0, from L bytes.
 template <int L>
 GDPO_INLINE auto register_load_mask(const unsigned char* p) {
   if constexpr (L == 16) {

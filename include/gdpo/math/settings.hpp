@@ -1,12 +1,14 @@
 #pragma once
-// How the settings of policies are checked.
+// Checks of the settings of policies.
 #include <gdpo/core/errors.hpp>
 #include <gdpo/math/scalar.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Settings are checked by the policy that owns them: `void check(const char* function) const`, where it has any.
+/// Runs the check that a policy makes of its own settings, if it has one. The contract is a member
+/// `void check(const char* function) const` that throws invalid_input for a setting out of its
+/// range.
 template <class P, class = void>
 struct Checks {
   static void run(const P&, const char*) {}
@@ -16,6 +18,8 @@ struct Checks<P, std::void_t<decltype(std::declval<const P&>().check(""))>> {
   static void run(const P& policy, const char* function) { policy.check(function); }
 };
 
+/// ddof is what a standard deviation subtracts from the count: 0 for the population, 1 for a
+/// sample.
 inline void check_ddof(const char* function, const char* name, int ddof) {
   if (ddof < 0)
     contract::fail(function, name, contract::text(index_t{ddof}), "0 (population) or more");

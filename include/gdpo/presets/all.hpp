@@ -10,26 +10,29 @@
 #include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The list of presets. Names at run time, the conformance runner, the check of the kernels and the tests read it, so that a new
-/// preset is its value in the header of its trainer and its line here.
+/// The list of presets. The names at run time, the conformance runner, the checks of the kernels
+/// and the tests are made from it. A new preset is a value in the header of its trainer and a line
+/// here.
 ///
-///   gdpo::presets::for_each_estimator([](const auto& preset) { std::puts(preset.name); });
+///     gdpo::presets::for_each_estimator([](const auto& preset) { std::puts(preset.name); });
 namespace presets {
 
 /// A line of the list.
 template <class T>
 struct Preset {
-  const char* name;  ///< as it is written at run time: "trl::gdpo"
+  /// The name by which gdpo::runtime finds it, such as "trl::gdpo".
+  const char* name;
+  /// The estimator, loss, pre-pass or aggregate.
   T value;
-  const char*
-      option;  ///< what selects it in the trainer: an option, or the function that computes it
-  const char*
-      version;  ///< the trainer's sources that it was checked against, repository@commit; else the paper
+  /// What selects it in the trainer: an option, or else the function that computes it.
+  const char* option;
+  /// The trainer's sources that it was checked against, as repository@commit, or else the paper.
+  const char* version;
 };
 template <class T>
 Preset(const char*, T, const char*, const char*) -> Preset<T>;
 
-/// f(preset...) with the whole list of estimators.
+/// Calls f(preset...) with the whole list of estimators.
 template <class F>
 constexpr auto with_estimators(const F& f) {
   return f(
@@ -100,7 +103,7 @@ constexpr auto with_estimators(const F& f) {
       Preset{"per_group::gdpo", per_group::gdpo, "", per_group::version});
 }
 
-/// f(preset...) with the whole list of losses.
+/// Calls f(preset...) with the whole list of losses.
 template <class F>
 constexpr auto with_losses(const F& f) {
   return f(
@@ -132,7 +135,7 @@ constexpr auto with_losses(const F& f) {
       Preset{"textbook::grpo", textbook::grpo_loss, "both listings", textbook::version});
 }
 
-/// f(preset...) with the whole list of pre-passes.
+/// Calls f(preset...) with the whole list of pre-passes.
 template <class F>
 constexpr auto with_prepasses(const F& f) {
   return f(
@@ -162,7 +165,7 @@ constexpr auto with_prepasses(const F& f) {
              open_instruct::version});
 }
 
-/// f(preset...) with verl's aggregates.
+/// Calls f(preset...) with verl's aggregates.
 template <class F>
 constexpr auto with_aggregates(const F& f) {
   return f(Preset{"token-mean", verl::token_mean, "loss_agg_mode=token-mean", verl::version},
@@ -175,22 +178,22 @@ constexpr auto with_aggregates(const F& f) {
                   "loss_agg_mode=seq-mean-token-mean", verl::version});
 }
 
-/// f(preset) for each estimator of the list.
+/// Calls f(preset) for each estimator of the list.
 template <class F>
 constexpr void for_each_estimator(const F& f) {
   with_estimators([&f](const auto&... preset) { (f(preset), ...); });
 }
-/// f(preset) for each loss of the list.
+/// Calls f(preset) for each loss of the list.
 template <class F>
 constexpr void for_each_loss(const F& f) {
   with_losses([&f](const auto&... preset) { (f(preset), ...); });
 }
-/// f(preset) for each pre-pass of the list.
+/// Calls f(preset) for each pre-pass of the list.
 template <class F>
 constexpr void for_each_prepass(const F& f) {
   with_prepasses([&f](const auto&... preset) { (f(preset), ...); });
 }
-/// f(preset) for each aggregate of the list.
+/// Calls f(preset) for each aggregate of the list.
 template <class F>
 constexpr void for_each_aggregate(const F& f) {
   with_aggregates([&f](const auto&... preset) { (f(preset), ...); });

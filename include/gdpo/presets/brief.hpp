@@ -1,2 +1,3 @@
 #pragma once
-#include <gdpo/presets/per_group.hpp>  // the former name of that header
+// The former name of the header presets/per_group.hpp.
+#include <gdpo/presets/per_group.hpp>

@@ -4,9 +4,12 @@
 #include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// ms-swift, compute_advantages. A row without any reward counts as 0 (Keep); groups of one: 0.
-/// Names: advantage_estimator, then scale_rewards where it is not that estimator's own default. kl_in_reward: set
-/// penalty.coef = beta and give the row KL as RewardBatch::penalty.
+/// The estimators of ms-swift, compute_advantages, and its losses and rollout corrections.
+///
+/// An estimator's name is the option advantage_estimator, followed by scale_rewards if that is not
+/// the estimator's own default. A missing (NaN) reward is skipped, a row without any reward counts
+/// as 0, and the advantage in a group of one row is 0. For kl_in_reward=True set penalty.coef =
+/// beta and give the KL of each row as RewardBatch::penalty.
 namespace ms_swift {
 inline constexpr const char* version = "modelscope/ms-swift@3602360a";
 
@@ -28,42 +31,68 @@ constexpr Estimator scaled(scale::Of of, double eps = 1e-4) {
 }
 }  // namespace detail
 
+/// advantage_estimator="grpo": the sum of the rewards minus its mean in the group, divided by its
+/// std in the group + 1e-4.
 inline constexpr Grpo grpo = detail::scaled<Grpo>(scale::Of::Group);
+/// advantage_estimator="grpo" with scale_rewards="none": the reward minus the mean of the group.
 inline constexpr DrGrpo grpo_no_scale = detail::conventions(DrGrpo{});
+/// advantage_estimator="grpo" with scale_rewards="batch": centred in the group, divided by the std
+/// of all rewards + 1e-4.
 inline constexpr Grpo grpo_batch_scale = detail::scaled<Grpo>(scale::Of::Batch);
+/// advantage_estimator="rloo": the reward minus the mean of the others in the group.
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
+/// advantage_estimator="rloo" with scale_rewards="group".
 inline constexpr auto rloo_group_scale = detail::scaled<detail::ScaledRloo>(scale::Of::Group);
+/// advantage_estimator="rloo" with scale_rewards="batch".
 inline constexpr auto rloo_batch_scale = detail::scaled<detail::ScaledRloo>(scale::Of::Batch);
-/// Centred in the group, divided by the std of the centred values of the batch + 1e-4.
+/// advantage_estimator="reinforce_plus_plus": centred in the group, divided by the std of the
+/// centred values of the batch + 1e-4.
 inline constexpr Grpo reinforce_plus_plus = detail::scaled<Grpo>(scale::Of::BatchCentred);
+/// advantage_estimator="reinforce_plus_plus" with scale_rewards="group", which is `grpo`.
 inline constexpr Grpo reinforce_plus_plus_group_scale = grpo;
+/// advantage_estimator="reinforce_plus_plus" with scale_rewards="none", which is `grpo_no_scale`.
 inline constexpr DrGrpo reinforce_plus_plus_no_scale = grpo_no_scale;
-/// scale_rewards="gdpo": eps 1e-8 in both stages.
+/// advantage_estimator="grpo" with scale_rewards="gdpo": eps 1e-8 in both stages.
 inline constexpr Gdpo gdpo = [] {
   Gdpo e = detail::scaled<Gdpo>(scale::Of::Group, 1e-8);
   e.renorm.eps = 1e-8;
   return e;
 }();
 
-/// GRPOTrainer._compute_loss_and_metrics, MegatronGRPOTrainer.loss_func: as TRL, with beta 0.04 and K3 between clamps (its
-/// gradient ends at ref_logp - logp = 2.6). Levels "sequence" and "sequence_token": with_level<level::Sequence<>>(loss),
-/// with_level<level::SequenceToken<>>(loss).
+// The losses of GRPOTrainer._compute_loss_and_metrics and MegatronGRPOTrainer.loss_func. They are
+// TRL's, but with beta 0.04 and a KL term between clamps. importance_sampling_level="sequence" is
+// with_level<level::Sequence<>>(loss), "sequence_token" is
+// with_level<level::SequenceToken<>>(loss).
+
+/// The KL term of these losses: K3 with its input clamped to +-20 and its value to +-10. The second
+/// clamp ends the gradient at ref_logp - logp = 2.6, where K3 is 10.
 inline constexpr Kl<kl::K3> clamped_kl{0.04, Against::Ref, {-20, 20}, {-10, 10}};
-/// loss_type="grpo", "bnpo", "dr_grpo" (aggregate.constant = max_completion_length is required), "dapo" (normaliser.given =
-/// num_items_in_batch, scale = num_processes).
+/// loss_type="grpo": the mean over all rows of their token means.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, clamped_kl};
+/// loss_type="bnpo": the mean over the tokens of the micro-batch.
 inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl};
+/// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
+/// loss_type="dapo": the sum over tokens divided by num_items_in_batch. Set Normaliser::given =
+/// num_items_in_batch and aggregate.scale = num_processes.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
 
-/// rollout_importance_sampling_mode with its threshold of 2; it multiplies the KL term as well. "token_mask" and
-/// "sequence_mask" are two pre-passes, ms_swift::token_weight and the mask.
+// The pre-passes of rollout_importance_sampling_mode, with a threshold of 2. The log ratios
+// old_logp - rollout_logp are clamped to +-20, and the weights multiply the KL term too.
+// "token_mask" and "sequence_mask" take two pre-passes: token_weight, then the mask.
+
+/// The weights of rollout_importance_sampling_mode="token_mask" and "sequence_mask": the ratio of
+/// each token. The mask is a second pre-pass.
 inline constexpr prepass::Importance token_weight{
     prepass::Statistic::Token, {-20, 20}, {}, 0, Reach::SurrogateAndKl};
+/// rollout_importance_sampling_mode="token_truncate": the ratio of each token, at most 2.
 inline constexpr prepass::Importance token_truncate{
     prepass::Statistic::Token, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
+/// rollout_importance_sampling_mode="sequence_truncate": the geometric mean of the ratios of the
+/// row, at most 2.
 inline constexpr prepass::Importance sequence_truncate{
     prepass::Statistic::SequenceMean, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
+/// The mask of rollout_importance_sampling_mode="token_mask": drops tokens whose ratio is above 2.
 inline constexpr prepass::Gate token_mask = [] {
   prepass::Gate gate{};
   gate.clamp = {-20, 20};
@@ -71,6 +100,8 @@ inline constexpr prepass::Gate token_mask = [] {
   gate.reach = Reach::SurrogateAndKl;
   return gate;
 }();
+/// The mask of rollout_importance_sampling_mode="sequence_mask": drops rows whose geometric mean of
+/// the ratios is above 2.
 inline constexpr prepass::Gate sequence_mask = [] {
   prepass::Gate gate = token_mask;
   gate.statistic = prepass::Statistic::SequenceMean;

@@ -2,11 +2,13 @@
 #include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// NVlabs/GDPO: the authors' code, a fork of TRL 0.18 and one of an older verl.
+/// NVlabs/GDPO, the code of the GDPO paper's authors: a fork of TRL 0.18 and a fork of an older
+/// verl.
 namespace nvlabs {
 inline constexpr const char* version = "NVlabs/GDPO@b080e63d";
 
-/// masked_whiten of the verl fork (whiten_into): its masked_mean divides by the plain count.
+/// masked_whiten of the verl fork, for whiten_into(). Unlike verl's it adds no 1e-8 to the count of
+/// tokens that it divides by.
 inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var};
 
 namespace detail {
@@ -30,31 +32,52 @@ constexpr Estimator whitened(Estimator e) {
 }
 }  // namespace detail
 
-/// TRL fork, apply_gdpo=False; scale_rewards=False; apply_gdpo=True (eps 1e-4 in both stages).
+// The estimators of the TRL fork. For a group of one row they give 0. Where the published code
+// divides by a std it gives NaN there; the presets with nan_singleton in their names do so too.
+
+/// TRL fork, apply_gdpo=False: GRPO, divided by the std of the group + 1e-4.
 inline constexpr Grpo trl_grpo = detail::trl_conventions(detail::scaled(Grpo{}, 1e-4));
+/// TRL fork, apply_gdpo=False with scale_rewards=False: GRPO without the std.
 inline constexpr DrGrpo trl_grpo_no_scale = detail::trl_conventions(DrGrpo{});
+/// TRL fork, apply_gdpo=True: GDPO with eps 1e-4 in both stages.
 inline constexpr Gdpo trl_gdpo =
     detail::trl_conventions(detail::scaled(detail::renormed(Gdpo{}), 1e-4));
-/// The same with the published code's NaN for a group of one (torch.std of one number), which spreads over the batch.
+/// TRL fork, apply_gdpo=False, with the published code's NaN for a group of one (torch.std of one
+/// number is NaN).
 inline constexpr Grpo trl_grpo_nan_singleton = detail::trl_conventions(trl_grpo, Singleton::Nan);
+/// TRL fork, apply_gdpo=True, with the published code's NaN for a group of one; the second stage
+/// spreads it over the batch.
 inline constexpr Gdpo trl_gdpo_nan_singleton = detail::trl_conventions(trl_gdpo, Singleton::Nan);
 
-/// verl fork: compute_grpo_outcome_advantage, _no_std, _bn (whitened over tokens), _no_std_bn, and
-/// compute_advantage[gdpo].
+/// verl fork, "grpo" of compute_advantage: compute_grpo_outcome_advantage, with eps 1e-6.
 inline constexpr Grpo verl_grpo = verl::detail::conventions(detail::scaled(Grpo{}, 1e-6));
+/// verl fork, "grpo_no_std" of compute_advantage: GRPO without the std.
 inline constexpr DrGrpo verl_grpo_no_std = verl::detail::conventions(DrGrpo{});
+/// verl fork, compute_grpo_bn_outcome_advantage: `verl_grpo`, then whitened over the tokens of the
+/// batch.
 inline constexpr auto verl_grpo_bn =
     detail::whitened(detail::scaled(with_renorm<renorm::TokenWeightedBatch>(Grpo{}), 1e-6));
+/// verl fork, compute_grpo_no_std_bn_outcome_advantage: `verl_grpo_no_std`, then whitened over the
+/// tokens of the batch.
 inline constexpr auto verl_grpo_no_std_bn = detail::whitened(verl::detail::ReinforceBaseline{});
+/// verl fork, "gdpo" of compute_advantage: GDPO with eps 1e-6, whitened over the tokens of the
+/// batch.
 inline constexpr auto verl_gdpo = detail::whitened(detail::scaled(verl::detail::Whitened{}, 1e-6));
 
-/// TRL fork, GRPOTrainer._compute_loss: beta 0.04. Its default is "bnpo"; dr_grpo needs aggregate.constant =
-/// max_completion_length.
+// The losses of the TRL fork, GRPOTrainer._compute_loss, have beta 0.04. Its default is "bnpo".
+
+/// TRL fork, loss_type="grpo": the mean over all rows of their token means.
 inline constexpr auto trl_grpo_loss = grpo_loss;
+/// TRL fork, loss_type="bnpo", its default: the mean over the tokens of the micro-batch.
 inline constexpr ClippedLoss<aggregate::TokenMean> trl_bnpo_loss{};
+/// TRL fork, loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no
+/// default.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
-/// verl fork, compute_policy_loss: no clamp, no dual clip, the mean over the tokens of the micro-batch. use_kl_loss: it
-/// subtracts the KL term; this library adds it.
+/// verl fork, compute_policy_loss: the mean over the tokens of the micro-batch, without a clamp of
+/// the log ratio and without dual clip.
+///
+/// With use_kl_loss=True the fork subtracts the KL term from the loss; this library adds it, if
+/// kl.beta is set.
 inline constexpr ClippedLoss<aggregate::TokenMean> verl_loss{
     {}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
 }  // namespace nvlabs

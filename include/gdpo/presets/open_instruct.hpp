@@ -4,10 +4,12 @@
 #include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// open-instruct, DataPreparationActor. Missing rewards are not handled: NaN propagates.
+/// The estimators of open-instruct, DataPreparationActor, and its loss and rollout correction.
+///
+/// Missing (NaN) rewards are not handled: NaN propagates to the advantages.
 namespace open_instruct {
 inline constexpr const char* version = "allenai/open-instruct@e6c3044a";
-/// advantage_normalization_type="standard": population std + 1e-8.
+/// advantage_normalization_type="standard": divided by the population std of the group + 1e-8.
 inline constexpr Grpo standard = [] {
   Grpo e{};
   e.scale.ddof = 0;
@@ -15,19 +17,24 @@ inline constexpr Grpo standard = [] {
   e.missing = {MissingEntry::Propagate, MissingRow::Keep};
   return e;
 }();
-/// advantage_normalization_type="centered" (the default): no std.
+/// advantage_normalization_type="centered", its default: the reward minus the mean of the group.
 inline constexpr DrGrpo centered = [] {
   DrGrpo e{};
   e.missing = {MissingEntry::Propagate, MissingRow::Keep};
   return e;
 }();
 
-/// compute_grpo_loss and masked_mean: clip 0.2 / 0.272, K3 on a log ratio within +-40, the sum over tokens by
-/// normaliser.given (the tokens of the accumulation group, or a constant). kl_estimator 0, 1, 2 are K1, K2, K3; 3 is
-/// Kl<kl::K1, kl::ImportanceWeighted>. use_rho_correction: `rho`, below.
+/// loss_fn="dapo", computed by compute_grpo_loss and masked_mean: clip 0.2 below and 0.272 above,
+/// and the KL term K3 with beta 0.05 on a log ratio clamped to +-40.
+///
+/// The sum over tokens is divided by Normaliser::given: the tokens of the accumulation group, or a
+/// constant. kl_estimator 0, 1 and 2 are kl::K1, kl::K2 and kl::K3; 3 is
+/// `Kl<kl::K1, kl::ImportanceWeighted>`.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{
     {}, {0.2, 0.272}, {0.05, Against::Ref, {-40, 40}}, {Over::Given}};
-/// rho_clamp at its default, at most 2; rho_mask bounds are a Gate with the same clamp.
+/// use_rho_correction=True with rho_clamp at its default: the ratio of each token to the rollout
+/// policy, at most 2, from a log ratio clamped to +-10. The bounds of rho_mask are a prepass::Gate
+/// with the same clamp.
 inline constexpr prepass::Importance rho{
     prepass::Statistic::Token, {-10, 10}, {-math::infinity, 2}};
 }  // namespace open_instruct

@@ -3,14 +3,17 @@
 #include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// GDPO, arXiv 2601.05242, section 2: sample std, no eps, batch renormalisation (eq. 4-7); its GRPO (eq. 1-2) and "GRPO
-/// w/o std". These are the library's defaults under the paper's name.
+/// The GDPO paper (arXiv 2601.05242), section 2. Its estimators are the library's defaults: sample
+/// std, no eps.
 namespace paper {
 inline constexpr const char* version = "arXiv 2601.05242";
+/// GDPO, eq. 4-7: each reward standardised in its group, summed, standardised over the batch.
 inline constexpr Gdpo gdpo{};
+/// GRPO, eq. 1-2: the sum of the rewards standardised in its group.
 inline constexpr Grpo grpo{};
+/// "GRPO w/o std": the sum of the rewards minus the mean of its group.
 inline constexpr DrGrpo grpo_no_std{};
-/// The losses of their own papers (loss/named.hpp); where a paper names no clip range it is 0.2.
+// The losses of other papers (loss/named.hpp). Where a paper names no clip range it is 0.2.
 using gdpo::dapo_loss;
 using gdpo::dr_grpo_loss;
 using gdpo::grpo_loss;

@@ -2,18 +2,21 @@
 #include <gdpo/advantage/group_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// GDPO whose second stage runs inside each group: "a second group-relative normalisation (s - mu_s) / (sigma_s + eps)", as
-/// some descriptions of GDPO say it. The paper's second stage (eq. 6) runs over the batch. The form per group loses what GDPO
-/// gains: with two rollouts and two binary rewards it tells two kinds of groups apart, as GRPO does, where GDPO tells three.
-/// It is offered so that its numbers can be reproduced.
+/// GDPO whose second stage runs inside each group, as some descriptions of GDPO have it.
+///
+/// The paper's second stage (eq. 6) runs over the batch. The form per group loses what GDPO gains:
+/// with two rollouts and two binary rewards it tells two kinds of groups apart, as GRPO does, and
+/// GDPO tells three apart. It is offered so that its numbers can be reproduced. No trainer has an
+/// option for it.
 namespace per_group {
 inline constexpr const char* version = "a description of GDPO";
 using Gdpo =
     GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>;
+/// That estimator with the paper's settings: sample std and no eps in both stages.
 inline constexpr Gdpo gdpo{};
 }  // namespace per_group
 
-/// Former names.
+/// Former names of these estimators.
 namespace brief {
 using GroupGdpo [[deprecated("use gdpo::per_group::Gdpo")]] = per_group::Gdpo;
 [[deprecated("use gdpo::per_group::gdpo")]] inline constexpr per_group::Gdpo gdpo{};

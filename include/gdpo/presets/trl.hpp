@@ -4,17 +4,21 @@
 #include <gdpo/prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// TRL, GRPOTrainer._generate_and_score_completions. Missing rewards: Skip, Exclude; groups of
-/// one: 0.
+/// The estimators of TRL, GRPOTrainer._generate_and_score_completions, and its losses and rollout
+/// corrections.
+///
+/// A missing (NaN) reward is skipped, a row without any reward is excluded, and the advantage in a
+/// group of one row is 0.
 namespace trl {
 inline constexpr const char* version = "huggingface/trl@f2cd5771";
-/// multi_objective_aggregation="sum_then_normalize", scale_rewards="group" (the defaults): std + 1e-4 in the group.
+/// multi_objective_aggregation="sum_then_normalize" with scale_rewards="group", the defaults: the
+/// sum of the rewards minus its mean in the group, divided by its std in the group + 1e-4.
 inline constexpr Grpo grpo = [] {
   Grpo e{};
   e.scale.eps = 1e-4;
   return e;
 }();
-/// scale_rewards="none".
+/// scale_rewards="none": the sum of the rewards minus its mean in the group.
 inline constexpr DrGrpo grpo_no_scale{};
 /// scale_rewards="batch": centred in the group, divided by the std of all rewards + 1e-4.
 inline constexpr Grpo grpo_batch_scale = [] {
@@ -22,7 +26,8 @@ inline constexpr Grpo grpo_batch_scale = [] {
   e.scale.of = scale::Of::Batch;
   return e;
 }();
-/// multi_objective_aggregation="normalize_then_sum": eps 1e-4 in both stages, the second over the rows of the batch.
+/// multi_objective_aggregation="normalize_then_sum", which is GDPO: eps 1e-4 in both stages, the
+/// second over the rows of the batch.
 inline constexpr Gdpo gdpo = [] {
   Gdpo e{};
   e.scale.eps = 1e-4;
@@ -30,32 +35,48 @@ inline constexpr Gdpo gdpo = [] {
   return e;
 }();
 
-/// GRPOTrainer._compute_loss: beta 0 and epsilon 0.2 are its defaults, `delta` is loss.surrogate.delta. Level "sequence" is
-/// with_level<level::Sequence<>>(loss). scale = 1 / gradient_accumulation_steps (not for dapo). use_bias_correction_kl:
-/// with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta}).
+// The losses of GRPOTrainer._compute_loss, with its defaults beta 0 and epsilon 0.2. Other options:
+//   delta                                   loss.surrogate.delta
+//   importance_sampling_level="sequence"    with_level<level::Sequence<>>(loss)
+//   gradient_accumulation_steps             aggregate.scale = 1 / steps, except for dapo
+//   use_bias_correction_kl=True             with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta})
+
 /// loss_type="grpo": the mean over all rows of their token means.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
 /// loss_type="bnpo": the mean over the tokens of the micro-batch.
 inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
-/// loss_type="dr_grpo": aggregate.constant = max_completion_length is required.
+/// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
-/// loss_type="dapo" (its default): the sum over tokens by normaliser.given = num_items_in_batch, the tokens of
-/// all processes; scale = num_processes, because gradients are averaged over them.
+/// loss_type="dapo", its default: the sum over tokens divided by num_items_in_batch, the tokens of
+/// all processes. Set Normaliser::given = num_items_in_batch, and aggregate.scale = num_processes,
+/// because gradients are averaged over the processes.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
 
-/// vllm_importance_sampling_mode with its cap of 3: "token_truncate" and "sequence_truncate" are one pre-pass, the masks two:
-/// prepare(batch, memory, trl::sequence_weight, trl::sequence_mask).
+// The pre-passes of vllm_importance_sampling_mode, with a cap of 3. "token_truncate" and
+// "sequence_truncate" take one pre-pass. "token_mask" and "sequence_mask" take two, the weight and
+// the mask: prepare(batch, memory, trl::sequence_weight, trl::sequence_mask). The ratio of a token
+// is here exp(old_logp - rollout_logp).
+
+/// vllm_importance_sampling_mode="token_truncate": the ratio of each token, at most 3.
 inline constexpr prepass::Importance token_truncate{
     prepass::Statistic::Token, {}, {-math::infinity, 3}};
+/// vllm_importance_sampling_mode="sequence_truncate": the product of the ratios of the row, at most
+/// 3.
 inline constexpr prepass::Importance sequence_truncate{
     prepass::Statistic::SequenceSum, {}, {-math::infinity, 3}};
+/// The weights of vllm_importance_sampling_mode="token_mask": the ratio of each token.
 inline constexpr prepass::Importance token_weight{prepass::Statistic::Token};
+/// The weights of vllm_importance_sampling_mode="sequence_mask": the product of the ratios of the
+/// row.
 inline constexpr prepass::Importance sequence_weight{prepass::Statistic::SequenceSum};
+/// The mask of vllm_importance_sampling_mode="token_mask": drops tokens whose ratio is above 3.
 inline constexpr prepass::Gate token_mask = [] {
   prepass::Gate gate{};
   gate.max = 3;
   return gate;
 }();
+/// The mask of vllm_importance_sampling_mode="sequence_mask": drops rows whose product of the
+/// ratios is above 3.
 inline constexpr prepass::Gate sequence_mask = [] {
   prepass::Gate gate = token_mask;
   gate.statistic = prepass::Statistic::SequenceSum;

@@ -1,2 +1,3 @@
 #pragma once
-#include <gdpo/presets/textbook.hpp>  // the former name of that header
+// The former name of the header presets/textbook.hpp.
+#include <gdpo/presets/textbook.hpp>

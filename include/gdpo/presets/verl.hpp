@@ -3,16 +3,21 @@
 #include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// verl, core_algos.py. A group of one keeps its reward (Raw); missing rewards are not handled:
-/// NaN propagates. The row's advantage goes to its valid tokens (broadcast_into).
+/// The estimators of verl, core_algos.py, and its aggregates and losses.
+///
+/// A group of one row keeps its reward, times 1 / (1 + eps) where the std divides. Missing (NaN)
+/// rewards are not handled: NaN propagates. The advantage of a row goes to its valid tokens
+/// (broadcast_into). The estimator is chosen by algorithm.adv_estimator.
 namespace verl {
 inline constexpr const char* version = "verl-project/verl@1dda039b";
 
-/// masked_whiten (whiten_into): rsqrt(var + 1e-8), counts + 1e-8. shift_mean=False is keep_mean.
+/// masked_whiten, for whiten_into(): it divides by sqrt(var + 1e-8), and adds 1e-8 to the count of
+/// tokens. shift_mean=False is keep_mean = true.
 inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var, 1e-8};
 
 namespace detail {
-// Types with their policies' own settings, so they carry no name of verl's: the values below have verl's settings.
+// These types have their policies' own default settings, and the values below have verl's. So the
+// types are not public under verl's names.
 using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
                                 renorm::TokenWeightedBatch>;
 using WhitenedNoStd = GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum,
@@ -38,37 +43,55 @@ constexpr Estimator scaled(Estimator e, double eps = 1e-6) {
 }
 }  // namespace detail
 
-/// compute_grpo_outcome_advantage and its vectorized twin.
+/// adv_estimator=grpo or grpo_vectorized (compute_grpo_outcome_advantage): centred, divided by the
+/// std of the group + 1e-6.
 inline constexpr Grpo grpo = detail::conventions(detail::scaled(Grpo{}));
-/// The same with norm_adv_by_std_in_grpo=False.
+/// adv_estimator=grpo with norm_adv_by_std_in_grpo=False: the reward minus the mean of the group.
 inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
-/// compute_gdpo_outcome_advantage: the second stage counts every row as often as it has tokens.
+/// adv_estimator=gdpo (compute_gdpo_outcome_advantage): the second stage counts every row as often
+/// as it has tokens.
 inline constexpr auto gdpo = detail::whitened(detail::scaled(detail::Whitened{}));
+/// adv_estimator=gdpo with norm_adv_by_std_in_grpo=False: the first stage only centres.
 inline constexpr auto gdpo_no_std = detail::whitened(detail::WhitenedNoStd{});
-/// compute_rloo_outcome_advantage keeps the reward of a group of one, its vectorized twin gives 0.
+/// adv_estimator=rloo (compute_rloo_outcome_advantage): a group of one keeps its reward.
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
+/// adv_estimator=rloo_vectorized: as `rloo`, but a group of one gives 0.
 inline constexpr Rloo rloo_vectorized = detail::conventions(Rloo{}, Singleton::Zero);
-/// compute_reinforce_plus_plus_baseline_outcome_advantage.
+/// adv_estimator=reinforce_plus_plus_baseline: centred in the group, then whitened over the tokens
+/// of the batch (compute_reinforce_plus_plus_baseline_outcome_advantage).
 inline constexpr auto reinforce_plus_plus_baseline = detail::whitened(detail::ReinforceBaseline{});
 
-/// loss_agg_mode. Without a global batch they divide by the local counts; with one, over = Over::Given (the summed
-/// batch_num_tokens or global_batch_size) and scale = dp_size.
+// The aggregates of loss_agg_mode. Without a global batch they divide by the counts of the
+// micro-batch. With one, set over = Over::Given, Normaliser::given = the summed batch_num_tokens or
+// global_batch_size, and scale = dp_size.
+
+/// loss_agg_mode="token-mean": the mean over tokens.
 inline constexpr aggregate::TokenMean token_mean{};
+/// loss_agg_mode="token-sum": the sum over tokens.
 inline constexpr aggregate::TokenSum token_sum{};
+/// loss_agg_mode="seq-mean-token-sum": the mean over rows with tokens of their token sums.
 inline constexpr aggregate::SeqMeanTokenSum seq_mean_token_sum{Over::NonEmptyRows};
+/// loss_agg_mode="seq-mean-token-mean": the mean over rows with tokens of their token means, with
+/// 1e-8 added to the number of tokens.
 inline constexpr aggregate::SeqMeanTokenMean seq_mean_token_mean{Over::NonEmptyRows, 0, 1, 1e-8};
-/// Without loss_scale_factor (constant = it, padded_width = false) verl divides by the padded width of the micro-batch.
+/// loss_agg_mode="seq-mean-token-sum-norm" without loss_scale_factor: divided by the padded width
+/// of the micro-batch. With it, set constant = loss_scale_factor and padded_width = false.
 inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true,
                                                                         Over::NonEmptyRows};
 
-/// compute_policy_loss_vanilla: log ratio within +-20, dual clip 3, "token-mean". use_kl_loss: kl.beta = kl_loss_coef, of
-/// low_var_kl between clamps; another kl_loss_type: with_kl, "+" is kl::StraightThroughK2. rollout_is_weights are
-/// TokenBatch::weights.
+// use_kl_loss=True is kl.beta = kl_loss_coef in the losses below, for kl_loss_type="low_var_kl".
+// For another kl_loss_type use with_kl(); a "+" at its end is kl::StraightThroughK2. Bind
+// rollout_is_weights as TokenBatch::weights.
+
+/// The KL term "low_var_kl", switched off: K3 with its input clamped to +-20 and its value to +-10.
 inline constexpr Kl<kl::K3> clamped_kl{0.0, Against::Ref, {-20, 20}, {-10, 10}};
+/// policy_loss.loss_mode=vanilla (compute_policy_loss_vanilla): the log ratio clamped to +-20, clip
+/// 0.2, dual clip 3, and loss_agg_mode="token-mean".
 inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K3>,
                             aggregate::TokenMean>
     vanilla_loss{{{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl};
-/// compute_policy_loss_gspo: GSPO-token with the log ratio of the sequence at most 10, always "seq-mean-token-mean".
+/// policy_loss.loss_mode=gspo (compute_policy_loss_gspo): GSPO-token with the log ratio of the
+/// sequence at most 10. verl always uses "seq-mean-token-mean" here.
 inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>,
                             aggregate::SeqMeanTokenMean>
     gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl, seq_mean_token_mean};

@@ -3,13 +3,17 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// An optional column of per-row data of any storage type, read as R: token counts, flags, baselines as double (Column),
-/// offsets as integers (IndexColumn). One indirect call a read, so it is for columns of the batch, not for its largest
-/// array. Made from any rank-1 view; a null pointer: absent.
+/// An optional column of one number a row, stored in any type and read as R.
+///
+/// Column reads doubles (token counts, flags, advantages), IndexColumn reads integers (offsets). It
+/// is made from any view of rank 1 and refers to the caller's memory. Each read is an indirect
+/// call, so it serves the columns of a batch and not its arrays of tokens.
 template <class R>
 class ColumnOf {
  public:
+  /// An absent column.
   ColumnOf() = default;
+  /// The column that `values` refers to; it is absent if the pointer of the view is null.
   template <class T>
   ColumnOf(View<T, 1> values)
       : data_(values.data),
@@ -22,12 +26,18 @@ class ColumnOf {
                   "this column is of integers (int32 or int64)");
   }
 
+  /// Whether the column is there.
   explicit operator bool() const { return present_; }
+  /// The number of rows.
   index_t size() const { return extent_; }
+  /// The number of row i, which is not checked against size().
   R operator()(index_t i) const { return read_(data_, i * stride_); }
 
+  /// Where the number of row 0 stands.
   const void* data() const { return data_; }
+  /// The distance from one row to the next, in elements.
   index_t stride() const { return stride_; }
+  /// The type of an element in memory.
   StoredAs stored_as() const { return stored_as_; }
 
  private:
@@ -45,10 +55,16 @@ class ColumnOf {
   StoredAs stored_as_ = StoredAs::Other;
   R (*read_)(const void*, index_t) = nullptr;
 };
+/// A column that is read as double; it may be stored as any type.
 using Column = ColumnOf<double>;
+/// A column of integers; it must be stored as integers.
 using IndexColumn = ColumnOf<index_t>;
 
-/// Column c of an array, as a view: gdpo::column(gdpo::view(rewards), 1).
+/// Column c of an array of rank 2, as a view.
+///
+/// A column that the array does not have throws invalid_input.
+///
+///     gdpo::column(gdpo::view(rewards, rows, 3), 1)  // the second of three rewards
 template <class T>
 View<T, 1> column(View<T, 2> array, index_t c) {
   if (c < 0 || c >= array.extent[1]) {

@@ -1,32 +1,32 @@
 #pragma once
-// Arrays whose type is known by a number: what a kernel reads where the host calls through a pointer.
+// Element types as values of an enumeration. A CUDA kernel uses such a value to read an array whose
+// type it learns at run time; the host calls a conversion function through a pointer instead.
 #include <gdpo/storage/storage.hpp>
 
 namespace gdpo {
 
-/// What one element of an array is in memory. Other: a class that is none of these; only the host can read it (LayoutOf says of
-/// a class of 16-bit floats that it is one).
+/// What one element of an array is in memory.
 enum class StoredAs : unsigned char {
-  Other,
-  Float,
-  Double,
-  Float16,
-  BFloat16,
-  Int8,
-  UInt8,
-  Int16,
-  UInt16,
-  Int32,
-  UInt32,
-  Int64,
-  UInt64
+  Other,     ///< A class that only the host can read; LayoutOf can turn it into a 16-bit float.
+  Float,     ///< float
+  Double,    ///< double
+  Float16,   ///< gdpo::Float16
+  BFloat16,  ///< gdpo::BFloat16
+  Int8,      ///< Signed, 8 bits.
+  UInt8,     ///< Unsigned, 8 bits, or bool.
+  Int16,     ///< Signed, 16 bits.
+  UInt16,    ///< Unsigned, 16 bits.
+  Int32,     ///< Signed, 32 bits.
+  UInt32,    ///< Unsigned, 32 bits.
+  Int64,     ///< Signed, 64 bits.
+  UInt64     ///< Unsigned, 64 bits.
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// The number of T.
+/// The StoredAs of an element of type T.
 template <class T>
 constexpr StoredAs stored_as() {
   using L = layout_t<T>;
@@ -44,7 +44,9 @@ constexpr StoredAs stored_as() {
   return StoredAs::Other;
 }
 
-/// Element i, as an S. Other: 0; the host refuses such an array before a kernel sees it.
+/// Element i of an array, converted to S.
+///
+/// For StoredAs::Other it is 0; the host refuses such an array before a kernel sees it.
 template <class S>
 GDPO_INLINE S load_stored(const void* data, StoredAs type, index_t i) {
   switch (type) {

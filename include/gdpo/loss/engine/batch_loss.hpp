@@ -10,17 +10,18 @@ namespace detail {
 template <class Exec, class S, class Loss>
 class BatchLoss;
 
-/// What one worker needs beside the batch.
+/// Scratch memory of one worker, with room for the longest row.
 template <class S>
 struct LossScratch {
   RowScratch<S> rows;
-  std::vector<double> tokens;
-  std::vector<S>
-      gradient;  // of a row, where the caller wants none or has it elsewhere than side by side
+  std::vector<double> tokens;  ///< One number a token: RowLoss's scratch, then the advantages.
+  /// The gradient of a row, if the caller wants none or its gradient is not contiguous.
+  std::vector<S> gradient;
 };
 }  // namespace detail
 
-/// Scratch memory of a loss call, kept between calls: after a first call of the same shape and executor nothing is allocated.
+/// Scratch memory of loss calls. After a first call, further calls of the same shape and executor
+/// allocate nothing.
 template <class S>
 class LossWorkspace {
   template <class Exec, class T, class Loss>
@@ -38,7 +39,9 @@ Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double
   if (tokens == 0) return m;
   if (row.advantages) {
     index_t n = 0;
-    for (index_t t = 0; t < row.length; ++t) {  // no branch on the mask, which is hard to foresee
+    // This packs the advantages of the valid tokens without a branch on the mask, because such a
+    // branch would often be mispredicted.
+    for (index_t t = 0; t < row.length; ++t) {
       scratch[static_cast<std::size_t>(n)] = static_cast<double>(row.advantages[t]);
       n += row.valid(t);
     }
@@ -50,13 +53,18 @@ Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double
   return m;
 }
 
-/// What formulas run on: numbers of S, of double at levels of segments; one by one on `seq`.
+/// The V that formulas run on: lanes of S, or of double at levels of segments. With `seq` it is one
+/// such number.
 template <class Exec, class S, class Level>
 using lanes_for =
     std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
                        math::Native<std::conditional_t<Level::of_segment, double, S>>>;
 
-/// A loss call behind its checks: the rows in units, the units on the workers, the sums in one tally.
+/// A loss call whose arguments the constructor checks.
+///
+/// The rows are cut into units of consecutive rows, at most 128 and all of the same size but the
+/// last, so the number of rows alone decides them. Workers run the units. Within a unit the rows
+/// are added in their order, then the units in theirs, so the bits do not depend on the workers.
 template <class Exec, class S, class Loss>
 class BatchLoss {
  public:
@@ -112,7 +120,7 @@ class BatchLoss {
     LossScratch<S>& scratch = workspace.workers[0];
     for (index_t first = 0; first < rows; first += rows_a_unit) {
       const index_t last = (std::min)(first + rows_a_unit, rows);
-      if (rows_a_unit == 1) {  // needs no tally of its own: 0 + x is x
+      if (rows_a_unit == 1) {  // no tally of its own is needed: adding it to 0 changes no bit
         run(first, last, scratch, total);
       } else {
         Tally unit;
@@ -128,8 +136,8 @@ class BatchLoss {
 
   struct WeighedRow {
     TokenRow<S> row;
-    index_t tokens;
-    double weight;  ///< W_i; 0 where that is not finite, and noted
+    index_t tokens;  ///< Number of valid tokens.
+    double weight;   ///< W_i. One that is not finite is counted in the tally and becomes 0.
   };
   WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
     const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
@@ -156,7 +164,7 @@ class BatchLoss {
       const auto [row, tokens, weight] = read(i, scratch, tally);
       if (i + 1 < last) prefetch_mask(layout_(i + 1));
       const View<S, 1> out = gradient_ ? gradient_.row(i, at.begin, at.length) : View<S, 1>{};
-      const bool counts = weight != 0;  // a weight of 0 drops the row, whatever stands there
+      const bool counts = weight != 0;  // otherwise the row adds nothing, even if its sums are NaN
       S* const to = out && gradient_.contiguous() ? out.data : scratch.gradient.data();
       const RowSums sums = row_loss(row, tokens, weight, to, scratch.tokens.data());
       if (counts) {
@@ -166,7 +174,9 @@ class BatchLoss {
       if (out && (!counts || to != out.data)) {
         for (index_t t = 0; t < at.length; ++t) out(t) = counts ? to[t] : S(0);
       }
-      // Here, so that the sums have reached memory when they are read again, side by side.
+      // tally.add() below loads the sums of this row as vectors. They were stored one by one, and a
+      // vector load has to wait until such stores have reached the cache. The work in between gives
+      // them time.
       tally.advantage = merge(tally.advantage, advantages_of(row, tokens, scratch.tokens));
       const index_t completion =
           batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data())
@@ -176,12 +186,12 @@ class BatchLoss {
     }
   }
 
-  /// A row begins with a count of its mask, before anything has asked for it.
+  /// Prefetches the mask of a row. The work on a row begins with counting its mask, which would
+  /// otherwise have to wait for memory.
   void prefetch_mask(const RowSpan& at) const {
     if (!batch_.mask || !batch_.mask.in_place()) return;
-    constexpr index_t
-        line = 64,
-        most = 16384;  // bytes; what the first cache would not hold is left to the processor
+    // In bytes. What the first-level cache would not hold is left to the processor's prefetching.
+    constexpr index_t line = 64, most = 16384;
     const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
     for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
   }

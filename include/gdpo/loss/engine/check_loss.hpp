@@ -8,7 +8,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// An aggregate that reads AggregateArgs::row.width says so: `bool reads_width() const`.
+/// Whether an aggregate may read AggregateArgs::row.width. It then has a member
+/// `bool reads_width() const`, which says whether it does with its present settings.
 template <class A, class = void>
 constexpr bool may_read_width_v = false;
 template <class A>
@@ -23,7 +24,8 @@ bool reads_width(const A& aggregate) {
   }
 }
 
-/// Settings and arrays fit together; which arrays are read.
+/// Checks that the settings of a loss are in range and that the batch has the arrays they need.
+/// Returns which of the optional arrays the loss reads.
 template <class S, class Loss>
 TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
                       const TokenLayout& layout) {
@@ -77,10 +79,12 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   return reads;
 }
 
+/// Whether an aggregate has a member `Over over`.
 template <class A, class = void>
 constexpr bool has_over_v = false;
 template <class A>
 constexpr bool has_over_v<A, std::enable_if_t<std::is_same_v<decltype(A::over), Over>>> = true;
+/// Whether an aggregate has a member `const char* divides_by_nothing(const Normaliser&) const`.
 template <class A, class = void>
 constexpr bool knows_its_count_v = false;
 template <class A>
@@ -89,7 +93,8 @@ constexpr bool knows_its_count_v<
            const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> =
     true;
 
-/// The name of the count that an aggregate divides by, where that is 0, by its member `over` or as it says itself; else null.
+/// The name of the count that an aggregate divides by if that count is 0, else null. The
+/// aggregate's own divides_by_nothing() decides, or else its member `over`.
 template <class A>
 const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   if constexpr (knows_its_count_v<A>) {
@@ -106,6 +111,7 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   }
 }
 
+/// Checks that every count of a normaliser is finite and at least 0.
 inline void check_normaliser(const char* function, const Normaliser& n) {
   const std::pair<const char*, double> counts[] = {{"tokens", n.tokens},
                                                    {"rows", n.rows},

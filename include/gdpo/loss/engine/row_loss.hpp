@@ -4,7 +4,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Tokens at, at + 1, ... of a row, for TokenTerms.
+/// The `from` of TokenTerms on the host: the arrays of a row at the tokens at, at + 1, ...
 template <class V, class S>
 struct RowTokens {
   const TokenRow<S>& row;
@@ -16,12 +16,23 @@ struct RowTokens {
 #undef GDPO_X
 };
 
-/// The loss of one row on the host: loops around TokenTerms. S stores the batch and the gradient. V computes:
-/// float or double, or lanes of them; its scalar is S, but double where the ratio is of a segment.
+/// The loss of one row on the host: the loops around TokenTerms.
 ///
-/// Order of summation: token t of a segment goes to lane t mod 16, a lane adds at most 64 tokens in V's scalar, then the
-/// lanes are added as a tree in double, and such sums of 1024 tokens in their order: the same bits whatever V's width.
-/// Passes over a segment: 1 its statistic (levels of segments), 2 the terms of its tokens, 3 the derivative they share (Sequence).
+/// S is the type of the batch and the gradient. V is what formulas run on: float, double or lanes
+/// of them. Its scalar is S, or double at levels of segments. A segment is a run of equal ids in
+/// TokenBatch::segments; without these ids it is the whole row.
+///
+/// A segment takes up to three passes:
+///   1  levels of segments: reads the log-probs and sums the log ratios (statistic)
+///   2  reads all arrays, adds the sums and writes the gradient (block_of)
+///   3  level::Sequence, whose tokens share a part of their derivative: it is known only after the
+///      sum of pass 2. So pass 2 writes the rest of each derivative to `scratch`; pass 3 adds the
+///      shared part and writes the gradient (spread).
+///
+/// Order of summation: a segment is cut into blocks of 1024 tokens, the last one shorter. Token t
+/// of a segment goes to lane t mod 16, so a lane adds at most 64 tokens of a block, in V's scalar.
+/// The 16 lanes are then added in double as a tree, and the sums of the blocks in their order. So
+/// the bits do not depend on the width of V.
 template <class V, class S, class Loss>
 class RowLoss {
  public:
@@ -47,8 +58,10 @@ class RowLoss {
   RowLoss(const RowLoss&) = delete;
   RowLoss& operator=(const RowLoss&) = delete;
 
-  /// gradient (length, contiguous): every position is written, exactly 0 where the mask is 0. tokens: valid ones;
-  /// weight: W_i. scratch: `length` numbers, for Sequence.
+  /// Computes one row. `tokens` is its number of valid tokens and `weight` its W_i. `gradient` has
+  /// room for the row's length; every position is written, exactly 0 where the mask is 0. `scratch`
+  /// has room for the row's length too, for level::Sequence. Returns the sums before the row's
+  /// weight.
   RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient,
                      double* scratch) {
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
@@ -60,7 +73,9 @@ class RowLoss {
       segment(span, first, end, weight, sums);
       first = end;
     }
-    if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
+    // The sum of the ratios needs no addition of its own: k3 = ratio - 1 - log ratio and k1 = -log
+    // ratio, so ratio = k3 - k1 + 1. With an infinite log ratio this would be inf - inf.
+    if constexpr (Metrics::means && !Level::of_segment) {
       sums.of[of_ratio] =
           math::not_finite(sums.of[of_approx_kl_k1])
               ? sum_of_ratios(row)
@@ -73,15 +88,15 @@ class RowLoss {
  private:
   using Mask = mask_t<V>;
   using Count = typename L::Count;
-  static constexpr int registers = math::logical_lanes / L::width;
-  static constexpr index_t block = 1024;  // tokens between two additions in double
+  static constexpr int registers = math::logical_lanes / L::width;  // of V for the 16 lanes
+  static constexpr index_t block = 1024;                            // tokens
   static constexpr bool own_ratio = Terms::own_ratio, shares = Terms::shares, maps = Terms::maps,
                         has_kl = Terms::has_kl, several_kl = Terms::several_kl,
                         reads_row_advantage = Terms::reads_row_advantage;
   using Sums = typename Terms::Sums;
   using Ranges = typename Terms::Ranges;
 
-  /// The shape of a row's loops: f(shape).
+  /// Calls f with the shape of a row's loops (span.hpp). The scalar loops of `seq` have one shape.
   template <class F>
   void with_shape(const TokenSpan<S>& span, const F& f) const {
     const TokenRow<S>& row = span.row;
@@ -97,8 +112,9 @@ class RowLoss {
 
   static constexpr auto take = [](auto& to, auto& from) { to = from; };
 
-  /// f(span, begin, end, padded) for the whole registers of begin .. end - 1, then for the tokens that are left, which stand in a
-  /// span of their own.
+  /// Calls f(span, begin, end, padded) for the tokens begin to end - 1: first for those that fill
+  /// whole sets of 16 lanes, then for those left over. These stand in a span of their own, padded
+  /// with masked tokens to 16.
   template <class F>
   static void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F& f) {
     const index_t whole = end - (end - begin) % math::logical_lanes;
@@ -109,14 +125,16 @@ class RowLoss {
       padded.copy_back();
     }
   }
-  // Loops over tokens are written out: t runs over whole sets of logical lanes, k over their registers. As a function that takes
-  // the body, each of them would pass through the compiler three times.
+  // In the loops over tokens t runs over sets of 16 logical lanes, and k over the registers of a
+  // set. The loops are written out each time. A function that took their body would make the
+  // compiler process each body three times.
 
-  /// Register k begins a cache line, more or less.
+  /// Whether register k of a set begins a cache line, if the array itself does.
   static constexpr bool begins_line(int k) {
     return k * L::width * static_cast<int>(sizeof(S)) % 64 == 0;
   }
 
+  /// All passes over one segment. It adds to `sums`.
   void segment(const TokenSpan<S>& span, index_t begin, index_t end, double weight, RowSums& sums) {
     SegmentRatio of_segment;
     if constexpr (Level::of_segment) of_segment = statistic(span.row, begin, end);
@@ -132,7 +150,8 @@ class RowLoss {
     }
   }
 
-  /// Sum and number of the mapped log ratios of a segment, a token in each lane.
+  /// The sum and number of the mapped log ratios of a segment with fewer tokens than lanes: one
+  /// token in each lane, so it has the bits of sum_of_many().
   RowSum sum_of_few(const TokenRow<S>& row, index_t begin, index_t end) const {
     double lanes[math::logical_lanes] = {};
     RowSum sum{0, 0};
@@ -147,6 +166,8 @@ class RowLoss {
     sum.sum = tree_sum(math::Pack<math::logical_lanes>::load(lanes));
     return sum;
   }
+  /// The sum and number of the mapped log ratios of a segment. Each lane adds all its tokens in
+  /// double, then the lanes are added as a tree.
   RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end) const {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
@@ -166,15 +187,21 @@ class RowLoss {
     return sum;
   }
 
-  /// Pass 1.
+  /// Pass 1: the log ratio and the ratio that the tokens of a segment share.
   SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
     const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
                                                          : sum_of_many(row, begin, end);
     return segment_ratio<S>(level_, sum);
   }
 
-  /// Pass 2, of at most `block` tokens. Two loops, with or without KL terms: from log-probs to gradient in one is a longer chain
-  /// than a processor keeps in flight.
+  /// Pass 2 over at most `block` tokens, as two loops with a buffer of ratios between them:
+  ///   own_ratios  reads logp and old_logp, writes the ratio of each token to the buffer and adds
+  ///               the metrics of the log ratios
+  ///   terms       reads the buffer and all arrays, adds the other sums and writes the gradient
+  /// One loop would be a chain of dependent operations, from the log-probs through e^x to the
+  /// gradient, that is longer than a processor can keep in flight, so tokens would hardly overlap.
+  /// The buffer of 1024 ratios is small enough for the first-level cache. At levels of segments the
+  /// first loop has only metrics to add, and the buffer is not used.
   void block_of(const TokenSpan<S>& span, index_t begin, index_t end,
                 const SegmentRatio& of_segment, double weight, RowSums& row_sums, double& shared) {
     S ratio[block];
@@ -201,7 +228,7 @@ class RowLoss {
     if (!all_finite) census(span, begin, end, of_segment, row_sums, shared);
   }
 
-  /// The tokens' own ratios, and the metrics of them.
+  /// The first loop of a block: the ratios of the tokens themselves, and their metrics.
   template <class Shape>
   GDPO_NOINLINE void own_ratios(const TokenSpan<S>& span, index_t begin, index_t end, Sums* sums) {
     using math::constant;
@@ -231,11 +258,12 @@ class RowLoss {
     ranges_.template take<AddedIn::Ratios>(ranges);
   }
 
-  /// The terms of the tokens into the sums, and into the gradient what the level keeps for the token itself.
+  /// The second loop of a block: adds the terms of the tokens to the sums and writes their
+  /// gradient; at level::Sequence, `scratch` gets each token's own part of it.
   template <class Shape>
   GDPO_NOINLINE void terms(const TokenSpan<S>& span, index_t begin, index_t end,
                            const SegmentRatio& of_segment, double weight, Sums* sums) {
-    // Copies: what does not change from token to token stays in registers.
+    // These are copies, so that the compiler keeps in registers what is the same for all tokens.
     const Level level = level_;
     const Surrogate surrogate = surrogate_;
     const Kls kls = Terms::template of_shape<Shape>(kls_);
@@ -272,8 +300,9 @@ class RowLoss {
     ranges_.template take<AddedIn::Terms>(ranges);
   }
 
-  using SumOf =
-      V Sums::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+  // These types have names, because nvcc writes parentheses around unnamed ones that g++ warns
+  // about.
+  using SumOf = V Sums::*;
   using CountOf = Count Sums::*;
   /// Adds the lanes of one sum of a block. It is not inlined, because there are many sums.
   GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
@@ -302,7 +331,8 @@ class RowLoss {
     return t;
   }
 
-  /// Pass 3.
+  /// Pass 3: adds the derivative `each`, which the tokens of a segment share, to their own one in
+  /// `scratch`, and writes the gradient.
   void spread(const TokenSpan<S>& span, index_t begin, index_t end, double each,
               double weight) const {
     const V w = math::constant<V>(weight), of_each = math::constant<V>(each);
@@ -316,7 +346,7 @@ class RowLoss {
     });
   }
 
-  /// Of a row with an infinite log ratio.
+  /// The sum of the ratios of a row whose log ratios have no finite sum, token by token in double.
   GDPO_NOINLINE double sum_of_ratios(const TokenRow<S>& row) const {
     double sum = 0;
     for (index_t t = 0; t < row.length; ++t) {
@@ -329,7 +359,8 @@ class RowLoss {
     return sum;
   }
 
-  /// Of a block in which some input is not finite.
+  /// Looks at the tokens of a block in which some input may not be finite, one by one. It counts
+  /// such inputs in the tally, and writes NaN to the sums and gradients that they make NaN.
   GDPO_COLD void census(const TokenSpan<S>& span, index_t begin, index_t end,
                         const SegmentRatio& of_segment, RowSums& sums, double& shared) {
     using OneToken = TokenTerms<C, Loss>;
@@ -354,7 +385,7 @@ class RowLoss {
     }
   }
 
-  /// The log ratio after the level's map, and whether its gradient passes.
+  /// The log ratios after the level's map, and whether their gradients pass.
   GDPO_INLINE Mapped<V> mapped(const TokenRow<S>& row, index_t at, const Mask& valid) const {
     Token<V> x;
     Reader::template load<General>(x, row, at, valid, math::constant<V>(row.advantage),

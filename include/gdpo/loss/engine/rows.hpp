@@ -4,10 +4,10 @@
 GDPO_BEGIN_NAMESPACE
 
 namespace detail {
-/// Positions that a mask lets through; null: all.
+/// The number of positions whose mask is not 0; all of them if `mask` is null.
 GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t length) {
   if (!mask) return length;
-  constexpr index_t lanes = 64, most = 255;  // sums of bytes, before one overflows
+  constexpr index_t lanes = 64, most = 255;  // 255 additions of 0 or 1 fit into a byte
   index_t n = 0, t = 0;
   while (t + lanes <= length) {
     unsigned char sums[lanes] = {};
@@ -24,7 +24,7 @@ GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t lengt
 }
 }  // namespace detail
 
-/// The arrays of one row, contiguous; null: absent, or not read.
+/// The arrays of one row, contiguous. One that is absent, or that the loss does not read, is null.
 template <class S>
 struct TokenRow {
   index_t row, length;
@@ -33,14 +33,15 @@ struct TokenRow {
 #define GDPO_X(in_batch, in_row, ...) const S* in_row;
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
-  double advantage;  ///< of the row, where `advantages` is null
+  double advantage;  ///< Advantage of the row if `advantages` is null.
 
   GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
+  /// The number of valid tokens.
   index_t count() const { return detail::count_mask(mask, length); }
   GDPO_INLINE double advantage_of(index_t t) const {
     return advantages ? static_cast<double>(advantages[t]) : advantage;
   }
-  /// Over the row's valid tokens, in their order; 0 where there are none.
+  /// The mean advantage of the row's valid tokens, summed in their order; 0 if there are none.
   double mean_advantage() const {
     double sum = 0;
     index_t n = 0;
@@ -49,7 +50,8 @@ struct TokenRow {
     }
     return n > 0 ? sum / static_cast<double>(n) : 0.0;
   }
-  /// End of the segment that begins at `begin`: the next valid token with another id. Ids at masked tokens are not read.
+  /// The end of the segment that begins at `begin`: the next valid token with another id, or the
+  /// end of the row. Ids at masked tokens are not read.
   index_t segment_end(index_t begin) const {
     if (!segments) return length;
     index_t first = begin;
@@ -62,13 +64,14 @@ struct TokenRow {
 
 namespace detail {
 
-/// Tokens that `mask` lets through in one row.
+/// The number of tokens of one row whose mask is not 0. `scratch` has room for a row whose mask has
+/// to be converted.
 inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at,
                          unsigned char* scratch) {
   return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
 }
 
-/// Rows, rows that have a token, and tokens.
+/// Counts the rows of a batch, those with a valid token, and the valid tokens.
 template <class S>
 Normaliser count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
   const bool converts = batch.mask && !batch.mask.in_place();
@@ -83,7 +86,8 @@ Normaliser count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
   return n;
 }
 
-/// Scratch of the rows that have to be converted; grows once.
+/// Room for the arrays of one row that are converted because they are not contiguous or have
+/// another type.
 template <class S>
 struct RowScratch {
   std::vector<S> values;
@@ -99,6 +103,7 @@ struct RowScratch {
   }
 };
 
+/// The arrays of row `row`, converted into `scratch` where they cannot be read in place.
 template <class S>
 TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row,
                      TokenReads reads, RowScratch<S>& scratch) {

@@ -1,5 +1,6 @@
 #pragma once
-// A row on its way through the lanes: which arrays are read, by which loop, and the last tokens that do not fill the lanes.
+// How a row passes through the lanes: which arrays a loop reads, how it prefetches them, and what
+// happens to the last tokens, which do not fill all lanes.
 #include <gdpo/lanes/lanes.hpp>
 #include <gdpo/loss/engine/rows.hpp>
 #include <gdpo/loss/kl.hpp>
@@ -8,15 +9,18 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The cache that a prefetch fills, in the numbers of __builtin_prefetch: on x86 prefetcht0 and prefetcht1.
+/// The level of cache that a prefetch fills, as __builtin_prefetch counts: prefetcht0 and
+/// prefetcht1 on x86.
 enum class Cache { First = 3, Second = 2 };
 
-/// Asks for the line that holds *p, which will be read soon, and written where `Write`.
+/// Prefetches the cache line that holds *p, which will soon be read, and with `Write` also written.
 ///
-/// Never past both caches (0, prefetchnta): on Intel such a line is in the first cache alone, which has lost it before it is read, 1024 or
-/// 2048 tokens later. `gdpo_gates --only K1` of builds that differ in the hints alone, 512 x 4096 tokens from memory, one thread:
+/// The hint 0 (prefetchnta), which leaves out the outer caches, is not used. On Intel processors
+/// the line is then in the first-level cache only, which has dropped it before it is read 1024 or
+/// 2048 tokens later. Measured by `gdpo_gates --only K1` in builds that differ in the hints alone,
+/// with 512 x 4096 tokens from memory on one thread:
 ///   Intel Cascade Lake   4.92 ns a token with prefetchnta, 2.19 with prefetcht0
-///   AMD Zen 4            as fast with prefetcht0 as with prefetchnta
+///   AMD Zen 4            the same with both
 template <Cache To = Cache::First, bool Write = false>
 GDPO_HOST_INLINE void prefetch(const void* p) {
 #if defined(__GNUC__)
@@ -26,20 +30,21 @@ GDPO_HOST_INLINE void prefetch(const void* p) {
 #endif
 }
 
-/// Arrays of a row with what is written beside them.
+/// The arrays of a row that loops read, and those that they write.
 template <class S>
 struct TokenSpan {
   TokenRow<S> row;
-  S* gradient = nullptr;      ///< null in a pass that writes none
-  double* scratch = nullptr;  ///< of Sequence levels, else null
-  S* ratio = nullptr;         ///< of the tokens `origin` and on, between two passes
+  S* gradient = nullptr;      ///< Null in a pass that writes no gradient.
+  double* scratch = nullptr;  ///< Own derivatives for level::Sequence; null at other levels.
+  S* ratio = nullptr;         ///< The buffer of ratios; ratio[0] belongs to token `origin`.
   index_t origin = 0;
 };
 
-/// The arrays of numbers of a row, for loops over them: unrolled, such a loop is compiled once for each array.
+// This type has a name, because nvcc writes parentheses around an unnamed one that g++ warns about.
 template <class S>
-using ArrayOfRow = const S*
-    TokenRow<S>::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+using ArrayOfRow = const S* TokenRow<S>::*;
+/// The arrays of numbers of a row, to loop over. A list of statements in place of the loop would
+/// compile its body once for each array.
 template <class S>
 constexpr ArrayOfRow<S> arrays_of_row[token_arrays] = {
 #define GDPO_X(in_batch, in_row, ...) &TokenRow<S>::in_row,
@@ -47,10 +52,13 @@ constexpr ArrayOfRow<S> arrays_of_row[token_arrays] = {
 #undef GDPO_X
 };
 
-/// What the loop over the tokens of a row knows before it is compiled.
+/// What a loop over the tokens of a row knows about the row when it is compiled.
 ///   General      nothing
-///   Plain        one advantage a row; old_logp; no array beyond those, ref_logp and the mask; all KL terms
-///                off (WithKl false), or all on, against the reference and without clamps
+///   Plain        The row has one advantage and old_logp. Of the other arrays it may only have a
+///                mask (`Masked`) and, for the KL terms, ref_logp. The KL terms are all off (WithKl
+///                is false), or all on, against the reference and without clamps.
+/// MaskedShape is the shape for the same row with a mask, RatioShape the shape for the loop over
+/// the ratios, which does not read what only the KL terms need.
 struct General {
   using MaskedShape = General;
   using RatioShape = General;
@@ -59,23 +67,25 @@ struct General {
 template <bool Masked, bool WithKl>
 struct Plain {
   using MaskedShape = Plain<true, WithKl>;
-  using RatioShape =
-      Plain<Masked, false>;  // the loop over the ratios reads nothing of the KL terms
+  using RatioShape = Plain<Masked, false>;
   static constexpr bool plain = true, masked = Masked, with_kl = WithKl;
 };
 
-/// A KL term may say that it is plain, and give itself with constants in place of the members that are then known.
+/// Whether a KL term has is_plain() and as_plain(). The first says whether it is against the
+/// reference without clamps; the second is the same term with these settings as constants, which
+/// the compiler sees.
 template <class Kl, class = void>
 constexpr bool has_plain_v = false;
 template <class Kl>
 constexpr bool has_plain_v<Kl, std::void_t<decltype(std::declval<const Kl&>().is_plain())>> = true;
 
-/// What a Plain shape says of an array; those that are needed stand in the log ratio.
+/// Whether a row of a Plain shape has an array: always (logp and old_logp, which make the log
+/// ratio), with KL terms only, or never.
 enum class InPlain { Needed, WithKl, Absent };
 GDPO_DEVICE constexpr bool is_in_plain(InPlain array, bool with_kl) {
   return array == InPlain::Needed || (array == InPlain::WithKl && with_kl);
 }
-/// The arrays of numbers that a row or a batch has.
+/// Which arrays of numbers a row or a batch has.
 struct TokenArrays {
 #define GDPO_X(in_batch, in_row, ...) bool in_row;
   GDPO_TOKEN_ARRAYS(GDPO_X)
@@ -89,7 +99,8 @@ GDPO_HOST_INLINE TokenArrays arrays_of(const TokenRow<S>& row) {
 #undef GDPO_X
   return has;
 }
-/// Whether rows with these arrays are of a Plain shape, and which: the one rule for the host and for devices.
+/// Whether rows with these arrays have a Plain shape, and whether with KL terms. The host and
+/// devices both decide by it.
 struct PlainRows {
   bool plain, with_kl;
 };
@@ -109,7 +120,9 @@ GDPO_HOST_INLINE PlainRows plain_rows(const Kls& kls, const TokenArrays& has) {
   return {plain && (all_kl || !any_kl), any_kl};
 }
 
-/// The last tokens of a span, fewer than the lanes, among masked ones. Not inlined: each loop over tokens would have a copy.
+/// A copy of the last tokens of a span, fewer than 16, padded with masked tokens to 16.
+///
+/// Its functions are not inlined, because every loop over tokens would contain a copy.
 template <class S>
 class PaddedSpan {
  public:
@@ -129,6 +142,7 @@ class PaddedSpan {
     span.scratch = from.scratch ? scratch_ : nullptr;
     span.ratio = ratio_;
   }
+  /// Copies what a loop wrote for the real tokens into the original span.
   GDPO_NOINLINE void copy_back() const {
     for (index_t j = 0; from_.gradient && j < n_; ++j) from_.gradient[begin_ + j] = gradient_[j];
     for (index_t j = 0; from_.scratch && j < n_; ++j) from_.scratch[begin_ + j] = scratch_[j];
@@ -170,8 +184,10 @@ struct TokenReader {
     }
   }
 
-  /// Tokens at, at + 1, ...; where not valid, anything, but token_log_ratio is 0. (Loads are not masked: some processors'
-  /// prefetching does not follow masked loads.) advantage, row_advantage: of the row.
+  /// Reads the tokens at, at + 1, ... into x. Where a token is not valid, token_log_ratio is 0 and
+  /// the other members are whatever the arrays hold. (The loads are not masked, because some
+  /// processors do not prefetch for masked loads.) `advantage` and `row_advantage` belong to the
+  /// row.
   template <class Shape>
   GDPO_INLINE static void load(Token<V>& x, const TokenRow<S>& row, index_t at, const Mask& valid,
                                const V& advantage, const V& row_advantage) {
@@ -194,12 +210,13 @@ struct TokenReader {
     x.row_advantage = row_advantage;
     x.token_log_ratio =
         plain || row.old_logp ? math::select(valid, x.logp - x.old_logp, zero) : zero;
-    x.log_ratio = x.ratio = zero;  // of the level
+    x.log_ratio = x.ratio = zero;  // set later, from the level
   }
 
-  // Two loops that take turns leave a processor's own prefetching behind: each asks for what the other will read.
+  // The two loops of RowLoss::block_of take turns, so the processor's own prefetching keeps losing
+  // track of the arrays. Each loop therefore prefetches what the other one will read.
 
-  /// For the loop over the terms of the same block, which comes next.
+  /// Prefetches what the loop over the terms reads and writes; that loop runs next, on this block.
   template <class Shape>
   GDPO_HOST_INLINE static void prefetch_for_terms(const TokenRow<S>& row, const S* gradient,
                                                   index_t at) {
@@ -210,16 +227,20 @@ struct TokenReader {
     if constexpr (!Shape::plain) maybe(row.advantages), maybe(row.weights), maybe(row.kl_weights);
     prefetch<Cache::First, true>(gradient, at);
   }
-  /// For the loop over the ratios of the block after the next. Without a reference model these two arrays are most of what is read, and
-  /// wait in the second cache: on Zen 4 the loss from memory then takes 0.75 of the time with one, 0.85 where they wait in the first
-  /// (`gdpo_gates --only K1`, AVX-512). With one, the first is at least as good.
+  /// Prefetches what the loop over the ratios will read two blocks later.
+  ///
+  /// Without a reference model these two arrays are most of what is read, and they wait in the
+  /// second-level cache: on Zen 4 the loss from memory then takes 0.75 of its time with a reference
+  /// model, and 0.85 if they wait in the first-level cache (`gdpo_gates --only K1`, AVX-512). With
+  /// a reference model the first-level cache is at least as good.
   template <class Shape>
   GDPO_HOST_INLINE static void prefetch_for_ratios(const TokenRow<S>& row, index_t at) {
     constexpr Cache to = Shape::with_kl ? Cache::First : Cache::Second;
     prefetch<to>(row.logp, at);
     if (Shape::plain || row.old_logp) prefetch<to>(row.old_logp, at);
   }
-  /// May lie beyond the array: nothing is read.
+  /// Prefetches element `at`, which may lie beyond the array, since a prefetch reads nothing. The
+  /// address is computed as an integer, because such pointer arithmetic would be undefined.
   template <Cache To = Cache::First, bool Write = false>
   static GDPO_HOST_INLINE void prefetch(const S* values, index_t at) {
     const auto address =

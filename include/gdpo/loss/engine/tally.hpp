@@ -7,8 +7,9 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// The metrics of tokens, by number: rows and batches add them side by side, in lanes. Numbers first, then shares; in both,
-/// what tokens add up to, then what follows from it where a row ends.
+/// The metrics of tokens (loss/metric_list.hpp), numbered, so that rows and batches add them side
+/// by side in lanes. Numbers come before shares. In both, sums over tokens come before what follows
+/// from other sums at the end of a row.
 enum Quantity : int {
 #define GDPO_X(name, ...) of_##name,
   GDPO_TOKEN_METRICS(GDPO_X)
@@ -17,20 +18,22 @@ enum Quantity : int {
 };
 #define GDPO_ONE_MORE(...) +1
 constexpr int token_sums = 0 GDPO_TOKEN_SUMS(GDPO_ONE_MORE);
-constexpr int measured = token_sums GDPO_ROW_SUMS(GDPO_ONE_MORE);  ///< have a range
+constexpr int measured =
+    token_sums GDPO_ROW_SUMS(GDPO_ONE_MORE);  ///< The first so many have ranges.
 constexpr int token_counts = 0 GDPO_TOKEN_COUNTS(GDPO_ONE_MORE);
 constexpr int row_metrics = 0 GDPO_ROW_METRICS(GDPO_ONE_MORE);
 #undef GDPO_ONE_MORE
-/// In whole lanes: what is left over is 0.
+/// The size of arrays with an element for each metric of tokens: rounded up to whole sets of lanes.
+/// The elements left over are 0.
 constexpr int quantities =
     (metrics_of_tokens + math::logical_lanes - 1) / math::logical_lanes * math::logical_lanes;
 
-/// The columns of the list (loss/metric_list.hpp).
+// The columns of the list in loss/metric_list.hpp, which explains them.
 enum class AddedIn { Ratios, Terms };
 enum class KeptBy { Loss, Means, All };
 enum class Where { Always, WithKl, WithEntropies, WithBounds };
-using MetricMember = Metric
-    LossMetrics::*;  // named, because g++ warns of the parentheses that nvcc writes around it
+// This type has a name, because nvcc writes parentheses around an unnamed one that g++ warns about.
+using MetricMember = Metric LossMetrics::*;
 struct MetricFacts {
   MetricMember member;
   KeptBy kept_by;
@@ -50,16 +53,20 @@ GDPO_INLINE constexpr MetricFacts facts_of(int q) {
 
 /// Sums over the valid tokens of one row, before the row's weight.
 struct RowSums {
-  double of[quantities] = {};
-  double kl_loss = 0;      // beta times kl, of all terms
-  bool advantage = false;  // one of them is not 0
+  double of[quantities] = {};  ///< By Quantity; a share is the number of its tokens.
+  double kl_loss = 0;          ///< The sum of beta * kl over all KL terms.
+  bool advantage = false;      ///< Some token has an advantage that is not 0.
 };
 
-/// What rows add up to. Rows are added in their order, then tallies of consecutive rows in theirs.
+/// Sums over rows: those of one unit, or of a whole call.
+///
+/// Rows are added in their order, then the tallies of consecutive units in theirs. The arrays are
+/// indexed by Quantity: `sum` is over tokens; `row_sum`, `row_min` and `row_max` are over the means
+/// of rows, where a row without tokens has means of 0.
 struct Tally {
   double policy_loss = 0, kl_loss = 0;
   double sum[quantities] = {}, row_sum[quantities] = {}, row_min[quantities], row_max[quantities];
-  double min[measured], max[measured];  // over tokens
+  double min[measured], max[measured];  ///< Ranges over tokens.
   double tokens = 0;
 #define GDPO_X(name, ...) Metric name;
   GDPO_ROW_METRICS(GDPO_X)
@@ -73,7 +80,9 @@ struct Tally {
     for (int q = 0; q < measured; ++q) min[q] = math::infinity, max[q] = -math::infinity;
   }
 
-  /// n: tokens of the row. completion: those before pre-passes; truncated: NaN where not known.
+  /// Adds a row of n valid tokens. `completion` is its number of tokens before pre-passes masked
+  /// some. `truncated` is NaN if it is not known. Without `means` the metrics of tokens are left
+  /// out.
   void add(const RowSums& row, index_t n, index_t completion, double truncated, bool means) {
     tokens += static_cast<double>(n);
     const Lanes count = Lanes::all(n > 0 ? static_cast<double>(n) : 1.0);
@@ -83,7 +92,8 @@ struct Tally {
     }
     add_row(row, n, completion, truncated);
   }
-  /// The same by parts, for threads that each have one: quantity q, and what is no quantity.
+  // The same in parts, so that the threads of a device can each add one: quantity q of a row, and
+  // what is no quantity.
   GDPO_INLINE void add_quantity(int q, const RowSums& row, index_t n) {
     const double x = row.of[q], mean = x / (n > 0 ? static_cast<double>(n) : 1.0);
     sum[q] += x, row_sum[q] += mean;
@@ -98,6 +108,7 @@ struct Tally {
     degenerate_rows += n > 0 && !row.advantage;
   }
 
+  /// Adds the tally of the rows that come next.
   GDPO_NOINLINE void add(const Tally& o) {
     for (int q = 0; q < quantities; q += lanes) {
       add(q, Lanes::load(o.sum + q), Lanes::load(o.row_sum + q), Lanes::load(o.row_min + q),
@@ -107,7 +118,7 @@ struct Tally {
       min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     for (int part = quantities; part < parts; ++part) add_part(part, o);
   }
-  /// The same by parts, which threads may add side by side.
+  // The same in parts, so that the threads of a device can add them side by side.
   static constexpr int parts = quantities + 2 + row_metrics + counted_inputs;
   GDPO_INLINE void add_part(int part, const Tally& o) {
     const int q = part;
@@ -135,7 +146,7 @@ struct Tally {
     }
   }
 
-  /// Quantity q as a metric. everything: min and max were kept.
+  /// Quantity q as a metric. `everything` says that the range over tokens was kept.
   GDPO_INLINE Metric metric(int q, bool everything) const {
     Metric m;
     m.sum = sum[q], m.count = tokens, m.row_sum = row_sum[q], m.rows = static_cast<double>(rows);
@@ -144,7 +155,8 @@ struct Tally {
     if (q >= measured) {
       m.min = sum[q] < tokens ? 0 : 1, m.max = sum[q] > 0 ? 1 : 0;
     } else if (everything) {
-      m.min = min[q] + 0.0, m.max = max[q] + 0.0;  // 0 and -0: which came first is by lane
+      // + 0.0 makes 0 of -0: which of the two was met first depends on the lanes.
+      m.min = min[q] + 0.0, m.max = max[q] + 0.0;
     }
     return m;
   }
@@ -152,7 +164,7 @@ struct Tally {
  private:
   static constexpr int lanes = math::native_width<double>;
   using Lanes = math::Pack<lanes>;
-  /// To quantities q .. q + lanes - 1.
+  /// Adds to the quantities q to q + lanes - 1.
   GDPO_HOST_INLINE void add(int q, const Lanes& x, const Lanes& of_rows, const Lanes& low,
                             const Lanes& high) {
     (Lanes::load(sum + q) + x).store(sum + q);
@@ -166,7 +178,7 @@ struct Tally {
   }
 };
 
-/// Smallest and largest of what is measured, in lanes.
+/// The smallest and largest values of the quantities that have a range, in lanes. NaN is left out.
 template <class V>
 struct LaneRanges {
   using L = math::Lanes<V>;
@@ -179,7 +191,7 @@ struct LaneRanges {
   }
   GDPO_INLINE void add(Quantity q, const Mask& valid, const V& x) {
     using math::select;
-#if defined(__CUDA_ARCH__)  // whose fmin and fmax leave NaN out
+#if defined(__CUDA_ARCH__)  // fmin and fmax of a device leave NaN out
     const V counted = select(valid, x, math::nan<V>());
     min[q] = fmin(min[q], counted), max[q] = fmax(max[q], counted);
 #else
@@ -187,7 +199,8 @@ struct LaneRanges {
     max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
 #endif
   }
-  /// The quantities of one loop only: a copy of the whole would keep the others from staying in registers.
+  /// Copies the quantities of one of the two loops. A copy of the whole would keep the other
+  /// quantities from staying in registers.
   template <AddedIn Loop>
   GDPO_INLINE void take(const LaneRanges& o) {
 #define GDPO_X(name, added_in, ...)        \
@@ -207,10 +220,11 @@ struct LaneRanges {
     }
   }
 };
+/// Stands for LaneRanges if no ranges are kept. Its add() is never called, but CUDA 12.1
+/// instantiates it in branches that a generic lambda discards.
 struct NoRanges {
   template <class... Any>
-  GDPO_INLINE void add(const Any&...) {
-  }  // not called; CUDA 12.1 instantiates what a generic lambda discards
+  GDPO_INLINE void add(const Any&...) {}
   template <AddedIn Loop>
   void take(const NoRanges&) {}
 };

@@ -8,13 +8,19 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Valid tokens, log ratio and ratio of a segment; `share`: derivative by the log ratio of one token; `held`: by a bound, no gradient.
+/// The log ratio and ratio that the tokens of a segment share.
+///
+/// n is the number of valid tokens, and `share` the derivative of the log ratio by that of one
+/// token. If `held`, a bound of the level holds the log ratio, and no gradient passes.
 struct SegmentRatio {
   double n = 0, log_ratio = 0, ratio = 1, share = 0;
   bool held = false;
 };
 
-/// Of the sum over its valid tokens. S stores the gradient.
+/// Makes a SegmentRatio from the sum over the valid tokens of a segment.
+///
+/// The ratio saturates at exp_limit of S, the type of the gradient, so that the gradient stays
+/// finite. If the sum is NaN, the log ratio and the ratio are NaN.
 template <class S, class Level>
 GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
   SegmentRatio of;
@@ -22,17 +28,21 @@ GDPO_INLINE SegmentRatio segment_ratio(const Level& level, const RowSum& sum) {
   of.log_ratio = of.ratio = math::nan();
   if (math::is_nan(sum.sum)) return of;
   const auto bounded = bound(level.bounds, level.statistic(sum));
-  const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};  // the gradient will be an S
+  const Bounds stored{-math::exp_limit<S>, math::exp_limit<S>};
   of.log_ratio = bounded.value, of.held = bounded.outside;
   of.ratio = math::exp_parts(bound(stored, bounded.value).value).exp;
   return of;
 }
 
-/// The one place where the policies of a loss meet: the terms of one V of tokens, V a number or lanes of them. Loops over
-/// tokens, on the host and on a device, are elsewhere; they hand over a token x and `from`, which says what else the batch has:
-///   bool has_X() and V X() for every array X of a TokenRow (GDPO_TOKEN_ARRAYS): whether it is there, and its number at the
-///   token, read only where it is
-/// Shape: General or Plain (span.hpp), what the loop knows of the row before it is compiled.
+/// The terms of one V of tokens, where V is a number or lanes of them. The policies of a loss meet
+/// here and nowhere else.
+///
+/// The loops over tokens are RowLoss on the host and LossKernel on devices. They pass
+///   x      the token
+///   from   the other arrays: for every array X of a TokenRow (GDPO_TOKEN_ARRAYS) it has
+///          `bool has_X()`, whether the array is there, and `V X()`, its number at the token
+///   valid  which tokens are not masked; sums take 0 for the others, gradients are 0
+/// `Shape` is General or Plain (span.hpp).
 template <class V, class Loss>
 struct TokenTerms {
   using Level = decltype(Loss::level);
@@ -45,24 +55,28 @@ struct TokenTerms {
   using Mask = mask_t<V>;
   using Count = typename L::Count;
 
-  // At such a level d_log_ratio goes to the token itself, with nothing between: KL terms fold it in (kl.hpp, own_ratio).
+  // The level's ratio is the token's own, without a map. Then d_log_ratio goes to the token itself
+  // as d_logp does, so the two are kept as one sum (kl.hpp, own_ratio).
   static constexpr bool own_ratio = std::is_same_v<Level, level::Token<map::None>>;
+  // The tokens of a segment share one derivative by its log ratio.
   static constexpr bool shares = Level::of_segment && !Level::straight_through;
   static constexpr bool maps = !std::is_same_v<decltype(Level::map), map::None>;
   static constexpr bool has_factors = !std::is_same_v<Factors, gdpo::Factors<>>;
   static constexpr bool has_kl = !std::is_same_v<Kls, gdpo::Kls<>>;
-  // Their sum is added with their betas; one term's without, and beta multiplies the sum.
+  // Several KL terms are added times their betas, token by token. One term is added without, and
+  // its beta multiplies the sum of the row (finish).
   static constexpr bool several_kl = is_several_v<Kls>;
   static constexpr bool reads_row_advantage = reads_row_advantage_v<Surrogate> ||
                                               reads_row_advantage_v<Factors> ||
                                               reads_row_advantage_v<decltype(Level::map)>;
 
-  /// Derivatives of a token's loss: by the level's log ratio, by its own logp with that ratio held.
+  /// The derivatives of a token's loss: by the level's log ratio, and by the token's own logp with
+  /// that ratio held fixed.
   struct Slopes {
     V d_log_ratio, d_logp;
   };
 
-  /// Whether tokens of this shape add to quantity q.
+  /// Whether tokens of this shape add to quantity q, given the level, KL terms and metrics.
   template <class Shape>
   GDPO_DEVICE static constexpr bool adds(int q) {
     const MetricFacts facts = facts_of(q);
@@ -75,21 +89,22 @@ struct TokenTerms {
     return kept && there;
   }
 
-  /// What one register of tokens adds up to: the metrics of tokens, and what the loss itself needs.
+  /// The sums of one register of tokens: the metrics of tokens, and what the loss itself needs.
   struct Sums {
 #define GDPO_X(name, ...) V name{};
     GDPO_TOKEN_SUMS(GDPO_X)
 #undef GDPO_X
     V kl_loss{};
-    V shared{};  ///< of the derivatives that the tokens of a segment share
-    V inputs{};  ///< of inputs: not finite where one of them is not
+    V shared{};  ///< The sum of d_log_ratio, from which the shared derivative comes.
+    V inputs{};  ///< A sum of inputs, which is not finite if one of them is not.
 #define GDPO_X(name, ...) Count name;
     GDPO_TOKEN_COUNTS(GDPO_X)
 #undef GDPO_X
-    Count advantages;  ///< that are not 0
+    Count advantages;  ///< Tokens whose advantage is not 0.
 
-    /// f(own, other's) of what one of the two loops over tokens of this shape adds to. Not a copy of the whole: sums stay in
-    /// registers.
+    /// Calls f(member, the same member of o) for each sum that one of the two loops over tokens of
+    /// this shape adds to. A loop copies only these; a copy of the whole would keep its sums from
+    /// staying in registers.
     GDPO_CALLS_ANY
     template <AddedIn Loop, class Shape, class F>
     GDPO_INLINE void with(Sums& o, const F& f) {
@@ -108,7 +123,7 @@ struct TokenTerms {
   };
   using Ranges = std::conditional_t<Metrics::everything, LaneRanges<V>, NoRanges>;
 
-  /// What some tokens of a row add up to, in double.
+  /// The sums of a block of tokens, in double.
   struct Totals {
 #define GDPO_X(name, ...) double name = 0;
     GDPO_TOKEN_SUMS(GDPO_X)
@@ -116,9 +131,12 @@ struct TokenTerms {
 #undef GDPO_X
     double kl_loss = 0, shared = 0, inputs = 0, advantages = 0;
 
-    /// Some input is not finite.
+    /// Whether some input may not be finite, so that census() has to look at each token.
+    ///
+    /// An infinite log-prob need not make a KL term infinite, because e^x saturates; in K3 it gives
+    /// about e^80 = 5e34 or more, far above the limit here.
     GDPO_INLINE bool needs_census() const {
-      constexpr double huge = 1e20;  // K3 of an infinite log-prob saturates far beyond
+      constexpr double huge = 1e20;
       return math::not_finite(inputs + approx_kl_k1) ||
              (has_kl && (!(math::abs(kl) < huge) || !(math::abs(kl_loss) < huge)));
     }
@@ -131,7 +149,8 @@ struct TokenTerms {
       row.advantage = row.advantage || advantages > 0;
     }
   };
-  /// When all tokens of a row have been added, but for the ratio. kl_weights: the batch has them.
+  /// Completes the sums of a row after its last token, except that of the ratio. `kl_weights` says
+  /// that the batch has them.
   GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
     if constexpr (!several_kl) {
       if (!kl_weights) row.kl_loss = row.of[of_kl];
@@ -143,8 +162,8 @@ struct TokenTerms {
     row.of[of_clip_fraction] = row.of[of_clip_fraction_low] + row.of[of_clip_fraction_high];
   }
 
-  /// The ratio of the tokens themselves, and the metrics of it. S: the batch's scalar, at which ratios saturate, also where V is
-  /// wider.
+  /// The ratio of the tokens themselves; it adds the metrics of the log ratio. The ratio saturates
+  /// at exp_limit of S, the batch's scalar, also if V is wider.
   template <class S>
   GDPO_INLINE static V own(const V& log_ratio, const Mask& valid, const Token<V>& x, Sums& sums,
                            Ranges& ranges) {
@@ -154,7 +173,7 @@ struct TokenTerms {
     if constexpr (!std::is_same_v<C, S>)
       bounded = (math::min)(log_ratio, constant<V>(math::exp_limit<S>));
     const auto own = math::exp_parts(bounded);
-    if constexpr (Metrics::means) {  // without a map, the log ratio is 0 where the mask is
+    if constexpr (Metrics::means) {  // without a map, the log ratio of a masked token is 0 already
       sums.approx_kl_k1 = sums.approx_kl_k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
       sums.approx_kl_k3 = sums.approx_kl_k3 + (maps ? select(valid, own.k3, zero) : own.k3);
     }
@@ -166,8 +185,9 @@ struct TokenTerms {
     return own.exp;
   }
 
-  /// One V of tokens: their terms into the sums; back comes the derivative of their loss, before the row's weight. x: with
-  /// everything but the segment's ratio. `from`: the other arrays (above).
+  /// Adds the terms of one V of tokens to the sums, and returns the derivatives of their loss
+  /// before the row's weight. x.log_ratio is set here, and x.ratio at levels of segments; the other
+  /// members are set before.
   template <class Shape, class From>
   GDPO_INLINE static Slopes add(const Surrogate& surrogate, const Kls& kls, const Factors& factors,
                                 const SegmentRatio& of_segment, const From& from, const Mask& valid,
@@ -182,7 +202,7 @@ struct TokenTerms {
     }
 
     const Term<V> s = surrogate(x);
-    // Where the level's ratio is the token's own, everything stands in d_log_ratio.
+    // With own_ratio, d_log_ratio is the sum of both derivatives and d_logp stays 0.
     V value = s.value, d_log_ratio = s.d_log_ratio, d_logp = own_ratio ? zero : s.d_logp;
     if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_log_ratio = d_log_ratio + s.d_logp;
     if constexpr (!Shape::plain || has_factors) {
@@ -271,7 +291,7 @@ struct TokenTerms {
     }
   }
 
-  /// KL terms as add() takes them from a loop of this shape.
+  /// The KL terms as a loop of this shape passes them to add(): with constants if it is Plain.
   template <class Shape>
   GDPO_INLINE static Kls of_shape(Kls kls) {
     if constexpr (Shape::plain) {
@@ -281,8 +301,8 @@ struct TokenTerms {
     }
     return kls;
   }
-  /// own() and add() of one token, whose own ratio is not read at a level of segments without metrics. loss: of these policies,
-  /// with any metrics.
+  /// own() and then add() of one token. At a level of segments without metrics nothing reads the
+  /// token's own ratio, so own() is left out. `loss` has these policies and any metrics.
   template <class Shape, class S, class AnyLoss, class From>
   GDPO_INLINE static Slopes of_token(const AnyLoss& loss, const SegmentRatio& of_segment,
                                      const From& from, const Mask& valid, Token<V>& x, Sums& sums,
@@ -298,12 +318,13 @@ struct TokenTerms {
                       valid, x, mapped, sums, ranges);
   }
 
-  /// dloss/dlogp of what add() gave, at a level that does not share.
+  /// dloss/dlogp from what add() returned, at a level whose tokens share no derivative.
   GDPO_INLINE static V gradient(const Slopes& slopes, const Mask& valid, const V& row_weight) {
     const V own = own_ratio ? slopes.d_log_ratio : slopes.d_log_ratio + slopes.d_logp;
     return math::select(valid, math::mul(row_weight, own), math::constant<V>(0.0));
   }
-  /// The same at one that does: `each` from all tokens of the segment, through the map of this one.
+  /// dloss/dlogp at a level whose tokens share one: `each` is the part from all tokens of the
+  /// segment, which passes through the map of this token, and d_logp is its own part.
   GDPO_INLINE static V shared_gradient(const V& each, const V& d_logp, const Mapped<V>& mapped,
                                        const Mask& valid, const V& row_weight) {
     const V zero = math::constant<V>(0.0);
@@ -311,12 +332,17 @@ struct TokenTerms {
     return math::select(valid, math::mul(row_weight, share + d_logp), zero);
   }
 
-  /// Of a valid token, one number a V: see(member of NonFiniteInputs) of every input that is not finite, and which results are
-  /// NaN because of it. Under -ffast-math a NaN may get lost on its way through the formulas; some of them select it away.
+  /// Which results of a token are NaN because of its inputs.
   struct Spoiled {
     bool surrogate = false, kl = false, kl_loss = false;
     GDPO_INLINE bool gradient() const { return surrogate || kl_loss; }
   };
+  /// Looks at the inputs of one valid token, where V is a number. Calls see(member of
+  /// NonFiniteInputs) for every input that is not finite, and returns which results have to be NaN
+  /// because of it.
+  ///
+  /// The sums alone do not tell: some formulas select a NaN away, and under -ffast-math it may get
+  /// lost on its way through them.
   GDPO_CALLS_ANY
   template <class From, class See>
   GDPO_INLINE static Spoiled census(const Level& level, const Kls& kls, const Factors& factors,
@@ -331,7 +357,8 @@ struct TokenTerms {
   if (from.has_##in_row()) check(x.in_token, &NonFiniteInputs::in_row);
     GDPO_POLICY_INPUTS(GDPO_X)
 #undef GDPO_X
-    if (!from.has_advantages()) check(x.advantage, &NonFiniteInputs::advantages);  // the row's
+    // Without an advantage for each token, x has that of the row.
+    if (!from.has_advantages()) check(x.advantage, &NonFiniteInputs::advantages);
     if (from.has_entropies()) check(from.entropies(), &NonFiniteInputs::entropies);
 
     x.log_ratio = Level::of_segment ? static_cast<V>(of_segment.log_ratio) : level.map(x).log_ratio;
@@ -360,7 +387,8 @@ struct TokenTerms {
   }
 
  private:
-  /// Adds to `sum` the inputs that are not in the log ratio.
+  /// Adds to `sum` the inputs that are not part of the log ratio. A loop of a Plain shape adds only
+  /// what no other sum shows.
   template <class Shape, class From>
   GDPO_INLINE static void add_inputs(const From& from, const Mask& valid, const Token<V>& x,
                                      V& sum) {
@@ -378,7 +406,8 @@ struct TokenTerms {
     }
   }
 
-  /// The product of the factors and the given weight. One that is not finite counts as 0.
+  /// The product of the factors and of the batch's weight. The caller takes one that is not finite
+  /// as 0.
   template <class Shape, class From>
   GDPO_INLINE static V weight_of(const Factors& factors, const From& from, const Token<V>& x) {
     const bool given = !Shape::plain && from.has_weights();

@@ -1,5 +1,5 @@
 #pragma once
-// From the sums of a call to its LossResult.
+// Makes the LossResult of a call from its sums.
 #include <gdpo/loss/engine/rows.hpp>
 #include <gdpo/loss/engine/tally.hpp>
 #include <gdpo/loss/kl.hpp>
@@ -8,12 +8,14 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// What a result says beside its sums.
+/// What a result needs besides the sums of the call.
 struct ResultTraits {
+  /// Some KL term has beta != 0; the batch has entropies; LossMetrics::one_ratio_a_row.
   bool has_kl, has_entropy, one_ratio_a_row;
-  bool keeps_rollout;  ///< the loss did not read rollout_logp: what prepare() saw there stays
-  NonFinite rollout;
-  double entropy_threshold;
+  /// The loss did not read rollout_logp, so the result reports `rollout`, which prepare() counted.
+  bool keeps_rollout;
+  NonFinite rollout;         ///< TokenBatch::rollout_non_finite.
+  double entropy_threshold;  ///< TokenBatch::entropy_threshold.
 };
 template <class S, class Loss>
 ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const TokenReads& reads) {
@@ -31,7 +33,7 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
   return traits;
 }
 
-/// The metric of quantity q, in a result that has none yet.
+/// Writes the metric of quantity q into the result, or an empty one if the call did not measure it.
 template <class Metrics>
 GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total,
                               const ResultTraits& traits) {
@@ -42,7 +44,7 @@ GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total,
                                                            : true;
   r.metrics.*facts.member = kept && there ? total.metric(q, Metrics::everything) : Metric{};
 }
-/// Everything else.
+/// Writes everything but the metrics of tokens.
 GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normaliser& normaliser,
                               const ResultTraits& traits) {
   r.policy_loss = total.policy_loss;
