@@ -176,3 +176,15 @@ TEST_CASE("a report used again for another shape holds the new call alone", "[re
   CHECK(used.channels.size() == 1);
   CHECK(used.reward_std == fresh.reward_std);
 }
+
+TEST_CASE("a report does not refuse what the estimator does not read", "[report]") {
+  // MissingEntry::Reject refuses NaN in rewards that are read. Reward 1 has weight 0, so its NaN
+  // changes neither the advantages nor, with a report, whether the call succeeds.
+  gdpo::Gdpo e;
+  e.weights = {1, 0};
+  e.missing.entry = gdpo::MissingEntry::Reject;
+  const gdpo::GroupReport r = report_of({1, no, 0, 2}, 2, 2, e);
+  CHECK(r.channels[1].n == 1);
+  CHECK(r.excluded_rewards == 0);
+  CHECK_THROWS_AS(report_of({no, 1, 0, 2}, 2, 2, e), gdpo::invalid_input);
+}

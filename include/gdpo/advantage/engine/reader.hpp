@@ -55,6 +55,9 @@ class RewardReader {
   double gated(index_t row, index_t c) const {
     return rules_.gated(load(batch_.rewards(row, c)), row, c);
   }
+  /// The same after the setting for missing rewards. It refuses none, so a report can also describe
+  /// columns that the estimator does not read.
+  double reported(index_t row, index_t c) const { return rules_.adjusted(gated(row, c), row, c); }
 
   /// Reward c of a row as its statistics see it; NaN where it is missing and stays missing.
   GDPO_HOST_INLINE double operator()(index_t row, index_t c) const {
