@@ -1,14 +1,65 @@
 #pragma once
-/// Front door: estimators and losses by the names that stand in a trainer's configuration.
+/// \file
+/// Estimators, losses and pre-passes by the names that stand in a trainer's configuration.
 ///
-///   gdpo::runtime::Estimator e = gdpo::runtime::estimator("trl::gdpo");
-///   std::visit([&](const auto& estimator) { gdpo::advantages_into(gdpo::seq, batch, estimator, out, workspace); }, e);
+/// **What it computes.** The same as the types: a name gives a preset (include/gdpo/presets) in a
+/// std::variant, and std::visit calls it. The kinds of names, and the functions that take them:
 ///
-///   gdpo::runtime::Loss l = gdpo::runtime::loss("trl::dapo", "sequence");
-///   std::visit([&](auto& loss) {
-///     loss.kl = gdpo::runtime::kl("k3+", loss.kl);
-///     result = loss(batch, normaliser, grad);
-///   }, l);
+///     estimators   estimator(name)      "gdpo", "trl::gdpo", "verl::grpo", ...
+///     losses       loss(name, level)    "grpo", "trl::dapo", "verl::vanilla", ...
+///     levels       second argument      "token", "sequence", "sequence_token"; "": the loss's own
+///     aggregates   aggregate(mode)      "token-mean", "token-sum", "seq-mean-token-sum",
+///                                       "seq-mean-token-sum-norm", "seq-mean-token-mean"
+///     KL terms     kl(type)             "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3";
+///                                       with "+" appended: with the gradient of k2
+///     pre-passes   prepass(name)        "trl::token_truncate", "open_instruct::rho", ...
+///
+/// `estimator_names()`, `loss_names()` and `prepass_names()` list the names.
+/// `presets::for_each_estimator` and its siblings (presets/all.hpp) also say which option of the
+/// trainer a name stands for, and against which version it was checked. Levels are the
+/// importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode, KL terms verl's
+/// kl_loss_type.
+///
+/// **Example.** GRPO advantages and the DAPO loss of TRL, with one ratio for each sequence.
+///
+/// <!-- build: door_runtime run -->
+/// ```cpp
+/// const std::vector<float> rewards{1, 0, 0.5f, 0.5f};  // one prompt, four completions
+/// const auto groups = gdpo::groups_of(4);
+/// const auto advantages = std::visit(
+///     [&](const auto& e) { return gdpo::advantages(gdpo::view(rewards), groups, e); },
+///     gdpo::runtime::estimator("trl::grpo"));
+/// const std::vector<float> logp{-1, -2, -1.5f, -1, -0.5f, -2, -1, -1}, old_logp(8, -1.2f);
+/// gdpo::TokenBatch<float> batch;
+/// batch.logp = gdpo::view(logp.data(), 4, 2);  // two tokens each
+/// batch.old_logp = gdpo::view(old_logp.data(), 4, 2);
+/// batch.advantages = gdpo::view(advantages);
+/// gdpo::Normaliser n = gdpo::count(batch);  // add those of all micro-batches and ranks
+/// n.given = n.tokens;                       // required by "trl::dapo", see Inputs
+/// const auto loss = gdpo::runtime::loss("trl::dapo", "sequence");
+/// const double value = std::visit([&](const auto& l) { return l(batch, n).loss; }, loss);
+/// std::printf("loss %.4f\n", value);  // prints loss 0.0644
+/// ```
+///
+/// **Inputs.** Those of the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
+/// number that only the trainer knows:
+/// - "trl::dapo", "ms_swift::dapo" and "open_instruct::dapo" divide by `normaliser.given`, which
+///   `count()` leaves at 0. For TRL and ms-swift set it to num_items_in_batch: the number of
+///   unmasked completion tokens of the step over all processes; for open-instruct to the tokens of
+///   the accumulation group. If gradients are then averaged over the processes, set
+///   `loss.aggregate.scale` to their number.
+/// - "dr_grpo" of any trainer needs `loss.aggregate.constant`, the maximal completion length.
+/// - "seq-mean-token-sum-norm" divides by the padded width unless `loss.aggregate.constant` is set.
+///
+/// **Cost.** Look names up once, not in every step: the search is linear and allocates. A loss by
+/// name chooses its KL term and aggregate at run time; otherwise a call costs what the type costs.
+/// std::visit compiles its call for every type of the variant.
+///
+/// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones, and what the
+/// calls throw: among others for a `normaliser.given` or `constant` of 0 where one is needed.
+///
+/// **Read on.** presets/all.hpp: the list; presets/trl.hpp, verl.hpp, ...: what each name sets;
+/// loss/any_kl.hpp; README.md: which preset is which trainer.
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
@@ -21,7 +72,7 @@ GDPO_BEGIN_NAMESPACE
 namespace runtime {
 
 namespace detail {
-/// std::variant of the types, each once, in the order in which they first appear.
+/// A std::variant of the types T, each once, in the order in which they first appear.
 template <class Set, class... T>
 struct Distinct {
   using type = Set;
@@ -32,14 +83,16 @@ struct Distinct<std::variant<Known...>, T, Rest...>
                          Distinct<std::variant<Known...>, Rest...>,
                          Distinct<std::variant<Known..., T>, Rest...>> {};
 
+/// Called with a list of presets (in decltype only), gives the variant of their types.
 struct OfValues {
   template <class... T>
   typename Distinct<std::variant<>, T...>::type operator()(const presets::Preset<T>&...) const;
 };
 
+/// Names with their values.
 template <class Value>
 using Table = std::vector<std::pair<std::string, Value>>;
-/// A list of presets as a table of their values.
+/// Called with a list of presets, gives the table of their names and values.
 template <class Value>
 struct TableOf {
   template <class... T>
@@ -47,13 +100,15 @@ struct TableOf {
     return {{preset.name, preset.value}...};
   }
 };
+/// The names of a table, in its order.
 template <class Value>
 std::vector<std::string> names_of(const Table<Value>& table) {
   std::vector<std::string> names;
   for (const auto& entry : table) names.push_back(entry.first);
   return names;
 }
-/// Presets whose name has changed: the former one, which configurations may still have, and today's.
+/// The current name of a preset that was renamed, because configurations may still have the former
+/// name; any other name as it is.
 inline std::string_view current(std::string_view name) {
   constexpr std::string_view renamed[][2] = {{"brief::gdpo", "per_group::gdpo"},
                                              {"tutorial::grpo_numpy", "textbook::grpo_numpy"},
@@ -64,7 +119,7 @@ inline std::string_view current(std::string_view name) {
   }
   return name;
 }
-/// The entry of that name; unknown: invalid_input, which lists the names.
+/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names.
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name,
                    const Table<Value>& table) {
@@ -78,7 +133,7 @@ const Value& named(const char* function, const char* argument, std::string_view 
 }
 }  // namespace detail
 
-/// Every estimator type that a name stands for (presets/all.hpp).
+/// A variant of every estimator type that a name can stand for (presets/all.hpp).
 using Estimator = decltype(presets::with_estimators(detail::OfValues{}));
 
 namespace detail {
@@ -88,18 +143,19 @@ inline const Table<Estimator>& estimators() {
 }
 }  // namespace detail
 
-/// All names, in the order of the list of presets.
+/// The names of all estimators, in the order of presets/all.hpp.
 inline const std::vector<std::string>& estimator_names() {
   static const std::vector<std::string> names = detail::names_of(detail::estimators());
   return names;
 }
 
-/// The estimator of that name. Unknown: invalid_input, which lists the names.
+/// The estimator of that name, such as "trl::gdpo". Former names of presets are accepted too.
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Estimator estimator(std::string_view name) {
   return detail::named("gdpo::runtime::estimator", "name", name, detail::estimators());
 }
 
-/// Every pre-pass type that a name stands for.
+/// A variant of every pre-pass type that a name can stand for.
 using Prepass = decltype(presets::with_prepasses(detail::OfValues{}));
 
 namespace detail {
@@ -109,37 +165,48 @@ inline const Table<Prepass>& prepasses() {
 }
 }  // namespace detail
 
+/// The names of all pre-passes, in the order of presets/all.hpp.
 inline const std::vector<std::string>& prepass_names() {
   static const std::vector<std::string> names = detail::names_of(detail::prepasses());
   return names;
 }
 
-/// The pre-pass of that name: a trainer's rollout correction. Unknown: invalid_input, which lists the names.
+/// The pre-pass of that name: the rollout correction of a trainer, such as "trl::token_truncate".
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Prepass prepass(std::string_view name) {
   return detail::named("gdpo::runtime::prepass", "name", name, detail::prepasses());
 }
 
-/// An aggregate chosen at run time, on devices too: its mode, and the settings of all modes, of which each reads its own.
+/// An aggregate whose formula is chosen at run time, on devices too. `mode` names the formula, one
+/// of namespace `aggregate` (loss/aggregate.hpp). The other members are the settings of all
+/// formulas; each formula reads its own.
 struct Aggregate {
+  /// The formulas, by the names of their types.
   enum class Mode { SeqMeanTokenMean, TokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
-  Mode mode = Mode::SeqMeanTokenMean;
-  Over over = Over::Rows;
-  double count_eps = 0, scale = 1;
-  double row_count_eps = 0;   ///< SeqMeanTokenMean
-  double constant = 0;        ///< SeqMeanTokenSumNorm
-  bool padded_width = false;  ///< SeqMeanTokenSumNorm
+  Mode mode = Mode::SeqMeanTokenMean;  ///< The formula.
+  Over over = Over::Rows;              ///< The count that divides. Not read by TokenSum.
+  double count_eps = 0,                ///< Added to that count: 0, or the 1e-8 of a trainer.
+      scale = 1;                       ///< Factor of the loss, such as the data-parallel size.
+  double row_count_eps = 0;            ///< SeqMeanTokenMean: added to the tokens of each row.
+  double constant = 0;                 ///< SeqMeanTokenSumNorm: the length that divides, in tokens.
+  bool padded_width = false;  ///< SeqMeanTokenSumNorm: with constant 0, the padded width divides.
 
+  /// SeqMeanTokenMean with its defaults.
   constexpr Aggregate() = default;
+  /// The mode and the settings of a.
   constexpr Aggregate(const aggregate::SeqMeanTokenMean& a)
       : mode(Mode::SeqMeanTokenMean),
         over(a.over),
         count_eps(a.count_eps),
         scale(a.scale),
         row_count_eps(a.row_count_eps) {}
+  /// The mode and the settings of a.
   constexpr Aggregate(const aggregate::TokenMean& a)
       : mode(Mode::TokenMean), over(a.over), count_eps(a.count_eps), scale(a.scale) {}
+  /// The mode and the settings of a.
   constexpr Aggregate(const aggregate::SeqMeanTokenSum& a)
       : mode(Mode::SeqMeanTokenSum), over(a.over), count_eps(a.count_eps), scale(a.scale) {}
+  /// The mode and the settings of a.
   constexpr Aggregate(const aggregate::SeqMeanTokenSumNorm& a)
       : mode(Mode::SeqMeanTokenSumNorm),
         over(a.over),
@@ -147,9 +214,11 @@ struct Aggregate {
         scale(a.scale),
         constant(a.constant),
         padded_width(a.padded_width) {}
+  /// The mode and the settings of a.
   constexpr Aggregate(const aggregate::TokenSum& a) : mode(Mode::TokenSum), scale(a.scale) {}
 
  private:
+  /// f(the chosen formula with its settings).
   GDPO_CALLS_ANY
   template <class F>
   GDPO_DEVICE auto chosen(const F& f) const {
@@ -169,25 +238,31 @@ struct Aggregate {
   }
 
  public:
+  /// The weight of a row in the loss, by the chosen formula.
   GDPO_DEVICE double operator()(const AggregateArgs& a) const {
     return chosen([&](const auto& of) { return of(a); });
   }
+  /// Throws `invalid_input` for a setting of the chosen formula that is out of range.
   void check(const char* function) const {
     chosen([&](const auto& of) { of.check(function); });
   }
+  /// Whether the chosen formula divides by the padded width, which a packed batch does not have.
   bool reads_width() const {
     return chosen([](const auto& of) { return gdpo::detail::reads_width(of); });
   }
+  /// The name of the count that the chosen formula divides by, if that count is 0 in n; else null.
   const char* divides_by_nothing(const Normaliser& n) const {
     return chosen([&](const auto& of) { return gdpo::detail::divides_by_nothing(of, n); });
   }
 };
 
+/// The loss type of most names: the clipped ratio at a level, with KL term and aggregate chosen at
+/// run time.
 template <class Level>
 using LossAt = PolicyLoss<Level, surrogate::Ratio, AnyKl, Aggregate>;
 
 namespace detail {
-/// A KL term as one whose estimator and gradient are chosen at run time.
+/// The KL term as an AnyKl, whose estimator and gradient are members.
 template <class Estimator, class Gradient>
 constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
   constexpr KlEstimator estimator = std::is_same_v<Estimator, gdpo::kl::K1>    ? KlEstimator::K1
@@ -201,11 +276,13 @@ constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
                                                                : KlGradient::Direct;
   return {kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
 }
-/// The same loss with everything that a name can change chosen at run time.
+/// The same loss with KL term and aggregate chosen at run time, so that names can change them.
 template <class L>
 constexpr auto any_loss(const L& loss) {
   return with_kl(with_aggregate(loss, Aggregate{loss.aggregate}), any_kl(loss.kl));
 }
+/// Called with a list of losses (in decltype only), gives the variant of their types and of LossAt
+/// at every level.
 struct OfLosses {
   template <class... L>
   typename Distinct<std::variant<LossAt<level::Token<>>, LossAt<level::Sequence<>>,
@@ -215,7 +292,8 @@ struct OfLosses {
 };
 }  // namespace detail
 
-/// Every loss type that a name stands for, at any level: losses that differ in their KL term or aggregate share one.
+/// A variant of every loss type that a name can stand for, at any level. Losses that differ only in
+/// their KL term or aggregate share one type.
 using Loss = decltype(presets::with_losses(detail::OfLosses{}));
 
 namespace detail {
@@ -238,13 +316,17 @@ inline const Table<KlEstimator>& estimators_of_kl() {
 }
 }  // namespace detail
 
+/// The names of all losses, in the order of presets/all.hpp.
 inline const std::vector<std::string>& loss_names() {
   static const std::vector<std::string> names = detail::names_of(detail::losses());
   return names;
 }
 
-/// The loss of that name: the paper's, or a trainer's loss_type. `level` is importance_sampling_level: "token", "sequence",
-/// "sequence_token"; empty: the loss's own; another one begins without its map and bounds. Unknown: invalid_input, which lists the names.
+/// The loss of that name: that of a paper, such as "gspo", or of a trainer, such as "trl::dapo".
+/// level: "token", "sequence" or "sequence_token" (importance_sampling_level of TRL and ms-swift);
+/// empty: the loss's own. A level other than the loss's own has no map and no bounds; all other
+/// settings are kept.
+/// Errors: `invalid_input` for an unknown name or level, with a list of the known ones.
 inline Loss loss(std::string_view name, std::string_view level = "") {
   Loss chosen = detail::named("gdpo::runtime::loss", "name", name, detail::losses());
   if (level.empty()) return chosen;
@@ -261,14 +343,19 @@ inline Loss loss(std::string_view name, std::string_view level = "") {
       chosen);
 }
 
-/// verl's loss_agg_mode: "token-mean", "seq-mean-token-mean", ... Set it as loss.aggregate.
+/// The aggregate of verl's loss_agg_mode, to be set as `loss.aggregate`: "token-mean", "token-sum",
+/// "seq-mean-token-sum", "seq-mean-token-sum-norm" or "seq-mean-token-mean".
+/// Errors: `invalid_input` for an unknown mode, with a list of the modes.
 inline Aggregate aggregate(std::string_view loss_agg_mode) {
   return detail::named("gdpo::runtime::aggregate", "loss_agg_mode", loss_agg_mode,
                        detail::aggregates());
 }
 
-/// verl's kl_loss_type: "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3"; with "+" the gradient of K2. Changes those
-/// two members of `kl` and leaves its beta and clamps.
+/// The KL term of verl's kl_loss_type: "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3".
+/// With a "+" appended, the gradient is that of K2 (StraightThroughK2), else that of the estimator.
+/// The result is `kl` with its estimator and gradient changed; beta, `against` and the clamps are
+/// kept. Pass `loss.kl` to keep those of the loss.
+/// Errors: `invalid_input` for an unknown type, with a list of the types.
 inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
   const bool straight_through = !kl_loss_type.empty() && kl_loss_type.back() == '+';
   const std::string_view name =

@@ -3,17 +3,27 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// The adaptive KL coefficient, a multiplicative controller of one constraint, KL = target (Ziegler et al., arXiv 1909.08593,
-/// section 2.2):
-///   coef' = coef (1 + clamp(kl / target - 1, min_error, max_error) steps / horizon)
-/// verl and OpenRLHF AdaptiveKLController. The coefficient is its whole state. kl, target: nats; steps: samples since the last
-/// call, in the unit of the horizon. A kl that is not finite leaves the coefficient as it is. A coefficient of 0 stays 0.
-///   loss.kl.beta = controller(loss.kl.beta, metrics.kl.mean(), batch_size);
+/// A controller that moves the KL coefficient until the measured KL is at its target.
+/// Source: Ziegler et al. (arXiv 1909.08593), section 2.2; `AdaptiveKLController` of verl and
+/// OpenRLHF. The coefficient is multiplied by a factor near 1:
+///
+///     coef' = coef (1 + clamp(kl / target - 1, min_error, max_error) steps / horizon)
+///
+/// The controller has no state but the coefficient, which the caller keeps:
+///
+///     loss.kl.beta = controller(loss.kl.beta, metrics.kl.mean(), batch_size);
 struct AdaptiveKl {
-  double target = 0.1;
-  double horizon = 10000;
-  double min_error = -0.2, max_error = 0.2;
+  double target = 0.1;      ///< KL to be kept, in nats, above 0.
+  double horizon = 10000;   ///< A larger horizon moves the coefficient more slowly; in samples.
+  double min_error = -0.2,  ///< Lower bound of the relative error kl / target - 1.
+      max_error = 0.2;      ///< Upper bound of the relative error.
 
+  /// The next coefficient. coef: the current one, at least 0; 0 stays 0. kl: the measured mean KL
+  /// in nats; if it is not finite, the result is coef. steps: samples since the last call, in the
+  /// unit of the horizon.
+  /// Errors: `invalid_input` for a coef that is negative or not finite, for steps below 0 or above
+  /// horizon / -min_error (beyond it the coefficient could turn negative), and what `check()`
+  /// throws.
   double operator()(double coef, double kl, double steps) const {
     constexpr const char* function = "gdpo::AdaptiveKl";
     check(function);
@@ -30,6 +40,8 @@ struct AdaptiveKl {
     return math::mul(coef, 1.0 + math::mul(error, steps) / horizon);
   }
 
+  /// Throws `invalid_input` for a target or horizon that is not a finite number above 0, and for
+  /// error bounds that are not finite or in the wrong order.
   void check(const char* function) const {
     for (const auto& [name, value] : {std::pair{"target", target}, std::pair{"horizon", horizon}}) {
       if (!(value > 0) || math::not_finite(value)) {

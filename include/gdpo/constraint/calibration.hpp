@@ -3,8 +3,9 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// Mean and spread of a reward over a baseline run, in double. values: (N); NaN is missing. Those of several parts or ranks
-/// merge() into those of the whole.
+/// Count, mean and spread of a reward over a baseline run, computed in double. values: (N); NaN is
+/// a missing reward and left out. Allocates a copy of the values. The moments of several parts or
+/// ranks `merge()` into those of the whole.
 template <class T>
 Moments baseline_moments(View<T, 1> values) {
   std::vector<double> present;
@@ -16,11 +17,16 @@ Moments baseline_moments(View<T, 1> values) {
   return moments_of(InRowOrder{}, present.data(), nullptr, static_cast<index_t>(present.size()));
 }
 
-/// The threshold of a constraint from what the baseline policy earns: limit = mean + k std (ddof 1), scale = std (RaG / SCRL,
-/// arXiv 2606.25496: tau_c = mu_c + k_c sigma_c; there k is 0.3 to 1.1). A cost has Bound::AtMost, and a negative k asks for
-/// less of it than the baseline has. With k > 0 the baseline itself violates: by a mean hinge of 0.57, 0.92 and 1.17
-/// std at k = 0.3, 0.8 and 1.1 where rewards are normal. Errors: invalid_input for fewer than 2 samples, a spread of 0, or moments that
-/// are not finite: there is no unit to measure violations in.
+/// A set-point from the rewards of the baseline policy: limit = mean + k std, scale = std (ddof 1).
+/// Source: Recommendation-as-Generation (arXiv 2606.25496), tau_c = mu_c + k_c sigma_c with k_c
+/// from 0.3 to 1.1.
+///
+/// For a reward (AtLeast), k > 0 asks for more than the baseline earns, so at first the policy
+/// violates: if the rewards are normally distributed, the mean hinge is 0.57, 0.92 and 1.17 std at
+/// k = 0.3, 0.8 and 1.1. For a cost (AtMost), a negative k asks for less than the baseline costs.
+///
+/// Errors: `invalid_input` for a k or a limit that is not finite. Also for fewer than 2 samples, a
+/// spread of 0, or moments that are not finite: violations would then have no unit.
 inline SetPoint calibrate(const Moments& baseline, double k, Bound bound = Bound::AtLeast) {
   constexpr const char* function = "gdpo::calibrate";
   if (math::not_finite(k)) contract::fail(function, "k", contract::text(k), "a finite number");
@@ -41,14 +47,17 @@ inline SetPoint calibrate(const Moments& baseline, double k, Bound bound = Bound
   return {limit, sigma, bound, k, baseline};
 }
 
-/// One candidate k on the samples of the baseline run.
+/// One candidate k, tried on the samples of the baseline run.
 struct CalibrationRow {
-  double k, limit;
-  double violation_rate;  ///< share of the samples beyond the limit
-  double mean_violation;  ///< mean hinge, in std of the baseline
+  double k,               ///< The candidate.
+      limit;              ///< mean + k std, in units of the reward.
+  double violation_rate;  ///< Share of the baseline samples beyond that limit, from 0 to 1.
+  double mean_violation;  ///< Mean hinge of the baseline samples, in standard deviations.
 };
 
-/// What each k would ask of the baseline policy, to choose by. values: (N), NaN is missing. Errors: as calibrate().
+/// What each candidate k would ask of the baseline policy: a table to choose k from. values: (N),
+/// rewards of the baseline run; NaN is a missing reward. One row for each entry of `ks`, in their
+/// order. Errors: those of `calibrate()`.
 template <class T>
 std::vector<CalibrationRow> calibration_report(View<T, 1> values, const std::vector<double>& ks,
                                                Bound bound = Bound::AtLeast) {

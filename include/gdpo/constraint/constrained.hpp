@@ -4,19 +4,35 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// An estimator under constraints, taken wherever an estimator is:
-///   gdpo::Constrained constrained{gdpo::Gdpo{}, gdpo::placement::FixedScale{}, pid.constraints({1, 2})};
-///   gdpo::advantages(rewards, groups, constrained);
-/// Primary rewards are those with a weight; without weights, all that no constraint names. A constraint whose lambda is 0 is
-/// not read; without any at work the advantages are those of the estimator, bit for bit. Constraints read rewards as they
-/// stand: gates, KL penalties and an external baseline are of the primary rewards. A missing (NaN) constrained reward follows
-/// `missing`: skipped, it is in no statistic of its constraint and adds nothing to its row. A row without a primary reward has
-/// what its violations give; under Composite, which subtracts them from that reward, it stays excluded. A policy that reads
-/// MemberArgs::external finds 0 there for violations.
-/// `singleton` holds in every constraint's column by itself: Error throws where a group has one sample of a constrained reward.
-/// The report is of the primary rewards, but `degenerate` of the advantages with their violations; of Composite, with its violations,
-/// or what it standardises, as rewards behind those of the batch. Workspace::sums() is that of the last call of the estimator inside.
-/// Errors: invalid_input for a column, multiplier, limit or scale out of range, and what the estimator's own call has.
+/// An estimator under constraints. `advantages` and `advantages_into` of the host take it:
+///
+///     const gdpo::Constrained constrained{gdpo::Gdpo{}, gdpo::placement::FixedScale{},
+///                                         pid.constraints({1, 2})};
+///     gdpo::advantages(rewards, groups, constrained);
+///
+/// **Primary rewards** are maximised: those with a weight other than 0, or without weights all that
+/// no constraint names. A constraint with lambda = 0 is not at work: it reads nothing. If none is
+/// at work, the advantages are those of the estimator, bit for bit.
+///
+/// **Constrained rewards** are read as they stand in the batch. Gates, the KL penalty and an
+/// external baseline apply to the primary rewards only; a policy that reads `MemberArgs::external`
+/// finds 0 there for violations.
+///
+/// **Missing rewards.** A constrained reward that is NaN follows `missing` of the estimator. If it
+/// is skipped, it is in no statistic of its constraint and adds nothing to its row. A row without a
+/// primary reward gets the advantage of its violations alone; under Composite, which subtracts
+/// violations from the primary reward, it stays excluded.
+///
+/// **Groups of one.** `singleton` applies to the column of each constraint by itself: Error throws
+/// if a group has a single sample of a constrained reward.
+///
+/// **Report.** GroupReport describes the primary rewards, but `degenerate` the final advantages.
+/// Composite also reports the violations, or the reward it standardises instead of its carrier, as
+/// further rewards behind those of the batch. `Workspace::sums()` are those of the last call of the
+/// estimator inside.
+///
+/// Errors: `invalid_input` for a column, multiplier, limit or scale out of range, for a reward that
+/// cannot carry the violations (Composite), and what the call of the estimator itself throws.
 template <class Estimator = Gdpo, class Placement = placement::FixedScale>
 struct Constrained {
   static_assert(!detail::computes_advantages_v<Placement>,
@@ -24,10 +40,11 @@ struct Constrained {
   static_assert(
       detail::PoliciesOf<Estimator>::known,
       "Constrained takes one GroupAdvantage: of a gdpo::runtime::Estimator, what std::visit gives");
-  Estimator estimator{};
-  Placement placement{};
-  List<Constraint, 16> constraints{};
+  Estimator estimator{};               ///< Gives the advantages of the primary rewards.
+  Placement placement{};               ///< Where the violations enter (namespace placement).
+  List<Constraint, 16> constraints{};  ///< At most 16; several may limit the same reward.
 };
+/// Takes constraints from a List, braces or a std::vector.
 template <class Estimator, class Placement>
 Constrained(Estimator, Placement, List<Constraint, 16>) -> Constrained<Estimator, Placement>;
 namespace detail {
@@ -36,8 +53,10 @@ constexpr bool computes_advantages_v<Constrained<Estimator, Placement>> = true;
 }  // namespace detail
 static_assert(std::is_trivially_copyable_v<Constrained<>>, "estimators are kernel arguments");
 
-/// The long form (advantages.hpp) of a constrained estimator: the cost of one estimator call for the primary rewards, and of one
-/// of one column for each constraint at work. Same bits for every exec.
+/// The long form of `advantages` (advantage/advantages.hpp) for a constrained estimator.
+/// It costs one call of the estimator for the primary rewards, and one call on a single column for
+/// each constraint at work. Every exec gives the same bits. Computed in double and rounded once to
+/// R, the scalar of out: (N). It allocates only what the workspace (and the report) lack.
 template <class Exec, class T, class Groups, class Estimator, class Placement, class R>
 void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      const Constrained<Estimator, Placement>& constrained, View<R, 1> out,

@@ -3,56 +3,81 @@
 #include <gdpo/core/list.hpp>
 #include <gdpo/lanes/exp_parts.hpp>
 
-namespace gdpo {  // plain data
+namespace gdpo {  // plain data, outside the inline namespace
 
-/// What an update did to one constraint. The terms are in units of lambda.
+/// What one call of `PidLagrangian::update` did to one constraint.
+/// p, i, d, raw and lambda are in units of the multiplier. Where the constraint was held, or waits
+/// for the end of a period, p and d are 0, i is the integral, and raw is lambda.
 struct PidStep {
-  double p = 0, i = 0, d = 0;  ///< Kp p, I (Velocity, Adam, Log: the step of the rate), Kd d
-  double raw = 0;     ///< the output before its bounds; lambda where held or waiting for its period
-  double lambda = 0;  ///< the multiplier from here on
-  std::int64_t saturated_steps =
-      0;  ///< updates in a row at lambda_max: many say that the limit cannot be met
-  bool saturated = false;  ///< lambda is at lambda_max
-  bool held = false;       ///< nothing was measured, or nothing finite: the state is what it was
-  bool waiting = false;    ///< warm-up, or between two updates of a period: lambda is kept
+  double p = 0,       ///< The proportional term, Kp p.
+      i = 0,          ///< Positional: the integral I. Other forms: the step that Ki makes.
+      d = 0;          ///< The derivative term, Kd d.
+  double raw = 0;     ///< The output before its bounds.
+  double lambda = 0;  ///< The multiplier after the call.
+  /// Updates in a row that left lambda at lambda_max. Many of them: the limit cannot be met.
+  std::int64_t saturated_steps = 0;
+  bool saturated = false;  ///< lambda is at lambda_max.
+  bool held = false;       ///< The measurement was refused: multiplier and state are as before.
+  bool waiting = false;    ///< lambda is kept: warm-up, or a period that has not ended.
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// Multipliers of m constraints that keep mean values at their limits (Stooke, Achiam, Abbeel 2020, arXiv 2007.03964). In
-/// double; where the same numbers come in the same bits come out (Log: in builds that have, or have not, fused multiply-add), so
-/// each rank may run its own.
-///   gdpo::PidLagrangian pid(gdpo::PidGains{}, {gdpo::calibrate(moments_a, 0.8), gdpo::calibrate(moments_q, 1.1)});
-///   pid.update({metrics_a.value(), metrics_q.value()});   once a step, from (sum, count) over all ranks
-///   pid.constraints({1, 2})                               for Constrained, where rewards 1 and 2 have those limits
+/// A controller of m Lagrange multipliers that keeps mean values at their limits.
+/// Source: Stooke, Achiam, Abbeel 2020 (arXiv 2007.03964), and the rules in published.hpp.
 ///
-/// One update with the measured mean x of a constraint, e = error_of(set point, x), above 0 where violated, and y = x / scale
-/// (AtLeast: -x / scale), e without its limit:
-///   p  = average of e (p_ema);   c = average of y (d_ema);   d = c - c of d_delay updates ago, >= 0 with Relu
-///   Positional  I = clamp(I + Ki e, integral_min, integral_max), anti-windup;   raw = Kp p + I + Kd d
-///   Velocity    raw = lambda + Ki e + ((Kp p + Kd d) - the same of the last update); before the first: 0, or with
-///               EmaStart::FirstValue the first itself
-///   Adam        raw = lambda + Ki m / (sqrt v + adam_eps), m and v the corrected moments of e
-///   Log         raw = lambda exp(Ki lambda e)
-///   lambda = clamp(raw, 0, lambda_max), at most `slew` from the last
-/// Feed the signed error (or the value it comes from), never the mean hinge: that cannot decrease the integral.
-/// A constraint whose input is not finite, whose count is 0, or whose new state would not be finite, is held: its state stays
-/// as it is and the step says so. The others are updated. Allocates in the constructor only.
+///     gdpo::PidLagrangian pid(gdpo::PidGains{}, {gdpo::calibrate(moments_a, 0.8),
+///                                                gdpo::calibrate(moments_q, 1.1)});
+///     pid.update({metrics_a.value(), metrics_q.value()});  // once a step, sums over all ranks
+///     const auto constraints = pid.constraints({1, 2});    // for Constrained: rewards 1 and 2
+///
+/// One update of a constraint, from its measured mean x. e is the signed error of SetPoint, above 0
+/// where x violates the constraint. y is e without the limit: x / scale for AtMost, -x / scale for
+/// AtLeast. The derivative is taken of y, so that a new limit causes no jump:
+///
+///     p = average of e (p_ema)
+///     c = average of y (d_ema),   d = c - (c of d_delay updates ago); Relu: max(d, 0)
+///     Positional   I = clamp(I + Ki e, integral_min, integral_max), with anti-windup
+///                  raw = Kp p + I + Kd d
+///     Velocity     u = Kp p + Kd d,   raw = lambda + Ki e + (u - u of the last update)
+///     Adam         raw = lambda + Ki m / (sqrt(v) + adam_eps)
+///     Log          raw = lambda exp(Ki lambda e)
+///     lambda = clamp(raw, 0, lambda_max), at most `slew` away from the last lambda
+///
+/// In Velocity, the last u before the first update is 0, or with p_start FirstValue the first u. In
+/// Adam, m and v are the bias-corrected moments of e.
+///
+/// Feed the measured values or their signed errors, never the mean hinge: it is never negative, so
+/// the integral could not fall.
+///
+/// A constraint is held if its input is not finite, its count is 0, or its new state would not be
+/// finite. Then its multiplier and state stay as they are (only `PidState::held` counts the call)
+/// and the step says so; the other constraints are updated.
+///
+/// All arithmetic is in double. Without -ffast-math, equal inputs give equal bits in every build
+/// (Log: in all builds with fused multiply-add, and in all without), so each rank may run its own
+/// controller. An update takes O(m) time and allocates nothing.
 class PidLagrangian {
  public:
-  /// m constraints with the same gains, fed with signed errors: above 0 where violated.
+  /// A controller of m constraints with the same gains. It is fed with signed errors, above 0 where
+  /// a constraint is violated, and knows no limits.
+  /// Errors: `invalid_input` for settings out of range and for fewer than 1 constraint.
   explicit PidLagrangian(const PidGains& gains, index_t constraints = 1)
       : PidLagrangian(
             gains, std::vector<SetPoint>(number_of(constraints), SetPoint{0, 1, Bound::AtMost})) {
     takes_errors_ = true;
   }
+  /// One constraint with the default gains, fed with signed errors.
   PidLagrangian() : PidLagrangian(PidGains{}) {}
-  /// One for each set-point, fed with values in its units.
+  /// One constraint for each set-point, all with the same gains. It is fed with values in the units
+  /// of the set-points.
   PidLagrangian(const PidGains& gains, const std::vector<SetPoint>& set_points)
       : PidLagrangian(std::vector<PidGains>(set_points.size(), gains), set_points) {}
-  /// Errors: invalid_input for settings out of range, for no constraint, or for unequal numbers.
+  /// One constraint for each set-point, with gains of its own.
+  /// Errors: `invalid_input` for settings out of range, for no constraint, or if the two vectors
+  /// differ in length.
   PidLagrangian(const std::vector<PidGains>& gains, const std::vector<SetPoint>& set_points)
       : gains_(gains) {
     constexpr const char* function = "gdpo::PidLagrangian";
@@ -81,7 +106,9 @@ class PidLagrangian {
     for (std::size_t c = 0; c < m; ++c) steps_[c] = kept(c);
   }
 
+  /// Number m of constraints.
   index_t size() const { return static_cast<index_t>(gains_.size()); }
+  /// The multiplier of constraint c. Errors: `invalid_input` for a c outside 0 .. m - 1.
   double lambda(index_t c) const {
     if (c < 0 || c >= size()) {
       contract::fail("gdpo::PidLagrangian::lambda", "c", contract::text(c),
@@ -89,18 +116,26 @@ class PidLagrangian {
     }
     return state_.lambda[static_cast<std::size_t>(c)];
   }
+  /// All multipliers: (m), a view that is valid while the controller lives.
   View<const double, 1> lambda() const { return gdpo::view(state_.lambda); }
+  /// The gains: (m).
   const std::vector<PidGains>& gains() const { return gains_; }
-  const std::vector<PidStep>& last() const { return steps_; }  ///< what the last update gave
+  /// What the last update did: (m). Before the first update, and after `restore`, the kept state.
+  const std::vector<PidStep>& last() const { return steps_; }
 
-  /// values: (m), the measured means of this step: over all ranks, so that all compute the same. Returns what was done; it
-  /// stands until the next update.
+  /// One update from the measured means of this step. values: (m), means over all ranks, so that
+  /// every rank computes the same. A period averages the values of its calls with equal weights.
+  /// Returns what was done to each constraint, valid until the next update.
+  /// Errors: `invalid_input` for another number of values; nothing has changed then.
   const std::vector<PidStep>& update(View<const double, 1> values) {
     check_size(values.extent[0]);
     for (index_t c = 0; c < size(); ++c) update_one(static_cast<std::size_t>(c), {values(c), 1.0});
     return steps_;
   }
-  /// reduced: (m) sums and counts over all ranks; a count of 0 holds. Errors: invalid_input for a count below 0.
+  /// One update from sums and counts. reduced: (m), added over all ranks; a constraint with count 0
+  /// is held. A period adds up the sums and counts of its calls.
+  /// Errors: `invalid_input` for another number of entries or a count below 0. Nothing has changed
+  /// then, in any constraint.
   const std::vector<PidStep>& update(View<const SumCount, 1> reduced) {
     check_size(reduced.extent[0]);
     for (index_t c = 0; c < size(); ++c) {
@@ -112,21 +147,29 @@ class PidLagrangian {
     for (index_t c = 0; c < size(); ++c) update_one(static_cast<std::size_t>(c), reduced(c));
     return steps_;
   }
+  /// The same from a vector of means.
   const std::vector<PidStep>& update(const std::vector<double>& values) {
     return update(gdpo::view(values));
   }
+  /// The same from a vector of sums and counts.
   const std::vector<PidStep>& update(const std::vector<SumCount>& reduced) {
     return update(gdpo::view(reduced));
   }
+  /// The same from means in braces.
   const std::vector<PidStep>& update(std::initializer_list<double> values) {
     return update(gdpo::view(values.begin(), static_cast<index_t>(values.size())));
   }
+  /// The same from sums and counts in braces.
   const std::vector<PidStep>& update(std::initializer_list<SumCount> reduced) {
     return update(gdpo::view(reduced.begin(), static_cast<index_t>(reduced.size())));
   }
 
-  /// The multipliers at work on rewards rewards[0], ..., one for each constraint, with the limits and scales of the set-points. Errors:
-  /// invalid_input for another number of rewards, and where the controller is fed with errors: it knows no limits.
+  /// The constraints for Constrained: the current multipliers with the limits and scales of the
+  /// set-points.
+  /// rewards: (m), entry c is the column of the reward that constraint c limits.
+  /// signal: what counts as the violation of one sample.
+  /// Errors: `invalid_input` for another number of rewards, and for a controller that is fed with
+  /// errors, because it knows no limits.
   List<Constraint, 16> constraints(const List<index_t, 16>& rewards,
                                    Signal signal = Signal::Linear) const {
     if (rewards.size() != size()) {
@@ -147,11 +190,15 @@ class PidLagrangian {
     return {list, size()};
   }
 
-  /// For a checkpoint: to_bytes(pid.state()), or as JSON (with/nlohmann_json.hpp). The gains are the program's.
+  /// The state, for a checkpoint: `to_bytes(pid.state())`, or JSON (with/nlohmann_json.hpp). The
+  /// gains are not part of it: the program that restores brings its own.
   const PidState& state() const { return state_; }
-  /// Goes on from a state, with its set-points. A lambda or an integral that these gains do not allow is brought within their
-  /// bounds; under the gains that made it, the state stays as it is. Errors: invalid_input for a state of another version, of
-  /// another number of constraints or length of histories, or with numbers no controller leaves; the controller is then as it was.
+  /// Goes on from a state, with the set-points of that state. A multiplier or an integral outside
+  /// the bounds of these gains is moved to the bound; under the gains that made the state, nothing
+  /// moves.
+  /// Errors: `invalid_input` for a state of another version, another number of constraints or
+  /// another length of histories, or with numbers that no controller leaves behind. The controller
+  /// is then as before.
   void restore(const PidState& state) {
     detail::check_state("gdpo::PidLagrangian::restore", state, gains_, history_size_);
     state_ = state;
@@ -182,6 +229,7 @@ class PidLagrangian {
                      "one for each of the " + contract::text(size()) + " constraints");
     }
   }
+  /// All histories stand in one array; history_at_[c] is where that of constraint c begins.
   void place_histories() {
     for (const PidGains& g : gains_) {
       history_at_.push_back(history_size_);
@@ -189,7 +237,7 @@ class PidLagrangian {
     }
   }
 
-  /// The step of a constraint whose multiplier is kept.
+  /// The step of a constraint whose multiplier stays as it is.
   PidStep kept(std::size_t c) const {
     PidStep step;
     step.i = state_.integral[c];
@@ -202,10 +250,11 @@ class PidLagrangian {
   static double clamp(double x, double low, double high) {
     return (math::min)((math::max)(x, low), high);
   }
+  /// e after the dead band: by how much it exceeds +-band, with its sign.
   static double beyond(double e, double band) {
     return e > band ? e - band : e < -band ? e + band : 0.0;
   }
-  /// `share` of the old average stays.
+  /// The exponential average with x added; `share` is the weight of the old average.
   static double averaged(double share, double average, double x) {
     return math::mul(share, average) + math::mul(1.0 - share, x);
   }
@@ -232,7 +281,8 @@ class PidLagrangian {
       return;
     }
 
-    // Everything new is computed first: an update that would leave a number that is not finite is turned away whole.
+    // Everything new is computed before the state changes, so that an update with a number that is
+    // not finite can be refused as a whole.
     const SetPoint& point = s.set_points[c];
     const double x = sum / count, y = (point.bound == Bound::AtMost ? x : -x) / point.scale;
     const double e = beyond(error_of(point, x), g.dead_band);
@@ -256,6 +306,7 @@ class PidLagrangian {
     double integral = s.integral[c], adam_m = s.adam_m[c], adam_v = s.adam_v[c];
     const double adam_m_weight = math::mul(s.adam_m_weight[c], g.beta1);
     const double adam_v_weight = math::mul(s.adam_v_weight[c], g.beta2);
+    // The bounds of the multiplier in this update.
     const double floor = (math::max)(0.0, s.lambda[c] - g.slew);
     const double ceiling = (math::min)(g.lambda_max, s.lambda[c] + g.slew);
     switch (g.form) {
@@ -274,6 +325,7 @@ class PidLagrangian {
       case PidForm::Adam: {
         adam_m = averaged(g.beta1, adam_m, e);
         adam_v = averaged(g.beta2, adam_v, math::mul(e, e));
+        // As torch's Adam: the step is m / (1 - beta1^t) over sqrt(v / (1 - beta2^t)) + adam_eps.
         const double spread = math::sqrt(adam_v) / math::sqrt(1.0 - adam_v_weight) + g.adam_eps;
         step.i = spread > 0 ? math::mul(g.ki / (1.0 - adam_m_weight), adam_m / spread) : 0.0;
         step.raw = s.lambda[c] + step.i;
@@ -289,6 +341,7 @@ class PidLagrangian {
     const double lambda = warming_up ? s.lambda[c] : clamp(step.raw, floor, ceiling);
     if (g.form == PidForm::Positional && g.anti_windup == AntiWindup::BackCalculation &&
         !warming_up) {
+      // A floor of 0 is not a bound here, see next_integral.
       const double bounded = step.raw > ceiling              ? ceiling
                              : step.raw < floor && floor > 0 ? floor
                                                              : step.raw;
@@ -321,8 +374,11 @@ class PidLagrangian {
     s.saturated_steps[c] = step.saturated_steps = step.saturated ? s.saturated_steps[c] + 1 : 0;
   }
 
-  /// Conditional: no further than to where the output, rest + integral, is at its bound. A floor of 0 is none: an inactive
-  /// constraint with noise would drive the integral up, which integral_min bounds below.
+  /// The integral after an error e. With conditional anti-windup it moves only until the output,
+  /// rest + integral, reaches floor or ceiling, but never back: an integral that is already beyond
+  /// stays. A floor of 0 does not stop it. It would stop the integral of an inactive constraint
+  /// from falling while noise could still raise it, so that the noise would drive it up;
+  /// integral_min bounds it from below instead.
   static double next_integral(const PidGains& g, double integral, double e, double floor,
                               double ceiling, double rest) {
     double next = clamp(integral + math::mul(g.ki, e), g.integral_min, g.integral_max);
@@ -337,7 +393,7 @@ class PidLagrangian {
   std::vector<std::size_t> history_at_;
   std::size_t history_size_ = 0;
   std::vector<PidStep> steps_;
-  bool takes_errors_ = false;
+  bool takes_errors_ = false;  // fed with signed errors: the set-points are placeholders
 };
 
 GDPO_END_NAMESPACE

@@ -4,73 +4,101 @@
 
 namespace gdpo {
 
-/// How a multiplier follows from the errors (pid.hpp has the formulas). Settings of another form are not read.
+/// The form of the control law: how a multiplier lambda follows from the errors e.
+/// The formulas stand at PidLagrangian. Settings that only another form uses are not read.
 enum class PidForm {
-  Positional,  ///< lambda = Kp p + I + Kd d: Stooke 2020, OmniSafe, rlpyt; the integral is the memory
-  Velocity,  ///< lambda += Ki e + the change of Kp p + Kd d, then projected: nuPI; with Kp = Kd = 0 dual ascent
-  Adam,  ///< dual ascent with Adam, rate Ki: the step is about Ki whatever the violation
-  Log    ///< log lambda += Ki lambda e: Safe RLHF; a small lambda hardly moves
+  /// lambda = Kp p + I + Kd d. The integral I is the memory. Stooke 2020, OmniSafe, rlpyt.
+  Positional,
+  /// lambda += Ki e + the change of Kp p + Kd d, then projected onto its bounds. The multiplier is
+  /// the memory. nuPI; dual ascent if Kp = Kd = 0.
+  Velocity,
+  /// Dual ascent by Adam with rate Ki: a step is about Ki, however large the violation. OmniSafe.
+  Adam,
+  /// log lambda += Ki lambda e: a small multiplier hardly moves. Safe RLHF.
+  Log
 };
 
-/// What an exponential average is before its first value.
+/// What an exponential average (share a of the old average, 1 - a of the new value) starts from.
 enum class EmaStart {
-  Zero,  ///< 0: at 0.95 it has seen 5 % of an error after one step, 51 % after 14, 90 % after 45
-  BiasCorrected,  ///< 0, divided by 1 - a^t: a mean of what there was so far
-  FirstValue,     ///< the first value
-  AfterFirst  ///< 0, and the first value is left out (nuPI, init "SGD": its first step is the integral's alone)
+  /// From 0. At a = 0.95 and a constant error the average is 5 % of the error after one update, 51
+  /// % after 14 and 90 % after 45.
+  Zero,
+  /// From 0, and after t updates divided by 1 - a^t: a weighted mean of the values so far.
+  BiasCorrected,
+  /// From the first value.
+  FirstValue,
+  /// From 0 after the first value, which is left out: the first step of the multiplier is that of
+  /// the integral alone (nuPI, init "SGD" in the code of Cooper).
+  AfterFirst
 };
 
-/// What keeps the integral from growing while the multiplier cannot follow. The other side is bounded by integral_min.
+/// What keeps the integral from growing while lambda_max or the slew limit holds the multiplier.
+/// Without it, the integral winds up during a long violation, and the multiplier stays at its bound
+/// long after the violation has ended. At the lower end `PidGains::integral_min` bounds the
+/// integral.
 enum class AntiWindup {
-  None,
-  Conditional,     ///< the integral grows no further than to where the output reaches its bound
-  BackCalculation  ///< it is pulled back by kt times what the bound cut off
+  None,            ///< Nothing: only `integral_max` bounds the integral.
+  Conditional,     ///< The integral grows only until the output reaches its bound.
+  BackCalculation  ///< The integral is pulled back by `kt` times what the bound cut off.
 };
 
+/// Which changes of the measurement the derivative term sees.
 enum class PidDerivative {
-  Relu,  ///< only what makes the violation worse (Stooke 2020)
-  Signed
+  Relu,   ///< Only changes towards a larger violation (Stooke 2020).
+  Signed  ///< All changes: an improving measurement lowers the multiplier.
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// Settings of one constraint's controller, apart from its state. Errors are in units of SetPoint::scale, so a multiplier of 1
-/// weighs one std of the baseline, and gains need no new search for another reward scale.
-/// The defaults: proportional and integral, no kick at the start, no windup. On a policy whose mean error moves by g - b lambda in
-/// an update the damping is about Kp sqrt(b / Ki) / 2: 0.45 at b = 0.01, 1.4 at 0.1; halve kp and ki where rollouts are stale and
-/// b is above 0.2. A derivative gained nothing measurable. constraint/published.hpp has the published rules.
+/// Settings of the controller of one constraint; its state is kept apart (PidState).
+/// Errors are in units of `SetPoint::scale`, so a multiplier of 1 weighs one standard deviation of
+/// the baseline, and the gains need no new search for another reward scale.
+///
+/// The defaults are a proportional and an integral term, without a kick at the start and without
+/// windup. If the mean error of the policy moves by g - b lambda in an update (g: drift towards
+/// violation, b: response to the multiplier), the damping is about Kp sqrt(b / Ki) / 2: 0.45 at
+/// b = 0.01 and 1.4 at b = 0.1. Halve kp and ki if rollouts are stale and b is above 0.2. The
+/// defaults have no derivative term because it brought no measurable gain. The published rules are
+/// settings of this struct too (constraint/published.hpp).
 struct PidGains {
-  PidForm form = PidForm::Positional;
-  double kp = 2;     ///< lambda for one unit of error
-  double ki = 0.05;  ///< lambda for one unit of error, in each update; inside the integral
-  double kd = 0;     ///< lambda for one unit by which the measurement rose over d_delay updates
+  PidForm form = PidForm::Positional;  ///< The control law.
+  double kp = 2;                       ///< Proportional gain: lambda for one unit of error.
+  double ki = 0.05;  ///< Integral gain: growth of lambda in an update for one unit of error.
+  double kd = 0;     ///< Derivative gain: lambda for one unit of rise over d_delay updates.
 
-  double p_ema =
-      0.5;  ///< of the error: average = p_ema average + (1 - p_ema) e; adds lag, so less damping
-  EmaStart p_start = EmaStart::BiasCorrected;
+  /// Average of the error for the proportional term: share of the old average, from 0 to below 1.
+  /// An average adds lag, so a larger share damps less.
+  double p_ema = 0.5;
+  EmaStart p_start = EmaStart::BiasCorrected;  ///< What that average starts from.
 
-  double d_ema = 0;  ///< of the measurement
-  int d_delay = 1;   ///< updates
-  EmaStart d_start =
-      EmaStart::FirstValue;  ///< or Zero, which kicks: a first cost at the limit looks like a rise
-  PidDerivative derivative = PidDerivative::Relu;
+  double d_ema = 0;  ///< Average of the measurement for the derivative: share of the old average.
+  int d_delay = 1;   ///< Updates over which the derivative takes the difference, at least 1.
+  /// What that average starts from: FirstValue or Zero. With Zero the first updates look like a
+  /// steep rise, even if the first cost is at its limit.
+  EmaStart d_start = EmaStart::FirstValue;
+  PidDerivative derivative = PidDerivative::Relu;  ///< Which changes the derivative sees.
 
-  double integral_min = 0, integral_max = math::infinity;
-  AntiWindup anti_windup = AntiWindup::Conditional;
-  double kt = 0.05;  ///< of BackCalculation; 1 forgets all of the excess in an update
+  double integral_min = 0,            ///< Lower bound of the integral. Positional only.
+      integral_max = math::infinity;  ///< Upper bound of the integral. Positional only.
+  AntiWindup anti_windup = AntiWindup::Conditional;  ///< Positional only.
+  double kt = 0.05;  ///< BackCalculation only; 1 removes the whole excess in one update.
 
-  double lambda_init = 0;  ///< before the first update; what the integral goes on from
-  double lambda_max = 10;
-  double slew = math::infinity;  ///< most change of lambda in an update
-  double dead_band = 0;  ///< errors within count as 0, beyond it as what exceeds it; P and I only
-  int warm_up = 0;  ///< updates in which averages and history fill, and integral and lambda wait
-  int period = 1;   ///< calls an update; what comes between is averaged into it
+  double lambda_init = 0;        ///< Multiplier and integral before the first update.
+  double lambda_max = 10;        ///< Upper bound of the multiplier; the lower bound is 0.
+  double slew = math::infinity;  ///< Largest change of the multiplier in an update.
+  /// Errors within +-dead_band count as 0; from a larger one dead_band is subtracted (in size). The
+  /// derivative does not use it.
+  double dead_band = 0;
+  int warm_up = 0;  ///< First updates that fill averages and history but move no multiplier.
+  int period = 1;   ///< Calls for each update. The measurements of a period are averaged.
 
-  double beta1 = 0.9, beta2 = 0.999, adam_eps = 1e-8;  ///< of Adam
+  double beta1 = 0.9,   ///< Adam only: share of the old first moment.
+      beta2 = 0.999,    ///< Adam only: share of the old second moment.
+      adam_eps = 1e-8;  ///< Adam only: added to the root of the second moment.
 
-  /// name: of the settings in the message.
+  /// Throws `invalid_input` for a setting outside its range. name: what messages call this struct.
   void check(const char* function, const std::string& name) const {
     const auto number = [&](const char* member, double value, bool ok, const char* needed) {
       if (!ok) contract::fail(function, name + "." + member, contract::text(value), needed);

@@ -1,41 +1,52 @@
 #pragma once
-// What a controller remembers: plain, versioned, in bytes and back.
+// The state of a controller, and its conversion to bytes and back for checkpoints.
 #include <cstdint>
 #include <gdpo/constraint/set_point.hpp>
 #include <vector>
 
-namespace gdpo {  // plain data: it goes into checkpoints
+// The struct below is plain data, outside the inline namespace: it goes into checkpoints.
+namespace gdpo {
 
-/// The state of m constraints, an array a field. Two controllers with equal gains and equal states give the same bits for
-/// ever after.
+/// Everything that a PidLagrangian of m constraints remembers, one array for each field.
+/// Two controllers with equal gains and equal states give the same bits for the same measurements
+/// from then on. The arrays have m entries, but for `history`.
 struct PidState {
-  // Written out to be inlined: a function of plain data may stand in several objects, compiled for several processors.
-  GDPO_DATA_HOST_INLINE PidState() = default;
-  GDPO_DATA_HOST_INLINE PidState(const PidState&) = default;
-  GDPO_DATA_HOST_INLINE PidState(PidState&&) = default;
-  GDPO_DATA_HOST_INLINE PidState& operator=(const PidState&) = default;
-  GDPO_DATA_HOST_INLINE PidState& operator=(PidState&&) = default;
+  // The special members are written out so that they can be forced inline. Otherwise objects that
+  // are compiled for different instruction sets would share one of them, and the linker would keep
+  // the code of any of the objects.
+  GDPO_DATA_HOST_INLINE PidState() = default;                            ///< An empty state.
+  GDPO_DATA_HOST_INLINE PidState(const PidState&) = default;             ///< Copies.
+  GDPO_DATA_HOST_INLINE PidState(PidState&&) = default;                  ///< Moves.
+  GDPO_DATA_HOST_INLINE PidState& operator=(const PidState&) = default;  ///< Copies.
+  GDPO_DATA_HOST_INLINE PidState& operator=(PidState&&) = default;       ///< Moves.
   GDPO_DATA_HOST_INLINE ~PidState() = default;
 
-  static constexpr std::uint32_t current_version = 1;
+  static constexpr std::uint32_t current_version = 1;  ///< The version that this library writes.
 
-  std::uint32_t version = current_version;
-  std::vector<SetPoint> set_points;
+  std::uint32_t version = current_version;  ///< Version of the format of this state.
+  std::vector<SetPoint> set_points;         ///< Limit and unit of each constraint.
 
-  std::vector<double> lambda, integral;
-  std::vector<double> p_average, p_weight;  ///< of the errors; p_ema^t, for the bias correction
-  std::vector<double> d_average;            ///< of the measurements
-  std::vector<double> previous;             ///< Velocity: Kp p + Kd d of the last update
-  std::vector<double> adam_m, adam_v, adam_m_weight, adam_v_weight;  ///< moments; beta^t
-  std::vector<double> pending_sum, pending_count;  ///< measured since the last update (period)
-  std::vector<double>
-      history;  ///< past averages of the measurements, d_delay of each constraint in turn
+  std::vector<double> lambda,       ///< The multipliers.
+      integral;                     ///< I of the positional form; lambda_init in the other forms.
+  std::vector<double> p_average,    ///< Average of the errors.
+      p_weight;                     ///< p_ema^t after t updates, for the bias correction.
+  std::vector<double> d_average;    ///< Average of the measurements.
+  std::vector<double> previous;     ///< Kp p + Kd d of the last update, for the velocity form.
+  std::vector<double> adam_m,       ///< First moment of the errors.
+      adam_v,                       ///< Second moment of the errors.
+      adam_m_weight,                ///< beta1^t after t updates.
+      adam_v_weight;                ///< beta2^t after t updates.
+  std::vector<double> pending_sum,  ///< Sum of what was measured since the last update (period).
+      pending_count;                ///< Its count.
+  /// Past averages of the measurements: d_delay entries of constraint 0, then those of constraint
+  /// 1, and so on. Those of one constraint are a ring.
+  std::vector<double> history;
 
-  std::vector<std::int64_t> cursor;           ///< the oldest entry of its history
-  std::vector<std::int64_t> updates;          ///< so far
-  std::vector<std::int64_t> calls;            ///< since the last update (period)
-  std::vector<std::int64_t> held;             ///< calls that were turned away, in all
-  std::vector<std::int64_t> saturated_steps;  ///< updates in a row with lambda at lambda_max
+  std::vector<std::int64_t> cursor;           ///< Index of the oldest entry in each ring.
+  std::vector<std::int64_t> updates;          ///< Number of updates so far.
+  std::vector<std::int64_t> calls;            ///< Calls since the last update (period).
+  std::vector<std::int64_t> held;             ///< Calls that were held, in all.
+  std::vector<std::int64_t> saturated_steps;  ///< Updates in a row with lambda at lambda_max.
 };
 
 }  // namespace gdpo
@@ -43,7 +54,8 @@ struct PidState {
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// f(name, field) for every field with an entry a constraint, then for `history`. State: PidState, const or not.
+/// Calls f(name, field) for each array of numbers with one entry a constraint, then for `history`.
+/// The order is that of the bytes, so it must not change. State is PidState or const PidState.
 template <class State, class F>
 void for_each_field(State& s, const F& f) {
   f("lambda", s.lambda), f("integral", s.integral), f("p_average", s.p_average),
@@ -57,7 +69,7 @@ void for_each_field(State& s, const F& f) {
   f("held", s.held), f("saturated_steps", s.saturated_steps), f("history", s.history);
 }
 
-/// Numbers as 8 bytes each, the lowest first, whatever the machine.
+/// Writes each number as 8 bytes, the lowest byte first on every machine.
 class ByteWriter {
  public:
   void put(std::uint64_t word) {
@@ -73,6 +85,7 @@ class ByteWriter {
   std::vector<unsigned char> bytes;
 };
 
+/// Reads what ByteWriter wrote; throws `invalid_input` where the bytes end too early.
 class ByteReader {
  public:
   ByteReader(const char* function, const unsigned char* bytes, std::size_t size)
@@ -90,7 +103,8 @@ class ByteReader {
     const std::uint64_t bits = word();
     std::memcpy(&x, &bits, sizeof bits);
   }
-  /// A length of entries of 8 bytes, which are there.
+  /// The length of an array whose entries take 8 bytes or more. Checking it against the bytes left
+  /// keeps a damaged length from asking for memory that no such state needs.
   std::size_t length() {
     const std::uint64_t n = word();
     if (n > (size_ - at_) / 8)
@@ -108,15 +122,17 @@ class ByteReader {
   std::size_t size_, at_ = 0;
 };
 
-constexpr std::uint64_t pid_state_mark = 0x4449502e4f504447u;  // "GDPO.PID"
+/// The first 8 bytes of a state: "GDPO.PID" in ASCII.
+constexpr std::uint64_t pid_state_mark = 0x4449502e4f504447u;
 
-/// FNV-1a, so that a checkpoint that was cut or altered is noticed.
+/// The FNV-1a hash of the bytes, which shows that a checkpoint was cut or altered.
 inline std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
   std::uint64_t sum = 0xcbf29ce484222325u;
   for (std::size_t i = 0; i < size; ++i) sum = (sum ^ bytes[i]) * 0x100000001b3u;
   return sum;
 }
 
+/// Calls f(name, number) for every member of Moments that is a double.
 template <class Moments, class F>
 void for_each_number(Moments& m, const F& f) {
   f("weight", m.weight), f("mean", m.mean), f("mean_low", m.mean_low), f("m2", m.m2),
@@ -125,7 +141,8 @@ void for_each_number(Moments& m, const F& f) {
 
 }  // namespace detail
 
-/// The state as bytes: a mark, the version, set-points, fields, a checksum; the same on every machine.
+/// The state as bytes for a checkpoint, the same on every machine.
+/// The order is: a mark, the version, the set-points, the arrays, a checksum; 8 bytes a number.
 inline std::vector<unsigned char> to_bytes(const PidState& state) {
   detail::ByteWriter out;
   out.put(detail::pid_state_mark);
@@ -145,7 +162,9 @@ inline std::vector<unsigned char> to_bytes(const PidState& state) {
   return std::move(out.bytes);
 }
 
-/// Errors: invalid_input for bytes that are not a whole state, that were altered, or that a later version wrote.
+/// The state that `to_bytes` wrote, all of its bits. bytes: (size).
+/// Errors: `invalid_input` for bytes that are no state, were cut or altered, or were written by
+/// another version. Whether the numbers suit a controller, `PidLagrangian::restore` checks.
 inline PidState pid_state_from_bytes(const unsigned char* bytes, std::size_t size) {
   detail::ByteReader in("gdpo::pid_state_from_bytes", bytes, size);
   if (size < 16 || in.word() != detail::pid_state_mark) in.fail("no state of a controller");
@@ -174,6 +193,7 @@ inline PidState pid_state_from_bytes(const unsigned char* bytes, std::size_t siz
   if (in.left() != 8) in.fail("bytes behind the state");
   return state;
 }
+/// The same from a vector of bytes.
 inline PidState pid_state_from_bytes(const std::vector<unsigned char>& bytes) {
   return pid_state_from_bytes(bytes.data(), bytes.size());
 }

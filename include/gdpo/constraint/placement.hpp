@@ -5,12 +5,13 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The weight of the reward beside multipliers that add up to `sum`.
+/// The weight of the primary advantages if the multipliers add up to `sum` (LambdaNorm).
 inline double reward_weight(LambdaNorm norm, double sum) {
   return norm == LambdaNorm::Diff ? (math::max)(1.0 - sum, 0.0) : 1.0;
 }
 
-/// mixed = (weight A_R - sum_c of add_violations) / divisor
+/// mixed = (weight A_R + what add_violations adds for each constraint) / divisor. The norm gives
+/// weight and divisor.
 template <class Call, class AddViolations>
 void mix(Call& call, LambdaNorm norm, const AddViolations& add_violations) {
   const double sum = call.lambda_sum();
@@ -22,34 +23,55 @@ void mix(Call& call, LambdaNorm norm, const AddViolations& add_violations) {
 
 }  // namespace detail
 
-/// Where the violations v_c enter the advantages, and with that, what a multiplier means. v_ic: of row i, in units of the
-/// constraint's scale (violation_of). A_R: the advantages that the estimator gives to the primary rewards alone, renormalisation
-/// included.
-/// What lambda = 1 weighs, against the reward, in a group of 16 where rewards spread by 0.516, hinges by 0.032 and the baseline by 0.1:
-/// Composite 0.061 (in the reward's own units), NormalizeThenCombine 1, FixedScale 0.32, AdvantageMix 1. A lone violation among 16,
-/// of 0.001 or of 1: standardised 3.75 or 3.75, FixedScale 0.0094 or 9.4 (before the norm).
+/// Placements: where the violations enter the advantages, and thereby what a multiplier means.
+///
+/// v_ic is the violation of constraint c in row i, in units of the constraint's scale
+/// (`violation_of`). A_R are the advantages that the estimator gives to the primary rewards alone,
+/// its renormalisation included. S is the sum of the multipliers lambda_c.
+///
+/// The table compares the placements. Second column: how many times as much as the reward a
+/// violation weighs at lambda = 1, in a group of 16 where the reward has standard deviation 0.516,
+/// the hinge 0.032, and the baseline 0.1 (Composite with scale 1, the others with scale 0.1). Third
+/// column: size of the advantage of a lone violation of 0.001 or of 1 among 16, before the norm.
+///
+///     NormalizeThenCombine   1        3.75 or 3.75
+///     AdvantageMix           1        3.75 or 3.75
+///     FixedScale             0.32     0.0094 or 9.4
+///     Composite              0.061    depends on the spread of the reward
+///
+/// A placement of one's own is a struct with `template <class Call> void operator()(Call&) const`.
+/// It calls the public members of Call, in which the placements below are written.
 namespace placement {
 
-/// a_i = estimator(R_i - sum_c lambda_c v_ic): violations enter before standardisation, the published form of RaG / SCRL (arXiv
-/// 2606.25496). lambda is multiplied by sigma_v / sigma of the whole: it means another thing in every group, and saturates (as
-/// lambda -> inf the advantages become those of -v), so that a controller's loop gain dies.
+/// a_i = estimator(R_i - sum_c lambda_c v_ic): violations enter before the standardisation. The
+/// published form of Recommendation-as-Generation (arXiv 2606.25496). The standardisation divides
+/// the violations by the spread of the whole, so lambda means something else in every group. It
+/// also saturates: as lambda grows, the advantages become those of -v alone, and a controller that
+/// raises lambda further changes nothing.
 struct Composite {
-  /// The reward that carries the violations, where each is standardised by itself; -1: the sum, or the only primary reward.
+  /// With `combine::NormalizeThenSum`: the primary reward from which the violations are subtracted;
+  /// -1: the only primary reward. With `combine::SumThenNormalize` it must be -1: the violations
+  /// are subtracted from the weighted sum.
   index_t reward = -1;
 
+  /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
     call.penalise(reward);
   }
 };
 
-/// a = renorm(z(R) - sum_c lambda_c z(v_c)): violations are standardised like a reward, with weight -lambda_c (GDPO with such a
-/// weight; Constrained GRPO, arXiv 2602.05863, with Signal::Indicator). lambda keeps its meaning, but one violation of 1e-3 in a
-/// group weighs as much as one of 1. A batch renormalisation is a norm of its own, beside which
-/// LambdaNorm::Sum changes nothing; without one (GRPO) the step grows with lambda, and Sum bounds it.
+/// a = renorm(z(R) - sum_c lambda_c z(v_c)): violations are standardised like a reward.
+/// z are the estimator's values before its renormalisation. This is GDPO where a reward has the
+/// weight -lambda_c; with `Signal::Indicator` it is Constrained GRPO (arXiv 2602.05863).
+///
+/// lambda means the same in every group, but one violation of 1e-3 in a group weighs as much as one
+/// of 1. A batch renormalisation (GDPO) bounds the step by itself, so `LambdaNorm::Sum` changes
+/// nothing there. Without renormalisation (GRPO) the step grows with lambda, and Sum bounds it.
 struct NormalizeThenCombine {
-  LambdaNorm norm = LambdaNorm::None;
+  LambdaNorm norm = LambdaNorm::None;  ///< How the step is bounded when multipliers grow.
 
+  /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
     const double sum = call.lambda_sum(),
@@ -59,12 +81,14 @@ struct NormalizeThenCombine {
   }
 };
 
-/// a_i = (A_R,i - sum_c lambda_c (v_ic - mean of v_c in its group)) / (1 + sum lambda). The default: a violation keeps its size, in
-/// units of the baseline's std (calibrate), so lambda has no unit and no small spread is blown up. Where
-/// violations spread less than the baseline did, LambdaNorm::Sum makes steps smaller as lambda grows.
+/// a_i = (A_R,i - sum_c lambda_c (v_ic - mean of v_c in the group)) / (1 + S). The default.
+/// A violation keeps its size, in standard deviations of the baseline (`calibrate`): lambda has no
+/// unit, and a group with hardly any violation is not blown up to unit size. If violations spread
+/// less than the baseline did, `LambdaNorm::Sum` makes the steps smaller as lambda grows.
 struct FixedScale {
-  LambdaNorm norm = LambdaNorm::Sum;
+  LambdaNorm norm = LambdaNorm::Sum;  ///< How the step is bounded when multipliers grow.
 
+  /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
     GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None> centred;
@@ -75,11 +99,13 @@ struct FixedScale {
   }
 };
 
-/// a = (A_R - sum_c lambda_c A_c) / (1 + sum lambda), A_c the advantages that the estimator gives to the violations alone (Safe
-/// RLHF, OmniSafe; their cost is Signal::Linear, and their A_c comes from a critic: mix_into).
+/// a = (A_R - sum_c lambda_c A_c) / (1 + S), where A_c are the advantages of the violations alone.
+/// The estimator gives A_c as if v_c were the only reward. Safe RLHF and OmniSafe use this form
+/// with `Signal::Linear` for their cost; their A_c come from a critic (see `mix_into`).
 struct AdvantageMix {
-  LambdaNorm norm = LambdaNorm::Sum;
+  LambdaNorm norm = LambdaNorm::Sum;  ///< How the step is bounded when multipliers grow.
 
+  /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
     detail::mix(call, norm,
@@ -89,9 +115,18 @@ struct AdvantageMix {
 
 }  // namespace placement
 
-/// AdvantageMix of advantages that are there already (a critic's): out_i = (A_R,i - sum_c lambda_c A_c,i) / (1 + sum lambda), or as
-/// `norm` says. reward_advantages: (N); cost_advantages: (m, N); lambda: (m), at least 0; out: (N), which may be
-/// reward_advantages. In double, constraint after constraint. OmniSafe CPPOPID and PPOLag _compute_adv_surrogate; Safe RLHF.
+/// Mixes advantages that exist already, such as those of critics, as AdvantageMix does.
+/// out_i = (A_R,i - sum_c lambda_c A_c,i) / (1 + S), or as `norm` says. Sources: Safe RLHF, and
+/// `_compute_adv_surrogate` of CPPOPID and PPOLag in OmniSafe.
+///
+/// reward_advantages: (N), A_R.
+/// cost_advantages: (m, N), A_c. A row whose multiplier is 0 is not read.
+/// lambda: (m), finite and at least 0.
+/// out: (N); it may be reward_advantages.
+///
+/// Computed in double, constraint after constraint, and rounded once to the scalar of out.
+/// Errors: `invalid_input` for shapes that do not fit and for multipliers that are negative, not
+/// finite, or without a finite sum. Nothing is written then.
 template <class A, class B, class R>
 void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
               View<const double, 1> lambda, LambdaNorm norm, View<R, 1> out) {

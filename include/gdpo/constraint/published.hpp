@@ -2,12 +2,15 @@
 #include <gdpo/constraint/pid.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The published rules of multipliers, as settings of PidLagrangian. The default, PidGains{}, differs from all of them in what
-/// it does at the start, at its bound, and with numbers that are not finite.
+/// The published rules for multipliers, as settings of PidLagrangian. The default, `PidGains{}`, is
+/// none of them: it has no kick at the start and no windup at the upper bound. With any settings,
+/// PidLagrangian holds a constraint whose measurement is not finite; in the code of OmniSafe, one
+/// NaN sets the multiplier to 0 for good.
 namespace pid {
 
-/// Stooke, Achiam, Abbeel 2020 (arXiv 2007.03964), algorithm 2; its Ki is inside the integral here, which is the same. The cost
-/// before the first is 0. Use placement's LambdaNorm::Sum.
+/// Algorithm 2 of Stooke, Achiam, Abbeel 2020 (arXiv 2007.03964).
+/// The paper multiplies the integral by Ki, here Ki is inside it: the same up to rounding. The cost
+/// before the first update counts as 0. No bound but 0; use it with `LambdaNorm::Sum`.
 constexpr PidGains stooke(double kp, double ki, double kd) {
   PidGains g;
   g.kp = kp, g.ki = ki, g.kd = kd;
@@ -18,9 +21,10 @@ constexpr PidGains stooke(double kp, double ki, double kd) {
   return g;
 }
 
-/// OmniSafe common/pid_lagrange.py @15603dd (rlpyt projects/safe/cppo_pid.py line by line), defaults included, bit for bit:
-/// averages from 0, a delay line that begins with one 0, the first integral 0.001. Sum: no bound; Diff: integral and output
-/// within 1; None: the output within penalty_max, the integral without a bound.
+/// OmniSafe, common/pid_lagrange.py at commit 15603dd, bit for bit, with its default gains. That
+/// file follows projects/safe/cppo_pid.py of rlpyt line by line. Averages start from 0, the history
+/// of the derivative starts with one 0, and the integral starts from 0.001. Bounds: with Sum none;
+/// with Diff 1 for the integral and the output; with None penalty_max for the output alone.
 constexpr PidGains omnisafe(LambdaNorm norm = LambdaNorm::Sum, double penalty_max = 100) {
   PidGains g = stooke(0.1, 0.01, 0.01);
   g.p_ema = g.d_ema = 0.95;
@@ -32,9 +36,14 @@ constexpr PidGains omnisafe(LambdaNorm norm = LambdaNorm::Sum, double penalty_ma
   return g;
 }
 
-/// nuPI (Sohrabi et al. 2024, arXiv 2406.04558; Cooper's nuPI with maximize): lambda += Ki e + Kp (xi - the last xi), xi the
-/// average of e with nu. Gains include the learning rate. start: Zero (its init "ZEROS"); FirstValue, the init "SGD" of its documentation
-/// (xi begins with the first error); AfterFirst, that of its code (xi begins with the second). Kp = Ki, nu = 0: optimistic gradient.
+/// nuPI: Sohrabi et al. 2024 (arXiv 2406.04558), `nuPI` of the library Cooper with maximize.
+///
+///     lambda = max(0, lambda + Ki e + Kp (xi - last xi)),   xi = nu xi + (1 - nu) e
+///
+/// The gains include the learning rate. start is the init of Cooper: Zero is its "ZEROS";
+/// FirstValue is "SGD" as documented there (xi starts from the first error); AfterFirst is "SGD" as
+/// its code has it (xi starts from the second error). With Kp = Ki and nu = 0 it is the optimistic
+/// gradient method, with Kp = 0 dual ascent.
 constexpr PidGains nupi(double kp, double ki, double nu = 0, EmaStart start = EmaStart::Zero) {
   PidGains g;
   g.form = PidForm::Velocity;
@@ -45,7 +54,8 @@ constexpr PidGains nupi(double kp, double ki, double nu = 0, EmaStart start = Em
   return g;
 }
 
-/// lambda = max(0, lambda + rate e): gradient ascent on the multiplier (OmniSafe Lagrange with SGD).
+/// Gradient ascent on the multiplier: lambda = clamp(lambda + rate e, 0, lambda_max).
+/// `Lagrange` of OmniSafe with SGD.
 constexpr PidGains dual_ascent(double rate, double lambda_init = 0,
                                double lambda_max = math::infinity) {
   PidGains g = nupi(0, rate);
@@ -54,7 +64,8 @@ constexpr PidGains dual_ascent(double rate, double lambda_init = 0,
   return g;
 }
 
-/// The same by torch's Adam (OmniSafe Lagrange, its defaults): a violation of 1e-3 moves lambda as fast as one of 1.
+/// Gradient ascent by torch's Adam: `Lagrange` of OmniSafe, with its defaults.
+/// A violation of 1e-3 moves lambda as fast as one of 1.
 constexpr PidGains dual_ascent_adam(double rate = 0.035, double lambda_init = 0.001,
                                     double lambda_max = math::infinity) {
   PidGains g = dual_ascent(rate, lambda_init, lambda_max);
@@ -62,9 +73,11 @@ constexpr PidGains dual_ascent_adam(double rate = 0.035, double lambda_init = 0.
   return g;
 }
 
-/// Safe RLHF ppo_lag: log lambda += rate lambda e, lambda at most lambda_max. Its error is the mean cost of the last 128 episodes
-/// minus the threshold: give the sum and count of that window. From 1e-3 to 1 under a violation of 1 it takes 9,994 updates. One
-/// outlier of -1e5 leaves a multiplier that nothing moves any more: bound it by `slew`.
+/// `ppo_lag` of Safe RLHF: log lambda += rate lambda e, and lambda is at most lambda_max. Its error
+/// is the mean cost of the last 128 episodes minus the threshold, so feed the sum and count of that
+/// window. Small multipliers hardly move: from 1e-3 to 1 takes 9,994 updates under a constant
+/// violation of 1. One outlier of -1e5 leaves a multiplier so small that nothing moves it any more;
+/// set `PidGains::slew` against that.
 constexpr PidGains safe_rlhf_log(double rate = 0.1, double lambda_init = 1, double lambda_max = 5) {
   PidGains g = dual_ascent(rate, lambda_init, lambda_max);
   g.form = PidForm::Log;

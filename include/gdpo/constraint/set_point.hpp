@@ -1,73 +1,92 @@
 #pragma once
-// What a constraint asks of a reward, and what stands for it in the advantages.
+// The limit of a constrained reward, and the constraint on it that an estimator sees.
 #include <gdpo/stats/moments.hpp>
 
-namespace gdpo {  // plain data: set-points are stored with a controller's state
+// The structs below are plain data, outside the inline namespace: checkpoints hold set-points.
+namespace gdpo {
 
-/// On which side of its limit a value satisfies the constraint.
+/// The side of the limit on which a value satisfies the constraint.
 enum class Bound {
-  AtMost,  ///< a cost
-  AtLeast  ///< a reward with a threshold
+  AtMost,  ///< The value is a cost: it satisfies the constraint at the limit and below.
+  AtLeast  ///< The value is a reward: it satisfies the constraint at the limit and above.
 };
 
-/// The limit of a measured value x and the unit of its violation. The signed error, positive where violated, is
-///   e = (limit - x) / scale  (AtLeast),    e = (x - limit) / scale  (AtMost).
-/// calibrate() makes one from a baseline run: limit = mean + k std, scale = std.
+/// The limit of a measured value x, and the unit in which its violation is measured.
+/// The signed error is positive where x violates the constraint:
+///
+///     e = (limit - x) / scale    for AtLeast
+///     e = (x - limit) / scale    for AtMost
+///
+/// `calibrate()` makes a set-point from a baseline run: limit = mean + k std, scale = std.
 struct SetPoint {
-  double limit = 0;
-  double scale = 1;  ///< above 0, in units of x
-  Bound bound = Bound::AtLeast;
-  double k = 0;        ///< of calibrate(), with
-  Moments baseline{};  ///< what it saw; n = 0: the limit was given by hand
+  double limit = 0;              ///< Limit of x, in units of x.
+  double scale = 1;              ///< Unit of the violation, above 0, in units of x.
+  Bound bound = Bound::AtLeast;  ///< The side of the limit that satisfies the constraint.
+  double k = 0;        ///< The k that `calibrate()` was given; kept as a record, read by nothing.
+  Moments baseline{};  ///< The moments that `calibrate()` was given; n = 0: a limit set by hand.
 };
 
-/// A mean whose halves were added over micro-batches and ranks; a count of 0: nothing was measured.
+/// A mean as a sum and a count, so that micro-batches and ranks can be added before dividing.
 struct SumCount {
-  double sum = 0, count = 0;
+  double sum = 0,  ///< Sum of the values.
+      count = 0;   ///< Number of values; 0: nothing was measured.
 };
 
-/// What a sample's violation is (shortfall.hpp). Where the constraint is on the mean, Linear is its gradient; a hinge stops pulling at
-/// samples that meet the limit, so the mean gets there at a much larger multiplier only. Indicator goes with a controller of
-/// ConstraintMetrics::violation_rate().
+/// What counts as the violation of one sample; `violation_of` (shortfall.hpp) has the formulas.
+/// For a constraint on the mean reward, Linear gives the gradient of that mean. Hinge does not tell
+/// apart the samples that meet the limit, so the mean reaches the limit only at a much larger
+/// multiplier. Indicator fits a limit on the share of violating samples: feed the controller
+/// `ConstraintMetrics::violation_rate()`.
 enum class Signal {
-  Linear,    ///< the signed error: Safe RLHF, OmniSafe (their cost)
-  Hinge,     ///< how far the sample misses, 0 where it does not: RaG, SCRL
-  Indicator  ///< 1 where it misses, else 0, whatever the scale: Constrained GRPO
+  Linear,    ///< The signed error e. Safe RLHF and OmniSafe (their cost).
+  Hinge,     ///< max(0, e). Recommendation-as-Generation (arXiv 2606.25496).
+  Indicator  ///< 1 beyond the limit, else 0; `scale` plays no part. Constrained GRPO (2602.05863).
 };
 
-/// How the weights of reward and violations keep the step size when multipliers grow. S = sum of the multipliers.
+/// How the weights of reward and violations are bounded when multipliers grow.
+/// A_R: advantages of the reward; A_c: advantages of the violations of constraint c; S: the sum of
+/// the multipliers lambda_c.
 enum class LambdaNorm {
-  None,  ///< A_R - sum lambda_c A_c
-  Sum,   ///< the same over 1 + S (Stooke 2020; OmniSafe and rlpyt sum_norm)
-  Diff  ///< max(0, 1 - S) A_R - sum lambda_c A_c (rlpyt diff_norm); with m constraints, give each a lambda_max of 1 / m
+  /// A_R - sum_c lambda_c A_c. The step grows with the multipliers.
+  None,
+  /// (A_R - sum_c lambda_c A_c) / (1 + S). Stooke et al. 2020; `sum_norm` of OmniSafe and rlpyt.
+  Sum,
+  /// max(0, 1 - S) A_R - sum_c lambda_c A_c. `diff_norm` of rlpyt. With m constraints, set each
+  /// `PidGains::lambda_max` to 1 / m, so that S stays at most 1.
+  Diff
 };
 
-/// A multiplier at work on one reward of the batch.
+/// A constraint on one reward of the batch, with its current multiplier.
 struct Constraint {
-  index_t reward = 0;  ///< its column
-  double lambda = 0;   ///< multiplier, at least 0; 0: the reward is not read
-  double limit = 0;
-  double scale =
-      1;  ///< the unit of violations: the baseline's std, or 1 for those in the reward's own units (RaG as published)
-  Bound bound = Bound::AtLeast;
-  Signal signal = Signal::Linear;
+  index_t reward = 0;  ///< Column of the constrained reward.
+  double lambda = 0;   ///< Multiplier, at least 0. At 0 this constraint does not read the reward.
+  double limit = 0;    ///< Limit of the reward, in the reward's units.
+  /// Unit of the violation, in the reward's units: the standard deviation of the baseline
+  /// (`calibrate`), or 1 to measure violations in the reward's own units, as
+  /// Recommendation-as-Generation does.
+  double scale = 1;
+  Bound bound = Bound::AtLeast;    ///< The side of the limit that satisfies the constraint.
+  Signal signal = Signal::Linear;  ///< What counts as the violation of one sample.
 };
 
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
 
-/// How far x is beyond its limit, negative within it: x - limit (AtMost), limit - x (AtLeast). NaN stays NaN.
+/// How far x lies beyond its limit: x - limit for AtMost, limit - x for AtLeast.
+/// In units of x; negative where x satisfies the constraint; NaN stays NaN.
 GDPO_INLINE double signed_violation(double limit, Bound bound, double x) {
   return bound == Bound::AtMost ? x - limit : limit - x;
 }
-/// e of a value x, in units of the set-point's scale; positive: violated.
+/// The signed error e of a value x (see SetPoint), in units of the set-point's scale.
 GDPO_INLINE double error_of(const SetPoint& s, double x) {
   return signed_violation(s.limit, s.bound, x) / s.scale;
 }
 
 namespace detail {
 
+/// Checks the limit and the scale that `name` names in a message. The inverse of the scale must be
+/// finite too, because violations are divided by it.
 inline void check_limit(const char* function, const std::string& name, double limit, double scale) {
   if (math::not_finite(limit))
     contract::fail(function, name + ".limit", contract::text(limit), "a finite number");

@@ -1,11 +1,16 @@
 #pragma once
-// From the logits and ids of whole sequences to rows with their targets.
+// Batches of logits from whole sequences, in which each row predicts the token that follows.
 #include <gdpo/logits/batch.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
-/// Whole sequences, padded: row t of the logits predicts token t + 1. logits[:, :-1], input_ids[:, 1:] and mask[:, 1:], the mask
-/// of the tokens (attention, or completion); none: all.
+/// A LogitBatch of whole padded sequences: row t of the logits predicts token t + 1. The result
+/// views logits[:, :-1], input_ids[:, 1:] and mask[:, 1:], as a trainer in PyTorch slices them;
+/// nothing is copied.
+///
+/// logits: (B, T, V). input_ids: (B, T), int32 or int64, the tokens of the same positions. mask:
+/// (B, T), the completion mask (or attention mask) of those tokens, 0: not predicted.
+/// Errors: `invalid_input` if input_ids or mask have another shape.
 template <class T, class Id, class M>
 LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> input_ids,
                                               View<M, 2> mask) {
@@ -31,13 +36,20 @@ LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> inp
   if (mask) batch.mask = later(mask);
   return batch;
 }
+/// The same without a mask: every token but the first of its sequence is predicted.
 template <class T, class Id>
 LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> input_ids) {
   return aligned(logits, input_ids, View<const unsigned char, 2>{});
 }
 
-/// Whole sequences, packed: sequence s is rows offsets[s] .. offsets[s + 1] - 1 of the logits (N, V), ids and mask (N). Row i
-/// predicts token i + 1, the last row of a sequence nothing: the batch has all N rows, and that mask is 0.
+/// A LogitBatch of whole packed sequences: row i of the logits predicts token i + 1. The last row
+/// of each sequence predicts nothing. The result keeps all N rows and treats that row as if its
+/// mask were 0.
+///
+/// logits: (N, V). input_ids: (N), int32 or int64. offsets: (B + 1); sequence s is the rows
+/// offsets[s] .. offsets[s + 1] - 1. mask: (N), 0: the token is not predicted.
+/// Errors: `invalid_input` if input_ids or mask have another length, or offsets are absent. The
+/// calls that take the batch check the values of the offsets.
 template <class T, class Id, class M>
 LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids,
                                               IndexColumn offsets, View<M, 1> mask) {
@@ -51,7 +63,8 @@ LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> inp
   if (mask) check("mask", mask.extent[0]);
   if (!offsets)
     contract::fail(function, "offsets", "none", "where the sequences begin and end, (B + 1)");
-  // The last entry of the shifted views is not one of the caller's: it belongs to the last row, and is never read.
+  // The shifted views end one entry behind the caller's arrays. That entry belongs to the last row
+  // of the last sequence, which predicts nothing, so it is never read.
   LogitBatch<std::remove_const_t<T>, 2> batch;
   const auto later = [](auto tokens) {
     if (tokens.extent[0] > 0) tokens.data += tokens.stride[0];
@@ -63,6 +76,7 @@ LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> inp
   batch.offsets = offsets;
   return batch;
 }
+/// The same without a mask.
 template <class T, class Id>
 LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids,
                                               IndexColumn offsets) {

@@ -4,46 +4,52 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// Logits of a language model with the tokens that they are to predict: (N, V), or (B, T, V). T stores them: float, double,
-/// Float16, BFloat16, or a class that is one of these in memory (LayoutOf). Views only: everything must outlive the call.
+/// Logits of a language model, (N, V) or (B, T, V), with the tokens that they are to predict. T is
+/// the stored type: float, double, Float16, BFloat16, or a class with the memory layout of one of
+/// these (LayoutOf). The batch holds views only: the arrays must outlive the call.
 ///
-///   gdpo::LogitBatch<float, 3> logits;
-///   logits.logits = gdpo::view(data, rows, width, vocabulary);
-///   logits.targets = gdpo::view(tokens, rows, width);              row (b, t) predicts targets(b, t)
-/// From the logits and ids of whole sequences: gdpo::aligned.
+///     gdpo::LogitBatch<float, 3> logits;
+///     logits.logits = gdpo::view(data, sequences, width, vocabulary);
+///     logits.targets = gdpo::view(tokens, sequences, width);  // row (b, t) predicts targets(b, t)
+///
+/// `gdpo::aligned` makes a batch from the logits and ids of whole sequences.
 template <class T, int Rank>
 struct LogitBatch {
   static_assert(!std::is_const_v<T>, "LogitBatch<float, 2>: its view is of const float by itself");
   static_assert(!std::is_integral_v<T>, "logits are floating-point numbers");
   static_assert(Rank == 2 || Rank == 3, "logits are (N, V) or (B, T, V)");
 
-  /// The vocabulary contiguous (stride 1), any strides between rows.
+  /// The logits: (N, V) or (B, T, V). The vocabulary has stride 1; rows may have any strides.
   View<const T, Rank> logits;
-  /// (N) or (B, T), int32 or int64.
+  /// The token that each row is to predict: (N) or (B, T), int32 or int64. A call that needs no
+  /// target accepts an absent array.
   TokenView<std::int64_t> targets;
-  /// 0: the row is neither read nor exponentiated, nor is its target. Absent: all rows count.
+  /// (N) or (B, T). 0: neither the row nor its target is read, and its results are 0. Absent: all
+  /// rows count.
   TokenView<unsigned char> mask;
-  /// (N, V) only, as cu_seqlens: the last row of every sequence predicts nothing; its mask is 0. Absent: all rows predict.
+  /// (B + 1), the cu_seqlens of packed sequences, for logits (N, V) only. The last row of each
+  /// sequence predicts nothing and counts as masked. Absent: all rows predict.
   IndexColumn offsets;
-  /// Logits are divided by it: more than 0, finite.
+  /// The logits are divided by it: a number from 1e-37 to 1e37.
   double temperature = 1;
-  /// Of a shard of the vocabulary: column j is token first_token + j.
+  /// For a shard of the vocabulary (`logit_rows`): column j is token first_token + j.
   index_t first_token = 0;
 };
 
 namespace detail {
 
-/// A row of logits among the tokens: arguments of TokenView::at.
+/// Where a row of logits stands in the token arrays: the arguments of TokenView::at.
 struct LogitPlace {
   index_t row, begin, t;
 };
-/// Of logits (N, V) `width` is 0, of logits (B, T, V) it is T.
+/// The place of row i. width: 0 for logits (N, V), T for logits (B, T, V).
 GDPO_INLINE LogitPlace logit_place(index_t width, index_t i) {
   if (width == 0) return {0, i, 0};
   return {i / width, 0, i % width};
 }
 
-/// Whether `value` is one of n numbers that never decrease; no more than some answer where they do.
+/// Whether `value` is one of n numbers that never decrease. If they do decrease, the answer may be
+/// wrong, but nothing outside the n numbers is read.
 GDPO_CALLS_ANY
 template <class Numbers>
 GDPO_DEVICE bool holds(const Numbers& numbers, index_t n, index_t value) {
@@ -55,13 +61,13 @@ GDPO_DEVICE bool holds(const Numbers& numbers, index_t n, index_t value) {
   }
   return low < n && numbers(low) == value;
 }
-/// Column of a token; -1: not among the columns.
+/// The column of a token among `vocabulary` columns that begin with first_token; -1: none.
 GDPO_INLINE index_t column_of(std::int64_t token, index_t first_token, index_t vocabulary) {
   const std::int64_t column = token - first_token;
   return column >= 0 && column < vocabulary ? static_cast<index_t>(column) : -1;
 }
 
-/// Shape and addresses of a LogitBatch.
+/// The rows of a LogitBatch, numbered in order: their addresses, tokens and names in messages.
 template <class T, int Rank>
 class LogitRows {
  public:
@@ -98,15 +104,15 @@ class LogitRows {
   }
 
   bool valid(index_t i) const {
-    if (batch_.offsets && holds(batch_.offsets, batch_.offsets.size(), i + 1))
-      return false;  // ends a sequence
+    // A row whose number + 1 is an offset ends a sequence.
+    if (batch_.offsets && holds(batch_.offsets, batch_.offsets.size(), i + 1)) return false;
     return !batch_.mask || token(batch_.mask, i) != 0;
   }
-  /// Column of the row's target; -1: not among the columns.
+  /// The column of the row's target; -1: not among the columns.
   index_t target(index_t i) const {
     return column_of(token(batch_.targets, i), batch_.first_token, vocabulary());
   }
-  /// One value a row, row after row, in the shape of the targets.
+  /// A view of `values`, one for each row in order, in the shape of the targets.
   template <class Values>
   auto dense(Values& values) const {
     if constexpr (Rank == 2) {
@@ -125,7 +131,7 @@ class LogitRows {
   const LogitBatch<T, Rank>& batch_;
 };
 
-/// An array a logits row, of the shape of the logits without the vocabulary.
+/// Checks an array with one entry for each row: the shape of the logits without the vocabulary.
 template <int Rank, class Tokens>
 void check_by_row(const char* function, const std::string& name, const Tokens& v,
                   const index_t* logits) {
@@ -140,7 +146,8 @@ void check_by_row(const char* function, const std::string& name, const Tokens& v
         contract::shape(Rank - 1, logits) + ", the shape of logits without the vocabulary");
   }
 }
-/// A view of the shape of the logits: they themselves, or where their gradient goes.
+/// Checks a view of the shape of the logits: the logits themselves, or the array for their
+/// gradient.
 template <class U, int Rank>
 void check_table(const char* function, const char* name, const View<U, Rank>& v,
                  const index_t* shape) {
@@ -164,9 +171,11 @@ void check_table(const char* function, const char* name, const View<U, Rank>& v,
   }
 }
 
-/// What targets must be: anything, none below 0 (a shard), or in the vocabulary.
+/// What a call requires of the targets of rows that count: nothing (they may be absent); tokens of
+/// at least 0, which may be in another shard; or tokens of the vocabulary.
 enum class Targets { Unread, OfShard, OfVocabulary };
 
+/// Refuses a shard, for calls that need the whole vocabulary.
 template <class T, int Rank>
 void check_whole(const char* function, const LogitBatch<T, Rank>& b) {
   if (b.first_token == 0) return;
@@ -174,7 +183,7 @@ void check_whole(const char* function, const LogitBatch<T, Rank>& b) {
                  "0, the whole vocabulary; of a shard: gdpo::logit_rows");
 }
 
-/// Shapes and settings of a LogitBatch fit together: what can be told without reading its arrays.
+/// Checks shapes and settings of a LogitBatch, without reading its arrays.
 template <class T, int Rank>
 void check_logits_shape(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
   using contract::fail, contract::text;
@@ -200,7 +209,7 @@ void check_logits_shape(const char* function, const LogitBatch<T, Rank>& b, Targ
   }
 }
 
-/// Everything of a LogitBatch fits together, what its arrays hold as well.
+/// Checks a LogitBatch including the values of its offsets and targets.
 template <class T, int Rank>
 void check_logits(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
   using contract::fail, contract::text;

@@ -6,29 +6,34 @@
 GDPO_BEGIN_NAMESPACE
 
 namespace detail {
-/// What one worker knows of the sequence that it is in.
+/// The sequence at which a worker is, kept while its rows of logits belong to the same sequence.
 struct LogitWorker {
   LossScratch<float> scratch;
-  TokenRow<float> row;
-  double weight = 0;
-  float row_advantage = 0;  ///< the mean over the sequence, where the loss reads it
-  index_t sequence = -1;
+  TokenRow<float> row;      ///< The arrays of the sequence.
+  double weight = 0;        ///< W_i, its weight in the loss.
+  float row_advantage = 0;  ///< Mean advantage of its valid tokens, if the loss reads it.
+  index_t sequence = -1;    ///< Its number; -1: none yet.
 };
 }  // namespace detail
 
-/// Memory of policy_loss_from_logits, kept between calls: after a first call of the same shape and executor nothing is
-/// allocated. The arrays hold, one after the other in the order of the logits rows, what the last call computed.
+/// Memory of `policy_loss_from_logits`, kept between calls, with the results of the last call.
+/// After a first call with the same shapes and executor, nothing is allocated. The arrays have one
+/// entry for each row of logits, in order. One workspace serves one call at a time.
 struct LogitsWorkspace {
-  std::vector<float> logp, entropies, dlogp;  ///< dlogp: dloss/dlogp
-  std::vector<double> logsumexp;
-  std::vector<unsigned char> mask;  ///< of the logits and of the batch, both
-  LossWorkspace<float> loss;
-  std::vector<detail::LogitWorker> workers;
+  std::vector<float> logp,          ///< Log-prob of the target, in nats; 0 where masked.
+      entropies,                    ///< Entropy of the row, in nats; 0 where masked.
+      dlogp;                        ///< d loss / d logp; 0 where masked.
+  std::vector<double> logsumexp;    ///< log sum e^(logit / temperature), in nats; 0 where masked.
+  std::vector<unsigned char> mask;  ///< 1 where both masks let the token through, else 0.
+  LossWorkspace<float> loss;        ///< Memory of the loss.
+  std::vector<detail::LogitWorker> workers;  ///< Memory of the workers of the executor.
 };
 
 namespace detail {
 
-/// The batch with the log-probs of the workspace, and the mask of both.
+/// The batch with arrays of the workspace: log-probs, the mask of logits and batch together, and
+/// the entropies if the batch has none. Checks the logits (not the targets) and the shape of
+/// batch.mask.
 template <class T, int Rank>
 TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& logits,
                               const TokenBatch<float>& batch, LogitsWorkspace& workspace) {
@@ -53,7 +58,7 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   return bound;
 }
 
-/// Of `rows` packed sequences the one that holds token i, which one of them must.
+/// The packed sequence that holds token i, out of `rows` sequences, one of which must hold it.
 GDPO_CALLS_ANY
 template <class Offsets>
 GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i) {
@@ -67,33 +72,47 @@ GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i)
 
 }  // namespace detail
 
-/// The counts of a batch whose log-probs are those of logits: tokens where the masks of both let through. As count(batch).
+/// The counts of a batch whose log-probs come from logits, for the normaliser of the loss. A token
+/// counts where the masks of both let it through. Otherwise as `count(batch)`: add the counts of
+/// all micro-batches and ranks of the step. Allocates 21 bytes for each row of logits.
 template <class T, int Rank>
 Normaliser count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
   LogitsWorkspace workspace;
   return count(detail::bind_logits("gdpo::count", logits, batch, workspace));
 }
 
-/// From logits to dloss/dlogits: token_logprobs, the loss, token_logprobs_backward, without the caller in between.
+/// A policy loss straight from logits, with its gradient by the logits.
+/// It is `token_logprobs_into`, the loss and `token_logprobs_backward` in one call, with the same
+/// bits as the three calls one by one.
 ///
-///   gdpo::LogitsWorkspace workspace;
-///   const auto logits = gdpo::aligned(table, ids, completion_mask);
-///   gdpo::policy_loss_from_logits(gdpo::simd, loss, logits, batch, gdpo::count(logits, batch), dlogits, workspace);
+///     gdpo::LogitsWorkspace workspace;
+///     const auto logits = gdpo::aligned(table, ids, completion_mask);
+///     gdpo::policy_loss_from_logits(gdpo::simd, loss, logits, batch,
+///                                   gdpo::count(logits, batch), dlogits, workspace);
 ///
-/// batch: as for the loss, of the shape of logits.targets; what stands in its logp is not read. Packed (rank-1 arrays, offsets)
-/// for logits (N, V); offsets and mask may stand in either of the two, and a token counts where both masks let it through.
-/// Entropies are measured unless the batch has them. dlogits: as for token_logprobs_backward; the logits themselves if wanted,
-/// and exactly 0 where the mask is 0 or the loss has no gradient (a clipped token). Same bits as the three calls one by one.
+/// logits: the whole vocabulary, (B, T, V) or (N, V), with targets.
+/// batch: as for the loss, in the shape of logits.targets; its logp is not read. For logits (N, V)
+/// it is packed: rank-1 arrays and offsets. Offsets and mask may stand in the logits, in the batch
+/// or in both, and a token counts where both masks let it through. Entropies (for metrics) are
+/// those of the logits unless the batch has its own.
+/// normaliser: `count(logits, batch)`, added over the micro-batches and ranks of the step.
+/// dlogits: as for `token_logprobs_backward`; it may be the logits themselves. A row is exactly 0
+/// where the mask is 0 or where the loss has no gradient, as at a clipped token.
 ///
-/// Traffic, of a logits row of V entries: at level::Token each row is visited once, forward and backward while it is in cache: one
-/// read and one write of memory. At levels of segments all rows are read before the first gradient is known, and a second
-/// time for it: two reads and a write. Beside its arguments it needs 21 bytes a row, and what the loss needs. At level::Token the
-/// term of a token is computed twice: alone, for the gradient of its row while that is in the cache, and by the loss call, whose sums
-/// take the tokens in the order of the lanes, which rows on several threads do not keep.
+/// **Memory traffic.** At `level::Token` each row is visited once, forward and backward while it is
+/// in the cache: one read and one write of the logits. At levels of sequences all rows are read
+/// before the first gradient is known, and once more for the gradient: two reads and one write. The
+/// call needs 21 bytes of the workspace for each row, and what the loss needs.
 ///
-/// A batch that pre-passes have prepared works as it is. Pre-passes that read log-probs or entropies (Gate, Importance,
-/// TopEntropy) need them first: call token_logprobs_into, prepare, the loss and token_logprobs_backward by turns.
-/// Errors: invalid_input of the three, before anything is written.
+/// At `level::Token` the term of each token is computed twice. The first time gives the gradient
+/// while the row of logits is in the cache. The second time is the loss call after all rows: its
+/// sums take the tokens in a fixed order, which rows on several threads would not keep.
+///
+/// **Pre-passes.** A prepared batch works as it is. Pre-passes that read log-probs or entropies
+/// (Gate, Importance, TopEntropy) need them first: call `token_logprobs_into`, `prepare`, the loss
+/// and `token_logprobs_backward` one after the other.
+///
+/// Errors: `invalid_input` as from the three calls, before dlogits are written.
 template <class Exec, class Loss, class T, int Rank, class U>
 LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
                                    const LogitBatch<T, Rank>& logits,
@@ -149,7 +168,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
         detail::LogitWorker& worker = workspace.workers[static_cast<std::size_t>(w)];
         const index_t sequence =
             layout.offsets ? detail::sequence_of(layout.offsets, layout.rows, i) : i / layout.width;
-        detail::Tally unused;  // the loss call below counts
+        detail::Tally unused;  // the loss call below makes the counts
         if (worker.sequence != sequence) {
           const auto read = checked.read(sequence, worker.scratch, unused);
           worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
@@ -174,7 +193,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
     return evaluate(exec, loss, bound, normaliser, rows.dense(workspace.dlogp), workspace.loss);
   }
 }
-/// The same with its own memory, on one thread in lanes.
+/// The same with its own workspace, on one thread in lanes (`simd`).
 template <class Loss, class T, int Rank, class U>
 LossResult policy_loss_from_logits(const Loss& loss, const LogitBatch<T, Rank>& logits,
                                    const TokenBatch<float>& batch, const Normaliser& normaliser,

@@ -5,32 +5,36 @@
 
 GDPO_BEGIN_NAMESPACE
 
-/// What token_logprobs_into writes, each optional, of the shape of the targets; 0 where the mask is 0.
+/// The arrays that `token_logprobs_into` writes.
+/// Each has the shape of the targets and may be absent. Masked rows get 0.
 struct TokenLogprobsOut {
-  TokenOut<float> logp;        ///< log-probability of the target, nats
-  TokenOut<float> entropy;     ///< -sum p log p, nats
-  TokenOut<double> logsumexp;  ///< log sum e^(logit / temperature): what the backward needs
+  TokenOut<float> logp;        ///< Log-prob of the target, in nats.
+  TokenOut<float> entropy;     ///< Entropy -sum p log p, in nats.
+  TokenOut<double> logsumexp;  ///< log sum e^(logit / temperature); the backward needs it.
 };
 
-/// The same as arrays, row after row.
+/// The same results in arrays of their own, one entry for each row in order; masked rows have 0.
 struct TokenLogprobs {
-  std::vector<float> logp, entropy;
-  std::vector<double> logsumexp;
+  std::vector<float> logp,        ///< Log-prob of the target, in nats.
+      entropy;                    ///< Entropy -sum p log p, in nats.
+  std::vector<double> logsumexp;  ///< log sum e^(logit / temperature).
 };
 
-/// dL by what the forward gave: of the shape of the targets, either may be absent. A row where all that are given are 0 is not
-/// read.
+/// The gradients that the backward starts from, in the shape of the targets.
+/// One of the two may be absent. A row where all given gradients are 0 is not read.
 struct TokenLogprobsGrad {
-  TokenView<float> logp, entropy;
+  TokenView<float> logp,  ///< d L / d logp.
+      entropy;            ///< d L / d entropy.
 };
 
 namespace detail {
 
-/// What rows are computed in: seq one number at a time, the others in registers.
+/// The type in which a row is computed: one number at a time for seq, else a register of lanes.
 template <class Exec, class T>
 using logit_lanes_t = std::conditional_t<std::is_same_v<Exec, Seq>, logit_scalar_t<T>,
                                          math::Native<logit_scalar_t<T>>>;
 
+/// The sums of row i and the logit of its target, if the batch has targets.
 template <class Exec, class T, int Rank>
 LogitRow visit_row(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& rows, index_t i) {
   const T* x = rows.begin(i);
@@ -40,7 +44,7 @@ LogitRow visit_row(const LogitBatch<T, Rank>& batch, const LogitRows<T, Rank>& r
   return row;
 }
 
-/// f(i) for every row of the logits, on the threads of the target.
+/// Calls f(i) for every row of the logits, on the threads of exec.
 template <class Exec, class T, int Rank, class F>
 void for_each_logit_row(const Exec& exec, const LogitRows<T, Rank>& rows, const F& f) {
   static_assert(needs_exec<Exec>());
@@ -83,15 +87,27 @@ void check_backward(const char* function, const LogitBatch<T, Rank>& batch,
 
 }  // namespace detail
 
-/// Log-prob of each target, entropy and logsumexp of each row, in one read of the logits and no memory. Float in 16 lanes, double
-/// across blocks of 4096; all in double for logits of double. Errors, for float: 5e-7 of logsumexp, 1e-6 of the entropy (both
-/// absolute), logp as logsumexp and then rounded to float. The bits do not depend on exec, the register width or the number
-/// of threads; builds with FMA have one pattern, those without another; log, and e^x where the reference of a row moves, are the
-/// C library's.
-///   -inf logits have probability exactly 0; logp of such a target is -inf. Only -inf: logp and entropy NaN, logsumexp -inf.
-///   NaN or +inf in a row: all three NaN, as log_softmax of torch.
-/// Errors: invalid_input, before anything is written, for shapes, strides, temperature, and targets outside the vocabulary (not
-/// of masked rows).
+/// Log-prob of each target, entropy and logsumexp of each row, in one read of the logits.
+/// It allocates nothing. With z = logit / temperature:
+///
+///     logsumexp = log sum_j e^z_j,   logp = z_target - logsumexp,   entropy = -sum_j p_j log p_j
+///
+/// **Accuracy.** Sums over a block of 4096 entries are in float, in 16 lanes, and sums of blocks in
+/// double; everything is in double for logits of double. Absolute errors for the other types: 5e-7
+/// of logsumexp, 1e-6 of the entropy, and logp as logsumexp; logp and entropy are then rounded to
+/// float.
+///
+/// **Bits.** They do not depend on exec, the register width or the number of threads. Builds with
+/// fused multiply-add (FMA) have one pattern, builds without it another. The log, and e^x where the
+/// reference of a row moves, are those of the C library.
+///
+/// **Special values.** A logit of -inf has probability exactly 0, and logp of such a target is
+/// -inf. A row of -inf alone has NaN as logp and entropy and -inf as logsumexp. A NaN or +inf in a
+/// row makes all three NaN, as log_softmax of PyTorch does.
+///
+/// Targets may be absent if out.logp is. Errors: `invalid_input`, before anything is written, for
+/// shapes, strides and temperatures that do not fit, for a shard (first_token is not 0), and for
+/// targets outside the vocabulary in rows that count.
 template <class Exec, class T, int Rank, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void token_logprobs_into(const Exec& exec, const LogitBatch<T, Rank>& batch,
                          const TokenLogprobsOut& out) {
@@ -110,7 +126,7 @@ void token_logprobs_into(const Exec& exec, const LogitBatch<T, Rank>& batch,
   });
 }
 
-/// The same into arrays of its own.
+/// `token_logprobs_into` with arrays of its own. Targets are required.
 template <class Exec, class T, int Rank, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 TokenLogprobs token_logprobs(const Exec& exec, const LogitBatch<T, Rank>& batch) {
   detail::check_logits("gdpo::token_logprobs", batch, detail::Targets::OfVocabulary);
@@ -122,10 +138,12 @@ TokenLogprobs token_logprobs(const Exec& exec, const LogitBatch<T, Rank>& batch)
       {rows.dense(result.logp), rows.dense(result.entropy), rows.dense(result.logsumexp)});
   return result;
 }
+/// The same on one thread in lanes (`simd`).
 template <class T, int Rank>
 TokenLogprobs token_logprobs(const LogitBatch<T, Rank>& batch) {
   return token_logprobs(simd, batch);
 }
+/// The same from views, without a mask. logits: (N, V) or (B, T, V). targets: (N) or (B, T).
 template <class Exec, class T, int Rank, class Id,
           std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 TokenLogprobs token_logprobs(const Exec& exec, View<T, Rank> logits, View<Id, Rank - 1> targets,
@@ -136,15 +154,22 @@ TokenLogprobs token_logprobs(const Exec& exec, View<T, Rank> logits, View<Id, Ra
   batch.temperature = temperature;
   return token_logprobs(exec, batch);
 }
+/// The same from views, on one thread in lanes (`simd`).
 template <class T, int Rank, class Id>
 TokenLogprobs token_logprobs(View<T, Rank> logits, View<Id, Rank - 1> targets,
                              double temperature = 1) {
   return token_logprobs(simd, logits, targets, temperature);
 }
 
-/// One shard of a vocabulary: out (rows, in order) of the columns that it has. merge() them over the shards in the order of the
-/// ranks, then logp, entropy and logsumexp of the result. `target` is NaN where the target is in another shard, which is no
-/// error, and in all rows without targets. A masked row gives the row of no entry.
+/// The LogitRow of each row, over one shard of the vocabulary.
+/// `merge()` the rows of all shards in the order of their ranks, then take `logp`, `entropy` and
+/// `logsumexp` of the result. The accuracy is that of `token_logprobs_into`.
+///
+/// batch: the columns of the shard; first_token is the token of column 0.
+/// out: one entry for each row in order. `target` is NaN if the target is in another shard or the
+/// batch has no targets. A masked row gives a LogitRow without entries.
+/// Errors: `invalid_input`, before anything is written, for shapes and settings that do not fit and
+/// for targets below 0 in rows that count.
 template <class Exec, class T, int Rank, std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRow, 1> out) {
   constexpr const char* function = "gdpo::logit_rows";
@@ -157,12 +182,29 @@ void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRo
   });
 }
 
-/// dlogits of each row: (g (onehot - p) - g_entropy p (log p + H)) / temperature; exactly 0 where the mask is 0 or the row's
-/// gradients are, and at logits of -inf. logsumexp, and H = entropy where grad.entropy is given: of the forward with the same
-/// temperature (of the whole vocabulary, for a shard: a target that it has not adds nothing). dlogits: of the shape of the logits,
-/// the vocabulary contiguous; float, double or 16 bits, each rounded once, ties to even. It may be the logits themselves: same
-/// data, same strides, same size of an element. One read and one write. Error of an entry: |log p| 2^-22 of itself. Where
-/// logsumexp is not finite, the whole row is NaN.
+/// The gradient by the logits, from the gradients by log-probs and entropies. g = grad.logp, h =
+/// grad.entropy, H = entropy, p the softmax, one 1 at the target and 0 elsewhere:
+///
+///     dlogits_j = (g (one_j - p_j) - h p_j (log p_j + H)) / temperature
+///
+/// since d logp / d z_j = one_j - p_j and d H / d z_j = -p_j (log p_j + H).
+///
+/// logsumexp, entropy: those of the forward with the same temperature, in the shape of the targets;
+/// entropy only with grad.entropy. For a shard they are those of the whole vocabulary, and a target
+/// in another shard adds nothing.
+/// dlogits: the shape of the logits, with stride 1 over the vocabulary; float, double or 16-bit
+/// floats, rounded once, ties to even. It may be the logits themselves: the same data and strides,
+/// and elements of the same size. One read and one write of memory.
+///
+/// Rows that are masked or whose gradients are 0 become exactly 0, and so do entries whose logit is
+/// -inf, except the target's. If logsumexp is not finite, the whole row is NaN.
+///
+/// **Accuracy** for float: p_j has a relative error of |log p_j| 2^-23 + 1.5e-6, which includes
+/// that of logsumexp. At the target, 1 - p is computed as -expm1(log p), which is accurate where p
+/// is near 1.
+///
+/// Errors: `invalid_input`, before anything is written, for shapes and settings that do not fit,
+/// missing arrays, and targets below 0 in rows that count.
 template <class Exec, class T, int Rank, class U,
           std::enable_if_t<!detail::is_device_v<Exec>, int> = 0>
 void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
@@ -190,6 +232,7 @@ void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
                                                          batch.temperature, of);
   });
 }
+/// The same without entropies: grad.entropy must be absent.
 template <class Exec, class T, int Rank, class U>
 void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
                              const TokenLogprobsGrad& grad, const TokenView<double>& logsumexp,

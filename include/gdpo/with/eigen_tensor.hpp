@@ -1,11 +1,20 @@
 #pragma once
-/// Eigen's (unsupported) Tensor and TensorMap, either layout, no copy. Not in gdpo.hpp: the module is slow to compile.
+/// \file
+/// Adapter for callers whose rewards or columns are an Eigen::Tensor or an Eigen::TensorMap.
+/// No element is copied, in either layout. A tensor of rank 3 needs no grouping:
+///
+///     Eigen::Tensor<float, 3, Eigen::RowMajor> rewards(prompts, rollouts, rewards_each);
+///     const auto a = gdpo::advantages(rewards);  // rank 2: (prompts, rollouts)
+///
+/// gdpo/gdpo.hpp does not include this header, because the module of Eigen (one of its unsupported
+/// ones) is slow to compile.
 #include <gdpo/advantages.hpp>
 #include <unsupported/Eigen/CXX11/Tensor>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Rank, scalar and result type of a Tensor or a TensorMap; rank -1 for any other type.
 template <class X>
 struct TensorTraits {
   static constexpr int rank = -1;
@@ -24,6 +33,7 @@ struct TensorTraits<Eigen::TensorMap<Plain, MapOptions, Pointer>>
 template <class X>
 constexpr int tensor_rank = TensorTraits<std::remove_const_t<X>>::rank;
 
+/// The view of a dense tensor, with the strides of its layout.
 template <class X>
 auto view_of_tensor(X& x) {
   constexpr int rank = tensor_rank<X>;
@@ -42,19 +52,21 @@ auto view_of_tensor(X& x) {
 
 }  // namespace detail
 
-/// A Tensor or TensorMap of rank 1, 2 or 3, which must outlive the view.
+/// A view of a Tensor or TensorMap of rank 1, 2 or 3. Its memory must outlive the view.
 template <class X, std::enable_if_t<(detail::tensor_rank<X> > 0), int> = 0>
 auto view(X& x) {
   return detail::view_of_tensor(x);
 }
 
-/// A map may be a temporary: it does not own its memory.
+/// The same of a temporary TensorMap, which does not own its memory.
 template <class Plain, int MapOptions, template <class> class Pointer>
 auto view(Eigen::TensorMap<Plain, MapOptions, Pointer>&& x) {
   return detail::view_of_tensor(x);
 }
 
-/// rewards: rank 2 (N, C) or rank 1 (N), with a grouping -> rank 1 (N). Tensor in, Tensor out, same layout.
+/// Advantages of rewards in a tensor of rank 2, (N, C), or rank 1, (N), with a grouping. Returns a
+/// Tensor of rank 1, (N), in the same layout; float for float and narrower, double for double and
+/// integers. groups, estimator, report and errors: as in advantages.hpp. On one thread in lanes.
 template <class Estimator = Gdpo, class X, class Groups,
           std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
 auto advantages(const X& rewards, const Groups& groups, const Estimator& estimator = {},
@@ -71,13 +83,16 @@ auto advantages(const X& rewards, const Groups& groups, const Estimator& estimat
   return out;
 }
 
+/// The same by GDPO with the paper's defaults, with a report.
 template <class X, class Groups,
           std::enable_if_t<detail::tensor_rank<X> == 1 || detail::tensor_rank<X> == 2, int> = 0>
 auto advantages(const X& rewards, const Groups& groups, GroupReport* report) {
   return advantages(rewards, groups, Gdpo{}, report);
 }
 
-/// rewards: rank 3, (prompts, rollouts, rewards); the rollouts of a prompt are a group -> rank 2 (prompts, rollouts).
+/// Advantages of rewards in a tensor of rank 3, (prompts, rollouts, rewards). The rollouts of a
+/// prompt are a group. Returns a Tensor of rank 2, (prompts, rollouts), in the same layout. The
+/// report numbers groups by prompts.
 template <class Estimator = Gdpo, class X, std::enable_if_t<detail::tensor_rank<X> == 3, int> = 0>
 auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* report = nullptr) {
   using Traits = detail::TensorTraits<X>;
@@ -85,7 +100,8 @@ auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* 
   const auto v = detail::view_of_tensor(rewards);
   const index_t prompts = v.extent[0], rollouts = v.extent[1];
   typename Traits::template Result<result_t<Scalar>, 2> out(prompts, rollouts);
-  // Rows in memory order: prompt after prompt (row-major), or rollout after rollout (column-major).
+  // Prompts and rollouts together are the rows, in memory order: row-major has one prompt after the
+  // other, column-major one rollout of all prompts after the other.
   constexpr bool row_major = static_cast<int>(X::Layout) == static_cast<int>(Eigen::RowMajor);
   const View<const Scalar, 2> table{
       v.data, {prompts * rollouts, v.extent[2]}, {v.stride[row_major ? 1 : 0], v.stride[2]}};
@@ -103,6 +119,7 @@ auto advantages(const X& rewards, const Estimator& estimator = {}, GroupReport* 
   return out;
 }
 
+/// The same by GDPO with the paper's defaults, with a report.
 template <class X, std::enable_if_t<detail::tensor_rank<X> == 3, int> = 0>
 auto advantages(const X& rewards, GroupReport* report) {
   return advantages(rewards, Gdpo{}, report);

@@ -1,18 +1,27 @@
 #pragma once
-/// A controller's state as JSON, by nlohmann-json: `nlohmann::json(pid.state())` and `json.get<gdpo::PidState>()`. Numbers are
-/// written so that they come back as the same bits.
+/// \file
+/// Adapter for trainers that keep checkpoints as JSON with the library nlohmann-json.
+/// It converts the state of a PidLagrangian:
+///
+///     const nlohmann::json json = pid.state();
+///     pid.restore(json.get<gdpo::PidState>());
+///
+/// Numbers come back as the same bits. For binary checkpoints, `to_bytes`
+/// (constraint/pid_state.hpp) needs no other library.
 #include <gdpo/constraint/pid_state.hpp>
 #include <nlohmann/json.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Throws `invalid_input` about the value of `key`.
 [[noreturn]] inline void fail_on_json(const char* key, const std::string& given,
                                       const char* needed) {
   contract::fail("gdpo::PidState from JSON", key, given, needed);
 }
 
-/// Whole numbers are not made of others: nlohmann would cut and wrap them.
+/// Reads one value. A whole number must be one in JSON too and fit T: nlohmann-json would cut off
+/// the fraction of another number, and wrap a number that is too large.
 template <class T>
 void read_value(const nlohmann::json& json, const char* key, T& value) {
   if constexpr (std::is_integral_v<T>) {
@@ -30,12 +39,14 @@ void read_value(const nlohmann::json& json, const char* key, T& value) {
   }
   json.get_to(value);
 }
+/// Reads a list of values.
 template <class T>
 void read_value(const nlohmann::json& json, const char* key, std::vector<T>& values) {
   if (!json.is_array()) fail_on_json(key, json.dump(), "a list");
   values.resize(json.size());
   for (std::size_t i = 0; i < values.size(); ++i) read_value(json[i], key, values[i]);
 }
+/// Reads the value of `key`, which must be there.
 template <class T>
 void read(const nlohmann::json& json, const char* key, T& value) {
   const auto found = json.find(key);
@@ -45,15 +56,18 @@ void read(const nlohmann::json& json, const char* key, T& value) {
 
 }  // namespace detail
 
+/// Writes a set-point as a JSON object; found by nlohmann-json.
 inline void to_json(nlohmann::json& json, const SetPoint& s) {
   json = {{"limit", s.limit}, {"scale", s.scale}, {"k", s.k}};
   json["bound"] = s.bound == Bound::AtMost ? "at_most" : "at_least";
-  if (s.baseline.n == 0) return;  // its range would be infinite, which JSON has not
+  if (s.baseline.n == 0) return;  // min and max would be infinite, and JSON has no infinity
   json["baseline"]["n"] = s.baseline.n;
   detail::for_each_number(s.baseline,
                           [&](const char* name, double x) { json["baseline"][name] = x; });
 }
 
+/// Reads a set-point. Errors: `invalid_input` for a missing member, an unknown bound, or a count
+/// that is no whole number; nlohmann-json throws its own for other values of a wrong type.
 inline void from_json(const nlohmann::json& json, SetPoint& to) {
   SetPoint s;
   std::string bound;
@@ -73,13 +87,15 @@ inline void from_json(const nlohmann::json& json, SetPoint& to) {
   to = s;
 }
 
+/// Writes the state of a controller as a JSON object; found by nlohmann-json.
 inline void to_json(nlohmann::json& json, const PidState& state) {
   json = {{"version", state.version}, {"set_points", state.set_points}};
   detail::for_each_field(state, [&](const char* name, const auto& field) { json[name] = field; });
 }
 
-/// Errors: invalid_input for a version that is not this library's or a field that is not there; nlohmann's own for a value of
-/// another type. PidLagrangian::restore checks the rest.
+/// Reads the state of a controller. Errors: `invalid_input` for another version, a missing member,
+/// a list that is none, or a count that is no whole number; nlohmann-json throws its own for other
+/// values of a wrong type. `PidLagrangian::restore` checks whether the numbers suit a controller.
 inline void from_json(const nlohmann::json& json, PidState& to) {
   PidState state;
   detail::read(json, "version", state.version);

@@ -1,11 +1,12 @@
 #pragma once
-// What a controller asks of a state that comes from outside.
+// The checks of a state that comes from outside, before a controller goes on from it.
 #include <gdpo/constraint/pid_gains.hpp>
 #include <gdpo/constraint/pid_state.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// Checks set-point number c: its limit, its scale, and the count of its baseline.
 inline void check_set_point(const char* function, std::size_t c, const SetPoint& s) {
   const std::string name = "set_points[" + contract::text(static_cast<index_t>(c)) + "]";
   check_limit(function, name, s.limit, s.scale);
@@ -15,8 +16,9 @@ inline void check_set_point(const char* function, std::size_t c, const SetPoint&
   }
 }
 
-/// Of a controller with these gains, whose histories have `history` entries together. What passes can be computed with: nothing
-/// overflows, nothing is stuck.
+/// Checks a state against a controller with these gains, whose histories have `history` entries in
+/// all. A state that passes can be computed with: its arrays are finite and have the right lengths,
+/// weights are from 0 to 1, counters have room to grow, and cursors point into their histories.
 inline void check_state(const char* function, const PidState& state,
                         const std::vector<PidGains>& gains, std::size_t history) {
   using contract::text;

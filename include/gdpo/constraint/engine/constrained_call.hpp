@@ -1,5 +1,6 @@
 #pragma once
-// The host of constrained estimators: the words in which a placement says its formula.
+// One call with a constrained estimator. A placement (placement.hpp) writes its formula with the
+// public members of ConstrainedCall.
 #include <gdpo/advantage/advantages.hpp>
 #include <gdpo/constraint/shortfall.hpp>
 #include <gdpo/group/borrowed.hpp>
@@ -7,6 +8,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
+/// The policies of an estimator that the placements need to know; `known` is false for a type that
+/// is no GroupAdvantage.
 template <class Estimator>
 struct PoliciesOf {
   static constexpr bool known = false;
@@ -14,11 +17,13 @@ struct PoliciesOf {
 template <class B, class S, class C, class R>
 struct PoliciesOf<GroupAdvantage<B, S, C, R>> {
   static constexpr bool known = true, sums_first = std::is_same_v<C, combine::SumThenNormalize>;
-  /// The combined values of a group sum to 0, groups with a raw singleton apart.
+  /// Whether the combined values of every group sum to 0 (except in a group of one with
+  /// Singleton::Raw).
   static constexpr bool zero_sum = values_sum_to_zero_v<B, S>;
 };
 
-/// The same policies for one column that is no reward of the batch: its violations. A missing one is in no statistic.
+/// The same policies for a batch of one column, the violations of a constraint. Weights, gates and
+/// the KL penalty belong to the rewards of the caller's batch and are left out.
 template <class B, class S, class C, class R>
 GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(
     const GroupAdvantage<B, S, C, R>& e) {
@@ -31,8 +36,9 @@ GroupAdvantage<B, S, combine::NormalizeThenSum, R> for_one_column(
   return one;
 }
 
-/// One call of advantages_into with a constrained estimator. All values are of the rows (N), in double, in the workspace:
-/// `channel`, of one term; `mixed`, what they add up to.
+/// One call of advantages_into with a constrained estimator.
+/// It works on two arrays of the workspace, (N), in double: `channel` has the values of one term,
+/// `mixed` the sum of the terms so far.
 template <class Exec, class T, class Groups, class Estimator>
 class ConstrainedCall {
   using Policies = PoliciesOf<Estimator>;
@@ -54,43 +60,43 @@ class ConstrainedCall {
         blocks_(exec, size()) {
     check(constraints);
     if (!constraints.empty()) estimator_.weights = primary_weights(constraints);
-    Reader(function, batch, estimator_,
-           inner_);  // checks shapes and settings, before anything reads them
+    // The constructor checks shapes and settings, before anything else reads them.
+    Reader(function, batch, estimator_, inner_);
     work_.mixed.assign(rows(), 0.0);
     work_.channel.resize(rows());
     work_.violations.resize(rows());
   }
 
-  const Estimator& estimator() const {
-    return estimator_;
-  }  ///< with the weights of the primary rewards
-  const List<Constraint, 16>& active() const {
-    return active_;
-  }  ///< those with a multiplier above 0
+  /// The estimator with the weights of the primary rewards; constrained rewards have weight 0.
+  const Estimator& estimator() const { return estimator_; }
+  /// The constraints with a multiplier above 0.
+  const List<Constraint, 16>& active() const { return active_; }
+  /// The sum of their multipliers.
   double lambda_sum() const {
     double sum = 0;
     for (const Constraint& c : active()) sum += c.lambda;
     return sum;
   }
 
-  /// mixed += factor times the advantages that the estimator gives to the primary rewards.
+  /// mixed += factor * the advantages that the estimator gives to the primary rewards.
   void add_primary(double factor) {
     primary(estimator_);
     add(factor);
   }
-  /// mixed += factor times the advantages that `e` gives to the violations of c, as to the one reward of a batch.
+  /// mixed += factor * the advantages that `e` gives to the violations of c, taken as the only
+  /// reward of a batch.
   template <class E>
   void add_violations(const Constraint& c, const E& e, double factor) {
     violations(c, e);
     add(factor);
   }
-  /// mixed = mixed / divisor
+  /// mixed /= divisor.
   void divide(double divisor) {
     for_rows([&](std::size_t i) { work_.mixed[i] /= divisor; });
   }
 
-  /// mixed = the renormalisation of  primary_factor s_0 - factor sum_c lambda_c s_c,  s what the estimator has before it: of the
-  /// primary rewards, and of the violations of c.
+  /// mixed = renorm(primary_factor s_0 - factor sum_c lambda_c s_c). s are the estimator's values
+  /// before its renormalisation: s_0 of the primary rewards, s_c of the violations of c.
   void renormalize_sum(double primary_factor, double factor) {
     check_batch_step(function_, batch_, estimator_.renorm);
     work_.magnitudes.assign(rows(), 0.0);
@@ -110,8 +116,8 @@ class ConstrainedCall {
                gdpo::view(work_.mixed));
   }
 
-  /// mixed = the advantages of the estimator where the violations, times their multipliers, are subtracted from `reward`, or from
-  /// the weighted sum where that is what it standardises.
+  /// mixed = the advantages of the estimator if sum_c lambda_c v_c is subtracted from `reward`, or
+  /// from the weighted sum if the estimator standardises that sum.
   void penalise(index_t reward) {
     if constexpr (Policies::sums_first) {
       if (reward != -1)
@@ -123,7 +129,8 @@ class ConstrainedCall {
     }
   }
 
-  /// The report of the primary rewards calls a group degenerate; here its violations may still differ.
+  /// Sets `degenerate` of the report again, from the final advantages: a group with equal primary
+  /// rewards may still differ in its violations.
   void report_degenerate() {
     for (index_t g = 0; report_ && g < group_count(); ++g) {
       double low = math::infinity, high = -math::infinity;
@@ -138,14 +145,14 @@ class ConstrainedCall {
     }
   }
 
-  /// mixed into the result.
+  /// Copies mixed to out, rounded to R.
   template <class R>
   void write(View<R, 1> out) const {
     for_rows([&](std::size_t i) { out(index(i)) = static_cast<R>(work_.mixed[i]); });
   }
 
  private:
-  // ---- rows and groups ----------------------------------------------------------------------------------------------
+  // Rows and groups.
 
   static constexpr auto counted = static_cast<unsigned char>(RowState::Counted);
 
@@ -167,12 +174,14 @@ class ConstrainedCall {
   index_t group_count() const { return batch_.groups.count(size()); }
   bool is_used(index_t i) const { return !batch_.valid || batch_.valid(i) != 0; }
 
-  // ---- one term -----------------------------------------------------------------------------------------------------
+  // One term: fills `channel`.
 
+  /// channel = the advantages that `e` gives to the caller's batch.
   template <class E>
   void primary(const E& e) {
     advantages_into(exec_, batch_, e, gdpo::view(work_.channel), workspace_, report_);
   }
+  /// channel = the advantages that `e` gives to the violations of c.
   template <class E>
   void violations(const Constraint& c, const E& e) {
     fill_violations(c);
@@ -181,16 +190,17 @@ class ConstrainedCall {
     if (of_c.baseline) of_c.baseline = View<const double, 1>{&no_baseline_, {size()}, {0}};
     advantages_into(exec_, of_c, for_one_column(e), gdpo::view(work_.channel), workspace_);
   }
+  /// mixed += factor * channel.
   void add(double factor) {
     for_rows([&](std::size_t i) { work_.mixed[i] += math::mul(factor, work_.channel[i]); });
   }
-  /// values: (N, columns), with everything else of the batch.
+  /// The caller's batch with other rewards. values: (N, columns).
   Inner batch_of(const std::vector<double>& values, index_t columns) const {
     Inner inner{gdpo::view(values.data(), size(), columns), BorrowedGroups<Groups>{batch_.groups}};
     copy_columns(batch_, inner);
     return inner;
   }
-  /// v_i of a constraint; NaN where the reward is missing and stays missing.
+  /// Computes v_i of a constraint for all rows; NaN where the reward is missing and stays missing.
   void fill_violations(const Constraint& c) {
     const MissingEntry entry = estimator_.missing.entry;
     for_rows([&](std::size_t i) {
@@ -203,9 +213,10 @@ class ConstrainedCall {
     }
   }
 
-  // ---- sums before the renormalisation ------------------------------------------------------------------------------
+  // Sums before the renormalisation.
 
-  /// add() of values before renormalisation; a row counts where it does in one of the channels.
+  /// mixed += factor * channel, with the sum of the |terms| and the state of each row. A row is in
+  /// the statistics of the renormalisation if it is in those of one of the terms.
   void add_combined(double factor, bool first) {
     if (first) work_.states.assign(rows(), static_cast<unsigned char>(RowState::Excluded));
     for_rows([&](std::size_t i) {
@@ -218,7 +229,8 @@ class ConstrainedCall {
     for (const GroupScratch& worker : inner_.workers)
       raw_singleton_ = raw_singleton_ || worker.seen.raw_singleton;
   }
-  /// Groups whose sums differ by their rounding alone become 0.
+  /// Sets the sums of a group to 0 if they differ by rounding alone. Exact arithmetic would give 0,
+  /// because they are equal and add up to 0.
   void silence_rounding() {
     const auto counts = [this](index_t i) { return work_.states[at(i)] == counted; };
     for (index_t g = 0; g < group_count(); ++g) {
@@ -229,7 +241,9 @@ class ConstrainedCall {
       });
     }
   }
-  /// Whether values of a group, sums of 1 + m terms with work.magnitudes, could all be the same number. Two of them at least.
+  /// Whether the values of a group could be one number but for rounding. Each value is a sum of 1 +
+  /// m terms whose |terms| add up to work_.magnitudes. True only for at least two finite values;
+  /// low is then the smallest.
   template <class Used>
   bool equal_but_for_rounding(index_t g, const double* values, index_t stride, const Used& used,
                               double& low) const {
@@ -249,9 +263,10 @@ class ConstrainedCall {
     return finite && n > 1 && high - low <= rounding_of_sum(active().size() + 1, magnitude);
   }
 
-  // ---- violations inside what is standardised -----------------------------------------------------------------------
+  // Violations inside what is standardised (placement::Composite).
 
-  /// The violations as further rewards of the sum, so that its zeros are decided as those of any sum.
+  /// Makes the violations further rewards with weights -lambda_c. The estimator then decides which
+  /// groups are degenerate as for any weighted sum.
   void penalise_sum() {
     const index_t all = columns() + active().size();
     double weights[List<double>::capacity];
@@ -272,8 +287,9 @@ class ConstrainedCall {
     advantages_into(exec_, batch_of(work_.terms, all), e, gdpo::view(work_.mixed), workspace_,
                     report_);
   }
-  /// One reward minus the violations as a further reward in its place. A group in which that is the same number but for rounding
-  /// gets the same number.
+  /// Adds a further reward, `reward` minus the violations, and moves the weight of `reward` to it.
+  /// In a group where the new reward is one number but for rounding it becomes that number, so that
+  /// the estimator finds the group degenerate.
   void penalise_reward(index_t reward) {
     const index_t all = columns() + 1, own = columns();
     if (all > List<double>::capacity) fail_on_size();
@@ -320,10 +336,12 @@ class ConstrainedCall {
                     report_);
   }
 
+  /// Entry (i, column) of the array `terms` (N, of).
   double& term(std::size_t i, index_t column, index_t of) const {
     return work_.terms[i * static_cast<std::size_t>(of) + static_cast<std::size_t>(column)];
   }
-  /// Whether a row that would be excluded without constraints has a primary reward: violations do not stand for one.
+  /// False for a row that the estimator excludes because it has no primary reward. Its violations
+  /// are then set to missing, so that the row stays excluded.
   bool has_primary(const Reader& reader, index_t row) const {
     if (!reader.excludes()) return true;
     for (index_t c = 0; c < columns(); ++c) {
@@ -331,14 +349,14 @@ class ConstrainedCall {
     }
     return false;
   }
-  /// The rewards, as the first columns of `terms` (N, of).
+  /// Makes `terms` (N, of) and copies the rewards into its first columns.
   void copy_rewards(index_t of) {
     work_.terms.resize(rows() * static_cast<std::size_t>(of));
     for_rows([&](std::size_t i) {
       for (index_t c = 0; c < columns(); ++c) term(i, c, of) = load(batch_.rewards(index(i), c));
     });
   }
-  /// The reward that carries the violations, -1: the only primary one.
+  /// The column of the reward that carries the violations; -1 stands for the only primary reward.
   index_t carrier(index_t reward) const {
     index_t primary = -1, n = 0;
     for (index_t c = 0; c < columns(); ++c) {
@@ -361,9 +379,10 @@ class ConstrainedCall {
              " columns together with placement::Composite");
   }
 
-  // ---- settings -----------------------------------------------------------------------------------------------------
+  // Settings.
 
-  /// Without weights, a constrained reward is no primary one.
+  /// The weights of the estimator. Without any: 0 for every reward that a constraint names, and 1
+  /// for the others.
   List<double> primary_weights(const List<Constraint, 16>& constraints) const {
     if (!estimator_.weights.empty()) return estimator_.weights;
     if (columns() > List<double>::capacity) {
@@ -376,6 +395,7 @@ class ConstrainedCall {
     for (const Constraint& c : constraints) weights[c.reward] = 0;
     return {weights, columns()};
   }
+  /// Checks the constraints and keeps those with a multiplier above 0 as active_.
   void check(const List<Constraint, 16>& constraints) {
     using contract::text;
     Constraint at_work[16];
@@ -411,11 +431,11 @@ class ConstrainedCall {
   Estimator estimator_;
   List<Constraint, 16> active_;
   Workspace& workspace_;
-  EstimatorScratch& inner_;  // of the estimator's calls ...
-  ConstraintScratch& work_;  // ... and of this one
+  EstimatorScratch& inner_;  // memory of the estimator's calls
+  ConstraintScratch& work_;  // memory of this call
   GroupReport* report_;
   RowBlocks<Exec> blocks_;
-  const double no_baseline_ = 0;
+  const double no_baseline_ = 0;  // the external baseline of violations, for every row
   bool raw_singleton_ = false;
 };
 

@@ -4,23 +4,29 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// dL of one row of logits: g times the derivative of the log-prob of `target`, plus g_entropy times that of the entropy.
+/// What the gradient of one row starts from: g = d L / d logp of the target, g_entropy = d L / d
+/// entropy, and logsumexp and entropy of the row.
 struct RowGradient {
   double g = 0, g_entropy = 0, logsumexp = 0, entropy = 0;
-  index_t target = -1;  ///< less than 0: not among the entries
+  index_t target = -1;  ///< Column of the target; below 0: not among the entries.
 };
 
-/// The gradient of a row as a line in d: out[j] = e^d ( slope d + constant ), where log p_j = d + u, and apart from it the target's.
+/// The gradient of a row as out[j] = e^d (slope d + constant), with log p_j = d + u; at_target is
+/// the value at the target, which replaces that entry.
+///
+/// The gradient at j is (g (one_j - p_j) - g_entropy p_j (log p_j + H)) / T, where one_j is 1 at
+/// the target and else 0. Away from the target, p_j = e^(d + u) gives -(e^u / T) e^d (g_entropy d +
+/// g + g_entropy (H + u)).
 struct GradientLine {
   double slope, constant, at_target;
 };
-/// x_target: the logit of the target, where there is one.
+/// The line of one row. x_target: the logit of the target; not used without a target.
 GDPO_DEVICE inline GradientLine gradient_line(const RowGradient& of, double x_target,
                                               double temperature, double u) {
   using math::mul;
   const double z_of_x = 1 / temperature, scale = mul(-z_of_x, std::exp(u));
   const double factor = of.g_entropy == 0 ? of.g : of.g + mul(of.g_entropy, of.entropy + u);
-  // With 1 - p where p is near 1.
+  // At the target one_j - p_j = 1 - p = -expm1(log p), which stays accurate where p is near 1.
   double at_target = 0;
   if (of.target >= 0) {
     const double log_p = mul(x_target, z_of_x) - of.logsumexp;
@@ -33,6 +39,7 @@ GDPO_DEVICE inline GradientLine gradient_line(const RowGradient& of, double x_ta
   return {mul(scale, of.g_entropy), mul(scale, factor), at_target};
 }
 
+/// Sets all n entries to `value`.
 template <class U>
 void fill_row(U* out, index_t n, double value) {
   U element;
@@ -40,9 +47,9 @@ void fill_row(U* out, index_t n, double value) {
   std::fill(out, out + n, element);
 }
 
-/// out[j] = ( g (onehot_j - p_j) - g_entropy p_j (log p_j + H) ) / temperature. p = e^(d + u) with d = (x - c) / temperature in
-/// the lanes, c the logsumexp as a logit rounded to their scalar, and u what that lost: the error of p is its own |log p| times
-/// 2^-22 (float). One read, one write; out may be x.
+/// Writes the gradient of one row (GradientLine) in one read of x and one write of out, which may
+/// be x. In the lanes d = (x - c) / temperature, where c is logsumexp * temperature rounded to
+/// their scalar. u, in double, is what that rounding lost, so that p = e^(d + u) does not carry it.
 template <class V, class T, class U>
 void gradient_row(const T* x, U* out, index_t n, double temperature, const RowGradient& of) {
   using S = math::scalar_t<V>;
@@ -51,7 +58,7 @@ void gradient_row(const T* x, U* out, index_t n, double temperature, const RowGr
   const double z_of_x = 1 / temperature;
   const S inverse = static_cast<S>(z_of_x), center = static_cast<S>(mul(of.logsumexp, temperature));
   const double u = mul(static_cast<double>(center), z_of_x) - of.logsumexp;
-  // Before x may be overwritten.
+  // The logit of the target is read here, because out may be x.
   const GradientLine line =
       gradient_line(of, of.target >= 0 ? load(x[of.target]) : 0.0, temperature, u);
 

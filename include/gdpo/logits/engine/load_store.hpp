@@ -1,13 +1,14 @@
 #pragma once
-// Lanes from and to memory that holds float, double or 16-bit floats. V is a scalar or a pack of lanes in one register; both
-// give the same bits.
+// Loads lanes from memory that holds float, double or 16-bit floats, and stores them. V is a scalar
+// or a pack of lanes in one register; both give the same bits.
 #include <gdpo/lanes/lanes.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace math {
 
-// load_high_halves: 16-bit numbers into the upper halves of lanes, the lower ones 0. store_low_halves: the lower halves of lanes
-// that hold integers from -2^15 to 2^15 - 1.
+// For bfloat16, the upper half of a float. load_high_halves loads 16-bit numbers into the upper
+// halves of the lanes and sets the lower halves to 0. store_low_halves stores the lower halves of
+// lanes that hold integers from -2^15 to 2^15 - 1 (the shift in store_lanes keeps the sign).
 #if GDPO_LANE_BYTES > 0 && defined(__x86_64__)
 GDPO_INLINE void load_high_halves(const void* p, Register<4, float>::Bits& to) {
   __m128i halves = _mm_setzero_si128();
@@ -31,7 +32,7 @@ GDPO_INLINE void store_low_halves(void* p, Register<8, float>::Bits a) {
   std::memcpy(p, &packed, 16);
 }
 #endif
-#if GDPO_LANE_BYTES >= 64  // the forms with a zero mask, as in register.hpp
+#if GDPO_LANE_BYTES >= 64  // the forms with a zero mask, for the reason given in register.hpp
 GDPO_INLINE void load_high_halves(const void* p, Register<16, float>::Bits& to) {
   constexpr auto all = static_cast<__mmask16>(-1);
   __m256i halves;
@@ -42,9 +43,9 @@ GDPO_INLINE void load_high_halves(const void* p, Register<16, float>::Bits& to) 
 GDPO_INLINE void store_low_halves(void* p, Register<16, float>::Bits a) {
   __m256i packed =
       _mm512_maskz_cvtepi32_epi16(static_cast<__mmask16>(-1), reinterpret_cast<__m512i>(a));
-  asm(""
-      : "+v"(
-          packed));  // the instruction that stores it as well takes three times as long on AMD's processors
+  // Keeps the conversion and the store apart: the one instruction that does both takes three times
+  // as long on processors of AMD.
+  asm("" : "+v"(packed));
   std::memcpy(p, &packed, 32);
 }
 #endif
@@ -60,7 +61,7 @@ GDPO_INLINE void store_low_halves(void* p, Register<4, float>::Bits a) {
 }
 #endif
 
-// binary16 by instruction: the conversions of Storage<Float16>.
+// Conversions of binary16 by instruction, with the results of Storage<Float16>.
 #if GDPO_LANE_BYTES >= 32 && defined(__F16C__)
 #define GDPO_CONVERTS_HALF 1
 #if GDPO_LANE_BYTES >= 64
@@ -82,13 +83,13 @@ GDPO_INLINE __m128i half_from_register(__m256 a) {
 #define GDPO_CONVERTS_HALF 0
 #endif
 
-/// Lanes<V>::width numbers of any storage type.
+/// Loads Lanes<V>::width numbers of any storage type.
 template <class V, class T>
 GDPO_INLINE V load_lanes(const T* p) {
   [[maybe_unused]] constexpr int L = Lanes<V>::width;
   if constexpr (L == 1) {
     return static_cast<V>(gdpo::load(*p));
-  } else if constexpr (std::is_same_v<layout_t<T>, BFloat16>) {  // the upper half of a float
+  } else if constexpr (std::is_same_v<layout_t<T>, BFloat16>) {
     typename Register<L, float>::Bits bits;
     load_high_halves(p, bits);
     return {reinterpret_cast<typename Register<L, float>::Value>(bits)};
@@ -103,7 +104,7 @@ GDPO_INLINE V load_lanes(const T* p) {
   }
 }
 
-/// The same number of results, each the nearest T, ties to even.
+/// Stores as many results, each rounded to the nearest T, ties to even.
 template <class V, class T>
 GDPO_INLINE void store_lanes(T* p, const V& v) {
   [[maybe_unused]] constexpr int L = Lanes<V>::width;
@@ -113,6 +114,9 @@ GDPO_INLINE void store_lanes(T* p, const V& v) {
     v.store(p);
   } else if constexpr (std::is_same_v<layout_t<T>, BFloat16>) {
     using Bits = typename Register<L, float>::Bits;
+    // The upper half of a float is a bfloat16. Adding 0x7fff, and 1 more if the lowest kept bit is
+    // set, rounds to the nearest, ties to even. A NaN gets the quiet bit and loses the lower half
+    // first, so that rounding cannot turn it into an infinity.
     const V quiet{reinterpret_cast<typename Register<L, float>::Value>(
         (reinterpret_cast<Bits>(v.v) & ~0xffff) | 0x400000)};
     const Bits bits = reinterpret_cast<Bits>(select(is_nan(v), quiet, v).v);

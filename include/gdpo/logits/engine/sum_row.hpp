@@ -1,5 +1,5 @@
 #pragma once
-// The sums of a row of logits in one read: what memory delivers is what limits.
+// The sums of a row of logits in one read of memory, which is what limits the speed.
 #include <algorithm>
 #include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/logits/engine/load_store.hpp>
@@ -8,27 +8,31 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Entry i of a block belongs to logical lane i mod 16, whatever the register; four entries of a lane are added as a tree,
-/// eight such trees one after the other, eight of these again; then the lanes, in double, as a tree. No rounding is
-/// repeated more than 18 times, so that a constant row costs no digits.
+/// The order of summation. Entry i of a block belongs to logical lane i mod 16, whatever the
+/// register. In each lane the 4 entries of a chunk are added as a tree, the 8 chunks of a run one
+/// after the other, and the 8 runs of a block one after the other. The 16 lanes are then added in
+/// double as a tree, and the blocks in double one after the other. A term passes through at most
+/// 2 + 8 + 8 = 18 roundings in S, so long rows lose hardly any digits.
 constexpr int logit_lanes = math::logical_lanes, logit_chunk = 4 * logit_lanes;
 constexpr index_t logit_run = 8 * logit_chunk, logit_block = 8 * logit_run;
-/// Entries whose maximum is the first reference, and how far (in z) a block may exceed the reference before it is done again
-/// with its own maximum: e^4 costs no digits, and a row is seldom done again more than once.
+/// The reference m of a row starts as the maximum of its first logit_probe entries. A block whose
+/// maximum exceeds m by more than logit_excess (in z) is summed again with its own maximum as m. A
+/// smaller excess costs no digits, and few rows have more than one such block.
 constexpr index_t logit_probe = 256;
 constexpr double logit_excess = 4;
 
-/// Lanes of what logits of T are computed in: double for double, else float.
+/// The scalar in which logits of T are computed: double for double, else float.
 template <class T>
 using logit_scalar_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// -inf that -ffinite-math-only does not see.
+/// -inf, made from bits so that -ffinite-math-only does not assume it away.
 template <class S>
 GDPO_INLINE S minus_infinity() {
   return static_cast<S>(math::from_bits(std::uint64_t{0xfff0000000000000u}));
 }
 
-/// f(values) for each 64 entries, the last ones padded with -inf. f takes T* or S*.
+/// Calls f(entries) for every chunk of 64 entries. The last chunk is a copy, padded with -inf, so f
+/// takes a pointer to T or to S.
 GDPO_CALLS_ANY
 template <class S, class T, class F>
 GDPO_INLINE void for_each_chunk(const T* x, index_t n, const F& f) {
@@ -42,7 +46,7 @@ GDPO_INLINE void for_each_chunk(const T* x, index_t n, const F& f) {
   f(static_cast<const S*>(tail));
 }
 
-/// 16 logical lanes in registers of V.
+/// The 16 logical lanes in registers of V.
 template <class V>
 struct LogitLanes {
   using S = math::scalar_t<V>;
@@ -55,7 +59,7 @@ struct LogitLanes {
   GDPO_INLINE void add(const LogitLanes& o) {
     for (int k = 0; k < registers; ++k) lane[k] = lane[k] + o.lane[k];
   }
-  /// The lanes in order.
+  /// Stores the 16 lanes in order.
   GDPO_INLINE void store(S* to) const {
     for (int k = 0; k < registers; ++k) math::store_lanes(to + k * width, lane[k]);
   }
@@ -73,6 +77,8 @@ struct LogitLanes {
   }
 };
 
+/// top = the maximum of top and the 64 entries of a chunk, lane by lane. If an entry is NaN, any
+/// result will do: the sums of its row are NaN.
 template <class V, class T>
 GDPO_INLINE void add_maximum(LogitLanes<V>& top, const T* x) {
   using math::load_lanes;
@@ -84,7 +90,7 @@ GDPO_INLINE void add_maximum(LogitLanes<V>& top, const T* x) {
   }
 }
 
-/// What is not NaN; -inf for n = 0.
+/// The largest of n entries; -inf for n = 0. With a NaN among them as add_maximum.
 template <class V, class T>
 math::scalar_t<V> maximum_of(const T* x, index_t n) {
   using S = math::scalar_t<V>;
@@ -93,8 +99,8 @@ math::scalar_t<V> maximum_of(const T* x, index_t n) {
   return top.maximum();
 }
 
-/// Whether x has a NaN or +inf that the sums of a row lose: they show it, unless the compiler assumes that there are none
-/// (-ffinite-math-only). There alone the bits are read apart.
+/// Whether x has a NaN or +inf that the sums may lose. Normally the sums show it. Only if the
+/// compiler assumes that there are none (-ffinite-math-only) are the entries read again for it.
 template <class T>
 bool hides_non_finite([[maybe_unused]] const T* x, [[maybe_unused]] index_t n) {
   bool found = false;
@@ -107,20 +113,23 @@ bool hides_non_finite([[maybe_unused]] const T* x, [[maybe_unused]] index_t n) {
   return found;
 }
 
-/// (x - reference) inverse, not below where math::exp_bounded is 0: an x of -inf has probability exactly 0.
+/// d = (x - reference) inverse, with inverse = 1 / temperature. It is not below the bound where
+/// math::exp_bounded is 0, so that an x of -inf has probability exactly 0.
 template <class V>
 GDPO_INLINE V distance(const V& x, const V& reference, const V& inverse) {
   constexpr int exponent = std::numeric_limits<math::scalar_t<V>>::max_exponent - 1;
   return (math::max)(math::mul(x - reference, inverse),
                      math::constant<V>(-exponent * 0.693147180559945309));
 }
+/// The sums of a block and its largest entry.
 template <class S>
 struct BlockSums {
   PowerSums sums;
   S maximum;
 };
 
-/// At most logit_block entries. A sum means something while maximum - reference is small.
+/// The sums of n entries, at most logit_block, with d from the given reference. The caller drops
+/// them if the maximum exceeds the reference by much: exp_bounded takes no large arguments.
 template <class V, class T, class S = math::scalar_t<V>>
 BlockSums<S> sum_block(const T* x, index_t n, S reference, S inverse) {
   using math::fma;
@@ -149,7 +158,8 @@ BlockSums<S> sum_block(const T* x, index_t n, S reference, S inverse) {
   return {{sum.sum(), weighted.sum()}, top.maximum()};
 }
 
-/// All but the target. V: lanes to compute in; any V of the same scalar gives the same bits.
+/// The LogitRow of a row, without its target. V is the type to compute in; every V of the same
+/// scalar gives the same bits.
 template <class V, class T>
 LogitRow sum_row(const T* x, index_t n, double temperature) {
   using S = math::scalar_t<V>;
@@ -159,7 +169,7 @@ LogitRow sum_row(const T* x, index_t n, double temperature) {
   for (index_t i = 0; i < n && math::is_inf(m) && m < 0; i += logit_probe) {
     m = maximum_of<V>(x + i, (std::min)(logit_probe, n - i));
   }
-  if (math::is_inf(m) && m < 0) m = 0;  // only -inf, or NaN
+  if (math::is_inf(m) && m < 0) m = 0;  // every entry is -inf or NaN
 
   PowerSums sums;
   for (index_t i = 0; i < n; i += logit_block) {
