@@ -1,9 +1,13 @@
 // Time of advantages_into, and how it compares with the same GDPO written as plain scalar loops.
 //
-//   gdpo/<rows>/<K>/<C>/<threads>   rows completions in groups of K with C rewards, float; threads: 0 seq, 1 simd, else parallel
-//   gdpo_over_naive/<rows>/<K>/<C>  both in turn, on one thread, in one run: the counter `speedup` is the median of their ratio
+//   <estimator>/<rows>/<K>/<C>/<threads>   <rows> completions in groups of K, C rewards in float;
+//                                          threads: 0 seq, 1 simd, otherwise parallel
+//   gdpo_over_naive/<rows>/<K>/<C>         library and naive loops in turn, on one thread; the
+//                                          counter `speedup` is the median of the ratios of their
+//                                          times
 //
-// Every result is checked against the naive one before it is timed.
+// Before it is timed, GDPO is checked against the naive loops, and every result against the bits of
+// seq.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -44,7 +48,8 @@ struct Rollouts {
   }
 };
 
-/// Two roundings to float (the naive version keeps its sums in float) of values below 10: 2e-6.
+/// Whether GDPO agrees with the naive loops, up to two roundings to float of values below 10, which
+/// is 2e-6: the loops keep their sums over rewards in float.
 bool agrees_with_naive(Rollouts& rollouts, gdpo::Workspace& workspace) {
   std::vector<float> naive(rollouts.out.size());
   naive::gdpo_advantages(rollouts.rewards.data(), rollouts.rows / rollouts.K, rollouts.K,
@@ -57,7 +62,7 @@ bool agrees_with_naive(Rollouts& rollouts, gdpo::Workspace& workspace) {
   return true;
 }
 
-/// Checks the bits against those of `seq`, then times.
+/// Checks the bits against those of seq, then measures the time.
 template <class Batch, class Estimator>
 void measure(benchmark::State& state, Rollouts& rollouts, const Batch& batch,
              const Estimator& estimator) {

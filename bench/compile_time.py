@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What including gdpo costs the compiler: user time and peak memory of -O2, next to a file that uses Eigen alone.
+"""What including gdpo costs the compiler, compared with a file that uses Eigen alone.
 
-The files take turns, so that a machine that slows down slows all of them; each figure is the smallest of the rounds.
+Prints the user time and the peak memory of -O2. The files take turns, so that a machine that slows
+down slows all of them; each figure is the smallest of the rounds.
 """
 import argparse
 import os
@@ -23,7 +24,9 @@ std::vector<double> of(const double* rewards, gdpo::index_t rows) {
 """,
     "<gdpo/gdpo.hpp>, advantages and one loss": """
 #include <gdpo/gdpo.hpp>
-Eigen::ArrayXd of(const Eigen::ArrayXXd& rewards) { return gdpo::advantages(rewards, gdpo::groups_of(4)); }
+Eigen::ArrayXd of(const Eigen::ArrayXXd& rewards) {
+  return gdpo::advantages(rewards, gdpo::groups_of(4));
+}
 gdpo::LossResult of(const gdpo::TokenBatch<float>& batch, gdpo::View<float, 2> gradient) {
   return gdpo::grpo_loss(batch, gdpo::count(batch), gradient);
 }
@@ -32,7 +35,10 @@ gdpo::LossResult of(const gdpo::TokenBatch<float>& batch, gdpo::View<float, 2> g
 
 
 def compile_once(command):
-    """User seconds and the peak in MB of the largest process of one compiler run; its messages where it fails."""
+    """Runs the compiler: user seconds, and the peak memory in MB of its largest process.
+
+    Where the compiler fails, prints its messages and exits.
+    """
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     messages = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
@@ -42,9 +48,11 @@ def compile_once(command):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compiler", default="g++")
-    parser.add_argument("--include", action="append", default=[], help="a folder of headers; may be given again")
+    parser.add_argument("--include", action="append", default=[],
+                        help="a folder of headers; may be given again")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
 
@@ -55,8 +63,9 @@ def main():
                 source = pathlib.Path(folder) / f"{i}.cpp"
                 source.write_text(text)
                 figures[name].append(compile_once(
-                    [options.compiler, "-std=c++17", "-O2", *(f"-I{path}" for path in options.include), "-c", str(source),
-                     "-o", f"{folder}/object.o"]))
+                    [options.compiler, "-std=c++17", "-O2",
+                     *(f"-I{path}" for path in options.include),
+                     "-c", str(source), "-o", f"{folder}/object.o"]))
 
     eigen = min(seconds for seconds, _ in next(iter(figures.values())))
     print("| file | user time, s | above Eigen's, s | peak memory, MB |\n|---|---|---|---|")

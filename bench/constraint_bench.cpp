@@ -1,8 +1,10 @@
 // Time of a controller's update, and what constraints add to an estimator.
 //
-//   update/<rule>/<m>       one PidLagrangian::update of m constraints from (sum, count); time / m is the cost of one
-//   constrained/<placement>/<rows>/<m>   advantages_into with m constraints at work, groups of 16, 1 + m rewards, float, simd;
-//                           counter `over_plain`: median of its time over that of the estimator on the same array, in turn
+//   update/<rule>/<m>                    one PidLagrangian::update of m constraints
+//   constrained/<placement>/<rows>/<m>   advantages_into under m constraints: groups of 16, 1 + m
+//                                        rewards in float, simd. The counter `over_plain` is the
+//                                        median of its time over that of the estimator alone on the
+//                                        same rewards, both timed in turn
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,7 +22,8 @@ void update(benchmark::State& state, const gdpo::PidGains& gains) {
   const index_t m = state.range(0);
   std::mt19937 random(1);
   std::normal_distribution<double> error(0, 1);
-  // A history of measurements, so that branches are those of a run: around the limit, at times beyond the bounds.
+  // Measurements as in a run, around the limit and at times beyond the bounds, so that branches are
+  // taken as they are there.
   constexpr index_t steps = 64;
   std::vector<gdpo::SumCount> reduced(static_cast<std::size_t>(m * steps));
   for (gdpo::SumCount& x : reduced) x = {512 * error(random), 512};

@@ -1,9 +1,10 @@
 #pragma once
-// Benchmarks over execution tags: the argument `threads` is 0 for seq, 1 for simd, else that many threads.
+// Execution tags by number: the argument `threads` of a benchmark is 0 for gdpo::seq, 1 for
+// gdpo::simd, and otherwise that many threads of gdpo::parallel.
 #include <gdpo/core/exec.hpp>
 #include <gdpo/with/thread_pool.hpp>
 
-/// f(tag)
+/// Calls f with the tag for `threads`.
 template <class F>
 void with_exec(long threads, const F& f) {
   if (threads == 0) return f(gdpo::seq);

@@ -1,8 +1,10 @@
-// Time of log-probs and entropies from logits, of the gradient of the logits, and of the loss between the two in one visit.
+// Time of log-probs and entropies from logits (forward), of the gradient by the logits (backward),
+// and of policy_loss_from_logits, which does both with the loss in between (fused).
 //
-//   <forward|backward|fused>/<float|bf16>/<V>/<threads>     128 rows of V logits; threads: 0 seq, 1 simd, else parallel
+//   <forward|backward|fused>/<float|bf16>/<V>/<threads>
+//   128 rows of V logits; threads: 0 seq, 1 simd, otherwise parallel
 //
-// Every result is compared with that of `seq`, bit by bit, before it is timed.
+// Before a call is timed, its result is compared with that of seq, bit by bit.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -27,7 +29,7 @@ T stored(float x) {
   }
 }
 
-/// A batch in storage T, and where results go.
+/// A batch of logits stored as T, and arrays for results.
 template <class T>
 struct Work {
   LogitsData data;
@@ -56,7 +58,8 @@ struct Work {
   }
 };
 
-/// Times f(exec) once it leaves in `result` the bytes that f(seq) leaves. bytes: of memory traffic, an element.
+/// Checks that f(exec) leaves the bytes of f(seq) in `result`, then measures the time of f(exec).
+/// bytes: memory traffic per logit.
 template <class Result, class F>
 void measure(benchmark::State& state, const Result& result, std::size_t bytes, const F& f) {
   f(gdpo::seq);

@@ -1,5 +1,5 @@
 #pragma once
-// Rows of logits for benchmarks.
+// Random logits, targets and upstream gradients for benchmarks.
 #include <algorithm>
 #include <cstdint>
 #include <gdpo/core/view.hpp>
@@ -9,7 +9,7 @@
 struct LogitsData {
   gdpo::index_t rows, tokens;
   std::vector<float> logits;          // (rows, tokens), standard deviation 2
-  std::vector<std::int64_t> targets;  // (rows), above the mean, as a model's samples are
+  std::vector<std::int64_t> targets;  // (rows); their logits are above the mean, as of a sample
   std::vector<float> upstream;        // (rows) dL/dlogp
 
   LogitsData(gdpo::index_t rows_, gdpo::index_t tokens_, unsigned seed = 1)
@@ -19,7 +19,8 @@ struct LogitsData {
         targets(static_cast<std::size_t>(rows_)) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, 2);
-    // The rows repeat one row and a bit, each from another place: drawing every logit would take longer than the measurement.
+    // Every row is cut from one random sequence, each at another place. Drawing every logit would
+    // take longer than the measurement.
     std::vector<float> drawn(static_cast<std::size_t>(tokens) + 4096);
     for (float& x : drawn) x = normal(random);
     std::uniform_int_distribution<std::int64_t> token(0, tokens - 1), shift(0, 4096);

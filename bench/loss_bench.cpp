@@ -1,11 +1,14 @@
 // Time of the policy loss with its gradient.
 //
 //   <loss>/<form>/<rows>/<width>/<threads>
-//   grpo: clipped ratio of the token and k3; grpo_no_reference: without the KL term; gspo: ratio of the sequence
-//   grpo_mean_metrics, grpo_no_metrics: metrics::Means, metrics::None instead of metrics::All
-//   threads: 0 seq, 1 simd, else parallel
+//   grpo                 clipped token ratios and the KL term k3
+//   grpo_no_reference    without the KL term
+//   grpo_mean_metrics    with metrics::Means instead of metrics::All
+//   grpo_no_metrics      with metrics::None
+//   gspo                 one clipped ratio a sequence
+//   threads: 0 seq, 1 simd, otherwise parallel
 //
-// Every result is compared with that of `seq`, bit by bit, before it is timed.
+// Before a call is timed, its loss and gradient are compared with those of seq, bit by bit.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -39,7 +42,8 @@ void measure(benchmark::State& state, const Loss& loss, Form form) {
       benchmark::DoNotOptimize(loss(exec, batch, normaliser, gradient, workspace));
   });
   const std::int64_t tokens = state.iterations() * data.rows * data.width;
-  const int arrays = 3 + (loss.kl.beta != 0);  // log-probs, old ones, the reference's, the gradient
+  // Arrays of 4 bytes a token: logp, old_logp, the gradient and, with a KL term, ref_logp.
+  const int arrays = 3 + (loss.kl.beta != 0);
   state.SetItemsProcessed(tokens);
   state.SetBytesProcessed(tokens * (arrays * 4 + (form == Form::Padded ? 1 : 0)));
 }

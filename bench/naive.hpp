@@ -1,6 +1,7 @@
 #pragma once
-// GDPO, the GRPO loss and log-probs from logits as one would write them down: scalar loops, std::exp, double sums. What the
-// library's speed is compared with; in long double, what its results are compared with.
+// GDPO, the GRPO loss and log-probs from logits as one would write them down: scalar loops,
+// std::exp, sums in double. Benchmarks compare the speed of the library with them. In double and
+// long double they give the results that the library's are checked against.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace naive {
 
-/// rewards (prompts * K, C) row-major -> advantages (prompts * K). Sample std, no eps, every weight 1; no NaN rules, no exact zeros.
+/// GDPO advantages: rewards (prompts * K, C), row-major, to out (prompts * K). Sample std, no eps,
+/// every weight 1. Missing rewards (NaN) and groups of equal rewards get no special treatment.
 inline void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_t K,
                             std::ptrdiff_t C, float* out) {
   const std::ptrdiff_t N = prompts * K;
@@ -37,12 +39,12 @@ inline void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::p
   for (std::ptrdiff_t i = 0; i < N; ++i) out[i] = float((double(out[i]) - mean) / sigma);
 }
 
-/// Rows of tokens, (rows, width) row-major. No mask: every token counts.
+/// Arrays of tokens, (rows, width) row-major.
 struct GrpoBatch {
   std::ptrdiff_t rows, width;
   const float *logp, *old_logp, *ref_logp;
-  const unsigned char* mask;
-  const float* advantages;  // (rows)
+  const unsigned char* mask;  // null: every token counts
+  const float* advantages;    // (rows)
   double low = 0.2, high = 0.2, beta = 0.04;
 };
 
@@ -51,7 +53,8 @@ struct GrpoSums {
   double loss = 0, kl = 0, clip_fraction = 0, approx_kl = 0, ratio = 0;
 };
 
-/// The mean over rows of token means of max(-A r, -A clip(r)) + beta k3, with its gradient. T computes, G stores.
+/// The mean over rows of the token means of max(-A r, -A clip(r)) + beta k3, and its gradient by
+/// logp. It computes in T and stores the gradient as G.
 template <class T, class G>
 GrpoSums grpo(const GrpoBatch& batch, G* gradient) {
   GrpoSums sums;
@@ -93,7 +96,7 @@ GrpoSums grpo(const GrpoBatch& batch, G* gradient) {
   return sums;
 }
 
-/// One row of logits: log-prob of the target, entropy, and log sum exp, in three passes.
+/// What three passes over one row of logits give: log-prob of the target, entropy, log sum exp.
 struct LogitsRow {
   double logp, entropy, logsumexp;
 };
@@ -108,7 +111,7 @@ LogitsRow logits_forward(const float* logits, std::ptrdiff_t tokens, std::int64_
   return {double(T(logits[target]) - most - log_sum), double(log_sum - weighted / sum),
           double(most + log_sum)};
 }
-/// dlogits = g (onehot - softmax).
+/// dlogits = g (onehot - softmax), with the logsumexp of the forward pass.
 template <class T, class G>
 void logits_backward(const float* logits, std::ptrdiff_t tokens, std::int64_t target,
                      double logsumexp, double g, G* dlogits) {

@@ -1,6 +1,7 @@
-// What an estimator can tell apart, beside what it costs: all 2^(n G) groups of G completions with n binary rewards, in one
-// batch. Counters: distinct_values, the number of different advantages; distinct_groups, the number of different multisets
-// of advantages in a group (what the GDPO paper counts, Fig. 3: n = 2, G = 8: GRPO 29, GRPO without std 36, GDPO 81).
+// What an estimator can tell apart, and its time: one batch has all 2^(n G) groups of G completions
+// with n binary rewards. The counter distinct_values is the number of different advantages.
+// distinct_groups is the number of different multisets of advantages in a group, which the GDPO
+// paper counts (Fig. 3): for n = 2 and G = 8, GRPO has 29, GRPO without std 36, and GDPO 81.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 using gdpo::index_t;
 
-/// The advantages of a group, sorted, in units of 1e-6 (differences between distinct values are far larger here).
+/// The advantages of a group, sorted and rounded to 1e-6. Distinct values here differ by far more.
 std::vector<long> levels(const double* advantages, index_t G) {
   std::vector<long> group;
   for (index_t k = 0; k < G; ++k) group.push_back(std::lrint(advantages[k] * 1e6));

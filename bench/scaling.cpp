@@ -1,5 +1,6 @@
-// gdpo_scaling: time against each size, as markdown tables. Time for each unit of work stands beside it: where that grows, the
-// cost is more than linear. Medians of five; absolute times move with the machine and its neighbours.
+// gdpo_scaling prints the time of calls against each of their sizes, as markdown tables. Beside it
+// stands the time per unit of work: where that grows, the cost is more than linear. Each time is
+// the median of five. Absolute times depend on the machine and on what else runs there.
 #include <cstdio>
 #include <gdpo/advantages.hpp>
 #include <gdpo/logits.hpp>

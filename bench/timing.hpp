@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-/// Order statistics by linear interpolation; NaN of nothing.
+/// The q-quantile, 0 <= q <= 1, interpolated linearly between two values; NaN if there is no value.
 inline double quantile(std::vector<double> values, double q) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(values.begin(), values.end());
@@ -13,7 +13,8 @@ inline double quantile(std::vector<double> values, double q) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-/// Calls f until `least` seconds have passed, after one call that is not timed. Seconds a call.
+/// Seconds per call of f: calls it until `least` seconds have passed, after one call that is not
+/// timed.
 template <class F>
 double time_of(const F& f, double least) {
   using Clock = std::chrono::steady_clock;

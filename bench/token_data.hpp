@@ -1,5 +1,6 @@
 #pragma once
-// Token batches for benchmarks: seeded, and away from where rounding decides (a ratio at an edge of the clip range).
+// Random token batches for benchmarks, the same in every run. No ratio is so near an edge of the
+// clip range that rounding decides whether it is clipped.
 #include <cmath>
 #include <cstdint>
 #include <gdpo/loss.hpp>
@@ -11,11 +12,10 @@
 struct TokenData {
   gdpo::index_t rows, width;
   std::vector<float> logp, old_logp, ref_logp, advantages, gradient;
-  std::vector<unsigned char>
-      mask;  // the last tokens of a row, up to a sixteenth of it, are padding
-  std::vector<std::int64_t> offsets;  // the same tokens as a packed batch, padding and all
+  std::vector<unsigned char> mask;    // the last tokens of a row, at most a sixteenth, are padding
+  std::vector<std::int64_t> offsets;  // the same tokens as a packed batch, the padding included
 
-  /// Log-ratios, to the old policy and to the reference, of standard deviation `sd`.
+  /// sd: standard deviation of the log-ratios, to the old policy and to the reference policy.
   TokenData(gdpo::index_t rows_, gdpo::index_t width_, double sd = 0.1, unsigned seed = 1)
       : rows(rows_), width(width_), advantages(static_cast<std::size_t>(rows_)) {
     const auto tokens = static_cast<std::size_t>(rows * width);
@@ -29,8 +29,8 @@ struct TokenData {
       return std::abs(std::exp(double(x)) - edge) < 1e-4;
     };
     for (gdpo::index_t i = 0, k = 0; i < rows; ++i) {
-      advantages[static_cast<std::size_t>(i)] =
-          0.5f + normal(random);  // about 0 the loss would cancel to its rounding
+      // With a mean of 0 the terms of the loss would cancel, and rounding would dominate its error.
+      advantages[static_cast<std::size_t>(i)] = 0.5f + normal(random);
       const gdpo::index_t length = width - padding(random);
       for (gdpo::index_t t = 0; t < width; ++t, ++k) {
         const auto at = static_cast<std::size_t>(k);
@@ -63,7 +63,7 @@ struct TokenData {
     batch.mask = gdpo::view(mask.data(), rows, width);
     return batch;
   }
-  /// Every token of it counts.
+  /// Packed, without a mask: the padding counts as well.
   gdpo::TokenBatch<float> packed() const {
     gdpo::TokenBatch<float> batch =
         arrays([this](const auto* data) { return gdpo::view(data, rows * width); });

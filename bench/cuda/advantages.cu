@@ -1,10 +1,10 @@
-// Advantages of a million completions, 8 rewards each.
+// Advantages of a million completions with 8 rewards each.
 #include "bench.hpp"
 
 namespace bench {
 namespace {
 
-/// Rewards as trainers have them: four of 0 or 1, four real numbers.
+/// Rewards as trainers have them: of eight, four are 0 or 1 and four are real numbers.
 struct Reward {
   float* to;
   unsigned seed;

@@ -1,4 +1,5 @@
-// Log-probs from logits, their gradient, and the loss between the two in place.
+// Log-probs from logits (forward), their gradient (backward), and both in one call with the loss in
+// between, in place (fused).
 #include "bench.hpp"
 
 namespace bench {
@@ -6,6 +7,7 @@ namespace {
 
 constexpr index_t sequences = 8;
 
+/// For for_each: random targets.
 struct RandomToken {
   std::int32_t* to;
   index_t vocabulary;
@@ -14,6 +16,7 @@ struct RandomToken {
     to[i] = static_cast<std::int32_t>(token < vocabulary ? token : vocabulary - 1);
   }
 };
+/// For for_each: log-probs whose log-ratios to x have standard deviation 0.1.
 struct Near {
   const float* x;
   float* to;
@@ -21,6 +24,7 @@ struct Near {
   GDPO_DEVICE void operator()(index_t i) const { to[i] = x[i] + 0.1f * bell(i, seed); }
 };
 
+/// The figures of one vocabulary and one storage type T.
 template <class T>
 class Case {
  public:
@@ -56,7 +60,8 @@ class Case {
       b_.add(backward_name, time([&] { backward(); }), 2 * table);
     }
 
-    if (wants_fused) {  // in place of the copy
+    // The call writes over a copy of the logits.
+    if (wants_fused) {
       copy_logits();
       dlogp_.poison(b_.stream());
       result_.poison(b_.stream());
@@ -124,7 +129,8 @@ class Case {
                                   out);
   }
 
-  /// Each call after a copy of the logits, which is not timed and keeps the device busy until the call is enqueued.
+  /// Times each call behind a copy of the logits. The copy is not timed; it keeps the device busy
+  /// until the call has been enqueued.
   template <class F>
   Time time(const F& enqueue) const {
     return b_.watch().time(1, enqueue, [&] { copy_logits(); });
@@ -137,7 +143,7 @@ class Case {
     return x;
   }
   static double logsumexp(const std::vector<double>& x) {
-    double sum = 0;  // |x| < 8
+    double sum = 0;  // |x| < 8: no exponential overflows
     for (const double entry : x) sum += std::exp(entry);
     return std::log(sum);
   }
@@ -158,7 +164,7 @@ class Case {
                x[static_cast<std::size_t>(targets[at])] - logsumexp(x), 5e-6);
     }
   }
-  /// dlogits = dlogp (onehot - softmax).
+  /// Checks dlogits = dlogp (onehot - softmax) in some rows, and that no entry is NaN.
   void check_gradient(const std::string& name, const std::vector<float>& dlogp) const {
     if (const index_t nan = count_nan(b_.on(), dlogits_))
       b_.wrong(name, std::to_string(nan) + " NaN");
@@ -196,9 +202,8 @@ class Case {
       const double x = static_cast<double>(want[i]);
       different += !(std::abs(static_cast<double>(dlogp[i]) - x) <= 1e-4 * std::abs(x) + 1e-9);
     }
-    if (different > 1)
-      b_.wrong(name,
-               std::to_string(different) + " entries of dlogp");  // one: at an edge of the clip
+    // One token may differ: its ratio stands at an edge of the clip range.
+    if (different > 1) b_.wrong(name, std::to_string(different) + " entries of dlogp");
     check_gradient(name, dlogp);
   }
 
@@ -218,7 +223,7 @@ class Case {
 
 void logits(Bench& b) {
   if (!b.section("logits, 4096 rows")) return;
-  // 50257 (GPT-2) and 128257 are odd: most rows of such a table begin in the middle of a 16-byte vector.
+  // 50257 (GPT-2) and 128257 are odd, so most rows begin in the middle of a 16-byte vector.
   for (const index_t vocabulary : {32000, 128256, 152064, 50257, 128257}) {
     Case<gdpo::BFloat16>(b, "bfloat16", vocabulary).run();
     Case<float>(b, "float", vocabulary).run();

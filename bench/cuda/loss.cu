@@ -1,11 +1,12 @@
-// Loss, gradient and metrics from log-probs.
+// The loss from log-probs, with gradient and metrics.
 #include "bench.hpp"
 #include "tokens.hpp"
 
 namespace bench {
 namespace {
 
-/// The gradient against gdpo::seq at the first rows, up to a million tokens; loss and metrics where those are all.
+/// Compares the gradient of the first rows, up to a million tokens, with gdpo::seq; where these are
+/// all rows, loss and metrics too.
 template <class S, class Loss>
 void check_loss(Bench& b, const std::string& name, const Loss& loss, const Tokens<S>& tokens,
                 bool with_ref, const gdpo::Normaliser& normaliser) {
@@ -34,7 +35,8 @@ void check_loss(Bench& b, const std::string& name, const Loss& loss, const Token
     different +=
         !(std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i])) <= 1e-5 * largest);
   }
-  // A ratio at an edge of the clip range may fall to either side: the CPU may be without FMA. A level of sequences has one a row.
+  // A ratio at an edge of the clip range may fall to either side, because the CPU may have no FMA.
+  // At a level of sequences that concerns a whole row.
   const index_t at_an_edge =
       2 + n / 100000 + (std::decay_t<decltype(loss.level)>::of_segment ? rows.width : 0);
   if (different > at_an_edge) b.wrong(name, std::to_string(different) + " entries of the gradient");
@@ -86,7 +88,7 @@ std::string count_of(index_t tokens) {
   return (tokens >> 20 ? std::to_string(tokens >> 20) + "M" : std::to_string(tokens)) + " tokens";
 }
 
-/// About n tokens, or less with --divide, in rows of `width`.
+/// A figure for about n tokens, fewer with --divide, in padded rows of `width` tokens.
 template <class S, class Loss>
 void padded(Bench& b, const std::string& what, const Loss& loss, index_t n, index_t width,
             double gate = 0) {
@@ -94,6 +96,7 @@ void padded(Bench& b, const std::string& what, const Loss& loss, index_t n, inde
   measure<S>(b, what + ", " + count_of(n) + " in rows of " + std::to_string(width), loss,
              Rows::padded(n / width, width), gate);
 }
+/// A figure for n tokens, fewer with --divide, in packed rows of 1 to 2 * mean tokens.
 template <class S, class Loss>
 void packed(Bench& b, const std::string& what, const Loss& loss, index_t n, index_t mean) {
   n = b.size(n);
@@ -124,7 +127,8 @@ void loss(Bench& b) {
   padded<float>(b, "GRPO with KL, metrics::Means",
                 gdpo::with_metrics<gdpo::metrics::Means>(with_kl), reference, 4096);
 
-  // What trainers also have: rows that do not begin on a vector, few long rows, log-probs of 16 bits.
+  // Further shapes of trainers: rows that do not begin where a vector is aligned, few long rows,
+  // log-probs of 16 bits.
   for (const index_t width : {511, 4095}) {
     padded<float>(b, "GRPO with KL, metrics::None", none(with_kl), reference, width);
   }

@@ -1,13 +1,22 @@
-// What the kernels reach on this device, as a fraction of the bandwidth of a copy that is measured before each section.
+// cuda_bench: how fast the kernels are on this device, as a fraction of the bandwidth of a copy,
+// which is measured before each section.
 //
-//   cuda_bench [--gates] [--json FILE] [--only SECTION] [--figure NAME] [--gated] [--shared BYTES] [--repeats N] [--divide N]
+//   --gates           exit with 1 if a gate is missed
+//   --json FILE       write the figures to FILE; they are there, and printed, as soon as they are
+//                     measured
+//   --only SECTION    only sections whose names begin with SECTION
+//   --figure NAME     only figures whose names contain NAME
+//   --gated           only figures with a gate
+//   --shared BYTES    bytes of a row of logits that a block keeps (Tuning::shared_bytes)
+//   --repeats N       how often each time is measured
+//   --divide N        divide sizes by N; then no gate counts
 //
-// --only: sections whose names begin so; --figure: figures whose names contain the text; --gated: those with a gate. --shared: how many
-// bytes of a row of logits a block keeps (Tuning::shared_bytes). --divide: sizes divided by N, no gate counts. What is measured is
-// printed, and in FILE, at once.
-// Time: medians between CUDA events; buffers are taken in turn so that nothing is found in the L2 cache, data are random. Every result
-// is checked once, on poisoned memory, before it is timed. Bytes: what must move, each input once and each output once.
-// Exit status: 0; 1 where a result is wrong, an error came, or with --gates a gate is missed; 2 bad usage; 77 where there is no device.
+// A time is the median between CUDA events. Data are random. Buffers are used in turn, so that no
+// call finds its data in the L2 cache. Every result is checked once, on poisoned memory, before it
+// is timed. Bytes are those that must move: each input once and each output once.
+//
+// Exit status: 0; 1 if a result is wrong, a call fails, or with --gates a gate is missed; 2 for bad
+// usage; 77 if there is no device.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -20,7 +29,7 @@ namespace {
 struct alignas(16) Vector {
   unsigned of[4];
 };
-/// Four vectors a thread, no loop.
+/// Copies n vectors, four by each thread, without a loop.
 struct Copy {
   static constexpr int threads = 256, at_a_time = 4;
   const Vector* from;
@@ -41,15 +50,16 @@ struct Copy {
   }
 };
 
-std::string quoted(const std::string& s) {
-  return '"' + s + '"';
-}  // names hold neither quotes nor backslashes
+/// A string of JSON. Names hold neither quotes nor backslashes.
+std::string quoted(const std::string& s) { return '"' + s + '"'; }
+/// A number of JSON.
 std::string number(double x) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", x);
   return std::isfinite(x) ? text : "null";
 }
 
+/// The tag for the stream, with the tuning of the device or --shared.
 gdpo::cuda::On device_of(const Stream& stream, const Options& options) {
   const gdpo::cuda::On on(stream.get());
   gdpo::cuda::Tuning tuning = on.tuning();
@@ -174,7 +184,7 @@ Time Bench::time_in_graph(double bytes, int sets, const std::function<void(int)>
   const double wanted =
       (std::min)((std::max)(4.0, 2e9 / static_cast<double>(options_.divide) / bytes), 256.0);
   const int calls = static_cast<int>(std::ceil(wanted / sets)) * sets;
-  enqueue(0);  // loads the kernels: older drivers cannot during a capture
+  enqueue(0);  // loads the kernels, which older drivers cannot do during a capture
   check("cudaStreamSynchronize", cudaStreamSynchronize(stream_.get()));
   const Graph graph(stream_.get(), [&] {
     for (int c = 0; c < calls; ++c) enqueue(c % sets);
@@ -184,8 +194,8 @@ Time Bench::time_in_graph(double bytes, int sets, const std::function<void(int)>
 
 void Bench::write_json() const {
   if (options_.json.empty()) return;
-  const std::string unfinished =
-      options_.json + ".new";  // then renamed: FILE is whole whenever this is stopped
+  // Written under another name, then renamed: FILE is complete whenever this program is stopped.
+  const std::string unfinished = options_.json + ".new";
   std::ofstream out(unfinished);
   out << "{\n  \"device\": " << quoted(device_) << ",\n  \"divide\": " << options_.divide
       << ",\n  \"shared_bytes\": " << on_.tuning().shared_bytes << ",\n  \"copy_gb_per_s\": {";
@@ -244,7 +254,7 @@ int Bench::finish() const {
 
 }  // namespace bench
 
-/// A whole number, or -1 where the text is none.
+/// The whole number in the text, or -1 if it is none.
 static long number_of(const char* text) {
   char* end = nullptr;
   const long number = std::strtol(text, &end, 10);
@@ -261,7 +271,7 @@ static int usage() {
 }
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // into a file as well, lines are there at once
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // lines are written at once, also into a file
   bench::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

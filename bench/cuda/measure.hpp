@@ -1,5 +1,5 @@
 #pragma once
-// Arrays on the device, random data in them, and the time of calls on a stream.
+// Arrays on the device, random data for them, and the time of calls on a stream.
 #include <algorithm>
 #include <gdpo/cuda.hpp>
 #include <vector>
@@ -11,7 +11,7 @@ namespace bench {
 using gdpo::index_t;
 using gdpo::cuda::check;
 
-/// n numbers on the device; 256-byte aligned.
+/// An array on the device, aligned to 256 bytes.
 template <class T>
 class Array {
  public:
@@ -26,7 +26,7 @@ class Array {
   T* data() const { return static_cast<T*>(data_); }
   index_t size() const { return size_; }
   std::size_t bytes() const { return static_cast<std::size_t>(size_) * sizeof(T); }
-  /// Numbers first, first + 1, ..., first + n - 1, after everything that is enqueued.
+  /// A copy of n numbers from `first` on. It waits for all work on the device.
   std::vector<T> host(index_t first, index_t n) const {
     std::vector<T> values(static_cast<std::size_t>(n));
     check("cudaDeviceSynchronize", cudaDeviceSynchronize());
@@ -35,13 +35,13 @@ class Array {
     return values;
   }
   std::vector<T> host() const { return host(0, size_); }
-  /// From the host; everything that is enqueued later finds the numbers there, on any stream.
+  /// Copies numbers from the host. Work that is enqueued later, on any stream, finds them there.
   void copy(const std::vector<T>& values) const {
     check("cudaMemcpy",
           cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
     check("cudaDeviceSynchronize", cudaDeviceSynchronize());
   }
-  /// Every byte 0xff: NaN in every floating type.
+  /// Sets every byte to 0xff, which is NaN in every floating type.
   void poison(cudaStream_t stream) const {
     check("cudaMemsetAsync", cudaMemsetAsync(data_, 0xff, bytes(), stream));
   }
@@ -51,17 +51,18 @@ class Array {
   index_t size_ = 0;
 };
 
-// ---- random data, by place and seed ----
+// ---- random data, which place and seed alone decide ----
 
-GDPO_DEVICE inline float uniform(index_t place, unsigned seed) {  // in (0, 1)
+/// A number in (0, 1).
+GDPO_DEVICE inline float uniform(index_t place, unsigned seed) {
   std::uint64_t x =
       static_cast<std::uint64_t>(place) * 0x9e3779b97f4a7c15u + (seed + 1) * 0xd1b54a32d192ed03u;
   x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
   x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
   return (static_cast<float>(x >> 41) + 0.5f) * 0x1p-23f;
 }
-GDPO_DEVICE inline float bell(index_t place,
-                              unsigned seed) {  // mean 0, standard deviation 1, within 3.5
+/// A number of mean 0 and standard deviation 1 in (-3.5, 3.5): a sum of four uniform ones.
+GDPO_DEVICE inline float bell(index_t place, unsigned seed) {
   float sum = -2;
   for (unsigned k = 0; k < 4; ++k) sum += uniform(place, seed + k);
   return 1.7320508f * sum;
@@ -69,7 +70,7 @@ GDPO_DEVICE inline float bell(index_t place,
 GDPO_DEVICE inline void put(float& to, float x) { to = x; }
 GDPO_DEVICE inline void put(gdpo::BFloat16& to, float x) { gdpo::store(to, x); }
 
-/// f(i) for every i < n.
+/// A kernel that calls f(i) for every i < n.
 template <class F>
 struct ForEach {
   index_t n;
@@ -87,7 +88,7 @@ void for_each(const gdpo::cuda::On& on, index_t n, const F& f) {
   on.launch((std::min)(index_t{on.tuning().blocks}, (n + 255) / 256), 256, 0, ForEach<F>{n, f});
 }
 
-/// uniform or bell numbers, scaled.
+/// For for_each: fills `to` with scale * (a uniform or bell number) + shift.
 template <class T>
 struct Uniform {
   T* to;
@@ -103,7 +104,7 @@ struct Bell {
   GDPO_DEVICE void operator()(index_t i) const { put(to[i], scale * bell(i, seed) + shift); }
 };
 
-/// NaN among n numbers.
+/// A kernel that counts NaN among n numbers, one count a block.
 template <class T>
 struct CountNan {
   const T* x;
@@ -135,7 +136,7 @@ index_t count_nan(const gdpo::cuda::On& on, const Array<T>& x) {
 
 // ---- time ----
 
-/// Seconds a call: median and quartiles.
+/// Seconds of one call: median and quartiles.
 struct Time {
   double median = 0, low = 0, high = 0;
 };
@@ -157,7 +158,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// What `enqueue` puts on the stream, to be launched again.
+/// The work that `enqueue` puts on the stream, captured once, to be launched again and again.
 class Graph {
  public:
   template <class F>
@@ -182,7 +183,7 @@ class Graph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-/// Times between two events of a stream.
+/// Measures time between two events of a stream.
 class Stopwatch {
  public:
   Stopwatch(cudaStream_t stream, int repeats) : stream_(stream), repeats_(repeats) {
@@ -195,8 +196,8 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  /// Seconds of one of the `calls` that `enqueue` puts on the stream. `before`, enqueued before each repeat, is not timed. Two repeats
-  /// warm up.
+  /// The time of one of the `calls` that `enqueue` puts on the stream. `before` is enqueued before
+  /// each repeat and not timed. Two repeats before the others warm up.
   template <class F, class Before>
   Time time(int calls, const F& enqueue, const Before& before) const {
     std::vector<double> seconds;

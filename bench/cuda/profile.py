@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""What the kernels of cuda_bench wait for: Nsight Compute's counters of one launch each, as a table.
+"""What the kernels of cuda_bench wait for: counters of Nsight Compute, one launch each, as a table.
 
     profile.py --bench build/cuda/bench/cuda_bench --out FOLDER
 
-Runs ncu on the first call of some figures, and keeps in FOLDER its reports (*.ncu-rep, for its own window), all counters as text
-(profile.csv) and what was printed (profile.log). In the table, "of peak" is the traffic with device memory and "issue" the cycles in which
-a scheduler issues, both as shares of what the device can do; "waits" are the reasons for which warps stand still, the longest first, in
-warps that wait at each issue; "nan" means that this ncu does not give the counter. Exit status: 0; 1 where ncu fails; 77 where there is no
-ncu, or where it may not read the counters.
+Runs ncu on the first call of some figures. FOLDER gets ncu's reports (*.ncu-rep, for the Nsight
+Compute window), all counters as text (profile.csv), and what ncu printed (profile.log).
+
+Columns of the table: "of peak" is the traffic with device memory, and "issue" the cycles in which a
+scheduler issues an instruction, both as shares of what the device can do. "waits" are the reasons
+for which warps stand still, the most frequent first, in waiting warps per issue. "nan" means that
+this version of ncu does not give the counter.
+
+Exit status: 0; 1 if ncu fails; 77 if there is no ncu, or if it may not read the counters.
 """
 import argparse
 import csv
@@ -17,7 +21,7 @@ import shutil
 import subprocess
 import sys
 
-# A figure of cuda_bench, and the kernels of its first call that are looked at.
+# Figures of cuda_bench, and the kernels of their first call that are profiled.
 RUNS = [
     ("GRPO with KL, metrics::None, 64M tokens in rows of 4096", ["LossKernel", "FinishLoss"]),
     ("GRPO with KL, metrics::None, 64M tokens in rows of 512", ["LossKernel"]),
@@ -25,17 +29,24 @@ RUNS = [
     ("fused, in place, bfloat16, V = 152064", ["LogitsLossKernel"]),
     ("GDPO, groups of 8", ["CombineWindow"]),
 ]
-# Asked for beside a full set, which versions of ncu fill differently.
-METRICS = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum", "smsp__inst_executed.sum",
-           "dram__throughput.avg.pct_of_peak_sustained_elapsed", "smsp__issue_active.avg.pct_of_peak_sustained_active",
+# Counters that are asked for by name, because the full set differs between versions of ncu.
+METRICS = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
+           "smsp__inst_executed.sum", "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+           "smsp__issue_active.avg.pct_of_peak_sustained_active",
            "sm__warps_active.avg.pct_of_peak_sustained_active", "lts__t_sector_hit_rate.pct"]
-SCALES = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3, "s": 1.0, "second": 1.0,
-          "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
-STALL = re.compile(r"^smsp__average_warps_issue_stalled_(?!selected_)(\w+)(?<!_not_issued)_per_issue_active\.ratio$")
+# Units that ncu prints, in seconds or bytes.
+SCALES = {"ns": 1e-9, "nsecond": 1e-9, "us": 1e-6, "usecond": 1e-6, "ms": 1e-3, "msecond": 1e-3,
+          "s": 1.0, "second": 1.0, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+# The counters of reasons to wait. "selected" is the warp that issues, which does not wait.
+STALL = re.compile(r"^smsp__average_warps_issue_stalled_(?!selected_)(\w+)(?<!_not_issued)"
+                   r"_per_issue_active\.ratio$")
 
 
 def rows_of(report):
-    """The launches of ncu's CSV, of which the second line holds the units: name -> text or, in seconds, bytes, per cent, number."""
+    """The launches in ncu's CSV, whose first line has names and whose second line has units.
+
+    A launch maps each name to a text, or to a number in seconds, bytes, per cent or pieces.
+    """
     lines = list(csv.reader(line for line in report.splitlines() if line.startswith('"')))
     if len(lines) < 3:
         return []
@@ -80,7 +91,8 @@ def run(command):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", required=True, help="cuda_bench")
     parser.add_argument("--out", required=True, help="an existing folder for ncu's reports")
     options = parser.parse_args()
@@ -88,7 +100,8 @@ def main():
         print("ncu (Nsight Compute) is not in the path: nothing is profiled")
         return 77
 
-    print("| kernel: figure | us | MB read + written | GB/s | of peak | issue | instructions | registers | occupancy | L2 hits "
+    print("| kernel: figure | us | MB read + written | GB/s | of peak | issue | instructions "
+          "| registers | occupancy | L2 hits "
           "| waits |\n|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     failures, folder = 0, pathlib.Path(options.out)
     log_file, csv_file = (open(folder / name, "w") for name in ("profile.log", "profile.csv"))
@@ -97,26 +110,31 @@ def main():
         report.unlink(missing_ok=True)
         status, log = run(["ncu", "--force-overwrite", "--export", str(report), "--set", "full",
                            "--metrics", ",".join(METRICS), "--clock-control", "none",
-                           "--kernel-name-base", "demangled", "--kernel-name", f"regex:.*({'|'.join(kernels)}).*",
-                           "--launch-count", str(len(kernels)), options.bench, "--repeats", "1", "--figure", figure])
+                           "--kernel-name-base", "demangled",
+                           "--kernel-name", f"regex:.*({'|'.join(kernels)}).*",
+                           "--launch-count", str(len(kernels)),
+                           options.bench, "--repeats", "1", "--figure", figure])
         print(log, file=log_file, flush=True)
-        complaints = "\n".join(line for line in log.splitlines() if line.startswith(("==ERROR==", "==WARNING==")))
+        complaints = "\n".join(line for line in log.splitlines()
+                               if line.startswith(("==ERROR==", "==WARNING==")))
         if "ERR_NVGPUCTRPERM" in log or "LibraryNotLoaded" in log:
             print("ncu may not read the counters of this device:\n" + complaints)
             return 77
         launches = []
         if report.exists():
-            _, text = run(["ncu", "--import", str(report), "--csv", "--page", "raw", "--print-units", "base",
-                           "--print-kernel-base", "demangled"])
+            _, text = run(["ncu", "--import", str(report), "--csv", "--page", "raw",
+                           "--print-units", "base", "--print-kernel-base", "demangled"])
             print(text, file=csv_file, flush=True)
             launches = rows_of(text)
         for kernel in kernels:
-            found = [row for row in launches if re.search(rf"\b{kernel}\b", str(row.get("Kernel Name")))]
+            found = [row for row in launches
+                     if re.search(rf"\b{kernel}\b", str(row.get("Kernel Name")))]
             if found:
                 print(line_of(found[0], kernel, figure), flush=True)
             else:
                 failures += 1
-                print(f"NOT PROFILED: {kernel} of \"{figure}\" (ncu's exit status {status}; all of it in profile.log):\n{complaints}",
+                print(f"NOT PROFILED: {kernel} of \"{figure}\" "
+                      f"(ncu's exit status {status}; all of it in profile.log):\n{complaints}",
                       flush=True)
     return 1 if failures else 0
 

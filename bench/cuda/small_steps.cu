@@ -1,4 +1,5 @@
-// Whole steps that are too small for the memory to matter: advantages, counts, loss and gradient, launched one by one and as a graph.
+// Whole steps that are too small for memory bandwidth to matter: advantages, counts, loss and
+// gradient. The kernels are launched one by one, and as a graph.
 #include "bench.hpp"
 #include "tokens.hpp"
 

@@ -6,13 +6,14 @@
 
 namespace bench {
 
-/// The shape of a batch: `count` rows of `width` tokens, or packed rows of mixed lengths (width 0), which begin at `offsets`.
+/// The shape of a batch: `count` padded rows of `width` tokens; or packed rows of mixed lengths
+/// (width 0), which begin at `offsets`.
 struct Rows {
   index_t count = 0, width = 0, tokens = 0;
   std::vector<std::int64_t> offsets;
 
   static Rows padded(index_t count, index_t width) { return {count, width, count * width, {}}; }
-  /// Lengths anywhere from 1 to twice `mean`, so that most rows begin off the alignment of a vector.
+  /// Rows of 1 to 2 * mean tokens. Most of them do not begin at a place where a vector is aligned.
   static Rows packed(index_t tokens, index_t mean) {
     std::mt19937 random(1);
     std::uniform_int_distribution<index_t> length(1, 2 * mean);
@@ -23,7 +24,7 @@ struct Rows {
     }
     return rows;
   }
-  /// The first of them, of about `most` tokens together; one at least.
+  /// The first rows, of about `most` tokens together, at least one row.
   Rows first(index_t most) const {
     if (most >= tokens) return *this;
     if (width > 0) return padded((std::max)(most / width, index_t{1}), width);
@@ -34,6 +35,7 @@ struct Rows {
     rows.tokens = rows.offsets.back();
     return rows;
   }
+  /// Makes `to` a view of the tokens at `data`.
   template <class T, class View>
   void put(View& to, T* data) const {
     if (width > 0) {
@@ -44,7 +46,8 @@ struct Rows {
   }
 };
 
-/// A batch of arrays on either side. mask: of padded rows; offsets: of packed ones.
+/// A batch of arrays of the host or of the device. `mask` is for padded rows, `offsets` for packed
+/// rows.
 template <class S>
 gdpo::TokenBatch<float> batch_of(const Rows& rows, const S* logp, const S* old_logp,
                                  const S* ref_logp, const unsigned char* mask,
@@ -61,8 +64,8 @@ gdpo::TokenBatch<float> batch_of(const Rows& rows, const S* logp, const S* old_l
   return b;
 }
 
-/// Log-probs of a policy in (-7, 0) and two others with log-ratios of standard deviation 0.1; of a padded row, up to a sixteenth is
-/// padding.
+/// A random batch on the device: log-probs of a policy in (-7, 0), and of two others whose
+/// log-ratios have standard deviation 0.1. At most a sixteenth of a padded row is padding.
 template <class S>
 struct Tokens {
   Rows rows;
@@ -72,7 +75,7 @@ struct Tokens {
   Array<std::int64_t> offsets;
   Array<gdpo::LossResult> result{1};
 
-  /// That a call must read and write.
+  /// Bytes that a call must read and write.
   static double bytes_of(const Rows& rows, bool with_ref) {
     const double of_token =
         (with_ref ? 3 : 2) * sizeof(S) + sizeof(float) + (rows.width > 0 ? 1 : 0);
@@ -92,9 +95,8 @@ struct Tokens {
     for_each(
         on, rows.tokens,
         Fill{logp.data(), old_logp.data(), ref_logp.data(), mask.data(), rows.width, 100 * seed});
-    for_each(
-        on, rows.count,
-        Bell<float>{advantages.data(), 1, 0.5f, 100 * seed + 50});  // about 0 the loss would cancel
+    // A mean of 0.5: about 0 the terms of the loss would cancel.
+    for_each(on, rows.count, Bell<float>{advantages.data(), 1, 0.5f, 100 * seed + 50});
     if (rows.width == 0) offsets.copy(rows.offsets);
   }
   gdpo::TokenBatch<float> batch(bool with_ref) const {

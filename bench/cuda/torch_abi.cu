@@ -1,6 +1,8 @@
-// Three calls behind a C interface, for torch_bench.py: pointers of the device and a stream. Each gives 0, or 1 where it failed: then
-// gdpo_message() says why. With no scratch a call does nothing but to say how many bytes it needs. Counts, losses and metrics stay on
-// the device, in `results`: bytes from gdpo_results_bytes(), read by gdpo_read_results().
+// Three calls of the library behind a C interface, for torch_bench.py. They take device pointers
+// and a stream, and return 0; or 1 if the call failed: then gdpo_message() says why. If `scratch`
+// is null, a call only writes how many bytes it needs to `scratch_bytes`. Counts, losses and
+// metrics stay on the device in `results`, which has gdpo_results_bytes() bytes and is read by
+// gdpo_read_results().
 #include <algorithm>
 #include <exception>
 #include <gdpo/cuda.hpp>
@@ -15,6 +17,7 @@ struct Results {
 
 std::string message;
 
+/// 0 after f(), or 1 and the message of the exception that it threw.
 template <class F>
 int guarded(const F& f) {
   try {
@@ -38,7 +41,8 @@ const char* gdpo_message() { return message.c_str(); }
 
 long long gdpo_results_bytes() { return static_cast<long long>(sizeof(Results)); }
 
-/// numbers: loss, and the means of KL, clip fraction, approx_kl_k3 and ratio, on the host.
+/// Copies results to the host. numbers[0 .. 4]: loss, and the means of KL, clip fraction,
+/// approx_kl_k3 and ratio.
 int gdpo_read_results(const void* results, double* numbers) {
   return guarded([&] {
     Results r;
@@ -50,7 +54,8 @@ int gdpo_read_results(const void* results, double* numbers) {
   });
 }
 
-/// GRPO with KL: counts, loss, gradient, metrics. Arrays of (rows, width); advantages (rows).
+/// GRPO with KL: counts, loss, gradient and metrics. advantages is (rows), all other arrays are
+/// (rows, width).
 int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* logp,
                    const float* old_logp, const float* ref_logp, const unsigned char* mask,
                    const float* advantages, float* gradient, void* results, void* scratch,
@@ -62,8 +67,8 @@ int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* l
     batch.ref_logp = gdpo::view(ref_logp, rows, width);
     batch.mask = gdpo::view(mask, rows, width);
     batch.advantages = gdpo::view(advantages, rows);
-    const auto loss =
-        gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss);  // what torch_bench.py computes
+    // The metrics that torch_bench.py computes.
+    const auto loss = gdpo::with_metrics<gdpo::metrics::Means>(gdpo::grpo_loss);
     if (!scratch) {
       *scratch_bytes = static_cast<long long>(
           (std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
@@ -77,7 +82,7 @@ int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* l
   });
 }
 
-/// GDPO: rewards (rows, columns), advantages (rows).
+/// GDPO advantages: rewards (rows, columns) to advantages (rows), in groups of `group` rows.
 int gdpo_gdpo_advantages(void* stream, long long rows, long long columns, long long group,
                          const float* rewards, float* advantages, void* scratch,
                          long long* scratch_bytes) {
@@ -93,7 +98,8 @@ int gdpo_gdpo_advantages(void* stream, long long rows, long long columns, long l
   });
 }
 
-/// GRPO with KL from logits (sequences, width, vocabulary) of bfloat16, which become their gradient.
+/// GRPO with KL from logits (sequences, width, vocabulary) of bfloat16. The gradient is written
+/// over the logits.
 int gdpo_grpo_from_logits(void* stream, long long sequences, long long width, long long vocabulary,
                           void* logits, const long long* targets, const float* old_logp,
                           const float* ref_logp, const float* advantages, void* results,

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """gdpo's kernels beside PyTorch, eager and torch.compile, on the same tensors of one GPU.
 
-    torch_bench.py --library build/cuda/bench/libgdpo_cuda_torch.so [--gates] [--json FILE] [--rounds N] [--divide N]
+    torch_bench.py --library build/cuda/bench/libgdpo_cuda_torch.so
+                   [--gates] [--json FILE] [--rounds N] [--divide N]
 
-Each figure: in every round each contender has its turn, in random order; a ratio is the median of the rounds' ratios. Results are
-compared with eager's before anything is timed. Loss: GRPO with KL, the gradient by the log-probs, and the means of KL, clip fraction,
-approx_kl_k3 and ratio; metrics stay on the device on all sides. Needs PyTorch and nothing else.
-Exit status: 0; 1 where results differ, a call fails, or with --gates a gate is missed; 2 bad usage; 77 without PyTorch or a GPU.
+In every round each contender has its turn, in random order; a ratio is the median of the ratios of
+all rounds. Results are compared with those of eager PyTorch before anything is timed. The loss is
+GRPO with KL, with its gradient by the log-probs and the means of KL, clip fraction, approx_kl_k3
+and ratio. All contenders leave the metrics on the device. Needs PyTorch and nothing else.
+
+Exit status: 0; 1 if results differ, a call fails, or with --gates a gate is missed; 2 for bad
+usage; 77 without PyTorch or a GPU.
 """
 import argparse
 import ctypes
@@ -25,7 +29,7 @@ BETA, LOW, HIGH = 0.04, 0.2, 0.2
 GATES = {"eager": 10.0, "compile": 1.3}  # speed over each, at the gated size of the loss
 
 
-# ---- what trainers write ----
+# ---- the code that trainers write ----
 
 
 def grpo(logp, old_logp, ref_logp, mask, advantages):
@@ -68,7 +72,7 @@ class Library:
         self.calls.gdpo_results_bytes.restype = ctypes.c_longlong
 
     def run(self, name, *arguments):
-        """Tensors go as their pointers, whole numbers as long long, None and what is of ctypes as they are."""
+        """Calls a function of the library: tensors go as pointers, ints as long long."""
 
         def converted(a):
             if hasattr(a, "data_ptr"):
@@ -79,7 +83,7 @@ class Library:
             raise RuntimeError(name + ": " + self.calls.gdpo_message().decode())
 
     def prepare(self, name, *arguments):
-        """The call with its scratch, as a function."""
+        """Allocates the scratch of a call, and returns the call as a function without arguments."""
         size = ctypes.c_longlong(0)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         self.run(name, stream, *arguments, None, ctypes.byref(size))
@@ -117,8 +121,12 @@ class Report:
         self.failures, self.missed, self.not_measured = [], [], []
 
     def measure(self, name, contenders, calls=1, before=None, gated=False):
-        """contenders: name -> step, "gdpo" among them."""
-        for who, step in list(contenders.items()):  # compiles, allocates, loads
+        """Times the contenders, {name: step} with "gdpo" among them, and prints the figure.
+
+        `before` runs before each turn and is not timed.
+        """
+        # The first calls compile, allocate and load.
+        for who, step in list(contenders.items()):
             try:
                 for _ in range(3):
                     if before is not None:
@@ -137,29 +145,35 @@ class Report:
             random.shuffle(order)
             for who in order:
                 times[who].append(seconds(contenders[who], calls, before))
-        figure = {"name": name, "us": {who: 1e6 * statistics.median(t) for who, t in times.items()}, "speed_over": {}}
+        figure = {"name": name,
+                  "us": {who: 1e6 * statistics.median(t) for who, t in times.items()},
+                  "speed_over": {}}
         for who in contenders:
             if who == "gdpo":
                 continue
             ratio = statistics.median(a / b for a, b in zip(times[who], times["gdpo"]))
             figure["speed_over"][who] = ratio
             if gated and self.options.divide == 1 and ratio < GATES[who]:
-                self.missed.append(f"{name}: {ratio:.2f} times the speed of {who}, not {GATES[who]:g}")
+                self.missed.append(
+                    f"{name}: {ratio:.2f} times the speed of {who}, not {GATES[who]:g}")
         if gated and self.options.divide == 1:
             figure["gates"] = GATES
         self.figures.append(figure)
-        cells = [f"{figure['us'][who]:.1f}" if who in times else "" for who in ("gdpo", "eager", "compile")]
-        cells += [f"{figure['speed_over'][who]:.2f}" if who in times else "" for who in ("eager", "compile")]
+        cells = [f"{figure['us'][who]:.1f}" if who in times else ""
+                 for who in ("gdpo", "eager", "compile")]
+        cells += [f"{figure['speed_over'][who]:.2f}" if who in times else ""
+                  for who in ("eager", "compile")]
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
         self.write()
 
     def write(self):
-        """What there is so far; the file is whole whenever this is stopped."""
+        """Writes the figures so far. The file is complete whenever this program is stopped."""
         if not self.options.json:
             return
         unfinished = self.options.json + ".new"
         with open(unfinished, "w") as file:
-            json.dump({"device": self.device, "torch": torch.__version__, "divide": self.options.divide,
+            json.dump({"device": self.device, "torch": torch.__version__,
+                       "divide": self.options.divide,
                        "figures": self.figures, "wrong": self.failures, "missed": self.missed,
                        "not_measured": self.not_measured}, file, indent=2)
         os.replace(unfinished, self.options.json)
@@ -174,7 +188,7 @@ class Report:
             self.fail(f"{name}: {what} is {got:.9g}, PyTorch's {want:.9g}")
 
     def compare_tensors(self, name, what, got, want, within, exceptions=0):
-        """No more than `exceptions` entries differ by more than `within` times the largest."""
+        """Fails if more than `exceptions` entries are off by more than `within` x the largest."""
         limit = within * want.abs().max()
         different = int((~((got - want).abs() <= limit)).sum())
         if different > exceptions:
@@ -219,7 +233,8 @@ def bench_loss(report, library, rows, width, gated):
     loss, metrics = contenders["eager"]()
     report.compare_losses(name, library, results, loss, metrics)
     # A ratio at an edge of the clip range may fall to either side.
-    report.compare_tensors(name, "the gradient", gradient, leaf.grad, 1e-5, 2 + rows * width // 100000)
+    report.compare_tensors(name, "the gradient", gradient, leaf.grad, 1e-5,
+                           2 + rows * width // 100000)
     calls = max(4, min(50, (1 << 24) // (rows * width)))
     report.measure(name, {"gdpo": call, **contenders}, calls, gated=gated)
 
@@ -235,7 +250,8 @@ def bench_advantages(report, library, rows, columns, group):
     call()
     torch.cuda.synchronize()
     report.compare_tensors(name, "the advantages", advantages, gdpo(rewards, group), 1e-4)
-    contenders = {"eager": lambda: gdpo(rewards, group), "compile": lambda: compiled(rewards, group)}
+    contenders = {"eager": lambda: gdpo(rewards, group),
+                  "compile": lambda: compiled(rewards, group)}
     report.measure(name, {"gdpo": call, **contenders}, calls=10)
 
 
@@ -255,27 +271,31 @@ def bench_logits(report, library, sequences, width, vocabulary):
 
     arguments = (targets, old_logp, ref_logp, mask, advantages)
     contenders = {"eager": with_backward(grpo_from_logits, leaf, *arguments),
-                  "compile": with_backward(torch.compile(grpo_from_logits, dynamic=False), leaf, *arguments)}
+                  "compile": with_backward(torch.compile(grpo_from_logits, dynamic=False), leaf,
+                                           *arguments)}
     results = library.results()
-    call = library.prepare("gdpo_grpo_from_logits", sequences, width, vocabulary, work, targets, old_logp,
-                           ref_logp, advantages, results)
+    call = library.prepare("gdpo_grpo_from_logits", sequences, width, vocabulary, work, targets,
+                           old_logp, ref_logp, advantages, results)
 
     call()
     loss, metrics = contenders["eager"]()
     report.compare_losses(name, library, results, loss, metrics)
-    # Entries of 16 bits; the largest stands at a target. 50: those of a token at an edge of the clip range.
+    # Entries have 16 bits, and the largest is that of a target. A token whose ratio stands at an
+    # edge of the clip range may be clipped on one side only: that makes up to 50 entries differ.
     report.compare_tensors(name, "dlogits", work.float(), leaf.grad.float(), 0.01, 50)
-    # The call writes over its logits: they are copied again before every turn, of PyTorch as well.
+    # The call writes over its logits. They are copied again before every turn, PyTorch's as well.
     report.measure(name, {"gdpo": call, **contenders}, before=lambda: work.copy_(logits))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="libgdpo_cuda_torch.so")
     parser.add_argument("--json", help="writes the figures there")
     parser.add_argument("--gates", action="store_true", help="exit status 1 where a gate is missed")
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--divide", type=int, default=1, help="sizes divided by it: no gate counts")
+    parser.add_argument("--divide", type=int, default=1,
+                        help="sizes divided by it: no gate counts")
     options = parser.parse_args()
     if options.rounds < 1 or options.divide < 1:
         parser.error("--rounds and --divide are at least 1")
@@ -289,16 +309,19 @@ def main():
     torch.manual_seed(1)
     random.seed(1)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
-    print("| | gdpo, us | eager, us | compile, us | speed over eager | over compile |\n|---|---|---|---|---|---|", flush=True)
+    print("| | gdpo, us | eager, us | compile, us | speed over eager | over compile |\n"
+          "|---|---|---|---|---|---|", flush=True)
     library, report = Library(options.library), Report(options)
-    benches = [(bench_loss, 64, 1024, False), (bench_loss, 512, 4096, False), (bench_loss, 16384, 4096, True),
-               (bench_advantages, 1 << 20, 8, 8), (bench_advantages, 1 << 20, 8, 64), (bench_logits, 8, 512, 152064)]
+    benches = [(bench_loss, 64, 1024, False), (bench_loss, 512, 4096, False),
+               (bench_loss, 16384, 4096, True),
+               (bench_advantages, 1 << 20, 8, 8), (bench_advantages, 1 << 20, 8, 64),
+               (bench_logits, 8, 512, 152064)]
     for bench, *sizes in benches:
         try:
             bench(report, library, *sizes)
         except torch.cuda.OutOfMemoryError as e:
             report.not_measured.append(f"{bench.__name__}{tuple(sizes)}: {str(e).splitlines()[0]}")
-        except Exception as e:  # the others are worth having
+        except Exception as e:  # the other figures are still measured
             report.fail(f"{bench.__name__}{tuple(sizes)}: {type(e).__name__}: {e}")
         torch.cuda.empty_cache()
 

@@ -1,4 +1,5 @@
-// Accuracy against long double, and that one result has one bit pattern. Nothing here is timed.
+// Accuracy against naive loops in long double, and whether all execution tags give the same bits.
+// Nothing here is timed.
 #include <cstring>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
@@ -15,7 +16,8 @@ namespace {
 struct GrpoErrors {
   double gradient = 0, loss = 0, kl = 0;
 };
-/// Of the gradient: over its largest entry. Of loss and mean KL: relative.
+/// Errors for log-ratios of standard deviation sd: the largest error of the gradient over its
+/// largest entry, and the relative errors of loss and mean KL.
 GrpoErrors grpo_errors(double sd) {
   TokenData data(256, 1024, sd);
   const gdpo::LossResult result =
@@ -32,6 +34,7 @@ GrpoErrors grpo_errors(double sd) {
           std::abs(result.metrics.kl.mean() / want.kl - 1)};
 }
 
+/// The largest error of a log-prob from logits, absolute, in nats.
 double logp_error() {
   const LogitsData data(16, 152064);
   const gdpo::TokenLogprobs result = gdpo::token_logprobs(
@@ -46,7 +49,8 @@ double logp_error() {
   return most;
 }
 
-/// How many different results seq, simd and 1 to 7 threads give: loss, metrics, gradient, log-probs, dlogits.
+/// How many different results seq, simd and 1 to 7 threads give. The bits of loss, metrics,
+/// gradient, log-probs, entropies and dlogits count.
 double bit_patterns() {
   TokenData data(64, 1027);
   LogitsData logits(64, 8195);

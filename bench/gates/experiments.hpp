@@ -3,10 +3,12 @@
 
 namespace gates {
 
-/// What a program measures: gdpo_gates (all.cpp) or, built for another instruction set, a part of it (instruction_set.cpp).
+/// The experiments of this program. gdpo_gates has all of them (all.cpp); the programs that are
+/// built for another instruction set have one (instruction_set.cpp).
 std::vector<Experiment> experiments();
 
-/// How they were compiled, and whether this processor has those instructions.
+/// How the experiments were compiled, and whether this processor has the instructions that this
+/// needs.
 struct Build {
   const char *compiler, *flags;
   bool runs_here;
@@ -20,7 +22,8 @@ std::vector<Experiment> k2();
 Experiment k3();
 Experiment accuracy();
 Experiment memory();
-/// K1 over naive loops, 2 x 4096 tokens: what a build for one instruction set must reach.
+/// The speed of K1 over naive loops, for 2 x 4096 tokens: `gate` is what a build for this
+/// instruction set must reach.
 Experiment k1_over_naive(const std::string& instruction_set, Gate gate);
 
 }  // namespace gates

@@ -1,5 +1,5 @@
 #pragma once
-// A figure and its gate; an experiment, which measures figures that belong together.
+// A figure and its gate, and an experiment, which measures figures that belong together.
 #include <cstdio>
 #include <iterator>
 #include <map>
@@ -8,6 +8,7 @@
 
 namespace gates {
 
+/// The bound that a figure must reach, if it has one.
 struct Gate {
   enum class Side { None, AtLeast, AtMost } side = Side::None;
   double bound = 0;
@@ -25,7 +26,8 @@ inline Gate at_least(double bound) { return {Gate::Side::AtLeast, bound}; }
 inline Gate at_most(double bound) { return {Gate::Side::AtMost, bound}; }
 inline Gate no_gate() { return {}; }
 
-/// The median, over quiet rounds, of factor x (time of `over`) / (time of `under`); without `under`, the number called `over`.
+/// One figure: the median, over quiet rounds, of factor x (time of contender `over`) / (time of
+/// contender `under`). Without `under` it is the number that is called `over`.
 struct Row {
   std::string figure;
   Gate gate;
@@ -34,13 +36,15 @@ struct Row {
 };
 
 class Bench;
+/// Figures that are measured in the same rounds.
 struct Experiment {
   std::string name;
   std::vector<Row> rows;
   std::function<void(Bench&)> set_up;
 };
 
-/// What an experiment sets up: contenders and numbers by name. Names that no selected row asks for are left out.
+/// What an experiment sets up: contenders and numbers, by name. A contender that no selected row
+/// asks for is left out.
 class Bench {
  public:
   explicit Bench(const std::vector<Row>& rows) : rows_(rows) {}
@@ -49,7 +53,8 @@ class Bench {
     return std::any_of(rows_.begin(), rows_.end(),
                        [&](const Row& r) { return r.over == name || r.under == name; });
   }
-  /// `check` says what is wrong after a first run, "" if nothing. `work`: elements that a call gets through.
+  /// Adds a contender. `check` is called after a first run and returns what is wrong with the
+  /// result, or "". `work`: elements that one run works on.
   void add(const std::string& name, double work, std::function<void()> run,
            const std::function<std::string()>& check) {
     if (!wants(name)) return;
@@ -60,17 +65,19 @@ class Bench {
     }
     contenders_.push_back({name, std::move(run), work});
   }
-  /// Nothing to check: a probe of the machine.
+  /// Adds a probe of the machine, whose result is not checked.
   void add_probe(const std::string& name, double work, std::function<void()> run) {
     add(name, work, std::move(run), [] { return std::string(); });
   }
+  /// Says why a contender cannot be measured here.
   void absent(const std::string& name, const std::string& why) { absent_[name] = why; }
+  /// Adds a figure that is not a time.
   void number(const std::string& name, double value) { numbers_[name] = value; }
 
  private:
   friend class Report;
 
-  /// Leaves out contenders that every row would compare with one that is absent or wrong.
+  /// Leaves out a contender if every row compares it with one that is absent or wrong.
   void drop_unpaired() {
     const auto is_here = [&](const std::string& name) {
       return std::any_of(contenders_.begin(), contenders_.end(),

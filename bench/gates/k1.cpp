@@ -1,6 +1,7 @@
-// K1: the GRPO loss of token log-probs with its gradient and metrics, a reference model, mean over sequences of token means.
-// Metrics are metrics::Means, which holds what the other contenders compute too; the default, metrics::All, and metrics::None
-// stand beside it without a gate.
+// K1: the GRPO loss of token log-probs with a reference model, its gradient and its metrics, as the
+// mean over sequences of token means. It is measured with metrics::Means, the metrics that the
+// other contenders compute as well. The default, metrics::All, and metrics::None have figures
+// without a gate.
 #include <gdpo/with/openmp.hpp>
 #include <memory>
 
@@ -14,7 +15,8 @@
 namespace gates {
 namespace {
 
-/// Equal sets of buffers. Four of 512 x 4096 tokens (136 MB) used in turn are cold: larger than the last level of cache.
+/// Equal sets of buffers, used in turn. Four sets of 512 x 4096 tokens (136 MB) are larger than the
+/// last level of cache, so each run finds its data in memory only.
 struct Sets {
   std::vector<TokenData> data;
   std::size_t turn = 0;
@@ -28,13 +30,14 @@ struct Sets {
 using SharedSets = std::shared_ptr<Sets>;
 
 struct Tolerance {
-  double gradient, loss, metrics;  // gradient: of its largest entry; the others relative
+  double gradient, loss, metrics;  // gradient: over its largest entry; the others: relative
 };
 constexpr Tolerance ours{3e-7, 1e-6, 1e-6};
-// Eager: every intermediate array is rounded to float, and sums are of floats.
+// PyTorch rounds every intermediate array to float, and adds floats.
 constexpr Tolerance float_sums{1e-6, 1e-5, 1e-5};
 
-/// "" if the last gradient and `got` are those of the naive loops in double.
+/// Compares `got` and the last gradient with the naive loops in double. Returns what is wrong, or
+/// "".
 std::string difference(const naive::GrpoSums& got, const TokenData& data, bool masked, double beta,
                        const Tolerance& tolerance, bool metrics = true) {
   std::vector<double> gradient(data.gradient.size());
@@ -82,7 +85,7 @@ auto grpo(double beta = 0.04) {
 }
 using gdpo::metrics::All, gdpo::metrics::Means, gdpo::metrics::None;
 
-/// Loss: GRPO's, with any metrics.
+/// Adds the library as a contender. `loss` is the GRPO loss with any metrics.
 template <class Exec, class Loss>
 void add_gdpo(Bench& bench, const std::string& name, const SharedSets& sets, const Exec& exec,
               const Loss& loss, Form form = Form::Masked) {
@@ -107,7 +110,7 @@ void add_gdpo(Bench& bench, const std::string& name, const SharedSets& sets, con
       });
 }
 
-/// Any function of (naive::GrpoBatch, float* gradient) that gives naive::GrpoSums.
+/// Adds f(naive::GrpoBatch, float* gradient), which returns naive::GrpoSums, as a contender.
 template <class F>
 void add_function(Bench& bench, const std::string& name, const SharedSets& sets,
                   const Tolerance& tolerance, F f) {
@@ -142,8 +145,8 @@ void add_torch(Bench& bench, const SharedSets& sets, int threads) {
     torch->use_threads(threads);
     *sums = torch->grpo(data.as_naive(), gradient);
   };
-  const auto checked =
-      std::make_shared<bool>(false);  // autograd's gradient is copied out for the check alone
+  // The gradient of autograd is copied out for the check alone, not in timed runs.
+  const auto checked = std::make_shared<bool>(false);
   bench.add(
       name, sets->tokens(),
       [=] {
@@ -191,7 +194,8 @@ void add_probes(Bench& bench, const SharedSets& sets, int threads) {
   });
 }
 
-/// The gates presume AVX-512: without it nothing is set up.
+/// The gates are for AVX-512. In a build without it the contenders are absent; then this returns
+/// true.
 bool skipped(Bench& bench) {
   if (!has_avx512) bench.absent("gdpo 1T", no_avx512), bench.absent("gdpo 2T", no_avx512);
   return !has_avx512;

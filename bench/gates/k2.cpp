@@ -1,4 +1,4 @@
-// K2: GDPO advantages.
+// K2: GDPO advantages from rewards.
 #include <gdpo/advantages.hpp>
 #include <memory>
 
@@ -24,7 +24,8 @@ struct Rollouts {
     out = want;
     naive::gdpo_advantages(rewards.data(), prompts, K, C, want.data());
   }
-  /// Some roundings to float of values below 10: 5e-6.
+  /// Says what is wrong with `out`, or "". It may be off by some roundings to float of values below
+  /// 10, which is 5e-6.
   std::string difference() const {
     double most = 0;
     for (std::size_t i = 0; i < out.size(); ++i) {

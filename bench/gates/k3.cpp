@@ -1,4 +1,5 @@
-// K3: log-probs and entropies from logits, the gradient of the logits, and the loss between the two; 256 rows of 152064 logits.
+// K3: log-probs and entropies from logits, the gradient by the logits, and both in one call with
+// the loss in between. 256 rows of 152064 logits.
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/with/openmp.hpp>
@@ -14,7 +15,7 @@
 namespace gates {
 namespace {
 
-/// What every contender reads, where it writes, and what it should write.
+/// What every contender reads, where it writes, and the results to expect.
 struct Work : LogitsData {
   std::vector<float> logp, entropy, dlogits;
   std::vector<double> logsumexp;
@@ -51,7 +52,8 @@ std::string off(const char* what, double by) {
   return std::string(what) + " off by " + std::to_string(by * 1e6) + "e-6";
 }
 
-/// Absolute, nats.
+/// Compares log-probs and entropies with what is expected. tolerance: absolute, in nats; ten times
+/// as much for entropies. Returns what is wrong, or "".
 std::string forward_difference(const Work& work, double tolerance, bool entropies = true) {
   double logp = 0, entropy = 0;
   for (std::size_t i = 0; i < work.expected.size(); ++i) {
@@ -64,7 +66,9 @@ std::string forward_difference(const Work& work, double tolerance, bool entropie
   if (!(logp <= tolerance)) return off("log-probs", logp);
   return entropies && !(entropy <= 10 * tolerance) ? off("entropies", entropy) : "";
 }
-/// Relative, of every entry but those that float cannot hold with all its digits.
+/// Compares dlogits with the naive loops in double. tolerance: relative, for each entry; an entry
+/// below 1e-30 counts as 1e-30, because small floats have fewer digits. Returns what is wrong, or
+/// "".
 std::string backward_difference(const Work& work, const float* dlogits, double tolerance) {
   std::vector<double> want(static_cast<std::size_t>(work.tokens));
   double most = 0;
@@ -84,8 +88,9 @@ std::string backward_difference(const Work& work, const float* dlogits, double t
 }
 
 constexpr double ours = 1e-6, ours_backward = 3e-6;
-constexpr double ours_fused =
-    1e-5;  // its log-probs of about -12 are rounded to float, 1e-6, before the exponential
+// Log-probs of about -12 are rounded to float, an error of 1e-6, before the exponential of the
+// ratio.
+constexpr double ours_fused = 1e-5;
 constexpr double eager = 1e-4, eager_backward = 1e-4;  // float sums over the vocabulary
 
 template <class Exec>
@@ -108,8 +113,9 @@ void add_backward(Bench& bench, const SharedWork& work) {
       [=] { return backward_difference(*work, work->dlogits.data(), ours_backward); });
 }
 
-/// Forward, GRPO, backward in place of the logits. Timed on what the runs before have left there, gradients: no exponential
-/// costs more or less for it.
+/// Adds policy_loss_from_logits, with the gradient written over the logits. So later runs read
+/// gradients as logits; that changes no cost, because the time of an exponential does not depend on
+/// its argument.
 void add_fused(Bench& bench, const SharedWork& work) {
   if (!bench.wants("fused 1T")) return;
   struct Call {
@@ -126,8 +132,8 @@ void add_fused(Bench& bench, const SharedWork& work) {
     for (auto* array : {&tokens.old_logp, &tokens.ref_logp}) (*array)[i] += logp - tokens.logp[i];
     tokens.logp[i] = logp;
   }
-  naive::grpo<double>(tokens.as_naive(),
-                      tokens.gradient.data());  // the upstream that it should find between the two
+  // The gradient by the log-probs that the call is to find between its two halves.
+  naive::grpo<double>(tokens.as_naive(), tokens.gradient.data());
   bench.add(
       "fused 1T", work->elements(),
       [=] {
@@ -172,8 +178,8 @@ void add_torch(Bench& bench, const SharedWork& work) {
         torch->token_logprobs_by_logsumexp(work->for_torch(), work->logp.data());
       },
       [=] { return forward_difference(*work, eager, false); });
-  const auto checked =
-      std::make_shared<bool>(false);  // gradients are copied out for the check alone
+  // Gradients are copied out for the check alone, not in timed runs.
+  const auto checked = std::make_shared<bool>(false);
   bench.add(
       "torch both 1T", work->elements(),
       [=] {
@@ -218,8 +224,8 @@ void set_up(Bench& bench) {
   }
   const auto work = std::make_shared<Work>();
   add_forward(bench, "forward 1T", work, gdpo::simd);
-  gdpo::token_logprobs_into(gdpo::simd, work->batch(),
-                            work->out());  // the backward pass reads its logsumexp
+  // The backward pass reads the logsumexp of this call.
+  gdpo::token_logprobs_into(gdpo::simd, work->batch(), work->out());
   add_backward(bench, work);
   add_fused(bench, work);
   add_probes(bench, work, 1);

@@ -1,5 +1,6 @@
 #pragma once
-// What a gate presumes of the machine and of the build.
+// What a gate needs from the machine and from the build, and the reasons to give where it is
+// missing.
 #include <string>
 #include <thread>
 

@@ -1,5 +1,6 @@
-// gdpo_gates: the figures that the library must reach, measured as ratios inside one interleaved run (rounds.hpp).
-// Exit status: 0; 1: a gate is missed or a result is wrong; 2: bad usage; 3: the machine was never quiet enough to tell.
+// gdpo_gates measures the figures that the library must reach, as ratios inside one interleaved run
+// (rounds.hpp). Exit status: 0 if every gate that could be measured is passed; 1 if a gate is
+// missed or a result is wrong; 2 for bad usage; 3 if the machine was never quiet enough to tell.
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <thread>
@@ -11,7 +12,8 @@
 
 namespace {
 
-/// Keeps the rows of which "experiment: figure" contains `only`, and experiments with such rows.
+/// Keeps the figures whose line "experiment: figure" contains `only`, and the experiments that have
+/// some.
 std::vector<gates::Experiment> select(std::vector<gates::Experiment> experiments,
                                       const std::string& only) {
   std::vector<gates::Experiment> selected;

@@ -1,4 +1,4 @@
-// Memory: what the library asks operator new for, counted by replacing it in this program.
+// Memory that the library allocates: this program replaces operator new to count calls and bytes.
 #include <atomic>
 #include <cstdlib>
 #include <gdpo/logits.hpp>
@@ -20,7 +20,8 @@ void* counted(void* p, std::size_t size) {
 }
 }  // namespace
 
-// Not inlined: g++ warns where it sees the free of one half and not the malloc of the other.
+// Not inlined: g++ warns where it sees the `free` of one operator but not the `malloc` of the
+// other.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   return counted(std::malloc(size > 0 ? size : 1), size);
 }
@@ -38,6 +39,7 @@ void* counted(void* p, std::size_t size) {
 namespace gates {
 namespace {
 
+/// Allocations of a second call with the same workspace, the most over all targets.
 double allocations_of_a_second_loss() {
   TokenData data(64, 1027);
   double most = 0;
@@ -59,7 +61,7 @@ double allocations_of_a_second_loss() {
   return most;
 }
 
-/// Workspace included; of the first call.
+/// MiB that the first call allocates, its workspace included.
 double mebibytes_of_a_loss_from_logits() {
   TokenData tokens(4, 64);
   LogitsData data(256, 152064);

@@ -1,5 +1,6 @@
 #pragma once
-// Speed of the memory, for comparison: loads and stores with next to no arithmetic, vectorised by the compiler.
+// The speed of the memory, for comparison: loops that load and store with next to no arithmetic.
+// The compiler vectorises them.
 #include <omp.h>
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace probes {
 
-/// f(begin, end) on each of `threads` threads, equal shares of 0 ... n - 1.
+/// f(begin, end) on each of `threads` threads, for equal shares of 0 ... n - 1.
 template <class F>
 void share(int threads, std::ptrdiff_t n, const F& f) {
   if (threads == 1) return f(std::ptrdiff_t{0}, n);
@@ -19,7 +20,7 @@ void share(int threads, std::ptrdiff_t n, const F& f) {
   }
 }
 
-/// The loads and stores of K1: 17 bytes a token.
+/// Loads and stores what K1 does: 17 bytes a token.
 [[gnu::noinline]] inline void k1_traffic(const float* logp, const float* old_logp,
                                          const float* ref_logp, const unsigned char* mask,
                                          float* __restrict gradient, std::ptrdiff_t n) {
@@ -33,11 +34,13 @@ void share(int threads, std::ptrdiff_t n, const F& f) {
                                     std::ptrdiff_t n) {
   for (std::ptrdiff_t i = 0; i < n; ++i) a[i] = b[i] + 3.0f * c[i];
 }
-/// 8 bytes an element. The product keeps the compiler from calling memcpy, which goes round the cache.
+/// 8 bytes an element. The product keeps the compiler from calling memcpy, which bypasses the
+/// cache.
 [[gnu::noinline]] inline void copy(float* __restrict to, const float* from, std::ptrdiff_t n) {
   for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = 1.5f * from[i];
 }
-/// 4 bytes an element. Integers, because their sum may be reordered: one load and one addition a register.
+/// 4 bytes an element. The bits are added as integers, whose sum the compiler may reorder: then a
+/// vector register costs one load and one addition.
 [[gnu::noinline]] inline std::uint32_t read(const float* from, std::ptrdiff_t n) {
   std::uint32_t sum = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which processor this is, as Linux tells, and on which the gates were set.
+// Which processor this is, according to Linux, and on which one the gates were set.
 #include <fstream>
 #include <map>
 #include <string>
@@ -10,8 +10,8 @@ class Processor {
  public:
   Processor() {
     std::ifstream info("/proc/cpuinfo");
-    for (std::string line;
-         std::getline(info, line) && !line.empty();) {  // a paragraph a processor: the first
+    // The file has a paragraph for each processor. The first is read.
+    for (std::string line; std::getline(info, line) && !line.empty();) {
       const auto colon = line.find(':');
       if (colon + 2 < line.size())
         of_[line.substr(0, line.find_first_of("\t:"))] = line.substr(colon + 2);
@@ -21,7 +21,8 @@ class Processor {
     return of("model name", "unknown") + " (" + of("vendor_id", "?") + " family " +
            of("cpu family", "?") + " model " + of("model", "?") + ")";
   }
-  /// Where the gates were set: most of them are missed on Zen 4, whose floating-point units are narrower.
+  /// The processor on which the gates were set. Zen 4 misses most of them, because its
+  /// floating-point units are narrower.
   static constexpr const char* of_the_gates = "AMD Zen 5 (AuthenticAMD family 26)";
   bool is_of_the_gates() const {
     return of("vendor_id", "") == "AuthenticAMD" && of("cpu family", "") == "26";

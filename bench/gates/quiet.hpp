@@ -1,5 +1,6 @@
 #pragma once
-// Was the machine ours? Processor time that others used, the hypervisor's other guests included, as far as Linux tells.
+// Whether the machine was quiet: the processor time that others used meanwhile, other guests of the
+// hypervisor included, as far as Linux reports it.
 #include <time.h>
 #include <unistd.h>
 
@@ -9,9 +10,11 @@
 
 namespace gates {
 
-/// Seconds: passed, spent by all processors of the machine, spent by this process.
+/// A moment, in seconds.
 struct Load {
-  double wall, machine, own;
+  double wall;     ///< of the clock
+  double machine;  ///< that all processors of the machine have been busy
+  double own;      ///< of processor time that this process has used
 
   static Load now() {
     const auto seconds = [](clockid_t clock) {
@@ -26,7 +29,8 @@ struct Load {
   static double machine_seconds() {
     std::ifstream stat("/proc/stat");
     std::string cpu;
-    double user, nice, system, idle, iowait, irq, softirq, steal;  // user includes guests
+    // `user` includes the guests of this machine.
+    double user, nice, system, idle, iowait, irq, softirq, steal;
     if (!(stat >> cpu >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal))
       return std::numeric_limits<double>::quiet_NaN();
     return (user + nice + system + irq + softirq + steal) /
@@ -34,10 +38,11 @@ struct Load {
   }
 };
 
-/// Cores that others kept busy between two moments; NaN where the system does not tell.
+/// How many cores others kept busy between two moments; NaN where the system does not tell.
 inline double cores_of_others(const Load& from, const Load& to) {
-  const double seconds = (to.machine - from.machine) -
-                         (to.own - from.own);  // below 0: the machine counts in hundredths
+  // The difference can be below 0, because the time of the machine is counted in hundredths of a
+  // second.
+  const double seconds = (to.machine - from.machine) - (to.own - from.own);
   return seconds < 0 ? 0 : seconds / (to.wall - from.wall);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What was measured, printed as it comes and kept for the JSON file.
+// Prints what is measured as it comes, and keeps it for the JSON file.
 #include <nlohmann/json.hpp>
 
 #include "gate.hpp"
@@ -10,16 +10,16 @@ class Report {
  public:
   explicit Report(RoundLimits limits) : limits_(limits) {}
 
-  /// Sets up, measures and prints the rows of one experiment.
+  /// Sets up, measures and prints the figures of one experiment.
   void run(const Experiment& experiment);
   void print_summary() const;
   nlohmann::ordered_json json() const;
-  /// 1: a gate is missed or a result is wrong; 3: the machine was too busy to tell; 0.
+  /// 1: a gate is missed or a result is wrong. 3: the machine was too busy to tell. 0: neither.
   int exit_status() const { return missed_ + wrong_ > 0 ? 1 : inconclusive_ > 0 ? 3 : 0; }
 
  private:
   nlohmann::ordered_json row(const Row& row, const Bench& bench, const Timings& timings);
-  /// In every round that counts.
+  /// The values of a figure in all rounds that count.
   static std::vector<double> values_of(const Row& row, const Bench& bench, const Timings& timings);
   void times(const Bench& bench, const Timings& timings, nlohmann::ordered_json& json) const;
 

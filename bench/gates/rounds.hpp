@@ -1,6 +1,7 @@
 #pragma once
-// Interleaved timing. Times of one contender move with the neighbours' traffic by tens of per cent, so contenders take turns,
-// in another random order every round, and only ratios inside a round are compared.
+// Interleaved timing. The time of a contender changes by tens of per cent with what else the
+// machine does. So contenders take turns in every round, in a new random order, and only ratios of
+// times of the same round are compared.
 #include <functional>
 #include <numeric>
 #include <random>
@@ -14,22 +15,24 @@ namespace gates {
 struct Contender {
   std::string name;
   std::function<void()> run;
-  double work;  // elements that a call gets through
+  double work;  // elements that one run works on
 };
 
 struct RoundLimits {
-  int wanted = 9, most = 60;  // quiet rounds, and rounds in all
-  double others = 0.1;        // cores that others may use in a quiet round
-  double seconds = 0.6;       // of a round, at least: /proc/stat counts in hundredths
+  int wanted = 9;        // quiet rounds
+  int most = 60;         // rounds, quiet or not
+  double others = 0.1;   // cores that others may use in a quiet round
+  double seconds = 0.6;  // that a round takes at least, because /proc/stat counts in hundredths
 };
 
 struct Timings {
-  // Of one call: [contender][quiet round]; where too few were quiet, [contender][round].
+  // Seconds of one run: [contender][quiet round]. If too few rounds were quiet: [contender][round].
   std::vector<std::vector<double>> seconds;
   int quiet = 0, rounds = 0;
-  double others = 0;  // the median of all rounds
+  double others = 0;  // cores that others used, the median of all rounds
 };
 
+/// Times the contenders in rounds, until enough rounds were quiet or there were too many rounds.
 inline Timings measure(const std::vector<Contender>& contenders, const RoundLimits& limits,
                        std::mt19937& random) {
   Timings timings;

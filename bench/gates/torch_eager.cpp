@@ -1,4 +1,4 @@
-// Eager PyTorch as trainers write it: one operator a line, one array of the batch's size an operator.
+// Eager PyTorch as trainers write it: every operator makes an array of the size of the batch.
 #include "torch_eager.hpp"
 
 #include <ATen/ATen.h>

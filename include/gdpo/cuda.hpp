@@ -1,19 +1,72 @@
 #pragma once
-/// Front door: estimators, losses and logits on a CUDA device, compiled by nvcc. The calls are those of the host with
-/// cuda::On{stream} first, pointers of the device in every view, and memory of the caller last:
+/// \file
+/// Front door: estimators, policy losses and logits for arrays in device memory, on a CUDA stream.
 ///
-///   advantages_into                 estimators over rewards of the device             cuda/advantage/advantages.hpp, cuda/advantage/groups.hpp
-///   loss(on, batch, ...)            any PolicyLoss: loss, gradient and metrics        cuda/loss/policy_loss.hpp
-///   token_logprobs_into, _backward  log-probs from logits and their gradient          cuda/logits/token_logprobs.hpp
-///   policy_loss_from_logits         both with the loss between, in place if wanted    cuda/logits/policy_loss.hpp
+/// It is for trainers whose data is on an NVIDIA GPU. Compile it with nvcc of CUDA 12 or 13, as
+/// C++17 and for sm_80 or later (`nvcc -std=c++17 -arch=sm_90`).
 ///
-///   gdpo::cuda::Scratch scratch{memory, gdpo::cuda::scratch_bytes(loss, batch)};   // once
-///   loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);   // result: of the device
+/// **What it computes.** The same as the headers of the host, which have the formulas and sources:
 ///
-/// Counts, results and gradients stay on the device; to_host(on, result) waits and copies one (cuda/device/on.hpp).
+///     advantages_into           advantages from rewards           gdpo/advantages.hpp
+///     loss(on, batch, ...)      loss, dloss/dlogp and metrics     gdpo/loss.hpp (any PolicyLoss)
+///     cuda::count_into          what a loss is divided by         gdpo/loss.hpp
+///     token_logprobs_into       log-probs from logits             gdpo/logits.hpp
+///     token_logprobs_backward   and their gradient                gdpo/logits.hpp
+///     policy_loss_from_logits   loss and dloss/dlogits in one     gdpo/logits.hpp
 ///
-/// No call allocates, waits or leaves its stream, so each can be captured into a CUDA graph; the same data give the same bits on
-/// every run and tuning. Mistakes throw gdpo::invalid_input as on the host, launches that fail gdpo::cuda::error.
+/// **Example.** Arrays on the device, allocated once; then the calls of a step.
+///
+/// <!-- build: door_cuda cuda -->
+/// ```cpp
+/// const int rows = 512, width = 1024;  // 64 prompts with 8 completions each, 2 rewards
+/// float *rewards, *advantages, *logp, *old_logp, *dlogp;  // fill rewards, logp and old_logp
+/// for (float** array : {&rewards, &advantages, &logp, &old_logp, &dlogp})
+///   gdpo::cuda::check("array", cudaMalloc(array, rows * width * sizeof(float)));
+/// gdpo::Normaliser* counts;
+/// gdpo::LossResult* result;
+/// gdpo::cuda::check("counts", cudaMalloc(&counts, sizeof *counts));
+/// gdpo::cuda::check("result", cudaMalloc(&result, sizeof *result));
+/// const gdpo::RewardBatch group{gdpo::view(rewards, rows, 2), gdpo::groups_of(8)};
+/// gdpo::TokenBatch<float> batch;
+/// batch.logp = gdpo::view(logp, rows, width), batch.old_logp = gdpo::view(old_logp, rows, width);
+/// batch.advantages = gdpo::view(advantages, rows);
+/// const auto loss = gdpo::dapo_loss;
+/// gdpo::cuda::Scratch scratch{nullptr, std::max(gdpo::cuda::scratch_bytes(gdpo::Gdpo{}, group),
+///                                               gdpo::cuda::scratch_bytes(loss, batch))};
+/// gdpo::cuda::check("scratch", cudaMalloc(&scratch.data, scratch.bytes));
+///
+/// const gdpo::cuda::On on{cudaStreamPerThread};
+/// gdpo::advantages_into(on, group, gdpo::Gdpo{}, gdpo::view(advantages, rows), scratch);
+/// gdpo::cuda::count_into(on, batch, counts, scratch);  // sum these over micro-batches
+/// loss(on, batch, counts, gdpo::view(dlogp, rows, width), result, scratch);
+/// std::printf("loss %g\n", gdpo::cuda::to_host(on, result).loss);  // waits: for logging alone
+/// ```
+///
+/// **Inputs.** `cuda::On{stream}` comes first, in place of `gdpo::simd`. Every pointer in a view is
+/// of the current device. Shapes, units, storage types and which arrays are optional are as in the
+/// headers of the host; groups by id go through `cuda::sorted_groups`. What a host call returns is
+/// written to device memory: `Normaliser`, `LossResult`, `cuda::FromLogits`. The normaliser of a
+/// loss is a pointer to counts on the device or a `gdpo::Normaliser` that the host knows. The last
+/// argument is a `cuda::Scratch` of at least `cuda::scratch_bytes(...)` bytes; token_logprobs_into
+/// and _backward need none.
+///
+/// **Cost.** No call allocates, waits or uses another stream, so a CUDA graph can capture each.
+/// (Drivers before 12.3 cannot load kernels during a capture: run the step once before.) A call is
+/// one to five launches, advantages_into up to twelve. Memory is read once; at levels of segments
+/// log-probs are read again from the caches, and logits a second time. The same data give the same
+/// bits on every run and for every `cuda::Tuning`. The headers below say how near they are to the
+/// host's.
+///
+/// **Errors.** Shapes, settings, missing arrays and a scratch that is too small throw
+/// gdpo::invalid_input before anything is launched; a launch that fails throws gdpo::cuda::error.
+/// Not checked is what only the data on the device says: offsets that decrease, a count of 0,
+/// targets outside the vocabulary. Such data never makes a kernel read or write outside the arrays.
+/// Data never throws, so Singleton::Error and MissingEntry::Reject are refused.
+///
+/// **Read on.** cuda/advantage/advantages.hpp, cuda/loss/policy_loss.hpp,
+/// cuda/logits/token_logprobs.hpp and cuda/logits/policy_loss.hpp give accuracy and launches of
+/// each call; cuda/device/on.hpp has the tag. include/gdpo/cuda/README.md says what you can rely
+/// on. examples/cuda_step.cu is a whole training step, captured into a graph.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/advantages.hpp>
 #include <gdpo/cuda/device/on.hpp>

@@ -55,7 +55,7 @@
 /// Logits never throw: -inf has probability 0, and a NaN or +inf makes the results of its row NaN.
 ///
 /// **Read on.** logits/batch.hpp, aligned.hpp, token_logprobs.hpp, policy_loss.hpp and row.hpp
-/// (shards); include/gdpo/logits/README.md; examples/logits_step.cpp, a whole step.
+/// (shards); include/gdpo/loss/README.md; examples/logits_step.cpp, a whole step.
 #include <gdpo/logits/aligned.hpp>
 #include <gdpo/logits/policy_loss.hpp>
 #include <gdpo/loss.hpp>

@@ -1,5 +1,6 @@
-// What starts from logits on a device, in every type that logits are stored in, and every named loss fused with it; then the calls
-// of the host, which a file for nvcc may make as well. Compiled wherever nvcc is found, never run, as all_policies.cu is.
+// The calls from logits on a device, for every storage type of logits, and fused with named losses;
+// then host calls, which a file for nvcc may make as well. Compiled wherever nvcc is found, but
+// never run, like all_policies.cu.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda.hpp>
 #include <gdpo/presets/verl.hpp>

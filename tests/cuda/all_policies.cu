@@ -1,5 +1,6 @@
-// Every shipped loss and estimator on a device, through the front doors; all_logits.cu has what starts from logits. Compiled
-// wherever nvcc is found, never run: what each gives is compared in the tests with label gpu.
+// Every shipped loss and estimator on a device, through the front doors; all_logits.cu has the
+// calls from logits. Compiled wherever nvcc is found, but never run: the tests with label gpu check
+// the results.
 #include <gdpo/cuda.hpp>
 #include <gdpo/runtime.hpp>
 
@@ -27,7 +28,7 @@ void one_loss(const Call& call, const Loss& loss, const TokenBatch<S>& batch, Vi
        call.scratch);
 }
 
-/// A factor of the caller's.
+/// A factor as a user of the library would write it.
 struct Truncated {
   static constexpr bool reads_tag = true;
   template <class V>
@@ -44,7 +45,7 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
   cuda::count_into(call.on, batch, to.normaliser, call.scratch);
   const auto each = [&](const auto&... loss) { (one_loss(call, loss, batch, gradient, to), ...); };
   each(grpo_loss, verl::vanilla_loss, gspo_loss, verl::gspo_loss);
-  // What no preset has: each estimator, gradient, map and statistic once more.
+  // Policies that no preset has, among them KL estimates, KL gradients, a map and a statistic.
   each(PolicyLoss<level::Token<>, surrogate::Reinforce,
                   Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>, aggregate::TokenSum,
                   Factors<Truncated>>{},
@@ -55,7 +56,8 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
        with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>, aggregate::TokenMean>{}));
   presets::for_each_loss([&](const auto& preset) { each(preset.value); });
   each(with_metrics<metrics::Means>(grpo_loss));
-  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});  // of a name
+  // The losses that runtime::loss finds by name.
+  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient,
             const OfLoss& to) {

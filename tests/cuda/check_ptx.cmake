@@ -1,8 +1,9 @@
-# Does nvcc compile SOURCE without a warning, and is what ptxas makes of every kernel for each architecture as it must be: in
-# registers alone (no stack frame, no spills)? Kernels whose names match VECTORS read numbers of 32 bits four at a time.
-# The front end runs once, for the first of the architectures; ptxas makes the code of each of that one PTX.
-#   cmake -DNVCC=nvcc -DSOURCE=file.cu "-DARCHS=80;90" -DSTANDARD=17 -DFLAGS=<list> -DWORK=<folder> [-DVECTORS=<regex>]
-#     -P check_ptx.cmake
+# Checks that nvcc compiles SOURCE without a warning, and that for each architecture every kernel
+# keeps its variables in registers (no stack frame, no spills). Kernels whose names match VECTORS
+# must read numbers of 32 bits four at a time. The front end runs once, for the first architecture;
+# ptxas makes the code of every architecture from that PTX.
+#   cmake -DNVCC=nvcc -DSOURCE=file.cu "-DARCHS=80;90" -DSTANDARD=17 -DFLAGS=<list> -DWORK=<folder>
+#     [-DVECTORS=<regex>] -P check_ptx.cmake
 cmake_minimum_required(VERSION 3.22)
 
 file(REMOVE_RECURSE ${WORK})
@@ -11,16 +12,22 @@ list(GET ARCHS 0 lowest)
 list(JOIN ARCHS ",sm_" codes)
 list(JOIN ARCHS ", sm_" names)
 execute_process(
-  COMMAND ${NVCC} ${FLAGS} -std=c++${STANDARD} -gencode "arch=compute_${lowest},code=[sm_${codes}]" -Werror all-warnings
+  COMMAND ${NVCC} ${FLAGS} -std=c++${STANDARD}
+    -gencode "arch=compute_${lowest},code=[sm_${codes}]" -Werror all-warnings
     -Xptxas -v -keep -keep-dir ${WORK} -c ${SOURCE} -o ${WORK}/object.o
   WORKING_DIRECTORY ${WORK} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-if(NOT result EQUAL 0 OR output MATCHES "warning:")  # those of the host's compiler are no errors to nvcc
+# nvcc does not take warnings of the host's compiler for errors, so they are searched for.
+if(NOT result EQUAL 0 OR output MATCHES "warning:")
   message("${output}")
-  message(FATAL_ERROR "${SOURCE} does not compile for sm_${names} as C++${STANDARD} without a warning")
+  message(FATAL_ERROR
+    "${SOURCE} does not compile for sm_${names} as C++${STANDARD} without a warning")
 endif()
 
-# "ptxas info : Compiling entry function 'NAME' for 'sm_90'", "ptxas info : Function properties for NAME", then
-# "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"; the last two for functions that are no kernels, too.
+# ptxas prints for every kernel
+#   ptxas info : Compiling entry function 'NAME' for 'sm_90'
+#   ptxas info : Function properties for NAME
+#       0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+# and the last two lines also for functions that are no kernels.
 string(REPLACE ";" "," lines "${output}")
 string(REPLACE "\n" ";" lines "${lines}")
 set(arch "?")
@@ -45,7 +52,8 @@ foreach(arch IN LISTS ARCHS)
   list(LENGTH kernels_${lowest} expected)
   list(LENGTH reported_${arch} reported)
   if(count EQUAL 0 OR NOT count EQUAL expected OR reported LESS count)
-    message(FATAL_ERROR "ptxas reports ${reported} functions of ${count} kernels for sm_${arch}:\n${output}")
+    message(FATAL_ERROR
+      "ptxas reports ${reported} functions of ${count} kernels for sm_${arch}:\n${output}")
   endif()
 endforeach()
 

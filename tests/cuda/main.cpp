@@ -1,4 +1,4 @@
-// The tests that need a device; 77, which ctest takes for "skipped", where there is none.
+// Runs the tests that need a device. Without one it exits with 77, which ctest takes for "skipped".
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 #include "support/catch.hpp"
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // what has been said is there if this is stopped
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // lines are there even if this is stopped
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error != cudaSuccess || devices == 0) {
@@ -17,6 +17,6 @@ int main(int argc, char** argv) {
   if (cudaGetDeviceProperties(&device, 0) == cudaSuccess) {
     std::printf("on %s, sm_%d%d\n", device.name, device.major, device.minor);
   }
-  return Catch::Session().run(argc, argv) == 0 ? 0
-                                               : 1;  // not the number of failures, which may be 77
+  // Not the number of failures, which Catch returns: it may be 77.
+  return Catch::Session().run(argc, argv) == 0 ? 0 : 1;
 }

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# `cmake/dev gpu` without a device: what it prints and refuses, how a step ends, what `pack` gathers.
-#   stages_test.sh WORK      WORK: a folder of the test's own, which is emptied
+# Tests `cmake/dev gpu` without a device: what it prints and refuses, how a step ends, and what
+# `pack` gathers.
+#   stages_test.sh WORK      WORK: a folder for this test alone; it is emptied first
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 work=$1
 rm -rf "$work" && mkdir -p "$work"
 
 fail() { printf 'failed: %s\n' "$*" >&2; exit 1; }
-# refuses TEXT COMMAND...: it exits with 1, and the last line that it prints has TEXT.
+# refuses TEXT COMMAND...: COMMAND must exit with 1, and the last line that it prints must contain
+# TEXT.
 refuses() {
   local text=$1 status=0
   shift
   "$@" >"$work/printed" 2>&1 || status=$?
-  ((status == 1)) && tail -n 1 "$work/printed" | grep -qF -- "$text" || fail "$*: status $status, printed: $(cat "$work/printed")"
+  ((status == 1)) && tail -n 1 "$work/printed" | grep -qF -- "$text" ||
+    fail "$*: status $status, printed: $(cat "$work/printed")"
 }
 
 # ---- what is refused ----
@@ -47,24 +50,29 @@ done
   ((SECONDS - began < 10)) || fail "a step waits for what its command leaves behind"
   stage_end=$SECONDS
   step late.txt echo late
-  [[ $(cat "$out/ends.txt") == $'one\ntwo' && $(cat "$out/stopped.txt") == begun && $(cat "$out/leaves.txt") == gone ]] ||
+  [[ $(cat "$out/ends.txt") == $'one\ntwo' && $(cat "$out/stopped.txt") == begun &&
+    $(cat "$out/leaves.txt") == gone ]] ||
     fail "what the steps print: $(head "$out"/*.txt)"
   [[ ! -e $out/late.txt ]] || fail "a step begins after its stage's time"
-  expected=('nothing to work with: sh -c echo two; exit 77' 'status 3: sh -c exit 3' 'stopped after 3 s: sh -c echo begun; sleep 50'
+  expected=('nothing to work with: sh -c echo two; exit 77' 'status 3: sh -c exit 3'
+    'stopped after 3 s: sh -c echo begun; sleep 50'
     "not begun, the stage's time is over: echo late")
   [[ ${failed[*]} == "${expected[*]}" ]] || fail "failures of steps: ${failed[*]}"
 )
 
 # ---- pack ----
 
-if ! command -v dpkg >/dev/null || ! dpkg -L libeigen3-dev catch2 nlohmann-json3-dev libcli11-dev >/dev/null 2>&1; then
-  echo "Eigen, Catch2, nlohmann-json and CLI11 are not Debian's packages here: gpu pack is not tested"
+if ! command -v dpkg >/dev/null ||
+  ! dpkg -L libeigen3-dev catch2 nlohmann-json3-dev libcli11-dev >/dev/null 2>&1; then
+  echo "Eigen, Catch2, nlohmann-json and CLI11 are not Debian's packages here:" \
+    "gpu pack is not tested"
   exit 0
 fi
 dev=$PWD/cmake/dev
 export GDPO_OFFLINE=1
 (cd "$work" && "$dev" gpu pack "a pack" >printed 2>/dev/null)
-grep -qxF 'GDPO_OFFLINE=1 CMAKE_PREFIX_PATH=a\ pack cmake/dev gpu' "$work/printed" || fail "gpu pack prints: $(cat "$work/printed")"
+grep -qxF 'GDPO_OFFLINE=1 CMAKE_PREFIX_PATH=a\ pack cmake/dev gpu' "$work/printed" ||
+  fail "gpu pack prints: $(cat "$work/printed")"
 for header in eigen3/Eigen/Core nlohmann/json.hpp CLI/CLI.hpp catch2; do
   [[ -e "$work/a pack/include/$header" ]] || fail "gpu pack has no $header"
 done
@@ -78,8 +86,11 @@ foreach(package Eigen3 Catch2 nlohmann_json CLI11)
   message(STATUS "${package}: ${${package}_DIR}")
 endforeach()
 TEXT
-# Named as seen from the caller's folder, it gives the compiler what it needs.
-(cd "$work" && CMAKE_PREFIX_PATH="elsewhere:a pack" bash -c '. "$0" help >/dev/null; printf "%s\n" "$CMAKE_PREFIX_PATH"; have_test_packages' "$dev") \
+# The pack is named relative to the caller's folder; the compiler must find its headers there.
+(cd "$work" && CMAKE_PREFIX_PATH="elsewhere:a pack" bash -c \
+  '. "$0" help >/dev/null; printf "%s\n" "$CMAKE_PREFIX_PATH"; have_test_packages' "$dev") \
   >"$work/printed" || fail "the packages of gpu pack are not seen: $(cat "$work/printed")"
-grep -qxF "$work/elsewhere:$work/a pack" "$work/printed" || fail "CMAKE_PREFIX_PATH becomes $(cat "$work/printed")"
-cmake -S "$work" -B "$work/build" >"$work/printed" 2>&1 || fail "CMake does not find what gpu pack has: $(cat "$work/printed")"
+grep -qxF "$work/elsewhere:$work/a pack" "$work/printed" ||
+  fail "CMAKE_PREFIX_PATH becomes $(cat "$work/printed")"
+cmake -S "$work" -B "$work/build" >"$work/printed" 2>&1 ||
+  fail "CMake does not find what gpu pack has: $(cat "$work/printed")"

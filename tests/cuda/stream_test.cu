@@ -1,5 +1,5 @@
-// What only a device can show: that calls are captured into a graph, stay on their stream, take no memory, repeat their bits, and how
-// a launch that fails is reported.
+// What only a device can show: calls are captured into a graph, stay on their stream, take no
+// device memory and repeat their bits, and a launch that fails is reported.
 #define GDPO_TEST_ON_GPU
 #include <cstring>
 #include <gdpo/cuda.hpp>
@@ -22,7 +22,8 @@ std::vector<float> random_numbers(std::size_t n, float mean, unsigned seed) {
   return numbers;
 }
 
-/// One step of a trainer: advantages from rewards, counts, loss and gradient; then the fused call over logits.
+/// One step of a trainer: advantages from rewards, counts, loss and gradient; then the loss from
+/// logits.
 struct Step {
   static constexpr index_t rows = 96, width = 517, rewards = 3, group = 8, vocabulary = 1003;
   OnDevice<float> reward{random_numbers(rows * rewards, 0, 1)},
@@ -123,9 +124,8 @@ TEST_CASE("a step on a stream: the bits of every run and tuning, also from a gra
   cudaGraph_t graph;
   cudaGraphExec_t replay;
   Step again;  // the same data at other addresses
-  check("capture",
-        cudaStreamBeginCapture(stream.stream,
-                               cudaStreamCaptureModeGlobal));  // what waits or allocates fails
+  // In this mode a call that waits or allocates fails.
+  check("capture", cudaStreamBeginCapture(stream.stream, cudaStreamCaptureModeGlobal));
   again.enqueue(on, scratch());
   check("capture", cudaStreamEndCapture(stream.stream, &graph));
   check("capture", cudaGraphInstantiate(&replay, graph, 0));
@@ -141,7 +141,7 @@ TEST_CASE("a step takes no device memory") {
   const Stream stream;
   TestScratch scratch(step.scratch_bytes());
   const gdpo::cuda::On on(stream.stream);
-  step.enqueue(on, scratch());  // loads the kernels
+  step.enqueue(on, scratch());  // also loads the kernels, which takes memory
   check("step", cudaStreamSynchronize(stream.stream));
   std::size_t before = 0, after = 0, total = 0;
   check("memory", cudaMemGetInfo(&before, &total));

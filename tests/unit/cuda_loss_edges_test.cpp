@@ -791,3 +791,20 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
                   gdpo::TokenOut<double>(gdpo::view(nowhere, 50)), result, scratch);
   CHECK(device.launches == 4);
 }
+
+TEST_CASE("the scratch of a batch serves every smaller one", "[cuda][loss]") {
+  // 1024 rows form more units than 1025 do: rows are shared out in whole numbers to at most 1024.
+  const std::vector<float> logp(3000);
+  std::size_t before = 0, counts_before = 0;
+  for (gdpo::index_t rows = 0; rows <= 3000; ++rows) {
+    gdpo::TokenBatch<float> b;
+    b.logp = gdpo::view(logp.data(), rows, 1);
+    const std::size_t bytes = gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b);
+    const std::size_t counts = gdpo::cuda::scratch_bytes(b);
+    INFO("rows " << rows);
+    CHECK(bytes >= before);
+    CHECK(counts >= counts_before);
+    CHECK(counts <= bytes);
+    before = bytes, counts_before = counts;
+  }
+}

@@ -1,4 +1,5 @@
-// What the host does around a launch, without a device (runtime.hpp). Exit status 1 where a check fails.
+// Tests what the host does around a launch, without a device (runtime.hpp). Exit status 1 if a
+// check fails.
 #define GDPO_TEST_ON_GPU
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +31,7 @@ struct Kernel {
 };
 constexpr std::size_t kib = 1024;
 
-/// The code of the error that a launch throws; cudaSuccess where it throws none.
+/// The code of the error that a launch throws, or cudaSuccess if it throws none.
 template <int Which = 0>
 cudaError_t code_of_launch(std::size_t shared_bytes) {
   try {
@@ -51,7 +52,8 @@ void shared_memory() {
   check(code_of_launch(60 * kib) == cudaSuccess, "one with less after it");
   check(code_of_launch(100 * kib) == cudaSuccess, "one with more again");
 
-  // Another host thread launches the same kernel with less between this thread's request and its launch.
+  // Between this thread's request and its launch, another host thread launches the same kernel with
+  // less memory.
   state.after_asking = [] {
     check(code_of_launch<1>(60 * kib) == cudaSuccess, "the other thread's launch");
   };
@@ -72,7 +74,7 @@ void shared_memory() {
 }
 
 void errors_of_others() {
-  state.last = cudaErrorMemoryAllocation;  // of an earlier call of the program
+  state.last = cudaErrorMemoryAllocation;  // left by an earlier call of the program
   check(code_of_launch(0) == cudaSuccess, "a launch is not blamed for an earlier error");
   check(code_of_launch(100 * kib) == cudaSuccess, "nor one that asks for memory");
   check(cudaGetLastError() == cudaErrorMemoryAllocation, "and leaves it to the program");
@@ -84,7 +86,7 @@ void errors_of_others() {
 void arrays_of_tests() {
   const std::vector<int> values{3, 1, 4, 1, 5};
   const OnDevice<int> array(values);
-  // A kernel of a non-blocking stream would read now.
+  // A kernel on a non-blocking stream could read the array at this moment.
   check(std::equal(values.begin(), values.end(), array.data()),
         "an array is on the device when it is made");
   check(array.host() == values, "and comes back");

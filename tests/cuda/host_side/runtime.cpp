@@ -13,10 +13,12 @@ using runtime::state;
 
 namespace {
 
+/// Returns code and, if it is an error, keeps it for cudaGetLastError.
 cudaError_t gives(cudaError_t code) {
   if (code != cudaSuccess) state.last = code;
   return code;
 }
+/// The limit of a kernel on the current device. At first, static and dynamic memory share 48 KiB.
 int& limit(const void* kernel) {
   return state.limits.try_emplace({state.device, kernel}, 48 * 1024 - runtime::own_shared)
       .first->second;

@@ -1,29 +1,39 @@
 #pragma once
-/// Advantages on a device: the estimators of gdpo/advantages.hpp over arrays of the device, on a stream.
+/// \file
+/// Advantages on a device: the estimators of gdpo/advantages.hpp over device arrays, on a stream.
 ///
-///   gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};                 pointers of the device
-///   const std::size_t bytes = gdpo::cuda::scratch_bytes(gdpo::trl::gdpo, batch);            once, of the largest batch
-///   gdpo::advantages_into(gdpo::cuda::On{stream}, batch, gdpo::trl::gdpo, gdpo::view(out, N), scratch);
+///     gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};  // device pointers
+///     const std::size_t bytes = gdpo::cuda::scratch_bytes(gdpo::trl::gdpo, batch);  // once
+///     const gdpo::cuda::On on{stream};
+///     gdpo::advantages_into(on, batch, gdpo::trl::gdpo, gdpo::view(out, N), scratch);
 ///
-/// Every estimator and every column of RewardBatch. Groups: groups_of, by_offsets with offsets of the device, and for
-/// by_id cuda::sorted_groups (cuda/advantage/groups.hpp). A policy of one's own has its operator() marked GDPO_DEVICE.
+/// **What it takes.** Every estimator and every column of RewardBatch. Groups are groups_of,
+/// by_offsets with offsets on the device, or cuda::sorted_groups in place of by_id
+/// (cuda/advantage/groups.hpp). A policy of your own has its operator() marked GDPO_DEVICE.
 ///
-/// Bits: those of gdpo::seq, whatever the launch configuration, but where
-///   - groups are by id and the batch is renormalised: sums over the batch are compensated in another order, which gives
-///     other bits only where by_id itself would over shuffled rows (stats/reduce.hpp);
-///   - a policy reads the batch (scale::Of::Batch, BatchCentred) and some rows are unused or rewards missing: the values that
-///     are left are added in their places, where the host closes the gaps; 2^-44 relative.
-/// Statistics are in double. A group's are added in row order by one thread a reward: groups of thousands of rows take long.
+/// **Accuracy.** Statistics are in double. The bits are those of gdpo::seq, whatever the launch
+/// configuration, with two exceptions:
+///   - Groups are by id and the batch is renormalised. The compensated sums over the batch are
+///     added in another order, which gives other bits only where by_id itself would, over shuffled
+///     rows (stats/reduce.hpp).
+///   - A policy reads the batch (scale::Of::Batch, BatchCentred) and rows are unused or rewards
+///     missing. The device adds the remaining values at their places, while the host closes the
+///     gaps first; results differ by at most 2^-44 relative.
 ///
-/// Errors: invalid_input in the host's words, before anything is launched, and cuda::error. What the host would have to read
-/// the device for is not checked: offsets that decrease or do not end at N, an order that is no permutation, token counts
-/// below 0. Such data gives undefined advantages, but no access outside the arrays. Refused: Singleton::Error and
-/// MissingEntry::Reject, because a kernel cannot throw. There is no GroupReport and no Workspace::sums().
+/// **Errors.** invalid_input in the host's words, before anything is launched; cuda::error where a
+/// launch fails. Not checked is what only the data on the device says: offsets that decrease or do
+/// not end at N, an order that is no permutation, token counts below 0. They give undefined
+/// advantages, but no access outside the arrays. Singleton::Error and MissingEntry::Reject are
+/// refused, because a kernel cannot throw. There is no GroupReport and no Workspace::sums().
 ///
-/// Launches: 1 without a second normalisation, 2 with one over groups; 2 over the batch for Gdpo of at most 8 rewards in groups
-/// of consecutive rows, 3 where the sums need a pass of their own (by id, SumThenNormalize, more rewards), 4 where a mean is
-/// subtracted (TokenWeightedBatch, baseline None, a scale per member, Singleton::Raw); 4 or 8 more where a policy reads the
-/// batch. Cost: rewards are read once from memory and once more from the cache.
+/// **Cost.** Rewards are read once from memory and once more from the cache. One thread adds a
+/// column of a group in row order, so groups of thousands of rows take long. Number of launches:
+///   - 1 without a second normalisation, 2 with one over each group.
+///   - Over the batch: 2 for Gdpo of at most 8 rewards in groups of consecutive rows. 3 where the
+///     sums over the batch need a pass of their own: by id, SumThenNormalize, more rewards, a
+///     policy that reads the members of a group. 4 where a mean is subtracted as well:
+///     TokenWeightedBatch, baseline None, a scale for each member, Singleton::Raw.
+///   - 4 more where a baseline reads the batch, 8 more where a scale does.
 #include <algorithm>
 #include <gdpo/advantage/engine/check_rewards.hpp>
 #include <gdpo/cuda/advantage/batch_step.hpp>
@@ -34,7 +44,7 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// One call: what it checks, its memory, and its launches.
+/// One call of advantages_into: its checks, its memory and its launches.
 template <class T, class Groups, class Baseline, class Scale, class Combine, class Renorm>
 class AdvantagesCall {
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
@@ -58,7 +68,7 @@ class AdvantagesCall {
     may_be_raw_ = Call::zero_sum && e.singleton == Singleton::Raw;
   }
 
-  /// Hands out the arrays; without memory it only counts them.
+  /// Takes the arrays of the call. A cursor without memory only counts their bytes.
   void take(ScratchCursor& scratch) {
     const index_t rows = call_.rows, numbers = rows * call_.columns;
     call_.combined = scratch.template take<double>(rows);
@@ -138,8 +148,9 @@ class AdvantagesCall {
     return true;
   }
 
-  /// Of the threads of a team, as a power of two: as many as there are columns to sum, and more where the groups are too few to
-  /// fill a grid of `threads`. No bit depends on it.
+  /// The number of threads of a team, as an exponent of two. One thread for each column (of
+  /// SumThenNormalize: each member), at most 8; more, up to a warp, where there are too few groups
+  /// to fill a grid of `threads` threads. No bit depends on it.
   int team_of(index_t threads) const {
     const index_t length = call_.rows / (std::max<index_t>)(call_.group_count, 1) + 1;
     int shift = 0;
@@ -151,8 +162,8 @@ class AdvantagesCall {
     return shift;
   }
 
-  /// Larger teams, so fewer of them, where a block has not the memory for so many: any device from sm_80 on gives it 99 KiB, of
-  /// which `reduce` takes some.
+  /// Makes teams larger, so that a block has fewer of them, until their shared memory fits. Every
+  /// device from sm_80 on gives a block 99 KiB, of which block.reduce takes some.
   template <class Kernel>
   static Kernel fitted(Kernel kernel) {
     constexpr std::size_t most_shared = 96 * 1024;
@@ -160,15 +171,15 @@ class AdvantagesCall {
     return kernel;
   }
 
-  /// The renormalisation subtracts a mean, or may have to.
+  /// Whether the renormalisation over the batch subtracts a mean, or may have to (raw singletons).
   bool two_passes() const { return by_tokens || !Call::zero_sum || may_be_raw_; }
-  /// Combined values and their sums in one launch.
+  /// Whether one kernel can compute combined values and their sums over the batch (CombineWindow).
   static constexpr bool fits_windows = std::is_same_v<Renorm, renorm::Batch> && Call::zero_sum &&
                                        !sums_first && DeviceGroups<Groups>::consecutive &&
                                        !Call::has_members;
   bool in_windows() const { return !two_passes() && call_.columns <= columns_at_once; }
 
-  /// Combined values, and their sums over the batch where they are needed.
+  /// Launches the combined values, and their sums over the batch if those are needed.
   template <class Device>
   void combine(const Device& device, index_t most) {
     if constexpr (fits_windows) {
@@ -199,7 +210,8 @@ class AdvantagesCall {
     device.launch((std::min)(tiles, most), Kernel::threads, shared_bytes, kernel);
   }
 
-  /// first_ and about_ of `sets` columns of numbers.
+  /// Launches the sums over the batch of `sets` sets of numbers: about_, and before it first_ if
+  /// `twice`.
   template <class Device>
   void sum_windows(const Device& device, index_t sets, WeightedNumbers numbers, bool twice,
                    const unsigned char* moved) {
@@ -213,7 +225,8 @@ class AdvantagesCall {
     device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
   }
 
-  /// The statistics over the batch: of the columns as they stand, then of what the baseline leaves of them.
+  /// Launches the statistics over the batch that policies read: of the columns as they stand and,
+  /// where a scale reads them, of what the baseline leaves of the columns.
   template <class Device>
   void read_batch(const Device& device, index_t most) {
     if (call_.columns == 0) return;
@@ -244,8 +257,8 @@ class AdvantagesCall {
 
 }  // namespace detail
 
-/// Bytes of Scratch that advantages_into needs for this batch: its shape, its columns and the settings count, the memory is not
-/// read. A batch of fewer rows and groups needs no more.
+/// Bytes of Scratch that advantages_into needs. Shape and columns of the batch and the settings of
+/// the estimator decide; arrays are not read. A batch of fewer rows and groups needs no more.
 template <class T, class Groups, class B, class S, class C, class Renorm>
 std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator,
                           const RewardBatch<T, Groups>& batch) {
@@ -257,8 +270,11 @@ std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator,
 
 }  // namespace cuda
 
-/// Advantages on a device. rewards (N, C), any strides and storage type; out (N), float or double, any stride: both of the
-/// device, as is every column of the batch. Formulas and edge rules: gdpo/advantages.hpp.
+/// Advantages on a device (the file's page says how they compare with the host's).
+///
+/// `batch.rewards` is (N, C) of any strides and storage type. `out` is (N), float or double, of any
+/// stride. Both are device arrays, and so is every column of the batch. Formulas and edge rules:
+/// gdpo/advantages.hpp.
 template <class Device, class T, class Groups, class B, class S, class C, class Renorm, class R,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,

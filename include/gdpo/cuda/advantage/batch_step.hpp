@@ -1,5 +1,5 @@
 #pragma once
-// The second normalisation on a device: what advantage/engine/batch_step.hpp does.
+// The second normalisation on a device: what advantage/engine/batch_step.hpp does on the host.
 #include <gdpo/advantage/renorm.hpp>
 #include <gdpo/cuda/advantage/one_group.hpp>
 
@@ -9,7 +9,7 @@ namespace detail {
 
 using gdpo::detail::Affine;
 
-/// Where advantages go, of combined values that are complete.
+/// Writes advantages from combined values that are complete.
 template <class R>
 struct AdvantagesOut {
   const double* combined;
@@ -22,7 +22,10 @@ struct AdvantagesOut {
   }
 };
 
-/// Over the batch, from the sums of its windows: about 0 where `first` is null or no flag of `moved` is set.
+/// Normalises over the batch, from the sums of its windows (column_moments.hpp). Without a mean to
+/// subtract it only rescales, and `about` are sums about 0: where `first` is null, or where `moved`
+/// is given and none of its flags is set. Otherwise `first` gives the mean and `about` are sums
+/// about it.
 template <class Order, class Renorm, class R>
 struct BatchStep {
   AdvantagesOut<R> to;
@@ -52,16 +55,17 @@ struct BatchStep {
   }
 };
 
-/// Over each group, a team of threads for each. Order: of the grouping.
+/// Normalises over each group, a team of threads for each group. The grouping names the order of
+/// its sums.
 template <class Groups, class Renorm, class R>
 struct GroupStep {
   AdvantagesOut<R> to;
   Renorm renorm;
   DeviceGroups<Groups> groups;
   index_t group_count = 0;
-  int shift = 0;                         // of a team: 1 << shift threads
-  const unsigned char* moved = nullptr;  // (groups) with a raw singleton; null: none
-  bool zero_sum = false;
+  int shift = 0;                         // a team has 1 << shift threads
+  const unsigned char* moved = nullptr;  // (groups) 1: has a raw singleton; null: none has
+  bool zero_sum = false;  // combined values of a group sum to 0, but for raw singletons
   static constexpr int threads = 256;
   using Order = typename Groups::Order;
 

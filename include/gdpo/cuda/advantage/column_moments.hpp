@@ -1,7 +1,8 @@
 #pragma once
-// Moments of N numbers on a device, with the bits of moments_of and moments_about: blocks of 4096 rows (windows), 16 lanes in
-// each, lanes as a tree, windows in order. By id the sums are compensated: lanes, tree and windows, too, which gives the bits of
-// one TwoSum over all rows wherever the order does not matter (stats/reduce.hpp).
+// Moments of N numbers on a device, with the bits of moments_of and moments_about. Rows form
+// windows of 4096; a window is added in 16 lanes, the lanes as a tree, and the windows in their
+// order. For groups by id every one of these sums is compensated, which gives the bits of one
+// TwoSum over all rows wherever the order of its terms does not matter (stats/reduce.hpp).
 #include <algorithm>
 #include <gdpo/cuda/device/array.hpp>
 #include <gdpo/cuda/device/kernel.hpp>
@@ -18,18 +19,19 @@ constexpr int window_lanes = gdpo::detail::grid_lanes;
 
 GDPO_INLINE index_t windows_of(index_t rows) { return (rows + window_rows - 1) / window_rows; }
 
+/// Adds b to a. A compensated sum also adds the error of b.
 GDPO_INLINE void merge_sums(RowOrder<double>& a, const RowOrder<double>& b) { a.add(b.sum); }
 GDPO_INLINE void merge_sums(TwoSum<double>& a, const TwoSum<double>& b) {
   a.add(b.sum);
   a.error = a.error + b.error;
 }
 
-/// What the first pass over a set of weighted numbers finds.
+/// The sums of the first pass over a set of weighted numbers. Numbers of weight 0 are no members.
 template <class Order>
 struct FirstSums {
   typename Order::template Sum<double> weight{}, total{};
   double min = math::infinity, max = -math::infinity;
-  index_t n = 0, nonzero = 0, nans = 0;  // members; those that are not 0; those that are NaN
+  index_t n = 0, nonzero = 0, nans = 0;  // members, members that are not 0, members that are NaN
 
   GDPO_INLINE void add(double x, double w, double) {
     if (w == 0) return;
@@ -54,7 +56,8 @@ struct FirstSums {
   GDPO_INLINE double center() const { return n == 0 ? 0.0 : total.value() / weight.value(); }
 };
 
-/// And the second, about that center.
+/// The sums of the second pass, about the center that the first pass gives: w, w d and w d^2 with
+/// d = x - center.
 template <class Order>
 struct SumsAbout {
   typename Order::template Sum<double> weight{}, rest{}, square{};
@@ -76,7 +79,7 @@ struct SumsAbout {
   }
 };
 
-/// What moments_of makes of the two.
+/// The moments, made from the sums of both passes as moments_of makes them.
 template <class Order>
 GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first,
                                        const SumsAbout<Order>& about) {
@@ -99,7 +102,8 @@ GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first,
   return m;
 }
 
-/// The sums of one window, known to all threads. x(i), w(i): of its number i; what they read must be written by now.
+/// The sums of one window, known to all threads. x(i), w(i): value and weight of its number i. What
+/// they read must have been written before the call, in an earlier `each`.
 template <class Sums, class Block, class Value, class Weight>
 GDPO_DEVICE Sums sums_of_window(Block& block, index_t numbers, double center, const Value& x,
                                 const Weight& w) {
@@ -113,7 +117,8 @@ GDPO_DEVICE Sums sums_of_window(Block& block, index_t numbers, double center, co
   });
 }
 
-/// The sums of all windows in order, known to all threads. shared: shared_for_windows.
+/// The sums of all windows, added in their order and known to all threads. shared: memory of the
+/// block, shared_for_windows(threads) bytes.
 template <class Sums, class Block>
 GDPO_DEVICE Sums sums_of_windows(Block& block, const Sums* of, index_t windows, void* shared) {
   Sums* const chunk = static_cast<Sums*>(shared);
@@ -133,20 +138,21 @@ GDPO_DEVICE Sums sums_of_windows(Block& block, const Sums* of, index_t windows, 
     });
   }
   const Sums sums = *total;
-  block.each([](int) {});  // before *total is written again
+  block.each([](int) {});  // a barrier: the next call writes *total again
   return sums;
 }
+/// Bytes of shared memory that sums_of_windows needs.
 template <class Order>
 std::size_t shared_for_windows(int threads) {
   return (std::max)(sizeof(FirstSums<Order>), sizeof(SumsAbout<Order>)) *
          static_cast<std::size_t>(threads + 1);
 }
 
-/// `sets` arrays of `rows` numbers each, and which of them count how often.
+/// Several sets of `rows` numbers each, and the weight of every number.
 struct WeightedNumbers {
   const double* x = nullptr;             // (sets, rows)
-  const unsigned char* state = nullptr;  // (sets, rows) 0: counts (RowState::Counted); null: all do
-  DeviceColumn<double> weights;          // (rows) or absent: 1
+  const unsigned char* state = nullptr;  // (sets, rows) not 0: has weight 0; null: none of them
+  DeviceColumn<double> weights;          // (rows); absent: every weight is 1
   index_t rows = 0;
 
   GDPO_INLINE double value(index_t set, index_t i) const { return x[set * rows + i]; }
@@ -156,7 +162,7 @@ struct WeightedNumbers {
   }
 };
 
-/// Whether any of n flags is set; known to all threads. null: none is.
+/// Whether any of n flags is set, known to all threads. flags may be null: then none is.
 template <class Block>
 GDPO_INLINE bool any_flag(Block& block, const unsigned char* flags, index_t n) {
   if (!flags) return false;
@@ -168,8 +174,10 @@ GDPO_INLINE bool any_flag(Block& block, const unsigned char* flags, index_t n) {
   return set.value != 0;
 }
 
-/// Sums of window index() % windows of set index() / windows: of the first pass; or about the mean that the `first` pass gave, or
-/// 0 without one. `moved`: flags of groups, of which one makes a mean necessary (raw singletons); null: `first` does.
+/// The sums of one window a block: block i takes window i % windows of set i / windows. Sums is
+/// FirstSums, or SumsAbout about a center: the mean that the sums `first` give, or 0 without them.
+/// `moved` are flags of groups (raw singletons); where they are given and none is set, the center
+/// is 0 as well.
 template <class Sums, class Order>
 struct SumWindows {
   WeightedNumbers numbers;

@@ -1,23 +1,30 @@
 #pragma once
-// Groups as kernels walk over them.
+// Groups as kernels walk over them, and groups by id on a device.
 #include <gdpo/cuda/device/kernel.hpp>
 #include <gdpo/group/by_offsets.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Groups by id on a device, which by_id (on the host) has sorted:
-///   const gdpo::ById ids = gdpo::by_id(host_ids);
-///   copy ids.order() (N) and ids.offsets() (G+1) to the device, as index_t or a narrower integer, then
-///   gdpo::RewardBatch batch{rewards, gdpo::cuda::sorted_groups(gdpo::view(order, N), gdpo::view(offsets, G + 1))};
-/// Any other source of a permutation serves as well: the rows of group g are order[offsets[g]] .. order[offsets[g+1] - 1].
-/// Sums are compensated, as by_id's are. Calls on the host take by_id itself.
+/// Groups by id on a device: the rows sorted by group. by_id sorts them on the host:
+///
+///     const gdpo::ById ids = gdpo::by_id(host_ids);
+///     // copy ids.order() (N) and ids.offsets() (G + 1) to the device, as one integer type, then
+///     gdpo::RewardBatch batch{rewards, gdpo::cuda::sorted_groups(gdpo::view(order, N),
+///                                                                gdpo::view(offsets, G + 1))};
+///
+/// Any other source of the permutation serves as well: the rows of group g are order[offsets[g]] to
+/// order[offsets[g+1] - 1]. Sums are compensated, as those of by_id are. Calls on the host take
+/// by_id itself.
 template <class Index>
 struct SortedGroups {
   static_assert(std::is_integral_v<Index>, "rows and offsets are integers (int32 or int64)");
-  using Order = AnyOrder;
-  View<const Index, 1> order, offsets;
+  using Order = AnyOrder;        ///< sums are compensated (stats/reduce.hpp)
+  View<const Index, 1> order;    ///< (N) rows, group after group
+  View<const Index, 1> offsets;  ///< (G + 1) where each group begins in `order`, then N
 
+  /// Throws invalid_input unless `order` has one entry for each of `rows` rows and `offsets` has
+  /// one.
   void check_shape(const char* function, index_t rows) const {
     if (order.extent[0] != rows) {
       contract::fail(function, "groups.order", contract::text(order.extent[0]) + " entries",
@@ -28,8 +35,10 @@ struct SortedGroups {
                      "entries from 0 to " + contract::text(rows) + ", the number of rows");
     }
   }
+  /// Number of groups. The number of rows, its argument, is not needed.
   index_t count(index_t) const { return offsets.extent[0] - 1; }
 };
+/// SortedGroups of two device arrays of one integer type: order (N) and offsets (G + 1).
 template <class Index, class Offset>
 SortedGroups<std::remove_const_t<Index>> sorted_groups(View<Index, 1> order,
                                                        View<Offset, 1> offsets) {
@@ -40,12 +49,14 @@ SortedGroups<std::remove_const_t<Index>> sorted_groups(View<Index, 1> order,
 
 namespace detail {
 
+/// i, but not below `low` and not above `high`.
 GDPO_INLINE index_t within(index_t i, index_t low, index_t high) {
   return i < low ? low : i < high ? i : high;
 }
 
-/// The members of group g stand at the places begin(g) .. end(g) - 1, place p is row(p). Whatever stands in arrays of the
-/// device, places and rows lie inside the batch. `consecutive`: place and row are one.
+/// A grouping as kernels read it. The members of group g have the places begin(g) .. end(g) - 1;
+/// place p is row(p) of the batch. Places and rows lie inside the batch, whatever stands in the
+/// arrays on the device. `consecutive`: a place is its own row.
 template <class Groups>
 struct DeviceGroups {
   static_assert(sizeof(Groups) == 0,
@@ -65,7 +76,7 @@ struct DeviceGroups<GroupsOf> {
   GDPO_INLINE index_t begin(index_t g) const { return g * size; }
   GDPO_INLINE index_t end(index_t g) const { return (g + 1) * size; }
   GDPO_INLINE index_t row(index_t place) const { return place; }
-  /// The group of a row; known to all threads of the block.
+  /// The group of a row, known to all threads of the block.
   template <class Block>
   GDPO_INLINE index_t of_row(Block&, index_t row, index_t) const {
     return row / size;
@@ -88,8 +99,9 @@ struct DeviceGroups<ByOffsets<Index>> {
     return within(static_cast<index_t>(offsets(g + 1)), begin(g), rows);
   }
   GDPO_INLINE index_t row(index_t place) const { return place; }
-  /// The first of `count` groups that ends behind the row: each thread of the block looks at one of as many groups apart, until
-  /// they are one apart.
+  /// The first of `count` groups that ends after the row, known to all threads of the block. In
+  /// each turn every thread looks at one group, at equal distances; the search goes on between two
+  /// of them.
   template <class Block>
   GDPO_DEVICE index_t of_row(Block& block, index_t row, index_t count) const {
     index_t low = 0, high = count;
@@ -101,7 +113,8 @@ struct DeviceGroups<ByOffsets<Index>> {
         return Sum<index_t>{g < high && end(g) <= row ? index_t{1} : index_t{0}};
       });
       if (before.value == 0) return low;
-      const index_t last = low + (before.value - 1) * step;  // it is before
+      // The last group that was seen to end before the row.
+      const index_t last = low + (before.value - 1) * step;
       high = within(last + step, 0, high);
       low = last + 1;
     }

@@ -1,6 +1,8 @@
 #pragma once
-// Groups on a device, up to the combined values: what advantage/engine/one_group.hpp does, with the same formulas and sums. A group belongs to a
-// team of threads: one of them a column for its statistics, then one a member for its terms.
+// Groups on a device, up to the combined values: what advantage/engine/one_group.hpp does on the
+// host, with the same formulas and the same sums. A group is computed by a team of threads. First
+// each thread takes columns and computes their statistics; then each thread takes members and
+// computes their terms.
 #include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/engine/reward_rules.hpp>
 #include <gdpo/advantage/engine/rules.hpp>
@@ -15,10 +17,11 @@ using gdpo::detail::CombinedRange;
 using gdpo::detail::RowState;
 using gdpo::detail::Rule;
 
-/// The rewards that have a weight, by value: all of them, or those of a list.
+/// The rewards whose weight is not 0, and their weights, held by value. Without weights it is every
+/// reward with weight 1.
 struct DeviceChannels {
   index_t count = 0;
-  bool all = true;
+  bool all = true;  ///< no weights were given
   unsigned char of[List<double>::capacity] = {};
   double weights[List<double>::capacity] = {};
 
@@ -37,12 +40,12 @@ struct DeviceChannels {
   GDPO_INLINE double weight(index_t j) const { return all ? 1.0 : weights[j]; }
 };
 
-/// Columns side by side in shared memory, as combined values have them in their tree.
+/// Columns that are computed together: the terms of 8 columns are added as one tree.
 constexpr int columns_at_once = 8;
-/// Members whose rewards a thread loads before it looks at the first.
+/// Members whose rewards a thread loads before it uses the first of them.
 constexpr int members_at_once = 8;
 
-/// Eight numbers, as 16-byte vectors where they fill one.
+/// Eight numbers, aligned so that they are read in accesses of up to 16 bytes.
 template <class T>
 struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
   T of[columns_at_once];
@@ -50,15 +53,18 @@ struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
 
 using gdpo::detail::reward_column_count;
 
-/// Policies that read the members of a group need them one after the other: arrays of the device, (columns, rows), by
-/// column and place.
+/// Scratch arrays (columns, rows) for policies that read the members of a group. In each column,
+/// the used members of a group stand one after the other from the group's first place on.
 struct MemberArrays {
-  double *values = nullptr, *scratch = nullptr;  // scratch: of policies with per_group_values
-  double* columns[reward_column_count] = {};     // those of the list that policies see
-  index_t* own = nullptr;
+  double* values = nullptr;   // rewards
+  double* scratch = nullptr;  // for policies with per_group_values, which overwrite it
+  // The columns of the batch that policies see; null: absent.
+  double* columns[reward_column_count] = {};
+  index_t* own = nullptr;  // by place: which used member of its group stands there
 };
 
-/// What the kernels of one call share: RewardBatch, the settings of the estimator, and arrays of the scratch.
+/// What the kernels of one call share: the batch, the settings of the estimator, and scratch
+/// arrays.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first_>
 struct DeviceCall {
   static constexpr bool sums_first = sums_first_;
@@ -84,21 +90,21 @@ struct DeviceCall {
   Scale scale;
   Singleton singleton;
   index_t rows, group_count, columns;
-  bool plain;       // rules.plain()
-  bool in_vectors;  // eight rewards that are all read, each row in 16-byte vectors
+  bool plain;  // rules.plain(): rewards are used as they are stored
+  // A row is eight rewards, all read with weight 1 as they are stored, that fill aligned vectors.
+  bool in_vectors;
   DeviceColumn<double> valid, tokens;
-  DeviceColumn<double> of_members
-      [reward_column_count];  // those of the list that policies see, where they read members
+  // The columns of the batch that policies see; absent where they do not read members.
+  DeviceColumn<double> of_members[reward_column_count];
 
-  // Arrays of the scratch.
-  double* combined = nullptr;      // (rows)
+  // Scratch arrays.
+  double* combined = nullptr;      // (rows) combined values
   unsigned char* state = nullptr;  // (rows) RowState; null: every row counts
-  double* magnitudes = nullptr;    // (rows) null: columns that go at once need none
-  unsigned char* raw =
-      nullptr;  // (groups) has a raw singleton; null where that is nobody's business
+  double* magnitudes = nullptr;    // (rows) sums of |terms|; null: at most columns_at_once columns
+  unsigned char* raw = nullptr;    // (groups) 1: has a raw singleton; null: nothing depends on it
   const BatchStat* batch_stats = nullptr;  // (columns) null: no policy reads the batch
-  double* column_values =
-      nullptr;  // (columns, rows) and what of it counts, of the batch statistics
+  // (columns, rows) the values of the batch statistics, which count where the state is 0; or null.
+  double* column_values = nullptr;
   unsigned char* column_states = nullptr;
   MemberArrays members;
   BatchStat no_batch{};
@@ -135,7 +141,7 @@ struct DeviceCall {
            fits(reinterpret_cast<std::uintptr_t>(rewards.data)) &&
            fits(static_cast<std::uintptr_t>(rewards.stride[0]) * sizeof(T));
   }
-  /// As what stands in memory.
+  /// The rewards as the plain type that they are in memory (layout_t).
   template <class Rewards>
   static View<const T, 2> rewards_of(const Rewards& given) {
     View<const T, 2> rewards;
@@ -146,7 +152,7 @@ struct DeviceCall {
   }
 
   GDPO_INLINE bool used(index_t row) const { return !valid || valid(row) != 0; }
-  /// Column c at a place, as it is stored.
+  /// The stored value of column c at a place.
   GDPO_INLINE double stored(index_t place, index_t c) const {
     const index_t row = groups.row(place);
     if constexpr (sums_first) {
@@ -155,13 +161,14 @@ struct DeviceCall {
       return load(rules.rewards(row, rules.channels(c)));
     }
   }
-  /// Reward channel j of a row as its statistics see it.
+  /// Reward channel j of a row after gates, penalty and missing-reward rules.
   GDPO_DEVICE double reward(index_t row, index_t j) const {
     const index_t c = rules.channels(j);
     const double stored = load(rules.rewards(row, c));
     return plain ? stored : rules.adjusted(rules.gated(stored, row, c), row, c);
   }
-  /// Rewards first .. first + n - 1 of a row, then 0: all on their way before the first is looked at.
+  /// Reward channels first .. first + n - 1 of a row, then 0 up to eight. All loads are issued
+  /// before the first value is used.
   GDPO_DEVICE void rewards_of_row(index_t row, index_t first, index_t n, double* x) const {
     if (in_vectors) {
       const Eight<T> stored = *reinterpret_cast<const Eight<T>*>(&rules.rewards(row, 0));
@@ -173,8 +180,8 @@ struct DeviceCall {
       for (int j = 0; j < columns_at_once; ++j) x[j] = 0;
       GDPO_ROLLED for (int j = 0; j < n; ++j) {
         const double value = reward(row, first + j);
-        for (int i = 0; i < columns_at_once; ++i)
-          x[i] = i == j ? value : x[i];  // in registers, which have no addresses
+        // x[j] = value would need an address, which registers do not have.
+        for (int i = 0; i < columns_at_once; ++i) x[i] = i == j ? value : x[i];
       }
     }
   }
@@ -188,6 +195,7 @@ struct DeviceCall {
     return sums_first ? 1.0 : rules.channels.weight(c);
   }
 
+  /// What the policies see of column c of the group that begins at place `begin`.
   GDPO_DEVICE MemberArgs args(const GroupStat& stat, index_t c, index_t begin) const {
     MemberArgs args{{stat, batch_stats ? batch_stats[c] : no_batch}};
     args.value = stat.mean;
@@ -197,7 +205,7 @@ struct DeviceCall {
     }
     return args;
   }
-  /// Numbers of the used members of a group in column c, which begins at place `begin`.
+  /// The numbers of the used members in column c, of the group that begins at place `begin`.
   GDPO_INLINE View<const double, 1> members_of(const double* numbers, const GroupStat& stat,
                                                index_t c, index_t begin) const {
     View<const double, 1> v;
@@ -219,13 +227,14 @@ struct DeviceCall {
         args.*entry.of_members = members_of(members.columns[J], args.group, c, begin);
     }
   }
-  /// Memory for a policy with per_group_values, null for others.
+  /// Scratch memory for a policy with per_group_values; null for other policies.
   GDPO_INLINE double* scratch_of(index_t c, index_t begin) const {
     return needs_scratch ? members.scratch + c * rows + begin : nullptr;
   }
 };
 
-/// What a team keeps of a column: what policies gave that are called once a group, and the statistics for those that are not.
+/// What a team keeps of a column. Policies that are called once a group left their results: base
+/// and factor. Policies that are called for each member need the statistics of the group.
 template <bool once_a_group, bool needs_scratch>
 struct ColumnOfGroup {
   Split<double> base;
@@ -241,17 +250,20 @@ template <>
 struct ColumnOfGroup<false, false> {
   GroupStat stat;
 };
-/// As many as go at once; the last number keeps teams off each other's banks.
+/// The columns of a team that are computed together. The padding shifts the columns of the next
+/// team, so that teams do not read from the same banks of the shared memory at once.
 template <class Column>
 struct ColumnsOfGroup {
   Column of[columns_at_once];
   double padding;
 };
-/// Their rules. Unclean: some value may be missing, unused or not finite.
+/// The rules of those columns. The bit `unclean` says that some value of the column may be missing,
+/// unused or not finite.
 struct alignas(8) RulesOfGroup {
   static constexpr unsigned char unclean = 0x80;
   unsigned char of[columns_at_once];
   GDPO_INLINE Rule rule(index_t j) const { return static_cast<Rule>(of[j] & ~unclean); }
+  /// Whether no column is unclean: one test for all eight bytes.
   GDPO_INLINE bool clean() const {
     std::uint64_t all;
     memcpy(&all, of, sizeof all);
@@ -259,14 +271,16 @@ struct alignas(8) RulesOfGroup {
   }
 };
 
-/// The values of one column of a group, again and again: a few are loaded once.
+/// Loops over the values of one column of a group. If the group has at most members_at_once
+/// members, they are loaded once and stay in registers for further loops.
 template <class Call>
 class ColumnValues {
  public:
   GDPO_INLINE ColumnValues(const Call& of, index_t first, index_t last, index_t c)
       : call(of), begin(first), end(last), column(c) {}
 
-  /// f(place, x) for every used member that has a value. `again`: not the first time.
+  /// f(place, x) for every used member that has a value. `again`: a loop over the values went
+  /// before.
   template <class F>
   GDPO_DEVICE void each(bool again, const F& f) {
     if (!call.valid && (Call::sums_first || call.plain)) {
@@ -283,8 +297,9 @@ class ColumnValues {
     }
   }
 
-  /// The statistics of a group of two and more where all values are finite and used, but for their range: what
-  /// advantage/engine/column_moments.hpp has for lanes. False: it is another group, or the sum is not finite.
+  /// The statistics, without the range, of a group of two or more members whose values are all used
+  /// and finite: the bits of lane_stat in advantage/engine/column_moments.hpp. Returns false, and
+  /// nothing of use, for any other group and where the sum is not finite.
   GDPO_DEVICE bool finite_stat(GroupStat& stat) {
     if (call.valid || !call.plain || end - begin < 2) return false;
     using Sum = typename Call::Order::template Sum<double>;
@@ -314,7 +329,7 @@ class ColumnValues {
   }
 
  private:
-  /// f(place, x) for every member, rewards as they are stored.
+  /// f(place, x) for every member, with its stored value. `again` as in each().
   template <class F>
   GDPO_INLINE void each_in_flight(bool again, const F& f) {
     const bool few = end - begin <= members_at_once;
@@ -347,15 +362,18 @@ class ColumnValues {
   double loaded[members_at_once];
 };
 
-/// Groups first .. last - 1 of a block, which writes rows first_row .. last_row - 1 of them alone.
+/// Groups first .. last - 1, which a block computes. It writes only their rows first_row ..
+/// last_row - 1.
 struct BlockOfGroups {
   index_t first, last, first_row, last_row;
 };
 
-/// Where a team's results go: the combined values into the scratch; as advantages to the caller, where nothing follows; or
-/// instead of them the centred values of every column, for the batch statistics.
+/// Where the results of a team go: the combined values into the scratch.
 struct ToScratch {};
+/// Instead of combined values, the centred values of every column go into the scratch, for the
+/// batch statistics.
 struct ToColumns {};
+/// The combined values are the advantages (no second normalisation) and go to the caller.
 template <class R>
 struct ToCaller {
   View<R, 1> out;
@@ -365,12 +383,12 @@ constexpr bool is_to_caller = false;
 template <class R>
 constexpr bool is_to_caller<ToCaller<R>> = true;
 
-/// The team's work.
+/// The work of teams of threads on groups, for every kernel below.
 template <class Call, class To>
 struct TeamOfGroup {
   static constexpr bool centred = std::is_same_v<To, ToColumns>;
   static constexpr bool once_a_group = Call::once_a_group, sums_first = Call::sums_first;
-  /// Policies that are asked when a column is read, not member by member.
+  /// Whether the baseline, and the scale, are asked once for each column, not for each member.
   static constexpr bool base_once = once_a_group || Call::base_needs_scratch;
   static constexpr bool factor_once = once_a_group || Call::scale_needs_scratch;
   using Column = ColumnOfGroup<once_a_group, Call::needs_scratch>;
@@ -378,14 +396,16 @@ struct TeamOfGroup {
   using Order = typename Call::Order;
 
   const Call& call;
-  int shift, threads;  // 1 << shift threads a team; those of the block
+  int shift, threads;  // a team has 1 << shift threads; threads of the block
   To to;
   int size = 1 << shift;
   Columns* columns = nullptr;       // (teams)
   RulesOfGroup* rules = nullptr;    // (teams)
   CombinedRange* ranges = nullptr;  // (threads)
   unsigned char* raw = nullptr;     // (teams)
-  double* window = nullptr;  // (window_rows) of a block that adds its rows as well, else null ...
+  // For a block that also adds its rows (CombineWindow): combined values and states (window_rows)
+  // in shared memory, from row window_row of the batch on. Else null.
+  double* window = nullptr;
   unsigned char* window_state = nullptr;
   index_t window_row = 0;
 
@@ -407,7 +427,7 @@ struct TeamOfGroup {
   }
   GDPO_INLINE bool has_reward(index_t row) const { return !call.state || call.state[row] != 0; }
 
-  /// Groups `groups` by all teams of the block, side by side.
+  /// Computes the groups, one by each team of the block at a time.
   template <class Block>
   GDPO_DEVICE void run(Block& block, const BlockOfGroups& groups) const {
     const index_t teams = threads >> shift;
@@ -486,8 +506,9 @@ struct TeamOfGroup {
     }
   }
 
-  /// Column c of the group at places begin .. end - 1; returns its rule, and whether it is clean. of_members: (size) the members'
-  /// magnitudes, of sums.
+  /// Column c of the group at places begin .. end - 1. Returns its rule, and whether it is clean,
+  /// as RulesOfGroup has them. of_members (size): sums_first reads the magnitudes of the members
+  /// from it.
   GDPO_DEVICE unsigned char column_of(index_t begin, index_t end, index_t c,
                                       const CombinedRange* of_members, Column& column) const {
     ColumnValues<Call> values(call, begin, end, c);
@@ -506,7 +527,8 @@ struct TeamOfGroup {
           gdpo::detail::factor_of(call.scale, rule, args, 0.0, call.scratch_of(c, begin));
       column.factor = math::mul(call.column_weight(c), factor);
     }
-    // A finite value times 0 is the 0 that term_of selects.
+    // term_of selects 0 where the factor is 0. Clean columns do without the select: with a base of
+    // 0, the product of a finite value and the factor is 0.
     if constexpr (once_a_group && !centred) {
       if (clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
     }
@@ -543,7 +565,7 @@ struct TeamOfGroup {
     }
     return stat;
   }
-  /// The used member n of the group in column c stands at place p.
+  /// Writes value x of the member at place p, used member n of its group, into MemberArrays.
   GDPO_DEVICE void write_member(index_t begin, index_t c, index_t p, double x, index_t n) const {
     const index_t row = call.groups.row(p);
     const MemberArrays& arrays = call.members;
@@ -555,7 +577,7 @@ struct TeamOfGroup {
     }
   }
 
-  /// Base and factor of a member with value x in column c.
+  /// The value x of a member in column c minus its baseline. factor: its multiplier.
   GDPO_DEVICE double centred_of(const Column& column, Rule rule, index_t p, index_t begin,
                                 index_t c, bool is_used, double x, double& factor) const {
     if constexpr (once_a_group) {
@@ -583,7 +605,7 @@ struct TeamOfGroup {
     }
   }
 
-  /// What columns first .. first + n - 1 add to the member at place p.
+  /// Adds columns first .. first + n - 1 of the member at place p to its combined value.
   GDPO_DEVICE void member(index_t p, index_t begin, index_t first, index_t n, bool complete,
                           const Column* of, const RulesOfGroup& rules_of,
                           const BlockOfGroups& groups, CombinedRange& range) const {
@@ -596,7 +618,7 @@ struct TeamOfGroup {
       present = !call.missing(value);
       sum = present ? term(of[0], rules_of.rule(0), p, row, begin, 0, is_used, value) : 0.0;
     } else {
-      double x[columns_at_once];  // values, then their terms
+      double x[columns_at_once];  // first the values, then their terms
       call.rewards_of_row(row, first, n, x);
       bool clean = false;
       if constexpr (once_a_group && !centred) clean = rules_of.clean();
@@ -654,12 +676,13 @@ struct TeamOfGroup {
   }
 };
 
-/// The combined values of all groups, a tile of them at a time.
+/// The combined values of all groups. A block computes one group by each of its teams, then goes on
+/// to further groups.
 template <class Call, class To>
 struct CombineGroups {
   using Team = TeamOfGroup<Call, To>;
   Call call;
-  int shift;  // of a team: 1 << shift threads
+  int shift;  // a team has 1 << shift threads
   To to;
   static constexpr int threads = 256;
 
@@ -681,17 +704,17 @@ struct CombineGroups {
   }
 };
 
-/// The combined values of all groups with a row in window index(), and the sums of that window about 0. Groups of consecutive rows
-/// that reach into two windows are computed in both.
+/// The combined values of all groups with a row in window index(), and the sums of that window
+/// about 0. A group whose rows reach into two windows is computed by both blocks.
 template <class Call>
 struct CombineWindow {
   using Team = TeamOfGroup<Call, ToScratch>;
   using Order = typename Call::Order;
   Call call;
-  int shift;  // of a team: 1 << shift threads
-  SumsAbout<Order>* sums;
-  static constexpr int threads = Call::once_a_group ? 640 : 512,
-                       largest_block = threads;  // as registers allow
+  int shift;               // a team has 1 << shift threads
+  SumsAbout<Order>* sums;  // (windows)
+  // As many threads as the registers of a multiprocessor allow.
+  static constexpr int threads = Call::once_a_group ? 640 : 512, largest_block = threads;
 
   std::size_t shared_bytes() const { return Team::template shared_bytes<true>(threads, shift); }
 
@@ -726,7 +749,7 @@ struct CombineWindow {
   }
 };
 
-/// The columns of the batch as statistics see them: column_values and column_states.
+/// Writes the columns of the batch as statistics see them: column_values and column_states.
 template <class Call>
 struct ReadColumns {
   Call call;
@@ -748,7 +771,8 @@ struct ReadColumns {
   }
 };
 
-/// BatchStat::raw or ::centred of column index() from the sums of its windows.
+/// Writes BatchStat::raw of column index() or, with `centred`, BatchStat::centred, from the sums of
+/// the column's windows.
 template <class Order>
 struct FinishColumns {
   const FirstSums<Order>* first;  // (columns, windows)

@@ -1,5 +1,7 @@
 #pragma once
-// The caller's arrays as kernels read them: what TokenView and Column are on the host, without pointers to functions.
+// The caller's arrays as kernels read them. TokenView and Column read through a pointer to a
+// function of the host, which a device cannot call; these classes name the stored type (StoredAs)
+// instead.
 #include <climits>
 #include <gdpo/loss/batch.hpp>
 #include <gdpo/storage/column.hpp>
@@ -15,7 +17,7 @@ inline void check_stored(const char* function, const std::string& name, StoredAs
                  "(gdpo::LayoutOf says what a class is in memory)");
 }
 
-/// A Column, read as R.
+/// A Column (ColumnOf<R>) in device memory, read as R.
 template <class R>
 struct DeviceColumn {
   const void* data = nullptr;
@@ -32,11 +34,15 @@ struct DeviceColumn {
   GDPO_INLINE R operator()(index_t i) const { return load_stored<R>(data, type, i * stride); }
 };
 
-/// Where the tokens of a row stand: TokenShape without a 64-bit division, which a device has not got.
+/// Where the tokens of a row stand, all distances in elements. It is TokenShape without a 64-bit
+/// division, for which a GPU has no instruction.
 struct DeviceShape {
-  index_t step = 1, of_token = 0, of_row = 0, of_group = 0;
-  unsigned rows_a_group =
-      0;  ///< of a rank-3 array whose groups do not follow each other as rows do; else 0
+  index_t step = 1;      ///< from a token of a row to the next
+  index_t of_token = 0;  ///< of a packed array: from a token of the batch to the next, else 0
+  index_t of_row = 0;    ///< from a row to the next, within a group; 0 if packed
+  index_t of_group = 0;  ///< what each group adds to rows x of_row
+  /// Rows of a group, of a rank-3 array where of_group is not 0; else 0.
+  unsigned rows_a_group = 0;
 
   DeviceShape() = default;
   DeviceShape(const char* function, const std::string& name, const gdpo::detail::TokenShape& shape)
@@ -59,14 +65,15 @@ struct DeviceShape {
                      "fewer than 2^31 rows, and as many tokens in a row");
     }
   }
-  /// The first token of row `row`, which begins at token `begin` if packed.
+  /// Where the first token of `row` stands. `begin`: its place among the tokens of a packed batch.
   GDPO_INLINE index_t first(index_t row, index_t begin) const {
     const index_t groups = rows_a_group ? static_cast<unsigned>(row) / rows_a_group : 0u;
     return begin * of_token + row * of_row + groups * of_group;
   }
 };
 
-/// A TokenView, read as S; masks (S = unsigned char) are true where the number is not 0.
+/// A TokenView in device memory, read as S. A mask is read as unsigned char, 1 where the stored
+/// number is not 0.
 template <class S>
 struct DeviceTokens {
   const void* data = nullptr;
@@ -82,7 +89,7 @@ struct DeviceTokens {
   }
   GDPO_INLINE explicit operator bool() const { return data != nullptr; }
   GDPO_INLINE index_t first(index_t row, index_t begin) const { return shape.first(row, begin); }
-  /// Token t of the row at `first`.
+  /// Token t of the row whose first token stands at `first`.
   GDPO_INLINE S at(index_t first, index_t t) const {
     const index_t i = first + t * shape.step;
     if constexpr (std::is_same_v<S, unsigned char>) {
@@ -93,7 +100,7 @@ struct DeviceTokens {
   }
 };
 
-/// A TokenOut.
+/// A TokenOut in device memory.
 template <class S>
 struct DeviceOut {
   S* data = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
-// The execution tag of CUDA: the only place that launches, and the only one that needs the CUDA toolkit.
+// The execution tag of CUDA, cuda::On. This is the only header that launches kernels and the only
+// one that needs the CUDA toolkit.
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -13,17 +14,20 @@
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
 
-/// A call of the CUDA runtime or a launch failed; `code` says how. Kernels themselves never trap.
+/// Thrown when a call of the CUDA runtime or a launch fails. The kernels themselves never trap.
 struct error : std::runtime_error {
-  cudaError_t code;
+  cudaError_t code;  ///< what the CUDA runtime returned
+  /// `function`: the call to name in the message. `of`: what the CUDA runtime returned.
   error(const char* function, cudaError_t of)
       : std::runtime_error(std::string(function) + ": " + cudaGetErrorName(of) + ": " +
                            cudaGetErrorString(of)),
         code(of) {}
 };
 
-/// Throws cuda::error where `code` is one: what a call of the runtime has just given. It is not left for cudaGetLastError as well, which
-/// would blame the program's next launch.
+/// Throws cuda::error unless `code`, which a call of the CUDA runtime has just returned, is
+/// cudaSuccess. It also clears the runtime's last error: a later cudaGetLastError would otherwise
+/// blame the program's next launch for it. Without exceptions it calls gdpo::on_failure, then
+/// abort.
 inline void check(const char* function, cudaError_t code) {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -38,7 +42,8 @@ inline void check(const char* function, cudaError_t code) {
 namespace detail {
 
 #if defined(__CUDA_ARCH__)
-/// A T as 32-bit words through a shuffle. No loop over the words: unrolled too late, it would leave them in local memory.
+/// Shuffles a T down by `by` lanes, as 32-bit words. A fold expression instead of a loop over the
+/// words, because nvcc would unroll a loop too late and leave the words in local memory.
 template <class T, std::size_t... w>
 __device__ __forceinline__ T shuffle_words(const T& x, unsigned by, std::index_sequence<w...>) {
   static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
@@ -54,7 +59,8 @@ __device__ __forceinline__ T shuffle_words(const T& x, unsigned by, std::index_s
 }
 #endif
 
-/// The block that a kernel sees on a device (cuda/device/kernel.hpp), of at most so many threads; or, HasTeams, a team of it.
+/// The block that a kernel sees on a device (cuda/device/kernel.hpp), or a team of it: the same
+/// class serves for a warp of the block if the kernel has teams.
 template <int MostThreads, bool HasTeams>
 class DeviceBlock {
  public:
@@ -99,7 +105,8 @@ class DeviceBlock {
     __shared__ alignas(16) unsigned char raw[MostThreads / warp * sizeof(T)];
     const int warps = (threads() + warp - 1) / warp, own = static_cast<int>(threadIdx.x) / warp;
     T* const of_warp = reinterpret_cast<T*>(raw) + (is_warp() ? own : 0);
-    const auto of_threads = [&](int thread) {  // of a warp, acting or acted for
+    // Adds 32 threads: those of this warp, or 32 of those that it stands in for as a team.
+    const auto of_threads = [&](int thread) {
       T mine = f(thread);
       GDPO_UNROLL
       for (unsigned by = warp / 2; by > 0; by /= 2) {
@@ -122,10 +129,10 @@ class DeviceBlock {
     }
     wait();
     T total = of_warp[0];
-    // One by one: several T at a time are more than there are registers.
+    // Rolled: unrolled, several T at a time would need more registers than there are.
     GDPO_ROLLED
     for (int w = 1; w < (is_warp() ? 1 : warps); ++w) total.add(of_warp[w]);
-    wait();  // before of_warp is written again
+    wait();  // the next call of reduce writes of_warp again
     return total;
 #else
     (void)f;
@@ -138,7 +145,7 @@ class DeviceBlock {
 #if defined(__CUDA_ARCH__)
     DeviceBlock team;
     team.acts_for_ = threads;
-    // Of lane 0: that all lanes have the same number is then known to the compiler.
+    // Broadcast from lane 0, which tells the compiler that all lanes hold the same number.
     const int own = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / warp, 0);
     f(team, threads > 0 ? own : 0, threads > 0 ? static_cast<int>(blockDim.x) / warp : 1);
     __syncthreads();
@@ -159,7 +166,8 @@ class DeviceBlock {
  private:
   GDPO_INLINE bool is_warp() const { return HasTeams && acts_for_ > 0; }
 #if defined(__CUDA_ARCH__)
-  /// This thread acts for thread first(), or, in the team of a warp, for one of every 32 in turn.
+  /// The first thread that this thread stands in for: itself. In the team of a warp it stands in
+  /// for first(), first() + 32, and so on, turns() of them.
   __device__ __forceinline__ int first() const {
     const int own = static_cast<int>(threadIdx.x);
     return is_warp() ? own % warp : own;
@@ -173,24 +181,26 @@ class DeviceBlock {
     }
   }
 #endif
-  int acts_for_ = 0;  ///< threads, of the team of a warp
+  int acts_for_ = 0;  ///< how many threads the team of a warp stands in for; 0: not such a team
 };
 
-/// Threads of the largest block that a kernel is launched with: `static constexpr int largest_block`, or 256.
+/// Threads of the largest block that a kernel is launched with. A kernel names another number than
+/// 256 by `static constexpr int largest_block`.
 template <class Kernel, class = void>
 constexpr int largest_block_v = 256;
 template <class Kernel>
 constexpr int largest_block_v<Kernel, std::void_t<decltype(Kernel::largest_block)>> =
     Kernel::largest_block;
 
-/// Of which so many are to fit one multiprocessor: `static constexpr int blocks_at_once`, or 1.
+/// How many blocks of a kernel are to fit one multiprocessor at a time, which bounds the registers
+/// of a thread. A kernel names another number than 1 by `static constexpr int blocks_at_once`.
 template <class Kernel, class = void>
 constexpr int blocks_at_once_v = 1;
 template <class Kernel>
 constexpr int blocks_at_once_v<Kernel, std::void_t<decltype(Kernel::blocks_at_once)>> =
     Kernel::blocks_at_once;
 
-/// Whether it calls block.teams.
+/// Whether a kernel calls block.teams: it then has `static constexpr bool has_teams = true`.
 template <class Kernel, class = void>
 constexpr bool has_teams_v = false;
 template <class Kernel>
@@ -203,9 +213,10 @@ __global__ void __launch_bounds__(largest_block_v<Kernel>, blocks_at_once_v<Kern
   kernel(block);
 }
 
-/// Lets a kernel be launched with `bytes` of dynamic shared memory on the device that is current, where it may not be yet. The limit is
-/// raised to the device's, never to `bytes`: it belongs to kernel and device, so a host thread that needs little could otherwise lower
-/// it between another thread's request and launch. Where `bytes` is more than the device has, the launch fails and says so.
+/// Lets a kernel be launched with `bytes` of dynamic shared memory on the current device. The limit
+/// is raised to the most that the device has, never to `bytes` alone: it belongs to kernel and
+/// device, so a host thread that needs less could lower it between another thread's request and its
+/// launch. If `bytes` exceeds what the device has, the launch fails and reports it.
 inline void allow_shared(const char* function, const void* kernel, std::size_t bytes) {
   cudaFuncAttributes is{};
   check(function, cudaFuncGetAttributes(&is, kernel));
@@ -220,13 +231,17 @@ inline void allow_shared(const char* function, const void* kernel, std::size_t b
 
 }  // namespace detail
 
-/// The execution tag: everything is enqueued on `stream` and nothing waits for it; pointers are of the device that is current.
-///   loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);
-/// No call allocates, synchronises, or touches another stream, so each of them can be captured into a CUDA graph.
+/// The execution tag of CUDA: a call that takes it enqueues its work on `stream` and returns.
+///
+///     loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);
+///
+/// All pointers are of the device that is current. No call allocates, synchronises or touches
+/// another stream, so each can be captured into a CUDA graph.
 class On {
  public:
+  /// Marks the tag as a device (core/exec.hpp).
   static constexpr bool launches_kernels = true;
-  /// Tuned for the device that is current.
+  /// With the tuning of the current device. Throws cuda::error if there is no device.
   explicit On(cudaStream_t stream) : stream_(stream) {
     int device = 0, major = 0, multiprocessors = 0;
     check("gdpo::cuda::On", cudaGetDevice(&device));
@@ -236,22 +251,28 @@ class On {
           cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     tuning_ = Tuning::of(major, multiprocessors);
   }
+  /// With a tuning of your own. Asks the CUDA runtime for nothing.
   On(cudaStream_t stream, const Tuning& tuning) : stream_(stream), tuning_(tuning) {}
 
+  /// The stream on which calls are enqueued.
   cudaStream_t stream() const { return stream_; }
+  /// How kernels are cut for the device. No bit of a result depends on it.
   const Tuning& tuning() const { return tuning_; }
 
+  /// Enqueues `kernel` on a grid of `blocks` blocks; with 0 blocks it does nothing. The library's
+  /// own calls use it (cuda/device/kernel.hpp). Throws cuda::error if the launch fails.
   template <class Kernel>
   void launch(index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
     static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
     constexpr const char* function = "gdpo::cuda";
-    constexpr std::size_t without_asking =
-        32 * 1024;  // 48 KiB together with the static memory of DeviceBlock::reduce
+    // A block has 48 KiB without asking. The rest is for the static memory of DeviceBlock::reduce.
+    constexpr std::size_t without_asking = 32 * 1024;
     if (blocks == 0) return;
     const auto* const run = reinterpret_cast<const void*>(&detail::run<Kernel>);
     if (shared_bytes > without_asking) detail::allow_shared(function, run, shared_bytes);
     void* arguments[] = {const_cast<Kernel*>(&kernel)};
-    // The launch's own code: cudaGetLastError would answer with, and clear, what an earlier call of the program has left there.
+    // cudaLaunchKernel returns the error of this launch. cudaGetLastError could return, and would
+    // clear, an error that an earlier call of the program left there.
     check(function,
           cudaLaunchKernel(run, dim3(static_cast<unsigned>(blocks)),
                            dim3(static_cast<unsigned>(threads)), arguments, shared_bytes, stream_));
@@ -262,7 +283,9 @@ class On {
   Tuning tuning_;
 };
 
-/// What a call left on the device, a LossResult or a Normaliser, on the host. Waits for the stream: for logging, not for graphs.
+/// Copies a LossResult or a Normaliser from the device to the host. It waits for the stream, so it
+/// is for logging and cannot be captured into a graph. Throws cuda::error, also if earlier work
+/// failed.
 template <class T>
 T to_host(const On& on, const T* on_device) {
   static_assert(std::is_trivially_copyable_v<T>, "results are plain data");

@@ -5,16 +5,23 @@
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
 
-/// Device memory of the caller for one call at a time: cudaMalloc(&scratch.data, scratch.bytes) once, of scratch_bytes(...) of the
-/// largest call. Nothing in it need be kept between calls. Two calls on different streams need two.
+/// Device memory of the caller, for one call at a time. Allocate it once, for the call that needs
+/// most:
+///
+///     gdpo::cuda::Scratch scratch{nullptr, gdpo::cuda::scratch_bytes(loss, batch)};
+///     gdpo::cuda::check("scratch", cudaMalloc(&scratch.data, scratch.bytes));
+///
+/// Calls on one stream may share it: no call needs what another left there. Calls that run on
+/// different streams at the same time each need their own.
 struct Scratch {
-  void* data = nullptr;  ///< aligned to 256 bytes, as cudaMalloc does
-  std::size_t bytes = 0;
+  void* data = nullptr;   ///< aligned to 256 bytes, as cudaMalloc gives it
+  std::size_t bytes = 0;  ///< bytes at `data`; a call that needs more throws invalid_input
 };
 
 namespace detail {
 
-/// Hands out arrays of a Scratch one after the other. Without memory it only counts: that is how scratch_bytes() knows.
+/// Hands out arrays of a Scratch one after the other. Without memory it only counts their bytes:
+/// that is how scratch_bytes() knows them.
 class ScratchCursor {
  public:
   explicit ScratchCursor(const Scratch& scratch = {})

@@ -1,5 +1,6 @@
 #pragma once
-// 16 bytes of a row of logits: how a thread reads them, what it computes with, how it writes their gradient.
+// 16 bytes of a row of logits: how a thread reads them, with which functions it computes, and how
+// it writes their gradient.
 #include <gdpo/cuda/device/kernel.hpp>
 #include <gdpo/logits/engine/sum_row.hpp>
 #include <gdpo/storage/stored_as.hpp>
@@ -8,12 +9,13 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// One access to memory.
+/// What one access to memory reads or writes.
 template <int Bytes>
 struct alignas(Bytes) Words {
   std::uint32_t of[Bytes / 4];
 };
-/// Last: what stands there is not read again, so it need not stay in the caches.
+/// Reads Bytes bytes at p, which is aligned to them. Last: they are not read again, so they need
+/// not stay in the caches.
 template <int Bytes, bool Last = false>
 GDPO_INLINE Words<Bytes> load_words(const void* p) {
 #if defined(__CUDA_ARCH__)
@@ -29,11 +31,13 @@ GDPO_INLINE Words<Bytes> load_words(const void* p) {
   return w;
 #endif
 }
-/// word(0), word(1), ... No array of them: it would stay in local memory.
+/// Writes word(0), word(1), ... to p, which is aligned to Bytes. It takes a function because an
+/// array of words would stay in local memory.
 template <int Bytes, class Word>
 GDPO_INLINE void store_words(void* p, const Word& word) {
-#if defined( \
-    __CUDA_ARCH__)  // nothing reads it soon: what is to be read again shall stay in the cache
+#if defined(__CUDA_ARCH__)
+  // Streaming stores: nothing reads these bytes soon, so they should not displace others in the
+  // cache.
   if constexpr (Bytes == 16)
     __stcs(static_cast<uint4*>(p), make_uint4(word(0), word(1), word(2), word(3)));
   if constexpr (Bytes == 8) __stcs(static_cast<uint2*>(p), make_uint2(word(0), word(1)));
@@ -45,7 +49,7 @@ GDPO_INLINE void store_words(void* p, const Word& word) {
   }
 #endif
 }
-/// One number, as what it is in memory.
+/// Reads one number as the plain type that it is in memory.
 template <class T>
 GDPO_INLINE layout_t<T> load_raw(const T* p) {
 #if defined(__CUDA_ARCH__)
@@ -56,6 +60,7 @@ GDPO_INLINE layout_t<T> load_raw(const T* p) {
   return raw;
 #endif
 }
+/// Writes one number of the plain type that it is in memory.
 template <class T>
 GDPO_INLINE void store_raw(T* p, layout_t<T> raw) {
 #if defined(__CUDA_ARCH__)
@@ -78,7 +83,8 @@ GDPO_INLINE double double_of(std::uint32_t low, std::uint32_t high) {
   return math::from_bits(std::uint64_t{high} << 32 | low);
 }
 
-/// a * b + c rounded once on every machine: the product of a logit and a scale is larger than what is left of it.
+/// a * b + c, rounded once on every machine. With the product rounded by itself, the sum would lose
+/// digits: it is much smaller than the product.
 GDPO_INLINE float fused(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
@@ -94,10 +100,11 @@ GDPO_INLINE double fused(double a, double b, double c) {
 #endif
 }
 
-/// 2^t, and 0 from the lowest exponent down: one instruction for float on a device, with an error of 2^-22; elsewhere, and in double, the
-/// exponential of all formulas, of t ln 2.
+/// The t at and below which power_of_2(t) is 0.
 template <class S>
 constexpr S lowest_power = -static_cast<S>(std::numeric_limits<S>::max_exponent - 1);
+/// 2^t; 0 from lowest_power down. For float on a device it is one instruction with a relative error
+/// of 2^-22. On the host, and in double, it is the exponential of all formulas, of t ln 2.
 GDPO_INLINE float power_of_2(float t) {
 #if defined(__CUDA_ARCH__)
   float y;
@@ -110,13 +117,13 @@ GDPO_INLINE float power_of_2(float t) {
 GDPO_INLINE double power_of_2(double t) {
   return math::exp_bounded(math::mul((math::max)(t, lowest_power<double>), 0.693147180559945309));
 }
-/// 2^n of a whole n <= 0; 0 from -1022 on, and where n is NaN.
+/// 2^n for a whole n <= 0, exactly; 0 for n <= -1022 and where n is NaN.
 GDPO_INLINE double whole_power_of_2(double n) {
   if (!(n > -1022)) return 0;
   return math::from_bits(static_cast<std::uint64_t>(1023 + static_cast<long long>(n)) << 52);
 }
 
-/// The larger; NaN stays in `x`, and does not in `larger`.
+/// max(x, low); NaN if x is NaN.
 GDPO_INLINE float at_least(float x, float low) {
 #if defined(__CUDA_ARCH__)
   float y;
@@ -127,6 +134,7 @@ GDPO_INLINE float at_least(float x, float low) {
 #endif
 }
 GDPO_INLINE double at_least(double x, double low) { return (math::max)(x, low); }
+/// The larger of a and b; the other one if one of them is NaN.
 GDPO_INLINE float larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   return fmaxf(a, b);
@@ -136,7 +144,7 @@ GDPO_INLINE float larger(float a, float b) {
 }
 GDPO_INLINE double larger(double a, double b) { return math::is_nan(a) || a < b ? b : a; }
 
-/// What stands in a word of two 16-bit floats.
+/// The two 16-bit floats of type L in a word: their values, and functions on both at once.
 template <class L>
 struct Halves;
 #if !defined(__CUDA_ARCH__)
@@ -212,7 +220,7 @@ struct Halves<Float16> {
   }
 #endif
 };
-/// The larger of both halves (NaN: the other), and the halves, at least those of `low` (NaN stays).
+/// larger() of both halves.
 template <class L>
 GDPO_INLINE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
 #if defined(__CUDA_ARCH__)
@@ -222,6 +230,7 @@ GDPO_INLINE std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
   return H::pack(larger(H::low(a), H::low(b)), larger(H::high(a), H::high(b)));
 #endif
 }
+/// at_least() of both halves.
 template <class L>
 GDPO_INLINE std::uint32_t halves_at_least(std::uint32_t x, std::uint32_t low) {
 #if defined(__CUDA_ARCH__)
@@ -243,7 +252,8 @@ struct LogitVector {
   static constexpr bool halves = sizeof(L) == 2;
   Words<16> w;
 
-  /// Entries from `begin` to `end` of x, at most `size`; what is missing is -inf. `whole`: x is aligned and all are there.
+  /// Entries begin .. end - 1 of x, at most `size`, then -inf. `whole`: x is aligned to 16 bytes
+  /// and all `size` entries are there.
   static GDPO_INLINE LogitVector load(const T* x, int begin, int end, bool whole) {
     if (whole) return {load_words<16>(x + begin)};
     LogitVector v = nothing();
@@ -253,6 +263,7 @@ struct LogitVector {
     }
     return v;
   }
+  /// Entries of -inf, which add nothing to a sum.
   static GDPO_INLINE LogitVector nothing() {
     LogitVector v{};
     GDPO_UNROLL
@@ -267,6 +278,7 @@ struct LogitVector {
     }
     return v;
   }
+  /// Writes entry j.
   GDPO_INLINE void set(int j, L x) {
     if constexpr (halves) {
       const int shift = j % 2 * 16;
@@ -276,6 +288,7 @@ struct LogitVector {
       words_of(x, w.of + j * static_cast<int>(sizeof(L) / 4));
     }
   }
+  /// All entries as S.
   GDPO_INLINE void numbers(S* x) const {
     if constexpr (halves) {
       GDPO_UNROLL
@@ -292,7 +305,7 @@ struct LogitVector {
   }
 };
 
-/// The largest number of N vectors that is not NaN.
+/// The largest number in N vectors; NaN is left out.
 template <class T, int N>
 GDPO_INLINE typename LogitVector<T>::S largest_of(const LogitVector<T>* v) {
   using Vector = LogitVector<T>;
@@ -322,7 +335,7 @@ GDPO_INLINE typename LogitVector<T>::S largest_of(const LogitVector<T>* v) {
   }
 }
 
-/// One result, rounded as those of store_numbers.
+/// Writes one result, rounded as store_numbers rounds.
 template <class U, class S>
 GDPO_INLINE void store_number(U* to, S y) {
   using L = layout_t<U>;
@@ -332,7 +345,8 @@ GDPO_INLINE void store_number(U* to, S y) {
     store_raw(to, static_cast<L>(y));
   }
 }
-/// `size` results to out[begin ...] up to `end`. `whole`: out is aligned to what one access writes, and all are there.
+/// Writes `size` results to out[begin ...], but none at `end` and beyond. `whole`: out is aligned
+/// to store_step and all `size` entries exist.
 template <int size, class S, class U>
 GDPO_INLINE void store_numbers(U* out, int begin, int end, bool whole, const S* y) {
   using L = layout_t<U>;
@@ -359,7 +373,7 @@ GDPO_INLINE void store_numbers(U* out, int begin, int end, bool whole, const S* 
     }
   }
 }
-/// Bytes of one access of store_numbers.
+/// Bytes that one access of store_numbers writes.
 template <int size, class U>
 constexpr std::size_t store_step = size * sizeof(U) < 16 ? size * sizeof(U) : 16;
 

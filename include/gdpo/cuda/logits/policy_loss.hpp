@@ -1,5 +1,6 @@
 #pragma once
-// From logits to dloss/dlogits on a device: policy_loss_from_logits with a device as its first argument.
+// From logits to dloss/dlogits on a device: policy_loss_from_logits with a device as its first
+// argument, and what it needs beside it.
 #include <gdpo/cuda/logits/token_logprobs.hpp>
 #include <gdpo/cuda/loss/policy_loss.hpp>
 #include <gdpo/logits/policy_loss.hpp>
@@ -7,15 +8,19 @@
 GDPO_BEGIN_NAMESPACE
 namespace cuda {
 
-/// What else policy_loss_from_logits writes, each optional, of the shape of the targets; 0 where the masks are 0.
+/// What else policy_loss_from_logits writes on request: device arrays of the shape of the targets.
+///
+/// Each is optional, and 0 where a mask is 0.
 struct FromLogits {
-  TokenOut<float> logp, entropies;
-  TokenOut<float> dlogp;  ///< dloss/dlogp
-  TokenOut<double> logsumexp;
+  TokenOut<float> logp;        ///< log-probability of the target, nats
+  TokenOut<float> entropies;   ///< -sum p log p, nats
+  TokenOut<float> dlogp;       ///< dloss/dlogp
+  TokenOut<double> logsumexp;  ///< log sum e^(logit / temperature)
 };
 
 namespace detail {
 
+/// An output array of a rank that is known to the compiler.
 template <int Rank, class S>
 View<S, Rank> view_of(const TokenOut<S>& out) {
   View<S, Rank> v;
@@ -25,18 +30,19 @@ View<S, Rank> view_of(const TokenOut<S>& out) {
   return v;
 }
 
-/// Blocks of a grid that walks over n pieces of work.
+/// Blocks of a grid that computes n pieces of work.
 inline index_t blocks_of(const Tuning& tuning, index_t n) {
   return n < tuning.blocks ? n : index_t{tuning.blocks};
 }
 
-/// What a token has of its sequence.
+/// What a token takes over from its sequence.
 struct TokenWeight {
-  double weight;  ///< W_i; 0 where that is not finite
-  float advantage;
-  float row_advantage;  ///< the mean over the sequence
+  double weight;        ///< weight W_i of the sequence; 0 where that is not finite
+  float advantage;      ///< of the sequence; 0 where its tokens have advantages of their own
+  float row_advantage;  ///< mean of the advantages of its tokens
 };
-/// Arrays of a call, one number a row of logits.
+/// Scratch arrays of a call, with one number for each row of logits, and the scratch of the loss
+/// call.
 struct LogitsMemory {
   float *logp, *entropies, *dlogp;
   double* logsumexp;
@@ -52,7 +58,7 @@ struct LogitsMemory {
         loss(cursor.take<unsigned char>(static_cast<index_t>(for_loss))) {}
 };
 
-/// One number a row of logits: in the array that the caller wants, or in memory.
+/// An array with one number for each row of logits: the one that the caller gave, or `memory`.
 template <class T, int Rank, class S>
 View<S, Rank - 1> tokens_of(const LogitBatch<T, Rank>& logits, S* memory,
                             const TokenOut<S>& given) {
@@ -63,7 +69,8 @@ View<S, Rank - 1> tokens_of(const LogitBatch<T, Rank>& logits, S* memory,
     return gdpo::view(memory, logits.logits.extent[0], logits.logits.extent[1]);
   }
 }
-/// The batch with log-probs and mask in given memory, as the CPU's bind_logits; shapes are checked.
+/// The batch with log-probs, mask and entropies of this call, as bind_logits makes it on the host.
+/// Checks shapes.
 template <class T, int Rank>
 TokenBatch<float> bind_shapes(const char* function, const LogitBatch<T, Rank>& logits,
                               const TokenBatch<float>& batch, const LogitsMemory& memory,
@@ -78,7 +85,8 @@ TokenBatch<float> bind_shapes(const char* function, const LogitBatch<T, Rank>& l
   return bound;
 }
 
-/// One thread a token: the mask of both. A token that no sequence holds (offsets that decrease) is masked.
+/// Joins the masks of the logits and of the batch, one thread a token. A token that no sequence
+/// holds, which offsets that decrease can leave, is masked.
 template <class T>
 struct LogitMaskKernel {
   DeviceLogits<T> logits;
@@ -105,7 +113,8 @@ struct LogitMaskKernel {
   }
 };
 
-/// One block a sequence: what its tokens have of it, as the loss has it.
+/// Writes the TokenWeight of every token, one block a sequence, with the numbers that the loss
+/// kernel computes.
 template <class Loss>
 struct TokenWeightKernel {
   using Terms = typename LossKernel<gdpo::detail::General, float, Loss>::Terms;
@@ -143,13 +152,14 @@ GDPO_DEVICE float token_gradient(const Loss& loss, const DeviceBatch<float>& bat
   const RowSpan at{place.row, place.begin, 1};
   const DeviceToken<float, float> token{batch, at, place.t};
   Token<float> x = token.load(true, of_sequence.advantage, of_sequence.row_advantage);
-  x.logp = logp;  // that of the batch is on its way to memory
+  x.logp = logp;  // this kernel is only now writing batch.logp
   if (!token.has_old_logp()) x.old_logp = logp;
   x.token_log_ratio = token.has_old_logp() ? x.logp - x.old_logp : 0.0f;
   return gdpo::detail::token_gradient(loss, token, x, of_sequence.weight);
 }
 
-/// One block a row of logits: its sums, the gradient of its token, the gradient of the row.
+/// One block computes one row of logits: its sums, the gradient of its token by the log-prob, and
+/// from that the gradient of the row.
 template <class Loss, class T, class U>
 struct LogitsLossKernel {
   using S = typename LogitVector<T>::S;
@@ -158,13 +168,13 @@ struct LogitsLossKernel {
     PowerLine<S> line;
   };
   Loss loss;
-  DeviceLogits<T> logits;  // with the mask of both
+  DeviceLogits<T> logits;  // with the joined mask
   DeviceBatch<float> batch;
   DeviceRows<U> dlogits;
   const TokenWeight* weights = nullptr;
   DeviceOut<float> logp{}, entropies{};
   DeviceOut<double> logsumexp{};
-  std::size_t kept_bytes = 0;  ///< of a row, in shared memory between its sums and its gradient
+  std::size_t kept_bytes = 0;  ///< bytes of a row that stay in shared memory until its gradient
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -193,7 +203,8 @@ struct LogitsLossKernel {
     logits.put(entropies, i, measured);
     logits.put(logsumexp, i, log_sum);
   }
-  /// By one thread: the token's numbers, and the loss's gradient by its log-prob.
+  /// Run by one thread: writes the numbers of the token, and returns the line of the row's
+  /// gradient.
   GDPO_DEVICE PowerLine<S> line_of(index_t i, const MetRow<S>& met, S x_target, int target) const {
     const LogitRow row = logit_row_of(met, logits, x_target, target);
     const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
@@ -206,7 +217,7 @@ struct LogitsLossKernel {
   }
 };
 
-/// Sequences of a batch; shape_of says what is wrong where there are none.
+/// Number of sequences of a batch. It is 0 without offsets; shape_of then throws.
 template <class T, int Rank>
 index_t sequences_of(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
   if constexpr (Rank == 3) return logits.logits.extent[0];
@@ -219,12 +230,12 @@ inline std::size_t bytes_of_loss(index_t sequences) {
   return loss < count ? count : loss;
 }
 
-/// A call behind its checks: the arrays of all tokens, and the batch that has them.
+/// A call after its checks: its scratch arrays, and the batches that are bound to them.
 template <class T, int Rank>
 struct BoundLogits {
   LogitsMemory memory;
   Scratch for_loss;
-  LogitBatch<T, Rank> visited;  ///< with the mask of both
+  LogitBatch<T, Rank> visited;  ///< the logits with the joined mask
   TokenBatch<float> batch;
   gdpo::detail::TokenLayout layout;
 
@@ -255,8 +266,10 @@ struct BoundLogits {
 
 }  // namespace detail
 
-/// Bytes of scratch that policy_loss_from_logits(device, ...) and count_into(device, logits, ...) need: 37 a row of logits, and what
-/// the loss needs.
+/// Bytes of Scratch that policy_loss_from_logits(device, ...) and its count_into() need.
+///
+/// That is 37 bytes for each row of logits, and what the loss needs for the sequences: as there, a
+/// batch of fewer sequences can need more.
 template <class T, int Rank>
 std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
   return detail::bytes_of<detail::LogitsMemory>(
@@ -264,7 +277,10 @@ std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<fl
       detail::bytes_of_loss(detail::sequences_of(logits, batch)));
 }
 
-/// The counts of a batch whose log-probs are those of logits, left on the device: gdpo::count(logits, batch).
+/// The counts of a batch whose log-probs come from logits, written to `on_device`.
+///
+/// They are those of gdpo::count(logits, batch): a token counts where the masks of both let it
+/// through. Three launches; `scratch`: scratch_bytes(logits, batch).
 template <class Device, class T, int Rank,
           std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
 void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
@@ -277,18 +293,28 @@ void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
 
 }  // namespace cuda
 
-/// policy_loss_from_logits on a device:
-///   gdpo::policy_loss_from_logits(gdpo::cuda::On{stream}, loss, logits, batch, normaliser, dlogits, result, scratch);
-/// Meaning of all arguments: logits/policy_loss.hpp; views are of device memory, as are `result` and what `out` asks for. normaliser:
-/// counts that the host knows, or those that cuda::count_into(device, logits, batch, ...) left on the device.
+/// From logits to dloss/dlogits on a device: log-probs, the loss and the gradient in one call.
 ///
-/// Traffic, of a logits row of V entries: at level::Token one kernel visits it, one read and one write; what does not fit
-/// tuning().shared_bytes is read again while it is in the L2 cache. At levels of segments two reads and a write: dloss/dlogp needs the
-/// log-probs of the whole segment. Launches: masks, weights of the tokens, rows, loss (2); at levels of segments masks, rows, loss (2),
-/// rows.
-/// The same bits as the calls one by one on this device; accuracy as cuda/logits/token_logprobs.hpp and cuda/loss/policy_loss.hpp say.
-/// Errors: invalid_input before anything is enqueued, but for what only the data says (there as well); a row of logits that no sequence
-/// holds counts as masked.
+///     const gdpo::cuda::On on{stream}; gdpo::policy_loss_from_logits(on, loss, logits, batch,
+///     normaliser, dlogits, result, scratch);
+///
+/// **Arguments** have the meaning of logits/policy_loss.hpp. All views are of device memory, and so
+/// are `result` and the arrays that `out` asks for. `normaliser`: counts that the host knows, or a
+/// pointer to those that cuda::count_into(device, logits, batch, ...) left on the device.
+/// `scratch`: cuda::scratch_bytes(logits, batch).
+///
+/// **Cost.** At level::Token one kernel reads each row of logits once and writes its gradient once.
+/// What does not fit tuning().shared_bytes is read again, while it is in the L2 cache. At levels of
+/// segments a row is read twice and written once, because dloss/dlogp needs the log-probs of the
+/// whole segment. Five launches: masks, weights of the tokens, rows, and two of the loss; at levels
+/// of segments masks, rows, two of the loss, and rows again.
+///
+/// **Accuracy.** The bits are those of the calls one by one on this device;
+/// cuda/logits/token_logprobs.hpp and cuda/loss/policy_loss.hpp say how accurate these are.
+///
+/// **Errors.** invalid_input before anything is enqueued; cuda::error where a launch fails. Not
+/// checked is what only the data on the device says (see those headers); a row of logits that no
+/// sequence holds counts as masked.
 template <class Device, class Loss, class T, int Rank, class U,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void policy_loss_from_logits(const Device& device, const Loss& loss,

@@ -1,5 +1,6 @@
 #pragma once
-// A row of logits by a block of threads: its sums in one read, its gradient in one read and one write.
+// A row of logits by a block of threads: its sums in one read, its gradient in one read and one
+// write. The formulas use powers of 2, which a device computes faster than powers of e.
 #include <gdpo/cuda/logits/load_store.hpp>
 #include <gdpo/logits/engine/gradient_row.hpp>
 
@@ -7,7 +8,7 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// State of a thread from one `each` to the next: registers on a device.
+/// State of each thread that lasts from one `each` to the next. On a device it is in registers.
 template <class T>
 class PerThread {
  public:
@@ -28,16 +29,19 @@ class PerThread {
 #endif
 };
 
-/// Which thread has which entries of a row. Vector v (16 bytes of the row, the last one may have fewer entries) is of thread v mod
-/// threads; a thread takes four of its vectors at a time. So the order of summation depends on the vocabulary and the storage type alone.
+/// Most threads of a block, and vectors that a thread takes at a time. Vector v is 16 bytes of the
+/// row (the last one may have fewer entries) and belongs to thread v mod threads. So the order of
+/// summation depends on the vocabulary and the storage type alone.
 constexpr int logit_threads = 384, at_a_time = 4;
-/// Rows on a multiprocessor, so that one is read while another is computed; numbers of double need the registers of both,
-/// as does writing wider numbers than are read.
+/// Rows that a multiprocessor is to hold at once: two, so that one is read while another is
+/// computed. One where the row is computed in double or its gradient is wider than its logits: that
+/// needs the registers of both.
 template <class T, class U = T>
 constexpr int row_blocks_at_once = sizeof(gdpo::detail::logit_scalar_t<T>) == 4 &&
                                            sizeof(U) <= sizeof(T)
                                        ? 2
                                        : 1;
+/// Threads for a row, in whole warps: a thread for every at_a_time vectors, at most logit_threads.
 template <class T>
 int threads_of(index_t vocabulary) {
   const index_t vectors = (vocabulary + LogitVector<T>::size - 1) / LogitVector<T>::size;
@@ -46,17 +50,19 @@ int threads_of(index_t vocabulary) {
   return static_cast<int>(warps < 1 ? 1 : warps > most ? most : warps) * warp;
 }
 
-/// The numbers of a row as powers of 2: e^((x - m) / temperature) = 2^t / 2^t(m), t = x scale - k with k whole. The rounding of
-/// `scale` and the distance from k cancel in the quotient, whatever k is, and sums of different k differ by a power of 2 exactly.
+/// The numbers of a row as powers of 2: e^((x - m) / temperature) = 2^t(x) / 2^t(m), where t(x) = x
+/// scale - k with a whole k. In the quotient k cancels, and so does the rounding of `scale` except
+/// for its effect on x - m. Sums with different k differ by exactly a power of 2.
 template <class S>
 struct PowerScale {
-  S scale;  ///< log2(e) / temperature
-  S minus_k = 0;
-  S reference = 0, of_reference = 0;  ///< a logit m near k / scale, and its t
+  S scale;                            ///< log2(e) / temperature
+  S minus_k = 0;                      ///< -k
+  S reference = 0, of_reference = 0;  ///< a logit m near k / scale, and t(m)
   double whole = 0;                   ///< k
-  bool precise = false;
+  bool precise = false;               ///< |k| < 2^20: power<true> is exact enough
 
   GDPO_INLINE explicit PowerScale(S of) : scale(of) {}
+  /// Chooses k so that t(m) is nearest 0.
   GDPO_INLINE void set(S m) {
     const double x = static_cast<double>(m), by = static_cast<double>(scale);
     whole = std::rint(math::mul(x, by));
@@ -64,7 +70,8 @@ struct PowerScale {
     reference = m, of_reference = static_cast<S>(fused(x, by, -whole));
     precise = (math::abs)(whole) < (1 << 20);
   }
-  /// t of x. Near: |k| is small enough for one rounding; else (logits of 1e6) the distance from the reference is taken first.
+  /// t(x). Near: |k| is small, and one fma rounds once. Otherwise (logits of 1e6) the distance from
+  /// the reference is taken first, so that a large x does not cost digits.
   template <bool Near>
   GDPO_INLINE S power(S x) const {
     return Near ? fused(x, scale, minus_k) : fused(x - reference, scale, of_reference);
@@ -75,19 +82,20 @@ GDPO_INLINE S power_scale(double temperature) {
   return static_cast<S>(1.44269504088896341 / temperature);
 }
 
-/// A thread's part of a row. Numbers are 2^t with the thread's own k, raised where a logit comes that is more than 2^8 above it: sums
-/// of 16 bytes and of four times 16 in S, as trees; these one after the other in double.
+/// A thread's sums over its part of a row: 2^t and t 2^t with a k of its own, which is raised when
+/// a logit has a t above 8. The entries of 16 bytes, and four of these, are added in S; the results
+/// are added one after the other in double.
 template <class T>
 class LogitSums {
  public:
   using Vector = LogitVector<T>;
   using S = typename Vector::S;
-  static constexpr double nowhere = -1e300;  ///< k of a thread that saw no number
+  static constexpr double nowhere = -1e300;  ///< k of a thread that saw no finite logit
 
   GDPO_INLINE LogitSums() : of_(S(0)) {}
   GDPO_INLINE explicit LogitSums(S scale) : of_(scale) {}
 
-  /// The first `n` of at_a_time vectors.
+  /// Adds the first n of at_a_time vectors. All: n is at_a_time.
   template <bool All>
   GDPO_INLINE void add(const Vector* v, int n) {
     const S most = largest_of<T, at_a_time>(v);
@@ -99,13 +107,15 @@ class LogitSums {
       add_terms<false, All>(v, n);
     }
   }
+  /// k.
   GDPO_INLINE double whole() const { return any() ? of_.whole : nowhere; }
 
-  S top = gdpo::detail::minus_infinity<S>();
-  gdpo::detail::PowerSums sums;  ///< sum 2^t, sum t 2^t
+  S top = gdpo::detail::minus_infinity<S>();  ///< the largest logit
+  gdpo::detail::PowerSums sums;               ///< sum 2^t, sum t 2^t
 
  private:
   GDPO_INLINE bool any() const { return limit_ > gdpo::detail::minus_infinity<S>(); }
+  /// Moves k up to logit `most` and the sums with it.
   GDPO_DEVICE void raise(S most) {
     const double before = of_.whole;
     const bool had = any();
@@ -117,7 +127,8 @@ class LogitSums {
     limit_ = static_cast<S>((of_.whole + 8) / static_cast<double>(of_.scale));
     precise_ = of_.precise;
     if constexpr (Vector::halves) {
-      // Halves far below everything are raised to a number whose power is still 0, so that no t is infinite.
+      // 16-bit logits far below the others are replaced by a number whose power is still 0. So no t
+      // is infinite, and t 2^t is 0, not NaN.
       using H = Halves<typename Vector::L>;
       const auto low = static_cast<float>((of_.whole - 300) / static_cast<double>(of_.scale));
       floor_ = H::pack(low, low);
@@ -174,14 +185,14 @@ class LogitSums {
   bool precise_ = false;
 };
 
-/// What a block knows of a row after its threads have met.
+/// The sums of a whole row, added over the threads of the block.
 template <class S>
 struct MetRow {
-  S top = 0;
-  double whole = 0;
-  gdpo::detail::PowerSums sums;
+  S top = 0;                     ///< the largest logit
+  double whole = 0;              ///< the k of the sums
+  gdpo::detail::PowerSums sums;  ///< sum 2^t, sum t 2^t
 };
-/// The largest of a row, and the largest k.
+/// The largest logit of a row, and the largest k of a thread.
 template <class S>
 struct Tops {
   double whole = LogitSums<float>::nowhere;
@@ -191,8 +202,8 @@ struct Tops {
   }
 };
 
-/// In the scale of the largest logit, whose power is divided by as it was computed: where one entry has all the probability, sum is
-/// 1 and logp 0.
+/// The row with its largest logit as reference. The sums are divided by the power of that logit as
+/// the device computed it, so that one entry with all the probability has sum 1 and logp 0 exactly.
 template <class S>
 GDPO_DEVICE LogitRow logit_row_of(const MetRow<S>& met, double temperature) {
   LogitRow row;
@@ -208,16 +219,16 @@ GDPO_DEVICE LogitRow logit_row_of(const MetRow<S>& met, double temperature) {
   return row;
 }
 
-/// A row of n entries as the threads of a block see it.
+/// A row of n entries as the threads of a block read it.
 template <class T>
 struct RowVectors {
   using Vector = LogitVector<T>;
-  const T* x;
-  int n, vectors;  ///< the last vector may have fewer entries
-  int whole;       ///< vectors of full size where x is aligned, else 0
-  int each_time;   ///< vectors that all threads take at a time
-  Vector* kept;    ///< the first `n_kept` vectors, in shared memory
-  int n_kept;
+  const T* x;      ///< the logits
+  int n, vectors;  ///< entries and vectors; the last vector may have fewer entries
+  int whole;       ///< vectors that are full and aligned; 0 where x is not aligned
+  int each_time;   ///< vectors that all threads together take at a time
+  Vector* kept;    ///< the first n_kept vectors, in shared memory
+  int n_kept;      ///< vectors that are kept
 
   GDPO_INLINE RowVectors(const T* row, index_t entries, int threads)
       : x(row),
@@ -227,13 +238,15 @@ struct RowVectors {
         each_time(threads * at_a_time),
         kept(nullptr),
         n_kept(0) {}
-  /// The first `bytes` of the row, if not all of it then what all threads take at a time.
+  /// Gives the row `bytes` of shared memory to keep its first vectors in: all of them, or whole
+  /// multiples of each_time.
   GDPO_INLINE void keep(void* memory, std::size_t bytes) {
     const int room = static_cast<int>(bytes / sizeof(Vector));
     kept = static_cast<Vector*>(memory),
     n_kept = room >= vectors ? vectors : room / each_time * each_time;
   }
-  /// Vectors v, v + threads, ...; beyond the row -inf. All: none of them is, and x is aligned. Last: not read again.
+  /// Reads vectors v, v + threads, and so on, at_a_time of them; beyond the row they are -inf. All:
+  /// none is beyond the row, and x is aligned. Last: the vectors are not read again.
   template <bool All, bool Last = false>
   GDPO_INLINE void load(int v, int threads, Vector* to) const {
     GDPO_UNROLL
@@ -247,7 +260,8 @@ struct RowVectors {
   }
 };
 
-/// The sums of a row, which every thread learns. What fits is kept for gradient_of_row.
+/// The sums of a row, known to all threads. Vectors that fit row.kept are left there for
+/// gradient_of_row.
 template <class T, class Block>
 GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const RowVectors<T>& row,
                                                            double temperature) {
@@ -295,17 +309,22 @@ GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const R
   return {tops.top, tops.whole, total};
 }
 
-/// What the threads of a block need for the gradient of a row: out[j] = 2^t ( slope t + constant ), but for the target.
+/// What the threads of a block need for the gradient of a row: out[j] = 2^t (slope t + constant),
+/// except at the target. It is the GradientLine of logits/engine/gradient_row.hpp in powers of 2.
 template <class S>
 struct PowerLine {
   PowerScale<S> of{S(0)};
   S slope = 0, constant = 0;
   double at_target = 0;
   int target = -1;
-  bool zero = true, unknown = false;  ///< all of the row is 0, NaN
+  bool zero = true, unknown = false;  ///< the whole row is 0; the whole row is NaN
 
   PowerLine() = default;
-  /// log p_j = d + u with d = (x_j - center) / temperature, center the logsumexp as a logit. Of d, t has its distance from k as well.
+  /// gradient_line() wants log p_j = d + u; here d = t(x_j) ln 2. It holds that
+  ///   log p_j = x_j / temperature - logsumexp
+  ///   (x_j - center) / temperature = (t(x_j) - t(center)) ln 2
+  /// with `center`, the logsumexp as a logit. So u = center / temperature - logsumexp - t(center)
+  /// ln 2.
   GDPO_DEVICE PowerLine(const gdpo::detail::RowGradient& row, double x_target, double temperature)
       : of(power_scale<S>(temperature)),
         target(static_cast<int>(row.target)),
@@ -315,8 +334,8 @@ struct PowerLine {
     constexpr double ln2 = 0.693147180559945309;
     of.set(static_cast<S>(math::mul(row.logsumexp, temperature)));
     const auto center = static_cast<double>(of.reference);
-    const double t =
-        fused(center, static_cast<double>(of.scale), -of.whole);  // of the center, exact
+    // t(center), rounded once in double.
+    const double t = fused(center, static_cast<double>(of.scale), -of.whole);
     const double u = math::mul(center, 1 / temperature) - row.logsumexp - math::mul(t, ln2);
     const auto line = gdpo::detail::gradient_line(row, x_target, temperature, u);
     slope = static_cast<S>(math::mul(line.slope, ln2)), constant = static_cast<S>(line.constant);
@@ -324,7 +343,8 @@ struct PowerLine {
   }
 };
 
-/// Vectors from `begin` on of all threads, at_a_time of each: out of x, or of what was kept.
+/// The gradient of this thread's vectors among those from `begin` on, at_a_time of them, read from
+/// x or from row.kept. Near: as PowerScale::power. Sloped: the slope is not 0.
 template <bool Near, bool Sloped, bool All, class T, class U, class S>
 GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S>& line, U* out,
                                      bool out_aligned, int begin, int thread, int threads) {
@@ -361,7 +381,7 @@ GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S
   }
 }
 
-/// A row of one number.
+/// Writes `number` to every entry of a row.
 template <class T, class U, class Block, class S>
 GDPO_DEVICE void fill_of_row(Block& block, const RowVectors<T>& row, S number, U* out) {
   using Vector = LogitVector<T>;
@@ -377,12 +397,13 @@ GDPO_DEVICE void fill_of_row(Block& block, const RowVectors<T>& row, S number, U
   });
 }
 
-/// The gradient of a row; out may be the row. From its end to its beginning: what was read last is still in the caches.
+/// The gradient of a row; out may be the row itself. It goes from the end of the row to its
+/// beginning, because what was read last is still in the caches.
 template <class T, class U, class Block, class S>
 GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row,
                                  const PowerLine<S>& shared_line, U* out) {
   using Vector = LogitVector<T>;
-  const PowerLine<S> line = shared_line;  // in registers
+  const PowerLine<S> line = shared_line;  // a copy in registers
   if (line.zero || line.unknown)
     return fill_of_row(block, row, line.zero ? S(0) : math::nan<S>(), out);
   const int threads = block.threads();
@@ -410,7 +431,7 @@ GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row,
     } else {
       go(std::true_type{}, std::false_type{});
     }
-    // By the thread that wrote there before.
+    // The target, by the thread that has just written its entry, so that the order is certain.
     if (line.target >= 0 && line.target / Vector::size % threads == thread) {
       store_number(out + line.target, static_cast<S>(line.at_target));
     }

@@ -1,18 +1,29 @@
 #pragma once
-// Log-probs from logits, and back, on a device: token_logprobs_into, logit_rows and token_logprobs_backward with a device as their
-// first argument.
-//   gdpo::token_logprobs_into(gdpo::cuda::On{stream}, batch, {logp, entropy, logsumexp});
-//   gdpo::token_logprobs_backward(gdpo::cuda::On{stream}, batch, {dlogp, {}}, logsumexp, dlogits);
-// One launch each, no memory but the caller's; all views are of device memory. Meaning, shapes and settings are the CPU's.
-//
-// Order of summation: cuda/logits/rows.hpp; vocabulary and storage type decide it, so the bits are those of every run, tuning and
-// alignment. Accuracy, for logits of float and of 16 bits: an e^x is one ex2.approx, 2^-22 off, which is 1e-6 of logsumexp and 2e-6 of the
-// entropy (both absolute), the CPU's numbers but not its bits; of an entry of the gradient, 2^-21 (1 + |log p|) of its size. Where one
-// entry has all the probability logp is 0. Logits of double are computed in double throughout; there |logit / temperature| beyond
-// 1e300 gives NaN.
-//
-// What a device call cannot check, because only the data says it: a target outside the vocabulary has logp NaN, and its gradient is
-// that of the other entries; offsets that decrease mask other rows than they would.
+/// \file
+/// Log-probs from logits, and back, on a device: token_logprobs_into, logit_rows and
+/// token_logprobs_backward with a device as their first argument.
+///
+///     const gdpo::cuda::On on{stream};
+///     gdpo::token_logprobs_into(on, batch, {logp, entropy, logsumexp});
+///     gdpo::token_logprobs_backward(on, batch, {dlogp, {}}, logsumexp, dlogits);
+///
+/// Each is one launch and needs no scratch. All views are of device memory. Meaning, shapes and
+/// settings are those of the host (logits/token_logprobs.hpp).
+///
+/// **Accuracy.** Vocabulary and storage type decide the order of summation (cuda/logits/rows.hpp),
+/// so the bits are the same from run to run and for every tuning and alignment. They are not the
+/// bits of the host. For logits of float and of 16 bits an exponential is one ex2.approx, with a
+/// relative error of 2^-22:
+///   - logsumexp is within 1e-6 of the host's, the entropy within 2e-6 (both absolute);
+///   - an entry of the gradient is within 2^-21 (1 + |log p|) of its own size;
+///   - where one entry has all the probability, logp is exactly 0.
+/// Logits of double are computed in double throughout; |logit / temperature| beyond 1e300 gives
+/// NaN.
+///
+/// **Errors.** invalid_input for shapes, strides and settings, before anything is launched;
+/// cuda::error where a launch fails. Not checked is what only the data on the device says: a target
+/// outside the vocabulary has logp NaN, and its gradient is that of the other entries; offsets that
+/// decrease mask other rows than they would.
 #include <gdpo/cuda/device/array.hpp>
 #include <gdpo/cuda/device/tuning.hpp>
 #include <gdpo/cuda/logits/rows.hpp>
@@ -22,7 +33,7 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Addresses of rows of logits, or of their gradient.
+/// Finds rows of logits, or of their gradient, in memory.
 template <class T>
 struct DeviceRows {
   T* data = nullptr;
@@ -39,7 +50,7 @@ struct DeviceRows {
   }
 };
 
-/// A LogitBatch as kernels read it.
+/// A LogitBatch in device memory.
 template <class T>
 struct DeviceLogits {
   DeviceRows<const T> row;
@@ -91,7 +102,7 @@ struct DeviceLogits {
   }
 };
 
-/// What is known of row i. x: its logits; target as above.
+/// The LogitRow of a row. target: the entry of its target, or -1; x_target: the logit there.
 template <class T>
 GDPO_DEVICE LogitRow logit_row_of(const MetRow<typename LogitVector<T>::S>& met,
                                   const DeviceLogits<T>& logits,
@@ -106,7 +117,7 @@ GDPO_INLINE typename LogitVector<T>::S logit_at(const T* x, int target) {
   return target < 0 ? S(0) : static_cast<S>(load(load_raw(x + target)));
 }
 
-/// One block a row.
+/// One block computes the sums of one row and writes what was asked for.
 template <class T>
 struct LogitRowsKernel {
   static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T>;
@@ -137,6 +148,7 @@ struct LogitRowsKernel {
   }
 };
 
+/// One block computes the gradient of one row.
 template <class T, class U>
 struct LogitGradientKernel {
   static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T, U>;
@@ -173,6 +185,7 @@ struct LogitGradientKernel {
   }
 };
 
+/// Launches LogitRowsKernel.
 template <class Device, class T, int Rank>
 void launch_logit_rows(const Device& device, const char* function, const LogitBatch<T, Rank>& batch,
                        const TokenLogprobsOut& out, const View<LogitRow, 1>& rows) {
@@ -187,6 +200,7 @@ void launch_logit_rows(const Device& device, const char* function, const LogitBa
 }  // namespace detail
 }  // namespace cuda
 
+/// On a device: log-prob of each target, entropy and logsumexp, in one read of the logits.
 template <class Device, class T, int Rank, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void token_logprobs_into(const Device& device, const LogitBatch<T, Rank>& batch,
                          const TokenLogprobsOut& out) {
@@ -198,7 +212,8 @@ void token_logprobs_into(const Device& device, const LogitBatch<T, Rank>& batch,
   cuda::detail::launch_logit_rows(device, function, batch, out, {});
 }
 
-/// out: on the device.
+/// On a device: the rows of one shard of a vocabulary. `out` is on the device, where kernels of
+/// yours can merge() the shards.
 template <class Device, class T, int Rank, std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void logit_rows(const Device& device, const LogitBatch<T, Rank>& batch, View<LogitRow, 1> out) {
   constexpr const char* function = "gdpo::logit_rows";
@@ -208,6 +223,9 @@ void logit_rows(const Device& device, const LogitBatch<T, Rank>& batch, View<Log
   cuda::detail::launch_logit_rows(device, function, batch, {}, out);
 }
 
+/// On a device: the gradient by the logits from gradients by log-probs and entropies.
+///
+/// The logits are read once and `dlogits` written once; `dlogits` may be the logits themselves.
 template <class Device, class T, int Rank, class U,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void token_logprobs_backward(const Device& device, const LogitBatch<T, Rank>& batch,

@@ -9,6 +9,7 @@ namespace detail {
 
 using gdpo::detail::RowSpan;
 
+/// A TokenBatch in device memory. The lists of loss/array_list.hpp give it a member for each array.
 template <class S>
 struct DeviceBatch {
 #define GDPO_X(in_batch, ...) DeviceTokens<S> in_batch;
@@ -23,7 +24,7 @@ struct DeviceBatch {
   DeviceColumn<index_t> offsets;
   index_t rows = 0, width = 0, tokens = 0;
 
-  /// What the loss does not read stays absent.
+  /// Arrays that the loss does not read stay absent.
   DeviceBatch(const char* function, const TokenBatch<S>& b, const gdpo::detail::TokenLayout& layout,
               const gdpo::detail::TokenReads& reads)
       : offsets(function, "batch.offsets", layout.offsets),
@@ -43,7 +44,7 @@ struct DeviceBatch {
 #undef GDPO_X
   }
 
-  /// f of every array of numbers that is there.
+  /// f(array) for every array of numbers that is present.
   template <class F>
   void for_each_array(const F& f) const {
 #define GDPO_X(in_batch, ...) \
@@ -59,7 +60,8 @@ struct DeviceBatch {
     return has;
   }
 
-  /// Offsets that decrease or exceed the tokens, which the host cannot see, make rows shorter: nothing else is read.
+  /// The place of a row. The host cannot check offsets in device memory: if they decrease or exceed
+  /// the number of tokens, rows become shorter, and nothing outside the arrays is read.
   GDPO_INLINE RowSpan span(index_t row) const {
     if (!offsets) return {row, row * width, width};
     const index_t first = offsets(row), last = offsets(row + 1);
@@ -76,7 +78,7 @@ struct DeviceBatch {
   }
 };
 
-/// Token t of a row, for TokenTerms (loss/engine/token_terms.hpp).
+/// Token t of a General row: what TokenTerms (loss/engine/token_terms.hpp) calls `from`.
 template <class C, class S>
 struct DeviceToken {
   const DeviceBatch<S>& batch;
@@ -88,7 +90,8 @@ struct DeviceToken {
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
 
-  /// All but what the level makes of it; 0 where the batch has nothing. Not valid: nothing is read.
+  /// The token with every input that does not depend on the level; 0 for arrays that the batch does
+  /// not have. A token that is not valid is not read.
   GDPO_INLINE Token<C> load(bool valid, C advantage, C row_advantage) const {
     Token<C> x{};
     if (!valid) return x;
@@ -110,7 +113,8 @@ struct DeviceToken {
   }
 };
 
-/// A token of a Plain row, whose terms ask for nothing else.
+/// Which arrays a Plain row has. Their numbers are already in the token, so the terms never ask for
+/// one.
 template <class C, bool WithKl>
 struct PlainArrays {
 #define GDPO_X(in_batch, in_row, in_token, read, in_plain)                     \
@@ -124,13 +128,18 @@ struct PlainArrays {
 
 }  // namespace detail
 
-/// What a loss on a device is divided by: counts that the host knows, or those that count_into() left on the device.
+/// What a loss on a device is divided by: counts that the host knows, or counts in device memory.
+/// Both convert to it, so a call takes a Normaliser or a pointer to one.
 class DeviceNormaliser {
  public:
+  /// Counts that the host knows. They are checked, as on the host.
   DeviceNormaliser(const Normaliser& value) : value_(value) {}
+  /// Counts on the device, as count_into() leaves them. The call reads them when it runs on the
+  /// stream, and does not check them.
   DeviceNormaliser(const Normaliser* on_device) : on_device_(on_device) {}
+  /// The counts, for a kernel.
   GDPO_INLINE Normaliser operator()() const { return on_device_ ? *on_device_ : value_; }
-  /// Known to the host.
+  /// The counts that the host knows; null: they are on the device.
   const Normaliser* known() const { return on_device_ ? nullptr : &value_; }
 
  private:

@@ -7,21 +7,26 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
+/// Scratch arrays of count_into().
 struct CountMemory {
   Counts* units;
-  CountMemory(ScratchCursor& cursor, const RowUnits& of) : units(cursor.take<Counts>(of.count())) {}
+  CountMemory(ScratchCursor& cursor, const RowUnits& of)
+      : units(cursor.take<Counts>(of.reserved())) {}
 };
+/// Scratch arrays of a loss call.
 struct LossMemory {
   Tally* tallies;
-  LossMemory(ScratchCursor& cursor, const RowUnits& of) : tallies(cursor.take<Tally>(of.count())) {}
+  LossMemory(ScratchCursor& cursor, const RowUnits& of)
+      : tallies(cursor.take<Tally>(of.reserved())) {}
 };
-/// Bytes of Memory, or Memory in a scratch that is large enough.
+/// Bytes that Memory takes.
 template <class Memory, class... Of>
 std::size_t bytes_of(const Of&... of) {
   ScratchCursor cursor;
   Memory(cursor, of...);
   return cursor.bytes();
 }
+/// Memory in a scratch; invalid_input if the scratch is too small.
 template <class Memory, class... Of>
 Memory take_memory(const char* function, const Scratch& scratch, const Of&... of) {
   check_scratch(function, scratch, bytes_of<Memory>(of...));
@@ -29,7 +34,8 @@ Memory take_memory(const char* function, const Scratch& scratch, const Of&... of
   return Memory(cursor, of...);
 }
 
-/// All tokens of the rows stand side by side as S (masks: as bytes), and the loss needs nothing else: the CPU's plain rows.
+/// Whether the rows are of a Plain shape (loss/engine/span.hpp) and, as the kernel's vector
+/// accesses need, the tokens of each row stand side by side as S, masks as bytes.
 template <class S, class Loss>
 gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
                                    const DeviceOut<S>& gradient) {
@@ -48,13 +54,15 @@ gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
 
 }  // namespace detail
 
-/// Bytes of scratch that count_into(device, batch, ...) needs.
+/// Bytes of Scratch that count_into(device, batch, ...) needs: never more than the loss of the same
+/// batch needs. The number of rows decides; arrays are not read.
 template <class S>
 std::size_t scratch_bytes(const TokenBatch<S>& batch) {
   const auto layout = gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch);
   return detail::bytes_of<detail::CountMemory>(detail::RowUnits(layout.rows));
 }
-/// Bytes of scratch that loss(device, batch, ...) needs.
+/// Bytes of Scratch that loss(device, batch, ...) needs. The number of rows decides; arrays are not
+/// read. A batch of fewer rows needs no more, and no batch more than one of 1024 rows.
 template <class Loss, class S>
 std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
   static_assert(gdpo::detail::needs_loss<Loss>());
@@ -62,8 +70,12 @@ std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
   return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
 }
 
-/// count(batch) of a batch on the device, left on the device: two launches, nothing waits. Sum it over micro-batches and ranks there,
-/// or copy it. The loss takes it as it is.
+/// The counts of a batch on the device, written to `on_device`: count(batch) without a copy to the
+/// host.
+///
+/// Add them over micro-batches and ranks on the device, or copy them with to_host(). A loss call
+/// takes the pointer as its normaliser. Two launches; nothing waits. Errors: invalid_input for
+/// shapes that do not fit and a scratch that is too small; cuda::error where a launch fails.
 template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
 void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on_device,
                 const Scratch& scratch) {
@@ -80,20 +92,30 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
                 detail::SumCounts{memory.units, units.count(), layout.rows, on_device});
 }
 
-/// A loss call on a device:
-///   loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);
-/// batch, gradient: as on the host, with device pointers in all views. normaliser: counts that the host knows, or those that
-/// count_into() left on the device. result: on the device. Two launches: one block a unit of rows, and the sum of the units.
+/// A loss call on a device: any PolicyLoss, its gradient by the log-probs, and its metrics.
 ///
-/// gradient: at level::Token the bits of a host with FMA: everything goes through the same functions, and explicit fma
-/// leaves the compiler nothing to contract (kernels that are compiled with -ftz=true or -use_fast_math are not promised that). At levels of
-/// segments within 2 ulp of float (in a batch of double 1e-10 of the largest): the log ratios are added in another order. Loss and
-/// metrics: sums of the same terms in the order of cuda/loss/rows.hpp, 1e-6 of the sum of the |terms| from the host's; the same bits from
-/// run to run, for any grid, padded or packed.
-/// Policies of your own need GDPO_DEVICE (or __host__ __device__) on their operators. What runtime::loss gives is a loss like any
-/// other, with kernels for each level; one with a KL term needs more registers than a named composition.
-/// Errors: invalid_input as on the host, before anything is enqueued, but for what only the data says: offsets that decrease (their rows
-/// become shorter) and a count of 0 (the weight of every row is then 0). cuda::error where a launch fails.
+///     loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);
+///
+/// **Arguments.** `batch` and `gradient` are as on the host (gdpo/loss.hpp), with device pointers
+/// in all views. `normaliser`: counts that the host knows, or a pointer to those that count_into()
+/// left on the device. `result`: one LossResult on the device. `scratch`: scratch_bytes(loss,
+/// batch). Two launches: one block for each unit of rows, then the sum of the units.
+///
+/// **Accuracy.** At level::Token the gradient has the bits of a host with FMA: host and device run
+/// the same functions, and explicit fma leaves the compiler nothing to contract. This is not
+/// promised for kernels compiled with -ftz=true or -use_fast_math. At levels of segments the log
+/// ratios are added in another order: the gradient is within 2 ulp of float, in a batch of double
+/// within 1e-10 of its largest entry. Loss and metrics are sums of the host's terms in the order of
+/// cuda/loss/rows.hpp; they differ from the host's by at most 1e-6 of the sum of the |terms|. Their
+/// bits are the same from run to run, for any grid, padded or packed.
+///
+/// **Policies.** A policy of your own needs GDPO_DEVICE (or `__host__ __device__`) on its
+/// operators. A loss that runtime::loss gives works as well, with kernels for each level; with a KL
+/// term it needs more registers than a composition that is known to the compiler.
+///
+/// **Errors.** invalid_input as on the host, before anything is enqueued; cuda::error where a
+/// launch fails. Not checked is what only the data on the device says: offsets that decrease make
+/// their rows shorter, and with counts of 0 on the device the weight of every row is 0.
 template <class Device, class Loss, class S>
 void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch,
               const DeviceNormaliser& normaliser, const std::common_type_t<TokenOut<S>>& gradient,

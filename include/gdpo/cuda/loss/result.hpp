@@ -1,5 +1,6 @@
 #pragma once
-// From the tallies of units to the result of a call; and the counts of a batch.
+// Kernels that add the tallies of all units into the result of a call, and kernels that count a
+// batch.
 #include <gdpo/cuda/loss/rows.hpp>
 #include <gdpo/loss/engine/write_result.hpp>
 
@@ -9,7 +10,8 @@ namespace detail {
 
 using gdpo::detail::Tally;
 
-/// Adds the tallies of the units, and writes what a loss call gives. A part of the tallies is of a warp, a span of units of a lane.
+/// Adds the tallies of the units and writes the LossResult, in one block. Each warp adds one part
+/// of the tallies (Tally::add_part); each of its lanes takes one span of units.
 template <class Metrics>
 struct FinishLoss {
   static constexpr int spans = warp, largest_block = spans * Tally::parts;
@@ -32,7 +34,9 @@ struct FinishLoss {
       const int span = thread % spans, part = thread / spans, end = (span + 1) * each;
       for (int u = span * each; u < units && u < end; ++u) of_span[span].add_part(part, tallies[u]);
     });
-    for (int by = 1; by < spans; by *= 2) {  // neighbours first: what stands first stays first
+    // Neighbouring spans first: a sum then always stands for consecutive units, so the first input
+    // that is not finite stays the first.
+    for (int by = 1; by < spans; by *= 2) {
       block.each([&](int thread) {
         const int span = thread % spans;
         if (span % (2 * by) == 0) of_span[span].add_part(thread / spans, of_span[span + by]);
@@ -48,19 +52,19 @@ struct FinishLoss {
   }
 };
 
-/// Tokens that count and rows that have some, of a unit or of many.
+/// Valid tokens, and rows that have at least one, of a unit or of several.
 struct Counts {
   long long tokens = 0, rows = 0;
   GDPO_INLINE void add(const Counts& o) { tokens += o.tokens, rows += o.rows; }
 };
-/// Counts of units, then their sum.
+/// The counts of each unit. SumCounts adds them.
 template <class S>
 struct CountKernel {
   static constexpr int largest_block = loss_threads;
   static constexpr bool has_teams = true;
   DeviceBatch<S> batch;
   RowUnits units;
-  int team_threads;  ///< RowThreads
+  int team_threads;  ///< RowThreads::of_team
   Counts* counts;
 
   template <class Block>
@@ -87,6 +91,7 @@ struct CountKernel {
     });
   }
 };
+/// Adds the counts of the units into a Normaliser.
 struct SumCounts {
   const Counts* counts;
   int units;

@@ -1,5 +1,6 @@
 #pragma once
-// The loss of rows by blocks of threads: the loops around TokenTerms on a device. cuda/loss/policy_loss.hpp launches them.
+// The loss of rows by blocks of threads: the loops over tokens on a device. TokenTerms has the
+// formulas of a token; cuda/loss/policy_loss.hpp launches the kernel.
 #include <gdpo/cuda/loss/rows.hpp>
 #include <gdpo/cuda/loss/tally.hpp>
 #include <gdpo/loss/policy_loss.hpp>
@@ -13,22 +14,27 @@ using gdpo::detail::RowSums;
 using gdpo::detail::SegmentRatio;
 using gdpo::detail::Tally;
 
-/// The least of what threads found.
+/// The least number that a thread found; INT_MAX: none found one.
 struct Least {
   int value = INT_MAX;
   GDPO_INLINE void add(const Least& o) { value = o.value < value ? o.value : value; }
 };
 
-/// Sum and number of log ratios of a segment, in double.
+/// Sum and number of the log ratios of a segment.
 struct DeviceRowSum {
   double sum = 0;
   long long n = 0;
   GDPO_INLINE void add(const DeviceRowSum& o) { sum += o.sum, n += o.n; }
 };
 
-/// One block a unit of rows; its runs side by side, each by a warp, or one after the other. Passes over a row: its mask; where the
-/// ratio is of a segment, the statistic of each; terms, gradient and metrics; where all tokens share a derivative, the gradient.
-/// What a later pass reads again an earlier one has left in the caches; what comes next is on its way to the L2.
+/// One block computes one unit of rows. Its runs go side by side, each by a warp, or one after the
+/// other by the whole block. Passes over a row:
+///   - the mask, to count tokens;
+///   - where the ratio is that of a segment, the sum of the log ratios of each segment;
+///   - terms, gradient and metrics of all tokens;
+///   - where the tokens of a segment share a derivative, the gradient once the derivative is known.
+/// A later pass reads again what an earlier one left in the caches, and the data that come next are
+/// prefetched into the L2 cache meanwhile.
 template <class Shape, class S, class Loss>
 class LossKernel {
  public:
@@ -38,8 +44,10 @@ class LossKernel {
   using Kls = typename Terms::Kls;
   using Metrics = typename Terms::Metrics;
   using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
-  static constexpr int summed =
-      std::is_same_v<C, float> ? quad_size : 1;  // tokens, before their sum becomes a double
+  /// Tokens whose sum is taken in C before it is added to a double.
+  static constexpr int summed = std::is_same_v<C, float> ? quad_size : 1;
+  // A kernel with fewer formulas and metrics needs fewer registers, so more of its blocks are to
+  // fit a multiprocessor.
   static constexpr bool few_formulas =
       !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
   static constexpr bool is_small = Shape::plain && sizeof(C) == 4 && few_formulas;
@@ -47,27 +55,30 @@ class LossKernel {
                                                                       : Metrics::everything ? 3
                                                                                             : 4;
   static constexpr bool has_teams = true;
-  static constexpr int ahead = 1024;  ///< tokens that are asked for before they are needed
+  static constexpr int ahead = 1024;  ///< how many tokens ahead of their use arrays are prefetched
 
   Loss loss;
   DeviceBatch<S> batch;
   DeviceOut<S> gradient;
   DeviceNormaliser normaliser;
   RowUnits units;
-  int team_threads;  ///< RowThreads
+  int team_threads;  ///< RowThreads::of_team
   Tally* tallies;
 
-  /// What a row has before its tokens are looked at.
+  /// What is known of a row before the pass over its terms.
   struct Row {
     RowSpan at{};
     int tokens = 0, completion = 0;
     double weight = 0;     ///< W_i
-    double advantage = 0;  ///< of the row
-    Moments advantages;    ///< of its tokens
-    C row_advantage{};     ///< their mean
-    bool counts = false;   ///< a weight of 0 drops the row, whatever stands there
+    double advantage = 0;  ///< of the row; 0 where its tokens have advantages of their own
+    Moments advantages;    ///< of the advantages of its tokens
+    C row_advantage{};     ///< mean of the advantages of its tokens
+    /// False where the weight is 0: the row then adds nothing to the loss and its gradient is 0,
+    /// whatever stands in its arrays.
+    bool counts = false;
   };
-  /// Of a run, in the block's shared memory: registers are for what threads have of their own.
+  /// State of a run of rows. It stands in the block's shared memory, because all threads have the
+  /// same and registers are scarce.
   struct State {
     Tally tally;
     RowSums sums;
@@ -111,8 +122,8 @@ class LossKernel {
       if (thread == 0) state.tally = Tally{};
       if (row < end) prefetch_row(block, row, thread);
     });
-    const Row& begun =
-        state.row;  // read where it is needed: registers are for the loops over tokens
+    // A reference: a copy would take registers that the loops over tokens need.
+    const Row& begun = state.row;
     while (row < end) {
       begin_row(block, state, row, end);
       for (int first = 0; first < begun.at.length;) {
@@ -123,8 +134,8 @@ class LossKernel {
         segment(block, state, first, next);
         first = next;
       }
-      row = static_cast<int>(begun.at.row) +
-            1;  // before the barriers of finish_row: begin_row writes it
+      // Read before the barriers of finish_row: the next begin_row writes state.row again.
+      row = static_cast<int>(begun.at.row) + 1;
       finish_row(block, state);
     }
   }
@@ -153,7 +164,7 @@ class LossKernel {
     });
   }
 
-  /// By one thread of the block: its part of the first tokens of a row.
+  /// Prefetches this thread's share of the first `ahead` tokens of row i.
   template <class Block>
   GDPO_DEVICE void prefetch_row(const Block& block, index_t i, int thread) const {
     if constexpr (Shape::plain) {
@@ -172,12 +183,13 @@ class LossKernel {
     }
   }
 
-  /// From the sums of a row to the tally, a quantity a thread.
+  /// Adds the sums of a row to the tally of its run, one quantity by each thread.
   template <class Block>
   GDPO_DEVICE void finish_row(Block& block, State& state) const {
     const Row& row = state.row;
     double ratios = 0;
-    if constexpr (Metrics::means && !Level::of_segment) {  // ratio = k3 + 1 + log ratio
+    // k3 = ratio - 1 - log ratio and k1 = -log ratio, so the sum of the ratios is k3 - k1 + tokens.
+    if constexpr (Metrics::means && !Level::of_segment) {
       const double k1 = state.sums.of[gdpo::detail::of_approx_kl_k1],
                    k3 = state.sums.of[gdpo::detail::of_approx_kl_k3];
       ratios = math::not_finite(k1) ? sum_of_ratios(block, row)
@@ -213,7 +225,7 @@ class LossKernel {
     });
   }
 
-  /// As TokenRow::segment_end.
+  /// Where the segment that begins at token `begin` ends: TokenRow::segment_end on a device.
   template <class Block>
   GDPO_DEVICE int segment_end(Block& block, const RowSpan& at, int begin) const {
     const int length = static_cast<int>(at.length);
@@ -223,7 +235,7 @@ class LossKernel {
     return find(block, at, first + 1,
                 [&](int t) { return DeviceBatch<S>::at(batch.segments, at, t) != id; });
   }
-  /// The first valid token from `begin` on of which f holds, or the length.
+  /// The first valid token t >= begin with f(t), or the length of the row.
   template <class Block, class F>
   GDPO_DEVICE int find(Block& block, const RowSpan& at, int begin, const F& f) const {
     const int length = static_cast<int>(at.length);
@@ -237,6 +249,7 @@ class LossKernel {
     return length;
   }
 
+  /// Tokens begin .. end - 1 of a row, which share a ratio at levels of segments.
   template <class Block>
   GDPO_DEVICE void segment(Block& block, State& state, int begin, int end) const {
     const Row& row = state.row;
@@ -301,7 +314,7 @@ class LossKernel {
     if (spoils && gradient) spoil(block, row, begin, end, of_segment);
   }
 
-  /// The terms of one token.
+  /// Adds the terms of one token to `sums` and `ranges` and returns its derivatives.
   template <class At>
   GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid,
                                            Token<C>& x, typename Terms::Sums& sums,
@@ -309,6 +322,8 @@ class LossKernel {
     return Terms::template of_token<Shape, S>(loss, of_segment, at.from(), valid, x, sums, ranges);
   }
 
+  /// The gradient where the tokens of a segment share a derivative: `each` is the derivative by the
+  /// log ratio of one token, which is known only after all of them.
   template <class Block>
   GDPO_DEVICE void spread(Block& block, const Row& row, int begin, int end,
                           const SegmentRatio& of_segment, double each) const {
@@ -326,13 +341,15 @@ class LossKernel {
     });
   }
 
-  /// Counts the inputs of a segment that are not finite. Returns whether one spoils a gradient.
+  /// Counts the inputs of a segment that are not finite, and sets to NaN the sums that they make
+  /// NaN. Returns whether some gradient of the segment is NaN.
   template <class Block>
   GDPO_DEVICE bool census(Block& block, State& state, const Row& row, int begin, int end,
                           const SegmentRatio& of_segment) const {
     Census found;
-    for (int i = 0; i < gdpo::detail::counted_inputs;
-         ++i) {  // one at a time: this is rare, and registers are not
+    // One input at a time: the pass is rare, and counting all inputs at once would take registers
+    // from the loops that are not.
+    for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {
       const auto input = gdpo::detail::input_counter(i);
       found = block.template reduce<Census>([&](int thread) {
         Census mine;
@@ -367,7 +384,7 @@ class LossKernel {
     return found.surrogate || found.kl_loss;
   }
 
-  /// NaN into the gradient of tokens whose own inputs spoil it.
+  /// Writes NaN into the gradient of the tokens whose own inputs make it NaN.
   template <class Block>
   GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end,
                          const SegmentRatio& of_segment) const {
@@ -385,7 +402,8 @@ class LossKernel {
     });
   }
 
-  /// Of a row with an infinite log ratio.
+  /// The sum of the ratios of a row where the sum of its log ratios is not finite: there k3 - k1
+  /// would be inf - inf.
   template <class Block>
   GDPO_DEVICE double sum_of_ratios(Block& block, const Row& row) const {
     return block
@@ -404,7 +422,7 @@ class LossKernel {
 
   // ---- one token ----
 
-  /// Of a Plain row, whose arrays are of S.
+  /// Token t of a Plain row, whose arrays are of S.
   struct PlainToken : PlainArrays<C, Shape::with_kl> {
     const DeviceBatch<S>& batch;
     RowSpan row;
@@ -443,9 +461,9 @@ class LossKernel {
     }
   }
 
-  // ---- the quads of a thread ------------------------------------------------------------------------------------------
+  // ---- the quads of a thread ----
 
-  /// A quad of General rows: each token is read by itself, whatever stores it.
+  /// Four tokens of a General row. Each is read by itself, whatever its storage type and stride.
   struct GeneralQuad {
     const LossKernel& kernel;
     const Row& row;
@@ -456,7 +474,7 @@ class LossKernel {
       if (out && j < n) out.at(out.first(row.at.row, row.at.begin), token) = slope;
     }
   };
-  /// A quad of Plain rows: one access an array.
+  /// Four tokens of a Plain row: one access to each array where it is aligned.
   struct PlainQuad {
     int n;
     bool whole;
@@ -469,7 +487,8 @@ class LossKernel {
     }
   };
 
-  /// f(at, j, valid, token) for j = 0 .. 3 of every quad of this thread; tokens beyond the end are not valid.
+  /// f(at, j, valid, token) for j = 0 .. 3 of every quad of this thread. Tokens at `end` and beyond
+  /// are not valid.
   template <class Block, class F>
   GDPO_INLINE void for_each_quad(const Block& block, const Row& row, int begin, int end, int thread,
                                  const F& f) const {
@@ -480,7 +499,8 @@ class LossKernel {
         GeneralQuad at{*this, row, t, last - t < quad_size ? last - t : quad_size};
         GDPO_ROLLED
         for (int j = 0; j < quad_size; ++j) {
-          at.token = j < at.n ? t + j : t;  // also what is not valid may be read
+          // The terms may read arrays at tokens that are not valid, so the place stays in the row.
+          at.token = j < at.n ? t + j : t;
           const bool valid = j < at.n && batch.valid(row.at, at.token);
           Token<C> x = at.from().load(valid, advantage, row.row_advantage);
           f(at, j, valid, x);
@@ -506,7 +526,7 @@ class LossKernel {
         PlainQuad at{n, whole, out ? out + t : nullptr, {}};
         S x_logp[quad_size], x_old[quad_size], x_ref[quad_size];
         unsigned char x_mask[quad_size] = {1, 1, 1, 1};
-        const auto load = [&](auto is_whole) {  // all of them before anything is computed
+        const auto load = [&](auto is_whole) {  // all loads are issued before anything is computed
           constexpr bool in_one = decltype(is_whole)::value;
           load_quad(logp + t, in_one, n, x_logp);
           load_quad(old_logp + t, in_one, n, x_old);

@@ -1,5 +1,7 @@
 #pragma once
-// How the loss walks over rows on a device: the order of its sums, and what is known of a row before its terms.
+// How the loss walks over rows on a device: the order of its sums, and what it finds out about a
+// row before it computes terms.
+#include <algorithm>
 #include <gdpo/cuda/device/kernel.hpp>
 #include <gdpo/cuda/device/tuning.hpp>
 #include <gdpo/cuda/loss/batch.hpp>
@@ -9,13 +11,21 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Order of summation. Four consecutive tokens of a row (of a segment), a quad, are added in float, in their order, or one
-/// after the other where they are computed in double. Quad k is added by thread k mod 128, in double; the threads as a tree
-/// (cuda/device/kernel.hpp). Rows are added in their order to the tally of their run, up to four runs in their order to that of
-/// their unit, of which there are at most 1024; the number of rows alone decides. Units are added in 32 spans, in their order,
-/// and the spans as a tree. So the bits do not depend on where rows stand, on their padding, or on the grid.
+/// Order of summation, from tokens to the batch:
+///   - A quad is four consecutive tokens of a row (of a segment). Where the loss is computed in
+///     float, its tokens are added in float, in their order; where in double, one after the other
+///     in double.
+///   - Quad k of a row is added by thread k mod 128, in double; the threads are added as a tree
+///     (cuda/device/kernel.hpp).
+///   - Rows are added in their order to the tally of their run, and the runs (at most four) in
+///     their order to the tally of their unit. There are at most 1024 units. The number of rows
+///     alone decides which rows form a run and a unit.
+///   - The units form 32 spans. A span adds its units in their order; the spans are added as a
+///     tree.
+/// So the bits do not depend on where rows stand, on their padding, or on the grid.
 constexpr int loss_threads = 128, quad_size = 4;
 
+/// How the rows of a batch are cut into units and runs.
 class RowUnits {
  public:
   static constexpr int most_units = 1024, most_runs = loss_threads / warp;
@@ -25,7 +35,10 @@ class RowUnits {
     units_ = divide(rows, rows_a_unit_), runs_ = divide(rows_a_unit_, rows_a_run_);
   }
   int count() const { return units_; }
-  /// Whether all runs of a unit have rows, or nearly.
+  /// Units that scratch memory has room for: as many as a batch of at most these rows can form.
+  /// 1024 rows form 1024 units and 1025 rows 513, so the scratch of a batch serves smaller ones.
+  int reserved() const { return (std::min)(rows_, most_units); }
+  /// Whether a unit has at least as many rows as the most runs.
   bool are_full() const { return rows_a_unit_ >= most_runs; }
   GDPO_INLINE int runs() const { return runs_; }
   GDPO_INLINE int begin(int unit, int run) const {
@@ -41,17 +54,19 @@ class RowUnits {
   int rows_, rows_a_unit_, rows_a_run_, units_, runs_;
 };
 
-/// Threads for rows of `width` tokens (0: not known): a thread for every quad, as far as the order above has threads.
+/// Threads for rows of `width` tokens (0: not known): one for every quad, in whole warps, at most
+/// the 128 of the order above.
 inline int threads_for(index_t width) {
   const index_t quads = (width + quad_size - 1) / quad_size, warps = (quads + warp - 1) / warp;
   return width == 0 || warps * warp >= loss_threads
              ? loss_threads
              : static_cast<int>(warps < 1 ? 1 : warps) * warp;
 }
-/// Of a kernel that walks over units: a block a unit, or, where rows are many and short, a warp a run of it, which acts for the threads
-/// of a block (block.teams).
+/// Threads of a kernel that gives each unit a block. Where rows are many and short, each run of the
+/// unit is computed by a warp, which stands in for the threads of a block (block.teams).
 struct RowThreads {
-  int of_block, of_team;
+  int of_block;  ///< threads of a block
+  int of_team;   ///< threads that a warp stands in for; 0: the block itself computes the rows
   RowThreads(const RowUnits& units, const gdpo::detail::TokenLayout& layout, const Tuning& tuning) {
     const bool by_warp = units.are_full() && layout.tokens <= layout.rows * tuning.warp_row;
     const int own = threads_for(layout.width);
@@ -59,7 +74,7 @@ struct RowThreads {
   }
 };
 
-/// Four numbers of one storage as one access.
+/// Four numbers of a storage type, read or written by one access.
 template <class S, std::size_t Bytes = quad_size * sizeof(S)>
 struct Quad;
 template <class S>
@@ -77,7 +92,8 @@ struct Quad<S, 32> {  // two accesses of 16 bytes
   };
   Two low, high;
 };
-/// p[0 .. 3]; `whole`: p is aligned to 16 bytes (masks: 4) and all four are there, else `n` of them, the others 0.
+/// Reads p[0 .. 3]. `whole`: p is aligned to 16 bytes (a mask: 4) and all four may be read; else
+/// the first `n` are read and the others are 0.
 template <class S>
 GDPO_INLINE void load_quad(const S* p, bool whole, int n, S* to) {
   if (whole) {
@@ -92,6 +108,7 @@ GDPO_INLINE void load_quad(const S* p, bool whole, int n, S* to) {
     for (int j = 0; j < quad_size; ++j) to[j] = j < n ? p[j] : S(0);
   }
 }
+/// Writes p[0 .. 3], or the first `n` of them, as load_quad reads them.
 template <class S>
 GDPO_INLINE void store_quad(S* p, bool whole, int n, const S* from) {
   if (whole) {
@@ -111,16 +128,19 @@ GDPO_INLINE bool is_aligned(const S* p) {
   return reinterpret_cast<std::uintptr_t>(p) % (sizeof(S) == 1 ? 4 : 16) == 0;
 }
 
-/// Tokens of a row that count, and those of its completion.
+/// Tokens of a row that the mask lets through, and tokens of its completion.
 struct RowLengths {
   int tokens = 0, completion = 0;
   GDPO_INLINE void add(const RowLengths& o) { tokens += o.tokens, completion += o.completion; }
 };
 /// How many of 4 bytes are not 0.
 GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
+  // The sum sets the high bit of a byte whose low 7 bits are not 0; no byte carries into the next.
+  // The product adds the four bits into the highest byte.
   const std::uint32_t high = (((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) & 0x80808080u;
   return static_cast<int>((high >> 7) * 0x01010101u >> 24);
 }
+/// The lengths of a row, known to all threads. Masks of bytes are read 16 at a time.
 template <class S, class Block>
 GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
   const int length = static_cast<int>(at.length);
@@ -156,7 +176,7 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
   });
 }
 
-/// f(t) for the tokens of this thread, in the order of its quads.
+/// f(t) for the tokens of this thread's quads, in their order. of_row: the length of the row.
 template <class Block, class F>
 GDPO_INLINE void in_quads(const Block& block, index_t of_row, int thread, const F& f) {
   const int length = static_cast<int>(of_row);
@@ -165,7 +185,7 @@ GDPO_INLINE void in_quads(const Block& block, index_t of_row, int thread, const 
   }
 }
 
-/// Sums over advantages.
+/// Sums over the advantages of a row's tokens. nan: 1 if one of them is NaN.
 struct AdvantageSums {
   double sum = 0, square = 0, min = math::infinity, max = -math::infinity;
   int nan = 0, unused = 0;
@@ -175,7 +195,8 @@ struct AdvantageSums {
   }
 };
 
-/// Moments of the advantages at the row's valid tokens, and their mean also where no token is given one.
+/// Moments of the advantages at the valid tokens of a row. Where tokens have no advantages of their
+/// own, each has `of_row`, the row's.
 template <bool of_tokens = true, class Block, class S>
 GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, const RowSpan& at,
                                   int tokens, double of_row) {
@@ -221,7 +242,7 @@ GDPO_DEVICE Moments advantages_of(Block& block, const DeviceBatch<S>& batch, con
   return exact;
 }
 
-/// W_i of a row with so many valid tokens, and what its advantage is where no token is given one.
+/// The weight W_i of a row with `tokens` valid tokens.
 template <class Loss, class S>
 GDPO_DEVICE double weight_of(const Loss& loss, const DeviceBatch<S>& batch, index_t row,
                              index_t tokens, const DeviceNormaliser& normaliser) {
@@ -230,6 +251,7 @@ GDPO_DEVICE double weight_of(const Loss& loss, const DeviceBatch<S>& batch, inde
   const double weight = loss.aggregate(AggregateArgs{{tokens, batch.width}, divisor});
   return batch.row_weights ? math::mul(weight, batch.row_weights(row)) : weight;
 }
+/// The advantage of a row; 0 where the tokens have advantages of their own.
 template <class S>
 GDPO_INLINE double advantage_of(const DeviceBatch<S>& batch, index_t row) {
   return batch.advantages && !batch.token_advantages ? batch.advantages(row) : 0.0;

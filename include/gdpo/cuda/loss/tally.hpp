@@ -1,5 +1,5 @@
 #pragma once
-// What the threads of a block add up over the tokens of a row.
+// Sums over the tokens of a row, as each thread of a block holds its part of them.
 #include <climits>
 #include <gdpo/loss/engine/tally.hpp>
 
@@ -7,12 +7,15 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// What the threads of a block add up over the tokens of a row: Totals, with the ranges, and no more than the composition measures.
+/// One thread's part of the sums over a row's tokens: Terms::Totals and the ranges, packed into
+/// arrays that have room only for what the composition measures, because a thread has few
+/// registers.
 template <class Terms, class Shape, class Metrics>
 struct ThreadTotals {
   using C = typename Terms::C;
   using Totals = typename Terms::Totals;
-  /// How many quantities are kept, of those from `first` to before `end`: also the place of `end`.
+  /// How many of the quantities first .. end - 1 are kept. That is also the place of quantity
+  /// `end`.
   GDPO_DEVICE static constexpr int kept(int first, int end) {
     int n = 0;
     for (int q = first; q < end; ++q) n += Terms::template adds<Shape>(q);
@@ -42,7 +45,7 @@ struct ThreadTotals {
       min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
     }
   }
-  /// A quad's sums, in double from here on.
+  /// Adds the sums of a quad, in double from here on.
   GDPO_INLINE void add(const typename Terms::Sums& s) {
 #define GDPO_X(name, ...)                                               \
   if constexpr (Terms::template adds<Shape>(gdpo::detail::of_##name)) { \
@@ -63,11 +66,13 @@ struct ThreadTotals {
     if constexpr (Terms::shares) sum[i_shared] += static_cast<double>(s.shared);
     if constexpr (!Shape::plain) count[i_advantages] += static_cast<int>(s.advantages.total());
   }
+  /// Takes over the ranges of this thread's tokens.
   GDPO_INLINE void take(const typename Terms::Ranges& r) {
     if constexpr (Metrics::everything) {
       for (int q = 0; q < ranges; ++q) min[q] = r.min[q], max[q] = r.max[q];
     }
   }
+  /// The sums by name.
   GDPO_INLINE Totals totals() const {
     Totals t;
 #define GDPO_X(name, ...)                                               \
@@ -92,7 +97,8 @@ struct ThreadTotals {
   }
 };
 
-/// One input at the tokens of a segment: how often it is not finite, where first, and what the segment's inputs spoil.
+/// One input at the tokens of a segment: how often it is not finite, and where first. Also which
+/// results (1 or 0) are NaN because of any input of the segment.
 struct Census {
   int count = 0, first = INT_MAX;
   int surrogate = 0, kl = 0, kl_loss = 0, unused = 0;

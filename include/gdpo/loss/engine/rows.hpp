@@ -27,17 +27,20 @@ GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t lengt
 /// The arrays of one row, contiguous. One that is absent, or that the loss does not read, is null.
 template <class S>
 struct TokenRow {
-  index_t row, length;
-  const unsigned char* mask;
-  const std::int64_t* segments;
+  index_t row;                   ///< Number of the row in its batch.
+  index_t length;                ///< Number of tokens, masked ones included.
+  const unsigned char* mask;     ///< 0: the token does not count. Null: all count.
+  const std::int64_t* segments;  ///< Ids of segments. Null: the row is one segment.
 #define GDPO_X(in_batch, in_row, ...) const S* in_row;
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
   double advantage;  ///< Advantage of the row if `advantages` is null.
 
+  /// Whether token t counts.
   GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
   /// The number of valid tokens.
   index_t count() const { return detail::count_mask(mask, length); }
+  /// The advantage of token t: its own, or that of the row.
   GDPO_INLINE double advantage_of(index_t t) const {
     return advantages ? static_cast<double>(advantages[t]) : advantage;
   }
