@@ -1,27 +1,40 @@
-# Do compilers and flags change a bit? Are objects for several instruction sets safe in one program?
+# Tests whether compilers and flags change a bit of a result, and whether objects for several
+# instruction sets can be linked into one program.
 #
-# Every compiler compiles tests/bits/results.cpp for every instruction set, and links the objects into one program, which runs
-# those that the processor can. tests/bits/named.cpp, which takes as long again, is compiled for a few of them. ctest compares
-#   bits   the results of all of them (tests/bits/compare.cmake),
-#   odr    the symbols of the objects of a program (tests/odr/symbols.cmake).
-# Each value of each flag meets each compiler, and each instruction set meets two values: a cover, not the product.
+# Each compiler compiles tests/bits/results.cpp for several instruction sets and links the objects
+# into one program, which runs those that the processor supports. tests/bits/named.cpp takes as long
+# to compile again, so only a few instruction sets have it. The tests are
+#   bits   compares the results of all objects (tests/bits/compare.cmake),
+#   odr    compares the symbols of the objects of a program (tests/odr/symbols.cmake).
+# The flags are a cover and not the product: each value of a flag is used with each compiler, and
+# each instruction set has two values of it.
 #
-#   sse2   x86-64, without FMA              fma   FMA, in the registers of SSE2
-#   avx2   AVX2, without FMA                v3    x86-64-v3: AVX2 and FMA      v4   x86-64-v4: AVX-512
+# The instruction sets:
+#   sse2   x86-64 without FMA
+#   avx2   AVX2 without FMA
+#   fma    FMA in the registers of SSE2
+#   v3     x86-64-v3, that is AVX2 and FMA
+#   v4     x86-64-v4, that is AVX-512
 #   neon   aarch64, run by qemu-aarch64
+
+# The condition, in C++, on which an object may run.
 
 set(gdpo_runs_sse2 "true")
 set(gdpo_runs_avx2 "__builtin_cpu_supports(\"avx2\")")
 set(gdpo_runs_fma "__builtin_cpu_supports(\"fma\")")
 set(gdpo_runs_v3 "${gdpo_runs_avx2} && ${gdpo_runs_fma} && __builtin_cpu_supports(\"bmi2\")")
-set(gdpo_runs_v4 "${gdpo_runs_v3} && __builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") && \
-__builtin_cpu_supports(\"avx512cd\") && __builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")")
+set(gdpo_runs_v4 "${gdpo_runs_v3} && __builtin_cpu_supports(\"avx512f\") && \
+__builtin_cpu_supports(\"avx512bw\") && __builtin_cpu_supports(\"avx512cd\") && \
+__builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")")
 set(gdpo_runs_neon "true")
 
 set(gdpo_bits_dir ${CMAKE_CURRENT_BINARY_DIR}/bits)
 set(gdpo_bits_programs "")
 
-# gdpo_add_bits(<name> <compiler> [SOURCE <file>] [RUN <emulator>] [LINK <flags>] OBJECTS "<instruction set> <flags>" ...)
+# gdpo_add_bits(<name> <compiler> [SOURCE <file>] [RUN <emulator>] [LINK <flags>]
+#   OBJECTS "<instruction set> <flags>" ...)
+#
+# Adds a program with one object for each entry of OBJECTS.
 function(gdpo_add_bits name compiler)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "SOURCE;RUN;LINK" "OBJECTS")
   if(NOT arg_SOURCE)
@@ -29,7 +42,8 @@ function(gdpo_add_bits name compiler)
   endif()
   set(folder ${gdpo_bits_dir}/${name})
   set(source ${PROJECT_SOURCE_DIR}/tests/bits)
-  set(options -std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -I${PROJECT_SOURCE_DIR}/include -I${folder})
+  set(options -std=c++17 -Wall -Wextra -Wpedantic -Wshadow -Wconversion
+    -I${PROJECT_SOURCE_DIR}/include -I${folder})
   if(GDPO_WERROR)
     list(APPEND options -Werror)
   endif()
@@ -41,8 +55,8 @@ function(gdpo_add_bits name compiler)
     string(APPEND list "GDPO_OBJECT(${set}, ${gdpo_runs_${set}})\n")
     set(object ${folder}/${set}.o)
     add_custom_command(OUTPUT ${object} DEPFILE ${object}.d DEPENDS ${source}/${arg_SOURCE}
-      COMMAND ${compiler} ${options} ${flags} -DGDPO_BITS=gdpo_bits_${set} -MD -MF ${object}.d -MT ${object}
-        -c ${source}/${arg_SOURCE} -o ${object}
+      COMMAND ${compiler} ${options} ${flags} -DGDPO_BITS=gdpo_bits_${set} -MD -MF ${object}.d
+        -MT ${object} -c ${source}/${arg_SOURCE} -o ${object}
       COMMENT "Bits: ${name}, ${entry}" VERBATIM)
     list(APPEND objects ${object})
   endforeach()
@@ -54,11 +68,13 @@ function(gdpo_add_bits name compiler)
     COMMENT "Bits: ${name}" VERBATIM)
   add_custom_target(gdpo_bits_${name} ALL DEPENDS ${program})
   list(JOIN objects " " objects)
-  string(APPEND gdpo_bits_programs "gdpo_bits_program(${name} \"${arg_RUN}\" ${program} ${objects})\n")
+  string(APPEND gdpo_bits_programs
+    "gdpo_bits_program(${name} \"${arg_RUN}\" ${program} ${objects})\n")
   set(gdpo_bits_programs "${gdpo_bits_programs}" PARENT_SCOPE)
 endfunction()
 
-# This build's compiler where it is of that kind, else the one of that name.
+# Sets the variable to this build's compiler if that is of the kind `id`, else to the program
+# `name`.
 function(gdpo_find_compiler variable id name)
   if(CMAKE_CXX_COMPILER_ID STREQUAL id)
     set(${variable} ${CMAKE_CXX_COMPILER} CACHE FILEPATH "")
@@ -91,17 +107,19 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
       "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
       "v4 -march=x86-64-v4 -O3")
     gdpo_add_bits(clang_named ${GDPO_BITS_CLANG} SOURCE named.cpp OBJECTS "v4 -march=x86-64-v4 -O1")
-    # Not run: what no compiler inlines, for the symbols.
+    # This program is not run. Nothing is inlined in it, so its objects have the most symbols.
     gdpo_add_bits(unoptimised ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
   endif()
 else()
-  message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: the bits of its instruction sets are not tested.")
+  message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: "
+    "the bits of its instruction sets are not tested.")
 endif()
 
 find_program(GDPO_AARCH64_GXX aarch64-linux-gnu-g++)
 find_program(GDPO_QEMU_AARCH64 NAMES qemu-aarch64 qemu-aarch64-static)
 if(GDPO_AARCH64_GXX AND GDPO_QEMU_AARCH64)
-  gdpo_add_bits(aarch64 ${GDPO_AARCH64_GXX} RUN ${GDPO_QEMU_AARCH64} LINK -static OBJECTS "neon -O2")
+  gdpo_add_bits(aarch64 ${GDPO_AARCH64_GXX} RUN ${GDPO_QEMU_AARCH64} LINK -static
+    OBJECTS "neon -O2")
 else()
   message(STATUS "aarch64-linux-gnu-g++ and qemu-aarch64 not found: NEON is not tested")
 endif()
@@ -110,7 +128,7 @@ if(gdpo_bits_programs)
   gdpo_write_if_different(${gdpo_bits_dir}/programs.cmake "${gdpo_bits_programs}")
   add_test(NAME bits COMMAND ${CMAKE_COMMAND} -DPROGRAMS=${gdpo_bits_dir}/programs.cmake
     -P ${PROJECT_SOURCE_DIR}/tests/bits/compare.cmake)
-  add_test(NAME odr COMMAND ${CMAKE_COMMAND} -DPROGRAMS=${gdpo_bits_dir}/programs.cmake -DNM=${CMAKE_NM}
-    -P ${PROJECT_SOURCE_DIR}/tests/odr/symbols.cmake)
+  add_test(NAME odr COMMAND ${CMAKE_COMMAND} -DPROGRAMS=${gdpo_bits_dir}/programs.cmake
+    -DNM=${CMAKE_NM} -P ${PROJECT_SOURCE_DIR}/tests/odr/symbols.cmake)
   set_tests_properties(bits odr PROPERTIES LABELS bits)
 endif()

@@ -1,11 +1,12 @@
-# With GDPO_CUDA: the language, and gdpo_cuda_dev, the warnings of this project's own CUDA targets (as gdpo_dev for C++). The exported
-# target gdpo::cuda carries none of it, and no architecture.
+# With GDPO_CUDA: enables the language CUDA and makes the target gdpo_cuda_dev, which carries the
+# warnings of this project's own CUDA targets, as gdpo_dev does for C++. The exported target
+# gdpo::cuda carries no warnings and no architecture.
 
 if(NOT GDPO_CUDA)
   return()
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80 90 100)  # numbers that CMake need not know: it hands them on
+  set(CMAKE_CUDA_ARCHITECTURES 80 90 100)  # CMake passes them on, also those it does not know
 endif()
 if(NOT CMAKE_CUDA_STANDARD)
   set(CMAKE_CUDA_STANDARD ${CMAKE_CXX_STANDARD})
@@ -15,13 +16,15 @@ set(CMAKE_CUDA_EXTENSIONS OFF)
 if(NOT CMAKE_CUDA_HOST_COMPILER)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 endif()
-set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that gdpo::cuda links
-list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})  # which the loader need not know
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the runtime that gdpo::cuda links
+list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})  # the loader may not search this folder
 enable_language(CUDA)
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12)
-  message(FATAL_ERROR "gdpo needs CUDA 12 or 13; ${CMAKE_CUDA_COMPILER} is of ${CMAKE_CUDA_COMPILER_VERSION}")
+  message(FATAL_ERROR
+    "gdpo needs CUDA 12 or 13; ${CMAKE_CUDA_COMPILER} is of ${CMAKE_CUDA_COMPILER_VERSION}")
 endif()
-message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}; other versions are not tested")
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}; "
+  "other versions are not tested")
 
 add_library(gdpo_cuda_dev INTERFACE)
 target_link_libraries(gdpo_cuda_dev INTERFACE gdpo::cuda)
@@ -30,5 +33,5 @@ target_compile_options(gdpo_cuda_dev INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${GDPO_WERROR}>>:-Werror=all-warnings>
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;$<$<BOOL:${GDPO_WERROR}>:-Werror>>)
 
-# What `cmake/dev gpu` builds: every target that needs a device.
+# `cmake/dev gpu` builds this target. Every target that needs a device is added to it.
 add_custom_target(gdpo_gpu)

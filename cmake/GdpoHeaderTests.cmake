@@ -1,20 +1,23 @@
 # gdpo_add_header_tests(<target>)
 #
-# An executable whose linking proves, for every header under include/gdpo (those apart that only nvcc compiles, gdpo/cuda.hpp and
-# gdpo/cuda/device/on.hpp, and with/openmp.hpp where OpenMP was not found):
-#   alone    it compiles as the first include of a translation unit: it includes what it uses;
-#   twice    including it again changes nothing;
-#   linked   no header defines something that clashes when two translation units include it;
-#   no Eigen it needs none (the umbrella gdpo.hpp and the adapters of with/ apart);
-#   hostile  all headers survive the macros that windows.h, complex.h and friends define.
+# Adds an executable. If it builds and links, this holds for every header under include/gdpo, except
+# gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, and with/openmp.hpp if OpenMP
+# was not found:
+#   alone     It compiles as the first include of a translation unit, so it includes what it uses.
+#   twice     Including it again changes nothing.
+#   linked    It defines nothing that clashes when two translation units include it.
+#   no Eigen  It includes no Eigen; gdpo.hpp and the adapters in with/ are excepted.
+#   hostile   It survives the macros that windows.h, complex.h and others define.
 #
-# The hostile macros are defined after the standard and Eigen headers, never before them: min(a, b) as a macro breaks
-# libstdc++ and Eigen themselves, so no user can be in that position. tests/support/hostile_macros.hpp includes
-# those headers first; a gdpo header that uses a new standard header fails there until the list has it, so the list cannot rot.
-# A include guard lets each header's text through once a translation unit, hence one hostile unit serves all headers.
+# The hostile macros are defined after the standard and Eigen headers. A macro min(a, b) before them
+# breaks libstdc++ and Eigen themselves, so no user can have that. tests/support/hostile_macros.hpp
+# includes those headers first. A gdpo header that includes another standard header fails there
+# until the list has it, so the list stays complete. An include guard lets a header through once in
+# a translation unit, so one hostile unit serves all headers.
 #
-# In the lines of the matrix (GDPO_TEST_LINE) there is the hostile unit only: whether a header includes what it uses does not depend
-# on flags, and a translation unit a header is an eighth of the time of such a line.
+# A build for a line of the matrix (GDPO_TEST_LINE) has the hostile unit only. Whether a header
+# includes what it uses does not depend on flags, and one unit for each header would take an eighth
+# of the time of such a build.
 
 function(gdpo_add_header_tests target)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
@@ -40,19 +43,21 @@ function(gdpo_add_header_tests target)
       list(APPEND adapter_units ${unit})
     else()
       list(APPEND units ${unit})
-      string(APPEND unit_text "#if defined(EIGEN_WORLD_VERSION)\n#error <${header}> includes Eigen\n#endif\n")
+      string(APPEND unit_text
+        "#if defined(EIGEN_WORLD_VERSION)\n#error <${header}> includes Eigen\n#endif\n")
     endif()
     gdpo_write_if_different(${unit} "${unit_text}")
   endforeach()
   gdpo_write_if_different(${unit_dir}/hostile.cpp "${hostile}")
   gdpo_write_if_different(${unit_dir}/main.cpp "int main() { return 0; }\n")
 
-  # Their only folder is include/. Where the compiler's own path has Eigen, the #error in them notices it.
+  # These units search include/ only. If the compiler's own path has Eigen, their #error notices it.
   set(objects)
   if(units)
     add_library(${target}_alone OBJECT ${units})
     target_include_directories(${target}_alone PRIVATE ${include_dir})
-    target_compile_options(${target}_alone PRIVATE $<TARGET_PROPERTY:gdpo_dev,INTERFACE_COMPILE_OPTIONS>)
+    target_compile_options(${target}_alone PRIVATE
+      $<TARGET_PROPERTY:gdpo_dev,INTERFACE_COMPILE_OPTIONS>)
     target_compile_options(${target}_alone PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)
     set(objects $<TARGET_OBJECTS:${target}_alone>)
   endif()
@@ -61,10 +66,11 @@ function(gdpo_add_header_tests target)
   if(OpenMP_CXX_FOUND)
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
   endif()
-  target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)  # nothing is executed
+  # Nothing is executed, so nothing is optimised.
+  target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)
 endfunction()
 
-# Writes a generated source, keeping its time stamp where nothing changed.
+# Writes a generated file, but keeps it and its time stamp if its content is the same.
 function(gdpo_write_if_different path content)
   if(EXISTS ${path})
     file(READ ${path} old)

@@ -1,16 +1,25 @@
-# The same tests once more: as C++20, with the other compiler, under the sanitizers, and for wider instruction sets.
-# Each line is a build of its own under tests/matrix/, run as the ctest test matrix.<name>. Optimised only as far as the
-# case needs, so that the whole matrix stays quick; the flags given to this build apply first. Together with this build,
-#   this compiler as C++17     everything                    as C++20     what depends on instruction sets, for AVX-512, and
-#                                                                         the conformance runner of the build itself
-#   clang++ as C++20           every core test, sanitized    as C++17     what depends on instruction sets, for AVX2
+# Runs the tests again as C++20, with the other compiler, under the sanitizers, and for wider
+# instruction sets.
+#
+# Each line of the matrix is a build of its own under tests/matrix/, which the test matrix.<name>
+# makes and runs. It is optimised only as far as it has to be, so that the whole matrix stays quick.
+# Its flags come after those given to this build. Together with this build the matrix runs, if this
+# compiler is g++ and clang++ links sanitizers:
+#   this compiler as C++17   everything (this build)
+#   this compiler as C++20   what depends on instruction sets, for AVX-512; in this build, the
+#                            conformance runner
+#   clang++ as C++20         every core test, sanitized
+#   clang++ as C++17         what depends on instruction sets, for AVX2
 
-# gdpo_add_matrix_test(<name> LINE <line> [COMPILER <c++>] [STANDARD <n>] [FLAGS "..."] [BUILD_ONLY] [ALSO EXAMPLES|BENCH ...])
-# runs the core tests of the line (GDPO_TEST_LINE in tests/CMakeLists.txt); with ALSO, every test there is, with these parts.
+# gdpo_add_matrix_test(<name> LINE <line> [COMPILER <c++>] [STANDARD <n>] [FLAGS "..."]
+#   [BUILD_ONLY] [ALSO EXAMPLES|BENCH ...])
+#
+# Adds a line, which runs its core tests (GDPO_TEST_LINE in tests/CMakeLists.txt). With ALSO it runs
+# every test, and builds these parts too.
 function(gdpo_add_matrix_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "LINE;COMPILER;STANDARD;FLAGS" "ALSO")
-  set(options -DCMAKE_BUILD_TYPE= "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS} ${arg_FLAGS}" -DGDPO_WERROR=${GDPO_WERROR}
-    -DGDPO_INSTALL=OFF -DGDPO_TEST_LINE=${arg_LINE})
+  set(options -DCMAKE_BUILD_TYPE= "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS} ${arg_FLAGS}"
+    -DGDPO_WERROR=${GDPO_WERROR} -DGDPO_INSTALL=OFF -DGDPO_TEST_LINE=${arg_LINE})
   foreach(part EXAMPLES BENCH)
     if(part IN_LIST arg_ALSO)
       list(APPEND options -DGDPO_BUILD_${part}=ON)
@@ -35,7 +44,8 @@ function(gdpo_add_matrix_test name)
   set_tests_properties(matrix.${name} PROPERTIES LABELS matrix)
 endfunction()
 
-# The same for an x86-64 level; runs the result only where this machine's processor can. The plain build is the SSE2 baseline.
+# Adds a line for an x86-64 level. Its tests are only compiled if this machine's processor cannot
+# run them. This build itself, without such a flag, is for SSE2.
 include(CheckCXXSourceRuns)
 function(gdpo_add_matrix_level name level)
   set(options)
@@ -46,12 +56,14 @@ function(gdpo_add_matrix_level name level)
     string(MAKE_C_IDENTIFIER GDPO_RUNS_${level} variable)
     check_cxx_source_runs("int main() { return ${condition} ? 0 : 1; }" ${variable})
     if(NOT ${variable})
-      message(WARNING "This processor has no ${level}: matrix.${name} compiles the tests and does not run them.")
+      message(WARNING "This processor has no ${level}: "
+        "matrix.${name} compiles the tests and does not run them.")
       set(options BUILD_ONLY)
     endif()
     set(flags "-O1 -march=${level}")
   else()
-    message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: matrix.${name} is not built for ${level}.")
+    message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: "
+      "matrix.${name} is not built for ${level}.")
     set(flags -O1)
   endif()
   gdpo_add_matrix_test(${name} LINE lanes FLAGS ${flags} ${options} ${ARGN})
@@ -59,7 +71,7 @@ endfunction()
 set(gdpo_features_x86-64-v3 avx2 bmi bmi2 fma)
 set(gdpo_features_x86-64-v4 avx512f avx512bw avx512cd avx512dq avx512vl)
 
-# C++20 and AVX-512 in one, by this build's compiler; below AVX2 by the other one.
+# This build's compiler tests C++20 and AVX-512 in one line; the other compiler tests AVX2, below.
 gdpo_add_matrix_level(cxx20-x86-64-v4 x86-64-v4 STANDARD 20)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -69,8 +81,9 @@ else()
 endif()
 find_program(GDPO_OTHER_COMPILER ${other})
 
-# By clang where it links sanitizers, which is then also the line of clang as C++20; without optimisation, so that nothing is
-# forced inline (gdpo/core/config.hpp). Reports name functions; the preset asan gives their lines.
+# The line of the sanitizers uses clang++ if that links them, and is then also the line of clang++
+# as C++20. It is not optimised, so nothing is forced inline (gdpo/core/config.hpp). Its reports
+# name functions; the preset asan gives lines too.
 set(sanitizers "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
 find_program(GDPO_CLANG NAMES clang++)
 set(clang_sanitizes FALSE)
@@ -92,11 +105,13 @@ endif()
 
 if(GDPO_OTHER_COMPILER)
   if(NOT (clang_sanitizes AND other STREQUAL "clang++"))
-    gdpo_add_matrix_test(${other} LINE other COMPILER ${GDPO_OTHER_COMPILER} STANDARD 20 FLAGS -O1 ALSO EXAMPLES BENCH)
+    gdpo_add_matrix_test(${other} LINE other COMPILER ${GDPO_OTHER_COMPILER} STANDARD 20
+      FLAGS -O1 ALSO EXAMPLES BENCH)
   endif()
   gdpo_add_matrix_level(${other}-x86-64-v3 x86-64-v3 COMPILER ${GDPO_OTHER_COMPILER})
 else()
-  message(WARNING "${other} not found: matrix.${other} will fail. Install it, or configure with -DGDPO_TEST_MATRIX=OFF.")
+  message(WARNING "${other} not found: matrix.${other} will fail. "
+    "Install it, or configure with -DGDPO_TEST_MATRIX=OFF.")
   add_test(NAME matrix.${other} COMMAND ${CMAKE_COMMAND} -E false)
   set_tests_properties(matrix.${other} PROPERTIES LABELS matrix)
 endif()

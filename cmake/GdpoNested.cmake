@@ -1,8 +1,12 @@
-# gdpo_add_nested_test(<name> SOURCE <dir> [OPTIONS -D...] [TARGETS ...] [LABEL <regex>] [BUILD_ONLY])
+# gdpo_add_nested_test(<name> SOURCE <dir> [OPTIONS -D...] [TARGETS ...] [LABEL <regex>]
+#   [BUILD_ONLY])
 #
-# A test that configures another build of SOURCE (in its own folder, with this build's generator and packages), builds
-# TARGETS (default: all) and runs its tests (those with LABEL; none with BUILD_ONLY). Such builds are incremental.
-# Run by ctest as a script. CMAKE_BUILD_PARALLEL_LEVEL and CTEST_PARALLEL_LEVEL apply to it as to any build.
+# Adds a test that configures another build of SOURCE, in a folder of its own and with this build's
+# generator and packages. It builds TARGETS (default: all) and runs the tests of that build: those
+# with LABEL if it is given, and none with BUILD_ONLY. Such builds are incremental.
+#
+# ctest runs this file as a script. CMAKE_BUILD_PARALLEL_LEVEL and CTEST_PARALLEL_LEVEL apply to it
+# as to any build.
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(GDPO_NESTED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
@@ -10,9 +14,9 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(gdpo_add_nested_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "SOURCE;LABEL" "OPTIONS;TARGETS")
 
-    # An initial cache, because lists do not survive a command line.
-    set(inherited CMAKE_CXX_COMPILER CMAKE_MAKE_PROGRAM CMAKE_TOOLCHAIN_FILE CMAKE_PREFIX_PATH Eigen3_DIR
-      GDPO_ALL_PARTS)
+    # These go into an initial cache, because lists do not survive a command line.
+    set(inherited CMAKE_CXX_COMPILER CMAKE_MAKE_PROGRAM CMAKE_TOOLCHAIN_FILE CMAKE_PREFIX_PATH
+      Eigen3_DIR GDPO_ALL_PARTS)
     set(cache "")
     foreach(variable IN LISTS inherited)
       if(${variable})
@@ -23,9 +27,11 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
 
     string(REPLACE "." "/" folder ${name})
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND}
-      -DSOURCE=${arg_SOURCE} -DBINARY=${CMAKE_CURRENT_BINARY_DIR}/${folder} -DCTEST=${CMAKE_CTEST_COMMAND}
+      -DSOURCE=${arg_SOURCE} -DBINARY=${CMAKE_CURRENT_BINARY_DIR}/${folder}
+      -DCTEST=${CMAKE_CTEST_COMMAND}
       "-DCONFIGURE=-G;${CMAKE_GENERATOR};-C;${CMAKE_CURRENT_BINARY_DIR}/nested.cmake;${arg_OPTIONS}"
-      "-DTARGETS=${arg_TARGETS}" -DLABEL=${arg_LABEL} -DBUILD_ONLY=${arg_BUILD_ONLY} -P ${GDPO_NESTED_SCRIPT})
+      "-DTARGETS=${arg_TARGETS}" -DLABEL=${arg_LABEL} -DBUILD_ONLY=${arg_BUILD_ONLY}
+      -P ${GDPO_NESTED_SCRIPT})
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON TIMEOUT 3600)
   endfunction()
   return()
@@ -39,9 +45,10 @@ set(tests)
 if(LABEL)
   set(tests --label-regex ${LABEL})
 endif()
-execute_process(COMMAND ${CMAKE_COMMAND} ${CONFIGURE} -S ${SOURCE} -B ${BINARY} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} ${CONFIGURE} -S ${SOURCE} -B ${BINARY}
+  COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} --build ${BINARY} ${targets} COMMAND_ERROR_IS_FATAL ANY)
 if(NOT BUILD_ONLY)
-  execute_process(COMMAND ${CTEST} --test-dir ${BINARY} --output-on-failure --no-tests=error ${tests}
-    COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${CTEST} --test-dir ${BINARY} --output-on-failure --no-tests=error
+    ${tests} COMMAND_ERROR_IS_FATAL ANY)
 endif()

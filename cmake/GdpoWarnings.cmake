@@ -1,5 +1,5 @@
-# gdpo_dev: the warnings of this project's own targets. The exported target gdpo::gdpo carries none of it.
-# gdpo_command_line(<file.cpp>): a file that reads a command line with CLI11, which takes the optimiser longer than it ever runs.
+# The target gdpo_dev carries the warnings of this project's own targets. The exported target
+# gdpo::gdpo carries none of them.
 
 option(GDPO_WERROR "Treat warnings in gdpo's own targets as errors" ON)
 
@@ -11,11 +11,16 @@ else()
   target_compile_options(gdpo_dev INTERFACE
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion $<$<BOOL:${GDPO_WERROR}>:-Werror>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_FLAGS MATCHES "-march=|-fsanitize=")
-    # g++ 12 reports Eigen's own packets as uninitialised under AVX-512 and under the sanitizers.
+    # Under AVX-512 and under the sanitizers, g++ 12 warns that Eigen's own packets may be
+    # uninitialised.
     target_compile_options(gdpo_dev INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
 
+# gdpo_command_line(<file.cpp>)
+#
+# Says that the file reads a command line with CLI11. It is optimised less, because the optimiser
+# takes longer with CLI11 than the code ever runs.
 function(gdpo_command_line file)
   if(NOT MSVC)
     set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")

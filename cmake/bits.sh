@@ -1,12 +1,15 @@
-# `cmake/dev bits`, which sources this file: are the results of this tree those of another commit, bit for bit?
+# `cmake/dev bits`, which sources this file: tests whether the results of this tree are those of
+# another commit, bit for bit.
 
-# bits_programs SOURCE BUILD CHOSEN configures SOURCE in BUILD and builds the programs of the bits whose
-# names match CHOSEN.
+# bits_programs SOURCE BUILD CHOSEN configures SOURCE in BUILD and builds the programs of tests/bits
+# whose names match CHOSEN.
 bits_programs() {
   local list=$2/tests/bits/programs.cmake names name targets=()
-  cmake -S "$1" -B "$2" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGDPO_TEST_MATRIX=ON -DGDPO_BUILD_BENCH=OFF \
-    -DGDPO_BUILD_EXAMPLES=OFF >"$2.log" 2>&1 || die "bits: $1 cannot be configured: $2.log says why"
-  names=$(sed -n 's/^gdpo_bits_program(\([a-z0-9_]*\) .*/\1/p' "$list" | grep -E "$3" | grep -v unoptimised || true)
+  cmake -S "$1" -B "$2" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGDPO_TEST_MATRIX=ON \
+    -DGDPO_BUILD_BENCH=OFF -DGDPO_BUILD_EXAMPLES=OFF >"$2.log" 2>&1 ||
+    die "bits: $1 cannot be configured: $2.log says why"
+  names=$(sed -n 's/^gdpo_bits_program(\([a-z0-9_]*\) .*/\1/p' "$list" | grep -E "$3" |
+    grep -v unoptimised || true)
   for name in $names; do targets+=("gdpo_bits_$name"); done
   say "$1: programs ${names//$'\n'/, }"
   if ((${#targets[@]})); then cmake --build "$2" --target "${targets[@]}"; fi
@@ -19,7 +22,8 @@ bits() {
   (($#)) || set -- gcc
   chosen="^($(IFS='|' && printf '%s' "$*"))(_|\$)"
   if [[ $* == all ]]; then chosen=.; fi
-  hash=$(git rev-parse --verify --quiet --short=12 "$ref^{commit}") || die "bits: git knows no commit \"$ref\""
+  hash=$(git rev-parse --verify --quiet --short=12 "$ref^{commit}") ||
+    die "bits: git knows no commit \"$ref\""
   prepare
   folder=build/bits/$hash
   if [[ ! -d $folder/source ]]; then  # the commit never changes, so neither do its programs
@@ -32,6 +36,7 @@ bits() {
   bits_programs "$folder/source" "$folder/build" "$chosen"
   bits_programs . build/bits/tree/build "$chosen"
   say "comparing this tree (ours) with $ref, $hash (theirs)"
-  cmake -DTHEIRS="$folder/build/tests/bits/programs.cmake" -DOURS=build/bits/tree/build/tests/bits/programs.cmake \
+  cmake -DTHEIRS="$folder/build/tests/bits/programs.cmake" \
+    -DOURS=build/bits/tree/build/tests/bits/programs.cmake \
     -DCHOSEN="$chosen" -DRENAMES=tests/bits/renames.txt -P tests/bits/compare_trees.cmake
 }

@@ -3,6 +3,7 @@
 namespace constrained {
 
 Rows Policy::log_probs() const {
+  // Log-softmax of each row; subtracting the largest logit first keeps exp() from overflowing.
   Rows result = logits.colwise() - logits.rowwise().maxCoeff();
   result.colwise() -= result.exp().rowwise().sum().log().eval();
   return result;
@@ -14,6 +15,7 @@ Bandit::Bandit(std::uint64_t seed) {
   baseline_.logits.resize(contexts, items);
   for (int c = 0; c < contexts; ++c) {
     for (int i = 0; i < items; ++i) {
+      // Feedback falls with what makes alignment and quality rise, so that they are in conflict.
       const double asked_for = random.normal(), well_made = random.normal();
       means_[alignment](c, i) = asked_for;
       means_[quality](c, i) = 0.2 * asked_for + well_made;
@@ -28,6 +30,7 @@ Rollouts Bandit::sample(const Policy& policy, Random random) const {
   Rollouts rollouts{std::vector<int>(completions), Eigen::ArrayXXf(completions, 3)};
   for (int row = 0; row < completions; ++row) {
     const int context = row / group_size;
+    // Draw an item: the first whose cumulative probability exceeds a uniform number.
     int item = 0;
     double rest = random.uniform();
     while (item + 1 < items && (rest -= probs(context, item)) >= 0) ++item;

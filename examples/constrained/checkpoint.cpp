@@ -17,7 +17,8 @@ constexpr const char* first_words = "gdpo constrained checkpoint 1 ";
 
 }  // namespace
 
-// A line with the checksum of the rest, then JSON: numbers as they come back bit for bit.
+// The file has two lines: a heading with the checksum of the second line, then JSON. The JSON
+// library writes a double with as many digits as it needs to be read back bit for bit.
 void write_checkpoint(const std::string& path, const Settings& settings,
                       const Training::State& state) {
   const Rows& logits = state.policy.logits;

@@ -10,7 +10,7 @@
 namespace constrained {
 namespace {
 
-/// f(step) of the last `n` steps.
+/// The values f(step) over the last `n` steps of a run.
 template <class F>
 std::vector<double> last(const std::vector<Step>& run, std::size_t n, const F& f) {
   std::vector<double> values;
@@ -18,6 +18,8 @@ std::vector<double> last(const std::vector<Step>& run, std::size_t n, const F& f
   return values;
 }
 
+/// How often the error changes sides, where a side is beyond 0.02 or beyond -0.02. Errors in
+/// between belong to the side that was left last, so that noise around 0 is not counted.
 double crossings_of(const std::vector<double>& errors) {
   constexpr double beyond = 0.02;
   double count = 0;
@@ -30,6 +32,7 @@ double crossings_of(const std::vector<double>& errors) {
   return count;
 }
 
+/// The largest -error of the run, or NaN if the limit was never reached.
 double undershoot_of(const std::vector<Step>& run, std::size_t c) {
   double furthest = std::numeric_limits<double>::quiet_NaN();
   for (const Step& step : run) {

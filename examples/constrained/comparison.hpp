@@ -9,57 +9,66 @@
 
 namespace constrained {
 
-/// How well a run kept its constraints: [0] alignment, [1] quality, in std of the baseline. All from exact expectations, so
-/// that the noise of sampling is in what the controllers see and not in what they are judged by.
+/// How well a run kept its constraints. [0] is alignment and [1] quality; errors are in standard
+/// deviations of the baseline's reward. All numbers come from exact expectations: the noise of
+/// sampling reaches the controllers but not their scores.
 struct Score {
   std::array<double, 2> violation;      ///< max(0, mean error of the last quarter)
   std::array<double, 2> positive_part;  ///< mean of max(0, error) over the last quarter
-  std::array<double, 2>
-      undershoot;  ///< furthest beyond the limit after reaching it; NaN where it never was reached
+  /// Furthest distance beyond the limit, on the satisfied side; NaN where it never was reached.
+  std::array<double, 2> undershoot;
   std::array<double, 2> oscillation;  ///< std of the error over the second half
-  std::array<double, 2>
-      crossings;  ///< changes of side in the second half, from beyond 0.02 to beyond -0.02 or back
-  std::array<double, 2> lambda_std;  ///< over the second half
-  std::array<double, 2> lambda;      ///< mean of the last quarter
+  /// Changes of side in the second half, from beyond 0.02 to beyond -0.02 or back.
+  std::array<double, 2> crossings;
+  std::array<double, 2> lambda_std;  ///< std of the multiplier over the second half
+  std::array<double, 2> lambda;      ///< mean of the multiplier over the last quarter
   double total_violation;            ///< sum of max(0, error) over all steps and both constraints
-  double feedback;                   ///< mean of the last quarter
+  double feedback;                   ///< mean of the feedback over the last quarter
 };
 
-/// run: 4 steps or more.
+/// Scores a run of at least 4 steps.
 Score score(const std::vector<Step>& run);
 
-/// One number of a score, as reports show it.
+/// One number of a score, and how reports show it.
 struct Measure {
-  std::string name;    ///< in JSON
-  std::string header;  ///< in tables, '\n' between lines
-  int digits;
-  double (*of)(const Score&);
+  std::string name;            ///< key in JSON
+  std::string header;          ///< column header in tables; '\n' separates its lines
+  int digits;                  ///< digits after the decimal point
+  double (*of)(const Score&);  ///< the number
 };
+/// All measures, in the order of the tables.
 const std::vector<Measure>& measures();
 
+/// What one controller did on all seeds.
 struct Result {
   Controller controller;
-  std::vector<Score> runs;      ///< one a seed
-  std::vector<Step> first_run;  ///< of the first seed
+  std::vector<Score> runs;      ///< one score per seed
+  std::vector<Step> first_run;  ///< the steps of the first seed, for the curves
 };
 
+/// Mean and std (divisor n - 1) over the runs in which the number is not NaN. The mean is NaN where
+/// there is no such run, the std where there is at most one.
 struct Spread {
-  double mean, std;  ///< over the runs that have the number; NaN where none, or only one, has it
+  double mean, std;
 };
 Spread over_runs(const Result& result, double (*of)(const Score&));
 
+/// All controllers on the same tasks.
 struct Comparison {
   Settings settings;
   int seeds;
   std::vector<Result> results;
 
+  /// The result of the controller with this name, which must exist.
   const Result& of(const std::string& name) const;
 };
 
-/// Every controller on the same `seeds` tasks, from settings.seed on.
+/// Trains with every controller on the same `seeds` tasks, whose seeds are settings.seed,
+/// settings.seed + 1, and so on.
 Comparison compare(const Settings& settings, int seeds);
 
-/// "meets both constraints" or not, by the mean over the seeds of both violations: at most 1 % of a std.
+/// A sentence: whether the library's default meets both constraints. It does where the violation of
+/// each, averaged over the seeds, is at most 0.01 standard deviations.
 std::string verdict(const Comparison& comparison);
 
 }  // namespace constrained

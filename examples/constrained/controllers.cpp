@@ -6,8 +6,7 @@ std::vector<Controller> controllers(const gdpo::PidGains& chosen) {
   namespace pid = gdpo::pid;
   return {{"default", "gdpo's default",
            "gdpo::PidGains{}: proportional and integral, bias-corrected average, no windup. Its "
-           "gains were chosen on "
-           "tasks of this kind and on linear plants.",
+           "gains were chosen on tasks of this kind and on linear plants.",
            chosen},
           {"nupi", "nuPI, same gains",
            "pid::nupi with the default's Kp, Ki and average: the velocity form of the same rule.",
@@ -27,8 +26,7 @@ std::vector<Controller> controllers(const gdpo::PidGains& chosen) {
            pid::safe_rlhf_log()},
           {"fixed", "multipliers fixed at 1",
            "No controller. 1 is the whole number closest to where the controllers end, which a "
-           "search over whole runs "
-           "would have to find.",
+           "search over whole runs would have to find.",
            pid::dual_ascent(0, 1)},
           {"feedback_alone", "feedback alone", "No constraint.", pid::dual_ascent(0)}};
 }

@@ -6,15 +6,16 @@
 
 namespace constrained {
 
-/// A rule for the multipliers, and what it is.
+/// A rule that moves the multipliers, and how reports describe it.
 struct Controller {
-  std::string name;   ///< in JSON
-  std::string label;  ///< in tables
-  std::string about;
+  std::string name;   ///< key in JSON
+  std::string label;  ///< name in tables
+  std::string about;  ///< what the rule is, in a sentence or two
   gdpo::PidGains gains;
 };
 
-/// The library's default first, with gains `chosen`, then what it is compared with.
+/// All controllers: the library's default first, with the gains `chosen`, then the rules that it is
+/// compared with.
 std::vector<Controller> controllers(const gdpo::PidGains& chosen);
 
 }  // namespace constrained

@@ -15,6 +15,7 @@ using charts::Tone;
 using html::element;
 using resolution::fixed;
 
+/// Whether the multipliers move at all.
 bool has_controller(const Result& result) {
   return result.controller.name != "fixed" && result.controller.name != "feedback_alone";
 }
@@ -23,7 +24,8 @@ std::string seeds_text(const Comparison& c) {
   return resolution::counted(static_cast<std::size_t>(c.seeds), "seed");
 }
 
-/// A bar a rule: the larger of the means of two measures; `all`: also the rules without a controller.
+/// A bar chart with one bar per rule: the larger of the means of two measures over the runs. With
+/// `all` it also has the rules without a controller.
 std::string bars(const Comparison& comparison, const std::string& title, const std::string& caption,
                  bool all, double (*first)(const Score&), double (*second)(const Score&)) {
   std::vector<charts::Bar> bars;
@@ -63,7 +65,7 @@ std::string overview(const Comparison& c) {
   return html::division("charts", out);
 }
 
-/// f(step) of a run, thinned to what a chart can show.
+/// The values f(step) of a run, thinned to at most 300 points.
 template <class F>
 std::vector<double> thinned(const std::vector<Step>& run, const F& f) {
   constexpr std::size_t most_points = 300;
@@ -74,6 +76,7 @@ std::vector<double> thinned(const std::vector<Step>& run, const F& f) {
   return values;
 }
 
+/// The y axes of the curves, common to all rules.
 struct Ranges {
   charts::Axis error{"std of the baseline; above 0: violated", 0, 0},
       lambda{"weight against the reward", 0, 0}, feedback{"mean reward", 0, 0};
@@ -96,6 +99,7 @@ Ranges ranges_of(const Comparison& comparison) {
   return ranges;
 }
 
+/// The curves of error, multiplier and feedback of one rule's first run, side by side.
 std::string curves_of(const Result& result, const Ranges& ranges) {
   const auto& run = result.first_run;
   const charts::Axis steps{"step", 0, static_cast<double>(run.size())};
@@ -162,9 +166,8 @@ std::string definitions_list() {
       "dl", "class=\"terms\"",
       definition("Error",
                  "(limit - expected reward) / std of the baseline policy's reward: positive where "
-                 "the constraint is "
-                 "violated. Expected exactly, over all contexts and items; controllers see means "
-                 "of 512 samples.") +
+                 "the constraint is violated. Expected exactly, over all contexts and items; "
+                 "controllers see means of 512 samples.") +
           definition("Limit",
                      "Mean of the baseline policy's reward plus 0.8 (alignment) or 0.5 (quality) "
                      "of its std.") +
@@ -200,9 +203,8 @@ std::string to_html(const Comparison& comparison) {
                   std::to_string(s.steps) + " steps of " + std::to_string(Bandit::completions) +
                   " completions, learning rate " + resolution::compact(s.learning_rate) +
                   ". It maximises feedback, which is anticorrelated with alignment and quality; "
-                  "these have limits "
-                  "that the first policy misses. Each rule moves the multipliers that weigh them. "
-                  "Kp " +
+                  "these have limits that the first policy misses. Each rule moves the multipliers "
+                  "that weigh them. Kp " +
                   resolution::compact(s.gains.kp) + ", Ki " + resolution::compact(s.gains.ki) + ".",
               "note"));
   body += html::heading("How well the limits are kept");

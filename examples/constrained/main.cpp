@@ -1,5 +1,15 @@
-// A policy trained for one reward while a controller keeps two others at their limits. training.cpp is the part to read: what a
-// trainer does with gdpo/constraint.hpp. The rest compares controllers and shows a run that survives its own death.
+// The example `constrained`: a policy is trained for one reward while a controller keeps two other
+// rewards at their limits. A small recommender (bandit.hpp) maximises feedback under constraints on
+// alignment and quality, the setting of RaG (arXiv 2606.25496).
+//
+// Read training.cpp: one step of it is what a trainer does with gdpo/constraint.hpp. The other
+// files compare controllers (controllers.cpp, comparison.cpp, *_report.cpp) and show that a run
+// continues from a checkpoint with the same bits (checkpoint.cpp). Read ../trainer_step.cpp first.
+//
+// Build and run, from the root of the repository (needs nlohmann-json and CLI11):
+//   cmake --preset release && cmake --build build/release --target constrained
+//   build/release/examples/constrained --seeds 20 --html constrained.html
+//   build/release/examples/constrained --help
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -15,7 +25,8 @@ namespace {
 
 using namespace constrained;
 
-/// All texts are made before the first file is written.
+/// Writes the comparison in every form that the options ask for. All texts are made before the
+/// first file is written, so that an error in making one leaves no file behind.
 void report(const Comparison& comparison, const Options& options) {
   const bool json_to_stdout = options.json == "-";
   const std::string json = options.json.empty() ? "" : to_json(comparison);
@@ -26,7 +37,9 @@ void report(const Comparison& comparison, const Options& options) {
   if (!std::cout) throw resolution::UserError("standard output: cannot be written");
 }
 
-/// To the last step, with a checkpoint every 50; prints the bits it ends with.
+/// Runs the training to its last step, with a checkpoint every 50 steps where the options name a
+/// file. Prints the bits of the final policy and multipliers, so that two runs can be compared
+/// exactly.
 void run_to_end(Training training, const Settings& settings, const Options& options) {
   constexpr int checkpoint_every = 50;
   while (training.steps_done() < settings.steps) {
@@ -35,6 +48,7 @@ void run_to_end(Training training, const Settings& settings, const Options& opti
     if (!options.checkpoint.empty() && done % checkpoint_every == 0) {
       write_checkpoint(options.checkpoint, settings, training.state());
     }
+    // Simulates a crash: no destructor runs, no stream is flushed.
     if (done == options.stop_after) std::_Exit(9);
   }
   const Training::State end = training.state();
@@ -45,6 +59,7 @@ void run_to_end(Training training, const Settings& settings, const Options& opti
             << ", lambda " << hex(end.pid.lambda[0]) << " " << hex(end.pid.lambda[1]) << std::endl;
 }
 
+/// Compares the controllers, or runs one training from its start or from a checkpoint.
 void run(const Options& options) {
   if (!options.one_run()) return report(compare(options.settings, options.seeds), options);
   if (options.resume.empty())

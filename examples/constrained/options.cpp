@@ -9,9 +9,7 @@ namespace {
 
 constexpr const char* description =
     "Trains a small recommender for user feedback under two constraints, alignment and quality, "
-    "with GDPO advantages, "
-    "and "
-    "compares rules for the constraints' multipliers.";
+    "with GDPO advantages, and compares rules for the constraints' multipliers.";
 
 constexpr const char* footer = R"(
 Exit status: 0, or 2 with the reason on standard error.

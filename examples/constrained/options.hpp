@@ -7,26 +7,27 @@
 
 namespace constrained {
 
-/// The command line. A comparison of controllers, or, with a checkpoint, one run of the default.
+/// The command line: a comparison of controllers or, with a checkpoint, one run of the default
+/// controller.
 struct Options {
   Settings settings;
-  int seeds = 4;
-  std::string html;  ///< path, empty: none
-  std::string json;  ///< path, "-" for standard output, empty: none
+  int seeds = 4;     ///< number of tasks to compare on
+  std::string html;  ///< path of the report; empty: none
+  std::string json;  ///< path of the numbers, "-" for standard output; empty: none
 
-  std::string checkpoint;  ///< one run, with its state written here every 50 steps
-  int stop_after = 0;      ///< 0: no stop
-  std::string resume;      ///< one run, from this checkpoint on
+  std::string checkpoint;  ///< path for the state of a single run, written every 50 steps
+  int stop_after = 0;      ///< step after which the run dies; 0: it does not
+  std::string resume;      ///< path of the checkpoint from which a single run continues
   bool one_run() const { return !checkpoint.empty() || !resume.empty(); }
 };
 
-/// Options, or a text to print and leave with (--help).
+/// The options, or a text to print before leaving (--help).
 struct Parsed {
   std::optional<Options> options;
   std::string text;
 };
 
-/// Throws resolution::UserError.
+/// Parses the command line. Throws resolution::UserError for one that is wrong.
 Parsed parse_options(int argc, const char* const* argv);
 
 }  // namespace constrained

@@ -5,25 +5,27 @@
 
 namespace constrained {
 
-/// Random numbers that depend on their seed, stream and step alone: a run that goes on from a checkpoint draws what it would
-/// have drawn, and no standard library decides how a normal number is made.
+/// Random numbers that depend only on seed, stream and step. A run that continues from a checkpoint
+/// therefore draws what it would have drawn without the interruption. Normal numbers are made here,
+/// because std::normal_distribution may differ between standard libraries.
 class Random {
  public:
+  /// What the numbers are for; streams of one seed are independent.
   enum class Stream : std::uint64_t { Bandit, Baseline, Rollouts };
 
   Random(std::uint64_t seed, Stream stream, std::uint64_t step = 0)
       : key_(mixed(mixed(mixed(seed) + static_cast<std::uint64_t>(stream)) + step)) {}
 
-  /// In (0, 1).
+  /// A uniform number in the open interval (0, 1).
   double uniform() { return (static_cast<double>(mixed(key_ + count_++) >> 11U) + 0.5) * 0x1p-53; }
-  /// Box and Muller.
+  /// A standard normal number, by Box and Muller's method.
   double normal() {
     const double radius = std::sqrt(-2 * std::log(uniform()));
     return radius * std::cos(6.283185307179586 * uniform());
   }
 
  private:
-  /// SplitMix64's step and finaliser (Steele, Lea, Flood 2014).
+  /// One step of SplitMix64 with its finaliser (Steele, Lea, Flood 2014).
   static std::uint64_t mixed(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;

@@ -8,8 +8,8 @@ namespace constrained {
 
 std::string to_text(const Comparison& comparison) {
   using resolution::fixed;
-  constexpr std::size_t width = 100,
-                        shown = 10;  // of the measures: the others are in JSON and in the page
+  // The first ten measures are shown; the others are in the JSON and in the HTML report.
+  constexpr std::size_t width = 100, shown = 10;
   std::vector<std::string> header{"rule of the multipliers"};
   for (std::size_t m = 0; m < shown; ++m) header.push_back(measures()[m].header);
   resolution::TextTable table(header);

@@ -1,9 +1,12 @@
+// One policy-gradient step under two constraints: see Training::step(), whose parts are numbered.
 #include "training.hpp"
 
 namespace constrained {
 namespace {
 
-/// Limits that the baseline policy misses: by 0.8 and 0.5 of the std that it has.
+/// The limits of the two constraints, from the rewards of eight runs of the baseline policy: its
+/// mean plus 0.8 (alignment) or 0.5 (quality) of its std. The baseline policy therefore misses both
+/// limits.
 std::vector<gdpo::SetPoint> calibrated(const Bandit& bandit, std::uint64_t seed) {
   gdpo::Moments of_alignment, of_quality;
   for (std::uint64_t run = 0; run < 8; ++run) {
@@ -17,7 +20,7 @@ std::vector<gdpo::SetPoint> calibrated(const Bandit& bandit, std::uint64_t seed)
   return {gdpo::calibrate(of_alignment, 0.8), gdpo::calibrate(of_quality, 0.5)};
 }
 
-/// Log-probs of the completions' items.
+/// The log-prob of each completion's item under a policy.
 Eigen::ArrayXf of_completions(const Rollouts& rollouts, const Policy& policy) {
   const Rows log_probs = policy.log_probs();
   Eigen::ArrayXf result(Bandit::completions);
@@ -43,22 +46,27 @@ Training::Training(const Settings& settings, State state) : Training(settings) {
 }
 
 Step Training::step() {
+  // 1. Sample completions and their rewards from the current policy.
   const Rollouts rollouts = bandit_.sample(
       policy_, {settings_.seed, Random::Stream::Rollouts, static_cast<std::uint64_t>(steps_done_)});
+  // The exact expectations, for the record of the step only; the controller does not see them.
   const std::array<double, 3> expected = bandit_.expected(policy_);
 
-  // The multipliers follow the measured means; they weigh the constrained rewards against the feedback.
+  // 2. Measure the mean of each constrained reward in this batch against its limit, and let the
+  // controller move the multipliers.
   const auto rewards = gdpo::view(rollouts.rewards);
   const auto& limits = pid_.state().set_points;
   pid_.update({gdpo::measure(gdpo::column(rewards, alignment), limits[0]).value(),
                gdpo::measure(gdpo::column(rewards, quality), limits[1]).value()});
+  // 3. Advantages: GDPO on the feedback, minus the violations weighted by the multipliers.
   const gdpo::Constrained constrained{gdpo::Gdpo{}, gdpo::placement::FixedScale{},
                                       pid_.constraints({alignment, quality}, settings_.signal)};
   Eigen::ArrayXf advantages(Bandit::completions);
   gdpo::advantages_into(gdpo::simd, gdpo::RewardBatch{rewards, gdpo::groups_of(Bandit::group_size)},
                         constrained, gdpo::view(advantages), workspace_);
 
-  // GRPO's loss and its gradient, on-policy: without old_logp. A completion is one token.
+  // 4. GRPO's loss and its gradient. A completion is one token. There is no old_logp because the
+  // step is on-policy: the ratio is exactly 1. ref_logp is the baseline policy, for the KL term.
   const Eigen::ArrayXf logp = of_completions(rollouts, policy_),
                        ref_logp = of_completions(rollouts, bandit_.baseline());
   Eigen::ArrayXf dlogp(Bandit::completions);
@@ -67,6 +75,7 @@ Step Training::step() {
   batch.ref_logp = gdpo::view(ref_logp.data(), Bandit::completions, 1);
   batch.advantages = gdpo::view(advantages);
   gdpo::grpo_loss(batch, gdpo::count(batch), gdpo::view(dlogp.data(), Bandit::completions, 1));
+  // 5. Chain rule to the logits, and gradient descent.
   descend(rollouts, dlogp);
 
   ++steps_done_;
@@ -76,7 +85,11 @@ Step Training::step() {
           expected[feedback]};
 }
 
-/// dloss/dlogits: of the log-softmax, dlogp (1 at the item - probability).
+/// Gradient descent on the logits. The log-prob of item j in its context has, by logit i, the
+/// derivative
+///     (1 if i = j else 0) - p_i.
+/// A completion therefore adds dlogp to its own item and takes dlogp p_i from every item i of its
+/// context. The second part is applied once per context, with the sum of its dlogp.
 void Training::descend(const Rollouts& rollouts, const Eigen::ArrayXf& dlogp) {
   Rows gradient = Rows::Zero(Bandit::contexts, Bandit::items);
   Eigen::ArrayXd sums = Eigen::ArrayXd::Zero(Bandit::contexts);

@@ -9,25 +9,30 @@
 
 namespace constrained {
 
+/// What defines a run.
 struct Settings {
   std::uint64_t seed = 1;
   int steps = 600;
-  double learning_rate =
-      32;  ///< of the logits; the loss is a mean over 512 completions, 16 for each context
+  /// Step size of gradient descent on the logits. It is large because the loss is a mean over 512
+  /// completions, only 16 of which belong to one context.
+  double learning_rate = 32;
   gdpo::PidGains gains;
-  gdpo::Signal signal =
-      gdpo::Signal::Linear;  ///< the mean is constrained, so the mean's gradient; RaG has Hinge
+  /// The violation of a single completion. The constraint is on the mean of the reward, and Linear
+  /// is the gradient of that mean. RaG (arXiv 2606.25496) uses Hinge.
+  gdpo::Signal signal = gdpo::Signal::Linear;
 };
 
-/// One step as it was: of the policy that sampled, without the noise of sampling, and the multipliers it met.
+/// The record of one step: the exact expectations of the policy that sampled, before its update,
+/// and the multipliers that weighed its rewards.
 struct Step {
-  std::array<double, 2>
-      error;  ///< of alignment and quality, in std of the baseline; positive: violated
-  std::array<double, 2> lambda;
-  double feedback;
+  /// Errors of alignment and quality, in std of the baseline's reward; positive where violated.
+  std::array<double, 2> error;
+  std::array<double, 2> lambda;  ///< multipliers of alignment and quality
+  double feedback;               ///< expected feedback
 };
 
-/// Policy training with two constrained rewards. All that it remembers from step to step is in State.
+/// Policy training with two constrained rewards. State has everything that one step leaves to the
+/// next, so a run that starts from a State continues as if it had not been interrupted.
 class Training {
  public:
   struct State {
@@ -36,10 +41,14 @@ class Training {
     gdpo::PidState pid;
   };
 
-  /// Calibrates the limits on a baseline run: tau_c = mu_c + k_c sigma_c.
+  /// Starts from the baseline policy. The limits are calibrated on samples of it,
+  ///     tau_c = mu_c + k_c sigma_c,
+  /// with the mean mu_c and the std sigma_c of reward c.
   explicit Training(const Settings& settings);
+  /// Continues from a state.
   Training(const Settings& settings, State state);
 
+  /// One step: sample, measure, control, advantages, loss, update.
   Step step();
   int steps_done() const { return steps_done_; }
   State state() const { return {steps_done_, policy_, pid_.state()}; }

@@ -12,6 +12,7 @@ namespace {
 using html::element;
 using html::escaped;
 
+/// A coordinate, with one digit after the decimal point.
 std::string px(double value) { return fixed(value, 1); }
 
 std::string attribute(const std::string& name, const std::string& value) {
@@ -63,11 +64,12 @@ std::string picture(double width, double height, const std::string& summary,
                  content);
 }
 
-/// Room for a text of the chart's font.
+/// The width that a text needs in the font of the charts, estimated from its number of characters.
 double room_for(const std::string& words) { return 7.5 * static_cast<double>(width_of(words)) + 8; }
 
 std::string tick_text(double value) { return html::number(compact(value, 4)); }
 
+/// The marker of a point of line number `shape`: circle, square or triangle, in turn.
 std::string marker(std::size_t shape, double x, double y, Tone tone) {
   if (shape % 3 == 0) {
     return element("circle",
@@ -164,15 +166,16 @@ std::string histogram(const Histogram& data, double most, double highest, Tone t
   const std::size_t middle = data.shares.size() / 2;
   const double zeros = std::min(data.zero_share, highest) * scale;
   for (std::size_t i = 0; i < data.shares.size(); ++i) {
-    const double floor =
-        bottom - (i == middle ? zeros : 0);  // zeros lie below the small values of the same bar
+    // In the middle bin the zeros lie below the other small values.
+    const double floor = bottom - (i == middle ? zeros : 0);
     const double height = std::min(data.shares[i] * scale, floor - top);
     content +=
         rectangle(left + bin * static_cast<double>(i) + 0.5, floor - height, bin - 1, height, tone);
   }
   if (data.zero_share > 0) {
     content += rectangle(centre - bin / 2 + 0.5, bottom - zeros, bin - 1, zeros, Tone::Idle);
-    if (data.zero_share + data.shares[middle] > highest) {  // a slanted gap: the bar goes on
+    // A slanted gap shows that the bar was cut.
+    if (data.zero_share + data.shares[middle] > highest) {
       content += element("path",
                          attribute("d", "M" + px(centre - bin) + " " + px(top + 12) + "l" +
                                             px(2 * bin) + " -5v4l" + px(-2 * bin) + " 5z") +
@@ -225,7 +228,7 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
   std::stable_sort(from_top.begin(), from_top.end(), [&](std::size_t a, std::size_t b) {
     return lines[a].values.back() > lines[b].values.back();
   });
-  double next_free = 0;  // names keep a line's distance
+  double next_free = 0;  // names do not overlap: each is a line below the one above it
   for (const std::size_t i : from_top) {
     const Line& l = lines[i];
     std::string path;
@@ -280,7 +283,7 @@ std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& 
   std::stable_sort(from_top.begin(), from_top.end(), [](const Curve* a, const Curve* b) {
     return a->values.back() > b->values.back();
   });
-  double next_free = 0;  // names keep a line's distance
+  double next_free = 0;  // names do not overlap: each is a line below the one above it
   for (const Curve* c : from_top) {
     std::string path;
     for (std::size_t p = 0; p < c->values.size(); ++p) {

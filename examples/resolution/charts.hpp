@@ -5,13 +5,14 @@
 
 namespace resolution::charts {
 
-/// Names of the style sheet: the colour of a mark.
+/// The colour of a mark, by its name in the style sheet: summed first, normalised first, what the
+/// page is about, and grey.
 enum class Tone { Sum, Norm, Own, Idle };
 
 /// A bar with its name on the left and its value in words on the right.
 struct Bar {
   std::string label;
-  double value = 0;  ///< not finite: no bar
+  double value = 0;  ///< length of the bar; where it is not finite, no bar is drawn
   std::string text;
   Tone tone = Tone::Idle;
 };
@@ -22,23 +23,24 @@ struct Limit {
   std::string text;
 };
 
-/// Horizontal bars from 0; `most` is the value of the full width, negative values grow to the left where there are any.
-/// `summary` is read out in place of the picture.
+/// A chart of horizontal bars that begin at 0. `most` is the value at the full width; negative
+/// values, where there are any, grow to the left. Screen readers read `summary` in place of the
+/// picture.
 std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary,
                  const Limit* limit = nullptr);
 
-/// How values spread over [-most, most]: share of all values per bin, the outermost with all that lies beyond; values
-/// within `tolerance` of 0 apart, drawn grey. `highest` is the share of the full height; a bar above it is cut and
-/// shows that.
+/// A histogram of values over [-most, most]. The outermost bins also hold what lies beyond. Values
+/// within `tolerance` of 0 are counted apart and drawn grey.
 struct Histogram {
-  std::vector<double> shares;  ///< per bin, an odd number
-  double zero_share = 0;
+  std::vector<double> shares;  ///< share of all values in each bin; the number of bins is odd
+  double zero_share = 0;       ///< share of the values that count as 0
 };
 Histogram histogram_of(const std::vector<double>& values, double most, double tolerance);
+/// `highest` is the share at the full height. A bar above it is cut, and shows that it is.
 std::string histogram(const Histogram& data, double most, double highest, Tone tone,
                       const std::string& summary);
 
-/// Lines over whole numbers, each with its own marker and its name at the end.
+/// Lines over whole numbers, each with its own marker and with its name at the end.
 struct Line {
   std::string label;
   std::vector<double> values;
@@ -47,11 +49,11 @@ struct Line {
 std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines,
                   const std::string& x_name, const std::string& summary);
 
-/// Curves of many points without markers, each with its name at the end where there are several. Points are spread evenly
-/// over the x axis; `limit` is a dashed line across.
+/// Curves of many points without markers. Where there are several, each has its name at the end.
+/// The points are spread evenly over the x axis; `limit` is a dashed horizontal line.
 struct Curve {
   std::string label;
-  std::vector<double> values;  ///< within the y axis
+  std::vector<double> values;  ///< all within the range of the y axis
   Tone tone = Tone::Idle;
 };
 struct Axis {

@@ -14,8 +14,8 @@ Clusters find_clusters(std::vector<double> values) {
     const double step = values[i] - values[i - 1];
     if (step > cluster_gap) {
       ++clusters.count;
-      clusters.smallest_gap =
-          std::fmin(clusters.smallest_gap, step);  // fmin passes over the initial NaN
+      // fmin ignores the initial NaN.
+      clusters.smallest_gap = std::fmin(clusters.smallest_gap, step);
     } else {
       clusters.largest_noise = std::max(clusters.largest_noise, step);
     }

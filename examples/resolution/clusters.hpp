@@ -7,22 +7,25 @@
 
 namespace resolution {
 
-/// Values that differ by rounding noise only count as one: in sorted order, a step above this begins a new cluster.
+/// Values that differ only by rounding noise count as one value: in sorted order, a step larger
+/// than this begins a new cluster.
 constexpr double cluster_gap = 1e-9;
 
-/// Sorting all values and cutting at the gaps: independent of where a rounding grid happens to lie.
+/// The clusters of a sample, found by sorting it and cutting at the gaps. Unlike rounding to a
+/// grid, this does not depend on where the grid happens to lie.
 struct Clusters {
   std::size_t count = 0;
-  double smallest_gap = std::numeric_limits<
-      double>::quiet_NaN();  ///< smallest step between clusters; NaN: one cluster
+  /// Smallest step between two clusters; NaN where there are fewer than two.
+  double smallest_gap = std::numeric_limits<double>::quiet_NaN();
   double largest_noise = 0;  ///< largest step inside a cluster
 };
 
 /// Clusters of finite values.
 Clusters find_clusters(std::vector<double> values);
 
-/// Numbers clusters while values arrive. Right where the noise is far below the gap, as it is for advantages of small
-/// groups of binary rewards (1e-15 against differences above 1e-4).
+/// Numbers the clusters while values arrive. A value joins a cluster if it is within cluster_gap of
+/// the first value of the cluster. That is right where the noise is far below the gap, as for
+/// advantages of small groups of binary rewards: noise of 1e-15 against differences above 1e-4.
 class ClusterIndex {
  public:
   /// The number (from 0) of the cluster of a value.

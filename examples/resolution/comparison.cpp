@@ -6,6 +6,8 @@
 namespace resolution {
 namespace {
 
+/// The result of the first of these names that was computed, else the first result of the family,
+/// else null.
 const EstimatorResult* preferred(const Comparison& comparison,
                                  const std::vector<std::string>& names, Family family) {
   for (const std::string& name : names) {

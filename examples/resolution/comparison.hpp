@@ -11,6 +11,7 @@
 
 namespace resolution {
 
+/// What one estimator gave on the log.
 struct EstimatorResult {
   EstimatorInfo info;
   std::vector<double> advantages;  ///< (N)
@@ -21,19 +22,24 @@ struct EstimatorResult {
 struct Comparison {
   Rollouts rollouts;
   Settings settings;
-  std::vector<double> gated;  ///< (N, C) rewards after --given
+  std::vector<double> gated;  ///< (N, C) rewards after the conditions of --given
   RewardSummary rewards;
   std::vector<EstimatorResult> results;
-  BatchStep batch;  ///< of GDPO
-  std::optional<LengthWeighting> length;
+  BatchStep batch;                        ///< the last step of GDPO
+  std::optional<LengthWeighting> length;  ///< where the log has lengths
 
-  /// The result that stands for summing first (GRPO where there is one), or null; and for normalising first (GDPO).
+  /// The result that stands for estimators that sum the rewards first: GRPO, else GRPO without std,
+  /// else the first of that kind. Null where there is none.
   const EstimatorResult* sum_first() const;
+  /// The same for estimators that normalise each reward first: GDPO, else GDPO before its batch
+  /// step, else the first of that kind.
   const EstimatorResult* normalise_first() const;
+  /// The result of the estimator with this name, or null.
   const EstimatorResult* find(const std::string& name) const;
 };
 
-/// Throws UserError where an estimator needs lengths and there are none, or refuses the input.
+/// Computes all estimators on a log. Throws UserError where an estimator needs lengths that the log
+/// does not have, or refuses the input.
 Comparison compare(Rollouts rollouts, Settings settings,
                    const std::vector<std::string>& estimators);
 

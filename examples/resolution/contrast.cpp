@@ -15,6 +15,7 @@ const char* compared(std::size_t a, std::size_t b) {
 
 std::string cases(std::size_t n) { return n == 0 ? "no case" : counted(n, "case"); }
 
+/// The range, max - min, of a reward in a group; missing rewards are left out.
 double span(const Comparison& c, std::size_t group, std::size_t channel) {
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
@@ -26,7 +27,7 @@ double span(const Comparison& c, std::size_t group, std::size_t channel) {
   return high > low ? high - low : 0;
 }
 
-/// Builds the findings of a comparison that has both kinds of estimator.
+/// Writes the findings of a comparison that has estimators of both kinds.
 class Writer {
  public:
   Writer(const Comparison& comparison, const EstimatorResult& sum,
@@ -61,8 +62,7 @@ class Writer {
       return {n_.info.label + " is not finer on this data",
               pairs +
                   " Normalising each reward first gives small and large differences the same "
-                  "weight, and here more of "
-                  "them cancel than in the plain sum."};
+                  "weight, and here more of them cancel than in the plain sum."};
     }
     if (s.pairs_collapsed == 0) {
       return {
@@ -75,7 +75,8 @@ class Writer {
             pairs + " " + equal_reason()};
   }
 
-  /// The sentence beside the headline where a count of the whole log says the opposite; else empty.
+  /// A sentence for the headline where the count of distinct values over the whole log contradicts
+  /// it; else empty.
   std::string by_count() const {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
@@ -99,15 +100,12 @@ class Writer {
                        " against " + grouped(s.distinct_group_vectors_sorted) + ", from " +
                        grouped(s.distinct_reward_multisets) +
                        " different groups of rewards). The two counts are different things: the "
-                       "first counts numbers, the "
-                       "second, the paper's, whole groups.";
+                       "first counts numbers, the second, the paper's, whole groups.";
     if (!fewer) return {"Counts over the whole log", text};
     text +=
         " They compare groups with each other, and a smaller count is no loss inside a group: a "
-        "reward that takes two "
-        "values in a group gets the same two normalised values whether they are 0.1 or 0.9 apart, "
-        "while a sum keeps "
-        "the distance.";
+        "reward that takes two values in a group gets the same two normalised values whether they "
+        "are 0.1 or 0.9 apart, while a sum keeps the distance.";
     const auto& channels = c_.rewards.channels;
     const auto richest =
         std::max_element(channels.begin(), channels.end(),
@@ -148,7 +146,7 @@ class Writer {
     return {"Dead groups", text};
   }
 
-  /// Nothing where no group is cancelled.
+  /// Appends the finding about groups that cancel, if there is one.
   void cancellation(std::vector<Finding>& out) const {
     const std::vector<std::size_t> groups = cancelled_groups(c_);
     if (groups.empty()) return;
@@ -184,8 +182,7 @@ class Writer {
     const std::size_t reference = s_.metrics.distinct_group_vectors_sorted;
     std::string text =
         "Normalising the sum a second time inside the group, instead of over the batch, divides "
-        "every group "
-        "by its own spread, so how strongly the rewards agree in a group is lost. ";
+        "every group by its own spread, so how strongly the rewards agree in a group is lost. ";
     if (after >= before) {
       text += "On this log that happens to cost no distinct group vector (" + grouped(after) +
               " against " + grouped(before) + ").";
@@ -210,8 +207,8 @@ class Writer {
     const auto& n = n_.metrics.mean_corr_with_each_reward;
     const Range s_range = range(s);
     const Range n_range = range(n);
-    if (!(std::max(s_range.high - s_range.low, n_range.high - n_range.low) >= 0.1))
-      return;  // all are heard alike
+    // All rewards are heard about alike, or there are no correlations.
+    if (!(std::max(s_range.high - s_range.low, n_range.high - n_range.low) >= 0.1)) return;
     const auto quiet =
         static_cast<std::size_t>(std::find(s.begin(), s.end(), s_range.low) - s.begin());
     out.push_back({"Which reward is heard",
@@ -227,14 +224,14 @@ class Writer {
   std::string equal_reason() const {
     if (c_.rewards.group_sizes.back().first == 2) {
       return "With two completions in a group every reward that differs is normalised to the same "
-             "two values, so "
-             "opposite differences cancel whatever their size.";
+             "two values, so opposite differences cancel whatever their size.";
     }
     return "Normalising each reward first removes no tie here.";
   }
 
+  /// Least and largest of the values that are not NaN.
   struct Range {
-    double low, high;  // without the values that are not there
+    double low, high;
   };
   static Range range(const std::vector<double>& values) {
     Range r{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};

@@ -7,13 +7,15 @@
 
 namespace resolution {
 
-/// What two estimators of a comparison, one that sums the rewards first and one that normalises each first, say together.
+// Findings that set two estimators side by side: one that sums the rewards first (`sum`) and one
+// that normalises each reward first (`normalised`).
 
-/// Which of them ties fewer completions inside groups: the headline.
+/// The headline: which of the two ties fewer completions inside groups.
 Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum,
                  const EstimatorResult& normalised);
 
-/// The other topics: counts, dead and cancelled groups, balance of the rewards, a second normalisation.
+/// The other topics: counts over the log, groups whose advantages are all 0, how strongly each
+/// reward is heard, and a second normalisation inside the group.
 std::vector<Finding> contrast(const Comparison& comparison, const EstimatorResult& sum,
                               const EstimatorResult& normalised);
 

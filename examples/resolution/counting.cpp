@@ -13,8 +13,9 @@ namespace {
 
 constexpr std::size_t groups_per_batch = 8192;
 
-/// All multisets of `size` reward vectors out of 2^rewards: non-decreasing sequences of vector numbers, whose bits are
-/// the rewards.
+/// All multisets of `size` reward vectors out of the 2^rewards vectors of binary rewards. A
+/// multiset is written as a non-decreasing sequence of numbers; the bits of a number are the
+/// rewards of a vector.
 class Multisets {
  public:
   Multisets(std::size_t rewards, std::size_t size)
@@ -22,6 +23,7 @@ class Multisets {
 
   const std::vector<std::size_t>& numbers() const { return numbers_; }
 
+  /// Moves on to the next sequence in lexicographic order; false after the last.
   bool next() {
     std::size_t i = numbers_.size();
     while (i > 0 && numbers_[i - 1] == last_) --i;
@@ -36,14 +38,14 @@ class Multisets {
   std::vector<std::size_t> numbers_;
 };
 
-/// C(n, k) for the small arguments of the experiment.
+/// The binomial coefficient C(n, k), for the small arguments of the experiment.
 std::size_t binomial(std::size_t n, std::size_t k) {
   std::size_t value = 1;
   for (std::size_t i = 1; i <= k; ++i) value = value * (n - k + i) / i;
   return value;
 }
 
-/// The different multisets of advantages that one estimator has given so far.
+/// Collects the distinct multisets of advantages that one estimator gives.
 class Seen {
  public:
   void add(const std::vector<double>& advantages, std::size_t group_size) {
@@ -63,6 +65,7 @@ class Seen {
   std::set<std::vector<int>> multisets_;
 };
 
+/// The table of counts over `sizes`; `count` does the work for one size.
 CountTable table_over(const std::vector<std::size_t>& sizes,
                       const std::vector<std::string>& estimators,
                       const std::function<Count(std::size_t)>& count) {
@@ -88,11 +91,9 @@ std::vector<std::size_t> range(std::size_t first, std::size_t last) {
 
 const char* const count_definition =
     "Counted: distinct multisets {A_1 .. A_G} of advantages (the order of the rollouts does not "
-    "matter) over all 2^(n "
-    "G) "
-    "assignments of n binary rewards to G rollouts; the all-zero multiset counts once; eps = 0; "
-    "before the batch step, "
-    "which does not change the count. Values closer than 1e-9 are one value.";
+    "matter) over all 2^(n G) assignments of n binary rewards to G rollouts; the all-zero multiset "
+    "counts once; eps = 0; before the batch step, which does not change the count. Values closer "
+    "than 1e-9 are one value.";
 
 Count count_multisets(std::size_t rewards, std::size_t group_size,
                       const std::vector<std::string>& estimators) {

@@ -6,25 +6,28 @@
 
 namespace resolution {
 
-/// The GDPO paper's counting experiment (arXiv:2601.05242, Figure 3): how many different outcomes can a group have?
+/// A table of the GDPO paper's counting experiment (arXiv:2601.05242, Figure 3): how many different
+/// outcomes can a group have?
 ///
-/// n binary rewards, G rollouts. Counted are the distinct multisets {A_1 .. A_G} of advantages (the order of the
-/// rollouts does not matter) over all 2^(n G) assignments of rewards, the all-zero multiset once, with eps = 0 and
-/// before the batch step, which multiplies all advantages of a batch by one number. Assignments that differ in the
-/// order of the rollouts only are enumerated once.
+/// There are n binary rewards and G rollouts in a group. The count is that of the distinct
+/// multisets {A_1 .. A_G} of advantages (the order of the rollouts does not matter) over all
+/// 2^(n*G) assignments of rewards; the multiset of zeros counts once. eps is 0. Advantages are
+/// taken before the batch step, which would multiply all advantages of a batch by one number.
+/// Assignments that differ only in the order of the rollouts are enumerated once.
 struct CountTable {
   struct Series {
     std::string estimator;
     std::vector<std::size_t> counts;  ///< one per entry of `sizes`
   };
-  std::vector<std::size_t> sizes;             ///< what varies: G or n
+  std::vector<std::size_t> sizes;             ///< values of what varies, G or n
   std::vector<std::size_t> reward_multisets;  ///< multisets of reward vectors that were enumerated
   std::vector<Series> series;
 };
 
+/// Both tables of the experiment.
 struct Counting {
-  std::size_t rewards = 2;     ///< n of by_group_size
-  std::size_t group_size = 4;  ///< G of by_rewards
+  std::size_t rewards = 2;     ///< n in by_group_size
+  std::size_t group_size = 4;  ///< G in by_rewards
   CountTable by_group_size;    ///< G = 2 .. 16
   CountTable by_rewards;       ///< n = 2 .. 6
 };
@@ -32,10 +35,10 @@ struct Counting {
 /// The definition in words, as the reports print it.
 extern const char* const count_definition;
 
-/// Distinct multisets of advantages for one (n, G), per estimator.
+/// The counts for one pair (n, G).
 struct Count {
-  std::size_t reward_multisets = 0;
-  std::vector<std::size_t> distinct;  ///< per estimator
+  std::size_t reward_multisets = 0;   ///< multisets of reward vectors that were enumerated
+  std::vector<std::size_t> distinct;  ///< distinct multisets of advantages, one per estimator
 };
 Count count_multisets(std::size_t rewards, std::size_t group_size,
                       const std::vector<std::string>& estimators);

@@ -7,11 +7,12 @@
 namespace resolution {
 namespace {
 
+/// A cell and where it begins, for messages.
 struct PlacedCell : Cell {
   Position at;
 };
 
-/// Splits a stream into rows of cells and knows where it is.
+/// Splits a stream into rows of cells and keeps track of its position.
 class Rows {
  public:
   explicit Rows(const Source& source) : buffer_(*source.stream.rdbuf()), name_(source.name) {
@@ -42,7 +43,7 @@ class Rows {
       ++at_.line;
       at_.column = 1;
     } else if ((static_cast<unsigned char>(c) & 0xC0U) != 0x80U) {
-      ++at_.column;  // the later bytes of a UTF-8 character are not characters
+      ++at_.column;  // once per character: the later bytes of a UTF-8 character are 10xxxxxx
     }
     return c;
   }
@@ -68,7 +69,8 @@ class Rows {
       quoted_field(cell);
     } else {
       while (!at_delimiter()) cell.text.push_back(take());
-      if (!cell.text.empty() && cell.text.back() == '\r') cell.text.pop_back();  // CRLF
+      // The line ends with CRLF.
+      if (!cell.text.empty() && cell.text.back() == '\r') cell.text.pop_back();
     }
     if (cell.text.empty()) cell.kind = Cell::Kind::Missing;
     return cell;
@@ -101,6 +103,7 @@ class Rows {
   Position at_{1, 1};
 };
 
+/// The column numbers of the wanted columns.
 std::vector<std::size_t> locate(const std::vector<PlacedCell>& header,
                                 const std::vector<std::string>& wanted, const std::string& file) {
   std::vector<std::string> names(header.size());

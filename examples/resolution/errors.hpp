@@ -5,19 +5,20 @@
 
 namespace resolution {
 
-/// What the user can put right: a bad option, file or cell. The message is the whole explanation; main() prints it and
-/// returns 2.
+/// An error that the user can correct: a bad option, file or cell. The message is the whole
+/// explanation; main() prints it and returns 2.
 struct UserError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A place in an input, both numbers from 1; `column` counts characters, not bytes.
+/// A position in an input. Both numbers begin with 1; `column` counts characters, not bytes.
 struct Position {
   std::size_t line = 0;
   std::size_t column = 0;
 };
 
-/// "file:line:column: message", the form that editors and terminals turn into a link.
+/// An error with the message "file:line:column: message", which editors and terminals turn into a
+/// link.
 inline UserError error_at(const std::string& file, Position at, const std::string& message) {
   return UserError(file + ":" + std::to_string(at.line) + ":" + std::to_string(at.column) + ": " +
                    message);

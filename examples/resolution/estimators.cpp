@@ -14,6 +14,8 @@ namespace {
 
 using gdpo::index_t;
 
+// An estimator is a type composed of policies (gdpo/advantage/group_advantage.hpp); which policies
+// it has says what the tool needs to know of it.
 template <class Estimator>
 using RenormOf = std::decay_t<decltype(std::declval<Estimator>().renorm)>;
 template <class Estimator>
@@ -29,6 +31,7 @@ template <class Estimator>
 constexpr bool has_batch_step =
     weights_by_tokens<Estimator> || std::is_same_v<RenormOf<Estimator>, gdpo::renorm::Batch>;
 
+/// Sets weights and conditions, which every estimator has.
 template <class Estimator>
 void configure(Estimator& estimator, const Settings& settings) {
   if (!settings.weights.empty()) {
@@ -41,7 +44,8 @@ void configure(Estimator& estimator, const Settings& settings) {
   if (!gates.empty()) estimator.gates = {gates.data(), static_cast<index_t>(gates.size())};
 }
 
-/// Calls use(estimator) with the estimator of a name, all settings made.
+/// Calls use(estimator) with the estimator of this name and these settings: one of the five
+/// built-in ones, or a preset of the library.
 template <class Use>
 auto with_estimator(const std::string& name, const Settings& settings, const Use& use) {
   const auto configured = [&](auto estimator) {
@@ -66,7 +70,8 @@ auto with_estimator(const std::string& name, const Settings& settings, const Use
   return std::visit(configured, gdpo::runtime::estimator(name));
 }
 
-/// Caller mistakes that the library finds are the user's to put right here.
+/// Calls call(). What the library refuses is a mistake of the tool's user, so its error becomes a
+/// UserError.
 template <class Call>
 auto reported(const std::string& name, const Call& call) {
   try {
@@ -81,6 +86,7 @@ gdpo::View<const double, 2> reward_view(const std::vector<double>& rewards, std:
                     static_cast<index_t>(channels));
 }
 
+/// The advantages of the log, computed by the library. Rows of a group need not stand together.
 template <class Estimator>
 std::vector<double> run(const Estimator& estimator, const Rollouts& rollouts) {
   gdpo::RewardBatch batch{reward_view(rollouts.rewards, rollouts.channels()),

@@ -9,52 +9,58 @@
 
 namespace resolution {
 
-/// A reward that counts only where another reaches a threshold: r_reward := 0 unless r_given >= at_least.
+/// A condition on a reward: it counts only where another reward reaches a threshold. It is 0 unless
+/// r_given >= at_least.
 struct Condition {
-  std::size_t reward;
-  std::size_t given;
-  double at_least;
+  std::size_t reward;  ///< column of the reward that depends
+  std::size_t given;   ///< column of the reward that it depends on
+  double at_least;     ///< threshold
 };
 
-/// What is set on every estimator.
+/// The settings that every estimator is given.
 struct Settings {
   std::vector<double> weights;  ///< one per reward; empty: all 1
   std::vector<Condition> given;
-  double eps =
-      0;  ///< added to every standard deviation of the five built-in estimators; presets keep their own
+  /// Added to every standard deviation of the five built-in estimators; presets keep their own.
+  double eps = 0;
 };
 
-/// How an estimator treats several rewards; the reports colour and compare by it.
+/// How an estimator treats several rewards: it sums them and normalises the sum (GRPO), or
+/// normalises each and sums the results (GDPO). Reports colour and compare estimators by this.
 enum class Family { SumFirst, NormaliseFirst };
 
+/// What reports say of an estimator.
 struct EstimatorInfo {
   std::string name;         ///< as given on the command line
-  std::string label;        ///< for people
-  std::string description;  ///< one sentence
+  std::string label;        ///< name in reports
+  std::string description;  ///< what it computes, in one sentence
   Family family = Family::SumFirst;
   bool needs_lengths = false;  ///< weights rows by their number of tokens
 };
 
-/// The five that are compared by default.
+/// The names of the five built-in estimators, which are compared by default.
 const std::vector<std::string>& default_estimators();
 
-/// The five and every name of gdpo::runtime. Throws UserError for another name and lists the names.
+/// Describes one of the five built-in estimators or a preset of gdpo::runtime. Throws UserError for
+/// another name; the message lists the names.
 EstimatorInfo describe(const std::string& name);
 
 /// All names that describe() knows.
 std::vector<std::string> all_estimators();
 
-/// Advantages (N) of a log by the library. Throws UserError where the library refuses the input.
+/// The advantages (N) of a log, computed by the library. Throws UserError where the library refuses
+/// the input.
 std::vector<double> advantages(const std::string& name, const Settings& settings,
                                const Rollouts& rollouts);
 
-/// Advantages of complete rewards (N, channels) of N / group_size consecutive groups, before any batch step: what one
-/// group gets whatever else is in the batch.
+/// The advantages before any batch step: what a group gets whatever else is in the batch. `rewards`
+/// is (N, channels) without missing values, in N / group_size groups of consecutive rows.
 std::vector<double> advantages_before_batch_step(const std::string& name,
                                                  const std::vector<double>& rewards,
                                                  std::size_t channels, std::size_t group_size);
 
-/// GDPO with the batch step weighted by completion length, eps in the root (verl's whitening over tokens).
+/// GDPO with its batch step weighted by completion length, as verl whitens over tokens; eps is
+/// added to the variance.
 std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts,
                                          double eps);
 

@@ -7,7 +7,7 @@
 namespace resolution::html {
 namespace {
 
-/// The length of the UTF-8 character at `at`, 0 where there is none.
+/// The length in bytes of the UTF-8 character at `at`, or 0 where the bytes are not UTF-8.
 std::size_t character_length(const std::string& text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);

@@ -60,10 +60,8 @@ std::string to_html(const Counting& counting) {
           numbers(counting.by_rewards, by_rewards, "n =");
   body += html::paragraph(
       "The experiment is that of the GDPO paper (arXiv:2601.05242, Figure 3). It counts whole "
-      "groups over "
-      "all possible rewards, each once; what a log of rollouts contains is another matter: compare "
-      "the "
-      "estimators on your own log.",
+      "groups over all possible rewards, each once; what a log of rollouts contains is another "
+      "matter: compare the estimators on your own log.",
       "note");
   body += html::element(
       "footer", "",

@@ -19,7 +19,8 @@ using html::paragraph;
 
 /// Groups whose completions have the same rewards, in any order, shown as one.
 struct Alike {
-  std::vector<std::vector<double>> rewards;  ///< sorted; missing as infinity, which no reward is
+  /// Reward vectors, sorted. A missing reward is infinity here, which no reward of a log is.
+  std::vector<std::vector<double>> rewards;
   std::vector<std::size_t> groups;
 };
 
@@ -47,6 +48,7 @@ std::vector<Alike> by_rewards(const Comparison& c, const std::vector<std::size_t
   return all;
 }
 
+/// A table of one group: the rewards that vary in it, and the advantages.
 std::string group_card(const Comparison& c, const Alike& alike) {
   constexpr std::size_t most_rows = 16;
   constexpr std::size_t most_names = 8;

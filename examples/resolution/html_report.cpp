@@ -27,7 +27,9 @@ using html::paragraph;
 Tone tone_of(const EstimatorInfo& info) {
   return info.family == Family::SumFirst ? Tone::Sum : Tone::Norm;
 }
-/// One bar per estimator; the texts double as the description for screen readers.
+
+/// A chart with one bar per estimator, after the bars in `before`. Its texts are also the
+/// description for screen readers.
 std::string estimator_bars(const Comparison& c, const std::string& what, double most,
                            const std::function<double(const EstimatorResult&)>& value,
                            const std::function<std::string(const EstimatorResult&)>& text,
@@ -49,6 +51,7 @@ std::string file_line(const Comparison& c) {
          ") \u00B7 " + counted(c.rollouts.channels(), "reward");
 }
 
+/// A box with one number for each compared estimator.
 std::string tile(const std::string& title,
                  const std::vector<std::pair<const EstimatorResult*, std::string>>& values,
                  const std::string& note) {
@@ -87,6 +90,7 @@ std::string tiles(const Comparison& c) {
                "of " + grouped(c.rollouts.members.size()) + ": every advantage is 0"));
 }
 
+/// The legend of the two colours.
 std::string keys() {
   return element(
       "p", "class=\"keys note\"",
@@ -115,9 +119,7 @@ std::string count_charts(const Comparison& c) {
                     [](const auto& r) { return grouped(r.metrics.distinct_group_vectors_sorted); },
                     {}, &possible),
                 "Different multisets of advantages that a group gets: the count of the GDPO paper. "
-                "No estimator that "
-                "looks "
-                "at one group can pass the dashed line.");
+                "No estimator that looks at one group can pass the dashed line.");
 }
 
 std::string tie_chart(const Comparison& c) {
@@ -127,8 +129,7 @@ std::string tie_chart(const Comparison& c) {
           c, "Tie rate inside groups", 0, [](const auto& r) { return r.metrics.collapse_rate; },
           [](const auto& r) { return percent(r.metrics.collapse_rate); }),
       "Share of the pairs of completions in one group that have different rewards and the same "
-      "advantage: "
-      "differences that the policy cannot learn from. Shorter is finer.");
+      "advantage: differences that the policy cannot learn from. Shorter is finer.");
 }
 
 std::string dead_chart(const Comparison& c) {
@@ -147,8 +148,7 @@ std::string dead_chart(const Comparison& c) {
            {"every reward constant", rewards.zero_variance_groups_all,
             percent(rewards.zero_variance_groups_all, 1), Tone::Idle}}),
       "Grey: groups that their rewards do not tell apart, by the sum and by every reward. Colour: "
-      "groups in which "
-      "the estimator gives 0 to all.");
+      "groups in which the estimator gives 0 to all.");
 }
 
 std::string histograms(const Comparison& c) {
@@ -218,14 +218,12 @@ std::string to_html(const Comparison& c) {
   body += heading("How large the advantages are");
   body += paragraph(
       "Share of completions per advantage, each estimator on its own axis: at most 4 standard "
-      "deviations, the "
-      "outermost bars hold what lies beyond. Grey: the advantage is 0.");
+      "deviations, the outermost bars hold what lies beyond. Grey: the advantage is 0.");
   body += histograms(c);
   body += heading("Which rewards the advantage follows");
   body += paragraph(
       "Mean correlation inside groups between the advantage and each reward. Bars of similar "
-      "length: the rewards "
-      "are heard alike. A short bar: the policy hardly sees that reward.");
+      "length: the rewards are heard alike. A short bar: the policy hardly sees that reward.");
   body += balance_charts(c);
   body += cancelled_section(c);
   body += heading("The numbers");

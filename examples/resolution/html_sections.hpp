@@ -7,7 +7,7 @@
 
 namespace resolution {
 
-/// Parts of the page of a comparison; each returns HTML.
+// Parts of the page of a comparison. Each function except compared_results() returns HTML.
 
 /// The style sheet's name for the colour of an estimator.
 std::string class_of(const EstimatorInfo& info);
@@ -15,16 +15,18 @@ std::string class_of(const EstimatorInfo& info);
 /// The estimator's name in its colour.
 std::string coloured_label(const EstimatorInfo& info);
 
-/// The two results that stand for summing first and normalising first, where they are there.
+/// The results that stand for summing first and for normalising first; a result that does not exist
+/// is left out.
 std::vector<const EstimatorResult*> compared_results(const Comparison& comparison);
 
-/// Groups whose rewards differ and cancel, rewards and advantages side by side; alike groups once.
+/// The groups whose rewards differ but whose advantages are all 0, rewards and advantages side by
+/// side. Groups with the same rewards are shown once.
 std::string cancelled_section(const Comparison& comparison);
 
 std::string rewards_table(const Comparison& comparison);
 std::string metrics_table(const Comparison& comparison);
 
-/// The estimators, settings and counts in words.
+/// The meaning of the estimators, settings and counts, in words.
 std::string definitions(const Comparison& comparison);
 
 }  // namespace resolution

@@ -2,19 +2,24 @@
 
 namespace resolution::html {
 
-/// Two hues of the Okabe-Ito palette, which readers with any colour vision tell apart, mean "summed first" (blue) and
-/// "normalised first" (orange) everywhere in the report on resolution; a green beside them is for what a page is about. Every
-/// mark also has its name beside it.
+/// The style sheet of every page. Two hues of the Okabe-Ito palette, which readers with any colour
+/// vision tell apart, mean "summed first" (blue) and "normalised first" (orange) throughout the
+/// resolution report; a green beside them marks what a page is about. Every mark also has its name
+/// beside it.
 constexpr const char* style_sheet = R"(
-:root { --paper: #ffffff; --panel: #f6f7f9; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --sum: #0072b2;
-  --norm: #d55e00; --own: #008060; --idle: #8c959f; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14171b; --panel: #1d2126; --ink: #e8eaed; --soft: #a5adb6;
-  --line: #3a4149; --sum: #56b4e9; --norm: #f0a030; --own: #3fc49a; --idle: #7d8690; } }
+:root { --paper: #ffffff; --panel: #f6f7f9; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de;
+  --sum: #0072b2; --norm: #d55e00; --own: #008060; --idle: #8c959f; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14171b; --panel: #1d2126; --ink: #e8eaed; --soft: #a5adb6; --line: #3a4149;
+    --sum: #56b4e9; --norm: #f0a030; --own: #3fc49a; --idle: #7d8690; }
+}
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI",
-  Roboto, "Helvetica Neue", Arial, sans-serif; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial,
+  sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 56px; }
-h1 { font-size: 32px; line-height: 1.2; margin: 4px 0 14px; letter-spacing: -0.01em; text-wrap: balance; }
+h1 { font-size: 32px; line-height: 1.2; margin: 4px 0 14px; letter-spacing: -0.01em;
+  text-wrap: balance; }
 h2 { font-size: 22px; margin: 48px 0 6px; }
 h3 { font-size: 15px; margin: 0 0 8px; }
 p { margin: 6px 0 12px; max-width: 76ch; }
@@ -24,29 +29,41 @@ p { margin: 6px 0 12px; max-width: 76ch; }
 .note, figcaption { font-size: 14px; }
 figcaption { margin-top: 8px; max-width: 80ch; }
 .sum { color: var(--sum); } .norm { color: var(--norm); }
-.key { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin: 0 6px 0 0; background: currentColor; }
-.keys span { margin-right: 20px; white-space: nowrap; } .keys b { font-weight: 400; color: var(--ink); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(225px, 1fr)); gap: 14px; margin: 22px 0 4px; }
-.tile { background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px; }
+.key { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin: 0 6px 0 0;
+  background: currentColor; }
+.keys span { margin-right: 20px; white-space: nowrap; }
+.keys b { font-weight: 400; color: var(--ink); }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(225px, 1fr)); gap: 14px;
+  margin: 22px 0 4px; }
+.tile { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
+  padding: 14px 16px; }
 .tile dl { display: flex; gap: 22px; margin: 0; }
-.tile dt { font-size: 13px; } .tile dd { margin: 0; font-size: 25px; font-weight: 650; line-height: 1.2;
+.tile dt { font-size: 13px; }
+.tile dd { margin: 0; font-size: 25px; font-weight: 650; line-height: 1.2;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .tile p { margin: 6px 0 0; font-size: 13px; color: var(--soft); }
 .tile .name { margin: 0 0 6px; font-size: 15px; font-weight: 600; }
-.charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; margin: 14px 0; }
+.charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px;
+  margin: 14px 0; }
 .charts.three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
-figure { margin: 0; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: 14px 16px;
-  min-width: 0; break-inside: avoid; }
+figure { margin: 0; background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
+  padding: 14px 16px; min-width: 0; break-inside: avoid; }
 figure.wide { grid-column: 1 / -1; }
 svg { display: block; width: 100%; max-width: 600px; height: auto; overflow: visible; }
 svg text { fill: var(--ink); font-size: 13px; font-variant-numeric: tabular-nums; }
 svg .soft { fill: var(--soft); } svg .small { font-size: 12px; }
-svg .fill-sum { fill: var(--sum); } svg .fill-norm { fill: var(--norm); } svg .fill-own { fill: var(--own); } svg .fill-idle { fill: var(--idle); }
+svg .fill-sum { fill: var(--sum); }
+svg .fill-norm { fill: var(--norm); }
+svg .fill-own { fill: var(--own); }
+svg .fill-idle { fill: var(--idle); }
 svg .fill-paper { fill: var(--panel); }
-svg .axis { stroke: var(--line); stroke-width: 1; } svg .mark { stroke: var(--ink); stroke-dasharray: 4 3; }
+svg .axis { stroke: var(--line); stroke-width: 1; }
+svg .mark { stroke: var(--ink); stroke-dasharray: 4 3; }
 svg .line-sum { stroke: var(--sum); } svg .line-norm { stroke: var(--norm); }
 svg .line-own { stroke: var(--own); } svg .line-idle { stroke: var(--idle); }
-svg .text-sum { fill: var(--sum); } svg .text-norm { fill: var(--norm); } svg .text-own { fill: var(--own); }
+svg .text-sum { fill: var(--sum); }
+svg .text-norm { fill: var(--norm); }
+svg .text-own { fill: var(--own); }
 svg .curve { fill: none; stroke-width: 2; }
 .findings { columns: 2; column-gap: 36px; margin-top: 12px; }
 .findings h3 { font-size: 16px; margin-top: 10px; } .findings p { margin-bottom: 4px; }
@@ -54,23 +71,41 @@ svg .curve { fill: none; stroke-width: 2; }
 .scroll { overflow-x: auto; margin: 10px 0 18px; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding: 0 0 6px; }
-th, td { text-align: right; padding: 5px 12px; border-bottom: 1px solid var(--line); white-space: nowrap; }
-thead th { vertical-align: bottom; border-bottom: 2px solid var(--line); } th:first-child { text-align: left; padding-left: 0; }
+th, td { text-align: right; padding: 5px 12px; border-bottom: 1px solid var(--line);
+  white-space: nowrap; }
+thead th { vertical-align: bottom; border-bottom: 2px solid var(--line); }
+th:first-child { text-align: left; padding-left: 0; }
 tbody th { font-weight: 400; } .strong { font-weight: 650; }
-.groups { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 318px), 1fr)); gap: 16px;
-  margin-top: 12px; align-items: start; }
-.groups .roomy { grid-column: span 2; } .groups .scroll { margin: 0; } .groups table { width: 100%; font-size: 13px; }
+.groups { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 318px), 1fr));
+  gap: 16px; margin-top: 12px; align-items: start; }
+.groups .roomy { grid-column: span 2; }
+.groups .scroll { margin: 0; }
+.groups table { width: 100%; font-size: 13px; }
 .groups th, .groups td { padding: 3px 6px; } .groups th:first-child { padding-left: 0; }
 dl.terms dt { font-weight: 650; margin-top: 10px; } dl.terms dd { margin: 0; max-width: 84ch; }
 code { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-footer { margin-top: 48px; border-top: 1px solid var(--line); padding-top: 12px; color: var(--soft); font-size: 14px; }
-@media (max-width: 820px) { .charts, .charts.three { grid-template-columns: minmax(0, 1fr); } .findings { columns: 1; } .groups .roomy { grid-column: auto; } }
-@media print { :root { --paper: #fff; --panel: #fff; --ink: #000; --soft: #444; --line: #bbb; --sum: #0072b2; --norm: #d55e00;
-  --own: #008060; --idle: #8c959f; } body { font-size: 11pt; } main { max-width: none; padding: 0; } h2 { break-after: avoid; }
-  .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); } .tile dd { font-size: 18px; } .tile dl { gap: 12px; }
-  .charts { grid-template-columns: repeat(2, minmax(0, 1fr)); } .charts.three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+footer { margin-top: 48px; border-top: 1px solid var(--line); padding-top: 12px;
+  color: var(--soft); font-size: 14px; }
+@media (max-width: 820px) {
+  .charts, .charts.three { grid-template-columns: minmax(0, 1fr); }
+  .findings { columns: 1; }
+  .groups .roomy { grid-column: auto; }
+}
+@media print {
+  :root { --paper: #fff; --panel: #fff; --ink: #000; --soft: #444; --line: #bbb; --sum: #0072b2;
+    --norm: #d55e00; --own: #008060; --idle: #8c959f; }
+  body { font-size: 11pt; }
+  main { max-width: none; padding: 0; }
+  h2 { break-after: avoid; }
+  .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); }
+  .tile dd { font-size: 18px; }
+  .tile dl { gap: 12px; }
+  .charts { grid-template-columns: repeat(2, minmax(0, 1fr)); }
+  .charts.three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
   .findings { columns: 2; }
-  .scroll { overflow: visible; } svg, .key { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+  .scroll { overflow: visible; }
+  svg, .key { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
 )";
 
 }  // namespace resolution::html

@@ -115,12 +115,10 @@ std::string definitions(const Comparison& c) {
   out += term("Distinct values, group vectors",
               "Advantages are rounded to 1e-6. A group vector is the sorted list of a group's "
               "advantages. \u201CBy gaps\u201D sorts all values instead and starts a new one at "
-              "every step above 1e-9, which "
-              "no rounding grid can disturb.");
+              "every step above 1e-9, which no rounding grid can disturb.");
   out += term("Tied pair",
               "Two completions of one group whose rewards differ (rounded to 1e-9) and whose "
-              "advantages differ by "
-              "at most 1e-6.");
+              "advantages differ by at most 1e-6.");
   out += term("Dead group", "Every |advantage| is below 1e-6.");
   out += term("Correlation",
               "Mean over the groups in which both vary of the correlation between the advantage "

@@ -10,7 +10,8 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// Column names may hold bytes that are not UTF-8; JSON cannot.
+/// The JSON as text. Column names may hold bytes that are not UTF-8, which JSON cannot; they are
+/// replaced.
 std::string text_of(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

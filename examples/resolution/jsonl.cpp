@@ -24,7 +24,7 @@ std::vector<std::string> split_path(const std::string& path) {
   return keys;
 }
 
-/// The value at a path, or null where there is none.
+/// The value at a path, or null where there is none. A key that equals the whole path comes first.
 const Json* find(const Json& object, const std::string& path) {
   if (const auto whole = object.find(path); whole != object.end()) return &*whole;
   const Json* value = &object;
@@ -46,7 +46,7 @@ const Json* find(const Json& object, const std::string& path) {
   return value;
 }
 
-/// The column (from 1) of character `offset` of a line of UTF-8.
+/// The column, from 1, of the character at byte `offset` of a line of UTF-8.
 std::size_t character_column(const std::string& line, std::size_t offset) {
   return 1 + static_cast<std::size_t>(std::count_if(
                  line.begin(),
@@ -54,8 +54,8 @@ std::size_t character_column(const std::string& line, std::size_t offset) {
                  [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-/// Where the last key of a path stands in a line; the parsed object keeps no places. For messages only: a key inside a
-/// string that looks like `"key":` could mislead it.
+/// The position of the last key of a path in a line; the parsed object does not keep positions. It
+/// is only used in messages: text inside a string that looks like `"key":` could mislead it.
 Position place_of(const std::string& line, const std::string& path, std::size_t line_number) {
   std::size_t at = 0;
   const auto seek = [&](const std::string& key) {
@@ -87,6 +87,7 @@ Json parse(const std::string& line, std::size_t line_number, const std::string& 
   throw error_at(file, {line_number, 1}, "a line must be one JSON object");
 }
 
+/// A JSON value as a cell: null, a missing value and an empty string are Missing.
 Cell to_cell(const Json* value) {
   Cell cell;
   if (value == nullptr || value->is_null()) {

@@ -1,3 +1,17 @@
+// The tool gdpo-resolution: how finely do group-relative estimators (GRPO, GRPO without std, GDPO,
+// presets of trainers) tell completions apart? It reads a log of rollouts with several rewards (CSV
+// or JSON Lines), computes the advantages of each estimator with the library, and counts distinct
+// values, ties inside groups and groups without any advantage. Results are a table, JSON, or an
+// HTML page. With --count it runs the counting experiment of the GDPO paper instead.
+//
+// Read in this order: rollouts.hpp (the log), estimators.cpp (the calls of the library),
+// metrics.hpp (what is counted), comparison.hpp (one log, all estimators). The other files read
+// input and write reports.
+//
+// Build and run, from the root of the repository (needs nlohmann-json and CLI11):
+//   cmake --preset release && cmake --build build/release --target gdpo-resolution
+//   build/release/examples/gdpo-resolution --help
+//   cmake/dev demo
 #include <exception>
 #include <iostream>
 
@@ -12,7 +26,8 @@
 
 namespace {
 
-/// Shows a result in every form that was asked for; all texts are made before the first file is written.
+/// Writes a result in every form that the options ask for. All texts are made before the first file
+/// is written, so that an error in making one leaves no file behind.
 template <class Result>
 void report(const Result& result, const resolution::Options& options) {
   const bool json_to_stdout = options.json == "-";
@@ -24,6 +39,7 @@ void report(const Result& result, const resolution::Options& options) {
   if (!std::cout) throw resolution::UserError("standard output: cannot be written");
 }
 
+/// Counts without a log, or compares the estimators on one.
 void run(const resolution::Options& options) {
   if (options.count) {
     report(resolution::count_all(options.estimators), options);

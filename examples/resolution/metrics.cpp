@@ -11,14 +11,18 @@
 namespace resolution {
 namespace {
 
+// Rewards are rounded to multiples of 1e-9 and advantages to multiples of 1e-6 before they are
+// compared.
 constexpr double reward_grid = 1e9;
 constexpr double advantage_grid = 1 / advantage_tolerance;
 
-/// Rewards and advantages that are missing take part in comparisons as a value of their own, which no data has.
+/// A value rounded for comparison. A missing one (NaN) becomes minus infinity, which no data has,
+/// so that missing values are equal to each other and to nothing else.
 double comparable(double value, double grid) {
   return std::isnan(value) ? -std::numeric_limits<double>::infinity() : rounded(value, grid);
 }
 
+/// n (n - 1) / 2, as double because the number of pairs of groups may be large.
 double pairs_of(std::size_t n) {
   return 0.5 * static_cast<double>(n) * static_cast<double>(n == 0 ? 0 : n - 1);
 }
@@ -28,8 +32,9 @@ double ratio(std::size_t part, std::size_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// Pairs of a group whose advantages agree although their reward vectors differ. Sorting by advantage brings ties
-/// together; a window over the ties then counts all pairs and those of one reward vector.
+/// The number of pairs in a group whose advantages agree although their reward vectors differ.
+/// Sorting by advantage brings ties together. For each completion, a window holds the earlier ones
+/// that tie with it; those with the same reward vector are not counted.
 std::size_t collapsed_pairs(const std::vector<std::size_t>& rows,
                             const std::vector<double>& advantages,
                             const std::vector<std::size_t>& vector_of) {
@@ -76,7 +81,8 @@ Measure::Measure(const Rollouts& rollouts, const Settings& settings) : rollouts_
   summarise(settings);
 }
 
-/// As the estimators see them: a reward whose condition fails is 0, one whose condition cannot be told is missing.
+/// Applies the conditions as the estimators do: a reward whose condition fails is 0, and one whose
+/// condition is unknown because the other reward is missing is missing.
 void Measure::gate(const Settings& settings) {
   gated_ = rollouts_.rewards;
   for (std::size_t row = 0; row < rollouts_.rows(); ++row) {

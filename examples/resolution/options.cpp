@@ -14,18 +14,18 @@ namespace {
 
 constexpr const char* description =
     "Compares how finely group-relative estimators (GRPO, GRPO without std, GDPO, ...) tell "
-    "completions apart, on a "
-    "log "
-    "of rollouts with several rewards.";
+    "completions apart, on a log of rollouts with several rewards.";
 
 constexpr const char* footer = R"(
 Input: CSV with a header row, or JSON Lines (one completion per line; members of nested objects by a
-dotted path such as rewards.accuracy), from a file or standard input. Rows of a group share the value
+dotted path such as rewards.accuracy), from a file or standard input. Rows of a group share the )"
+                               R"(value
 of the group column and need not stand together. An empty cell, null or NaN in a reward is a missing
 reward: it takes part in no statistic of its channel; a completion without any reward gets advantage
 0. The report counts them. true and false are 1 and 0.
 
-Exit status: 0, or 2 with the reason (with line and column) on standard error; then no file is written.
+Exit status: 0, or 2 with the reason (with line and column) on standard error; then no file is )"
+                               R"(written.
 
 Examples:
   gdpo-resolution rollouts.csv --group prompt_id --rewards accuracy,format --html report.html
@@ -38,11 +38,13 @@ std::string version_text() {
          std::to_string(GDPO_VERSION_MINOR) + "." + std::to_string(GDPO_VERSION_PATCH);
 }
 
+/// The number of a reward, or rewards.size() where there is no such reward.
 std::size_t reward_index(const std::string& name, const std::vector<std::string>& rewards) {
   return static_cast<std::size_t>(std::find(rewards.begin(), rewards.end(), name) -
                                   rewards.begin());
 }
 
+/// The parts of a list separated by commas. Throws UserError where one is empty or occurs twice.
 std::vector<std::string> split(const std::string& text, const std::string& option) {
   std::vector<std::string> parts;
   std::istringstream in(text);
@@ -67,7 +69,7 @@ std::vector<double> split_numbers(const std::string& text, const std::string& op
   return numbers;
 }
 
-/// The options as they are written, before they mean anything.
+/// The options as they were typed, before they are interpreted.
 struct Words {
   std::string format = "auto";
   std::string rewards;
@@ -120,6 +122,7 @@ Condition parse_condition(const std::string& text, const std::vector<std::string
   if (!threshold)
     throw UserError(wrong + in_quotes(text.substr(relation + 2)) + " is not a number");
   const std::string names = text.substr(0, relation);
+  // Names may hold colons: take the first colon with a reward on either side.
   for (std::size_t colon = names.find(':'); colon != std::string::npos;
        colon = names.find(':', colon + 1)) {
     const std::size_t reward = reward_index(names.substr(0, colon), rewards);
@@ -151,7 +154,8 @@ Parsed parse_options(int argc, const char* const* argv) {
   log_option("--weights", words.weights, "W,...", "One weight per reward (default: all 1)");
   log_option("--given", words.given, "'b:a>=1'",
              "Reward b counts only where reward a is at least 1, else it is 0;\nmay be repeated")
-      ->allow_extra_args(false);  // one per --given; what follows may be the log
+      // Each --given takes one condition; the next argument may be the log.
+      ->allow_extra_args(false);
   log_option("--length", options.columns.length, "COL",
              "Column with the length of a completion in tokens: for estimators that\nweight by it, "
              "and to compare them");
@@ -161,8 +165,7 @@ Parsed parse_options(int argc, const char* const* argv) {
              "csv, jsonl or auto (default: by file name, then by content)");
   app.add_option("--estimators", words.estimators,
                  "Default: grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm\n(with --count: "
-                 "grpo,grpo_no_std,gdpo); "
-                 "also presets such as trl::gdpo")
+                 "grpo,grpo_no_std,gdpo); also presets such as trl::gdpo")
       ->type_name("NAME,...");
   app.add_option(
          "--json", options.json,
@@ -198,8 +201,8 @@ Parsed parse_options(int argc, const char* const* argv) {
     options.estimators = default_estimators();
   }
   if (!words.estimators.empty()) options.estimators = split(words.estimators, "--estimators");
-  for (const std::string& name : options.estimators)
-    describe(name);  // refuses an unknown name before reading the log
+  // Refuse an unknown name before the log is read.
+  for (const std::string& name : options.estimators) describe(name);
   return {options, ""};
 }
 

@@ -9,28 +9,31 @@
 
 namespace resolution {
 
-/// The command line, checked as far as it can be without the data.
+/// The command line, checked as far as it can be without reading the log.
 struct Options {
-  std::string input;  ///< empty or "-": standard input
+  std::string input;  ///< path of the log; empty or "-": standard input
   Format format = Format::Auto;
   Columns columns;
   Settings settings;
   std::vector<std::string> estimators;
-  std::string json;  ///< path, "-" for standard output, empty: none
-  std::string html;  ///< path, empty: none
-  bool count = false;
+  std::string json;    ///< path of the numbers, "-" for standard output; empty: none
+  std::string html;    ///< path of the report; empty: none
+  bool count = false;  ///< run the counting experiment instead of reading a log
 };
 
-/// What parse_options() found: options, or a text to print and the exit status to leave with (--help, --version).
+/// What parse_options() found: options, or a text to print before leaving with status 0 (--help,
+/// --version).
 struct Parsed {
   std::optional<Options> options;
   std::string text;
 };
 
-/// Throws UserError: an unknown option, an option that is missing or does not fit another, a name that is no estimator.
+/// Parses the command line. Throws UserError for an unknown option, for an option that is missing
+/// or does not fit another, and for a name that is no estimator.
 Parsed parse_options(int argc, const char* const* argv);
 
-/// 'b:a>=1' -> reward b counts only where reward a is at least 1; names may hold any character.
+/// Parses a condition: 'b:a>=1' says that reward b counts only where reward a is at least 1. Names
+/// may hold any character.
 Condition parse_condition(const std::string& text, const std::vector<std::string>& rewards);
 
 }  // namespace resolution

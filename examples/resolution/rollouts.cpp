@@ -17,7 +17,8 @@
 namespace resolution {
 namespace {
 
-/// Turns the cells group, rewards..., length into rows of Rollouts.
+/// Turns records, whose cells are the group, the rewards and, where wanted, the length, into rows
+/// of Rollouts.
 class Collector {
  public:
   Collector(Rollouts& rollouts, const Columns& columns) : rollouts_(rollouts), columns_(columns) {

@@ -8,8 +8,8 @@
 
 namespace resolution {
 
-/// Descriptive statistics of the report (never of an advantage: those come from the library). Two-pass; empty or too
-/// short samples give NaN.
+/// The mean. All statistics of this file describe data in the reports; advantages come from the
+/// library. They are computed in two passes, and NaN where a sample is too small.
 inline double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double v : values) sum += v;
@@ -26,7 +26,7 @@ inline double standard_deviation(const std::vector<double>& values, std::size_t 
   return std::sqrt(squares / static_cast<double>(values.size() - ddof));
 }
 
-/// Pearson correlation of two samples of one length that both vary.
+/// The Pearson correlation of two samples of the same length, both of which vary.
 inline double correlation(const std::vector<double>& x, const std::vector<double>& y) {
   const double mean_x = mean(x);
   const double mean_y = mean(y);
@@ -41,13 +41,14 @@ inline double correlation(const std::vector<double>& x, const std::vector<double
   return std::clamp(xy / std::sqrt(xx * yy), -1.0, 1.0);
 }
 
-/// A sample whose standard deviation (ddof 0) is below this does not vary; an empty one does not either.
+/// A sample with a smaller standard deviation (divisor n) counts as constant.
 constexpr double no_variation = 1e-9;
+/// Whether a sample varies. An empty one does not.
 inline bool varies(const std::vector<double>& values) {
   return standard_deviation(values, 0) >= no_variation;
 }
 
-/// `value` rounded to a multiple of 1 / per_unit, halves to even; never -0.
+/// `value` rounded to a multiple of 1 / per_unit, halves to even. The result is never -0.
 inline double rounded(double value, double per_unit) {
   return std::rint(value * per_unit) / per_unit + 0.0;
 }

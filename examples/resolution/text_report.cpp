@@ -99,10 +99,8 @@ std::string to_text(const Comparison& comparison) {
   out += "\n" + counts_table(comparison);
   out += paragraph(
       "Values are rounded to 1e-6. Distinct group vectors: different multisets of advantages. Tied "
-      "pair: two "
-      "completions of a group with different rewards and the same advantage. Dead group: every "
-      "advantage is 0; "
-      "cancelled: although rewards differ.");
+      "pair: two completions of a group with different rewards and the same advantage. Dead group: "
+      "every advantage is 0; cancelled: although rewards differ.");
   out += "\n" + size_table(comparison);
   const Finding first = headline(comparison);
   out += "\n" + wrapped(first.title + ". " + first.text, terminal_width, 0) + "\n\n";

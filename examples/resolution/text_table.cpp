@@ -58,7 +58,8 @@ std::string TextTable::text(std::size_t width) const {
     if (!out.empty()) out += '\n';
     for (std::size_t l = 0; l < head_lines; ++l) {
       out += line([&](std::size_t c) {
-        const std::size_t above = head_lines - head[c].size();  // headers stand on the rule
+        // Headers with fewer lines are aligned at the bottom, above the rule.
+        const std::size_t above = head_lines - head[c].size();
         return l < above ? std::string() : head[c][l - above];
       });
     }

@@ -5,9 +5,9 @@
 
 namespace resolution {
 
-/// Columns of text for a terminal: the first is aligned left, the others right; a header row may have several lines
-/// (separated by '\n' in its cells). Columns that do not fit `width` are continued in a second block with the first
-/// column repeated.
+/// A table for a terminal. The first column is aligned left, the others right. The cells of the
+/// header may have several lines, separated by '\n'. Columns that do not fit into `width` continue
+/// in another block, which repeats the first column.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}

@@ -1,5 +1,6 @@
-// How far losses of float inputs are from the same formulas in long double: the table of the README, on 256 sequences of up to
-// 1024 tokens. Exits 1 where a bound of the last line is missed.
+// The accuracy table of the README: how far losses of float inputs are from the same formulas in
+// long double, on 256 sequences of up to 1024 tokens. The exit status is 1 where an error exceeds
+// its bound (end of main()).
 #include <cmath>
 #include <cstdio>
 #include <gdpo/loss.hpp>
@@ -17,6 +18,8 @@ struct Data {
   std::vector<unsigned char> mask = std::vector<unsigned char>(tokens);
 };
 
+// Random rows of 1 to `width` tokens; the other policies' log-probs are normal around logp with
+// this sd.
 Data make(double sd) {
   std::mt19937_64 random(20260601);
   std::normal_distribution<double> normal;
@@ -41,7 +44,9 @@ struct Reference {
   std::vector<real> gradient = std::vector<real>(tokens);
 };
 
-// The mean over rows of token means of max(-A r, -A clip(r)) + beta k3, the ratio of the token or of the sequence.
+// The mean over rows of the means over tokens of max(-A r, -A clip(r)) + beta k3. The ratio r is
+// that of the token or that of its sequence. The gradient is taken by log r, so that of -A r is -A
+// r itself; where the clip decides, it is 0.
 Reference reference(const Data& d, bool sequence, real low, real high, real beta) {
   Reference result;
   real count = 0;
@@ -102,7 +107,7 @@ void report(const char* name, Loss loss, bool sequence, Worst& worst) {
       largest = std::max(largest, std::fabs(want.gradient[k]));
       if (!d.mask[k]) continue;
       const float x = d.ref_logp[k] - d.logp[k];
-      naive_kl += std::exp(x) - x - 1.0f;  // in float, as it is usually written
+      naive_kl += std::exp(x) - x - 1.0f;  // in float, as k3 is usually written
       count += 1;
     }
     const double of_gradient = static_cast<double>(error / largest),
@@ -121,9 +126,8 @@ void report(const char* name, Loss loss, bool sequence, Worst& worst) {
 
 int main() {
   std::puts(
-      "| loss | sd of the log-ratios | gradient, max error / max | loss | mean KL | mean KL as "
-      "exp(x) - x - 1 | "
-      "approx_kl_k3 |");
+      "| loss | sd of the log-ratios | gradient, max error / max | loss | mean KL "
+      "| mean KL as exp(x) - x - 1 | approx_kl_k3 |");
   std::puts("|---|---|---|---|---|---|---|");
   Worst worst;
   report("GRPO", gdpo::grpo_loss, false, worst);

@@ -1,4 +1,5 @@
-# Runs the programs of GdpoBits.cmake and compares their lines (lines.cmake): of one kind and result there is one hash.
+# Runs the programs of GdpoBits.cmake and compares their lines (lines.cmake): all lines with the
+# same kind and the same result must have the same hash.
 #   cmake -DPROGRAMS=<list of programs> -P compare.cmake
 cmake_minimum_required(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/lines.cmake)

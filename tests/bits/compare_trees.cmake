@@ -1,10 +1,12 @@
-# Runs the programs of GdpoBits.cmake of two trees and compares their lines by kind and name; a tree has one hash of each (that
-# is what compare.cmake tests). A line that one tree lacks is listed. Another hash is an error.
-#   cmake -DTHEIRS=<list of programs> -DOURS=<list of programs> -DCHOSEN=<regular expression> -DRENAMES=<file> -P compare_trees.cmake
+# Runs the programs of GdpoBits.cmake of two source trees and compares their lines by kind and name.
+# Within a tree, all lines of a kind and name have one hash, which compare.cmake tests. A line that
+# one of the trees lacks is listed; a line with another hash is an error.
+#   cmake -DTHEIRS=<list of programs> -DOURS=<list of programs> -DCHOSEN=<regular expression>
+#     -DRENAMES=<file> -P compare_trees.cmake
 cmake_minimum_required(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/lines.cmake)
 
-# Old names become new ones.
+# Lines of their tree whose names have changed since are compared under the new name.
 file(STRINGS ${RENAMES} renames REGEX "^[^#]")
 foreach(rename IN LISTS renames)
   if(NOT rename MATCHES "^([^ ]+) ([^ ]+)$")
@@ -48,7 +50,7 @@ include(${OURS})
 list(REMOVE_DUPLICATES all)
 set(equal 0)
 set(different 0)
-set(report "")  # of what differs, shown last
+set(report "")  # the lines that differ, shown last
 set(only_theirs)
 set(only_ours)
 foreach(line IN LISTS all)
@@ -64,7 +66,8 @@ foreach(line IN LISTS all)
     math(EXPR different "${different} + 1")
     get_property(their_object GLOBAL PROPERTY "theirs ${line} object")
     get_property(our_object GLOBAL PROPERTY "ours ${line} object")
-    string(APPEND report "different: ${line}: ${theirs} (${their_object}), now ${ours} (${our_object})\n")
+    string(APPEND report "different: ${line}: ${theirs} (${their_object}), "
+      "now ${ours} (${our_object})\n")
   endif()
 endforeach()
 foreach(tree IN ITEMS theirs ours)
@@ -73,7 +76,8 @@ foreach(tree IN ITEMS theirs ours)
     message("only ${tree}: ${line}")
   endforeach()
 endforeach()
-message("${report}${equal} lines are equal, ${different} differ; ${count_theirs} are only theirs, ${count_ours} only ours")
+message("${report}${equal} lines are equal, ${different} differ; "
+  "${count_theirs} are only theirs, ${count_ours} only ours")
 if(different GREATER 0)
   message(FATAL_ERROR "${different} results have other bits")
 elseif(equal EQUAL 0)

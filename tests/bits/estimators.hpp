@@ -1,5 +1,6 @@
-// Every estimator that has a name, every setting that estimators share, and what makes advantages of
-// rows advantages of tokens. All of it is computed in double: one pattern in every build.
+// Every estimator that has a name, every setting that estimators share, and what turns advantages
+// of rows into advantages of tokens. All of it is computed in double with the same operations in
+// every build, so the bits are the same everywhere.
 #pragma once
 #include <gdpo/presets/nvlabs.hpp>
 #include <gdpo/presets/verl.hpp>
@@ -11,7 +12,8 @@
 
 namespace {
 
-/// Rewards of three kinds of groups: binary, constant, and in general; one in 50 is missing.
+/// Rewards of three kinds of groups: binary, constant, and general. In `missing`, one reward in 50
+/// is missing.
 template <class T>
 struct Rewards {
   static constexpr int rows = 344, channels = 3;
@@ -37,7 +39,8 @@ struct Rewards {
         missing.push_back(integers.one_in(50) ? std::numeric_limits<T>::quiet_NaN() : whole.back());
       }
     }
-    for (int end = 0, k = 0; end < rows; ++k) {  // groups of 0 to 12 rows
+    // Groups of 0 to 12 rows.
+    for (int end = 0, k = 0; end < rows; ++k) {
       end = (std::min)(rows, end + k * 5 % 13);
       offsets.push_back(end);
     }
@@ -67,7 +70,7 @@ void add(Hash& hash, const gdpo::GroupReport& r) {
   }
 }
 
-/// A setting that any estimator can have.
+/// A setting that every estimator can have.
 struct Setting {
   const char* name;
   gdpo::Missing missing{};
@@ -99,7 +102,7 @@ class Estimators {
           [&](const auto& e) {
             side_by_side(name, e);
             ragged(name, e, false);
-            if (!first) return;  // settings of this type have been seen
+            if (!first) return;  // the settings have been run with another estimator of this type
             for (const Setting& setting : settings) {
               const auto with = changed(e, setting);
               side_by_side(name + "/" + setting.name, with);
@@ -114,7 +117,7 @@ class Estimators {
   }
 
  private:
-  /// The advantages, the combined values and the report of one call.
+  /// Hashes the advantages, the combined values and the report of one call.
   template <class Exec, class T, class Groups, class E>
   void advantages(const std::string& name, const Exec& exec,
                   const gdpo::RewardBatch<T, Groups>& batch, const E& e) {
@@ -129,7 +132,8 @@ class Estimators {
     line_("any", "estimator." + name, hash);
   }
 
-  /// Groups of one size in float, which lanes compute: nothing missing, then some.
+  /// Groups of one size in float, which vector lanes compute: first with nothing missing, then with
+  /// missing rewards.
   template <class E>
   void side_by_side(const std::string& name, const E& e) {
     for (const bool missing : {false, true}) {
@@ -140,7 +144,8 @@ class Estimators {
       advantages(name + (missing ? ".groups_of_missing" : ".groups_of"), gdpo::simd, batch, e);
     }
   }
-  /// Groups of several sizes in double, with missing rewards; unused: and rows that are not used.
+  /// Groups of several sizes in double, with missing rewards and, where `unused`, with rows that
+  /// are not used.
   template <class E>
   void ragged(const std::string& name, const E& e, bool unused) {
     gdpo::RewardBatch batch{wide_.view(wide_.missing), gdpo::by_offsets(wide_.offsets)};
@@ -164,7 +169,8 @@ class Estimators {
     return e;
   }
 
-  /// Every place of eps, every set of the scale, and the settings of the second normalisation.
+  /// Every place of eps, every set over which the scale is computed, and the settings of the second
+  /// normalisation.
   void spreads() {
     constexpr std::pair<const char*, gdpo::EpsAt> places[] = {{"std", gdpo::EpsAt::Std},
                                                               {"var", gdpo::EpsAt::Var},
@@ -194,7 +200,7 @@ class Estimators {
     }
   }
 
-  /// What is stored otherwise, and groups by id.
+  /// Other storage types, and groups by id.
   void storages() {
     const auto some = [this](const std::string& name, const auto& rewards) {
       const auto groups = gdpo::by_id(rewards.ids);
@@ -210,6 +216,7 @@ class Estimators {
                gdpo::RewardBatch{wide_.view(wide_.whole), gdpo::groups_of(8)}, gdpo::Gdpo{});
   }
 
+  /// Advantages of tokens, whitening and masked means.
   void tokens() {
     constexpr int rows = 12, width = 40;
     Integers integers(31);

@@ -1,4 +1,4 @@
-// Hashes of what the library gives, and where they go.
+// Hashes of the library's results, and where they go.
 #pragma once
 #include <cstring>
 #include <gdpo/advantages.hpp>
@@ -11,7 +11,8 @@ namespace {
 
 using gdpo::index_t;
 
-/// FNV-1a over the bits. All NaN are one: their sign and payload are the processor's.
+/// The FNV-1a hash of the bits of numbers. All NaN count as the same NaN, because sign and payload
+/// of a NaN are the processor's choice.
 class Hash {
  public:
   void add(double x) {
@@ -65,7 +66,7 @@ void add(Hash& hash, const gdpo::LossResult& r) {
   for (const double x : {r.loss, r.policy_loss, r.kl_loss, r.normaliser.tokens}) hash.add(x);
   add(hash, r.metrics);
 }
-/// Where the lines of one object go.
+/// Writes the lines of one object.
 struct Lines {
   gdpo_bits_line line;
   void* to;

@@ -1,4 +1,4 @@
-// Inputs of the bit tests: integers times powers of two, so that no compiler can round them in its own way.
+// Inputs of the bit tests: integers times powers of two, which every compiler computes exactly.
 #pragma once
 #include <cstdint>
 #include <gdpo/loss.hpp>
@@ -9,11 +9,11 @@ namespace {
 
 using gdpo::index_t;
 
-/// A sequence of integers that is the same everywhere.
+/// A sequence of integers that is the same on every machine.
 class Integers {
  public:
   explicit Integers(std::uint64_t seed) : state_(seed) {}
-  /// From -most to most.
+  /// The next integer, from -most to most.
   std::int64_t operator()(std::int64_t most) {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     return static_cast<std::int64_t>((state_ >> 33) % static_cast<std::uint64_t>(2 * most + 1)) -
@@ -25,21 +25,21 @@ class Integers {
   std::uint64_t state_;
 };
 
-/// n 2^-20 exactly: below 16 a float has no more digits.
+/// n 2^-20, which is exact in float below 16.
 template <class S>
 S in_millionths(std::int64_t n) {
   return static_cast<S>(static_cast<double>(n) * 0x1p-20);
 }
 
-/// Which arrays a batch has beside logp, old_logp and ref_logp, and what stands in them.
+/// Which arrays a batch has beside logp, old_logp and ref_logp, and what they hold.
 struct Shape {
   const char* name;
   int rows, width;
-  bool masked = false;    // with NaN where the mask is 0
-  bool packed = false;    // rows of 0 to width tokens
-  bool all = false;       // every array there is, advantages by token
-  bool poisoned = false;  // NaN and infinities among the valid tokens
-  bool on_policy = false;
+  bool masked = false;     // has a mask, with NaN where it is 0
+  bool packed = false;     // rows of 0 to width tokens, end to end
+  bool all = false;        // has every array there is, and advantages by token
+  bool poisoned = false;   // has NaN and infinities among the valid tokens
+  bool on_policy = false;  // has no old_logp
 };
 constexpr Shape shapes[] = {
     {"padded", 5, 48},
@@ -52,11 +52,11 @@ constexpr Shape shapes[] = {
     {"on_policy", 4, 21, true, false, false, false, true},
     {"many_rows", 300, 9, true},
     {"long", 2, 2500, true},
-    {"threads", 64, 1024, true},  // tokens for eight workers (detail::worth_a_thread)
+    {"threads", 64, 1024, true},  // enough tokens for eight workers (detail::worth_a_thread)
     {"threads_packed", 700, 190, false, true, true},
 };
 
-/// S is float or double.
+/// A batch of one shape; S is float or double.
 template <class S>
 class Tokens {
  public:

@@ -1,6 +1,6 @@
-// Every loss that has a name, as a value of its own type and as runtime.hpp has it; every level, KL
-// term, surrogate, aggregate and set of metrics. One call each, as the short form makes it (results.cpp
-// compares the tags).
+// Every loss that has a name, as a value of its own type and as runtime.hpp gives it; and every
+// level, KL term, surrogate, aggregate and set of metrics. Each is called once, in the short form,
+// which uses gdpo::simd (results.cpp compares the execution tags).
 #pragma once
 #include <gdpo/presets/all.hpp>
 #include <gdpo/runtime.hpp>
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// The shape of that name.
+/// The shape with this name.
 constexpr const Shape& shape_of(const char* name) {
   for (const Shape& shape : shapes) {
     const char *a = shape.name, *b = name;
@@ -20,7 +20,7 @@ constexpr const Shape& shape_of(const char* name) {
   return shapes[0];
 }
 
-/// The loss, its gradient and its metrics on a batch.
+/// Hashes the loss, its gradient and its metrics on a batch.
 template <class S, class Loss>
 void add_loss(Hash& hash, const Loss& loss, const gdpo::TokenBatch<S>& batch,
               const Tokens<S>& tokens) {
@@ -31,7 +31,7 @@ void add_loss(Hash& hash, const Loss& loss, const gdpo::TokenBatch<S>& batch,
   hash.add(gradient);
 }
 
-/// What divides by a constant length gets one.
+/// Gives a length to an aggregate that divides by a constant length and has none.
 void give_length(gdpo::runtime::Aggregate& aggregate) {
   if (!aggregate.padded_width && !(aggregate.constant > 0)) aggregate.constant = 64;
 }
@@ -66,7 +66,8 @@ class Losses {
     for (const char* shape : {"padded", "packed", "full", "full_packed"}) one<S>(name, loss, shape);
   }
 
-  /// What runtime.hpp gives for a name, with its KL term on and at every level.
+  /// What runtime.hpp gives for each name: as it is, with its KL term switched on, and at every
+  /// level.
   void named() {
     for (const std::string& name : gdpo::runtime::loss_names()) {
       std::visit(
@@ -86,8 +87,9 @@ class Losses {
     }
   }
 
-  /// The presets with levels and KL terms of the types that they have. Aggregates stand outside the
-  /// loops over tokens; that of runtime.hpp calls theirs, and spares a type each.
+  /// The presets with the types of level and KL term that they have. Their aggregates are called
+  /// through that of runtime.hpp, which saves compiling one type for each; an aggregate is called
+  /// outside the loops over tokens.
   void presets() {
     const auto preset = [this](const std::string& name, const auto& loss) {
       const gdpo::runtime::Aggregate aggregate(loss.aggregate);
@@ -163,12 +165,12 @@ class Losses {
           },
           gdpo::runtime::loss("grpo", level));
     }
-    // Loops of one term that the compiler knows.
+    // Kernels for one KL term whose type is known when they are compiled.
     typed_kl<gdpo::kl::K1, gdpo::kl::ScoreFunction>("k1/score_function");
     typed_kl<gdpo::kl::Abs, gdpo::kl::Direct>("abs/direct");
     typed_kl<gdpo::kl::K2, gdpo::kl::StraightThroughK2>("k2/straight_through_k2");
     typed_kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>("k3/importance_weighted");
-    // Names of verl.
+    // The names of verl.
     for (const char* name :
          {"kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "abs+", "k2+", "k3+"}) {
       std::visit(

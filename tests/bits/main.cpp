@@ -1,5 +1,6 @@
-// The results of every object that is linked in, one a line: kind, hash, object, name. Objects that this processor cannot run
-// are named on stderr. Exit status: 1 if the targets of one object (seq, simd, parallel) differ.
+// Prints the results of every object that is linked in, one per line: kind, hash, object, name.
+// Objects that this processor cannot run are named on stderr. The exit status is 1 if the targets
+// of one object (seq, simd, parallel) differ from each other.
 #include <cinttypes>
 #include <cstdio>
 #include <string>

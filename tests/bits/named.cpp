@@ -1,5 +1,6 @@
-// Hashes of everything that has a name: estimators, losses, presets, settings, pre-passes. Beside
-// results.cpp, which compares the tags, and compiled for fewer targets, because it takes as long.
+// Hashes of everything that has a name: estimators, losses, presets, settings and pre-passes.
+// results.cpp compares the execution tags; this file is compiled for fewer instruction sets,
+// because it takes as long again to compile.
 //   -DGDPO_BITS=<name of the function>
 #include "estimators.hpp"
 #include "losses.hpp"

@@ -1,5 +1,5 @@
-// Every pre-pass and every preset of one: the weights, masks and counters that it writes, and the loss
-// of the batch after it. Ratios are exponentials of the C library: "libm".
+// Every pre-pass and every preset of one: the weights, masks and counters that it writes, and the
+// loss of the batch after it. Ratios are computed by the C library's exp, so their kind is "libm".
 #pragma once
 #include <gdpo/prepass.hpp>
 #include <gdpo/presets/all.hpp>
@@ -65,7 +65,8 @@ class Prepasses {
     constexpr std::pair<const char*, When> times[] = {{"always", When::Always},
                                                       {"negative", When::NegativeAdvantage},
                                                       {"outward", When::Outward}};
-    // Each value of each setting, and each estimator with each pair: a cover, not the product.
+    // The cases cover each value of each setting, and each estimator with each pair, but not their
+    // whole product.
     std::size_t k = 0;
     for (const auto& [estimator, of] : estimators) {
       for (const auto& [pair, compared] : pairs) {
@@ -87,7 +88,7 @@ class Prepasses {
             std::string("gate/") + estimator + "/" + pair + "/" + statistic + "/" + time + where,
             gate);
         ++k;
-        // About half of the tokens pass, so that another estimate is another mask.
+        // About half of the tokens pass, so that another estimate gives another mask.
         gdpo::prepass::Gate tight;
         tight.estimator = of;
         tight.pair = compared;

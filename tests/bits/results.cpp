@@ -1,5 +1,6 @@
-// What the library promises to be the same bits, as hashes. Compiled once for every target and compiler; the function below is
-// all that the object shows, so that objects for several instruction sets stand in one program.
+// Hashes of the results whose bits the library promises. The file is compiled once for every target
+// and compiler. The object exports only the function at the end, so that objects for several
+// instruction sets can stand in one program.
 //   -DGDPO_BITS=<name of the function>
 #include "results.hpp"
 
@@ -17,7 +18,8 @@
 
 namespace {
 
-/// A detached factor, a map and a surrogate that the library does not ship: products and quotients of the caller's.
+/// A detached factor and a surrogate that the library does not ship: products and quotients written
+/// by the caller.
 struct Truncated {
   static constexpr bool reads_tag = true;
   template <class V>
@@ -45,7 +47,8 @@ class Results {
 
   void all() {
     using namespace gdpo;
-    // Plain loops of the kernel, with and without a reference; every metric; each kind of level, KL term, map and factor.
+    // The plain loops of the kernel, with and without a reference policy; every metric; and each
+    // kind of level, KL term, map and factor.
     loss<float>("grpo", grpo_loss);
     auto without_kl = grpo_loss;
     without_kl.kl.beta = 0, without_kl.surrogate.high = 0.28;
@@ -75,7 +78,8 @@ class Results {
   }
 
  private:
-  /// once(exec, hash) on every target: one hash, or a complaint. large: worth several threads.
+  /// Calls once(exec, hash) on every target and writes one hash, or a complaint for a target that
+  /// differs. `large` says that the work is enough for several threads.
   template <class Once>
   void on_every_target(const char* kind, const std::string& name, bool large, const Once& once) {
     Hash seq;
@@ -146,7 +150,8 @@ class Results {
           },
           gdpo::runtime::estimator(estimator));
     }
-    // Equal groups in rows: lanes of groups; large enough for threads.
+    // Groups of one size in consecutive rows, several of which are computed side by side in lanes.
+    // They are large enough for several threads.
     constexpr int many = 20480;
     std::vector<float> large, of_row(many);
     for (int i = 0; i < many * channels; ++i)
@@ -164,7 +169,8 @@ class Results {
     });
   }
 
-  /// Rules of multipliers fed with the same sums and counts, some of which are held.
+  /// The rules for multipliers, fed with the same sums and counts. Where the count is 0, the
+  /// multiplier is held.
   void controllers() {
     const std::pair<const char*, gdpo::PidGains> rules[] = {
         {"default", gdpo::PidGains{}},
@@ -193,7 +199,8 @@ class Results {
     }
   }
 
-  /// Logarithms are the C library's: "libm".
+  /// From logits to log-probs and back. Logarithms are the C library's, so the kind is "libm" where
+  /// one is computed.
   template <class T>
   void logits(const std::string& name) {
     for (const int vocabulary : {37, 1000, 9001}) {
@@ -237,7 +244,7 @@ class Results {
         const gdpo::TokenLogprobs own = gdpo::token_logprobs(exec, batch);
         hash.add(own.logp), hash.add(own.entropy), hash.add(own.logsumexp);
       });
-      // From a logsumexp without a logarithm.
+      // The gradient, from values of logsumexp that need no logarithm.
       std::vector<double> given;
       std::vector<float> entropy;
       for (int i = 0; i < rows; ++i)
@@ -252,7 +259,8 @@ class Results {
     }
   }
 
-  /// Logits to dlogits; the policy has moved a little from the one that sampled.
+  /// From logits to dlogits in one call, with old_logp a little away from the log-probs of the
+  /// policy.
   void fused(const std::string& base, const gdpo::LogitBatch<float, 2>& logits,
              const std::vector<float>& logp) {
     const index_t rows = logits.logits.extent[0], vocabulary = logits.logits.extent[1];

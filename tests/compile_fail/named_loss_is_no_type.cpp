@@ -1,4 +1,5 @@
 // expect: GspoLoss
-// Braces would give a type of that name the clip range of surrogate::Ratio, not GSPO's (loss/named.hpp).
+// gspo_loss is a value only. A type GspoLoss with braces would have the clip range of
+// surrogate::Ratio, not GSPO's (loss/named.hpp).
 #include <gdpo/loss.hpp>
 gdpo::GspoLoss loss;

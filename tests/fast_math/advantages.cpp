@@ -1,5 +1,6 @@
-// Compiled with -ffast-math, which lets the compiler assume that there is no NaN and regroup sums. Nothing may change:
-// every expected value is exact, and compared by its bits (a comparison of doubles proves nothing under this flag).
+// Advantages compiled with -ffast-math, which lets the compiler assume that there is no NaN and
+// regroup sums. Nothing may change: every expected value is exact and compared by its bits, because
+// a comparison of doubles proves nothing under this flag.
 #include <gdpo/gdpo.hpp>
 
 #include "support/exact.hpp"
@@ -38,7 +39,8 @@ int main() {
   same("equal sums of other rewards", of({0.1, 0.7, 0.7, 0.1, 0.1, 0.7}, 2, 3, gdpo::Grpo{}),
        {0, 0, 0});
 
-  // Large offsets cancel only where sums are centred and compensated as they are written.
+  // Large offsets cancel only where sums are centred and compensated in the order in which the code
+  // writes them.
   const std::vector<double> small{0, 1, 2, 5}, large{1e8, 1e8 + 1, 1e8 + 2, 1e8 + 5};
   same("an offset of 1e8", of(large, 1, 4, gdpo::Gdpo{}), of(small, 1, 4, gdpo::Gdpo{}));
   const std::vector<double> shuffled{1e8 + 5, 1e8 + 1, 1e8, 1e8 + 2};

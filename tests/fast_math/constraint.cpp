@@ -1,5 +1,6 @@
-// Compiled with -ffast-math: what is not finite holds a controller and changes no byte of its state, set-points and settings that
-// are no numbers are refused, and the forms give the numbers worked out by hand.
+// Controllers compiled with -ffast-math. A measurement that is not finite holds a controller and
+// changes no byte of its state; set-points and settings that are no numbers are refused; and the
+// forms give the numbers that were worked out by hand.
 #include <gdpo/constraint/adaptive_kl.hpp>
 #include <gdpo/constraint/published.hpp>
 
@@ -13,7 +14,8 @@ namespace {
 const double bad_numbers[] = {exact::nan(), exact::from_bits(0xfff8000000000000u),
                               exact::infinity(), exact::from_bits(0xfff0000000000000u)};
 
-/// Within `tolerance`, and a number: decided by bits, because a comparison with NaN may give anything here.
+/// Whether `got` is a number within `tolerance` of `expected`. That it is a number is decided by
+/// its bits, because under -ffast-math a comparison with NaN may give anything.
 bool near_to(double got, double expected, double tolerance) {
   const double distance = got > expected ? got - expected : expected - got;
   return (bits(got) & 0x7ff0000000000000u) != 0x7ff0000000000000u && distance <= tolerance;
@@ -29,13 +31,14 @@ bool refused(const Call& call) {
   return false;
 }
 
-/// The state without its counter of held calls.
+/// The bytes of the state without its counter of held calls.
 std::vector<unsigned char> memory_of(const PidLagrangian& pid) {
   gdpo::PidState state = pid.state();
   state.held.assign(state.held.size(), 0);
   return gdpo::to_bytes(state);
 }
 
+/// Measurements that are not finite hold the controller: only the counter of held calls changes.
 void held(const char* what, const PidGains& gains) {
   PidLagrangian pid(gains, {{25, 2, gdpo::Bound::AtMost}, {-1, 0.5, gdpo::Bound::AtLeast}});
   for (int t = 0; t < 5; ++t) pid.update({30.0, -3.0});
@@ -43,7 +46,7 @@ void held(const char* what, const PidGains& gains) {
   const std::uint64_t lambda = bits(pid.lambda(0));
   std::int64_t calls = 0;
   for (const double bad : bad_numbers) {
-    // As a mean, a sum, and a count where that is no mistake.
+    // As a mean, as a sum, and as a count; a count of minus infinity is a mistake of the caller.
     expect(what, pid.update({bad, bad})[0].held && pid.last()[1].held);
     expect(what, pid.update({SumCount{bad, 4}, SumCount{bad, 4}})[0].held);
     calls += 2;
@@ -61,7 +64,7 @@ void held(const char* what, const PidGains& gains) {
          !other.held && pid.last()[0].held && memory_of(pid) != before);
 }
 
-/// Each of `values` as measured; the multipliers are exact.
+/// Measures each of `values` in turn and expects exactly these multipliers.
 void multipliers(const char* what, const PidGains& gains, const std::vector<double>& values,
                  const std::vector<double>& expected) {
   PidLagrangian pid(gains, {{1, 2, gdpo::Bound::AtMost}});
@@ -70,6 +73,7 @@ void multipliers(const char* what, const PidGains& gains, const std::vector<doub
   exact::same(what, lambda, expected);
 }
 
+/// The largest violation of the steps first .. last - 1 in the closed loop of support/plant.hpp.
 double largest_violation(const PidGains& gains, int first, int last) {
   PidLagrangian pid(gains);
   double j = 0, lambda = 0, largest = 0;
@@ -117,7 +121,8 @@ int main() {
   held("Log", gdpo::pid::safe_rlhf_log());
   settings();
 
-  PidGains g;  // errors 1, 2, -1, 20, -20, 1; lambda = e + I
+  // The values are errors of 1, 2, -1, 20, -20 and 1; lambda = e + I, I growing by 0.25 e.
+  PidGains g;
   g.kp = 1, g.ki = 0.25, g.p_ema = 0, g.lambda_max = 4;
   multipliers("positional", g, {3, 5, -1, 41, -39, 3}, {1.25, 2.75, 0, 4, 0, 1.25});
   g.lambda_max = exact::infinity();

@@ -1,5 +1,6 @@
-// Compiled with -ffast-math and with parts of it: log-probs, entropies and gradients against the formulas; -inf has probability
-// 0; NaN and +inf show in their row; masked rows may hold anything.
+// Logits, compiled with -ffast-math and with parts of it: log-probs, entropies and gradients are
+// those of the formulas; a logit of -inf has probability 0; NaN and +inf show in their row; masked
+// rows may hold anything.
 #include <cmath>
 #include <gdpo/logits.hpp>
 
@@ -39,6 +40,7 @@ bool near_to(double got, double expected, double tolerance) {
   return !is_nan(got) && std::abs(got - expected) <= tolerance;
 }
 
+/// Compares with the formulas; the bounds are up to twice those of property/logits_oracle_test.cpp.
 template <class Exec>
 void formulas(const Exec& exec) {
   Rows r;
@@ -68,6 +70,7 @@ void formulas(const Exec& exec) {
   expect("-inf", (bits(static_cast<double>(r.dlogits[400])) & 0x7fffffffffffffffu) == 0);
 }
 
+/// NaN and +inf at the edges of a row show in all of its results and in no other row.
 template <class Exec>
 void edges(const Exec& exec) {
   for (const std::size_t at :

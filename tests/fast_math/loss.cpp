@@ -1,5 +1,6 @@
-// Compiled with -ffast-math: the policy loss, its gradient and metrics against the formulas; masked poison changes no bit; NaN at
-// a token that counts shows in the loss and in that token's gradient, and is counted; ratios saturate; pre-passes find NaN.
+// The policy loss, compiled with -ffast-math. Loss, gradient and metrics are those of the formulas;
+// poison where the mask is 0 changes no bit; NaN at a token that counts shows in the loss and in
+// that token's gradient, and is counted; ratios saturate; pre-passes find NaN.
 #include <algorithm>
 #include <cmath>
 #include <gdpo/runtime.hpp>
@@ -12,14 +13,15 @@ namespace {
 
 constexpr int rows = 4, width = 9;
 
-/// Within `tolerance`, and a number: decided by bits, because a comparison with NaN may give anything here.
+/// Whether x is a number is decided by its bits, because under -ffast-math a comparison with NaN
+/// may give anything.
 bool finite(double x) { return (bits(x) & 0x7ff0000000000000u) != 0x7ff0000000000000u; }
 bool near_to(double got, long double expected, long double tolerance) {
   const long double distance = got > expected ? got - expected : expected - got;
   return finite(got) && distance <= tolerance;
 }
 
-/// Numbers of a fixed sequence in 0 .. 1.
+/// The numbers of a fixed sequence, between 0 and 1.
 struct Sequence {
   std::uint64_t state = 42;
   double operator()() {
@@ -28,6 +30,7 @@ struct Sequence {
   }
 };
 
+/// A batch with every array; row 2 has no tokens.
 template <class S>
 struct Batch {
   std::vector<S> logp, old, ref, teacher, rollout, weights, kl_weights, entropies, advantages,
@@ -49,7 +52,7 @@ struct Batch {
       weights.push_back(static_cast<S>(0.5 + next()));
       kl_weights.push_back(static_cast<S>(0.5 + next()));
       entropies.push_back(static_cast<S>(next()));
-      mask.push_back(next() < 0.8 && k / width != 2);  // row 2 is empty
+      mask.push_back(next() < 0.8 && k / width != 2);
     }
     for (int i = 0; i < rows; ++i) {
       advantages.push_back(static_cast<S>(i % 2 ? -0.5 - next() : 0.5 + next()));
@@ -73,7 +76,8 @@ struct Batch {
   }
 };
 
-/// The formulas, for clipped ratios with a K3 term and no other bounds; of numbers, so that the flags may not matter.
+/// The formulas for clipped ratios with a K3 term and no other bounds. All numbers are finite, so
+/// the flags do not affect them.
 struct Reference {
   long double loss = 0, magnitude = 0, kl = 0, k1 = 0, ratio = 0, entropy = 0;
   int tokens = 0, low = 0, high = 0;
@@ -130,7 +134,8 @@ void formulas(const char* what, const Loss& loss, bool of_sequence) {
   const gdpo::LossResult got = b.run(loss);
   const Reference r =
       reference(b, of_sequence, loss.surrogate.low, loss.surrogate.high, loss.kl.beta);
-  // Some dozen roundings of 2^-53; in float, exp to 2 ulp and a dozen roundings of 2^-24. Gradients are below 1.
+  // In double, some dozen roundings of 2^-53; in float, exp to 2 ulp and a dozen roundings of
+  // 2^-24. Gradients are below 1.
   const long double unit = std::is_same_v<S, float> ? 0x1p-19L : 0x1p-46L;
   expect(what, near_to(got.loss, r.loss, unit * r.magnitude));
   for (std::size_t k = 0; k < r.gradient.size(); ++k) {
@@ -156,6 +161,7 @@ void formulas(const char* what, const Loss& loss, bool of_sequence) {
                                     0);
 }
 
+/// Whether two results and their gradients have the same bits.
 template <class S>
 bool unchanged(const gdpo::LossResult& a, const gdpo::LossResult& b, const std::vector<S>& x,
                const std::vector<S>& y) {
@@ -174,6 +180,7 @@ bool unchanged(const gdpo::LossResult& a, const gdpo::LossResult& b, const std::
   return same && bits(a.metrics.advantage.m2) == bits(b.metrics.advantage.m2);
 }
 
+/// NaN, infinities and 1e38 where the mask is 0, and in the row without tokens, change no bit.
 template <class S, class Loss>
 void poison(const char* what, const Loss& loss) {
   Batch<S> clean;
@@ -186,14 +193,15 @@ void poison(const char* what, const Loss& loss) {
         if (!b.mask[k]) (*v)[k] = static_cast<S>(bad);
       }
     }
-    b.advantages[2] = b.row_weights[2] = static_cast<S>(bad);  // of the empty row
+    b.advantages[2] = b.row_weights[2] = static_cast<S>(bad);  // row 2 has no tokens
     expect(what, unchanged(b.run(loss), expected, b.gradient, clean.gradient));
   }
 }
 
-constexpr std::size_t token = 4;  // valid, in row 0
+constexpr std::size_t token = 4;  // a valid token, in row 0
 
-/// NaN at one valid token: the loss is NaN; so is the gradient of that token (of its row: whole), and of no other.
+/// With NaN at one valid token the loss is NaN, and so is the gradient of that token (with `whole`,
+/// of all tokens of its row), and of no other.
 template <class S, class Loss>
 void nan_shows(const char* what, const Loss& loss, std::vector<S> Batch<S>::*array,
                gdpo::NonFinite gdpo::NonFiniteInputs::*counter, bool whole) {
@@ -268,7 +276,8 @@ void nan() {
   expect("and it is counted", r.metrics.non_finite.logp.count == 1);
 }
 
-/// Log ratios of +-1e4: on the clipped side exactly the bound and no gradient; on the other side saturated, not infinite.
+/// With log ratios of +-1e4, the loss on the clipped side is exactly the bound, without gradient;
+/// on the other side it is saturated, not infinite.
 template <class S>
 void extremes() {
   for (const int sign : {1, -1}) {
@@ -278,7 +287,7 @@ void extremes() {
     std::fill(b.row_weights.begin(), b.row_weights.end(), S(1));
     b.mask[token] = 1;
     b.logp[token] = S(-1), b.old[token] = static_cast<S>(-1 - 1e4 * sign);
-    b.advantages[0] = static_cast<S>(2 * sign);  // what the clip holds
+    b.advantages[0] = static_cast<S>(2 * sign);  // the sign for which the clip decides
     gdpo::LossResult r = b.run(gdpo::dapo_loss);
     const double bound = sign > 0 ? -2 * 1.28 : 2 * 0.8;
     expect("clipped at 1e4",
@@ -295,6 +304,7 @@ void extremes() {
   }
 }
 
+/// A batch without valid tokens.
 void empty() {
   Batch<float> b;
   std::fill(b.mask.begin(), b.mask.end(), static_cast<unsigned char>(0));
@@ -306,7 +316,7 @@ void empty() {
     expect("gradient of an empty batch", bits(static_cast<double>(g)) == 0);
 }
 
-/// What pre-passes decide where something is not finite.
+/// What pre-passes decide where a number is not finite.
 void prepasses() {
   namespace prepass = gdpo::prepass;
   const double no = exact::nan(), inf = exact::infinity();

@@ -1,5 +1,6 @@
-// Compiled with -ffast-math: masked reductions select, their NaN shows, equal values are whitened to exactly 0. Expected
-// values are exact and compared by their bits.
+// Masked reductions, compiled with -ffast-math: masks select and never multiply, NaN that counts
+// shows, and equal values are whitened to exactly 0. Expected values are exact and compared by
+// their bits.
 #include <gdpo/advantages.hpp>
 
 #include "support/exact.hpp"

@@ -1,5 +1,6 @@
-// Compiled with -ffast-math and with parts of it: what statistics are made of. NaN is found by its bits, compensated sums keep
-// their compensation, equality is decided by max == min. Expected values are exact and compared by their bits.
+// The parts that statistics are made of, compiled with -ffast-math and with parts of it: NaN is
+// found by its bits, compensated sums keep their compensation, and values are equal if their max is
+// their min. Expected values are exact and compared by their bits.
 #include <gdpo/advantages.hpp>
 
 #include "support/exact.hpp"

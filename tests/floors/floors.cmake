@@ -1,15 +1,18 @@
-# Reads every include of the library and holds it to the floor plan: a header includes its own room and the rooms below it,
-# never one above. Prints the plan.
+# Reads every include of the library and checks it against a floor plan: a header may include its
+# own room and the rooms below it, never a room above it. Prints the plan.
 #   cmake -DINCLUDE=<folder that holds gdpo/> -P floors.cmake
 #
-# A room is a folder of gdpo/, or a group of front doors. In a room with an engine/ there are three storeys: axes (what a user
-# composes or reads), the engine, and calls (headers of the room that include its engine). An engine includes no call.
+# A room is a folder of gdpo/, or a group of front doors. A room with an engine/ has three storeys:
+# axes (what a user composes or reads), the engine, and calls (headers of the room that include its
+# engine). The engine must not include a call.
 cmake_minimum_required(VERSION 3.22)
 
-# From the ground up. The loss stands below the advantages, which may carry a KL penalty.
-set(rooms core math storage lanes stats group loss prepass logits advantage constraint front_doors cuda/device
-  cuda/advantage cuda/loss cuda/logits cuda.hpp presets runtime.hpp with gdpo.hpp)
+# The rooms, from the ground up. The loss stands below the advantages, because these may carry a KL
+# penalty.
+set(rooms core math storage lanes stats group loss prepass logits advantage constraint front_doors
+  cuda/device cuda/advantage cuda/loss cuda/logits cuda.hpp presets runtime.hpp with gdpo.hpp)
 
+# The room of a header.
 function(gdpo_room header variable)
   if(header MATCHES "^(cuda/[a-z]+|[a-z]+)/")
     set(room ${CMAKE_MATCH_1})
@@ -25,7 +28,8 @@ file(GLOB_RECURSE headers RELATIVE ${INCLUDE}/gdpo ${INCLUDE}/gdpo/*.hpp)
 foreach(header IN LISTS headers)
   gdpo_room(${header} room)
   if(NOT room IN_LIST rooms)
-    message(SEND_ERROR "${header}: the floor plan has no room \"${room}\"; enter it in ${CMAKE_CURRENT_LIST_FILE}")
+    message(SEND_ERROR "${header}: the floor plan has no room \"${room}\"; "
+      "enter it in ${CMAKE_CURRENT_LIST_FILE}")
   endif()
   list(APPEND headers_of_${room} ${header})
   file(STRINGS ${INCLUDE}/gdpo/${header} includes REGEX "^#include <gdpo/")
@@ -36,7 +40,8 @@ foreach(header IN LISTS headers)
     list(FIND rooms ${room} floor)
     list(FIND rooms ${below} floor_below)
     if(floor_below GREATER floor)
-      message(SEND_ERROR "${header} (${room}) includes ${included} (${below}), which stands above it")
+      message(SEND_ERROR "${header} (${room}) includes ${included} (${below}), "
+        "which stands above it")
     endif()
     if(NOT room STREQUAL below)
       list(APPEND below_${room} ${below})
@@ -44,7 +49,8 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# The calls of a room: what reaches its engine by includes within the room.
+# The calls of a room: the headers that include its engine, directly or through other headers of the
+# room.
 function(gdpo_calls room variable)
   set(engine ${headers_of_${room}})
   list(FILTER engine INCLUDE REGEX "/engine/")
@@ -70,7 +76,8 @@ function(gdpo_calls room variable)
   foreach(header IN LISTS engine)
     foreach(included IN LISTS includes_of_${header})
       if(included IN_LIST calls)
-        message(SEND_ERROR "${header} includes ${included}, which includes the engine itself: an engine includes axes alone")
+        message(SEND_ERROR "${header} includes ${included}, which includes the engine itself: "
+          "an engine includes axes alone")
       endif()
     endforeach()
   endforeach()

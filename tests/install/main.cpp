@@ -1,4 +1,7 @@
-// Two prompts, two completions each, two rewards; the second reward is constant inside each prompt and adds nothing.
+// A consumer of the library: GDPO of two prompts with two completions and two rewards each. The
+// second reward is constant inside each prompt and adds nothing. The first becomes +-sqrt(1/2) in
+// its group (sample std). The std of these over the batch of four is sqrt(2/3), and the quotient is
+// sqrt(0.75).
 #include <cmath>
 #include <gdpo/gdpo.hpp>
 

@@ -1,4 +1,5 @@
-// Compiled with -fno-exceptions -fno-rtti: every front door works, and a mistake reaches the handler that the user set.
+// The umbrella header, compiled with -fno-exceptions -fno-rtti: advantages of views and of Eigen
+// arrays work, and a mistake reaches the handler that the user set.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -29,9 +30,7 @@ int main() {
 
   expect_mistake(
       "gdpo::advantages: groups: given 4 rows, which leaves a last group (number 1) of 1; needed: "
-      "a multiple of 3 "
-      "rows, as "
-      "groups_of(3) says");
+      "a multiple of 3 rows, as groups_of(3) says");
   gdpo::advantages(gdpo::view(rewards, 4, 2), gdpo::groups_of(3));
   std::puts("4 rows in groups of 3 went unnoticed");
   return EXIT_FAILURE;

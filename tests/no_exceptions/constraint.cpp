@@ -1,5 +1,5 @@
-// Compiled with -fno-exceptions -fno-rtti: controllers, their state and the adaptive KL work, and a mistake reaches the handler
-// that the user set.
+// Constraints, compiled with -fno-exceptions -fno-rtti: controllers, their state and the adaptive
+// KL work, and a mistake reaches the handler that the user set.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -30,8 +30,7 @@ int main() {
 
   expect_mistake(
       "gdpo::pid_state_from_bytes: bytes: given a state that was cut or altered: its checksum "
-      "differs; needed: what "
-      "to_bytes() gave");
+      "differs; needed: what to_bytes() gave");
   bytes[100] ^= 1;
   gdpo::pid_state_from_bytes(bytes);
   std::puts("an altered state went unnoticed");

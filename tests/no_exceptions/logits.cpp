@@ -1,4 +1,5 @@
-// Compiled with -fno-exceptions -fno-rtti: logits to log-probs and back, and a mistake reaches the handler that the user set.
+// Logits, compiled with -fno-exceptions -fno-rtti: from logits to log-probs and back, and a mistake
+// reaches the handler that the user set.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

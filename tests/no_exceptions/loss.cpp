@@ -1,5 +1,5 @@
-// Compiled with -fno-exceptions -fno-rtti: losses, names and pre-passes work, and a mistake reaches the handler that the user
-// set.
+// Losses, compiled with -fno-exceptions -fno-rtti: losses, names and pre-passes work, and a mistake
+// reaches the handler that the user set.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +15,8 @@ bool near_to(double a, double b) { return std::abs(a - b) < 1e-12; }
 }  // namespace
 
 int main() {
-  // Ratios e^0.1 (A = 1), e^1 (A = 1, clipped at 1.2), 1 (A = -2); the last token is masked.
+  // The ratios are e^0.1 (A = 1), e^1 (A = 1, clipped at 1.2) and 1 (A = -2); the last token is
+  // masked.
   const double logp[] = {-1, -1, -1, 0}, old[] = {-1.1, -2, -1, 0}, advantages[] = {1, -2};
   const unsigned char mask[] = {1, 1, 1, 0}, truncated[] = {0, 1};
   double gradient[4];

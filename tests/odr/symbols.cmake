@@ -1,10 +1,14 @@
-# Where several objects have one function, the linker takes one of them. If they were compiled for different instruction sets, that one
-# may not run on an older processor; where they were compiled with parts of -ffast-math, it may lose a NaN that the others keep. So
-# the code of the library is in a namespace that names the instruction set and these flags, and this test fails for each symbol of
-# it that two objects share. What they may share:
-#   the tags seq and simd, and invalid_input, which has to be one type (made and destroyed by std::invalid_argument);
-#   in unoptimised objects, the constructors and destructors that the compiler makes for plain data.
-# Functions of the standard library are shared too: whoever builds such a program links the object for the oldest processor first.
+# Checks that objects compiled with different flags share no function of the library. Where several
+# objects define the same inline function, the linker keeps one of them. If the objects were
+# compiled for different instruction sets, the one that is kept may not run on an older processor;
+# if they were compiled with different parts of -ffast-math, it may lose a NaN that the others keep.
+# The library's code is therefore in a namespace that names the instruction set and these flags.
+# This test fails for each symbol of the library that two objects share, except
+# - the tags seq and simd, and invalid_input, which has to be one type (its functions only make and
+#   destroy a std::invalid_argument);
+# - in unoptimised objects, the constructors and destructors that the compiler makes for plain data.
+# Functions of the standard library are shared too, which nothing here can prevent: who builds such
+# a program links the object for the oldest processor first.
 #   cmake -DPROGRAMS=<list of programs> -DNM=<nm> -P symbols.cmake
 cmake_minimum_required(VERSION 3.22)
 
@@ -20,8 +24,10 @@ function(gdpo_bits_program name emulator program)
   set(shared)
   set(sum 0)
   foreach(object IN LISTS ARGN)
-    execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
-    string(REGEX MATCHALL " [WVu] [^\n]+" symbols "${output}")  # weak: several objects may have them
+    execute_process(COMMAND ${NM} --defined-only ${object} OUTPUT_VARIABLE output
+      COMMAND_ERROR_IS_FATAL ANY)
+    # Weak symbols, which several objects may define.
+    string(REGEX MATCHALL " [WVu] [^\n]+" symbols "${output}")
     list(TRANSFORM symbols REPLACE "^ . " "")
     list(REMOVE_DUPLICATES symbols)
     list(LENGTH symbols count)
@@ -30,7 +36,8 @@ function(gdpo_bits_program name emulator program)
     endif()
     math(EXPR sum "${sum} + ${count}")
     list(APPEND all ${symbols})
-    list(FILTER symbols INCLUDE REGEX "^_Z[A-Z]*4gdpo")  # not those of std with something of gdpo as argument
+    # The symbols of gdpo; not those of std that have something of gdpo as an argument.
+    list(FILTER symbols INCLUDE REGEX "^_Z[A-Z]*4gdpo")
     foreach(symbol IN LISTS symbols)
       if(symbol IN_LIST ours AND NOT symbol MATCHES "^${allowed}$")
         list(APPEND shared ${symbol})

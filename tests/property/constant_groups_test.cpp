@@ -1,4 +1,5 @@
-// A group whose used rewards are all equal gets exactly 0: every stored type, size, value and estimator. No tolerance.
+// A group whose used rewards are all equal gets exactly 0, for every size, value and estimator.
+// There is no tolerance.
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/product.hpp"
@@ -7,6 +8,7 @@
 
 namespace {
 
+/// One group in which every reward is constant.
 naive::Data constant_group(int size, int channels, double value) {
   naive::Data d;
   d.rows = size;
@@ -19,7 +21,7 @@ naive::Data constant_group(int size, int channels, double value) {
   return d;
 }
 
-/// A second group with rewards that differ.
+/// Adds a second group, whose rewards differ.
 void add_varying_group(naive::Data& d) {
   for (int i = 0; i < 3; ++i) {
     for (int c = 0; c < d.channels; ++c) d.rewards.push_back(i * (c + 1));
@@ -35,8 +37,8 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
   const double values[] = {0.1, 3.3, 1e5 + 0.1, -7, 1e30, 1.0 / 3};
   for (const product::Preset& preset : product::presets()) {
     for (const int size : group_sizes()) {
-      if (size == 1 && preset.settings.singleton != naive::Singleton::Zero)
-        continue;  // has a rule of its own
+      // A group of one has a rule of its own.
+      if (size == 1 && preset.settings.singleton != naive::Singleton::Zero) continue;
       for (const int channels : {1, 2, 3}) {
         for (const double value : values) {
           if (size > (sanitized ? 4 : 64) && value != 0.1 && value != 1e5 + 0.1) continue;
@@ -47,8 +49,8 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
             CHECK("alone" == std::string("0"));
           add_varying_group(data);
           product::Outcome outcome = product::advantages(preset.settings, data);
-          // Token-weighted renormalisation subtracts the batch's mean: there the combined values are 0, not the
-          // advantages.
+          // Token-weighted renormalisation subtracts the mean of the batch, which is not 0: there
+          // the combined values of the group are 0, not its advantages.
           std::vector<double>& zero =
               preset.settings.renorm == naive::Renorm::Tokens ? outcome.sums : outcome.advantages;
           const std::vector<double> others(zero.begin() + size, zero.end());
@@ -65,7 +67,8 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
 TEST_CASE("sums that differ by the rounding of their order alone are equal", "[zero]") {
   Random random(11);
   for (int round = 0; round < 300; ++round) {
-    // The same addends in another order in every row: 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last bit.
+    // Every row has the same addends in another order: 0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ
+    // in the last bit.
     const int channels = 2 + random.below(9), rows = 2 + random.below(10);
     std::vector<double> addends;
     for (int c = 0; c < channels; ++c)
@@ -90,7 +93,8 @@ TEST_CASE("sums that differ by the rounding of their order alone are equal", "[z
 
 namespace {
 
-/// Groups in which the second reward is `total` minus the first, the first `offset` away from where it would be.
+/// Checks groups in which the second reward is `total` minus the first, and the first is then moved
+/// by `offset`.
 void check_constant_sums(double offset) {
   Random random(12);
   for (int round = 0; round < 150; ++round) {
@@ -100,8 +104,8 @@ void check_constant_sums(double offset) {
     d.rows = groups * members;
     d.channels = 2;
     for (int i = 0; i < d.rows; ++i) {
-      const double x =
-          random.pick({0.0, 1.0, 0.25, 0.5});  // exact, so that the sum is constant in double
+      // Exact numbers, so that the sum is constant in double.
+      const double x = random.pick({0.0, 1.0, 0.25, 0.5});
       d.rewards.push_back(offset + x);
       d.rewards.push_back(total - x);
       d.ids.push_back(i % groups);
@@ -120,24 +124,29 @@ void check_constant_sums(double offset) {
 
 }  // namespace
 
-// z_2 = -z_1. The GDPO paper's section 3.1 says that r1 = (1,1,0), r2 = (0,0,1) is told apart; it cannot be.
+// With a constant sum, the second normalised reward is minus the first, so their sum is 0. Section
+// 3.1 of the GDPO paper says that GDPO tells r1 = (1,1,0), r2 = (0,0,1) apart; it cannot.
 TEST_CASE("two rewards with a constant sum cancel exactly in GDPO", "[zero]") {
   check_constant_sums(0);
 }
 
-// The mean of one of them is rounded at 1e5; a residue would be scaled to unit size in a batch of nothing else.
+// At an offset of 1e5 the mean of the first reward is rounded. If that left a residue, the batch
+// step would scale it to unit size, because the batch holds nothing else.
 TEST_CASE("they do so at an offset of 1e5 too", "[zero]") { check_constant_sums(1e5); }
 
 TEST_CASE("what differs by more than rounding is not equal", "[zero]") {
-  // 0.1 + 0.2 against 0.3 in the first column's place: 5.6e-17 apart, 4 C 2^-53 sum|x| = 2.7e-16; then 4e-16 apart.
+  // Two rows with sums 0.1 + 0.2 and 0.3 + 0, which are 5.6e-17 apart. The bound below which sums
+  // are equal is 4 C 2^-53 max_i sum_c |r_ic| = 2.7e-16. With 2^-50 in place of 0 the sums are
+  // 8.3e-16 apart.
   const std::vector<double> rounding{0.1, 0.2, 0.3, 0.0}, more{0.1, 0.2, 0.3, 0x1p-50};
   const auto run = [](const std::vector<double>& x) {
     return gdpo::advantages(gdpo::view(x.data(), 2, 2), gdpo::groups_of(2), gdpo::Grpo{});
   };
   CHECK(all_zero(run(rounding)));
-  CHECK(std::abs(run(more)[0] + std::sqrt(0.5)) <
-        0.1);  // the sums' own rounding is a tenth of their difference
-  // One stored reward has no such allowance: one last bit is a difference of full scale.
+  // The rounding of the sums is nearly a tenth of their difference.
+  CHECK(std::abs(run(more)[0] + std::sqrt(0.5)) < 0.1);
+  // A stored reward has no such allowance: one last bit is a difference, and becomes one of full
+  // size.
   const std::vector<double> last_bit{1, 1 + 0x1p-52};
   const std::vector<double> full =
       gdpo::advantages(gdpo::view(last_bit.data(), 2, 1), gdpo::groups_of(2));

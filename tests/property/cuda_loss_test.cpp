@@ -1,5 +1,6 @@
-// The loss on a device against seq, for every kind of policy, on random batches in every layout; and that neither the layout, nor
-// what stands where the mask is 0, nor the grid, nor the order of blocks and threads changes a bit.
+// The loss on a device compared with the loss on seq, for every kind of policy, on random batches
+// in every layout. Also, no bit depends on the layout, on what masked tokens hold, on the grid, or
+// on the order of blocks and threads.
 #include "support/cuda_loss.hpp"
 
 #include <gdpo/loss/any_kl.hpp>
@@ -29,7 +30,7 @@ namespace map = gdpo::map;
 namespace metrics = gdpo::metrics;
 namespace statistic = gdpo::statistic;
 
-// ---- random settings ---------------------------------------------------------------------------------------------------------
+// ---- random settings ----
 
 template <class E, class R>
 void set_kl(Random&, Kl<E, R>& to, const loss_product::Settings& s, std::size_t k) {
@@ -54,7 +55,7 @@ void set_aggregate(Random& random, AnyAggregate& a, bool is_packed) {
   a.padded_width = !is_packed && random.chance(0.5);
   a.constant = a.padded_width ? 0 : 64;
 }
-/// Every number of a composition.
+/// Random numbers for all settings of a loss.
 template <class Loss>
 void randomise(Random& random, Loss& loss, bool is_packed) {
   loss_product::Settings s;
@@ -71,9 +72,9 @@ void randomise(Random& random, Loss& loss, bool is_packed) {
   set_aggregate(random, loss.aggregate, is_packed);
 }
 
-// ---- random batches ----------------------------------------------------------------------------------------------------------
+// ---- random batches ----
 
-/// Packed rows as padded ones: what is beyond their lengths is masked.
+/// Packed rows as padded ones: the mask hides what is beyond their lengths.
 Data padded(const Data& d, const std::vector<int>& lengths) {
   Data p = d;
   if (lengths.empty()) return p;
@@ -83,7 +84,7 @@ Data padded(const Data& d, const std::vector<int>& lengths) {
   }
   return p;
 }
-/// Anything where the mask is 0.
+/// Puts NaN, infinities and other numbers where the mask is 0.
 void poison_masked(Random& random, Data& d) {
   for (std::size_t k = 0; k < d.mask.size(); ++k) {
     if (d.mask[k] != 0) continue;
@@ -94,7 +95,8 @@ void poison_masked(Random& random, Data& d) {
     if (!d.segments.empty()) d.segments[k] = random.below(1000);
   }
 }
-/// The gradient at the first tokens of each row; "" where all others are exactly 0.
+/// Cuts the gradient to the first lengths[i] tokens of each row. "" where it is exactly 0 at all
+/// others.
 std::string cut(Outcome& o, const Data& d, const std::vector<int>& lengths) {
   if (lengths.empty()) return "";
   std::vector<double> kept;
@@ -116,9 +118,10 @@ const Layout& pick(Random& random, const Layout (&layouts)[N]) {
   return layouts[random.below(static_cast<int>(N))];
 }
 
-// ---- the laws ----------------------------------------------------------------------------------------------------------------
+// ---- the laws ----
 
-/// One batch in two layouts on two grids: as on seq, and the same bits.
+/// Computes one batch in two layouts on two grids. The result is that of seq, and both have the
+/// same bits.
 template <class S, class Loss>
 void check_one(Random& random, const Loss& loss, const Data& d, const std::vector<int>& lengths,
                unsigned seed) {
@@ -141,7 +144,7 @@ void check_one(Random& random, const Loss& loss, const Data& d, const std::vecto
   CHECK(cut(again, d, lengths) == "");
   CHECK(cuda_loss::difference_but_nan(again, got) == "");
 }
-/// Random settings and batches; a third of them with NaN and infinities among the tokens.
+/// Random settings and batches. A third of the batches have NaN and infinities among the tokens.
 template <class S, class Loss>
 void check(Loss loss, int rounds = sanitized ? 12 : 100) {
   for (int seed = 1; seed <= rounds; ++seed) {
@@ -163,8 +166,9 @@ void check(Loss loss, int rounds = sanitized ? 12 : 100) {
   }
 }
 
-/// Shapes around what the kernels cut: fours of tokens, warps, 128 threads of them, 1024 units of rows. Of each, a batch with
-/// everything and a simple one.
+/// Shapes around the sizes in which kernels cut the work: quads of tokens, the 128 threads of a
+/// block with a quad each, 1024 units of rows. Each shape is a batch with every array and a simple
+/// one.
 template <class S, class Loss>
 void check_shapes(Loss loss) {
   const std::pair<int, int> shapes[] = {{1024, 1}, {1025, 3}, {2051, 4}, {5003, 3}, {3, 127},
@@ -185,7 +189,8 @@ void check_shapes(Loss loss) {
   }
 }
 
-/// A trainer's loss with its own numbers, on a batch with everything and on a simple one.
+/// A trainer's loss with its own settings, on batches with every array and on simple ones, and with
+/// its KL term switched on.
 template <class Loss>
 void check_preset(const Loss& preset) {
   auto aggregate = preset.aggregate;
@@ -204,7 +209,7 @@ void check_preset(const Loss& preset) {
   }
 }
 
-/// What metrics leave out changes nothing else.
+/// Leaving out metrics changes nothing else.
 template <class Loss>
 void check_metrics(Loss loss) {
   for (int seed = 1; seed <= (sanitized ? 8 : 24); ++seed) {
@@ -219,7 +224,7 @@ void check_metrics(Loss loss) {
     };
     const auto check = [&](const auto& of) {
       const Outcome got = run(of, 5);
-      // the sums of |terms| that bound the error are known only where all is measured
+      // mismatch() needs all metrics to bound the error, so these compare with a run that has them.
       CHECK(difference(cuda_loss::unified(got.gradient),
                        cuda_loss::unified(run(loss, 6).gradient)) == "");
       const gdpo::LossResult all = run(loss, 7).result;

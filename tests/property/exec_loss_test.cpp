@@ -1,5 +1,5 @@
-// seq, simd and parallel give the same bits: loss, gradient and every metric, for every kind of policy, the caller's own
-// included, whatever the shape, the layout and the number of threads.
+// seq, simd and parallel give the same bits: loss, gradient and every metric, for every kind of
+// policy, also the caller's own, whatever the shape, the layout and the number of threads.
 #include "support/catch.hpp"
 #include "support/exec_cases.hpp"
 #include "support/loss_archetypes.hpp"
@@ -20,8 +20,8 @@ namespace kl = gdpo::kl;
 namespace level = gdpo::level;
 namespace map = gdpo::map;
 
-/// Every layout of small batches: rows of 0 to 70 tokens, masked rows, NaN and infinities among the tokens;
-/// every second batch is plain.
+/// Small batches in every layout: rows of 0 to 70 tokens, masked rows, and in every third batch NaN
+/// and infinities among the tokens. Every second batch has only the arrays that most calls have.
 template <class S, class Loss>
 void check_small(const Loss& loss) {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
@@ -36,7 +36,8 @@ void check_small(const Loss& loss) {
     CHECK(Case<S>(random, data, form).difference_of_targets(loss, false) == "");
   }
 }
-/// Enough tokens for seven workers: as units of several rows (more than 256 of them), and as rows of several blocks.
+/// Large batches, with enough tokens for seven workers: more than 128 rows, so that a unit of work
+/// has several, and rows of several blocks of tokens.
 template <class S, class Loss>
 void check_large(const Loss& loss) {
   const auto compare = [&](int rows, int width, Form form) {
@@ -50,6 +51,7 @@ void check_large(const Loss& loss) {
   compare(1801, 32, Form::Padded);
   compare(50, 2501, Form::Packed);
 }
+/// Small and large batches.
 template <class S, class Loss>
 void check(const Loss& loss) {
   check_small<S>(loss);

@@ -1,5 +1,5 @@
-// What is measured changes neither the loss nor the gradient, and what is measured less has the same bits; a target with its
-// workspace allocates once.
+// The set of metrics changes neither the loss nor the gradient, and a smaller set has the same bits
+// in the metrics that it keeps. After its first call, no target allocates with its workspace.
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 #include "support/exec_cases.hpp"
@@ -12,6 +12,7 @@ using gdpo::LossMetrics;
 using gdpo::Metric;
 using loss_product::Outcome;
 
+/// The loss, the gradient and what every set of metrics keeps are the same.
 void check_same(const Outcome& few, const Outcome& all) {
   CHECK(difference(few.gradient, all.gradient) == "");
   for (const auto member :
@@ -25,7 +26,8 @@ void check_same(const Outcome& few, const Outcome& all) {
   CHECK(a.degenerate_rows == b.degenerate_rows);
   CHECK(a.non_finite.logp.count == b.non_finite.logp.count);
 }
-/// The metrics that metrics::Means keeps, but for their ranges over tokens.
+/// metrics::Means keeps the sums, counts and row statistics of its metrics; it leaves out ranges
+/// over tokens and the other metrics.
 void check_means(const LossMetrics& means, const LossMetrics& all) {
   for (int q = 0; q < gdpo::detail::metrics_of_tokens; ++q) {
     const gdpo::detail::MetricFacts facts = gdpo::detail::facts_of(q);
@@ -40,6 +42,7 @@ void check_means(const LossMetrics& means, const LossMetrics& all) {
     }
   }
 }
+/// metrics::None keeps none of the metrics of tokens.
 void check_none(const LossMetrics& none) {
   for (int q = 0; q < gdpo::detail::metrics_of_tokens; ++q) {
     CHECK((none.*gdpo::detail::facts_of(q).member).rows == 0);

@@ -1,4 +1,5 @@
-// Infinite rewards, overflowing sums and NaN penalties show; they are never taken for a group of equal values.
+// Infinite rewards, sums that overflow, and NaN penalties show as NaN in their group; they are
+// never taken for a group of equal values.
 #include <cmath>
 #include <gdpo/runtime.hpp>
 #include <limits>

@@ -1,4 +1,5 @@
-// What must not change, and how: bits where the library promises bits, else rounding (each test says which).
+// Changes of the input that must not change the result. Where the library promises bits, bits are
+// compared; elsewhere each test says how much rounding it allows.
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/product.hpp"
@@ -40,7 +41,8 @@ naive::Settings without_missing(naive::Settings e) {
   return e;
 }
 
-/// Rows of full groups of 6, no missing reward, so that conditioning is known.
+/// Full groups of 6 rows without missing rewards, so that the condition of their statistics is
+/// known.
 naive::Data full_groups(Random& random, int groups, int channels) {
   naive::Data d;
   d.rows = 6 * groups;
@@ -120,7 +122,7 @@ TEST_CASE("the report of a grouping by id does not depend on the order of the ro
 TEST_CASE(
     "consecutive groups: moving rows inside a group, or groups, moves results by rounding only",
     "[permutation]") {
-  // Rewards of order 1 and spread of order 1: tolerance::formula.
+  // Rewards and their spread are of order 1, so tolerance::formula applies.
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -141,7 +143,8 @@ TEST_CASE(
       const std::vector<double> a = run(rewards, gdpo::groups_of(members));
       CHECK(deviation(permuted(a, order), run(moved, gdpo::groups_of(members)),
                       tolerance::formula) == "");
-      // the three groupings of the same rows: one order of summation for the first two
+      // The three groupings of the same rows. groups_of and by_offsets add in the same order; by_id
+      // does not.
       CHECK(difference(a, run(rewards, gdpo::by_offsets(offsets))) == "");
       std::vector<int> ids;
       for (int i = 0; i < groups * members; ++i) ids.push_back(i / members);
@@ -153,8 +156,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a shift of a group's rewards changes nothing but rounding", "[invariance]") {
-  // Tolerance: tolerance::offset for a shift of at most 64 and a spread of at least 0.05 (a multiple of 1/8, 6 rows),
-  // times the two normalisations.
+  // The tolerance is tolerance::offset for a shift of at most 64 and a std of at least 0.05
+  // (rewards are multiples of 1/8, six rows in a group), times a factor for the two normalisations.
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);
     naive::Data data = full_groups(random, 6, 3), shifted = data;
@@ -163,8 +166,8 @@ TEST_CASE("a shift of a group's rewards changes nothing but rounding", "[invaria
         shifted.rewards[static_cast<std::size_t>(i * 3 + c)] += (c + 1) * (1 + i / 6) * 3.5;
     }
     for (const product::Preset& preset : product::presets()) {
-      if (preset.settings.scale == naive::Scale::Batch)
-        continue;  // is the spread of the rewards themselves
+      // Scale::Batch is the spread of the rewards themselves, which a shift changes.
+      if (preset.settings.scale == naive::Scale::Batch) continue;
       INFO("seed " << seed << ", " << preset.name);
       CHECK(deviation(product::advantages(preset.settings, data).advantages,
                       product::advantages(preset.settings, shifted).advantages,
@@ -184,8 +187,9 @@ TEST_CASE("a positive scale of a reward changes nothing where std has no eps", "
     }
     const naive::Settings gdpo = product::settings_of(gdpo::Gdpo{});
     INFO("seed " << seed);
+    // Powers of two change no bit.
     CHECK(difference(product::advantages(gdpo, data).advantages,
-                     product::advantages(gdpo, doubled).advantages) == "");  // powers of two
+                     product::advantages(gdpo, doubled).advantages) == "");
     CHECK(deviation(product::advantages(gdpo, data).advantages,
                     product::advantages(gdpo, scaled).advantages, 64 * tolerance::formula) == "");
     naive::Data all = data;
@@ -226,8 +230,8 @@ TEST_CASE("weights: (1, 0) is the single reward, a common power of two is nothin
 }
 
 TEST_CASE("a reward that is constant in every group changes no bit of GDPO", "[invariance]") {
-  // Two live rewards: their sum has one order only. With more, the sum is a tree over the columns, so a further column
-  // moves roundings: tolerance::formula.
+  // The sum of at most two varying rewards has one order only. With more, the sum is a tree over
+  // the columns, so a further column moves roundings: tolerance::formula.
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     Random random(seed);
     for (const int live : {1, 2, 3, 5, 8}) {
@@ -289,7 +293,7 @@ TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 afte
       for (int g = 0; 6 * g < data.rows; ++g) {
         double sum = 0;
         for (int k = 0; k < 6; ++k) sum += outcome.sums[static_cast<std::size_t>(6 * g + k)];
-        CHECK(std::abs(sum) <= 24 * tolerance::formula);  // rewards up to 4, four of them
+        CHECK(std::abs(sum) <= 24 * tolerance::formula);  // four rewards, each up to 4
       }
     }
     const std::vector<double> a =

@@ -1,5 +1,6 @@
-// What must not change a bit: the execution target, threads and their order, the layout, in place or not, what stands in masked
-// rows, the other rows.
+// What must not change a bit of log-probs and gradients: the execution target, the threads and
+// their order, the layout, whether the gradient is written over the logits, what masked rows hold,
+// and the other rows.
 #include <cstring>
 #include <gdpo/with/eigen.hpp>
 
@@ -13,14 +14,15 @@ namespace {
 
 using logit_cases::Kind, logit_cases::stored;
 
-/// Bytes: NaN compares too.
+/// Compares bytes, so NaN is compared too.
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&
          std::memcmp(static_cast<const void*>(a.data()), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Rows of every kind, some of them with NaN or infinities, targets, mask, and gradients of which some are 0.
+/// Rows of every kind, some of them with NaN or infinities; targets; a mask; and gradients, of
+/// which some are 0.
 template <class T>
 struct Table {
   int rows, vocabulary;
@@ -149,7 +151,8 @@ TEST_CASE("a masked row may hold anything, and is 0") {
 TEST_CASE("rows do not know of each other, and strides between them change nothing") {
   const Table<float> t(800, 700);
   const Outcome<float> expected = run(gdpo::simd, t, t.batch());
-  // (rows / 4, 4, V) with gaps of NaN after every row and every four; int32 targets of stride 3.
+  // Logits (rows / 4, 4, V) with gaps of NaN after every row and after every four rows; int32
+  // targets with a stride of 3.
   const int pairs = t.rows / 4;
   const gdpo::index_t row_stride = t.vocabulary + 13, outer = 4 * row_stride + 29;
   const auto size = static_cast<std::size_t>(pairs * outer);

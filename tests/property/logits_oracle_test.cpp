@@ -1,6 +1,7 @@
-// Log-prob, entropy, logsumexp and the gradient by the logits against long double, over sizes at every border of the blocks,
-// every kind of row, and storage. Where the bounds come from: e^x to 2 ulp of float (2^-22), sums whose roundings repeat at most
-// 18 times (each 2^-24 at most, of either sign), one rounding of the result to float.
+// Log-prob, entropy, logsumexp and the gradient by the logits, compared with long double: for
+// vocabularies around every block size, every kind of row, and every storage type. The bounds allow
+// for e^x to 2 ulp of float (2^-22), for sums whose roundings add up at most 18 times (each at most
+// 2^-24, of either sign), and for one rounding of the result to float.
 #include <reference/naive_logits.hpp>
 
 #include "support/catch.hpp"
@@ -11,6 +12,7 @@ namespace {
 using logit_cases::Kind, logit_cases::stored;
 
 constexpr double lse_bound = 5e-7;
+/// The error of rounding x to float once.
 double to_float(long double x) { return static_cast<double>(std::fabs(x)) * 0x1p-24; }
 
 template <class T>
@@ -20,6 +22,7 @@ std::vector<double> loaded(const std::vector<T>& x) {
   return to;
 }
 
+/// Checks one row: values, then the gradient for given dloss/dlogp and dloss/dentropy.
 template <class T>
 void check_row(const std::vector<T>& x, std::size_t target, double temperature, double g,
                double g_entropy) {
@@ -41,7 +44,8 @@ void check_row(const std::vector<T>& x, std::size_t target, double temperature, 
   CHECK(std::fabs(static_cast<double>(got.entropy[0] - expected.entropy)) <=
         2 * lse_bound + 2 * to_float(expected.entropy));
 
-  // dlogits: p has |log p| 2^-23 of itself from the rounding of its exponent, 2 ulp of e^x and that of the logsumexp.
+  // The error of p, relative to p: |log p| 2^-23 from the rounding of its exponent, 2 ulp of e^x,
+  // and the error of the logsumexp.
   const std::vector<float> gs{static_cast<float>(g)}, gs_entropy{static_cast<float>(g_entropy)};
   std::vector<logit_cases::Wide<T>> gradient(x.size());
   gdpo::token_logprobs_backward(gdpo::simd, batch, {gdpo::view(gs), gdpo::view(gs_entropy)},
@@ -122,7 +126,8 @@ TEST_CASE("logits of double are computed in double") {
 }
 
 TEST_CASE("the gradient is the slope of the log-prob and of the entropy") {
-  // Central differences in double with h = 1e-4: the error is h^2 / 6 times a third derivative of order 1, and 1e-15 / h.
+  // Central differences in double with h = 1e-4. Their error is h^2 / 6 times a third derivative of
+  // order 1, plus 1e-15 / h from rounding.
   const std::uint64_t seed = 401;
   INFO("seed " << seed);
   Random random(seed);

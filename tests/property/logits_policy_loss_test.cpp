@@ -1,5 +1,6 @@
-// policy_loss_from_logits is token_logprobs, the loss and token_logprobs_backward: the same bits, whatever the level, layout, target,
-// and where dlogits go; and its gradient is that of long double.
+// policy_loss_from_logits gives the bits of three calls, token_logprobs, the loss and
+// token_logprobs_backward, whatever the level, the layout, the target, and the place of dlogits.
+// Its gradient is that of long double.
 #include <cstring>
 #include <gdpo/with/eigen.hpp>
 
@@ -40,6 +41,7 @@ bool same(const Outcome<T>& a, const Outcome<T>& b) {
          same(a.dlogp, b.dlogp);
 }
 
+/// The result of the three calls.
 template <class T, int Rank, class Loss>
 Outcome<T> three_calls(const Loss& loss, const Layout<T, Rank>& l, gdpo::TokenBatch<float> batch) {
   gdpo::LogitBatch<T, Rank> logits = l.logits();
@@ -56,6 +58,7 @@ Outcome<T> three_calls(const Loss& loss, const Layout<T, Rank>& l, gdpo::TokenBa
                                 l.table(dlogits));
   return {result, dlogits, f.logp, f.entropy, dlogp};
 }
+/// The result of the one call, with dlogits beside the logits or over them.
 template <class Exec, class T, int Rank, class Loss>
 Outcome<T> one_call(const Exec& exec, const Loss& loss, const Layout<T, Rank>& l,
                     const gdpo::TokenBatch<float>& batch, bool in_place = false) {
@@ -124,8 +127,8 @@ TEST_CASE("a loss that is no PolicyLoss has the bits of the PolicyLoss of its me
 }
 TEST_CASE("one call has the bits of three: levels of segments") {
   auto sequence = gdpo::gspo_loss;
-  sequence.surrogate.low = 0.5,
-  sequence.surrogate.high = 1;  // at 3e-4 every ratio of these would be clipped
+  // With GSPO's own clip range, 3e-4, every ratio of this batch would be clipped.
+  sequence.surrogate.low = 0.5, sequence.surrogate.high = 1;
   check_layouts(sequence);
   auto token = gdpo::gspo_token_loss;
   token.surrogate = sequence.surrogate;
@@ -133,8 +136,9 @@ TEST_CASE("one call has the bits of three: levels of segments") {
 }
 
 TEST_CASE("dlogits are the slope of the loss by the logits") {
-  // Against dloss/dlogp of the loss in double on log-probs of long double, times onehot - p. Log-probs of float are off by 5e-7
-  // and 2^-24 |logp|, the ratio by that relative to itself, float products by some 2^-24.
+  // The expected gradient is dloss/dlogp of the loss in double, on log-probs of long double, times
+  // onehot - p. Log-probs in float have an error of 5e-7 + 2^-24 |logp|, the ratio has this error
+  // relative to itself, and products in float have some 2^-24.
   Step<float> s(77, vocabulary);
   const Layout<float, 3> l{s};
   const gdpo::TokenBatch<float> batch = l.batch(0);
@@ -206,7 +210,8 @@ TEST_CASE("a workspace of another batch changes nothing") {
     gdpo::policy_loss_from_logits(gdpo::parallel(executors::Threads{1}), gdpo::grpo_loss, logits,
                                   batch, gdpo::count(logits, batch), l.table(dlogits), w);
     CHECK(same(dlogits, one_call(gdpo::simd, gdpo::grpo_loss, l, batch).dlogits));
-    w.workers[0].sequence = 0;  // as a call that ended in the first sequence leaves it
+    // A call that ended in the first sequence leaves this state.
+    w.workers[0].sequence = 0;
   }
 }
 
@@ -240,7 +245,7 @@ TEST_CASE("whole packed sequences: the last row of each is not a token of the lo
       gdpo::aligned(l.table(s.logits), gdpo::view(s.targets), gdpo::view(s.offsets));
   gdpo::TokenBatch<float> batch = l.batch(0);
   batch.mask = {};
-  batch.offsets = {};  // those of the logits
+  batch.offsets = {};  // the logits have them
   CHECK(gdpo::count(logits, batch).tokens == tokens - 3);
   CHECK(gdpo::count(logits, batch).rows == 4);
   CHECK(gdpo::count(logits, batch).non_empty_rows == 3);
@@ -261,7 +266,7 @@ TEST_CASE("pre-passes without log-probs: the batch as prepared") {
   const Layout<float, 3> l{s};
   const std::vector<double> truncated{1, 0, 0, 0};
   gdpo::TokenBatch<float> batch = l.batch(0);
-  batch.logp = batch.old_logp;  // its shape; not read
+  batch.logp = batch.old_logp;  // only its shape is used
   gdpo::PrepassMemory<float> memory;
   const gdpo::TokenBatch<float> prepared = gdpo::prepare(
       batch, memory, gdpo::prepass::Overlong{gdpo::view(truncated), gdpo::Reach::Denominator});
@@ -371,8 +376,7 @@ TEST_CASE("mistakes are refused before anything is written") {
           "batch.old_logp: given (20); needed: (4, 5), the shape of batch.logp");
   refuses([](auto&, auto&, auto&, auto& batch, auto&, auto&) { batch.advantages = {}; },
           "batch.advantages, batch.token_advantages: given neither; needed: one of them: an "
-          "advantage for each row, or for "
-          "each token");
+          "advantage for each row, or for each token");
   refuses([](auto&, auto&, auto&, auto&, auto& n, auto&) { n.rows = 0; },
           "normaliser.rows: given 0; needed: the count that the aggregate divides by, more than 0 "
           "for a batch with tokens");

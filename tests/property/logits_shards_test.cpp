@@ -1,4 +1,5 @@
-// A vocabulary in shards: their rows merge to the row of the whole, whatever the split, and their gradients are its columns.
+// A vocabulary in shards: the rows of the shards merge to the row of the whole, whatever the split,
+// and the gradients of the shards are the columns of the gradient of the whole.
 #include <reference/naive_logits.hpp>
 
 #include "support/catch.hpp"
@@ -8,6 +9,7 @@ namespace {
 
 using logit_cases::Kind;
 
+/// The shard with the columns first .. last - 1.
 gdpo::LogitBatch<float, 2> columns(const std::vector<float>& x, int rows, int vocabulary, int first,
                                    int last, const std::vector<int>& targets) {
   gdpo::LogitBatch<float, 2> shard;
@@ -32,7 +34,7 @@ TEST_CASE("the rows of shards merge to the row of the whole") {
       x.insert(x.end(), row.begin(), row.end());
       targets.push_back(random.below(vocabulary));
     }
-    std::vector<int> cuts{0, vocabulary};  // 1 to 9 shards, empty ones among them
+    std::vector<int> cuts{0, vocabulary};  // 1 to 9 shards, some of them empty
     for (int k = random.below(9); k > 0; --k) cuts.push_back(random.below(vocabulary + 1));
     std::sort(cuts.begin(), cuts.end());
     INFO("seed " << seed << ", vocabulary " << vocabulary << ", shards " << cuts.size() - 1);
@@ -49,7 +51,8 @@ TEST_CASE("the rows of shards merge to the row of the whole") {
     for (std::size_t i = 0; i < merged.size(); ++i) {
       INFO("row " << i);
       logsumexp.push_back(gdpo::logsumexp(merged[i]));
-      // Both are within 5e-7 of the truth (logits_oracle_test), the float results within a rounding more.
+      // The logsumexp of both is within 5e-7 of the exact value (logits_oracle_test.cpp); results
+      // in float are rounded once more.
       CHECK(std::fabs(logsumexp[i] - whole.logsumexp[i]) <= 1e-6);
       CHECK(std::fabs(gdpo::entropy(merged[i]) - static_cast<double>(whole.entropy[i])) <= 4e-6);
       const double logp = gdpo::logp(merged[i]);
@@ -61,7 +64,8 @@ TEST_CASE("the rows of shards merge to the row of the whole") {
       }
     }
 
-    // Gradients of the shards from one logsumexp: bit by bit the columns of the whole's.
+    // From the same logsumexp, the gradients of the shards have the bits of the columns of the
+    // whole.
     const std::vector<float> g(merged.size(), 0.5f), g_entropy(merged.size(), 0.25f);
     std::vector<float> all(x.size()), by_shard(x.size(), 42.0f);
     const auto backward = [&](int first, int last, std::vector<float>& to) {

@@ -1,4 +1,5 @@
-// level Token with clamped log ratios: every surrogate and KL term of the product, against the formulas.
+// Level Token with clamped log ratios: every surrogate and KL term of the product, compared with
+// the formulas. This file compiles the level.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 

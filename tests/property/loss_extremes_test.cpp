@@ -1,4 +1,5 @@
-// Nothing to average, log ratios of 1e4, NaN and infinities among the valid tokens: what comes out is documented.
+// Extremes have documented results: nothing to average, log ratios of 1e4, NaN and infinities among
+// the valid tokens.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -18,6 +19,7 @@ bool all_finite(const Outcome& o) {
          std::isfinite(o.result.kl_loss);
 }
 
+/// A batch without mask, segments and weights, in which all log ratios are -1/16.
 Data plain(int rows, int width) {
   Random random(static_cast<std::uint64_t>(rows * 100 + width));
   Data d = loss_product::random_tokens(random, rows, width, 0.2, true);
@@ -93,13 +95,14 @@ TEST_CASE("no rows, no columns, no memory: loss 0", "[loss][empty]") {
       CHECK(n.tokens == 0);
       CHECK(n.rows == static_cast<double>(rows));
       CHECK(loss(batch, n, gradient).loss == 0);
-      CHECK(loss(batch, gdpo::Normaliser{100, 10, 10, 10}, gradient).loss ==
-            0);  // a rank without rows of a step that has some
+      // A rank without rows in a step that has some.
+      CHECK(loss(batch, gdpo::Normaliser{100, 10, 10, 10}, gradient).loss == 0);
       CHECK(loss(batch, n).metrics.rows == rows);
     });
   };
   std::vector<float> none, some(4, 1.0f);
-  for (std::vector<float>* tokens : {&none, &some}) {  // an empty vector has a null pointer
+  // The pointer of an empty vector is null.
+  for (std::vector<float>* tokens : {&none, &some}) {
     INFO("of " << tokens->size());
     for (const gdpo::index_t rows : {0, 3}) {
       gdpo::TokenBatch<float> batch;
@@ -134,9 +137,10 @@ TEST_CASE("log ratios of 1e4 with clamps, and without where the ratio saturates:
       s.level_bounds = {-20, 20};
       for (naive_loss::Kl& kl : s.kl) kl.input = {-20, 20}, kl.output = {-10, 10};
       INFO("seed " << seed << ": " << loss_product::describe(s));
+      // Without a clamp the ratio saturates at e^700 = 1e304. A KL term weighted by it, of up to 10
+      // times that, could overflow in a sum.
       Settings bounded = s;
-      if (s.level == naive_loss::Level::Token && s.map == naive_loss::Map::None)
-        bounded.kl.clear();  // e^700 x 10 next
+      if (s.level == naive_loss::Level::Token && s.map == naive_loss::Map::None) bounded.kl.clear();
       CHECK(all_finite(loss_product::run(bounded, d)));
       ++seen;
     }
@@ -155,7 +159,7 @@ TEST_CASE("the named losses stay finite at log ratios of 1e4 and advantages of 1
       INFO("log ratio " << shift << ", A " << a);
       for_named_losses(
           [&](const auto& loss) { CHECK(all_finite(loss_product::call<float>(loss, d))); });
-      // Clipped from above: nothing of the huge ratio is left.
+      // The upper clip decides, so nothing of the huge ratio is left.
       if (shift > 0 && a > 0) {
         auto dapo = gdpo::dapo_loss;
         const Outcome o = loss_product::call<float>(dapo, d);
@@ -203,7 +207,8 @@ TEST_CASE(
 
 TEST_CASE("a token that the policy calls impossible gives saturated numbers, no NaN",
           "[loss][nan]") {
-  // logp = -inf: the log ratio is -inf and the ratio e^-80; ref - logp is +inf and the k3 of it e^80.
+  // With logp = -inf the log ratio is -inf and the ratio e^-80; ref - logp is +inf and its k3 is
+  // e^80.
   Data d = plain(1, 4);
   d.logp[1] = -infinite;
   const Outcome o = loss_product::call<float>(gdpo::dapo_loss, d);

@@ -1,5 +1,5 @@
-// What float storage costs: gradients, losses and KL estimates of TokenBatch<float> against long double on the same
-// (float) inputs, and the decisions of sequence ratios, which are those of double arithmetic.
+// The accuracy of TokenBatch<float>: gradients, losses and KL estimates compared with long double
+// on the same float inputs. The decisions of sequence ratios are those of double arithmetic.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -10,14 +10,16 @@ using loss_product::Outcome;
 using naive_loss::real;
 using naive_loss::Settings;
 
-/// Box-Muller.
+/// A standard normal number, by Box and Muller's method.
 double normal(Random& random) {
   return std::sqrt(-2 * std::log(1 - random.uniform())) *
          std::cos(6.283185307179586 * random.uniform());
 }
+/// x rounded to float.
 double stored(double x) { return static_cast<double>(static_cast<float>(x)); }
 
-/// Log-probs as models give them, log ratios and distances to the reference normal with standard deviation `sd`.
+/// Log-probs as models give them. The log ratios and the distances to the reference are normal with
+/// std `sd`.
 Data normal_tokens(Random& random, int rows, int width, double sd) {
   Data d;
   d.rows = rows, d.width = width;
@@ -30,8 +32,10 @@ Data normal_tokens(Random& random, int rows, int width, double sd) {
   return d;
 }
 
+/// Errors of the gradient, relative to the largest gradient, and relative errors of loss and mean
+/// KL.
 struct Errors {
-  double gradient, loss, kl;  // of max |gradient|; relative
+  double gradient, loss, kl;
 };
 template <class Loss>
 Errors errors_of(const Loss& loss, const Settings& s, const Data& d) {
@@ -49,8 +53,8 @@ Errors errors_of(const Loss& loss, const Settings& s, const Data& d) {
                   : static_cast<double>(
                         std::fabs(static_cast<real>(got.result.metrics.kl.sum) / kl - 1))};
 }
-/// The bounds that are promised: gradient 3e-7 of the largest (two or three float roundings of 6e-8 each and e^x to 2 ulp),
-/// loss and mean KL 1e-6 relative.
+/// Checks the promised bounds. Gradient: 3e-7 of the largest gradient (two or three roundings to
+/// float of 6e-8 each, and e^x to 2 ulp). Loss and mean KL: 1e-6 relative.
 template <class Loss>
 void check_errors(const Loss& loss, const Settings& s, const Data& d) {
   const Errors e = errors_of(loss, s, d);
@@ -91,7 +95,7 @@ TEST_CASE("float gradients, losses and KL means at every scale of the log ratios
 
 TEST_CASE("the KL of nearly equal policies: k3 of single tokens and of the mean",
           "[loss][float][kl]") {
-  // Where exp(d) - 1 - d in float has no digit left.
+  // At these distances, exp(d) - 1 - d in float has no correct digit.
   for (const double sd : {1e-3, 1e-4, 1e-6}) {
     Random random(77);
     const Data d = normal_tokens(random, 8, 256, sd);
@@ -114,7 +118,7 @@ TEST_CASE("the KL of nearly equal policies: k3 of single tokens and of the mean"
 
 TEST_CASE("sequence levels in float: gradient and loss to float's rounding of the result",
           "[loss][float][gspo]") {
-  // Everything in double, the gradient rounded once: 2^-24 relative.
+  // Everything is computed in double; only the gradient is rounded to float, once: 2^-24 relative.
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -140,8 +144,9 @@ TEST_CASE("sequence levels in float: gradient and loss to float's rounding of th
 
 TEST_CASE("GSPO clips exactly where double arithmetic does, 1e-7 from its bounds",
           "[loss][float][gspo]") {
-  // Ratios within 1e-7 of 1 - 3e-4 and 1 + 4e-4, on both sides: the last log-prob is moved until the mean log ratio of
-  // the float inputs is there. A float statistic decides about every other of these wrongly.
+  // Ratios within 1e-7 of the bounds 1 - 3e-4 and 1 + 4e-4, on both sides: the last log-probs are
+  // moved until the mean log ratio of the float inputs is there. A statistic in float would decide
+  // about half of these wrongly.
   int inside = 0, outside = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     Random random(seed);
@@ -153,7 +158,8 @@ TEST_CASE("GSPO clips exactly where double arithmetic does, 1e-7 from its bounds
     real sum = 0;
     for (std::size_t k = 0; k < d.logp.size(); ++k)
       sum += static_cast<real>(d.logp[k]) - static_cast<real>(d.old_logp[k]);
-    // Steps of a float near the needed value are too coarse with a large one: take what is closest, over a few tokens.
+    // The needed step is rounded to float, too coarsely where the log-prob is large, so several
+    // tokens take up what is left.
     for (std::size_t k = d.old_logp.size() - 4; k < d.old_logp.size(); ++k) {
       const real before = d.old_logp[k];
       d.old_logp[k] = stored(static_cast<double>(before + (sum - target * n)));

@@ -1,4 +1,5 @@
-// What is not read may hold anything: NaN, inf, 1e38 there change no bit of loss, gradient and metrics. No tolerance.
+// What is not read may hold anything: NaN, inf and 1e38 there change no bit of loss, gradient and
+// metrics. There is no tolerance.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -16,7 +17,7 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 const double poisons[] = {std::nan(""), infinite, -infinite, 1e38, -1e38};
 using loss_product::token_arrays;
 
-/// Everything optional present, gaps in the mask, a row without tokens.
+/// A batch with every optional array, gaps in the mask, and a row without tokens.
 Data masked_data(Random& random, bool single) {
   Data d = loss_product::random_tokens(random, 5, 8, 0.3, single);
   const std::size_t n = d.logp.size();
@@ -36,7 +37,8 @@ Data masked_data(Random& random, bool single) {
   return d;
 }
 
-/// One array, or all of them, poisoned behind the mask; the per-row arrays of the row without tokens as well.
+/// Poisons one array or all of them where the mask is 0; for the row without tokens also the arrays
+/// of rows.
 template <class Run>
 void check_poison(Random& random, const Data& clean, const Run& run) {
   const Outcome expected = run(clean);
@@ -44,7 +46,8 @@ void check_poison(Random& random, const Data& clean, const Run& run) {
     if (clean.mask[k] == 0 && !same_bits(expected.gradient[k], 0)) CHECK(expected.gradient[k] == 0);
   }
   for (const double poison : poisons) {
-    // One array of numbers, or what rows have, or segments as well, or everything.
+    // `array` chooses what is poisoned: one array of numbers, the arrays of rows, those and the
+    // segments, or everything.
     constexpr int numbers = static_cast<int>(loss_product::arrays_of_numbers), all = numbers + 2;
     for (int array = 0; array <= all; ++array) {
       Data d = clean;
@@ -67,7 +70,7 @@ void check_poison(Random& random, const Data& clean, const Run& run) {
 }
 
 #if defined(MAP_ANONYMOUS)
-/// Memory that no one may read: the process dies if someone does.
+/// Memory that must not be read: the process dies if it is.
 class Forbidden {
  public:
   Forbidden() : page_(mmap(nullptr, 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {}
@@ -83,6 +86,7 @@ class Forbidden {
   void* page_;
 };
 #else
+/// The same where memory cannot be protected: it holds signalling NaN.
 class Forbidden {
  public:
   template <class S>

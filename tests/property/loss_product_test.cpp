@@ -1,5 +1,6 @@
-// Every loss of the product of axes against the formulas of reference/naive_loss.hpp, and their gradients against central
-// differences. The compositions of each level are compiled in the file of the level (loss_token_test.cpp, ...).
+// Every loss of the product of axes compared with the formulas of reference/naive_loss.hpp, and
+// gradients compared with central differences. The compositions of each level are compiled in the
+// file of the level (loss_token_test.cpp and others).
 #include "support/loss_product.hpp"
 
 #include "support/catch.hpp"
@@ -31,14 +32,15 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
                   tolerance);
     text += line;
   };
-  // Ratios of order 1 to e^2, estimates of order 1, from some dozen roundings.
+  // Ratios are of order 1 to e^2 and estimates of order 1; both come from a few dozen roundings.
   const double rounding = 256 * unit;
   const naive_loss::real sum = rounding * expected.sums.magnitude + 1e-300L;
   near("loss", got.result.loss, expected.loss, sum);
   near("policy_loss", got.result.policy_loss, expected.policy_loss, sum);
   near("kl_loss", got.result.kl_loss, expected.kl_loss, sum);
 
-  // Of what adds up to the gradient and may cancel: surrogate and KL terms, and the tokens of a segment.
+  // The size of what adds up to the gradient and may cancel: surrogate and KL terms, and the tokens
+  // of a segment.
   Settings surrogate_only = s;
   surrogate_only.kl.clear();
   const gdpo::Normaliser& n = got.result.normaliser;
@@ -87,9 +89,11 @@ namespace {
 using namespace naive_loss;
 using loss_product::describe;
 
-/// The derivative of the frozen form, wherever no kink is near, by a route that shares no formula with the library.
-/// h = 2^-14: the error of the difference is h^2 |f'''| / 6 < 1e-9 |f'''| (f''' of order W times a few), that of long
-/// double's rounding 2^-64 / h < 1e-15.
+/// Compares gradients with central differences of the frozen form, in which what is detached stays
+/// constant. The frozen form shares no formula with the library. Points near a kink, where the
+/// derivative jumps, are left out. "" where all agree. For h = 2^-14 a difference has an error of
+///     h^2 |f'''| / 6 < 1e-9 |f'''|, where f''' is a few times W,
+/// and one of 2^-64 / h < 1e-15 from the rounding of long double.
 std::string differs_from_differences(const Settings& s, const Data& data,
                                      const loss_product::Outcome& got, int& compared) {
   const real h = 0x1p-14L;
@@ -128,8 +132,8 @@ void loss_product::check_level(int index) {
       naive_loss::Counts counts = naive_loss::count(data);
       counts.given = random.pick({1.0, 64.0});
       const double divisors[] = {counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
-      if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0))
-        return;  // no tokens: below, the laws on empty batches
+      // Batches without tokens have tests of their own (loss_extremes_test.cpp).
+      if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0)) return;
       const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
       const std::string mismatch =
           loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
@@ -171,7 +175,7 @@ TEST_CASE("gradients are the central differences of what each rule differentiate
 
 TEST_CASE("the oracle's derivatives are the central differences of its values",
           "[loss][gradient][oracle]") {
-  // Also with what the product leaves out: trust regions, sums, two KL terms, factors.
+  // This includes what the product leaves out: trust regions, sums, two KL terms, factors.
   int compared = 0, kinks = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     Random random(seed);
@@ -208,7 +212,8 @@ TEST_CASE("the oracle's derivatives are the central differences of its values",
 
 TEST_CASE("where nothing is detached the gradient is the central difference of the loss itself",
           "[loss][gradient]") {
-  // Library against library, in double. h = 1e-5: truncation h^2 / 6 |f'''|, rounding 2^-53 |f| / h ~ 1e-11 |f|.
+  // The library's gradient is compared with differences of the library's loss, in double. Their
+  // truncation is h^2 / 6 |f'''|, their rounding 2^-53 |f| / h, about 1e-11 |f|.
   constexpr double h = 1e-5;
   std::uint64_t seed = 3000;
   int compared = 0;
@@ -223,8 +228,8 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
       s.over = Over::Rows, s.aggregate = Aggregate::SeqMeanTokenMean;
       Data data = loss_product::random_tokens(random, 2, 4, 0.3);
       loss_product::fit(s, data);
-      if (data.old_logp.empty() || count(data).tokens == 0)
-        return;  // absent: the ratio's anchor moves along
+      // Without old_logp the ratio stays 1 whatever logp is, so the loss has another derivative.
+      if (data.old_logp.empty() || count(data).tokens == 0) return;
       INFO("seed " << seed << ": " << describe(s));
       const std::vector<real> smooth = naive_loss::differences(s, data, count(data), h, 4 * h);
       const loss_product::Outcome at = loss_product::run(s, data);

@@ -1,4 +1,5 @@
-// level SequenceToken: every surrogate and KL term of the product, against the formulas.
+// Level SequenceToken: every surrogate and KL term of the product, compared with the formulas. This
+// file compiles the level.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 

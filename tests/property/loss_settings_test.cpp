@@ -1,5 +1,5 @@
-// Every setting of every policy, and every array of a batch, reaches the numbers: changed alone, it changes loss, gradient or
-// metrics.
+// Every setting of every policy and every array of a batch reaches the numbers: changed alone, it
+// changes loss, gradient or metrics.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 
@@ -10,7 +10,8 @@ using loss_product::Outcome;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// How many settings a policy has: as many values as its braces take. Who adds one, changes it alone below.
+/// Counts the settings of a policy: as many values as its braces take. A static_assert below names
+/// the number, so that a new setting gets a check of its own.
 struct Anything {
   template <class T>
   operator T() const;
@@ -29,7 +30,7 @@ constexpr std::size_t settings() {
   }
 }
 
-/// A factor that reads the tags.
+/// A factor that reads the tags of tokens.
 struct ByTag {
   static constexpr bool reads_tag = true;
   template <class V>
@@ -38,7 +39,8 @@ struct ByTag {
   }
 };
 
-/// Log ratios, distances to the reference and advantages wide enough for every clip and clamp to hold somewhere.
+/// A batch in which log ratios, distances to the reference and advantages are large enough for
+/// every clip and clamp to take effect somewhere.
 Data wide_data() {
   Random random(31);
   Data d = loss_product::random_tokens(random, 6, 8, 0.6);
@@ -61,7 +63,7 @@ Outcome run(const Loss& loss) {
   return loss_product::call<double>(loss, data, &n);
 }
 
-/// The outcome without `result.normaliser`, which the change of a setting cannot reach.
+/// Whether a change of a setting reaches both the gradient and the loss.
 template <class Loss, class Change>
 bool reaches(const Loss& loss, const Change& change) {
   Loss changed = loss;
@@ -90,7 +92,8 @@ void check_kl(const L& loss) {
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Rollout; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Teacher; }));
   CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Old; }));
-  // In the value; ScoreFunction's and Direct's gradients see the clamps, StraightThroughK2's does not, by design.
+  // Bounds are checked in the value of the KL term. They also reach the gradients of ScoreFunction
+  // and Direct, but not that of StraightThroughK2, by design.
   const auto value = [&](const auto& change) {
     L changed = loss;
     change(changed);
@@ -163,7 +166,8 @@ TEST_CASE("every setting of a KL term reaches the loss, for every estimator and 
     check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ImportanceWeighted>>{});
   };
   rules(K2{}), rules(K3{}), rules(Abs{});
-  // K1's own gradient is the same wherever the reference stands.
+  // With rule Direct, K1's gradient is constant wherever the reference is; these rules depend on
+  // it.
   check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ScoreFunction>>{});
   check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ImportanceWeighted>>{});
 }
@@ -185,8 +189,8 @@ TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][set
   using Means = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenMean>;
   using Norm = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSumNorm>;
   using Sum = Loss<Token<>, Ratio, gdpo::Kl<>, TokenSum>;
-  static_assert(settings<TokenMean>() == 3 &&
-                settings<SeqMeanTokenSum>() == 3);  // over, count_eps, scale
+  // Both have over, count_eps and scale.
+  static_assert(settings<TokenMean>() == 3 && settings<SeqMeanTokenSum>() == 3);
   static_assert(settings<SeqMeanTokenMean>() == 4 && settings<SeqMeanTokenSumNorm>() == 5 &&
                 settings<TokenSum>() == 1);
   check_over(Loss<Token<>>{});
@@ -232,8 +236,8 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
     const Outcome a = loss_product::call<double>(loss, given, &n),
                   b = loss_product::call<double>(loss, other, &n);
     CHECK(difference(loss_product::numbers(a.result), loss_product::numbers(b.result)) != "");
-    CHECK((difference(a.gradient, b.gradient) != "") ==
-          (array != &Data::entropies));  // those are only measured
+    // Entropies are only measured.
+    CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));
   }
   for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights}) {
     CHECK(changes([array](Data& d) { (d.*array).clear(); }));

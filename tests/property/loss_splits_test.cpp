@@ -1,5 +1,6 @@
-// A step's loss does not depend on how its rows are cut into micro-batches and ranks, nor on how they lie in memory.
-// Gradients agree by bits. Losses: 1e-12 of the sum of the absolute values that they add up.
+// The loss of a step does not depend on how its rows are cut into micro-batches and ranks, nor on
+// how they lie in memory. Gradients have the same bits. Losses agree to 1e-12 of the sum of the
+// absolute values that they add.
 #include "support/catch.hpp"
 #include "support/loss_product.hpp"
 #include "support/tally.hpp"
@@ -10,6 +11,8 @@ using loss_product::Data;
 using loss_product::Outcome;
 using naive_loss::Settings;
 
+/// "" where the metrics of the whole and the merged metrics of its parts agree: counts and ranges
+/// exactly, sums to 1e-12 of the count times the largest term.
 std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::LossMetrics& parts) {
   std::string text;
   const auto compare = [&](const char* name, double a, double b, double tolerance) {
@@ -47,7 +50,8 @@ std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::LossMetr
   return text;
 }
 
-/// Cut at random places, with the counts of the whole.
+/// Cuts a batch at random places and computes the parts with the counts of the whole. "" where they
+/// agree with the whole.
 template <class Run>
 std::string split_mismatch(Random& random, const Data& data, const gdpo::Normaliser& normaliser,
                            const Run& run) {
@@ -81,7 +85,8 @@ std::string split_mismatch(Random& random, const Data& data, const gdpo::Normali
   return text + merged_mismatch(whole.result.metrics, parts.result.metrics);
 }
 
-/// Lengths of rows whose padding is masked; positions before may be masked as well.
+/// Gives the rows random lengths and masks their padding; positions before it may be masked as
+/// well.
 std::vector<int> cut_tails(Random& random, Data& d) {
   std::vector<int> lengths;
   if (d.mask.empty()) d.mask.assign(d.logp.size(), 1);
@@ -94,6 +99,7 @@ std::vector<int> cut_tails(Random& random, Data& d) {
   return lengths;
 }
 
+/// "" where packed tokens give the bits of padded ones, with offsets of 32 and of 64 bits.
 template <class S, class Loss>
 std::string packed_mismatch(const Loss& loss, const Data& data, const std::vector<int>& lengths) {
   const gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
@@ -173,7 +179,7 @@ TEST_CASE("the same in float, for every level", "[loss][splits]") {
 }
 
 TEST_CASE("ranks that average their gradients set scale to their number", "[loss][splits]") {
-  // A scale of 4 and the mean over 4 ranks: powers of two round nothing.
+  // Four ranks with a scale of 4: powers of two round nothing.
   Random random(4);
   Settings s;
   s.kl.resize(1);
@@ -210,7 +216,8 @@ TEST_CASE("packed tokens give the bits of padded ones whose tails are masked", "
     Data data = loss_product::random_tokens(random, 7, 6, 0.3, true);
     loss_product::fit(s, data);
     const std::vector<int> lengths = cut_tails(random, data);
-    for (std::size_t k = 0; k < data.logp.size(); ++k) {  // and whatever the padding holds
+    // The padding may hold anything.
+    for (std::size_t k = 0; k < data.logp.size(); ++k) {
       const int t = static_cast<int>(k) % data.width;
       if (t >= lengths[k / static_cast<std::size_t>(data.width)])
         data.logp[k] = std::nan(""), data.ref_logp[k] = 1e38;
@@ -265,7 +272,7 @@ TEST_CASE("a row's gradient does not depend on what its neighbours hold", "[loss
 }
 
 TEST_CASE("a segment's gradient is that of a row of its own", "[loss][packed]") {
-  // One row of three segments with gaps in the mask, and the same tokens as three rows.
+  // One row of three segments with gaps in the mask, compared with the same tokens as three rows.
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Random random(seed);
     INFO("seed " << seed);

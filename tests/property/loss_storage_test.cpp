@@ -1,4 +1,4 @@
-// Whatever stores a batch, and however it lies in memory, the same numbers give the same bits.
+// The same numbers give the same bits, whatever type stores a batch and however it lies in memory.
 #include <gdpo/with/eigen.hpp>
 
 #include "support/catch.hpp"
@@ -11,7 +11,8 @@ using loss_product::Outcome;
 
 constexpr int rows = 4, width = 6, size = rows * width;
 
-/// Numbers that every 16-bit format holds: multiples of 1/16 up to 4 in size (7 bits).
+/// Numbers that every 16-bit format holds exactly: multiples of 1/16 up to 4, which need at most 7
+/// bits.
 Data small_numbers() {
   Random random(12);
   Data d;
@@ -47,6 +48,7 @@ Outcome run(const gdpo::TokenBatch<S>& batch, const L& loss = {}) {
   return o;
 }
 
+/// x in a 16-bit format that holds it exactly.
 template <class T>
 T half_bits(double x);
 template <>
@@ -96,7 +98,7 @@ void check_half(const Data& d, const Outcome& expected) {
   CHECK(loss_product::difference_of(run(batch), expected) == "");
 }
 
-/// Every second column of every second row, backwards in both.
+/// Every second column of every second row of an array, backwards in both directions.
 template <class T>
 struct Strided {
   std::vector<T> memory;
@@ -198,11 +200,11 @@ TEST_CASE("masks of any arithmetic type, 0 against the rest", "[loss][storage]")
   check(std::uint8_t{}, 255);
   check(std::int8_t{}, -1);
   check(std::int32_t{}, 1);
-  check(std::int32_t{}, 256);  // a low byte of 0
+  check(std::int32_t{}, 256);  // its low byte is 0
   check(std::int64_t{}, std::int64_t{1} << 40);
   check(float{}, 1);
   check(float{}, 1e-30);
-  check(double{}, 1e-300);  // 0 as a float
+  check(double{}, 1e-300);  // it would be 0 as a float
 }
 
 TEST_CASE("columns of the rows in any type", "[loss][storage]") {

@@ -1,5 +1,5 @@
-// Moments of parts merged in order are those of the whole: mean and sigma within 2^-44 relative (tolerance::merge), n,
-// weight, min, max and degenerate exactly.
+// Moments of parts, merged in order, are those of the whole: mean and std within 2^-44 relative
+// (tolerance::merge), and n, weight, min, max and degenerate exactly.
 #include <gdpo/stats/moments.hpp>
 
 #include "support/catch.hpp"
@@ -17,7 +17,7 @@ Moments moments(Order order, const std::vector<double>& x, std::size_t begin, st
                           static_cast<gdpo::index_t>(end - begin));
 }
 
-/// Up to 8 parts; some empty, some tiny.
+/// Random cuts of n numbers into up to 8 parts, some of them empty and some very small.
 std::vector<std::size_t> random_cuts(Random& random, std::size_t n) {
   std::vector<std::size_t> cuts{0, n};
   for (int k = random.below(8); k > 0; --k) {
@@ -78,7 +78,7 @@ TEST_CASE("merged moments are the moments of the union, whatever the partition",
 }
 
 TEST_CASE("an offset costs the spread of merged moments nothing", "[moments]") {
-  // Exact rewards k/8 + 2^27: sigma must be that of k/8, to tolerance::merge.
+  // The rewards k/8 + 2^27 are exact, so the std must be that of k/8, to tolerance::merge.
   Random random(3);
   std::vector<double> x, y;
   for (int i = 0; i < 500; ++i) {

@@ -1,4 +1,5 @@
-// Advantages on several threads: the bits of one thread, for every estimator, grouping and number of threads.
+// Advantages on several threads have the bits of one thread, for every estimator, grouping and
+// number of threads.
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/thread_pool.hpp>
 #include <memory>
@@ -18,7 +19,7 @@ namespace {
 
 using gdpo::index_t;
 
-/// Pools of 1 to 7 workers, which the tests share.
+/// The pools of 1 to 7 workers, which all tests share.
 gdpo::ThreadPool& pool(int workers) {
   static std::vector<std::unique_ptr<gdpo::ThreadPool>> pools = [] {
     std::vector<std::unique_ptr<gdpo::ThreadPool>> all;
@@ -28,8 +29,9 @@ gdpo::ThreadPool& pool(int workers) {
   return *pools[static_cast<std::size_t>(workers - 1)];
 }
 
-/// Ragged groups of consecutive rows, large enough for `workers` of detail::worth_a_thread numbers each; constant groups,
-/// missing entries, unused rows, and what policies read.
+/// Ragged groups of consecutive rows, enough for each of `workers` to get detail::worth_a_thread
+/// numbers. There are constant groups, missing entries, unused rows, and every column that a policy
+/// may read.
 struct Input {
   std::vector<double> rewards, tokens, penalty, weights, external;
   std::vector<float> narrow;
@@ -78,7 +80,7 @@ struct Input {
   }
 };
 
-/// What a call gives, as bits.
+/// Everything that a call gives: advantages, combined values and, where asked for, the report.
 struct Outcome {
   std::vector<double> out, sums, numbers;
 
@@ -107,7 +109,8 @@ std::string difference_of(const Outcome& a, const Outcome& b) {
   return difference(a.out, b.out) + difference(a.sums, b.sums) + difference(a.numbers, b.numbers);
 }
 
-/// One workspace for all, so that what an earlier call left behind cannot matter either.
+/// Compares targets. All calls share one workspace, so that what an earlier call leaves behind is
+/// shown not to matter.
 template <class Batch, class Estimator>
 void check_parallel(const Batch& batch, const Estimator& estimator, int workers) {
   static gdpo::Workspace workspace;
@@ -119,7 +122,7 @@ void check_parallel(const Batch& batch, const Estimator& estimator, int workers)
   CHECK(difference(one.out, lanes.out) + difference(one.sums, lanes.sums) == "");
 }
 
-/// All work is done by the worker that comes last.
+/// An executor in which the last worker runs first, and so does all the work.
 struct LastFirst {
   int concurrency() const { return 2; }
   template <class F>
@@ -128,6 +131,7 @@ struct LastFirst {
   }
 };
 
+/// An executor that must not be used.
 struct Untouched {
   int concurrency() const { return 8; }
   template <class F>
@@ -224,7 +228,7 @@ void check_threads(int group) {
       gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
                            gdpo::combine::SumThenNormalize>{});
   shifted.renorm.eps = 1e-4;
-  check(shifted);  // every sum of blocks reaches the numbers: weight, mean and spread
+  check(shifted);  // without a baseline, weight, mean and spread of the batch all reach the numbers
   check(gdpo::Gdpo{});
   CHECK(difference(one, gdpo::advantages(gdpo::parallel(pool(3)), batch)) == "");
   CHECK(difference(one, gdpo::advantages(gdpo::simd, batch, gdpo::Gdpo{})) == "");
@@ -262,11 +266,12 @@ TEST_CASE("one group decides for all, whichever worker meets it", "[parallel]") 
   };
   gdpo::Gdpo raw;
   raw.singleton = gdpo::Singleton::Raw;
-  offsets.insert(offsets.begin() + 1000,
-                 offsets[1000] - 1);  // a group of one: the mean is subtracted everywhere
+  // A group of one, because of which the mean is subtracted everywhere.
+  offsets.insert(offsets.begin() + 1000, offsets[1000] - 1);
   check(raw);
   offsets.erase(offsets.begin() + 1000);
-  rewards[8000] = rewards[8001] = std::nan("");  // an excluded row: it is in no sum and gets 0
+  // A row without rewards is excluded: it is in no sum and gets 0.
+  rewards[8000] = rewards[8001] = std::nan("");
   check(gdpo::Gdpo{});
   CHECK(one[4000] == 0);
 }
@@ -301,8 +306,8 @@ TEST_CASE("on several threads nothing is allocated after the first call", "[para
 TEST_CASE("an error comes out of several threads as it comes out of one", "[parallel][errors]") {
   Random random(6);
   Input input(random, 6, false);
-  const auto set = [&](double row,
-                       double value) {  // in rows of the middle of the batch: in several units
+  // Sets rewards in three places of the batch, which are in different units of work.
+  const auto set = [&](double row, double value) {
     for (const double at : {row, row + 0.1, row + 0.2}) {
       const auto i = static_cast<index_t>(at * static_cast<double>(input.rows));
       input.rewards[static_cast<std::size_t>(i * input.channels)] = value;
@@ -329,7 +334,7 @@ TEST_CASE("an error comes out of several threads as it comes out of one", "[para
   check(input.batch(gdpo::by_offsets(input.offsets)), reject, "missing.entry is Reject");
   set(0.3, 0);
 
-  std::vector<int> pairs{0};  // groups of two, but for a few of one
+  std::vector<int> pairs{0};  // groups of two, and a few of one
   while (pairs.back() < input.rows) {
     const bool alone = pairs.back() % 2 == 0 && pairs.size() % 500 == 499;
     pairs.push_back(std::min(pairs.back() + (alone ? 1 : 2), static_cast<int>(input.rows)));

@@ -1,5 +1,6 @@
-// The library has a fast way through groups without missing entries, which `simd` takes, and a general one. `seq` takes the
-// general one, and so does `simd` where `valid` flags are given, all 1 here: same bits, always.
+// The library has a fast path through groups without missing entries, which `simd` takes, and a
+// general one. `seq` takes the general path, and so does `simd` where `valid` flags are given (here
+// all are 1). Both paths must give the same bits.
 #include <gdpo/advantages.hpp>
 
 #include "support/catch.hpp"
@@ -8,7 +9,8 @@
 
 namespace {
 
-/// Rewards of one kind for a whole batch, from the plain to what is hard: constant groups, cancelling rewards, offsets.
+/// Rewards of one kind for a whole batch, from plain ones to hard ones: constant groups, rewards
+/// that cancel, offsets.
 std::vector<double> batch_of(Random& random, int rows, int channels, int group) {
   std::vector<double> x(static_cast<std::size_t>(rows * channels));
   const int kind = random.below(6);
@@ -25,11 +27,13 @@ std::vector<double> batch_of(Random& random, int rows, int channels, int group) 
           value = offset + random.uniform();
           break;
         case 2:
+          // The first two rewards cancel.
           value = c == 0 ? offset + 0.25 * random.below(5) : c == 1 ? 1 - (first[0] - offset) : 0.1;
-          break;  // cancel
+          break;
         case 3:
+          // Every other group is constant.
           value = i / group % 2 ? offset + 0.1 : random_reward(random, 3);
-          break;  // every other group constant
+          break;
         case 4:
           value = random.chance(0.03) ? std::nan("") : 0.5 * random.below(3);
           break;

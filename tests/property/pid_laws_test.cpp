@@ -1,4 +1,5 @@
-// Laws of PidLagrangian on random settings and measurements, and the published rules bit for bit.
+// Laws of PidLagrangian on random settings and measurements; and the published rules, bit for bit
+// where their order of operations allows it.
 #include <gdpo/constraint/published.hpp>
 #include <reference/naive_pid.hpp>
 #include <support/allocations.hpp>
@@ -19,7 +20,7 @@ using random_pid::Case;
 
 constexpr double infinity = gdpo::math::infinity;
 
-/// All that is remembered of constraint c, as bits; without the counter of held calls.
+/// The whole memory of constraint c, as bits, without the counter of held calls.
 std::vector<std::uint64_t> memory_of(const PidLagrangian& pid, std::size_t c) {
   std::size_t history = 0;
   for (std::size_t i = 0; i < c; ++i) history += static_cast<std::size_t>(pid.gains()[i].d_delay);
@@ -37,6 +38,7 @@ std::vector<std::uint64_t> memory_of(const PidLagrangian& pid, std::size_t c) {
   return words;
 }
 
+/// "" where two steps have the same bits.
 std::string difference(const PidStep& a, const PidStep& b) {
   const auto numbers = [](const PidStep& s) {
     return std::vector<double>{s.p,
@@ -52,11 +54,13 @@ std::string difference(const PidStep& a, const PidStep& b) {
   return ::difference(numbers(a), numbers(b));
 }
 
+/// Whether a measurement counts: finite, and of at least one sample.
 bool measured(const SumCount& x) {
   return std::isfinite(x.sum) && std::isfinite(x.count) && x.count > 0;
 }
 
-/// `rule` and the controller with these gains, on the same `steps` random costs near the limit.
+/// Runs `rule` and a controller with these gains on the same `steps` random costs near the limit,
+/// and calls compare(multiplier of the controller, multiplier of the rule) after each.
 template <class Rule, class Compare>
 void together(std::uint64_t seed, const PidGains& gains, double limit, Rule rule,
               const Compare& compare, int steps = 600) {
@@ -100,11 +104,14 @@ TEST_CASE("a controller is what its settings say, with its whole past in memory"
       REQUIRE(step.saturated == (expected.saturated_steps > 0));
       REQUIRE(same_bits(step.lambda, pid.lambda(0)));
       if (form == PidForm::Adam || form == PidForm::Log) {
-        // 1 - beta^t: 2^-53 t / (t (1 - beta)) = 1e-13; the exponential: 2 units and those of its argument, below 10.
+        // Adam: the correction 1 - beta^t has a relative error of 2^-53 t / (t (1 - beta)) = 1e-13.
+        // Log: the exponential has an error of 2 units in the last place and that of its argument,
+        // which is below 10.
         const double size = std::abs(expected.raw) + std::abs(expected.lambda());
         REQUIRE(std::abs(step.lambda - expected.lambda()) <= 1e-12 * size);
-        expected.lambdas.back() =
-            step.lambda;  // each step by itself: Log may spread rounding by 1 + its argument
+        // Continue from the controller's multiplier, so that each step is compared by itself: in
+        // Log, a rounding grows by a factor of up to 1 + its argument in each step.
+        expected.lambdas.back() = step.lambda;
         continue;
       }
       REQUIRE(same_bits(step.lambda, expected.lambda()));
@@ -132,7 +139,7 @@ TEST_CASE("the multiplier, the integral and the slew stay within their bounds") 
         const PidGains& g = c.gains[i];
         const double lambda = pid.state().lambda[i];
         REQUIRE((lambda >= 0 && lambda <= g.lambda_max && std::isfinite(lambda)));
-        // The bounds are rounded once.
+        // Clamping to the bounds rounds once.
         REQUIRE(std::abs(lambda - before[i]) <= g.slew + tolerance::unit * (lambda + before[i]));
         REQUIRE((pid.state().integral[i] >= g.integral_min &&
                  pid.state().integral[i] <= g.integral_max));
@@ -151,12 +158,12 @@ TEST_CASE("the multiplier, the integral and the slew stay within their bounds") 
 
 TEST_CASE("Stooke's algorithm") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    // Ki a power of two: in front of the integral or inside, the same bits.
+    // Where Ki is a power of two, Ki before the integral and inside it give the same bits.
     together(seed, gdpo::pid::stooke(0.3, 0.0625, 1.7), 25, naive_pid::Stooke{0.3, 0.0625, 1.7, 25},
              check_bits);
     together(seed, gdpo::pid::stooke(0.3, 0.01, 1.7), 25, naive_pid::Stooke{0.3, 0.01, 1.7, 25},
              [](double got, double expected) {
-               // 600 additions to an integral below 10, and the sum of three terms below 50
+               // 600 additions to an integral below 10, and a sum of three terms below 50.
                CHECK(std::abs(got - expected) < 600 * 10 * tolerance::unit + 150 * tolerance::unit);
              });
   }
@@ -173,7 +180,8 @@ TEST_CASE("OmniSafe's controller in its three norms, bit for bit") {
                                      : norm == Norm::Diff ? gdpo::LambdaNorm::Diff
                                                           : gdpo::LambdaNorm::None,
                                      rule.penalty_max);
-    if (seed > 9) {  // other gains than the published ones
+    // The first seeds have the published gains.
+    if (seed > 9) {
       g.kp = rule.kp = 2 * random.uniform();
       g.ki = rule.ki = 0.3 * random.uniform();
       g.kd = rule.kd = 3 * random.uniform();
@@ -192,20 +200,19 @@ TEST_CASE("nuPI from its three starts") {
   struct Case {
     Start published;
     EmaStart start;
-    double first, second;  // multipliers of Kp 2, Ki 0.5, nu 0 after errors 1 and 2
+    double first, second;  // multipliers after errors 1 and 2, with Kp 2, Ki 0.5 and nu 0
   };
   for (const Case& c : {Case{Start::Zeros, EmaStart::Zero, 2.5, 5.5},
                         Case{Start::FirstError, EmaStart::FirstValue, 0.5, 3.5},
                         Case{Start::CooperSgd, EmaStart::AfterFirst, 0.5, 5.5}}) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
       for (const double nu : {0.0, 0.9}) {
-        // Kp a power of two: Kp xi - Kp xi' and Kp (xi - xi') have the same bits.
+        // Where Kp is a power of two, Kp xi - Kp xi' and Kp (xi - xi') have the same bits.
         together(seed, gdpo::pid::nupi(0.5, 0.03, nu, c.start), 0,
                  naive_pid::NuPi{0.5, 0.03, nu, c.published}, check_bits);
         together(seed, gdpo::pid::nupi(0.7, 0.03, nu, c.start), 0,
-                 naive_pid::NuPi{0.7, 0.03, nu, c.published},
-                 [](double got,
-                    double expected) {  // four roundings of numbers below 16 in each of 600 steps
+                 naive_pid::NuPi{0.7, 0.03, nu, c.published}, [](double got, double expected) {
+                   // Four roundings of numbers below 16 in each of 600 steps.
                    CHECK(std::abs(got - expected) < 600 * 4 * 16 * tolerance::unit);
                  });
       }
@@ -225,15 +232,16 @@ TEST_CASE("gradient ascent, and what nuPI is without Kp and with Kp = Ki") {
     for (const double nu : {0.0, 0.9}) {
       together(seed, gdpo::pid::nupi(0, 0.05, nu), 0, naive_pid::DualAscent{0.05}, check_bits);
     }
-    // Optimistic gradient: lambda += rate (2 e - the last e). Its roundings differ.
+    // The optimistic gradient method, lambda += rate (2 e - previous e), is the same rule with
+    // other roundings.
     const auto optimistic = [last = 0.0, lambda = 0.0](double e) mutable {
       lambda = std::max(0.0, lambda + 0.05 * (2 * e - last));
       last = e;
       return lambda;
     };
     together(seed, gdpo::pid::nupi(0.05, 0.05), 0, optimistic, [](double got, double expected) {
-      CHECK(std::abs(got - expected) <
-            600 * 4 * 4 * tolerance::unit);  // 600 steps of numbers below 4
+      // Four roundings of numbers below 4 in each of 600 steps.
+      CHECK(std::abs(got - expected) < 600 * 4 * 4 * tolerance::unit);
     });
   }
 }
@@ -254,8 +262,9 @@ TEST_CASE("gradient ascent by Adam") {
 
 TEST_CASE("Safe RLHF's multiplier in the logarithm") {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    double condition = 0,
-           lambda = 1;  // of log lambda: what rounding in one step grows to, 1 + rate lambda e
+    // The accumulated error of log lambda, in roundings. A step multiplies it by 1 + rate * lambda
+    // * e and adds the step's own error.
+    double condition = 0, lambda = 1;
     together(
         seed, gdpo::pid::safe_rlhf_log(), 0,
         [&, rule = naive_pid::SafeRlhfLog{}](double e) mutable {
@@ -300,7 +309,8 @@ TEST_CASE("an error is measured in units of its set-point") {
     random_pid::Walk walk(point);
     for (int t = 0; t < 300; ++t) {
       const double x = walk(random);
-      // An error is rounded by 2^-53 (3 |x| + 2 |limit|) / scale < 1e-14; Kp and 300 times Ki of it.
+      // An error is rounded by 2^-53 (3 |x| + 2 |limit|) / scale < 1e-14. The multiplier has Kp
+      // times that, and Ki times 300 of it.
       CHECK(std::abs(one.update({x})[0].lambda - other.update({x * by})[0].lambda) <
             (2 + 300 * 0.05) * 1e-14);
     }
@@ -354,8 +364,8 @@ TEST_CASE("sums with counts are means, in every way to write them") {
     Random random(seed);
     INFO("seed " << seed);
     Case c = random_pid::some_case(random, 2);
-    for (PidGains& g : c.gains)
-      g.period = 1;  // there, the mean is over all samples, not over calls
+    // With a longer period the mean is over all samples of its calls, not over the calls' means.
+    for (PidGains& g : c.gains) g.period = 1;
     PidLagrangian sums = c.controller(), means = c.controller(), list = c.controller(),
                   strided = c.controller();
     for (int t = 0; t < 60; ++t) {
@@ -386,7 +396,7 @@ TEST_CASE("ranks agree, however the samples are spread over them") {
     std::vector<PidLagrangian> all(static_cast<std::size_t>(ranks), c.controller());
     PidLagrangian single = c.controller();
     for (int t = 0; t < 80; ++t) {
-      const int samples = random.below(20);  // 0 now and then: all ranks hold
+      const int samples = random.below(20);  // with 0 samples, all ranks hold
       std::vector<std::vector<SumCount>> parts(static_cast<std::size_t>(ranks),
                                                std::vector<SumCount>(2));
       std::vector<SumCount> whole(2), reduced(2);
@@ -394,8 +404,8 @@ TEST_CASE("ranks agree, however the samples are spread over them") {
         int rank = random.below(ranks);
         if (rank == without_samples) rank = (rank + 1) % ranks;
         for (std::size_t k = 0; k < 2; ++k) {
-          const double x = 0.001953125 * random.below(20000) -
-                           10;  // whole multiples: their sums are exact in any order
+          // Multiples of 2^-9, whose sums are exact in any order.
+          const double x = 0.001953125 * random.below(20000) - 10;
           for (SumCount* s : {&parts[static_cast<std::size_t>(rank)][k], &whole[k]})
             s->sum += x, ++s->count;
         }
@@ -410,15 +420,16 @@ TEST_CASE("ranks agree, however the samples are spread over them") {
     for (const PidLagrangian& pid : all)
       CHECK(gdpo::to_bytes(pid.state()) == gdpo::to_bytes(single.state()));
   }
-  // Averaging the ranks' means is another number: one sample of cost 1 here, nine of cost 0 there, limit 0.2.
+  // Averaging the means of the ranks gives another number: one rank has one sample with cost 1, the
+  // other nine with cost 0, and the limit is 0.2.
   const SetPoint cost{0.2, 1, gdpo::Bound::AtMost};
   PidLagrangian pooled(PidGains{}, {cost}), of_means(PidGains{}, {cost});
   for (int t = 0; t < 50; ++t) {
     pooled.update({SumCount{1 + 9 * 0.0, 10}});
     of_means.update({(1.0 / 1 + 0.0 / 9) / 2});
   }
-  CHECK(pooled.lambda(0) == 0);   // mean 0.1: satisfied
-  CHECK(of_means.lambda(0) > 1);  // 0.5: "violated", for ever
+  CHECK(pooled.lambda(0) == 0);   // the mean is 0.1, which satisfies the constraint
+  CHECK(of_means.lambda(0) > 1);  // the mean of the means is 0.5, which seems to violate it
 }
 
 TEST_CASE("what was not measured holds its constraint alone") {
@@ -445,7 +456,7 @@ TEST_CASE("what was not measured holds its constraint alone") {
       REQUIRE(same_bits(steps[lost].lambda, lambda));
       REQUIRE(same_bits(pid.lambda(static_cast<gdpo::index_t>(lost)), lambda));
       REQUIRE((steps[lost].p == 0 && steps[lost].d == 0 && !steps[lost].waiting));
-      // The lost one comes a call later.
+      // The lost measurement comes one call later, while the others are not measured.
       std::vector<SumCount> late(4);
       late[lost] = before_loss[lost];
       pid.update(late);
@@ -478,14 +489,16 @@ TEST_CASE("numbers at the ends of the range leave a controller that works") {
         if (s.held) REQUIRE(memory_of(pid, i) == before[i]);
       }
       const std::vector<unsigned char> left = gdpo::to_bytes(pid.state());
-      pid.restore(pid.state());  // a state that a controller leaves is one, and stays as it is
+      // The state of a controller is valid, and restoring it changes nothing.
+      pid.restore(pid.state());
       REQUIRE(gdpo::to_bytes(pid.state()) == left);
       gdpo::detail::for_each_field(pid.state(), [](const char*, const auto& field) {
         for (const auto number : field) REQUIRE(std::isfinite(static_cast<double>(number)));
       });
     }
   }
-  // With the default settings: an error of 1e308 overflows in Kp e and is held; 1e307 saturates.
+  // With the default settings, an error of 1e308 overflows when multiplied by Kp and is held; 1e307
+  // saturates.
   PidLagrangian pid;
   CHECK(pid.update({1e308})[0].held);
   CHECK(pid.update({1e307})[0].lambda == 10);
@@ -501,7 +514,7 @@ TEST_CASE("a dead band takes small errors away, and its width from the others") 
     const PidStep& step = pid.update({e})[0];
     CHECK((step.p == 0 && step.i == 0));
   }
-  CHECK(pid.update({0.125})[0].d == 0.125);  // the derivative sees it all
+  CHECK(pid.update({0.125})[0].d == 0.125);  // the derivative has no dead band
   g.kd = 0;
   PidLagrangian narrow(g), shifted(PidGains{});
   for (int t = 0; t < 50; ++t) {
@@ -528,13 +541,14 @@ TEST_CASE("in the warm-up averages and history fill while integral and lambda wa
           CHECK((step.waiting && !step.held && step.lambda == 0.5));
           CHECK(pid.state().integral[0] == 0.5);
         }
-        CHECK(std::abs(pid.state().d_average[0] - 3) <
-              (start == EmaStart::Zero ? 0.01 : 1e-15));  // 0.75^20 = 0.003
+        // From zero, 3 * 0.75^20 = 0.0095 of the average is still missing.
+        CHECK(std::abs(pid.state().d_average[0] - 3) < (start == EmaStart::Zero ? 0.01 : 1e-15));
         CHECK(pid.state().updates[0] == 20);
         const PidStep& step = pid.update({3.0})[0];
         CHECK(!step.waiting);
         CHECK(step.lambda != 0.5);
-        // No kick: from zero, 3 (0.75^18 - 0.75^21) is left of the average's rise.
+        // The derivative does not kick: from zero, only 3 (0.75^18 - 0.75^21) is left of the
+        // average's rise.
         CHECK(step.d <= (start == EmaStart::Zero ? 3 * 0.0033 : 0.0));
         if (form == PidForm::Positional) CHECK(step.p == g.kp * 3);
         if (form == PidForm::Velocity) CHECK(std::abs(step.raw - (0.5 + g.ki * 3)) < 0.02);
@@ -557,8 +571,8 @@ TEST_CASE("a period is one update with the mean over its samples") {
     for (int t = 0; t < 30; ++t) {
       SumCount all;
       for (int call = 1; call <= g.period; ++call) {
-        if (random.chance(0.2))
-          CHECK(pid.update({SumCount{1, 0}})[0].held);  // no call of the period
+        // A held call is no call of the period.
+        if (random.chance(0.2)) CHECK(pid.update({SumCount{1, 0}})[0].held);
         const SumCount x = random_pid::measurement(random, walk, 0);
         all.sum += x.sum, all.count += x.count;
         const double lambda = pid.lambda(0);
@@ -587,21 +601,23 @@ TEST_CASE("the integral between its bounds, by hand") {
   CHECK(pid.lambda(0) == 0);
   CHECK(integral_after(0.5) == 0);
 
-  // Conditional: room is lambda_max - Kp p - Kd d; what is there already stays.
+  // Conditional anti-windup: the integral may grow into the room lambda_max - Kp p - Kd d; what it
+  // has already stays.
   g.integral_max = infinity, g.integral_min = 0, g.lambda_max = 2;
   PidLagrangian conditional(g);
-  CHECK(conditional.update({1.5})[0].i == 0.5);  // not 0.75: 1.5 + 0.5 is the bound
-  CHECK(conditional.update({4.0})[0].i == 0.5);  // no room at all
+  CHECK(conditional.update({1.5})[0].i == 0.5);  // not 0.75, because 1.5 + 0.5 is the bound
+  CHECK(conditional.update({4.0})[0].i == 0.5);  // there is no room at all
   CHECK(conditional.update({-0.5})[0].i == 0.25);
   CHECK(conditional.update({0.0})[0].lambda == 0.25);
 
-  // Back-calculation: I = 0.5 e + kt (lambda_max - raw)
+  // Back-calculation: I = I + 0.5 e, then I += kt (lambda_max - raw).
   g.anti_windup = gdpo::AntiWindup::BackCalculation, g.kt = 0.25, g.lambda_init = 1;
   PidLagrangian back(g);
   const PidStep& step = back.update({2.0})[0];
   CHECK((step.i == 2 && step.raw == 4 && step.lambda == 2));
   CHECK(back.state().integral[0] == 2 + 0.25 * (2 - 4));
-  back.update({100.0});  // 1.5 + 50 + 100 - 2 beyond the bound: stops at integral_min
+  // I = 1.5 + 50; raw = 51.5 + 100 is far beyond the bound of 2.
+  back.update({100.0});
   CHECK(back.state().integral[0] == 51.5 + 0.25 * (2 - 151.5));
   for (int t = 0; t < 5; ++t) back.update({100.0});
   CHECK(back.state().integral[0] >= 0);
@@ -625,7 +641,7 @@ TEST_CASE("the velocity form does not wind up") {
     for (int t = 0; t < 500; ++t) pid.update({30.0});
     CHECK(pid.lambda(0) == 10);
     CHECK(pid.state().saturated_steps[0] > 400);
-    CHECK(pid.update({-25.0})[0].lambda < 10);  // at once
+    CHECK(pid.update({-25.0})[0].lambda < 10);  // it falls at once
     for (int t = 0; t < 500; ++t) pid.update({-25.0});
     CHECK(pid.lambda(0) == 0);
     CHECK(pid.update({1.0})[0].lambda > 0);
@@ -648,13 +664,15 @@ TEST_CASE("the derivative looks d_delay updates back") {
     CHECK(up.update({x[t]})[0].d == std::max(d[t], 0.0));
     CHECK(reward.update({x[t]})[0].d == std::max(-d[t], 0.0));
   }
-  g.d_start = EmaStart::Zero;  // the cost itself, not its distance from the limit, rises from 0
+  // With EmaStart::Zero the average of the cost itself, not of its distance from the limit, rises
+  // from 0.
+  g.d_start = EmaStart::Zero;
   PidLagrangian zero(g, {cost});
   for (const double expected : {3.5, 3.5, 4.5, 1.0}) {
     CHECK(zero.update({x[static_cast<std::size_t>(zero.state().updates[0])]})[0].d == expected);
   }
   g.d_start = EmaStart::FirstValue, g.d_ema = 0.5, g.d_delay = 2;
-  PidLagrangian averaged(g);  // averages 0 4 6 7 7.5
+  PidLagrangian averaged(g);  // its averages are 0, 4, 6, 7, 7.5
   const std::vector<double> changes{0, 4, 6, 3, 1.5};
   for (std::size_t t = 0; t < changes.size(); ++t)
     CHECK(averaged.update({t == 0 ? 0.0 : 8.0})[0].d == changes[t]);
@@ -666,14 +684,16 @@ TEST_CASE("an average corrected for its start is a mean of what there was") {
     g.p_ema = a;
     PidLagrangian pid(g), halves(g);
     for (int t = 0; t < 300; ++t) {
-      CHECK(std::abs(pid.update({1.5})[0].p - g.kp * 1.5) < 1e-15 / (1 - a));  // 1 - a^t is rounded
+      // The correction 1 - a^t is rounded.
+      CHECK(std::abs(pid.update({1.5})[0].p - g.kp * 1.5) < 1e-15 / (1 - a));
     }
-    // Weights a and 1 of two values.
+    // Two values have the weights a and 1.
     halves.update({1.0});
     CHECK(std::abs(halves.update({4.0})[0].p - g.kp * (a * 1 + 4) / (a + 1)) < 1e-14 / (1 - a));
   }
+  // The averages of errors 1, 1, 2 with a share of 0.5.
   const std::vector<std::pair<EmaStart, std::vector<double>>> starts{
-      {EmaStart::Zero, {0.5, 0.75, 1.375}},  // of errors 1 1 2 with 0.5
+      {EmaStart::Zero, {0.5, 0.75, 1.375}},
       {EmaStart::BiasCorrected, {1, 1, 1.375 / 0.875}},
       {EmaStart::FirstValue, {1, 1, 1.5}},
       {EmaStart::AfterFirst, {0, 0.5, 1.25}}};

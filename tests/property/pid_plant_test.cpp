@@ -1,5 +1,6 @@
-// What a controller does in a closed loop: each way in which a published rule fails, with its numbers, and the default settings in
-// the same place. Numbers without another source were computed by the published rule (reference/naive_pid.hpp).
+// Controllers in a closed loop (support/plant.hpp): each way in which a published rule fails, with
+// its numbers, and the default settings in the same place. Numbers without another source were
+// computed with the published rule (reference/naive_pid.hpp).
 #include <gdpo/constraint/published.hpp>
 #include <reference/naive_pid.hpp>
 #include <support/catch.hpp>
@@ -13,11 +14,12 @@ using gdpo::PidGains;
 using gdpo::PidLagrangian;
 using plant::Run;
 
-/// Within half of the last digit that is quoted.
+/// Whether `got` is `quoted` to within half of its last digit.
 bool rounds_to(double got, double quoted, double last_digit) {
   return std::abs(got - quoted) <= last_digit / 2;
 }
 
+/// How much of the first peak is left at the end.
 double decay(const Run& r) { return r.last_peak() / r.first_peak(); }
 
 Run of_preset(const PidGains& gains) { return plant::run_pid(gains); }
@@ -31,13 +33,14 @@ naive_pid::OmniSafe omnisafe_at(double limit) {
   return rule;
 }
 
-/// The state without its counter of held calls.
+/// The bytes of the state without its counter of held calls.
 std::vector<unsigned char> memory_of(const PidLagrangian& pid) {
   gdpo::PidState state = pid.state();
   std::fill(state.held.begin(), state.held.end(), 0);
   return gdpo::to_bytes(state);
 }
 
+/// The default settings settle in the same loop, with a first peak below that of the rule.
 void settles_by_default(double first_peak) {
   const Run r = of_preset(PidGains{});
   CHECK(decay(r) < 1e-3);
@@ -58,8 +61,8 @@ TEST_CASE("an integral alone oscillates for ever") {
     CHECK(rounds_to(run.cumulative(), 10045.7, 0.1));
     CHECK(decay(run) > 0.999);
   }
-  CHECK(difference(of_preset(gdpo::pid::dual_ascent(0.01)).lambda, r.lambda) ==
-        "");  // gradient ascent is the integral
+  // Gradient ascent is an integral alone.
+  CHECK(difference(of_preset(gdpo::pid::dual_ascent(0.01)).lambda, r.lambda) == "");
   settles_by_default(r.first_peak());
 }
 
@@ -69,7 +72,8 @@ TEST_CASE("a proportional term damps the oscillation") {
       return preset ? of_preset(gdpo::pid::stooke(kp, 0.01, 0))
                     : of_paper(naive_pid::Stooke{kp, 0.01, 0});
     };
-    const Run critical = pi(0.632), light = pi(0.2);  // damping Kp sqrt(b / Ki) / 2: 1 and 0.32
+    // The damping, Kp sqrt(b / Ki) / 2, is 1 and 0.32.
+    const Run critical = pi(0.632), light = pi(0.2);
     CHECK(rounds_to(critical.first_peak(), 5.85, 0.01));
     CHECK(critical.last_peak() < 1e-12);
     CHECK(rounds_to(critical.cumulative(), 500, 1));
@@ -93,9 +97,9 @@ TEST_CASE("an average of the error adds lag") {
             long_from_zero = averaged(0.99, gdpo::EmaStart::Zero);
   CHECK(rounds_to(from_zero.first_peak(), 8.76, 0.01));
   CHECK(rounds_to(long_from_zero.first_peak(), 12.6, 0.1));
-  CHECK(rounds_to(long_from_zero.last_peak(), 0.59, 0.01));  // has not settled
+  CHECK(rounds_to(long_from_zero.last_peak(), 0.59, 0.01));  // it has not settled
   CHECK(rounds_to(long_from_zero.cumulative(), 2330, 1));
-  // Corrected for its start, the same average lags less.
+  // With bias correction the same average lags less.
   const Run corrected = averaged(0.95, gdpo::EmaStart::BiasCorrected);
   CHECK(rounds_to(corrected.first_peak(), 7.10, 0.01));
   CHECK(rounds_to(averaged(0.99, gdpo::EmaStart::BiasCorrected).cumulative(), 937, 1));
@@ -124,7 +128,9 @@ TEST_CASE("a derivative sees the violation coming") {
   CHECK(rounds_to(with(1), 8.29, 0.01));
   CHECK(rounds_to(with(5), 4.69, 0.01));
 
-  PidGains g;  // as damped as the second above without a derivative; history full from the start
+  // Without a derivative these gains are damped like the lightly damped rule above. The history is
+  // full from the start.
+  PidGains g;
   g.kp = 0.2, g.ki = 0.01, g.p_ema = 0, g.d_ema = 0.95, g.d_delay = 10;
   const auto ours = [&](double kd) {
     g.kd = kd;
@@ -180,14 +186,14 @@ TEST_CASE("an integral without a bound winds up") {
     while (pid.update({25.0 - 25})[0].lambda > 0) ++steps;
     CHECK(steps <= at_most);
   };
-  unwinds(PidGains{}, 1);  // the proportional term alone outweighs it
+  unwinds(PidGains{}, 1);  // the proportional term alone outweighs the integral
   PidGains integral = gdpo::pid::stooke(0, 0.01, 0);
   integral.lambda_max = 10;
   for (const gdpo::AntiWindup kind :
        {gdpo::AntiWindup::Conditional, gdpo::AntiWindup::BackCalculation}) {
     integral.anti_windup = kind;
     integral.kt = 1;
-    unwinds(integral, 40);  // lambda_max / (Ki 25)
+    unwinds(integral, 40);  // lambda_max / (Ki 25) steps
   }
 }
 
@@ -221,7 +227,7 @@ TEST_CASE("a bound on the output alone leaves the integral to wind up") {
 }
 
 TEST_CASE("after a limit that could not be met for a while the integral undershoots") {
-  // lambda_max 6 pushes by 0.6: the drift wins for 300 steps, then no more.
+  // lambda_max = 6 pushes by 0.6, so the drift wins for 300 steps, and after that no more.
   const auto lowest = [](PidGains g, double hard, double easy) {
     g.lambda_max = 6;
     PidLagrangian pid(g);
@@ -254,7 +260,8 @@ TEST_CASE("the mean of a hinge never lets the integral fall") {
     return r * std::cos(6.283185307179586 * random.uniform());
   };
   constexpr int batch = 256, steps = 1000;
-  PidLagrangian of_hinge, of_mean;  // of rewards that lie 0.28 std on the good side of the limit
+  // The mean of the rewards is 0.28 std on the satisfied side of the limit.
+  PidLagrangian of_hinge, of_mean;
   double integral = 0, hinge_at_limit = 0;
   int below_zero = 0;
   for (int t = 0; t < steps; ++t) {
@@ -271,10 +278,13 @@ TEST_CASE("the mean of a hinge never lets the integral fall") {
     CHECK(of_mean.update({gdpo::SumCount{sum, batch}})[0].i <= 0.05);
     below_zero += of_mean.lambda(0) == 0;
   }
-  CHECK(integral > 9);         // all that lambda_max leaves, while the constraint is satisfied
-  CHECK(below_zero == steps);  // 0.28 is 4.5 times the error of a batch's mean
+  // The integral takes all that lambda_max leaves beside Kp p, although the constraint is
+  // satisfied.
+  CHECK(integral > 9);
+  CHECK(below_zero == steps);  // 0.28 is 4.5 times the std of a batch's mean
   hinge_at_limit /= batch * steps;
-  // E max(z, 0) = 1 / sqrt(2 pi): a limit of 0 on it cannot be met. Its own error is 0.58 / sqrt(256000).
+  // At the limit E max(z, 0) = 1 / sqrt(2 pi) for a normal z, so a limit of 0 on the mean hinge
+  // cannot be met. The std of this estimate is 0.58 / sqrt(256000).
   CHECK(std::abs(hinge_at_limit - 0.39894) < 5 * 0.58 / std::sqrt(256000.0));
 }
 
@@ -325,7 +335,8 @@ TEST_CASE("the positional output, added up, integrates twice") {
   }
   CHECK(rounds_to(docstring.lambda, 60.5, 0.1));
   CHECK(rounds_to(positional.lambda(0), 1.1, 0.1));
-  CHECK(std::abs(ours.lambda(0) - (2 + 100 * 0.05)) < 200 * tolerance::formula);  // 100 additions
+  // 100 additions.
+  CHECK(std::abs(ours.lambda(0) - (2 + 100 * 0.05)) < 200 * tolerance::formula);
 }
 
 TEST_CASE("a multiplier in the logarithm sticks to zero") {
@@ -375,7 +386,7 @@ TEST_CASE("an average from zero has hardly seen its first errors") {
     if (t == 14) CHECK(rounds_to(share, 0.51, 0.01));
     if (t == 44) CHECK(share < 0.9);
     if (t == 45) CHECK(rounds_to(share, 0.90, 0.01));
-    // Corrected, it has seen a constant error from the first step on.
+    // With bias correction, the average of a constant error is that error from the first step on.
     CHECK(std::abs(ours.update({3.0})[0].p - g.kp * 3) < tolerance::formula);
     CHECK(std::abs(by_default.update({3.0})[0].p - g.kp * 3) < tolerance::formula);
   }
@@ -395,7 +406,8 @@ TEST_CASE("a limit that cannot be met is counted and does not wind up") {
         CHECK(step.i <= 10);
         return step.lambda;
       },
-      [](int t) { return t < 500 ? 1.5 : 0.5; }, 0.1, 2000);  // lambda_max pushes by 1
+      // lambda_max = 10 pushes by 1, less than the drift of the first 500 steps.
+      [](int t) { return t < 500 ? 1.5 : 0.5; }, 0.1, 2000);
   CHECK(longest > 490);
   CHECK(r.violation[499] > 200);
   CHECK(counted == 0);
@@ -407,8 +419,8 @@ TEST_CASE("the default settles on plants that answer ninety times more or less")
   struct Case {
     double b, peak, undershoot;
   };
-  // A multiplier of 5 holds each of them; the damping is Kp sqrt(b / Ki) / 2, here 0.45, 0.77, 1.4, 2.4 and 4.2, less the lag of
-  // the average.
+  // A multiplier of 5 holds each of these plants. The damping, Kp sqrt(b / Ki) / 2, is 0.45, 0.77,
+  // 1.4, 2.4 and 4.2, less the effect of the average's lag.
   for (const Case& c : {Case{0.01, 1.30, -0.26}, Case{0.03, 1.71, -0.02}, Case{0.1, 2.16, 0},
                         Case{0.3, 2.50, 0}, Case{0.9, 4.50, 0}}) {
     INFO("b " << c.b);

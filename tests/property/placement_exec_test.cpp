@@ -1,4 +1,5 @@
-// Constrained estimators in every grouping, storage and execution target, and what they allocate.
+// Constrained estimators in every grouping, storage type and execution target, and what they
+// allocate.
 #include <gdpo/constraint.hpp>
 #include <gdpo/with/eigen.hpp>
 #include <gdpo/with/eigen_tensor.hpp>
@@ -16,7 +17,7 @@ namespace {
 
 using gdpo::index_t;
 
-/// visit(placement) with the norm that each has by itself.
+/// Calls visit(placement, the oracle's name for it, its default norm) for every placement.
 template <class Visit>
 void for_each_placement(const Visit& visit) {
   visit(gdpo::placement::Composite{0}, naive::Placement::Composite, naive::LambdaNorm::None);
@@ -26,11 +27,12 @@ void for_each_placement(const Visit& visit) {
   visit(gdpo::placement::AdvantageMix{}, naive::Placement::AdvantageMix, naive::LambdaNorm::Sum);
 }
 
-/// Two primary rewards and two constrained ones, 2 and 3.
+/// There are two primary rewards, 0 and 1, and two constrained ones, 2 and 3.
 const std::vector<naive::Constraint> constraints = {
     {2, 0.7, 0.4, 0.3, naive::Bound::AtLeast, naive::Signal::Hinge},
     {3, 1.5, 0.5, 0.2, naive::Bound::AtMost, naive::Signal::Linear}};
 
+/// GDPO under these constraints.
 template <class Placement>
 gdpo::Constrained<gdpo::Gdpo, Placement> constrained(const Placement& placement) {
   gdpo::Constrained<gdpo::Gdpo, Placement> c{{}, placement, {}};
@@ -43,7 +45,8 @@ gdpo::Constrained<gdpo::Gdpo, Placement> constrained(const Placement& placement)
   return c;
 }
 
-/// Rows in the order of their groups, of `size` members (0: 1 to 6 of them), `missing` of the entries NaN.
+/// Rows in the order of their groups, which have `size` members each, or 1 to 6 where `size` is 0.
+/// `missing` is the share of entries that are NaN.
 struct Input {
   naive::Data data;
   std::vector<index_t> offsets{0};
@@ -89,7 +92,8 @@ TEST_CASE("constrained advantages by offsets, with empty groups, and in groups o
       const naive::Result expected =
           naive::advantages({{}, kind, norm, 0, constraints}, input.data);
       const double tolerance = tolerance::chain * static_cast<double>(expected.sensitivity);
-      if (tally.leaves_out(!(tolerance < 1e-6))) return;  // rounding decides between 0 and 1 / 0
+      // Rounding decides between 0 and 1 / 0.
+      if (tally.leaves_out(!(tolerance < 1e-6))) return;
       const auto c = constrained(placement);
       const std::vector<double> got =
           seed % 2 ? gdpo::advantages(gdpo::seq, input.batch(gdpo::by_offsets(input.offsets)), c)
@@ -101,7 +105,8 @@ TEST_CASE("constrained advantages by offsets, with empty groups, and in groups o
 }
 
 TEST_CASE("constrained advantages have the same bits on every target", "[placement][exec]") {
-  // Some three rows a group: work for three threads in one column, for all of the pool in four.
+  // With about three rows per group, one column is work for three threads, and four columns are
+  // work for the whole pool.
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -171,7 +176,7 @@ TEST_CASE("constrained advantages of Eigen's arrays and tensors, of strided and 
   }
   const Eigen::Tensor<double, 1> of_tensor = gdpo::advantages(tensor, groups, c);
   CHECK(difference(of_tensor, expected) == "");
-  // The second of two interleaved arrays, written to every third place.
+  // The second of two interleaved arrays is read, and every third place is written.
   std::vector<double> wide, out(3 * expected.size(), 42.0);
   for (const double x : input.data.rewards) wide.insert(wide.end(), {std::nan(""), x});
   const gdpo::View<const double, 2> strided{wide.data() + 1, {input.data.rows, 4}, {8, 2}};
@@ -205,7 +210,8 @@ TEST_CASE("constrained advantages with policies of the caller's own", "[placemen
     return batch;
   };
 
-  // A scale per member: the combined values of a group do not sum to 0, and nothing may centre them.
+  // With a scale per member, the combined values of a group do not sum to 0, and nothing may centre
+  // them.
   gdpo::GroupAdvantage<gdpo::baseline::Mean, archetype::LeaveOneOutStd> per_member;
   const gdpo::Constrained combined{
       per_member, gdpo::placement::NormalizeThenCombine{}, {constraint}};
@@ -215,7 +221,7 @@ TEST_CASE("constrained advantages with policies of the caller's own", "[placemen
             gdpo::advantages(gdpo::view(std::as_const(joined).data(), rows, 2), groups, per_member),
             tolerance::formula) == "");
 
-  // The caller's baseline is of the reward: violations find 0.
+  // The caller's baseline belongs to the reward; violations see a baseline of 0.
   const gdpo::GroupAdvantage<archetype::External> by_caller;
   gdpo::GroupAdvantage<archetype::External> of_reward;
   of_reward.weights = {1, 0};
@@ -232,7 +238,8 @@ TEST_CASE("constrained advantages with policies of the caller's own", "[placemen
 
 TEST_CASE("LambdaNorm::Diff leaves the reward no weight, and its rows in the statistics",
           "[placement]") {
-  // The violation of the third row is missing: the row has 0, with or without a weight of the reward.
+  // The violation of the third row is missing, so the row gets 0, whether the reward has weight or
+  // not.
   const std::vector<double> rewards{0, 3, 1, 4, 5, std::nan(""), 2, 5};
   const auto run = [&](double lambda, const auto& placement) {
     const gdpo::Constraint c{1, lambda, 0, 1, gdpo::Bound::AtMost};
@@ -267,7 +274,7 @@ TEST_CASE("constrained advantages allocate nothing after the first call",
   const auto batch = input.batch(gdpo::by_offsets(input.offsets));
   for_each_placement([&](const auto& placement, naive::Placement, naive::LambdaNorm) {
     auto c = constrained(placement);
-    std::vector<gdpo::Constraint> sixteen(16, c.constraints[0]);  // as many as there may be
+    std::vector<gdpo::Constraint> sixteen(16, c.constraints[0]);  // the largest number allowed
     sixteen[7] = c.constraints[1];
     c.constraints = sixteen;
     std::vector<double> out(static_cast<std::size_t>(input.data.rows));
@@ -284,7 +291,7 @@ TEST_CASE("constrained advantages allocate nothing after the first call",
     const long after = counted::allocations;
     CHECK(after == before);
     CHECK(difference(out, first) == "");
-    // Whatever the workspace did before: other rows, other constraints.
+    // What the workspace was used for before does not matter: other rows, other constraints.
     auto large = constrained(placement);
     large.constraints[0].lambda = 1e18;
     gdpo::advantages_into(gdpo::seq, batch, large, gdpo::view(out), workspace);

@@ -1,5 +1,5 @@
-// Constrained estimators: every placement, with every kind of estimator, against the plain formulas of
-// reference/naive_constraint.hpp, and the laws that need no numbers.
+// Constrained estimators: every placement with every kind of estimator, compared with the plain
+// formulas of reference/naive_constraint.hpp, and laws that need no numbers.
 #include <algorithm>
 #include <gdpo/constraint.hpp>
 #include <numeric>
@@ -24,7 +24,7 @@ using Uncentred = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::StdDev
 using Placement = std::variant<gdpo::placement::Composite, gdpo::placement::NormalizeThenCombine,
                                gdpo::placement::FixedScale, gdpo::placement::AdvantageMix>;
 
-/// Of any type, those that have names and three that have none; settings and all.
+/// An estimator with its settings: one that has a name, or one of three types that have none.
 using Estimator = std::variant<gdpo::runtime::Estimator, SumBatch, LeaveOneOutPerGroup, Uncentred>;
 template <class F>
 auto visit_estimator(const F& f, Estimator& e) {
@@ -43,7 +43,7 @@ template <class E>
 constexpr bool sums_first =
     std::is_same_v<decltype(std::decay_t<E>::combine), gdpo::combine::SumThenNormalize>;
 
-/// One call: the library's side and the oracle's say the same.
+/// One call, as the library and as the oracle see it; both sides say the same.
 struct Case {
   Estimator estimator;
   naive::Constrained naive;
@@ -63,7 +63,8 @@ struct Case {
         return gdpo::placement::AdvantageMix{norm};
     }
   }
-  /// Estimator and constraints, for the oracle and for the library.
+  /// Fills in the rest: the oracle's settings from the estimator, and the library's constraints
+  /// from the oracle's.
   void read() {
     visit_estimator(
         [&](const auto& e) {
@@ -94,6 +95,7 @@ gdpo::RewardBatch<double, Groups> batch_of(const naive::Data& d, const Groups& g
   return batch;
 }
 
+/// The library's advantages.
 std::vector<double> run(Case& c, gdpo::GroupReport* report = nullptr) {
   const auto batch = batch_of(c.data, gdpo::by_id(c.data.ids));
   return visit_estimator(
@@ -107,7 +109,7 @@ std::vector<double> run(Case& c, gdpo::GroupReport* report = nullptr) {
       },
       c.estimator);
 }
-/// The estimator of the primary rewards, by itself.
+/// The advantages of the primary rewards alone.
 std::vector<double> run_primary(Case& c, gdpo::GroupReport* report = nullptr) {
   const auto batch = batch_of(c.data, gdpo::by_id(c.data.ids));
   return visit_estimator(
@@ -118,7 +120,8 @@ std::vector<double> run_primary(Case& c, gdpo::GroupReport* report = nullptr) {
       c.estimator);
 }
 
-/// NaN is one number: which bits it has is the processor's choice of an operand.
+/// "" where two arrays have the same bits, all NaN being equal. Which bits a NaN has depends on the
+/// operand that the processor takes it from.
 std::string difference_but_nan(std::vector<double> a, std::vector<double> b) {
   for (std::vector<double>* x : {&a, &b}) {
     for (double& v : *x) v = std::isnan(v) ? std::nan("") : v;
@@ -126,6 +129,7 @@ std::string difference_but_nan(std::vector<double> a, std::vector<double> b) {
   return difference(a, b);
 }
 
+/// The numbers of a report, without the flags of degenerate groups.
 std::vector<double> numbers(const gdpo::GroupReport& r) {
   std::vector<double> all{r.reward_mean,
                           r.reward_std,
@@ -175,7 +179,8 @@ Estimator random_estimator(Random& random) {
   return random.pick<Estimator>({SumBatch{}, LeaveOneOutPerGroup{}, Uncentred{}});
 }
 
-/// Estimator, constraints, data: anything that is allowed. Reward 0 is always a primary one.
+/// Random estimator, constraints and data: anything that is allowed. Reward 0 is always a primary
+/// reward.
 Case random_case(Random& random) {
   const int primaries = random.pick({1, 1, 2, 3, 6}), constrained = 1 + random.below(4);
   const int channels = primaries + constrained;
@@ -192,7 +197,9 @@ Case random_case(Random& random) {
     naive::Constraint n;
     n.reward = random.chance(0.8) ? primaries + k : 1 + random.below(channels - 1);
     n.lambda = random.pick({0.0, 0.5, 1.0, 3.7, 40.0, 1e-3});
-    // The weight of the reward, 1 minus their sum, is not 0 where it is the weight of a reward for the oracle.
+    // With LambdaNorm::Diff the weight of the reward is 1 minus the sum of the multipliers. It is
+    // kept above 0 where the oracle passes it on as the weight of a reward, because a weight of 0
+    // means that the reward is not read.
     const bool below_1 = c.naive.placement == naive::Placement::NormalizeThenCombine;
     if (c.naive.norm == naive::LambdaNorm::Diff)
       n.lambda = random.pick({0.0, 0.2, 0.125, below_1 ? 1e-3 : 0.7});
@@ -215,8 +222,8 @@ Case random_case(Random& random) {
           e.singleton =
               random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
         }
-        if (missing == 0 && random.chance(0.2))
-          e.missing.entry = gdpo::MissingEntry::Reject;  // nothing to reject
+        // With nothing missing there is nothing to reject.
+        if (missing == 0 && random.chance(0.2)) e.missing.entry = gdpo::MissingEntry::Reject;
         std::vector<double> weights;
         for (int k = 0; k < channels && weighted; ++k) {
           weights.push_back(k == 0          ? random.pick({1.0, 2.5, -0.5})
@@ -248,6 +255,7 @@ Case random_case(Random& random) {
   return c;
 }
 
+/// The case as text, enough to rebuild it.
 std::string describe(const Case& c) {
   std::string text = "placement " + std::to_string(c.placement().index()) + ", norm " +
                      std::to_string(static_cast<int>(c.naive.norm)) + ", carrier " +
@@ -273,7 +281,7 @@ std::string describe(const Case& c) {
   return text;
 }
 
-/// Cases that rounding decides (1 / 0 or 0) have no number to compare with.
+/// Counts the cases. One that rounding decides (1 / 0 or 0) has no number to compare with.
 struct Tally {
   int compared = 0, undecided = 0;
 };
@@ -327,16 +335,18 @@ TEST_CASE("the report is of the primary rewards, but for the groups that say not
     Random random(seed);
     INFO("seed " << seed);
     Case c = random_case(random);
-    if (c.naive.placement == naive::Placement::Composite) continue;  // its violations are in it
+    // In Composite the report includes the violations.
+    if (c.naive.placement == naive::Placement::Composite) continue;
     const auto at_work = [](const naive::Constraint& k) { return k.lambda > 0; };
-    if (std::none_of(c.naive.constraints.begin(), c.naive.constraints.end(), at_work))
-      continue;  // the estimator's own
+    // Without a constraint at work the report is the estimator's own.
+    if (std::none_of(c.naive.constraints.begin(), c.naive.constraints.end(), at_work)) continue;
     gdpo::GroupReport report, own;
     run(c, &report);
     run_primary(c, &own);
     CHECK(difference_but_nan(numbers(report), numbers(own)) == "");
     const std::vector<double> a = run(c);
-    std::vector<unsigned char> degenerate;  // all used rows of the group have the same advantage
+    // A group is degenerate if all its used rows have the same advantage.
+    std::vector<unsigned char> degenerate;
     for (const auto& group : c.data.groups()) {
       std::vector<double> used;
       for (const int i : group.second) {
@@ -435,7 +445,7 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
     Case c = random_case(random);
     if (c.naive.estimator.baseline == naive::Baseline::None ||
         c.naive.estimator.renorm == naive::Renorm::Tokens) {
-      continue;  // a batch mean that is not 0, or no baseline
+      continue;  // without a baseline, or with a batch mean that is not 0, the result is not 0
     }
     visit_estimator([](auto& e) { e.singleton = gdpo::Singleton::Zero; }, c.estimator);
     for (double& x : c.data.rewards) x = std::isnan(x) ? random.uniform() : x;
@@ -468,7 +478,9 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
 
 TEST_CASE("violations that cancel the reward give exactly 0, which no renormalisation blows up",
           "[placement][zero]") {
-  // x = f R + 1, at most 1/4, lambda 1: v = f R + 3/4, in multiples of 2^-20 without rounding, so s_0 - s_1 is rounding alone.
+  // The constrained reward is x = f R + 1, at most 1/4, with lambda 1. Its violation v = f R + 3/4
+  // is computed without rounding, because R is a multiple of 2^-20. The standardised values of R
+  // and v therefore differ by rounding only.
   int zeros = 0;
   for (const std::string& name : gdpo::runtime::estimator_names()) {
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -480,7 +492,7 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
       c.naive.constraints = {{1, 1, 0.25, 1, naive::Bound::AtMost, naive::Signal::Linear}};
       c.read();
       const naive::Settings& e = c.naive.estimator;
-      if (e.singleton == naive::Singleton::Nan) continue;  // one spreads over the batch
+      if (e.singleton == naive::Singleton::Nan) continue;  // a NaN spreads over the batch
       const bool no_unit = e.scale == naive::Scale::Group && e.scale_spread.eps == 0;
       const double f = no_unit ? random.pick({1, 3, 5}) : 1;
       c.data = random_batch(random, 8, 8, 2, 0);
@@ -496,7 +508,8 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
         c.data.rewards[static_cast<std::size_t>(2 * i)] = r;
         c.data.rewards[static_cast<std::size_t>(2 * i + 1)] = other ? x : f * r + 1;
       }
-      // A mean is subtracted; a spread of the batch is another one for v.
+      // Beside groups that differ, these estimators subtract a mean that is not 0, or divide v by
+      // another spread than R.
       if (differs && (e.renorm == naive::Renorm::Tokens || e.scale == naive::Scale::Batch ||
                       e.scale == naive::Scale::BatchCentred)) {
         continue;
@@ -505,7 +518,8 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
       for (const long long id : c.data.ids) ++members[id];
       if (e.singleton == naive::Singleton::Raw) {
         for (const auto& one : members) differs = differs || one.second == 1;
-        if (differs) continue;  // -3/4 is left of a group of one, and the mean is subtracted
+        // A group of one keeps R - v, which is not 0, so the mean of the batch is subtracted.
+        if (differs) continue;
       }
       const std::vector<double> a = run(c);
       for (int i = 0; i < c.data.rows; ++i) {
@@ -520,7 +534,8 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
 
 TEST_CASE("violations that cancel each other or the reward inside Composite give exactly 0",
           "[placement][zero]") {
-  // Neither a sum of terms nor a reward minus them is judged by max == min.
+  // Sums of terms, and a reward minus such a sum, have rounding of their own, so max == min does
+  // not decide whether they are equal.
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -533,8 +548,10 @@ TEST_CASE("violations that cancel each other or the reward inside Composite give
       c.read();
       for (int i = 0; i < c.data.rows; ++i) {
         double* row = &c.data.rewards[static_cast<std::size_t>(3 * i)];
-        const double x = random.uniform() / 3;  // in all 53 bits, so that differences are rounded
-        row[0] = each_other ? 0 : x;  // 0.7 (0.3 - r) + (0.3 - (1 - 0.7) r) = a constant - r
+        // x uses all 53 bits, so that differences are rounded. The violations cancel each other,
+        // or, as 0.7 (0.3 + x) + (0.3 + 0.3 x) = a constant + x, they cancel the reward.
+        const double x = random.uniform() / 3;
+        row[0] = each_other ? 0 : x;
         row[1] = each_other ? x : -x;
         row[2] = each_other ? 0.6 - x : -0.3 * x;
       }
@@ -587,7 +604,7 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
     }
     c.read();
     const std::vector<double> before = run(c);
-    // The same cost, limit and scale in other units: a power of two changes no bit.
+    // Cost, limit and scale in other units; a power of two changes no bit.
     Case scaled = c;
     for (gdpo::Constraint& k : scaled.constraints) {
       const double unit = random.pick({0x1p-7, 8.0, 0x1p30});
@@ -600,7 +617,8 @@ TEST_CASE("FixedScale has no unit, and its violations are linear in lambda", "[p
       }
     }
     CHECK(difference_but_nan(run(scaled), before) == "");
-    // Where the primary reward says nothing, twice the multipliers are twice the advantages before the norm.
+    // Where the primary reward is constant, twice the multipliers give twice the advantages,
+    // without a norm.
     c.naive.norm = naive::LambdaNorm::None;
     for (int i = 0; i < c.data.rows; ++i)
       c.data.rewards[static_cast<std::size_t>(i * channels)] = 0.3;
@@ -617,7 +635,8 @@ TEST_CASE("AdvantageMix is mix_into of the advantages of its parts, bit for bit"
     INFO("seed " << seed);
     Case c = random_case(random);
     c.naive.placement = naive::Placement::AdvantageMix;
-    // One column of an estimator of sums: a missing violation would be a sum of 0.
+    // mix_into gets the advantages of one column of violations. In an estimator of sums that keeps
+    // rows without rewards, a missing violation would be a sum of 0.
     const naive::Settings& e = c.naive.estimator;
     if (e.combine == naive::Combine::SumThenNormalize && e.row == naive::Row::Keep) continue;
     const std::vector<double> got = run(c), primary = run_primary(c);

@@ -1,4 +1,5 @@
-// What is not read may hold anything: NaN, inf, 1e38 there change no bit of any other output. No tolerance.
+// What is not read may hold anything: NaN, inf and 1e38 there change no bit of any other output.
+// There is no tolerance.
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/product.hpp"
@@ -9,7 +10,8 @@ namespace {
 const double poisons[] = {std::nan(""), std::numeric_limits<double>::infinity(),
                           -std::numeric_limits<double>::infinity(), 1e38, -1e308};
 
-/// Every estimator that is chosen by type, and every preset.
+/// Calls visit(settings) for every type of estimator with every treatment of missing entries, and
+/// for every preset.
 template <class Visit>
 void for_each_estimator(const Visit& visit) {
   product::for_each_type([&](const naive::Settings& e) {
@@ -129,7 +131,7 @@ TEST_CASE("columns that no policy reads change no bit", "[poison]") {
 TEST_CASE(
     "a gate's condition is read where its reward has weight 0, its reward where it fails is not",
     "[poison]") {
-  // Rows 1 and 2 fail the condition: what reward 1 holds there is not read.
+  // Rows 1 and 2 fail the condition, so what reward 1 holds there is not read.
   const double inf = std::numeric_limits<double>::infinity();
   gdpo::Grpo e;
   e.gates = {gdpo::Gate{1, 0, 0.5}};

@@ -1,5 +1,6 @@
-// Every pre-pass against its formula, in long-double loops over random batches: rows of any length with holes, padded and
-// packed, float and double, NaN and infinities among the tokens, nonsense where the mask is 0.
+// Every pre-pass compared with its formula, in loops in long double over random batches: rows of
+// any length with holes, padded and packed, float and double, with NaN and infinities among the
+// tokens, and nonsense where the mask is 0.
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
 #include <limits>
@@ -21,7 +22,8 @@ constexpr double nan_ = std::numeric_limits<double>::quiet_NaN(),
 
 // ---- batches ----
 
-/// `data` is padded, and masked from lengths[i] on; packed, a row has its `lengths[i]` positions, holes included.
+/// A random batch. `data` is padded, and its mask is 0 from lengths[i] on. Packed, row i has its
+/// first lengths[i] positions, holes included.
 struct Case {
   Data data;
   std::vector<int> lengths;
@@ -32,7 +34,7 @@ struct Case {
 constexpr std::vector<double> Data::*token_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
 #undef GDPO_X
 
-/// Something else at every masked position.
+/// Puts other numbers at every masked position.
 void scramble(Random& random, Data& d) {
   for (const auto array : token_arrays) {
     for (std::size_t k = 0; k < (d.*array).size(); ++k) {
@@ -41,7 +43,8 @@ void scramble(Random& random, Data& d) {
   }
 }
 
-/// `single`: numbers that a float holds. `wild`: some rollout log-probs and entropies are NaN or infinite.
+/// Makes a random batch. With `single`, its numbers are exact in float. `wild` is the share of
+/// rollout log-probs and entropies that are NaN or infinite.
 Case random_case(Random& random, bool single, double spread, double wild) {
   Case c;
   Data& d = c.data;
@@ -87,7 +90,7 @@ Case random_case(Random& random, bool single, double spread, double wild) {
   return c;
 }
 
-/// The arrays of a case as the library sees them; of `batch` every token array is dense.
+/// The arrays of a case as the library takes them; every token array of `batch` is dense.
 template <class S>
 class Stored {
  public:
@@ -140,7 +143,8 @@ class Stored {
 
 // ---- the formulas ----
 
-/// What one pre-pass decides; `error` is relative, of its weights. `unsure`: a value too close to a bound to tell.
+/// What one pre-pass decides. `error` is the relative error allowed for its weights; `unsure` says
+/// that some value is too close to a bound to tell on which side it is.
 struct Decision {
   std::vector<real> weight;
   real error = 0, threshold = inf;
@@ -150,7 +154,7 @@ Decision ones(const Data& d) { return {std::vector<real>(d.logp.size(), 1), 0, i
 
 real bounded(const gdpo::Bounds& b, real x) { return x < b.lo ? b.lo : x > b.hi ? b.hi : x; }
 
-/// Of the values at the valid tokens of a row; NaN among them gives NaN.
+/// The statistic of the values at the valid tokens of a row; NaN where one of them is NaN.
 real statistic(Statistic of, const std::vector<real>& values, double count_eps) {
   real sum = 0, largest = -inf;
   for (const real v : values) {
@@ -194,8 +198,8 @@ Decision decide(const prepass::TopEntropy& pass, const Data& d) {
   if (std::isfinite(pass.threshold)) {
     limit = pass.threshold;
   } else if (!sorted.empty()) {
-    const double place =
-        pass.quantile * static_cast<double>(sorted.size() - 1);  // rounded as torch rounds it
+    // In double, so that it is rounded as in torch.
+    const double place = pass.quantile * static_cast<double>(sorted.size() - 1);
     const auto below = static_cast<std::size_t>(std::floor(place));
     const real fraction = place - std::floor(place), low = sorted[below],
                high = fraction > 0 ? sorted[below + 1] : low;
@@ -254,7 +258,8 @@ Decision decide(const prepass::Gate& gate, const Data& d) {
                                ? a < 0
                                : a * x[n] > 0 || std::isnan(x[n]);
       decision.weight[d.at(i, t)] = out && harmful ? 0 : 1;
-      // Sums of at most 9 doubles and an exponential: their error is below 64 2^-53 times what is added up.
+      // Sums of at most 9 doubles and one exponential: their error is below 64 2^-53 times the sum
+      // of the absolute terms.
       const real near = 64 * tolerance::unit * (1 + std::fabs(value)) * (1 + size);
       for (const real bound : {static_cast<real>(gate.min), static_cast<real>(gate.max)})
         decision.unsure =
@@ -285,13 +290,14 @@ Decision decide(const prepass::Importance& pass, const Data& d) {
       const real weight = bounded(pass.clip, std::exp(bounded(pass.clamp, x[n])));
       decision.weight[d.at(i, tokens[n])] = std::isnan(x[n]) || std::isinf(weight) ? 0 : weight;
     }
-    // An error of x is a relative error of e^x: one rounding for each token and its place in the sum, two more in exp.
+    // An error of x is a relative error of e^x: one rounding for each token and for its place in
+    // the sum, and two more in exp.
     decision.error = std::fmax(decision.error, tolerance::unit * (4 + 16 * size));
   }
   return decision;
 }
 
-/// A batch after its pre-passes, in the places of the padded arrays.
+/// A batch after its pre-passes, with its arrays in the places of the padded ones.
 struct Prepared {
   std::vector<int> mask;
   std::vector<real> weights, kl_weights;
@@ -299,6 +305,8 @@ struct Prepared {
   bool unsure = false;
 };
 
+/// The batch that the formulas give: passes that reach the denominator first, then the others on
+/// what they leave.
 template <class... Passes>
 Prepared expected(const Data& d, const Passes&... passes) {
   Prepared p;
@@ -336,6 +344,7 @@ Prepared expected(const Data& d, const Passes&... passes) {
 
 // ---- the library's ----
 
+/// The batch that the library gives.
 template <class S>
 Prepared read(const Case& c, const gdpo::TokenBatch<S>& batch, bool packed) {
   const Data& d = c.data;
@@ -360,7 +369,7 @@ Prepared read(const Case& c, const gdpo::TokenBatch<S>& batch, bool packed) {
   return p;
 }
 
-/// "" or what differs; weights at the tokens that are left.
+/// "" where two batches agree, else what differs. Weights are compared at the tokens that are left.
 std::string difference_of(const Prepared& got, const Prepared& want, double unit) {
   const auto at = [](const char* what, std::size_t k, real a, real b) {
     char text[128];
@@ -372,7 +381,7 @@ std::string difference_of(const Prepared& got, const Prepared& want, double unit
     if (!want.mask[k]) continue;
     for (const auto member : {&Prepared::weights, &Prepared::kl_weights}) {
       const real a = (got.*member)[k], b = (want.*member)[k];
-      // Each pre-pass is rounded to S once, and once more when it is multiplied.
+      // The weight of a pre-pass is rounded to S once, and once more when it is multiplied.
       if (!(std::fabs(a - b) <= (want.error + 16 * static_cast<real>(unit)) * std::fabs(b)))
         return at(member == &Prepared::weights ? "weight" : "kl weight", k, a, b);
     }
@@ -383,10 +392,11 @@ std::string difference_of(const Prepared& got, const Prepared& want, double unit
                               4 * tolerance::unit * std::fabs(want.threshold);
   return same ? "" : at("threshold", 0, got.threshold, want.threshold);
 }
-/// "" where two have the same bits at the tokens that are left.
+/// "" where two batches have the same bits at the tokens that are left.
 std::string changed(const Prepared& a, const Prepared& b) { return difference_of(a, b, 0); }
 
-/// The loss on prepared arrays and on the same arrays given by hand, in other memory: the same bits.
+/// Compares the loss on prepared arrays with that on the same arrays given by hand, in other
+/// memory; they must have the same bits.
 template <class S, class Loss>
 std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBatch<S>& prepared,
                             const Prepared& p) {
@@ -422,7 +432,7 @@ std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBa
   return difference(a, b);
 }
 
-/// The loss on a prepared batch against the formulas on the expected weights and masks.
+/// Compares the loss on a prepared batch with the formulas on the expected weights and masks.
 template <class Loss>
 std::string differs_from_formula(const Loss& loss, naive_loss::Settings s, const Data& d,
                                  const gdpo::TokenBatch<double>& prepared, const Prepared& want) {
@@ -446,14 +456,16 @@ std::string differs_from_formula(const Loss& loss, naive_loss::Settings s, const
   const double tolerance = 0x1p-44 * static_cast<double>(want_loss.sums.magnitude + largest);
   if (!(std::fabs(r.policy_loss - want_loss.policy_loss) <= tolerance)) return "policy_loss";
   if (!(std::fabs(r.kl_loss - want_loss.kl_loss) <= tolerance)) return "kl_loss";
+  // Lengths are those before the pre-passes.
   if (r.metrics.completion_length.row_sum != naive_loss::count(d).tokens)
-    return "completion_length";  // before
+    return "completion_length";
   return deviation(gradient, want_loss.gradient, tolerance);
 }
 
+// How many cases there were, and in how many of them some value was too close to a bound to tell.
 int cases = 0, unsure = 0;
 
-/// Everything that is to hold of these pre-passes on this batch.
+/// Everything that must hold for these pre-passes on this batch; "" or what is wrong.
 template <class S, class... Passes>
 std::string wrong(Random& random, const Case& c, const Passes&... passes) {
   const Data& d = c.data;
@@ -512,7 +524,8 @@ Reach random_reach(Random& random) {
   return random.pick({Reach::Surrogate, Reach::SurrogateAndKl, Reach::Denominator});
 }
 
-/// Bounds between values that the batch has, so that gates open and close; sometimes one or none of them.
+/// Sets bounds between values that the batch has, so that the gate opens and closes; sometimes only
+/// one bound or none.
 void set_bounds(Random& random, prepass::Gate& gate, double spread) {
   const double a = spread * random.uniform(), b = a + spread * (0.05 + random.uniform());
   const bool square = gate.estimator == Estimator::K2 || gate.estimator == Estimator::K3;
@@ -554,7 +567,8 @@ prepass::TopEntropy random_top(Random& random) {
   return pass;
 }
 
-/// Calls body(random, case, S) on float and double batches, `rounds` times each.
+/// Calls body(random, case, spread, a number of type S) on `rounds` batches, of float and of double
+/// in turn.
 template <class Body>
 void for_each_case(std::uint64_t first_seed, int rounds, double wild, const Body& body) {
   for (int round = 0; round < rounds; ++round) {
@@ -696,5 +710,5 @@ TEST_CASE("a permutation of the rows permutes what pre-passes decide", "[prepass
 }
 
 TEST_CASE("few of the random cases are too close to call", "[prepass]") {
-  CHECK(unsure <= cases / 200);  // of those above
+  CHECK(unsure <= cases / 200);  // the cases of all tests above
 }

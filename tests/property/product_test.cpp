@@ -1,5 +1,5 @@
-// The whole product of axes against the plain formulas of reference/naive.hpp. The only file that compiles that
-// product.
+// The whole product of axes compared with the plain formulas of reference/naive.hpp. No other file
+// compiles that product.
 #include "support/product.hpp"
 
 #include "support/catch.hpp"
@@ -114,8 +114,8 @@ Outcome advantages(const naive::Settings& e, const naive::Data& data, gdpo::Grou
 
 namespace {
 
-/// Cases that rounding decides (1 / 0 or 0, from a spread that is 0 in exact arithmetic only) have no number to compare
-/// with.
+/// Counts the cases. One that rounding decides (1 / 0 or 0, from a spread that is 0 only in exact
+/// arithmetic) has no number to compare with.
 struct Tally {
   int compared = 0, undecided = 0;
 };

@@ -6,7 +6,8 @@
 std::atomic<long> counted::allocations{0};
 using counted::allocations;
 
-// Not inlined: g++ warns where it sees the free of one half and not the malloc of the other.
+// These functions are not inlined: g++ warns where it sees free() in one half of a pair of
+// operators and not malloc() in the other.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* p = std::malloc(size > 0 ? size : 1)) return p;

@@ -2,6 +2,6 @@
 #include <atomic>
 
 namespace counted {
-/// How often operator new was called; the test program replaces it (allocations.cpp).
+/// The number of calls of operator new, which the test program replaces (allocations.cpp).
 extern std::atomic<long> allocations;
 }  // namespace counted

@@ -1,5 +1,6 @@
-// Policies that the library does not ship, one for each thing that a policy may see: proof that the contracts are wide
-// enough. Each is the smallest that compiles and is right.
+// Baselines and scales that the library does not ship, one for each thing that a policy may see.
+// They compile and give the right numbers, which shows that the contracts of
+// gdpo/advantage/stat.hpp are wide enough. Each is as small as possible.
 #pragma once
 #include <algorithm>
 #include <gdpo/advantages.hpp>
@@ -7,7 +8,7 @@
 
 namespace archetype {
 
-/// Spread of the others: reads the group's moments without the member.
+/// A scale that reads the group's moments without the member: the spread of the others.
 struct LeaveOneOutStd {
   int ddof = 1;
   double eps = 0;
@@ -31,11 +32,12 @@ inline std::vector<double> copy(gdpo::View<const double, 1> x) {
   return all;
 }
 
-/// Reads all values of the group.
+/// The median, as a baseline that reads all values of the group and is called for every member.
 struct Median {
   static constexpr bool from_group = true;
   double operator()(const gdpo::BaselineArgs& a) const { return median(copy(a.values)); }
 };
+/// The same for a scale: the median of the distances from the median.
 struct MedianAbsoluteDeviation {
   double operator()(const gdpo::ScaleArgs& a) const {
     std::vector<double> x = copy(a.values);
@@ -46,7 +48,8 @@ struct MedianAbsoluteDeviation {
   }
 };
 
-/// The same two once a group, in scratch memory. They count their calls.
+/// The same two with `per_group_values`: called once per group, with scratch memory. They count
+/// their calls.
 inline double median_of_scratch(gdpo::View<double, 1> x) {
   const gdpo::index_t n = x.extent[0];
   std::sort(x.data, x.data + n);
@@ -76,7 +79,7 @@ struct MedianAbsoluteDeviationOfGroup {
   }
 };
 
-/// Reads the members' token counts (OPO): sum l_j x_j / sum l_j.
+/// A baseline that reads the members' token counts, as OPO does: sum l_j x_j / sum l_j.
 struct LengthWeighted {
   static constexpr bool from_group = true;
   double operator()(const gdpo::BaselineArgs& a) const {
@@ -87,14 +90,15 @@ struct LengthWeighted {
   }
 };
 
-/// The caller's baseline, row by row. Not from the group: an equal group need not be 0.
+/// A baseline that reads the caller's value of each row. It does not come from inside the group, so
+/// a group of equal rewards need not get 0.
 struct External {
   double operator()(const gdpo::BaselineArgs& a) const {
     return a.own < 0 ? a.group.mean : a.external(a.own);
   }
 };
 
-/// Reads the caller's row weights: sum w_j x_j / sum w_j.
+/// A baseline that reads the caller's row weights: sum w_j x_j / sum w_j.
 struct RowWeighted {
   double operator()(const gdpo::BaselineArgs& a) const {
     double sum = 0, weight = 0;
@@ -104,7 +108,7 @@ struct RowWeighted {
   }
 };
 
-/// Reads the batch: share of the used values that are not 0 (GPG's scale).
+/// A scale that reads the batch: 1 / (share of the used values that are not 0), as GPG does.
 struct NonzeroShare {
   static constexpr bool per_group = true;
   double operator()(const gdpo::ScaleArgs& a) const {
@@ -113,7 +117,7 @@ struct NonzeroShare {
   }
 };
 
-/// Declares nothing and writes down every call.
+/// A baseline that declares nothing, so it is called for every member. It records its calls.
 struct Recorder {
   struct Call {
     gdpo::index_t own, n;
@@ -126,7 +130,7 @@ struct Recorder {
   }
 };
 
-/// Once a group, on double only (no lanes); counts its calls.
+/// A baseline that is called once per group, with double only (no lanes). It counts its calls.
 struct MidRange {
   static constexpr bool per_group = true, from_group = true;
   int* calls = nullptr;
@@ -137,7 +141,8 @@ struct MidRange {
   }
 };
 
-/// The group mean, which counts how it is called: with the moments of one group, or of several in lanes.
+/// The group mean. It counts its calls with the moments of one group, and those with the moments of
+/// several groups in lanes.
 struct LaneCounter {
   static constexpr bool per_group = true, takes_lanes = true, from_group = true, zero_sum = true;
   int *groups = nullptr, *lanes = nullptr;

@@ -1,4 +1,5 @@
-// The only include of Catch2: version 2.13, or 3 where it is installed, with one spelling for both.
+// Includes Catch2, version 2.13 or, where it is installed, 3, and gives both one spelling. No other
+// file includes Catch2 itself.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)

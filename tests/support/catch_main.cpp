@@ -1,3 +1,4 @@
-// main() of the test executables under Catch2 2.13: compiled once, because it takes longer than most tests.
+// main() of the test executables under Catch2 2.13. It has a file of its own because it takes
+// longer to compile than most tests.
 #define CATCH_CONFIG_MAIN
 #include "catch.hpp"

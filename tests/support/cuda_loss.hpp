@@ -1,4 +1,5 @@
-// A batch in the memory of a device, in any layout and storage; losses of it there and on seq; and how they compare.
+// Batches in the memory of a device, in any layout and storage; losses of them there and on seq;
+// and the comparison of the two.
 #pragma once
 #include <gdpo/cuda/loss/policy_loss.hpp>
 #include <gdpo/runtime.hpp>
@@ -13,8 +14,9 @@ using loss_product::Data;
 using loss_product::Outcome;
 namespace math = gdpo::math;
 
-// ---- policies of the caller, as kernels need them: marked for the device -----------------------------------------------------
+// ---- policies of the caller, marked for the device as kernels need them ----
 
+/// A factor: the ratio, clipped.
 struct ClippedRatio {
   double min = 0.5, max = 1.5;
   template <class V>
@@ -22,6 +24,7 @@ struct ClippedRatio {
     return (math::max)((math::min)(t.ratio, math::constant<V>(max)), math::constant<V>(min));
   }
 };
+/// A factor that reads the token's tag.
 struct ByTag {
   static constexpr bool reads_tag = true;
   template <class V>
@@ -29,6 +32,7 @@ struct ByTag {
     return t.tag;
   }
 };
+/// A factor that reads the row's mean advantage, and the reference and the sampling policy.
 struct OfTheRow {
   static constexpr bool reads_row_advantage = true, reads_ref = true, reads_rollout = true;
   template <class V>
@@ -37,13 +41,14 @@ struct OfTheRow {
   }
 };
 
-/// The library's aggregates behind one type, so that a preset is a value.
+/// The library's aggregates behind one type, so that presets with different aggregates share one
+/// kernel.
 using AnyAggregate = gdpo::runtime::Aggregate;
 
-// ---- layouts -----------------------------------------------------------------------------------------------------------------
+// ---- layouts ----
 
-/// Where tokens stand: the first one `first` numbers into the memory, tokens `step` apart (backwards where that is negative), rows
-/// and groups of rows with gaps between them.
+/// Where tokens stand in memory: the first one `first` numbers from its start, consecutive tokens
+/// `step` numbers apart (backwards where negative), rows and groups of rows with gaps between them.
 struct Layout {
   const char* name;
   bool packed;
@@ -62,7 +67,8 @@ constexpr Layout packed_layouts[] = {packed,
                                      {"packed, unaligned", true, 0, 3, 1, 0, 0},
                                      {"packed, every second token", true, 0, 0, 2, 0, 0}};
 
-/// The tokens of a padded (rows, width) batch in a layout; of packed ones, the first lengths[i] of each row.
+/// The places of the tokens of a padded (rows, width) batch in a layout. In a packed layout, only
+/// the first lengths[i] tokens of row i have places.
 class Places {
  public:
   Places(const Layout& layout, int rows, int width, const std::vector<int>& lengths)
@@ -77,10 +83,11 @@ class Places {
     } else {
       row_stride_ = width * step + layout.row_gap;
       group_stride_ = groups_ > 0 ? rows / groups_ * row_stride_ + layout.group_gap : 0;
-      // no element behind the last token: what reads there reads beyond the memory
+      // The memory ends with the last token, so that reading beyond it reads beyond the memory.
       size_ = rows > 0 && width > 0 ? at(rows - 1, layout.step < 0 ? 0 : width - 1) + 1 : 0;
     }
   }
+  /// The place of token t of a row.
   index_t at(int row, int t) const {
     const index_t step = layout_.step;
     if (layout_.packed) return layout_.first + (offsets_[static_cast<std::size_t>(row)] + t) * step;
@@ -96,7 +103,7 @@ class Places {
   const std::vector<index_t>& offsets() const { return offsets_; }
   std::size_t size() const { return static_cast<std::size_t>(size_); }
 
-  /// f(view) of what stands there.
+  /// Calls f(view) with a view of the tokens in `data`.
   template <class T, class F>
   void with_view(T* data, const F& f) const {
     T* const origin = size_ > 0 ? data + (layout_.packed ? layout_.first : at(0, 0)) : data;
@@ -119,18 +126,20 @@ class Places {
   index_t row_stride_ = 0, group_stride_ = 0, size_ = 0;
 };
 
+/// x as T stores it.
 template <class T, class X>
 T stored(X x) {
   T to{};
   if constexpr (std::is_integral_v<T>) {
-    if (!std::isnan(static_cast<double>(x))) to = static_cast<T>(x);  // integers have no NaN: 0
+    if (!std::isnan(static_cast<double>(x))) to = static_cast<T>(x);  // NaN becomes 0
   } else {
     gdpo::store(to, x);
   }
   return to;
 }
 
-/// A Data on the device: numbers stored as T, masks as M, computed as S. Between the tokens stands NaN.
+/// A Data on the device, with numbers stored as T, masks stored as M, computed as S. The memory
+/// between the tokens holds NaN.
 template <class S, class T = S, class M = unsigned char, class Offset = std::int32_t>
 class OnTheDevice {
  public:
@@ -171,6 +180,7 @@ class OnTheDevice {
   const Places& places() const { return places_; }
 
  private:
+  /// The array in its layout. Between the tokens stands NaN for numbers, else `between`.
   template <class U, class X>
   OnDevice<U> placed(const std::vector<X>& from, U between, bool number) const {
     if (from.empty() && data_.rows * data_.width > 0) return {};
@@ -191,11 +201,13 @@ class OnTheDevice {
   OnDevice<Offset> offsets_;
 };
 
+/// The outcome of a loss on the device.
 struct DeviceOutcome : Outcome {
   bool gaps_kept = true;  ///< nothing was written between the tokens of the gradient
 };
 
-/// The loss on the device; the gradient comes back in the order of rows and tokens.
+/// Computes the loss on the device. The gradient comes back in the order of rows and tokens,
+/// whatever its layout.
 template <class S, class Loss>
 DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenBatch<S>& batch,
                   const Places& places, const gdpo::cuda::DeviceNormaliser& normaliser,
@@ -228,7 +240,7 @@ DeviceOutcome run(const TestDevice& device, const Loss& loss, const Data& data,
   OnTheDevice<S> on(data, layout, lengths);
   return run<S>(device, loss, on.batch(), on.places(), normaliser);
 }
-/// The same on seq.
+/// The same loss on the host, with the tag seq.
 template <class S, class Loss>
 Outcome on_seq(const Loss& loss, const Data& data, const std::vector<int>& lengths,
                const gdpo::Normaliser& normaliser) {
@@ -237,22 +249,27 @@ Outcome on_seq(const Loss& loss, const Data& data, const std::vector<int>& lengt
              : loss_product::call_packed<S, std::int32_t>(loss, data, lengths, &normaliser);
 }
 
-// ---- comparison --------------------------------------------------------------------------------------------------------------
+// ---- comparison ----
 
+/// The largest absolute value of the terms of a metric.
 inline double largest(const gdpo::Metric& m) {
   return m.count > 0 ? std::fmax(std::fabs(m.min), std::fabs(m.max)) : 0.0;
 }
 
-/// "" where a device's outcome is that of seq.
+/// "" where the outcome on a device agrees with that on seq; else what differs.
 ///
-/// Gradient: at levels of tokens the same bits, NaN where NaN; a host compiled by nvcc fuses as the device does. At levels of
-/// segments the host adds the log ratios in another order, in double: 2 ulp of float; of a double batch what the order may
-/// change, as in the sums below.
-/// Sums of terms: a lane of the host adds 64 floats, 63 roundings of 2^-24 of the sum of the |terms|; four tokens on the device, 3;
-/// the rest in double. In double: hundreds of 2^-53; at levels of segments each ratio has the error of its log ratio, a sum of up
-/// to 3000 numbers of up to 60 in another order: 1.8e5 2^-53, a few times. The sum of |terms| is at most the number of tokens times
-/// the largest of their range.
-/// Counts, ranges, counters, lengths: the same.
+/// Gradient. At levels of tokens: the same bits, NaN where NaN (a host compiled by nvcc fuses as
+/// the device does). At levels of segments the host adds the log ratios, in double, in another
+/// order: 2 ulp of float, and for a batch of double the same bound as for the sums below.
+///
+/// Sums of terms. In float, a lane of the host adds 64 numbers, which is 63 roundings of 2^-24 of
+/// the sum of the absolute terms; the device adds four tokens, which is 3; the rest is in double.
+/// In double, some hundreds of roundings of 2^-53. At levels of segments each ratio has the error
+/// of its log ratio, a sum of up to 3000 numbers of up to 60 in another order: 1.8e5 2^-53, times a
+/// small factor. The sum of the absolute terms is at most the number of tokens times the largest of
+/// them.
+///
+/// Counts, ranges, counters and lengths: the same.
 template <class S, class Loss>
 std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
                      const Outcome& expected) {
@@ -297,7 +314,7 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
 
   const gdpo::LossResult &a = got.result, &e = expected.result;
   const gdpo::LossMetrics &m = a.metrics, &n = e.metrics;
-  double weights = 0;  // of all tokens: sum_i |W_i| n_i
+  double weights = 0;  // sum_i |W_i| n_i over the rows: weight of a token of the row, times tokens
   for (int i = 0; i < data.rows; ++i) {
     index_t tokens = 0;
     for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
@@ -314,7 +331,7 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
 
   const auto size_of = [&](const std::string& name, const gdpo::Metric& x) {
     if (name == "loss") return kls + surrogate;
-    // ratio = k3 + 1 + log ratio, of sums
+    // The sum of the ratios is made of other sums: ratio = k3 + 1 + log ratio.
     return name == "ratio" ? largest(x) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1
                            : largest(x);
   };
@@ -349,9 +366,9 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
 
   same("advantage.n", static_cast<double>(m.advantage.n), static_cast<double>(n.advantage.n));
   same("advantage.weight", m.advantage.weight, n.advantage.weight);
-  if (!std::isnan(
-          n.advantage
-              .mean)) {  // infinite advantages: merge() gives no range once the mean is NaN, sooner or later
+  // With infinite advantages the mean becomes NaN, after which merge() gives no range; when that
+  // happens depends on the order of the merges.
+  if (!std::isnan(n.advantage.mean)) {
     same("advantage.min", m.advantage.min, n.advantage.min),
         same("advantage.max", m.advantage.max, n.advantage.max);
   }
@@ -385,12 +402,12 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   return text;
 }
 
-/// NaN is one number: which bits it has is the processor's choice.
+/// The numbers with all NaN made the same NaN. Which bits a NaN has is the processor's choice.
 inline std::vector<double> unified(std::vector<double> x) {
   for (double& v : x) v = std::isnan(v) ? std::nan("") : v;
   return x;
 }
-/// "" where two outcomes of a device have the same bits, but for which NaN it is.
+/// "" where two outcomes of a device have the same bits, all NaN being equal; else what differs.
 inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
   const std::string gradient = difference(unified(a.gradient), unified(b.gradient)),
                     result = difference(unified(loss_product::numbers(a.result)),
@@ -399,15 +416,16 @@ inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
          (result.empty() ? "" : " result " + result);
 }
 
-// ---- inputs ------------------------------------------------------------------------------------------------------------------
+// ---- inputs ----
 
-/// random_tokens with tags, rounded to float; `poison` of the tokens NaN or infinite in some array.
+/// loss_product::random_tokens with tags, rounded to float. `poison` is the share of tokens that
+/// are NaN or infinite in one of the arrays, and of advantages and row weights that are.
 inline Data random_batch(Random& random, int rows, int width, double poison = 0) {
   Data d =
       loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
   const auto n = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
   for (std::size_t k = 0; k < n; ++k) d.tags.push_back(random.below(3));
-  if (d.old_logp.empty()) d.old_logp = d.logp;  // some terms need it
+  if (d.old_logp.empty()) d.old_logp = d.logp;  // KL terms against the old policy need it
   constexpr double infinite = std::numeric_limits<double>::infinity();
   for (std::size_t k = 0; k < n && poison > 0; ++k) {
     if (!random.chance(poison)) continue;
@@ -422,12 +440,13 @@ inline Data random_batch(Random& random, int rows, int width, double poison = 0)
   }
   return d;
 }
-/// Lengths of packed rows, 0 among them; the last one is whole.
+/// Random lengths of packed rows, 0 among them; the last row is whole.
 inline std::vector<int> random_lengths(Random& random, int rows, int width) {
   std::vector<int> n;
   for (int i = 0; i < rows; ++i) n.push_back(i + 1 == rows ? width : random.below(width + 1));
   return n;
 }
+/// The counts of a batch, by plain loops.
 inline gdpo::Normaliser count(const Data& d, const std::vector<int>& lengths = {}) {
   gdpo::Normaliser n;
   n.rows = d.rows, n.given = 3;

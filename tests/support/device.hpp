@@ -1,6 +1,7 @@
 #pragma once
-// The device of a test: a simulated grid, or a GPU where the file is compiled for one (GDPO_TEST_ON_GPU, tests/cuda). Arrays of a
-// test live in OnDevice; what a call has written is read with host().
+// The device of a test: a simulated grid or, where the file is compiled with GDPO_TEST_ON_GPU
+// (tests/cuda), a GPU. A test keeps its arrays in OnDevice and reads with host() what a call has
+// written.
 #include <gdpo/cuda/device/scratch.hpp>
 #include <gdpo/cuda/device/tuning.hpp>
 #include <limits>
@@ -11,12 +12,13 @@
 #include <gdpo/cuda/device/on.hpp>
 
 using TestDevice = gdpo::cuda::On;
-/// seed: of a simulated grid only.
+/// Only a simulated grid uses the seed.
 inline TestDevice test_device(unsigned = 0) { return gdpo::cuda::On(nullptr); }
 inline TestDevice test_device(unsigned, const gdpo::cuda::Tuning& tuning) {
   return gdpo::cuda::On(nullptr, tuning);
 }
 
+/// An array on the device.
 template <class T>
 class OnDevice {
  public:
@@ -25,7 +27,8 @@ class OnDevice {
     gdpo::cuda::check("OnDevice", cudaMalloc(&data_, (n_ + 1) * sizeof(T)));
     gdpo::cuda::check("OnDevice",
                       cudaMemcpy(data_, values.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
-    // From pageable memory cudaMemcpy may return before the last bytes have arrived, and a non-blocking stream does not wait for them.
+    // From pageable memory, cudaMemcpy may return before the last bytes have arrived, and a
+    // non-blocking stream does not wait for them.
     gdpo::cuda::check("OnDevice", cudaDeviceSynchronize());
   }
   OnDevice(OnDevice&& o) noexcept : data_(o.data_), n_(o.n_) { o.data_ = nullptr; }
@@ -57,6 +60,7 @@ inline TestDevice test_device(unsigned seed, const gdpo::cuda::Tuning& tuning) {
   return SimulatedGrid{seed, tuning};
 }
 
+/// An array of the simulated device, which is memory of the host.
 template <class T>
 class OnDevice {
  public:
@@ -71,7 +75,8 @@ class OnDevice {
 
 #endif
 
-/// Scratch of exactly so many bytes, full of NaN: what a kernel reads before another has written it shows.
+/// Scratch memory of exactly `bytes` bytes, filled with NaN. A kernel that reads what no kernel has
+/// written yet gives NaN.
 class TestScratch {
  public:
   explicit TestScratch(std::size_t bytes)

@@ -1,5 +1,5 @@
-// What the programs of fast_math/ report with. Values are compared by their bits: under -ffast-math a comparison of
-// doubles proves nothing, and NaN is not to be had by computing it.
+// How the programs of fast_math/ check and report. Values are compared by their bits: under
+// -ffast-math a comparison of doubles proves nothing, and NaN cannot be made by a computation.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -24,11 +24,13 @@ inline double nan() { return from_bits(0x7ff8000000000000u); }
 inline double infinity() { return from_bits(0x7ff0000000000000u); }
 inline bool is_nan(double x) { return (bits(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u; }
 
+/// Prints and counts a failure.
 inline void expect(const char* what, bool ok) {
   if (ok) return;
   std::puts(what);
   ++failures;
 }
+/// Expects the same bits.
 inline void same(const char* what, const std::vector<double>& got,
                  const std::vector<double>& expected) {
   for (std::size_t i = 0; i < expected.size(); ++i) {

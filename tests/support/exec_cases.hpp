@@ -1,4 +1,4 @@
-// One batch in one layout, and a loss of it on any execution target.
+// A batch in one of several layouts, and a loss of it on every execution target.
 #pragma once
 #include <cstring>
 
@@ -14,7 +14,7 @@ enum class Form { Padded, Packed, Grouped, StridedGradient, SixteenBits };
 constexpr Form all_forms[] = {Form::Padded, Form::Packed, Form::Grouped, Form::StridedGradient,
                               Form::SixteenBits};
 
-/// A caller's own 16-bit type, the upper half of a float.
+/// A 16-bit type of the caller: the upper half of a float.
 struct Upper {
   std::uint16_t bits;
   explicit Upper(double x)
@@ -24,10 +24,12 @@ struct Upper {
   }
 };
 
-/// NaN is one number: which bits it has is the processor's choice of an operand.
+/// Makes all NaN the same NaN. Which bits a NaN has depends on the operand that the processor takes
+/// it from.
 inline void unify_nan(std::vector<double>& x) {
   for (double& v : x) v = std::isnan(v) ? std::numeric_limits<double>::quiet_NaN() : v;
 }
+/// "" where two outcomes have the same bits, all NaN being equal; else what differs.
 inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
   std::vector<double> numbers[] = {a.gradient, b.gradient, loss_product::numbers(a.result),
                                    loss_product::numbers(b.result)};
@@ -38,13 +40,14 @@ inline std::string difference_but_nan(const Outcome& a, const Outcome& b) {
          (result.empty() ? "" : " result " + result);
 }
 
-/// random_tokens with tags; `poison` of the tokens NaN or infinite in some array.
+/// loss_product::random_tokens with tags. `poison` is the share of tokens that are NaN or infinite
+/// in one of the arrays.
 inline Data random_data(Random& random, int rows, int width, double poison = 0) {
   Data d =
       loss_product::random_tokens(random, rows, width, random.pick({1e-3, 0.1, 0.6, 30.0}), true);
   const auto n = static_cast<std::size_t>(rows * width);
   for (std::size_t k = 0; k < n; ++k) d.tags.push_back(random.below(3));
-  if (d.old_logp.empty()) d.old_logp = d.logp;  // some terms need it
+  if (d.old_logp.empty()) d.old_logp = d.logp;  // KL terms against the old policy need it
   for (std::size_t k = 0; k < n && poison > 0; ++k) {
     if (!random.chance(poison)) continue;
     constexpr double infinite = std::numeric_limits<double>::infinity();
@@ -56,6 +59,7 @@ inline Data random_data(Random& random, int rows, int width, double poison = 0) 
   return d;
 }
 
+/// A batch of S in one layout.
 template <class S>
 class Case {
  public:
@@ -82,7 +86,8 @@ class Case {
 
   const gdpo::TokenBatch<S>& batch() const { return batch_; }
   const gdpo::Normaliser& normaliser() const { return normaliser_; }
-  /// Of rows that gap apart, tokens step apart.
+  /// An output view over `gradient`. In the form StridedGradient, tokens are two numbers apart; the
+  /// numbers between them are -77 and must stay so on every target.
   gdpo::TokenOut<S> out(std::vector<S>& gradient) const {
     const gdpo::index_t rows = data_.rows, width = data_.width,
                         step = form_ == Form::StridedGradient ? 2 : 1;
@@ -101,7 +106,8 @@ class Case {
     o.gradient.assign(gradient.begin(), gradient.end());
     return o;
   }
-  /// "" where all targets give the bits of seq. A small batch stays on one thread: simd is enough.
+  /// "" where all targets give the bits of seq. A small batch stays on one thread, so simd is the
+  /// only other target that needs a run.
   template <class Loss>
   std::string difference_of_targets(const Loss& loss, bool large) const {
     gdpo::LossWorkspace<S> workspace;

@@ -1,4 +1,4 @@
-// Every execution target, with executors that hand work out in other orders.
+// Every execution target, with executors that hand out the work in different orders.
 #pragma once
 #include <gdpo/core/exec.hpp>
 #include <gdpo/with/thread_pool.hpp>
@@ -11,7 +11,7 @@
 
 namespace executors {
 
-/// The caller's own: a thread for every call.
+/// An executor of the caller's: a new thread for every call.
 struct Threads {
   int n;
   template <class F>
@@ -23,7 +23,7 @@ struct Threads {
   int concurrency() const { return n; }
 };
 
-/// One thread, which plays the last worker first.
+/// An executor with one thread that runs the calls of the workers from the last to the first.
 struct Backwards {
   template <class F>
   void for_each(gdpo::index_t calls, const F& f) const {
@@ -32,7 +32,7 @@ struct Backwards {
   int concurrency() const { return 3; }
 };
 
-/// Of `workers` threads; tests share it.
+/// A pool of `workers` threads, shared by all tests.
 inline gdpo::ThreadPool& pool(int workers) {
   static std::vector<std::unique_ptr<gdpo::ThreadPool>> pools(16);
   auto& one = pools.at(static_cast<std::size_t>(workers));
@@ -40,7 +40,8 @@ inline gdpo::ThreadPool& pool(int workers) {
   return *one;
 }
 
-/// visit(target, its name) for all but seq. In parallel, detail::worth_a_thread numbers a worker are needed to have several.
+/// Calls visit(target, name) for all targets but seq. Where work is parallel, a batch needs
+/// detail::worth_a_thread numbers for each worker to be shared by several.
 template <class Visit>
 void for_each_target(const Visit& visit) {
   visit(gdpo::simd, "simd");

@@ -1,5 +1,5 @@
-// Seeded inputs. Every generator is a function of its Random alone; tests print the seed with INFO, so a failure can be
-// rerun.
+// Seeded random inputs. A generator depends on its Random alone, and tests print the seed with
+// INFO, so that a failure can be run again.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -11,7 +11,8 @@
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}
-  /// 0 .. n-1; written out because the standard's distributions differ from one library to the next.
+  /// An integer in 0 .. n - 1. It does not use std::uniform_int_distribution, which differs between
+  /// standard libraries.
   int below(int n) { return static_cast<int>(engine_() % static_cast<std::uint64_t>(n)); }
   bool chance(double p) { return uniform() < p; }
   double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
@@ -30,7 +31,7 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// What one reward gives inside one group.
+/// A random reward of one kind: binary, in steps of 0.25, in [0, 1), or in [-2, 2).
 inline double random_reward(Random& random, int kind) {
   switch (kind) {
     case 0:
@@ -44,7 +45,8 @@ inline double random_reward(Random& random, int kind) {
   }
 }
 
-/// What the laws on group sizes run through: all up to 64, powers of two and their neighbours up to 1024.
+/// The group sizes of the laws about sizes: all up to 64, then powers of two with their neighbours
+/// and some others up to 1024.
 inline std::vector<int> group_sizes() {
   std::vector<int> sizes;
   for (int size = 1; size <= 64; ++size) sizes.push_back(size);
@@ -53,7 +55,7 @@ inline std::vector<int> group_sizes() {
   return sizes;
 }
 
-/// n different ids, in no order, some negative, some beyond 32 bits.
+/// n different ids in random order, some negative and some beyond 32 bits.
 inline std::vector<long long> random_ids(Random& random, int n) {
   std::set<long long> seen;
   std::vector<long long> ids;
@@ -64,8 +66,8 @@ inline std::vector<long long> random_ids(Random& random, int n) {
   return ids;
 }
 
-/// Ragged groups of 1 to `largest` rows with scattered members; binary, stepped and continuous rewards, constant groups
-/// among them, `missing` of the entries NaN.
+/// Groups of 1 to `largest` rows whose members are scattered over the batch. Rewards are binary,
+/// stepped or continuous; some groups are constant; `missing` is the share of entries that are NaN.
 inline naive::Data random_batch(Random& random, int groups, int largest, int channels,
                                 double missing) {
   naive::Data d;
@@ -92,6 +94,7 @@ inline naive::Data random_batch(Random& random, int groups, int largest, int cha
   return d;
 }
 
+/// Adds token counts, a mask of valid rows, and penalties.
 inline void add_columns(Random& random, naive::Data& d) {
   for (int i = 0; i < d.rows; ++i) {
     d.tokens.push_back(random.below(40));

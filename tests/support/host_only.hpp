@@ -1,4 +1,5 @@
-// A device that runs nothing and reads nothing: what a call does before its kernels, and how many they are.
+// A device that runs no kernel and reads no memory. It shows what a call does before its kernels,
+// and how many it launches.
 #pragma once
 #include <cstddef>
 #include <gdpo/cuda/device/tuning.hpp>

@@ -1,5 +1,6 @@
-// What a translation unit looks like after windows.h (without NOMINMAX), complex.h and sys/sysmacros.h: the names they
-// take as macros, defined after the standard, Eigen and JSON headers that gdpo's headers include (which they would break).
+// The macros that a translation unit has after windows.h (without NOMINMAX), complex.h and
+// sys/sysmacros.h. They are defined after the standard, Eigen and JSON headers that gdpo's headers
+// include, because they would break those.
 #pragma once
 
 #include <Eigen/Core>

@@ -1,4 +1,4 @@
-// Rows of logits as models give them, and as they break kernels.
+// Rows of logits: those that models give, and those that break careless kernels.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -15,6 +15,8 @@ inline double normal(Random& random) {
          std::cos(6.283185307179586 * random.uniform());
 }
 
+/// What a row looks like. Masked rows have logits of minus infinity; LateSpike has its largest
+/// logit at the end, so that a running maximum changes at the last step; Offset is far from 0.
 enum class Kind {
   Normal,
   Peaked,
@@ -31,7 +33,7 @@ constexpr Kind all_kinds[] = {Kind::Normal, Kind::Peaked,       Kind::Constant, 
                               Kind::Offset, Kind::Ascending,    Kind::Descending, Kind::LateSpike,
                               Kind::Masked, Kind::LeadingMasked};
 
-/// One row. At least one logit is finite.
+/// A random row of one kind. At least one logit is finite.
 inline std::vector<float> row(Random& random, Kind kind, int vocabulary) {
   const auto n = static_cast<std::size_t>(vocabulary);
   const double sd = random.pick({0.3, 1.0, 2.5, 6.0});
@@ -57,11 +59,12 @@ inline std::vector<float> row(Random& random, Kind kind, int vocabulary) {
   return x;
 }
 
-/// What a gradient is stored in to see its own error: double for double, else float.
+/// The type in which a gradient is stored to see the gradient's own error: double for double, else
+/// float.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// x as T stores it.
+/// The numbers x as T stores them.
 template <class T>
 std::vector<T> stored(const std::vector<float>& x) {
   std::vector<T> to(x.size());
@@ -69,7 +72,8 @@ std::vector<T> stored(const std::vector<float>& x) {
   return to;
 }
 
-/// The same bits; NaN is one number, which bits it has is the processor's choice.
+/// Whether two arrays have the same bits. All NaN are equal: which bits a NaN has is the
+/// processor's choice.
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
   const auto equal = [](const T& x, const T& y) {

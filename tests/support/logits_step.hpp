@@ -1,4 +1,5 @@
-// A step of training from logits: a small batch with every array that a loss may read, in memory of the host or of a device.
+// One training step from logits: a small batch with every array that a loss may read, in memory of
+// the host or of a device.
 #pragma once
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
@@ -8,7 +9,8 @@
 
 namespace logits_step {
 
-/// A loss of a caller's own, which is no PolicyLoss: its members are all that the library asks for.
+/// A loss of the caller's that is not a PolicyLoss. It has the members that the library asks for,
+/// and no others.
 struct OwnLoss {
   gdpo::level::Token<> level;
   gdpo::surrogate::Ratio surrogate{0.1, 0.3};
@@ -18,10 +20,12 @@ struct OwnLoss {
   static constexpr gdpo::metrics::All metrics{};
 };
 
-/// Four sequences of five tokens, one of them without any; rows that a mask hides hold NaN. Packed: lengths 5, 0, 8, 7.
+/// Four sequences of five tokens. The mask hides the whole second sequence and some other tokens;
+/// their rows of logits hold NaN. Packed, the same tokens are sequences of lengths 5, 0, 8 and 7.
 constexpr int sequences = 4, width = 5, tokens = sequences * width;
 
-/// Array: std::vector, or OnDevice (support/device.hpp), which is made of a vector and has data() as well.
+/// The arrays. Array is std::vector, or OnDevice (support/device.hpp), which is made from a vector
+/// and also has data().
 template <class T, template <class...> class Array = std::vector>
 struct Step {
   int vocabulary;
@@ -43,7 +47,8 @@ struct Step {
         logits.push_back(element);
       }
       const double logp = mask.back() ? static_cast<double>(naive_logp(k)) : std::nan("");
-      // Some are clipped, none is within 1e-3 of it: log 0.8 and log 1.2 are between two multiples of 1/64.
+      // Some ratios are clipped, but none is within 1e-3 of a clip bound: log ratios are multiples
+      // of 1/64, and log 0.8 and log 1.2 lie between two of them.
       old_logp.push_back(
           static_cast<float>(logp + std::round(64 * 0.3 * logit_cases::normal(random)) / 64));
       ref_logp.push_back(static_cast<float>(logp + 0.3 * logit_cases::normal(random)));
@@ -56,7 +61,7 @@ struct Step {
       row_weights.push_back(random.pick({0.0, 1.0, 2.0}));
     }
   }
-  /// The same elsewhere.
+  /// A copy of the arrays in other memory.
   template <template <class...> class Other>
   explicit Step(const Step<T, Other>& s)
       : vocabulary(s.vocabulary),
@@ -83,7 +88,7 @@ struct Step {
   }
 };
 
-/// Views of a step: logits (N, V) and packed sequences, or (B, T, V).
+/// Views of a step: logits (N, V) with packed sequences (Rank 2), or (B, T, V) padded (Rank 3).
 template <class T, int Rank, template <class...> class Array = std::vector>
 struct Layout {
   Step<T, Array>& s;
@@ -110,7 +115,8 @@ struct Layout {
     batch.targets = by_token(s.targets);
     return batch;
   }
-  /// options: bits, one for each array that the loss may have or not.
+  /// The token arrays. Each bit of `options` adds an array that a batch may have: 1 advantages by
+  /// token (else one per row), 2 weights, 4 row weights, 8 segments.
   gdpo::TokenBatch<float> batch(int options) const {
     gdpo::TokenBatch<float> b;
     b.old_logp = by_token(s.old_logp);

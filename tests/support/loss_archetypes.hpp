@@ -1,5 +1,6 @@
-// Policies of a loss that the library does not ship, one for each thing that a policy may be or see: proof that the contracts
-// are wide enough. Each is the smallest that compiles and is right.
+// Loss policies that the library does not ship, one for each thing that a policy may be or see.
+// They compile and give the right numbers, which shows that the contracts are wide enough. Each is
+// as small as possible.
 #pragma once
 #include <algorithm>
 #include <gdpo/loss.hpp>
@@ -14,7 +15,7 @@ using gdpo::Mapped;
 using gdpo::Term;
 using gdpo::Token;
 
-/// A detached factor: clip(ratio). With Reinforce it is CISPO (arXiv 2506.13585).
+/// A detached factor, clip(ratio). With surrogate::Reinforce it makes CISPO (arXiv 2506.13585).
 struct ClippedRatio {
   double min = -math::infinity, max = math::infinity;
   template <class V>
@@ -23,8 +24,9 @@ struct ClippedRatio {
   }
 };
 
-/// A map that reads the advantage: sign(A) min(sign(A) x, sign(A) clip(x, -low, high)); A == 0: ratio 1 without gradient.
-/// With Ratio{inf, inf} on Sequence it is GMPO (arXiv 2507.20673).
+/// A map that reads the advantage: sign(A) min(sign(A) x, sign(A) clip(x, -low, high)). Where A is
+/// 0 the ratio is 1, without gradient. With Ratio{inf, inf} on level::Sequence it makes GMPO (arXiv
+/// 2507.20673).
 struct TrustRegion {
   double low = 0.4, high = 0.4;
   template <class V>
@@ -40,7 +42,8 @@ struct TrustRegion {
   }
 };
 
-/// A factor of the sequence's log ratio and of the sign of A. With Reinforce on Sequence<Clamp, Sum> it is VESPO.
+/// A factor of the sequence's log ratio and of the sign of A. With Reinforce on
+/// level::Sequence<Clamp, Sum> it makes VESPO.
 struct Gamma {
   double k_pos = 2, lambda_pos = 3, k_neg = 3, lambda_neg = 2;
   template <class V>
@@ -53,7 +56,8 @@ struct Gamma {
   }
 };
 
-/// A surrogate of one's own: -4 A q / tau, q = sigmoid(tau (r - 1)) (SAPO, arXiv 2511.20347).
+/// A surrogate: -4 A q / tau with q = sigmoid(tau (r - 1)), as in SAPO (arXiv 2511.20347). The
+/// derivative of q by log r is tau q (1 - q) r, so that of the surrogate is -4 A q (1 - q) r.
 struct Soft {
   double pos = 1, neg = 1.05;
   template <class V>
@@ -67,7 +71,7 @@ struct Soft {
   }
 };
 
-/// A KL policy of one's own: d = logp - teacher, times a detached gate sigmoid(-slope d) (SDAR).
+/// A KL policy: d = logp - teacher, times a detached gate sigmoid(-slope d), as in SDAR.
 struct GatedTeacher {
   double beta = 1, slope = 5;
   gdpo::Against against = gdpo::Against::Teacher;
@@ -80,7 +84,7 @@ struct GatedTeacher {
   }
 };
 
-/// A factor that reads the tag, and says so.
+/// A factor that reads the token's tag, and says so.
 struct ByTag {
   static constexpr bool reads_tag = true;
   template <class V>
@@ -96,7 +100,7 @@ struct OfTheRow {
     return math::mul(t.row_advantage, math::exp_parts(t.ref_logp - t.rollout_logp).exp);
   }
 };
-/// A map that reads a tag: tokens of tag 0 take no part in the ratio.
+/// A map that reads the token's tag: tokens with tag 0 take no part in the ratio.
 struct WithoutTagZero {
   static constexpr bool reads_tag = true;
   template <class V>
@@ -108,21 +112,22 @@ struct WithoutTagZero {
   }
 };
 
-/// A statistic: the sum over the square root of the number of tokens.
+/// A statistic: the sum divided by the square root of the number of tokens.
 struct SumOverRoot {
   double operator()(const gdpo::RowSum& s) const { return s.n > 0 ? s.sum / std::sqrt(s.n) : 0.0; }
   double share(double n) const { return n > 0 ? 1 / std::sqrt(n) : 0.0; }
 };
 
-/// An aggregate: 1 / (rows sqrt(n_i)).
+/// An aggregate: the weight of a token is 1 / (rows sqrt(n_i)) in a row of n_i tokens.
 struct RootOfLength {
   double operator()(const gdpo::AggregateArgs& a) const {
     return 1 / (a.normaliser.rows * std::sqrt(static_cast<double>(a.row.tokens)));
   }
 };
 
-/// A pre-pass over the whole batch: Clip-Cov (arXiv 2505.22617) drops a random `fraction` of the tokens whose covariance
-/// (A - mean A)(logp - mean logp) lies between min and max and which the surrogate does not clip.
+/// A pre-pass over the whole batch, Clip-Cov (arXiv 2505.22617): among the tokens that the
+/// surrogate does not clip and whose covariance (A - mean A)(logp - mean logp) lies between min and
+/// max, a random `fraction` of the batch's tokens is dropped.
 struct ClipCov {
   double min = 1, max = 5, fraction = 2e-4;
   std::uint64_t seed = 0;

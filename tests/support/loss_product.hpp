@@ -1,5 +1,6 @@
-// The library's losses behind the oracle's settings: every level, surrogate and KL term through one function that is not a
-// template, on TokenBatch<double>. Each level is compiled in a file of its own (property/loss_*_test.cpp).
+// The library's losses behind the settings of the oracle (reference/naive_loss.hpp): every level,
+// surrogate and KL term through one function that is not a template, on TokenBatch<double>. Each
+// level is compiled in a file of its own (property/loss_*_test.cpp).
 #pragma once
 #include <gdpo/loss.hpp>
 #include <reference/naive_loss.hpp>
@@ -12,7 +13,8 @@ namespace loss_product {
 using naive_loss::Data;
 using naive_loss::Settings;
 
-/// The arrays of numbers of a Data and of a TokenBatch, in the order of the library's list.
+/// Pointers to the arrays of numbers of a Data and of a TokenBatch, in the order of the library's
+/// list.
 #define GDPO_X(in_batch, ...) &Data::in_batch,
 inline constexpr std::vector<double> Data::*token_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
 #undef GDPO_X
@@ -23,7 +25,7 @@ inline constexpr gdpo::TokenView<S> gdpo::TokenBatch<S>::*batch_arrays[] = {
 #undef GDPO_X
 inline constexpr std::size_t arrays_of_numbers = std::size(token_arrays);
 
-/// The arrays of a Data as the library wants them, stored as T, computed as S.
+/// The arrays of a Data as the library takes them: stored as T, computed as S.
 template <class S, class T = S>
 class Arrays {
  public:
@@ -39,6 +41,7 @@ class Arrays {
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;
 
+  /// Tokens of rank 2: (rows, width).
   gdpo::TokenBatch<S> batch() const {
     return batch_of([this](const auto& from) { return gdpo::view(from.data(), rows_, width_); });
   }
@@ -75,27 +78,28 @@ class Arrays {
   std::vector<std::int64_t> segments_;
 };
 
+/// What a call of a loss gives.
 struct Outcome {
   gdpo::LossResult result;
   std::vector<double> gradient;
 };
 
-/// Any loss on a Data, padded.
+/// Calls a loss on a padded Data, with the tag seq. One tag is enough: property/exec_loss_test.cpp
+/// checks that the others give its bits, and each tag is a kernel to compile.
 template <class S, class Loss>
 Outcome call(const Loss& loss, const Data& data, const gdpo::Normaliser* normaliser = nullptr) {
   const Arrays<S> arrays(data);
   const gdpo::TokenBatch<S> batch = arrays.batch();
   std::vector<S> gradient(data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
-  Outcome
-      o;  // on `seq`: one kernel to compile; property/exec_loss_test.cpp holds the others to its bits
+  Outcome o;
   o.result = loss(gdpo::seq, batch, normaliser ? *normaliser : gdpo::count(batch),
                   gdpo::view(gradient.data(), data.rows, data.width), workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
   return o;
 }
 
-/// Rows begin .. end-1 of a Data.
+/// Rows begin .. end - 1 of a Data.
 inline Data rows_of(const Data& d, int begin, int end) {
   Data part;
   part.rows = end - begin, part.width = d.width;
@@ -109,7 +113,8 @@ inline Data rows_of(const Data& d, int begin, int end) {
   return part;
 }
 
-/// The first length[i] tokens of each row, one row after the other: a Data of one row, and offsets.
+/// The first lengths[i] tokens of each row, one row after the other: a Data of one row, and
+/// offsets.
 template <class Offset>
 struct Packed {
   Data data;
@@ -135,13 +140,14 @@ Packed<Offset> pack(const Data& d, const std::vector<int>& lengths) {
   p.data.rows = 1, p.data.width = static_cast<int>(p.data.logp.size());
   return p;
 }
-/// The same batch as rank-1 views with offsets.
+/// The batch as views of rank 1 with offsets.
 template <class S, class Offset>
 gdpo::TokenBatch<S> packed_batch(const Arrays<S>& arrays, const std::vector<Offset>& offsets) {
   gdpo::TokenBatch<S> b = arrays.flat_batch();
   b.offsets = gdpo::view(offsets);
   return b;
 }
+/// Calls a loss on a packed batch.
 template <class S, class Offset, class Loss>
 Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>& lengths,
                     const gdpo::Normaliser* normaliser = nullptr) {
@@ -157,7 +163,7 @@ Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>
   return o;
 }
 
-/// Every number of a result, metrics included. Throws where a member is missing here.
+/// Every number of a result, metrics included. Throws where this function misses a member.
 inline std::vector<double> numbers(const gdpo::LossResult& result) {
   const gdpo::LossMetrics& m = result.metrics;
   std::vector<double> all{result.loss,
@@ -186,14 +192,15 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
                          static_cast<double>(m.rows), static_cast<double>(m.empty_rows),
                          static_cast<double>(m.degenerate_rows), m.entropy_threshold,
                          m.one_ratio_a_row ? 1.0 : 0.0});
-  // All of them have eight bytes, but for one flag.
+  // Every member has eight bytes, the one flag with its padding included, so the sizes agree if
+  // none is missing.
   if (all.size() * sizeof(double) != sizeof(gdpo::LossResult)) {
     throw std::logic_error(
         "a new member of LossResult or LossMetrics, outside of the lists: add it here");
   }
   return all;
 }
-/// "" where two outcomes have the same bits everywhere.
+/// "" where two outcomes have the same bits everywhere; else what differs.
 inline std::string difference_of(const Outcome& a, const Outcome& b) {
   const std::string gradient = difference(a.gradient, b.gradient),
                     result = difference(numbers(a.result), numbers(b.result));
@@ -224,7 +231,7 @@ struct AnyAggregate {
   }
 };
 
-// ---- settings: from the oracle's to the library's ----
+// ---- from the oracle's settings to the library's ----
 
 inline gdpo::Bounds bounds_of(const naive_loss::Bounds& b) { return {b.lo, b.hi}; }
 inline void set_map(gdpo::map::None&, const Settings&) {}
@@ -246,7 +253,7 @@ void set_level(Level& level, const Settings& s) {
   level.bounds = bounds_of(s.level_bounds);
 }
 template <class Surrogate>
-void set_surrogate(Surrogate&, const Settings&) {}  // one without settings
+void set_surrogate(Surrogate&, const Settings&) {}  // a surrogate without settings
 inline void set_surrogate(gdpo::surrogate::Ratio& to, const Settings& s) {
   to = {s.low, s.high, s.delta, s.dual};
 }
@@ -266,7 +273,7 @@ inline AnyAggregate aggregate_of(const Settings& s) {
   return {s.aggregate,     static_cast<gdpo::Over>(s.over), s.count_eps,   s.scale,
           s.row_count_eps, s.padded_width ? 0 : s.constant, s.padded_width};
 }
-/// A composition with the oracle's settings; its aggregate has to be AnyAggregate.
+/// A loss with the oracle's settings; its aggregate has to be AnyAggregate.
 template <class Loss>
 Loss loss_of(const Settings& s) {
   Loss loss;
@@ -282,33 +289,39 @@ inline gdpo::Normaliser normaliser_of(const naive_loss::Counts& n) {
 
 // ---- the product ----
 
-/// 0 .. 3: Token, Token<Clamp>, Sequence, SequenceToken.
+/// The number of a level: 0 .. 3 for Token, Token<Clamp>, Sequence, SequenceToken.
 inline int level_index(const Settings& s) {
   return s.level == naive_loss::Level::Token      ? (s.map == naive_loss::Map::Clamp ? 1 : 0)
          : s.level == naive_loss::Level::Sequence ? 2
                                                   : 3;
 }
 
-/// The surrogates of the library, in the order of naive_loss::Surrogate. A new one is a line here and its formula in the oracle.
+/// The surrogates of the library, in the order of naive_loss::Surrogate. A new one is a line here
+/// and its formula in the oracle.
 using Surrogates = std::tuple<gdpo::surrogate::Ratio, gdpo::surrogate::Reinforce>;
 
-/// Which of the product is compiled. All of it in one build (GDPO_TEST_FULL_PRODUCT: tests/CMakeLists.txt), and in the
-/// others every option with the defaults of the other axes, and a cover in which every two options meet: an orthogonal array, over the field of four elements,
-/// of level, estimator, rule (their sum) and surrogate (half of another column, taken by every second surrogate); every level
-/// without a KL term.
+/// Whether a composition is compiled in this build. One build compiles all of them
+/// (GDPO_TEST_FULL_PRODUCT in tests/CMakeLists.txt). The others compile
+/// - every level and surrogate without a KL term,
+/// - every option of one axis with the defaults of the other axes (Token, Ratio, K3, Direct),
+/// - a cover in which every two options of different axes meet: an orthogonal array over the field
+///   of four elements, in which addition is ^ and `twice` is multiplication by one of its elements.
+///   Its columns are the level, the estimator, the rule (level + estimator) and twice the level +
+///   estimator, whose last bit chooses the surrogate.
 constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 #if defined(GDPO_TEST_FULL_PRODUCT)
   return level + surrogate + estimator + rule >= 0;
 #else
   constexpr int twice[] = {0, 2, 3, 1};
-  const int changed = (level != 0) + (surrogate != 0) + (estimator != 3) +
-                      (rule != 0);  // from Token, Ratio, K3, Direct
+  // How many axes are not at their default.
+  const int changed = (level != 0) + (surrogate != 0) + (estimator != 3) + (rule != 0);
   return changed <= 1 ||
          (rule == (level ^ estimator) && surrogate % 2 == (twice[level] ^ estimator) % 2);
 #endif
 }
 
-/// gdpo::PolicyLoss of these settings (Statistic::Mean; one KL term at most), summed by any aggregate.
+/// Calls the gdpo::PolicyLoss of these settings, with Statistic::Mean, at most one KL term, and any
+/// aggregate.
 Outcome run(const Settings& settings, const Data& data,
             const gdpo::Normaliser* normaliser = nullptr);
 Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
@@ -317,7 +330,8 @@ Outcome run_sequence(const Settings& settings, const Data& data,
                      const gdpo::Normaliser* normaliser);
 Outcome run_sequence_token(const Settings& settings, const Data& data,
                            const gdpo::Normaliser* normaliser);
-/// Every type of level `index` on random batches and settings against the oracle (loss_product_test.cpp).
+/// Compares every type of level `index` with the oracle, on random batches and settings
+/// (loss_product_test.cpp).
 void check_level(int index);
 
 namespace detail {
@@ -363,7 +377,7 @@ Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* norm
                       ImportanceWeighted>(s, data, normaliser);
   }
 }
-/// To be instantiated once for each Level.
+/// Instantiate this once for each level, in a file of its own.
 template <int Index, class Level, int Surrogate = 0>
 Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   if constexpr (Surrogate + 1 < static_cast<int>(std::tuple_size_v<Surrogates>)) {
@@ -374,7 +388,8 @@ Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* n
 }
 }  // namespace detail
 
-/// visit(settings) for every composition that is compiled, of one level (-1: of all).
+/// Calls visit(settings) for every composition of one level that is compiled; of all levels where
+/// `only` is -1.
 template <class Visit>
 void for_each_type(int only, const Visit& visit) {
   using namespace naive_loss;
@@ -403,7 +418,7 @@ void for_each_type(int only, const Visit& visit) {
 
 // ---- random inputs ----
 
-/// Settings of the numbers, at random; the types stay.
+/// Random numbers for all settings; the types stay as they are.
 inline void random_settings(Random& random, Settings& s) {
   using namespace naive_loss;
   s.map_bounds = {-random.pick({0.05, 0.4, 20.0}), random.pick({0.05, 0.4, 20.0})};
@@ -428,8 +443,9 @@ inline void random_settings(Random& random, Settings& s) {
   s.padded_width = random.chance(0.3);
 }
 
-/// Log-probs of order -1 with everything else `spread` away from them, rounded to float where `single`; masks with gaps and
-/// empty rows; everything optional sometimes there.
+/// Random tokens: log-probs of order -1, all other log-probs within about 1.5 `spread` of them,
+/// rounded to float where `single`. Masks have gaps and empty rows. Each optional array is there in
+/// some of the draws.
 inline Data random_tokens(Random& random, int rows, int width, double spread, bool single = false) {
   Data d;
   d.rows = rows, d.width = width;
@@ -477,8 +493,8 @@ inline Data random_tokens(Random& random, int rows, int width, double spread, bo
   return d;
 }
 
-/// Leaves what most calls have, and what lanes and kernels read on a path of its own (detail::Plain): an
-/// advantage a row, and nothing beside the log-probs and the mask.
+/// Leaves what most calls have, for which lanes and kernels have a path of their own
+/// (detail::Plain): one advantage per row, and no arrays beside the log-probs and the mask.
 inline void simplify(Random& random, Data& d) {
   d.token_advantages.clear(), d.advantages.clear();
   for (int i = 0; i < d.rows; ++i)
@@ -486,7 +502,8 @@ inline void simplify(Random& random, Data& d) {
   d.weights.clear(), d.kl_weights.clear(), d.entropies.clear(), d.segments.clear();
 }
 
-/// A KL term against the old policy needs its log-probs: against the reference where there are none.
+/// Makes the settings fit the batch: a KL term against the old policy needs its log-probs, and
+/// becomes one against the reference where there are none.
 inline void fit(Settings& s, const Data& data) {
   for (naive_loss::Kl& kl : s.kl) {
     if (data.old_logp.empty() && kl.against == naive_loss::Against::Old)
@@ -494,12 +511,12 @@ inline void fit(Settings& s, const Data& data) {
   }
 }
 
-/// "" where the library gives what the oracle gives: loss, gradient, metrics; else what differs. `unit`: the rounding of one
-/// operation.
+/// "" where the library gives what the oracle gives: loss, gradient and metrics; else what differs.
+/// `unit` is the rounding of one operation.
 std::string mismatch(const Settings& settings, const Data& data, const naive_loss::Result& expected,
                      const Outcome& got, double unit);
 
-/// What an INFO needs to rebuild a case, besides its seed.
+/// The settings as text, enough to rebuild a failing case with its seed.
 inline std::string describe(const Settings& s) {
   std::string text = "level " + std::to_string(level_index(s)) + ", surrogate " +
                      std::to_string(static_cast<int>(s.surrogate)) + " {" + std::to_string(s.low) +

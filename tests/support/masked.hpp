@@ -1,4 +1,4 @@
-// Token arrays with a mask, in any layout, and the formulas of masked reductions in long double.
+// Token arrays with a mask in any layout, and the formulas of masked reductions in long double.
 #pragma once
 #include <cmath>
 #include <gdpo/advantage/multiplier.hpp>
@@ -9,8 +9,8 @@ namespace masked {
 
 using gdpo::index_t;
 
-/// A (rows, width) array in memory of its own: row-major, column-major, or with holes; what stands in the holes is NaN where
-/// T has one.
+/// A (rows, width) array in memory of its own: row-major, column-major, or with holes. The holes
+/// hold NaN where T has one.
 template <class T>
 class Table {
  public:
@@ -29,7 +29,7 @@ class Table {
   }
   gdpo::View<const T, 2> view() const { return {data_.data(), {rows_, width_}, {row_, column_}}; }
   gdpo::View<T, 2> view() { return {data_.data(), {rows_, width_}, {row_, column_}}; }
-  /// Row-major, as double.
+  /// The values in row-major order, as double.
   std::vector<double> values() const {
     std::vector<double> out;
     for (index_t i = 0; i < rows_; ++i) {
@@ -53,10 +53,12 @@ class Table {
   std::vector<T> data_;
 };
 
-/// Random values within 2 of `offset`, exact in float, and a random mask, both (rows, width) row-major.
+/// Random values within 2 of an offset, each exact in float, and a random mask; both (rows, width)
+/// in row-major order.
 struct Data {
   index_t rows, width;
   std::vector<double> values, mask;
+  /// The values whose mask is not 0.
   std::vector<double> counted() const {
     std::vector<double> out;
     for (std::size_t k = 0; k < values.size(); ++k) {
@@ -65,7 +67,9 @@ struct Data {
     return out;
   }
 };
-struct Shape {  // braces evaluate from left to right, arguments in any order
+/// Arguments of random_data(). A struct, because random numbers in braces are drawn from left to
+/// right, whereas the arguments of a function are evaluated in any order.
+struct Shape {
   index_t rows, width;
   double density, offset = 0;
 };
@@ -79,7 +83,7 @@ inline Data random_data(Random& random, const Shape& shape) {
   return d;
 }
 
-// ---- the formulas, of the values that count ----
+// ---- the formulas, applied to the values that the mask keeps ----
 
 inline long double sum(const std::vector<double>& x) {
   long double s = 0;

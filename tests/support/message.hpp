@@ -2,7 +2,7 @@
 #include <gdpo/core/errors.hpp>
 #include <string>
 
-/// What a mistake of the caller says; "no error" where the call accepts it.
+/// The message of the error that the call throws, or "no error" where it throws none.
 template <class Call>
 std::string message_of(const Call& call) {
   try {

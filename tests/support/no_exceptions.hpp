@@ -1,5 +1,6 @@
 #pragma once
-// Of the programs compiled without exceptions: what each expects, and the one mistake that it ends with.
+// Checks for the programs of no_exceptions/, which are compiled without exceptions. Each ends with
+// one mistake of the caller, which must reach the failure handler.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +12,8 @@ inline void expect(const char* what, bool ok) {
   std::exit(EXIT_FAILURE);
 }
 
-/// The next mistake reaches the handler with exactly this message; then, and only then, the program succeeds.
+/// Installs a handler that expects the next mistake to have exactly this message. The program
+/// succeeds only by ending there.
 inline void expect_mistake(const char* message) {
   static const char* expected;
   expected = message;

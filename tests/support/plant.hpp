@@ -1,5 +1,6 @@
-// A policy reduced to what a controller sees of it: a mean violation J that drifts up by itself and is pushed down by the
-// multiplier of the step before, J += drift - b lambda.
+// A policy reduced to what a controller sees of it: a mean violation J that drifts upwards by
+// itself and is pushed down by the multiplier of the previous step,
+//     J += drift - b lambda.
 #pragma once
 #include <algorithm>
 #include <gdpo/constraint/pid.hpp>
@@ -8,24 +9,26 @@
 
 namespace plant {
 
-/// Violation and multiplier of each step of a closed loop.
+/// The violation and the multiplier of each step of a closed loop.
 struct Run {
   std::vector<double> violation, lambda;
   int steps() const { return static_cast<int>(violation.size()); }
-  /// Largest and smallest violation of the steps [first, last); of all by default.
+  /// The largest violation of the steps first .. last - 1.
   double peak(int first, int last) const {
     return *std::max_element(violation.begin() + first, violation.begin() + last);
   }
   double first_peak() const { return peak(0, 500); }
   double last_peak() const { return peak(steps() - 500, steps()); }
   double undershoot() const { return *std::min_element(violation.begin(), violation.end()); }
+  /// The sum of the violations where they are positive.
   double cumulative() const {
     return std::accumulate(violation.begin(), violation.end(), 0.0,
                            [](double sum, double j) { return sum + (std::max)(j, 0.0); });
   }
 };
 
-/// rule(violation) -> multiplier; drift(step): by how much the violation grows when nothing pushes.
+/// Runs a closed loop. rule(violation) gives the multiplier; drift(step) is what the violation
+/// grows by in a step when the multiplier is 0.
 template <class Rule, class Drift>
 Run run(Rule&& rule, const Drift& drift, double b, int steps) {
   Run r;
@@ -39,7 +42,7 @@ Run run(Rule&& rule, const Drift& drift, double b, int steps) {
   return r;
 }
 
-/// The plant of most tests: drift 0.5, b 0.1 (a multiplier of 5 holds it), 2000 steps.
+/// The loop of most tests: drift 0.5 and b 0.1, which a multiplier of 5 holds, for 2000 steps.
 template <class Rule>
 Run run(Rule&& rule) {
   return run(

@@ -1,5 +1,6 @@
-// The library behind the oracle's settings: every estimator of the product of axes through one function that is not a
-// template, so that any test can run any of them and the product is compiled once (property/product_test.cpp).
+// The library's estimators behind the settings of the oracle (reference/naive.hpp). One function
+// that is not a template runs any estimator of the product of axes, so that the product is compiled
+// only once (property/product_test.cpp) and any test can use it.
 #pragma once
 #include <gdpo/runtime.hpp>
 #include <reference/naive.hpp>
@@ -10,7 +11,8 @@ struct Outcome {
   std::vector<double> advantages, sums;
 };
 
-/// gdpo::advantages_into of the estimator that the settings describe, groups by id.
+/// Calls gdpo::advantages_into with the estimator that the settings describe; groups are given by
+/// id.
 Outcome advantages(const naive::Settings& settings, const naive::Data& data,
                    gdpo::GroupReport* report = nullptr);
 
@@ -18,8 +20,9 @@ template <class Policy>
 struct Of {
   using type = Policy;
 };
-/// visit(Of<policy>, the oracle's name of it, its name) for every baseline of the library. A new one is a line here and a
-/// formula in reference/naive.hpp, which puts it into the product of axes.
+/// Calls visit(Of<policy>, the oracle's name for it, its name as text) for every baseline of the
+/// library. A new baseline is a line here and a formula in reference/naive.hpp; it then takes part
+/// in the product of axes.
 template <class Visit>
 void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::Mean>{}, naive::Baseline::Mean, "Mean");
@@ -27,7 +30,7 @@ void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::None>{}, naive::Baseline::None, "None");
 }
 
-/// For every baseline, scale kind, combine and renorm: visit(settings).
+/// Calls visit(settings) for every combination of baseline, kind of scale, combine and renorm.
 template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
@@ -77,7 +80,8 @@ void read_renorm(const Renorm& from, naive::Settings& to) {
 }
 }  // namespace detail
 
-/// The oracle's settings of an estimator of the library (without weights, gates and penalty, which no preset sets).
+/// The oracle's settings for an estimator of the library, without weights, gates and penalty, which
+/// no preset sets.
 template <class B, class S, class C, class R>
 naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   naive::Settings to;
@@ -103,7 +107,7 @@ struct Preset {
   std::string name;
   naive::Settings settings;
 };
-/// Every estimator that has a name.
+/// Every estimator that has a name in gdpo::runtime, with the oracle's settings for it.
 inline const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = [] {
     std::vector<Preset> list;
@@ -124,7 +128,7 @@ inline const char* name(naive::Baseline of) {
   return found;
 }
 
-/// What an INFO line needs to rebuild a failing case.
+/// The settings as text, enough to rebuild a failing case from an INFO line.
 inline std::string describe(const naive::Settings& e) {
   const auto number = [](auto x) { return std::to_string(static_cast<int>(x)); };
   const auto spread = [&](const naive::Spread& s) {

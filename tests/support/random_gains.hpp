@@ -1,4 +1,4 @@
-// Random settings, set-points and measurements of controllers.
+// Random settings, set-points and measurements for the PID controllers.
 #pragma once
 #include <gdpo/constraint/pid.hpp>
 #include <support/generators.hpp>
@@ -10,7 +10,7 @@ inline double between(Random& random, double low, double high) {
   return low + (high - low) * random.uniform();
 }
 
-/// Every setting of every form, each off in some of the draws.
+/// Random gains of one form. Every setting is varied, and switched off in some of the draws.
 inline gdpo::PidGains gains(Random& random, gdpo::PidForm form) {
   using namespace gdpo;
   PidGains g;
@@ -32,8 +32,8 @@ inline gdpo::PidGains gains(Random& random, gdpo::PidForm form) {
       random.pick({AntiWindup::None, AntiWindup::Conditional, AntiWindup::BackCalculation});
   g.kt = random.pick({1.0, 0.25});
   g.lambda_max = random.pick({math::infinity, 10.0, 2.0, 0.5});
-  if (form == PidForm::Log)
-    g.lambda_max = (std::min)(g.lambda_max, 10.0);  // without a bound it overflows on some walks
+  // Without a bound, the exponential of PidForm::Log overflows on some walks.
+  if (form == PidForm::Log) g.lambda_max = (std::min)(g.lambda_max, 10.0);
   g.lambda_init = random.pick({0.25, 0.5});
   g.slew = random.pick({math::infinity, math::infinity, 0.3, 0.01});
   g.dead_band = random.pick({0.0, 0.0, 0.2});
@@ -58,7 +58,8 @@ inline gdpo::SetPoint set_point(Random& random) {
   return s;
 }
 
-/// Values that wander around the limit, a few scales to both sides, and sit on it now and then.
+/// Values that wander around the limit, a few scales to either side, and are exactly the limit now
+/// and then.
 class Walk {
  public:
   Walk(const gdpo::SetPoint& point) : point_(point) {}
@@ -74,7 +75,8 @@ class Walk {
   double at_ = 0;
 };
 
-/// One call's measurement of a constraint: some of 1 to 50 samples, now and then none, or a sum that is not finite.
+/// The measurement of one constraint for one update: the sum over 1 to 50 samples. With probability
+/// `lost` there are no samples, or a sum or count that is not finite.
 inline gdpo::SumCount measurement(Random& random, Walk& walk, double lost) {
   const double value = walk(random);
   if (random.chance(lost)) {
@@ -92,7 +94,7 @@ inline gdpo::SumCount measurement(Random& random, Walk& walk, double lost) {
   return {value * count, count};
 }
 
-/// The gains of m constraints with their set-points, and a walk of each.
+/// The gains and set-points of several constraints, with a walk for each.
 struct Case {
   std::vector<gdpo::PidGains> gains;
   std::vector<gdpo::SetPoint> set_points;

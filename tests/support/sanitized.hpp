@@ -1,4 +1,5 @@
-// Is this a build with sanitizers? Fewer rounds of the same do there: they look for what a round does, not for rare numbers.
+// Whether this build has the address sanitizer. Tests then run fewer rounds: a sanitizer looks at
+// what a round does, not for rare numbers.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

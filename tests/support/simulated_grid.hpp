@@ -1,6 +1,8 @@
 #pragma once
-// The device of machines without one: runs kernels on the host, blocks and threads in a random order, one after the other. A kernel
-// that reads what another thread of the same `each` writes gives other bits with another seed.
+// A simulated device for machines without a GPU. It runs kernels on the host: blocks one after the
+// other in a random order, and in a block the threads of each `each` in a random order. A kernel in
+// which a thread reads what another thread of the same `each` writes gives other bits with another
+// seed.
 #include <algorithm>
 #include <cstring>
 #include <gdpo/cuda/device/kernel.hpp>
@@ -9,6 +11,7 @@
 #include <random>
 #include <vector>
 
+/// A block of such a grid (gdpo/cuda/device/kernel.hpp has what its members do).
 class SimulatedBlock {
  public:
   SimulatedBlock(gdpo::index_t index, gdpo::index_t count, int threads, std::size_t shared_bytes,
@@ -16,7 +19,8 @@ class SimulatedBlock {
       : index_(index), count_(count), order_(static_cast<std::size_t>(threads)), random_(random) {
     std::iota(order_.begin(), order_.end(), 0);
     shared_.resize(shared_bytes / sizeof(Aligned) + 1);
-    std::memset(static_cast<void*>(shared_.data()), 0xff, shared_.size() * sizeof(Aligned));  // NaN
+    // Fill shared memory with NaN, so that reading it before writing shows.
+    std::memset(static_cast<void*>(shared_.data()), 0xff, shared_.size() * sizeof(Aligned));
   }
   gdpo::index_t index() const { return index_; }
   gdpo::index_t count() const { return count_; }
@@ -73,7 +77,7 @@ class SimulatedBlock {
   std::mt19937& random_;
 };
 
-/// The execution tag.
+/// The execution tag of the simulated grid. The seed decides the order of blocks and threads.
 struct SimulatedGrid {
   static constexpr bool launches_kernels = true;
   unsigned seed = 0;

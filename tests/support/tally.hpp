@@ -1,7 +1,9 @@
 #pragma once
-// Random cases that a test cannot decide are counted, so that a test that leaves out nearly all of them fails.
+// Counts the random cases that a test cannot decide, so that a test that leaves out nearly all of
+// them fails.
 
-/// `if (tally.leaves_out(condition)) continue;` in the loop, `CHECK(tally.share_left_out() < 0.1);` behind it.
+/// Use: `if (tally.leaves_out(condition)) continue;` in the loop, and after it
+/// `CHECK(tally.share_left_out() < 0.1);`.
 class Tally {
  public:
   bool leaves_out(bool undecided) {
@@ -9,7 +11,8 @@ class Tally {
     left_out_ += undecided ? 1 : 0;
     return undecided;
   }
-  /// NaN, which is below no bound, where there was no case at all.
+  /// The share of cases left out. It is NaN, which is below no bound, where there was no case at
+  /// all.
   double share_left_out() const {
     return static_cast<double>(left_out_) / static_cast<double>(cases_);
   }

@@ -1,12 +1,16 @@
 #pragma once
-// A simulated grid of which some blocks have threads that run the whole kernel each for itself, as on a device, and meet only where a
-// block has a barrier. What a simulated block, which runs the code outside of `each` once, cannot show:
-//   - that code reads shared memory which the next `each` writes: a race, and other bits where a thread is late
-//   - a thread keeps in a variable of its own what the others need: other bits
-//   - not all threads come to a barrier: the test stops, and says so
-// The threads are coroutines (<ucontext.h>) that go on in a random order. ThreadSanitizer takes them for threads that nothing but their
-// barriers orders, whatever that random order is: it reports a race that there may be, not only one that there was. Threads of the
-// system would need a mutex to meet, which orders more than a barrier does. Nor is a block ordered after another of the same launch.
+// A simulated grid in which some blocks are run by threads: each thread runs the whole kernel, as
+// on a device, and they meet only at the barriers of the block. A simulated block runs the code
+// outside of `each` only once, so it cannot show
+// - that this code reads shared memory which the next `each` writes. That is a race; where a thread
+//   is late, the bits are others.
+// - that a thread keeps in a variable of its own what the other threads need: other bits.
+// - that not all threads come to a barrier: the test stops, and says so.
+//
+// The threads are coroutines (<ucontext.h>) that continue in a random order. To ThreadSanitizer
+// they are threads that only their barriers order, whatever the random order was, so it reports a
+// race that is possible, not only one that happened. Threads of the system would need a mutex to
+// meet, which orders more than a barrier does. Blocks of one launch are not ordered either.
 #include <ucontext.h>
 
 #include <atomic>
@@ -28,7 +32,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/// What was done before leave(), by any thread, is before what is done after enter().
+/// What any thread did before leave() happens before what is done after enter(). Only
+/// ThreadSanitizer needs to be told.
 class Order {
  public:
 #if defined(GDPO_TEST_TSAN)
@@ -45,8 +50,8 @@ class Order {
 
 class Thread;
 
-/// Where the threads of a block, or of a warp, wait for each other. Two orders in turn: a thread may be at the next barrier before
-/// another has gone on from this one.
+/// A barrier of the threads of a block or of a warp. It uses two orders in turn, because a thread
+/// may be at the next barrier before another has left this one.
 struct Barrier {
   explicit Barrier(int of) : threads(static_cast<std::size_t>(of)) {}
   std::size_t threads;
@@ -54,7 +59,8 @@ struct Barrier {
   Order order[2];
 };
 
-/// A coroutine that runs one job after the other, each up to barriers, where it pauses. Kept for all launches.
+/// A coroutine that runs one job after the other, and pauses at every barrier. Coroutines are kept
+/// for all launches.
 class Thread {
  public:
   Thread() : stack_(new unsigned char[stack_bytes]) {
@@ -72,7 +78,8 @@ class Thread {
     virtual ~Job() = default;
     virtual void run(int thread) = 0;
   };
-  /// Thread `number` of all that there are, for a job.
+  /// Prepares coroutine `number` to be thread `thread` of a job; makes it where it does not exist
+  /// yet.
   static Thread& take(std::size_t number, Job& job, int thread) {
     static std::deque<Thread> all;
     while (number >= all.size()) all.emplace_back();
@@ -80,26 +87,29 @@ class Thread {
     t.job_ = &job, t.thread_ = thread;
     return t;
   }
-  /// Up to the next barrier; null: the job is done.
+  /// Runs the job up to its next barrier, and returns that; null where the job is done.
   Barrier* resume() {
-    current().store(this, std::memory_order_relaxed);  // which orders nothing
+    current().store(this, std::memory_order_relaxed);  // relaxed: it must not order anything
 #if defined(GDPO_TEST_TSAN)
     __tsan_switch_to_fiber(sanitizer_, __tsan_switch_to_fiber_no_sync);
 #endif
     swapcontext(&caller_, &own_);
     return waits_at_.load(std::memory_order_relaxed);
   }
-  /// By the thread itself: all that the threads of the barrier have done is done.
+  /// Called by the coroutine itself: waits until all threads of the barrier have come. What they
+  /// did before it then happens before what this thread does next.
   static void wait(Barrier& barrier, unsigned turn) {
     Order& order = barrier.order[turn % 2];
     order.leave();
     current().load(std::memory_order_relaxed)->pause(&barrier);
     order.enter();
   }
+  /// Orders the caller before the jobs of a launch.
   static Order& launch() {
     static Order order;
     return order;
   }
+  /// Orders the jobs of a launch before the caller.
   static Order& end() {
     static Order order;
     return order;
@@ -138,7 +148,7 @@ class Thread {
 #endif
 };
 
-/// Threads that add together: where each has its numbers, and their sum.
+/// Threads that add their numbers together: where each has its numbers, and the sum.
 struct ThreadTeam {
   explicit ThreadTeam(int threads)
       : barrier(threads), of_thread(static_cast<std::size_t>(threads)) {}
@@ -147,7 +157,7 @@ struct ThreadTeam {
   std::vector<unsigned char> sum;
 };
 
-/// What the threads of a block have in common.
+/// What the threads of a block share.
 struct ThreadedMemory {
   struct alignas(16) Aligned {
     unsigned char bytes[16];
@@ -159,7 +169,8 @@ struct ThreadedMemory {
         threads(of_threads),
         shared(shared_bytes / sizeof(Aligned) + 1),
         all(threads) {
-    std::memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof(Aligned));  // NaN
+    // Fill shared memory with NaN, so that reading it before writing shows.
+    std::memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof(Aligned));
     for (int w = 0; w < threads / gdpo::cuda::warp; ++w) warps.emplace_back(gdpo::cuda::warp);
   }
   gdpo::index_t index, count;
@@ -169,7 +180,7 @@ struct ThreadedMemory {
   std::deque<ThreadTeam> warps;
 };
 
-/// A block, or a team of it, as one of its threads sees it.
+/// A block, or a team (warp) of it, as one of its threads sees it.
 class ThreadedBlock {
  public:
   ThreadedBlock(ThreadedMemory& block, int thread)
@@ -190,7 +201,7 @@ class ThreadedBlock {
   template <class T, class F>
   T reduce(const F& f) {
     static_assert(std::is_trivially_copyable_v<T>, "what is reduced is shuffled as 32-bit words");
-    std::vector<T> mine;  // of this thread, and of those that it acts for
+    std::vector<T> mine;  // the numbers of this thread, and of those that it acts for
     for (int thread = first_; thread < threads(); thread += step()) mine.push_back(f(thread));
     team_->of_thread[static_cast<std::size_t>(first_)] = mine.data();
     wait();
@@ -224,7 +235,7 @@ class ThreadedBlock {
 
  private:
   void wait() { Thread::wait(team_->barrier, turn_++); }
-  /// This thread acts for thread first_, and for those that follow a step apart.
+  /// In a team, this thread acts for thread first_ and every step()-th thread after it.
   int step() const { return static_cast<int>(team_->of_thread.size()); }
 
   template <class T>
@@ -256,18 +267,20 @@ class ThreadedBlock {
   unsigned turn_ = 0;
 };
 
-/// A block and its threads.
+/// A block with its threads, and the loop that runs them.
 template <class Kernel>
 class ThreadedBlocks : Thread::Job {
  public:
   ThreadedBlocks(gdpo::index_t index, gdpo::index_t count, int threads, std::size_t shared_bytes,
                  const Kernel& kernel)
       : memory_(index, count, threads, shared_bytes), kernel_(kernel) {}
-  /// Threads from number `first` on; returns where those of the next block begin.
+  /// Takes coroutines from number `first` on; returns the number from which the next block takes
+  /// its own.
   std::size_t take(std::size_t first) {
     for (int i = 0; i < memory_.threads; ++i) ready_.push_back(&Thread::take(first++, *this, i));
     return first;
   }
+  /// Runs all threads to their end, in random order from barrier to barrier.
   void run(std::mt19937& random) {
     int done = 0;
     while (!ready_.empty()) {
@@ -301,7 +314,8 @@ class ThreadedBlocks : Thread::Job {
   std::vector<Thread*> ready_;
 };
 
-/// The execution tag. `threaded` blocks of a launch are threads: the last one, and others at random; the rest are simulated.
+/// The execution tag. `threaded` blocks of a launch are run by threads: the last block, and others
+/// at random. The other blocks are simulated.
 struct ThreadedGrid {
   static constexpr bool launches_kernels = true;
   SimulatedGrid simulated;

@@ -1,4 +1,4 @@
-// Every tolerance of the tests, with where it comes from, and comparison by bits.
+// The tolerances that tests share, each with its derivation, and comparison by bits.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -11,23 +11,25 @@ namespace tolerance {
 
 constexpr double unit = 0x1p-53;  ///< half a unit in the last place of 1: one rounding
 
-/// An advantage of order 1 from rewards of order 1, against a number worked out by hand or in long double: some dozen
-/// roundings, each below 2^-53 times a value of at most 8.
+/// For an advantage of order 1 from rewards of order 1, compared with a number worked out by hand
+/// or in long double: a few dozen roundings, each at most 2^-53 times a value of at most 8.
 constexpr double formula = 256 * unit;
 
-/// Against naive::advantages, times its `sensitivity`: the longest chain (mean, two passes of the variance, root,
-/// quotient, sum over rewards, and again in the renormalisation) over groups of at most 8 and batches of at most 64
-/// rows.
+/// For a comparison with naive::advantages; multiply by the oracle's `sensitivity`. It covers the
+/// longest chain of operations (mean, two passes of the variance, root, quotient, sum over rewards,
+/// and the same again in the renormalisation) over groups of at most 8 rows and batches of at most
+/// 64 rows.
 constexpr double chain = 64 * unit;
 
-/// Merged Moments against those of the whole: what the library promises.
+/// For merged Moments compared with the Moments of the whole: what the library promises.
 constexpr double merge = 0x1p-44;
 
-/// Rewards shifted by `offset`, advantages of order 1 from rewards with this std: the stored reward is itself rounded,
-/// by offset 2^-53 / std, and so is the mean.
+/// For rewards shifted by `shift`, with advantages of order 1 from rewards of this std. A stored
+/// reward is rounded by up to shift 2^-53, which is shift 2^-53 / std in the advantage; the mean is
+/// rounded likewise.
 inline double offset(double shift, double std) { return 8 * unit * shift / std + formula; }
 
-/// float results: the double result rounded once.
+/// For float results: the double result is rounded once.
 constexpr double to_float = 0x1p-24;
 
 }  // namespace tolerance
@@ -39,8 +41,8 @@ inline std::uint64_t bits_of(double x) {
 }
 inline bool same_bits(double a, double b) { return bits_of(a) == bits_of(b); }
 
-/// "" where two arrays of float or double have the same bits, else where they first differ. For CHECK(difference(a, b)
-/// == "").
+/// "" where two arrays of float or double have the same bits, else the first place where they
+/// differ. Use: CHECK(difference(a, b) == "").
 template <class A, class B>
 std::string difference(const A& a, const B& b) {
   const auto size = static_cast<gdpo::index_t>(a.size());
@@ -58,7 +60,8 @@ std::string difference(const A& a, const B& b) {
   return "";
 }
 
-/// "" where |got - expected| <= tolerance everywhere, NaN agreeing with NaN; else the first place where not.
+/// "" where |got - expected| <= tolerance everywhere, NaN being equal to NaN; else the first place
+/// where that fails.
 template <class A, class B>
 std::string deviation(const A& got, const B& expected, double tolerance) {
   if (static_cast<std::size_t>(got.size()) != static_cast<std::size_t>(expected.size()))

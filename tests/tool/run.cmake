@@ -1,5 +1,9 @@
-# A tool as it is called: run(STATUS arguments...) sets out and err; expect(out|err text); expect_files(names...).
-#   cmake -DPROGRAM=tool -DWORK=folder -P script.cmake, which includes this; set(input file) is its standard input.
+# Runs a tool at the command line, for the scripts of tests:
+#   run(STATUS arguments...)   runs it, expects this exit status, and sets out and err
+#   expect(out|err text)       expects this text in out or err
+#   expect_files(names...)     expects exactly these files in the working folder
+#   set(input file)            makes this file the standard input
+# A script that includes this file is run as cmake -DPROGRAM=tool -DWORK=folder -P script.cmake.
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 get_filename_component(tool ${PROGRAM} NAME)

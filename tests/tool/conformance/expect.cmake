@@ -1,9 +1,10 @@
-# Runs gdpo_conformance on an edited copy of the golden files beside this script and checks what it says.
-# Included by a script of one test (CMakeLists.txt writes it), which sets
+# Runs gdpo_conformance on an edited copy of the golden files beside this script and checks what it
+# says. It is included by the script of one test, which CMakeLists.txt writes. That script sets
 #
 #   RUNNER  the program                    WORK  a scratch directory
 #   ARGS    its arguments; {} stands for WORK. Default: {}/golden, the edited copy
-#   EDITS   "<file in golden/>|<path in the JSON, blank-separated>|<JSON value>"; without a value the entry is removed
+#   EDITS   "<file in golden/>|<path in the JSON, blank-separated>|<JSON value>"; without a value
+#           the entry is removed
 #   STATUS  the exit status it must have   SAYS  regular expressions that its output must match
 #   TOTAL   "<passed>,<failed>,<unsupported>" that --json must report (optional)
 cmake_minimum_required(VERSION 3.22)
@@ -41,7 +42,8 @@ string(REPLACE "{}" "${WORK}" arguments "${ARGS}")
 if(TOTAL)
   list(APPEND arguments --json "${WORK}/report.json")
 endif()
-execute_process(COMMAND "${RUNNER}" ${arguments} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+execute_process(COMMAND "${RUNNER}" ${arguments} RESULT_VARIABLE status OUTPUT_VARIABLE output
+  ERROR_VARIABLE output)
 
 message("${output}")
 if(NOT status STREQUAL STATUS)

@@ -1,9 +1,11 @@
-# What the runner gives on the shipped records, function by function: no case fails, and exactly these pass. A case that becomes
-# unsupported, one that passes and was not, a function that disappears: each fails here.
-#   cmake -DRUNNER=<program> -DEXEC=<seq|simd|parallel|grid> -DGOLDEN=<directory> -DREPORT=<file to write> -P supported.cmake
+# What the runner gives on the shipped records, function by function: no case fails, and exactly the
+# listed numbers of cases pass. The test fails where a case becomes unsupported, where one passes
+# that did not, and where a function disappears.
+#   cmake -DRUNNER=<program> -DEXEC=<seq|simd|parallel|grid> -DGOLDEN=<directory>
+#     -DREPORT=<file to write> -P supported.cmake
 cmake_minimum_required(VERSION 3.22)
 
-# Every case of these: "<source> <function> <cases that pass>".
+# Functions of which every case passes: "<source> <function> <cases that pass>".
 set(supported
     "grpo_tutorial grpo_loss_plain 4"
     "grpo_tutorial grpo_step 3"
@@ -48,7 +50,8 @@ set(supported
     "verl compute_policy_loss_gspo 16"
     "verl compute_policy_loss_vanilla 52"
     "verl AdaptiveKLController 2")
-# Among them, the loss types grpo, bnpo, dr_grpo and dapo with every correction: "<source> <function> <pass> <unsupported>".
+# Functions of which some cases are unsupported: "<source> <function> <pass> <unsupported>". The
+# loss types grpo, bnpo, dr_grpo and dapo pass, with every correction.
 set(partly_supported
     "liger LigerFusedLinearGRPOFunction.ppo_loss_fn 37 24"
     "ms_swift GRPOTrainer._compute_loss_and_metrics 77 40"
@@ -56,8 +59,8 @@ set(partly_supported
     "open_instruct compute_grpo_loss+masked_mean 43 18"
     "trl GRPOTrainer._compute_loss 101 60")
 
-execute_process(COMMAND "${RUNNER}" "${GOLDEN}" --exec ${EXEC} --json "${REPORT}" RESULT_VARIABLE status
-                OUTPUT_VARIABLE output ERROR_VARIABLE output)
+execute_process(COMMAND "${RUNNER}" "${GOLDEN}" --exec ${EXEC} --json "${REPORT}"
+                RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
 message("${output}")
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "exit status ${status}")
@@ -80,7 +83,7 @@ foreach(k RANGE ${last})
     list(APPEND found "${source} ${function} ${passed}${unsupported}")
   endif()
 endforeach()
-# Losses run in float as well, on every target but seq, whose kernels are of double.
+# Losses also run in float, on every target but seq, where only the kernels of double are run.
 string(JSON passed_in_float GET "${report}" float passed)
 if(NOT EXEC STREQUAL "seq")
   list(APPEND supported "kernels of float 507")
@@ -88,7 +91,8 @@ endif()
 if(passed_in_float GREATER 0)
   list(APPEND found "kernels of float ${passed_in_float}")
 endif()
-string(REPLACE "[" "(" found "${found}")  # brackets keep CMake from splitting a list
+# CMake does not split a list inside square brackets, so they become parentheses.
+string(REPLACE "[" "(" found "${found}")
 string(REPLACE "]" ")" found "${found}")
 set(missing ${supported} ${partly_supported})
 set(unlisted ${found})
@@ -97,5 +101,6 @@ list(REMOVE_ITEM unlisted ${supported} ${partly_supported})
 if(missing OR unlisted)
   list(JOIN missing "\n  " missing)
   list(JOIN unlisted "\n  " unlisted)
-  message(FATAL_ERROR "listed in supported.cmake and not found:\n  ${missing}\nfound and not listed:\n  ${unlisted}")
+  message(FATAL_ERROR "listed in supported.cmake and not found:\n  ${missing}\n"
+    "found and not listed:\n  ${unlisted}")
 endif()

@@ -1,4 +1,5 @@
-# A run that dies without warning goes on from its checkpoint to the same bits; a damaged checkpoint is refused.
+# A run that dies without warning continues from its checkpoint to the same bits; a damaged
+# checkpoint is refused.
 #   cmake -DPROGRAM=constrained -DWORK=folder -P resume.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/../run.cmake)
 set(run --seed 7 --steps 220)
@@ -7,7 +8,8 @@ run(0 ${run} --checkpoint whole.json)
 set(uninterrupted "${out}")
 expect(uninterrupted "step 220, policy ")
 
-run(9 ${run} --checkpoint run.json --stop-after 130)  # dies with the checkpoint of step 100
+# This run dies after step 130; its last checkpoint is that of step 100.
+run(9 ${run} --checkpoint run.json --stop-after 130)
 if(out)
   message(FATAL_ERROR "a run that dies has printed: ${out}")
 endif()
@@ -18,18 +20,19 @@ if(NOT out STREQUAL uninterrupted)
   message(FATAL_ERROR "resumed: ${out}uninterrupted: ${uninterrupted}")
 endif()
 file(SHA256 ${WORK}/whole.json whole)
-file(SHA256 ${WORK}/run.json resumed)  # of step 200
+file(SHA256 ${WORK}/run.json resumed)
 if(NOT whole STREQUAL resumed)
   message(FATAL_ERROR "the checkpoints of step 200 differ")
 endif()
 
-# The bits are those of this run, and of no other.
+# Another seed ends with other bits, so the comparison means something.
 run(0 --seed 8 --steps 220 --checkpoint other.json)
 if(out STREQUAL uninterrupted)
   message(FATAL_ERROR "another seed ends with the same bits")
 endif()
 
-# Damage: cut anywhere, one digit changed, another file, none.
+# Damaged checkpoints: cut at several places, one digit changed, another file, an empty file, no
+# file.
 file(READ ${WORK}/step100.json text)
 string(LENGTH "${text}" length)
 math(EXPR half "${length} / 2")
@@ -58,7 +61,7 @@ expect(err "--stop-after requires --checkpoint")
 run(2 --resume run.json --seed 3)
 expect(err "--seed excludes --resume")
 
-# Damage leaves the file that it was as it was, and nothing beside it.
+# A refused checkpoint stays as it was, and nothing is written beside it.
 file(READ ${WORK}/altered.json after)
 if(NOT after STREQUAL altered)
   message(FATAL_ERROR "a refused checkpoint was changed")

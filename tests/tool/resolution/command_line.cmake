@@ -1,9 +1,9 @@
-# gdpo-resolution as it is called: exit status, standard output and error, files.
+# gdpo-resolution at the command line: exit status, standard output and error, files.
 #   cmake -DPROGRAM=tool -DDATA=examples/data -DWORK=folder -P command_line.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/../run.cmake)
 set(vlm --group group --rewards accuracy,format)
 
-# A comparison: table, JSON and page; nothing on standard error, nothing but the two files left behind.
+# A comparison writes a table, JSON and a page, nothing on standard error, and no file but the two.
 run(0 ${DATA}/vlm_dapo_rollouts.csv ${vlm} --json a.json --html a.html)
 expect(out "2,752 completions in 614 groups")
 expect(out "Inside a group GDPO ties 59 % fewer pairs than GRPO")
@@ -19,21 +19,23 @@ file(READ ${WORK}/a.html page LIMIT 15)
 expect(page "<!DOCTYPE html>")
 expect_files(a.html a.json)
 
-# Standard input, named or not, and JSON to standard output.
+# The log from standard input, named or not, and JSON on standard output.
 set(input ${DATA}/vlm_dapo_rollouts.csv)
 run(0 ${vlm} --json -)
 string(JSON name GET "${out}" file)
 expect(name "standard input")
 run(0 - ${vlm})
 expect(out "2,752 completions")
-file(WRITE ${WORK}/log.jsonl "{\"g\": \"x\", \"r\": {\"a\": 1}}\n{\"g\": \"x\", \"r\": {\"a\": 0}}\n")
+file(WRITE ${WORK}/log.jsonl
+  "{\"g\": \"x\", \"r\": {\"a\": 1}}\n{\"g\": \"x\", \"r\": {\"a\": 0}}\n")
 set(input ${WORK}/log.jsonl)
 run(0 --group g --rewards r.a)
 expect(out "2 completions in 1 group (1 of 2), 1 reward")
 set(input /dev/null)
 run(0 log.jsonl --group g --rewards r.a)
 
-# Mistakes: status 2, the reason with its place, and no file.
+# After a mistake of the user the status is 2, the reason is printed with its position, and no file
+# is written.
 file(WRITE ${WORK}/bad.csv "group,accuracy,format\n1,0,1\n1,zero,1\n")
 run(2 bad.csv ${vlm} --json bad.json --html bad.html)
 expect(err "gdpo-resolution: bad.csv:3:3: \"zero\" in \"accuracy\" is not a finite number")

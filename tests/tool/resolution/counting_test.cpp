@@ -1,3 +1,5 @@
+// The counting experiment of the GDPO paper (Figure 3): its counts, the reports of them, and a
+// check that enumerating multisets instead of ordered assignments misses none.
 #include "counting.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// The CSV reader: what it accepts, and the line and column of what it refuses.
 #include <cmath>
 
 #include "support.hpp"

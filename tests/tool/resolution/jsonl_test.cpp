@@ -1,3 +1,4 @@
+// The JSON Lines reader: what it accepts, and the line and column of what it refuses.
 #include <cmath>
 
 #include "support.hpp"
@@ -27,9 +28,10 @@ TEST_CASE(
     "JSONL: null, absent and NaN text are missing; booleans are 1 and 0; blank lines and CRLF are "
     "skipped") {
   const Rollouts r = read(
-      "\xEF\xBB\xBF{\"g\":1,\"r\":{\"a\":true}}\r\n\r\n{\"g\":1,\"r\":{\"a\":null}}\n{\"g\":1,"
-      "\"r\":{}}\n{\"g\":1,"
-      "\"r\":{\"a\":\"nan\"}}\n"
+      "\xEF\xBB\xBF{\"g\":1,\"r\":{\"a\":true}}\r\n\r\n"
+      "{\"g\":1,\"r\":{\"a\":null}}\n"
+      "{\"g\":1,\"r\":{}}\n"
+      "{\"g\":1,\"r\":{\"a\":\"nan\"}}\n"
       "{\"g\":1,\"r\":{\"a\":false}}",
       {"g", {"r.a"}, ""}, Format::Jsonl);
   REQUIRE(r.rewards.size() == 5);

@@ -1,3 +1,5 @@
+// What is counted: clusters, ties, levels and statistics of rewards, on small logs worked out by
+// hand and against plain loops.
 #include "metrics.hpp"
 
 #include <cmath>
@@ -34,13 +36,14 @@ TEST_CASE("A cluster index gives one number to values that differ by noise, in a
 }
 
 TEST_CASE("Counts of a small log, worked out by hand") {
-  // Group x: different rewards, one tie. Group y: equal rewards. Group z: cancelled.
+  // Group x has different rewards and one tie, group y equal rewards, and group z rewards that
+  // cancel.
   const Rollouts r =
       read("g,a,b\nx,1,0\nx,0,1\nx,1,1\ny,2,2\ny,2,2\nz,1,0\nz,0,1\n", {"g", {"a", "b"}, ""});
   const Measure measure(r, {});
   const Metrics m = measure.of({-0.5, -0.5 + 1e-9, 1, 0, 0, 0, 1e-7});
   CHECK(m.distinct_values == 3);
-  CHECK(m.distinct_group_vectors_sorted == 2);  // x, and y = z
+  CHECK(m.distinct_group_vectors_sorted == 2);  // that of x, and that of y and z
   CHECK(m.zero_groups == 2);
   CHECK(m.cancelled_groups == std::vector<std::size_t>{2});
   CHECK(m.pairs == 5);
@@ -69,8 +72,8 @@ TEST_CASE("Tied pairs are those of comparing all pairs") {
   for (int i = 0; i < rows; ++i) {
     text += std::to_string(random() % 5) + "," + std::to_string(random() % 3) + "," +
             std::to_string(random() % 2) + "\n";
-    advantages.push_back(
-        4e-7 * static_cast<double>(random() % 40));  // chains of ties around the tolerance
+    // Chains of ties around the tolerance of 1e-6.
+    advantages.push_back(4e-7 * static_cast<double>(random() % 40));
   }
   const Rollouts r = read(text, {"g", {"a", "b"}, ""});
   const Metrics m = Measure(r, {}).of(advantages);

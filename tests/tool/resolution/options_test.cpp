@@ -1,3 +1,4 @@
+// The command line of gdpo-resolution: what it understands and what it refuses.
 #include "options.hpp"
 
 #include <initializer_list>

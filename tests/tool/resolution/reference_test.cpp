@@ -1,4 +1,5 @@
-// The published figures of every data set: integers exactly, everything else to 1e-9.
+// The numbers of every data set in examples/data/reference_metrics.json: integers exactly,
+// everything else to 1e-9.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -18,7 +19,7 @@ const Json& reference() {
   return values;
 }
 
-/// Compares all that `expected` has; returns how many numbers that were.
+/// Compares everything that `expected` has, and returns how many numbers that were.
 std::size_t check_equal(const Json& actual, const Json& expected, const std::string& where) {
   INFO(where << ": " << actual.dump() << " instead of " << expected.dump());
   if (expected.is_object() || expected.is_array()) {

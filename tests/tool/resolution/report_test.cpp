@@ -1,3 +1,5 @@
+// The reports: findings in words, the HTML page, tables, files and progress. The figures of the
+// shipped data sets are those of examples/data/README.md.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +30,7 @@ const Comparison& rollouts() {
   return comparison;
 }
 
+/// The headline and all findings as one text.
 std::string all_findings(const Comparison& comparison) {
   const Finding first = headline(comparison);
   std::string text = first.title + ". " + first.text + "\n";

@@ -1,0 +1,68 @@
+# The target docs: every page and every public header as a site with search, by Doxygen, in
+# docs/html of the build folder. Whatever Doxygen warns of is an error, such as an undocumented
+# public member or a dead reference. Without Doxygen there is no target. Formulas are rendered by
+# MathJax: by Debian's (libjs-mathjax) where it is found, so that the site needs no network, else by
+# the one that Doxygen names.
+#
+# Not on the site are lanes/, which no user calls, namespaces detail, and the headers of trainers,
+# whose values are in the tables of the page of presets.
+
+find_package(Doxygen 1.9 QUIET)
+if(NOT DOXYGEN_FOUND)
+  gdpo_leave_out("the target docs" Doxygen)
+  return()
+endif()
+
+set(DOXYGEN_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/docs)
+set(DOXYGEN_USE_MDFILE_AS_MAINPAGE ${PROJECT_SOURCE_DIR}/README.md)
+set(DOXYGEN_STRIP_FROM_PATH ${PROJECT_SOURCE_DIR})
+set(DOXYGEN_STRIP_FROM_INC_PATH ${PROJECT_SOURCE_DIR}/include)
+set(DOXYGEN_RECURSIVE YES)
+set(DOXYGEN_FILE_PATTERNS *.hpp)
+set(DOXYGEN_EXCLUDE_PATTERNS */gdpo/lanes/* */presets/*.hpp)
+set(DOXYGEN_EXCLUDE_SYMBOLS detail *::detail *::detail::*)
+set(DOXYGEN_JAVADOC_AUTOBRIEF YES)
+set(DOXYGEN_QUIET YES)
+set(DOXYGEN_WARN_AS_ERROR FAIL_ON_WARNINGS)
+set(DOXYGEN_WARN_NO_PARAMDOC NO)
+set(DOXYGEN_TOC_INCLUDE_HEADINGS 2)
+set(DOXYGEN_MARKDOWN_SUPPORT YES)
+set(DOXYGEN_GENERATE_LATEX NO)
+set(DOXYGEN_GENERATE_TREEVIEW YES)
+set(DOXYGEN_DISABLE_INDEX NO)
+set(DOXYGEN_SEARCHENGINE YES)
+set(DOXYGEN_HAVE_DOT NO)
+set(DOXYGEN_CLASS_GRAPH NO)
+set(DOXYGEN_SHOW_INCLUDE_FILES NO)
+set(DOXYGEN_EXTRACT_STATIC YES)
+set(DOXYGEN_TAB_SIZE 2)
+
+# The preprocessor of Doxygen sees the code without its macros of inlining and name spaces.
+set(DOXYGEN_MACRO_EXPANSION YES)
+set(DOXYGEN_EXPAND_ONLY_PREDEF YES)
+set(DOXYGEN_PREDEFINED "GDPO_BEGIN_NAMESPACE=namespace gdpo {" "GDPO_END_NAMESPACE=}" GDPO_INLINE=
+  GDPO_DEVICE= GDPO_HOST_INLINE= GDPO_DATA_INLINE= GDPO_DATA_HOST_INLINE= GDPO_NOINLINE= GDPO_COLD=
+  GDPO_CALLS_ANY=)
+
+# docs_pages.sed turns GitHub's formulas into Doxygen's; docs_headers.sed says once what every
+# policy has.
+set(DOXYGEN_FILTER_PATTERNS "*.md=sed -E -f ${CMAKE_CURRENT_LIST_DIR}/docs_pages.sed"
+  "*.hpp=sed -E -f ${CMAKE_CURRENT_LIST_DIR}/docs_headers.sed")
+
+set(DOXYGEN_USE_MATHJAX YES)
+find_path(GDPO_MATHJAX MathJax.js PATHS /usr/share/javascript/mathjax NO_DEFAULT_PATH)
+mark_as_advanced(GDPO_MATHJAX)
+set(link_mathjax)
+if(GDPO_MATHJAX)
+  set(DOXYGEN_MATHJAX_RELPATH mathjax)
+  set(link_mathjax COMMAND ${CMAKE_COMMAND} -E create_symlink ${GDPO_MATHJAX}
+    ${DOXYGEN_OUTPUT_DIRECTORY}/html/mathjax)
+endif()
+
+file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md
+  ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md ${PROJECT_SOURCE_DIR}/bench/README.md
+  ${PROJECT_SOURCE_DIR}/examples/README.md ${PROJECT_SOURCE_DIR}/tests/README.md
+  ${PROJECT_SOURCE_DIR}/tests/golden/README.md ${PROJECT_SOURCE_DIR}/examples/data/README.md)
+doxygen_add_docs(docs ${gdpo_pages} ${PROJECT_SOURCE_DIR}/include
+  COMMENT "The site: ${DOXYGEN_OUTPUT_DIRECTORY}/html/index.html")
+add_custom_command(TARGET docs POST_BUILD ${link_mathjax} VERBATIM)

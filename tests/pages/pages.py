@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Holds the pages (*.md) and the tree to what a reader expects of them.
+
+    pages.py columns ROOT             no line of a source or page is longer than 100 columns
+    pages.py links ROOT               what a page links to exists, the heading of an anchor included
+    pages.py names ROOT               what a page writes as code occurs in the sources; each C++
+                                      block of a page or a front door is one that the tests build
+    pages.py tables PAGE [--write] COMMAND...
+                                      the tables that COMMAND prints, each between the comments
+                                      <!-- table: NAME --> and <!-- end -->, stand in PAGE; with
+                                      --write they are put there
+    pages.py recorded FILE.json       prints a table of what gdpo_conformance --json has counted
+    pages.py metrics metric_list.hpp  prints a table of the metrics, with their comments
+
+    pages.py steps PAGE ROOT COPY     copies include/ and tests/ of ROOT to COPY and makes there the
+                                      changes that the ```diff blocks of PAGE show
+
+Each prints what it finds, with file and line, and exits with 1 if there is anything.
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+COLUMNS = 100
+SOURCES = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".cmake", ".sh", ".py", ".in", ".json"}
+# Words that stand in code on a page and not in a source: names of other people's projects, and what
+# a reader types or makes up.
+FOREIGN = set("""
+    benchmark_repetitions column_stride
+""".split())
+# Pages about other people's data and code: what they name stands in no source of ours.
+ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md"}
+
+
+def files(root):
+    """Every file of the tree that people write: no build output and no hidden folder."""
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        if path.is_file() and parts[0] != "build" and not any(p.startswith(".") for p in parts):
+            yield path
+
+
+def is_source(path):
+    if path.suffix == ".json":
+        return path.name == "CMakePresets.json"
+    return path.suffix in SOURCES or path.name in ("CMakeLists.txt", "dev")
+
+
+def pages(root):
+    return [path for path in files(root) if path.suffix == ".md"]
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").split("\n")
+
+
+class Findings:
+    def __init__(self, root):
+        self.root, self.count = root, 0
+
+    def add(self, path, line, what):
+        self.count += 1
+        print(f"{path.relative_to(self.root)}:{line}: {what}")
+
+
+def outside_blocks(lines):
+    """(number, line) of a page without its fenced blocks."""
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+# ---- columns ----
+
+
+def columns(root, found):
+    for path in files(root):
+        page = path.suffix == ".md"
+        if not page and (not is_source(path) or path.suffix == ".json"):
+            continue
+        for number, line in enumerate(lines_of(path), 1):
+            # A row of a table, a link, and a sentence that a compiler must say cannot be broken.
+            if page and (line.startswith("|") or "](" in line or "://" in line):
+                continue
+            if line.startswith("// expect: "):
+                continue
+            if len(line) > COLUMNS:
+                found.add(path, number, f"{len(line)} columns, more than {COLUMNS}")
+
+
+# ---- links ----
+
+
+def anchor(heading):
+    """The anchor that GitHub makes of a heading."""
+    text = re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors(path):
+    return {anchor(line.lstrip("#")) for _, line in outside_blocks(lines_of(path))
+            if re.match(r"#+ ", line)}
+
+
+def links(root, found):
+    for page in pages(root):
+        for number, line in outside_blocks(lines_of(page)):
+            for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+                if re.match(r"https?://", target):
+                    continue
+                name, _, fragment = target.partition("#")
+                file = (page.parent / name).resolve() if name else page
+                if not file.exists():
+                    found.add(page, number, f"{target} does not exist")
+                elif fragment and fragment not in anchors(file):
+                    found.add(page, number, f"{target}: the page has no such heading")
+
+
+# ---- names ----
+
+
+def words(text):
+    return set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
+
+
+def path_exists(tree, name):
+    """Is there a file or folder whose path ends so? `*` and <...> stand for anything."""
+    pattern = re.sub(r"\\\*|<[^>]*>", "[^/]*", re.escape(name.rstrip("/")))
+    return any(re.search(f"(^|/){pattern}$", path) for path in tree)
+
+
+def names(root, found):
+    known, tree = set(FOREIGN), set()
+    for path in files(root):
+        name = path.relative_to(root)
+        tree |= {str(name), *(str(parent) for parent in name.parents)}
+        if is_source(path) or path.suffix == ".csv":
+            text = path.read_text(encoding="utf-8")
+            known |= words(text if path.suffix != ".csv" else text.split("\n", 1)[0])
+        known |= words(path.name)
+    for page in pages(root):
+        if str(page.relative_to(root)) in ABOUT_OTHERS:
+            continue
+        for number, line in outside_blocks(lines_of(page)):
+            if line.startswith("<!--"):
+                continue
+            for code in re.findall(r"`([^`]+)`", re.sub(r"\$`[^`]+`\$", "", line)):
+                if re.fullmatch(r"[\w./*<>-]+\.(hpp|cpp|cu|cmake|py|sh|md|csv)|[\w./-]+/", code):
+                    if not code.startswith("build/") and not path_exists(tree, code):
+                        found.add(page, number, f"`{code}`: no such file")
+                    continue
+                for word in sorted(words(re.sub(r"(^| )-D(?=[A-Z])|\.<\w+>", " ", code)) - known):
+                    if len(word) > 2:
+                        found.add(page, number, f"`{code}`: no source has the word {word}")
+        shown(page, lines_of(page), known, found)
+    for door in sorted((root / "include/gdpo").glob("*.hpp")):
+        comment = [line[3:].removeprefix(" ") if line.startswith("///") else ""
+                   for line in lines_of(door)]
+        shown(door, comment, known, found)
+    for header in sorted((root / "include").rglob("*.hpp")):
+        for number, line in enumerate(lines_of(header), 1):
+            comment = re.sub(r"^.*?//", "", line) if "//" in line else ""
+            for name in re.findall(r"[\w/]+\.(?:hpp|cpp|cu|md)\b", comment):
+                if not path_exists(tree, name):
+                    found.add(header, number, f"{name}: no such file")
+
+
+def shown(path, lines, known, found):
+    """The blocks of a page or a front door: C++ is built, commands name programs that exist."""
+    kind = None
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            kind = line[3:].strip() if kind is None else None
+            if kind == "cpp" and not lines[number - 2].startswith("<!-- build: "):
+                found.add(path, number, "a C++ block without a comment <!-- build: name ... -->")
+        elif kind == "sh":
+            command = line.split(" #")[0]
+            for word in re.findall(r"(?:build/[\w/]+/|--target )([\w-]+)", command):
+                if word not in known and not words(word) <= known:
+                    found.add(path, number, f"{word}: no source has this program")
+            for option in re.findall(r"(?:^|\s)--([a-z][a-z-]+)", command):
+                if not words(option.replace("-", " ")) <= known:
+                    found.add(path, number, f"--{option}: no source has this option")
+
+
+# ---- tables ----
+
+
+def recorded(counts):
+    """What gdpo_conformance has counted, by trainer."""
+    by_source = {}
+    for line in counts["functions"]:
+        sums = by_source.setdefault(line["source"], [0, 0, 0, {}])
+        for i, key in enumerate(("passed", "failed", "unsupported")):
+            sums[i] += line[key]
+        kind = sums[3].setdefault(line["kind"], [0, 0])
+        kind[0] += line["passed"]
+        kind[1] += line["passed"] + line["failed"] + line["unsupported"]
+    print("<!-- table: recorded -->")
+    kinds = ["advantage", "loss", "kl", "aggregate", "pid"]
+    print("| recorded from | compared, all equal | of | " + " | ".join(kinds) + " |")
+    print("| --- " * (3 + len(kinds)) + "|")
+    total, total_kinds = [0, 0, 0], {}
+    for source, (passed, failed, unsupported, by_kind) in sorted(by_source.items()):
+        cells = ["/".join(map(str, by_kind[k])) if k in by_kind else "" for k in kinds]
+        print(f"| {source} | {passed} | {passed + failed + unsupported} | {' | '.join(cells)} |")
+        for i, n in enumerate((passed, failed, unsupported)):
+            total[i] += n
+        for k, (n, of) in by_kind.items():
+            sums = total_kinds.setdefault(k, [0, 0])
+            sums[0] += n
+            sums[1] += of
+    cells = ["/".join(map(str, total_kinds[k])) for k in kinds]
+    print(f"| all | {total[0]} | {sum(total)} | " + " | ".join(cells) + " |")
+    print("<!-- end -->")
+
+
+METRIC = re.compile(r"/\* ((?:(?!\*/).)*) \*/ X\((\w+), (.*?)(?=/\*|#define|$)", re.S)
+
+
+def metrics(path):
+    """The lines of metric_list.hpp: /* comment */ X(member, ..., keys("key", statistic, ...))."""
+    text = " ".join(path.read_text(encoding="utf-8").replace("\\\n", " ").split())
+    print("<!-- table: metrics -->")
+    print("| member | is | kept by | keys |")
+    print("| --- | --- | --- | --- |")
+    for comment, member, rest in METRIC.findall(text):
+        kept = re.match(r"\w+, (All|Means|Loss), ", rest)
+        kept_by = {"All": "All", "Means": "All, Means", "Loss": "All, Means", None: "always"}[
+            kept and kept[1]]
+        keys = ", ".join(f"`{key}`" for key in re.findall(r'"([^"]+)"', rest))
+        comment = comment.rstrip(".").replace("|", "\\|")
+        print(f"| `{member}` | {comment} | {kept_by} | {keys} |")
+    print("<!-- end -->")
+
+
+TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.S)
+
+
+def tables(page, command, write):
+    made = {m[1]: m[0] for m in TABLE.finditer(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout)}
+    text = page.read_text(encoding="utf-8")
+    there = {m[1]: m[0] for m in TABLE.finditer(text)}
+    absent = sorted(made.keys() - there.keys())
+    if absent or not made:
+        print(f"{page}: no place for the tables {absent}" if absent else f"{command}: no table")
+        return 1
+    differ = [name for name in made if made[name] != there[name]]
+    if write:
+        page.write_text(TABLE.sub(lambda m: made.get(m[1], m[0]), text), encoding="utf-8")
+        return 0
+    for name in differ:
+        print(f"{page}: the table {name} is not what {command[0]} prints (--write mends it)")
+        for line in sorted(set(made[name].split("\n")) ^ set(there[name].split("\n"))):
+            print(("  now  " if line in made[name].split("\n") else "  page ") + line)
+    return 1 if differ else 0
+
+
+# ---- steps ----
+
+
+def steps(page, root, copy):
+    """Makes the changes of a page. A block is "--- file", lines that stand there, and new ones."""
+    shutil.rmtree(copy, ignore_errors=True)
+    for folder in ("include", "tests"):
+        shutil.copytree(root / folder, copy / folder, ignore=shutil.ignore_patterns("golden"))
+    blocks = re.findall(r"```diff\n--- (\S+)\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    for file, block in blocks:
+        lines = block.splitlines()
+        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
+        after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+        text = (copy / file).read_text(encoding="utf-8")
+        if text.count(before) != 1:
+            print(f"{page}: these lines stand {text.count(before)} times in {file}:\n{before}")
+            return 1
+        (copy / file).write_text(text.replace(before, after), encoding="utf-8")
+    return 0 if blocks else 1
+
+
+def main(arguments):
+    if len(arguments) >= 2 and arguments[0] in ("columns", "links", "names"):
+        root = pathlib.Path(arguments[1]).resolve()
+        found = Findings(root)
+        {"columns": columns, "links": links, "names": names}[arguments[0]](root, found)
+        return 1 if found.count else 0
+    if len(arguments) == 2 and arguments[0] == "recorded":
+        return recorded(json.loads(pathlib.Path(arguments[1]).read_text(encoding="utf-8"))) or 0
+    if len(arguments) == 2 and arguments[0] == "metrics":
+        return metrics(pathlib.Path(arguments[1])) or 0
+    if len(arguments) >= 3 and arguments[0] == "tables":
+        write = arguments[2] == "--write"
+        return tables(pathlib.Path(arguments[1]), arguments[3 if write else 2:], write)
+    if len(arguments) == 4 and arguments[0] == "steps":
+        return steps(*map(pathlib.Path, arguments[1:]))
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
