@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <gdpo/presets/all.hpp>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -107,8 +108,7 @@ std::string text(gdpo::Singleton s) {
 
 template <class Baseline, class Scale, class Combine, class Renorm>
 Row cells(const gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>& e) {
-  return {text(Combine{}), text(e.baseline), text(e.scale),
-          text(e.renorm),  text(e.missing),  text(e.singleton)};
+  return {text(Combine{}), text(e.baseline), text(e.scale), text(e.renorm)};
 }
 
 // ---- losses ----
@@ -237,9 +237,14 @@ void table(const char* name, const Row& head) {
 }
 void end() { std::printf("<!-- end -->\n"); }
 
-/// As code where it is a name or an option; a phrase such as "the numpy listing" stays as it is.
-std::string code(const std::string& text) {
-  return text.find_first_of("=_:@") == std::string::npos ? text : "`" + text + "`";
+/// As code where it is a name or options; a phrase such as "the numpy listing" stays as it is.
+std::string code(std::string text) {
+  if (text.find_first_of("=_:@") == std::string::npos) return text;
+  if (text.find(" or ") == std::string::npos) {
+    for (std::string::size_type at = 0; (at = text.find(' ', at)) != std::string::npos; at += 4)
+      text.replace(at, 1, "`, `");
+  }
+  return "`" + text + "`";
 }
 
 const auto print_preset = [](const auto& preset) {
@@ -248,21 +253,56 @@ const auto print_preset = [](const auto& preset) {
   print(row);
 };
 
-/// Which sources a name space was checked against, each once, in the order of the list.
+/// "trl::" of "trl::gdpo"; empty for a name without a trainer.
+std::string trainer_of(const std::string& name) {
+  const std::string::size_type colon = name.find("::");
+  return colon == std::string::npos ? "" : name.substr(0, colon + 2);
+}
+
+/// Which sources a trainer's presets were checked against, each once, in the order of the list.
 class Versions {
  public:
   template <class T>
   void operator()(const gdpo::presets::Preset<T>& preset) {
-    const std::string name = preset.name;
-    const std::string::size_type colon = name.find("::");
-    if (colon == std::string::npos) return;
-    const std::string trainer = name.substr(0, colon);
-    if (known_.emplace(trainer, preset.version).second)
-      print({code(trainer + "::"), code(preset.version)});
+    const std::string trainer = trainer_of(preset.name);
+    if (!trainer.empty() && known_.insert(trainer).second)
+      print({code(trainer), code(preset.version)});
   }
 
  private:
-  std::map<std::string, std::string> known_;
+  std::set<std::string> known_;
+};
+
+/// What estimators make of a missing reward and of a group of one, and which do the same. A trainer
+/// whose presets all agree stands as "trl::"; else its presets stand by name.
+class Conventions {
+ public:
+  template <class T>
+  void operator()(const gdpo::presets::Preset<T>& preset) {
+    const Row does{text(preset.value.missing), text(preset.value.singleton)};
+    if (presets_.count(does) == 0) order_.push_back(does);
+    presets_[does].push_back(preset.name);
+    of_trainer_[trainer_of(preset.name)].insert(does);
+  }
+  void print_rows() const {
+    for (const Row& does : order_) {
+      std::vector<std::string> who;
+      for (const std::string& name : presets_.at(does)) {
+        const std::string trainer = trainer_of(name);
+        const bool agrees = !trainer.empty() && of_trainer_.at(trainer).size() == 1;
+        const std::string as = "`" + (agrees ? trainer : name) + "`";
+        if (who.empty() || who.back() != as) who.push_back(as);
+      }
+      std::string names;
+      for (const std::string& name : who) append(names, name);
+      print({names, does[0], does[1]});
+    }
+  }
+
+ private:
+  std::vector<Row> order_;
+  std::map<Row, std::vector<std::string>> presets_;
+  std::map<std::string, std::set<Row>> of_trainer_;
 };
 
 }  // namespace
@@ -278,8 +318,14 @@ int main() {
   end();
 
   table("estimators", {"estimator", "the trainer's option or function", "normalises", "minus",
-                       "divided by", "second normalisation", "missing reward", "group of one"});
+                       "divided by", "second normalisation"});
   presets::for_each_estimator(print_preset);
+  end();
+
+  table("conventions", {"estimators", "missing reward", "group of one"});
+  Conventions conventions;
+  presets::for_each_estimator([&conventions](const auto& preset) { conventions(preset); });
+  conventions.print_rows();
   end();
 
   table("losses", {"loss", "the trainer's option or function", "ratio of the", "clip low / high",
