@@ -86,7 +86,7 @@ def columns(root, found):
             continue
         for number, line in enumerate(lines_of(path), 1):
             # A row of a table, a link, and a sentence that a compiler must say cannot be broken.
-            if page and (line.startswith("|") or "](" in line or "://" in line):
+            if page and (line.lstrip().startswith("|") or "](" in line or "://" in line):
                 continue
             if line.startswith("// expect: "):
                 continue
