@@ -41,6 +41,14 @@ struct Quartic {
   }
 };
 
+/// A user's own gradient rule, with both derivatives: ImportanceWeighted without its own_ratio.
+struct Weighted {
+  template <class V>
+  gdpo::Term<V> operator()(const GradientArgs<V>& a) const {
+    return ImportanceWeighted{}(a);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("estimators: value and derivative", "[kl]") {
@@ -189,4 +197,36 @@ TEST_CASE("every term off, or none: no kl in loss or metrics", "[kl]") {
   CHECK(loss_product::difference_of(a, b) == "");
   CHECK(a.result.kl_loss == 0);
   CHECK(a.result.metrics.kl.count == 0);
+}
+
+TEST_CASE("a gradient rule of one's own keeps both derivatives at every level", "[kl][loss]") {
+  // At level::Token without a map the two derivatives are added; with a map, and at levels of
+  // sequences, the loss keeps them apart. Either way the rule must give what the library's own
+  // gives, which at level::Token forms the sum in another way: to some roundings of numbers of
+  // order 1.
+  const std::vector<double> logp{-1, -0.5, -2, -0.7}, old_logp{-1.2, -0.4, -1.9, -0.9},
+      ref_logp{-0.8, -0.9, -2.5, -0.6}, advantages{1, -1};
+  gdpo::TokenBatch<double> batch;
+  batch.logp = gdpo::view(logp.data(), 2, 2);
+  batch.old_logp = gdpo::view(old_logp.data(), 2, 2);
+  batch.ref_logp = gdpo::view(ref_logp.data(), 2, 2);
+  batch.advantages = gdpo::view(advantages);
+  const auto compare = [&](const auto& level) {
+    const auto gradient_by = [&](const auto& kl) {
+      const auto loss = gdpo::with_kl(gdpo::with_level(gdpo::grpo_loss, level), kl);
+      std::vector<double> gradient(4);
+      loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), 2, 2));
+      return gradient;
+    };
+    const std::vector<double> own = gradient_by(gdpo::Kl<K3, Weighted>{0.5}),
+                              library = gradient_by(gdpo::Kl<K3, ImportanceWeighted>{0.5});
+    for (std::size_t k = 0; k < own.size(); ++k) {
+      INFO("token " << k);
+      CHECK(own[k] == Approx(library[k]).epsilon(1e-13));
+    }
+  };
+  compare(gdpo::level::Token<>{});
+  compare(gdpo::level::Token<gdpo::map::Clamp>{});
+  compare(gdpo::level::Sequence<>{});
+  compare(gdpo::level::SequenceToken<>{});
 }

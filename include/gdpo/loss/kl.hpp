@@ -3,12 +3,12 @@
 #include <gdpo/loss/map.hpp>
 
 namespace gdpo {
-/// Which policy a KL term compares the policy being trained with.
+/// The other policy of a KL term, with which it compares the policy being trained.
 enum class Against {
-  Ref,      ///< The reference policy, `TokenBatch::ref_logp`.
-  Old,      ///< The policy that the ratio is against, `TokenBatch::old_logp`.
-  Teacher,  ///< A teacher, `TokenBatch::teacher_logp`.
-  Rollout   ///< The sampling engine, `TokenBatch::rollout_logp`.
+  Ref,      ///< The reference policy, whose log-probs are `TokenBatch::ref_logp`.
+  Old,      ///< The policy in the denominator of the ratio: `TokenBatch::old_logp`.
+  Teacher,  ///< A teacher: `TokenBatch::teacher_logp`.
+  Rollout   ///< The policy as the sampling engine computed it: `TokenBatch::rollout_logp`.
 };
 }  // namespace gdpo
 
@@ -16,42 +16,47 @@ GDPO_BEGIN_NAMESPACE
 
 /// Estimators of the KL divergence, and rules for its gradient.
 ///
-/// Both are written with d = logp - other, in nats, at one token. K1, K2 and K3 are the estimators
-/// of Schulman, "Approximating KL Divergence" (2020). "Unbiased" and "mean" below are over tokens
-/// that the policy itself sampled. `grad logp` is the gradient of a token's logp by the policy's
-/// parameters; its mean is 0.
+/// The formulas below use d = logp - other at one token, in nats, where `other` is the token's
+/// log-prob under the other policy. K1, K2 and K3 are the estimators of Schulman, "Approximating KL
+/// Divergence" (2020). "Unbiased" and "mean" refer to tokens that the policy itself sampled. `grad
+/// logp` is the gradient of a token's logp by the policy's parameters; its mean is 0. detach(x) is
+/// x taken as a constant. A clamp *holds* at a token where it replaces a number beyond its bounds
+/// by the bound.
 ///
-/// Contract of an estimator and of a gradient rule:
+/// An estimator has the first of these operators, a gradient rule the second:
 ///
 ///     template <class V> Estimate<V> operator()(const EstimateArgs<V>&) const;
 ///     template <class V> Term<V> operator()(const GradientArgs<V>&) const;
 ///
-/// A gradient rule that uses the ratio may also have `own_ratio`, with the same arguments and
-/// result. It serves level::Token without a map: the level's ratio is then the token's own, both
-/// derivatives go to the same logp, and own_ratio returns their sum as `d_logp`, without
-/// cancellation.
+/// At level::Token without a map, the level's ratio is the token's own, so both derivatives of a
+/// term go to the same logp and are added up. A gradient rule may give that sum itself, as the
+/// `d_logp` of a member `own_ratio` with the same arguments and result: it can form the sum without
+/// cancellation. A rule whose `d_log_ratio` is always 0 may declare `static constexpr bool
+/// logp_only = true`, which saves the addition.
 namespace kl {
 
 /// What an estimator sees of one token.
 template <class V>
 struct EstimateArgs {
-  V other_minus_logp;  ///< -d = other - logp in nats, clamped to the bounds `input` of the term.
+  V other_minus_logp;  ///< -d = other - logp in nats, clamped to `Kl::input`.
 };
 
 /// An estimate of KL(policy || other) from one token, with its derivative.
 template <class V>
 struct Estimate {
   V value;   ///< The estimate, in nats.
-  V d_logp;  ///< Its derivative by the token's logp, which is that by d.
-  /// value + d_logp, computed without cancellation. By the product rule it is the derivative of
-  /// e^(logp - detach(logp)) times the value: that factor is 1, and so is its derivative.
+  V d_logp;  ///< Its derivative by the token's logp, which is also its derivative by d.
+  /// value + d_logp, in a form of its own because the sum can cancel, as in K3. By the product rule
+  /// it is the derivative of e^(logp - detach(logp)) times the value: that factor is 1, and so is
+  /// its derivative.
   V value_plus_d_logp;
 };
 
-/// d; its derivative is 1.
+/// The estimate d, whose derivative is 1.
 ///
-/// The value is unbiased. Its own gradient carries no information: grad logp, the same for every
-/// token, has mean 0. The rules ScoreFunction and ImportanceWeighted give K1 a useful gradient.
+/// The value is unbiased. Its own gradient carries no information: it is grad logp whatever d is,
+/// and the mean of grad logp is 0. The rules ScoreFunction and ImportanceWeighted give K1 a useful
+/// gradient.
 struct K1 {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -60,7 +65,7 @@ struct K1 {
   }
 };
 
-/// |d|; its derivative is the sign of d, and 0 at d = 0.
+/// The estimate |d|, whose derivative is the sign of d, and 0 at d = 0.
 struct Abs {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -72,7 +77,7 @@ struct Abs {
   }
 };
 
-/// d^2 / 2; its derivative is d.
+/// The estimate d^2 / 2, whose derivative is d.
 ///
 /// The value is biased, but its gradient is not: the mean of d grad logp is the gradient of the
 /// reverse KL, KL(policy || other).
@@ -84,10 +89,10 @@ struct K2 {
   }
 };
 
-/// e^-d - 1 + d, which is never negative; its derivative is 1 - e^-d.
+/// The estimate e^-d - 1 + d, which is never negative and whose derivative is 1 - e^-d.
 ///
-/// The value is unbiased. Value and derivative come from math::exp_parts and keep their relative
-/// accuracy however small d is (6 and 2 ulp). value + d_logp is d exactly.
+/// The value is unbiased. Value and derivative come from math::exp_parts, so they are accurate to 6
+/// and 2 ulp however small d is. value + d_logp is d exactly.
 struct K3 {
   template <class V>
   GDPO_INLINE Estimate<V> operator()(const EstimateArgs<V>& a) const {
@@ -100,19 +105,20 @@ struct K3 {
 /// What a gradient rule sees of one token.
 template <class V>
 struct GradientArgs {
-  Estimate<V> estimate;  ///< After both clamps of the term; d_logp is 0 where one of them holds.
-  mask_t<V> outside;     ///< The value was outside `output` and is held at a bound.
+  Estimate<V> estimate;  ///< The estimate after both clamps; where one holds, d_logp is 0.
+  mask_t<V> outside;     ///< Whether the clamp `Kl::output` holds.
   V d;                   ///< logp - other in nats, not clamped.
   V ratio;               ///< The level's ratio.
-  mask_t<V> bounded;     ///< One of the clamps, `input` or `output`, holds.
+  mask_t<V> bounded;     ///< Whether one of the clamps, `Kl::input` or `Kl::output`, holds.
 };
 
-/// Gradient rule: the derivative of the value, d_logp; 0 where a clamp holds.
+/// Gradient rule: d_logp, the derivative of the value. It is 0 where a clamp holds.
 ///
-/// It is what autograd gives for the estimator as written (GRPO; TRL). For K3, the mean of
-/// (1 - e^-d) grad logp is the gradient of the forward KL, KL(other || policy), since e^-d turns a
-/// mean over the policy into one over the other policy.
+/// Autograd gives the same for the estimator as written (GRPO; TRL). For K3, the mean of
+/// (1 - e^-d) grad logp is the gradient of the forward KL, KL(other || policy), because the factor
+/// e^-d turns a mean over the policy into one over the other policy.
 struct Direct {
+  static constexpr bool logp_only = true;  ///< d_log_ratio is always 0.
   /// The estimate with d_logp.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
@@ -120,11 +126,12 @@ struct Direct {
   }
 };
 
-/// Gradient rule: d, the gradient of K2, under the value of any estimator.
+/// Gradient rule: d, the derivative of K2, whichever estimator gives the value.
 ///
-/// verl's "k1+", "k3+", ... The value and its clamps do not matter for the gradient, and d is not
-/// clamped. Its mean is the gradient of the reverse KL.
+/// verl calls it "k1+", "k3+" and so on, after the estimator. Neither the value nor the clamps
+/// enter the gradient. The mean of d grad logp is the gradient of the reverse KL.
 struct StraightThroughK2 {
+  static constexpr bool logp_only = true;  ///< d_log_ratio is always 0.
   /// The estimate with d for its derivative.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
@@ -134,13 +141,14 @@ struct StraightThroughK2 {
 
 /// Gradient rule: value + d_logp, the derivative of value times e^(logp - detach(logp)).
 ///
-/// NeMo-RL. The factor is 1, and its derivative adds the value: raising a token's probability makes
-/// its value count more often. So the mean of this gradient is the gradient of the mean value; for
-/// K1 and K3 that is the gradient of the reverse KL. For K3 it is d itself.
+/// NeMo-RL has this rule. The factor is 1, and its derivative adds the value: a token that becomes
+/// more probable brings its value in more often. So the mean of this gradient is the gradient of
+/// the mean value, which for K1 and K3 is the gradient of the reverse KL. For K3 the sum is d.
 ///
-/// It is 0 where the value is outside `output`. Where only `input` holds, d_logp is 0 and the value
-/// remains.
+/// The derivative is 0 where the clamp `Kl::output` holds. Where only `Kl::input` holds, d_logp is
+/// 0 and the value remains.
 struct ScoreFunction {
+  static constexpr bool logp_only = true;  ///< d_log_ratio is always 0.
   /// The estimate with value + d_logp for its derivative.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
@@ -149,16 +157,19 @@ struct ScoreFunction {
   }
 };
 
-/// Value and gradient weighted by the level's ratio rho: rho value and rho (value + d_logp).
+/// Gradient rule that weights the value too: with the level's ratio rho, the value is rho value and
+/// the gradient rho (value + d_logp).
 ///
-/// DeepSeek-V3.2's unbiased estimate; TRL use_bias_correction_kl. The tokens were sampled by the
-/// old policy, and rho corrects for that; rho is not detached. Since d rho / d log rho = rho, the
-/// derivative by log rho is rho value; with rho held, that by logp is rho d_logp. The level spreads
-/// the first one. At level::Token both add up to rho (value + d_logp), which is rho d for K3.
+/// It is the unbiased estimate of DeepSeek-V3.2, in TRL use_bias_correction_kl. The old policy
+/// sampled the tokens, and rho corrects for that. The gradient goes through rho as well, so there
+/// are two derivatives. The one by log rho is rho value, because d rho / d log rho = rho; the level
+/// spreads it over the tokens that share the ratio. The one by logp, with rho held fixed, is rho
+/// d_logp. At level::Token both go to the same token and add up to rho (value + d_logp), which is
+/// rho d for K3.
 ///
-/// Where a clamp holds, d_logp is 0 and the derivative by log rho remains.
+/// Where a clamp holds, d_logp is 0 and only the derivative by log rho remains.
 struct ImportanceWeighted {
-  /// The term with its two derivatives apart.
+  /// The term with its two derivatives kept apart.
   template <class V>
   GDPO_INLINE Term<V> operator()(const GradientArgs<V>& a) const {
     const V value = math::mul(a.ratio, a.estimate.value);
@@ -175,14 +186,17 @@ struct ImportanceWeighted {
 }  // namespace kl
 
 namespace detail {
-/// Whether P has own_ratio(Args).
+// A gradient rule may declare logp_only: its d_log_ratio is always 0.
+GDPO_DECLARED(logp_only);
+/// Whether P has a member own_ratio that takes Args.
 template <class P, class Args, class = void>
 constexpr bool has_own_ratio_v = false;
 template <class P, class Args>
 constexpr bool has_own_ratio_v<
     P, Args,
     std::void_t<decltype(std::declval<const P&>().own_ratio(std::declval<const Args&>()))>> = true;
-/// The term that P gives for these arguments: by own_ratio if `folded`, else by its operator().
+/// The term that P gives for these arguments. If `folded`, P.own_ratio gives it, with both
+/// derivatives added up in d_logp; otherwise P's operator() does.
 template <bool folded, class V, class P, class Args>
 GDPO_INLINE Term<V> term_by(const P& p, const Args& args) {
   if constexpr (folded) {
@@ -198,8 +212,8 @@ template <class P>
 constexpr bool is_gradient_rule_v =
     std::is_invocable_r_v<Term<double>, const P&, const kl::GradientArgs<double>&>;
 
-/// The log-probs of the policy that a term is against. Written with ifs, because ?: on members is
-/// an lvalue, for which the compiler would move vector registers to memory.
+/// The token's log-prob under the other policy of a term. The choice is written with ifs, because
+/// ?: on members gives an lvalue, for which the compiler would move vector registers to memory.
 template <class V>
 GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
   if (against == Against::Ref) return t.ref_logp;
@@ -210,14 +224,15 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 
 }  // namespace detail
 
-/// A KL term of the loss: beta times an estimate of the divergence, with a gradient rule.
+/// A KL term of the loss: beta times an estimate of the divergence, with a rule for its gradient.
 ///
-/// The loss adds W_i w' beta value for each valid token, where W_i is the weight of its row and w'
-/// its `TokenBatch::kl_weights`. `LossMetrics::kl_bounded` counts the tokens where a clamp holds.
+/// For each valid token the loss adds W_i w' beta value, where W_i is the weight of the row
+/// (loss/aggregate.hpp) and w' the token's number in `TokenBatch::kl_weights`, or 1 without that
+/// array. `LossMetrics::kl_bounded` counts the tokens where a clamp holds.
 ///
 /// `Estimator` is kl::K1, kl::Abs, kl::K2, kl::K3 or a type with the same contract; `Gradient` is
-/// kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted or a type of the
-/// caller's.
+/// kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, kl::ImportanceWeighted or a type with the
+/// same contract.
 template <class Estimator = kl::K3, class Gradient = kl::Direct>
 struct Kl {
   static_assert(detail::is_estimator_v<Estimator>,
@@ -229,35 +244,42 @@ struct Kl {
       "a gradient rule is kl::Direct, kl::StraightThroughK2, kl::ScoreFunction, "
       "kl::ImportanceWeighted, or "
       "needs: template <class V> gdpo::Term<V> operator()(const gdpo::kl::GradientArgs<V>&) const");
-  /// Coefficient, at least 0. With 0 the term is off: the other policy's log-probs are then neither
-  /// needed nor read.
+  /// Coefficient, at least 0. With 0 the term is off, and the log-probs of the other policy are
+  /// neither needed nor read.
   double beta = 0.04;
   Against against = Against::Ref;  ///< The other policy.
-  /// Bounds of x = other - logp in nats, before the estimate. Off by default. verl and ms-swift
-  /// clamp x to +-20 and the value to +-10, which ends the gradient of K3 at other - logp = 2.6.
+  /// Bounds of x = other - logp, in nats. x is clamped to them before it is estimated from. They
+  /// are off by default. verl and ms-swift clamp x to +-20 and the value to +-10. K3 reaches a
+  /// value of 10 at x = 2.6 and at x = -11, so it has no gradient beyond these.
   Bounds input{};
-  Bounds output{};  ///< Bounds of the value, in nats. Off by default.
+  Bounds output{};  ///< Bounds of the value, in nats. They are off by default.
 
-  /// The term without beta. `Term::outside` says that a clamp holds.
+  /// The term at one token, without beta. `Term::outside` says whether a clamp holds.
   template <class V>
   GDPO_INLINE Term<V> operator()(const Token<V>& t) const {
     return term<false>(t);
   }
-  /// The same for a level whose ratio is the token's own: both derivatives are in d_logp.
+  /// The same for level::Token without a map, where both derivatives go to the same logp: d_logp is
+  /// their sum, and d_log_ratio is not to be read.
   template <class V>
   GDPO_INLINE Term<V> own_ratio(const Token<V>& t) const {
-    return term<detail::has_own_ratio_v<Gradient, kl::GradientArgs<V>>>(t);
+    constexpr bool folded = detail::has_own_ratio_v<Gradient, kl::GradientArgs<V>>;
+    Term<V> sum = term<folded>(t);
+    if constexpr (!folded && !detail::logp_only_v<Gradient>)
+      sum.d_logp = sum.d_logp + sum.d_log_ratio;
+    return sum;
   }
-  /// Without clamps, an infinite or NaN input makes the value infinite, NaN or huge. The loss then
-  /// notices such an input by the sum of the values and need not look at the input itself. With
-  /// ImportanceWeighted it must, because a tiny ratio can make a huge value ordinary again.
+  /// Whether the value of the term shows that an input was infinite or NaN. Without clamps the
+  /// value is then infinite, NaN or huge, so the loss notices it in the sum of the values and need
+  /// not look at the input itself. With ImportanceWeighted it must look, because a tiny ratio can
+  /// make a huge value ordinary again.
   static constexpr bool shows_infinite = !std::is_same_v<Gradient, kl::ImportanceWeighted>;
   /// Whether the term is against the reference policy and has no clamps.
   GDPO_INLINE bool is_plain() const {
     return against == Against::Ref && detail::is_off(input) && detail::is_off(output);
   }
-  /// The same term where is_plain(), with constants in place of settings: the compiler then drops
-  /// the clamps and the choice of the policy from the loop over tokens.
+  /// The same term, if is_plain(), with constants in place of these settings. The compiler then
+  /// drops the clamps and the choice of the policy from the loop over tokens.
   GDPO_INLINE Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
   void check(const char* function) const {
     if (!(beta >= 0) || math::is_inf(beta)) {
@@ -269,7 +291,7 @@ struct Kl {
   }
 
  private:
-  /// The term; `folded` takes the gradient rule's own_ratio.
+  /// Computes the term. If `folded`, own_ratio of the gradient rule gives the derivatives.
   template <bool folded, class V>
   GDPO_INLINE Term<V> term(const Token<V>& t) const {
     const V other = detail::other_logp(against, t), d = t.logp - other;
@@ -299,7 +321,8 @@ struct Kl {
 
 /// Whether P is a KL term.
 ///
-/// A KL term of your own has the members `beta` and `against`, whose log-probs it reads, and
+/// A KL term of your own has a member `beta`, a member `against`, which names the policy whose
+/// log-probs it reads, and
 ///
 ///     template <class V> Term<V> operator()(const Token<V>&) const;  // without beta
 template <class P, class = void>
@@ -310,20 +333,20 @@ constexpr bool is_kl_v<
     detail::gives_term_v<P, float>&& detail::gives_term_v<P, double>;
 
 namespace detail {
-// A KL term may declare shows_infinite, with the meaning of Kl::shows_infinite.
+// A KL term may declare shows_infinite; it means what it means in Kl.
 GDPO_DECLARED(shows_infinite);
 }  // namespace detail
 
-/// Several KL terms, each with its own beta; `Kls<>` is none. Their values and gradients add up.
+/// A list of KL terms, each with its own beta, whose values and gradients add up. `Kls<>` has none.
 ///
-/// The terms are `first`, `rest.first`, `rest.rest.first`, ... `LossMetrics::kl` and `kl_bounded`
-/// are those of the first term whose beta is not 0.
+/// The terms are `first`, `rest.first`, `rest.rest.first` and so on. `LossMetrics::kl` and
+/// `kl_bounded` measure the first term whose beta is not 0.
 template <class... Terms>
 struct Kls;
 /// No KL term.
 template <>
 struct Kls<> {
-  /// True, because no term reads anything.
+  /// It is true, because there is no term that reads an input.
   static constexpr bool shows_infinite = true;
 };
 /// At least one KL term.
@@ -355,7 +378,7 @@ constexpr bool is_several_v = false;
 template <class... Terms>
 constexpr bool is_several_v<Kls<Terms...>> = true;
 
-/// Calls f with each term. `kl` is one term or a list.
+/// Calls f with each term of `kl`, which is one term or a list of them.
 GDPO_CALLS_ANY
 template <class Kl, class F>
 GDPO_INLINE constexpr void for_each_kl(Kl& kl, const F& f) {
