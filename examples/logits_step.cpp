@@ -1,12 +1,16 @@
-// Training steps straight from the logits, the largest array of a step. The gradient by the logits
-// is written over the logits, so nothing of the size (sequences, tokens, vocabulary) is held twice.
-// The model is small enough to stand here: a table whose row k has the logits of the token that
-// follows token k. Each of three steps is
-//   1. forward: fill the logits from the table,
-//   2. loss and dlogits in one call (log-probs, DAPO's loss and the gradient),
-//   3. gradient descent on the table.
-// Only the third of the four completions is rewarded. The program prints the log-prob of its first
-// token after each forward pass, and fails if it does not rise. Read trainer_step.cpp first.
+// Trains a model straight from its logits, the largest array of a training step. The gradient of
+// the loss by the logits, `dlogits`, is written over the logits themselves, so that no second array
+// of their size (sequences, tokens, vocabulary) is needed.
+//
+// The model is small enough to stand here: a table in which row k holds the logits of the token
+// that follows token k. The program takes three steps. Each step
+//   1. fills the logits from the model (the forward pass),
+//   2. computes the log-probs, DAPO's loss and dlogits in one call,
+//   3. moves the model against the gradient (gradient descent).
+// Only the third of the four completions is rewarded. Each step prints the log-prob that the model
+// gave to the first token of that completion before the model was moved. The program fails unless
+// this log-prob rises from the first step to the last. Read trainer_step.cpp first: it explains the
+// parts of a step.
 //
 // Build and run, from the root of the repository (Eigen may be in another folder on your system):
 //   g++ -std=c++17 -I include -I /usr/include/eigen3 examples/logits_step.cpp -o logits_step
@@ -20,8 +24,8 @@ using Table = Eigen::Array<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajo
 constexpr int sequences = 4, width = 6, vocabulary = 50;
 
 int main() {
-  // One prompt of two tokens with four completions of two to four tokens, padded with 0. The mask
-  // is 1 at the tokens of the completions and 0 at those of the prompt and the padding.
+  // One prompt of two tokens has four completions of two to four tokens, padded with 0. The mask is
+  // true at the tokens of the completions, and false at those of the prompt and at the padding.
   Eigen::Array<int, sequences, width, Eigen::RowMajor> ids;
   ids << 1, 2, 10, 11, 12, 3,  //
       1, 2, 20, 21, 3, 0,      //
@@ -35,15 +39,15 @@ int main() {
   const Eigen::Array4d rewards(0, 0, 1, 0);
   const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(sequences));
 
-  // The model begins with all tokens equally likely.
+  // At first the model gives every token the same probability.
   Table model = Table::Zero(vocabulary, vocabulary), logits(sequences * width, vocabulary);
-  // Row t of the logits predicts token t + 1. aligned() therefore pairs views of logits[:, :-1]
-  // with ids[:, 1:] and mask[:, 1:].
+  // The logits at position t of a sequence predict its token t + 1. aligned() therefore pairs, in
+  // the notation of Python, views of logits[:, :-1] with ids[:, 1:] and mask[:, 1:].
   const auto table = gdpo::view(logits.data(), sequences, width, vocabulary);
   auto batch = gdpo::aligned(table, gdpo::view(ids), gdpo::view(mask));
   batch.temperature = 0.7;
-  // dlogits is the memory of the logits themselves, without the last position of each sequence,
-  // which predicts nothing.
+  // dlogits is a view of the logits themselves, without the last position of each sequence, which
+  // predicts nothing.
   gdpo::View<float, 3> dlogits = table;
   dlogits.extent[1] = width - 1;
   const auto forward = [&] {
@@ -51,7 +55,8 @@ int main() {
       logits.row(k) = model.row(ids(k / width, k % width));
   };
 
-  // The log-probs of the policy that sampled are those of the model before the first step.
+  // The completions count as sampled by the model as it is before the first step. Its log-probs are
+  // therefore old_logp, with which the ratios of all three steps compare.
   forward();
   const gdpo::TokenLogprobs old = gdpo::token_logprobs(batch);
   gdpo::TokenBatch<float> tokens;
@@ -65,13 +70,13 @@ int main() {
     forward();
     const gdpo::LossResult r = gdpo::policy_loss_from_logits(
         gdpo::simd, loss, batch, tokens, gdpo::count(batch, tokens), dlogits, workspace);
-    // The logits now hold their gradient. Row k of the table was used wherever token k occurred, so
-    // it takes the gradients of all these positions.
+    // The logits have now been overwritten by their gradient. Row k of the model gave the logits
+    // wherever token k stands, so the gradients of all these positions are subtracted from it.
     for (int i = 0; i < sequences; ++i) {
       for (int t = 0; t + 1 < width; ++t) model.row(ids(i, t)) -= 0.5f * logits.row(i * width + t);
     }
-    // The workspace keeps the log-probs of this step. Row 1 of sequence 2 predicts the first token
-    // of the rewarded completion.
+    // The workspace keeps the log-probs of this step, width - 1 for each sequence. Position 1 of
+    // sequence 2, both counted from 0, predicts the first token of the rewarded completion.
     after = static_cast<double>(workspace.logp[2 * (width - 1) + 1]);
     if (step == 0) before = after;
     std::printf("step %d  loss %8.5f  entropy %.4f  clipped %.2f  first rewarded token %.4f\n",

@@ -16,10 +16,12 @@
 /// The equations are those of arXiv 2601.05242; GRPO is 2402.03300, Dr.GRPO 2503.20783, RLOO
 /// 2402.14740. eps is a setting, 0 by default. A group of equal rewards gets exactly 0 in every
 /// scalar type, decided by max == min; so does one whose combined values differ by rounding alone.
-/// The mean of s is 0, so eq. 6 only rescales and keeps these zeros. A group of one gets 0
-/// (`Singleton`). A NaN reward is missing: it enters no statistic and adds 0; a row without any
-/// reward gets 0 (`Missing`). A reward of weight 0 takes no part, except as the condition r_id of a
-/// gate.
+/// The mean of s is 0, so eq. 6 only rescales and keeps these zeros. (They end where a second stage
+/// subtracts a mean that is not 0: renorm::TokenWeightedBatch, or beside Singleton::Raw.)
+///
+/// A group of one gets 0 (`Singleton`). A NaN reward is missing: it enters no statistic and adds 0;
+/// a row without any reward gets 0 (`Missing`). A reward of weight 0 takes no part, except as the
+/// condition r_id of a gate.
 ///
 /// **Example.** The short form is `gdpo::advantages(rewards, groups, estimator, &report)`; the
 /// last two are optional. The long form has optional columns and a workspace:
@@ -44,7 +46,8 @@
 ///
 /// **Inputs.** Views with any strides, of float, double, 16-bit floats or integers.
 ///
-/// - rewards (N, C), or (N); groups: `groups_of`, `by_offsets` or `by_id`. Required.
+/// - rewards (N, C), in the short form also (N); groups: `groups_of`, `by_offsets` or `by_id`.
+///   Required.
 /// - tokens (N), completion lengths. Required by `renorm::TokenWeightedBatch`, eq. 6 as in verl:
 ///   a row counts once for each of its tokens.
 /// - penalty (N), KL of a row in nats. Required where `estimator.penalty.coef` is not 0.

@@ -1,5 +1,7 @@
-// The umbrella header, compiled with -fno-exceptions -fno-rtti: advantages of views and of Eigen
-// arrays work, and a mistake reaches the handler that the user set.
+// Compiles gdpo/gdpo.hpp with -fno-exceptions -fno-rtti, and checks that advantages of views and of
+// Eigen arrays come out right. The last call is a mistake. It must reach the failure handler that
+// this program sets, because a mistake cannot be thrown here. The handler ends the program with
+// success, so what follows that call runs only if the mistake went unnoticed.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

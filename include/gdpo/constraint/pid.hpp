@@ -6,19 +6,21 @@
 namespace gdpo {  // plain data, outside the inline namespace
 
 /// What one call of `PidLagrangian::update` did to one constraint.
-/// p, i, d, raw and lambda are in units of the multiplier. Where the constraint was held, or waits
-/// for the end of a period, p and d are 0, i is the integral, and raw is lambda.
+/// p, i, d, raw and lambda are in units of the multiplier. If the constraint was held, or waits for
+/// the end of a period, the step shows what was kept: p and d are 0, i is the stored integral, and
+/// raw is lambda.
 struct PidStep {
-  double p = 0,       ///< The proportional term, Kp p.
+  double p = 0,       ///< The proportional term: Kp times the average error.
       i = 0,          ///< Positional: the integral I. Other forms: the step that Ki makes.
-      d = 0;          ///< The derivative term, Kd d.
-  double raw = 0;     ///< The output before its bounds.
+      d = 0;          ///< The derivative term: Kd times the change of the measurement.
+  double raw = 0;     ///< What the form gives for lambda, before the bounds of lambda.
   double lambda = 0;  ///< The multiplier after the call.
-  /// Updates in a row that left lambda at lambda_max. Many of them: the limit cannot be met.
+  /// Number of updates in a row that left lambda at lambda_max. If it is large, the limit cannot be
+  /// met.
   std::int64_t saturated_steps = 0;
   bool saturated = false;  ///< lambda is at lambda_max.
-  bool held = false;       ///< The measurement was refused: multiplier and state are as before.
-  bool waiting = false;    ///< lambda is kept: warm-up, or a period that has not ended.
+  bool held = false;       ///< The measurement was refused; multiplier and state are as before.
+  bool waiting = false;    ///< lambda was kept, for the warm-up or until the period ends.
 };
 
 }  // namespace gdpo
@@ -26,16 +28,18 @@ struct PidStep {
 GDPO_BEGIN_NAMESPACE
 
 /// A controller of m Lagrange multipliers that keeps mean values at their limits.
-/// Source: Stooke, Achiam, Abbeel 2020 (arXiv 2007.03964), and the rules in published.hpp.
+/// It follows Stooke, Achiam, Abbeel 2020 (arXiv 2007.03964) and the rules in published.hpp.
 ///
 ///     gdpo::PidLagrangian pid(gdpo::PidGains{}, {gdpo::calibrate(moments_a, 0.8),
 ///                                                gdpo::calibrate(moments_q, 1.1)});
 ///     pid.update({metrics_a.value(), metrics_q.value()});  // once a step, sums over all ranks
 ///     const auto constraints = pid.constraints({1, 2});    // for Constrained: rewards 1 and 2
 ///
-/// One update of a constraint, from its measured mean x. e is the signed error of SetPoint, above 0
-/// where x violates the constraint. y is e without the limit: x / scale for AtMost, -x / scale for
-/// AtLeast. The derivative is taken of y, so that a new limit causes no jump:
+/// One update moves the multiplier of a constraint by its measured mean x. e is the signed error of
+/// x (SetPoint), above 0 where x violates the constraint, after the dead band of the gains has been
+/// taken off. y is x in the same unit and direction, without limit and dead band: x / scale for
+/// AtMost, -x / scale for AtLeast. The derivative is taken of y, so that a new limit causes no
+/// jump. The names in parentheses are settings of PidGains:
 ///
 ///     p = average of e (p_ema)
 ///     c = average of y (d_ema),   d = c - (c of d_delay updates ago); Relu: max(d, 0)
@@ -46,19 +50,19 @@ GDPO_BEGIN_NAMESPACE
 ///     Log          raw = lambda exp(Ki lambda e)
 ///     lambda = clamp(raw, 0, lambda_max), at most `slew` away from the last lambda
 ///
-/// In Velocity, the last u before the first update is 0, or with p_start FirstValue the first u. In
-/// Adam, m and v are the bias-corrected moments of e.
+/// In Velocity, the first update takes 0 for the u of the last update, or with p_start FirstValue
+/// its own u. In Adam, m and v are the bias-corrected moments of e.
 ///
-/// Feed the measured values or their signed errors, never the mean hinge: it is never negative, so
-/// the integral could not fall.
+/// Feed the measured values or their signed errors, never the mean of max(0, e) over samples: that
+/// is never negative, so the integral could not fall.
 ///
-/// A constraint is held if its input is not finite, its count is 0, or its new state would not be
-/// finite. Then its multiplier and state stay as they are (only `PidState::held` counts the call)
-/// and the step says so; the other constraints are updated.
+/// An update holds a constraint if its input is not finite, its count is 0, or its new state would
+/// not be finite. Multiplier and state of that constraint then stay as they are, `PidState::held`
+/// counts the call, and `PidStep::held` says so. The other constraints are updated.
 ///
-/// All arithmetic is in double. Without -ffast-math, equal inputs give equal bits in every build
-/// (Log: in all builds with fused multiply-add, and in all without), so each rank may run its own
-/// controller. An update takes O(m) time and allocates nothing.
+/// All arithmetic is in double. Without -ffast-math, equal inputs give equal bits in every build,
+/// so each rank may run its own controller. Only the form Log can differ, between builds with and
+/// without fused multiply-add. An update takes O(m) time and allocates nothing.
 class PidLagrangian {
  public:
   /// A controller of m constraints with the same gains. It is fed with signed errors, above 0 where
@@ -120,20 +124,21 @@ class PidLagrangian {
   View<const double, 1> lambda() const { return gdpo::view(state_.lambda); }
   /// The gains: (m).
   const std::vector<PidGains>& gains() const { return gains_; }
-  /// What the last update did: (m). Before the first update, and after `restore`, the kept state.
+  /// What the last update did: (m). Before the first update, and after `restore`, it shows the
+  /// current multipliers and integrals.
   const std::vector<PidStep>& last() const { return steps_; }
 
-  /// One update from the measured means of this step. values: (m), means over all ranks, so that
+  /// Updates from the measured means of this step. values: (m), the means over all ranks, so that
   /// every rank computes the same. A period averages the values of its calls with equal weights.
-  /// Returns what was done to each constraint, valid until the next update.
-  /// Errors: `invalid_input` for another number of values; nothing has changed then.
+  /// Returns what was done to each constraint; the reference shows the newest update.
+  /// Errors: `invalid_input` for another number of values. Nothing has changed then.
   const std::vector<PidStep>& update(View<const double, 1> values) {
     check_size(values.extent[0]);
     for (index_t c = 0; c < size(); ++c) update_one(static_cast<std::size_t>(c), {values(c), 1.0});
     return steps_;
   }
-  /// One update from sums and counts. reduced: (m), added over all ranks; a constraint with count 0
-  /// is held. A period adds up the sums and counts of its calls.
+  /// Updates from sums and counts. reduced: (m), each added over all ranks. A constraint with count
+  /// 0 is held. A period adds up the sums and counts of its calls.
   /// Errors: `invalid_input` for another number of entries or a count below 0. Nothing has changed
   /// then, in any constraint.
   const std::vector<PidStep>& update(View<const SumCount, 1> reduced) {
@@ -164,9 +169,9 @@ class PidLagrangian {
     return update(gdpo::view(reduced.begin(), static_cast<index_t>(reduced.size())));
   }
 
-  /// The constraints for Constrained: the current multipliers with the limits and scales of the
-  /// set-points.
-  /// rewards: (m), entry c is the column of the reward that constraint c limits.
+  /// The constraints as the estimator Constrained takes them: the current multipliers, with the
+  /// limits and scales of the set-points.
+  /// rewards: (m); entry c is the column of the reward that constraint c limits.
   /// signal: what counts as the violation of one sample.
   /// Errors: `invalid_input` for another number of rewards, and for a controller that is fed with
   /// errors, because it knows no limits.
@@ -194,8 +199,9 @@ class PidLagrangian {
   /// gains are not part of it: the program that restores brings its own.
   const PidState& state() const { return state_; }
   /// Goes on from a state, with the set-points of that state. A multiplier or an integral outside
-  /// the bounds of these gains is moved to the bound; under the gains that made the state, nothing
-  /// moves.
+  /// the bounds of these gains is moved to the bound. Where the multiplier is above lambda_max,
+  /// anti-windup also lowers a positional integral to lambda_max. Under the gains that made the
+  /// state, nothing moves.
   /// Errors: `invalid_input` for a state of another version, another number of constraints or
   /// another length of histories, or with numbers that no controller leaves behind. The controller
   /// is then as before.
@@ -229,7 +235,8 @@ class PidLagrangian {
                      "one for each of the " + contract::text(size()) + " constraints");
     }
   }
-  /// All histories stand in one array; history_at_[c] is where that of constraint c begins.
+  /// Places the histories of all constraints in one array, in which that of constraint c begins at
+  /// history_at_[c].
   void place_histories() {
     for (const PidGains& g : gains_) {
       history_at_.push_back(history_size_);
@@ -237,7 +244,7 @@ class PidLagrangian {
     }
   }
 
-  /// The step of a constraint whose multiplier stays as it is.
+  /// Returns the step of a constraint that was not updated.
   PidStep kept(std::size_t c) const {
     PidStep step;
     step.i = state_.integral[c];
@@ -250,11 +257,12 @@ class PidLagrangian {
   static double clamp(double x, double low, double high) {
     return (math::min)((math::max)(x, low), high);
   }
-  /// e after the dead band: by how much it exceeds +-band, with its sign.
+  /// Returns by how much e lies beyond +-band, with its sign; 0 inside.
   static double beyond(double e, double band) {
     return e > band ? e - band : e < -band ? e + band : 0.0;
   }
-  /// The exponential average with x added; `share` is the weight of the old average.
+  /// Returns the exponential average after x has entered it. `share` is the weight of the old
+  /// average.
   static double averaged(double share, double average, double x) {
     return math::mul(share, average) + math::mul(1.0 - share, x);
   }
@@ -306,7 +314,7 @@ class PidLagrangian {
     double integral = s.integral[c], adam_m = s.adam_m[c], adam_v = s.adam_v[c];
     const double adam_m_weight = math::mul(s.adam_m_weight[c], g.beta1);
     const double adam_v_weight = math::mul(s.adam_v_weight[c], g.beta2);
-    // The bounds of the multiplier in this update.
+    // The bounds of the multiplier in this update: its own, and at most `slew` from the last one.
     const double floor = (math::max)(0.0, s.lambda[c] - g.slew);
     const double ceiling = (math::min)(g.lambda_max, s.lambda[c] + g.slew);
     switch (g.form) {
@@ -325,7 +333,7 @@ class PidLagrangian {
       case PidForm::Adam: {
         adam_m = averaged(g.beta1, adam_m, e);
         adam_v = averaged(g.beta2, adam_v, math::mul(e, e));
-        // As torch's Adam: the step is m / (1 - beta1^t) over sqrt(v / (1 - beta2^t)) + adam_eps.
+        // Divides as torch's Adam does: m / (1 - beta1^t) by sqrt(v / (1 - beta2^t)) + adam_eps.
         const double spread = math::sqrt(adam_v) / math::sqrt(1.0 - adam_v_weight) + g.adam_eps;
         step.i = spread > 0 ? math::mul(g.ki / (1.0 - adam_m_weight), adam_m / spread) : 0.0;
         step.raw = s.lambda[c] + step.i;
@@ -341,7 +349,7 @@ class PidLagrangian {
     const double lambda = warming_up ? s.lambda[c] : clamp(step.raw, floor, ceiling);
     if (g.form == PidForm::Positional && g.anti_windup == AntiWindup::BackCalculation &&
         !warming_up) {
-      // A floor of 0 is not a bound here, see next_integral.
+      // A floor of 0 does not count as a bound here; next_integral says why.
       const double bounded = step.raw > ceiling              ? ceiling
                              : step.raw < floor && floor > 0 ? floor
                                                              : step.raw;
@@ -374,11 +382,14 @@ class PidLagrangian {
     s.saturated_steps[c] = step.saturated_steps = step.saturated ? s.saturated_steps[c] + 1 : 0;
   }
 
-  /// The integral after an error e. With conditional anti-windup it moves only until the output,
-  /// rest + integral, reaches floor or ceiling, but never back: an integral that is already beyond
-  /// stays. A floor of 0 does not stop it. It would stop the integral of an inactive constraint
-  /// from falling while noise could still raise it, so that the noise would drive it up;
-  /// integral_min bounds it from below instead.
+  /// Returns the integral after an error e. `rest` is the output without the integral. Conditional
+  /// anti-windup stops the integral where rest + integral reaches the ceiling on the way up, or the
+  /// floor on the way down. It never pushes the integral back: one that was beyond the ceiling and
+  /// would rise, or beyond the floor and would fall, stays where it is.
+  ///
+  /// A floor of 0 does not stop the integral; integral_min bounds it from below instead. If the
+  /// floor stopped it, the integral of an inactive constraint could not fall, but noise could still
+  /// raise it, so noise alone would drive it up.
   static double next_integral(const PidGains& g, double integral, double e, double floor,
                               double ceiling, double rest) {
     double next = clamp(integral + math::mul(g.ki, e), g.integral_min, g.integral_max);

@@ -4,7 +4,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Gives weight 0 to the rows whose flag is not 0.
+/// Gives weight 0 to every token of the rows whose entry in `dropped` is not 0. Error messages call
+/// that column `name`.
 template <class S>
 void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* name) {
   const PrepassRows<S>& rows = args.rows;
@@ -20,30 +21,35 @@ void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* na
 }  // namespace detail
 namespace prepass {
 
-/// Drops the rows whose completion reached the length limit.
+/// Drops the rows whose completion was cut off at the length limit, because the reward of an
+/// unfinished answer can mislead.
 ///
-/// DAPO's overlong filtering (arXiv 2503.14476); TRL mask_truncated_completions, ms-swift
-/// overlong_filter. If every completion is truncated, the batch has no valid token and its loss is
-/// 0.
+/// DAPO calls this overlong filtering (arXiv 2503.14476), TRL mask_truncated_completions and
+/// ms-swift overlong_filter. With Reach::Denominator, the default, the tokens of the dropped rows
+/// leave the batch. If every completion was cut off, no valid token is left, and the loss is 0.
 struct Overlong {
-  Column truncated{};                ///< (B) Not 0: the row is dropped. Required.
-  Reach reach = Reach::Denominator;  ///< What the decision acts on.
+  /// (B), one entry for each row. A row whose entry is not 0 is dropped. Required unless reach is
+  /// None.
+  Column truncated{};
+  Reach reach = Reach::Denominator;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
     detail::drop_rows(args, truncated, "prepass::Overlong::truncated");
   }
 };
 
-/// Drops the rows of degenerate groups: those whose combined rewards are all equal.
+/// Drops the rows of degenerate groups, unless `reach` is None, the default. A group is degenerate
+/// if its combined rewards are all equal.
 ///
-/// With Reach::None, the default, they stay. With Reach::Surrogate only the KL terms still act on
-/// them, and all counts stay. With Reach::SurrogateAndKl they leave the KL terms as well, and with
-/// Reach::Denominator also the count of tokens and Normaliser::non_empty_rows.
+/// With Reach::Surrogate the rows leave the surrogate, but the KL terms still act on them and all
+/// counts stay. With Reach::SurrogateAndKl they leave the KL terms as well. With Reach::Denominator
+/// they also leave the count of tokens and Normaliser::non_empty_rows.
 struct DegenerateGroups {
-  /// (B) Not 0: the row is dropped. From the report of gdpo::advantages:
-  /// `gdpo::per_row(groups, rows, report.degenerate)`. Required unless reach is None.
+  /// (B), one entry for each row. A row whose entry is not 0 is dropped. The report of
+  /// gdpo::advantages gives the column: `gdpo::per_row(groups, rows, report.degenerate)`. Required
+  /// unless reach is None.
   Column degenerate{};
-  Reach reach = Reach::None;  ///< What the decision acts on.
+  Reach reach = Reach::None;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
     detail::drop_rows(args, degenerate, "prepass::DegenerateGroups::degenerate");

@@ -1,4 +1,5 @@
-// The command line of gdpo-resolution: what it understands and what it refuses.
+// Checks how gdpo-resolution (examples/resolution) reads its command line: what it makes of the
+// arguments that it accepts, and with which message it refuses the others.
 #include "options.hpp"
 
 #include <initializer_list>

@@ -1,7 +1,8 @@
 #pragma once
-// The general path of the estimator: one group after the other, with loops over columns and
-// members. The formulas are in the policies; rules.hpp says when they are asked. side_by_side.hpp
-// is the fast path for groups that need nothing special.
+// The general path of the estimator takes one group after the other, with loops over its columns
+// and members. The formulas are in the policies (baseline and scale); rules.hpp says in which
+// groups they are asked. side_by_side.hpp is the fast path, which takes several groups at once but
+// leaves those with missing values or close to rounding to this one.
 #include <algorithm>
 #include <gdpo/advantage/engine/rules.hpp>
 #include <gdpo/advantage/engine/side_by_side.hpp>
@@ -12,9 +13,10 @@ namespace detail {
 template <class Call>
 class OneGroup;
 
-/// Takes groups one by one, in the scratch memory of one worker.
-/// A column is what is centred and scaled by itself: each reward with a weight other than 0
-/// (NormalizeThenSum), or their weighted sum (SumThenNormalize).
+/// Computes the combined values of groups one by one, in the scratch memory of one worker.
+/// A column is what is centred and scaled by itself: with NormalizeThenSum each reward whose weight
+/// is not 0, with SumThenNormalize the weighted sum of these rewards. A raw singleton is a group
+/// with one used value in some column, to which Rule::Raw applies.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
@@ -27,8 +29,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   OneGroup(const Call& call, GroupScratch& scratch) : call_(call), work_(scratch) {}
 
-  /// Fills in row_sums and row_state for the groups first .. last - 1. side_by_side: groups that
-  /// need nothing special may be taken in lanes.
+  /// Writes row_sums for the groups first .. last - 1, and row_state where a group takes the
+  /// general path. The fast path leaves row_state as it was prepared, Counted, because all its rows
+  /// count. side_by_side: the fast path may be tried.
   GDPO_NOINLINE void combine(index_t first, index_t last, bool side_by_side) {
     if constexpr (zero_sum && in_lanes) {
       using Lanes = SideBySide<T, Groups, Baseline, Scale, sums_first>;
@@ -49,7 +52,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     for (index_t g = first; g < last; ++g) combine_group(g);
   }
 
-  /// Calls visit(args, rule) for every used value of column c in group g.
+  /// Calls visit(args, rule) for every used member of group g that has a value in column c.
   template <class Visit>
   void visit_used(index_t g, index_t c, const Visit& visit) {
     begin_group(g);
@@ -58,8 +61,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     });
   }
 
-  /// The value of a member minus its baseline. A baseline with one value a group is computed
-  /// once.
+  /// Returns the value of a member minus its baseline. A baseline that is one number for the whole
+  /// group is computed only for the first member.
   double centred(Rule rule, const MemberArgs& args) {
     if (!has_base_ || !one_a_group_v<Baseline>) {
       base_ = detail::base_of(call_.baseline, rule, args, work_.policies.data());
@@ -73,7 +76,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
   bool used(index_t k) const { return work_.used[at(k)] != 0; }
-  /// Whether the row has no reward and is to be excluded. Known once all columns have been read.
+  /// Whether member k is excluded because its row has no reward. This is known only once all
+  /// columns have been read.
   bool excluded(index_t k) const { return call_.reader.excludes() && !work_.present[at(k)]; }
   bool missing(index_t k) const {
     return call_.reader.skips() && math::is_nan(work_.column[at(k)]);
@@ -90,8 +94,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     raw_in_group_ = false;
   }
 
-  /// The combined values of group g: score_k = sum over the columns of w (x_k - baseline)
-  /// multiplier. The columns go in blocks of 8, and the terms of a block are added as a tree.
+  /// Computes the combined values of group g:
+  ///
+  ///     score_k = sum over the columns of w (x_k - baseline) multiplier
+  ///
+  /// where w is the weight of the column and the scale gives the multiplier. The columns are taken
+  /// in blocks of 8, and the terms of a block are added as a tree.
   void combine_group(index_t g) {
     begin_group(g);
     if (members_ == 0) return;
@@ -113,8 +121,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     end_group();
   }
 
-  /// Decides whether the combined values are equal, and writes them and the row states to the
-  /// scratch of the call.
+  /// Decides whether the combined values of the group are equal, and writes them and the row states
+  /// to the scratch of the call. Equal values that sum to 0 are written as exactly 0.
   void end_group() {
     CombinedRange range;
     for (index_t k = 0; k < members_; ++k) {
@@ -136,7 +144,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   // ---- one column of one group ------------------------------------------------------------------
 
-  /// The rule of the column at hand. Notes raw singletons; throws for Rule::Refused.
+  /// Returns the rule of the column at hand. It also notes a raw singleton, and throws for
+  /// Rule::Refused.
   Rule rule_of(const GroupStat& stat) {
     const Rule rule = detail::rule_of<Baseline>(stat, call_.singleton);
     if (rule == Rule::Raw) work_.seen.raw_singleton = raw_in_group_ = true;
@@ -147,7 +156,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return rule;
   }
 
-  /// Reads the values of column c of all members, NaN where they are missing.
+  /// Reads the values of all members in column c. A missing value is read as NaN.
   void read_column(index_t c) {
     double* x = work_.column.data();
     if constexpr (sums_first) {
@@ -160,8 +169,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
-  /// Writes the numbers read(k) of the used members that have a value to `to`, and returns how
-  /// many.
+  /// Writes read(k) to `to` for every used member k that has a value, without gaps, and returns how
+  /// many there are.
   template <class Read>
   index_t gather(std::vector<double>& to, const Read& read) const {
     index_t n = 0;
@@ -174,14 +183,14 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return gdpo::view(values.data(), n);
   }
 
-  /// What the policies see of a column, without the member, and the rule of the column.
+  /// What the policies see of a column before a member is filled in, and the rule of the column.
   struct ReadColumn {
     MemberArgs args;
     Rule rule;
   };
 
-  /// Reads column c and computes its statistics. Not inlined, because each visitor of
-  /// visit_members would have a copy.
+  /// Reads column c and computes its statistics. It is not inlined, because visit_members is
+  /// compiled for each visitor and would contain a copy each time.
   GDPO_NOINLINE ReadColumn begin_column(index_t c) {
     read_column(c);
     const double* x = work_.column.data();
@@ -191,7 +200,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     const index_t n = gather(work_.values, [x](index_t k) { return x[k]; });
     stat_ = group_stat(Order{}, work_.values.data(), n);
     if constexpr (!in_lanes)
-      order_statistics(stat_, work_.values.data(), n);  // GroupLanes has none for policies in lanes
+      order_statistics(stat_, work_.values.data(), n);  // policies that take lanes do not read them
     if constexpr (sums_first) {
       double magnitude = 0;
       for (index_t k = 0; k < members_; ++k) {
@@ -213,8 +222,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     return column_at_hand;
   }
 
-  /// Reads column c and calls visit(k, args, rule) for every member that has a value. Unused
-  /// members have args.own = -1.
+  /// Reads column c and calls visit(k, args, rule) for every member k that has a value. args.own is
+  /// -1 for members that are not used.
   template <class Visit>
   void visit_members(index_t c, const Visit& visit) {
     auto [args, rule] = begin_column(c);
@@ -227,8 +236,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     }
   }
 
-  /// Writes the terms of column c, times `weight`, to terms[k stride]. Where the entry is
-  /// missing, nothing is written.
+  /// Writes the term of each member k in column c, times `weight`, to terms[k * stride]. For a
+  /// member whose value is missing nothing is written.
   void add_terms(index_t c, double weight, double* terms, index_t stride) {
     double factor = 0;
     bool known = false;

@@ -1,8 +1,11 @@
 #pragma once
-// Groups on a device, up to the combined values: what advantage/engine/one_group.hpp does on the
-// host, with the same formulas and the same sums. A group is computed by a team of threads. First
-// each thread takes columns and computes their statistics; then each thread takes members and
-// computes their terms.
+// The kernels here compute groups on a device up to the combined values. They do what
+// advantage/engine/one_group.hpp does on the host, with the same formulas and the same sums. A team
+// of threads computes a group: first each thread takes columns and computes their statistics, then
+// each thread takes members and computes their terms.
+//
+// As on the host, a column is a reward or the weighted sum of all (sums_first). A *place* counts
+// the members of all groups, group after group; groups.row(place) is its row in the batch.
 #include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/engine/reward_rules.hpp>
 #include <gdpo/advantage/engine/rules.hpp>
@@ -17,8 +20,8 @@ using gdpo::detail::CombinedRange;
 using gdpo::detail::RowState;
 using gdpo::detail::Rule;
 
-/// The rewards whose weight is not 0, and their weights, held by value. Without weights it is every
-/// reward with weight 1.
+/// The rewards whose weight is not 0, with their weights. They are held by value, so that a kernel
+/// argument can contain them. Without given weights, every reward has weight 1.
 struct DeviceChannels {
   index_t count = 0;
   bool all = true;  ///< no weights were given
@@ -40,12 +43,13 @@ struct DeviceChannels {
   GDPO_INLINE double weight(index_t j) const { return all ? 1.0 : weights[j]; }
 };
 
-/// Columns that are computed together: the terms of 8 columns are added as one tree.
+/// Number of columns that are computed together, because the terms of 8 columns are added as one
+/// tree.
 constexpr int columns_at_once = 8;
-/// Members whose rewards a thread loads before it uses the first of them.
+/// Number of members whose values a thread loads before it uses the first of them.
 constexpr int members_at_once = 8;
 
-/// Eight numbers, aligned so that they are read in accesses of up to 16 bytes.
+/// Eight numbers, aligned so that a thread reads them in accesses of up to 16 bytes.
 template <class T>
 struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
   T of[columns_at_once];
@@ -53,14 +57,15 @@ struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
 
 using gdpo::detail::reward_column_count;
 
-/// Scratch arrays (columns, rows) for policies that read the members of a group. In each column,
-/// the used members of a group stand one after the other from the group's first place on.
+/// Scratch arrays of shape (columns, rows) for policies that read the members of a group. In each
+/// column, the used members of a group that have a value stand without gaps from the group's first
+/// place on.
 struct MemberArrays {
-  double* values = nullptr;   // rewards
+  double* values = nullptr;   // their values
   double* scratch = nullptr;  // for policies with per_group_values, which overwrite it
-  // The columns of the batch that policies see; null: absent.
+  // The columns of the batch that policies see. Null: the batch does not have that column.
   double* columns[reward_column_count] = {};
-  index_t* own = nullptr;  // by place: which used member of its group stands there
+  index_t* own = nullptr;  // at the place of a member: its number among those members of the group
 };
 
 /// What the kernels of one call share: the batch, the settings of the estimator, and scratch
@@ -91,19 +96,24 @@ struct DeviceCall {
   Singleton singleton;
   index_t rows, group_count, columns;
   bool plain;  // rules.plain(): rewards are used as they are stored
-  // A row is eight rewards, all read with weight 1 as they are stored, that fill aligned vectors.
+  // A row has eight rewards, used as they are stored and with weight 1, which can be read as one
+  // Eight.
   bool in_vectors;
   DeviceColumn<double> valid, tokens;
-  // The columns of the batch that policies see; absent where they do not read members.
+  // The columns of the batch that policies can see among the members.
   DeviceColumn<double> of_members[reward_column_count];
 
   // Scratch arrays.
-  double* combined = nullptr;      // (rows) combined values
-  unsigned char* state = nullptr;  // (rows) RowState; null: every row counts
-  double* magnitudes = nullptr;    // (rows) sums of |terms|; null: at most columns_at_once columns
-  unsigned char* raw = nullptr;    // (groups) 1: has a raw singleton; null: nothing depends on it
+  double* combined = nullptr;  // (rows) combined values
+  // (rows) RowState; null: every row counts. Before the last block of columns: 1 if the row had a
+  // reward so far.
+  unsigned char* state = nullptr;
+  // (places) sums of |terms| so far; null: there is only one block of columns
+  double* magnitudes = nullptr;
+  unsigned char* raw = nullptr;  // (groups) 1: has a raw singleton; null: nothing depends on it
   const BatchStat* batch_stats = nullptr;  // (columns) null: no policy reads the batch
-  // (columns, rows) the values of the batch statistics, which count where the state is 0; or null.
+  // (columns, rows) the values that the batch statistics are computed from. A value counts where
+  // its state is 0. Null: no policy reads the batch.
   double* column_values = nullptr;
   unsigned char* column_states = nullptr;
   MemberArrays members;
@@ -141,7 +151,7 @@ struct DeviceCall {
            fits(reinterpret_cast<std::uintptr_t>(rewards.data)) &&
            fits(static_cast<std::uintptr_t>(rewards.stride[0]) * sizeof(T));
   }
-  /// The rewards as the plain type that they are in memory (layout_t).
+  /// Returns the rewards as the plain type T that their elements have in memory (layout_t).
   template <class Rewards>
   static View<const T, 2> rewards_of(const Rewards& given) {
     View<const T, 2> rewards;
@@ -152,7 +162,7 @@ struct DeviceCall {
   }
 
   GDPO_INLINE bool used(index_t row) const { return !valid || valid(row) != 0; }
-  /// The stored value of column c at a place.
+  /// Returns the stored reward of column c at a place, or with sums_first the weighted sum.
   GDPO_INLINE double stored(index_t place, index_t c) const {
     const index_t row = groups.row(place);
     if constexpr (sums_first) {
@@ -161,14 +171,14 @@ struct DeviceCall {
       return load(rules.rewards(row, rules.channels(c)));
     }
   }
-  /// Reward channel j of a row after gates, penalty and missing-reward rules.
+  /// Returns reward j of a row after gates, penalty and the rule for missing rewards.
   GDPO_DEVICE double reward(index_t row, index_t j) const {
     const index_t c = rules.channels(j);
     const double stored = load(rules.rewards(row, c));
     return plain ? stored : rules.adjusted(rules.gated(stored, row, c), row, c);
   }
-  /// Reward channels first .. first + n - 1 of a row, then 0 up to eight. All loads are issued
-  /// before the first value is used.
+  /// Writes the rewards first .. first + n - 1 of a row to x, then 0 up to eight. Rewards that are
+  /// read as they are stored are all loaded before the first of them is used.
   GDPO_DEVICE void rewards_of_row(index_t row, index_t first, index_t n, double* x) const {
     if (in_vectors) {
       const Eight<T> stored = *reinterpret_cast<const Eight<T>*>(&rules.rewards(row, 0));
@@ -180,7 +190,8 @@ struct DeviceCall {
       for (int j = 0; j < columns_at_once; ++j) x[j] = 0;
       GDPO_ROLLED for (int j = 0; j < n; ++j) {
         const double value = reward(row, first + j);
-        // x[j] = value would need an address, which registers do not have.
+        // x[j] = value, with a j known only at run time, would need an address, and registers have
+        // none.
         for (int i = 0; i < columns_at_once; ++i) x[i] = i == j ? value : x[i];
       }
     }
@@ -195,7 +206,8 @@ struct DeviceCall {
     return sums_first ? 1.0 : rules.channels.weight(c);
   }
 
-  /// What the policies see of column c of the group that begins at place `begin`.
+  /// Returns what the policies see of column c of the group that begins at place `begin`, before a
+  /// member is filled in.
   GDPO_DEVICE MemberArgs args(const GroupStat& stat, index_t c, index_t begin) const {
     MemberArgs args{{stat, batch_stats ? batch_stats[c] : no_batch}};
     args.value = stat.mean;
@@ -205,7 +217,8 @@ struct DeviceCall {
     }
     return args;
   }
-  /// The numbers of the used members in column c, of the group that begins at place `begin`.
+  /// Returns a view of the numbers in an array of MemberArrays, for column c of the group that
+  /// begins at place `begin`.
   GDPO_INLINE View<const double, 1> members_of(const double* numbers, const GroupStat& stat,
                                                index_t c, index_t begin) const {
     View<const double, 1> v;
@@ -227,14 +240,15 @@ struct DeviceCall {
         args.*entry.of_members = members_of(members.columns[J], args.group, c, begin);
     }
   }
-  /// Scratch memory for a policy with per_group_values; null for other policies.
+  /// Returns scratch memory for a policy with per_group_values, or null if there is no such policy.
   GDPO_INLINE double* scratch_of(index_t c, index_t begin) const {
     return needs_scratch ? members.scratch + c * rows + begin : nullptr;
   }
 };
 
-/// What a team keeps of a column. Policies that are called once a group left their results: base
-/// and factor. Policies that are called for each member need the statistics of the group.
+/// What a team keeps of a column of its group. base and factor are the results of policies that are
+/// called once a group; factor is already multiplied by the weight of the column. stat is kept for
+/// policies that are called for each member.
 template <bool once_a_group, bool needs_scratch>
 struct ColumnOfGroup {
   Split<double> base;
@@ -251,14 +265,14 @@ struct ColumnOfGroup<false, false> {
   GroupStat stat;
 };
 /// The columns of a team that are computed together. The padding shifts the columns of the next
-/// team, so that teams do not read from the same banks of the shared memory at once.
+/// team, so that two teams do not read from the same bank of the shared memory at once.
 template <class Column>
 struct ColumnsOfGroup {
   Column of[columns_at_once];
   double padding;
 };
-/// The rules of those columns. The bit `unclean` says that some value of the column may be missing,
-/// unused or not finite.
+/// The rules of the columns of a ColumnsOfGroup. The bit `unclean` says that some value of the
+/// column may be missing, unused or not finite; the terms of the other columns need no checks.
 struct alignas(8) RulesOfGroup {
   static constexpr unsigned char unclean = 0x80;
   unsigned char of[columns_at_once];
@@ -271,16 +285,17 @@ struct alignas(8) RulesOfGroup {
   }
 };
 
-/// Loops over the values of one column of a group. If the group has at most members_at_once
-/// members, they are loaded once and stay in registers for further loops.
+/// Loops over the values of one column of a group. If the values are used as they are stored, and
+/// the group has at most members_at_once members, they are loaded once and stay in registers for
+/// further loops.
 template <class Call>
 class ColumnValues {
  public:
   GDPO_INLINE ColumnValues(const Call& of, index_t first, index_t last, index_t c)
       : call(of), begin(first), end(last), column(c) {}
 
-  /// f(place, x) for every used member that has a value. `again`: a loop over the values went
-  /// before.
+  /// Calls f(place, x) for every used member that has a value x. `again` says that an earlier loop
+  /// has loaded the values.
   template <class F>
   GDPO_DEVICE void each(bool again, const F& f) {
     if (!call.valid && (Call::sums_first || call.plain)) {
@@ -297,9 +312,9 @@ class ColumnValues {
     }
   }
 
-  /// The statistics, without the range, of a group of two or more members whose values are all used
-  /// and finite: the bits of lane_stat in advantage/engine/column_moments.hpp. Returns false, and
-  /// nothing of use, for any other group and where the sum is not finite.
+  /// Computes the statistics, without the range, of a group of two or more members whose values are
+  /// all used and finite. They have the bits of lane_stat (advantage/engine/column_moments.hpp).
+  /// Returns false for any other group, and if the sum is not finite; stat is then of no use.
   GDPO_DEVICE bool finite_stat(GroupStat& stat) {
     if (call.valid || !call.plain || end - begin < 2) return false;
     using Sum = typename Call::Order::template Sum<double>;
@@ -329,7 +344,8 @@ class ColumnValues {
   }
 
  private:
-  /// f(place, x) for every member, with its stored value. `again` as in each().
+  /// Calls f(place, x) for every member with its stored value x, which is loaded with those of
+  /// further members before it is used. `again` is as in each().
   template <class F>
   GDPO_INLINE void each_in_flight(bool again, const F& f) {
     const bool few = end - begin <= members_at_once;
@@ -362,18 +378,19 @@ class ColumnValues {
   double loaded[members_at_once];
 };
 
-/// Groups first .. last - 1, which a block computes. It writes only their rows first_row ..
+/// The groups first .. last - 1, which a block computes. Of their rows it writes only first_row ..
 /// last_row - 1.
 struct BlockOfGroups {
   index_t first, last, first_row, last_row;
 };
 
-/// Where the results of a team go: the combined values into the scratch.
+/// Says that a team writes the combined values to the scratch.
 struct ToScratch {};
-/// Instead of combined values, the centred values of every column go into the scratch, for the
-/// batch statistics.
+/// Says that a team computes the centred values of every column instead, and writes them to the
+/// scratch for the batch statistics.
 struct ToColumns {};
-/// The combined values are the advantages (no second normalisation) and go to the caller.
+/// Says that a team writes the combined values to the caller's array, because they are the
+/// advantages if there is no second normalisation.
 template <class R>
 struct ToCaller {
   View<R, 1> out;
@@ -383,12 +400,13 @@ constexpr bool is_to_caller = false;
 template <class R>
 constexpr bool is_to_caller<ToCaller<R>> = true;
 
-/// The work of teams of threads on groups, for every kernel below.
+/// What the teams of a block do with groups. Kernels below share it.
 template <class Call, class To>
 struct TeamOfGroup {
   static constexpr bool centred = std::is_same_v<To, ToColumns>;
   static constexpr bool once_a_group = Call::once_a_group, sums_first = Call::sums_first;
-  /// Whether the baseline, and the scale, are asked once for each column, not for each member.
+  /// Whether the baseline, and whether the scale, is asked once for each column of a group, not for
+  /// each member.
   static constexpr bool base_once = once_a_group || Call::base_needs_scratch;
   static constexpr bool factor_once = once_a_group || Call::scale_needs_scratch;
   using Column = ColumnOfGroup<once_a_group, Call::needs_scratch>;
@@ -396,15 +414,15 @@ struct TeamOfGroup {
   using Order = typename Call::Order;
 
   const Call& call;
-  int shift, threads;  // a team has 1 << shift threads; threads of the block
+  int shift, threads;  // a team has 1 << shift threads, the block has `threads`
   To to;
   int size = 1 << shift;
   Columns* columns = nullptr;       // (teams)
   RulesOfGroup* rules = nullptr;    // (teams)
   CombinedRange* ranges = nullptr;  // (threads)
   unsigned char* raw = nullptr;     // (teams)
-  // For a block that also adds its rows (CombineWindow): combined values and states (window_rows)
-  // in shared memory, from row window_row of the batch on. Else null.
+  // In a block that also adds its rows (CombineWindow), combined values and states are in these
+  // arrays (window_rows) in shared memory, from row window_row of the batch on. Else they are null.
   double* window = nullptr;
   unsigned char* window_state = nullptr;
   index_t window_row = 0;
@@ -427,7 +445,7 @@ struct TeamOfGroup {
   }
   GDPO_INLINE bool has_reward(index_t row) const { return !call.state || call.state[row] != 0; }
 
-  /// Computes the groups, one by each team of the block at a time.
+  /// Computes the groups. Each team of the block takes one group at a time.
   template <class Block>
   GDPO_DEVICE void run(Block& block, const BlockOfGroups& groups) const {
     const index_t teams = threads >> shift;
@@ -506,9 +524,9 @@ struct TeamOfGroup {
     }
   }
 
-  /// Column c of the group at places begin .. end - 1. Returns its rule, and whether it is clean,
-  /// as RulesOfGroup has them. of_members (size): sums_first reads the magnitudes of the members
-  /// from it.
+  /// Computes column c of the group at places begin .. end - 1. Returns its rule with the bit
+  /// `unclean`, as RulesOfGroup keeps them. of_members: (size), the magnitudes that the threads of
+  /// the team found, which sums_first needs.
   GDPO_DEVICE unsigned char column_of(index_t begin, index_t end, index_t c,
                                       const CombinedRange* of_members, Column& column) const {
     ColumnValues<Call> values(call, begin, end, c);
@@ -527,8 +545,9 @@ struct TeamOfGroup {
           gdpo::detail::factor_of(call.scale, rule, args, 0.0, call.scratch_of(c, begin));
       column.factor = math::mul(call.column_weight(c), factor);
     }
-    // term_of selects 0 where the factor is 0. Clean columns do without the select: with a base of
-    // 0, the product of a finite value and the factor is 0.
+    // term_of selects 0 where the factor is 0. The terms of clean columns are computed without this
+    // select. The base is therefore set to 0 here: a finite value times the factor is then 0,
+    // whatever base the policy gave.
     if constexpr (once_a_group && !centred) {
       if (clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
     }
@@ -565,7 +584,7 @@ struct TeamOfGroup {
     }
     return stat;
   }
-  /// Writes value x of the member at place p, used member n of its group, into MemberArrays.
+  /// Writes the member at place p, with its value x, into MemberArrays, as number n of its group.
   GDPO_DEVICE void write_member(index_t begin, index_t c, index_t p, double x, index_t n) const {
     const index_t row = call.groups.row(p);
     const MemberArrays& arrays = call.members;
@@ -577,7 +596,8 @@ struct TeamOfGroup {
     }
   }
 
-  /// The value x of a member in column c minus its baseline. factor: its multiplier.
+  /// Returns the value x of a member in column c minus its baseline, and sets `factor` to what this
+  /// difference is multiplied by.
   GDPO_DEVICE double centred_of(const Column& column, Rule rule, index_t p, index_t begin,
                                 index_t c, bool is_used, double x, double& factor) const {
     if constexpr (once_a_group) {
@@ -605,7 +625,8 @@ struct TeamOfGroup {
     }
   }
 
-  /// Adds columns first .. first + n - 1 of the member at place p to its combined value.
+  /// Adds the terms of columns first .. first + n - 1 to the combined value of the member at place
+  /// p. `complete`: these are the last columns.
   GDPO_DEVICE void member(index_t p, index_t begin, index_t first, index_t n, bool complete,
                           const Column* of, const RulesOfGroup& rules_of,
                           const BlockOfGroups& groups, CombinedRange& range) const {
@@ -676,8 +697,8 @@ struct TeamOfGroup {
   }
 };
 
-/// The combined values of all groups. A block computes one group by each of its teams, then goes on
-/// to further groups.
+/// Computes the combined values of all groups. A block computes one group with each of its teams,
+/// then goes on to further groups.
 template <class Call, class To>
 struct CombineGroups {
   using Team = TeamOfGroup<Call, To>;
@@ -704,8 +725,9 @@ struct CombineGroups {
   }
 };
 
-/// The combined values of all groups with a row in window index(), and the sums of that window
-/// about 0. A group whose rows reach into two windows is computed by both blocks.
+/// Computes the combined values of the rows in a window, and the sums of that window about 0. Block
+/// i takes window i: it computes every group that has a row there, so a group whose rows reach into
+/// several windows is computed by each of their blocks. column_moments.hpp explains windows.
 template <class Call>
 struct CombineWindow {
   using Team = TeamOfGroup<Call, ToScratch>;
@@ -713,7 +735,7 @@ struct CombineWindow {
   Call call;
   int shift;               // a team has 1 << shift threads
   SumsAbout<Order>* sums;  // (windows)
-  // As many threads as the registers of a multiprocessor allow.
+  // A block has as many threads as the registers of a multiprocessor allow.
   static constexpr int threads = Call::once_a_group ? 640 : 512, largest_block = threads;
 
   std::size_t shared_bytes() const { return Team::template shared_bytes<true>(threads, shift); }
@@ -749,7 +771,7 @@ struct CombineWindow {
   }
 };
 
-/// Writes the columns of the batch as statistics see them: column_values and column_states.
+/// Writes column_values and column_states: each column as the batch statistics see it.
 template <class Call>
 struct ReadColumns {
   Call call;
@@ -771,8 +793,8 @@ struct ReadColumns {
   }
 };
 
-/// Writes BatchStat::raw of column index() or, with `centred`, BatchStat::centred, from the sums of
-/// the column's windows.
+/// Completes the batch statistics of a column from the sums of its windows. Block i takes column i.
+/// With `centred` it writes BatchStat::centred, otherwise the other members of BatchStat.
 template <class Order>
 struct FinishColumns {
   const FirstSums<Order>* first;  // (columns, windows)

@@ -4,7 +4,8 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The `from` of TokenTerms on the host: the arrays of a row at the tokens at, at + 1, ...
+/// What TokenTerms takes as `from` on the host. It reads the arrays of a row from token `at` on,
+/// for as many tokens as V holds.
 template <class V, class S>
 struct RowTokens {
   const TokenRow<S>& row;
@@ -16,23 +17,26 @@ struct RowTokens {
 #undef GDPO_X
 };
 
-/// The loss of one row on the host: the loops around TokenTerms.
+/// Computes the loss of one row on the host. It has the loops over tokens; the formulas of a token
+/// are in TokenTerms.
 ///
-/// S is the type of the batch and the gradient. V is what formulas run on: float, double or lanes
-/// of them. Its scalar is S, or double at levels of segments. A segment is a run of equal ids in
-/// TokenBatch::segments; without these ids it is the whole row.
+/// S is the type of the batch and of the gradient. V is the type that the formulas run on: float,
+/// double or lanes of them. V's scalar is S, or double at levels of segments. A segment is a run of
+/// equal ids in TokenBatch::segments; without these ids it is the whole row.
 ///
 /// A segment takes up to three passes:
-///   1  levels of segments: reads the log-probs and sums the log ratios (statistic)
-///   2  reads all arrays, adds the sums and writes the gradient (block_of)
-///   3  level::Sequence, whose tokens share a part of their derivative: it is known only after the
-///      sum of pass 2. So pass 2 writes the rest of each derivative to `scratch`; pass 3 adds the
-///      shared part and writes the gradient (spread).
+///   1  At levels of segments, statistic() reads the log-probs and sums the log ratios.
+///   2  At every level, block_of() reads all arrays, adds the sums and writes the gradient. At
+///      level::Sequence it cannot complete the gradient, because the tokens of a segment share a
+///      part of their derivative that is known only after the sum of this pass. It then writes the
+///      rest of each derivative to `scratch`.
+///   3  At level::Sequence, spread() adds the shared part and writes the gradient.
 ///
-/// Order of summation: a segment is cut into blocks of 1024 tokens, the last one shorter. Token t
-/// of a segment goes to lane t mod 16, so a lane adds at most 64 tokens of a block, in V's scalar.
-/// The 16 lanes are then added in double as a tree, and the sums of the blocks in their order. So
-/// the bits do not depend on the width of V.
+/// Pass 2 adds in this order: a segment is cut into blocks of 1024 tokens, the last of them
+/// shorter. Token t of a segment goes to lane t mod 16, so a lane adds at most 64 tokens of a
+/// block, in V's scalar. The 16 lanes are then added in double as a tree, and the sums of the
+/// blocks in their order. The order is the same for every width of V, so the bits do not depend on
+/// the width.
 template <class V, class S, class Loss>
 class RowLoss {
  public:
@@ -58,10 +62,10 @@ class RowLoss {
   RowLoss(const RowLoss&) = delete;
   RowLoss& operator=(const RowLoss&) = delete;
 
-  /// Computes one row. `tokens` is its number of valid tokens and `weight` its W_i. `gradient` has
-  /// room for the row's length; every position is written, exactly 0 where the mask is 0. `scratch`
-  /// has room for the row's length too, for level::Sequence. Returns the sums before the row's
-  /// weight.
+  /// Computes one row. `tokens` is its number of valid tokens, and `weight` its weight W_i
+  /// (loss/aggregate.hpp). `gradient` has room for the row's length. Every position of it is
+  /// written, with exactly 0 where the mask is 0. `scratch`, which only level::Sequence uses, has
+  /// room for the row's length too. Returns the sums of the row, not yet multiplied by `weight`.
   RowSums operator()(const TokenRow<S>& row, index_t tokens, double weight, S* gradient,
                      double* scratch) {
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
@@ -74,7 +78,8 @@ class RowLoss {
       first = end;
     }
     // The sum of the ratios needs no addition of its own: k3 = ratio - 1 - log ratio and k1 = -log
-    // ratio, so ratio = k3 - k1 + 1. With an infinite log ratio this would be inf - inf.
+    // ratio, so ratio = k3 - k1 + 1. With an infinite log ratio this would be inf - inf, and the
+    // ratios are added one by one.
     if constexpr (Metrics::means && !Level::of_segment) {
       sums.of[of_ratio] =
           math::not_finite(sums.of[of_approx_kl_k1])
@@ -88,7 +93,7 @@ class RowLoss {
  private:
   using Mask = mask_t<V>;
   using Count = typename L::Count;
-  static constexpr int registers = math::logical_lanes / L::width;  // of V for the 16 lanes
+  static constexpr int registers = math::logical_lanes / L::width;  // V for the 16 lanes
   static constexpr index_t block = 1024;                            // tokens
   static constexpr bool own_ratio = Terms::own_ratio, shares = Terms::shares, maps = Terms::maps,
                         has_kl = Terms::has_kl, several_kl = Terms::several_kl,
@@ -96,7 +101,8 @@ class RowLoss {
   using Sums = typename Terms::Sums;
   using Ranges = typename Terms::Ranges;
 
-  /// Calls f with the shape of a row's loops (span.hpp). The scalar loops of `seq` have one shape.
+  /// Calls f with the shape of a row: what its loops know about it when they are compiled (General
+  /// and Plain in span.hpp). The scalar loops of `seq` take General for every row.
   template <class F>
   void with_shape(const TokenSpan<S>& span, const F& f) const {
     const TokenRow<S>& row = span.row;
@@ -110,11 +116,13 @@ class RowLoss {
     }
   }
 
+  // Copies one sum; Sums::with calls it for each.
   static constexpr auto take = [](auto& to, auto& from) { to = from; };
 
   /// Calls f(span, begin, end, padded) for the tokens begin to end - 1: first for those that fill
-  /// whole sets of 16 lanes, then for those left over. These stand in a span of their own, padded
-  /// with masked tokens to 16.
+  /// whole sets of 16 lanes, then for those left over. The latter are copied to a span of their
+  /// own, which masked tokens fill up to 16. `padded` is a std::bool_constant that says which of
+  /// the two it is.
   template <class F>
   static void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F& f) {
     const index_t whole = end - (end - begin) % math::logical_lanes;
@@ -125,16 +133,16 @@ class RowLoss {
       padded.copy_back();
     }
   }
-  // In the loops over tokens t runs over sets of 16 logical lanes, and k over the registers of a
-  // set. The loops are written out each time. A function that took their body would make the
-  // compiler process each body three times.
+  // In the loops over tokens, t runs over sets of 16 logical lanes, and k over the registers of a
+  // set. Each function below writes out these two loops. If one function had them and took their
+  // body as an argument, the compiler would process each body three times.
 
-  /// Whether register k of a set begins a cache line, if the array itself does.
+  /// Whether register k of a set begins a cache line of 64 bytes, if the array begins one.
   static constexpr bool begins_line(int k) {
     return k * L::width * static_cast<int>(sizeof(S)) % 64 == 0;
   }
 
-  /// All passes over one segment. It adds to `sums`.
+  /// Runs all passes over one segment and adds what they give to `sums`.
   void segment(const TokenSpan<S>& span, index_t begin, index_t end, double weight, RowSums& sums) {
     SegmentRatio of_segment;
     if constexpr (Level::of_segment) of_segment = statistic(span.row, begin, end);
@@ -150,8 +158,8 @@ class RowLoss {
     }
   }
 
-  /// The sum and number of the mapped log ratios of a segment with fewer tokens than lanes: one
-  /// token in each lane, so it has the bits of sum_of_many().
+  /// Returns the sum and number of the mapped log ratios of a segment with fewer tokens than lanes.
+  /// Each token has a lane of its own, so the sum has the bits that sum_of_many() would give.
   RowSum sum_of_few(const TokenRow<S>& row, index_t begin, index_t end) const {
     double lanes[math::logical_lanes] = {};
     RowSum sum{0, 0};
@@ -166,8 +174,8 @@ class RowLoss {
     sum.sum = tree_sum(math::Pack<math::logical_lanes>::load(lanes));
     return sum;
   }
-  /// The sum and number of the mapped log ratios of a segment. Each lane adds all its tokens in
-  /// double, then the lanes are added as a tree.
+  /// Returns the sum and number of the mapped log ratios of a segment. Each lane adds all its
+  /// tokens in double, without a cut into blocks. Then the lanes are added as a tree.
   RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end) const {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
@@ -187,21 +195,22 @@ class RowLoss {
     return sum;
   }
 
-  /// Pass 1: the log ratio and the ratio that the tokens of a segment share.
+  /// Pass 1: computes the log ratio and the ratio that the tokens of a segment share.
   SegmentRatio statistic(const TokenRow<S>& row, index_t begin, index_t end) const {
     const RowSum sum = end - begin < math::logical_lanes ? sum_of_few(row, begin, end)
                                                          : sum_of_many(row, begin, end);
     return segment_ratio<S>(level_, sum);
   }
 
-  /// Pass 2 over at most `block` tokens, as two loops with a buffer of ratios between them:
+  /// Pass 2 takes at most `block` tokens here, in two loops with a buffer of ratios between them:
   ///   own_ratios  reads logp and old_logp, writes the ratio of each token to the buffer and adds
   ///               the metrics of the log ratios
   ///   terms       reads the buffer and all arrays, adds the other sums and writes the gradient
-  /// One loop would be a chain of dependent operations, from the log-probs through e^x to the
-  /// gradient, that is longer than a processor can keep in flight, so tokens would hardly overlap.
-  /// The buffer of 1024 ratios is small enough for the first-level cache. At levels of segments the
-  /// first loop has only metrics to add, and the buffer is not used.
+  /// In a single loop, each token would be a chain of dependent operations from the log-probs
+  /// through e^x to the gradient. Such a chain is longer than a processor can keep in flight, so
+  /// the chains of different tokens would hardly overlap. The buffer of 1024 ratios is small enough
+  /// for the first-level cache. At levels of segments the first loop has only metrics to add, and
+  /// the buffer is not used.
   void block_of(const TokenSpan<S>& span, index_t begin, index_t end,
                 const SegmentRatio& of_segment, double weight, RowSums& row_sums, double& shared) {
     S ratio[block];
@@ -228,7 +237,7 @@ class RowLoss {
     if (!all_finite) census(span, begin, end, of_segment, row_sums, shared);
   }
 
-  /// The first loop of a block: the ratios of the tokens themselves, and their metrics.
+  /// The first loop of a block computes the ratios of the tokens themselves and adds their metrics.
   template <class Shape>
   GDPO_NOINLINE void own_ratios(const TokenSpan<S>& span, index_t begin, index_t end, Sums* sums) {
     using math::constant;
@@ -258,12 +267,13 @@ class RowLoss {
     ranges_.template take<AddedIn::Ratios>(ranges);
   }
 
-  /// The second loop of a block: adds the terms of the tokens to the sums and writes their
-  /// gradient; at level::Sequence, `scratch` gets each token's own part of it.
+  /// The second loop of a block adds the terms of the tokens to the sums and writes their gradient.
+  /// At level::Sequence it writes each token's own part of the derivative to `scratch` instead.
   template <class Shape>
   GDPO_NOINLINE void terms(const TokenSpan<S>& span, index_t begin, index_t end,
                            const SegmentRatio& of_segment, double weight, Sums* sums) {
-    // These are copies, so that the compiler keeps in registers what is the same for all tokens.
+    // The loop reads copies, so that the compiler keeps what is the same for all tokens in
+    // registers.
     const Level level = level_;
     const Surrogate surrogate = surrogate_;
     const Kls kls = Terms::template of_shape<Shape>(kls_);
@@ -331,8 +341,8 @@ class RowLoss {
     return t;
   }
 
-  /// Pass 3: adds the derivative `each`, which the tokens of a segment share, to their own one in
-  /// `scratch`, and writes the gradient.
+  /// Pass 3: for every token of a segment, adds `each`, the derivative that they share, to the
+  /// token's own part in `scratch`, and writes the gradient.
   void spread(const TokenSpan<S>& span, index_t begin, index_t end, double each,
               double weight) const {
     const V w = math::constant<V>(weight), of_each = math::constant<V>(each);
@@ -346,7 +356,8 @@ class RowLoss {
     });
   }
 
-  /// The sum of the ratios of a row whose log ratios have no finite sum, token by token in double.
+  /// Adds the ratios of a row token by token in double, for a row whose log ratios have no finite
+  /// sum.
   GDPO_NOINLINE double sum_of_ratios(const TokenRow<S>& row) const {
     double sum = 0;
     for (index_t t = 0; t < row.length; ++t) {
@@ -359,8 +370,9 @@ class RowLoss {
     return sum;
   }
 
-  /// Looks at the tokens of a block in which some input may not be finite, one by one. It counts
-  /// such inputs in the tally, and writes NaN to the sums and gradients that they make NaN.
+  /// Looks one by one at the tokens of a block in which some input may not be finite. It counts
+  /// such inputs in the tally, and writes NaN to the sums and gradients that have to be NaN because
+  /// of them.
   GDPO_COLD void census(const TokenSpan<S>& span, index_t begin, index_t end,
                         const SegmentRatio& of_segment, RowSums& sums, double& shared) {
     using OneToken = TokenTerms<C, Loss>;
@@ -385,7 +397,8 @@ class RowLoss {
     }
   }
 
-  /// The log ratios after the level's map, and whether their gradients pass.
+  /// Returns the log ratios of the tokens at, at + 1, ... after the level's map, and whether the
+  /// map lets their gradients pass.
   GDPO_INLINE Mapped<V> mapped(const TokenRow<S>& row, index_t at, const Mask& valid) const {
     Token<V> x;
     Reader::template load<General>(x, row, at, valid, math::constant<V>(row.advantage),
