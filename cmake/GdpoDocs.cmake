@@ -1,15 +1,16 @@
 # The target docs: every page and every public header as a site with search, by Doxygen, in
 # docs/html of the build folder. Whatever Doxygen warns of is an error, such as an undocumented
-# public member or a dead reference. Without Doxygen there is no target. Formulas are rendered by
-# MathJax: by Debian's (libjs-mathjax) where it is found, so that the site needs no network, else by
-# the one that Doxygen names.
+# public member or a dead reference. Without Doxygen and Python there is no target. Formulas are
+# rendered by MathJax: by Debian's (libjs-mathjax) where it is found, so that the site needs no
+# network, else by the one that Doxygen names.
 #
 # Not on the site are lanes/, which no user calls, namespaces detail, and the headers of trainers,
 # whose values are in the tables of the page of presets.
 
 find_package(Doxygen 1.9 QUIET)
-if(NOT DOXYGEN_FOUND)
-  gdpo_leave_out("the target docs" Doxygen)
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(NOT DOXYGEN_FOUND OR NOT Python3_FOUND)
+  gdpo_leave_out("the target docs" Doxygen Python3)
   return()
 endif()
 
@@ -45,9 +46,10 @@ set(DOXYGEN_PREDEFINED "GDPO_BEGIN_NAMESPACE=namespace gdpo {" "GDPO_END_NAMESPA
   GDPO_DEVICE= GDPO_HOST_INLINE= GDPO_DATA_INLINE= GDPO_DATA_HOST_INLINE= GDPO_NOINLINE= GDPO_COLD=
   GDPO_CALLS_ANY=)
 
-# docs_pages.sed turns GitHub's formulas into Doxygen's; docs_headers.sed says once what every
-# policy has.
-set(DOXYGEN_FILTER_PATTERNS "*.md=sed -E -f ${CMAKE_CURRENT_LIST_DIR}/docs_pages.sed"
+# What Doxygen reads: pages by pages.py (formulas, anchors), and headers in which docs_headers.sed
+# says once what every policy has.
+set(DOXYGEN_FILTER_PATTERNS
+  "*.md=${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/pages/pages.py site ${PROJECT_SOURCE_DIR}"
   "*.hpp=sed -E -f ${CMAKE_CURRENT_LIST_DIR}/docs_headers.sed")
 
 set(DOXYGEN_USE_MATHJAX YES)

@@ -12,6 +12,9 @@
     pages.py recorded FILE.json       prints a table of what gdpo_conformance --json has counted
     pages.py metrics metric_list.hpp  prints a table of the metrics, with their comments
 
+    pages.py site ROOT PAGE           prints the page as Doxygen reads it: its formulas, and anchors
+                                      that links find on the site
+    pages.py built FOLDER             the links of the pages on the site lead somewhere
     pages.py steps PAGE ROOT COPY     copies include/ and tests/ of ROOT to COPY and makes there the
                                       changes that the ```diff blocks of PAGE show
 
@@ -120,6 +123,58 @@ def links(root, found):
                     found.add(page, number, f"{target} does not exist")
                 elif fragment and fragment not in anchors(file):
                     found.add(page, number, f"{target}: the page has no such heading")
+
+
+# ---- site ----
+
+
+def site(root, page):
+    """GitHub's formulas become Doxygen's; headings get labels, and links use them."""
+    def label(of, heading):
+        folder = str(of.relative_to(root).with_suffix("")).lower()
+        return re.sub(r"[^a-z0-9]+", "-", f"{folder}-{heading}").strip("-")
+
+    def link(match):
+        text, (name, _, fragment) = match[1], match[2].partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if "://" in name:
+            return match[0]
+        if file.suffix == ".hpp":  # Doxygen makes a link of the name
+            return str(file.relative_to(root / "include"))
+        if file.suffix != ".md":
+            return text  # what it names is not on the site
+        return f"[{text}](#{label(file, fragment)})" if fragment else match[0]
+
+    def prose(text):
+        text = re.sub(r"\$`([^`]+)`\$", r"\\f$\1\\f$", text)
+        text = re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
+        return re.sub(r"^##+ (.*)$", lambda m: f"{m[0]} {{#{label(page, anchor(m[1]))}}}", text,
+                      flags=re.M)
+
+    parts = re.split(r"(^```.*?^```$)", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for part in parts:
+        if part.startswith("```math"):
+            part = r"\f[" + part[len("```math"):-len("```")] + r"\f]"
+        elif not part.startswith("```"):
+            part = prose(part)
+        print(part, end="")
+
+
+def built(folder, found):
+    """Each link of the site's pages leads to a file and an anchor that exist."""
+    ids = {}
+    for page in sorted([*folder.glob("md_*.html"), folder / "index.html"]):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r'href="([^"]+)"', text):
+            name, _, fragment = target.partition("#")
+            if re.match(r"https?:|javascript:", target):
+                continue
+            file = folder / name if name else page
+            if file.exists() and file not in ids:
+                ids[file] = set(re.findall(r'(?:id|name)="([^"]+)"',
+                                           file.read_text(encoding="utf-8", errors="replace")))
+            if not file.exists() or fragment and fragment not in ids[file]:
+                found.add(page, 0, f"{target} leads nowhere")
 
 
 # ---- names ----
@@ -285,10 +340,11 @@ def steps(page, root, copy):
 
 
 def main(arguments):
-    if len(arguments) >= 2 and arguments[0] in ("columns", "links", "names"):
+    if len(arguments) >= 2 and arguments[0] in ("columns", "links", "names", "built"):
         root = pathlib.Path(arguments[1]).resolve()
         found = Findings(root)
-        {"columns": columns, "links": links, "names": names}[arguments[0]](root, found)
+        {"columns": columns, "links": links, "names": names, "built": built}[arguments[0]](
+            root, found)
         return 1 if found.count else 0
     if len(arguments) == 2 and arguments[0] == "recorded":
         return recorded(json.loads(pathlib.Path(arguments[1]).read_text(encoding="utf-8"))) or 0
@@ -297,6 +353,8 @@ def main(arguments):
     if len(arguments) >= 3 and arguments[0] == "tables":
         write = arguments[2] == "--write"
         return tables(pathlib.Path(arguments[1]), arguments[3 if write else 2:], write)
+    if len(arguments) == 3 and arguments[0] == "site":
+        return site(*(pathlib.Path(argument).resolve() for argument in arguments[1:])) or 0
     if len(arguments) == 4 and arguments[0] == "steps":
         return steps(*map(pathlib.Path, arguments[1:]))
     print(__doc__, file=sys.stderr)
