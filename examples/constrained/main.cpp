@@ -1,6 +1,6 @@
 // The example `constrained`: a policy is trained for one reward while a controller keeps two other
 // rewards at their limits. A small recommender (bandit.hpp) maximises feedback under constraints on
-// alignment and quality, the setting of RaG (arXiv 2606.25496).
+// alignment and quality, as in Recommendation-as-Generation (arXiv 2606.25496).
 //
 // Read training.cpp: one step of it is what a trainer does with gdpo/constraint.hpp. The other
 // files compare controllers (controllers.cpp, comparison.cpp, *_report.cpp) and show that a run

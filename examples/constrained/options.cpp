@@ -56,8 +56,8 @@ Parsed parse_options(int argc, const char* const* argv) {
           ->check(amount)
           ->type_name("K"),
       app.add_flag("--hinge", hinge,
-                   "A completion's violation is max(0, limit - reward), as in RaG,\nin place of "
-                   "limit - reward")};
+                   "A completion's violation is max(0, limit - reward), as in\narXiv "
+                   "2606.25496, in place of limit - reward")};
   auto* checkpoint = app.add_option("--checkpoint", options.checkpoint,
                                     "One run of the default; writes its state to FILE every "
                                     "50\nsteps, and prints the final bits")

@@ -18,7 +18,7 @@ struct Settings {
   double learning_rate = 32;
   gdpo::PidGains gains;
   /// The violation of a single completion. The constraint is on the mean of the reward, and Linear
-  /// is the gradient of that mean. RaG (arXiv 2606.25496) uses Hinge.
+  /// is the gradient of that mean. Recommendation-as-Generation (arXiv 2606.25496) uses Hinge.
   gdpo::Signal signal = gdpo::Signal::Linear;
 };
 
