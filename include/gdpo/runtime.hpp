@@ -45,9 +45,9 @@
 /// number that only the trainer knows:
 /// - "trl::dapo", "ms_swift::dapo" and "open_instruct::dapo" divide by `normaliser.given`, which
 ///   `count()` leaves at 0. For TRL and ms-swift set it to num_items_in_batch: the number of
-///   unmasked completion tokens of the step over all processes; for open-instruct to the tokens of
-///   the accumulation group. If gradients are then averaged over the processes, set
-///   `loss.aggregate.scale` to their number.
+///   unmasked completion tokens of the step over all processes (ms-swift: with those of truncated
+///   completions that a pre-pass drops); for open-instruct to the tokens of the accumulation group.
+///   If gradients are then averaged over the processes, set `loss.aggregate.scale` to their number.
 /// - "dr_grpo" of any trainer needs `loss.aggregate.constant`, the maximal completion length.
 /// - "seq-mean-token-sum-norm" divides by the padded width unless `loss.aggregate.constant` is set.
 ///
@@ -59,7 +59,7 @@
 /// calls throw: among others for a `normaliser.given` or `constant` of 0 where one is needed.
 ///
 /// **Read on.** presets/all.hpp: the list; presets/trl.hpp, verl.hpp, ...: what each name sets;
-/// loss/any_kl.hpp; README.md: which preset is which trainer.
+/// loss/any_kl.hpp; presets/README.md: which preset is which trainer.
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>

@@ -1,6 +1,6 @@
-// The accuracy table of the README: how far losses of float inputs are from the same formulas in
-// long double, on 256 sequences of up to 1024 tokens. The exit status is 1 where an error exceeds
-// its bound (end of main()).
+// The accuracy table of bench/README.md: how far losses of float inputs are from the same formulas
+// in long double, on 256 sequences of up to 1024 tokens. The exit status is 1 where an error
+// exceeds its bound (end of main()).
 #include <cmath>
 #include <cstdio>
 #include <gdpo/loss.hpp>
