@@ -7,6 +7,10 @@
 # Not on the site are lanes/, which no user calls, namespaces detail, and the headers of trainers,
 # whose values are in the tables of the page of presets.
 
+# Every page of the project. The tests of pages read the list, too.
+file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md ${PROJECT_SOURCE_DIR}/*/README.md
+  ${PROJECT_SOURCE_DIR}/*/*/README.md ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md)
+
 find_package(Doxygen 1.9 QUIET)
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(NOT DOXYGEN_FOUND OR NOT Python3_FOUND)
@@ -18,26 +22,19 @@ set(DOXYGEN_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/docs)
 set(DOXYGEN_USE_MDFILE_AS_MAINPAGE ${PROJECT_SOURCE_DIR}/README.md)
 set(DOXYGEN_STRIP_FROM_PATH ${PROJECT_SOURCE_DIR})
 set(DOXYGEN_STRIP_FROM_INC_PATH ${PROJECT_SOURCE_DIR}/include)
-set(DOXYGEN_RECURSIVE YES)
 set(DOXYGEN_FILE_PATTERNS *.hpp)
 set(DOXYGEN_EXCLUDE_PATTERNS */gdpo/lanes/* */presets/*.hpp)
 set(DOXYGEN_EXCLUDE_SYMBOLS detail *::detail *::detail::*)
 set(DOXYGEN_JAVADOC_AUTOBRIEF YES)
 set(DOXYGEN_QUIET YES)
 set(DOXYGEN_WARN_AS_ERROR FAIL_ON_WARNINGS)
-set(DOXYGEN_WARN_NO_PARAMDOC NO)
 set(DOXYGEN_TOC_INCLUDE_HEADINGS 2)
-set(DOXYGEN_MARKDOWN_SUPPORT YES)
-set(DOXYGEN_GENERATE_LATEX NO)
 set(DOXYGEN_GENERATE_TREEVIEW YES)
-set(DOXYGEN_DISABLE_INDEX NO)
-set(DOXYGEN_SEARCHENGINE YES)
 set(DOXYGEN_HAVE_DOT NO)
 set(DOXYGEN_HTML_EXTRA_STYLESHEET ${CMAKE_CURRENT_LIST_DIR}/docs.css)
 set(DOXYGEN_CLASS_GRAPH NO)
 set(DOXYGEN_SHOW_INCLUDE_FILES NO)
 set(DOXYGEN_EXTRACT_STATIC YES)
-set(DOXYGEN_TAB_SIZE 2)
 
 # The preprocessor of Doxygen sees the code without its macros of inlining and name spaces.
 set(DOXYGEN_MACRO_EXPANSION YES)
@@ -55,17 +52,13 @@ set(DOXYGEN_FILTER_PATTERNS
 set(DOXYGEN_USE_MATHJAX YES)
 find_path(GDPO_MATHJAX MathJax.js PATHS /usr/share/javascript/mathjax NO_DEFAULT_PATH)
 mark_as_advanced(GDPO_MATHJAX)
-set(link_mathjax)
 if(GDPO_MATHJAX)
   set(DOXYGEN_MATHJAX_RELPATH mathjax)
-  set(link_mathjax COMMAND ${CMAKE_COMMAND} -E create_symlink ${GDPO_MATHJAX}
-    ${DOXYGEN_OUTPUT_DIRECTORY}/html/mathjax)
 endif()
 
-file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md
-  ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md ${PROJECT_SOURCE_DIR}/bench/README.md
-  ${PROJECT_SOURCE_DIR}/examples/README.md ${PROJECT_SOURCE_DIR}/tests/README.md
-  ${PROJECT_SOURCE_DIR}/tests/golden/README.md ${PROJECT_SOURCE_DIR}/examples/data/README.md)
 doxygen_add_docs(docs ${gdpo_pages} ${PROJECT_SOURCE_DIR}/include
   COMMENT "The site: ${DOXYGEN_OUTPUT_DIRECTORY}/html/index.html")
-add_custom_command(TARGET docs POST_BUILD ${link_mathjax} VERBATIM)
+if(GDPO_MATHJAX)
+  add_custom_command(TARGET docs POST_BUILD COMMAND ${CMAKE_COMMAND} -E create_symlink
+    ${GDPO_MATHJAX} ${DOXYGEN_OUTPUT_DIRECTORY}/html/mathjax VERBATIM)
+endif()

@@ -190,40 +190,46 @@ def path_exists(tree, name):
     return any(re.search(f"(^|/){pattern}$", path) for path in tree)
 
 
+PATH = re.compile(r"[\w./*<>-]+\.(hpp|cpp|cu|cmake|py|sh|md|csv)|[\w./-]+/")
+
+
+def unknown(code, known, tree):
+    """What a piece of code on a page names and no source has."""
+    if PATH.fullmatch(code):
+        there = code.startswith("build/") or path_exists(tree, code)
+        return [] if there else ["no such file"]
+    used = words(re.sub(r"(^| )-D(?=[A-Z])|\.<\w+>", " ", code)) - known
+    return [f"no source has the word {word}" for word in sorted(used) if len(word) > 2]
+
+
 def names(root, found):
     known, tree = set(FOREIGN), set()
     for path in files(root):
         name = path.relative_to(root)
         tree |= {str(name), *(str(parent) for parent in name.parents)}
-        if is_source(path) or path.suffix == ".csv":
-            text = path.read_text(encoding="utf-8")
-            known |= words(text if path.suffix != ".csv" else text.split("\n", 1)[0])
         known |= words(path.name)
+        if is_source(path):
+            known |= words(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".csv":
+            known |= words(lines_of(path)[0])
     for page in pages(root):
         if str(page.relative_to(root)) in ABOUT_OTHERS:
             continue
         for number, line in outside_blocks(lines_of(page)):
-            if line.startswith("<!--"):
-                continue
-            for code in re.findall(r"`([^`]+)`", re.sub(r"\$`[^`]+`\$", "", line)):
-                if re.fullmatch(r"[\w./*<>-]+\.(hpp|cpp|cu|cmake|py|sh|md|csv)|[\w./-]+/", code):
-                    if not code.startswith("build/") and not path_exists(tree, code):
-                        found.add(page, number, f"`{code}`: no such file")
-                    continue
-                for word in sorted(words(re.sub(r"(^| )-D(?=[A-Z])|\.<\w+>", " ", code)) - known):
-                    if len(word) > 2:
-                        found.add(page, number, f"`{code}`: no source has the word {word}")
+            formulas_out = "" if line.startswith("<!--") else re.sub(r"\$`[^`]+`\$", "", line)
+            for code in re.findall(r"`([^`]+)`", formulas_out):
+                for what in unknown(code, known, tree):
+                    found.add(page, number, f"`{code}`: {what}")
         shown(page, lines_of(page), known, found)
-    for door in sorted((root / "include/gdpo").glob("*.hpp")):
-        comment = [line[3:].removeprefix(" ") if line.startswith("///") else ""
-                   for line in lines_of(door)]
-        shown(door, comment, known, found)
     for header in sorted((root / "include").rglob("*.hpp")):
-        for number, line in enumerate(lines_of(header), 1):
-            comment = re.sub(r"^.*?//", "", line) if "//" in line else ""
-            for name in re.findall(r"[\w/]+\.(?:hpp|cpp|cu|md)\b", comment):
+        lines = lines_of(header)
+        for number, line in enumerate(lines, 1):
+            for name in re.findall(r"[\w/]+\.(?:hpp|cpp|cu|md)\b", line.partition("//")[2]):
                 if not path_exists(tree, name):
                     found.add(header, number, f"{name}: no such file")
+        if header.parent == root / "include/gdpo":  # a front door
+            shown(header, [line[3:].removeprefix(" ") if line.startswith("///") else ""
+                           for line in lines], known, found)
 
 
 def shown(path, lines, known, found):
@@ -247,32 +253,24 @@ def shown(path, lines, known, found):
 # ---- tables ----
 
 
-def recorded(counts):
-    """What gdpo_conformance has counted, by trainer."""
-    by_source = {}
-    for line in counts["functions"]:
-        sums = by_source.setdefault(line["source"], [0, 0, 0, {}])
-        for i, key in enumerate(("passed", "failed", "unsupported")):
-            sums[i] += line[key]
-        kind = sums[3].setdefault(line["kind"], [0, 0])
-        kind[0] += line["passed"]
-        kind[1] += line["passed"] + line["failed"] + line["unsupported"]
+KINDS = ["advantage", "loss", "kl", "aggregate", "pid"]
+
+
+def recorded(path):
+    """What gdpo_conformance has counted, by trainer: cases compared, and recorded, of each kind."""
+    by_source, everything = {}, {}
+    for line in json.loads(path.read_text(encoding="utf-8"))["functions"]:
+        cases = line["passed"] + line["failed"] + line["unsupported"]
+        for of in (by_source.setdefault(line["source"], {}), everything):
+            passed, all_cases = of.get(line["kind"], (0, 0))
+            of[line["kind"]] = (passed + line["passed"], all_cases + cases)
     print("<!-- table: recorded -->")
-    kinds = ["advantage", "loss", "kl", "aggregate", "pid"]
-    print("| recorded from | compared, all equal | of | " + " | ".join(kinds) + " |")
-    print("| --- " * (3 + len(kinds)) + "|")
-    total, total_kinds = [0, 0, 0], {}
-    for source, (passed, failed, unsupported, by_kind) in sorted(by_source.items()):
-        cells = ["/".join(map(str, by_kind[k])) if k in by_kind else "" for k in kinds]
-        print(f"| {source} | {passed} | {passed + failed + unsupported} | {' | '.join(cells)} |")
-        for i, n in enumerate((passed, failed, unsupported)):
-            total[i] += n
-        for k, (n, of) in by_kind.items():
-            sums = total_kinds.setdefault(k, [0, 0])
-            sums[0] += n
-            sums[1] += of
-    cells = ["/".join(map(str, total_kinds[k])) for k in kinds]
-    print(f"| all | {total[0]} | {sum(total)} | " + " | ".join(cells) + " |")
+    print("| recorded from | compared, all equal | of | " + " | ".join(KINDS) + " |")
+    print("| --- " * (3 + len(KINDS)) + "|")
+    for source, of in [*sorted(by_source.items()), ("all", everything)]:
+        passed, cases = (sum(counts) for counts in zip(*of.values()))
+        cells = ["{}/{}".format(*of[kind]) if kind in of else "" for kind in KINDS]
+        print(f"| {source} | {passed} | {cases} | {' | '.join(cells)} |")
     print("<!-- end -->")
 
 
@@ -339,27 +337,27 @@ def steps(page, root, copy):
     return 0 if blocks else 1
 
 
-def main(arguments):
-    if len(arguments) >= 2 and arguments[0] in ("columns", "links", "names", "built"):
-        root = pathlib.Path(arguments[1]).resolve()
+def main(command, *arguments):
+    checks = {"columns": columns, "links": links, "names": names, "built": built}
+    prints = {"recorded": recorded, "metrics": metrics, "site": site}
+    if command in checks:
+        root = pathlib.Path(*arguments).resolve()
         found = Findings(root)
-        {"columns": columns, "links": links, "names": names, "built": built}[arguments[0]](
-            root, found)
+        checks[command](root, found)
         return 1 if found.count else 0
-    if len(arguments) == 2 and arguments[0] == "recorded":
-        return recorded(json.loads(pathlib.Path(arguments[1]).read_text(encoding="utf-8"))) or 0
-    if len(arguments) == 2 and arguments[0] == "metrics":
-        return metrics(pathlib.Path(arguments[1])) or 0
-    if len(arguments) >= 3 and arguments[0] == "tables":
-        write = arguments[2] == "--write"
-        return tables(pathlib.Path(arguments[1]), arguments[3 if write else 2:], write)
-    if len(arguments) == 3 and arguments[0] == "site":
-        return site(*(pathlib.Path(argument).resolve() for argument in arguments[1:])) or 0
-    if len(arguments) == 4 and arguments[0] == "steps":
-        return steps(*map(pathlib.Path, arguments[1:]))
-    print(__doc__, file=sys.stderr)
-    return 2
+    if command in prints:
+        prints[command](*(pathlib.Path(argument).resolve() for argument in arguments))
+        return 0
+    if command == "tables":
+        page, *program = arguments
+        write = program[0] == "--write"
+        return tables(pathlib.Path(page), program[1:] if write else program, write)
+    if command == "steps":
+        return steps(*map(pathlib.Path, arguments))
+    sys.exit(f"pages.py: no command {command}; without arguments it prints what there is")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))

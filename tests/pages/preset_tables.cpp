@@ -26,7 +26,7 @@ std::string number(double x) {
 }
 std::string plus(double eps) { return eps == 0 ? "" : " + " + number(eps); }
 
-/// "<before> within [lo, hi]"; a side that is off is left out, and so is all of it where both are.
+/// "<what> within [lo, hi]"; a side that is off is left out, and so is all of it where both are.
 std::string within(const std::string& what, const gdpo::Bounds& b) {
   const bool low = !gdpo::math::is_inf(b.lo), high = !gdpo::math::is_inf(b.hi);
   if (low && high) return what + " within [" + number(b.lo) + ", " + number(b.hi) + "]";
@@ -190,7 +190,7 @@ template <class Level, class Surrogate, class Kl, class Aggregate>
 Row cells(const gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate>& loss) {
   return {text(loss.level), text(loss.surrogate), text(loss.kl), text(loss.aggregate)};
 }
-template <class Aggregate, class = std::enable_if_t<gdpo::is_aggregate_v<Aggregate>>, class = void>
+template <class Aggregate, class = std::enable_if_t<gdpo::is_aggregate_v<Aggregate>>>
 Row cells(const Aggregate& aggregate) {
   return {text(aggregate)};
 }
@@ -230,12 +230,15 @@ void print(const Row& row) {
   for (const std::string& cell : row) std::printf(" %s |", cell.c_str());
   std::printf("\n");
 }
-void table(const char* name, const Row& head) {
+/// A table with this head and the rows that rows() prints.
+template <class Rows>
+void table(const char* name, const Row& head, const Rows& rows) {
   std::printf("<!-- table: %s -->\n", name);
   print(head);
   print(Row(head.size(), "---"));
+  rows();
+  std::printf("<!-- end -->\n");
 }
-void end() { std::printf("<!-- end -->\n"); }
 
 /// As code where it is a name or options; a phrase such as "the numpy listing" stays as it is.
 std::string code(std::string text) {
@@ -247,11 +250,20 @@ std::string code(std::string text) {
   return "`" + text + "`";
 }
 
-const auto print_preset = [](const auto& preset) {
-  Row row{"`" + std::string(preset.name) + "`", code(preset.option)};
-  for (const std::string& cell : cells(preset.value)) row.push_back(cell);
-  print(row);
-};
+/// A table with a row for each preset that for_each(f) visits: its name, what selects it in the
+/// trainer, and its cells, which stand under `columns`.
+template <class ForEach>
+void preset_table(const char* name, const char* what, const Row& columns, const ForEach& for_each) {
+  Row head{what, "the trainer's option or function"};
+  head.insert(head.end(), columns.begin(), columns.end());
+  table(name, head, [&] {
+    for_each([](const auto& preset) {
+      Row row{"`" + std::string(preset.name) + "`", code(preset.option)};
+      for (const std::string& cell : cells(preset.value)) row.push_back(cell);
+      print(row);
+    });
+  });
+}
 
 /// "trl::" of "trl::gdpo"; empty for a name without a trainer.
 std::string trainer_of(const std::string& name) {
@@ -309,36 +321,27 @@ class Conventions {
 
 int main() {
   namespace presets = gdpo::presets;
-  table("versions", {"presets", "checked against"});
-  Versions versions;
-  const auto version = [&versions](const auto& preset) { versions(preset); };
-  presets::for_each_estimator(version);
-  presets::for_each_loss(version);
-  presets::for_each_prepass(version);
-  end();
+  const auto estimators = [](const auto& f) { presets::for_each_estimator(f); };
+  const auto losses = [](const auto& f) { presets::for_each_loss(f); };
+  const auto prepasses = [](const auto& f) { presets::for_each_prepass(f); };
+  const auto aggregates = [](const auto& f) { presets::for_each_aggregate(f); };
 
-  table("estimators", {"estimator", "the trainer's option or function", "normalises", "minus",
-                       "divided by", "second normalisation"});
-  presets::for_each_estimator(print_preset);
-  end();
-
-  table("conventions", {"estimators", "missing reward", "group of one"});
-  Conventions conventions;
-  presets::for_each_estimator([&conventions](const auto& preset) { conventions(preset); });
-  conventions.print_rows();
-  end();
-
-  table("losses", {"loss", "the trainer's option or function", "ratio of the", "clip low / high",
-                   "KL term", "loss"});
-  presets::for_each_loss(print_preset);
-  end();
-
-  table("aggregates", {"aggregate", "the trainer's option or function", "loss"});
-  presets::for_each_aggregate(print_preset);
-  end();
-
-  table("prepasses", {"pre-pass", "the trainer's option or function", "gives a", "of the",
-                      "from the", "which multiplies"});
-  presets::for_each_prepass(print_preset);
-  end();
+  table("versions", {"presets", "checked against"}, [&] {
+    Versions versions;
+    const auto version = [&versions](const auto& preset) { versions(preset); };
+    estimators(version);
+    losses(version);
+    prepasses(version);
+  });
+  preset_table("estimators", "estimator",
+               {"normalises", "minus", "divided by", "second normalisation"}, estimators);
+  table("conventions", {"estimators", "missing reward", "group of one"}, [&] {
+    Conventions conventions;
+    estimators([&conventions](const auto& preset) { conventions(preset); });
+    conventions.print_rows();
+  });
+  preset_table("losses", "loss", {"ratio of the", "clip low / high", "KL term", "loss"}, losses);
+  preset_table("aggregates", "aggregate", {"loss"}, aggregates);
+  preset_table("prepasses", "pre-pass", {"gives a", "of the", "from the", "which multiplies"},
+               prepasses);
 }

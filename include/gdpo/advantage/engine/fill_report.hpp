@@ -43,7 +43,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
       for (index_t k = 0; k < batch.groups.length(g); ++k) {
         const index_t i = batch.groups.row(g, k);
         if (unused(i)) continue;
-        const double value = reader.gated(i, c), seen = reader.reported(i, c);
+        const double value = reader.gated(i, c), seen = reader.after_gate(value, i, c);
         if (!math::is_nan(seen)) low = (math::min)(low, seen), high = (math::max)(high, seen);
         if (math::is_nan(value)) {
           r.excluded_rewards += read;

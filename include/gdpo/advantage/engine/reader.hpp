@@ -55,9 +55,11 @@ class RewardReader {
   double gated(index_t row, index_t c) const {
     return rules_.gated(load(batch_.rewards(row, c)), row, c);
   }
-  /// The same after the setting for missing rewards. It refuses none, so a report can also describe
-  /// columns that the estimator does not read.
-  double reported(index_t row, index_t c) const { return rules_.adjusted(gated(row, c), row, c); }
+  /// A gated reward of a row after missing rewards and penalty. It refuses no reward, so a report
+  /// can also describe columns that the estimator does not read.
+  double after_gate(double value, index_t row, index_t c) const {
+    return rules_.adjusted(value, row, c);
+  }
 
   /// Reward c of a row as its statistics see it; NaN where it is missing and stays missing.
   GDPO_HOST_INLINE double operator()(index_t row, index_t c) const {
@@ -187,7 +189,7 @@ class RewardReader {
                      "NaN in row " + contract::text(row) + ", reward " + contract::text(c),
                      "a number, because missing.entry is Reject");
     }
-    return rules_.adjusted(value, row, c);
+    return after_gate(value, row, c);
   }
 
   const RewardBatch<T, Groups>& batch_;
