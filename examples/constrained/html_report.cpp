@@ -65,14 +65,11 @@ std::string overview(const Comparison& c) {
   return html::division("charts", out);
 }
 
-/// The values f(step) of a run, thinned to at most 300 points.
+/// The values f(step) of a run.
 template <class F>
-std::vector<double> thinned(const std::vector<Step>& run, const F& f) {
-  constexpr std::size_t most_points = 300;
-  const std::size_t points = std::min(run.size(), most_points);
+std::vector<double> values_of(const std::vector<Step>& run, const F& f) {
   std::vector<double> values;
-  for (std::size_t p = 0; p < points; ++p)
-    values.push_back(f(run[p * (run.size() - 1) / (points - 1)]));
+  for (const Step& step : run) values.push_back(f(step));
   return values;
 }
 
@@ -107,8 +104,10 @@ std::string curves_of(const Result& result, const Ranges& ranges) {
   const std::string of = " of " + result.controller.label + " over the steps";
   const auto pair = [&](const auto& member) {
     return std::vector<charts::Curve>{
-        {"alignment", thinned(run, [&](const Step& step) { return (step.*member)[0]; }), Tone::Sum},
-        {"quality", thinned(run, [&](const Step& step) { return (step.*member)[1]; }), Tone::Norm}};
+        {"alignment", values_of(run, [&](const Step& step) { return (step.*member)[0]; }),
+         Tone::Sum},
+        {"quality", values_of(run, [&](const Step& step) { return (step.*member)[1]; }),
+         Tone::Norm}};
   };
   return html::division(
       "charts three",
@@ -121,7 +120,7 @@ std::string curves_of(const Result& result, const Ranges& ranges) {
           html::figure(
               "Feedback",
               charts::curves(
-                  {{"", thinned(run, [](const Step& step) { return step.feedback; }), Tone::Own}},
+                  {{"", values_of(run, [](const Step& step) { return step.feedback; }), Tone::Own}},
                   steps, ranges.feedback, "Feedback" + of),
               ""));
 }

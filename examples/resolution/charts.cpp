@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "html.hpp"
 #include "words.hpp"
@@ -9,124 +10,289 @@
 namespace resolution::charts {
 namespace {
 
+using html::division;
 using html::element;
 using html::escaped;
 
-/// A coordinate, with one digit after the decimal point.
+/// The width in pixels of a plot on a page of 360 pixels, without the room for the ticks.
+constexpr double narrowest = 250;
+
+/// A length in pixels, with one digit after the decimal point.
 std::string px(double value) { return fixed(value, 1); }
+
+/// A position or a length across: a share of the width.
+std::string across(double share) { return fixed(100 * share, 2) + "%"; }
 
 std::string attribute(const std::string& name, const std::string& value) {
   return name + "=\"" + value + "\" ";
 }
 std::string attribute(const std::string& name, double value) { return attribute(name, px(value)); }
 
-std::string name_of(Tone tone) {
+std::string class_of(Tone tone) {
   return tone == Tone::Sum    ? "sum"
          : tone == Tone::Norm ? "norm"
          : tone == Tone::Own  ? "own"
                               : "idle";
 }
 
-std::string fill(Tone tone) { return attribute("class", "fill-" + name_of(tone)); }
+std::string fill(Tone tone) { return attribute("class", "fill " + class_of(tone)); }
 
 std::string curve(const std::string& path, Tone tone) {
-  return element("path", attribute("d", path) + attribute("class", "curve line-" + name_of(tone)),
-                 "");
+  return element("path", attribute("d", path) + attribute("class", "curve " + class_of(tone)), "");
 }
 
+/// `x` and `width` are shares of the width.
 std::string rectangle(double x, double y, double width, double height, Tone tone) {
   return element("rect",
-                 attribute("x", x) + attribute("y", y) + attribute("width", std::max(0.0, width)) +
+                 attribute("x", across(x)) + attribute("y", y) + attribute("width", across(width)) +
                      attribute("height", std::max(0.0, height)) + fill(tone),
                  "");
 }
 
-std::string line(double x1, double y1, double x2, double y2, const std::string& css_class) {
+/// A line across the whole plot.
+std::string horizontal(double y, const std::string& css_class) {
   return element("line",
-                 attribute("x1", x1) + attribute("y1", y1) + attribute("x2", x2) +
-                     attribute("y2", y2) + attribute("class", css_class),
+                 attribute("x1", across(0)) + attribute("x2", across(1)) + attribute("y1", y) +
+                     attribute("y2", y) + attribute("class", css_class),
                  "");
 }
 
-std::string text(double x, double y, const std::string& words, const std::string& anchor = "start",
-                 const std::string& css_class = "") {
+/// A text `shift` pixels to the right of `x`, a share of the width.
+std::string text(double x, double shift, double y, const std::string& words,
+                 const std::string& anchor = "start", const std::string& css_class = "soft small") {
   return element("text",
-                 attribute("x", x) + attribute("y", y) + attribute("text-anchor", anchor) +
-                     (css_class.empty() ? "" : attribute("class", css_class)),
+                 attribute("x", across(x)) + attribute("dx", shift) + attribute("y", y) +
+                     attribute("text-anchor", anchor) + attribute("class", css_class),
                  escaped(words));
 }
 
-std::string picture(double width, double height, const std::string& summary,
-                    const std::string& content) {
+/// A layer for paths: x runs from 0 to 100 over the whole width, y is in pixels.
+std::string stretched(double height, const std::string& paths) {
   return element("svg",
-                 attribute("viewBox", "0 0 " + px(width) + " " + px(height)) +
+                 attribute("viewBox", "0 0 100 " + px(height)) +
+                     attribute("preserveAspectRatio", "none") + attribute("width", "100%") +
+                     attribute("height", height),
+                 paths);
+}
+
+/// The marker of a point of line number `shape`, around (0, 0): circle, square or triangle, in
+/// turn.
+std::string marker(std::size_t shape, Tone tone) {
+  return element("path",
+                 attribute("d", shape % 3 == 0   ? "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
+                                : shape % 3 == 1 ? "M-3.5 -3.5h7v7h-7z"
+                                                 : "M0 -5l5 8.6h-10z") +
+                     fill(tone),
+                 "");
+}
+
+/// A drawing around (0, 0), moved to a point.
+std::string at(double x, double y, const std::string& drawing) {
+  return element("svg", attribute("x", across(x)) + attribute("y", y), drawing);
+}
+
+/// The drawing area between `left` pixels for the numbers of the y axis and `right` pixels.
+std::string plot(double left, double right, double height, const std::string& content) {
+  return element("svg",
+                 attribute("class", "plot") + attribute("height", height) +
+                     attribute("style", "--left:" + px(left) + "px;--right:" + px(right) + "px"),
+                 content);
+}
+
+/// A whole chart. `form` is one more class of the style sheet.
+std::string chart(const std::string& summary, const std::string& content,
+                  const std::string& form = "") {
+  return element("div",
+                 attribute("class", form.empty() ? "chart" : "chart " + form) +
                      attribute("role", "img") + attribute("aria-label", escaped(summary)),
                  content);
 }
 
-/// The width that a text needs in the font of the charts, estimated from its number of characters.
-double room_for(const std::string& words) { return 7.5 * static_cast<double>(width_of(words)) + 8; }
+/// The pixels that a text of the charts needs, estimated from its number of characters.
+double room_for(const std::string& words) { return 7.7 * static_cast<double>(width_of(words)); }
 
 std::string tick_text(double value) { return html::number(compact(value, 4)); }
 
-/// The marker of a point of line number `shape`: circle, square or triangle, in turn.
-std::string marker(std::size_t shape, double x, double y, Tone tone) {
-  if (shape % 3 == 0) {
-    return element("circle",
-                   attribute("cx", x) + attribute("cy", y) + attribute("r", 4) + fill(tone), "");
+/// Texts are written at each tick or at every second, third, ... of `count` ticks over the whole
+/// width, so that on the narrowest page none touches the next. `widest` is in pixels.
+std::size_t every(std::size_t count, double widest) {
+  const double needed = (widest + 2) * static_cast<double>(count - 1);
+  return static_cast<std::size_t>(std::max(1.0, std::ceil(needed / narrowest)));
+}
+
+/// The length of an axis. An axis without length counts as 1 long.
+double length_of(const Axis& axis) { return axis.most > axis.least ? axis.most - axis.least : 1; }
+
+/// The round number that divides `length` into up to about `count` steps.
+double round_step(double length, int count) {
+  const double raw = length / count;
+  const double power = std::pow(10.0, std::floor(std::log10(raw)));
+  return power * (raw <= power ? 1 : raw <= 2 * power ? 2 : raw <= 5 * power ? 5 : 10);
+}
+
+/// The multiples of `step` on an axis.
+std::vector<double> ticks_on(const Axis& axis, double step) {
+  std::vector<double> values;
+  for (double i = std::ceil(axis.least / step - 1e-9); i * step <= axis.most + 1e-9 * step; ++i)
+    values.push_back(i * step);
+  return values;
+}
+
+/// The vertical scale of a plot: what it measures, in pixels from the top.
+struct Scale {
+  Axis axis;
+  double top, bottom;
+
+  double operator()(double value) const {
+    return bottom - (value - axis.least) / length_of(axis) * (bottom - top);
   }
-  if (shape % 3 == 1) return rectangle(x - 3.5, y - 3.5, 7, 7, tone);
-  return element("path", attribute("d", "M" + px(x) + " " + px(y - 5) + "l5 8.6h-10z") + fill(tone),
-                 "");
+};
+
+/// The numbers and lines of a y axis, and the room that they need on the left.
+struct Grid {
+  std::string content;
+  double room = 0;
+};
+Grid grid_of(const Scale& y, const std::vector<double>& values,
+             const std::function<std::string(double)>& words) {
+  Grid grid;
+  for (const double value : values) {
+    grid.content += horizontal(y(value), "axis") + text(0, -8, y(value) + 4, words(value), "end");
+    grid.room = std::max(grid.room, room_for(words(value)) + 8);
+  }
+  return grid;
+}
+
+/// The name of a line: where the line ends, and what stands before its name in a key.
+struct Name {
+  std::string label;
+  double y = 0;
+  std::string sample;
+  std::string css_class;
+};
+
+/// Heights in ascending order, moved so that each is `step` below the one before it and none is
+/// below `bottom`.
+std::vector<double> apart(std::vector<double> y, double step, double bottom) {
+  for (std::size_t i = 1; i < y.size(); ++i) y[i] = std::max(y[i], y[i - 1] + step);
+  for (std::size_t i = y.size(); i-- > 0; bottom = y[i] - step) y[i] = std::min(y[i], bottom);
+  return y;
+}
+
+/// A plot with the names of its lines. Short names always stand at the ends of the lines, names
+/// that no width has room for always in the key; the style sheet chooses for the others.
+std::string named(const std::string& above, const Grid& grid, double bottom, double height,
+                  const std::string& content, std::vector<Name> names, const std::string& summary) {
+  constexpr double line_height = 16;
+  constexpr double margin = 14;
+  constexpr double short_room = 96;
+  constexpr double most_room = 220;
+  std::stable_sort(names.begin(), names.end(),
+                   [](const Name& a, const Name& b) { return a.y < b.y; });
+  double room = margin;
+  std::vector<double> places;
+  std::string key;
+  for (const Name& name : names) {
+    room = std::max(room, room_for(name.label) + margin);
+    places.push_back(name.y + 4);
+    key += element("span", "",
+                   element("svg",
+                           attribute("width", "16") + attribute("height", "12") +
+                               attribute("viewBox", "-8 -6 16 12"),
+                           name.sample) +
+                       escaped(name.label));
+  }
+  places = apart(places, line_height, bottom);
+  const bool at_ends = room <= most_room && (places.empty() || places.front() >= line_height / 2);
+  const bool in_key = !at_ends || room > short_room;
+  std::string ends;
+  for (std::size_t i = 0; at_ends && i < names.size(); ++i)
+    ends += text(1, 10, places[i], names[i].label, "start", "end " + names[i].css_class);
+  return chart(summary,
+               (in_key ? division("names", key) : "") + above +
+                   plot(grid.room, at_ends ? room : margin, height, grid.content + content + ends),
+               at_ends && in_key ? "either" : "");
+}
+
+/// A point of a curve, in shares of the width and as a value of the y axis.
+struct Point {
+  double x, value;
+};
+
+/// The points of a curve, or where there are too many to draw, the means of neighbours. Values that
+/// are not finite take part in no mean; where there is no other, the point is not finite.
+std::vector<Point> thinned(const std::vector<double>& values) {
+  constexpr std::size_t most_points = 400;
+  const std::size_t together = (values.size() + most_points - 1) / most_points;
+  const double last = static_cast<double>(std::max<std::size_t>(values.size(), 2) - 1);
+  std::vector<Point> points;
+  for (std::size_t first = 0; first < values.size(); first += together) {
+    const std::size_t end = std::min(first + together, values.size());
+    double sum = 0;
+    double count = 0;
+    for (std::size_t i = first; i < end; ++i) {
+      if (!std::isfinite(values[i])) continue;
+      sum += values[i];
+      ++count;
+    }
+    points.push_back({static_cast<double>(first + end - 1) / 2 / last, sum / count});
+  }
+  return points;
 }
 
 }  // namespace
 
 std::vector<double> ticks(double most, int count) {
   if (!(most > 0)) return {0};
-  const double raw = most / count;
-  const double power = std::pow(10.0, std::floor(std::log10(raw)));
-  const double step = power * (raw <= power ? 1 : raw <= 2 * power ? 2 : raw <= 5 * power ? 5 : 10);
-  std::vector<double> values;
-  for (int i = 0; i * step <= most * (1 + 1e-9); ++i) values.push_back(i * step);
-  return values;
+  return ticks_on({"", 0, most}, round_step(most, count));
 }
 
 std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary,
                  const Limit* limit) {
-  constexpr double width = 520;
-  constexpr double row = 27;
-  constexpr std::size_t label_width = 27;
-  double left = 0;
-  double right = 0;
+  constexpr std::size_t most_label = 60;
+  std::size_t widest = 0;
   double lowest = 0;
   for (const Bar& bar : bars) {
-    left = std::max(left, room_for(shortened(bar.label, label_width)));
-    right = std::max(right, room_for(bar.text));
+    widest = std::max(widest, width_of(bar.text));
     if (std::isfinite(bar.value)) lowest = std::min(lowest, bar.value);
   }
-  const double top = limit == nullptr ? 2 : 22;
-  const double bottom = top + row * static_cast<double>(bars.size());
-  const double scale = (width - left - right) / ((most > 0 ? most : 1) - lowest);
-  const double zero = left - lowest * scale;
+  const auto share = [&](double value) {
+    return (value - lowest) / ((most > 0 ? most : 1) - lowest);
+  };
+  const auto mark = [&](const std::string& css_class, const std::string& style) {
+    return element("i", attribute("class", css_class) + attribute("style", style), "");
+  };
+  const std::string zero = mark("zero", "left:" + across(share(0)));
 
+  // The track of a bar leaves room for the longest value on its right.
+  const std::string track = attribute("class", "track") +
+                            attribute("style", "margin-right:" + std::to_string(widest + 1) + "ch");
   std::string content;
-  for (std::size_t i = 0; i < bars.size(); ++i) {
-    const Bar& bar = bars[i];
-    const double y = top + row * static_cast<double>(i);
-    const double value = std::isfinite(bar.value) ? bar.value : 0;
-    content += text(left - 10, y + 18, shortened(bar.label, label_width), "end");
-    content += rectangle(zero + std::min(value, 0.0) * scale, y + 4, std::abs(value) * scale,
-                         row - 8, bar.tone);
-    content += text(zero + std::max(value, 0.0) * scale + 7, y + 18, html::number(bar.text));
-  }
-  content += line(zero, top, zero, bottom, "axis");
   if (limit != nullptr) {
-    const double x = zero + limit->value * scale;
-    content +=
-        line(x, top - 4, x, bottom, "mark") + text(x, top - 8, limit->text, "end", "soft small");
+    const double place = share(limit->value);
+    content += element(
+        "span", track,
+        element("span",
+                attribute("class", "limit") +
+                    attribute("style", place > 0.5
+                                           ? "text-align:right;margin-right:" + across(1 - place)
+                                           : "margin-left:" + across(place)),
+                escaped(limit->text)));
   }
-  return picture(width, bottom + 4, summary, content);
+  for (const Bar& bar : bars) {
+    const double value = std::isfinite(bar.value) ? bar.value : 0;
+    const double from = share(std::min(value, 0.0));
+    const double to = share(std::max(value, 0.0));
+    content +=
+        element("span", attribute("class", "label"), escaped(shortened(bar.label, most_label)));
+    content += element(
+        "span", track,
+        mark("fill " + class_of(bar.tone), "left:" + across(from) + ";width:" + across(to - from)) +
+            zero + (limit == nullptr ? "" : mark("dashed", "left:" + across(share(limit->value)))) +
+            element("span", attribute("class", "value") + attribute("style", "left:" + across(to)),
+                    html::number(bar.text)));
+  }
+  return chart(summary, division("bars", content));
 }
 
 Histogram histogram_of(const std::vector<double>& values, double most, double tolerance) {
@@ -147,158 +313,120 @@ Histogram histogram_of(const std::vector<double>& values, double most, double to
 
 std::string histogram(const Histogram& data, double most, double highest, Tone tone,
                       const std::string& summary) {
-  constexpr double width = 320;
-  constexpr double left = 34;
-  constexpr double top = 18;
-  constexpr double bottom = 150;
-  const double bin = (width - left - 6) / static_cast<double>(data.shares.size());
-  const double scale = (bottom - top) / highest;
-  const double centre = left + bin * static_cast<double>(data.shares.size()) / 2;
+  constexpr double height = 172;
+  constexpr double filled = 0.86;  // of the width of a bin
+  const Scale y{{"", 0, highest}, 18, 150};
+  const double bin = 1 / static_cast<double>(data.shares.size());
+  const auto bar = [&](std::size_t i, double from, double to, Tone colour) {
+    return rectangle(bin * (static_cast<double>(i) + (1 - filled) / 2), y(to), bin * filled,
+                     y(from) - y(to), colour);
+  };
 
-  std::string content;
-  for (const double tick : ticks(highest, 3)) {
-    const double y = bottom - tick * scale;
-    content +=
-        line(left, y, width - 6, y, "axis") +
-        text(left - 5, y + 4, html::number(percent(tick, tick * 100 < 1 && tick > 0 ? 1 : 0)),
-             "end", "soft small");
-  }
+  const Grid grid = grid_of(y, ticks(highest, 3), [](double tick) {
+    return html::number(percent(tick, tick * 100 < 1 && tick > 0 ? 1 : 0));
+  });
   const std::size_t middle = data.shares.size() / 2;
-  const double zeros = std::min(data.zero_share, highest) * scale;
+  std::string content;
   for (std::size_t i = 0; i < data.shares.size(); ++i) {
     // In the middle bin the zeros lie below the other small values.
-    const double floor = bottom - (i == middle ? zeros : 0);
-    const double height = std::min(data.shares[i] * scale, floor - top);
-    content +=
-        rectangle(left + bin * static_cast<double>(i) + 0.5, floor - height, bin - 1, height, tone);
+    const double floor = i == middle ? std::min(data.zero_share, highest) : 0;
+    content += bar(i, floor, std::min(floor + data.shares[i], highest), tone);
   }
   if (data.zero_share > 0) {
-    content += rectangle(centre - bin / 2 + 0.5, bottom - zeros, bin - 1, zeros, Tone::Idle);
+    content += bar(middle, 0, std::min(data.zero_share, highest), Tone::Idle);
     // A slanted gap shows that the bar was cut.
     if (data.zero_share + data.shares[middle] > highest) {
-      content += element("path",
-                         attribute("d", "M" + px(centre - bin) + " " + px(top + 12) + "l" +
-                                            px(2 * bin) + " -5v4l" + px(-2 * bin) + " 5z") +
-                             attribute("class", "fill-paper"),
-                         "");
+      const std::string left = px(50 - 100 * bin), across_bin = px(200 * bin);
+      content += stretched(
+          height, element("path",
+                          attribute("d", "M" + left + " " + px(y.top + 12) + "l" + across_bin +
+                                             " -5v4l-" + across_bin + " 5z") +
+                              attribute("class", "gap"),
+                          ""));
     }
-    content += text(centre + bin, top - 5, "0: " + html::number(percent(data.zero_share, 1)),
-                    "start", "soft small");
+    content += text(0.5 + bin, 0, y.top - 5, "0: " + html::number(percent(data.zero_share, 1)));
   }
-  content += line(left, bottom, width - 6, bottom, "axis");
-  for (const double tick : ticks(most, 3)) {
-    const double offset = tick / most * (width - left - 6) / 2;
-    content += text(centre + offset, bottom + 16, tick_text(tick), "middle", "soft small");
-    if (tick > 0)
-      content += text(centre - offset, bottom + 16, tick_text(-tick), "middle", "soft small");
+  const std::vector<double> values = ticks(most, 3);
+  const std::size_t stride = every(2 * values.size() - 1, room_for(tick_text(-values.back())));
+  for (std::size_t i = 0; i < values.size(); i += stride) {
+    const double offset = values[i] / most / 2;
+    content += text(0.5 + offset, 0, y.bottom + 16, tick_text(values[i]), "middle");
+    if (i > 0) content += text(0.5 - offset, 0, y.bottom + 16, tick_text(-values[i]), "middle");
   }
-  return picture(width, bottom + 22, summary, content);
+  return chart(summary, plot(grid.room, 6, height, grid.content + content));
 }
 
 std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines,
                   const std::string& x_name, const std::string& summary) {
-  constexpr double width = 520;
-  constexpr double left = 44;
-  constexpr double top = 12;
-  constexpr double bottom = 290;
   double highest = 0;
-  double right = 0;
-  for (const Line& l : lines) {
+  for (const Line& l : lines)
     highest = std::max(highest, *std::max_element(l.values.begin(), l.values.end()));
-    right = std::max(right, room_for(l.label) + 12);
-  }
-  const auto at_x = [&](std::size_t i) {
-    return left + 12 +
-           static_cast<double>(i) * (width - left - 12 - right) /
-               static_cast<double>(std::max<std::size_t>(x.size() - 1, 1));
-  };
-  const auto at_y = [&](double value) { return bottom - value / highest * (bottom - top); };
+  const Scale y{{"", 0, highest}, 12, 290};
+  const double height = y.bottom + 44;
+  const double steps = static_cast<double>(std::max<std::size_t>(x.size() - 1, 1));
 
   std::string content;
-  for (const double tick : ticks(highest, 5)) {
-    content += line(left, at_y(tick), width - right, at_y(tick), "axis") +
-               text(left - 6, at_y(tick) + 4, tick_text(tick), "end", "soft small");
+  const std::size_t stride = every(x.size(), room_for(std::to_string(x.back())));
+  for (std::size_t i = 0; i < x.size(); i += stride) {
+    content +=
+        text(static_cast<double>(i) / steps, 0, y.bottom + 18, std::to_string(x[i]), "middle");
   }
-  for (std::size_t i = 0; i < x.size(); ++i)
-    content += text(at_x(i), bottom + 18, std::to_string(x[i]), "middle", "soft small");
-  content += text((left + width - right) / 2, bottom + 38, x_name, "middle", "soft");
-
-  std::vector<std::size_t> from_top(lines.size());
-  for (std::size_t i = 0; i < lines.size(); ++i) from_top[i] = i;
-  std::stable_sort(from_top.begin(), from_top.end(), [&](std::size_t a, std::size_t b) {
-    return lines[a].values.back() > lines[b].values.back();
-  });
-  double next_free = 0;  // names do not overlap: each is a line below the one above it
-  for (const std::size_t i : from_top) {
+  content += text(0.5, 0, y.bottom + 38, x_name, "middle", "soft");
+  std::vector<Name> names;
+  std::string paths;
+  std::string markers;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
     const Line& l = lines[i];
     std::string path;
-    std::string markers;
     for (std::size_t p = 0; p < l.values.size(); ++p) {
-      path += (p == 0 ? "M" : "L") + px(at_x(p)) + " " + px(at_y(l.values[p]));
-      markers += marker(i, at_x(p), at_y(l.values[p]), l.tone);
+      const double share = static_cast<double>(p) / steps;
+      path += (p == 0 ? "M" : "L") + fixed(100 * share, 2) + " " + px(y(l.values[p]));
+      markers += at(share, y(l.values[p]), marker(i, l.tone));
     }
-    content += curve(path, l.tone);
-    const double y = std::max(at_y(l.values.back()) + 4, next_free);
-    next_free = y + 16;
-    content += markers + text(at_x(l.values.size() - 1) + 12, y, l.label);
+    paths += curve(path, l.tone);
+    names.push_back({l.label, y(l.values.back()), marker(i, l.tone), ""});
   }
-  return picture(width, bottom + 44, summary, content);
+  return named("", grid_of(y, ticks(highest, 5), tick_text), y.bottom, height,
+               content + stretched(height, paths) + markers, names, summary);
 }
 
 std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
                    const std::string& summary, const Limit* limit) {
-  constexpr double width = 320;
-  constexpr double left = 40;
-  constexpr double top = 26;
-  constexpr double bottom = 170;
-  double right = 8;
-  if (curves.size() > 1) {
-    for (const Curve& c : curves) right = std::max(right, room_for(c.label));
-  }
-  const auto at_x = [&](double value) {
-    return left + (value - x.least) / (x.most - x.least) * (width - left - right);
-  };
-  const auto at_y = [&](double value) {
-    return bottom - (value - y.least) / (y.most - y.least) * (bottom - top);
-  };
+  const Scale at_y{y, 8, 152};
+  const double height = at_y.bottom + 38;
 
-  std::string content = text(0, 10, y.name, "start", "soft small");
-  const double step = ticks(y.most - y.least, 4)[1];
-  for (double i = std::ceil(y.least / step - 1e-9); i * step <= y.most + 1e-9 * step; ++i) {
-    content += line(left, at_y(i * step), width - right, at_y(i * step), "axis") +
-               text(left - 6, at_y(i * step) + 4, tick_text(i * step), "end", "soft small");
-  }
-  for (const double tick : ticks(x.most - x.least, 3)) {
+  std::string content;
+  for (const double tick : ticks_on(x, std::max(1.0, round_step(length_of(x), 3)))) {
     content +=
-        text(at_x(x.least + tick), bottom + 18, tick_text(x.least + tick), "middle", "soft small");
+        text((tick - x.least) / length_of(x), 0, at_y.bottom + 18, tick_text(tick), "middle");
   }
-  content += text((left + width - right) / 2, bottom + 34, x.name, "middle", "soft small");
+  content += text(0.5, 0, at_y.bottom + 34, x.name, "middle");
   if (limit != nullptr) {
-    content += line(left, at_y(limit->value), width - right, at_y(limit->value), "mark") +
-               text(width - right - 2, at_y(limit->value) - 5, limit->text, "end", "soft small");
+    content += horizontal(at_y(limit->value), "dashed") +
+               text(1, -2, at_y(limit->value) - 5, limit->text, "end");
   }
-
-  std::vector<const Curve*> from_top;
-  for (const Curve& c : curves) from_top.push_back(&c);
-  std::stable_sort(from_top.begin(), from_top.end(), [](const Curve* a, const Curve* b) {
-    return a->values.back() > b->values.back();
-  });
-  double next_free = 0;  // names do not overlap: each is a line below the one above it
-  for (const Curve* c : from_top) {
+  std::vector<Name> names;
+  std::string paths;
+  std::string points;
+  for (const Curve& c : curves) {
+    const std::vector<Point> all = thinned(c.values);
+    const auto known = [&](std::size_t p) { return p < all.size() && std::isfinite(all[p].value); };
     std::string path;
-    for (std::size_t p = 0; p < c->values.size(); ++p) {
-      const double share = static_cast<double>(p) /
-                           static_cast<double>(std::max<std::size_t>(c->values.size() - 1, 1));
-      path += (p == 0 ? "M" : "L") + px(at_x(x.least + share * (x.most - x.least))) + " " +
-              px(at_y(c->values[p]));
+    double last = at_y.bottom;
+    for (std::size_t p = 0; p < all.size(); ++p) {
+      if (!known(p)) continue;
+      const bool first = p == 0 || !known(p - 1);
+      last = at_y(all[p].value);
+      path += (first ? "M" : "L") + fixed(100 * all[p].x, 2) + " " + px(last);
+      if (first && !known(p + 1)) points += at(all[p].x, last, marker(0, c.tone));
     }
-    content += curve(path, c->tone);
-    if (curves.size() == 1) continue;
-    const double place = std::max(at_y(c->values.back()) + 4, next_free);
-    next_free = place + 15;
-    content += text(width - right + 6, place, c->label, "start", "small text-" + name_of(c->tone));
+    paths += curve(path, c.tone);
+    names.push_back({c.label, last, curve("M-8 0h16", c.tone), "small " + class_of(c.tone)});
   }
-  return picture(width, bottom + 38, summary, content);
+  if (curves.size() == 1) names.clear();
+  return named(element("div", attribute("class", "soft small"), escaped(y.name)),
+               grid_of(at_y, ticks_on(y, round_step(length_of(y), 4)), tick_text), at_y.bottom,
+               height, content + stretched(height, paths) + points, names, summary);
 }
 
 }  // namespace resolution::charts

@@ -5,11 +5,20 @@
 
 namespace resolution::charts {
 
+// Charts are as wide as their place on the page, on a phone as on a screen, and their texts always
+// have the size that the style sheet says. For this no picture is scaled: positions across are
+// shares of the width, in percent, and heights are pixels. Bars are HTML; other charts are SVG
+// without a viewBox. Only the curves of a chart lie in a layer that is stretched, without texts.
+// What needs more room than a phone has moves: the label of a bar above it, and the names at the
+// ends of lines into a key above the chart. The style sheet does that by the width of the chart.
+//
+// Screen readers read `summary` in place of the picture.
+
 /// The colour of a mark, by its name in the style sheet: summed first, normalised first, what the
 /// page is about, and grey.
 enum class Tone { Sum, Norm, Own, Idle };
 
-/// A bar with its name on the left and its value in words on the right.
+/// A bar with its name on the left of it, or above it, and its value in words on the right.
 struct Bar {
   std::string label;
   double value = 0;  ///< length of the bar; where it is not finite, no bar is drawn
@@ -24,8 +33,7 @@ struct Limit {
 };
 
 /// A chart of horizontal bars that begin at 0. `most` is the value at the full width; negative
-/// values, where there are any, grow to the left. Screen readers read `summary` in place of the
-/// picture.
+/// values, where there are any, grow to the left.
 std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary,
                  const Limit* limit = nullptr);
 
@@ -40,7 +48,7 @@ Histogram histogram_of(const std::vector<double>& values, double most, double to
 std::string histogram(const Histogram& data, double most, double highest, Tone tone,
                       const std::string& summary);
 
-/// Lines over whole numbers, each with its own marker and with its name at the end.
+/// Lines over whole numbers, each with its own marker and with its name at the end or in the key.
 struct Line {
   std::string label;
   std::vector<double> values;
@@ -49,11 +57,13 @@ struct Line {
 std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& lines,
                   const std::string& x_name, const std::string& summary);
 
-/// Curves of many points without markers. Where there are several, each has its name at the end.
-/// The points are spread evenly over the x axis; `limit` is a dashed horizontal line.
+/// Curves of many points without markers. Where there are several, each has its name at the end or
+/// in the key. The points are spread evenly over the x axis, which counts whole numbers (steps,
+/// batches); `limit` is a dashed horizontal line. A curve of more than 400 points is drawn by 400
+/// means of neighbours, so its highest peaks may be lower than in the data.
 struct Curve {
   std::string label;
-  std::vector<double> values;  ///< all within the range of the y axis
+  std::vector<double> values;  ///< within the range of the y axis; where not finite, a gap
   Tone tone = Tone::Idle;
 };
 struct Axis {

@@ -14,13 +14,13 @@ constexpr const char* style_sheet = R"(
     --sum: #56b4e9; --norm: #f0a030; --own: #3fc49a; --idle: #7d8690; }
 }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink);
+body { margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: break-word;
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial,
   sans-serif; }
 main { max-width: 1080px; margin: 0 auto; padding: 40px 24px 56px; }
 h1 { font-size: 32px; line-height: 1.2; margin: 4px 0 14px; letter-spacing: -0.01em;
   text-wrap: balance; }
-h2 { font-size: 22px; margin: 48px 0 6px; }
+h2 { font-size: 22px; margin: 48px 0 6px; text-wrap: balance; }
 h3 { font-size: 15px; margin: 0 0 8px; }
 p { margin: 6px 0 12px; max-width: 76ch; }
 .eyebrow, .note, figcaption { color: var(--soft); }
@@ -29,6 +29,7 @@ p { margin: 6px 0 12px; max-width: 76ch; }
 .note, figcaption { font-size: 14px; }
 figcaption { margin-top: 8px; max-width: 80ch; }
 .sum { color: var(--sum); } .norm { color: var(--norm); }
+.own { color: var(--own); } .idle { color: var(--idle); }
 .key { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin: 0 6px 0 0;
   background: currentColor; }
 .keys span { margin-right: 20px; white-space: nowrap; }
@@ -37,34 +38,51 @@ figcaption { margin-top: 8px; max-width: 80ch; }
   margin: 22px 0 4px; }
 .tile { background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
   padding: 14px 16px; }
-.tile dl { display: flex; gap: 22px; margin: 0; }
+.tile dl { display: flex; flex-wrap: wrap; gap: 4px 22px; margin: 0; }
+.tile dl div { min-width: 0; }
 .tile dt { font-size: 13px; }
 .tile dd { margin: 0; font-size: 25px; font-weight: 650; line-height: 1.2;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 .tile p { margin: 6px 0 0; font-size: 13px; color: var(--soft); }
 .tile .name { margin: 0 0 6px; font-size: 15px; font-weight: 600; }
-.charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px;
-  margin: 14px 0; }
-.charts.three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+.charts { --least: 440px; display: grid; gap: 16px; margin: 14px 0;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, var(--least)), 1fr)); }
+.charts.three { --least: 310px; }
 figure { margin: 0; background: var(--panel); border: 1px solid var(--line); border-radius: 8px;
   padding: 14px 16px; min-width: 0; break-inside: avoid; }
 figure.wide { grid-column: 1 / -1; }
-svg { display: block; width: 100%; max-width: 600px; height: auto; overflow: visible; }
-svg text { fill: var(--ink); font-size: 13px; font-variant-numeric: tabular-nums; }
-svg .soft { fill: var(--soft); } svg .small { font-size: 12px; }
-svg .fill-sum { fill: var(--sum); }
-svg .fill-norm { fill: var(--norm); }
-svg .fill-own { fill: var(--own); }
-svg .fill-idle { fill: var(--idle); }
-svg .fill-paper { fill: var(--panel); }
+.chart { container-type: inline-size; font-size: 13px; line-height: 1.3;
+  font-variant-numeric: tabular-nums; }
+.chart .small { font-size: 12px; } .chart .soft { color: var(--soft); }
+.bars { display: grid; grid-template-columns: fit-content(46%) minmax(0, 1fr);
+  align-items: center; }
+.label { grid-column: 1; text-align: right; padding-right: 10px; overflow-wrap: anywhere; }
+.track { grid-column: -2; align-self: stretch; position: relative; min-height: 27px; }
+.track i, .value { position: absolute; }
+.track .fill { top: calc(50% - 9.5px); height: 19px; background: currentColor; }
+.track .zero { top: 0; bottom: 0; border-left: 1px solid var(--line); }
+.track .dashed { top: 0; bottom: 0; border-left: 1px dashed var(--ink); }
+.value { top: calc(50% - 0.65em); margin-left: 2px; padding-left: 5px; white-space: nowrap;
+  background: var(--panel); }
+.limit { display: block; font-size: 12px; color: var(--soft); padding: 4px 0; }
+.names { display: flex; flex-wrap: wrap; gap: 2px 14px; margin-bottom: 6px; }
+.names svg { margin-right: 5px; vertical-align: -1px; }
+.either > .names { display: none; }
+svg { overflow: visible; }
+.plot { display: block; width: 100%; padding: 0 var(--right) 0 var(--left); }
+svg text { fill: currentColor; }
+svg .fill { fill: currentColor; }
+svg .gap { fill: var(--panel); }
 svg .axis { stroke: var(--line); stroke-width: 1; }
-svg .mark { stroke: var(--ink); stroke-dasharray: 4 3; }
-svg .line-sum { stroke: var(--sum); } svg .line-norm { stroke: var(--norm); }
-svg .line-own { stroke: var(--own); } svg .line-idle { stroke: var(--idle); }
-svg .text-sum { fill: var(--sum); }
-svg .text-norm { fill: var(--norm); }
-svg .text-own { fill: var(--own); }
-svg .curve { fill: none; stroke-width: 2; }
+svg .dashed { stroke: var(--ink); stroke-dasharray: 4 3; }
+svg .curve { fill: none; stroke: currentColor; stroke-width: 2; vector-effect: non-scaling-stroke; }
+@container (max-width: 400px) {
+  .bars { grid-template-columns: minmax(0, 1fr); }
+  .label { text-align: left; padding: 6px 0 0; }
+  .either > .names { display: flex; }
+  .either .end { display: none; }
+  .either .plot { padding-right: 14px; }
+}
 .findings { columns: 2; column-gap: 36px; margin-top: 12px; }
 .findings h3 { font-size: 16px; margin-top: 10px; } .findings p { margin-bottom: 4px; }
 .finding { break-inside: avoid; border-top: 1px solid var(--line); padding-bottom: 10px; }
@@ -87,9 +105,12 @@ code { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 footer { margin-top: 48px; border-top: 1px solid var(--line); padding-top: 12px;
   color: var(--soft); font-size: 14px; }
 @media (max-width: 820px) {
-  .charts, .charts.three { grid-template-columns: minmax(0, 1fr); }
   .findings { columns: 1; }
   .groups .roomy { grid-column: auto; }
+}
+@media (max-width: 480px) {
+  main { padding: 24px 16px 40px; }
+  figure { padding: 12px; }
 }
 @media print {
   :root { --paper: #fff; --panel: #fff; --ink: #000; --soft: #444; --line: #bbb; --sum: #0072b2;
@@ -100,11 +121,10 @@ footer { margin-top: 48px; border-top: 1px solid var(--line); padding-top: 12px;
   .tiles { grid-template-columns: repeat(4, minmax(0, 1fr)); }
   .tile dd { font-size: 18px; }
   .tile dl { gap: 12px; }
-  .charts { grid-template-columns: repeat(2, minmax(0, 1fr)); }
-  .charts.three { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+  .charts, .charts.three { --least: 280px; }
   .findings { columns: 2; }
   .scroll { overflow: visible; }
-  svg, .key { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  .chart, .key { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 )";
 

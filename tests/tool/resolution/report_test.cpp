@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 #include "charts.hpp"
@@ -44,6 +45,25 @@ std::size_t occurrences(const std::string& text, const std::string& part) {
   for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size())
     ++count;
   return count;
+}
+
+/// The first group of every match of a regular expression.
+std::vector<std::string> matches(const std::string& text, const std::string& pattern) {
+  const std::regex expression(pattern);
+  std::vector<std::string> found;
+  for (std::sregex_iterator match(text.begin(), text.end(), expression), end; match != end; ++match)
+    found.push_back((*match)[1]);
+  return found;
+}
+
+/// The path of the only curve of a chart.
+std::string path_of(const std::vector<double>& values) {
+  const charts::Axis steps{"step", 1, static_cast<double>(values.size())};
+  const std::string chart =
+      charts::curves({{"", values, charts::Tone::Own}}, steps, {"rate", 0, 1}, "rates");
+  const std::vector<std::string> paths = matches(chart, "<path d=\"([^\"]*)\" class=\"curve");
+  REQUIRE(paths.size() == 1);
+  return paths.front();
 }
 
 }  // namespace
@@ -128,17 +148,76 @@ TEST_CASE("The page is self-contained and balanced") {
        {"http://", "https://", "<script", "<link", "@import", "url(", "src="}) {
     CHECK(occurrences(page, outside) == 0);
   }
-  for (const std::string tag : {"svg", "figure", "table", "tr", "td", "th", "div", "p", "text",
-                                "h1", "h2", "h3", "dl", "main"}) {
+  for (const std::string tag : {"svg", "span", "i", "figure", "table", "tr", "td", "th", "div", "p",
+                                "text", "h1", "h2", "h3", "dl", "main"}) {
     INFO(tag);
     CHECK(occurrences(page, "<" + tag + " ") + occurrences(page, "<" + tag + ">") ==
           occurrences(page, "</" + tag + ">"));
   }
-  CHECK(occurrences(page, "<svg") == occurrences(page, "role=\"img\" aria-label="));
-  CHECK(occurrences(page, "<svg") == 4 + 5 + 4);
+  CHECK(occurrences(page, "class=\"chart\" role=\"img\" aria-label=") == 4 + 5 + 4);
+  CHECK(occurrences(page, "class=\"bars\"") == 4 + 4);
+  CHECK(occurrences(page, "<svg class=\"plot\"") == 5);
   CHECK_THAT(page, ContainsSubstring("Group 465"));
   for (const std::string number : {">nan<", ">-nan<", ">inf<"})
     CHECK(occurrences(page, number) == 0);
+}
+
+TEST_CASE("Charts fit any width, and their texts keep the size of the style sheet") {
+  using charts::Tone;
+  const std::string long_name = "GDPO before batch step";
+  const std::string page =
+      to_html(rollouts()) +
+      charts::lines({2, 3}, {{"GRPO", {1, 2}, Tone::Sum}, {long_name, {1, 3}, Tone::Norm}}, "G",
+                    "counts") +
+      charts::curves({{"GRPO", {1, 2}, Tone::Sum}, {long_name, {1, 3}, Tone::Norm}},
+                     {"batch", 1, 2}, {"rate", 0, 3}, "rates");
+  const std::vector<std::string> sizes = matches(page, "font(?:-size)?: *([0-9.]+)px");
+  CHECK(sizes.size() > 10);
+  for (const std::string& size : sizes) CHECK(std::stod(size) >= 12);
+
+  // Texts are not scaled: they stand directly in a plot, which has no viewBox, and they and all
+  // that has a place across have it as a share of the width.
+  CHECK(occurrences(page, "<svg class=\"plot\"") == 5 + 2);
+  for (const std::string& plot : matches(page, "(<svg class=\"plot\"[^>]*>)"))
+    CHECK(occurrences(plot, "viewBox") == 0);
+  const std::vector<std::string> scaled = matches(page, "(<svg [^>]*viewBox[^]*?</svg>)");
+  CHECK(scaled.size() > 5);
+  for (const std::string& svg : scaled) CHECK(occurrences(svg, "<text") == 0);
+  const std::vector<std::string> places = matches(page, " x[12]?=\"([^\"]*)\"");
+  CHECK(places.size() > 100);
+  for (const std::string& place : places) CHECK(place.back() == '%');
+}
+
+TEST_CASE(
+    "Names of lines stand at their ends, in the key, or where the page is narrow in the key") {
+  using charts::Tone;
+  const auto chart = [](const std::string& name) {
+    return charts::lines({2, 3}, {{"GRPO", {1, 2}, Tone::Sum}, {name, {1, 3}, Tone::Norm}}, "G",
+                         "counts");
+  };
+  const auto both = [](const std::string& text) {
+    return std::pair(occurrences(text, "class=\"end \""), occurrences(text, "class=\"names\""));
+  };
+  CHECK(both(chart("GDPO")) == std::pair<std::size_t, std::size_t>(2, 0));
+  CHECK(both(chart("GDPO before batch step")) == std::pair<std::size_t, std::size_t>(2, 1));
+  CHECK_THAT(chart("GDPO before batch step"), ContainsSubstring("class=\"chart either\""));
+  CHECK(both(chart(std::string(40, 'x'))) == std::pair<std::size_t, std::size_t>(0, 1));
+}
+
+TEST_CASE("A curve has at most 400 points, and gaps where there is no number") {
+  CHECK(path_of({0.5, 1}) == "M0.00 80.0L100.00 8.0");
+  const double none = std::nan("");
+  CHECK(path_of({0, 1, none, 0, 1}) == "M0.00 152.0L25.00 8.0M75.00 152.0L100.00 8.0");
+  std::vector<double> many;
+  for (int i = 0; i < 5000; ++i) many.push_back(i % 13 == 12 ? none : i < 13 ? 0.25 : 0.5);
+  const std::string path = path_of(many);
+  CHECK(occurrences(path, "L") + occurrences(path, "M") == 385);  // 13 at a time
+  CHECK(path.substr(0, 24) == "M0.12 116.0L0.38 80.0L0.");
+  // A point without neighbours is drawn as a dot.
+  const std::string one =
+      charts::curves({{"", {none, 0.5}, charts::Tone::Own}}, {"x", 1, 1}, {"y", 1, 1}, "one");
+  CHECK_THAT(one, ContainsSubstring("class=\"fill own\""));
+  CHECK(occurrences(one, "nan") == 0);
 }
 
 TEST_CASE("Names and groups from the file are escaped everywhere") {
