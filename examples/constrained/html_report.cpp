@@ -149,7 +149,9 @@ std::string table(const Comparison& comparison) {
       const Spread spread = over_runs(result, measure.of);
       row.push_back(
           html::number(fixed(spread.mean, measure.digits)) +
-          (std::isnan(spread.std) ? "" : " ±" + html::number(fixed(spread.std, measure.digits))));
+          (std::isnan(spread.std)
+               ? ""
+               : html::division("spread", "±" + html::number(fixed(spread.std, measure.digits)))));
     }
     rows.push_back(row);
   }

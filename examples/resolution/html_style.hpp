@@ -91,8 +91,9 @@ table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabula
 caption { text-align: left; color: var(--soft); padding: 0 0 6px; }
 th, td { text-align: right; padding: 5px 12px; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
-thead th { vertical-align: bottom; border-bottom: 2px solid var(--line); }
+thead th { vertical-align: bottom; white-space: normal; border-bottom: 2px solid var(--line); }
 th:first-child { text-align: left; padding-left: 0; }
+.spread { color: var(--soft); font-size: 13px; line-height: 1.2; }
 tbody th { font-weight: 400; } .strong { font-weight: 650; }
 .groups { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 318px), 1fr));
   gap: 16px; margin-top: 12px; align-items: start; }
