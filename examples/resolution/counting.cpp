@@ -7,6 +7,7 @@
 #include "clusters.hpp"
 #include "estimators.hpp"
 #include "progress.hpp"
+#include "words.hpp"
 
 namespace resolution {
 namespace {
@@ -87,13 +88,24 @@ std::vector<std::size_t> range(std::size_t first, std::size_t last) {
   return values;
 }
 
-}  // namespace
+/// The last counts of a table, largest first: "GDPO 497, GRPO 121, out of 969". `verb` and `unit`
+/// stand before and after the first count.
+std::string last_counts(const CountTable& table, const std::string& verb, const std::string& unit) {
+  std::vector<const CountTable::Series*> series;
+  for (const auto& s : table.series) series.push_back(&s);
+  std::stable_sort(series.begin(), series.end(), [](const auto* a, const auto* b) {
+    return a->counts.back() > b->counts.back();
+  });
+  std::string text;
+  for (const auto* s : series) {
+    const std::string label = describe(s->estimator).label;
+    const std::string count = grouped(s->counts.back());
+    text += s == series.front() ? label + verb + count + unit : ", " + label + " " + count;
+  }
+  return text + ", out of " + grouped(table.reward_multisets.back());
+}
 
-const char* const count_definition =
-    "Counted: distinct multisets {A_1 .. A_G} of advantages (the order of the rollouts does not "
-    "matter) over all 2^(n G) assignments of n binary rewards to G rollouts; the all-zero multiset "
-    "counts once; eps = 0; before the batch step, which does not change the count. Values closer "
-    "than 1e-9 are one value.";
+}  // namespace
 
 Count count_multisets(std::size_t rewards, std::size_t group_size,
                       const std::vector<std::string>& estimators) {
@@ -134,5 +146,26 @@ Counting count_all(const std::vector<std::string>& estimators) {
   });
   return counting;
 }
+
+std::string count_answer(const Counting& counting) {
+  const CountTable& sizes = counting.by_group_size;
+  const CountTable& rewards = counting.by_rewards;
+  return "With " + counted(counting.rewards, "binary reward") + " and " +
+         counted(sizes.sizes.back(), "completion") + " in a group " +
+         last_counts(sizes, " can give ", " different groups of advantages") +
+         " different groups of rewards. With " + counted(rewards.sizes.back(), "reward") + " and " +
+         counted(counting.group_size, "completion") + ": " + last_counts(rewards, " ", "") + ".";
+}
+
+const char* const count_meaning =
+    "Groups of rewards that get the same advantages are alike to the policy: the more different "
+    "groups of advantages an estimator can give, the more of the differences between rewards "
+    "reaches the policy.";
+
+const char* const count_definition =
+    "Counted: distinct multisets {A_1 .. A_G} of advantages (the order of the rollouts does not "
+    "matter) over all 2^(n G) assignments of n binary rewards to G rollouts; the all-zero multiset "
+    "counts once; eps = 0 (presets keep their own); before the batch step, which does not change "
+    "the count. Values closer than 1e-9 are one value.";
 
 }  // namespace resolution

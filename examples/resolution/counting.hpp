@@ -32,9 +32,6 @@ struct Counting {
   CountTable by_rewards;       ///< n = 2 .. 6
 };
 
-/// The definition in words, as the reports print it.
-extern const char* const count_definition;
-
 /// The counts for one pair (n, G).
 struct Count {
   std::size_t reward_multisets = 0;   ///< multisets of reward vectors that were enumerated
@@ -45,5 +42,12 @@ Count count_multisets(std::size_t rewards, std::size_t group_size,
 
 /// Both tables of the paper.
 Counting count_all(const std::vector<std::string>& estimators);
+
+/// The answer of the experiment in words: the last counts of both tables, largest first.
+std::string count_answer(const Counting& counting);
+
+/// Why the counts matter, and what exactly is counted, as the reports print it.
+extern const char* const count_meaning;
+extern const char* const count_definition;
 
 }  // namespace resolution

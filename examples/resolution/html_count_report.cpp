@@ -51,13 +51,15 @@ std::string to_html(const Counting& counting) {
       "header", "",
       html::paragraph("Advantage resolution", "eyebrow") +
           html::element("h1", "", "How many different groups of advantages can there be?") +
-          html::paragraph(count_definition, "lead"));
+          html::paragraph(count_answer(counting), "lead") + html::paragraph(count_meaning));
   body += html::element("div", "class=\"charts\"",
                         chart(counting.by_group_size, by_size, "G, completions in a group") +
                             chart(counting.by_rewards, by_rewards, "n, rewards"));
   body += html::heading("The numbers");
   body += numbers(counting.by_group_size, by_size, "G =") +
           numbers(counting.by_rewards, by_rewards, "n =");
+  body += html::heading("How it is counted");
+  body += html::paragraph(count_definition);
   body += html::paragraph(
       "The experiment is that of the GDPO paper (arXiv:2601.05242, Figure 3). It counts whole "
       "groups over all possible rewards, each once; what a log of rollouts contains is another "

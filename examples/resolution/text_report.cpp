@@ -111,12 +111,13 @@ std::string to_text(const Comparison& comparison) {
 }
 
 std::string to_text(const Counting& counting) {
-  return paragraph(count_definition) + "\n" +
+  return paragraph(count_answer(counting) + " " + count_meaning) + "\n" +
          count_text(counting.by_group_size,
                     "n = " + std::to_string(counting.rewards) + " rewards, G rollouts", "G =") +
          "\n" +
          count_text(counting.by_rewards,
-                    "G = " + std::to_string(counting.group_size) + " rollouts, n rewards", "n =");
+                    "G = " + std::to_string(counting.group_size) + " rollouts, n rewards", "n =") +
+         "\n" + paragraph(count_definition);
 }
 
 }  // namespace resolution

@@ -9,6 +9,7 @@
 #include "json_report.hpp"
 #include "support.hpp"
 #include "text_report.hpp"
+#include "words.hpp"
 
 using namespace resolution;
 using Counts = std::vector<std::size_t>;
@@ -42,8 +43,36 @@ TEST_CASE("The counting experiment has the numbers of the paper's figure") {
   CHECK(json["by_group_size"]["grpo"].size() == 15);
   CHECK(json["by_rewards"]["G"] == 4);
   CHECK(json["by_rewards"]["grpo_no_std"]["6"] == 84);
-  CHECK(to_text(counting).find("distinct multisets {A_1 .. A_G}") != std::string::npos);
-  CHECK(to_html(counting).find("distinct multisets {A_1 .. A_G}") != std::string::npos);
+
+  // The reports answer the question of their title first; the definition comes last.
+  const std::string answer =
+      "With 2 binary rewards and 16 completions in a group GDPO can give 497 different groups of "
+      "advantages, GRPO without std 136, GRPO 121, out of 969 different groups of rewards. With 6 "
+      "rewards and 4 completions: GDPO 722, GRPO without std 84, GRPO 56, out of 766,480.";
+  CHECK(count_answer(counting) == answer);
+  const std::string definition = "distinct multisets {A_1 .. A_G}";
+  const std::string text = to_text(counting);
+  CHECK(text.find(wrapped(answer, 100, 0)) == 0);
+  CHECK(text.find(definition) > text.find("766480"));
+  const std::string page = to_html(counting);
+  CHECK(page.find(answer) < page.find("<figure"));
+  CHECK(page.find(definition) > page.find("</table>"));
+  CHECK(page.find(definition) != std::string::npos);
+}
+
+TEST_CASE("The answer names all estimators, the finest first, or the only one") {
+  const auto answer = [](const CountTable& by_size, const CountTable& by_rewards) {
+    return count_answer({1, 3, by_size, by_rewards});
+  };
+  CHECK(answer({{2, 3}, {4, 1234}, {{"gdpo", {3, 1000}}}}, {{1}, {5}, {{"gdpo", {4}}}}) ==
+        "With 1 binary reward and 3 completions in a group GDPO can give 1,000 different groups of "
+        "advantages, out of 1,234 different groups of rewards. With 1 reward and 3 completions: "
+        "GDPO 4, out of 5.");
+  CHECK(answer({{2}, {9}, {{"grpo", {5}}, {"trl::gdpo", {6}}, {"grpo_no_std", {6}}, {"gdpo", {7}}}},
+               {{1}, {5}, {{"grpo", {4}}, {"trl::gdpo", {3}}}}) ==
+        "With 1 binary reward and 2 completions in a group GDPO can give 7 different groups of "
+        "advantages, trl::gdpo 6, GRPO without std 6, GRPO 5, out of 9 different groups of "
+        "rewards. With 1 reward and 3 completions: GRPO 4, trl::gdpo 3, out of 5.");
 }
 
 TEST_CASE("A second normalisation inside the group loses distinct groups") {
