@@ -112,6 +112,8 @@ footer { margin-top: 48px; border-top: 1px solid var(--line); padding-top: 12px;
 @media (max-width: 480px) {
   main { padding: 24px 16px 40px; }
   figure { padding: 12px; }
+  tbody th { white-space: normal; min-width: 130px; }
+  .groups tbody th { min-width: 0; }
 }
 @media print {
   :root { --paper: #fff; --panel: #fff; --ink: #000; --soft: #444; --line: #bbb; --sum: #0072b2;
