@@ -290,7 +290,7 @@ std::string bars(const std::vector<Bar>& bars, double most, const std::string& s
         mark("fill " + class_of(bar.tone), "left:" + across(from) + ";width:" + across(to - from)) +
             zero + (limit == nullptr ? "" : mark("dashed", "left:" + across(share(limit->value)))) +
             element("span", attribute("class", "value") + attribute("style", "left:" + across(to)),
-                    html::number(bar.text)));
+                    escaped(html::number(bar.text))));
   }
   return chart(summary, division("bars", content));
 }

@@ -233,6 +233,8 @@ TEST_CASE("Names and groups from the file are escaped everywhere") {
   CHECK(occurrences(page, "<i>") == 0);
   CHECK_THAT(page, ContainsSubstring(
                        "a&lt;b&gt;&quot;&amp;&#39;&lt;/svg&gt;&lt;script&gt;x&lt;/script&gt;"));
+  CHECK_THAT(charts::bars({{"<i>", 1, "< 1 %"}}, 1, "<i>"),
+             ContainsSubstring(">&lt;\u00A01\u00A0%<") && !ContainsSubstring("<i>"));
   CHECK(html::escaped("a\xFF\xC3") == "a\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
