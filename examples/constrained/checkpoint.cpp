@@ -32,8 +32,8 @@ void write_checkpoint(const std::string& path, const Settings& settings,
       {"steps_done", state.steps_done},
       {"logits", std::vector<double>(logits.data(), logits.data() + logits.size())},
       {"pid", state.pid}}.dump();
-  resolution::write_whole_file(
-      path, first_words + hex(checksum(json.data(), json.size())) + "\n" + json + "\n");
+  resolution::write_files(
+      {{path, first_words + hex(checksum(json.data(), json.size())) + "\n" + json + "\n"}});
 }
 
 std::pair<Settings, Training::State> read_checkpoint(const std::string& path) {

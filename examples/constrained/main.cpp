@@ -31,8 +31,10 @@ void report(const Comparison& comparison, const Options& options) {
   const bool json_to_stdout = options.json == "-";
   const std::string json = options.json.empty() ? "" : to_json(comparison);
   const std::string html = options.html.empty() ? "" : to_html(comparison);
-  if (!json.empty() && !json_to_stdout) resolution::write_whole_file(options.json, json);
-  if (!html.empty()) resolution::write_whole_file(options.html, html);
+  std::vector<resolution::OutputFile> files;
+  if (!json.empty() && !json_to_stdout) files.push_back({options.json, json});
+  if (!html.empty()) files.push_back({options.html, html});
+  resolution::write_files(files);
   std::cout << (json_to_stdout ? json : to_text(comparison)) << std::flush;
   if (!std::cout) throw resolution::UserError("standard output: cannot be written");
 }

@@ -9,17 +9,18 @@ namespace {
 
 int sign(double x) { return (x > 0 ? 1 : 0) - (x < 0 ? 1 : 0); }
 
-BatchStep weighted_moments(const std::vector<double>& values, const std::vector<double>& weights) {
+BatchStep weighted_moments(const std::vector<double>& values, const std::vector<double>& weights,
+                           Range rows) {
   double total = 0;
   double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  for (std::size_t i = rows.begin; i < rows.end; ++i) {
     total += weights[i];
     sum += weights[i] * values[i];
   }
   BatchStep moments;
   moments.mean = sum / total;
   double squares = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  for (std::size_t i = rows.begin; i < rows.end; ++i) {
     squares += weights[i] * (values[i] - moments.mean) * (values[i] - moments.mean);
   }
   moments.std = std::sqrt(squares / (total - 1));
@@ -28,8 +29,15 @@ BatchStep weighted_moments(const std::vector<double>& values, const std::vector<
 
 }  // namespace
 
-BatchStep batch_step(const std::vector<double>& sums) {
-  return {mean(sums), standard_deviation(sums, 1)};
+std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<double>& sums) {
+  std::vector<BatchStep> steps;
+  for (std::size_t b = 0; b < rollouts.batches(); ++b) {
+    const Range rows = rollouts.rows_of_batch(b);
+    const std::vector<double> batch(sums.begin() + static_cast<std::ptrdiff_t>(rows.begin),
+                                    sums.begin() + static_cast<std::ptrdiff_t>(rows.end));
+    steps.push_back({mean(batch), standard_deviation(batch, 1)});
+  }
+  return steps;
 }
 
 LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
@@ -38,8 +46,14 @@ LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollo
   const std::vector<double> over_tokens =
       length_weighted_gdpo(settings, rollouts, LengthWeighting::eps);
   LengthWeighting result;
-  result.plain = batch_step(sums);
-  result.weighted = weighted_moments(sums, rollouts.lengths);
+  for (std::size_t b = 0; b < rollouts.batches(); ++b) {
+    LengthWeighting::Batch batch;
+    batch.weighted = weighted_moments(sums, rollouts.lengths, rollouts.rows_of_batch(b));
+    batch.value_given_to_zero =
+        -batch.weighted.mean /
+        std::sqrt(batch.weighted.std * batch.weighted.std + LengthWeighting::eps);
+    result.batches.push_back(batch);
+  }
   std::size_t zeros = 0;
   std::size_t changed = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -51,9 +65,6 @@ LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollo
   }
   const std::size_t others = sums.size() - zeros;
   result.zero_share = static_cast<double>(zeros) / static_cast<double>(sums.size());
-  result.value_given_to_zero =
-      -result.weighted.mean /
-      std::sqrt(result.weighted.std * result.weighted.std + LengthWeighting::eps);
   result.sign_changed_share =
       others == 0 ? 0 : static_cast<double>(changed) / static_cast<double>(others);
   return result;

@@ -52,27 +52,38 @@ Comparison compare(Rollouts rollouts, Settings settings,
     }
   }
 
-  Progress progress("comparing estimators", estimators.size() + 1);
-  progress.update_at(0, Progress::Clock::now());
-  const Measure measure(comparison.rollouts, comparison.settings);
+  // Each estimator goes over the rows twice, to compute and to count.
+  const Rollouts& log = comparison.rollouts;
+  const double passes = 1 + 2 * static_cast<double>(infos.size());
+  double passes_done = 0;
+  Progress progress("counting rewards", log.rows());
+  const auto on_rows = [&](std::size_t rows) {
+    const double share = static_cast<double>(rows) / static_cast<double>(log.rows());
+    progress.update(rows, (passes_done + share) / passes);
+  };
+  const Measure measure(log, comparison.settings, on_rows);
   comparison.gated = measure.gated();
   comparison.rewards = measure.rewards();
+  comparison.curves = measure.curves();
   for (const EstimatorInfo& info : infos) {
-    progress.update_at(comparison.results.size() + 1, Progress::Clock::now());
+    progress.rename(info.name + ", estimator " + std::to_string(comparison.results.size() + 1) +
+                    " of " + std::to_string(infos.size()));
     EstimatorResult result;
     result.info = info;
-    result.advantages = advantages(info.name, comparison.settings, comparison.rollouts);
-    result.metrics = measure.of(result.advantages);
+    result.advantages = advantages(info.name, comparison.settings, log);
+    passes_done += 2;
+    result.metrics = measure.of(result.advantages, on_rows);
     comparison.results.push_back(std::move(result));
   }
 
-  const std::vector<double> sums =
-      advantages("gdpo_pre_bn", comparison.settings, comparison.rollouts);
-  comparison.batch = batch_step(sums);
-  if (!comparison.rollouts.lengths.empty()) {
-    comparison.length =
-        length_weighting(comparison.settings, comparison.rollouts, sums,
-                         advantages("gdpo", comparison.settings, comparison.rollouts));
+  const auto of_gdpo = [&](const std::string& name) {
+    const EstimatorResult* result = comparison.find(name);
+    return result != nullptr ? result->advantages : advantages(name, comparison.settings, log);
+  };
+  const std::vector<double> sums = of_gdpo("gdpo_pre_bn");
+  comparison.batch_steps = batch_steps(log, sums);
+  if (!log.lengths.empty()) {
+    comparison.length = length_weighting(comparison.settings, log, sums, of_gdpo("gdpo"));
   }
   return comparison;
 }

@@ -6,8 +6,8 @@
 
 #include "batch_step.hpp"
 #include "estimators.hpp"
+#include "input/rollouts.hpp"
 #include "metrics.hpp"
-#include "rollouts.hpp"
 
 namespace resolution {
 
@@ -24,8 +24,9 @@ struct Comparison {
   Settings settings;
   std::vector<double> gated;  ///< (N, C) rewards after the conditions of --given
   RewardSummary rewards;
+  BatchCurves curves;
   std::vector<EstimatorResult> results;
-  BatchStep batch;                        ///< the last step of GDPO
+  std::vector<BatchStep> batch_steps;     ///< the last step of GDPO in each batch
   std::optional<LengthWeighting> length;  ///< where the log has lengths
 
   /// The result that stands for estimators that sum the rewards first: GRPO, else GRPO without std,
@@ -38,8 +39,8 @@ struct Comparison {
   const EstimatorResult* find(const std::string& name) const;
 };
 
-/// Computes all estimators on a log. Throws UserError where an estimator needs lengths that the log
-/// does not have, or refuses the input.
+/// Computes all estimators on a log, batch by batch. Throws UserError where an estimator needs
+/// lengths that the log does not have, or refuses the input.
 Comparison compare(Rollouts rollouts, Settings settings,
                    const std::vector<std::string>& estimators);
 

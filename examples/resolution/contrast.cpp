@@ -13,13 +13,17 @@ const char* compared(std::size_t a, std::size_t b) {
   return a < b ? "fewer" : a > b ? "more" : "as many";
 }
 
+// A share of ties below one in this many is no difference worth a headline.
+constexpr std::size_t rarely = 1000;
+
 std::string cases(std::size_t n) { return n == 0 ? "no case" : counted(n, "case"); }
 
 /// The range, max - min, of a reward in a group; missing rewards are left out.
 double span(const Comparison& c, std::size_t group, std::size_t channel) {
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
-  for (const std::size_t row : c.rollouts.members[group]) {
+  const Range rows = c.rollouts.rows_of(group);
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
     const double value = c.gated[row * c.rollouts.channels() + channel];
     low = std::fmin(low, value);
     high = std::fmax(high, value);
@@ -32,76 +36,89 @@ class Writer {
  public:
   Writer(const Comparison& comparison, const EstimatorResult& sum,
          const EstimatorResult& normalised)
-      : c_(comparison), s_(sum), n_(normalised), groups_(comparison.rollouts.members.size()) {}
+      : c_(comparison), s_(sum), n_(normalised), groups_(comparison.rollouts.groups()) {}
 
+  /// Titles name counts, never a ratio of two small counts: "half as many" says nothing where it
+  /// means 1 instead of 2 of a million.
   Finding tie_rate() const {
-    const Metrics& s = s_.metrics;
-    const Metrics& n = n_.metrics;
-    const std::string pairs = "Of the " + counted(s.pairs_with_different_reward_vectors, "pair") +
-                              " of completions that share a group and have different rewards, " +
-                              s_.info.label + " gives " +
-                              share(s.pairs_collapsed, s.pairs_with_different_reward_vectors) +
-                              " the same advantage, " + n_.info.label + " " +
-                              share(n.pairs_collapsed, s.pairs_with_different_reward_vectors) + ".";
-    if (s.pairs_with_different_reward_vectors == 0) {
+    const std::size_t pairs = c_.rewards.pairs_with_different_vectors;
+    const std::size_t s = s_.metrics.pairs_collapsed;
+    const std::size_t n = n_.metrics.pairs_collapsed;
+    if (pairs == 0) {
       return {"Nothing to tell apart",
               "No group has two completions with different rewards, so no estimator can learn from "
               "this log."};
     }
-    if (n.pairs_collapsed < s.pairs_collapsed) {
-      const double kept =
-          1 - static_cast<double>(n.pairs_collapsed) / static_cast<double>(s.pairs_collapsed);
-      return {n.pairs_collapsed == 0
-                  ? "Inside a group " + n_.info.label + " keeps every difference that " +
-                        s_.info.label + " loses"
-                  : "Inside a group " + n_.info.label + " ties " + percent(kept, 0) +
-                        " fewer pairs than " + s_.info.label,
-              pairs + by_count()};
-    }
-    if (n.pairs_collapsed > s.pairs_collapsed) {
-      return {n_.info.label + " is not finer on this data",
-              pairs +
-                  " Normalising each reward first gives small and large differences the same "
-                  "weight, and here more of them cancel than in the plain sum."};
-    }
-    if (s.pairs_collapsed == 0) {
+    const std::string whole = counted(pairs, "pair");
+    if (s == 0 && n == 0) {
       return {
-          "Inside a group " + n_.info.label + " and " + s_.info.label + " are equally fine",
+          "No ties inside groups, with " + s_.info.label + " or with " + n_.info.label,
           "Neither gives two completions of a group with different rewards the same advantage (" +
-              counted(s.pairs_with_different_reward_vectors, "pair") +
-              "): there is no tie to remove."};
+              whole + ")." + values()};
     }
-    return {"Inside a group " + n_.info.label + " and " + s_.info.label + " are equally fine",
-            pairs + " " + equal_reason()};
+    const std::string text = "Of the " + whole +
+                             " of completions that share a group and have different rewards, " +
+                             s_.info.label + " gives " + share(s, pairs) + " the same advantage, " +
+                             n_.info.label + " " + share(n, pairs) + ".";
+    if (std::max(s, n) * rarely < pairs) {
+      return {"Hardly any ties inside groups: " + grouped(s) + " with " + s_.info.label + ", " +
+                  grouped(n) + " with " + n_.info.label + ", of " + whole,
+              text + " On this log the two hardly differ in what they tell apart." + values()};
+    }
+    if (n < s) {
+      return {"Inside groups " + s_.info.label + " ties " + grouped(s) + " of " + whole +
+                  " that differ, " + n_.info.label + (n == 0 ? " none" : " " + grouped(n)),
+              text + values()};
+    }
+    if (n > s) {
+      return {n_.info.label + " is not finer than " + s_.info.label + " on this log",
+              text +
+                  " Normalising each reward first gives small and large differences the same "
+                  "weight, and here some of them cancel that the plain sum keeps." +
+                  values()};
+    }
+    return {"Inside groups " + n_.info.label + " and " + s_.info.label +
+                " tie equally many: " + grouped(n) + " of " + whole,
+            text + " " + equal_reason() + values()};
   }
 
-  /// A sentence for the headline where the count of distinct values over the whole log contradicts
-  /// it; else empty.
-  std::string by_count() const {
-    const Metrics& s = s_.metrics;
-    const Metrics& n = n_.metrics;
-    if (n.pairs_collapsed >= s.pairs_collapsed || n.distinct_values >= s.distinct_values) return "";
-    return " Counted over the whole log, however, " + n_.info.label +
-           " has fewer distinct values (" + grouped(n.distinct_values) + " against " +
-           grouped(s.distinct_values) + ").";
+  /// The counts of distinct values inside batches, as a sentence.
+  std::string values() const {
+    const std::size_t s = s_.metrics.distinct_values_within_batches;
+    const std::size_t n = n_.metrics.distinct_values_within_batches;
+    return (c_.rollouts.batches() == 1 ? " In the log, taken as one batch, " : " Inside batches ") +
+           n_.info.label + " has " +
+           (n == s ? "as many distinct values as " + s_.info.label + ": " + grouped(n) + "."
+                   : grouped(n) + " distinct values, " + s_.info.label + " " + grouped(s) + ".");
   }
 
   Finding counts() const {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
-    const bool fewer = n.distinct_values < s.distinct_values ||
-                       n.distinct_group_vectors_sorted < s.distinct_group_vectors_sorted;
-    std::string text = "Over the whole log " + n_.info.label + " has " +
-                       compared(n.distinct_values, s.distinct_values) + " distinct values (" +
-                       grouped(n.distinct_values) + ", " + s_.info.label + " " +
-                       grouped(s.distinct_values) + ") and " +
-                       compared(n.distinct_group_vectors_sorted, s.distinct_group_vectors_sorted) +
-                       " distinct group vectors (" + grouped(n.distinct_group_vectors_sorted) +
-                       " against " + grouped(s.distinct_group_vectors_sorted) + ", from " +
-                       grouped(s.distinct_reward_multisets) +
-                       " different groups of rewards). The two counts are different things: the "
-                       "first counts numbers, the second, the paper's, whole groups.";
-    if (!fewer) return {"Counts over the whole log", text};
+    const bool one = c_.rollouts.batches() == 1;
+    const bool fewer_values = n.distinct_values_within_batches < s.distinct_values_within_batches;
+    const bool fewer_vectors =
+        n.distinct_group_vectors_within_batches < s.distinct_group_vectors_within_batches;
+    std::string text =
+        std::string(one ? "Over the whole log, taken as one batch, " : "Inside its batches ") +
+        n_.info.label + " has " +
+        compared(n.distinct_values_within_batches, s.distinct_values_within_batches) +
+        " distinct values (" + grouped(n.distinct_values_within_batches) + ", " + s_.info.label +
+        " " + grouped(s.distinct_values_within_batches) + ") and " +
+        compared(n.distinct_group_vectors_within_batches, s.distinct_group_vectors_within_batches) +
+        " distinct group vectors (" + grouped(n.distinct_group_vectors_within_batches) +
+        " against " + grouped(s.distinct_group_vectors_within_batches) + ", from " +
+        grouped(c_.rewards.distinct_multisets_within_batches) +
+        " different groups of rewards). The two counts are different things: the first counts "
+        "numbers, the second, the paper's, whole groups.";
+    if (!one) {
+      text += " Over all rows there are " + grouped(n.distinct_values) + " values, " +
+              s_.info.label + " " + grouped(s.distinct_values) +
+              "; do not compare those: an estimator with a batch step has another divisor in every "
+              "batch, so that equal groups of two batches get different values.";
+    }
+    if (!fewer_values && !fewer_vectors)
+      return {one ? "Counts over the whole log" : "Counts inside batches", text};
     text +=
         " They compare groups with each other, and a smaller count is no loss inside a group: a "
         "reward that takes two values in a group gets the same two normalised values whether they "
@@ -115,20 +132,24 @@ class Writer {
               grouped(richest->distinct) + ", therefore makes the sums of " + s_.info.label +
               " look rich. The tie rate is the figure to trust.";
     }
-    const bool both = n.distinct_values < s.distinct_values &&
-                      n.distinct_group_vectors_sorted < s.distinct_group_vectors_sorted;
-    return {std::string(both ? "By count" : "By one count") + " over the whole log " +
-                n_.info.label + " is not finer",
+    return {std::string(fewer_values && fewer_vectors ? "By count" : "By one count") +
+                (one ? " over the whole log " : " inside batches ") + n_.info.label +
+                " is not finer",
             text};
   }
 
   Finding dead_groups() const {
-    std::string text = "In " + share(c_.rewards.uniform_groups, groups_) + " of " +
-                       counted(groups_, "group") +
-                       " all completions have the same rewards, and no estimator can use those. ";
+    std::string text =
+        c_.rewards.uniform_groups == 0
+            ? "In every group some completions have different rewards. "
+            : "In " + share(c_.rewards.uniform_groups, groups_) + " of " +
+                  counted(groups_, "group") +
+                  " all completions have the same rewards, and no estimator that compares inside "
+                  "the group can use those. ";
+    if (c_.rewards.uniform_groups == groups_) return {"Dead groups", text};
     if (s_.metrics.cancelled_groups.empty() && n_.metrics.cancelled_groups.empty()) {
-      text += "Every other group gets an advantage from both " + s_.info.label + " and " +
-              n_.info.label + ".";
+      text += std::string(c_.rewards.uniform_groups == 0 ? "Every group" : "Every other group") +
+              " gets an advantage from both " + s_.info.label + " and " + n_.info.label + ".";
     } else {
       text += "Where rewards do differ, " + s_.info.label +
               " still gives 0 to the whole group in " + cases(s_.metrics.cancelled_groups.size()) +
@@ -140,8 +161,8 @@ class Writer {
                                       [&](std::size_t g) { return !is_zero(c_, n_, g); });
       text += " A filter that drops groups in which the sum does not vary removes " +
               counted(equal_sum.size(), "group") + " in which a reward does vary; " +
-              n_.info.label + " would use " + (used == 0 ? "none" : std::to_string(used)) +
-              " of them.";
+              n_.info.label + " would use " +
+              (used == 0 ? "none" : grouped(static_cast<std::size_t>(used))) + " of them.";
     }
     return {"Dead groups", text};
   }
@@ -166,7 +187,7 @@ class Writer {
       }
       text += " " + s_.info.label + " does tell the completions apart in " +
               grouped(static_cast<std::size_t>(told_apart)) + " of them. For example group " +
-              c_.rollouts.group_names[g] + ": " + spans +
+              c_.rollouts.group_name(g) + ": " + spans +
               "; after normalisation these differences count alike, however small one of them was.";
     }
     out.push_back({"Groups that " + n_.info.label + " cancels", text});
@@ -177,9 +198,9 @@ class Writer {
     const EstimatorResult* batch =
         c_.find("gdpo") != nullptr ? c_.find("gdpo") : c_.find("gdpo_pre_bn");
     if (again == nullptr || batch == nullptr || groups_ == 1) return;
-    const std::size_t after = again->metrics.distinct_group_vectors_sorted;
-    const std::size_t before = batch->metrics.distinct_group_vectors_sorted;
-    const std::size_t reference = s_.metrics.distinct_group_vectors_sorted;
+    const std::size_t after = again->metrics.distinct_group_vectors_within_batches;
+    const std::size_t before = batch->metrics.distinct_group_vectors_within_batches;
+    const std::size_t reference = s_.metrics.distinct_group_vectors_within_batches;
     std::string text =
         "Normalising the sum a second time inside the group, instead of over the batch, divides "
         "every group by its own spread, so how strongly the rewards agree in a group is lost. ";
@@ -255,14 +276,14 @@ Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum,
   return Writer(comparison, sum, normalised).tie_rate();
 }
 
-std::vector<Finding> contrast(const Comparison& comparison, const EstimatorResult& sum,
-                              const EstimatorResult& normalised) {
+void contrast(const Comparison& comparison, const EstimatorResult& sum,
+              const EstimatorResult& normalised, std::vector<Finding>& out) {
   const Writer writer(comparison, sum, normalised);
-  std::vector<Finding> out{writer.counts(), writer.dead_groups()};
+  out.push_back(writer.counts());
+  out.push_back(writer.dead_groups());
   writer.cancellation(out);
   writer.balance(out);
   writer.group_norm(out);
-  return out;
 }
 
 }  // namespace resolution

@@ -14,9 +14,9 @@ namespace resolution {
 Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum,
                  const EstimatorResult& normalised);
 
-/// The other topics: counts over the log, groups whose advantages are all 0, how strongly each
-/// reward is heard, and a second normalisation inside the group.
-std::vector<Finding> contrast(const Comparison& comparison, const EstimatorResult& sum,
-                              const EstimatorResult& normalised);
+/// Appends the other topics: counts of distinct values, groups whose advantages are all 0, how
+/// strongly each reward is heard, and a second normalisation inside the group.
+void contrast(const Comparison& comparison, const EstimatorResult& sum,
+              const EstimatorResult& normalised, std::vector<Finding>& out);
 
 }  // namespace resolution

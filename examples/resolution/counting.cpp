@@ -114,14 +114,14 @@ Count count_multisets(std::size_t rewards, std::size_t group_size,
   std::vector<double> batch;
   Progress progress(
       "counting n = " + std::to_string(rewards) + ", G = " + std::to_string(group_size),
-      binomial((std::size_t{1} << rewards) + group_size - 1, group_size));
+      binomial((std::size_t{1} << rewards) + group_size - 1, group_size), "reward group");
   const auto flush = [&] {
     for (std::size_t i = 0; i < estimators.size(); ++i) {
       seen[i].add(advantages_before_batch_step(estimators[i], batch, rewards, group_size),
                   group_size);
     }
     batch.clear();
-    progress.update_at(count.reward_multisets, Progress::Clock::now());
+    progress.update_at(count.reward_multisets, 0, Progress::Clock::now());
   };
   Multisets multisets(rewards, group_size);
   do {

@@ -86,13 +86,33 @@ gdpo::View<const double, 2> reward_view(const std::vector<double>& rewards, std:
                     static_cast<index_t>(channels));
 }
 
-/// The advantages of the log, computed by the library. Rows of a group need not stand together.
+/// The advantages of the log. Each batch is a call of its own, as in training.
 template <class Estimator>
-std::vector<double> run(const Estimator& estimator, const Rollouts& rollouts) {
-  gdpo::RewardBatch batch{reward_view(rollouts.rewards, rollouts.channels()),
-                          gdpo::by_id(rollouts.group_of)};
-  if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(rollouts.lengths);
-  return gdpo::advantages(gdpo::simd, batch, estimator);
+std::vector<double> run(const std::string& name, const Estimator& estimator,
+                        const Rollouts& rollouts) {
+  std::vector<double> out(rollouts.rows());
+  std::vector<index_t> offsets;
+  gdpo::Workspace workspace;
+  for (std::size_t b = 0; b < rollouts.batches(); ++b) {
+    const Range rows = rollouts.rows_of_batch(b);
+    const Range groups = rollouts.groups_of(b);
+    offsets.clear();
+    for (std::size_t g = groups.begin; g <= groups.end; ++g)
+      offsets.push_back(static_cast<index_t>(rollouts.group_begin[g] - rows.begin));
+    const auto count = static_cast<index_t>(rows.size());
+    gdpo::RewardBatch batch{gdpo::view(rollouts.rewards.data() + rows.begin * rollouts.channels(),
+                                       count, static_cast<index_t>(rollouts.channels())),
+                            gdpo::by_offsets(offsets)};
+    if (!rollouts.lengths.empty())
+      batch.tokens = gdpo::view(rollouts.lengths.data() + rows.begin, count);
+    const std::string where =
+        rollouts.batches() == 1 ? name : name + ", batch " + in_quotes(rollouts.batch_names[b]);
+    reported(where, [&] {
+      gdpo::advantages_into(gdpo::simd, batch, estimator,
+                            gdpo::view(out.data() + rows.begin, count), workspace);
+    });
+  }
+  return out;
 }
 
 struct BuiltIn {
@@ -165,10 +185,8 @@ EstimatorInfo describe(const std::string& name) {
 
 std::vector<double> advantages(const std::string& name, const Settings& settings,
                                const Rollouts& rollouts) {
-  return reported(name, [&] {
-    return with_estimator(name, settings,
-                          [&](const auto& estimator) { return run(estimator, rollouts); });
-  });
+  return with_estimator(name, settings,
+                        [&](const auto& estimator) { return run(name, estimator, rollouts); });
 }
 
 std::vector<double> advantages_before_batch_step(const std::string& name,
@@ -195,7 +213,7 @@ std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollout
   over_tokens.eps = eps;
   auto estimator = gdpo::with_renorm(gdpo, over_tokens);
   configure(estimator, settings);
-  return reported("gdpo over tokens", [&] { return run(estimator, rollouts); });
+  return run("gdpo over tokens", estimator, rollouts);
 }
 
 }  // namespace resolution

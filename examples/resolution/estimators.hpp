@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rollouts.hpp"
+#include "input/rollouts.hpp"
 
 namespace resolution {
 
@@ -48,8 +48,8 @@ EstimatorInfo describe(const std::string& name);
 /// All names that describe() knows.
 std::vector<std::string> all_estimators();
 
-/// The advantages (N) of a log, computed by the library. Throws UserError where the library refuses
-/// the input.
+/// The advantages (N) of a log, computed by the library batch by batch. Throws UserError where the
+/// library refuses the input.
 std::vector<double> advantages(const std::string& name, const Settings& settings,
                                const Rollouts& rollouts);
 
@@ -59,8 +59,8 @@ std::vector<double> advantages_before_batch_step(const std::string& name,
                                                  const std::vector<double>& rewards,
                                                  std::size_t channels, std::size_t group_size);
 
-/// GDPO with its batch step weighted by completion length, as verl whitens over tokens; eps is
-/// added to the variance.
+/// GDPO with the step over each batch weighted by completion length, as verl whitens over tokens;
+/// eps is added to the variance.
 std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts,
                                          double eps);
 

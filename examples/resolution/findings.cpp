@@ -2,38 +2,133 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "contrast.hpp"
+#include "separated.hpp"
 #include "words.hpp"
 
 namespace resolution {
 namespace {
 
-Finding batch_finding(const Comparison& c) {
-  if (c.rollouts.members.size() == 1) {
+/// The least and the largest of some numbers, as "0.12" or "between 0.12 and 0.34". Those that are
+/// not finite are left out.
+std::string span_text(const std::vector<double>& values, int digits) {
+  double low = std::numeric_limits<double>::quiet_NaN();
+  double high = low;
+  for (const double v : values) {
+    if (!std::isfinite(v)) continue;
+    low = std::fmin(low, v);
+    high = std::fmax(high, v);
+  }
+  const std::string from = fixed(low, digits);
+  const std::string to = fixed(high, digits);
+  return from == to ? from : "between " + from + " and " + to;
+}
+
+/// What the log was divided into. Without --batch it may be several steps that were merged.
+Finding batches_finding(const Comparison& c) {
+  const Rollouts& log = c.rollouts;
+  if (log.batch_columns.empty()) {
+    std::string text =
+        "The last step of GDPO normalises over what one training step saw. Here that is the whole "
+        "log, and rows with the same group are one group wherever they stand.";
+    if (!log.unused_step_columns.empty()) {
+      text += " The log has " +
+              std::string(log.unused_step_columns.size() == 1 ? "a column " : "columns ") +
+              list(log.unused_step_columns) +
+              ": name what tells its steps apart with --batch, and every step is a batch.";
+    }
+    return {"One batch: the whole log", text};
+  }
+  std::size_t alone = 0;
+  for (std::size_t b = 0; b < log.batches(); ++b) alone += log.groups_of(b).size() == 1 ? 1 : 0;
+  std::string text = "Rows that agree in " + list(log.batch_columns) +
+                     " are a batch. Estimators see one at a time, and a group lies inside its "
+                     "batch.";
+  if (alone > 0) {
+    text += " In " + share(alone, log.batches()) +
+            " of them there is only one group: the batch step of GDPO then normalises inside this "
+            "group.";
+  }
+  return {counted(log.batches(), "batch", "batches"), text};
+}
+
+Finding step_finding(const Comparison& c) {
+  if (c.rollouts.groups() == 1) {
     return {"There is only one group",
             "The batch step of GDPO then normalises inside this group, which loses the gain; it is "
             "meant to span many groups."};
   }
+  std::vector<double> stds;
+  for (const BatchStep& step : c.batch_steps) {
+    if (step.std > 0) stds.push_back(step.std);
+  }
+  const bool one = c.rollouts.batches() == 1;
   return {"The batch step only rescales",
-          "Every group is centred (sizes: " + group_sizes_text(c.rewards) +
-              "), so the batch mean of the summed, normalised rewards is 0 and GDPO's last step "
-              "divides all of them by one number, " +
-              fixed(c.batch.std, 4) +
+          "Every group is centred (sizes: " + group_sizes_text(c.rewards) + "), so the " +
+              (one ? "batch mean" : "mean over a batch") +
+              " of the summed, normalised rewards is 0 and GDPO's last step divides all of them " +
+              (one ? "by one number, " : "by one number a batch, ") + span_text(stds, 4) +
               ". It changes the size of the advantages, not their order nor their zeros."};
 }
 
 Finding length_finding(const Comparison& c) {
   const LengthWeighting& l = *c.length;
-  return {"Weighting the batch step by length shifts",
-          "With every completion weighted by " + in_quotes(c.rollouts.length_name) +
-              " the batch mean is " + fixed(l.weighted.mean, 4) + " instead of 0 and the divisor " +
-              fixed(l.weighted.std, 4) + " instead of " + fixed(l.plain.std, 4) + ": the " +
-              percent(l.zero_share) + " of completions without a signal all get " +
-              fixed(l.value_given_to_zero, 4) +
-              (l.sign_changed_share > 0
-                   ? ", and " + percent(l.sign_changed_share) + " of the others change sign."
-                   : "; none of the others changes sign.")};
+  std::vector<double> means;
+  std::vector<double> shifts;
+  for (const LengthWeighting::Batch& batch : l.batches) {
+    means.push_back(batch.weighted.mean);
+    shifts.push_back(batch.value_given_to_zero);
+  }
+  std::string text = "With every completion weighted by " + in_quotes(c.rollouts.length_name) +
+                     " the batch mean is " + span_text(means, 4) + " instead of 0: ";
+  if (l.zero_share > 0) {
+    text += "the " + percent(l.zero_share) + " of completions without a signal get " +
+            span_text(shifts, 4) + ", and ";
+  }
+  text += l.sign_changed_share > 0
+              ? percent(l.sign_changed_share) +
+                    (l.zero_share > 0 ? " of the others change sign." : " of them change sign.")
+              : "no other advantage changes sign.";
+  return {"Weighting the batch step by length shifts", text};
+}
+
+/// One completion's rewards, those of `channels`: `"accuracy" 1, "format" 0`.
+std::string rewards_text(const Comparison& c, std::size_t row,
+                         const std::vector<std::size_t>& channels) {
+  std::string text;
+  for (const std::size_t k : channels) {
+    text += (text.empty() ? "" : ", ") + in_quotes(c.rollouts.reward_names[k]) + " " +
+            compact(c.gated[row * c.rollouts.channels() + k], 4);
+  }
+  return text;
+}
+
+/// The group in which normalising first separates most of what summing first ties.
+void separated_finding(const Comparison& c, std::vector<Finding>& out) {
+  const std::vector<SeparatedGroup> groups = separated_groups(c);
+  if (groups.empty()) return;
+  const SeparatedGroup& most = groups.front();
+  const EstimatorResult& sum = *c.sum_first();
+  const EstimatorResult& normalised = *c.normalise_first();
+  const std::size_t first = c.rollouts.rows_of(most.group).begin;
+  std::vector<std::size_t> different;
+  for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
+    const double low = c.gated[most.low * c.rollouts.channels() + k];
+    const double high = c.gated[most.high * c.rollouts.channels() + k];
+    if (low != high && !(std::isnan(low) && std::isnan(high))) different.push_back(k);
+  }
+  const auto completion = [&](std::size_t row) {
+    return std::to_string(row - first + 1) + " (" + rewards_text(c, row, different) + ")";
+  };
+  out.push_back(
+      {"What " + normalised.info.label + " tells apart and " + sum.info.label + " does not",
+       "This happens in " + counted(groups.size(), "group") + ", most in group " +
+           c.rollouts.group_name(most.group) + ": completions " + completion(most.low) + " and " +
+           completion(most.high) + " both get " + fixed(sum.advantages[most.low], 3) + " from " +
+           sum.info.label + ", and " + fixed(normalised.advantages[most.low], 3) + " and " +
+           fixed(normalised.advantages[most.high], 3) + " from " + normalised.info.label + "."});
 }
 
 /// A warning where values lie closer together than the rounding grid: then the count of distinct
@@ -58,10 +153,11 @@ void rounding(const Comparison& c, std::vector<Finding>& out) {
 }  // namespace
 
 bool is_zero(const Comparison& comparison, const EstimatorResult& result, std::size_t group) {
-  const auto& rows = comparison.rollouts.members[group];
-  return std::all_of(rows.begin(), rows.end(), [&](std::size_t row) {
-    return std::abs(result.advantages[row]) < advantage_tolerance;
-  });
+  const Range rows = comparison.rollouts.rows_of(group);
+  const auto first = result.advantages.begin();
+  return std::all_of(first + static_cast<std::ptrdiff_t>(rows.begin),
+                     first + static_cast<std::ptrdiff_t>(rows.end),
+                     [](double a) { return std::abs(a) < advantage_tolerance; });
 }
 
 std::vector<std::size_t> cancelled_groups(const Comparison& comparison) {
@@ -79,25 +175,29 @@ Finding headline(const Comparison& comparison) {
   const EstimatorResult* sum = comparison.sum_first();
   const EstimatorResult* normalised = comparison.normalise_first();
   if (sum != nullptr && normalised != nullptr) return tie_rate(comparison, *sum, *normalised);
+  const std::size_t pairs = comparison.rewards.pairs_with_different_vectors;
   const auto finest = std::min_element(
       comparison.results.begin(), comparison.results.end(), [](const auto& a, const auto& b) {
         return a.metrics.pairs_collapsed < b.metrics.pairs_collapsed;
       });
   return {"Ties inside a group",
           finest->info.label + " gives the same advantage to " +
-              share(finest->metrics.pairs_collapsed,
-                    finest->metrics.pairs_with_different_reward_vectors) +
-              " of the " + grouped(finest->metrics.pairs_with_different_reward_vectors) +
+              share(finest->metrics.pairs_collapsed, pairs) + " of the " + grouped(pairs) +
               " pairs of completions that share a group and have different rewards."};
 }
 
 std::vector<Finding> findings(const Comparison& comparison) {
-  std::vector<Finding> out;
+  std::vector<Finding> out{batches_finding(comparison)};
   const EstimatorResult* sum = comparison.sum_first();
   const EstimatorResult* normalised = comparison.normalise_first();
-  if (sum != nullptr && normalised != nullptr) out = contrast(comparison, *sum, *normalised);
-  if (comparison.find("gdpo") != nullptr && comparison.batch.std > 0)
-    out.push_back(batch_finding(comparison));
+  if (sum != nullptr && normalised != nullptr) {
+    separated_finding(comparison, out);
+    contrast(comparison, *sum, *normalised, out);
+  }
+  const auto& steps = comparison.batch_steps;
+  const bool any_signal =
+      std::any_of(steps.begin(), steps.end(), [](const BatchStep& step) { return step.std > 0; });
+  if (comparison.find("gdpo") != nullptr && any_signal) out.push_back(step_finding(comparison));
   if (comparison.length) out.push_back(length_finding(comparison));
   rounding(comparison, out);
   for (const EstimatorResult& r : comparison.results) {

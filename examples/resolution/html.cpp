@@ -1,30 +1,9 @@
 #include "html.hpp"
 
-#include <cstdint>
-
 #include "html_style.hpp"
+#include "words.hpp"
 
 namespace resolution::html {
-namespace {
-
-/// The length in bytes of the UTF-8 character at `at`, or 0 where the bytes are not UTF-8.
-std::size_t character_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  const std::size_t length = first < 0x80                    ? 1
-                             : first >= 0xC2 && first < 0xE0 ? 2
-                             : (first & 0xF0U) == 0xE0       ? 3
-                             : first >= 0xF0 && first < 0xF5 ? 4
-                                                             : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
-  }
-  return length;
-}
-
-}  // namespace
-
 std::string escaped(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "findings.hpp"
 #include "html.hpp"
 #include "html_sections.hpp"
+#include "separated.hpp"
 #include "words.hpp"
 
 namespace resolution {
@@ -19,16 +21,19 @@ using html::paragraph;
 
 /// Groups whose completions have the same rewards, in any order, shown as one.
 struct Alike {
-  /// Reward vectors, sorted. A missing reward is infinity here, which no reward of a log is.
-  std::vector<std::vector<double>> rewards;
   std::vector<std::size_t> groups;
+  /// One group's reward vectors, sorted. A missing reward is infinity here, which no reward of a
+  /// log is.
+  std::vector<std::vector<double>> rewards;
 };
 
 std::vector<Alike> by_rewards(const Comparison& c, const std::vector<std::size_t>& groups) {
   std::vector<Alike> all;
+  std::map<std::vector<std::vector<double>>, std::size_t> places;
   for (const std::size_t g : groups) {
     std::vector<std::vector<double>> rewards;
-    for (const std::size_t row : c.rollouts.members[g]) {
+    const Range rows = c.rollouts.rows_of(g);
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
       std::vector<double> vector;
       for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
         const double value = c.gated[row * c.rollouts.channels() + k];
@@ -37,13 +42,9 @@ std::vector<Alike> by_rewards(const Comparison& c, const std::vector<std::size_t
       rewards.push_back(std::move(vector));
     }
     std::sort(rewards.begin(), rewards.end());
-    const auto same =
-        std::find_if(all.begin(), all.end(), [&](const Alike& a) { return a.rewards == rewards; });
-    if (same == all.end()) {
-      all.push_back({std::move(rewards), {g}});
-    } else {
-      same->groups.push_back(g);
-    }
+    const auto [place, is_new] = places.try_emplace(std::move(rewards), all.size());
+    if (is_new) all.push_back({{}, place->first});
+    all[place->second].groups.push_back(g);
   }
   return all;
 }
@@ -52,7 +53,7 @@ std::vector<Alike> by_rewards(const Comparison& c, const std::vector<std::size_t
 std::string group_card(const Comparison& c, const Alike& alike) {
   constexpr std::size_t most_rows = 16;
   constexpr std::size_t most_names = 8;
-  const auto& rows = c.rollouts.members[alike.groups.front()];
+  const Range rows = c.rollouts.rows_of(alike.groups.front());
   const std::size_t channels = c.rollouts.channels();
   const auto reward = [&](std::size_t row, std::size_t k) {
     return number(compact(c.gated[row * channels + k], 6));
@@ -66,7 +67,7 @@ std::string group_card(const Comparison& c, const Alike& alike) {
       varying.push_back(k);
     } else {
       constant +=
-          (constant.empty() ? "" : ", ") + c.rollouts.reward_names[k] + " " + reward(rows[0], k);
+          (constant.empty() ? "" : ", ") + c.rollouts.reward_names[k] + " " + reward(rows.begin, k);
     }
   }
   const std::vector<const EstimatorResult*> shown = compared_results(c);
@@ -77,9 +78,9 @@ std::string group_card(const Comparison& c, const Alike& alike) {
   std::vector<std::vector<std::string>> body;
   for (std::size_t i = 0; i < std::min(rows.size(), most_rows); ++i) {
     std::vector<std::string> line{std::to_string(i + 1)};
-    for (const std::size_t k : varying) line.push_back(reward(rows[i], k));
+    for (const std::size_t k : varying) line.push_back(reward(rows.begin + i, k));
     for (const auto* r : shown)
-      line.push_back("<span class=\"strong\">" + number(fixed(r->advantages[rows[i]], 3)) +
+      line.push_back("<span class=\"strong\">" + number(fixed(r->advantages[rows.begin + i], 3)) +
                      "</span>");
     body.push_back(line);
   }
@@ -93,19 +94,41 @@ std::string group_card(const Comparison& c, const Alike& alike) {
   if (alike.groups.size() > 1) {
     notes += "The same rewards in group";
     for (std::size_t i = 1; i < std::min(alike.groups.size(), most_names); ++i) {
-      notes += (i == 1 ? " " : ", ") + c.rollouts.group_names[alike.groups[i]];
+      notes += (i == 1 ? " " : ", ") + c.rollouts.group_name(alike.groups[i]);
     }
     if (alike.groups.size() > most_names)
       notes += " and " + grouped(alike.groups.size() - most_names) + " more";
     notes += ".";
   }
-  return element(
-      "figure", varying.size() + shown.size() > 5 ? "class=\"roomy\"" : "",
-      html::table("Group " + c.rollouts.group_names[alike.groups.front()], header, body) +
-          (notes.empty() ? "" : element("figcaption", "", escaped(notes))));
+  return element("figure", varying.size() + shown.size() > 5 ? "class=\"roomy\"" : "",
+                 html::table("Group " + c.rollouts.group_name(alike.groups.front()), header, body) +
+                     (notes.empty() ? "" : element("figcaption", "", escaped(notes))));
 }
 
 }  // namespace
+
+std::string separated_section(const Comparison& c) {
+  constexpr std::size_t most = 3;
+  // Groups with the same rewards stand behind each other, as they are equally far apart; the first
+  // few hundred hold more than enough different ones.
+  constexpr std::size_t most_looked_at = 1000;
+  const std::vector<SeparatedGroup> found = separated_groups(c);
+  if (found.empty()) return "";
+  std::vector<std::size_t> groups;
+  for (std::size_t i = 0; i < std::min(found.size(), most_looked_at); ++i)
+    groups.push_back(found[i].group);
+  const std::string sum = c.sum_first()->info.label;
+  const std::string normalised = c.normalise_first()->info.label;
+  const std::vector<Alike> different = by_rewards(c, groups);
+  std::string cards;
+  for (std::size_t i = 0; i < std::min(most, different.size()); ++i)
+    cards += group_card(c, different[i]);
+  return heading("Groups that " + sum + " ties and " + normalised + " tells apart") +
+         paragraph("In " + counted(found.size(), "group") + " " + sum +
+                   " gives completions with different rewards the same advantage and " +
+                   normalised + " does not. Shown: where it sets them furthest apart.") +
+         division("groups", cards);
+}
 
 std::string cancelled_section(const Comparison& c) {
   const EstimatorResult* normalised = c.normalise_first();
@@ -124,7 +147,7 @@ std::string cancelled_section(const Comparison& c) {
   return out +
          paragraph("Completions with different rewards, and " + normalised->info.label +
                    " gives 0 to all of them: " + grouped(groups.size()) + " of " +
-                   counted(c.rollouts.members.size(), "group") +
+                   counted(c.rollouts.groups(), "group") +
                    ". Groups with the same rewards are shown once" +
                    (different.size() > most ? "; " + std::to_string(most) + " of " +
                                                   std::to_string(different.size()) + " kinds"

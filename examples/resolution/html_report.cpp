@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 
+#include "batch_series.hpp"
 #include "charts.hpp"
 #include "findings.hpp"
 #include "html.hpp"
@@ -47,8 +48,8 @@ std::string estimator_bars(const Comparison& c, const std::string& what, double 
 
 std::string file_line(const Comparison& c) {
   return c.rollouts.file + " \u00B7 " + counted(c.rollouts.rows(), "completion") + " in " +
-         counted(c.rollouts.members.size(), "group") + " (" + group_sizes_text(c.rewards) +
-         ") \u00B7 " + counted(c.rollouts.channels(), "reward");
+         counted(c.rollouts.groups(), "group") + " (" + group_sizes_text(c.rewards) + ") \u00B7 " +
+         batches_text(c.rollouts) + " \u00B7 " + counted(c.rollouts.channels(), "reward");
 }
 
 /// A box with one number for each compared estimator.
@@ -73,21 +74,25 @@ std::string tiles(const Comparison& c) {
     for (const EstimatorResult* r : shown) pairs.emplace_back(r, text(r->metrics));
     return pairs;
   };
-  const Metrics& any = c.results.front().metrics;
   return division(
       "tiles",
       tile("Tie rate inside groups",
            values([](const Metrics& m) { return percent(m.collapse_rate); }),
-           "of " + grouped(any.pairs_with_different_reward_vectors) +
+           "of " + grouped(c.rewards.pairs_with_different_vectors) +
                " pairs with different rewards") +
           tile("Distinct values",
-               values([](const Metrics& m) { return grouped(m.distinct_values); }),
-               "different advantages in the log") +
-          tile("Distinct group vectors",
-               values([](const Metrics& m) { return grouped(m.distinct_group_vectors_sorted); }),
-               "from " + grouped(any.distinct_reward_multisets) + " different groups of rewards") +
+               values([](const Metrics& m) { return grouped(m.distinct_values_within_batches); }),
+               c.rollouts.batches() == 1 ? "different advantages in the log"
+                                         : "different advantages in a batch, over all " +
+                                               counted(c.rollouts.batches(), "batch", "batches")) +
+          tile("Distinct group vectors", values([](const Metrics& m) {
+                 return grouped(m.distinct_group_vectors_within_batches);
+               }),
+               "from " + grouped(c.rewards.distinct_multisets_within_batches) +
+                   " different groups of rewards" +
+                   (c.rollouts.batches() == 1 ? "" : ", inside batches")) +
           tile("Dead groups", values([](const Metrics& m) { return grouped(m.zero_groups); }),
-               "of " + grouped(c.rollouts.members.size()) + ": every advantage is 0"));
+               "of " + grouped(c.rollouts.groups()) + ": every advantage is 0"));
 }
 
 /// The legend of the two colours.
@@ -100,26 +105,35 @@ std::string keys() {
 }
 
 std::string count_charts(const Comparison& c) {
-  const Metrics& any = c.results.front().metrics;
+  const auto most = static_cast<double>(c.rewards.distinct_multisets_within_batches);
   const charts::Limit possible{
-      static_cast<double>(any.distinct_reward_multisets),
-      "different groups of rewards: " + grouped(any.distinct_reward_multisets)};
-  return figure("Distinct values",
-                estimator_bars(
-                    c, "Distinct values", 0,
-                    [](const auto& r) { return static_cast<double>(r.metrics.distinct_values); },
-                    [](const auto& r) { return grouped(r.metrics.distinct_values); }),
-                "Different advantages over the whole log, rounded to 1e-6.") +
+      most, "different groups of rewards: " + grouped(c.rewards.distinct_multisets_within_batches)};
+  const bool one = c.rollouts.batches() == 1;
+  return figure(
+             "Distinct values",
+             estimator_bars(
+                 c, "Distinct values", 0,
+                 [](const auto& r) {
+                   return static_cast<double>(r.metrics.distinct_values_within_batches);
+                 },
+                 [](const auto& r) { return grouped(r.metrics.distinct_values_within_batches); }),
+             std::string("Different advantages, rounded to 1e-6") +
+                 (one ? ", over the whole log as one batch."
+                      : ", in each batch, added up over the batches.")) +
          figure("Distinct group vectors",
                 estimator_bars(
                     c, "Distinct group vectors", possible.value,
                     [](const auto& r) {
-                      return static_cast<double>(r.metrics.distinct_group_vectors_sorted);
+                      return static_cast<double>(r.metrics.distinct_group_vectors_within_batches);
                     },
-                    [](const auto& r) { return grouped(r.metrics.distinct_group_vectors_sorted); },
+                    [](const auto& r) {
+                      return grouped(r.metrics.distinct_group_vectors_within_batches);
+                    },
                     {}, &possible),
-                "Different multisets of advantages that a group gets: the count of the GDPO paper. "
-                "No estimator that looks at one group can pass the dashed line.");
+                std::string("Different multisets of advantages that a group gets") +
+                    (one ? "" : ", in each batch, added up") +
+                    ": the count of the GDPO paper. No estimator that looks at one group can pass "
+                    "the dashed line.");
 }
 
 std::string tie_chart(const Comparison& c) {
@@ -133,7 +147,7 @@ std::string tie_chart(const Comparison& c) {
 }
 
 std::string dead_chart(const Comparison& c) {
-  const auto groups = static_cast<double>(c.rollouts.members.size());
+  const auto groups = static_cast<double>(c.rollouts.groups());
   const RewardSummary& rewards = c.rewards;
   return figure(
       "Dead groups",
@@ -225,6 +239,8 @@ std::string to_html(const Comparison& c) {
       "Mean correlation inside groups between the advantage and each reward. Bars of similar "
       "length: the rewards are heard alike. A short bar: the policy hardly sees that reward.");
   body += balance_charts(c);
+  body += batches_section(c);
+  body += separated_section(c);
   body += cancelled_section(c);
   body += heading("The numbers");
   body += rewards_table(c);

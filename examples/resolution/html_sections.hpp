@@ -19,6 +19,13 @@ std::string coloured_label(const EstimatorInfo& info);
 /// is left out.
 std::vector<const EstimatorResult*> compared_results(const Comparison& comparison);
 
+/// Three groups in which summing first ties completions that normalising first sets furthest apart,
+/// rewards and advantages side by side; empty where there is none.
+std::string separated_section(const Comparison& comparison);
+
+/// The course of rewards, ties and lengths over the batches; empty where the log is one batch.
+std::string batches_section(const Comparison& comparison);
+
 /// The groups whose rewards differ but whose advantages are all 0, rewards and advantages side by
 /// side. Groups with the same rewards are shown once.
 std::string cancelled_section(const Comparison& comparison);

@@ -59,26 +59,36 @@ std::string metrics_table(const Comparison& c) {
     for (const auto& r : c.results) row.push_back(number(text(r.metrics)));
     rows.push_back(row);
   };
-  add("distinct values", [](const Metrics& m) { return grouped(m.distinct_values); });
+  const bool one = c.rollouts.batches() == 1;
+  if (!one) {
+    add("distinct values inside batches",
+        [](const Metrics& m) { return grouped(m.distinct_values_within_batches); });
+    add("distinct group vectors inside batches",
+        [](const Metrics& m) { return grouped(m.distinct_group_vectors_within_batches); });
+    add("different groups of rewards inside batches",
+        [&](const Metrics&) { return grouped(c.rewards.distinct_multisets_within_batches); });
+  }
+  const std::string where = one ? "" : " over all rows";
+  add("distinct values" + where, [](const Metrics& m) { return grouped(m.distinct_values); });
   add("distinct values by gaps above 1e-9",
       [](const Metrics& m) { return grouped(m.clusters.count); });
   add("smallest gap between distinct values",
       [](const Metrics& m) { return compact(m.clusters.smallest_gap, 3); });
   add("largest rounding noise",
       [](const Metrics& m) { return compact(m.clusters.largest_noise, 3); });
-  add("distinct group vectors",
+  add("distinct group vectors" + where,
       [](const Metrics& m) { return grouped(m.distinct_group_vectors_sorted); });
-  add("different groups of rewards",
-      [](const Metrics& m) { return grouped(m.distinct_reward_multisets); });
+  add("different groups of rewards" + where,
+      [&](const Metrics&) { return grouped(c.rewards.distinct_multisets); });
   add("share of their pairs with one group vector",
       [](const Metrics& m) { return percent(m.cross_group_collapse_rate, 3); });
   add("different advantages per group, mean",
       [](const Metrics& m) { return fixed(m.mean_levels_per_group, 4); });
   add("different rewards per group, mean",
-      [](const Metrics& m) { return fixed(m.mean_distinct_reward_vectors_per_group, 4); });
-  add("pairs inside groups", [](const Metrics& m) { return grouped(m.pairs); });
+      [&](const Metrics&) { return fixed(c.rewards.mean_vectors_per_group, 4); });
+  add("pairs inside groups", [&](const Metrics&) { return grouped(c.rewards.pairs); });
   add("of them with different rewards",
-      [](const Metrics& m) { return grouped(m.pairs_with_different_reward_vectors); });
+      [&](const Metrics&) { return grouped(c.rewards.pairs_with_different_vectors); });
   add("of them tied", [](const Metrics& m) { return grouped(m.pairs_collapsed); });
   add("tie rate", [](const Metrics& m) { return percent(m.collapse_rate, 3); });
   add("dead groups", [](const Metrics& m) { return grouped(m.zero_groups); });
@@ -112,6 +122,16 @@ std::string definitions(const Comparison& c) {
     settings += " Lengths come from " + in_quotes(c.rollouts.length_name) + ", at least 1.";
   }
   out += term("Settings", settings);
+  out +=
+      term("Batch",
+           c.rollouts.batch_columns.empty()
+               ? "The whole log is one batch; --batch names the columns that tell training steps "
+                 "apart."
+               : "Rows that agree in " + list(c.rollouts.batch_columns) +
+                     ". Every estimator sees one batch at a time, and a group lies inside its "
+                     "batch. Counts inside batches are those of each batch, added up. Over all "
+                     "rows the values of an estimator with a batch step are not comparable: "
+                     "every batch has its own divisor.");
   out += term("Distinct values, group vectors",
               "Advantages are rounded to 1e-6. A group vector is the sorted list of a group's "
               "advantages. \u201CBy gaps\u201D sorts all values instead and starts a new one at "

@@ -16,42 +16,90 @@ std::string text_of(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Json to_object(const Metrics& m) {
-  Json correlations = Json::array();
-  for (const double c : m.mean_corr_with_each_reward) correlations.push_back(number(c));
+Json numbers(const std::vector<double>& values) {
+  Json list = Json::array();
+  for (const double value : values) list.push_back(number(value));
+  return list;
+}
+
+Json to_object(const Metrics& m, const RewardSummary& rewards) {
   Json object;
   object["distinct_values"] = m.distinct_values;
+  object["distinct_values_within_batches"] = m.distinct_values_within_batches;
   object["distinct_group_vectors_sorted"] = m.distinct_group_vectors_sorted;
+  object["distinct_group_vectors_within_batches"] = m.distinct_group_vectors_within_batches;
   object["zero_groups"] = m.zero_groups;
   object["mean_levels_per_group"] = m.mean_levels_per_group;
-  object["mean_distinct_reward_vectors_per_group"] = m.mean_distinct_reward_vectors_per_group;
-  object["pairs"] = m.pairs;
-  object["pairs_with_different_reward_vectors"] = m.pairs_with_different_reward_vectors;
+  object["mean_distinct_reward_vectors_per_group"] = rewards.mean_vectors_per_group;
+  object["pairs"] = rewards.pairs;
+  object["pairs_with_different_reward_vectors"] = rewards.pairs_with_different_vectors;
   object["pairs_collapsed"] = m.pairs_collapsed;
   object["collapse_rate"] = m.collapse_rate;
   object["groups_with_reward_differences_but_all_zero_advantage"] = m.cancelled_groups.size();
-  object["distinct_reward_multisets"] = m.distinct_reward_multisets;
+  object["distinct_reward_multisets"] = rewards.distinct_multisets;
   object["cross_group_collapse_rate"] = m.cross_group_collapse_rate;
   object["adv_std"] = number(m.adv_std);
   object["adv_absmax"] = number(m.adv_absmax);
-  object["mean_corr_with_each_reward"] = correlations;
+  object["mean_corr_with_each_reward"] = numbers(m.mean_corr_with_each_reward);
   object["distinct_values_gap1e-9"] = m.clusters.count;
   object["min_gap_between_distinct"] = number(m.clusters.smallest_gap);
   object["max_rounding_noise_inside_cluster"] = m.clusters.largest_noise;
   return object;
 }
 
-Json to_object(const LengthWeighting& length, const std::string& column) {
+/// A step over a batch as one object: its values where there is one batch, else lists of them.
+Json to_object(const LengthWeighting& length, const Comparison& c) {
+  const auto each = [&](const auto& value) {
+    if (c.rollouts.batches() == 1) return number(value(0));
+    Json list = Json::array();
+    for (std::size_t b = 0; b < c.rollouts.batches(); ++b) list.push_back(number(value(b)));
+    return list;
+  };
   Json object;
-  object["length_column"] = column;
-  object["seq_mean"] = number(length.plain.mean);
-  object["seq_std"] = number(length.plain.std);
-  object["len_weighted_mean"] = number(length.weighted.mean);
-  object["len_weighted_std"] = number(length.weighted.std);
+  object["length_column"] = c.rollouts.length_name;
+  object["seq_mean"] = each([&](std::size_t b) { return c.batch_steps[b].mean; });
+  object["seq_std"] = each([&](std::size_t b) { return c.batch_steps[b].std; });
+  object["len_weighted_mean"] =
+      each([&](std::size_t b) { return length.batches[b].weighted.mean; });
+  object["len_weighted_std"] = each([&](std::size_t b) { return length.batches[b].weighted.std; });
   object["frac_completions_zero_advantage_seq"] = length.zero_share;
   object["value_given_to_zero_advantage_completions_by_len_weighted"] =
-      number(length.value_given_to_zero);
+      each([&](std::size_t b) { return length.batches[b].value_given_to_zero; });
   object["frac_nonzero_completions_sign_changed"] = length.sign_changed_share;
+  return object;
+}
+
+/// The curves over the batches.
+Json batches_object(const Comparison& c) {
+  const Rollouts& log = c.rollouts;
+  Json completions = Json::array();
+  Json groups = Json::array();
+  std::vector<double> stds;
+  for (std::size_t b = 0; b < log.batches(); ++b) {
+    completions.push_back(log.rows_of_batch(b).size());
+    groups.push_back(log.groups_of(b).size());
+    stds.push_back(c.batch_steps[b].std);
+  }
+  Json means;
+  Json deviations;
+  for (std::size_t k = 0; k < log.channels(); ++k) {
+    means[log.reward_names[k]] = numbers(c.curves.rewards[k].mean);
+    deviations[log.reward_names[k]] = numbers(c.curves.rewards[k].std);
+  }
+  Json ties;
+  for (const auto& result : c.results)
+    ties[result.info.name] = numbers(result.metrics.collapse_rate_of_batch);
+  Json object;
+  object["name"] = log.batch_names;
+  object["completions"] = completions;
+  object["groups"] = groups;
+  object["reward_mean"] = means;
+  object["reward_std"] = deviations;
+  object["zero_variance_groups_sum"] = numbers(c.curves.zero_variance_groups_sum);
+  object["zero_variance_groups_all_rewards"] = numbers(c.curves.zero_variance_groups_all);
+  object["collapse_rate"] = ties;
+  object["bn_std"] = numbers(stds);
+  if (!log.lengths.empty()) object["length_mean"] = numbers(c.curves.length);
   return object;
 }
 
@@ -86,26 +134,30 @@ std::string to_json(const Comparison& comparison) {
   }
   Json methods;
   for (const auto& result : comparison.results)
-    methods[result.info.name] = to_object(result.metrics);
+    methods[result.info.name] = to_object(result.metrics, rewards);
 
   Json object;
   object["file"] = comparison.rollouts.file;
   object["rewards"] = comparison.rollouts.reward_names;
-  object["groups"] = comparison.rollouts.members.size();
+  object["groups"] = comparison.rollouts.groups();
   object["completions"] = comparison.rollouts.rows();
+  object["batches"] = comparison.rollouts.batches();
+  object["batch_columns"] = comparison.rollouts.batch_columns;
   object["K"] = sizes;
   object["per_reward"] = channels;
   object["zero_variance_groups_sum"] = rewards.zero_variance_groups_sum;
   object["zero_variance_groups_all_rewards"] = rewards.zero_variance_groups_all;
   object["groups_equal_sum_but_some_reward_varies"] = rewards.equal_sum_groups.size();
   object["distinct_reward_vectors"] = rewards.distinct_vectors;
-  object["bn"] = {{"bn_mean", number(comparison.batch.mean)},
-                  {"bn_std", number(comparison.batch.std)}};
-  object["methods"] = methods;
-  if (comparison.length) {
-    object["bn_sequence_vs_length_weighted"] =
-        to_object(*comparison.length, comparison.rollouts.length_name);
+  object["distinct_reward_multisets_within_batches"] = rewards.distinct_multisets_within_batches;
+  if (comparison.rollouts.batches() == 1) {
+    const BatchStep& step = comparison.batch_steps.front();
+    object["bn"] = {{"bn_mean", number(step.mean)}, {"bn_std", number(step.std)}};
   }
+  object["methods"] = methods;
+  if (comparison.length)
+    object["bn_sequence_vs_length_weighted"] = to_object(*comparison.length, comparison);
+  object["per_batch"] = batches_object(comparison);
   return text_of(object);
 }
 

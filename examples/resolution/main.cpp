@@ -1,14 +1,14 @@
 // The tool gdpo-resolution: how finely do group-relative estimators (GRPO, GRPO without std, GDPO,
 // presets of trainers) tell completions apart? It reads a log of rollouts with several rewards (CSV
-// or JSON Lines), computes the advantages of each estimator with the library, and counts distinct
-// values, ties inside groups and groups without any advantage. Results are a table, JSON, or an
-// HTML page. With --count it runs the counting experiment of the GDPO paper instead.
+// or JSON), computes the advantages of each estimator with the library, batch by batch, and counts
+// distinct values, ties inside groups and groups without any advantage. Results are a table, JSON,
+// or an HTML page. With --count it runs the counting experiment of the GDPO paper instead.
 //
-// Read in this order: rollouts.hpp (the log), estimators.cpp (the calls of the library),
-// metrics.hpp (what is counted), comparison.hpp (one log, all estimators). The other files read
-// input and write reports.
+// Read in this order: input/rollouts.hpp (the log), estimators.cpp (the calls of the library),
+// metrics.hpp (what is counted), comparison.hpp (one log, all estimators). The other files of
+// input/ read what trainers write, those of this folder write reports.
 //
-// Build and run, from the root of the repository (needs nlohmann-json and CLI11):
+// Build and run, from the root of the repository (needs RapidJSON, nlohmann-json and CLI11):
 //   cmake --preset release && cmake --build build/release --target gdpo-resolution
 //   build/release/examples/gdpo-resolution --help
 //   cmake/dev demo
@@ -33,8 +33,10 @@ void report(const Result& result, const resolution::Options& options) {
   const bool json_to_stdout = options.json == "-";
   const std::string json = options.json.empty() ? "" : resolution::to_json(result);
   const std::string html = options.html.empty() ? "" : resolution::to_html(result);
-  if (!json.empty() && !json_to_stdout) resolution::write_whole_file(options.json, json);
-  if (!html.empty()) resolution::write_whole_file(options.html, html);
+  std::vector<resolution::OutputFile> files;
+  if (!json.empty() && !json_to_stdout) files.push_back({options.json, json});
+  if (!html.empty()) files.push_back({options.html, html});
+  resolution::write_files(files);
   std::cout << (json_to_stdout ? json : resolution::to_text(result)) << std::flush;
   if (!std::cout) throw resolution::UserError("standard output: cannot be written");
 }
@@ -45,7 +47,7 @@ void run(const resolution::Options& options) {
     report(resolution::count_all(options.estimators), options);
   } else {
     report(resolution::compare(
-               resolution::read_rollouts_file(options.input, options.format, options.columns),
+               resolution::read_rollouts_files(options.inputs, options.reading, options.columns),
                options.settings, options.estimators),
            options);
   }

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
-#include <set>
+#include <numeric>
 
 #include "statistics.hpp"
 #include "words.hpp"
@@ -26,35 +27,70 @@ double comparable(double value, double grid) {
 double pairs_of(std::size_t n) {
   return 0.5 * static_cast<double>(n) * static_cast<double>(n == 0 ? 0 : n - 1);
 }
-std::size_t count_pairs(std::size_t n) { return n == 0 ? 0 : n * (n - 1) / 2; }
+std::size_t number_of_pairs(std::size_t n) { return n == 0 ? 0 : n * (n - 1) / 2; }
 
 double ratio(std::size_t part, std::size_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// The number of pairs in a group whose advantages agree although their reward vectors differ.
-/// Sorting by advantage brings ties together. For each completion, a window holds the earlier ones
-/// that tie with it; those with the same reward vector are not counted.
-std::size_t collapsed_pairs(const std::vector<std::size_t>& rows,
-                            const std::vector<double>& advantages,
-                            const std::vector<std::size_t>& vector_of) {
-  std::vector<std::size_t> order;
-  for (const std::size_t row : rows) {
-    if (!std::isnan(advantages[row])) order.push_back(row);
+template <class T>
+auto iterator(std::vector<T>& values, std::size_t at) {
+  return values.begin() + static_cast<std::ptrdiff_t>(at);
+}
+
+/// Sorts part of a list and returns how many different values it has.
+template <class T>
+std::size_t sort_and_count(std::vector<T>& values, Range part) {
+  std::sort(iterator(values, part.begin), iterator(values, part.end));
+  std::size_t count = part.size() == 0 ? 0 : 1;
+  for (std::size_t i = part.begin + 1; i < part.end; ++i) count += values[i] != values[i - 1];
+  return count;
+}
+
+/// Counts the pairs in a group whose advantages agree although their reward vectors differ. Sorting
+/// by advantage brings ties together. For each completion, a window holds the earlier ones that tie
+/// with it; those with the same reward vector are not counted.
+class TieCounter {
+ public:
+  TieCounter(const std::vector<double>& advantages, const std::vector<std::uint32_t>& vector_of)
+      : advantages_(advantages), vector_of_(vector_of) {}
+
+  /// The group has `vectors` different reward vectors, which are numbered from 0.
+  std::size_t count(Range rows, std::size_t vectors) {
+    order_.clear();
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      if (!std::isnan(advantages_[row])) order_.push_back(row);
+    }
+    std::sort(order_.begin(), order_.end(),
+              [this](std::size_t a, std::size_t b) { return advantages_[a] < advantages_[b]; });
+    in_window_.assign(vectors, 0);
+    std::size_t first = 0;
+    std::size_t ties = 0;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      while (advantages_[order_[i]] - advantages_[order_[first]] > advantage_tolerance)
+        --in_window_[vector_of_[order_[first++]]];
+      std::size_t& same = in_window_[vector_of_[order_[i]]];
+      ties += (i - first) - same;
+      ++same;
+    }
+    return ties;
   }
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return advantages[a] < advantages[b]; });
-  std::map<std::size_t, std::size_t> in_window;
-  std::size_t first = 0;
-  std::size_t collapsed = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    while (advantages[order[i]] - advantages[order[first]] > advantage_tolerance)
-      --in_window[vector_of[order[first++]]];
-    std::size_t& same = in_window[vector_of[order[i]]];
-    collapsed += (i - first) - same;
-    ++same;
-  }
-  return collapsed;
+
+ private:
+  const std::vector<double>& advantages_;
+  const std::vector<std::uint32_t>& vector_of_;
+  std::vector<std::size_t> order_;
+  std::vector<std::size_t> in_window_;  ///< per reward vector, how many completions of the window
+};
+
+/// The number of different group numbers in each batch, added up.
+std::size_t distinct_within_batches(const std::vector<std::uint32_t>& number_of_group,
+                                    const Rollouts& rollouts) {
+  std::vector<std::uint32_t> numbers = number_of_group;
+  std::size_t count = 0;
+  for (std::size_t b = 0; b < rollouts.batches(); ++b)
+    count += sort_and_count(numbers, rollouts.groups_of(b));
+  return count;
 }
 
 }  // namespace
@@ -75,15 +111,19 @@ std::string group_sizes_text(const RewardSummary& rewards) {
   return text + (sizes.size() > most ? ", ... up to " + grouped(sizes.back().first) : "");
 }
 
-Measure::Measure(const Rollouts& rollouts, const Settings& settings) : rollouts_(rollouts) {
+Measure::Measure(const Rollouts& rollouts, const Settings& settings, const OnRows& on_rows)
+    : rollouts_(rollouts) {
   gate(settings);
   number_reward_vectors();
-  summarise(settings);
+  count_pairs();
+  summarise_groups(settings, on_rows);
+  summarise();
 }
 
 /// Applies the conditions as the estimators do: a reward whose condition fails is 0, and one whose
 /// condition is unknown because the other reward is missing is missing.
 void Measure::gate(const Settings& settings) {
+  if (settings.given.empty()) return;
   gated_ = rollouts_.rewards;
   for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
     for (const Condition& condition : settings.given) {
@@ -98,59 +138,118 @@ void Measure::gate(const Settings& settings) {
   }
 }
 
+/// Numbers the reward vectors of the log, then the multisets of them in groups, then the vectors
+/// inside each group.
 void Measure::number_reward_vectors() {
   const std::size_t channels = rollouts_.channels();
-  std::map<std::vector<double>, std::size_t> numbers;
-  std::vector<double> key(channels);
-  for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
-    for (std::size_t k = 0; k < channels; ++k)
-      key[k] = comparable(gated_[row * channels + k], reward_grid);
-    vector_of_.push_back(numbers.try_emplace(key, numbers.size()).first->second);
+  std::vector<std::uint32_t> vector_of;
+  {
+    std::vector<double> on_grid(gated().size());
+    std::transform(gated().begin(), gated().end(), on_grid.begin(),
+                   [](double reward) { return comparable(reward, reward_grid); });
+    std::vector<std::size_t> begin(rollouts_.rows() + 1);
+    for (std::size_t row = 0; row < begin.size(); ++row) begin[row] = row * channels;
+    SliceNumbers vectors = number_slices(on_grid, begin);
+    summary_.distinct_vectors = vectors.count;
+    vector_of = std::move(vectors.of);
   }
-  summary_.distinct_vectors = numbers.size();
-
-  std::map<std::vector<std::size_t>, std::size_t> multisets;
-  for (const auto& rows : rollouts_.members) {
-    std::vector<std::size_t> vectors(rows.size());
-    std::transform(rows.begin(), rows.end(), vectors.begin(),
-                   [this](std::size_t row) { return vector_of_[row]; });
-    std::sort(vectors.begin(), vectors.end());
-    levels_.push_back(std::set<std::size_t>(vectors.begin(), vectors.end()).size());
+  std::vector<std::uint32_t> sorted = vector_of;
+  std::vector<std::uint32_t> different;
+  std::size_t levels = 0;
+  vector_in_group_.resize(rollouts_.rows());
+  for (std::size_t g = 0; g < rollouts_.groups(); ++g) {
+    const Range rows = rollouts_.rows_of(g);
+    levels_.push_back(sort_and_count(sorted, rows));
+    levels += levels_.back();
     summary_.uniform_groups += levels_.back() == 1 ? 1 : 0;
-    multiset_of_.push_back(
-        multisets.try_emplace(std::move(vectors), multisets.size()).first->second);
-  }
-  multisets_ = multisets.size();
-}
-
-std::vector<double> Measure::present(std::size_t group, std::size_t channel) const {
-  std::vector<double> values;
-  for (const std::size_t row : rollouts_.members[group]) {
-    const double value = gated_[row * rollouts_.channels() + channel];
-    if (!std::isnan(value)) values.push_back(value);
-  }
-  return values;
-}
-
-void Measure::summarise(const Settings& settings) {
-  const std::size_t channels = rollouts_.channels();
-  const std::size_t groups = rollouts_.members.size();
-
-  varying_.assign(groups, std::vector<bool>(channels));
-  for (std::size_t g = 0; g < groups; ++g) {
-    for (std::size_t k = 0; k < channels; ++k) varying_[g][k] = varies(present(g, k));
-  }
-  for (std::size_t k = 0; k < channels; ++k) {
-    std::vector<double> values;
-    std::vector<double> on_grid;
-    for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
-      const double value = gated_[row * channels + k];
-      if (std::isnan(value)) continue;
-      values.push_back(value);
-      on_grid.push_back(rounded(value, reward_grid));
+    different.clear();
+    std::unique_copy(iterator(sorted, rows.begin), iterator(sorted, rows.end),
+                     std::back_inserter(different));
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      const auto at = std::lower_bound(different.begin(), different.end(), vector_of[row]);
+      vector_in_group_[row] = static_cast<std::uint32_t>(at - different.begin());
     }
-    const auto constant =
-        std::count_if(varying_.begin(), varying_.end(), [k](const auto& v) { return !v[k]; });
+  }
+  summary_.mean_vectors_per_group = ratio(levels, rollouts_.groups());
+  multisets_ = number_slices(sorted, rollouts_.group_begin);
+  summary_.distinct_multisets = multisets_.count;
+  summary_.distinct_multisets_within_batches = distinct_within_batches(multisets_.of, rollouts_);
+}
+
+void Measure::count_pairs() {
+  std::vector<std::size_t> with_vector;
+  for (std::size_t g = 0; g < rollouts_.groups(); ++g) {
+    const Range rows = rollouts_.rows_of(g);
+    with_vector.assign(levels_[g], 0);
+    for (std::size_t row = rows.begin; row < rows.end; ++row) ++with_vector[vector_in_group_[row]];
+    const std::size_t pairs = number_of_pairs(rows.size());
+    std::size_t different = pairs;
+    for (const std::size_t count : with_vector) different -= number_of_pairs(count);
+    different_pairs_.push_back(different);
+    summary_.pairs += pairs;
+    summary_.pairs_with_different_vectors += different;
+  }
+}
+
+/// What the rewards do in each group.
+void Measure::summarise_groups(const Settings& settings, const OnRows& on_rows) {
+  const std::size_t channels = rollouts_.channels();
+  const std::size_t groups = rollouts_.groups();
+  varying_.assign(groups * channels, 0);
+  sum_varies_.assign(groups, 0);
+  std::map<std::size_t, std::size_t> sizes;
+  std::size_t constant_sums = 0;
+  std::size_t constant_groups = 0;
+  std::vector<double> values;
+  for (std::size_t g = 0; g < groups; ++g) {
+    const Range rows = rollouts_.rows_of(g);
+    ++sizes[rows.size()];
+    bool some_reward = false;
+    for (std::size_t k = 0; k < channels; ++k) {
+      values.clear();
+      for (std::size_t row = rows.begin; row < rows.end; ++row) {
+        if (!std::isnan(gated(row, k))) values.push_back(gated(row, k));
+      }
+      const bool reward_varies = varies(values);
+      varying_[g * channels + k] = reward_varies ? 1 : 0;
+      some_reward = some_reward || reward_varies;
+    }
+    values.clear();  // now the sums
+    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+      double sum = 0;
+      bool any = false;
+      for (std::size_t k = 0; k < channels; ++k) {
+        const double value = gated(row, k);
+        if (std::isnan(value)) continue;
+        any = true;
+        sum += settings.weights.empty() ? value : settings.weights[k] * value;
+      }
+      if (any) values.push_back(sum);
+      summary_.excluded_rows += any ? 0 : 1;
+    }
+    const bool sum_varies = varies(values);
+    sum_varies_[g] = sum_varies ? 1 : 0;
+    constant_sums += sum_varies ? 0 : 1;
+    constant_groups += some_reward ? 0 : 1;
+    if (!sum_varies && some_reward) summary_.equal_sum_groups.push_back(g);
+    if (on_rows) on_rows(rows.end);
+  }
+  summary_.group_sizes.assign(sizes.begin(), sizes.end());
+  summary_.zero_variance_groups_sum = ratio(constant_sums, groups);
+  summary_.zero_variance_groups_all = ratio(constant_groups, groups);
+}
+
+/// What each reward does in the whole log.
+void Measure::summarise() {
+  const std::size_t groups = rollouts_.groups();
+  std::vector<double> values;
+  for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
+    values.clear();
+    for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
+      if (!std::isnan(gated(row, k))) values.push_back(gated(row, k));
+    }
+    std::size_t constant = 0;
+    for (std::size_t g = 0; g < groups; ++g) constant += varying(g, k) ? 0 : 1;
     RewardSummary::Channel channel{};
     channel.name = rollouts_.reward_names[k];
     channel.min = channel.max = std::numeric_limits<double>::quiet_NaN();
@@ -161,86 +260,102 @@ void Measure::summarise(const Settings& settings) {
     }
     channel.mean = mean(values);
     channel.std = standard_deviation(values, 1);
-    channel.distinct = count_distinct(std::move(on_grid));
     channel.missing = rollouts_.rows() - values.size();
-    channel.zero_variance_groups = ratio(static_cast<std::size_t>(constant), groups);
+    channel.zero_variance_groups = ratio(constant, groups);
+    for (double& value : values) value = rounded(value, reward_grid);
+    channel.distinct = sort_and_count(values, {0, values.size()});
     summary_.channels.push_back(channel);
   }
-
-  std::map<std::size_t, std::size_t> sizes;
-  std::size_t constant_sums = 0;
-  std::size_t constant_groups = 0;
-  for (std::size_t g = 0; g < groups; ++g) {
-    ++sizes[rollouts_.members[g].size()];
-    std::vector<double> sums;
-    for (const std::size_t row : rollouts_.members[g]) {
-      double sum = 0;
-      bool any = false;
-      for (std::size_t k = 0; k < channels; ++k) {
-        const double value = gated_[row * channels + k];
-        if (std::isnan(value)) continue;
-        any = true;
-        sum += settings.weights.empty() ? value : settings.weights[k] * value;
-      }
-      if (any) sums.push_back(sum);
-      summary_.excluded_rows += any ? 0 : 1;
-    }
-    const bool some_reward =
-        std::find(varying_[g].begin(), varying_[g].end(), true) != varying_[g].end();
-    const bool sum_varies = varies(sums);
-    constant_sums += sum_varies ? 0 : 1;
-    constant_groups += some_reward ? 0 : 1;
-    if (!sum_varies && some_reward) summary_.equal_sum_groups.push_back(g);
-  }
-  summary_.group_sizes.assign(sizes.begin(), sizes.end());
-  summary_.zero_variance_groups_sum = ratio(constant_sums, groups);
-  summary_.zero_variance_groups_all = ratio(constant_groups, groups);
 }
 
-Metrics Measure::of(const std::vector<double>& advantages) const {
-  const std::size_t groups = rollouts_.members.size();
-  Metrics metrics;
-  std::vector<double> all;
-  std::size_t levels = 0;
-  std::size_t reward_levels = 0;
-  std::map<std::vector<double>, std::set<std::size_t>> multisets_by_vector;
-
-  for (std::size_t g = 0; g < groups; ++g) {
-    const auto& rows = rollouts_.members[g];
-    std::vector<double> vector;
-    std::map<std::size_t, std::size_t> same_rewards;
-    bool zero = true;
-    for (const std::size_t row : rows) {
-      vector.push_back(comparable(advantages[row], advantage_grid));
-      zero = zero && std::abs(advantages[row]) < advantage_tolerance;
-      ++same_rewards[vector_of_[row]];
+BatchCurves Measure::curves() const {
+  BatchCurves curves;
+  curves.rewards.resize(rollouts_.channels());
+  std::vector<double> values;
+  for (std::size_t b = 0; b < rollouts_.batches(); ++b) {
+    const Range rows = rollouts_.rows_of_batch(b);
+    for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
+      values.clear();
+      for (std::size_t row = rows.begin; row < rows.end; ++row) {
+        if (!std::isnan(gated(row, k))) values.push_back(gated(row, k));
+      }
+      curves.rewards[k].mean.push_back(mean(values));
+      curves.rewards[k].std.push_back(standard_deviation(values, 1));
     }
-    all.insert(all.end(), vector.begin(), vector.end());
-    std::sort(vector.begin(), vector.end());
-    levels += count_distinct(vector);
-    reward_levels += levels_[g];
+    const Range groups = rollouts_.groups_of(b);
+    std::size_t constant_sums = 0;
+    std::size_t constant_groups = 0;
+    for (std::size_t g = groups.begin; g < groups.end; ++g) {
+      bool any = false;
+      for (std::size_t k = 0; k < rollouts_.channels(); ++k) any = any || varying(g, k);
+      constant_sums += sum_varies_[g] != 0 ? 0 : 1;
+      constant_groups += any ? 0 : 1;
+    }
+    curves.zero_variance_groups_sum.push_back(ratio(constant_sums, groups.size()));
+    curves.zero_variance_groups_all.push_back(ratio(constant_groups, groups.size()));
+    if (rollouts_.lengths.empty()) continue;
+    const auto length = rollouts_.lengths.begin();
+    curves.length.push_back(std::accumulate(length + static_cast<std::ptrdiff_t>(rows.begin),
+                                            length + static_cast<std::ptrdiff_t>(rows.end), 0.0) /
+                            static_cast<double>(rows.size()));
+  }
+  return curves;
+}
+
+Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows) const {
+  const std::size_t groups = rollouts_.groups();
+  Metrics metrics;
+  std::vector<double> on_grid(advantages.size());
+  std::transform(advantages.begin(), advantages.end(), on_grid.begin(),
+                 [](double a) { return comparable(a, advantage_grid); });
+  std::vector<std::size_t> ties_of_group(groups);
+  std::size_t levels = 0;
+  TieCounter ties(advantages, vector_in_group_);
+  for (std::size_t g = 0; g < groups; ++g) {
+    const Range rows = rollouts_.rows_of(g);
+    const bool zero = std::all_of(advantages.begin() + static_cast<std::ptrdiff_t>(rows.begin),
+                                  advantages.begin() + static_cast<std::ptrdiff_t>(rows.end),
+                                  [](double a) { return std::abs(a) < advantage_tolerance; });
     metrics.zero_groups += zero ? 1 : 0;
     if (zero && levels_[g] > 1) metrics.cancelled_groups.push_back(g);
-
-    std::size_t different = count_pairs(rows.size());
-    metrics.pairs += different;
-    for (const auto& [vector_number, count] : same_rewards) different -= count_pairs(count);
-    metrics.pairs_with_different_reward_vectors += different;
-    metrics.pairs_collapsed += collapsed_pairs(rows, advantages, vector_of_);
-    multisets_by_vector[std::move(vector)].insert(multiset_of_[g]);
+    levels += sort_and_count(on_grid, rows);
+    ties_of_group[g] = ties.count(rows, levels_[g]);
+    metrics.pairs_collapsed += ties_of_group[g];
+    if (on_rows) on_rows(rows.end);
+  }
+  metrics.mean_levels_per_group = ratio(levels, groups);
+  metrics.collapse_rate = ratio(metrics.pairs_collapsed, summary_.pairs_with_different_vectors);
+  for (std::size_t b = 0; b < rollouts_.batches(); ++b) {
+    std::size_t tied = 0;
+    std::size_t different = 0;
+    for (std::size_t g = rollouts_.groups_of(b).begin; g < rollouts_.groups_of(b).end; ++g) {
+      tied += ties_of_group[g];
+      different += different_pairs_[g];
+    }
+    metrics.collapse_rate_of_batch.push_back(
+        different == 0 ? std::numeric_limits<double>::quiet_NaN() : ratio(tied, different));
   }
 
-  metrics.distinct_values = count_distinct(std::move(all));
-  metrics.distinct_group_vectors_sorted = multisets_by_vector.size();
-  metrics.mean_levels_per_group = ratio(levels, groups);
-  metrics.mean_distinct_reward_vectors_per_group = ratio(reward_levels, groups);
-  metrics.collapse_rate =
-      ratio(metrics.pairs_collapsed, metrics.pairs_with_different_reward_vectors);
-  metrics.distinct_reward_multisets = multisets_;
+  // Each group's slice of on_grid is sorted now, so it is the group's vector.
+  const SliceNumbers vectors = number_slices(on_grid, rollouts_.group_begin);
+  metrics.distinct_group_vectors_sorted = vectors.count;
+  metrics.distinct_group_vectors_within_batches = distinct_within_batches(vectors.of, rollouts_);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> met(groups);
+  for (std::size_t g = 0; g < groups; ++g) met[g] = {vectors.of[g], multisets_.of[g]};
+  std::sort(met.begin(), met.end());
+  met.erase(std::unique(met.begin(), met.end()), met.end());
   double collisions = 0;
-  for (const auto& [vector, multisets] : multisets_by_vector)
-    collisions += pairs_of(multisets.size());
-  metrics.cross_group_collapse_rate = multisets_ > 1 ? collisions / pairs_of(multisets_) : 0;
+  for (std::size_t first = 0, i = 1; i <= met.size(); ++i) {
+    if (i < met.size() && met[i].first == met[first].first) continue;
+    collisions += pairs_of(i - first);
+    first = i;
+  }
+  metrics.cross_group_collapse_rate =
+      multisets_.count > 1 ? collisions / pairs_of(multisets_.count) : 0;
+
+  for (std::size_t b = 0; b < rollouts_.batches(); ++b)
+    metrics.distinct_values_within_batches += sort_and_count(on_grid, rollouts_.rows_of_batch(b));
+  metrics.distinct_values = sort_and_count(on_grid, {0, on_grid.size()});
 
   std::vector<double> finite;
   for (const double a : advantages) {
@@ -251,15 +366,21 @@ Metrics Measure::of(const std::vector<double>& advantages) const {
   metrics.adv_std = standard_deviation(advantages, 1);
   metrics.clusters = find_clusters(std::move(finite));
 
+  std::vector<double> a;
+  std::vector<double> r;
   for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
     std::vector<double> correlations;
     for (std::size_t g = 0; g < groups; ++g) {
-      if (!varying_[g][k]) continue;
-      std::vector<double> a;
-      for (const std::size_t row : rollouts_.members[g]) {
-        if (!std::isnan(gated_[row * rollouts_.channels() + k])) a.push_back(advantages[row]);
+      if (!varying(g, k)) continue;
+      const Range rows = rollouts_.rows_of(g);
+      a.clear();
+      r.clear();
+      for (std::size_t row = rows.begin; row < rows.end; ++row) {
+        if (std::isnan(gated(row, k))) continue;
+        a.push_back(advantages[row]);
+        r.push_back(gated(row, k));
       }
-      if (varies(a)) correlations.push_back(correlation(a, present(g, k)));
+      if (varies(a)) correlations.push_back(correlation(a, r));
     }
     metrics.mean_corr_with_each_reward.push_back(mean(correlations));
   }

@@ -1,12 +1,14 @@
 #pragma once
 
-#include <optional>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clusters.hpp"
 #include "estimators.hpp"
-#include "rollouts.hpp"
+#include "input/rollouts.hpp"
+#include "slices.hpp"
 
 namespace resolution {
 
@@ -34,6 +36,12 @@ struct RewardSummary {
   std::size_t uniform_groups = 0;    ///< groups in which all completions have the same rewards
   std::size_t distinct_vectors = 0;  ///< different reward vectors of a completion
   std::size_t excluded_rows = 0;     ///< completions without any reward
+  /// Different multisets of a group's reward vectors: in the log, and in each batch, added up.
+  std::size_t distinct_multisets = 0;
+  std::size_t distinct_multisets_within_batches = 0;
+  std::size_t pairs = 0;                         ///< pairs of completions that share a group
+  std::size_t pairs_with_different_vectors = 0;  ///< of those, the pairs with different rewards
+  double mean_vectors_per_group = 0;             ///< different reward vectors in a group, mean
 
   /// The number of missing rewards of all columns.
   std::size_t missing() const;
@@ -44,17 +52,17 @@ std::string group_sizes_text(const RewardSummary& rewards);
 
 /// What is counted for one estimator; the reports and examples/data/README.md have the definitions.
 struct Metrics {
-  std::size_t distinct_values = 0;                ///< different advantages in the log
-  std::size_t distinct_group_vectors_sorted = 0;  ///< different multisets of a group's advantages
-  std::size_t zero_groups = 0;                    ///< groups in which every advantage is 0
-  double mean_levels_per_group = 0;               ///< different advantages in a group, mean
-  double mean_distinct_reward_vectors_per_group = 0;
-  std::size_t pairs = 0;  ///< pairs of completions that share a group
-  std::size_t pairs_with_different_reward_vectors = 0;
-  std::size_t pairs_collapsed = 0;  ///< pairs of those whose advantages are equal: ties
-  double collapse_rate = 0;         ///< share of the pairs with different rewards that are ties
-  std::vector<std::size_t> cancelled_groups;  ///< reward vectors differ, every advantage is 0
-  std::size_t distinct_reward_multisets = 0;  ///< different multisets of a group's reward vectors
+  std::size_t distinct_values = 0;                 ///< different advantages in the log
+  std::size_t distinct_values_within_batches = 0;  ///< in each batch, added up
+  std::size_t distinct_group_vectors_sorted = 0;   ///< different multisets of a group's advantages
+  std::size_t distinct_group_vectors_within_batches = 0;  ///< in each batch, added up
+  std::size_t zero_groups = 0;                            ///< groups in which every advantage is 0
+  double mean_levels_per_group = 0;                       ///< different advantages in a group, mean
+  /// Ties: pairs of completions of a group with different rewards and equal advantages.
+  std::size_t pairs_collapsed = 0;
+  double collapse_rate = 0;  ///< share of the pairs with different rewards that are ties
+  std::vector<double> collapse_rate_of_batch;  ///< the same in each batch; NaN without such pairs
+  std::vector<std::size_t> cancelled_groups;   ///< reward vectors differ, every advantage is 0
   /// Share of the pairs of different reward multisets that get the same multiset of advantages.
   double cross_group_collapse_rate = 0;
   std::size_t not_finite = 0;  ///< advantages that are NaN or infinite
@@ -66,32 +74,57 @@ struct Metrics {
   Clusters clusters;  ///< distinct advantages, counted by gaps instead of rounding
 };
 
+/// The course of the rewards over the batches. Every list has an entry per batch; a number that
+/// does not exist is NaN.
+struct BatchCurves {
+  struct Reward {
+    std::vector<double> mean;
+    std::vector<double> std;  ///< divisor n - 1
+  };
+  std::vector<Reward> rewards;                   ///< per reward, over the completions that have it
+  std::vector<double> zero_variance_groups_sum;  ///< share of groups whose sum does not vary
+  std::vector<double> zero_variance_groups_all;  ///< share of groups in which no reward varies
+  std::vector<double> length;                    ///< mean; empty where the log has no lengths
+};
+
+/// Is told how many rows have been worked on.
+using OnRows = std::function<void(std::size_t)>;
+
 /// Measures estimators on one log. What depends on the rewards alone is computed once, by the
 /// constructor.
 class Measure {
  public:
-  Measure(const Rollouts& rollouts, const Settings& settings);
+  Measure(const Rollouts& rollouts, const Settings& settings, const OnRows& on_rows = {});
 
   const RewardSummary& rewards() const { return summary_; }
-  Metrics of(const std::vector<double>& advantages) const;
+  BatchCurves curves() const;
+  Metrics of(const std::vector<double>& advantages, const OnRows& on_rows = {}) const;
 
   /// The rewards (N, C) after the conditions of --given; a missing reward is NaN.
-  const std::vector<double>& gated() const { return gated_; }
+  const std::vector<double>& gated() const { return gated_.empty() ? rollouts_.rewards : gated_; }
 
  private:
   void gate(const Settings& settings);
   void number_reward_vectors();
-  void summarise(const Settings& settings);
-  /// The values of a reward in a group that are not missing, in row order.
-  std::vector<double> present(std::size_t group, std::size_t channel) const;
+  void count_pairs();
+  void summarise();
+  void summarise_groups(const Settings& settings, const OnRows& on_rows);
+  double gated(std::size_t row, std::size_t channel) const {
+    return gated()[row * rollouts_.channels() + channel];
+  }
+  bool varying(std::size_t group, std::size_t channel) const {
+    return varying_[group * rollouts_.channels() + channel] != 0;
+  }
 
   const Rollouts& rollouts_;
-  std::vector<double> gated_;
-  std::vector<std::size_t> vector_of_;      ///< (N) number of the row's reward vector
-  std::vector<std::size_t> multiset_of_;    ///< (groups) number of the multiset of reward vectors
-  std::vector<std::size_t> levels_;         ///< (groups) different reward vectors in the group
-  std::size_t multisets_ = 0;               ///< different multisets of reward vectors
-  std::vector<std::vector<bool>> varying_;  ///< (groups)(C) whether the reward varies in the group
+  std::vector<double> gated_;  ///< empty where there are no conditions
+  /// (N) number of the row's reward vector among those of its group, from 0.
+  std::vector<std::uint32_t> vector_in_group_;
+  std::vector<std::size_t> levels_;           ///< (groups) different reward vectors in the group
+  std::vector<std::size_t> different_pairs_;  ///< (groups) pairs with different reward vectors
+  SliceNumbers multisets_;                    ///< of the reward vectors of each group
+  std::vector<char> varying_;                 ///< (groups, C) whether the reward varies
+  std::vector<char> sum_varies_;              ///< (groups) whether the weighted sum varies
   RewardSummary summary_;
 };
 

@@ -3,10 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <gdpo/core/version.hpp>
-#include <sstream>
 
 #include "errors.hpp"
-#include "numbers.hpp"
+#include "input/numbers.hpp"
 #include "words.hpp"
 
 namespace resolution {
@@ -17,19 +16,24 @@ constexpr const char* description =
     "completions apart, on a log of rollouts with several rewards.";
 
 constexpr const char* footer = R"(
-Input: CSV with a header row, or JSON Lines (one completion per line; members of nested objects by a
-dotted path such as rewards.accuracy), from a file or standard input. Rows of a group share the )"
-                               R"(value
-of the group column and need not stand together. An empty cell, null or NaN in a reward is a missing
-reward: it takes part in no statistic of its channel; a completion without any reward gets advantage
-0. The report counts them. true and false are 1 and 0.
+Input: CSV, TSV or any delimited text with a header row; or JSON: an object a line, an array of
+objects, or objects of arrays (a completion per element). Members of nested objects are named by a
+path, rewards.accuracy or prompt.0.content; \. is a dot inside a key, \, a comma inside a name.
+Gzip is read. Several files are one log. What trainers write, with a command for each:
+examples/resolution/README.md.
+
+A batch is what one training step saw: GDPO normalises over it last. Without --batch the whole log
+is one. A group lies inside its batch; its rows need not stand together. An empty cell, null or NaN
+in a reward is a missing reward: it takes part in no statistic of its channel; a completion without
+any reward gets advantage 0. The report counts them. true and false are 1 and 0.
 
 Exit status: 0, or 2 with the reason (with line and column) on standard error; then no file is )"
                                R"(written.
 
 Examples:
-  gdpo-resolution rollouts.csv --group prompt_id --rewards accuracy,format --html report.html
-  gdpo-resolution rollouts.jsonl --group prompt --rewards scores.correct,scores.short \
+  gdpo-resolution rollouts.csv --batch step --group prompt_id --rewards accuracy,format \
+      --html report.html
+  gdpo-resolution dump/*.jsonl --batch step --group input --rewards scores.correct,scores.short \
       --given 'scores.short:scores.correct>=1' --weights 1,0.5 --length tokens
   gdpo-resolution --count --html counts.html)";
 
@@ -44,24 +48,33 @@ std::size_t reward_index(const std::string& name, const std::vector<std::string>
                                   rewards.begin());
 }
 
-/// The parts of a list separated by commas. Throws UserError where one is empty or occurs twice.
+/// The parts of a list separated by commas; `\,` is a comma inside a part. Throws UserError where a
+/// part is empty or occurs twice.
 std::vector<std::string> split(const std::string& text, const std::string& option) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
-    if (part.empty()) throw UserError(option + ": a name is empty in " + in_quotes(text));
-    if (std::find(parts.begin(), parts.end(), part) != parts.end()) {
-      throw UserError(option + ": " + in_quotes(part) + " is given twice");
+  std::vector<std::string> parts(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == ',') {
+      parts.back().push_back(text[++i]);
+    } else if (text[i] == ',') {
+      parts.emplace_back();
+    } else {
+      parts.back().push_back(text[i]);
     }
-    parts.push_back(part);
+  }
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    if (part->empty()) throw UserError(option + ": a name is empty in " + in_quotes(text));
+    if (std::find(parts.begin(), part, *part) != part)
+      throw UserError(option + ": " + in_quotes(*part) + " is given twice");
   }
   return parts;
 }
 
 std::vector<double> split_numbers(const std::string& text, const std::string& option) {
   std::vector<double> numbers;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) {
+  for (std::size_t from = 0; !text.empty() && from <= text.size();) {
+    const std::size_t end = std::min(text.find(',', from), text.size());
+    const std::string part = text.substr(from, end - from);
+    from = end + 1;
     const auto number = parse_number(part);
     if (!number) throw UserError(option + ": " + in_quotes(part) + " is not a finite number");
     numbers.push_back(*number);
@@ -72,6 +85,9 @@ std::vector<double> split_numbers(const std::string& text, const std::string& op
 /// The options as they were typed, before they are interpreted.
 struct Words {
   std::string format = "auto";
+  std::string delimiter;
+  std::string batch;
+  std::string group;
   std::string rewards;
   std::string weights;
   std::vector<std::string> given;
@@ -79,27 +95,48 @@ struct Words {
   std::string estimators;
 };
 
-Format parse_format(const std::string& name) {
-  if (name == "auto") return Format::Auto;
-  if (name == "csv") return Format::Csv;
-  if (name == "jsonl") return Format::Jsonl;
-  throw UserError("--format: " + in_quotes(name) + " is none of csv, jsonl, auto");
+Reading parse_reading(const Words& words) {
+  Reading reading;
+  if (words.format == "csv" || words.format == "tsv") {
+    reading.format = Format::Csv;
+    if (words.format == "tsv") reading.delimiter = '\t';
+  } else if (words.format == "json" || words.format == "jsonl") {
+    reading.format = Format::Json;
+  } else if (words.format != "auto") {
+    throw UserError("--format: " + in_quotes(words.format) +
+                    " is none of csv, tsv, json, jsonl, auto");
+  }
+  if (words.delimiter.empty()) return reading;
+  const std::string& d = words.delimiter;
+  if (d == "tab" || d == "\\t") {
+    reading.delimiter = '\t';
+  } else if (d.size() == 1 && d != "\"" && d != "\n" && d != "\r") {
+    reading.delimiter = d[0];
+  } else {
+    throw UserError("--delimiter: " + in_quotes(d) + " is neither one character nor tab");
+  }
+  if (reading.format == Format::Json)
+    throw UserError("--delimiter does not go with --format " + words.format);
+  reading.format = Format::Csv;
+  return reading;
 }
 
 void interpret_log_options(const Words& words, Options& options) {
-  if (options.columns.group.empty()) {
+  if (words.group.empty()) {
     throw UserError("--group is required: the column that says which rows belong together");
   }
   if (words.rewards.empty())
     throw UserError("--rewards is required: the reward columns, separated by commas");
-  options.format = parse_format(words.format);
-  options.columns.rewards = split(words.rewards, "--rewards");
-  const auto& rewards = options.columns.rewards;
+  options.reading = parse_reading(words);
+  Columns& columns = options.columns;
+  columns.group = split(words.group, "--group");
+  columns.rewards = split(words.rewards, "--rewards");
+  if (!words.batch.empty()) columns.batch = split(words.batch, "--batch");
   options.settings.weights = split_numbers(words.weights, "--weights");
   const std::size_t weights = options.settings.weights.size();
-  if (weights != 0 && weights != rewards.size()) {
+  if (weights != 0 && weights != columns.rewards.size()) {
     throw UserError("--weights: " + counted(weights, "weight") + " for " +
-                    counted(rewards.size(), "reward"));
+                    counted(columns.rewards.size(), "reward"));
   }
   if (!words.eps.empty()) {
     const auto eps = parse_number(words.eps);
@@ -108,7 +145,7 @@ void interpret_log_options(const Words& words, Options& options) {
     options.settings.eps = *eps;
   }
   for (const std::string& text : words.given)
-    options.settings.given.push_back(parse_condition(text, rewards));
+    options.settings.given.push_back(parse_condition(text, columns.rewards));
 }
 
 }  // namespace
@@ -147,9 +184,13 @@ Parsed parse_options(int argc, const char* const* argv) {
     of_a_log.push_back(app.add_option(name, value, text)->type_name(type));
     return of_a_log.back();
   };
-  log_option("input", options.input, "FILE", "Log of rollouts; none or - reads standard input");
-  log_option("--group", options.columns.group, "COL",
-             "Column whose value the rows of one group share");
+  log_option("input", options.inputs, "FILE",
+             "Log of rollouts, one file or several; none or - reads standard\ninput");
+  log_option("--batch", words.batch, "COL,...",
+             "Columns whose values the rows of one training step share, e.g.\nrun,step (default: "
+             "the whole log is one batch)");
+  log_option("--group", words.group, "COL,...",
+             "Columns whose values the rows of one group share, e.g. the prompt");
   log_option("--rewards", words.rewards, "COL,...", "Reward columns, e.g. accuracy,format");
   log_option("--weights", words.weights, "W,...", "One weight per reward (default: all 1)");
   log_option("--given", words.given, "'b:a>=1'",
@@ -162,7 +203,10 @@ Parsed parse_options(int argc, const char* const* argv) {
   log_option("--eps", words.eps, "E",
              "Added to standard deviations (default 0; presets keep their own)");
   log_option("--format", words.format, "NAME",
-             "csv, jsonl or auto (default: by file name, then by content)");
+             "csv, tsv, json, jsonl or auto (default: by file name, then by\ncontent)");
+  log_option("--delimiter", words.delimiter, "CHAR",
+             "What separates the cells of CSV, or tab (default: the comma, tab,\nsemicolon or bar "
+             "that fits the header)");
   app.add_option("--estimators", words.estimators,
                  "Default: grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm\n(with --count: "
                  "grpo,grpo_no_std,gdpo); also presets such as trl::gdpo")

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "estimators.hpp"
-#include "rollouts.hpp"
+#include "input/rollouts.hpp"
 
 namespace resolution {
 
 /// The command line, checked as far as it can be without reading the log.
 struct Options {
-  std::string input;  ///< path of the log; empty or "-": standard input
-  Format format = Format::Auto;
+  std::vector<std::string> inputs;  ///< paths of the log; none or "-": standard input
+  Reading reading;
   Columns columns;
   Settings settings;
   std::vector<std::string> estimators;

@@ -2,39 +2,95 @@
 
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "errors.hpp"
+#include "words.hpp"
 
 namespace resolution {
 namespace {
 
-bool write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+namespace fs = std::filesystem;
+
+/// Holds back the signals that end the program while it exists.
+class SignalsWait {
+ public:
+  SignalsWait() {
+    sigset_t ending;
+    sigemptyset(&ending);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+    pthread_sigmask(SIG_BLOCK, &ending, &before_);
+  }
+  ~SignalsWait() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsWait(const SignalsWait&) = delete;
+  SignalsWait& operator=(const SignalsWait&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// Temporary files, which are removed unless they were renamed.
+class Temporaries {
+ public:
+  Temporaries() = default;
+  ~Temporaries() {
+    std::error_code error;
+    for (const auto& [temporary, path] : files_) fs::remove(temporary, error);
+  }
+  Temporaries(const Temporaries&) = delete;
+  Temporaries& operator=(const Temporaries&) = delete;
+
+  /// The name of the temporary file for `path`.
+  const std::string& add(const std::string& path) {
+    files_.push_back({path + ".part" + std::to_string(getpid()), path});
+    return files_.back().first;
+  }
+  void rename_all() {
+    for (const auto& [temporary, path] : files_) {
+      std::error_code error;
+      fs::rename(temporary, path, error);
+      if (error) throw UserError(printable(path) + ": cannot be written");
+    }
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> files_;
+};
+
+void write(const std::string& to, const OutputFile& output) {
+  std::ofstream file(to, std::ios::binary | std::ios::trunc);
+  file.write(output.text.data(), static_cast<std::streamsize>(output.text.size()));
   file.close();
-  return static_cast<bool>(file);
+  if (!file) throw UserError(printable(output.path) + ": cannot be written");
+}
+
+bool is_special(const std::string& path) {
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  return fs::exists(there) && !fs::is_regular_file(there);
 }
 
 }  // namespace
 
-void write_whole_file(const std::string& path, const std::string& text) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const fs::file_status there = fs::status(path, error);
-  if (fs::is_directory(there)) throw UserError(path + ": is a directory, cannot be written");
-  if (fs::exists(there) && !fs::is_regular_file(there)) {
-    if (!write(path, text)) throw UserError(path + ": cannot be written");
-    return;
+void write_files(const std::vector<OutputFile>& files) {
+  for (const OutputFile& f : files) {
+    std::error_code error;
+    if (fs::is_directory(f.path, error))
+      throw UserError(printable(f.path) + ": is a directory, cannot be written");
   }
-  const std::string temporary = path + ".part" + std::to_string(getpid());
-  if (write(temporary, text)) {
-    fs::rename(temporary, path, error);
-    if (!error) return;
+  {
+    const SignalsWait wait;
+    Temporaries temporaries;
+    for (const OutputFile& f : files) {
+      if (!is_special(f.path)) write(temporaries.add(f.path), f);
+    }
+    temporaries.rename_all();
   }
-  fs::remove(temporary, error);
-  throw UserError(path + ": cannot be written");
+  for (const OutputFile& f : files) {
+    if (is_special(f.path)) write(f.path, f);
+  }
 }
 
 }  // namespace resolution

@@ -1,12 +1,21 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace resolution {
 
-/// Writes a whole file or none: the text goes to a temporary file in the same folder, which is then
-/// renamed. A file that exists and is not regular (a pipe, /dev/null) is written to directly. Where
-/// the file cannot be written, the temporary file is removed and UserError is thrown.
-void write_whole_file(const std::string& path, const std::string& text);
+/// A file to write: where, and what.
+struct OutputFile {
+  std::string path;
+  std::string text;
+};
+
+/// Writes all files, or none where one of them cannot be written: each text goes to a temporary
+/// file in the folder of its file, and these are renamed when all of them are complete. Signals
+/// that end the program (interrupt, hang-up, termination) wait until then, so that no temporary
+/// file stays behind. A file that exists and is not regular (a pipe, /dev/null) is written to
+/// directly, after the others. Throws UserError for the first that cannot be written.
+void write_files(const std::vector<OutputFile>& files);
 
 }  // namespace resolution

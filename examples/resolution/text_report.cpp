@@ -1,8 +1,11 @@
 #include "text_report.hpp"
 
+#include <algorithm>
 #include <cmath>
 
+#include "batch_series.hpp"
 #include "findings.hpp"
+#include "statistics.hpp"
 #include "text_table.hpp"
 #include "words.hpp"
 
@@ -28,20 +31,53 @@ std::string rewards_table(const Comparison& comparison) {
   return table.text(terminal_width);
 }
 
+/// Counts of values and of group vectors are those inside batches, added up: between batches an
+/// estimator with a batch step is not comparable.
 std::string counts_table(const Comparison& comparison) {
-  TextTable table({"estimator", "distinct\nvalues", "distinct\ngroup vec.", "levels\nper group",
+  const bool one = comparison.rollouts.batches() == 1;
+  TextTable table({"estimator", one ? "distinct\nvalues" : "distinct values\nin batches",
+                   one ? "distinct\ngroup vec." : "group vec.\nin batches", "levels\nper group",
                    "tied\npairs", "tie rate\nin groups", "dead\ngroups", "of them\ncancelled"});
   for (const auto& result : comparison.results) {
     const Metrics& m = result.metrics;
-    table.add({result.info.name, grouped(m.distinct_values),
-               grouped(m.distinct_group_vectors_sorted), fixed(m.mean_levels_per_group, 3),
+    table.add({result.info.name, grouped(m.distinct_values_within_batches),
+               grouped(m.distinct_group_vectors_within_batches), fixed(m.mean_levels_per_group, 3),
                grouped(m.pairs_collapsed), percent(m.collapse_rate), grouped(m.zero_groups),
                grouped(m.cancelled_groups.size())});
   }
-  const Metrics& any = comparison.results.front().metrics;
-  table.add({"(most possible)", "-", grouped(any.distinct_reward_multisets),
-             fixed(any.mean_distinct_reward_vectors_per_group, 3),
-             grouped(any.pairs_with_different_reward_vectors), "-", "-", "-"});
+  const RewardSummary& rewards = comparison.rewards;
+  table.add({"(most possible)", "-", grouped(rewards.distinct_multisets_within_batches),
+             fixed(rewards.mean_vectors_per_group, 3),
+             grouped(rewards.pairs_with_different_vectors), "-", "-", "-"});
+  return table.text(terminal_width);
+}
+
+/// How rewards and ties change over the batches: means over the first and last tenth of them, and
+/// the extremes.
+std::string batches_table(const Comparison& comparison) {
+  const std::size_t batches = comparison.rollouts.batches();
+  const std::size_t tenth = std::max<std::size_t>(1, batches / 10);
+  const std::string some = tenth == 1 ? "" : " " + grouped(tenth);
+  TextTable table({"over the batches", "first" + some, "last" + some, "least", "most"});
+  for (const BatchSeries& series : batch_series(comparison)) {
+    for (const auto& line : series.lines) {
+      const auto part = [&](std::size_t from, std::size_t to) {
+        std::vector<double> values;
+        for (std::size_t b = from; b < to; ++b) {
+          if (std::isfinite(line.values[b])) values.push_back(line.values[b]);
+        }
+        return values;
+      };
+      const auto text = [&](double value) {
+        return series.is_share ? percent(value) : compact(value);
+      };
+      const std::vector<double> all = part(0, batches);
+      if (all.empty()) continue;
+      const auto [least, most] = std::minmax_element(all.begin(), all.end());
+      table.add({shortened(series.title, name_width) + ", " + line.name, text(mean(part(0, tenth))),
+                 text(mean(part(batches - tenth, batches))), text(*least), text(*most)});
+    }
+  }
   return table.text(terminal_width);
 }
 
@@ -81,10 +117,11 @@ std::string to_text(const Comparison& comparison) {
   const Rollouts& rollouts = comparison.rollouts;
   const RewardSummary& rewards = comparison.rewards;
   std::string out = rollouts.file + "\n";
-  out += paragraph(
-      counted(rollouts.rows(), "completion") + " in " + counted(rollouts.members.size(), "group") +
-      " (" + group_sizes_text(rewards) + "), " + counted(rollouts.channels(), "reward") + ", " +
-      (rewards.missing() == 0 ? "none missing." : grouped(rewards.missing()) + " values missing."));
+  out += paragraph(counted(rollouts.rows(), "completion") + " in " +
+                   counted(rollouts.groups(), "group") + " (" + group_sizes_text(rewards) + "), " +
+                   batches_text(rollouts) + ", " + counted(rollouts.channels(), "reward") + ", " +
+                   (rewards.missing() == 0 ? "none missing."
+                                           : counted(rewards.missing(), "value") + " missing."));
   for (const Condition& c : comparison.settings.given) {
     out += paragraph(in_quotes(rollouts.reward_names[c.reward]) + " counts only where " +
                      in_quotes(rollouts.reward_names[c.given]) + " >= " + compact(c.at_least, 6) +
@@ -102,6 +139,7 @@ std::string to_text(const Comparison& comparison) {
       "pair: two completions of a group with different rewards and the same advantage. Dead group: "
       "every advantage is 0; cancelled: although rewards differ.");
   out += "\n" + size_table(comparison);
+  if (rollouts.batches() > 1) out += "\n" + batches_table(comparison);
   const Finding first = headline(comparison);
   out += "\n" + wrapped(first.title + ". " + first.text, terminal_width, 0) + "\n\n";
   for (const Finding& finding : findings(comparison)) {

@@ -33,9 +33,11 @@ SOURCES = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".cmake", ".sh", ".py", ".in", "
 # a reader types or makes up.
 FOREIGN = set("""
     benchmark_repetitions column_stride
+    logging_steps prompt_id rollout_data_dir rollouts_save_path save_traces uniq use_v1
 """.split())
 # Pages about other people's data and code: what they name stands in no source of ours.
-ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md"}
+ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md",
+                "tests/tool/resolution/logs/README.md"}
 
 
 def files(root):

@@ -8,25 +8,24 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-const Columns ab{"g", {"a", "b"}, ""};
+const Columns ab = columns("g", {"a", "b"});
 
-std::string error_in(const std::string& text, const Columns& columns = ab) {
-  return error_of([&] { read(text, columns); });
+std::string error_in(const std::string& text, const Columns& wanted = ab) {
+  return error_of([&] { read(text, wanted); });
 }
 
 }  // namespace
 
 TEST_CASE("CSV: columns are found by name, groups need not be contiguous") {
   const Rollouts r = read("b,skip,g,a\n1,x,p,0.5\n2,y,q,-1e-3\n3,z,p,+4\n", ab);
-  CHECK(r.rewards == std::vector<double>{0.5, 1, -1e-3, 2, 4, 3});
-  CHECK(r.group_of == std::vector<std::int64_t>{0, 1, 0});
+  CHECK(r.rewards == std::vector<double>{0.5, 1, 4, 3, -1e-3, 2});
   CHECK(r.group_names == std::vector<std::string>{"p", "q"});
-  CHECK(r.members == std::vector<std::vector<std::size_t>>{{0, 2}, {1}});
+  CHECK(r.group_begin == std::vector<std::size_t>{0, 2, 3});
 }
 
 TEST_CASE("CSV: quoted fields hold commas, quotes and line breaks; names too") {
   const Rollouts r = read("\"g\",\"text\",\"a,\"\"1\"\"\"\n\"x\ny\",\"a, \"\"b\"\"\r\nc\",\"7\"\n",
-                          {"g", {"a,\"1\""}, ""});
+                          columns("g", {"a,\"1\""}));
   CHECK(r.group_names == std::vector<std::string>{"x\ny"});
   CHECK(r.rewards == std::vector<double>{7});
 }
@@ -46,7 +45,8 @@ TEST_CASE("CSV: empty, null and NaN are missing rewards; true and false are 1 an
 }
 
 TEST_CASE("CSV: lengths are at least 1") {
-  CHECK(read("g,a,n\n1,2,0\n1,2,7.5\n", {"g", {"a"}, "n"}).lengths == std::vector<double>{1, 7.5});
+  CHECK(read("g,a,n\n1,2,0\n1,2,7.5\n", columns("g", {"a"}, "n")).lengths ==
+        std::vector<double>{1, 7.5});
 }
 
 TEST_CASE("CSV: what is wrong is named with line and column") {
@@ -71,8 +71,51 @@ TEST_CASE("CSV: what is wrong is named with line and column") {
         "log:2:6: \"x\" in \"a\" is not a finite number");
 }
 
+TEST_CASE("CSV: tabs, semicolons and bars are found out, and can be said") {
+  const Columns wanted = columns("g", {"a"});
+  const std::string cell = "\"x,y;z|t\tu\"";
+  for (const char delimiter : {',', '\t', ';', '|'}) {
+    const std::string d(1, delimiter);
+    const std::string text =
+        "g" + d + "text" + d + "a\n1" + d + cell + d + "0.5\n1" + d + d + "2\n";
+    INFO(text);
+    CHECK(read(text, wanted).rewards == std::vector<double>{0.5, 2});
+    CHECK(read(text, wanted, {Format::Csv, delimiter}).rewards == std::vector<double>{0.5, 2});
+  }
+  // The names that are wanted decide, not the number of delimiters.
+  CHECK(read("g;a,b,c,d\n1;2\n1;3\n", columns("g", {"a,b,c,d"})).rewards ==
+        std::vector<double>{2, 3});
+  CHECK(error_of([] {
+          read("g,a\n1,2\n", columns("g", {"a"}), {Format::Csv, ';'});
+        }) == "log:1:1: there is no column \"g\"; the columns are \"g,a\"");
+}
+
+TEST_CASE("CSV: a cell that is a chat, in quotes") {
+  const std::string chat = "[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"a, b;\nc\"\"}]";
+  const Rollouts r =
+      read("prompt,a\n\"" + chat + "\",1\n\"" + chat + "\",0\n", columns("prompt", {"a"}));
+  CHECK(r.groups() == 1);
+  CHECK(r.group_names[0].rfind("[{\"role\": \"user\"", 0) == 0);
+}
+
+TEST_CASE("CSV: a dot in a name may have its backslash") {
+  CHECK(read("g,r.a\n1,2\n", columns("g", {"r.a"})).rewards == std::vector<double>{2});
+  CHECK(read("g,r.a\n1,2\n", columns("g", {"r\\.a"})).rewards == std::vector<double>{2});
+}
+
+TEST_CASE("CSV: rows longer than what is read at once, and ids longer than a double") {
+  const std::string text(300000, 'x');
+  const Rollouts r = read("g,t,a\n9007199254740993,\"" + text + "\n" + text +
+                              "\",1\n9007199254740992," + text + ",2\n9007199254740993,,3\n",
+                          columns("g", {"a"}));
+  CHECK(r.group_names == std::vector<std::string>{"9007199254740993", "9007199254740992"});
+  CHECK(r.rewards == std::vector<double>{1, 3, 2});
+  CHECK(error_in("g,a,b\n1,\"" + text + "\",x\n") ==
+        "log:2:3: \"" + text.substr(0, 48) + "...\" in \"a\" is not a finite number");
+}
+
 TEST_CASE("CSV: a length must be a number from 0") {
-  const Columns with_length{"g", {"a"}, "n"};
+  const Columns with_length = columns("g", {"a"}, "n");
   CHECK(error_in("g,a,n\n1,2,-3\n", with_length) ==
         "log:2:5: \"-3\" in \"n\" is not a length (a number from 0)");
   CHECK_THAT(error_in("g,a,n\n1,2,\n", with_length),
@@ -80,8 +123,8 @@ TEST_CASE("CSV: a length must be a number from 0") {
 }
 
 TEST_CASE("A file that cannot be read is named") {
-  CHECK(error_of([] { read_rollouts_file(data_dir + "/absent.csv", Format::Auto, ab); }) ==
+  CHECK(error_of([] { read_rollouts_files({data_dir + "/absent.csv"}, {}, ab); }) ==
         data_dir + "/absent.csv: cannot be opened");
-  CHECK(error_of([] { read_rollouts_file(data_dir, Format::Auto, ab); }) ==
+  CHECK(error_of([] { read_rollouts_files({data_dir}, {}, ab); }) ==
         data_dir + ": is a directory, not a file");
 }

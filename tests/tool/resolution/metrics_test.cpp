@@ -39,24 +39,24 @@ TEST_CASE("Counts of a small log, worked out by hand") {
   // Group x has different rewards and one tie, group y equal rewards, and group z rewards that
   // cancel.
   const Rollouts r =
-      read("g,a,b\nx,1,0\nx,0,1\nx,1,1\ny,2,2\ny,2,2\nz,1,0\nz,0,1\n", {"g", {"a", "b"}, ""});
+      read("g,a,b\nx,1,0\nx,0,1\nx,1,1\ny,2,2\ny,2,2\nz,1,0\nz,0,1\n", columns("g", {"a", "b"}));
   const Measure measure(r, {});
   const Metrics m = measure.of({-0.5, -0.5 + 1e-9, 1, 0, 0, 0, 1e-7});
   CHECK(m.distinct_values == 3);
   CHECK(m.distinct_group_vectors_sorted == 2);  // that of x, and that of y and z
   CHECK(m.zero_groups == 2);
   CHECK(m.cancelled_groups == std::vector<std::size_t>{2});
-  CHECK(m.pairs == 5);
-  CHECK(m.pairs_with_different_reward_vectors == 4);
   CHECK(m.pairs_collapsed == 2);
   CHECK(m.collapse_rate == 0.5);
   CHECK(m.mean_levels_per_group == Approx(4.0 / 3));
-  CHECK(m.mean_distinct_reward_vectors_per_group == Approx(2));
-  CHECK(m.distinct_reward_multisets == 3);
   CHECK(m.cross_group_collapse_rate == Approx(1.0 / 3));
   CHECK(m.adv_absmax == 1);
 
   const RewardSummary& s = measure.rewards();
+  CHECK(s.pairs == 5);
+  CHECK(s.pairs_with_different_vectors == 4);
+  CHECK(s.mean_vectors_per_group == Approx(2));
+  CHECK(s.distinct_multisets == 3);
   CHECK(s.distinct_vectors == 4);
   CHECK(s.zero_variance_groups_sum == Approx(2.0 / 3));
   CHECK(s.zero_variance_groups_all == Approx(1.0 / 3));
@@ -67,33 +67,42 @@ TEST_CASE("Counts of a small log, worked out by hand") {
 TEST_CASE("Tied pairs are those of comparing all pairs") {
   std::mt19937 random(7);
   std::string text = "g,a,b\n";
-  std::vector<double> advantages;
   constexpr int rows = 300;
   for (int i = 0; i < rows; ++i) {
     text += std::to_string(random() % 5) + "," + std::to_string(random() % 3) + "," +
             std::to_string(random() % 2) + "\n";
-    // Chains of ties around the tolerance of 1e-6.
-    advantages.push_back(4e-7 * static_cast<double>(random() % 40));
   }
-  const Rollouts r = read(text, {"g", {"a", "b"}, ""});
-  const Metrics m = Measure(r, {}).of(advantages);
+  const Rollouts r = read(text, columns("g", {"a", "b"}));
+  std::vector<double> advantages;
+  // Chains of ties around the tolerance of 1e-6.
+  for (int i = 0; i < rows; ++i) advantages.push_back(4e-7 * static_cast<double>(random() % 40));
+  const Measure measure(r, {});
   std::size_t different = 0;
   std::size_t collapsed = 0;
-  for (std::size_t i = 0; i < rows; ++i) {
-    for (std::size_t j = i + 1; j < rows; ++j) {
-      if (r.group_of[i] != r.group_of[j]) continue;
-      if (r.reward(i, 0) == r.reward(j, 0) && r.reward(i, 1) == r.reward(j, 1)) continue;
-      ++different;
-      collapsed += std::abs(advantages[i] - advantages[j]) <= 1e-6 ? 1 : 0;
+  for (std::size_t g = 0; g < r.groups(); ++g) {
+    for (std::size_t i = r.rows_of(g).begin; i < r.rows_of(g).end; ++i) {
+      for (std::size_t j = i + 1; j < r.rows_of(g).end; ++j) {
+        if (r.reward(i, 0) == r.reward(j, 0) && r.reward(i, 1) == r.reward(j, 1)) continue;
+        ++different;
+        collapsed += std::abs(advantages[i] - advantages[j]) <= 1e-6 ? 1 : 0;
+      }
     }
   }
-  CHECK(m.pairs_with_different_reward_vectors == different);
-  CHECK(m.pairs_collapsed == collapsed);
+  CHECK(measure.rewards().pairs_with_different_vectors == different);
+  CHECK(measure.of(advantages).pairs_collapsed == collapsed);
   CHECK(collapsed > 0);
 }
 
+TEST_CASE("Slices that are equal have one number") {
+  const std::vector<double> values{1, 2, 2, 1, 1, 2, 3};
+  const SliceNumbers numbers = number_slices(values, {0, 2, 4, 6, 6, 7, 7});
+  CHECK(numbers.of == std::vector<std::uint32_t>{0, 1, 0, 2, 3, 2});
+  CHECK(numbers.count == 4);
+  CHECK(number_slices(std::vector<std::uint32_t>{7, 7}, {0, 1, 2}).count == 1);
+}
+
 TEST_CASE("Missing rewards leave the statistics and differ from every value") {
-  const Rollouts r = read("g,a,b\nx,1,\nx,1,0\nx,,\nx,3,0\n", {"g", {"a", "b"}, ""});
+  const Rollouts r = read("g,a,b\nx,1,\nx,1,0\nx,,\nx,3,0\n", columns("g", {"a", "b"}));
   const Measure measure(r, {});
   const RewardSummary& s = measure.rewards();
   CHECK(s.missing() == 3);
@@ -110,7 +119,8 @@ TEST_CASE("Missing rewards leave the statistics and differ from every value") {
 }
 
 TEST_CASE("Conditions act on the rewards before they are compared, as in the library") {
-  const Rollouts r = read("g,a,b\nx,1,5\nx,0,5\nx,0,7\nx,,6\nx,1,\nx,0,\n", {"g", {"a", "b"}, ""});
+  const Rollouts r =
+      read("g,a,b\nx,1,5\nx,0,5\nx,0,7\nx,,6\nx,1,\nx,0,\n", columns("g", {"a", "b"}));
   Settings settings;
   settings.given = {{1, 0, 1}};
   const std::vector<double> gated = Measure(r, settings).gated();
@@ -129,7 +139,7 @@ TEST_CASE("Conditions act on the rewards before they are compared, as in the lib
 }
 
 TEST_CASE("An estimator over tokens needs lengths") {
-  const Rollouts r = read("g,a\nx,1\nx,0\n", {"g", {"a"}, ""});
+  const Rollouts r = read("g,a\nx,1\nx,0\n", columns("g", {"a"}));
   const std::string message = error_of([&] { compare(r, {}, {"verl::gdpo"}); });
   CHECK(message ==
         "estimator verl::gdpo weights completions by their number of tokens: name that column with "

@@ -8,6 +8,7 @@
 
 using namespace resolution;
 using Catch::Matchers::ContainsSubstring;
+using Paths = std::vector<std::string>;
 
 namespace {
 
@@ -31,8 +32,10 @@ std::string error(std::initializer_list<const char*> arguments) {
 
 TEST_CASE("Defaults") {
   const Options o = options({"--group", "g", "--rewards", "a,b"});
-  CHECK(o.input.empty());
-  CHECK(o.columns.group == "g");
+  CHECK(o.inputs.empty());
+  CHECK(o.columns.group == std::vector<std::string>{"g"});
+  CHECK(o.columns.batch.empty());
+  CHECK(o.reading.format == Format::Auto);
   CHECK(o.columns.rewards == std::vector<std::string>{"a", "b"});
   CHECK(o.settings.eps == 0);
   CHECK(o.settings.weights.empty());
@@ -42,23 +45,27 @@ TEST_CASE("Defaults") {
 }
 
 TEST_CASE("The log may stand before or after the options") {
-  CHECK(options({"log.csv", "--group", "g", "--rewards", "a,b"}).input == "log.csv");
+  CHECK(options({"log.csv", "--group", "g", "--rewards", "a,b"}).inputs == Paths{"log.csv"});
   const Options o = options({"--group", "g", "--given", "b:a>=1", "--rewards", "a,b", "log.csv"});
-  CHECK(o.input == "log.csv");
+  CHECK(o.inputs == Paths{"log.csv"});
   CHECK(o.columns.rewards.size() == 2);
-  CHECK(options({"--group", "g", "--rewards", "a,b", "--given", "b:a>=1", "log.csv"}).input ==
-        "log.csv");
-  CHECK(options({"--group", "g", "--rewards", "a,b", "-"}).input == "-");
+  CHECK(options({"--group", "g", "--rewards", "a,b", "--given", "b:a>=1", "log.csv"}).inputs ==
+        Paths{"log.csv"});
+  CHECK(options({"--group", "g", "--rewards", "a,b", "-"}).inputs == Paths{"-"});
 }
 
 TEST_CASE("Every option") {
-  const Options o = options({"log.csv",   "--format", "csv",          "--group",        "g",
-                             "--rewards", "a,b",      "--weights",    "-1,0.5",         "--given",
-                             "b:a>=1",    "--given",  "a:b>=-2e-1",   "--length",       "n",
-                             "--eps",     "1e-4",     "--estimators", "trl::gdpo,gdpo", "--json",
-                             "x.json",    "--html",   "x.html"});
-  CHECK(o.input == "log.csv");
-  CHECK(o.format == Format::Csv);
+  const Options o =
+      options({"log.csv",   "more.csv", "--format",    "csv",    "--batch",      "s,t",
+               "--group",   "g,h",      "--delimiter", "tab",    "--rewards",    "a,b",
+               "--weights", "-1,0.5",   "--given",     "b:a>=1", "--given",      "a:b>=-2e-1",
+               "--length",  "n",        "--eps",       "1e-4",   "--estimators", "trl::gdpo,gdpo",
+               "--json",    "x.json",   "--html",      "x.html"});
+  CHECK(o.inputs == Paths{"log.csv", "more.csv"});
+  CHECK(o.reading.format == Format::Csv);
+  CHECK(o.reading.delimiter == '\t');
+  CHECK(o.columns.batch == std::vector<std::string>{"s", "t"});
+  CHECK(o.columns.group == std::vector<std::string>{"g", "h"});
   CHECK(o.settings.weights == std::vector<double>{-1, 0.5});
   REQUIRE(o.settings.given.size() == 2);
   CHECK(o.settings.given[0].reward == 1);
@@ -70,6 +77,26 @@ TEST_CASE("Every option") {
   CHECK(o.estimators == std::vector<std::string>{"trl::gdpo", "gdpo"});
   CHECK(o.json == "x.json");
   CHECK(o.html == "x.html");
+}
+
+TEST_CASE("A backslash makes a comma part of a name") {
+  const Options o = options({"--group", "g", "--rewards", "a\\,b,c\\.d"});
+  CHECK(o.columns.rewards == std::vector<std::string>{"a,b", "c\\.d"});
+}
+
+TEST_CASE("Formats and delimiters") {
+  const auto reading = [](const char* name, const char* value) {
+    return options({"--group", "g", "--rewards", "a", name, value}).reading;
+  };
+  CHECK(reading("--format", "tsv").delimiter == '\t');
+  CHECK(reading("--format", "json").format == Format::Json);
+  CHECK(reading("--format", "jsonl").format == Format::Json);
+  CHECK(reading("--delimiter", ";").format == Format::Csv);
+  CHECK(reading("--delimiter", "\\t").delimiter == '\t');
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--delimiter", "::"}),
+             ContainsSubstring("\"::\" is neither one character nor tab"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--delimiter", ";", "--format", "json"}),
+             ContainsSubstring("--delimiter does not go with --format json"));
 }
 
 TEST_CASE("A condition finds its names whatever they contain") {
@@ -105,7 +132,14 @@ TEST_CASE("What does not fit is refused") {
   CHECK_THAT(error({"--count", "--group", "g"}),
              ContainsSubstring("--count reads no log, so --group does not go with it"));
   CHECK_THAT(error({"--count", "log.csv"}), ContainsSubstring("so input does not go with it"));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a,,b"}), ContainsSubstring("a name is empty"));
+  for (const char* empty : {"a,,b", "a,b,", ",a"}) {
+    CHECK_THAT(error({"--group", "g", "--rewards", empty}), ContainsSubstring("a name is empty"));
+  }
+  CHECK_THAT(error({"--group", "g,g", "--rewards", "a"}), ContainsSubstring("is given twice"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--batch", "s,"}),
+             ContainsSubstring("--batch: a name is empty"));
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--weights", "1,"}),
+             ContainsSubstring("--weights: \"\" is not a finite number"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--format", "xml"}),
              ContainsSubstring("\"xml\" is none of"));
   CHECK_THAT(error({"--count", "--json", "x", "--html", "x"}),
@@ -116,5 +150,5 @@ TEST_CASE("Help says how missing rewards are treated") {
   const Parsed parsed = parse({"--help"});
   CHECK_FALSE(parsed.options);
   CHECK_THAT(parsed.text,
-             ContainsSubstring("An empty cell, null or NaN in a reward is a missing\nreward"));
+             ContainsSubstring("An empty cell, null or NaN\nin a reward is a missing reward"));
 }

@@ -1,7 +1,5 @@
-// The reports: findings in words, the HTML page, tables, files and progress. The figures of the
+// The reports: findings in words, the HTML page and tables. The figures of the
 // shipped data sets are those of examples/data/README.md.
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -10,8 +8,7 @@
 #include "findings.hpp"
 #include "html.hpp"
 #include "html_report.hpp"
-#include "output_file.hpp"
-#include "progress.hpp"
+#include "separated.hpp"
 #include "support.hpp"
 #include "text_report.hpp"
 #include "text_table.hpp"
@@ -19,7 +16,7 @@
 
 using namespace resolution;
 using Catch::Matchers::ContainsSubstring;
-namespace fs = std::filesystem;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -70,10 +67,10 @@ std::string path_of(const std::vector<double>& values) {
 
 TEST_CASE("The findings say where GDPO is finer and where it is not") {
   const std::string text = all_findings(rollouts());
-  CHECK_THAT(text, ContainsSubstring("Inside a group GDPO ties 57 % fewer pairs than GRPO"));
+  CHECK_THAT(text, StartsWith("Inside groups GRPO ties 138 of 3,097 pairs that differ, GDPO 60. "));
   CHECK_THAT(text,
              ContainsSubstring("GRPO gives 138 (4.46 %) the same advantage, GDPO 60 (1.94 %)"));
-  CHECK_THAT(text, ContainsSubstring("GDPO has fewer distinct values (641 against 680)"));
+  CHECK_THAT(text, ContainsSubstring("GDPO has 641 distinct values, GRPO 680"));
   CHECK_THAT(
       text,
       ContainsSubstring(
@@ -92,7 +89,7 @@ TEST_CASE("The findings do not praise GDPO where it ties more") {
   const std::string text = all_findings(
       compare(read_data("gsm8k_solutions.csv", {"correct", "format", "integer", "calc_valid"}), {},
               default_estimators()));
-  CHECK_THAT(text, ContainsSubstring("GDPO is not finer on this data"));
+  CHECK_THAT(text, StartsWith("GDPO is not finer than GRPO on this log"));
   CHECK_THAT(text,
              ContainsSubstring("GRPO gives 18 (0.58 %) the same advantage, GDPO 21 (0.68 %)"));
 }
@@ -102,18 +99,76 @@ TEST_CASE("The findings say what a second normalisation inside the group undoes"
       read_data("vlm_dapo_rollouts_k2.csv", {"accuracy", "format"}), {}, default_estimators()));
   CHECK_THAT(text, ContainsSubstring("undoes part of the gain"));
   CHECK_THAT(text, ContainsSubstring("Of 3 distinct group vectors 2 remain, as many as GRPO has"));
-  CHECK_THAT(text, ContainsSubstring("equally fine"));
+  CHECK_THAT(text, StartsWith("Inside groups GDPO and GRPO tie equally many: 6 of 201 pairs"));
+}
+
+TEST_CASE("The headline speaks in proportion") {
+  // One group of 2,001 different completions; two pairs have rewards with the same sum, and GDPO
+  // tells one of the two apart.
+  std::string log = "g,a,b\n";
+  for (int i = 0; i < 2000; ++i)
+    log += "x," + std::to_string(i * i) + "," + std::to_string(i) + "\n";
+  const Comparison none = compare(read(log, columns("g", {"a", "b"})), {}, default_estimators());
+  REQUIRE(none.rewards.pairs_with_different_vectors == 1999000);
+  CHECK_THAT(headline(none).title, StartsWith("No ties inside groups"));
+  log += "x,1,3\n";  // the sum of (2 * 2, ...) is not 4, that of (1, 3) is met by no i * i + i
+  log += "x,5,1\n";  // 6 = 2 * 2 + 2
+  const Comparison one = compare(read(log, columns("g", {"a", "b"})), {}, default_estimators());
+  REQUIRE(one.find("grpo")->metrics.pairs_collapsed == 1);
+  REQUIRE(one.find("gdpo")->metrics.pairs_collapsed == 0);
+  CHECK(headline(one).title ==
+        "Hardly any ties inside groups: 1 with GRPO, 0 with GDPO, of 2,003,001 pairs");
+  const std::string text = all_findings(one);
+  CHECK_THAT(text, ContainsSubstring("GRPO gives 1 (under 0.01 %) the same advantage, GDPO 0."));
+  CHECK(text.find("0.00 %") == std::string::npos);
+}
+
+TEST_CASE("No finding is about nothing") {
+  const Comparison c =
+      compare(read("g,a,b,n\nx,1,0,3\nx,0,0,4\ny,1,1,5\ny,0,1,9\n", columns("g", {"a", "b"}, "n")),
+              {}, default_estimators());
+  const std::string text = all_findings(c);
+  for (const std::string nothing : {"0.00 %", " 0 (", "In 0 ", "the 0 "}) {
+    INFO(nothing);
+    CHECK(text.find(nothing) == std::string::npos);
+  }
+  CHECK_THAT(text, ContainsSubstring("In every group some completions have different rewards."));
+}
+
+TEST_CASE("The report shows where GDPO separates most of what GRPO ties") {
+  // In z GRPO ties more than elsewhere; the tie of y is set further apart.
+  const Comparison c =
+      compare(read("g,a,b\nx,1,0\nx,0,1\nx,1,1\nx,1,1\ny,1,0\ny,0,1\ny,0,1\ny,0,1\nz,1,0\nz,1,0\n"
+                   "z,0,1\nz,0,1\n",
+                   columns("g", {"a", "b"})),
+              {}, default_estimators());
+  const std::vector<SeparatedGroup> groups = separated_groups(c);
+  for (const SeparatedGroup& g : groups) {
+    const auto& grpo = c.find("grpo")->advantages;
+    const auto& gdpo = c.find("gdpo")->advantages;
+    CHECK(grpo[g.low] == Approx(grpo[g.high]));
+    CHECK(gdpo[g.high] - gdpo[g.low] == Approx(g.apart));
+    CHECK(g.apart > 0.1);
+  }
+  CHECK(std::is_sorted(groups.begin(), groups.end(),
+                       [](const auto& a, const auto& b) { return a.apart > b.apart; }));
+  const std::string page = to_html(rollouts());
+  CHECK_THAT(page, ContainsSubstring("Groups that GRPO ties and GDPO tells apart"));
+  const SeparatedGroup most = separated_groups(rollouts()).front();
+  CHECK_THAT(page, ContainsSubstring("Group " + rollouts().rollouts.group_name(most.group)));
+  CHECK_THAT(all_findings(rollouts()),
+             ContainsSubstring("most in group " + rollouts().rollouts.group_name(most.group)));
 }
 
 TEST_CASE("The findings warn where rounding decides the count") {
   std::string log = "g,a\n";
   for (int i = 0; i < 3000; ++i) log += "x," + (i == 0 ? "-1" : std::to_string(i) + "e-7") + "\n";
-  CHECK_THAT(all_findings(compare(read(log, {"g", {"a"}, ""}), {}, {"grpo_no_std"})),
+  CHECK_THAT(all_findings(compare(read(log, columns("g", {"a"})), {}, {"grpo_no_std"})),
              ContainsSubstring("Distinct values are limited by rounding"));
 }
 
 TEST_CASE("The findings name an estimator that gives NaN") {
-  const Comparison c = compare(read("g,a\nx,1\ny,1\ny,2\n", {"g", {"a"}, ""}), {},
+  const Comparison c = compare(read("g,a\nx,1\ny,1\ny,2\n", columns("g", {"a"})), {},
                                {"gdpo", "nvlabs::trl_grpo_nan_singleton"});
   CHECK_THAT(all_findings(c),
              ContainsSubstring("nvlabs::trl_grpo_nan_singleton gives no number. 1 advantage of 3"));
@@ -121,10 +176,10 @@ TEST_CASE("The findings name an estimator that gives NaN") {
 
 TEST_CASE("The findings know when there is nothing to tell apart") {
   const std::string equal =
-      all_findings(compare(read("g,a\nx,1\nx,1\n", {"g", {"a"}, ""}), {}, default_estimators()));
+      all_findings(compare(read("g,a\nx,1\nx,1\n", columns("g", {"a"})), {}, default_estimators()));
   CHECK_THAT(equal, ContainsSubstring("No group has two completions with different rewards"));
   const std::string one =
-      all_findings(compare(read("g,a\nx,1\nx,2\n", {"g", {"a"}, ""}), {}, default_estimators()));
+      all_findings(compare(read("g,a\nx,1\nx,2\n", columns("g", {"a"})), {}, default_estimators()));
   CHECK_THAT(one, ContainsSubstring("There is only one group"));
 }
 
@@ -133,12 +188,12 @@ TEST_CASE("Group 465: the small dip of one reward cancels the only correct answe
   const std::vector<std::size_t> groups = cancelled_groups(c);
   REQUIRE(groups.size() == 8);
   CHECK(c.rollouts.group_names[groups.front()] == "465");
-  const auto& rows = c.rollouts.members[groups.front()];
+  const Range rows = c.rollouts.rows_of(groups.front());
   const double grpo[] = {-0.5, -0.5, -0.5, 1.5};
   REQUIRE(rows.size() == 4);
   for (std::size_t i = 0; i < 4; ++i) {
-    CHECK(c.find("grpo")->advantages[rows[i]] == Approx(grpo[i]).margin(1e-12));
-    CHECK(c.find("gdpo")->advantages[rows[i]] == 0);
+    CHECK(c.find("grpo")->advantages[rows.begin + i] == Approx(grpo[i]).margin(1e-12));
+    CHECK(c.find("gdpo")->advantages[rows.begin + i] == 0);
   }
 }
 
@@ -227,7 +282,7 @@ TEST_CASE("Names and groups from the file are escaped everywhere") {
   Settings settings;
   settings.given = {{0, 1, -5}};
   const Comparison c =
-      compare(read(text, {"g", {hostile, "b"}, ""}), settings, default_estimators());
+      compare(read(text, columns("g", {hostile, "b"})), settings, default_estimators());
   const std::string page = to_html(c);
   CHECK(occurrences(page, "<script") == 0);
   CHECK(occurrences(page, "<i>") == 0);
@@ -263,39 +318,13 @@ TEST_CASE("Numbers in words") {
   CHECK(fixed(-0.005001, 2) == "-0.01");
   CHECK(fixed(-1e308, 4) == "-1e+308");
   CHECK(percent(0.0445593) == "4.46 %");
+  CHECK(percent(1e-7) == "under 0.01 %");
+  CHECK(percent(0) == "0.00 %");
+  CHECK(share(0, 7) == "0");
+  CHECK(printable("a\x1B\n\xC3\xA9\xFF\xE2\x80\x8B") == "a\\x1b\\n\xC3\xA9\\xff\\u200b");
+  CHECK(printable("\xC3\xA9\xC3\xA9", 3) == "\xC3\xA9...");
   CHECK(compact(std::nan("")) == "-");
   CHECK(shortened("\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 4) == "\xC3\xA9...");
   CHECK(wrapped("aa bb cc", 5, 2) == "aa bb\n  cc");
   CHECK(charts::ticks(4.13, 3) == std::vector<double>{0, 2, 4});
-}
-
-TEST_CASE("A file is written whole or not at all") {
-  const fs::path folder =
-      fs::temp_directory_path() / ("gdpo_resolution_" + std::to_string(std::rand()));
-  fs::create_directory(folder);
-  const std::string path = (folder / "report.json").string();
-  write_whole_file(path, "first");
-  write_whole_file(path, "second");
-  std::ifstream file(path);
-  std::string text;
-  file >> text;
-  CHECK(text == "second");
-  CHECK(std::distance(fs::directory_iterator(folder), fs::directory_iterator()) == 1);
-  CHECK_THAT(error_of([&] { write_whole_file((folder / "no/such.json").string(), "x"); }),
-             ContainsSubstring("cannot be written"));
-  CHECK_THAT(error_of([&] { write_whole_file(folder.string(), "x"); }),
-             ContainsSubstring("is a directory"));
-  fs::remove_all(folder);
-}
-
-TEST_CASE("Progress is silent for a second, then says how far it is") {
-  std::ostringstream out;
-  Progress progress("reading", 2000, out, false);
-  const auto now = Progress::Clock::now();
-  progress.update_at(10, now);
-  CHECK(out.str().empty());
-  progress.update_at(500, now + std::chrono::milliseconds(1500));
-  progress.update_at(600, now + std::chrono::milliseconds(1600));
-  progress.update_at(1000, now + std::chrono::milliseconds(2700));
-  CHECK(out.str() == "reading: 500 of 2,000 (25 %)\nreading: 1,000 of 2,000 (50 %)\n");
 }

@@ -1,0 +1,139 @@
+#include "json.hpp"
+
+#include <algorithm>
+
+#include "../words.hpp"
+#include "json_records.hpp"
+#include "json_values.hpp"
+
+namespace resolution {
+namespace {
+
+using Kind = JsonValue::Kind;
+
+/// Turns the values of one object into completions.
+class Completions {
+ public:
+  Completions(const std::vector<Wanted>& wanted, const OnRecord& on_record, const std::string& file)
+      : wanted_(wanted), on_record_(on_record), file_(file), cells_(wanted.size()) {}
+
+  void add(const std::vector<JsonValue>& values, std::string_view text, Position start) {
+    text_ = text;
+    start_ = start;
+    const std::size_t count = number_of_completions(values);
+    for (std::size_t element = 0; element < count; ++element) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const JsonValue& value = values[i];
+        if (holds_several_ && value.kind == Kind::Array) {
+          cells_[i] = value.elements[element].cell;
+        } else if (value.kind == Kind::Absent) {
+          cells_[i].missing = true;
+        } else {
+          cells_[i] = value.cell;
+        }
+      }
+      try {
+        on_record_(cells_);
+      } catch (const BadCell& bad) {
+        const JsonValue& value = values[bad.index];
+        const bool in_array = holds_several_ && value.kind == Kind::Array;
+        fail(value.kind == Kind::Absent ? 0
+             : in_array                 ? value.elements[element].place
+                                        : value.place,
+             bad.message);
+      }
+    }
+  }
+
+ private:
+  /// How many completions the object holds: as many as the arrays of its numbers have elements.
+  /// Checks the types of all values.
+  std::size_t number_of_completions(const std::vector<JsonValue>& values) {
+    std::size_t count = 1;
+    std::size_t first = values.size();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const JsonValue& value = values[i];
+      if (value.kind == Kind::Absent && !wanted_[i].is_number) {
+        fail(0, "this object has no " + in_quotes(wanted_[i].name) + "; the names in it are " +
+                    list(nearest_first(names_in(text_), wanted_[i].name)));
+      }
+      if (!wanted_[i].is_number) continue;
+      if (value.kind == Kind::Object)
+        fail(value.place, in_quotes(wanted_[i].name) + " is an object; name one of its members: " +
+                              list(members(wanted_[i].name)));
+      if (value.kind == Kind::Array && first == values.size()) {
+        first = i;
+        count = value.elements.size();
+      }
+    }
+    holds_several_ = first != values.size();
+    if (!holds_several_) return 1;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const JsonValue& value = values[i];
+      if (value.kind != Kind::Array) continue;
+      if (value.elements.size() != count) {
+        fail(value.place, in_quotes(wanted_[i].name) + " has " +
+                              counted(value.elements.size(), "element") + ", " +
+                              in_quotes(wanted_[first].name) + " has " + std::to_string(count));
+      }
+      for (const JsonValue::Element& element : value.elements) {
+        if (wanted_[i].is_number && !element.is_single)
+          fail(element.place, "an element of " + in_quotes(wanted_[i].name) + " is no number");
+      }
+    }
+    return count;
+  }
+
+  /// The names in the object that begin with `name` and a dot.
+  std::vector<std::string> members(const std::string& name) const {
+    std::vector<std::string> names = names_in(text_);
+    names.erase(std::remove_if(names.begin(), names.end(),
+                               [&](const std::string& n) { return n.rfind(name + ".", 0) != 0; }),
+                names.end());
+    return names;
+  }
+
+  [[noreturn]] void fail(std::size_t place, const std::string& message) const {
+    throw error_at(file_, position_in(text_, place, start_), message);
+  }
+
+  const std::vector<Wanted>& wanted_;
+  const OnRecord& on_record_;
+  const std::string& file_;
+  std::vector<Cell> cells_;
+  bool holds_several_ = false;  ///< whether the object holds arrays of completions
+  std::string_view text_;
+  Position start_;
+};
+
+}  // namespace
+
+void read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
+               const std::function<void(const std::vector<std::string>&)>& on_names,
+               const OnRecord& on_record) {
+  JsonRecords records(bytes);
+  JsonFinder finder(wanted);
+  Completions completions(wanted, on_record, bytes.name());
+  std::vector<bool> seen(wanted.size(), false);
+  std::vector<std::string> names;
+  while (records.next()) {
+    const auto& values = finder.find(records.text(), records.place(), bytes.name());
+    if (names.empty()) {
+      names = names_in(records.text());
+      on_names(names);
+    }
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      seen[i] = seen[i] || values[i].kind != Kind::Absent;
+    completions.add(values, records.text(), records.place());
+  }
+  if (names.empty()) return;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (seen[i]) continue;
+    throw error_at(bytes.name(), {1, 1},
+                   "no record has " + in_quotes(wanted[i].name) +
+                       "; the names in the first one are " +
+                       list(nearest_first(names, wanted[i].name)));
+  }
+}
+
+}  // namespace resolution

@@ -1,0 +1,332 @@
+#include "json_values.hpp"
+
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <algorithm>
+
+#include "../words.hpp"
+
+namespace resolution {
+namespace {
+
+using rapidjson::SizeType;
+
+// Numbers stay text, so that ids of any size stay what they are. The iterative parser needs no
+// stack of calls for nested arrays.
+constexpr unsigned flags = rapidjson::kParseNanAndInfFlag | rapidjson::kParseNumbersAsStringsFlag |
+                           rapidjson::kParseIterativeFlag;
+
+/// The wanted columns as a tree of keys.
+struct Node {
+  /// A column that ends here. A name that is a key as a whole ranks before the path it spells.
+  struct End {
+    std::size_t column;
+    int rank;
+  };
+  std::vector<std::pair<std::string, Node>> children;
+  std::vector<End> ends;
+
+  void insert(const std::vector<std::string>& keys, std::size_t from, End end) {
+    if (from == keys.size()) {
+      ends.push_back(end);
+      return;
+    }
+    for (auto& [key, child] : children) {
+      if (key == keys[from]) return child.insert(keys, from + 1, end);
+    }
+    children.emplace_back(keys[from], Node{});
+    children.back().second.insert(keys, from + 1, end);
+  }
+  const Node* child(std::string_view key) const {
+    for (const auto& [name, node] : children) {
+      if (name == key) return &node;
+    }
+    return nullptr;
+  }
+};
+
+std::string reason(rapidjson::ParseErrorCode code) {
+  std::string text = rapidjson::GetParseError_En(code);
+  if (!text.empty() && text.back() == '.') text.pop_back();
+  if (!text.empty()) text[0] = static_cast<char>(text[0] | 0x20);  // to lower case
+  return text;
+}
+
+}  // namespace
+
+/// Receives the events of the parser, and keeps the values of wanted columns.
+class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Handler> {
+ public:
+  explicit Handler(const std::vector<Wanted>& wanted) : values(wanted.size()) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      columns_.push_back(std::make_unique<Column>());
+      root_.insert({wanted[i].name}, 0, {i, 1});
+      const std::vector<std::string> path = split_path(wanted[i].name);
+      if (path != std::vector{wanted[i].name}) root_.insert(path, 0, {i, 0});
+    }
+  }
+
+  void begin(std::string_view text, const rapidjson::MemoryStream& stream) {
+    text_ = text;
+    stream_ = &stream;
+    previous_end_ = 0;
+    open_containers_.clear();
+    open_columns_.clear();
+    for (JsonValue& value : values) {
+      value.kind = JsonValue::Kind::Absent;
+      value.elements.clear();
+    }
+    for (auto& column : columns_) column->rank = -1;
+  }
+
+  bool Null() {
+    return single({}, true, [](auto& writer) { writer.Null(); });
+  }
+  bool Bool(bool value) {
+    return single(value ? "true" : "false", false, [&](auto& writer) { writer.Bool(value); });
+  }
+  bool RawNumber(const char* text, SizeType length, bool) {
+    return single({text, length}, false,
+                  [&](auto& writer) { writer.RawValue(text, length, rapidjson::kNumberType); });
+  }
+  bool String(const char* text, SizeType length, bool) {
+    return single({text, length}, length == 0, [&](auto& writer) { writer.String(text, length); });
+  }
+  bool StartObject() {
+    return start(JsonValue::Kind::Object, [](auto& writer) { writer.StartObject(); });
+  }
+  bool StartArray() {
+    return start(JsonValue::Kind::Array, [](auto& writer) { writer.StartArray(); });
+  }
+  bool EndObject(SizeType) {
+    return end([](auto& writer) { writer.EndObject(); });
+  }
+  bool EndArray(SizeType) {
+    return end([](auto& writer) { writer.EndArray(); });
+  }
+  bool Key(const char* text, SizeType length, bool) {
+    const Node* node = open_containers_.back().node;
+    member_ = node == nullptr ? nullptr : node->child({text, length});
+    for (const std::size_t c : open_columns_) columns_[c]->writer.Key(text, length);
+    previous_end_ = stream_->Tell();
+    return true;
+  }
+
+  std::vector<JsonValue> values;
+
+ private:
+  /// What is needed while the value of a column is read.
+  struct Column {
+    int rank = -1;          ///< of the value found so far
+    std::size_t depth = 0;  ///< number of containers around the value
+    std::size_t element_begin = 0;
+    rapidjson::StringBuffer text;  ///< the object or array as JSON text
+    rapidjson::Writer<rapidjson::StringBuffer> writer;
+  };
+  /// An object or array that has not ended.
+  struct Container {
+    const Node* node;  ///< null where no wanted column is inside
+    bool is_array;
+    std::size_t next_index = 0;
+  };
+
+  /// The node of the value that begins now, or null.
+  const Node* node_of_value() {
+    if (open_containers_.empty()) return &root_;
+    Container& around = open_containers_.back();
+    if (!around.is_array) return member_;
+    const std::size_t index = around.next_index++;
+    if (around.node == nullptr || around.node->children.empty()) return nullptr;
+    return around.node->child(std::to_string(index));
+  }
+
+  /// Where the value begins that the parser reports: after the previous one and the separators.
+  std::size_t place() const {
+    return std::min(text_.find_first_not_of(" \t\r\n:,", previous_end_), text_.size());
+  }
+
+  /// Whether the value that is reported is an element of the array that is column `c`.
+  bool is_element(std::size_t c) const {
+    return values[c].kind == JsonValue::Kind::Array &&
+           open_containers_.size() == columns_[c]->depth + 1;
+  }
+
+  /// Makes a value that begins now the value of the columns that end at `node`, and calls
+  /// taken(column) for each of them, unless a value of a better rank was found before.
+  template <class Taken>
+  void take(const Node* node, JsonValue::Kind kind, const Taken& taken) {
+    if (node == nullptr) return;
+    for (const Node::End& end : node->ends) {
+      if (end.rank < columns_[end.column]->rank) continue;
+      columns_[end.column]->rank = end.rank;
+      JsonValue& value = values[end.column];
+      value.kind = kind;
+      value.place = place();
+      value.elements.clear();
+      taken(end.column);
+    }
+  }
+
+  template <class Write>
+  bool single(std::string_view text, bool missing, const Write& write) {
+    const Node* node = node_of_value();
+    for (const std::size_t c : open_columns_) {
+      if (is_element(c))
+        values[c].elements.push_back({{missing, std::string(text)}, true, place()});
+      write(columns_[c]->writer);
+    }
+    take(node, JsonValue::Kind::Single, [&](std::size_t c) {
+      values[c].cell.missing = missing;
+      values[c].cell.text.assign(text);
+    });
+    previous_end_ = stream_->Tell();
+    return true;
+  }
+
+  template <class Write>
+  bool start(JsonValue::Kind kind, const Write& write) {
+    const Node* node = node_of_value();
+    for (const std::size_t c : open_columns_) {
+      if (is_element(c)) values[c].elements.push_back({{}, false, place()});
+      write(columns_[c]->writer);
+      if (is_element(c)) columns_[c]->element_begin = columns_[c]->text.GetSize() - 1;
+    }
+    take(node, kind, [&](std::size_t c) {
+      Column& column = *columns_[c];
+      column.depth = open_containers_.size();
+      column.text.Clear();
+      column.writer.Reset(column.text);
+      write(column.writer);
+      if (std::find(open_columns_.begin(), open_columns_.end(), c) == open_columns_.end())
+        open_columns_.push_back(c);
+    });
+    open_containers_.push_back({node, kind == JsonValue::Kind::Array});
+    previous_end_ = stream_->Tell() + 1;  // the parser has not taken the bracket yet
+    return true;
+  }
+
+  template <class Write>
+  bool end(const Write& write) {
+    open_containers_.pop_back();
+    for (std::size_t i = open_columns_.size(); i-- > 0;) {
+      const std::size_t c = open_columns_[i];
+      Column& column = *columns_[c];
+      write(column.writer);
+      const std::string_view text{column.text.GetString(), column.text.GetSize()};
+      if (is_element(c))
+        values[c].elements.back().cell = {false, std::string(text.substr(column.element_begin))};
+      if (open_containers_.size() > column.depth) continue;
+      values[c].cell = {false, std::string(text)};
+      open_columns_.erase(open_columns_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    previous_end_ = stream_->Tell() + 1;
+    return true;
+  }
+
+  Node root_;
+  const Node* member_ = nullptr;  ///< of the key that was read last
+  std::vector<Container> open_containers_;
+  std::vector<std::size_t> open_columns_;  ///< whose value is an object or array that has not ended
+  std::vector<std::unique_ptr<Column>> columns_;
+  std::string_view text_;
+  const rapidjson::MemoryStream* stream_ = nullptr;
+  std::size_t previous_end_ = 0;
+};
+
+JsonFinder::JsonFinder(const std::vector<Wanted>& wanted)
+    : handler_(std::make_unique<Handler>(wanted)) {}
+JsonFinder::~JsonFinder() = default;
+
+const std::vector<JsonValue>& JsonFinder::find(std::string_view text, Position start,
+                                               const std::string& file) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || text[first] != '{')
+    throw error_at(file, start, "every record must be a JSON object");
+  rapidjson::MemoryStream stream(text.data(), text.size());
+  handler_->begin(text, stream);
+  rapidjson::Reader reader;
+  const rapidjson::ParseResult result = reader.Parse<flags>(stream, *handler_);
+  if (!result) {
+    throw error_at(file, position_in(text, std::min(result.Offset(), text.size()), start),
+                   "this is not valid JSON: " + reason(result.Code()));
+  }
+  return handler_->values;
+}
+
+namespace {
+
+/// Collects the names in an object.
+class NameCollector : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, NameCollector> {
+ public:
+  bool Default() {
+    if (open_.empty()) return true;
+    Container& around = open_.back();
+    if (!around.is_entered) return true;
+    if (!around.is_array) {
+      add(around.path + key_);
+    } else if (around.elements++ == 0) {
+      add(around.path.substr(0, around.path.size() - 1));
+    }
+    return true;
+  }
+  bool RawNumber(const char*, SizeType, bool) { return Default(); }
+  bool String(const char*, SizeType, bool) { return Default(); }
+  bool Key(const char* text, SizeType length, bool) {
+    key_ = escaped_key({text, length});
+    return true;
+  }
+  bool StartObject() { return start(false); }
+  bool StartArray() { return start(true); }
+  bool EndObject(SizeType) { return end(); }
+  bool EndArray(SizeType) { return end(); }
+
+  std::vector<std::string> names;
+
+ private:
+  static constexpr std::size_t deepest = 16;  ///< containers in containers that are entered
+  struct Container {
+    std::string path;  ///< of what is inside, with a dot at its end
+    bool is_array;
+    bool is_entered;  ///< whether the names inside are collected
+    std::size_t elements = 0;
+  };
+
+  void add(const std::string& name) {
+    constexpr std::size_t most = 200;
+    if (names.size() < most) names.push_back(name);
+  }
+  bool start(bool is_array) {
+    Container inside{"", is_array, true};
+    if (!open_.empty()) {
+      Container& around = open_.back();
+      inside.is_entered =
+          around.is_entered && open_.size() < deepest && !(around.is_array && around.elements > 0);
+      const std::string name = around.is_array ? std::to_string(around.elements++) : key_;
+      if (inside.is_entered) inside.path = around.path + name + ".";
+    }
+    open_.push_back(inside);
+    return true;
+  }
+  bool end() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<Container> open_;
+  std::string key_;
+};
+
+}  // namespace
+
+std::vector<std::string> names_in(std::string_view text) {
+  rapidjson::MemoryStream stream(text.data(), text.size());
+  NameCollector collector;
+  rapidjson::Reader().Parse<flags>(stream, collector);
+  return collector.names;
+}
+
+}  // namespace resolution

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "records.hpp"
+
+namespace resolution {
+
+/// What an object has at the place of a wanted column.
+struct JsonValue {
+  enum class Kind { Absent, Single, Array, Object };
+  struct Element {
+    Cell cell;  ///< a string as its characters, an object or an array as JSON text
+    bool is_single = true;
+    std::size_t place = 0;  ///< byte of the object's text at which it begins
+  };
+  Kind kind = Kind::Absent;
+  Cell cell;                      ///< like that of an element
+  std::vector<Element> elements;  ///< of an array
+  std::size_t place = 0;
+};
+
+/// Finds the values of the wanted columns in JSON objects, without keeping the rest.
+class JsonFinder {
+ public:
+  explicit JsonFinder(const std::vector<Wanted>& wanted);
+  ~JsonFinder();
+  JsonFinder(const JsonFinder&) = delete;
+  JsonFinder& operator=(const JsonFinder&) = delete;
+
+  /// The values in an object whose text begins at `start` of the file, one per wanted column; valid
+  /// until the next call. Throws UserError, with the position, where the text is not one JSON
+  /// object.
+  const std::vector<JsonValue>& find(std::string_view text, Position start,
+                                     const std::string& file);
+
+ private:
+  class Handler;
+  std::unique_ptr<Handler> handler_;
+};
+
+/// The names of the single values and of the arrays of single values in an object, as paths; of the
+/// elements of an array only the first is entered. At most 200 names, of at most 16 keys each.
+std::vector<std::string> names_in(std::string_view text);
+
+}  // namespace resolution

@@ -1,0 +1,45 @@
+#include "numbers.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace resolution {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+/// Whether two texts are the same, case aside; `lower` is in lower case.
+bool spells(std::string_view text, std::string_view lower) {
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
+  });
+}
+
+}  // namespace
+
+std::optional<double> parse_number(std::string_view text) {
+  const std::string_view word = trimmed(text);
+  const char* first = word.data();
+  const char* last = first + word.size();
+  if (last - first > 1 && *first == '+' && first[1] != '-') ++first;
+  double value = 0;
+  const auto [end, error] = std::from_chars(first, last, value);
+  if (error == std::errc() && end == last && std::isfinite(value)) return value;
+  if (spells(word, "true")) return 1;
+  if (spells(word, "false")) return 0;
+  return std::nullopt;
+}
+
+bool spells_missing(std::string_view text) {
+  const std::string_view word = trimmed(text);
+  return word.empty() || spells(word, "nan") || spells(word, "na") || spells(word, "null") ||
+         spells(word, "none");
+}
+
+}  // namespace resolution

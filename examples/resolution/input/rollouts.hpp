@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "formats.hpp"
+
+namespace resolution {
+
+/// The names of the columns that are read.
+struct Columns {
+  std::vector<std::string> group;  ///< rows of one batch that agree in all of them are a group
+  std::vector<std::string> rewards;
+  std::string length;              ///< empty where no column has lengths
+  std::vector<std::string> batch;  ///< rows that agree in all of them are a batch; none: one batch
+};
+
+/// How a log is written.
+struct Reading {
+  Format format = Format::Auto;
+  char delimiter = '\0';  ///< of CSV; 0: found out from the header
+};
+
+/// Consecutive rows, groups or batches: begin .. end - 1.
+struct Range {
+  std::size_t begin;
+  std::size_t end;
+  std::size_t size() const { return end - begin; }
+};
+
+/// A log of rollouts: N completions with C rewards each. The rows of a batch stand together, and in
+/// it the rows of a group; batches, groups of a batch and rows of a group stand in the order in
+/// which the file has them.
+struct Rollouts {
+  std::string file;  ///< name of the file without its folder, or "3 files, the first is a.jsonl"
+  std::vector<std::string> reward_names;
+  std::vector<double> rewards;             ///< (N, C) row-major; NaN where missing
+  std::vector<std::size_t> group_begin;    ///< (groups + 1) first row of each group, then N
+  std::vector<std::string> group_names;    ///< (groups) as in the file, cut to 60 characters
+  std::vector<std::size_t> batch_begin;    ///< (batches + 1) first group of each batch, then groups
+  std::vector<std::string> batch_names;    ///< (batches)
+  std::vector<std::string> batch_columns;  ///< empty: the whole log is one batch
+  /// Columns of the log that look like the number of a training step and are not used.
+  std::vector<std::string> unused_step_columns;
+  std::string length_name;
+  std::vector<double> lengths;  ///< (N) length, at least 1; empty without a length column
+
+  std::size_t rows() const { return group_begin.back(); }
+  std::size_t channels() const { return reward_names.size(); }
+  std::size_t groups() const { return group_names.size(); }
+  std::size_t batches() const { return batch_names.size(); }
+  /// The rows of a group.
+  Range rows_of(std::size_t group) const { return {group_begin[group], group_begin[group + 1]}; }
+  /// The groups of a batch.
+  Range groups_of(std::size_t batch) const { return {batch_begin[batch], batch_begin[batch + 1]}; }
+  /// The rows of a batch.
+  Range rows_of_batch(std::size_t batch) const {
+    return {group_begin[batch_begin[batch]], group_begin[batch_begin[batch + 1]]};
+  }
+  double reward(std::size_t row, std::size_t channel) const {
+    return rewards[row * channels() + channel];
+  }
+  /// The name of a group for messages, with that of its batch where there are several.
+  std::string group_name(std::size_t group) const;
+};
+
+/// Reads a log from a stream that messages call `name`. A group is told by any text or number; its
+/// rows need not stand together. A reward that is empty, null or NaN is missing.
+///
+/// Throws UserError, with line and column, for a cell that is not a number, an empty group or batch
+/// cell, and an empty or negative length; also for what the readers refuse, for a file without
+/// completions and for one in which every reward is missing.
+Rollouts read_rollouts(std::istream& stream, const std::string& name, const Reading& reading,
+                       const Columns& columns);
+
+/// The same from files, one behind the other, or from standard input where there is no path. A path
+/// "-" is standard input.
+Rollouts read_rollouts_files(const std::vector<std::string>& paths, const Reading& reading,
+                             const Columns& columns);
+
+}  // namespace resolution

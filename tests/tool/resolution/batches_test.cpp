@@ -1,0 +1,186 @@
+// Batches: rows that agree in the columns of --batch. Estimators see one at a time, groups lie
+// inside them, and counts are added up over them.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "batch_series.hpp"
+#include "findings.hpp"
+#include "html_report.hpp"
+#include "json_report.hpp"
+#include "support.hpp"
+#include "text_report.hpp"
+
+using namespace resolution;
+using Catch::Matchers::ContainsSubstring;
+using Json = nlohmann::json;
+
+namespace {
+
+const Comparison& shipped() {
+  static const Comparison comparison = compare(
+      read_data("vlm_dapo_rollouts.csv", {"accuracy", "format", "length_penalty", "attention"},
+                "completion_chars", {"run", "step"}),
+      {}, all_estimators());
+  return comparison;
+}
+
+/// The shipped log as one batch.
+const Comparison& pooled() {
+  static const Comparison comparison = compare(
+      read_data("vlm_dapo_rollouts.csv", {"accuracy", "format", "length_penalty", "attention"}), {},
+      default_estimators());
+  return comparison;
+}
+
+/// Two steps with the same two prompts, four completions each.
+const char* const two_steps =
+    "step,g,a,b\n"
+    "1,p,1,0\n1,p,0,1\n1,p,1,1\n1,p,0,0\n1,q,1,0\n1,q,0,0\n1,q,0,0\n1,q,0,0\n"
+    "2,p,1,1\n2,p,0,0\n2,p,0,0\n2,p,0,0\n2,q,0,1\n2,q,0,0\n2,q,0,1\n2,q,1,0\n";
+
+}  // namespace
+
+TEST_CASE("The shipped log has 267 batches, and its counts in them") {
+  const Comparison& c = shipped();
+  CHECK(c.rollouts.batches() == 267);
+  CHECK(c.find("grpo")->metrics.distinct_values_within_batches == 1439);
+  CHECK(c.find("gdpo")->metrics.distinct_values_within_batches == 1483);
+  CHECK(c.find("grpo")->metrics.distinct_values == 680);
+  CHECK(c.find("gdpo")->metrics.distinct_values == 935);
+  CHECK(c.find("grpo")->metrics.pairs_collapsed == 138);
+  CHECK(c.find("gdpo")->metrics.pairs_collapsed == 60);
+  CHECK(pooled().find("gdpo")->metrics.distinct_values == 641);
+  CHECK(pooled().find("grpo")->metrics.distinct_values == 680);
+
+  const Json json = Json::parse(to_json(c));
+  CHECK(json["batches"] == 267);
+  CHECK(json["batch_columns"] == Json({"run", "step"}));
+  CHECK(json["methods"]["gdpo"]["distinct_values_within_batches"] == 1483);
+  CHECK_FALSE(json.contains("bn"));
+  for (const char* list : {"name", "groups", "completions", "bn_std", "length_mean",
+                           "zero_variance_groups_sum", "zero_variance_groups_all_rewards"}) {
+    INFO(list);
+    CHECK(json["per_batch"][list].size() == 267);
+  }
+  CHECK(json["per_batch"]["reward_mean"]["attention"].size() == 267);
+  CHECK(json["per_batch"]["reward_std"]["accuracy"].size() == 267);
+  CHECK(json["per_batch"]["collapse_rate"]["trl::gdpo"].size() == 267);
+}
+
+TEST_CASE("A batch has the advantages that it has alone") {
+  const Rollouts& all = shipped().rollouts;
+  for (std::size_t b = 0; b < all.batches(); b += 29) {
+    Rollouts one = all;
+    const Range rows = all.rows_of_batch(b);
+    const Range groups = all.groups_of(b);
+    const auto part = [](const auto& values, std::size_t from, std::size_t to) {
+      return std::decay_t<decltype(values)>(values.begin() + static_cast<std::ptrdiff_t>(from),
+                                            values.begin() + static_cast<std::ptrdiff_t>(to));
+    };
+    one.rewards = part(all.rewards, rows.begin * all.channels(), rows.end * all.channels());
+    one.lengths = part(all.lengths, rows.begin, rows.end);
+    one.group_names = part(all.group_names, groups.begin, groups.end);
+    one.group_begin = part(all.group_begin, groups.begin, groups.end + 1);
+    for (std::size_t& begin : one.group_begin) begin -= rows.begin;
+    one.batch_names = {all.batch_names[b]};
+    one.batch_begin = {0, groups.size()};
+    for (const EstimatorResult& result : shipped().results) {
+      INFO(result.info.name << ", batch " << b);
+      CHECK(advantages(result.info.name, {}, one) == part(result.advantages, rows.begin, rows.end));
+    }
+  }
+}
+
+TEST_CASE("A group lies inside its batch, and its rows may stand anywhere") {
+  const Rollouts merged = read(two_steps, columns("g", {"a", "b"}));
+  CHECK(merged.groups() == 2);
+  CHECK(merged.batches() == 1);
+  const Rollouts steps = read(two_steps, columns("g", {"a", "b"}, "", {"step"}));
+  CHECK(steps.groups() == 4);
+  CHECK(steps.batch_names == std::vector<std::string>{"1", "2"});
+  CHECK(steps.batch_begin == std::vector<std::size_t>{0, 2, 4});
+  CHECK(steps.group_begin == std::vector<std::size_t>{0, 4, 8, 12, 16});
+  CHECK(steps.group_name(3) == "q of batch 2");
+  CHECK(merged.group_name(1) == "q");
+
+  // Interleaved rows are put in order; the rows of a group keep theirs.
+  const Rollouts mixed = read("s,g,a\n1,p,1\n2,p,2\n1,q,3\n1,p,4\n2,q,5\n2,p,6\n1,q,7\n",
+                              columns("g", {"a"}, "", {"s"}));
+  CHECK(mixed.rewards == std::vector<double>{1, 4, 3, 7, 2, 6, 5});
+  CHECK(mixed.group_begin == std::vector<std::size_t>{0, 2, 4, 6, 7});
+  CHECK(mixed.batch_begin == std::vector<std::size_t>{0, 2, 4});
+}
+
+TEST_CASE("Several columns are one name, and their texts are not confused") {
+  const Rollouts r =
+      read("r,s,g,h,a\nx,1,p,q,1\nx,1,p,q,2\nx1,,p,q,3\n", {{"g", "h"}, {"a"}, "", {"r"}});
+  CHECK(r.batch_names == std::vector<std::string>{"x", "x1"});
+  CHECK(r.group_names == std::vector<std::string>{"p / q", "p / q"});
+  // "ab" + "c" is another group than "a" + "bc".
+  CHECK(read("g,h,a\nab,c,1\na,bc,2\n", {{"g", "h"}, {"a"}, "", {}}).groups() == 2);
+  CHECK(error_of([] { read("r,g,a\n1,p,1\n,p,2\n", columns("g", {"a"}, "", {"r"})); }) ==
+        "log:3:1: the batch \"r\" is empty");
+}
+
+TEST_CASE("Without --batch the reports say that the log is one batch, and name a step") {
+  const Comparison merged =
+      compare(read(two_steps, columns("g", {"a", "b"})), {}, default_estimators());
+  CHECK_THAT(to_text(merged), ContainsSubstring("one batch: the whole log"));
+  CHECK_THAT(to_text(merged), ContainsSubstring("a column \"step\": name"));
+  CHECK_THAT(to_html(merged), ContainsSubstring("one batch: the whole log"));
+  CHECK_THAT(to_html(merged), ContainsSubstring("The log has a column &quot;step&quot;: name"));
+  for (const std::string name : {"step", "global_step", "iteration", "Epoch", "run", "meta.step"}) {
+    const Rollouts csv = read(name + ",g,a\n1,p,1\n", columns("g", {"a"}));
+    CHECK(csv.unused_step_columns == std::vector<std::string>{name});
+  }
+  CHECK(read("{\"meta\": {\"step\": 1}, \"g\": 1, \"a\": 1}\n", columns("g", {"a"}))
+            .unused_step_columns == std::vector<std::string>{"meta.step"});
+  CHECK(read("steps,g,a\n1,p,1\n", columns("g", {"a"})).unused_step_columns.empty());
+  CHECK(read("step,g,a\n1,p,1\n", columns("step", {"a"})).unused_step_columns.empty());
+  CHECK(read("run,step,g,a\n1,1,p,1\n", columns("g", {"a"}, "", {"step"}))
+            .unused_step_columns.empty());
+
+  const Comparison steps =
+      compare(read(two_steps, columns("g", {"a", "b"}, "", {"step"})), {}, default_estimators());
+  for (const std::string& report : {to_text(steps), to_html(steps)}) {
+    CHECK(report.find("whole log") == std::string::npos);
+    CHECK_THAT(report, ContainsSubstring("2 batches (step)"));
+  }
+}
+
+TEST_CASE("The curves are those of each batch") {
+  const Comparison c =
+      compare(read("s,g,a,b,n\n1,p,1,,10\n1,p,3,,20\n1,q,2,,30\n1,q,2,,40\n2,p,0,1,5\n2,p,1,0,5\n",
+                   columns("g", {"a", "b"}, "n", {"s"})),
+              {}, default_estimators());
+  CHECK(c.curves.rewards[0].mean == std::vector<double>{2, 0.5});
+  CHECK(c.curves.rewards[0].std[0] == Approx(std::sqrt(2.0 / 3)));
+  CHECK(std::isnan(c.curves.rewards[1].mean[0]));
+  CHECK(c.curves.rewards[1].mean[1] == 0.5);
+  CHECK(c.curves.zero_variance_groups_sum == std::vector<double>{0.5, 1});
+  CHECK(c.curves.zero_variance_groups_all == std::vector<double>{0.5, 0});
+  CHECK(c.curves.length == std::vector<double>{25, 5});
+  CHECK(c.find("gdpo")->metrics.collapse_rate_of_batch == std::vector<double>{0, 1});
+  // Every series of the reports has a value per batch.
+  for (const BatchSeries& series : batch_series(c)) {
+    for (const auto& line : series.lines) CHECK(line.values.size() == 2);
+  }
+  CHECK_THAT(to_html(c), ContainsSubstring("Over the batches"));
+  CHECK(to_html(pooled()).find("Over the batches") == std::string::npos);
+}
+
+TEST_CASE("The batch step has a divisor in every batch") {
+  const Comparison& c = shipped();
+  const std::vector<double>& sums = c.find("gdpo_pre_bn")->advantages;
+  const std::vector<double>& gdpo = c.find("gdpo")->advantages;
+  REQUIRE(c.batch_steps.size() == 267);
+  for (std::size_t b = 0; b < 267; ++b) {
+    for (std::size_t row = c.rollouts.rows_of_batch(b).begin; row < c.rollouts.rows_of_batch(b).end;
+         ++row) {
+      if (sums[row] == 0) continue;
+      CHECK(gdpo[row] == Approx(sums[row] / c.batch_steps[b].std));
+    }
+  }
+  CHECK(std::abs(c.length->batches[0].weighted.mean) > 0);
+  CHECK(c.length->batches.size() == 267);
+}
