@@ -9,8 +9,11 @@
 namespace resolution {
 namespace {
 
+/// Whether one count is so much smaller than another that it is worth a word: by more than 1 %.
+bool is_fewer(std::size_t a, std::size_t b) { return b > a && (b - a) * 100 > b; }
+
 const char* compared(std::size_t a, std::size_t b) {
-  return a < b ? "fewer" : a > b ? "more" : "as many";
+  return is_fewer(a, b) ? "fewer" : is_fewer(b, a) ? "more" : a == b ? "as many" : "about as many";
 }
 
 // A share of ties below one in this many is no difference worth a headline.
@@ -96,9 +99,10 @@ class Writer {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
     const bool one = c_.rollouts.batches() == 1;
-    const bool fewer_values = n.distinct_values_within_batches < s.distinct_values_within_batches;
+    const bool fewer_values =
+        is_fewer(n.distinct_values_within_batches, s.distinct_values_within_batches);
     const bool fewer_vectors =
-        n.distinct_group_vectors_within_batches < s.distinct_group_vectors_within_batches;
+        is_fewer(n.distinct_group_vectors_within_batches, s.distinct_group_vectors_within_batches);
     std::string text =
         std::string(one ? "Over the whole log, taken as one batch, " : "Inside its batches ") +
         n_.info.label + " has " +
@@ -108,8 +112,9 @@ class Writer {
         compared(n.distinct_group_vectors_within_batches, s.distinct_group_vectors_within_batches) +
         " distinct group vectors (" + grouped(n.distinct_group_vectors_within_batches) +
         " against " + grouped(s.distinct_group_vectors_within_batches) + ", from " +
-        grouped(c_.rewards.distinct_multisets_within_batches) +
-        " different groups of rewards). The two counts are different things: the first counts "
+        counted(c_.rewards.distinct_multisets_within_batches, "different group of rewards",
+                "different groups of rewards") +
+        "). The two counts are different things: the first counts "
         "numbers, the second, the paper's, whole groups.";
     if (!one) {
       text += " Over all rows there are " + grouped(n.distinct_values) + " values, " +

@@ -88,8 +88,9 @@ std::string tiles(const Comparison& c) {
           tile("Distinct group vectors", values([](const Metrics& m) {
                  return grouped(m.distinct_group_vectors_within_batches);
                }),
-               "from " + grouped(c.rewards.distinct_multisets_within_batches) +
-                   " different groups of rewards" +
+               "from " +
+                   counted(c.rewards.distinct_multisets_within_batches,
+                           "different group of rewards", "different groups of rewards") +
                    (c.rollouts.batches() == 1 ? "" : ", inside batches")) +
           tile("Dead groups", values([](const Metrics& m) { return grouped(m.zero_groups); }),
                "of " + grouped(c.rollouts.groups()) + ": every advantage is 0"));

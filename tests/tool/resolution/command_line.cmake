@@ -68,10 +68,13 @@ foreach(file bad.json bad.html)
     message(FATAL_ERROR "${file} was written although the input is bad")
   endif()
 endforeach()
-# Malformed logs of every shape. What is written behind the colon has to be in the message.
+# Malformed logs of every shape: refuse(file content wanted [group]) expects `wanted` in the
+# message behind the name of the file, and that nothing was written.
 macro(refuse file content wanted)
   file(WRITE ${WORK}/${file} "${content}")
-  run(2 ${file} --group g --rewards a,b --json bad.json --html bad.html ${ARGN})
+  set(groups g ${ARGN})
+  list(GET groups -1 group)
+  run(2 ${file} --group ${group} --rewards a,b --json bad.json --html bad.html)
   expect(err "gdpo-resolution: ${file}:${wanted}")
   expect_files(a.html a.json bad.csv ${file} log.jsonl)
   file(REMOVE ${WORK}/${file})
@@ -92,8 +95,8 @@ refuse(missing.csv "g,a,b\n1,,\n1,,nan\n" " every value of \"a\", \"b\" is missi
 refuse(missing.jsonl "{\"g\": 1, \"a\": null, \"b\": null}" " every value of \"a\", \"b\" is")
 refuse(typo.csv "prompt,a,b\n1,2,3\n"
   "1:1: there is no column \"promt\"; the columns are \"prompt\", "
-  --group promt)
-refuse(typo.jsonl "${good}" "1:1: this object has no \"promt\"; the names in it are " --group promt)
+  promt)
+refuse(typo.jsonl "${good}" "1:1: this object has no \"promt\"; the names in it are " promt)
 refuse(x.parquet "PAR1" " this is a parquet file; run: python3 -c ")
 run(2 absent.csv ${vlm})
 expect(err "absent.csv: cannot be opened")
