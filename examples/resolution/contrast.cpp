@@ -116,8 +116,10 @@ class Writer {
                 "different groups of rewards") +
         "). The two counts are different things: the first counts "
         "numbers, the second, the paper's, whole groups.";
-    if (!one) {
-      text += " Over all rows there are " + grouped(n.distinct_values) + " values, " +
+    const bool new_values = n.distinct_values != n.distinct_values_within_batches ||
+                            s.distinct_values != s.distinct_values_within_batches;
+    if (!one && new_values) {
+      text += " Over all rows there are " + counted(n.distinct_values, "value") + ", " +
               s_.info.label + " " + grouped(s.distinct_values) +
               "; do not compare those: an estimator with a batch step has another divisor in every "
               "batch, so that equal groups of two batches get different values.";
@@ -206,15 +208,10 @@ class Writer {
     const std::size_t after = again->metrics.distinct_group_vectors_within_batches;
     const std::size_t before = batch->metrics.distinct_group_vectors_within_batches;
     const std::size_t reference = s_.metrics.distinct_group_vectors_within_batches;
+    if (after >= before) return;
     std::string text =
         "Normalising the sum a second time inside the group, instead of over the batch, divides "
         "every group by its own spread, so how strongly the rewards agree in a group is lost. ";
-    if (after >= before) {
-      text += "On this log that happens to cost no distinct group vector (" + grouped(after) +
-              " against " + grouped(before) + ").";
-      out.push_back({"A second normalisation inside the group", text});
-      return;
-    }
     text += "Of " + grouped(before) + " distinct group vectors " + grouped(after) + " remain";
     if (after == reference) {
       text += ", as many as " + s_.info.label + " has";
@@ -229,10 +226,10 @@ class Writer {
   }
 
   void balance(std::vector<Finding>& out) const {
-    const auto& s = s_.metrics.mean_corr_with_each_reward;
-    const auto& n = n_.metrics.mean_corr_with_each_reward;
-    const Range s_range = range(s);
-    const Range n_range = range(n);
+    const std::vector<double> s = heard(s_);
+    const std::vector<double> n = heard(n_);
+    const Extent s_range = range(s);
+    const Extent n_range = range(n);
     // All rewards are heard about alike, or there are no correlations.
     if (!(std::max(s_range.high - s_range.low, n_range.high - n_range.low) >= 0.1)) return;
     const auto quiet =
@@ -247,6 +244,18 @@ class Writer {
   }
 
  private:
+  /// How strongly the advantage follows each reward in the direction of its weight: the correlation
+  /// with the sign of the weight; NaN for a reward of weight 0, which it is not meant to follow.
+  std::vector<double> heard(const EstimatorResult& result) const {
+    std::vector<double> values = result.metrics.mean_corr_with_each_reward;
+    const std::vector<double>& weights = c_.settings.weights;
+    for (std::size_t k = 0; k < weights.size(); ++k) {
+      if (weights[k] == 0) values[k] = std::numeric_limits<double>::quiet_NaN();
+      if (weights[k] < 0) values[k] = -values[k];
+    }
+    return values;
+  }
+
   std::string equal_reason() const {
     if (c_.rewards.group_sizes.back().first == 2) {
       return "With two completions in a group every reward that differs is normalised to the same "
@@ -256,15 +265,15 @@ class Writer {
   }
 
   /// Least and largest of the values that are not NaN.
-  struct Range {
+  struct Extent {
     double low, high;
   };
-  static Range range(const std::vector<double>& values) {
-    Range r{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
+  static Extent range(const std::vector<double>& values) {
+    Extent r{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
     for (const double v : values) r = {std::fmin(r.low, v), std::fmax(r.high, v)};
     return r;
   }
-  static std::string text_of(const Range& r) {
+  static std::string text_of(const Extent& r) {
     return fixed(r.low, 2) + " and " + fixed(r.high, 2);
   }
 

@@ -26,6 +26,12 @@ std::string span_text(const std::vector<double>& values, int digits) {
   return from == to ? from : "between " + from + " and " + to;
 }
 
+/// Names columns that tell batches apart and were not given, as part of a sentence.
+std::string unused_steps(const Rollouts& log) {
+  return std::string(log.unused_step_columns.size() == 1 ? "a column " : "columns ") +
+         list(log.unused_step_columns);
+}
+
 /// What the log was divided into. Without --batch it may be several steps that were merged.
 Finding batches_finding(const Comparison& c) {
   const Rollouts& log = c.rollouts;
@@ -34,9 +40,7 @@ Finding batches_finding(const Comparison& c) {
         "The last step of GDPO normalises over what one training step saw. Here that is the whole "
         "log, and rows with the same group are one group wherever they stand.";
     if (!log.unused_step_columns.empty()) {
-      text += " The log has " +
-              std::string(log.unused_step_columns.size() == 1 ? "a column " : "columns ") +
-              list(log.unused_step_columns) +
+      text += " The log has " + unused_steps(log) +
               ": name what tells its steps apart with --batch, and every step is a batch.";
     }
     return {"One batch: the whole log", text};
@@ -51,7 +55,24 @@ Finding batches_finding(const Comparison& c) {
             " of them there is only one group: the batch step of GDPO then normalises inside this "
             "group.";
   }
+  if (!log.unused_step_columns.empty()) {
+    text += " The log also has " + unused_steps(log) +
+            ", which --batch does not name: steps of several runs may be one batch here.";
+  }
   return {counted(log.batches(), "batch", "batches"), text};
+}
+
+/// Says what was made of lists of numbers, which may be completions or rewards of one completion.
+void lists(const Comparison& c, std::vector<Finding>& out) {
+  const Rollouts& log = c.rollouts;
+  if (log.list_column.empty()) return;
+  out.push_back(
+      {"Objects with several completions",
+       "Where " + in_quotes(log.list_column) +
+           " is a list, each of its elements was taken as a completion: " + grouped(log.rows()) +
+           " in " + counted(log.records, "object") +
+           ". If the elements are several rewards of one completion, name them " +
+           in_quotes(log.list_column + ".0") + ", " + in_quotes(log.list_column + ".1") + "."});
 }
 
 Finding step_finding(const Comparison& c) {
@@ -87,10 +108,9 @@ Finding length_finding(const Comparison& c) {
     text += "the " + percent(l.zero_share) + " of completions without a signal get " +
             span_text(shifts, 4) + ", and ";
   }
-  text += l.sign_changed_share > 0
-              ? percent(l.sign_changed_share) +
-                    (l.zero_share > 0 ? " of the others change sign." : " of them change sign.")
-              : "no other advantage changes sign.";
+  const std::string others = l.zero_share > 0 ? " of the others" : " of the advantages";
+  text += (l.sign_changed_share > 0 ? percent(l.sign_changed_share) : "none") + others +
+          (l.sign_changed_share > 0 ? " change sign." : " changes sign.");
   return {"Weighting the batch step by length shifts", text};
 }
 
@@ -99,8 +119,9 @@ std::string rewards_text(const Comparison& c, std::size_t row,
                          const std::vector<std::size_t>& channels) {
   std::string text;
   for (const std::size_t k : channels) {
+    const double reward = c.gated[row * c.rollouts.channels() + k];
     text += (text.empty() ? "" : ", ") + in_quotes(c.rollouts.reward_names[k]) + " " +
-            compact(c.gated[row * c.rollouts.channels() + k], 4);
+            (std::isnan(reward) ? "missing" : compact(reward, 4));
   }
   return text;
 }
@@ -172,9 +193,23 @@ std::vector<std::size_t> cancelled_groups(const Comparison& comparison) {
 }
 
 Finding headline(const Comparison& comparison) {
+  if (comparison.rewards.group_sizes.back().first == 1) {
+    return {"Every group holds a single completion",
+            "There is nothing to compare it with. --group has to name what the completions of one "
+            "prompt share; the columns given have another value in each of the " +
+                counted(comparison.rollouts.rows(), "row") + "."};
+  }
   const EstimatorResult* sum = comparison.sum_first();
   const EstimatorResult* normalised = comparison.normalise_first();
-  if (sum != nullptr && normalised != nullptr) return tie_rate(comparison, *sum, *normalised);
+  if (sum != nullptr && normalised != nullptr) {
+    Finding finding = tie_rate(comparison, *sum, *normalised);
+    if (comparison.rollouts.batch_columns.empty() &&
+        !comparison.rollouts.unused_step_columns.empty()) {
+      finding.text += " All of it is taken as one batch, though the log has " +
+                      unused_steps(comparison.rollouts) + ": see --batch.";
+    }
+    return finding;
+  }
   const std::size_t pairs = comparison.rewards.pairs_with_different_vectors;
   const auto finest = std::min_element(
       comparison.results.begin(), comparison.results.end(), [](const auto& a, const auto& b) {
@@ -190,7 +225,13 @@ std::vector<Finding> findings(const Comparison& comparison) {
   std::vector<Finding> out{batches_finding(comparison)};
   const EstimatorResult* sum = comparison.sum_first();
   const EstimatorResult* normalised = comparison.normalise_first();
+  lists(comparison, out);
   if (sum != nullptr && normalised != nullptr) {
+    if (comparison.rollouts.channels() == 1) {
+      out.push_back({"One reward",
+                     "With a single reward GDPO is GRPO divided by one number a batch: the same "
+                     "ties, zeros and order. The two differ from two rewards on."});
+    }
     separated_finding(comparison, out);
     contrast(comparison, *sum, *normalised, out);
   }
@@ -211,9 +252,11 @@ std::vector<Finding> findings(const Comparison& comparison) {
     out.push_back(
         {"Missing rewards",
          counted(rewards.missing(), "reward") + " of " +
-             grouped(comparison.rollouts.rewards.size()) + " are missing and take part in no " +
-             "statistic. Completions without any reward: " + grouped(rewards.excluded_rows) +
-             "; they get advantage 0."});
+             grouped(comparison.rollouts.rewards.size()) +
+             (rewards.missing() == 1 ? " is" : " are") + " missing" +
+             (comparison.settings.given.empty() ? "" : ", some because their condition is,") +
+             " and part of no statistic. Completions without any reward: " +
+             grouped(rewards.excluded_rows) + "; they get advantage 0."});
   }
   if (rewards.group_sizes.front().first == 1) {
     out.push_back(

@@ -34,7 +34,8 @@ std::vector<double> means_of_runs(const std::vector<double>& values, std::size_t
 }
 
 std::string chart(const Comparison& c, const BatchSeries& series) {
-  charts::Axis y{"", 0, 0};
+  // Shares are drawn on a scale of at least 1 %.
+  charts::Axis y{"", 0, series.is_share ? 0.01 : 0};
   std::vector<charts::Curve> curves;
   std::string summary = series.title + " over " + batches_text(c.rollouts) + ". ";
   for (const BatchSeries::Line& line : series.lines) {

@@ -29,6 +29,9 @@ Tone tone_of(const EstimatorInfo& info) {
   return info.family == Family::SumFirst ? Tone::Sum : Tone::Norm;
 }
 
+// Shares are drawn on a scale of at least 1 %, so that one tie in a million is no long bar.
+constexpr double least_share = 0.01;
+
 /// A chart with one bar per estimator, after the bars in `before`. Its texts are also the
 /// description for screen readers.
 std::string estimator_bars(const Comparison& c, const std::string& what, double most,
@@ -141,7 +144,8 @@ std::string tie_chart(const Comparison& c) {
   return figure(
       "Tie rate inside groups",
       estimator_bars(
-          c, "Tie rate inside groups", 0, [](const auto& r) { return r.metrics.collapse_rate; },
+          c, "Tie rate inside groups", least_share,
+          [](const auto& r) { return r.metrics.collapse_rate; },
           [](const auto& r) { return percent(r.metrics.collapse_rate); }),
       "Share of the pairs of completions in one group that have different rewards and the same "
       "advantage: differences that the policy cannot learn from. Shorter is finer.");
@@ -153,7 +157,7 @@ std::string dead_chart(const Comparison& c) {
   return figure(
       "Dead groups",
       estimator_bars(
-          c, "Dead groups", 0,
+          c, "Dead groups", least_share,
           [&](const auto& r) { return static_cast<double>(r.metrics.zero_groups) / groups; },
           [&](const auto& r) {
             return percent(static_cast<double>(r.metrics.zero_groups) / groups, 1);
@@ -238,7 +242,9 @@ std::string to_html(const Comparison& c) {
   body += heading("Which rewards the advantage follows");
   body += paragraph(
       "Mean correlation inside groups between the advantage and each reward. Bars of similar "
-      "length: the rewards are heard alike. A short bar: the policy hardly sees that reward.");
+      "length: the rewards are heard alike. A short bar: the policy hardly sees that reward, "
+      "because "
+      "its weight is small or because the others drown it.");
   body += balance_charts(c);
   body += batches_section(c);
   body += separated_section(c);

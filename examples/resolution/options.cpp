@@ -18,7 +18,8 @@ constexpr const char* description =
 constexpr const char* footer = R"(
 Input: CSV, TSV or any delimited text with a header row; or JSON: an object a line, an array of
 objects, or objects of arrays (a completion per element). Members of nested objects are named by a
-path, rewards.accuracy or prompt.0.content; \. is a dot inside a key, \, a comma inside a name.
+path, rewards.accuracy or prompt.0.content; * is every element of a list, as in completions.*.score.
+\. is a dot inside a key, \, a comma inside a name.
 Gzip is read. Several files are one log. What trainers write, with a command for each:
 examples/resolution/README.md.
 
@@ -158,7 +159,10 @@ Condition parse_condition(const std::string& text, const std::vector<std::string
   const auto threshold = parse_number(text.substr(relation + 2));
   if (!threshold)
     throw UserError(wrong + in_quotes(text.substr(relation + 2)) + " is not a number");
-  const std::string names = text.substr(0, relation);
+  // As in --rewards, a comma in a name may have a backslash before it.
+  std::string names = text.substr(0, relation);
+  for (std::size_t at = 0; (at = names.find("\\,", at)) != std::string::npos; ++at)
+    names.erase(at, 1);
   // Names may hold colons: take the first colon with a reward on either side.
   for (std::size_t colon = names.find(':'); colon != std::string::npos;
        colon = names.find(':', colon + 1)) {
@@ -189,6 +193,8 @@ Parsed parse_options(int argc, const char* const* argv) {
   log_option("--batch", words.batch, "COL,...",
              "Columns whose values the rows of one training step share, e.g.\nrun,step (default: "
              "the whole log is one batch)");
+  of_a_log.push_back(app.add_flag("--file-is-batch", options.columns.file_is_batch,
+                                  "Every file is a batch, or several if --batch is given too"));
   log_option("--group", words.group, "COL,...",
              "Columns whose values the rows of one group share, e.g. the prompt");
   log_option("--rewards", words.rewards, "COL,...", "Reward columns, e.g. accuracy,format");

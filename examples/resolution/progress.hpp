@@ -23,10 +23,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Call it after every row; the clock is read only every 1024th time. `share` is the part of all
+  /// Call it after every row; the clock is read only every 64th time. `share` is the part of all
   /// work that is done, where the number of rows does not tell it; 0: the rows tell it.
   void update(std::size_t done, double share = 0) {
-    if ((calls_++ & 1023U) == 0) update_at(done, share, Clock::now());
+    if ((calls_++ & 63U) == 0) update_at(done, share, Clock::now());
   }
   /// The rest of the loop does something else; the time goes on.
   void rename(std::string what) { what_ = std::move(what); }

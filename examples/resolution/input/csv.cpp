@@ -34,6 +34,9 @@ class Rows {
   const std::vector<Field>& fields() const { return fields_; }
   Position place(std::size_t field) const { return place_at(fields_[field].place); }
 
+  /// Whether the row is the last one and does not end with a line break.
+  bool is_cut() const { return at_end_ && length_ == text_.size() && text_.back() != '\n'; }
+
   void read(std::size_t field, Cell& cell) const {
     const Field& f = fields_[field];
     cell.missing = f.begin == f.end;
@@ -183,6 +186,11 @@ void read_csv(Bytes& bytes, char delimiter, const std::vector<Wanted>& wanted,
               const OnRecord& on_record) {
   while (bytes.window().find('\n') == std::string_view::npos && bytes.more()) {
   }
+  // Excel says in a line before the header what separates the cells: sep=;
+  if (bytes.window().substr(0, 4) == "sep=" && bytes.window().find_first_of("\r\n") == 5) {
+    if (delimiter == '\0') delimiter = bytes.window()[4];
+    bytes.consume(5);
+  }
   Rows rows(bytes, delimiter == '\0' ? delimiter_of(bytes.window(), wanted) : delimiter);
   if (!rows.next())
     throw error_at(bytes.name(), {1, 1}, "the file is empty; a header row is needed");
@@ -201,7 +209,8 @@ void read_csv(Bytes& bytes, char delimiter, const std::vector<Wanted>& wanted,
     if (width != names.size()) {
       throw error_at(bytes.name(), rows.place(width > names.size() ? names.size() : width - 1),
                      "this row has " + counted(width, "cell") + ", the header has " +
-                         std::to_string(names.size()));
+                         std::to_string(names.size()) +
+                         (width < names.size() && rows.is_cut() ? cut_off : ""));
     }
     for (std::size_t i = 0; i < where.size(); ++i) rows.read(where[i], record[i]);
     try {

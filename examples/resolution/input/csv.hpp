@@ -8,10 +8,10 @@ namespace resolution {
 /// quotes and line breaks; lines end with LF or CRLF; blank lines are skipped. A quote inside a
 /// field that does not begin with one is an ordinary character. An empty cell is missing.
 ///
-/// `delimiter` separates the cells. If it is 0, it is the comma, tab, semicolon or bar that splits
-/// the header into a row with most of the wanted names; where that does not decide, the most
-/// frequent of them. A column is found by its name as it stands in the header, else by the name
-/// without the backslashes of `\.` and `\\`.
+/// `delimiter` separates the cells. If it is 0, it is what a line `sep=;` before the header says,
+/// else the comma, tab, semicolon or bar that splits the header into a row with most of the wanted
+/// names; where that does not decide, the most frequent of them. A column is found by its name as
+/// it stands in the header, else by the name without the backslashes of `\.` and `\\`.
 ///
 /// Throws UserError where there is no header, a wanted column is absent or occurs twice, a row has
 /// too few or too many cells, or a quoted field does not end or goes on after its closing quote.

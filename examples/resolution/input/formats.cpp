@@ -37,10 +37,8 @@ constexpr Signature signatures[] = {
     {"\xFF\xFF\xFF\xFF"sv, 0, "an Arrow stream", from_arrow_stream},
     {"\x1F\x8B"sv, 0, "a gzip file, and this program was built without zlib", "zcat FILE"},
     {"\x28\xB5\x2F\xFD"sv, 0, "a zstd file", "zstdcat FILE"},
-    {"\xFD"
-     "7zXZ"sv,
-     0, "an xz file", "xzcat FILE"},
-    {"BZh"sv, 0, "a bzip2 file", "bzcat FILE"},
+    {"\3757zXZ"sv, 0, "an xz file", "xzcat FILE"},
+    {"1AY&SY"sv, 4, "a bzip2 file", "bzcat FILE"},
     {"\x04\x22\x4D\x18"sv, 0, "an lz4 file", "lz4cat FILE"},
     {"PK\x03\x04"sv, 0, "a zip file", "unzip -p FILE"},
     {"7z\xBC\xAF\x27\x1C"sv, 0, "a 7z file", "7z x -so FILE"},
@@ -48,14 +46,13 @@ constexpr Signature signatures[] = {
     {"\0\0\xFE\xFF"sv, 0, "UTF-32 text", "iconv -f UTF-32 -t UTF-8 FILE"},
     {"\xFF\xFE"sv, 0, "UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE"},
     {"\xFE\xFF"sv, 0, "UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE"},
-    {"ustar"sv, 257, "a tar archive", "tar -xOf FILE"},
+    {"ustar\0"sv, 257, "a tar archive", "tar -xOf FILE"},
+    {"ustar  \0"sv, 257, "a tar archive", "tar -xOf FILE"},
     {"SQLite format 3"sv, 0, "an SQLite database", "sqlite3 -csv -header FILE 'SELECT * FROM ...'"},
     {"\x89HDF"sv, 0, "an HDF5 file", nullptr},
     {"\x93NUMPY"sv, 0, "a NumPy file", nullptr},
     {"%PDF"sv, 0, "a PDF file", nullptr},
-    {"\x7F"
-     "ELF"sv,
-     0, "a program", nullptr},
+    {"\177ELF"sv, 0, "a program", nullptr},
 };
 
 /// The command with the file's name in quotes for the shell in place of FILE. Standard input has no

@@ -17,6 +17,9 @@ class Completions {
   Completions(const std::vector<Wanted>& wanted, const OnRecord& on_record, const std::string& file)
       : wanted_(wanted), on_record_(on_record), file_(file), cells_(wanted.size()) {}
 
+  /// See ListRecords::column.
+  const std::string& list_column() const { return list_column_; }
+
   void add(const std::vector<JsonValue>& values, std::string_view text, Position start) {
     text_ = text;
     start_ = start;
@@ -24,7 +27,7 @@ class Completions {
     for (std::size_t element = 0; element < count; ++element) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const JsonValue& value = values[i];
-        if (holds_several_ && value.kind == Kind::Array) {
+        if (is_per_completion(value)) {
           cells_[i] = value.elements[element].cell;
         } else if (value.kind == Kind::Absent) {
           cells_[i].missing = true;
@@ -36,9 +39,8 @@ class Completions {
         on_record_(cells_);
       } catch (const BadCell& bad) {
         const JsonValue& value = values[bad.index];
-        const bool in_array = holds_several_ && value.kind == Kind::Array;
         fail(value.kind == Kind::Absent ? 0
-             : in_array                 ? value.elements[element].place
+             : is_per_completion(value) ? value.elements[element].place
                                         : value.place,
              bad.message);
       }
@@ -58,9 +60,17 @@ class Completions {
                     list(nearest_first(names_in(text_), wanted_[i].name)));
       }
       if (!wanted_[i].is_number) continue;
-      if (value.kind == Kind::Object)
-        fail(value.place, in_quotes(wanted_[i].name) + " is an object; name one of its members: " +
-                              list(members(wanted_[i].name)));
+      const std::string& name = wanted_[i].name;
+      if (value.kind == Kind::Object) {
+        fail(value.place, in_quotes(name) +
+                              " is an object; name one of its members: " + list(members(name)) +
+                              ", or all of them, a completion each: " + in_quotes(name + ".*"));
+      }
+      if (value.kind == Kind::Array && value.is_element) {
+        const std::size_t dot = name.rfind('.');
+        fail(value.place, in_quotes(name) + " is an array inside an array; a value of each is " +
+                              in_quotes(name.substr(0, dot) + ".*" + name.substr(dot)));
+      }
       if (value.kind == Kind::Array && first == values.size()) {
         first = i;
         count = value.elements.size();
@@ -70,7 +80,7 @@ class Completions {
     if (!holds_several_) return 1;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const JsonValue& value = values[i];
-      if (value.kind != Kind::Array) continue;
+      if (!is_per_completion(value)) continue;
       if (value.elements.size() != count) {
         fail(value.place, in_quotes(wanted_[i].name) + " has " +
                               counted(value.elements.size(), "element") + ", " +
@@ -81,7 +91,23 @@ class Completions {
           fail(element.place, "an element of " + in_quotes(wanted_[i].name) + " is no number");
       }
     }
+    const bool tells_apart = std::any_of(values.begin(), values.end(), [&](const JsonValue& value) {
+      return !wanted_[static_cast<std::size_t>(&value - values.data())].is_number &&
+             is_per_completion(value);
+    });
+    if (count > 1 && !tells_apart) list_column_ = wanted_[first].name;
     return count;
+  }
+
+  /// Whether the elements of a value belong to one completion each. A list of objects is a chat,
+  /// and one value.
+  bool is_per_completion(const JsonValue& value) const {
+    const auto is_object = [](const JsonValue::Element& e) {
+      return !e.is_single && e.cell.text.rfind('{', 0) == 0;
+    };
+    return holds_several_ && value.kind == Kind::Array &&
+           (value.elements.empty() ||
+            !std::all_of(value.elements.begin(), value.elements.end(), is_object));
   }
 
   /// The names in the object that begin with `name` and a dot.
@@ -102,22 +128,26 @@ class Completions {
   const std::string& file_;
   std::vector<Cell> cells_;
   bool holds_several_ = false;  ///< whether the object holds arrays of completions
+  std::string list_column_;
   std::string_view text_;
   Position start_;
 };
 
 }  // namespace
 
-void read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
-               const std::function<void(const std::vector<std::string>&)>& on_names,
-               const OnRecord& on_record) {
+ListRecords read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
+                      const std::function<void(const std::vector<std::string>&)>& on_names,
+                      const OnRecord& on_record) {
   JsonRecords records(bytes);
   JsonFinder finder(wanted);
   Completions completions(wanted, on_record, bytes.name());
   std::vector<bool> seen(wanted.size(), false);
   std::vector<std::string> names;
+  std::size_t objects = 0;
   while (records.next()) {
-    const auto& values = finder.find(records.text(), records.place(), bytes.name());
+    const auto& values =
+        finder.find(records.text(), records.place(), bytes.name(), records.is_cut() ? cut_off : "");
+    ++objects;
     if (names.empty()) {
       names = names_in(records.text());
       on_names(names);
@@ -126,7 +156,7 @@ void read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
       seen[i] = seen[i] || values[i].kind != Kind::Absent;
     completions.add(values, records.text(), records.place());
   }
-  if (names.empty()) return;
+  if (names.empty()) return {};
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (seen[i]) continue;
     throw error_at(bytes.name(), {1, 1},
@@ -134,6 +164,7 @@ void read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
                        "; the names in the first one are " +
                        list(nearest_first(names, wanted[i].name)));
   }
+  return {objects, completions.list_column()};
 }
 
 }  // namespace resolution

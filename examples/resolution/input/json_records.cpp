@@ -37,7 +37,8 @@ bool JsonRecords::next_line() {
     from = bytes_.window().size();
     if (!bytes_.more()) break;
   }
-  length_ = end == std::string_view::npos ? bytes_.window().size() : end;
+  is_cut_ = end == std::string_view::npos;
+  length_ = is_cut_ ? bytes_.window().size() : end;
   return true;
 }
 
@@ -54,6 +55,7 @@ bool JsonRecords::next_in_sequence() {
       if (bytes_.window()[0] != ',') fail("a comma or ] is needed after an object");
       skip(1);
       more = skip_blanks();
+      if (more && bytes_.window()[0] == ']') fail("a comma before the end of the array");
     }
   }
   if (!more) return false;
@@ -65,6 +67,7 @@ bool JsonRecords::next_in_sequence() {
   while (!find_end()) {
     if (!bytes_.more()) {
       length_ = bytes_.window().size();  // the parser will say where it ends too early
+      is_cut_ = true;
       break;
     }
   }

@@ -17,6 +17,8 @@ class JsonRecords {
   bool next();
   std::string_view text() const { return bytes_.window().substr(0, length_); }
   Position place() const { return place_; }
+  /// Whether the log ends inside the object or right behind it, without a line break.
+  bool is_cut() const { return is_cut_; }
 
  private:
   enum class Form { Lines, Array, Sequence };
@@ -31,7 +33,8 @@ class JsonRecords {
   Form form_ = Form::Lines;
   std::size_t length_ = 0;  ///< of the object at the front of the window
   Position place_{1, 1};    ///< of the front of the window
-  bool any_ = false;        ///< whether there was an object before
+  bool is_cut_ = false;
+  bool any_ = false;  ///< whether there was an object before
 };
 
 }  // namespace resolution

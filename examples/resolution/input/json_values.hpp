@@ -14,31 +14,34 @@ struct JsonValue {
   };
   Kind kind = Kind::Absent;
   Cell cell;                      ///< like that of an element
-  std::vector<Element> elements;  ///< of an array
+  std::vector<Element> elements;  ///< of an array, or all values that a `*` stands for
+  bool is_element = false;        ///< whether the value is an element of an array
   std::size_t place = 0;
 };
 
 /// Finds the values of the wanted columns in JSON objects, without keeping the rest.
 class JsonFinder {
  public:
+  /// Throws UserError for a path with more than one `*`.
   explicit JsonFinder(const std::vector<Wanted>& wanted);
   ~JsonFinder();
   JsonFinder(const JsonFinder&) = delete;
   JsonFinder& operator=(const JsonFinder&) = delete;
 
   /// The values in an object whose text begins at `start` of the file, one per wanted column; valid
-  /// until the next call. Throws UserError, with the position, where the text is not one JSON
-  /// object.
-  const std::vector<JsonValue>& find(std::string_view text, Position start,
-                                     const std::string& file);
+  /// until the next call. Throws UserError, with the position and `advice`, where the text is not
+  /// one JSON object.
+  const std::vector<JsonValue>& find(std::string_view text, Position start, const std::string& file,
+                                     const std::string& advice = "");
 
  private:
   class Handler;
   std::unique_ptr<Handler> handler_;
 };
 
-/// The names of the single values and of the arrays of single values in an object, as paths; of the
-/// elements of an array only the first is entered. At most 200 names, of at most 16 keys each.
+/// The names of the single values and of the arrays of single values in an object, as paths. Of the
+/// elements of an array only the first is entered: a number in it is named by `*`, as what every
+/// element has, a text by the index. At most 200 names, of at most 16 keys each.
 std::vector<std::string> names_in(std::string_view text);
 
 }  // namespace resolution

@@ -33,6 +33,10 @@ struct BadCell {
 /// Called once per completion with the cells of the wanted columns, in the wanted order.
 using OnRecord = std::function<void(const std::vector<Cell>&)>;
 
+/// What to say of a record that is wrong, is the last one, and does not end with a line break.
+inline const std::string cut_off =
+    "; the file ends inside this record: if a run was cut off, leave its last line out (sed '$d')";
+
 /// A path of keys from its text: `rewards.accuracy` names the member `accuracy` of `rewards`. `\.`
 /// stands for a dot that belongs to a key, and `\\` for a backslash.
 std::vector<std::string> split_path(std::string_view path);

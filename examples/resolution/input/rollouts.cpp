@@ -1,7 +1,9 @@
 #include "rollouts.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -11,6 +13,7 @@
 
 #include "../progress.hpp"
 #include "../words.hpp"
+#include "batch_order.hpp"
 #include "csv.hpp"
 #include "json.hpp"
 #include "numbers.hpp"
@@ -49,6 +52,7 @@ class Collector {
   void read(std::istream& stream, const std::string& name, std::uint64_t size,
             const Reading& reading) {
     Bytes bytes(stream, name, size);
+    file_ = std::filesystem::path(name).filename().string();
     const std::size_t rows_before = group_of_.size();
     Progress progress("reading " + printable(name, 60));
     const auto on_names = [this](const std::vector<std::string>& names) { find_steps(names); };
@@ -59,7 +63,9 @@ class Collector {
     const Format format =
         reading.format == Format::Auto ? recognised(name, bytes.window()) : reading.format;
     if (format == Format::Json) {
-      read_json(bytes, wanted_, on_names, on_record);
+      const ListRecords found = read_json(bytes, wanted_, on_names, on_record);
+      objects_ += found.objects;
+      if (!found.column.empty()) list_column_ = found.column;
     } else {
       read_csv(bytes, reading.delimiter, wanted_, on_names, on_record);
     }
@@ -78,12 +84,22 @@ class Collector {
     rollouts.reward_names = columns_.rewards;
     rollouts.length_name = columns_.length;
     rollouts.batch_columns = columns_.batch;
-    rollouts.batch_names = std::move(batch_names_);
+    if (columns_.file_is_batch)
+      rollouts.batch_columns.insert(rollouts.batch_columns.begin(), "file");
     rollouts.unused_step_columns = std::move(step_columns_);
+    rollouts.list_column = list_column_;
+    rollouts.records = objects_;
 
-    // Groups in the order of their batches, then rows in the order of their groups.
-    const std::size_t batches = rollouts.batches();
-    const std::vector<std::size_t> groups = sorted_by(batch_of_, batches, rollouts.batch_begin);
+    // Batches in their order, groups in the order of their batches, rows in that of their groups.
+    const std::vector<std::size_t> batches = order_of_batches(batch_texts_);
+    std::vector<std::size_t> place_of_batch(batches.size());
+    for (std::size_t b = 0; b < batches.size(); ++b) {
+      rollouts.batch_names.push_back(joined(batch_texts_[batches[b]]));
+      place_of_batch[batches[b]] = b;
+    }
+    for (std::size_t& batch : batch_of_) batch = place_of_batch[batch];
+    const std::vector<std::size_t> groups =
+        sorted_by(batch_of_, batches.size(), rollouts.batch_begin);
     std::vector<std::size_t> place_of(groups.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {
       rollouts.group_names.push_back(std::move(group_names_[groups[g]]));
@@ -111,14 +127,22 @@ class Collector {
     const std::size_t batch_cells = columns_.batch.size();
     key_.clear();
     append_key(cells, 0, batch_cells, "batch");
+    if (columns_.file_is_batch) key_ += file_;
     const auto [batch, is_new_batch] = batches_.number_of(key_);
-    if (is_new_batch) batch_names_.push_back(joined(cells, 0, batch_cells));
+    if (is_new_batch) {
+      batch_texts_.emplace_back();
+      if (columns_.file_is_batch) batch_texts_.back().push_back(file_);
+      for (std::size_t i = 0; i < batch_cells; ++i) batch_texts_.back().push_back(cells[i].text);
+    }
     key_ = std::to_string(batch) + ":";
     append_key(cells, batch_cells, batch_cells + columns_.group.size(), "group");
     const auto [group, is_new_group] = groups_.number_of(key_);
     if (is_new_group) {
       batch_of_.push_back(batch);
-      group_names_.push_back(joined(cells, batch_cells, batch_cells + columns_.group.size()));
+      std::vector<std::string> texts;
+      for (std::size_t i = 0; i < columns_.group.size(); ++i)
+        texts.push_back(cells[batch_cells + i].text);
+      group_names_.push_back(joined(texts));
     }
     return group;
   }
@@ -138,12 +162,12 @@ class Collector {
     }
   }
 
-  /// The texts of cells as a name, "a / b", cut to what a report can show.
-  static std::string joined(const std::vector<Cell>& cells, std::size_t from, std::size_t to) {
+  /// Texts as a name, "a / b", cut to what a report can show.
+  static std::string joined(const std::vector<std::string>& texts) {
     constexpr std::size_t most = 60;
     std::string name;
-    for (std::size_t i = from; i < to; ++i)
-      name += (i == from ? "" : " / ") + shortened(cells[i].text, most);
+    for (const std::string& text : texts)
+      name += (&text == &texts.front() ? "" : " / ") + shortened(text, most);
     return shortened(name, most);
   }
 
@@ -153,7 +177,17 @@ class Collector {
     if (const auto value = parse_number(cell.text)) return *value;
     if (spells_missing(cell.text)) return std::numeric_limits<double>::quiet_NaN();
     throw BadCell{index, in_quotes(cell.text) + " in " + in_quotes(wanted_[index].name) +
-                             " is not a finite number"};
+                             " is not a finite number" + advice(cell.text)};
+  }
+
+  /// What to do about a reward that is no number, where that can be told.
+  static std::string advice(std::string text) {
+    const std::size_t comma = text.find(',');
+    if (comma != std::string::npos && parse_number(text.replace(comma, 1, ".")))
+      return "; decimals are written with a point";
+    if (text.find("nf") != std::string::npos)  // inf, Infinity, -Infinity
+      return "; leave the cell empty, or write null, where there is no reward";
+    return "";
   }
 
   double length(const std::vector<Cell>& cells, std::size_t index) const {
@@ -166,16 +200,19 @@ class Collector {
     return std::max(1.0, *value);  // an empty completion still has its end token
   }
 
-  /// Remembers which columns look like the number of a training step, unless they are read.
+  /// Remembers which columns look as if they told training steps apart, unless they are read. Where
+  /// batches are told apart already, a column of runs may still be missing.
   void find_steps(const std::vector<std::string>& names) {
-    if (!columns_.batch.empty() || !step_columns_.empty()) return;
+    const bool has_batches = !columns_.batch.empty() || columns_.file_is_batch;
+    if (!step_columns_.empty()) return;
     for (const std::string& name : names) {
       std::string last = name.substr(name.find_last_of("./") + 1);
       for (char& c : last) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-      const bool is_step = last == "step" || last == "global_step" || last == "iteration" ||
-                           last == "epoch" || last == "run";
+      const bool is_step =
+          last == "step" || last == "global_step" || last == "iteration" || last == "epoch";
       const auto is_name = [&](const Wanted& w) { return w.name == name; };
-      if (is_step && std::none_of(wanted_.begin(), wanted_.end(), is_name))
+      if (((is_step && !has_batches) || last == "run") &&
+          std::none_of(wanted_.begin(), wanted_.end(), is_name))
         step_columns_.push_back(name);
     }
   }
@@ -212,21 +249,24 @@ class Collector {
   Numbering batches_;
   Numbering groups_;
   std::string key_;
-  std::vector<std::string> batch_names_;
+  std::string file_;                                   ///< that is read now
+  std::vector<std::vector<std::string>> batch_texts_;  ///< (batches) what tells each apart
   std::vector<std::string> group_names_;
   std::vector<std::size_t> batch_of_;  ///< (groups)
   std::vector<std::size_t> group_of_;  ///< (rows)
   std::vector<double> rewards_;
   std::vector<double> lengths_;
   std::vector<std::string> step_columns_;
+  std::string list_column_;
+  std::size_t objects_ = 0;
 };
 
 void read_file(Collector& collector, const std::string& path, const Reading& reading) {
   if (path == "-") return collector.read(std::cin, standard_input, 0, reading);
   if (std::filesystem::is_directory(path))
-    throw UserError(printable(path) + ": is a directory, not a file");
+    throw UserError(printable(path) + ": is a directory, not a file; name the files in it");
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw UserError(printable(path) + ": cannot be opened");
+  if (!file) throw UserError(printable(path) + ": cannot be opened: " + std::strerror(errno));
   std::error_code no_size;
   const auto size = std::filesystem::file_size(path, no_size);
   collector.read(file, path, no_size ? 0 : size, reading);

@@ -15,6 +15,7 @@ struct Columns {
   std::vector<std::string> rewards;
   std::string length;              ///< empty where no column has lengths
   std::vector<std::string> batch;  ///< rows that agree in all of them are a batch; none: one batch
+  bool file_is_batch = false;      ///< rows of different files are different batches
 };
 
 /// How a log is written.
@@ -31,8 +32,8 @@ struct Range {
 };
 
 /// A log of rollouts: N completions with C rewards each. The rows of a batch stand together, and in
-/// it the rows of a group; batches, groups of a batch and rows of a group stand in the order in
-/// which the file has them.
+/// it the rows of a group. Batches stand in the order of their numbers (order_of_batches()), groups
+/// of a batch and rows of a group in that of the file.
 struct Rollouts {
   std::string file;  ///< name of the file without its folder, or "3 files, the first is a.jsonl"
   std::vector<std::string> reward_names;
@@ -42,8 +43,12 @@ struct Rollouts {
   std::vector<std::size_t> batch_begin;    ///< (batches + 1) first group of each batch, then groups
   std::vector<std::string> batch_names;    ///< (batches)
   std::vector<std::string> batch_columns;  ///< empty: the whole log is one batch
-  /// Columns of the log that look like the number of a training step and are not used.
+  /// Columns of the log that look as if they told training steps or runs apart, and are not used.
   std::vector<std::string> unused_step_columns;
+  /// Where JSON objects held several completions of one group: the column of numbers that was a
+  /// list, and the number of objects. Else empty.
+  std::string list_column;
+  std::size_t records = 0;
   std::string length_name;
   std::vector<double> lengths;  ///< (N) length, at least 1; empty without a length column
 

@@ -1,11 +1,14 @@
 // Batches: rows that agree in the columns of --batch. Estimators see one at a time, groups lie
 // inside them, and counts are added up over them.
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "batch_series.hpp"
 #include "findings.hpp"
 #include "html_report.hpp"
+#include "input/batch_order.hpp"
 #include "json_report.hpp"
 #include "support.hpp"
 #include "text_report.hpp"
@@ -137,8 +140,12 @@ TEST_CASE("Without --batch the reports say that the log is one batch, and name a
             .unused_step_columns == std::vector<std::string>{"meta.step"});
   CHECK(read("steps,g,a\n1,p,1\n", columns("g", {"a"})).unused_step_columns.empty());
   CHECK(read("step,g,a\n1,p,1\n", columns("step", {"a"})).unused_step_columns.empty());
-  CHECK(read("run,step,g,a\n1,1,p,1\n", columns("g", {"a"}, "", {"step"}))
-            .unused_step_columns.empty());
+  // A run that is not named beside its steps is a trap of its own.
+  const Rollouts runs =
+      read("run,epoch,step,g,a\n1,1,1,p,1\n1,1,2,p,1\n", columns("g", {"a"}, "", {"step"}));
+  CHECK(runs.unused_step_columns == std::vector<std::string>{"run"});
+  CHECK_THAT(findings(compare(runs, {}, {"gdpo"}))[0].text,
+             ContainsSubstring("The log also has a column \"run\", which --batch does not name"));
 
   const Comparison steps =
       compare(read(two_steps, columns("g", {"a", "b"}, "", {"step"})), {}, default_estimators());
@@ -146,6 +153,45 @@ TEST_CASE("Without --batch the reports say that the log is one batch, and name a
     CHECK(report.find("whole log") == std::string::npos);
     CHECK_THAT(report, ContainsSubstring("2 batches (step)"));
   }
+}
+
+TEST_CASE("Batches stand in the order of their numbers, or of the log") {
+  using Texts = std::vector<std::vector<std::string>>;
+  using Order = std::vector<std::size_t>;
+  CHECK(order_of_batches(Texts{{"10"}, {"9"}, {"1"}, {"011"}}) == Order{2, 1, 0, 3});
+  CHECK(order_of_batches(Texts{{"step_10.jsonl"}, {"step_9.jsonl"}}) == Order{1, 0});
+  CHECK(order_of_batches(Texts{{"18446744073709551617"}, {"18446744073709551616"}}) == Order{1, 0});
+  CHECK(order_of_batches(Texts{{"b"}, {"a"}, {"10"}, {"9"}}) == Order{0, 1, 2, 3});
+  CHECK(order_of_batches(Texts{{"b", "2"}, {"a", "1"}, {"b", "1"}, {"a", "10"}, {"a", "9"}}) ==
+        Order{2, 0, 1, 4, 3});
+  CHECK(order_of_batches({}).empty());
+
+  const Rollouts r = read("s,g,a\n10,p,1\n9,p,2\n9,q,3\n10,p,4\n", columns("g", {"a"}, "", {"s"}));
+  CHECK(r.batch_names == std::vector<std::string>{"9", "10"});
+  CHECK(r.rewards == std::vector<double>{2, 3, 1, 4});
+}
+
+TEST_CASE("A file may be a batch") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / "gdpo_resolution_batches";
+  fs::create_directories(folder);
+  std::vector<std::string> paths;
+  for (const std::string name : {"step_10.csv", "step_9.csv"}) {
+    paths.push_back((folder / name).string());
+    std::ofstream(paths.back()) << "s,g,a\n1,p," << name.substr(5, 2) << "\n2,p,0\n";
+  }
+  Columns wanted = columns("g", {"a"});
+  wanted.file_is_batch = true;
+  const Rollouts files = read_rollouts_files(paths, {}, wanted);
+  CHECK(files.batch_names == std::vector<std::string>{"step_9.csv", "step_10.csv"});
+  CHECK(files.batch_columns == std::vector<std::string>{"file"});
+  CHECK(files.rewards == std::vector<double>{9, 0, 10, 0});
+  CHECK(files.groups() == 2);
+  wanted.batch = {"s"};
+  CHECK(read_rollouts_files(paths, {}, wanted).batch_names ==
+        std::vector<std::string>{"step_9.csv / 1", "step_9.csv / 2", "step_10.csv / 1",
+                                 "step_10.csv / 2"});
+  fs::remove_all(folder);
 }
 
 TEST_CASE("The curves are those of each batch") {

@@ -5,6 +5,7 @@
 
 using namespace resolution;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -51,7 +52,9 @@ TEST_CASE("CSV: lengths are at least 1") {
 
 TEST_CASE("CSV: what is wrong is named with line and column") {
   CHECK(error_in("g,a,b\n1,2,3\n1,2x,3\n") == "log:3:3: \"2x\" in \"a\" is not a finite number");
-  CHECK(error_in("g,a,b\n1,2,inf\n") == "log:2:5: \"inf\" in \"b\" is not a finite number");
+  CHECK(error_in("g,a,b\n1,2,inf\n") ==
+        "log:2:5: \"inf\" in \"b\" is not a finite number; "
+        "leave the cell empty, or write null, where there is no reward");
   CHECK(error_in("g,a,b\n1,2,1e999\n") == "log:2:5: \"1e999\" in \"b\" is not a finite number");
   CHECK(error_in("g,a,b\n1,2,0x10\n") == "log:2:5: \"0x10\" in \"b\" is not a finite number");
   CHECK(error_in("g,a,b\n1,2,3\n,2,3\n") == "log:3:1: the group \"g\" is empty");
@@ -98,6 +101,20 @@ TEST_CASE("CSV: a cell that is a chat, in quotes") {
   CHECK(r.group_names[0].rfind("[{\"role\": \"user\"", 0) == 0);
 }
 
+TEST_CASE("CSV: what Excel writes") {
+  const std::string rows = "g;a\r\n1;2\r\n1;3\r\n";
+  CHECK(read("\xEF\xBB\xBFsep=;\r\n" + rows, columns("g", {"a"})).rewards ==
+        std::vector<double>{2, 3});
+  CHECK_THAT(error_in("g;a;b\n1;0,5;2\n"),
+             ContainsSubstring("\"0,5\" in \"a\" is not a finite number; decimals are written"));
+}
+
+TEST_CASE("CSV: a log that was cut off says so") {
+  CHECK_THAT(error_in("g,a,b\n1,2,3\n1,2"),
+             StartsWith("log:3:3: this row has 2 cells, the header has 3; the file ends inside"));
+  CHECK(error_in("g,a,b\n1,2,3\n1,2\n") == "log:3:3: this row has 2 cells, the header has 3");
+}
+
 TEST_CASE("CSV: a dot in a name may have its backslash") {
   CHECK(read("g,r.a\n1,2\n", columns("g", {"r.a"})).rewards == std::vector<double>{2});
   CHECK(read("g,r.a\n1,2\n", columns("g", {"r\\.a"})).rewards == std::vector<double>{2});
@@ -124,7 +141,7 @@ TEST_CASE("CSV: a length must be a number from 0") {
 
 TEST_CASE("A file that cannot be read is named") {
   CHECK(error_of([] { read_rollouts_files({data_dir + "/absent.csv"}, {}, ab); }) ==
-        data_dir + "/absent.csv: cannot be opened");
+        data_dir + "/absent.csv: cannot be opened: No such file or directory");
   CHECK(error_of([] { read_rollouts_files({data_dir}, {}, ab); }) ==
-        data_dir + ": is a directory, not a file");
+        data_dir + ": is a directory, not a file; name the files in it");
 }

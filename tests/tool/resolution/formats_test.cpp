@@ -44,12 +44,13 @@ TEST_CASE("Formats that are not read are named, with the command that converts t
       "\xFD"
       "7zXZ\0"s,
       "an xz file", "xzcat");
-  check("BZh9", "a bzip2 file", "bzcat");
+  check("BZh91AY&SY", "a bzip2 file", "bzcat");
   check("PK\x03\x04", "a zip file", "unzip -p");
   check("\xFF\xFEg\0,\0"s, "UTF-16 text", "iconv -f UTF-16 -t UTF-8");
   check("\xFE\xFF\0g\0,"s, "UTF-16 text", "iconv -f UTF-16 -t UTF-8");
   check("g\0,\0a\0"s, "UTF-16 text", "iconv -f UTF-16LE -t UTF-8");
   check("\0g\0,\0a"s, "UTF-16 text", "iconv -f UTF-16BE -t UTF-8");
+  check(std::string(257, 'x') + "ustar\0"s, "a tar archive", "tar -xOf");
   check("\x89HDF\r\n", "an HDF5 file", "");
   check("g,a\n1,\0"s, "binary data (byte 7 is NUL)", "");
   // Standard input has no name to put into the command.

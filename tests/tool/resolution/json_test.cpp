@@ -2,6 +2,7 @@
 // refuses.
 #include <cmath>
 
+#include "findings.hpp"
 #include "input/json_values.hpp"
 #include "support.hpp"
 
@@ -66,7 +67,8 @@ TEST_CASE("JSON: Python's NaN, Infinity and -Infinity are values wherever they s
   CHECK(r.rewards[0] == 1);
   CHECK(std::isnan(r.rewards[1]));
   CHECK(error_in("{\"g\": 1, \"a\": -Infinity}\n", columns("g", {"a"})) ==
-        "log:1:15: \"-Infinity\" in \"a\" is not a finite number");
+        "log:1:15: \"-Infinity\" in \"a\" is not a finite number; leave the cell empty, or write "
+        "null, where there is no reward");
 }
 
 TEST_CASE("JSON: ids stay text, whatever numbers they look like") {
@@ -143,6 +145,7 @@ TEST_CASE("JSON: an array of objects, and objects over several lines") {
   CHECK(error_in("[" + second + "]\n" + second, a) == "log:2:1: text after the array");
   CHECK_THAT(error_in("[" + second + ",\n{\"g\": 1, \"a\":", a),
              ContainsSubstring("log:2:14: this is not valid JSON"));
+  CHECK(error_in("[" + second + ",\n]", a) == "log:2:1: a comma before the end of the array");
   CHECK(error_in("[]", a) == "log: there are no completions");
 }
 
@@ -168,14 +171,15 @@ TEST_CASE("JSON: what is wrong is named with line and column") {
   CHECK_THAT(error_in(good + "{\"g\": 1, \"r\": {\"a\"\n" + good),
              ContainsSubstring("log:2:19: this is not valid JSON: missing a colon"));
   CHECK_THAT(error_in(good + "{\"g\": 1, \"r\": {\"a\": 1}} {}\n"),
-             ContainsSubstring("log:2:25: this is not valid JSON"));
+             ContainsSubstring("log:2:25: this is not valid JSON: text after the object"));
   CHECK(error_in(good + "[1, 2]\n") == "log:2:1: every record must be a JSON object");
   CHECK(error_in(good + "{\"g\": 1, \"r\": {\"a\": \"high\"}}\n") ==
         "log:2:21: \"high\" in \"r.a\" is not a finite number");
   CHECK(error_in("{\"a\": 0, \"g\": 1, \"r\": {\"b\": 2, \"a\": \"\xC3\xA9\"}}\n") ==
         "log:1:37: \"\xC3\xA9\" in \"r.a\" is not a finite number");
   CHECK(error_in(good + "{\"g\": 1, \"r\": {\"a\": {\"b\": 1, \"c\": 2}}}\n") ==
-        "log:2:21: \"r.a\" is an object; name one of its members: \"r.a.b\", \"r.a.c\"");
+        "log:2:21: \"r.a\" is an object; name one of its members: \"r.a.b\", \"r.a.c\", or all "
+        "of them, a completion each: \"r.a.*\"");
   CHECK(error_in(good + "\n{\"g\": \"\", \"r\": {\"a\": 1}}\n") ==
         "log:3:7: the group \"g\" is empty");
   CHECK(error_in(good + "{\"gg\": 2, \"x\": 1, \"r\": {\"a\": 1}}\n") ==
@@ -197,8 +201,67 @@ TEST_CASE("JSON: arrays that do not fit are named") {
         "log:1:19: an element of \"a\" is no number");
 }
 
+TEST_CASE("JSON: a star is every element of a list or member of an object") {
+  const auto rewards = [](const std::string& text, const Columns& wanted) {
+    return read(text, wanted).rewards;
+  };
+  using List = std::vector<double>;
+  // A completion per element; what an element does not have is missing.
+  const Rollouts r = read(
+      "{\"p\": \"x\", \"c\": [{\"r\": {\"a\": 1}, \"n\": 4}, {\"n\": 5}, {\"r\": {\"a\": 3}, "
+      "\"n\": 6}, "
+      "{\"n\": 7}]}\n{\"p\": \"y\", \"c\": [{\"r\": {\"a\": 8}, \"n\": 9}]}\n",
+      columns("p", {"c.*.r.a"}, "c.*.n"));
+  REQUIRE(r.rows() == 5);
+  CHECK(r.rewards[0] == 1);
+  CHECK(std::isnan(r.rewards[1]));
+  CHECK(r.rewards[2] == 3);
+  CHECK(std::isnan(r.rewards[3]));
+  CHECK(r.lengths == List{4, 5, 6, 7, 9});
+  CHECK(r.list_column == "c.*.r.a");
+  CHECK(r.records == 2);
+  // Rows of a matrix, members of an object (what pandas writes), and groups that are lists.
+  CHECK(rewards("{\"g\": 1, \"r\": [[1, 2], [3, 4], [5, 6]]}\n",
+                columns("g", {"r.*.0", "r.*.1"})) == List{1, 2, 3, 4, 5, 6});
+  const Rollouts pandas =
+      read("{\"g\":{\"0\":\"p\",\"1\":\"q\",\"2\":\"p\"},\"a\":{\"0\":1,\"1\":2,\"2\":3}}\n",
+           columns("g.*", {"a.*"}));
+  CHECK(pandas.rewards == List{1, 3, 2});
+  CHECK(pandas.list_column.empty());
+  CHECK(read("{\"l\": [{\"p\": [{\"c\": 1}], \"a\": 1}, {\"p\": [{\"c\": 2}], \"a\": 2}]}\n",
+             columns("l.*.p", {"l.*.a"}))
+            .group_names == std::vector<std::string>{"[{\"c\":1}]", "[{\"c\":2}]"});
+  // A key that is a star; what a star cannot mean.
+  CHECK(rewards("{\"g\": 1, \"r\": {\"*\": 7}}\n", columns("g", {"r.*"})) == List{7});
+  CHECK(error_in("{\"g\": 1, \"r\": [1, 2, 3]}\n", columns("g", {"r.*", "r.1"})) ==
+        "\"r.1\": where one name has a *, no other can have a key or an index");
+  CHECK(error_in("{\"g\": 1}\n", columns("g", {"a.*.b.*"})) ==
+        "\"a.*.b.*\": only one * can stand in a path");
+}
+
+TEST_CASE("JSON: a list is not taken for what it may not be") {
+  CHECK(error_in("{\"g\": 1, \"r\": [[1, 2], [3, 4]]}\n", columns("g", {"r.0"})) ==
+        "log:1:16: \"r.0\" is an array inside an array; a value of each is \"r.*.0\"");
+  // A chat beside a list of rewards is one prompt.
+  const Rollouts chat =
+      read("{\"p\": [{\"role\": \"s\"}, {\"role\": \"u\"}], \"a\": [1, 2]}\n", columns("p", {"a"}));
+  CHECK(chat.groups() == 1);
+  CHECK(chat.list_column == "a");
+  CHECK_THAT(findings(compare(chat, {}, {"gdpo"}))[1].text,
+             ContainsSubstring("taken as a completion: 2 in 1 object"));
+}
+
+TEST_CASE("JSON: NaN tells no batch apart, and a log that was cut off says so") {
+  CHECK(error_in("{\"g\": NaN, \"a\": 1}\n", columns("g", {"a"})) ==
+        "log:1:7: the group \"g\" is empty");
+  CHECK_THAT(error_in("{\"g\": 1, \"a\": 1}\n{\"g\": 1, \"a", columns("g", {"a"})),
+             ContainsSubstring("; the file ends inside this record: if a run was cut off"));
+}
+
 TEST_CASE("JSON: the names in an object are paths") {
   CHECK(names_in(
             "{\"a\": 1, \"b\": {\"c.d\": [1, 2], \"e\": null}, \"p\": [{\"r\": 1}, {\"r\": 2}]}") ==
-        std::vector<std::string>{"a", "b.c\\.d", "b.e", "p.0.r"});
+        std::vector<std::string>{"a", "b.c\\.d", "b.e", "p.*.r"});
+  CHECK(names_in("{\"p\": [{\"role\": \"user\"}], \"m\": [[1, 2], [3]]}") ==
+        std::vector<std::string>{"p.0.role", "m.*"});
 }

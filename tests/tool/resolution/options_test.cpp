@@ -84,6 +84,12 @@ TEST_CASE("A backslash makes a comma part of a name") {
   CHECK(o.columns.rewards == std::vector<std::string>{"a,b", "c\\.d"});
 }
 
+TEST_CASE("A condition may write a comma as --rewards does") {
+  const Options o = options({"--group", "g", "--rewards", "a\\,b,c", "--given", "c:a\\,b>=1"});
+  CHECK(o.settings.given[0].given == 0);
+  CHECK(options({"--group", "g", "--rewards", "a", "--file-is-batch"}).columns.file_is_batch);
+}
+
 TEST_CASE("Formats and delimiters") {
   const auto reading = [](const char* name, const char* value) {
     return options({"--group", "g", "--rewards", "a", name, value}).reading;

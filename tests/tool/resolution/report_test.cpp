@@ -183,6 +183,30 @@ TEST_CASE("The findings know when there is nothing to tell apart") {
   CHECK_THAT(one, ContainsSubstring("There is only one group"));
 }
 
+TEST_CASE("A negative weight is followed, and a reward of weight 0 is not missed") {
+  Settings settings;
+  settings.weights = {1, -1, 0};
+  const std::string text =
+      all_findings(compare(read("g,up,down,none\nx,1,5,1\nx,2,3,0\nx,4,4,0\nx,3,0,1\n",
+                                columns("g", {"up", "down", "none"})),
+                           settings, default_estimators()));
+  CHECK(text.find("follows \"down\" least: mean correlation -") == std::string::npos);
+  CHECK(text.find("\"none\" least") == std::string::npos);
+}
+
+TEST_CASE("With one reward there is nothing to sum first") {
+  CHECK_THAT(
+      all_findings(compare(read("g,a\nx,1\nx,0\n", columns("g", {"a"})), {}, default_estimators())),
+      ContainsSubstring("With a single reward GDPO is GRPO divided by one number a batch"));
+}
+
+TEST_CASE("Groups of one are named as what they are") {
+  const Comparison c =
+      compare(read("id,a\n1,1\n2,0\n", columns("id", {"a"})), {}, default_estimators());
+  CHECK(headline(c).title == "Every group holds a single completion");
+  CHECK_THAT(headline(c).text, ContainsSubstring("in each of the 2 rows."));
+}
+
 TEST_CASE("Group 465: the small dip of one reward cancels the only correct answer") {
   const Comparison& c = rollouts();
   const std::vector<std::size_t> groups = cancelled_groups(c);
