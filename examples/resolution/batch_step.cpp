@@ -10,10 +10,11 @@ namespace {
 int sign(double x) { return (x > 0 ? 1 : 0) - (x < 0 ? 1 : 0); }
 
 BatchStep weighted_moments(const std::vector<double>& values, const std::vector<double>& weights,
-                           Range rows) {
+                           const std::vector<char>& rewarded, Range rows) {
   double total = 0;
   double sum = 0;
   for (std::size_t i = rows.begin; i < rows.end; ++i) {
+    if (rewarded[i] == 0) continue;
     total += weights[i];
     sum += weights[i] * values[i];
   }
@@ -21,6 +22,7 @@ BatchStep weighted_moments(const std::vector<double>& values, const std::vector<
   moments.mean = sum / total;
   double squares = 0;
   for (std::size_t i = rows.begin; i < rows.end; ++i) {
+    if (rewarded[i] == 0) continue;
     squares += weights[i] * (values[i] - moments.mean) * (values[i] - moments.mean);
   }
   moments.std = std::sqrt(squares / (total - 1));
@@ -29,26 +31,30 @@ BatchStep weighted_moments(const std::vector<double>& values, const std::vector<
 
 }  // namespace
 
-std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<double>& sums) {
+std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<double>& sums,
+                                   const std::vector<char>& rewarded) {
   std::vector<BatchStep> steps;
+  std::vector<double> batch;
   for (std::size_t b = 0; b < rollouts.batches(); ++b) {
     const Range rows = rollouts.rows_of_batch(b);
-    const std::vector<double> batch(sums.begin() + static_cast<std::ptrdiff_t>(rows.begin),
-                                    sums.begin() + static_cast<std::ptrdiff_t>(rows.end));
+    batch.clear();
+    for (std::size_t i = rows.begin; i < rows.end; ++i) {
+      if (rewarded[i] != 0) batch.push_back(sums[i]);
+    }
     steps.push_back({mean(batch), standard_deviation(batch, 1)});
   }
   return steps;
 }
 
 LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
-                                 const std::vector<double>& sums,
-                                 const std::vector<double>& plain) {
+                                 const std::vector<double>& sums, const std::vector<double>& plain,
+                                 const std::vector<char>& rewarded) {
   const std::vector<double> over_tokens =
       length_weighted_gdpo(settings, rollouts, LengthWeighting::eps);
   LengthWeighting result;
   for (std::size_t b = 0; b < rollouts.batches(); ++b) {
     LengthWeighting::Batch batch;
-    batch.weighted = weighted_moments(sums, rollouts.lengths, rollouts.rows_of_batch(b));
+    batch.weighted = weighted_moments(sums, rollouts.lengths, rewarded, rollouts.rows_of_batch(b));
     batch.value_given_to_zero =
         -batch.weighted.mean /
         std::sqrt(batch.weighted.std * batch.weighted.std + LengthWeighting::eps);

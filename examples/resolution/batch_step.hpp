@@ -16,8 +16,10 @@ struct BatchStep {
   double std = 0;  ///< divisor N - 1
 };
 
-/// The statistics of the step in each batch. `sums` (N) are GDPO's advantages before it.
-std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<double>& sums);
+/// The statistics of the step in each batch. `sums` (N) are GDPO's advantages before it; rows that
+/// are not `rewarded` (N) take part in neither, as in the library.
+std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<double>& sums,
+                                   const std::vector<char>& rewarded);
 
 /// The same step with every completion weighted by its length, as trainers do that whiten over
 /// tokens. The weighted mean is not 0, so every completion of a batch is shifted by one constant,
@@ -35,8 +37,9 @@ struct LengthWeighting {
 };
 
 /// Compares the two. `sums` and `plain` are GDPO's advantages before and after the plain batch
-/// step. rollouts.lengths must not be empty.
+/// step, `rewarded` the same as for batch_steps(). rollouts.lengths must not be empty.
 LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
-                                 const std::vector<double>& sums, const std::vector<double>& plain);
+                                 const std::vector<double>& sums, const std::vector<double>& plain,
+                                 const std::vector<char>& rewarded);
 
 }  // namespace resolution

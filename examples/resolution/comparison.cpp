@@ -81,9 +81,10 @@ Comparison compare(Rollouts rollouts, Settings settings,
     return result != nullptr ? result->advantages : advantages(name, comparison.settings, log);
   };
   const std::vector<double> sums = of_gdpo("gdpo_pre_bn");
-  comparison.batch_steps = batch_steps(log, sums);
+  comparison.batch_steps = batch_steps(log, sums, measure.rewarded());
   if (!log.lengths.empty()) {
-    comparison.length = length_weighting(comparison.settings, log, sums, of_gdpo("gdpo"));
+    comparison.length =
+        length_weighting(comparison.settings, log, sums, of_gdpo("gdpo"), measure.rewarded());
   }
   return comparison;
 }

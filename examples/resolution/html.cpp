@@ -8,7 +8,9 @@ std::string escaped(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = character_length(text, i);
-    if (length == 0) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
+    if (length == 0 || is_control) {
       out += "\xEF\xBF\xBD";
       ++i;
       continue;

@@ -6,7 +6,7 @@
 namespace resolution::html {
 
 /// Text with the characters & < > " ' written as entities, safe as content and inside attributes.
-/// Bytes that are not UTF-8 become U+FFFD.
+/// Bytes that are not UTF-8, and control characters, become U+FFFD.
 std::string escaped(const std::string& text);
 
 /// Escaped running text in which a percent sign stays on the line of its number.

@@ -112,11 +112,12 @@ std::string group_sizes_text(const RewardSummary& rewards) {
 }
 
 Measure::Measure(const Rollouts& rollouts, const Settings& settings, const OnRows& on_rows)
-    : rollouts_(rollouts) {
+    : rollouts_(rollouts), weights_(settings.weights) {
+  if (weights_.empty()) weights_.assign(rollouts.channels(), 1);
   gate(settings);
   number_reward_vectors();
   count_pairs();
-  summarise_groups(settings, on_rows);
+  summarise_groups(on_rows);
   summarise();
 }
 
@@ -144,9 +145,10 @@ void Measure::number_reward_vectors() {
   const std::size_t channels = rollouts_.channels();
   std::vector<std::uint32_t> vector_of;
   {
-    std::vector<double> on_grid(gated().size());
-    std::transform(gated().begin(), gated().end(), on_grid.begin(),
-                   [](double reward) { return comparable(reward, reward_grid); });
+    std::vector<double> on_grid(gated().size(), 0);
+    for (std::size_t i = 0; i < on_grid.size(); ++i) {
+      if (weights_[i % channels] != 0) on_grid[i] = comparable(gated()[i], reward_grid);
+    }
     std::vector<std::size_t> begin(rollouts_.rows() + 1);
     for (std::size_t row = 0; row < begin.size(); ++row) begin[row] = row * channels;
     SliceNumbers vectors = number_slices(on_grid, begin);
@@ -192,11 +194,12 @@ void Measure::count_pairs() {
 }
 
 /// What the rewards do in each group.
-void Measure::summarise_groups(const Settings& settings, const OnRows& on_rows) {
+void Measure::summarise_groups(const OnRows& on_rows) {
   const std::size_t channels = rollouts_.channels();
   const std::size_t groups = rollouts_.groups();
   varying_.assign(groups * channels, 0);
   sum_varies_.assign(groups, 0);
+  rewarded_.assign(rollouts_.rows(), 0);
   std::map<std::size_t, std::size_t> sizes;
   std::size_t constant_sums = 0;
   std::size_t constant_groups = 0;
@@ -212,7 +215,7 @@ void Measure::summarise_groups(const Settings& settings, const OnRows& on_rows) 
       }
       const bool reward_varies = varies(values);
       varying_[g * channels + k] = reward_varies ? 1 : 0;
-      some_reward = some_reward || reward_varies;
+      some_reward = some_reward || (reward_varies && weights_[k] != 0);
     }
     values.clear();  // now the sums
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
@@ -220,11 +223,12 @@ void Measure::summarise_groups(const Settings& settings, const OnRows& on_rows) 
       bool any = false;
       for (std::size_t k = 0; k < channels; ++k) {
         const double value = gated(row, k);
-        if (std::isnan(value)) continue;
+        if (std::isnan(value) || weights_[k] == 0) continue;
         any = true;
-        sum += settings.weights.empty() ? value : settings.weights[k] * value;
+        sum += weights_[k] * value;
       }
       if (any) values.push_back(sum);
+      rewarded_[row] = any ? 1 : 0;
       summary_.excluded_rows += any ? 0 : 1;
     }
     const bool sum_varies = varies(values);
@@ -287,7 +291,8 @@ BatchCurves Measure::curves() const {
     std::size_t constant_groups = 0;
     for (std::size_t g = groups.begin; g < groups.end; ++g) {
       bool any = false;
-      for (std::size_t k = 0; k < rollouts_.channels(); ++k) any = any || varying(g, k);
+      for (std::size_t k = 0; k < rollouts_.channels(); ++k)
+        any = any || (varying(g, k) && weights_[k] != 0);
       constant_sums += sum_varies_[g] != 0 ? 0 : 1;
       constant_groups += any ? 0 : 1;
     }

@@ -16,7 +16,8 @@ namespace resolution {
 constexpr double advantage_tolerance = 1e-6;
 
 /// Statistics of the rewards alone, after the conditions of --given. Missing rewards are left out
-/// of every statistic.
+/// of every statistic. What concerns several rewards, such as the reward vector of a completion,
+/// leaves out those of weight 0, which no estimator sees.
 struct RewardSummary {
   struct Channel {
     std::string name;
@@ -35,7 +36,7 @@ struct RewardSummary {
   std::vector<std::size_t> equal_sum_groups;
   std::size_t uniform_groups = 0;    ///< groups in which all completions have the same rewards
   std::size_t distinct_vectors = 0;  ///< different reward vectors of a completion
-  std::size_t excluded_rows = 0;     ///< completions without any reward
+  std::size_t excluded_rows = 0;     ///< completions without any reward that has a weight
   /// Different multisets of a group's reward vectors: in the log, and in each batch, added up.
   std::size_t distinct_multisets = 0;
   std::size_t distinct_multisets_within_batches = 0;
@@ -100,6 +101,9 @@ class Measure {
   BatchCurves curves() const;
   Metrics of(const std::vector<double>& advantages, const OnRows& on_rows = {}) const;
 
+  /// Whether a completion has a reward that estimators see (N).
+  const std::vector<char>& rewarded() const { return rewarded_; }
+
   /// The rewards (N, C) after the conditions of --given; a missing reward is NaN.
   const std::vector<double>& gated() const { return gated_.empty() ? rollouts_.rewards : gated_; }
 
@@ -108,7 +112,7 @@ class Measure {
   void number_reward_vectors();
   void count_pairs();
   void summarise();
-  void summarise_groups(const Settings& settings, const OnRows& on_rows);
+  void summarise_groups(const OnRows& on_rows);
   double gated(std::size_t row, std::size_t channel) const {
     return gated()[row * rollouts_.channels() + channel];
   }
@@ -117,7 +121,9 @@ class Measure {
   }
 
   const Rollouts& rollouts_;
-  std::vector<double> gated_;  ///< empty where there are no conditions
+  std::vector<double> weights_;  ///< (C)
+  std::vector<char> rewarded_;   ///< (N)
+  std::vector<double> gated_;    ///< empty where there are no conditions
   /// (N) number of the row's reward vector among those of its group, from 0.
   std::vector<std::uint32_t> vector_in_group_;
   std::vector<std::size_t> levels_;           ///< (groups) different reward vectors in the group

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <gdpo/core/version.hpp>
 
 #include "errors.hpp"
@@ -54,8 +55,11 @@ std::size_t reward_index(const std::string& name, const std::vector<std::string>
 std::vector<std::string> split(const std::string& text, const std::string& option) {
   std::vector<std::string> parts(1);
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == ',') {
+    const char next = i + 1 < text.size() ? text[i + 1] : '\0';
+    if (text[i] == '\\' && next == ',') {
       parts.back().push_back(text[++i]);
+    } else if (text[i] == '\\' && next == '\\') {
+      parts.back() += text.substr(i++, 2);  // which a path reads as one backslash
     } else if (text[i] == ',') {
       parts.emplace_back();
     } else {
@@ -238,8 +242,18 @@ Parsed parse_options(int argc, const char* const* argv) {
   }
 
   if (options.html == "-") throw UserError("--html needs a file name");
-  if (!options.html.empty() && options.html == options.json)
+  const auto same_file = [](const std::string& a, const std::string& b) {
+    namespace fs = std::filesystem;
+    return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
+  };
+  if (!options.html.empty() && !options.json.empty() && same_file(options.html, options.json))
     throw UserError("--json and --html name the same file");
+  for (const std::string& input : options.inputs) {
+    for (const std::string& output : {options.json, options.html}) {
+      if (!output.empty() && output != "-" && same_file(input, output))
+        throw UserError(printable(output) + ": is the log itself, and is not overwritten");
+    }
+  }
   if (options.count) {
     for (const CLI::Option* option : of_a_log) {
       if (option->count() > 0)

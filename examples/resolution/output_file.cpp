@@ -72,6 +72,12 @@ bool is_special(const std::string& path) {
   return fs::exists(there) && !fs::is_regular_file(there);
 }
 
+/// The file that a symbolic link leads to, or the path itself.
+std::string target_of(const std::string& path) {
+  std::error_code error;
+  return fs::is_symlink(path, error) ? fs::weakly_canonical(path, error).string() : path;
+}
+
 }  // namespace
 
 void write_files(const std::vector<OutputFile>& files) {
@@ -80,17 +86,16 @@ void write_files(const std::vector<OutputFile>& files) {
     if (fs::is_directory(f.path, error))
       throw UserError(printable(f.path) + ": is a directory, cannot be written");
   }
-  {
-    const SignalsWait wait;
-    Temporaries temporaries;
-    for (const OutputFile& f : files) {
-      if (!is_special(f.path)) write(temporaries.add(f.path), f);
-    }
-    temporaries.rename_all();
-  }
+  // What is no regular file cannot be taken back, but leaves nothing behind either.
   for (const OutputFile& f : files) {
     if (is_special(f.path)) write(f.path, f);
   }
+  const SignalsWait wait;
+  Temporaries temporaries;
+  for (const OutputFile& f : files) {
+    if (!is_special(f.path)) write(temporaries.add(target_of(f.path)), f);
+  }
+  temporaries.rename_all();
 }
 
 }  // namespace resolution

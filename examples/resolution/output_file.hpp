@@ -14,8 +14,8 @@ struct OutputFile {
 /// Writes all files, or none where one of them cannot be written: each text goes to a temporary
 /// file in the folder of its file, and these are renamed when all of them are complete. Signals
 /// that end the program (interrupt, hang-up, termination) wait until then, so that no temporary
-/// file stays behind. A file that exists and is not regular (a pipe, /dev/null) is written to
-/// directly, after the others. Throws UserError for the first that cannot be written.
+/// file stays behind. A symbolic link stays one. A file that exists and is not regular (a pipe,
+/// /dev/null) is written to directly, before the others. Throws UserError for the first that cannot be written.
 void write_files(const std::vector<OutputFile>& files);
 
 }  // namespace resolution

@@ -24,8 +24,8 @@ std::string rewards_table(const Comparison& comparison) {
   for (std::size_t k = 0; k < channels.size(); ++k) {
     const auto& c = channels[k];
     const auto& weights = comparison.settings.weights;
-    table.add({shortened(c.name, name_width), fixed(c.mean, 4), fixed(c.std, 4), compact(c.min),
-               compact(c.max), grouped(c.distinct), grouped(c.missing),
+    table.add({shortened(printable(c.name), name_width), fixed(c.mean, 4), fixed(c.std, 4),
+               compact(c.min), compact(c.max), grouped(c.distinct), grouped(c.missing),
                percent(c.zero_variance_groups, 1), compact(weights.empty() ? 1 : weights[k])});
   }
   return table.text(terminal_width);
@@ -74,8 +74,9 @@ std::string batches_table(const Comparison& comparison) {
       const std::vector<double> all = part(0, batches);
       if (all.empty()) continue;
       const auto [least, most] = std::minmax_element(all.begin(), all.end());
-      table.add({shortened(series.title, name_width) + ", " + line.name, text(mean(part(0, tenth))),
-                 text(mean(part(batches - tenth, batches))), text(*least), text(*most)});
+      table.add({shortened(printable(series.title), name_width) + ", " + line.name,
+                 text(mean(part(0, tenth))), text(mean(part(batches - tenth, batches))),
+                 text(*least), text(*most)});
     }
   }
   return table.text(terminal_width);
@@ -84,7 +85,7 @@ std::string batches_table(const Comparison& comparison) {
 std::string size_table(const Comparison& comparison) {
   std::vector<std::string> header{"estimator", "std", "largest\n|A|"};
   for (const auto& name : comparison.rollouts.reward_names)
-    header.push_back("corr. with\n" + shortened(name, 16));
+    header.push_back("corr. with\n" + shortened(printable(name), 16));
   TextTable table(header);
   for (const auto& result : comparison.results) {
     std::vector<std::string> row{result.info.name, fixed(result.metrics.adv_std, 4),

@@ -31,10 +31,10 @@ unsigned code_point(const std::string& text, std::size_t at, std::size_t length)
 /// Whether a character shows itself and nothing else: no control character, no line separator, no
 /// mark that is invisible or changes the direction of writing.
 bool is_printable(unsigned code) {
-  return code >= 0x20 && !(code >= 0x7F && code < 0xA0) && code != 0xAD &&
+  return code >= 0x20 && !(code >= 0x7F && code < 0xA0) && code != 0xAD && code != 0x61C &&
          !(code >= 0x200B && code <= 0x200F) && !(code >= 0x2028 && code <= 0x202E) &&
          !(code >= 0x2060 && code <= 0x206F) && code != 0xFEFF &&
-         !(code >= 0xD800 && code <= 0xDFFF) && !(code >= 0xE0000 && code <= 0xE007F);
+         !(code >= 0xE0000 && code <= 0xE007F);
 }
 
 /// The least number of characters to insert, remove or replace that makes `a` from `b`, case aside.
@@ -69,6 +69,11 @@ std::size_t character_length(const std::string& text, std::size_t at) {
   if (length == 0 || at + length > text.size()) return 0;
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
+  }
+  // Longer than necessary, half of a surrogate pair, or beyond the last character.
+  if ((first == 0xE0 && byte(at + 1) < 0xA0) || (first == 0xED && byte(at + 1) >= 0xA0) ||
+      (first == 0xF0 && byte(at + 1) < 0x90) || (first == 0xF4 && byte(at + 1) >= 0x90)) {
+    return 0;
   }
   return length;
 }

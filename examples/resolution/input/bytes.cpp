@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "../errors.hpp"
+#include "../words.hpp"
 #include "formats.hpp"
 
 #ifdef GDPO_HAS_ZLIB
@@ -41,12 +42,17 @@ struct Bytes::Inflater {
           break;
         }
       }
-      // What follows a member is another one, or padding that gzip ignores as well.
-      if (between_members && *z.next_in != 0x1F) {
-        z.avail_in = 0;
-        continue;
+      if (between_members) {
+        // What follows a member is padding with zeros, or another member.
+        if (*z.next_in == 0) {
+          ++z.next_in;
+          --z.avail_in;
+          continue;
+        }
+        if (*z.next_in != 0x1F) throw UserError(name + ": the gzip data is damaged");
+        inflateReset(&z);
+        between_members = false;
       }
-      if (between_members) inflateReset(&z);
       const int result = inflate(&z, Z_NO_FLUSH);
       if (result != Z_OK && result != Z_STREAM_END)
         throw UserError(name + ": the gzip data is damaged");
@@ -64,10 +70,10 @@ struct Bytes::Inflater {
 struct Bytes::Inflater {};
 #endif
 
-Bytes::Bytes(std::istream& stream, std::string name, std::uint64_t total)
-    : stream_(stream), name_(std::move(name)), total_(total) {
+Bytes::Bytes(std::istream& stream, const std::string& name, std::uint64_t total)
+    : stream_(stream), name_(printable(name)), total_(total) {
   more();
-  refuse_other_formats(window(), name_);
+  refuse_other_formats(window(), name);
 #ifdef GDPO_HAS_ZLIB
   if (is_gzip(window())) {
     inflater_ = std::make_unique<Inflater>(name_);
@@ -76,7 +82,8 @@ Bytes::Bytes(std::istream& stream, std::string name, std::uint64_t total)
     inflater_->z.avail_in = static_cast<uInt>(end_);
     end_ = 0;
     more();
-    refuse_other_formats(window(), name_);
+    if (is_gzip(window())) throw UserError(name_ + ": this is gzip inside gzip; run zcat first");
+    refuse_other_formats(window(), name);
   }
 #endif
   if (window().substr(0, 3) == "\xEF\xBB\xBF") consume(3);

@@ -15,7 +15,7 @@ class Bytes {
  public:
   /// Reads the first block. `name` stands in messages; `total` is the number of bytes of the
   /// stream, 0 where it is not known. Throws UserError for a format that is not read.
-  Bytes(std::istream& stream, std::string name, std::uint64_t total = 0);
+  Bytes(std::istream& stream, const std::string& name, std::uint64_t total = 0);
   ~Bytes();
   Bytes(const Bytes&) = delete;
   Bytes& operator=(const Bytes&) = delete;
@@ -28,6 +28,7 @@ class Bytes {
   /// Removes bytes from the front of the window.
   void consume(std::size_t bytes) { begin_ += bytes; }
 
+  /// The name for messages, made printable.
   const std::string& name() const { return name_; }
   /// The share of the stream that has been read, 0 where its length is not known.
   double share() const {

@@ -42,8 +42,12 @@ class Rows {
     cell.missing = f.begin == f.end;
     cell.text.assign(text_, f.begin, f.end - f.begin);
     if (!f.has_quotes_twice) return;
-    for (std::size_t at = 0; (at = cell.text.find("\"\"", at)) != std::string::npos; ++at)
-      cell.text.erase(at, 1);
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < cell.text.size(); ++i) {
+      cell.text[length++] = cell.text[i];
+      if (cell.text[i] == '"') ++i;  // the second of two
+    }
+    cell.text.resize(length);
   }
 
  private:
@@ -119,7 +123,7 @@ std::vector<std::string> header_by(std::string_view line, char delimiter) {
   line.remove_prefix(std::min(line.find_first_not_of("\r\n"), line.size()));
   for (const char c : line) {
     if (c == '\n' && !quoted) break;
-    if (c == '"') {
+    if (c == '"' && (quoted || names.back().empty())) {
       quoted = !quoted;
     } else if (c == delimiter && !quoted) {
       names.emplace_back();
@@ -133,7 +137,8 @@ std::vector<std::string> header_by(std::string_view line, char delimiter) {
 /// The text without the backslashes of `\.` and `\\`.
 std::string unescaped(const std::string& name) {
   std::string text;
-  for (const std::string& key : split_path(name)) text += (text.empty() ? "" : ".") + key;
+  for (const std::string& key : split_path(name)) text += key + ".";
+  text.pop_back();
   return text;
 }
 

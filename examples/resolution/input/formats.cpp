@@ -31,9 +31,9 @@ struct Signature {
 using namespace std::string_view_literals;
 
 constexpr Signature signatures[] = {
-    {"PAR1"sv, 0, "a parquet file", from_parquet},
-    {"ARROW1"sv, 0, "an Arrow file", from_arrow},
-    {"FEA1"sv, 0, "a Feather file", from_arrow},
+    {"PAR1\x15"sv, 0, "a parquet file", from_parquet},
+    {"ARROW1\0"sv, 0, "an Arrow file", from_arrow},
+    {"FEA1\0"sv, 0, "a Feather file", from_arrow},
     {"\xFF\xFF\xFF\xFF"sv, 0, "an Arrow stream", from_arrow_stream},
     {"\x1F\x8B"sv, 0, "a gzip file, and this program was built without zlib", "zcat FILE"},
     {"\x28\xB5\x2F\xFD"sv, 0, "a zstd file", "zstdcat FILE"},

@@ -43,7 +43,7 @@ bool JsonRecords::next_line() {
 }
 
 bool JsonRecords::next_in_sequence() {
-  bool more = skip_blanks();
+  const bool more = skip_blanks();
   if (form_ == Form::Array) {
     if (!more) fail("the array ends without a ]");
     if (bytes_.window()[0] == ']') {
@@ -54,8 +54,8 @@ bool JsonRecords::next_in_sequence() {
     if (any_) {
       if (bytes_.window()[0] != ',') fail("a comma or ] is needed after an object");
       skip(1);
-      more = skip_blanks();
-      if (more && bytes_.window()[0] == ']') fail("a comma before the end of the array");
+      if (!skip_blanks()) fail("the array ends without a ]");
+      if (bytes_.window()[0] == ']') fail("a comma before the end of the array");
     }
   }
   if (!more) return false;

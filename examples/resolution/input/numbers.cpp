@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <string>
 
 namespace resolution {
 namespace {
@@ -31,6 +33,11 @@ std::optional<double> parse_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(first, last, value);
   if (error == std::errc() && end == last && std::isfinite(value)) return value;
+  if (error == std::errc::result_out_of_range && end == last) {
+    // Too large, or too small to be anything but 0; from_chars does not say which.
+    value = std::strtod(std::string(first, last).c_str(), nullptr);
+    if (std::isfinite(value)) return value;
+  }
   if (spells(word, "true")) return 1;
   if (spells(word, "false")) return 0;
   return std::nullopt;

@@ -162,12 +162,12 @@ class Collector {
     }
   }
 
-  /// Texts as a name, "a / b", cut to what a report can show.
+  /// Texts as a name, "a / b", printable and cut to what a report can show.
   static std::string joined(const std::vector<std::string>& texts) {
     constexpr std::size_t most = 60;
     std::string name;
     for (const std::string& text : texts)
-      name += (&text == &texts.front() ? "" : " / ") + shortened(text, most);
+      name += (&text == &texts.front() ? "" : " / ") + printable(shortened(text, most));
     return shortened(name, most);
   }
 

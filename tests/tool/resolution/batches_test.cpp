@@ -103,6 +103,8 @@ TEST_CASE("A group lies inside its batch, and its rows may stand anywhere") {
   CHECK(steps.batch_names == std::vector<std::string>{"1", "2"});
   CHECK(steps.batch_begin == std::vector<std::size_t>{0, 2, 4});
   CHECK(steps.group_begin == std::vector<std::size_t>{0, 4, 8, 12, 16});
+  CHECK(steps.group_name(1) == "q of batch 1");
+  CHECK(steps.group_name(2) == "p of batch 2");
   CHECK(steps.group_name(3) == "q of batch 2");
   CHECK(merged.group_name(1) == "q");
 
@@ -227,6 +229,22 @@ TEST_CASE("The batch step has a divisor in every batch") {
       CHECK(gdpo[row] == Approx(sums[row] / c.batch_steps[b].std));
     }
   }
-  CHECK(std::abs(c.length->batches[0].weighted.mean) > 0);
-  CHECK(c.length->batches.size() == 267);
+}
+
+TEST_CASE("The step over lengths is that of each batch, over rows with a reward") {
+  // Sums before the step: -1 and 1 over the square root of 2; lengths 1 and 3, then 5 and 5.
+  const Comparison c = compare(read("s,g,a,n\n1,p,0,1\n1,p,1,3\n1,q,,9\n2,p,0,5\n2,p,1,5\n",
+                                    columns("g", {"a"}, "n", {"s"})),
+                               {}, default_estimators());
+  const double z = std::sqrt(0.5);
+  REQUIRE(c.length->batches.size() == 2);
+  CHECK(c.length->batches[0].weighted.mean == Approx(z / 2));
+  CHECK(c.length->batches[0].weighted.std ==
+        Approx(std::sqrt((1 * std::pow(1.5 * z, 2) + 3 * std::pow(0.5 * z, 2)) / 3)));
+  CHECK(c.length->batches[1].weighted.mean == Approx(0).margin(1e-15));
+  CHECK(c.length->batches[1].weighted.std == Approx(z * std::sqrt(10.0 / 9)));
+  // The row without a reward takes part in no step: the divisor is that of the two others.
+  const double divisor = c.find("gdpo_pre_bn")->advantages[1] / c.find("gdpo")->advantages[1];
+  CHECK(c.batch_steps[0].std == Approx(divisor));
+  CHECK(c.batch_steps[0].std == Approx(1));
 }

@@ -27,7 +27,7 @@ TEST_CASE("CSV: columns are found by name, groups need not be contiguous") {
 TEST_CASE("CSV: quoted fields hold commas, quotes and line breaks; names too") {
   const Rollouts r = read("\"g\",\"text\",\"a,\"\"1\"\"\"\n\"x\ny\",\"a, \"\"b\"\"\r\nc\",\"7\"\n",
                           columns("g", {"a,\"1\""}));
-  CHECK(r.group_names == std::vector<std::string>{"x\ny"});
+  CHECK(r.group_names == std::vector<std::string>{"x\\ny"});  // printable
   CHECK(r.rewards == std::vector<double>{7});
 }
 
@@ -99,6 +99,24 @@ TEST_CASE("CSV: a cell that is a chat, in quotes") {
       read("prompt,a\n\"" + chat + "\",1\n\"" + chat + "\",0\n", columns("prompt", {"a"}));
   CHECK(r.groups() == 1);
   CHECK(r.group_names[0].rfind("[{\"role\": \"user\"", 0) == 0);
+}
+
+TEST_CASE("CSV: a line number counts the line breaks inside cells") {
+  CHECK(error_in("g,a,b\n\"1\n\n2\",1,2\n3,1,2\n4,x,2\n") ==
+        "log:6:3: \"x\" in \"a\" is not a finite number");
+}
+
+TEST_CASE("CSV: quotes in cells and in headers") {
+  std::string quotes;
+  for (int i = 0; i < 1000000; ++i) quotes += "\"\"";  // took minutes while it was quadratic
+  const Rollouts r = read("g,a\n\"" + quotes + "\",1\n\"a\"\"b\"\"\",2\n", columns("g", {"a"}));
+  CHECK(r.group_names[1] == "a\"b\"");
+  CHECK(read("h\"x\tg\ta\n1\t2\t3\n", columns("g", {"a"})).rewards == std::vector<double>{3});
+  CHECK_THAT(error_in("g,a,b\n1,2,3\n", columns("g", {".a"})),
+             ContainsSubstring("there is no column \".a\""));
+  CHECK(read("g,.a.b\n1,2\n", columns("g", {".a\\.b"})).rewards == std::vector<double>{2});
+  CHECK(read("FEA1,PAR1\n1,2\n", columns("FEA1", {"PAR1"})).rows() == 1);
+  CHECK(read("g,a\n1,1e-400\n", columns("g", {"a"})).rewards == std::vector<double>{0});
 }
 
 TEST_CASE("CSV: what Excel writes") {

@@ -36,7 +36,7 @@ TEST_CASE("Formats that are not read are named, with the command that converts t
     CHECK_THAT(message, ContainsSubstring(" 'my log'\\''s.bin'"));
     CHECK_THAT(message, Catch::Matchers::EndsWith(" | gdpo-resolution - ..."));
   };
-  check("PAR1", "a parquet file", "python3 -c 'import sys,json,pyarrow.parquet");
+  check("PAR1\x15", "a parquet file", "python3 -c 'import sys,json,pyarrow.parquet");
   check("ARROW1\0\0"s, "an Arrow file", "python3 -c 'import sys,json,pyarrow.feather");
   check("\xFF\xFF\xFF\xFF\x10\0\0\0"s, "an Arrow stream", "python3 -c 'import sys,json,pyarrow");
   check("\x28\xB5\x2F\xFD", "a zstd file", "zstdcat");
@@ -54,7 +54,7 @@ TEST_CASE("Formats that are not read are named, with the command that converts t
   check("\x89HDF\r\n", "an HDF5 file", "");
   check("g,a\n1,\0"s, "binary data (byte 7 is NUL)", "");
   // Standard input has no name to put into the command.
-  CHECK_THAT(error_in("PAR1", standard_input), ContainsSubstring("' FILE | gdpo-resolution"));
+  CHECK_THAT(error_in("PAR1\x15", standard_input), ContainsSubstring("' FILE | gdpo-resolution"));
 }
 
 TEST_CASE("Text that begins like nothing else is read") {
@@ -92,7 +92,12 @@ TEST_CASE("Gzip is read: one member, several, padding, and what is inside") {
         plain.rewards);
   CHECK(read(gzipped(rows) + std::string(512, '\0'), a).rewards == plain.rewards);
   CHECK(read(gzipped("{\"g\": 1, \"a\": 2}\n"), a).rows() == 1);
-  CHECK_THAT(error_in(gzipped("PAR1")), StartsWith("x: this is a parquet file"));
+  // Padding may stand between members; what is neither padding nor a member is an error.
+  CHECK(read(gzipped(rows.substr(0, half)) + std::string(512, '\0') + gzipped(rows.substr(half)), a)
+            .rewards == plain.rewards);
+  CHECK(error_in(gzipped(rows.substr(0, half)) + "x") == "x: the gzip data is damaged");
+  CHECK(error_in(gzipped(gzipped(rows))) == "x: this is gzip inside gzip; run zcat first");
+  CHECK_THAT(error_in(gzipped("PAR1\x15")), StartsWith("x: this is a parquet file"));
   CHECK(error_in(gzipped("g,a\n1,x\n")) == "x:2:3: \"x\" in \"a\" is not a finite number");
 
   const std::string whole = gzipped(rows);
@@ -129,6 +134,16 @@ TEST_CASE("A message shows little of a log, and nothing that cannot be printed")
   std::string many = "h";
   for (int i = 0; i < 100; ++i) many += ",c" + std::to_string(i);
   CHECK_THAT(error_in(many + "\n"), ContainsSubstring("\"c18\" and 81 more"));
+}
+
+TEST_CASE("Names from a log and of files are printable in messages and names of groups") {
+  CHECK(error_in("g\n", "a\n\x1B[31m.csv") ==
+        "a\\n\\x1b[31m.csv:1:1: there is no column \"a\"; the columns are \"g\"");
+  CHECK(read("{\"g\": \"\\u001b[31m\\u0007\\u061c\", \"a\": 1}\n", a).group_names[0] ==
+        "\\x1b[31m\\x07\\u061c");
+  // Overlong, a surrogate, beyond the last character: no UTF-8.
+  CHECK(printable("\xE0\x9F\xBF\xED\xA0\x80\xF4\x90\x80\x80") ==
+        "\\xe0\\x9f\\xbf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80");
 }
 
 TEST_CASE("The nearest name comes first") {

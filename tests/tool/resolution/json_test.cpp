@@ -145,6 +145,7 @@ TEST_CASE("JSON: an array of objects, and objects over several lines") {
   CHECK(error_in("[" + second + "]\n" + second, a) == "log:2:1: text after the array");
   CHECK_THAT(error_in("[" + second + ",\n{\"g\": 1, \"a\":", a),
              ContainsSubstring("log:2:14: this is not valid JSON"));
+  CHECK(error_in("[" + second + ",\n", a) == "log:2:1: the array ends without a ]");
   CHECK(error_in("[" + second + ",\n]", a) == "log:2:1: a comma before the end of the array");
   CHECK(error_in("[]", a) == "log: there are no completions");
 }
@@ -193,6 +194,8 @@ TEST_CASE("JSON: arrays that do not fit are named") {
   const Columns two = columns("g", {"a", "b"});
   CHECK(error_in("{\"g\": 1, \"a\": [1, 2, 3], \"b\": [1, 2]}\n", two) ==
         "log:1:31: \"b\" has 2 elements, \"a\" has 3");
+  CHECK(error_in("{\"g\": 1, \"a\": [1, 2], \"b\": [1, 2, 3]}\n", two) ==
+        "log:1:28: \"b\" has 3 elements, \"a\" has 2");
   CHECK(error_in("{\"g\": [1], \"a\": [1, 2, 3], \"b\": 1}\n", two) ==
         "log:1:7: \"g\" has 1 element, \"a\" has 3");
   CHECK(error_in("{\"g\": 1, \"a\": [1, \"x\"], \"b\": 1}\n", two) ==

@@ -118,6 +118,22 @@ TEST_CASE("Missing rewards leave the statistics and differ from every value") {
   }
 }
 
+TEST_CASE("A reward of weight 0 is described, and seen by nothing else") {
+  const Rollouts r = read("g,a,b\nx,1,1\nx,1,0\nx,,1\n", columns("g", {"a", "b"}));
+  Settings settings;
+  settings.weights = {1, 0};
+  const Measure measure(r, settings);
+  const RewardSummary& s = measure.rewards();
+  CHECK(s.excluded_rows == 1);
+  CHECK(s.zero_variance_groups_sum == 1);
+  CHECK(s.zero_variance_groups_all == 1);
+  CHECK(s.channels[1].zero_variance_groups == 0);
+  CHECK(s.distinct_vectors == 2);
+  CHECK(measure.rewarded() == std::vector<char>{1, 1, 0});
+  for (const std::string& name : default_estimators())
+    CHECK(measure.of(advantages(name, settings, r)).cancelled_groups.empty() == false);
+}
+
 TEST_CASE("Conditions act on the rewards before they are compared, as in the library") {
   const Rollouts r =
       read("g,a,b\nx,1,5\nx,0,5\nx,0,7\nx,,6\nx,1,\nx,0,\n", columns("g", {"a", "b"}));

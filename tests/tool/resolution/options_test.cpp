@@ -82,6 +82,8 @@ TEST_CASE("Every option") {
 TEST_CASE("A backslash makes a comma part of a name") {
   const Options o = options({"--group", "g", "--rewards", "a\\,b,c\\.d"});
   CHECK(o.columns.rewards == std::vector<std::string>{"a,b", "c\\.d"});
+  CHECK(options({"--group", "g", "--rewards", "a\\\\,b"}).columns.rewards ==
+        std::vector<std::string>{"a\\\\", "b"});
 }
 
 TEST_CASE("A condition may write a comma as --rewards does") {
@@ -148,8 +150,12 @@ TEST_CASE("What does not fit is refused") {
              ContainsSubstring("--weights: \"\" is not a finite number"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--format", "xml"}),
              ContainsSubstring("\"xml\" is none of"));
-  CHECK_THAT(error({"--count", "--json", "x", "--html", "x"}),
-             ContainsSubstring("name the same file"));
+  for (const char* same : {"x", "./x", "y/../x"}) {
+    CHECK_THAT(error({"--count", "--json", "x", "--html", same}),
+               ContainsSubstring("name the same file"));
+  }
+  CHECK_THAT(error({"--group", "g", "--rewards", "a", "log.csv", "--json", "./log.csv"}),
+             ContainsSubstring("is the log itself"));
 }
 
 TEST_CASE("Help says how missing rewards are treated") {

@@ -152,6 +152,23 @@ TEST_CASE("The report shows where GDPO separates most of what GRPO ties") {
   }
   CHECK(std::is_sorted(groups.begin(), groups.end(),
                        [](const auto& a, const auto& b) { return a.apart > b.apart; }));
+  // Two ties in one group: the larger distance counts, and only rows of one tie are compared.
+  Comparison two =
+      compare(read("g,a,b\nx,1,0\nx,0,1\nx,0,1\nx,0,0\nx,0,0\n", columns("g", {"a", "b"})), {},
+              default_estimators());
+  auto& sum = two.results[0].advantages;
+  auto& normalised = two.results[3].advantages;
+  REQUIRE((two.sum_first() == &two.results[0] && two.normalise_first() == &two.results[3]));
+  sum = {1, 1, 2, 2, 2 + 9e-7};
+  normalised = {-1, 4, 0, 0.5, 9};
+  REQUIRE(separated_groups(two).size() == 1);
+  CHECK(separated_groups(two)[0].apart == 9);
+  normalised = {-1, 4, 9, 9.5, std::nan("")};
+  CHECK(separated_groups(two)[0].apart == 5);
+  sum = {0, 9e-7, 18e-7, 27e-7, 36e-7};  // a chain of ties is not one tie
+  normalised = {0, 1, 3, 6, 10};
+  CHECK(separated_groups(two)[0].apart == 3);
+
   const std::string page = to_html(rollouts());
   CHECK_THAT(page, ContainsSubstring("Groups that GRPO ties and GDPO tells apart"));
   const SeparatedGroup most = separated_groups(rollouts()).front();
