@@ -15,7 +15,8 @@ struct OutputFile {
 /// file in the folder of its file, and these are renamed when all of them are complete. Signals
 /// that end the program (interrupt, hang-up, termination) wait until then, so that no temporary
 /// file stays behind. A symbolic link stays one. A file that exists and is not regular (a pipe,
-/// /dev/null) is written to directly, before the others. Throws UserError for the first that cannot be written.
+/// /dev/null) is written to directly, before the others. Throws UserError for the first that cannot
+/// be written.
 void write_files(const std::vector<OutputFile>& files);
 
 }  // namespace resolution

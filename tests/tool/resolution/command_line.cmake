@@ -97,7 +97,8 @@ refuse(typo.csv "prompt,a,b\n1,2,3\n"
   "1:1: there is no column \"promt\"; the columns are \"prompt\", "
   promt)
 refuse(typo.jsonl "${good}" "1:1: this object has no \"promt\"; the names in it are " promt)
-refuse(x.parquet "PAR1" " this is a parquet file; run: python3 -c ")
+string(ASCII 21 header)
+refuse(x.parquet "PAR1${header}" " this is a parquet file; run: python3 -c ")
 run(2 absent.csv ${vlm})
 expect(err "absent.csv: cannot be opened")
 run(2 bad.csv --group group --rewards speed)
