@@ -95,9 +95,14 @@ class Writer {
                    : grouped(n) + " distinct values, " + s_.info.label + " " + grouped(s) + ".");
   }
 
-  Finding counts() const {
+  /// Appends the counts of distinct values and of group vectors, if they differ.
+  void counts(std::vector<Finding>& out) const {
     const Metrics& s = s_.metrics;
     const Metrics& n = n_.metrics;
+    if (n.distinct_values_within_batches == s.distinct_values_within_batches &&
+        n.distinct_group_vectors_within_batches == s.distinct_group_vectors_within_batches) {
+      return;
+    }
     const bool one = c_.rollouts.batches() == 1;
     const bool fewer_values =
         is_fewer(n.distinct_values_within_batches, s.distinct_values_within_batches);
@@ -124,8 +129,10 @@ class Writer {
               "; do not compare those: an estimator with a batch step has another divisor in every "
               "batch, so that equal groups of two batches get different values.";
     }
-    if (!fewer_values && !fewer_vectors)
-      return {one ? "Counts over the whole log" : "Counts inside batches", text};
+    if (!fewer_values && !fewer_vectors) {
+      out.push_back({one ? "Counts over the whole log" : "Counts inside batches", text});
+      return;
+    }
     text +=
         " They compare groups with each other, and a smaller count is no loss inside a group: a "
         "reward that takes two values in a group gets the same two normalised values whether they "
@@ -139,10 +146,10 @@ class Writer {
               grouped(richest->distinct) + ", therefore makes the sums of " + s_.info.label +
               " look rich. The tie rate is the figure to trust.";
     }
-    return {std::string(fewer_values && fewer_vectors ? "By count" : "By one count") +
-                (one ? " over the whole log " : " inside batches ") + n_.info.label +
-                " is not finer",
-            text};
+    out.push_back({std::string(fewer_values && fewer_vectors ? "By count" : "By one count") +
+                       (one ? " over the whole log " : " inside batches ") + n_.info.label +
+                       " is not finer",
+                   text});
   }
 
   Finding dead_groups() const {
@@ -293,7 +300,7 @@ Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum,
 void contrast(const Comparison& comparison, const EstimatorResult& sum,
               const EstimatorResult& normalised, std::vector<Finding>& out) {
   const Writer writer(comparison, sum, normalised);
-  out.push_back(writer.counts());
+  writer.counts(out);
   out.push_back(writer.dead_groups());
   writer.cancellation(out);
   writer.balance(out);
