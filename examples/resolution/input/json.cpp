@@ -55,7 +55,7 @@ class Completions {
     std::size_t first = values.size();
     for (std::size_t i = 0; i < values.size(); ++i) {
       const JsonValue& value = values[i];
-      if (value.kind == Kind::Absent && !wanted_[i].is_number) {
+      if (!value.is_there() && !wanted_[i].is_number) {
         fail(0, "this object has no " + in_quotes(wanted_[i].name) + "; the names in it are " +
                     list(nearest_first(names_in(text_), wanted_[i].name)));
       }
@@ -152,8 +152,7 @@ ListRecords read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
       names = names_in(records.text());
       on_names(names);
     }
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      seen[i] = seen[i] || values[i].kind != Kind::Absent;
+    for (std::size_t i = 0; i < wanted.size(); ++i) seen[i] = seen[i] || values[i].is_there();
     completions.add(values, records.text(), records.place());
   }
   if (names.empty()) return {};

@@ -174,8 +174,9 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
   const Node* child_of(const Container& around, std::string_view key) {
     if (around.node == nullptr) return nullptr;
     if (const Node* child = around.node->child(key)) return child;
-    list_index_ = around.next_index;
-    return around.node->child(every);
+    const Node* child = around.node->child(every);
+    if (child != nullptr) list_index_ = around.next_index;
+    return child;
   }
 
   /// Where the value begins that the parser reports: after the previous one and the separators.
@@ -260,10 +261,13 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
     const Container& ended = open_containers_.back();
     const Node* list = ended.node == nullptr ? nullptr : ended.node->child(every);
     if (list != nullptr) {
-      // The last elements may have had no value.
+      // The last elements, or all of them, may have had no value.
       list->for_each_column([&](std::size_t c) {
-        if (columns_[c]->is_list && values[c].kind == JsonValue::Kind::Array)
-          values[c].elements.resize(ended.next_index);
+        if (columns_[c]->rank > 0) return;  // found under the whole name
+        columns_[c]->rank = 0;
+        columns_[c]->is_list = true;
+        values[c].kind = JsonValue::Kind::Array;
+        values[c].elements.resize(ended.next_index);
       });
     }
     open_containers_.pop_back();

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <memory>
+
 #include "records.hpp"
 
 namespace resolution {
@@ -10,13 +13,20 @@ struct JsonValue {
   struct Element {
     Cell cell;  ///< a string as its characters, an object or an array as JSON text
     bool is_single = true;
-    std::size_t place = 0;  ///< byte of the object's text at which it begins
+    std::size_t place = 0;  ///< byte of the object's text at which it begins; 0: not there
   };
   Kind kind = Kind::Absent;
   Cell cell;                      ///< like that of an element
   std::vector<Element> elements;  ///< of an array, or all values that a `*` stands for
   bool is_element = false;        ///< whether the value is an element of an array
   std::size_t place = 0;
+
+  /// Whether the object has the value or, of those that a `*` stands for, one.
+  bool is_there() const {
+    if (kind != Kind::Array || elements.empty()) return kind != Kind::Absent;
+    return std::any_of(elements.begin(), elements.end(),
+                       [](const Element& element) { return element.place > 0; });
+  }
 };
 
 /// Finds the values of the wanted columns in JSON objects, without keeping the rest.

@@ -223,6 +223,25 @@ TEST_CASE("JSON: a star is every element of a list or member of an object") {
   CHECK(r.lengths == List{4, 5, 6, 7, 9});
   CHECK(r.list_column == "c.*.r.a");
   CHECK(r.records == 2);
+  // Whatever else the elements have, in whatever order.
+  const Rollouts others = read(
+      "{\"p\": 1, \"c\": [{\"x\": 0, \"y\": [1, 2], \"z\": {\"a\": 9}, \"a\": 1}, {\"x\": 0}, "
+      "{\"a\": 3, \"x\": 0, \"y\": 0}, 7, {\"x\": {}, \"y\": 0, \"a\": 5}]}\n",
+      columns("p", {"c.*.a"}));
+  REQUIRE(others.rows() == 5);
+  CHECK(others.rewards[0] == 1);
+  CHECK(std::isnan(others.rewards[1]));
+  CHECK(others.rewards[2] == 3);
+  CHECK(std::isnan(others.rewards[3]));
+  CHECK(others.rewards[4] == 5);
+  // A list in which no element has the value is as long as it is; a misspelt path is found out.
+  const std::string lists =
+      "{\"p\": 1, \"c\": [{}, {\"x\": 1}]}\n{\"p\": 1, \"c\": [{\"a\": 1}]}\n";
+  CHECK(read(lists, columns("p", {"c.*.a"})).rows() == 3);
+  CHECK_THAT(error_in(lists, columns("p", {"c.*.typo"})),
+             ContainsSubstring("no record has \"c.*.typo\""));
+  CHECK_THAT(error_in(lists, columns("c.*.typo", {"c.*.a"})),
+             ContainsSubstring("this object has no \"c.*.typo\""));
   // Rows of a matrix, members of an object (what pandas writes), and groups that are lists.
   CHECK(rewards("{\"g\": 1, \"r\": [[1, 2], [3, 4], [5, 6]]}\n",
                 columns("g", {"r.*.0", "r.*.1"})) == List{1, 2, 3, 4, 5, 6});
