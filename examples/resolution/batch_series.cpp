@@ -38,6 +38,10 @@ std::vector<BatchSeries> batch_series(const Comparison& comparison) {
   return all;
 }
 
+std::string value_text(const BatchSeries& series, double value) {
+  return series.is_share ? percent(value) : compact(value);
+}
+
 std::string batches_text(const Rollouts& rollouts) {
   if (rollouts.batch_columns.empty()) return "one batch: the whole log";
   std::string columns;

@@ -20,6 +20,9 @@ struct BatchSeries {
   std::vector<Line> lines;
 };
 
+/// A value of the series in words.
+std::string value_text(const BatchSeries& series, double value);
+
 /// Mean and std of each reward, groups without variance, tie rates of the two estimators that stand
 /// for their kind, and the length, in this order.
 std::vector<BatchSeries> batch_series(const Comparison& comparison);

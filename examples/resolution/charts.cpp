@@ -219,28 +219,42 @@ struct Point {
   double x, value;
 };
 
-/// The points of a curve, or where there are too many to draw, the means of neighbours. Values that
-/// are not finite take part in no mean; where there is no other, the point is not finite.
-std::vector<Point> thinned(const std::vector<double>& values) {
-  constexpr std::size_t most_points = 400;
-  const std::size_t together = (values.size() + most_points - 1) / most_points;
+/// How many neighbours one point of a curve stands for.
+std::size_t neighbours(std::size_t values, std::size_t most_points) {
+  return (values + most_points - 1) / most_points;
+}
+
+/// The points of a curve: means of neighbours, each in the middle of its neighbours.
+std::vector<Point> thinned(const std::vector<double>& values, std::size_t most_points) {
+  const std::size_t together = neighbours(values.size(), most_points);
   const double last = static_cast<double>(std::max<std::size_t>(values.size(), 2) - 1);
   std::vector<Point> points;
-  for (std::size_t first = 0; first < values.size(); first += together) {
+  for (const double mean : means_of_neighbours(values, most_points)) {
+    const std::size_t first = points.size() * together;
     const std::size_t end = std::min(first + together, values.size());
-    double sum = 0;
-    double count = 0;
-    for (std::size_t i = first; i < end; ++i) {
-      if (!std::isfinite(values[i])) continue;
-      sum += values[i];
-      ++count;
-    }
-    points.push_back({static_cast<double>(first + end - 1) / 2 / last, sum / count});
+    points.push_back({static_cast<double>(first + end - 1) / 2 / last, mean});
   }
   return points;
 }
 
 }  // namespace
+
+std::vector<double> means_of_neighbours(const std::vector<double>& values,
+                                        std::size_t most_points) {
+  const std::size_t together = neighbours(values.size(), most_points);
+  std::vector<double> means;
+  for (std::size_t first = 0; first < values.size(); first += together) {
+    double sum = 0;
+    double count = 0;
+    for (std::size_t i = first; i < std::min(first + together, values.size()); ++i) {
+      if (!std::isfinite(values[i])) continue;
+      sum += values[i];
+      ++count;
+    }
+    means.push_back(sum / count);
+  }
+  return means;
+}
 
 std::vector<double> ticks(double most, int count) {
   if (!(most > 0)) return {0};
@@ -391,7 +405,7 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
 }
 
 std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
-                   const std::string& summary, const Limit* limit) {
+                   const std::string& summary, const Limit* limit, std::size_t most_points) {
   const Scale at_y{y, 8, 152};
   const double height = at_y.bottom + 38;
 
@@ -409,7 +423,7 @@ std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& 
   std::string paths;
   std::string points;
   for (const Curve& c : curves) {
-    const std::vector<Point> all = thinned(c.values);
+    const std::vector<Point> all = thinned(c.values, most_points);
     const auto known = [&](std::size_t p) { return p < all.size() && std::isfinite(all[p].value); };
     std::string path;
     double last = at_y.bottom;

@@ -59,8 +59,8 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
 
 /// Curves of many points without markers. Where there are several, each has its name at the end or
 /// in the key. The points are spread evenly over the x axis, which counts whole numbers (steps,
-/// batches); `limit` is a dashed horizontal line. A curve of more than 400 points is drawn by 400
-/// means of neighbours, so its highest peaks may be lower than in the data.
+/// batches); `limit` is a dashed horizontal line. A curve of more than `most_points` points is
+/// drawn by means of neighbours, so its highest peaks may be lower than in the data.
 struct Curve {
   std::string label;
   std::vector<double> values;  ///< within the range of the y axis; where not finite, a gap
@@ -72,7 +72,13 @@ struct Axis {
   double most = 1;
 };
 std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& y,
-                   const std::string& summary, const Limit* limit = nullptr);
+                   const std::string& summary, const Limit* limit = nullptr,
+                   std::size_t most_points = 400);
+
+/// The points that curves() draws: the values, or where there are more than `most_points`, the
+/// means of runs of neighbours. Values that are not finite take part in no mean; where there is no
+/// other, the mean is not finite.
+std::vector<double> means_of_neighbours(const std::vector<double>& values, std::size_t most_points);
 
 /// Up to about `count` round numbers from 0 to `most`.
 std::vector<double> ticks(double most, int count);

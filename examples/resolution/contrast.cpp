@@ -245,9 +245,9 @@ class Writer {
                    "Within a group, the advantage of " + s_.info.label + " follows " +
                        in_quotes(c_.rollouts.reward_names[quiet]) + " least: mean correlation " +
                        fixed(s[quiet], 2) + ", with " + n_.info.label + " " + fixed(n[quiet], 2) +
-                       ". Over all rewards the correlations lie between " + text_of(s_range) +
-                       " with " + s_.info.label + " and between " + text_of(n_range) + " with " +
-                       n_.info.label + "."});
+                       ". Over all rewards the correlations are " + range_text(s, 2) + " with " +
+                       s_.info.label + " and " + range_text(n, 2) + " with " + n_.info.label +
+                       "."});
   }
 
  private:
@@ -279,9 +279,6 @@ class Writer {
     Extent r{std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
     for (const double v : values) r = {std::fmin(r.low, v), std::fmax(r.high, v)};
     return r;
-  }
-  static std::string text_of(const Extent& r) {
-    return fixed(r.low, 2) + " and " + fixed(r.high, 2);
   }
 
   const Comparison& c_;

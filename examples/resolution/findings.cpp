@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "contrast.hpp"
 #include "separated.hpp"
@@ -10,21 +9,6 @@
 
 namespace resolution {
 namespace {
-
-/// The least and the largest of some numbers, as "0.12" or "between 0.12 and 0.34". Those that are
-/// not finite are left out.
-std::string span_text(const std::vector<double>& values, int digits) {
-  double low = std::numeric_limits<double>::quiet_NaN();
-  double high = low;
-  for (const double v : values) {
-    if (!std::isfinite(v)) continue;
-    low = std::fmin(low, v);
-    high = std::fmax(high, v);
-  }
-  const std::string from = fixed(low, digits);
-  const std::string to = fixed(high, digits);
-  return from == to ? from : "between " + from + " and " + to;
-}
 
 /// Names columns that tell batches apart and were not given, as part of a sentence.
 std::string unused_steps(const Rollouts& log) {
@@ -90,7 +74,7 @@ Finding step_finding(const Comparison& c) {
           "Every group is centred (sizes: " + group_sizes_text(c.rewards) + "), so the " +
               (one ? "batch mean" : "mean over a batch") +
               " of the summed, normalised rewards is 0 and GDPO's last step divides all of them " +
-              (one ? "by one number, " : "by one number a batch, ") + span_text(stds, 4) +
+              (one ? "by one number, " : "by one number a batch, ") + range_text(stds, 4) +
               ". It changes the size of the advantages, not their order nor their zeros."};
 }
 
@@ -103,10 +87,10 @@ Finding length_finding(const Comparison& c) {
     shifts.push_back(batch.value_given_to_zero);
   }
   std::string text = "With every completion weighted by " + in_quotes(c.rollouts.length_name) +
-                     " the batch mean is " + span_text(means, 4) + " instead of 0: ";
+                     " the batch mean is " + range_text(means, 4) + " instead of 0: ";
   if (l.zero_share > 0) {
     text += "the " + percent(l.zero_share) + " of completions without a signal get " +
-            span_text(shifts, 4) + ", and ";
+            range_text(shifts, 4) + ", and ";
   }
   const std::string others = l.zero_share > 0 ? " of the others" : " of the advantages";
   text += (l.sign_changed_share > 0 ? percent(l.sign_changed_share) : "none") + others +
@@ -174,11 +158,7 @@ void rounding(const Comparison& c, std::vector<Finding>& out) {
 }  // namespace
 
 bool is_zero(const Comparison& comparison, const EstimatorResult& result, std::size_t group) {
-  const Range rows = comparison.rollouts.rows_of(group);
-  const auto first = result.advantages.begin();
-  return std::all_of(first + static_cast<std::ptrdiff_t>(rows.begin),
-                     first + static_cast<std::ptrdiff_t>(rows.end),
-                     [](double a) { return std::abs(a) < advantage_tolerance; });
+  return is_zero(result.advantages, comparison.rollouts.rows_of(group));
 }
 
 std::vector<std::size_t> cancelled_groups(const Comparison& comparison) {
@@ -243,9 +223,10 @@ std::vector<Finding> findings(const Comparison& comparison) {
   rounding(comparison, out);
   for (const EstimatorResult& r : comparison.results) {
     if (r.metrics.not_finite == 0) continue;
-    out.push_back({r.info.label + " gives no number", counted(r.metrics.not_finite, "advantage") +
-                                                          " of " + grouped(r.advantages.size()) +
-                                                          " are NaN or infinite."});
+    out.push_back({r.info.label + " gives no number",
+                   counted(r.metrics.not_finite, "advantage") + " of " +
+                       grouped(r.advantages.size()) + (r.metrics.not_finite == 1 ? " is" : " are") +
+                       " NaN or infinite."});
   }
   const RewardSummary& rewards = comparison.rewards;
   if (rewards.missing() > 0) {
@@ -258,12 +239,12 @@ std::vector<Finding> findings(const Comparison& comparison) {
              " and part of no statistic. Completions without any reward: " +
              grouped(rewards.excluded_rows) + "; they get advantage 0."});
   }
-  if (rewards.group_sizes.front().first == 1) {
-    out.push_back(
-        {"Groups of one",
-         counted(rewards.group_sizes.front().second, "group") +
-             " hold a single completion: there is nothing to compare it with, so its advantage "
-             "is 0 with every estimator that compares inside the group."});
+  const auto [smallest, how_many] = rewards.group_sizes.front();
+  if (smallest == 1) {
+    out.push_back({"Groups of one",
+                   counted(how_many, "group") + (how_many == 1 ? " holds" : " hold") +
+                       " a single completion, which gets advantage 0 from every estimator that "
+                       "compares inside the group: there is nothing to compare it with."});
   }
   return out;
 }

@@ -109,8 +109,8 @@ std::string group_card(const Comparison& c, const Alike& alike) {
 
 std::string separated_section(const Comparison& c) {
   constexpr std::size_t most = 3;
-  // Groups with the same rewards stand behind each other, as they are equally far apart; the first
-  // few hundred hold more than enough different ones.
+  // Only the first groups are looked at, so that a log with many such groups is not searched as a
+  // whole; a thousand hold enough different ones.
   constexpr std::size_t most_looked_at = 1000;
   const std::vector<SeparatedGroup> found = separated_groups(c);
   if (found.empty()) return "";

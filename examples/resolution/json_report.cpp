@@ -129,6 +129,7 @@ std::string to_json(const Comparison& comparison) {
     object["mean"] = number(channel.mean);
     object["std"] = number(channel.std);
     object["distinct"] = channel.distinct;
+    object["missing"] = channel.missing;
     object["zero_variance_groups"] = channel.zero_variance_groups;
     channels[channel.name] = object;
   }
@@ -149,6 +150,7 @@ std::string to_json(const Comparison& comparison) {
   object["zero_variance_groups_all_rewards"] = rewards.zero_variance_groups_all;
   object["groups_equal_sum_but_some_reward_varies"] = rewards.equal_sum_groups.size();
   object["distinct_reward_vectors"] = rewards.distinct_vectors;
+  object["completions_without_reward"] = rewards.excluded_rows;
   object["distinct_reward_multisets_within_batches"] = rewards.distinct_multisets_within_batches;
   if (comparison.rollouts.batches() == 1) {
     const BatchStep& step = comparison.batch_steps.front();

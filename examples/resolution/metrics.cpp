@@ -23,10 +23,6 @@ double comparable(double value, double grid) {
   return std::isnan(value) ? -std::numeric_limits<double>::infinity() : rounded(value, grid);
 }
 
-/// n (n - 1) / 2, as double because the number of pairs of groups may be large.
-double pairs_of(std::size_t n) {
-  return 0.5 * static_cast<double>(n) * static_cast<double>(n == 0 ? 0 : n - 1);
-}
 std::size_t number_of_pairs(std::size_t n) { return n == 0 ? 0 : n * (n - 1) / 2; }
 
 double ratio(std::size_t part, std::size_t whole) {
@@ -94,6 +90,12 @@ std::size_t distinct_within_batches(const std::vector<std::uint32_t>& number_of_
 }
 
 }  // namespace
+
+bool is_zero(const std::vector<double>& advantages, Range rows) {
+  return std::all_of(advantages.begin() + static_cast<std::ptrdiff_t>(rows.begin),
+                     advantages.begin() + static_cast<std::ptrdiff_t>(rows.end),
+                     [](double a) { return std::abs(a) < advantage_tolerance; });
+}
 
 std::size_t RewardSummary::missing() const {
   std::size_t count = 0;
@@ -318,9 +320,7 @@ Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows
   TieCounter ties(advantages, vector_in_group_);
   for (std::size_t g = 0; g < groups; ++g) {
     const Range rows = rollouts_.rows_of(g);
-    const bool zero = std::all_of(advantages.begin() + static_cast<std::ptrdiff_t>(rows.begin),
-                                  advantages.begin() + static_cast<std::ptrdiff_t>(rows.end),
-                                  [](double a) { return std::abs(a) < advantage_tolerance; });
+    const bool zero = is_zero(advantages, rows);
     metrics.zero_groups += zero ? 1 : 0;
     if (zero && levels_[g] > 1) metrics.cancelled_groups.push_back(g);
     levels += sort_and_count(on_grid, rows);
@@ -349,14 +349,13 @@ Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows
   for (std::size_t g = 0; g < groups; ++g) met[g] = {vectors.of[g], multisets_.of[g]};
   std::sort(met.begin(), met.end());
   met.erase(std::unique(met.begin(), met.end()), met.end());
-  double collisions = 0;
+  std::size_t collisions = 0;
   for (std::size_t first = 0, i = 1; i <= met.size(); ++i) {
     if (i < met.size() && met[i].first == met[first].first) continue;
-    collisions += pairs_of(i - first);
+    collisions += number_of_pairs(i - first);
     first = i;
   }
-  metrics.cross_group_collapse_rate =
-      multisets_.count > 1 ? collisions / pairs_of(multisets_.count) : 0;
+  metrics.cross_group_collapse_rate = ratio(collisions, number_of_pairs(multisets_.count));
 
   for (std::size_t b = 0; b < rollouts_.batches(); ++b)
     metrics.distinct_values_within_batches += sort_and_count(on_grid, rollouts_.rows_of_batch(b));

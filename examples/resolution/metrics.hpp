@@ -15,6 +15,9 @@ namespace resolution {
 /// Advantages that differ by at most this count as equal.
 constexpr double advantage_tolerance = 1e-6;
 
+/// Whether the advantages of these rows all count as 0.
+bool is_zero(const std::vector<double>& advantages, Range rows);
+
 /// Statistics of the rewards alone, after the conditions of --given. Missing rewards are left out
 /// of every statistic. What concerns several rewards, such as the reward vector of a completion,
 /// leaves out those of weight 0, which no estimator sees.

@@ -53,10 +53,4 @@ inline double rounded(double value, double per_unit) {
   return std::rint(value * per_unit) / per_unit + 0.0;
 }
 
-/// The number of different values of a sample.
-inline std::size_t count_distinct(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return static_cast<std::size_t>(std::unique(values.begin(), values.end()) - values.begin());
-}
-
 }  // namespace resolution

@@ -68,9 +68,7 @@ std::string batches_table(const Comparison& comparison) {
         }
         return values;
       };
-      const auto text = [&](double value) {
-        return series.is_share ? percent(value) : compact(value);
-      };
+      const auto text = [&](double value) { return value_text(series, value); };
       const std::vector<double> all = part(0, batches);
       if (all.empty()) continue;
       const auto [least, most] = std::minmax_element(all.begin(), all.end());
@@ -128,6 +126,8 @@ std::string to_text(const Comparison& comparison) {
                      in_quotes(rollouts.reward_names[c.given]) + " >= " + compact(c.at_least, 6) +
                      ", else it is 0.");
   }
+  const Finding first = headline(comparison);
+  out += "\n" + paragraph(first.title + ". " + first.text);
   out += "\n" + rewards_table(comparison);
   out += paragraph(
       "Constant in groups: sum of rewards " + percent(rewards.zero_variance_groups_sum, 1) +
@@ -141,8 +141,7 @@ std::string to_text(const Comparison& comparison) {
       "every advantage is 0; cancelled: although rewards differ.");
   out += "\n" + size_table(comparison);
   if (rollouts.batches() > 1) out += "\n" + batches_table(comparison);
-  const Finding first = headline(comparison);
-  out += "\n" + wrapped(first.title + ". " + first.text, terminal_width, 0) + "\n\n";
+  out += "\n";
   for (const Finding& finding : findings(comparison)) {
     out += wrapped("* " + finding.title + ". " + finding.text, terminal_width, 2) + "\n";
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <sstream>
 
 namespace resolution {
@@ -151,6 +152,19 @@ std::string percent(double rate, int digits) {
   const double least = std::pow(10.0, -digits);
   if (rate > 0 && 100 * rate < least / 2) return "under " + fixed(least, digits) + " %";
   return fixed(100 * rate, digits) + " %";
+}
+
+std::string range_text(const std::vector<double>& values, int digits) {
+  double low = std::numeric_limits<double>::quiet_NaN();
+  double high = low;
+  for (const double v : values) {
+    if (!std::isfinite(v)) continue;
+    low = std::fmin(low, v);
+    high = std::fmax(high, v);
+  }
+  const std::string from = fixed(low, digits);
+  const std::string to = fixed(high, digits);
+  return from == to ? from : "between " + from + " and " + to;
 }
 
 std::string share(std::size_t part, std::size_t whole) {

@@ -43,6 +43,10 @@ std::string compact(double value, int digits = 4);
 /// A rate in percent: 0.0446 -> "4.46 %"; "under 0.01 %" where rounding would leave nothing of it.
 std::string percent(double rate, int digits = 2);
 
+/// The least and the largest of some numbers, as "0.12" or "between 0.12 and 0.34". Those that are
+/// not finite are left out.
+std::string range_text(const std::vector<double>& values, int digits);
+
 /// A part of a whole with its percentage: 138 of 3097 -> "138 (4.46 %)", 0 -> "0".
 std::string share(std::size_t part, std::size_t whole);
 

@@ -96,7 +96,7 @@ class Rows {
       if (at + 1 >= text_.size() && !at_end_) return false;
       if (at == text_.size())
         throw error_at(bytes_.name(), place_at(field.place),
-                       "this quoted field has no closing quote");
+                       "this quoted field has no closing quote; the file ends inside it");
       if (at + 1 == text_.size() || text_[at + 1] != '"') break;
       field.has_quotes_twice = true;
       at += 2;

@@ -106,7 +106,7 @@ class Completions {
       return !e.is_single && e.cell.text.rfind('{', 0) == 0;
     };
     return holds_several_ && value.kind == Kind::Array &&
-           (value.elements.empty() ||
+           (value.is_list || value.elements.empty() ||
             !std::all_of(value.elements.begin(), value.elements.end(), is_object));
   }
 

@@ -27,8 +27,8 @@ struct ListRecords {
 /// all of its completions.
 ///
 /// Throws UserError, with line and column, where a record is not a JSON object, a wanted number is
-/// an object or an array inside an array, arrays differ in length, or no record has a wanted
-/// column.
+/// an object or an array inside an array, arrays differ in length, an object lacks a column that
+/// tells groups or batches apart, or no record has a wanted column.
 ///
 /// `on_names` is called once, before the records, with the names in the first object, those of
 /// nested values as paths.

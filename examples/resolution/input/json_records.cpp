@@ -67,7 +67,6 @@ bool JsonRecords::next_in_sequence() {
   while (!find_end()) {
     if (!bytes_.more()) {
       length_ = bytes_.window().size();  // the parser will say where it ends too early
-      is_cut_ = true;
       break;
     }
   }

@@ -17,7 +17,7 @@ class JsonRecords {
   bool next();
   std::string_view text() const { return bytes_.window().substr(0, length_); }
   Position place() const { return place_; }
-  /// Whether the log ends inside the object or right behind it, without a line break.
+  /// Whether the object is the last line of the log and has no line break behind it.
   bool is_cut() const { return is_cut_; }
 
  private:

@@ -102,6 +102,8 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
     for (JsonValue& value : values) {
       value.kind = JsonValue::Kind::Absent;
       value.elements.clear();
+      value.is_list = false;
+      value.place = 0;
     }
     for (auto& column : columns_) column->rank = -1;
   }
@@ -146,7 +148,6 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
   /// What is needed while the value of a column is read.
   struct Column {
     int rank = -1;          ///< of the value found so far
-    bool is_list = false;   ///< whether that value is one of those that a `*` stands for
     std::size_t depth = 0;  ///< number of containers around the value
     std::size_t element_begin = 0;
     rapidjson::StringBuffer text;  ///< the object or array as JSON text
@@ -186,7 +187,7 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
 
   /// Whether the value that is reported is an element of the array that is column `c`.
   bool is_element(std::size_t c) const {
-    return !columns_[c]->is_list && values[c].kind == JsonValue::Kind::Array &&
+    return !values[c].is_list && values[c].kind == JsonValue::Kind::Array &&
            open_containers_.size() == columns_[c]->depth + 1;
   }
 
@@ -202,12 +203,12 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
       if (end.rank < column.rank) continue;
       if (!end.is_list || end.rank > column.rank) value.elements.clear();
       column.rank = end.rank;
-      column.is_list = end.is_list;
+      value.is_list = end.is_list;
       if (end.is_list) {
         value.kind = JsonValue::Kind::Array;
         value.elements.resize(list_index_);  // what the list had no value for is missing
         value.elements.push_back({{}, kind == JsonValue::Kind::Single, place()});
-        if (value.elements.size() == 1) value.place = place();
+        if (value.place == 0) value.place = place();
         taken(end.column, value.elements.back().cell);
       } else {
         value.kind = kind;
@@ -265,7 +266,7 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
       list->for_each_column([&](std::size_t c) {
         if (columns_[c]->rank > 0) return;  // found under the whole name
         columns_[c]->rank = 0;
-        columns_[c]->is_list = true;
+        values[c].is_list = true;
         values[c].kind = JsonValue::Kind::Array;
         values[c].elements.resize(ended.next_index);
       });
@@ -279,7 +280,7 @@ class JsonFinder::Handler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<
       if (is_element(c))
         values[c].elements.back().cell = {false, std::string(text.substr(column.element_begin))};
       if (open_containers_.size() > column.depth) continue;
-      Cell& cell = column.is_list ? values[c].elements.back().cell : values[c].cell;
+      Cell& cell = values[c].is_list ? values[c].elements.back().cell : values[c].cell;
       cell = Cell{false, std::string(text)};
       open_columns_.erase(open_columns_.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -313,7 +314,8 @@ const std::vector<JsonValue>& JsonFinder::find(std::string_view text, Position s
   const rapidjson::ParseResult result = reader.Parse<flags>(stream, *handler_);
   if (!result) {
     throw error_at(file, position_in(text, std::min(result.Offset(), text.size()), start),
-                   "this is not valid JSON: " + reason(result.Code()) + advice);
+                   "this is not valid JSON: " + reason(result.Code()) +
+                       (result.Offset() >= text.size() ? advice : ""));
   }
   return handler_->values;
 }

@@ -18,6 +18,7 @@ struct JsonValue {
   Kind kind = Kind::Absent;
   Cell cell;                      ///< like that of an element
   std::vector<Element> elements;  ///< of an array, or all values that a `*` stands for
+  bool is_list = false;           ///< whether the values are what a `*` stands for
   bool is_element = false;        ///< whether the value is an element of an array
   std::size_t place = 0;
 
@@ -32,15 +33,16 @@ struct JsonValue {
 /// Finds the values of the wanted columns in JSON objects, without keeping the rest.
 class JsonFinder {
  public:
-  /// Throws UserError for a path with more than one `*`.
+  /// Throws UserError for a path with more than one `*`, or with one where another path has a key
+  /// or an index.
   explicit JsonFinder(const std::vector<Wanted>& wanted);
   ~JsonFinder();
   JsonFinder(const JsonFinder&) = delete;
   JsonFinder& operator=(const JsonFinder&) = delete;
 
   /// The values in an object whose text begins at `start` of the file, one per wanted column; valid
-  /// until the next call. Throws UserError, with the position and `advice`, where the text is not
-  /// one JSON object.
+  /// until the next call. Throws UserError, with the position, where the text is not one JSON
+  /// object; with `advice` too, where it ends too early.
   const std::vector<JsonValue>& find(std::string_view text, Position start, const std::string& file,
                                      const std::string& advice = "");
 

@@ -43,6 +43,12 @@ std::optional<double> parse_number(std::string_view text) {
   return std::nullopt;
 }
 
+bool spells_infinity(std::string_view text) {
+  std::string_view word = trimmed(text);
+  if (!word.empty() && (word[0] == '-' || word[0] == '+')) word.remove_prefix(1);
+  return spells(word, "inf") || spells(word, "infinity");
+}
+
 bool spells_missing(std::string_view text) {
   const std::string_view word = trimmed(text);
   return word.empty() || spells(word, "nan") || spells(word, "na") || spells(word, "null") ||

@@ -10,6 +10,9 @@ namespace resolution {
 /// a number that is not finite.
 std::optional<double> parse_number(std::string_view text);
 
+/// Whether a text spells an infinite number: inf or infinity with optional sign, in any case.
+bool spells_infinity(std::string_view text);
+
 /// Whether a text stands for "no value": empty, nan, na, null or none, in any case.
 bool spells_missing(std::string_view text);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +53,8 @@ class Collector {
   void read(std::istream& stream, const std::string& name, std::uint64_t size,
             const Reading& reading) {
     Bytes bytes(stream, name, size);
-    file_ = std::filesystem::path(name).filename().string();
+    const std::filesystem::path path(name);
+    file_ = {path.parent_path().string(), path.filename().string()};
     const std::size_t rows_before = group_of_.size();
     Progress progress("reading " + printable(name, 60));
     const auto on_names = [this](const std::vector<std::string>& names) { find_steps(names); };
@@ -93,8 +95,13 @@ class Collector {
     // Batches in their order, groups in the order of their batches, rows in that of their groups.
     const std::vector<std::size_t> batches = order_of_batches(batch_texts_);
     std::vector<std::size_t> place_of_batch(batches.size());
+    const bool one_folder = std::all_of(
+        batch_texts_.begin(), batch_texts_.end(),
+        [this](const auto& texts) { return texts.empty() || texts[0] == batch_texts_[0][0]; });
     for (std::size_t b = 0; b < batches.size(); ++b) {
-      rollouts.batch_names.push_back(joined(batch_texts_[batches[b]]));
+      const std::vector<std::string>& texts = batch_texts_[batches[b]];
+      const std::size_t first = columns_.file_is_batch && one_folder ? 1 : 0;
+      rollouts.batch_names.push_back(joined(texts, first));
       place_of_batch[batches[b]] = b;
     }
     for (std::size_t& batch : batch_of_) batch = place_of_batch[batch];
@@ -127,11 +134,13 @@ class Collector {
     const std::size_t batch_cells = columns_.batch.size();
     key_.clear();
     append_key(cells, 0, batch_cells, "batch");
-    if (columns_.file_is_batch) key_ += file_;
+    if (columns_.file_is_batch) {
+      for (const std::string& text : file_) append_key(text);
+    }
     const auto [batch, is_new_batch] = batches_.number_of(key_);
     if (is_new_batch) {
       batch_texts_.emplace_back();
-      if (columns_.file_is_batch) batch_texts_.back().push_back(file_);
+      if (columns_.file_is_batch) batch_texts_.back() = file_;
       for (std::size_t i = 0; i < batch_cells; ++i) batch_texts_.back().push_back(cells[i].text);
     }
     key_ = std::to_string(batch) + ":";
@@ -142,7 +151,7 @@ class Collector {
       std::vector<std::string> texts;
       for (std::size_t i = 0; i < columns_.group.size(); ++i)
         texts.push_back(cells[batch_cells + i].text);
-      group_names_.push_back(joined(texts));
+      group_names_.push_back(joined(texts, 0));
     }
     return group;
   }
@@ -156,18 +165,21 @@ class Collector {
         throw BadCell{i,
                       "the " + std::string(what) + " " + in_quotes(wanted_[i].name) + " is empty"};
       }
-      key_ += std::to_string(cells[i].text.size());
-      key_ += ':';
-      key_ += cells[i].text;
+      append_key(cells[i].text);
     }
   }
+  void append_key(const std::string& text) {
+    key_ += std::to_string(text.size());
+    key_ += ':';
+    key_ += text;
+  }
 
-  /// Texts as a name, "a / b", printable and cut to what a report can show.
-  static std::string joined(const std::vector<std::string>& texts) {
+  /// Texts from number `first` on as a name, "a / b", printable and cut to what a report can show.
+  static std::string joined(const std::vector<std::string>& texts, std::size_t first) {
     constexpr std::size_t most = 60;
     std::string name;
-    for (const std::string& text : texts)
-      name += (&text == &texts.front() ? "" : " / ") + printable(shortened(text, most));
+    for (std::size_t i = first; i < texts.size(); ++i)
+      name += (i == first ? "" : " / ") + printable(shortened(texts[i], most));
     return shortened(name, most);
   }
 
@@ -185,7 +197,7 @@ class Collector {
     const std::size_t comma = text.find(',');
     if (comma != std::string::npos && parse_number(text.replace(comma, 1, ".")))
       return "; decimals are written with a point";
-    if (text.find("nf") != std::string::npos)  // inf, Infinity, -Infinity
+    if (spells_infinity(text))
       return "; leave the cell empty, or write null, where there is no reward";
     return "";
   }
@@ -249,7 +261,7 @@ class Collector {
   Numbering batches_;
   Numbering groups_;
   std::string key_;
-  std::string file_;                                   ///< that is read now
+  std::vector<std::string> file_;  ///< folder and name of the file that is read now
   std::vector<std::vector<std::string>> batch_texts_;  ///< (batches) what tells each apart
   std::vector<std::string> group_names_;
   std::vector<std::size_t> batch_of_;  ///< (groups)

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <istream>
 #include <string>
 #include <vector>
@@ -33,13 +32,13 @@ struct Range {
 
 /// A log of rollouts: N completions with C rewards each. The rows of a batch stand together, and in
 /// it the rows of a group. Batches stand in the order of their numbers (order_of_batches()), groups
-/// of a batch and rows of a group in that of the file.
+/// of a batch and rows of a group in that of the log.
 struct Rollouts {
   std::string file;  ///< name of the file without its folder, or "3 files, the first is a.jsonl"
   std::vector<std::string> reward_names;
   std::vector<double> rewards;             ///< (N, C) row-major; NaN where missing
   std::vector<std::size_t> group_begin;    ///< (groups + 1) first row of each group, then N
-  std::vector<std::string> group_names;    ///< (groups) as in the file, cut to 60 characters
+  std::vector<std::string> group_names;    ///< (groups) as in the log, printable and cut
   std::vector<std::size_t> batch_begin;    ///< (batches + 1) first group of each batch, then groups
   std::vector<std::string> batch_names;    ///< (batches)
   std::vector<std::string> batch_columns;  ///< empty: the whole log is one batch

@@ -1,5 +1,7 @@
 // Batches: rows that agree in the columns of --batch. Estimators see one at a time, groups lie
 // inside them, and counts are added up over them.
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -175,8 +177,9 @@ TEST_CASE("Batches stand in the order of their numbers, or of the log") {
 
 TEST_CASE("A file may be a batch") {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / "gdpo_resolution_batches";
-  fs::create_directories(folder);
+  const fs::path folder =
+      fs::temp_directory_path() / ("gdpo_resolution_batches_" + std::to_string(getpid()));
+  fs::create_directories(folder / "r2");
   std::vector<std::string> paths;
   for (const std::string name : {"step_10.csv", "step_9.csv"}) {
     paths.push_back((folder / name).string());
@@ -193,6 +196,15 @@ TEST_CASE("A file may be a batch") {
   CHECK(read_rollouts_files(paths, {}, wanted).batch_names ==
         std::vector<std::string>{"step_9.csv / 1", "step_9.csv / 2", "step_10.csv / 1",
                                  "step_10.csv / 2"});
+  // A file of the same name in another folder is another batch, and folders stay together.
+  wanted.batch = {};
+  paths.push_back((folder / "r2/step_9.csv").string());
+  fs::copy(folder / "step_9.csv", paths.back());
+  const std::vector<std::string> names = read_rollouts_files(paths, {}, wanted).batch_names;
+  REQUIRE(names.size() == 3);
+  CHECK(names[0] == (folder.string() + " / step_9.csv"));
+  CHECK(names[1] == (folder.string() + " / step_10.csv"));
+  CHECK(names[2] == ((folder / "r2").string() + " / step_9.csv"));
   fs::remove_all(folder);
 }
 

@@ -64,7 +64,9 @@ TEST_CASE("CSV: what is wrong is named with line and column") {
   CHECK(error_in("g,a,b,a\n1,2,3,4\n") == "log:1:7: a second column is called \"a\"");
   CHECK(error_in("g,a,b\n1,2\n") == "log:2:3: this row has 2 cells, the header has 3");
   CHECK(error_in("g,a,b\n1,2,3,4\n") == "log:2:7: this row has 4 cells, the header has 3");
-  CHECK(error_in("g,a,b\n1,\"2,3\n4,5\n") == "log:2:3: this quoted field has no closing quote");
+  CHECK(error_in("g,a,b\n1,\"2,3\n4,5\n") ==
+        "log:2:3: this quoted field has no closing quote; the file ends "
+        "inside it");
   CHECK(error_in("g,a,b\n1,\"2\"3,4\n") == "log:2:6: text after the closing quote of a field");
   CHECK(error_in("") == "log:1:1: the file is empty; a header row is needed");
   CHECK(error_in("g,a,b\n") == "log: there are no completions");

@@ -242,6 +242,14 @@ TEST_CASE("JSON: a star is every element of a list or member of an object") {
              ContainsSubstring("no record has \"c.*.typo\""));
   CHECK_THAT(error_in(lists, columns("c.*.typo", {"c.*.a"})),
              ContainsSubstring("this object has no \"c.*.typo\""));
+  // A group that is an object of each element, and the place of a list whose first is missing.
+  CHECK(read("{\"s\": [{\"p\": {\"t\": \"a\"}, \"r\": 1}, {\"p\": {\"t\": \"b\"}, \"r\": 2}]}\n",
+             columns("s.*.p", {"s.*.r"}))
+            .groups() == 2);
+  CHECK(error_in("{\"g\": 1, \"a\": [1, 2], \"c\": [{\"b\": 1}, {\"b\": 1}]}\n"
+                 "{\"g\": 1, \"a\": [1, 2, 3], \"c\": [{}, {\"b\": 1}]}\n",
+                 columns("g", {"a", "c.*.b"})) ==
+        "log:2:42: \"c.*.b\" has 2 elements, \"a\" has 3");
   // Rows of a matrix, members of an object (what pandas writes), and groups that are lists.
   CHECK(rewards("{\"g\": 1, \"r\": [[1, 2], [3, 4], [5, 6]]}\n",
                 columns("g", {"r.*.0", "r.*.1"})) == List{1, 2, 3, 4, 5, 6});
@@ -276,6 +284,8 @@ TEST_CASE("JSON: a list is not taken for what it may not be") {
 TEST_CASE("JSON: NaN tells no batch apart, and a log that was cut off says so") {
   CHECK(error_in("{\"g\": NaN, \"a\": 1}\n", columns("g", {"a"})) ==
         "log:1:7: the group \"g\" is empty");
+  CHECK(error_in("{\"g\": 1, \"a\": 1}\n{\"g\": 1, \"a\": ]}", columns("g", {"a"})) ==
+        "log:2:15: this is not valid JSON: invalid value");
   CHECK_THAT(error_in("{\"g\": 1, \"a\": 1}\n{\"g\": 1, \"a", columns("g", {"a"})),
              ContainsSubstring("; the file ends inside this record: if a run was cut off"));
 }

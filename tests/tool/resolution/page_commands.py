@@ -40,6 +40,8 @@ def differences(actual, wanted, where):
         named_by_reward = where.split("/")[-1] in ("per_reward", "reward_mean", "reward_std")
         if not named_by_reward and list(actual) != list(wanted):
             yield f"{where}: {list(actual)} instead of {list(wanted)}"
+        elif len(actual) != len(wanted):
+            yield f"{where}: {len(actual)} rewards instead of {len(wanted)}"
         for name, one, other in zip(wanted, actual.values(), wanted.values()):
             yield from differences(one, other, f"{where}/{name}")
     elif isinstance(wanted, list):

@@ -207,6 +207,7 @@ TEST_CASE("A negative weight is followed, and a reward of weight 0 is not missed
       all_findings(compare(read("g,up,down,none\nx,1,5,1\nx,2,3,0\nx,4,4,0\nx,3,0,1\n",
                                 columns("g", {"up", "down", "none"})),
                            settings, default_estimators()));
+  CHECK_THAT(text, ContainsSubstring("follows \"up\" least"));
   CHECK(text.find("follows \"down\" least: mean correlation -") == std::string::npos);
   CHECK(text.find("\"none\" least") == std::string::npos);
 }
