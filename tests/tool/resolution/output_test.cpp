@@ -76,8 +76,12 @@ TEST_CASE("An interrupt while files are written leaves no part of one") {
   REQUIRE(child >= 0);
   if (child == 0) {
     std::signal(SIGINT, SIG_DFL);
-    write_files({{folder / "a", text}, {folder / "b", text}});
-    _exit(0);
+    try {
+      write_files({{folder / "a", text}, {folder / "b", text}});
+      pause();  // where the files are complete before the interrupt comes
+    } catch (const UserError&) {
+    }
+    _exit(1);
   }
   int status = 0;
   // The interrupt comes as soon as there is a temporary file.
