@@ -27,7 +27,7 @@ class Completions {
     for (std::size_t element = 0; element < count; ++element) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const JsonValue& value = values[i];
-        if (is_per_completion(value)) {
+        if (is_per_completion(i, value)) {
           cells_[i] = value.elements[element].cell;
         } else if (value.kind == Kind::Absent) {
           cells_[i].missing = true;
@@ -39,8 +39,9 @@ class Completions {
         on_record_(cells_);
       } catch (const BadCell& bad) {
         const JsonValue& value = values[bad.index];
+        const bool in_list = is_per_completion(bad.index, value);
         fail(value.kind == Kind::Absent ? 0
-             : is_per_completion(value) ? value.elements[element].place
+             : in_list                  ? value.elements[element].place
                                         : value.place,
              bad.message);
       }
@@ -78,35 +79,39 @@ class Completions {
     }
     holds_several_ = first != values.size();
     if (!holds_several_) return 1;
+    bool tells_apart = false;
     for (std::size_t i = 0; i < values.size(); ++i) {
       const JsonValue& value = values[i];
-      if (!is_per_completion(value)) continue;
+      if (!is_per_completion(i, value)) continue;
+      tells_apart = tells_apart || !wanted_[i].is_number;
       if (value.elements.size() != count) {
         fail(value.place, in_quotes(wanted_[i].name) + " has " +
                               counted(value.elements.size(), "element") + ", " +
                               in_quotes(wanted_[first].name) + " has " + std::to_string(count));
       }
       for (const JsonValue::Element& element : value.elements) {
-        if (wanted_[i].is_number && !element.is_single)
-          fail(element.place, "an element of " + in_quotes(wanted_[i].name) + " is no number");
+        if (wanted_[i].is_number && !element.is_single) fail_not_single(wanted_[i].name, element);
       }
     }
-    const bool tells_apart = std::any_of(values.begin(), values.end(), [&](const JsonValue& value) {
-      return !wanted_[static_cast<std::size_t>(&value - values.data())].is_number &&
-             is_per_completion(value);
-    });
     if (count > 1 && !tells_apart) list_column_ = wanted_[first].name;
     return count;
   }
 
-  /// Whether the elements of a value belong to one completion each. A list of objects is a chat,
-  /// and one value.
-  bool is_per_completion(const JsonValue& value) const {
+  [[noreturn]] void fail_not_single(const std::string& name, const JsonValue::Element& element) {
+    const std::vector<std::string> inside = members(name + ".*");
+    fail(element.place, "this element of " + in_quotes(name) +
+                            " is no number; name a value in each element: " +
+                            (inside.empty() ? in_quotes(name + ".*.0") : list(inside)));
+  }
+
+  /// Whether the elements of value number `i` belong to one completion each. A list of objects that
+  /// tells groups or batches apart is a chat, and one value.
+  bool is_per_completion(std::size_t i, const JsonValue& value) const {
     const auto is_object = [](const JsonValue::Element& e) {
       return !e.is_single && e.cell.text.rfind('{', 0) == 0;
     };
     return holds_several_ && value.kind == Kind::Array &&
-           (value.is_list || value.elements.empty() ||
+           (wanted_[i].is_number || value.is_list || value.elements.empty() ||
             !std::all_of(value.elements.begin(), value.elements.end(), is_object));
   }
 

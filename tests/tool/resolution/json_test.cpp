@@ -201,7 +201,9 @@ TEST_CASE("JSON: arrays that do not fit are named") {
   CHECK(error_in("{\"g\": 1, \"a\": [1, \"x\"], \"b\": 1}\n", two) ==
         "log:1:19: \"x\" in \"a\" is not a finite number");
   CHECK(error_in("{\"g\": 1, \"a\": [1, [2]], \"b\": 1}\n", two) ==
-        "log:1:19: an element of \"a\" is no number");
+        "log:1:19: this element of \"a\" is no number; name a value in each element: \"a.*.0\"");
+  CHECK(error_in("{\"g\": 1, \"a\": [{\"x\": 1, \"t\": \"\"}, {\"x\": 2}], \"b\": 1}\n", two) ==
+        "log:1:16: this element of \"a\" is no number; name a value in each element: \"a.*.x\"");
 }
 
 TEST_CASE("JSON: a star is every element of a list or member of an object") {
