@@ -28,7 +28,8 @@ struct Node {
     int rank;
     bool is_list = false;  ///< there is a `*` before: this is one value of several
   };
-  std::vector<std::pair<std::string, Node>> children;
+  std::string key;
+  std::vector<Node> children;
   std::vector<End> ends;
 
   void insert(const std::vector<std::string>& keys, std::size_t from, End end) {
@@ -36,15 +37,15 @@ struct Node {
       ends.push_back(end);
       return;
     }
-    for (auto& [key, child] : children) {
-      if (key == keys[from]) return child.insert(keys, from + 1, end);
+    for (Node& node : children) {
+      if (node.key == keys[from]) return node.insert(keys, from + 1, end);
     }
-    children.emplace_back(keys[from], Node{});
-    children.back().second.insert(keys, from + 1, end);
+    children.push_back({keys[from], {}, {}});
+    children.back().insert(keys, from + 1, end);
   }
-  const Node* child(std::string_view key) const {
-    for (const auto& [name, node] : children) {
-      if (name == key) return &node;
+  const Node* child(std::string_view name) const {
+    for (const Node& node : children) {
+      if (node.key == name) return &node;
     }
     return nullptr;
   }
@@ -52,13 +53,13 @@ struct Node {
   bool is_ambiguous() const {
     return (child("*") != nullptr && children.size() > 1) ||
            std::any_of(children.begin(), children.end(),
-                       [](const auto& child) { return child.second.is_ambiguous(); });
+                       [](const Node& node) { return node.is_ambiguous(); });
   }
   /// Calls use(column) for every column that ends here or below.
   template <class Use>
   void for_each_column(const Use& use) const {
     for (const End& end : ends) use(end.column);
-    for (const auto& [name, node] : children) node.for_each_column(use);
+    for (const Node& node : children) node.for_each_column(use);
   }
 };
 
