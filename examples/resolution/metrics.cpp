@@ -195,6 +195,13 @@ void Measure::count_pairs() {
   }
 }
 
+void Measure::present(Range rows, std::size_t channel, std::vector<double>& values) const {
+  values.clear();
+  for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    if (!std::isnan(gated(row, channel))) values.push_back(gated(row, channel));
+  }
+}
+
 /// What the rewards do in each group.
 void Measure::summarise_groups(const OnRows& on_rows) {
   const std::size_t channels = rollouts_.channels();
@@ -211,10 +218,7 @@ void Measure::summarise_groups(const OnRows& on_rows) {
     ++sizes[rows.size()];
     bool some_reward = false;
     for (std::size_t k = 0; k < channels; ++k) {
-      values.clear();
-      for (std::size_t row = rows.begin; row < rows.end; ++row) {
-        if (!std::isnan(gated(row, k))) values.push_back(gated(row, k));
-      }
+      present(rows, k, values);
       const bool reward_varies = varies(values);
       varying_[g * channels + k] = reward_varies ? 1 : 0;
       some_reward = some_reward || (reward_varies && weights_[k] != 0);
@@ -250,10 +254,7 @@ void Measure::summarise() {
   const std::size_t groups = rollouts_.groups();
   std::vector<double> values;
   for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
-    values.clear();
-    for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
-      if (!std::isnan(gated(row, k))) values.push_back(gated(row, k));
-    }
+    present({0, rollouts_.rows()}, k, values);
     std::size_t constant = 0;
     for (std::size_t g = 0; g < groups; ++g) constant += varying(g, k) ? 0 : 1;
     RewardSummary::Channel channel{};
@@ -281,10 +282,7 @@ BatchCurves Measure::curves() const {
   for (std::size_t b = 0; b < rollouts_.batches(); ++b) {
     const Range rows = rollouts_.rows_of_batch(b);
     for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
-      values.clear();
-      for (std::size_t row = rows.begin; row < rows.end; ++row) {
-        if (!std::isnan(gated(row, k))) values.push_back(gated(row, k));
-      }
+      present(rows, k, values);
       curves.rewards[k].mean.push_back(mean(values));
       curves.rewards[k].std.push_back(standard_deviation(values, 1));
     }

@@ -119,6 +119,8 @@ class Measure {
   double gated(std::size_t row, std::size_t channel) const {
     return gated()[row * rollouts_.channels() + channel];
   }
+  /// Puts the values of a reward in some rows that are not missing into `values`, in row order.
+  void present(Range rows, std::size_t channel, std::vector<double>& values) const;
   bool varying(std::size_t group, std::size_t channel) const {
     return varying_[group * rollouts_.channels() + channel] != 0;
   }

@@ -42,7 +42,6 @@ bool is_printable(unsigned code) {
 /// Texts are compared byte by byte, and only their first 64 bytes.
 std::size_t distance(const std::string& a, const std::string& b) {
   constexpr std::size_t most = 64;
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   const std::size_t width = std::min(b.size(), most);
   std::vector<std::size_t> row(width + 1);
   for (std::size_t j = 0; j <= width; ++j) row[j] = j;
@@ -204,7 +203,7 @@ std::string shortened(const std::string& text, std::size_t width) {
   return text.substr(0, bytes) + "...";
 }
 
-std::size_t width_of(const std::string& utf8) {
+std::size_t width_of(std::string_view utf8) {
   return static_cast<std::size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
   }));

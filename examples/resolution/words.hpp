@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace resolution {
@@ -58,6 +59,9 @@ std::string wrapped(const std::string& text, std::size_t width, std::size_t inde
 std::string shortened(const std::string& text, std::size_t width);
 
 /// The number of characters (not bytes) of UTF-8 text.
-std::size_t width_of(const std::string& utf8);
+std::size_t width_of(std::string_view utf8);
+
+/// An ASCII letter in lower case, any other character as it is.
+constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace resolution

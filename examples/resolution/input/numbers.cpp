@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "../words.hpp"
+
 namespace resolution {
 namespace {
 
@@ -18,9 +20,8 @@ std::string_view trimmed(std::string_view text) {
 
 /// Whether two texts are the same, case aside; `lower` is in lower case.
 bool spells(std::string_view text, std::string_view lower) {
-  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(), [](char a, char b) {
-    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-  });
+  return std::equal(text.begin(), text.end(), lower.begin(), lower.end(),
+                    [](char a, char b) { return resolution::lower(a) == b; });
 }
 
 }  // namespace

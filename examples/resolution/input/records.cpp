@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../words.hpp"
+
 namespace resolution {
 
 std::vector<std::string> split_path(std::string_view path) {
@@ -31,15 +33,10 @@ std::string escaped_key(std::string_view key) {
 
 Position position_in(std::string_view text, std::size_t offset, Position start) {
   const std::string_view before = text.substr(0, offset);
-  const auto characters = [](std::string_view part) {
-    return static_cast<std::size_t>(std::count_if(part.begin(), part.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not a later byte of a character
-    }));
-  };
   const std::size_t line_break = before.rfind('\n');
-  if (line_break == std::string_view::npos) return {start.line, start.column + characters(before)};
+  if (line_break == std::string_view::npos) return {start.line, start.column + width_of(before)};
   const auto lines = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
-  return {start.line + lines, 1 + characters(before.substr(line_break + 1))};
+  return {start.line + lines, 1 + width_of(before.substr(line_break + 1))};
 }
 
 }  // namespace resolution

@@ -219,7 +219,7 @@ class Collector {
     if (!step_columns_.empty()) return;
     for (const std::string& name : names) {
       std::string last = name.substr(name.find_last_of("./") + 1);
-      for (char& c : last) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+      for (char& c : last) c = lower(c);
       const bool is_step =
           last == "step" || last == "global_step" || last == "iteration" || last == "epoch";
       const auto is_name = [&](const Wanted& w) { return w.name == name; };
