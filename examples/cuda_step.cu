@@ -1,6 +1,6 @@
 // The training step of trainer_step.cpp on a GPU: rewards to advantages, counts over two
 // micro-batches, loss, gradient by the logits (written over them), gradient descent. Read
-// trainer_step.cpp first; this program prints the same lines.
+// trainer_step.cpp first; this program prints the same losses, without report and diagnosis.
 //
 // Everything is enqueued on one stream and no call waits. The whole step can therefore be captured
 // into a CUDA graph: the program runs the step once directly, then captures it and replays the

@@ -9,8 +9,8 @@
 //   3. moves the model against the gradient (gradient descent).
 // Only the third of the four completions is rewarded. Each step prints the log-prob that the model
 // gave to the first token of that completion before the model was moved. The program fails unless
-// this log-prob rises from the first step to the last. Read trainer_step.cpp first: it explains the
-// parts of a step.
+// this log-prob rises from the first step to the last. Each step also prints what the diagnosis
+// finds in it. Read trainer_step.cpp first: it explains the parts of a step.
 //
 // Build and run, from the root of the repository (Eigen may be in another folder on your system):
 //   g++ -std=c++17 -I include -I /usr/include/eigen3 examples/logits_step.cpp -o logits_step
@@ -37,7 +37,15 @@ int main() {
       false, false, true, true, true, true,      //
       false, false, true, true, false, false;
   const Eigen::Array4d rewards(0, 0, 1, 0);
-  const Eigen::ArrayXd advantages = gdpo::advantages(rewards, gdpo::groups_of(sequences));
+  gdpo::GroupReport report;
+  const Eigen::ArrayXd advantages =
+      gdpo::advantages(rewards, gdpo::groups_of(sequences), gdpo::Gdpo{}, &report);
+  for (const auto& [key, value] : report.to_map("train/", {"answer"}))
+    std::printf("%s %.3f\n", key.c_str(), value);
+
+  // What the loss is divided by follows from the mask, before there are logits. A step of several
+  // micro-batches adds up the counts of all of them here.
+  const gdpo::Normaliser counts = gdpo::count(gdpo::aligned(gdpo::view(mask)));
 
   // At first the model gives every token the same probability.
   Table model = Table::Zero(vocabulary, vocabulary), logits(sequences * width, vocabulary);
@@ -68,8 +76,8 @@ int main() {
   double before = 0, after = 0;
   for (int step = 0; step < 3; ++step) {
     forward();
-    const gdpo::LossResult r = gdpo::policy_loss_from_logits(
-        gdpo::simd, loss, batch, tokens, gdpo::count(batch, tokens), dlogits, workspace);
+    const gdpo::LossResult r =
+        gdpo::policy_loss_from_logits(gdpo::simd, loss, batch, tokens, counts, dlogits, workspace);
     // The logits have now been overwritten by their gradient. Row k of the model gave the logits
     // wherever token k stands, so the gradients of all these positions are subtracted from it.
     for (int i = 0; i < sequences; ++i) {
@@ -81,6 +89,9 @@ int main() {
     if (step == 0) before = after;
     std::printf("step %d  loss %8.5f  entropy %.4f  clipped %.2f  first rewarded token %.4f\n",
                 step, r.loss, r.metrics.entropy.mean(), r.metrics.clip_fraction.mean(), after);
+    gdpo::DiagnoseSettings settings;
+    settings.first_step = step == 0;  // the policy is still the one that sampled
+    std::printf("%s", gdpo::to_text(gdpo::diagnose(r.metrics, report, settings)).c_str());
   }
   return after > before ? 0 : 1;
 }

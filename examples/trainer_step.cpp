@@ -1,12 +1,13 @@
 // One training step from rewards to updated logits, with numbers small enough to check by hand:
 // four completions of one prompt, at most three tokens each, a vocabulary of three. The step is
 //   1. rewards to advantages (GRPO),
-//   2. log-probs of the chosen tokens from the logits,
-//   3. the counts that the loss is divided by, over all micro-batches of the step,
+//   2. the counts that the loss is divided by, over all micro-batches of the step,
+//   3. log-probs of the chosen tokens from the logits,
 //   4. loss and gradient by the log-probs, one micro-batch after the other,
 //   5. the chain rule from the log-probs to the logits, and gradient descent.
-// It runs twice and prints loss, KL, clip fraction and ratios each time. The first loss, 0.1048, is
-// that of a published worked example (gdpo/presets/textbook.hpp). Read quickstart.cpp first.
+// It runs twice and prints loss, KL, clip fraction and ratios each time, with what the diagnosis
+// finds in them; before that, the rewards under the keys that trainers log. The first loss, 0.1048,
+// is that of a published worked example (gdpo/presets/textbook.hpp). Read quickstart.cpp first.
 //
 // Build and run, from the root of the repository (Eigen may be in another folder on your system):
 //   g++ -std=c++17 -I include -I /usr/include/eigen3 examples/trainer_step.cpp -o trainer_step
@@ -61,14 +62,26 @@ int main() {
 
   // Step 1: rewards to advantages. All four completions are one group. The textbook's NumPy code
   // divides by the population std (divisor n) + 1e-8.
+  gdpo::GroupReport report;
   const Eigen::ArrayXd advantages =
-      gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::textbook::grpo_numpy);
+      gdpo::advantages(rewards, gdpo::groups_of(completions), gdpo::textbook::grpo_numpy, &report);
+  for (const auto& [key, value] : report.to_map("train/", {"quality"}))
+    std::printf("%s %.3f\n", key.c_str(), value);
+
+  // Step 2: what the loss is divided by belongs to the whole step, so the counts of all
+  // micro-batches are added before the first loss is computed. Their masks are enough.
+  gdpo::Normaliser step;
+  for (const int first : {0, 2}) {
+    gdpo::TokenBatch<double> batch;
+    batch.mask = gdpo::view(mask.middleRows(first, 2));
+    step += gdpo::count(batch);
+  }
 
   // GRPO's loss: clip range 0.2, KL weight beta 0.04, the mean over completions of their means over
   // tokens.
   const auto loss = gdpo::grpo_loss;
   for (const char* when : {"before", "after"}) {
-    // Step 2: the log-probs of the current policy.
+    // Step 3: the log-probs of the current policy.
     const Rows logp = chosen_logp(logits, actions);
     Rows dlogp(completions, width);
     // Two micro-batches of two completions each, as views of the arrays: nothing is copied.
@@ -82,9 +95,6 @@ int main() {
       batch.advantages = gdpo::view(advantages.segment(first, 2));
       return batch;
     };
-    // Step 3: what the loss is divided by belongs to the whole step, so the counts of all
-    // micro-batches are added before the first loss is computed.
-    const gdpo::Normaliser step = gdpo::count(micro_batch(0)) + gdpo::count(micro_batch(2));
     // Step 4: loss and gradient of each micro-batch. With the counts of the whole step, the losses
     // add up to the loss of the step, and metrics merge.
     gdpo::LossMetrics metrics;
@@ -98,6 +108,9 @@ int main() {
     std::printf("%-6s loss %7.4f  kl %.4f  clipped %.3f  ratio %.3f..%.3f\n", when, total,
                 metrics.kl.mean(), metrics.clip_fraction.mean(), metrics.ratio.min,
                 metrics.ratio.max);
+    // What the numbers say about mistakes. The log-probs of this example are made up, so that its
+    // ratios are not those of a real run.
+    std::printf("%s", gdpo::to_text(gdpo::diagnose(metrics, report)).c_str());
     // Step 5: chain rule and gradient descent with learning rate 0.5.
     logits -= 0.5 * logits_gradient(logits, actions, dlogp);
   }

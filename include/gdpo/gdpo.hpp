@@ -11,6 +11,7 @@
 ///   completions, high entropy, rollout correction).
 /// - gdpo/loss.hpp: log-probs and advantages to a loss, its gradient and metrics.
 /// - gdpo/logits.hpp: the same straight from the logits, with the gradient by them.
+/// - gdpo/diagnose.hpp: what metrics and report say about the mistakes that runs usually fail by.
 /// - gdpo/with/eigen.hpp: Eigen objects as arguments and results of the above.
 ///
 /// Include by themselves: gdpo/runtime.hpp for estimators and losses by the names of a
@@ -47,6 +48,7 @@
 /// examples/trainer_step.cpp, a whole step.
 #include <gdpo/advantages.hpp>
 #include <gdpo/constraint.hpp>
+#include <gdpo/diagnose.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>

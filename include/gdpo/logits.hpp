@@ -36,6 +36,8 @@
 /// ```
 ///
 /// With an execution tag first and a LogitsWorkspace last, the call keeps its memory between steps.
+/// A step of several micro-batches is counted before its first forward pass, from the completion
+/// masks: `normaliser += gdpo::count(gdpo::aligned(mask))`.
 ///
 /// **Inputs.** Logits, required: (B, T, V) or packed (N, V), of float, double, bfloat16 or half,
 /// with stride 1 over the vocabulary. Targets, int32 or int64: (B, T) or (N); required but for

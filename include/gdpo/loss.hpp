@@ -42,14 +42,17 @@
 ///
 /// **Order of calls.** prepare, count, loss. Pre-passes (gdpo/prepass.hpp) drop or weigh tokens;
 /// count() counts what is left; add the counts of all micro-batches and ranks of the step and give
-/// that sum to each loss call: losses and gradients then add up to those of the step.
+/// that sum to each loss call: losses and gradients then add up to those of the step. count() needs
+/// no log-probs, so a step can be counted before its forward pass. A loss refuses what count() has
+/// returned for a batch before prepare() changed its mask; sums of counts are taken as they are.
 /// `normaliser.given` is a count that the batch does not show, for aggregates with Over::Given.
 /// trl::dapo_loss needs it (so do ms_swift's and open_instruct's): set it to num_items_in_batch, on
-/// the sum of the counts. count() leaves it 0, which such a loss refuses.
+/// the sum of the counts (on one process without pre-passes: normaliser.given = normaliser.tokens).
+/// count() leaves it 0, which such a loss refuses.
 ///
 /// **Inputs.** Members of TokenBatch. "Tokens" is the shape of logp: (B, T), (prompts, completions,
-/// T), or packed (N) with `offsets` (B + 1). Numbers are 16-bit floats, float, or double (in a
-/// `TokenBatch<double>`); masks and flags have any type of number.
+/// T), or packed (N) with `offsets` (B + 1). (B) may be (prompts, completions). Numbers are 16-bit
+/// floats, float, or double (in a `TokenBatch<double>`); masks and flags have any type of number.
 /// - Required: `logp` (tokens, nats), and `advantages` (B) or `token_advantages` (tokens).
 /// - Without `old_logp` the ratio is 1, without `mask` all tokens count, without `row_weights` (B),
 ///   `weights` or `kl_weights` (tokens) these are 1.

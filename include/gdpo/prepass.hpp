@@ -45,9 +45,11 @@
 /// **Order.** Pre-passes with Reach::Denominator run first, wherever they stand among the
 /// arguments; each sees the mask as given. The others follow in the order of the arguments, on the
 /// mask that is left. Masks and weights of the caller are kept, and 0 of either drops the token.
-/// Count the prepared batch, not the one that went in: prepare, count, loss.
+/// Count the prepared batch, not the one that went in: prepare, count, loss. A loss refuses counts
+/// from before a pre-pass with Reach::Denominator.
 ///
-/// **Inputs.** A TokenBatch as for the loss; only `logp` and what a pre-pass reads are needed:
+/// **Inputs.** A TokenBatch as for the loss. Needed is what a pre-pass reads, and before the
+/// forward pass an array that has the shape of the tokens, such as the mask:
 /// - Importance, and Gate on Pair::Mismatch: `rollout_logp`; without `old_logp` they take logp.
 /// - Gate with another `when` than When::Always: `advantages` or `token_advantages`.
 /// - TopEntropy: `entropies` (tokens, nats).
@@ -56,7 +58,8 @@
 ///
 /// **Cost.** Linear in the tokens for each pre-pass (TopEntropy: on average), on the calling
 /// thread. The prepared batch points into PrepassMemory, which must outlive it; the next call with
-/// that memory overwrites it. After a first call of the same shape nothing is allocated.
+/// that memory overwrites it, and the batch is then refused. After a first call of the same shape
+/// nothing is allocated.
 ///
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
 /// missing arrays. Data never throws: a NaN drops the token in Importance, in TopEntropy, and in a

@@ -177,6 +177,7 @@ class Results {
         {"omnisafe", gdpo::pid::omnisafe()},
         {"nupi", gdpo::pid::nupi(0.5, 0.1, 0.75)},
         {"adam", gdpo::pid::dual_ascent_adam()},
+        {"rmsprop", gdpo::pid::dual_ascent_rmsprop()},
         {"safe_rlhf_log", gdpo::pid::safe_rlhf_log()},
         {"stooke", gdpo::pid::stooke(0.5, 0.25, 0.125)},
         {"omnisafe_none", gdpo::pid::omnisafe(gdpo::LambdaNorm::None, 0.5)},

@@ -106,7 +106,7 @@ void follow(const gdpo::PidGains& gains, double cost_limit, const Case& recorded
   if (recorded.expected.contains("pid_i")) comparison.output("pid_i", of_steps(got.integral));
 }
 
-// omnisafe: its initial Lagrangian multiplier is the initial integral.
+// omnisafe: its initial Lagrangian multiplier is the initial integral, which may be negative.
 void pid_update(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   const bool sum = params.flag("sum_norm"), diff = params.flag("diff_norm");
@@ -115,33 +115,34 @@ void pid_update(const Case& recorded, Comparison& comparison) {
   const gdpo::LambdaNorm norm = sum    ? gdpo::LambdaNorm::Sum
                                 : diff ? gdpo::LambdaNorm::Diff
                                        : gdpo::LambdaNorm::None;
-  gdpo::PidGains gains = gdpo::pid::omnisafe(norm, params.number("penalty_max"));
+  gdpo::PidGains gains = gdpo::pid::omnisafe(norm, params.number("penalty_max"),
+                                             params.number("lagrangian_multiplier_init"));
   gains.kp = params.number("pid_kp");
   gains.ki = params.number("pid_ki");
   gains.kd = params.number("pid_kd");
   gains.d_delay = params.integer("pid_d_delay");
   gains.p_ema = params.number("pid_delta_p_ema_alpha");
   gains.d_ema = params.number("pid_delta_d_ema_alpha");
-  gains.lambda_init = params.number("lagrangian_multiplier_init");
   const double cost_limit = params.number("cost_limit");
   params.remark("first_cost_d");
   params.all_read();
   follow(gains, cost_limit, recorded, comparison);
 }
 
-// omnisafe: dual ascent by Adam or by SGD.
+// omnisafe: dual ascent by SGD, Adam or RMSprop. A negative initial multiplier starts at 0.
 void update_lagrange_multiplier(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  const bool adam = params.choice("lambda_optimizer", {"Adam", "SGD"}) == "Adam";
+  const std::string optimizer = params.choice("lambda_optimizer", {"Adam", "RMSprop", "SGD"});
   const double rate = params.number("lambda_lr"),
                init = params.number("lagrangian_multiplier_init");
   const double upper_bound = params.at_most("lagrangian_upper_bound"),
                cost_limit = params.number("cost_limit");
   params.remark("optimizer_defaults");
   params.all_read();
-  follow(adam ? gdpo::pid::dual_ascent_adam(rate, init, upper_bound)
-              : gdpo::pid::dual_ascent(rate, init, upper_bound),
-         cost_limit, recorded, comparison);
+  const auto rule = optimizer == "Adam"      ? gdpo::pid::dual_ascent_adam
+                    : optimizer == "RMSprop" ? gdpo::pid::dual_ascent_rmsprop
+                                             : gdpo::pid::dual_ascent;
+  follow(rule(rate, init, upper_bound), cost_limit, recorded, comparison);
 }
 
 // verl and openrlhf: the adaptive KL coefficient.

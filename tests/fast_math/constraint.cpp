@@ -118,6 +118,7 @@ int main() {
   held("OmniSafe", gdpo::pid::omnisafe());
   held("nuPI", gdpo::pid::nupi(1, 0.5, 0.5));
   held("Adam", gdpo::pid::dual_ascent_adam());
+  held("RMSprop", gdpo::pid::dual_ascent_rmsprop());
   held("Log", gdpo::pid::safe_rlhf_log());
   settings();
 
@@ -133,6 +134,10 @@ int main() {
   g = gdpo::pid::dual_ascent(0.5, 1);
   multipliers("gradient ascent", g, {3, 5, -1, 41, -39, 3}, {1.5, 2.5, 2, 12, 2, 2.5});
 
+  // The average of squares is 0.25, then 0.1875; the first step is 0.5 / (sqrt(0.25) + 0.5).
+  g = gdpo::pid::dual_ascent_rmsprop(0.5, 1);
+  g.beta2 = 0.75, g.adam_eps = 0.5;
+  multipliers("RMSprop", g, {3, 1}, {1.5, 1.5});
   PidLagrangian adam(gdpo::pid::dual_ascent_adam(0.25, 1)),
       log(gdpo::pid::safe_rlhf_log(0.5, 1, 5));
   expect("Adam", near_to(adam.update({1e-3})[0].lambda, 1.25, 1e-5));

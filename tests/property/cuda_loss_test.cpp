@@ -269,6 +269,32 @@ void check_metrics(Loss loss) {
   }
 }
 
+/// The sum of the ratios is that in long double to 1e-6 of itself, and their mean lies in their
+/// range, for log ratios from -80 to 20 that float has exactly.
+template <class S>
+void check_ratios() {
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Data d;
+    d.rows = 1, d.width = seed == 1 ? 1 : 1 + random.below(1500);
+    naive_loss::real sum = 0;
+    for (int t = 0; t < d.width; ++t) {
+      const double x = seed == 1 ? -15 : random.below(6401) / 64.0 - 80;
+      d.logp.push_back(-1), d.old_logp.push_back(-1 - x), d.ref_logp.push_back(-1);
+      d.mask.push_back(seed == 1 || random.chance(0.9));
+      if (d.mask.back()) sum += std::exp(static_cast<naive_loss::real>(x));
+    }
+    d.advantages = {1};
+    const auto got = cuda_loss::run<S>(test_device(seed), gdpo::grpo_loss, d, cuda_loss::dense, {},
+                                       cuda_loss::count(d));
+    const gdpo::Metric& ratio = got.result.metrics.ratio;
+    CHECK(std::fabs(static_cast<naive_loss::real>(ratio.sum) - sum) <= 1e-6L * sum);
+    CHECK(ratio.row_sum == Approx(ratio.mean()).epsilon(1e-15));
+    CHECK((ratio.min * (1 - 1e-6) <= ratio.mean() && ratio.mean() <= ratio.max * (1 + 1e-6)));
+  }
+}
+
 }  // namespace
 
 using Grpo = PolicyLoss<level::Token<>, Ratio, Kl<>, AnyAggregate>;
@@ -333,6 +359,11 @@ TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets][san
   check_preset(gdpo::with_level<level::Sequence<>>(gdpo::trl::grpo_loss));
   check_preset(gdpo::with_level<level::Sequence<>>(gdpo::liger::bnpo_loss));
   check_preset(gdpo::with_level<level::SequenceToken<>>(gdpo::ms_swift::grpo_loss));
+}
+
+TEST_CASE("on a device: the sum of the ratios is exact", "[cuda][loss][metrics]") {
+  check_ratios<float>();
+  check_ratios<double>();
 }
 
 TEST_CASE("on a device: metrics All, Means and None give the same loss and gradient",

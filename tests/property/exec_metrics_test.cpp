@@ -10,6 +10,7 @@ using exec_cases::Case;
 using exec_cases::Form;
 using gdpo::LossMetrics;
 using gdpo::Metric;
+using loss_product::Data;
 using loss_product::Outcome;
 
 /// The loss, the gradient and what every set of metrics keeps are the same.
@@ -73,7 +74,148 @@ void check_metrics(const Loss& loss) {
   }
 }
 
+// ---- the sums and ranges of what follows from the log ratios ----
+
+using naive_loss::real;
+
+/// One of the kinds of log ratios that ratio_batch() draws.
+enum class Draw { Far, Near, Wide, Lost, Same };
+constexpr Draw all_draws[] = {Draw::Far, Draw::Near, Draw::Wide, Draw::Lost, Draw::Same};
+
+/// A batch whose log ratios are multiples of 1/64, so that float has them exactly.
+Data ratio_batch(Random& random, Draw draw, int rows, int width) {
+  Data d;
+  d.rows = rows, d.width = width;
+  const bool masked = random.chance(0.5), segments = random.chance(0.5);
+  const double same = random.below(129) - 64;
+  for (int i = 0; i < rows; ++i) {
+    for (int t = 0; t < width; ++t) {
+      double x = 0;  // times 64
+      switch (draw) {
+        case Draw::Far:
+          x = -15 * 64;
+          break;
+        case Draw::Near:
+          x = random.below(65) - 32;
+          break;
+        case Draw::Wide:
+          x = random.below(100 * 64 + 1) - 80 * 64;
+          break;
+        case Draw::Lost:  // each ratio but the first of a lane is just below half an ulp of 1
+          x = t % 1024 < 16 ? 0 : -1066;
+          break;
+        case Draw::Same:
+          x = same;
+      }
+      const double logp = -random.below(641) / 64.0;
+      d.logp.push_back(logp), d.old_logp.push_back(logp - x / 64);
+      d.ref_logp.push_back(logp);
+      if (masked) d.mask.push_back(random.chance(0.8));
+      if (segments) d.segments.push_back(t / 50);
+    }
+    d.advantages.push_back(random.pick({-1.5, 0.5, 2.0}));
+  }
+  return d;
+}
+
+/// The sum over tokens, the sum over rows of the means, and the range of one number.
+struct Expected {
+  real sum = 0, row_sum = 0, min = naive_loss::off, max = -naive_loss::off;
+  void add(real x, real tokens) {
+    sum += x, row_sum += x / tokens;
+    min = std::fmin(min, x), max = std::fmax(max, x);
+  }
+};
+struct ExpectedRatios {
+  Expected ratio, k1, k3;
+};
+/// The ratios and estimates in long double. `bounds` are those of the level's map.
+ExpectedRatios expected_ratios(const Data& d, bool of_segment, const naive_loss::Bounds& bounds) {
+  naive_loss::Settings s;
+  s.level = of_segment ? naive_loss::Level::Sequence : naive_loss::Level::Token;
+  ExpectedRatios e;
+  for (int i = 0; i < d.rows; ++i) {
+    const std::vector<std::vector<int>> segments = naive_loss::segments(s, d, i);
+    std::size_t tokens = 0;
+    for (const auto& segment : segments) tokens += segment.size();
+    const real n = static_cast<real>(tokens);
+    for (const auto& segment : segments) {
+      real sum = 0;
+      for (const int t : segment) {
+        const real x = naive_loss::clamp(
+            static_cast<real>(d.logp[d.at(i, t)]) - static_cast<real>(d.old_logp[d.at(i, t)]),
+            bounds.lo, bounds.hi);
+        sum += x;
+        e.k1.add(-x, n), e.k3.add(naive_loss::exp_less_line(x), n);
+      }
+      const real ratio = std::exp(sum / static_cast<real>(segment.size()));
+      for (std::size_t k = 0; k < segment.size(); ++k) e.ratio.add(ratio, n);
+    }
+  }
+  return e;
+}
+
+/// Sums of terms above 0 are exact to 1e-6 of themselves, and their means lie in their range.
+void check_positive(const Metric& m, const Expected& e, bool ranges, double exact) {
+  const auto near = [&](double x, real y) {
+    return std::fabs(static_cast<real>(x) - y) <= exact * y + 1e-30;
+  };
+  CHECK(near(m.sum, e.sum));
+  CHECK(near(m.row_sum, e.row_sum));
+  if (!ranges || m.count == 0) return;
+  CHECK((near(m.min, e.min) && near(m.max, e.max)));
+  CHECK(m.min * (1 - exact) <= m.mean());
+  CHECK(m.mean() <= m.max * (1 + exact));
+  CHECK(m.row_max <= m.max * (1 + exact));
+}
+/// `map` holds the bounds of the level's map.
+template <class S, class Loss>
+void check_ratios(const Loss& loss, const naive_loss::Bounds& map = {}) {
+  constexpr bool of_segment = decltype(loss.level)::of_segment;
+  const auto means = gdpo::with_metrics<gdpo::metrics::Means>(loss);
+  gdpo::LossWorkspace<S> workspace;
+  std::uint64_t seed = 0;
+  for (const Draw draw : all_draws) {
+    for (const int width : {1, 15, 16, 130, 1100, 3000}) {
+      Random random(++seed);
+      INFO("seed " << seed << ", draw " << static_cast<int>(draw) << ", width " << width);
+      const Data d = ratio_batch(random, draw, 3, width);
+      const Case<S> c(random, d, Form::Padded);
+      const ExpectedRatios e = expected_ratios(d, of_segment, map);
+      const auto check = [&](const LossMetrics& m, bool ranges) {
+        check_positive(m.ratio, e.ratio, ranges, 1e-6);
+        if (!ranges || m.ratio.count == 0) return;
+        CHECK(m.approx_kl_k1.min == static_cast<double>(e.k1.min));
+        CHECK(m.approx_kl_k1.max == static_cast<double>(e.k1.max));
+        CHECK(m.approx_kl_k3.min == Approx(static_cast<double>(e.k3.min)).epsilon(1e-6));
+        CHECK(m.approx_kl_k3.max == Approx(static_cast<double>(e.k3.max)).epsilon(1e-6));
+      };
+      const Outcome all = c.on(gdpo::simd, loss, workspace);
+      check(all.result.metrics, true);
+      check(c.on(gdpo::simd, means, workspace).result.metrics, false);
+      CHECK(exec_cases::difference_but_nan(c.on(gdpo::seq, loss, workspace), all) == "");
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("the sum of the ratios is exact, and their mean lies in their range",
+          "[loss][exec][metrics]") {
+  using gdpo::PolicyLoss, gdpo::level::Token, gdpo::map::Clamp;
+  check_ratios<float>(gdpo::grpo_loss);
+  check_ratios<double>(gdpo::grpo_loss);
+  PolicyLoss<Token<Clamp>> clamped;
+  clamped.level.map = {-10, 5};
+  check_ratios<float>(clamped, {-10, 5});
+  check_ratios<float>(gdpo::gspo_loss);
+#if defined(GDPO_TEST_FULL_PRODUCT)
+  check_ratios<double>(clamped, {-10, 5});
+  check_ratios<double>(gdpo::gspo_loss);
+  check_ratios<float>(gdpo::gspo_token_loss);
+  check_ratios<double>(gdpo::gspo_token_loss);
+#endif
+}
 
 TEST_CASE("metrics All, Means and None: the same loss and gradient", "[loss][exec][metrics]") {
   check_metrics<float>(gdpo::grpo_loss);

@@ -141,12 +141,15 @@ TEST_CASE("the multiplier, the integral and the slew stay within their bounds") 
         REQUIRE((lambda >= 0 && lambda <= g.lambda_max && std::isfinite(lambda)));
         // Clamping to the bounds rounds once.
         REQUIRE(std::abs(lambda - before[i]) <= g.slew + tolerance::unit * (lambda + before[i]));
-        REQUIRE((pid.state().integral[i] >= g.integral_min &&
-                 pid.state().integral[i] <= g.integral_max));
+        // An integral may begin below its bound; its first step is within both.
+        REQUIRE((pid.state().integral[i] >= g.integral_min ||
+                 (integral[i] == g.lambda_init && pid.state().integral[i] == g.lambda_init)));
+        REQUIRE(pid.state().integral[i] <= g.integral_max);
         if (g.form != PidForm::Positional) REQUIRE(same_bits(pid.state().integral[i], integral[i]));
         if (g.form == PidForm::Positional && g.anti_windup == gdpo::AntiWindup::Conditional) {
           const PidStep& step = pid.last()[i];
-          const bool grew = step.i > integral[i];
+          // An integral that began below integral_min may have to grow to there.
+          const bool grew = step.i > integral[i] && integral[i] >= g.integral_min;
           if (grew)
             REQUIRE(step.raw <=
                     g.lambda_max + 4 * tolerance::unit * (std::abs(step.p) + step.i + step.d));
@@ -189,7 +192,8 @@ TEST_CASE("OmniSafe's controller in its three norms, bit for bit") {
       g.d_ema = rule.d_alpha = random.uniform();
       g.d_delay = 1 + random.below(12);
       rule.delay = static_cast<std::size_t>(g.d_delay);
-      g.lambda_init = rule.integral = random.uniform();
+      // Below 0 too, by more and by less than a step of the integral.
+      g.lambda_init = rule.integral = random_pid::between(random, -1, 1);
     }
     together(seed, g, 25, rule, check_bits);
   }
@@ -244,6 +248,33 @@ TEST_CASE("gradient ascent, and what nuPI is without Kp and with Kp = Ki") {
       CHECK(std::abs(got - expected) < 600 * 4 * 4 * tolerance::unit);
     });
   }
+}
+
+TEST_CASE("gradient ascent by RMSprop, bit for bit") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    for (const naive_pid::DualAscentRmsProp& rule :
+         {naive_pid::DualAscentRmsProp{}, naive_pid::DualAscentRmsProp{0.5, 0.25, 0.75},
+          naive_pid::DualAscentRmsProp{0.01, -0.5}}) {
+      together(
+          seed, gdpo::pid::dual_ascent_rmsprop(rule.rate, rule.init, rule.upper_bound), 25,
+          [of = rule](double cost) mutable { return of(cost - 25); }, check_bits);
+    }
+  }
+  // By hand: v is 0.25, then 0.75 times that.
+  PidGains g = gdpo::pid::dual_ascent_rmsprop(0.5, 1);
+  g.beta2 = 0.75, g.adam_eps = 0.5;
+  PidLagrangian pid(g);
+  CHECK(pid.update({1.0})[0].lambda == 1 + 0.5 / (0.5 + 0.5));
+  CHECK(pid.state().adam_v[0] == 0.25);
+  CHECK(pid.update({0.0})[0].lambda == 1.5);
+  CHECK(pid.state().adam_v[0] == 0.1875);
+  // Without eps, the first step of a measurement at its limit is 0 and not 0/0.
+  g.adam_eps = 0;
+  PidLagrangian at_limit(g);
+  CHECK(at_limit.update({0.0})[0].lambda == 1);
+  // A square that overflows holds the constraint.
+  CHECK(at_limit.update({1e200})[0].held);
+  CHECK((at_limit.lambda(0) == 1 && at_limit.state().adam_v[0] == 0));
 }
 
 TEST_CASE("gradient ascent by Adam") {
@@ -525,7 +556,8 @@ TEST_CASE("a dead band takes small errors away, and its width from the others") 
 }
 
 TEST_CASE("in the warm-up averages and history fill while integral and lambda wait") {
-  for (const PidForm form : {PidForm::Positional, PidForm::Velocity, PidForm::Adam, PidForm::Log}) {
+  for (const PidForm form :
+       {PidForm::Positional, PidForm::Velocity, PidForm::Adam, PidForm::RmsProp, PidForm::Log}) {
     for (const gdpo::AntiWindup kind : {gdpo::AntiWindup::None, gdpo::AntiWindup::Conditional,
                                         gdpo::AntiWindup::BackCalculation}) {
       for (const EmaStart start : {EmaStart::Zero, EmaStart::FirstValue}) {
@@ -533,7 +565,7 @@ TEST_CASE("in the warm-up averages and history fill while integral and lambda wa
         g.form = form, g.anti_windup = kind, g.d_start = start;
         g.warm_up = 20, g.lambda_init = 0.5, g.lambda_max = 1;
         g.d_ema = 0.75, g.d_delay = 3, g.kd = 1;
-        if (form == PidForm::Adam || form == PidForm::Log) g.kp = g.kd = 0;
+        if (form != PidForm::Positional && form != PidForm::Velocity) g.kp = g.kd = 0;
         INFO("form " << static_cast<int>(form) << ", anti-windup " << static_cast<int>(kind));
         PidLagrangian pid(g);
         for (int t = 0; t < 20; ++t) {

@@ -228,27 +228,53 @@ TEST_CASE("a bound on the output alone leaves the integral to wind up") {
 
 TEST_CASE("after a limit that could not be met for a while the integral undershoots") {
   // lambda_max = 6 pushes by 0.6, so the drift wins for 300 steps, and after that no more.
-  const auto lowest = [](PidGains g, double hard, double easy) {
+  const auto loop = [](const auto& rule, double hard, double easy) {
+    return plant::run(
+        rule, [&](int t) { return t < 300 ? hard : easy; }, 0.1, 4000);
+  };
+  const auto of = [&](PidGains g, double hard, double easy) {
     g.lambda_max = 6;
     PidLagrangian pid(g);
-    const Run r = plant::run([&](double j) { return pid.update({j})[0].lambda; },
-                             [&](int t) { return t < 300 ? hard : easy; }, 0.1, 4000);
-    return r.undershoot();
+    return loop([&](double j) { return pid.update({j})[0].lambda; }, hard, easy);
   };
-  const auto pair = [&](PidGains g, double hard, double easy, double without, double with) {
+  // The steps off target: those that miss it by more than 1 on the satisfied side.
+  const auto off_target = [](const Run& r) {
+    return std::count_if(r.violation.begin(), r.violation.end(), [](double j) { return j < -1; });
+  };
+  struct Lowest {
+    double undershoot;
+    int off_target;
+  };
+  const auto pair = [&](PidGains g, double hard, double easy, Lowest without, Lowest with) {
     g.anti_windup = gdpo::AntiWindup::None;
-    const double wound_up = lowest(g, hard, easy);
-    CHECK(rounds_to(wound_up, without, 0.1));
+    const Run wound_up = of(g, hard, easy);
+    CHECK(rounds_to(wound_up.undershoot(), without.undershoot, 0.1));
+    CHECK(off_target(wound_up) == without.off_target);
     g.anti_windup = gdpo::AntiWindup::Conditional;
-    const double conditional = lowest(g, hard, easy);
-    CHECK(rounds_to(conditional, with, 0.01));
-    CHECK(std::abs(conditional) < 2);
-    CHECK(std::abs(wound_up) > 20 * std::abs(conditional));
+    const Run conditional = of(g, hard, easy);
+    CHECK(rounds_to(conditional.undershoot(), with.undershoot, 0.01));
+    CHECK(off_target(conditional) == with.off_target);
+    CHECK(std::abs(conditional.undershoot()) < 2);
+    CHECK(std::abs(wound_up.undershoot()) > 20 * std::abs(conditional.undershoot()));
   };
-  pair(gdpo::pid::stooke(0.5, 0.02, 0), 0.9, 0.3, -125.6, -1.49);
-  pair(gdpo::pid::stooke(0, 0.05, 0), 1, 0.5, -141.2, -1.41);
-  CHECK(std::abs(lowest(PidGains{}, 0.9, 0.3)) < 2);
-  CHECK(std::abs(lowest(PidGains{}, 1, 0.5)) < 2);
+  pair(gdpo::pid::stooke(0.5, 0.02, 0), 0.9, 0.3, {-125.6, 832}, {-1.49, 38});
+  pair(gdpo::pid::stooke(0, 0.05, 0), 1, 0.5, {-141.2, 2000}, {-1.41, 622});
+  for (const Run& r : {of(PidGains{}, 0.9, 0.3), of(PidGains{}, 1, 0.5)}) {
+    CHECK(std::abs(r.undershoot()) < 2);
+    CHECK(off_target(r) == 0);
+  }
+
+  // Another form of conditional integration stops the integral while the multiplier is at its
+  // bound; ours lets it grow up to the bound. It is 3 steps less off target.
+  double integral = 0, lambda = 0;
+  const Run stopped = loop(
+      [&](double e) {
+        if (!(lambda >= 6 && e > 0)) integral = std::max(0.0, integral + 0.02 * e);
+        return lambda = std::min(std::max(0.5 * e + integral, 0.0), 6.0);
+      },
+      0.9, 0.3);
+  CHECK(rounds_to(stopped.undershoot(), -1.43, 0.01));
+  CHECK(off_target(stopped) == 35);
 }
 
 TEST_CASE("the mean of a hinge never lets the integral fall") {
@@ -299,7 +325,8 @@ TEST_CASE("one NaN switches the published rule off for ever and is turned away h
   CHECK(std::isnan(published.p));
 
   for (const PidGains& g : {PidGains{}, gdpo::pid::omnisafe(), gdpo::pid::nupi(1, 0.1, 0.9),
-                            gdpo::pid::dual_ascent_adam(), gdpo::pid::safe_rlhf_log()}) {
+                            gdpo::pid::dual_ascent_adam(), gdpo::pid::dual_ascent_rmsprop(),
+                            gdpo::pid::safe_rlhf_log()}) {
     PidLagrangian pid(g, {{25, 1, gdpo::Bound::AtMost}}),
         undisturbed(g, {{25, 1, gdpo::Bound::AtMost}});
     for (int t = 0; t < 100; ++t) {
@@ -356,7 +383,7 @@ TEST_CASE("a multiplier in the logarithm sticks to zero") {
   CHECK(of(PidGains{}) == 1);
 }
 
-TEST_CASE("Adam moves a multiplier as fast for a thousandth of a violation") {
+TEST_CASE("Adam and RMSprop move a multiplier as fast for a thousandth of a violation") {
   const auto moved = [](auto rule, double start, double e) {
     double lambda = start;
     for (int t = 0; t < 5; ++t) lambda = rule(e);
@@ -369,6 +396,9 @@ TEST_CASE("Adam moves a multiplier as fast for a thousandth of a violation") {
   for (const double e : {1e-3, 1.0, 1e3}) {
     CHECK(rounds_to(moved(naive_pid::DualAscentAdam{}, 0.001, e), 0.175, 0.001));
     CHECK(rounds_to(of(gdpo::pid::dual_ascent_adam(), e), 0.175, 0.001));
+    // RMSprop: the sum of 0.035 / sqrt(1 - 0.99^t) over five steps t. The first is ten rates.
+    CHECK(rounds_to(moved(naive_pid::DualAscentRmsProp{}, 0.001, e), 1.136, 0.001));
+    CHECK(rounds_to(of(gdpo::pid::dual_ascent_rmsprop(), e), 1.136, 0.001));
   }
   CHECK(std::abs(of(PidGains{}, 1e-3) - 1e-3 * of(PidGains{}, 1)) < tolerance::formula);
 }

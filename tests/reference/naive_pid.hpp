@@ -117,6 +117,21 @@ struct DualAscentAdam {
   }
 };
 
+/// torch.optim.RMSprop on the loss -lambda e, without momentum and not centred, followed by the
+/// projection onto 0 .. upper_bound. A negative multiplier starts at 0 (OmniSafe's Lagrange). Each
+/// operation rounds by itself, in torch's order: weight times gradient, times gradient; rate times
+/// gradient, over the root.
+struct DualAscentRmsProp {
+  double rate = 0.035, init = 0.001, upper_bound = HUGE_VAL, alpha = 0.99, eps = 1e-8;
+  double lambda = std::max(init, 0.0), square_avg = 0;
+  double operator()(double e) {
+    const double gradient = -e;
+    square_avg = product(alpha, square_avg) + product(product(1 - alpha, gradient), gradient);
+    lambda += product(-rate, gradient) / (std::sqrt(square_avg) + eps);
+    return lambda = std::min(std::max(lambda, 0.0), upper_bound);
+  }
+};
+
 /// Safe RLHF: gradient ascent on lambda e by log lambda, whose derivative is lambda e. log lambda
 /// is at most log(lambda_max).
 struct SafeRlhfLog {
@@ -137,7 +152,7 @@ struct Controller {
   /// One per update so far, in units of SetPoint::scale: the error outside the dead band, and the
   /// measurement with its sign turned so that a larger one is worse.
   std::vector<double> errors{}, measured{};
-  std::vector<double> lambdas{g.lambda_init};
+  std::vector<double> lambdas{std::max(g.lambda_init, 0.0)};
   double integral = g.lambda_init;
   double p = 0, d = 0, raw = 0;
   std::vector<double> sums{}, counts{};  ///< of calls that wait for the end of their period
@@ -194,6 +209,9 @@ struct Controller {
       case PidForm::Adam:
         raw = lambda() + adam();
         break;
+      case PidForm::RmsProp:
+        raw = lambda() + rmsprop();
+        break;
       case PidForm::Log:
         raw = lambda() * std::exp(g.ki * lambda() * e);
         break;
@@ -230,13 +248,15 @@ struct Controller {
   }
   /// AntiWindup::Conditional limits the integral: it rises no further than to where the output is
   /// at its upper bound, and falls no further than to where the output is at the lower bound that
-  /// the slew sets. A lower bound of 0 does not hold it. An integral that is beyond already stays.
+  /// the slew sets. A lower bound of 0 does not hold it. An integral that is beyond already stays,
+  /// but for integral_min, which it reaches with its first step at the latest.
   void integrate(double e, double lower, double upper, double rest) {
     const double before = integral, highest = upper - rest, lowest = lower - rest;
     integral = std::min(std::max(before + product(g.ki, e), g.integral_min), g.integral_max);
     if (g.anti_windup != gdpo::AntiWindup::Conditional) return;
     if (integral > before && integral > highest) integral = std::max(before, highest);
     if (lower > 0 && integral < before && integral < lowest) integral = std::min(before, lowest);
+    integral = std::max(integral, g.integral_min);
   }
   double adam() const {
     double m = 0, v = 0;
@@ -248,6 +268,13 @@ struct Controller {
     const double m_hat = m / (1 - std::pow(g.beta1, t)), v_hat = v / (1 - std::pow(g.beta2, t));
     const double spread = std::sqrt(v_hat) + g.adam_eps;
     return spread > 0 ? g.ki * m_hat / spread : 0;
+  }
+  double rmsprop() const {
+    double square_avg = 0;
+    for (const double e : errors)
+      square_avg = product(g.beta2, square_avg) + product(product(1 - g.beta2, e), e);
+    const double spread = std::sqrt(square_avg) + g.adam_eps;
+    return spread > 0 ? product(g.ki, errors.back()) / spread : 0;
   }
 };
 

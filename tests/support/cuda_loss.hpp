@@ -330,10 +330,7 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   near("loss", a.loss, e.loss, rounding * weights * (kls + surrogate));
 
   const auto size_of = [&](const std::string& name, const gdpo::Metric& x) {
-    if (name == "loss") return kls + surrogate;
-    // The sum of the ratios is made of other sums: ratio = k3 + 1 + log ratio.
-    return name == "ratio" ? largest(x) + largest(n.approx_kl_k1) + largest(n.approx_kl_k3) + 1
-                           : largest(x);
+    return name == "loss" ? kls + surrogate : largest(x);
   };
   const auto mean = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y,
                         double size) {

@@ -193,8 +193,8 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
                          static_cast<double>(m.degenerate_rows), m.entropy_threshold,
                          m.one_ratio_a_row ? 1.0 : 0.0});
   // Every member has eight bytes, the one flag with its padding included, so the sizes agree if
-  // none is missing.
-  if (all.size() * sizeof(double) != sizeof(gdpo::LossResult)) {
+  // none is missing. Which batch the normaliser was counted from is no result.
+  if (all.size() * sizeof(double) + sizeof(gdpo::CountedBatch) != sizeof(gdpo::LossResult)) {
     throw std::logic_error(
         "a new member of LossResult or LossMetrics, outside of the lists: add it here");
   }

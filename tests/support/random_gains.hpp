@@ -15,7 +15,7 @@ inline gdpo::PidGains gains(Random& random, gdpo::PidForm form) {
   using namespace gdpo;
   PidGains g;
   g.form = form;
-  const bool rate_alone = form == PidForm::Adam || form == PidForm::Log;
+  const bool rate_alone = form == PidForm::Adam || form == PidForm::RmsProp || form == PidForm::Log;
   g.kp = rate_alone ? 0 : random.pick({0.0, 0.5, 2.0, between(random, 0, 3)});
   g.ki = between(random, 0, 0.3);
   g.kd = rate_alone ? 0 : random.pick({0.0, 0.5, 1.0, between(random, 0, 3)});
@@ -35,18 +35,20 @@ inline gdpo::PidGains gains(Random& random, gdpo::PidForm form) {
   // Without a bound, the exponential of PidForm::Log overflows on some walks.
   if (form == PidForm::Log) g.lambda_max = (std::min)(g.lambda_max, 10.0);
   g.lambda_init = random.pick({0.25, 0.5});
+  // The integral alone may begin below 0, and then below integral_min as well.
+  if (form == PidForm::Positional && random.chance(0.25)) g.lambda_init = -0.4;
   g.slew = random.pick({math::infinity, math::infinity, 0.3, 0.01});
   g.dead_band = random.pick({0.0, 0.0, 0.2});
   g.warm_up = random.pick({0, 0, 1, 7});
   g.period = random.pick({1, 1, 2, 5});
   g.beta1 = random.pick({0.9, 0.0, random.uniform()});
-  g.beta2 = random.pick({0.999, 0.5});
+  g.beta2 = random.pick({0.999, 0.99, 0.5});
   g.adam_eps = random.pick({1e-8, 1e-3, 0.0});
   return g;
 }
 inline gdpo::PidForm form(Random& random) {
   using F = gdpo::PidForm;
-  return random.pick({F::Positional, F::Positional, F::Velocity, F::Adam, F::Log});
+  return random.pick({F::Positional, F::Positional, F::Velocity, F::Adam, F::RmsProp, F::Log});
 }
 inline gdpo::PidGains gains(Random& random) { return gains(random, form(random)); }
 

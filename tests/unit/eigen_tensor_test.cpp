@@ -1,4 +1,5 @@
 // Tensor and TensorMap of rank 1 to 3 in either layout give what the dense row-major view gives.
+#include <gdpo/loss.hpp>
 #include <gdpo/with/eigen_tensor.hpp>
 
 #include "support/archetypes.hpp"
@@ -107,4 +108,66 @@ TEST_CASE("tensors run in lanes", "[tensor][tags]") {
     CHECK(lanes > 0);
   }
   CHECK(groups == 0);
+}
+
+TEMPLATE_TEST_CASE_SIG("slices and chips of tensors and maps are viewed without a copy", "[tensor]",
+                       ((int Layout), Layout), Eigen::RowMajor, Eigen::ColMajor) {
+  using Starts3 = Eigen::array<Eigen::Index, 3>;
+  using Starts2 = Eigen::array<Eigen::Index, 2>;
+  Eigen::Tensor<float, 4, Layout> four(2, 3, 4, 5);  // (layers, prompts, completions, tokens)
+  for (int i = 0; i < four.size(); ++i) four.data()[i] = static_cast<float>(i);
+  const Eigen::Tensor<float, 4, Layout>& read_only = four;
+
+  const auto chip = gdpo::view(four.chip(1, 0));
+  static_assert(std::is_same_v<std::decay_t<decltype(chip)>, gdpo::View<float, 3>>);
+  const auto of_const = gdpo::view(read_only.template chip<3>(2));
+  static_assert(std::is_same_v<std::decay_t<decltype(of_const)>, gdpo::View<const float, 3>>);
+  const auto part =
+      gdpo::view(read_only.template chip<1>(2).slice(Starts3{0, 1, 2}, Starts3{2, 3, 2}));
+  const Eigen::TensorMap<const Eigen::Tensor<float, 3, Layout>> map(four.data(), 6, 4, 5);
+  const auto of_map = gdpo::view(map.slice(Starts3{2, 0, 1}, Starts3{3, 4, 3}).chip(1, 1));
+  static_assert(std::is_same_v<std::decay_t<decltype(of_map)>, gdpo::View<const float, 2>>);
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      for (int k = 0; k < 5; ++k) {
+        CHECK(chip(i, j, k) == four(1, i, j, k));
+        if (k < 2) CHECK(of_const(k, i, j) == four(k, i, j, 2));
+      }
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (int j = 0; j < 3; ++j) {
+      for (int k = 0; k < 2; ++k) CHECK(part(i, j, k) == four(i, 2, j + 1, k + 2));
+    }
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (int k = 0; k < 3; ++k) CHECK(of_map(i, k) == map(i + 2, 1, k + 1));
+  }
+  CHECK(&chip(0, 0, 0) == &four(1, 0, 0, 0));
+
+  // A loss reads such parts and writes its gradient into one.
+  Eigen::Tensor<float, 3, Layout> logp(2, 3, 6), dlogp(2, 3, 6);
+  for (int i = 0; i < logp.size(); ++i) logp.data()[i] = -1.0f - 0.01f * static_cast<float>(i);
+  dlogp.setConstant(7);
+  Eigen::Tensor<float, 2, Layout> advantages(2, 3), wide(2, 5);
+  wide.setConstant(99);
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 3; ++k)
+      advantages(i, k) = wide(i, k + 1) = static_cast<float>(i - k) + 0.5f;
+  }
+  const Starts3 from{0, 0, 1}, size{2, 3, 5};  // without the first token
+  gdpo::TokenBatch<float> batch;
+  batch.logp = gdpo::view(logp.slice(from, size));
+  batch.advantages = gdpo::view(advantages);
+  const gdpo::Normaliser n = gdpo::count(batch);
+  CHECK(n.tokens == 30);
+  const gdpo::LossResult r = gdpo::dapo_loss(batch, n, gdpo::view(dlogp.slice(from, size)));
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 3; ++k) {
+      CHECK(dlogp(i, k, 0) == 7);
+      for (int t = 1; t < 6; ++t) CHECK(dlogp(i, k, t) == Approx(-advantages(i, k) / 30));
+    }
+  }
+  batch.advantages = gdpo::view(wide.slice(Starts2{0, 1}, Starts2{2, 3}));
+  CHECK(gdpo::dapo_loss(batch, n).loss == r.loss);
 }

@@ -274,7 +274,16 @@ TEST_CASE("normalisers", "[loss][errors]") {
   with(gdpo::Over::Tokens, {0, 2, 2, 2}, "normaliser.tokens");
   with(gdpo::Over::Rows, {6, 0, 2, 2}, "normaliser.rows");
   with(gdpo::Over::NonEmptyRows, {6, 2, 0, 2}, "normaliser.non_empty_rows");
-  with(gdpo::Over::Given, {6, 2, 2, 0}, "normaliser.given (aggregate.over is Over::Given)");
+  Loss of_given;
+  of_given.aggregate.over = gdpo::Over::Given;
+  Call without_given;
+  without_given.normaliser = {6, 2, 2, 0};
+  without_given.fails(
+      of_given,
+      "gdpo::PolicyLoss: normaliser.given (aggregate.over is Over::Given): given 0; needed: more "
+      "than 0: a count that the caller sets, because count() does not know it; in TRL and ms-swift "
+      "inputs[\"num_items_in_batch\"], the completion tokens of the step over all processes (on "
+      "one process: normaliser.given = normaliser.tokens)");
   refuses([](Call& c) { c.normaliser = {}; }, "normaliser.rows" + zero);
   const std::string needed = "; needed: a count: finite, at least 0";
   refuses([](Call& c) { c.normaliser.tokens = -1; }, "normaliser.tokens: given -1" + needed);

@@ -106,6 +106,49 @@ TEST_CASE("clips count whatever the weight; bounds of maps, levels and KL terms 
   CHECK(loss_product::call<double>(dual, d).result.metrics.dual_clip_fraction.sum == 1);
 }
 
+/// A batch of one row with these log ratios.
+Data of_log_ratios(const std::vector<double>& log_ratios) {
+  Data d;
+  d.rows = 1, d.width = static_cast<int>(log_ratios.size());
+  for (const double x : log_ratios) d.logp.push_back(x), d.old_logp.push_back(0);
+  d.ref_logp = d.old_logp;
+  d.advantages = {1};
+  return d;
+}
+
+TEST_CASE("a ratio far below 1 is its own mean, in float too", "[loss][metrics]") {
+  const gdpo::Metric ratio =
+      loss_product::call<float>(gdpo::grpo_loss, of_log_ratios({-15})).result.metrics.ratio;
+  CHECK(ratio.mean() == Approx(std::exp(-15)).epsilon(1e-6));
+  CHECK(ratio.mean() == ratio.min);
+  CHECK(ratio.mean() == ratio.max);
+  CHECK(ratio.row_mean() == ratio.mean());
+}
+
+TEST_CASE("ranges of ratios leave NaN out; infinite log ratios saturate", "[loss][metrics]") {
+  const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const auto metrics = [](const auto& loss, const std::vector<double>& log_ratios) {
+    return loss_product::call<float>(loss, of_log_ratios(log_ratios)).result.metrics;
+  };
+  const gdpo::LossMetrics some = metrics(gdpo::grpo_loss, {0.5, nan, -1});
+  CHECK(std::isnan(some.ratio.sum));
+  CHECK(some.ratio.min == Approx(std::exp(-1)).epsilon(1e-6));
+  CHECK(some.ratio.max == Approx(std::exp(0.5)).epsilon(1e-6));
+  CHECK(some.approx_kl_k3.max == Approx(std::exp(-1)).epsilon(1e-6));
+  for (const gdpo::LossMetrics& none :
+       {metrics(gdpo::grpo_loss, {nan}), metrics(gdpo::gspo_loss, {nan})}) {
+    for (const gdpo::Metric& m : {none.ratio, none.approx_kl_k1, none.approx_kl_k3}) {
+      CHECK(std::isnan(m.sum));
+      CHECK((m.min == infinite && m.max == -infinite));
+    }
+  }
+  const gdpo::LossMetrics two = metrics(gdpo::grpo_loss, {-infinite, 0, infinite});
+  CHECK(two.ratio.min == Approx(std::exp(-80)).epsilon(1e-6));
+  CHECK(two.ratio.max == Approx(std::exp(80)).epsilon(1e-6));
+  CHECK(two.ratio.sum == Approx(std::exp(80)).epsilon(1e-6));
+  CHECK((two.approx_kl_k3.min == 0 && two.approx_kl_k3.max == infinite));
+}
+
 TEST_CASE("rows whose advantages are all 0 are counted as degenerate", "[loss][metrics]") {
   Data d = by_hand();
   d.advantages = {0, -1, 0};

@@ -2,7 +2,9 @@
 // Rewards and advantages are of order 1, so the tolerance is tolerance::formula; a number that is
 // quoted with few digits is compared to half its last digit.
 #include <gdpo/advantages.hpp>
+#include <gdpo/loss.hpp>
 #include <gdpo/presets/per_group.hpp>
+#include <gdpo/presets/textbook.hpp>
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/verl.hpp>
 
@@ -60,6 +62,63 @@ TEST_CASE("the batch step keeps what GDPO gains, the same step inside the group 
   CHECK(deviation(run({0, 0, 1, 1}, 2, 2, gdpo::Gdpo{}, &report), Vector{-h, h},
                   tolerance::formula) == "");
   CHECK(report.one_group);
+}
+
+TEST_CASE("the worked step of a GRPO tutorial", "[paper]") {
+  // A number of the prose is compared to half of its last digit.
+  const double digits = 5e-4;
+  const Vector advantages = run({0.9, 0.3, -0.1, 0.7}, 1, 4, gdpo::textbook::grpo_numpy);
+  CHECK(deviation(advantages, Vector{1.172, -0.391, -1.432, 0.651}, digits) == "");
+
+  // Response 3 has two tokens with log ratios of 0.25 and -0.30. The range is 0.8 to 1.2, so both
+  // ratios are outside.
+  auto loss = gdpo::textbook::grpo_loss;
+  loss.kl.beta = 0;
+  const auto response = [&](const Vector& log_ratios, Vector& gradient) {
+    const auto tokens = static_cast<gdpo::index_t>(log_ratios.size());
+    const Vector old_logp(log_ratios.size(), -1.0);
+    Vector logp;
+    for (const double log_ratio : log_ratios) logp.push_back(-1 + log_ratio);
+    gradient.assign(log_ratios.size(), gdpo::math::nan());
+    gdpo::TokenBatch<double> batch;
+    batch.logp = gdpo::view(std::as_const(logp).data(), 1, tokens);
+    batch.old_logp = gdpo::view(old_logp.data(), 1, tokens);
+    batch.advantages = gdpo::view(&advantages[2], 1);
+    return loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), 1, tokens));
+  };
+  Vector gradient;
+  // The tutorial cuts 1.8388 off after three digits.
+  CHECK(std::abs(-response({0.25}, gradient).loss - -1.838) < 1e-3);
+  CHECK(std::abs(-response({-0.30}, gradient).loss - -1.146) < digits);
+  const auto both = response({0.25, -0.30}, gradient);
+  CHECK(std::abs(-both.loss - -1.492) < digits);
+  // The first token takes the unclipped branch, whose derivative by the log-prob is -A r; the mean
+  // over two tokens halves it. The second is clipped, so no gradient passes.
+  CHECK(std::abs(gradient[0] - 0.919) < digits);
+  CHECK(std::abs(gradient[0] + advantages[2] * std::exp(0.25) / 2) < tolerance::formula);
+  CHECK(gradient[1] == 0);
+  CHECK(both.metrics.clip_fraction_low.mean() == 0.5);
+  CHECK(both.metrics.clip_fraction_high.mean() == 0);
+  CHECK(both.metrics.clip_fraction.mean() == 0.5);
+  CHECK(both.metrics.clip_fraction_any.mean() == 1);
+  CHECK(std::abs(both.metrics.ratio.max - 1.284) < digits);
+  CHECK(std::abs(both.metrics.ratio.min - 0.741) < digits);
+
+  // The KL term of one token, in a batch where the surrogate is 0. A listing of the tutorial prints
+  // 0.0078 for the same two log-probs; its prose and its formula give 0.0074.
+  const Vector logp{-0.476}, ref_logp{-0.600}, no_advantage{0};
+  gdpo::TokenBatch<double> token;
+  token.logp = gdpo::view(logp.data(), 1, 1);
+  token.old_logp = token.logp;
+  token.ref_logp = gdpo::view(ref_logp.data(), 1, 1);
+  token.advantages = gdpo::view(no_advantage);
+  gradient.assign(1, 0);
+  CHECK(gdpo::textbook::grpo_loss.kl.beta == 0.04);
+  const auto kl =
+      gdpo::textbook::grpo_loss(token, gdpo::count(token), gdpo::view(gradient.data(), 1, 1));
+  CHECK(std::abs(kl.metrics.kl.mean() - 0.0074) < 5e-5);
+  CHECK(std::abs(kl.metrics.kl.mean() - 0.0078) > 4e-4);
+  CHECK(std::abs(kl.loss - 0.0003) < 5e-5);
 }
 
 TEST_CASE("a constant sum: two rewards cancel, three do not", "[paper]") {

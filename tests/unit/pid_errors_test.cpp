@@ -61,11 +61,23 @@ TEST_CASE("settings of a controller that are out of range are named") {
       CHECK(set(m.member, bad) == given(m.name, bad, at_least_0));
     for (const double good : {0.0, 0.5, infinite}) CHECK(set(m.member, good) == "no error");
   }
-  for (const double bad : {-0.5, 10.5, infinite, no}) {
+  // An integral may begin below 0; a multiplier, which is the memory of the other forms, may not.
+  for (const double bad : {10.5, infinite, -infinite, no}) {
     CHECK(set(&PidGains::lambda_init, bad) ==
-          given("lambda_init", bad, "a finite number from 0 to lambda_max"));
+          given("lambda_init", bad, "a finite number of at most lambda_max"));
   }
-  CHECK(set(&PidGains::lambda_init, 10.0) == "no error");
+  for (const double good : {10.0, 0.0, -0.5, -1e300})
+    CHECK(set(&PidGains::lambda_init, good) == "no error");
+  for (const gdpo::PidForm form :
+       {gdpo::PidForm::Velocity, gdpo::PidForm::Adam, gdpo::PidForm::RmsProp, gdpo::PidForm::Log}) {
+    const auto begins_at = [&](double x) {
+      return of_gains([&](PidGains& g) { g.form = form, g.kp = 0, g.lambda_init = x; });
+    };
+    for (const double bad : {-0.5, -5e-324, 10.5, infinite, no}) {
+      CHECK(begins_at(bad) == given("lambda_init", bad, "a finite number from 0 to lambda_max"));
+    }
+    CHECK(begins_at(10.0) == "no error");
+  }
 
   struct Count {
     const char* name;
@@ -99,6 +111,14 @@ TEST_CASE("settings of a controller that are out of range are named") {
   CHECK(begins(0.6, infinite, gdpo::PidForm::Positional) == given("lambda_init", 0.5, where));
   CHECK(begins(0, 0.25, gdpo::PidForm::Positional) == given("lambda_init", 0.5, where));
   CHECK(begins(0.5, 0.5, gdpo::PidForm::Positional) == "no error");
+  // Below 0 the integral may begin below integral_min, but not above integral_max.
+  const auto begins_below_0 = [](double low, double high) {
+    return of_gains(
+        [&](PidGains& g) { g.integral_min = low, g.integral_max = high, g.lambda_init = -0.5; });
+  };
+  CHECK(begins_below_0(0, infinite) == "no error");
+  CHECK(begins_below_0(-1, 0) == "no error");
+  CHECK(begins_below_0(-2, -1) == given("lambda_init", -0.5, where));
   // This form has no integral.
   CHECK(begins(0.6, infinite, gdpo::PidForm::Velocity) == "no error");
 
@@ -109,7 +129,8 @@ TEST_CASE("settings of a controller that are out of range are named") {
           "FirstValue");
     CHECK(set(&PidGains::p_start, start) == "no error");
   }
-  for (const gdpo::PidForm form : {gdpo::PidForm::Adam, gdpo::PidForm::Log}) {
+  for (const gdpo::PidForm form :
+       {gdpo::PidForm::Adam, gdpo::PidForm::RmsProp, gdpo::PidForm::Log}) {
     const auto with = [&](double kp, double kd) {
       return of_gains([&](PidGains& g) { g.form = form, g.kp = kp, g.kd = kd, g.lambda_init = 1; });
     };
@@ -125,10 +146,11 @@ TEST_CASE("settings of a controller that are out of range are named") {
 TEST_CASE("each published rule is a valid setting") {
   namespace pid = gdpo::pid;
   using gdpo::LambdaNorm;
-  for (const PidGains& g : {PidGains{}, pid::stooke(0.1, 0.01, 0), pid::omnisafe(),
-                            pid::omnisafe(LambdaNorm::Diff), pid::omnisafe(LambdaNorm::None, 5),
-                            pid::nupi(1, 1), pid::nupi(1, 1, 0.9, gdpo::EmaStart::AfterFirst),
-                            pid::dual_ascent(0.1), pid::dual_ascent_adam(), pid::safe_rlhf_log()}) {
+  for (const PidGains& g :
+       {PidGains{}, pid::stooke(0.1, 0.01, 0), pid::omnisafe(), pid::omnisafe(LambdaNorm::Diff),
+        pid::omnisafe(LambdaNorm::None, 5), pid::omnisafe(LambdaNorm::None, 5, 0.75),
+        pid::nupi(1, 1), pid::nupi(1, 1, 0.9, gdpo::EmaStart::AfterFirst), pid::dual_ascent(0.1),
+        pid::dual_ascent_adam(), pid::dual_ascent_rmsprop(), pid::safe_rlhf_log()}) {
     CHECK(message_of([&] { g.check("test", "gains"); }) == "no error");
     const PidLagrangian pid(g);
     CHECK(pid.lambda(0) == g.lambda_init);
@@ -137,6 +159,34 @@ TEST_CASE("each published rule is a valid setting") {
   }
   CHECK(pid::dual_ascent(0.1, 0.5, 3).lambda_init == 0.5);
   CHECK(pid::dual_ascent_adam(0.1, 0.5, 3).lambda_max == 3);
+  const PidGains rmsprop = pid::dual_ascent_rmsprop(0.1, 0.5, 3);
+  CHECK((rmsprop.ki == 0.1 && rmsprop.lambda_init == 0.5 && rmsprop.lambda_max == 3));
+  CHECK((rmsprop.beta2 == 0.99 && rmsprop.adam_eps == 1e-8));
+  CHECK(pid::omnisafe(LambdaNorm::Sum, 100, 0.75).lambda_init == 0.75);
+}
+
+TEST_CASE("a published rule takes a negative initial multiplier as its source does") {
+  namespace pid = gdpo::pid;
+  // The gradient methods start at 0.
+  for (const PidGains& g : {pid::dual_ascent(0.25, -2), pid::dual_ascent_adam(0.25, -2),
+                            pid::dual_ascent_rmsprop(0.25, -2), pid::dual_ascent(0.25, -infinite)})
+    CHECK(PidLagrangian(g).lambda(0) == 0);
+  CHECK(PidLagrangian(pid::dual_ascent(0.25, -2)).update({3.0})[0].lambda == 0.75);
+  CHECK(message_of([] { PidLagrangian{pid::dual_ascent(0.25, no)}; }) ==
+        given("lambda_init", no, "a finite number from 0 to lambda_max"));
+  // OmniSafe's integral starts below 0; one update later it is at least 0.
+  PidGains g = pid::omnisafe(gdpo::LambdaNorm::Sum, 100, -1);
+  g.kp = g.kd = 0, g.ki = 0.25;
+  PidLagrangian above(g), still_below(g);
+  CHECK(above.lambda(0) == 0);
+  CHECK((above.last()[0].i == -1 && above.last()[0].lambda == 0));
+  CHECK(above.update({5.0})[0].lambda == 0.25);
+  CHECK(above.update({5.0})[0].lambda == 1.5);
+  CHECK(still_below.update({3.0})[0].i == 0);  // -0.25, cut off
+  CHECK(still_below.update({5.0})[0].lambda == 1.25);
+  // A multiplier that is kept in its logarithm cannot be negative.
+  CHECK(message_of([] { PidLagrangian{pid::safe_rlhf_log(0.1, -2)}; }) ==
+        given("lambda_init", -2, "a finite number from 0 to lambda_max"));
 }
 
 TEST_CASE("a controller needs one set of gains and one set-point for each constraint") {

@@ -374,6 +374,20 @@ TEST_CASE("a state is brought within the bounds of other gains") {
   CHECK(restored(g) == std::make_pair(4.0, 5.0));
 }
 
+TEST_CASE("an integral that still is where it began stays there when it is restored") {
+  PidGains g;
+  g.kp = 0, g.ki = 1, g.lambda_init = -2, g.warm_up = 1;
+  PidLagrangian pid(g), same(g), other(PidGains{});
+  pid.update({1.0});
+  same.restore(pid.state());
+  CHECK((same.state().integral[0] == -2 && same.lambda(0) == 0));
+  // Under gains that begin elsewhere, integral_min holds.
+  other.restore(pid.state());
+  CHECK((other.state().integral[0] == 0 && other.lambda(0) == 0));
+  CHECK(pid.update({5.0})[0].lambda == 3);
+  CHECK(same.update({5.0})[0].lambda == 3);
+}
+
 TEST_CASE("restored, the last step is the multiplier that is kept") {
   PidGains g;
   g.lambda_max = 1;

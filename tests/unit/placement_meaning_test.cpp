@@ -1,6 +1,7 @@
 // What a multiplier weighs in each placement, and how far the advantages go when it grows.
 #include <algorithm>
 #include <gdpo/constraint.hpp>
+#include <gdpo/loss.hpp>
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
@@ -59,6 +60,41 @@ struct Group {
   }
 };
 
+/// The next step of a policy whose log-probs are 16 logits less their log-sum-exp, and which took
+/// each action once: its size, and what the loss then says about the ratios.
+struct Step {
+  double size, clip_fraction;
+};
+Step gradient_step(const std::vector<double>& advantages, double rate) {
+  std::vector<double> logits(G, 0.0), old_logp(G), logp(G), gradient(G);
+  const auto policy = [&] {
+    double sum = 0;
+    for (const double z : logits) sum += std::exp(z);
+    for (std::size_t i = 0; i < G; ++i) logp[i] = logits[i] - std::log(sum);
+  };
+  auto loss = gdpo::grpo_loss;
+  loss.kl.beta = 0;
+  const auto measured = [&] {
+    gdpo::TokenBatch<double> batch;
+    batch.logp = gdpo::view(std::as_const(logp).data(), G, 1);
+    batch.old_logp = gdpo::view(std::as_const(old_logp).data(), G, 1);
+    batch.advantages = gdpo::view(advantages);
+    return loss(batch, gdpo::count(batch), gdpo::view(gradient.data(), G, 1));
+  };
+  policy();
+  old_logp = logp;
+  measured();
+  double sum = 0, squares = 0;
+  for (const double g : gradient) sum += g;
+  for (std::size_t i = 0; i < G; ++i) {
+    const double step = -rate * (gradient[i] - std::exp(logp[i]) * sum);
+    logits[i] += step;
+    squares += step * step;
+  }
+  policy();
+  return {std::sqrt(squares), measured().metrics.clip_fraction.mean()};
+}
+
 }  // namespace
 
 TEST_CASE("what a multiplier weighs: in Composite as little as the violations spread",
@@ -94,7 +130,7 @@ TEST_CASE("what a multiplier weighs: in Composite as little as the violations sp
 TEST_CASE("Composite saturates: the advantages become those of -v", "[placement][meaning]") {
   // The advantages are a = sqrt(15 / 16) (+-1 -+ rho) / sqrt(1 + rho^2) with
   // rho = lambda sigma_v / (scale sigma_R).
-  const auto change = [](double scale, double root_mean_square) {
+  const auto change = [](double scale, double root_mean_square, int more_than_008) {
     const Group group(scale);
     const auto part = [&](double lambda) {
       return 1 / std::hypot(1, lambda * group.sigma_v / scale / group.sigma_r);
@@ -107,10 +143,23 @@ TEST_CASE("Composite saturates: the advantages become those of -v", "[placement]
     // sigma_v or more.
     CHECK(std::abs(largest - c * (of_reward + of_violation)) < tolerance::formula / group.sigma_v);
     CHECK(std::abs(c * std::hypot(of_reward, of_violation) - root_mean_square) < 0.00005);
+    const std::vector<double> from = group.advantages(gdpo::Grpo{}, placement::Composite{}, 100),
+                              to = group.advantages(gdpo::Grpo{}, placement::Composite{}, 200);
+    double squares = 0;
+    int above = 0;
+    for (std::size_t i = 0; i < G; ++i) {
+      squares += (to[i] - from[i]) * (to[i] - from[i]);
+      above += std::abs(to[i] - from[i]) > 0.08;
+    }
+    CHECK(std::abs(std::sqrt(squares / G) - root_mean_square) < 0.00005);
+    // The root of the mean square is 0.08 at most. An advantage moves by more where the weight that
+    // the reward loses and the one that the violation gains pull in the same direction.
+    CHECK(std::sqrt(squares / G) <= 0.08);
+    CHECK(above == more_than_008);
     return largest;
   };
-  CHECK(std::abs(change(1, 0.0775) - 0.0863) < 0.00005);  // rho is 6.1 and 12.3
-  CHECK(std::abs(change(0.1, 0.0079) - 0.0080) < 0.00005);
+  CHECK(std::abs(change(1, 0.0775, 8) - 0.0863) < 0.00005);  // rho is 6.1 and 12.3
+  CHECK(std::abs(change(0.1, 0.0079, 0) - 0.0080) < 0.00005);
 }
 
 TEST_CASE("without a norm the step grows with the multiplier, with one it does not",
@@ -149,6 +198,41 @@ TEST_CASE("without a norm the step grows with the multiplier, with one it does n
     CHECK(deviation(group.advantages(gdpo::Gdpo{}, sum, lambda), none,
                     tolerance::formula / group.sigma_v) == "");
   }
+}
+
+TEST_CASE("without a norm the clip fraction jumps as the multiplier grows, with one it does not",
+          "[placement][meaning]") {
+  // The learning rate lets the advantages of the reward alone move a log-prob by 0.1; the clip
+  // range is 0.2.
+  const Group group(0.1);
+  const auto after = [&](const auto& p, double lambda) {
+    return gradient_step(group.advantages(gdpo::Grpo{}, p, lambda), 1.6);
+  };
+  const double lambdas[] = {0, 0.5, 1, 2, 5, 10, 20, 50, 200};
+  // weight: how many times as much as the reward a violation weighs at lambda = 1. z(R) and z(v)
+  // are orthogonal, so without a norm the step is hypot(1, lambda weight) times that of the reward.
+  const auto check = [&](const auto& with_norm, const auto& without, double weight,
+                         const std::vector<double>& clipped) {
+    const double own = after(without, 0).size;
+    CHECK(std::abs(own - 0.1 * std::sqrt(15.0)) < tolerance::formula);
+    for (std::size_t k = 0; k < clipped.size(); ++k) {
+      const double lambda = lambdas[k], grown = std::hypot(1, lambda * weight),
+                   relative = tolerance::formula / group.sigma_v;
+      INFO("lambda " << lambda);
+      const Step grows = after(without, lambda), stays = after(with_norm, lambda);
+      CHECK(std::abs(grows.size / own - grown) < grown * relative);
+      CHECK(std::abs(stays.size / own - grown / (1 + lambda)) < relative);
+      CHECK(stays.size <= own);
+      CHECK(grows.clip_fraction == clipped[k]);
+      CHECK(stays.clip_fraction == 0);
+    }
+  };
+  check(placement::FixedScale{}, placement::FixedScale{LambdaNorm::None}, group.sigma_v / 0.1,
+        {0, 0, 0, 0, 0.5, 0.75, 1, 1, 1});
+  const std::vector<double> standardised{0, 0, 0.25, 0.5, 1, 1, 1, 1, 1};
+  check(placement::AdvantageMix{}, placement::AdvantageMix{LambdaNorm::None}, 1, standardised);
+  check(placement::NormalizeThenCombine{LambdaNorm::Sum}, placement::NormalizeThenCombine{}, 1,
+        standardised);
 }
 
 TEST_CASE("with LambdaNorm::Sum advantages stay within those of the reward and of the violations",

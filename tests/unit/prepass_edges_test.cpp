@@ -146,12 +146,14 @@ TEST_CASE("the length of a completion is that of its sampling, however often the
     top.reach = Reach::Denominator;
     const auto once = x.prepare(prepass::Overlong{gdpo::view(x.flags)});
     gdpo::PrepassMemory<double> another;
-    const auto twice = gdpo::prepare(once, another, top);
-    for (const auto& batch : {once, twice, gdpo::prepare(once, x.memory, top)}) {
+    const auto check = [&](const gdpo::TokenBatch<double>& batch) {
       const gdpo::LossMetrics m = x.run(gdpo::dapo_loss, batch).metrics;
       CHECK(m.completion_length.row_sum == (masked ? 5 : 6));
       CHECK(m.completion_length.row_min == (masked ? 2 : 3));
-    }
+    };
+    check(once);
+    check(gdpo::prepare(once, another, top));
+    check(gdpo::prepare(once, x.memory, top));  // which ends the use of `once`
   }
 }
 

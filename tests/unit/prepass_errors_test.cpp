@@ -153,8 +153,8 @@ TEST_CASE("the batch is checked under the name of prepare", "[prepass][errors]")
   Batch x;
   gdpo::PrepassMemory<float> memory;
   CHECK(message_of([&] { gdpo::prepare(gdpo::TokenBatch<float>{}, memory, prepass::Gate{}); }) ==
-        "gdpo::prepare: batch.logp: given no array; needed: the log-probs of the policy being "
-        "trained");
+        "gdpo::prepare: batch: given no array of tokens and no offsets; needed: a mask, offsets or "
+        "log-probs, which say how many tokens the rows have");
   x.batch.rollout_logp = gdpo::view(x.logp.data(), 3, 2);
   CHECK(x(prepass::Gate{}) ==
         "gdpo::prepare: batch.rollout_logp: given (3, 2); needed: (2, 3), the shape of batch.logp");

@@ -29,7 +29,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      Workspace& workspace, GroupReport* report = nullptr) {
   if constexpr (detail::may_run<Exec, Groups>()) {
     constexpr const char* function = "gdpo::advantages";
-    detail::check_out(function, batch.rewards.extent[0], out);
+    detail::check_out(function, batch, out);
     detail::check_batch_step(function, batch, estimator.renorm);
     detail::EstimatorScratch& work = detail::ScratchOf::estimator(workspace);
     detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work,
@@ -52,6 +52,7 @@ template <class Estimator = Gdpo, class Exec, class T, class Groups,
 std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Groups>& batch,
                                     const Estimator& estimator = {},
                                     GroupReport* report = nullptr) {
+  contract::check_array("gdpo::advantages", "rewards", batch.rewards);
   std::vector<result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
   Workspace workspace;
   advantages_into(exec, batch, estimator, view(out), workspace, report);

@@ -25,7 +25,8 @@ struct RewardBatch {
   /// (N) completion lengths in tokens, finite and at least 0; required by TokenWeightedBatch.
   Column tokens{};
   /// (N) flags; absent: every row is used. A row with 0 is unused: it enters no statistic, but
-  /// gets the advantage that the statistics of its group and of the batch give its rewards.
+  /// gets the advantage that the statistics of its group and of the batch give its rewards. Every
+  /// other flag, also NaN, means used.
   Column valid{};
   Column baseline{};  ///< (N) the caller's baseline, for policies that read MemberArgs::external.
   Column penalty{};   ///< (N) KL of the row in nats, summed over tokens; required by penalty::Row.

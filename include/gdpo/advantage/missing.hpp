@@ -5,10 +5,14 @@ namespace gdpo {
 
 /// What a reward that is NaN means: its reward function abstained.
 enum class MissingEntry {
-  Skip,       ///< It is left out of its reward's statistics and adds 0 to its row (TRL, ms-swift).
-  Zero,       ///< It counts as reward 0 in everything that follows the gates (NVlabs' TRL fork).
-  Propagate,  ///< It flows through the formulas as NaN (verl, open-instruct).
-  Reject      ///< It throws invalid_input, which names the row and the reward.
+  Skip,  ///< It is left out of its reward's statistics and adds 0 to its row (TRL, ms-swift).
+  Zero,  ///< It counts as reward 0 in everything that follows the gates (NVlabs' TRL fork).
+  /// It flows through the formulas as NaN (verl, open-instruct): a used row with NaN makes its
+  /// whole group NaN, an unused row only itself. Exactly 0 stays 0: where a group has no spread to
+  /// divide by (one used row under Singleton::Zero, equal rewards), the advantage of an unused row
+  /// is 0 too, whatever its reward is.
+  Propagate,
+  Reject  ///< It throws invalid_input, which names the row and the reward.
 };
 
 /// What a row without any reward gets. Such rows exist only under MissingEntry::Skip.

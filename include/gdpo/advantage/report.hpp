@@ -1,5 +1,8 @@
 #pragma once
-#include <gdpo/core/view.hpp>
+#include <gdpo/core/errors.hpp>
+#include <gdpo/stats/moments.hpp>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace gdpo {
@@ -9,6 +12,10 @@ namespace gdpo {
 /// unused rows are left out, and so are missing rewards, even where they count as 0
 /// (MissingEntry::Zero). Rewards of weight 0 are described too.
 struct ChannelReport {
+  // Inlined for the same reason as the members of GroupReport below.
+  /// A reward without values.
+  GDPO_DATA_HOST_INLINE ChannelReport() = default;
+
   index_t n = 0;    ///< Number of values.
   double mean = 0,  ///< Their mean; NaN where there is none.
       std = 0;      ///< Their standard deviation, ddof 1; NaN where n < 2.
@@ -17,6 +24,11 @@ struct ChannelReport {
   /// Among the groups that have a value, the fraction in which all values are equal; 0 without
   /// such groups. Here missing rewards that count as 0 are values, and penalties are subtracted.
   double zero_std_groups = 0;
+
+  /// What merge() adds up; the numbers above follow from these three.
+  Moments values;            ///< Of the values.
+  index_t known_groups = 0,  ///< Groups that have a value, counted as for `zero_std_groups`.
+      flat_groups = 0;       ///< Those of them in which all values are equal.
 };
 
 /// How `GroupReport::zero_std_rows` counts the rows whose reward sums have no spread.
@@ -30,10 +42,21 @@ enum class ZeroStd {
   Sum
 };
 
+/// Which standard deviation of the reward sums `GroupReport::to_map` writes as `reward_std`.
+enum class RewardStd {
+  /// That over all rows, `reward_std`: TRL since multi_objective_aggregation, and ms-swift with
+  /// scale_rewards="batch".
+  Batch,
+  /// The mean of those of the groups, `reward_std_mean_of_groups`: ms-swift otherwise, and earlier
+  /// releases of TRL.
+  MeanOfGroups
+};
+
 /// What a call of `advantages` saw: counts, degenerate groups and statistics of the rewards.
 /// Statistics of the *reward sum* are those of sum_c w_c r_ic over the rows that are neither
 /// unused nor excluded; where the penalty is on the sum it is subtracted, and gates are applied.
-/// A report may be used again: each call overwrites every field.
+/// A report may be used again: each call overwrites every field. merge() gives the report of two
+/// micro-batches or ranks together.
 struct GroupReport {
   // These members are written out so that they are inlined. The report is plain data outside the
   // inline namespace, so objects compiled for different processors would otherwise share them.
@@ -75,11 +98,191 @@ struct GroupReport {
   double combined_std = 0;         ///< Std of the combined values before renorm, ddof 1.
   double zero_std_group_rows = 0;  ///< The answer of zero_std_rows(ZeroStd::Groups).
 
+  /// What merge() adds up; the means, stds and fractions above follow from these.
+  Moments reward_sums;    ///< Of the reward sums of all rows that count.
+  Moments group_stds;     ///< Of the entries of group_std that are not NaN.
+  Moments combined;       ///< Of the combined values before renorm.
+  index_t flat_rows = 0;  ///< The rows that zero_std_rows(ZeroStd::Groups) is the fraction of.
+
   /// The fraction of rows without a spread, from 0 to 1, counted as `by` says.
   GDPO_DATA_HOST_INLINE double zero_std_rows(ZeroStd by) const {
     if (by == ZeroStd::Groups) return zero_std_group_rows;
     return (by == ZeroStd::Batch ? reward_std : combined_std) <= 1e-8 ? 1.0 : 0.0;
   }
+
+  /// The rewards under the keys that TRL and ms-swift log, each after `prefix`:
+  ///
+  ///     reward, reward_std       mean of the reward sum, and its std as `std` says
+  ///     frac_reward_zero_std     the answer of zero_std_rows(zero_std)
+  ///     rewards/{name}/mean, rewards/{name}/std
+  ///                              each reward over all rows that have it, ddof 1
+  ///
+  /// What cannot be known has no key: a mean of no value, a std of one, a fraction of no rows. A
+  /// reward that is infinite, and one that is NaN and is passed on, give NaN, as in the trainers.
+  ///
+  /// names: those of the C rewards, all different; empty: "0", "1" and so on. zero_std, std: what
+  /// the trainer logs (trl/trainer/grpo_trainer.py, swift/rl_core/advantage.py):
+  ///
+  ///     TRL, scale_rewards "group" or "none"   ZeroStd::Groups  RewardStd::Batch
+  ///     TRL, scale_rewards "batch"             ZeroStd::Batch   RewardStd::Batch
+  ///     TRL, normalize_then_sum                ZeroStd::Sum     RewardStd::Batch
+  ///     ms-swift, scale_rewards "batch"        ZeroStd::Groups  RewardStd::Batch
+  ///     ms-swift otherwise, also "gdpo"        ZeroStd::Groups  RewardStd::MeanOfGroups
+  ///
+  /// Another number of names than of rewards, or a name twice, throws invalid_input. `Map` is any
+  /// type that maps strings to numbers. The function is a template, so that programs that log
+  /// nothing do not compile it.
+  template <class Map = std::map<std::string, double>>
+  GDPO_DATA_HOST_INLINE Map to_map(const std::string& prefix = "",
+                                   const std::vector<std::string>& names = {},
+                                   ZeroStd zero_std = ZeroStd::Groups,
+                                   RewardStd std = RewardStd::Batch) const;
 };
 
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+inline double mean_or_nan(const Moments& m) { return m.n > 0 ? m.mean : math::nan(); }
+inline double std_or_nan(const Moments& m) { return m.n > 1 ? stddev(m) : math::nan(); }
+inline double fraction_of(index_t part, index_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+/// Fills in what follows from the moments and counts of a report. A call and merge() both end here.
+GDPO_NOINLINE inline void derive(GroupReport& r) {
+  for (ChannelReport& channel : r.channels) {
+    const Moments& m = channel.values;
+    channel.n = m.n;
+    channel.mean = mean_or_nan(m);
+    channel.std = std_or_nan(m);
+    channel.min = m.n > 0 ? m.min : math::nan();
+    channel.max = m.n > 0 ? m.max : math::nan();
+    channel.zero_std_groups = fraction_of(channel.flat_groups, channel.known_groups);
+  }
+  r.one_group = r.groups == 1;
+  r.reward_mean = mean_or_nan(r.reward_sums);
+  r.reward_std = std_or_nan(r.reward_sums);
+  r.reward_std_mean_of_groups = mean_or_nan(r.group_stds);
+  r.combined_std = std_or_nan(r.combined);
+  r.zero_std_group_rows = fraction_of(r.flat_rows, r.rows);
+}
+
+/// The moments of two sets together, also where one holds an infinity: then moments_of() over both
+/// has NaN as mean and m2, unless all members are equal, and the range is known.
+inline Moments merge_described(const Moments& a, const Moments& b) {
+  Moments m = merge(a, b);
+  if (a.n == 0 || b.n == 0 || math::is_nan(a.min) || math::is_nan(b.min)) return m;
+  m.min = (math::min)(a.min, b.min), m.max = (math::max)(a.max, b.max);
+  if (!degenerate(m) && (math::is_inf(m.min) || math::is_inf(m.max)))
+    m.mean = m.mean_low = m.m2 = math::nan();
+  return m;
+}
+
+/// Checks the names of C rewards; `argument` is what the caller calls them.
+GDPO_COLD inline void check_reward_names(const char* function, const char* argument,
+                                         const std::vector<std::string>& names,
+                                         std::size_t rewards) {
+  if (names.empty()) return;
+  if (names.size() != rewards) {
+    contract::fail(
+        function, argument, contract::text(static_cast<index_t>(names.size())) + " names",
+        contract::text(static_cast<index_t>(rewards)) + ", one for each reward, or none");
+  }
+  for (std::size_t c = 1; c < names.size(); ++c) {
+    for (std::size_t k = 0; k < c; ++k) {
+      if (names[k] == names[c])
+        contract::fail(function, argument, contract::Text("\"") + names[c] + "\" twice",
+                       "a name of its own for each reward");
+    }
+  }
+}
+/// The name of reward c: "c" where there are no names.
+GDPO_COLD inline std::string reward_name(const std::vector<std::string>& names, std::size_t c) {
+  return names.empty() ? std::to_string(c) : names[c];
+}
+
+template <class Map>
+Map reward_keys(const GroupReport& r, const std::string& prefix,
+                const std::vector<std::string>& names, ZeroStd zero_std, RewardStd std) {
+  check_reward_names("gdpo::GroupReport::to_map", "names", names, r.channels.size());
+  Map map;
+  if (r.reward_sums.n > 0) map[prefix + "reward"] = r.reward_mean;
+  if (std == RewardStd::Batch ? r.reward_sums.n > 1 : r.group_stds.n > 0)
+    map[prefix + "reward_std"] =
+        std == RewardStd::Batch ? r.reward_std : r.reward_std_mean_of_groups;
+  if (r.rows > 0) map[prefix + "frac_reward_zero_std"] = r.zero_std_rows(zero_std);
+  for (std::size_t c = 0; c < r.channels.size(); ++c) {
+    const std::string key = prefix + "rewards/" + reward_name(names, c);
+    if (r.channels[c].n > 0) map[key + "/mean"] = r.channels[c].mean;
+    if (r.channels[c].n > 1) map[key + "/std"] = r.channels[c].std;
+  }
+  return map;
+}
+
+}  // namespace detail
+
+/// The report of two micro-batches or ranks together, as one call over the groups of `a` and then
+/// those of `b` would fill it in.
+///
+/// Counts, ranges and the entries for groups are exact. Means and stds agree with those of one
+/// call within 2^-44 relative, and so do the merges of the same reports in another order
+/// (stats/moments.hpp). Each group has to be whole in one of the reports. An empty report, which no
+/// call has filled in, changes nothing. Reports of different numbers of rewards throw
+/// invalid_input.
+///
+/// `combined_std` and `degenerate` are about values as each call combined them: where the policies
+/// read the whole batch (a scale by the std of the batch, say), one call would combine others.
+GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
+  const auto empty = [](const GroupReport& r) {
+    return r.rows == 0 && r.groups == 0 && r.channels.empty();
+  };
+  if (empty(a)) return b;
+  if (empty(b)) return a;
+  if (a.channels.size() != b.channels.size()) {
+    const auto rewards = [](const GroupReport& r) {
+      return static_cast<index_t>(r.channels.size());
+    };
+    contract::fail("gdpo::merge", "b.channels", contract::text(rewards(b)) + " rewards",
+                   contract::text(rewards(a)) + ", as in a");
+  }
+  GroupReport r = a;
+  for (std::size_t c = 0; c < r.channels.size(); ++c) {
+    ChannelReport& into = r.channels[c];
+    const ChannelReport& other = b.channels[c];
+    into.values = detail::merge_described(into.values, other.values);
+    into.known_groups += other.known_groups, into.flat_groups += other.flat_groups;
+  }
+  if (b.groups > 0) {
+    const bool first = a.groups == 0;
+    if (first || b.smallest_group < r.smallest_group) r.smallest_group = b.smallest_group;
+    if (first || b.largest_group > r.largest_group) r.largest_group = b.largest_group;
+  }
+  r.rows += b.rows, r.groups += b.groups, r.singletons += b.singletons;
+  r.excluded_rewards += b.excluded_rewards, r.infinite_rewards += b.infinite_rewards;
+  r.excluded_rows += b.excluded_rows, r.unused_rows += b.unused_rows;
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(r.degenerate, b.degenerate);
+  append(r.channel_degenerate, b.channel_degenerate);
+  append(r.group_std, b.group_std);
+  r.reward_sums = detail::merge_described(a.reward_sums, b.reward_sums);
+  r.group_stds = detail::merge_described(a.group_stds, b.group_stds);
+  r.combined = detail::merge_described(a.combined, b.combined);
+  r.flat_rows += b.flat_rows;
+  detail::derive(r);
+  return r;
+}
+
+GDPO_END_NAMESPACE
+
+namespace gdpo {
+template <class Map>
+GDPO_DATA_HOST_INLINE Map GroupReport::to_map(const std::string& prefix,
+                                              const std::vector<std::string>& names,
+                                              ZeroStd zero_std, RewardStd std) const {
+  return detail::reward_keys<Map>(*this, prefix, names, zero_std, std);
+}
 }  // namespace gdpo

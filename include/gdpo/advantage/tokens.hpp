@@ -39,9 +39,13 @@ Token(double, KlTerm) -> Token<KlTerm>;
 template <class A, class M, class R>
 void broadcast_into(View<A, 1> advantages, View<M, 2> mask, View<R, 2> out) {
   using contract::text;
+  constexpr const char* function = "gdpo::broadcast_into";
+  contract::check_array(function, "advantages", advantages);
+  contract::check_array(function, "mask", mask);
+  contract::check_array(function, "out", out);
   const index_t rows = advantages.extent[0], length = mask.extent[1];
   if (mask.extent[0] != rows || out.extent[0] != rows || out.extent[1] != length) {
-    contract::fail("gdpo::broadcast_into", "mask, out",
+    contract::fail(function, "mask, out",
                    "(" + text(mask.extent[0]) + ", " + text(length) + ") and (" +
                        text(out.extent[0]) + ", " + text(out.extent[1]) + ")",
                    "the same (N, T) with N = " + text(rows) + ", the number of advantages");
@@ -79,6 +83,8 @@ void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> lo
   static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>,
                 "advantages are written as float or double");
   penalty.check(function);
+  contract::check_array(function, "advantages", advantages);
+  contract::check_array(function, "out", out);
   if (out.extent[0] != advantages.extent[0]) {
     contract::fail(
         function, "out", contract::shape(2, out.extent),

@@ -9,7 +9,8 @@ GDPO_BEGIN_NAMESPACE
 template <class T>
 Moments baseline_moments(View<T, 1> values) {
   std::vector<double> present;
-  present.reserve(static_cast<std::size_t>(values.extent[0]));
+  present.reserve(
+      static_cast<std::size_t>(contract::check_array("gdpo::baseline_moments", "values", values)));
   for (index_t i = 0; i < values.extent[0]; ++i) {
     const double x = load(values(i));
     if (!math::is_nan(x)) present.push_back(x);

@@ -63,7 +63,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      Workspace& workspace, GroupReport* report = nullptr) {
   constexpr const char* function = "gdpo::advantages";
   if constexpr (detail::may_run<Exec, Groups>()) {
-    detail::check_out(function, batch.rewards.extent[0], out);
+    detail::check_out(function, batch, out);
     using Call = detail::ConstrainedCall<Exec, T, Groups, Estimator>;
     static_assert(std::is_invocable_v<const Placement&, Call&>,
                   "a placement is placement::FixedScale or one of its neighbours, or needs: "

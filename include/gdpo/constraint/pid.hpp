@@ -47,11 +47,13 @@ GDPO_BEGIN_NAMESPACE
 ///                  raw = Kp p + I + Kd d
 ///     Velocity     u = Kp p + Kd d,   raw = lambda + Ki e + (u - u of the last update)
 ///     Adam         raw = lambda + Ki m / (sqrt(v) + adam_eps)
+///     RmsProp      raw = lambda + Ki e / (sqrt(s) + adam_eps)
 ///     Log          raw = lambda exp(Ki lambda e)
 ///     lambda = clamp(raw, 0, lambda_max), at most `slew` away from the last lambda
 ///
 /// In Velocity, the first update takes 0 for the u of the last update, or with p_start FirstValue
-/// its own u. In Adam, m and v are the bias-corrected moments of e.
+/// its own u. In Adam, m and v are the bias-corrected moments of e. In RmsProp,
+/// s = beta2 s + (1 - beta2) e^2, which starts from 0 and is not corrected.
 ///
 /// Feed the measured values or their signed errors, never the mean of max(0, e) over samples: that
 /// is never negative, so the integral could not fall.
@@ -100,7 +102,7 @@ class PidLagrangian {
     state_.set_points = set_points;
     detail::for_each_field(state_, [m](const char*, auto& field) { field.assign(m, 0); });
     for (std::size_t c = 0; c < m; ++c) {
-      state_.lambda[c] = gains[c].lambda_init;
+      state_.lambda[c] = (math::max)(gains[c].lambda_init, 0.0);
       state_.integral[c] = gains[c].lambda_init;
       state_.p_weight[c] = state_.adam_m_weight[c] = state_.adam_v_weight[c] = 1;
     }
@@ -134,6 +136,7 @@ class PidLagrangian {
   /// Errors: `invalid_input` for another number of values. Nothing has changed then.
   const std::vector<PidStep>& update(View<const double, 1> values) {
     check_size(values.extent[0]);
+    contract::check_array("gdpo::PidLagrangian::update", "values", values);
     for (index_t c = 0; c < size(); ++c) update_one(static_cast<std::size_t>(c), {values(c), 1.0});
     return steps_;
   }
@@ -143,6 +146,7 @@ class PidLagrangian {
   /// then, in any constraint.
   const std::vector<PidStep>& update(View<const SumCount, 1> reduced) {
     check_size(reduced.extent[0]);
+    contract::check_array("gdpo::PidLagrangian::update", "reduced", reduced);
     for (index_t c = 0; c < size(); ++c) {
       if (reduced(c).count < 0) {
         contract::fail("gdpo::PidLagrangian::update", "reduced(" + contract::text(c) + ").count",
@@ -199,9 +203,9 @@ class PidLagrangian {
   /// gains are not part of it: the program that restores brings its own.
   const PidState& state() const { return state_; }
   /// Goes on from a state, with the set-points of that state. A multiplier or an integral outside
-  /// the bounds of these gains is moved to the bound. Where the multiplier is above lambda_max,
-  /// anti-windup also lowers a positional integral to lambda_max. Under the gains that made the
-  /// state, nothing moves.
+  /// the bounds of these gains is moved to the bound, but an integral that is still at lambda_init
+  /// stays. Where the multiplier is above lambda_max, anti-windup also lowers a positional integral
+  /// to lambda_max. Under the gains that made the state, nothing moves.
   /// Errors: `invalid_input` for a state of another version, another number of constraints or
   /// another length of histories, or with numbers that no controller leaves behind. The controller
   /// is then as before.
@@ -212,7 +216,8 @@ class PidLagrangian {
       const PidGains& g = gains_[c];
       double &lambda = state_.lambda[c], &integral = state_.integral[c];
       if (g.form == PidForm::Positional) {
-        integral = clamp(integral, g.integral_min, g.integral_max);
+        const bool at_start = integral == g.lambda_init;  // it may begin below integral_min
+        if (!at_start) integral = clamp(integral, g.integral_min, g.integral_max);
         if (lambda > g.lambda_max && g.anti_windup != AntiWindup::None)
           integral = (math::min)(integral, g.lambda_max);
       }
@@ -339,6 +344,14 @@ class PidLagrangian {
         step.raw = s.lambda[c] + step.i;
         break;
       }
+      case PidForm::RmsProp: {
+        // Multiplies and divides in the order of torch's RMSprop, so that it rounds as that does.
+        adam_v = math::mul(g.beta2, adam_v) + math::mul(math::mul(1.0 - g.beta2, e), e);
+        const double spread = math::sqrt(adam_v) + g.adam_eps;
+        step.i = spread > 0 ? math::mul(g.ki, e) / spread : 0.0;
+        step.raw = s.lambda[c] + step.i;
+        break;
+      }
       case PidForm::Log: {
         const double rate = math::mul(math::mul(g.ki, s.lambda[c]), e);
         step.raw = math::mul(s.lambda[c], math::exp_parts(rate).exp);
@@ -390,13 +403,16 @@ class PidLagrangian {
   /// A floor of 0 does not stop the integral; integral_min bounds it from below instead. If the
   /// floor stopped it, the integral of an inactive constraint could not fall, but noise could still
   /// raise it, so noise alone would drive it up.
+  ///
+  /// An integral that began below integral_min (a negative lambda_init) is there after its first
+  /// step at the latest.
   static double next_integral(const PidGains& g, double integral, double e, double floor,
                               double ceiling, double rest) {
     double next = clamp(integral + math::mul(g.ki, e), g.integral_min, g.integral_max);
     if (g.anti_windup != AntiWindup::Conditional) return next;
     if (next > integral) next = (math::min)(next, (math::max)(integral, ceiling - rest));
     if (next < integral && floor > 0) next = (math::max)(next, (math::min)(integral, floor - rest));
-    return next;
+    return (math::max)(next, g.integral_min);
   }
 
   std::vector<PidGains> gains_;

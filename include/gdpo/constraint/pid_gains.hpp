@@ -14,6 +14,9 @@ enum class PidForm {
   Velocity,
   /// Dual ascent by Adam with rate Ki: a step is about Ki, however large the violation. OmniSafe.
   Adam,
+  /// Dual ascent by RMSprop with rate Ki: a step is about Ki for a violation of the usual size,
+  /// however large that is. The first steps are larger. OmniSafe with RMSprop.
+  RmsProp,
   /// log lambda += Ki lambda e: a small multiplier hardly moves. Safe RLHF.
   Log
 };
@@ -85,7 +88,11 @@ struct PidGains {
   AntiWindup anti_windup = AntiWindup::Conditional;  ///< Positional only.
   double kt = 0.05;  ///< BackCalculation only; 1 removes the whole excess in one update.
 
-  double lambda_init = 0;        ///< Multiplier and integral before the first update.
+  /// Multiplier and integral before the first update. In Positional it may be below 0: the
+  /// multiplier then begins at 0 and the integral at lambda_init. A negative lambda_init may also
+  /// be below integral_min, which bounds the integral from its first step on; then it only makes
+  /// that step smaller, as in OmniSafe.
+  double lambda_init = 0;
   double lambda_max = 10;        ///< Upper bound of the multiplier; the lower bound is 0.
   double slew = math::infinity;  ///< Largest change of the multiplier in an update.
   /// Errors within +-dead_band count as 0; from a larger one dead_band is subtracted (in size). The
@@ -95,8 +102,8 @@ struct PidGains {
   int period = 1;   ///< Calls for each update. The measurements of a period are averaged.
 
   double beta1 = 0.9,   ///< Adam only: share of the old first moment.
-      beta2 = 0.999,    ///< Adam only: share of the old second moment.
-      adam_eps = 1e-8;  ///< Adam only: added to the root of the second moment.
+      beta2 = 0.999,    ///< Adam and RmsProp: share of the old second moment (alpha in RMSprop).
+      adam_eps = 1e-8;  ///< Adam and RmsProp: added to the root of the second moment.
 
   /// Throws `invalid_input` for a setting outside its range. name: what messages call this struct.
   void check(const char* function, const std::string& name) const {
@@ -129,18 +136,23 @@ struct PidGains {
            !math::is_nan(integral_min) && integral_min < math::infinity, "a number below infinity");
     number("integral_max", integral_max,
            integral_min <= integral_max && !math::is_nan(integral_max), "at least integral_min");
+    const bool positional = form == PidForm::Positional, below_0 = lambda_init < 0;
     number("lambda_init", lambda_init,
-           lambda_init >= 0 && lambda_init <= lambda_max && !math::not_finite(lambda_init),
-           "a finite number from 0 to lambda_max");
-    if (form == PidForm::Positional) {
-      number("lambda_init", lambda_init, integral_min <= lambda_init && lambda_init <= integral_max,
+           (positional || !below_0) && lambda_init <= lambda_max && !math::not_finite(lambda_init),
+           positional ? "a finite number of at most lambda_max"
+                      : "a finite number from 0 to lambda_max");
+    if (positional) {
+      number("lambda_init", lambda_init,
+             (below_0 || integral_min <= lambda_init) && lambda_init <= integral_max,
              "a number from integral_min to integral_max, where the integral begins");
     }
     if (d_start != EmaStart::Zero && d_start != EmaStart::FirstValue) {
       contract::fail(function, name + ".d_start", "a start of averages of errors",
                      "EmaStart::Zero or FirstValue");
     }
-    if ((form == PidForm::Adam || form == PidForm::Log) && (kp != 0 || kd != 0)) {
+    const bool rate_alone =
+        form == PidForm::Adam || form == PidForm::RmsProp || form == PidForm::Log;
+    if (rate_alone && (kp != 0 || kd != 0)) {
       contract::fail(function, name + ".kp, kd", contract::text(kp) + " and " + contract::text(kd),
                      "0: this form has a rate, ki, alone");
     }

@@ -167,6 +167,7 @@ inline std::vector<unsigned char> to_bytes(const PidState& state) {
 /// another version. Whether the numbers suit a controller, `PidLagrangian::restore` checks.
 inline PidState pid_state_from_bytes(const unsigned char* bytes, std::size_t size) {
   detail::ByteReader in("gdpo::pid_state_from_bytes", bytes, size);
+  if (!bytes && size > 0) in.fail("a null pointer");
   if (size < 16 || in.word() != detail::pid_state_mark) in.fail("no state of a controller");
   PidState state;
   const std::uint64_t version = in.word();

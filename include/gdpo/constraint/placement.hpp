@@ -131,6 +131,9 @@ template <class A, class B, class R>
 void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
               View<const double, 1> lambda, LambdaNorm norm, View<R, 1> out) {
   constexpr const char* function = "gdpo::mix_into";
+  contract::check_array(function, "out", out);
+  contract::check_array(function, "lambda", lambda);
+  contract::check_extents(function, "cost_advantages", 2, cost_advantages.extent);
   const index_t rows = out.extent[0], m = lambda.extent[0];
   if (reward_advantages.extent[0] != rows || cost_advantages.extent[0] != m ||
       (m > 0 && cost_advantages.extent[1] != rows)) {
@@ -140,6 +143,7 @@ void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
                        contract::shape(1, lambda.extent),
                    "(N), (m, N) and (m), with N = " + contract::text(rows) + ", the length of out");
   }
+  contract::check_array(function, "reward_advantages", reward_advantages);
   double sum = 0;
   for (index_t c = 0; c < m; ++c) {
     if (!(lambda(c) >= 0) || math::not_finite(lambda(c))) {
@@ -150,6 +154,7 @@ void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
   }
   if (math::not_finite(sum))
     contract::fail(function, "lambda", "multipliers without a finite sum", "a finite sum");
+  if (sum > 0) contract::check_array(function, "cost_advantages", cost_advantages);
   for (index_t i = 0; i < rows; ++i) {
     double a = 0.0 + math::mul(detail::reward_weight(norm, sum), load(reward_advantages(i)));
     for (index_t c = 0; c < m; ++c) {

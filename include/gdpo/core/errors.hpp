@@ -133,5 +133,36 @@ GDPO_HOST_INLINE Text text(double value) { return Text(value); }
 /// A shape as the words of a message, written as "(2, 3)".
 GDPO_HOST_INLINE Text shape(int rank, const index_t* extent) { return {rank, extent}; }
 
+/// Checks the extents of an array and returns its number of elements.
+///
+/// Throws if one is negative, or if the others than 0 multiply to more than 2^48, which is more
+/// than any memory holds. Below that bound no count that is made from extents can overflow.
+GDPO_NOINLINE inline index_t check_extents(const char* function, const Text& name, int rank,
+                                           const index_t* extent) {
+  constexpr index_t most = index_t{1} << 48;
+  index_t elements = 1, largest = 1;
+  for (int r = 0; r < rank; ++r) {
+    if (extent[r] < 0) fail(function, name, shape(rank, extent), "extents of at least 0");
+    if (extent[r] > most / largest)
+      fail(function, name, shape(rank, extent), "at most 2^48 elements, more than memory holds");
+    elements *= extent[r];
+    if (extent[r] > 0) largest *= extent[r];
+  }
+  return elements;
+}
+/// Throws because an array that has elements is a null pointer.
+[[noreturn]] GDPO_COLD inline void fail_null(const char* function, const Text& name, int rank,
+                                             const index_t* extent) {
+  fail(function, name, "a null pointer", shape(rank, extent) + " elements");
+}
+/// Checks an array that a call reads or writes: its extents, and that it is there if it has
+/// elements. Returns their number.
+template <class T, int Rank>
+index_t check_array(const char* function, const Text& name, const View<T, Rank>& v) {
+  const index_t elements = check_extents(function, name, Rank, v.extent);
+  if (elements > 0 && !v.data) fail_null(function, name, Rank, v.extent);
+  return elements;
+}
+
 }  // namespace contract
 GDPO_END_NAMESPACE

@@ -11,7 +11,8 @@ namespace gdpo {
 
 /// Runs on one thread, one number at a time.
 ///
-/// It is the reference: `simd` and `parallel()` give the same bits.
+/// It is the reference: `simd` and `parallel()` give the same bits. That is said of numbers: where
+/// one gives a NaN, so do the others, but its sign and payload may differ.
 struct Seq {};
 /// The tag of Seq.
 inline constexpr Seq seq{};

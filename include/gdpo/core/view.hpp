@@ -55,15 +55,38 @@ template <class T>
 GDPO_DATA_INLINE constexpr View<T, 1> view(T* data, index_t n) {
   return {data, {n}, {1}};
 }
-/// A view of (rows, columns) elements in dense memory, row by row.
-template <class T>
-GDPO_DATA_INLINE constexpr View<T, 2> view(T* data, index_t rows, index_t columns) {
-  return {data, {rows, columns}, {columns, 1}};
+/// A view of (rows, columns) elements in dense memory, row by row. The two are of any type of
+/// number, which keeps a call with braces apart from this one.
+template <
+    class T, class Rows, class Columns,
+    std::enable_if_t<
+        std::is_convertible_v<Rows, index_t> && std::is_convertible_v<Columns, index_t>, int> = 0>
+GDPO_DATA_INLINE constexpr View<T, 2> view(T* data, Rows rows, Columns columns) {
+  return {data,
+          {static_cast<index_t>(rows), static_cast<index_t>(columns)},
+          {static_cast<index_t>(columns), 1}};
 }
 /// A view of (a, b, c) elements in dense memory, the last index fastest.
 template <class T>
 GDPO_DATA_INLINE constexpr View<T, 3> view(T* data, index_t a, index_t b, index_t c) {
   return {data, {a, b, c}, {b * c, c, 1}};
+}
+
+/// A view of 1, 2 or 3 axes with any distances between elements, in elements: stride 0 repeats an
+/// element, a negative one goes backwards.
+///
+///     gdpo::view(logits + 1, {rows, width}, {2 * width, 1})  // every second row, from column 1
+///
+/// Extents and strides are of the type gdpo::index_t, so braces take no unsigned variables.
+template <class T, std::size_t Rank>
+GDPO_DATA_INLINE constexpr View<T, static_cast<int>(Rank)> view(T* data,
+                                                                const index_t (&extent)[Rank],
+                                                                const index_t (&stride)[Rank]) {
+  static_assert(Rank >= 1 && Rank <= 3, "a view has rank 1, 2 or 3");
+  View<T, static_cast<int>(Rank)> v;
+  v.data = data;
+  for (std::size_t r = 0; r < Rank; ++r) v.extent[r] = extent[r], v.stride[r] = stride[r];
+  return v;
 }
 
 /// A view of a std::vector, which must outlive the view.

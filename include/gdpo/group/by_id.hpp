@@ -15,8 +15,9 @@ class ById {
   /// Sorts the rows by their ids, (N). `expected_size` is that of `by_id`.
   template <class Id>
   ById(View<const Id, 1> ids, index_t expected_size)
-      : order_(static_cast<std::size_t>(ids.extent[0])) {
+      : order_(index(contract::check_array("gdpo::by_id", "ids", ids))) {
     static_assert(std::is_integral_v<Id>, "group ids are integers");
+    detail::check_expected_size("gdpo::by_id", expected_size);
     for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<index_t>(i);
     std::stable_sort(order_.begin(), order_.end(),
                      [&](index_t a, index_t b) { return ids(a) < ids(b); });

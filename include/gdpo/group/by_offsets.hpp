@@ -14,16 +14,22 @@ struct ByOffsets {
 
   /// Throws invalid_input if there are no offsets. They may be on a device: they are not read.
   void check_shape(const char* function, index_t rows) const {
-    if (offsets.extent[0] == 0) {
+    if (contract::check_extents(function, "offsets", 1, offsets.extent) == 0) {
       contract::fail(function, "offsets", "no entries",
                      "entries from 0 to " + contract::text(rows) + ", the number of rows");
     }
+    detail::check_expected_size(function, expected_size);
+  }
+  /// Throws invalid_input if the offsets are a null pointer.
+  void check_arrays(const char* function) const {
+    contract::check_array(function, "offsets", offsets);
   }
   /// Throws invalid_input, in the name of `function`, unless the offsets go from 0 to `rows`,
   /// never decrease, and give every group the expected size.
   void check(const char* function, index_t rows) const {
     using contract::text;
     check_shape(function, rows);
+    check_arrays(function);
     const index_t entries = offsets.extent[0];
     if (at(0) != 0 || at(entries - 1) != rows) {
       contract::fail(
@@ -32,7 +38,7 @@ struct ByOffsets {
           "entries from 0 to " + text(rows) + ", the number of rows");
     }
     for (index_t g = 0; g + 1 < entries; ++g) {
-      if (length(g) < 0) {
+      if (at(g + 1) < at(g)) {  // their difference could be too large for an index_t
         contract::fail(function, "offsets",
                        "offsets[" + text(g + 1) + "] = " + text(at(g + 1)) + " after offsets[" +
                            text(g) + "] = " + text(at(g)) + " (group " + text(g) + ")",

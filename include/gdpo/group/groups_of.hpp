@@ -42,6 +42,7 @@ struct GroupsOf {
 
   /// Throws invalid_input, in the name of `function`, if the rows leave an incomplete group.
   void check(const char* function, index_t rows) const {
+    if (size < 1) contract::fail(function, "groups.size", contract::text(size), "at least 1");
     if (rows % size != 0) {
       contract::fail(function, "groups",
                      contract::text(rows) + " rows, which leaves a last group (number " +
@@ -67,6 +68,14 @@ inline GroupsOf groups_of(index_t K) {
 }
 
 namespace detail {
+
+/// Checks the size that by_offsets and by_id are told to expect of every group.
+inline void check_expected_size(const char* function, index_t size) {
+  if (size < 0) {
+    contract::fail(function, "expected_size", contract::text(size),
+                   "the number of rows of every group, or 0: any");
+  }
+}
 
 /// Groups whose members are `groups` rows apart: those of a column-major (prompts, rollouts,
 /// rewards) tensor, whose first two dimensions make the rows.

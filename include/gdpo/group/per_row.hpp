@@ -35,12 +35,14 @@ std::vector<std::remove_const_t<T>> per_row(const Groups& groups, index_t rows, 
   static_assert(detail::is_host_grouping_v<Groups>,
                 "the first argument of per_row is groups_of, by_offsets or by_id");
   if (rows < 0) contract::fail(function, "rows", contract::text(rows), "a count of at least 0");
+  contract::check_extents(function, "rows", 1, &rows);
   groups.check(function, rows);
   const index_t count = groups.count(rows);
   if (values.extent[0] != count) {
     contract::fail(function, "values", contract::text(values.extent[0]) + " entries",
                    "one for each of the " + contract::text(count) + " groups");
   }
+  contract::check_array(function, "values", values);
   std::vector<std::remove_const_t<T>> out(static_cast<std::size_t>(rows));
   for (index_t g = 0; g < count; ++g) {
     for (index_t k = 0; k < groups.length(g); ++k)

@@ -4,6 +4,30 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+
+/// The tokens of whole padded sequences but the first of each: those that rows of logits predict.
+template <class T>
+View<T, 2> later(View<T, 2> tokens) {
+  const index_t shift = tokens.extent[1] > 0 ? 1 : 0;
+  if (tokens.data) tokens.data += shift * tokens.stride[1];
+  tokens.extent[1] -= shift;
+  return tokens;
+}
+/// The tokens of packed sequences, each one place earlier. The view ends one entry behind the
+/// caller's array. That entry belongs to the last row of the last sequence, which predicts nothing,
+/// so it is never read.
+template <class T>
+View<T, 1> later(View<T, 1> tokens) {
+  if (tokens.data && tokens.extent[0] > 0) tokens.data += tokens.stride[0];
+  return tokens;
+}
+[[noreturn]] GDPO_COLD inline void fail_without_offsets(const char* function) {
+  contract::fail(function, "offsets", "none", "where the sequences begin and end, (B + 1)");
+}
+
+}  // namespace detail
+
 /// A LogitBatch of whole padded sequences: row t of the logits predicts token t + 1. The result
 /// views logits[:, :-1], input_ids[:, 1:] and mask[:, 1:], as a trainer in PyTorch slices them;
 /// nothing is copied.
@@ -15,6 +39,8 @@ template <class T, class Id, class M>
 LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> input_ids,
                                               View<M, 2> mask) {
   constexpr const char* function = "gdpo::aligned";
+  contract::check_extents(function, "logits", 3, logits.extent);
+  contract::check_array(function, "input_ids", input_ids);
   const auto check = [&](const char* name, const index_t* extent) {
     if (extent[0] == logits.extent[0] && extent[1] == logits.extent[1]) return;
     contract::fail(
@@ -24,16 +50,21 @@ LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> inp
   check("input_ids", input_ids.extent);
   if (mask) check("mask", mask.extent);
   LogitBatch<std::remove_const_t<T>, 3> batch;
-  const index_t shift = logits.extent[1] > 0 ? 1 : 0;
-  const auto later = [shift](auto tokens) {
-    tokens.data += shift * tokens.stride[1];
-    tokens.extent[1] -= shift;
-    return tokens;
-  };
   batch.logits = logits;
-  batch.logits.extent[1] -= shift;
-  batch.targets = later(input_ids);
-  if (mask) batch.mask = later(mask);
+  batch.logits.extent[1] = detail::later(input_ids).extent[1];
+  batch.targets = detail::later(input_ids);
+  if (mask) batch.mask = detail::later(mask);
+  return batch;
+}
+/// The same from the completion mask (B, T) alone, without logits and targets: a batch that can be
+/// counted before the forward pass, as `count(aligned(completion_mask))`.
+template <class M>
+LogitBatch<float, 3> aligned(View<M, 2> mask) {
+  contract::check_array("gdpo::aligned", "mask", mask);
+  LogitBatch<float, 3> batch;
+  const View<M, 2> predicted = detail::later(mask);
+  batch.logits.extent[0] = predicted.extent[0], batch.logits.extent[1] = predicted.extent[1];
+  batch.mask = predicted;
   return batch;
 }
 /// The same without a mask: every token but the first of its sequence is predicted.
@@ -54,6 +85,8 @@ template <class T, class Id, class M>
 LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> input_ids,
                                               IndexColumn offsets, View<M, 1> mask) {
   constexpr const char* function = "gdpo::aligned";
+  contract::check_extents(function, "logits", 2, logits.extent);
+  contract::check_array(function, "input_ids", input_ids);
   const auto check = [&](const char* name, index_t n) {
     if (n == logits.extent[0]) return;
     contract::fail(function, name, contract::text(n) + " entries",
@@ -61,18 +94,23 @@ LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> inp
   };
   check("input_ids", input_ids.extent[0]);
   if (mask) check("mask", mask.extent[0]);
-  if (!offsets)
-    contract::fail(function, "offsets", "none", "where the sequences begin and end, (B + 1)");
-  // The shifted views end one entry behind the caller's arrays. That entry belongs to the last row
-  // of the last sequence, which predicts nothing, so it is never read.
+  if (!offsets) detail::fail_without_offsets(function);
   LogitBatch<std::remove_const_t<T>, 2> batch;
-  const auto later = [](auto tokens) {
-    if (tokens.extent[0] > 0) tokens.data += tokens.stride[0];
-    return tokens;
-  };
   batch.logits = logits;
-  batch.targets = later(input_ids);
-  if (mask) batch.mask = later(mask);
+  batch.targets = detail::later(input_ids);
+  if (mask) batch.mask = detail::later(mask);
+  batch.offsets = offsets;
+  return batch;
+}
+/// The same from the completion mask (N) alone, without logits and targets, to be counted before
+/// the forward pass.
+template <class M>
+LogitBatch<float, 2> aligned(View<M, 1> mask, IndexColumn offsets) {
+  contract::check_array("gdpo::aligned", "mask", mask);
+  if (!offsets) detail::fail_without_offsets("gdpo::aligned");
+  LogitBatch<float, 2> batch;
+  batch.logits.extent[0] = mask.extent[0];
+  batch.mask = detail::later(mask);
   batch.offsets = offsets;
   return batch;
 }

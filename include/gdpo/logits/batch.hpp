@@ -19,13 +19,14 @@ struct LogitBatch {
   static_assert(!std::is_integral_v<T>, "logits are floating-point numbers");
   static_assert(Rank == 2 || Rank == 3, "logits are (N, V) or (B, T, V)");
 
-  /// The logits: (N, V) or (B, T, V). The vocabulary has stride 1; rows may have any strides.
+  /// The logits: (N, V) or (B, T, V). The vocabulary has stride 1; rows may have any strides. A
+  /// batch that is only counted, before the forward pass, may be without them.
   View<const T, Rank> logits;
   /// The token that each row is to predict: (N) or (B, T), int32 or int64. A call that needs no
   /// target accepts an absent array.
   TokenView<std::int64_t> targets;
-  /// (N) or (B, T). 0: neither the row nor its target is read, and its results are 0. Absent: all
-  /// rows count.
+  /// (N) or (B, T). 0: neither the row nor its target is read, and its results are 0. A row with
+  /// any other number, also NaN, counts. Absent: all rows count.
   TokenView<unsigned char> mask;
   /// (B + 1), the cu_seqlens of packed sequences, for logits (N, V) only. The last row of each
   /// sequence predicts nothing and counts as masked. Absent: all rows predict.
@@ -152,15 +153,12 @@ template <class U, int Rank>
 void check_table(const char* function, const char* name, const View<U, Rank>& v,
                  const index_t* shape) {
   using contract::fail;
-  index_t elements = 1;
+  const index_t elements = contract::check_extents(function, name, Rank, v.extent);
   for (int r = 0; r < Rank; ++r) {
-    if (v.extent[r] < 0)
-      fail(function, name, contract::shape(Rank, v.extent), "extents of at least 0");
     if (v.extent[r] != shape[r]) {
       fail(function, name, contract::shape(Rank, v.extent),
            contract::shape(Rank, shape) + ", the shape of logits");
     }
-    elements *= v.extent[r];
   }
   if (elements > 0 && !v)
     fail(function, name, "no array", contract::shape(Rank, v.extent) + " numbers");

@@ -58,6 +58,31 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   return bound;
 }
 
+/// The batch as it is counted: with the extents of its logits, but without them. Where the logits
+/// are absent, the extents are those of the mask, of the targets or of batch.mask; where these are
+/// absent too, `rows` are the rows of packed sequences. `rows` below 0: not known.
+template <class T, int Rank>
+LogitBatch<T, Rank> to_count(const char* function, LogitBatch<T, Rank> logits,
+                             const TokenBatch<float>& batch, index_t rows) {
+  index_t* const extent = logits.logits.extent;
+  bool known = logits.logits.data != nullptr;
+  for (const index_t of_axis : logits.logits.extent) known = known || of_axis != 0;
+  for (const TokenShape& shape :
+       {logits.mask.shape(), logits.targets.shape(), batch.mask.shape()}) {
+    if (known || shape.rank != Rank - 1) continue;
+    for (int r = 0; r < shape.rank; ++r) extent[r] = shape.extent[r];
+    known = true;
+  }
+  if (!known && rows >= 0) extent[0] = rows, known = true;
+  if (!known) {
+    contract::fail(function, "logits, mask, targets, batch.mask", "none",
+                   "one of them, which says how many rows there are");
+  }
+  logits.logits.data = nullptr;
+  extent[Rank - 1] = 0;
+  return logits;
+}
+
 /// The packed sequence that holds token i, out of `rows` sequences, one of which must hold it.
 GDPO_CALLS_ANY
 template <class Offsets>
@@ -75,10 +100,21 @@ GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i)
 /// The counts of a batch whose log-probs come from logits, for the normaliser of the loss. A token
 /// counts where the masks of both let it through. Otherwise as `count(batch)`: add the counts of
 /// all micro-batches and ranks of the step. Allocates 21 bytes for each row of logits.
+///
+/// The logits are not read and may be absent. The number of rows is then that of the mask, of the
+/// targets, of batch.mask, or of packed sequences. So a step can be counted before its first
+/// forward pass, from the completion masks:
+///
+///     gdpo::count(gdpo::aligned(completion_mask))           // (B, T), or
+///     gdpo::count(gdpo::aligned(completion_mask), batch)    // with a prepared batch
 template <class T, int Rank>
-Normaliser count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
+Normaliser count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch = {}) {
+  constexpr const char* function = "gdpo::count";
+  const IndexColumn& offsets = batch.offsets ? batch.offsets : logits.offsets;
+  const index_t packed = Rank == 2 && offsets.size() > 0 ? offsets(offsets.size() - 1) : -1;
   LogitsWorkspace workspace;
-  return count(detail::bind_logits("gdpo::count", logits, batch, workspace));
+  return count(detail::bind_logits(function, detail::to_count(function, logits, batch, packed),
+                                   batch, workspace));
 }
 
 /// A policy loss straight from logits, with its gradient by the logits.

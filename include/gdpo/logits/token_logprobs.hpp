@@ -62,9 +62,11 @@ template <class T, int Rank>
 void check_rows_out(const char* function, const LogitBatch<T, Rank>& batch,
                     const View<LogitRow, 1>& out) {
   const index_t rows = LogitRows<T, Rank>(batch).rows();
-  if (out.extent[0] == rows) return;
-  contract::fail(function, "out", contract::text(out.extent[0]) + " rows",
-                 "one for each of the " + contract::text(rows) + " rows of logits");
+  if (out.extent[0] != rows) {
+    contract::fail(function, "out", contract::text(out.extent[0]) + " rows",
+                   "one for each of the " + contract::text(rows) + " rows of logits");
+  }
+  contract::check_array(function, "out", out);
 }
 template <class T, int Rank, class U>
 void check_backward(const char* function, const LogitBatch<T, Rank>& batch,

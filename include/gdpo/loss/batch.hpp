@@ -89,9 +89,9 @@ class TokenView {
  private:
   template <class T, int Rank>
   static bool present(const View<T, Rank>& v) {
-    index_t elements = 1;
-    for (const index_t extent : v.extent) elements *= extent;
-    return v.data || elements == 0;  // an array without elements may have a null pointer
+    bool empty = false;  // an array without elements may have a null pointer
+    for (const index_t extent : v.extent) empty = empty || extent == 0;
+    return v.data || empty;
   }
   template <class T>
   static constexpr bool reads_directly = std::is_same_v<std::remove_const_t<T>, S> ||
@@ -154,6 +154,18 @@ class TokenOut {
   detail::TokenShape shape_;
 };
 
+/// What prepare() leaves in a batch, so that count() and a loss can refuse one that is used in the
+/// wrong order. A batch that it has not prepared has the initial values.
+struct Prepared {
+  /// How many calls of prepare() have changed the mask. count() writes it into the Normaliser.
+  int mask_changes = 0;
+  /// How often the PrepassMemory of this batch has been used; null: its arrays are the caller's.
+  const std::uint64_t* uses = nullptr;
+  /// The number of uses when this batch was prepared. If `uses` has grown since, the masks and
+  /// weights of this batch are overwritten.
+  std::uint64_t use = 0;
+};
+
 /// The tokens of one (micro-)batch, with everything that a loss reads about them.
 ///
 /// A row is one sequence (a completion); B is the number of rows.
@@ -168,11 +180,16 @@ class TokenOut {
 /// the first two axes. Packed batches have token arrays of rank 1 and `offsets` (cu_seqlens): row i
 /// is the tokens offsets[i] .. offsets[i + 1] - 1. All token arrays of a batch have the same shape.
 ///
+/// Columns have one number for each row, (B); beside tokens of rank 3 they may be (prompts,
+/// completions), as may any column whose rows are in that order.
+///
 /// S is the type that numbers are read as and that the gradient has: float, also for arrays of
 /// 16-bit floats, or double. The members are views: the arrays must outlive the calls.
 ///
-/// Only `logp` and one of the two advantages are required. Masked tokens may hold anything, even
-/// NaN: they change no bit of a result.
+/// Only `logp` and one of the two advantages are required by a loss. Before the forward pass there
+/// are no log-probs: count() and prepare() take a batch without them, whose shape is that of the
+/// first array that is there. Masked tokens may hold anything, even NaN: they change no bit of a
+/// result.
 template <class S = float>
 struct TokenBatch {
   static_assert(std::is_same_v<S, float> || std::is_same_v<S, double>,
@@ -180,7 +197,7 @@ struct TokenBatch {
   /// The type that numbers are read as and that the gradient has.
   using Scalar = S;
 
-  /// Log-probs of the tokens under the policy being trained, in nats. Required.
+  /// Log-probs of the tokens under the policy being trained, in nats. Required by a loss.
   TokenView<S> logp;
   /// Log-probs under the policy that the ratio is against: the one that sampled, or the proximal
   /// one. Absent: the step is on-policy, and the ratio is exactly 1.
@@ -199,7 +216,8 @@ struct TokenBatch {
   /// One advantage per token, instead of one per row.
   TokenView<S> token_advantages;
 
-  /// 0: the token does not belong to the loss. Absent: all tokens do.
+  /// 0: the token does not belong to the loss; every other number, also NaN, lets it in. Absent:
+  /// all tokens do.
   TokenView<unsigned char> mask;
   /// (B + 1) Where each row begins and the last one ends. Required for packed batches only.
   IndexColumn offsets;
@@ -231,6 +249,8 @@ struct TokenBatch {
   NonFinite rollout_non_finite;
   /// The threshold that prepass::TopEntropy took, in nats, for LossMetrics. prepare() fills it.
   double entropy_threshold = math::infinity;
+  /// What prepare() did to this batch, by which calls refuse a wrong order.
+  Prepared prepared;
 };
 
 namespace detail {
@@ -254,7 +274,8 @@ constexpr int row_columns = 0 GDPO_ROW_COLUMNS(GDPO_ONE_MORE);
 #undef GDPO_ONE_MORE
 static_assert(sizeof(TokenBatch<float>) == (token_arrays + token_marks) * sizeof(TokenView<float>) +
                                                row_columns * sizeof(Column) + sizeof(IndexColumn) +
-                                               sizeof(NonFinite) + sizeof(double),
+                                               sizeof(NonFinite) + sizeof(double) +
+                                               sizeof(Prepared),
               "a new array of TokenBatch needs its line in loss/array_list.hpp");
 
 /// The place of one row: its number, its first position in the batch, its number of positions.
@@ -269,6 +290,8 @@ class TokenLayout {
   index_t longest = 0;  // positions in the longest row
   index_t tokens = 0;   // positions of the batch, masked ones included
   IndexColumn offsets;
+  TokenShape shape;             // of the token arrays; its strides mean nothing
+  const char* shaped = "logp";  // the array of the batch that has it
 
   RowSpan operator()(index_t row) const {
     if (!offsets) return {row, row * width, width};
@@ -278,66 +301,98 @@ class TokenLayout {
 };
 
 GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
-                                         const TokenShape& own, int rank, const index_t* extent) {
-  bool same = own.rank == rank;
-  for (int r = 0; r < own.rank; ++r) same = same && r < rank && own.extent[r] == extent[r];
+                                         const TokenShape& own, const TokenLayout& layout) {
+  const TokenShape& shape = layout.shape;
+  bool same = own.rank == shape.rank;
+  for (int r = 0; r < own.rank; ++r)
+    same = same && r < shape.rank && own.extent[r] == shape.extent[r];
   if (!same) {
-    contract::fail(function, name, contract::shape(own.rank, own.extent),
-                   contract::shape(rank, extent) + ", the shape of batch.logp");
+    contract::fail(
+        function, name, contract::shape(own.rank, own.extent),
+        contract::shape(shape.rank, shape.extent) + ", the shape of batch." + layout.shaped);
   }
 }
 template <class Tokens>
-void check_tokens(const char* function, const char* name, const Tokens& v, int rank,
-                  const index_t* extent) {
-  if (v) check_shape_of(function, name, v.shape(), rank, extent);
+void check_tokens(const char* function, const char* name, const Tokens& v,
+                  const TokenLayout& layout) {
+  if (v) check_shape_of(function, name, v.shape(), layout);
 }
+/// Checks a column of one number a row. One of rank 2 has the first two extents of tokens of rank
+/// 3; beside other tokens the number of its elements is that of the rows.
 GDPO_NOINLINE inline void check_rows(const char* function, const char* name, const Column& c,
-                                     index_t rows) {
-  if (c && c.size() != rows) {
+                                     const TokenLayout& layout) {
+  if (!c) return;
+  const index_t *own = c.extents(), *shape = layout.shape.extent;
+  if (c.rank() == 2 && layout.shape.rank == 3 && (own[0] != shape[0] || own[1] != shape[1])) {
+    contract::fail(
+        function, name, contract::shape(2, own),
+        contract::shape(2, shape) + ", the prompts and completions of batch." + layout.shaped);
+  }
+  if (c.size() != layout.rows) {
     contract::fail(function, name, contract::text(c.size()) + " entries",
-                   "one for each of the " + contract::text(rows) + " rows");
+                   "one for each of the " + contract::text(layout.rows) + " rows");
   }
 }
 
+/// Whether a call reads batch.logp. One that does not takes a batch without it, whose shape is that
+/// of the first array that is there.
+enum class NeedsLogp : bool { No, Yes };
+
 /// The layout as far as the shapes tell it, with all shapes checked. No array is read, because the
 /// arrays of a device cannot be: `longest` of a packed batch stays 0, and offsets are not checked.
+/// Of a batch with offsets alone the number of tokens is not known; it is then the largest one.
 template <class S>
-TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
+TokenLayout shape_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
   using contract::fail, contract::text;
+  if (b.prepared.uses && *b.prepared.uses != b.prepared.use) {
+    fail(function, "batch", "a prepared batch whose PrepassMemory has prepared another one since",
+         "a PrepassMemory for each prepared batch that is in use");
+  }
   TokenLayout layout;
-  const int rank = b.logp.rank();
-  const index_t shape[3] = {b.logp.extent(0), b.logp.extent(1), b.logp.extent(2)};
-  for (int axis = 0; axis < rank; ++axis) {
-    if (b.logp.extent(axis) < 0)
-      fail(function, "batch.logp", contract::shape(rank, shape), "extents of at least 0");
-  }
-  if (rank == 0)
+  TokenShape& shape = layout.shape;
+  shape = b.logp.shape();
+  if (needs == NeedsLogp::Yes && shape.rank == 0)
     fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
-  if (rank == 1) {
-    if (!b.offsets || b.offsets.size() == 0) {
-      fail(function, "batch.offsets", "none, with packed tokens (logp has rank 1)",
-           "offsets (B + 1)");
-    }
-    layout.rows = b.offsets.size() - 1;
-    layout.offsets = b.offsets;
-    layout.tokens = b.logp.extent(0);
-  } else {
-    if (b.offsets)
-      fail(function, "batch.offsets",
-           "offsets, with padded tokens (logp has rank " + text(index_t{rank}) + ")",
-           "none, or tokens of rank 1");
-    layout.rows = rank == 2 ? b.logp.extent(0) : b.logp.extent(0) * b.logp.extent(1);
-    layout.width = layout.longest = b.logp.extent(rank - 1);
-    layout.tokens = layout.rows * layout.width;
-  }
-  const auto tokens = [&](const char* name, const auto& v) {
-    check_tokens(function, name, v, rank, shape);
+  const auto take = [&](const char* name, const TokenShape& of) {
+    if (shape.rank == 0 && of.rank > 0) shape = of, layout.shaped = name;
   };
-#define GDPO_X(in_batch, ...) tokens("batch." #in_batch, b.in_batch);
+#define GDPO_X(in_batch, ...) take(#in_batch, b.in_batch.shape());
   GDPO_TOKEN_ARRAYS(GDPO_X)
   GDPO_TOKEN_MARKS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(in_batch, type) check_rows(function, "batch." #in_batch, b.in_batch, layout.rows);
+  contract::check_extents(function, contract::Text("batch.") + layout.shaped, shape.rank,
+                          shape.extent);
+  if (shape.rank == 0 && !b.offsets) {
+    fail(function, "batch", "no array of tokens and no offsets",
+         "a mask, offsets or log-probs, which say how many tokens the rows have");
+  }
+  if (shape.rank < 2) {
+    if (!b.offsets || b.offsets.size() == 0) {
+      fail(function, "batch.offsets",
+           "none, with packed tokens (" + contract::Text(layout.shaped) + " has rank 1)",
+           "offsets (B + 1)");
+    }
+    const index_t entries = b.offsets.size();
+    contract::check_extents(function, "batch.offsets", 1, &entries);
+    layout.rows = entries - 1;
+    layout.offsets = b.offsets;
+    layout.tokens = shape.rank == 1 ? shape.extent[0] : (std::numeric_limits<index_t>::max)();
+  } else {
+    if (b.offsets) {
+      fail(function, "batch.offsets",
+           "offsets, with padded tokens (" + contract::Text(layout.shaped) + " has rank " +
+               text(index_t{shape.rank}) + ")",
+           "none, or tokens of rank 1");
+    }
+    layout.rows = shape.rank == 2 ? shape.extent[0] : shape.extent[0] * shape.extent[1];
+    layout.width = layout.longest = shape.extent[shape.rank - 1];
+    layout.tokens = layout.rows * layout.width;
+  }
+#define GDPO_X(in_batch, ...) check_tokens(function, "batch." #in_batch, b.in_batch, layout);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+  GDPO_TOKEN_MARKS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(in_batch, type) check_rows(function, "batch." #in_batch, b.in_batch, layout);
   GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
   return layout;
@@ -345,24 +400,28 @@ TokenLayout shape_of(const char* function, const TokenBatch<S>& b) {
 
 /// The layout with the offsets read and checked.
 template <class S>
-TokenLayout layout_of(const char* function, const TokenBatch<S>& b) {
+TokenLayout layout_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
   using contract::fail, contract::text;
-  TokenLayout layout = shape_of(function, b);
+  TokenLayout layout = shape_of(function, b, needs);
   if (!layout.offsets) return layout;
+  if (layout.shape.rank == 0) {
+    layout.tokens = b.offsets(layout.rows);
+    contract::check_extents(function, "batch.offsets", 1, &layout.tokens);
+  }
   if (b.offsets(0) != 0 || b.offsets(layout.rows) != layout.tokens) {
     fail(function, "batch.offsets",
          "from " + text(b.offsets(0)) + " to " + text(b.offsets(layout.rows)),
          "from 0 to " + text(layout.tokens) + ", the number of tokens");
   }
   for (index_t i = 0; i < layout.rows; ++i) {
-    const index_t length = b.offsets(i + 1) - b.offsets(i);
-    if (length < 0) {
+    // Compared before they are subtracted: their difference could be too large for an index_t.
+    if (b.offsets(i + 1) < b.offsets(i)) {
       fail(function, "batch.offsets",
            "offsets[" + text(i + 1) + "] = " + text(b.offsets(i + 1)) + " after offsets[" +
                text(i) + "] = " + text(b.offsets(i)),
            "offsets that never decrease");
     }
-    layout.longest = (std::max)(layout.longest, length);
+    layout.longest = (std::max)(layout.longest, b.offsets(i + 1) - b.offsets(i));
   }
   return layout;
 }

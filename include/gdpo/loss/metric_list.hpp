@@ -6,7 +6,8 @@
 //
 // The columns of a line:
 //   member       its name in LossMetrics and among the sums
-//   added in     the loop over tokens that adds it: Ratios, the first, or Terms, the second
+//   added in     the loop over tokens that adds it: Ratios, the first, or Terms, the second. The
+//                ratio of a level of segments is added once for the segment instead
 //   kept by      the smallest set of metrics that reports it: Means or All. Loss is as Means, but
 //                the sum is always computed, because the loss itself needs it
 //   where        when it is measured: Always, or only WithKl, WithEntropies or WithBounds (a level
@@ -15,7 +16,8 @@
 //                row_min or row_max of the means of rows; share, which is the mean over tokens, or
 //                row_mean if LossMetrics::one_ratio_a_row
 
-/// Numbers of a token that are added token by token, with their range.
+/// Numbers of a token that are added token by token, with their range. Some ends of these ranges
+/// follow from others at the end of the call (keeps_min and keeps_max in loss/engine/tally.hpp).
 #define GDPO_TOKEN_SUMS(X)                                                                     \
   /* The surrogate times w, the product of factors and weights. */                             \
   X(surrogate, Terms, Loss, Always, keys())                                                    \
@@ -28,12 +30,12 @@
   /* TokenBatch::entropies. TRL logs the mean over tokens, ms-swift those over completions. */ \
   X(entropy, Terms, Means, WithEntropies,                                                      \
     keys("entropy", mean, "entropy/mean", row_mean, "entropy/max", row_max, "entropy/min",     \
-         row_min))
+         row_min))                                                                             \
+  /* The level's ratio. */                                                                     \
+  X(ratio, Terms, Means, Always, keys())
 
 /// Numbers of a token whose sum over a row follows from other sums at the end of the row.
 #define GDPO_ROW_SUMS(X)                                                            \
-  /* The level's ratio. */                                                          \
-  X(ratio, Terms, Means, Always, keys())                                            \
   /* w surrogate + sum of beta w' kl over the KL terms, before the row's weight. */ \
   X(loss, Terms, Means, Always, keys())
 

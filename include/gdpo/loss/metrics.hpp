@@ -13,7 +13,9 @@ namespace gdpo {  // plain data, which is sent between ranks
 /// its means in the rows. A row without valid tokens counts as a row whose mean is 0. Quantities of
 /// a whole row, such as its length, have only the row half; their `count` is 0.
 ///
-/// Ranges leave NaN out. Under -ffast-math they mean nothing where a token is NaN.
+/// Ranges leave NaN out. Under -ffast-math they mean nothing where a token is NaN. Sums are rounded
+/// while they are added, in float in a float batch, so a mean may lie outside of its range by that
+/// much: for `ratio`, whose sum is exact to 1e-6 of itself, by at most 1e-6 of the mean.
 struct Metric {
   double sum = 0;    ///< Sum over the valid tokens.
   double count = 0;  ///< Number of valid tokens; 0: not measured over tokens.

@@ -6,6 +6,15 @@
 
 namespace gdpo {
 
+/// Which batch count() has counted, so that a loss can refuse the counts that a batch had before
+/// prepare() changed its mask.
+struct CountedBatch {
+  /// Prepared::mask_changes of that batch; -1: these are not the counts of one call of count().
+  int mask_changes = -1;
+  double tokens = 0,  ///< The tokens that were counted. Other counts have been changed since.
+      rows = 0;       ///< The rows that were counted.
+};
+
 /// The counts that a loss is divided by.
 ///
 /// They belong to the whole optimiser step: add the counts of all its micro-batches, on all ranks,
@@ -22,10 +31,14 @@ struct Normaliser {
   /// num_items_in_batch or a global batch size. count() leaves it 0. Set it on the sum of the
   /// counts, because += adds it up as well.
   double given = 0;
+  /// Written by count(). Sums, and counts filled in by hand, are those of no batch: a loss takes
+  /// them as they are.
+  CountedBatch counted{};
 
   /// Adds the counts of another micro-batch or rank, `given` included.
   GDPO_DATA_INLINE Normaliser& operator+=(const Normaliser& o) {
     tokens += o.tokens, rows += o.rows, non_empty_rows += o.non_empty_rows, given += o.given;
+    counted = CountedBatch{};
     return *this;
   }
   /// The counts of two micro-batches or ranks together, `given` included.

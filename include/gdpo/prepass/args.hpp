@@ -23,10 +23,11 @@ GDPO_BEGIN_NAMESPACE
 
 /// The masks and weights of one prepared batch, which prepare() writes and the batch points to.
 ///
-/// It must outlive the prepared batch, and the next prepare() with the same memory overwrites that.
-/// The prepared batch itself may be prepared again, in the same memory or in another: the second
-/// call goes on from the decisions of the first. Keep the memory between steps: after a first call
-/// of the same shape, nothing is allocated.
+/// It must outlive the prepared batch, and the next prepare() with the same memory overwrites that:
+/// count() and losses then refuse it, so each batch that is in use needs a memory of its own. The
+/// prepared batch itself may be prepared again, in the same memory or in another: the second call
+/// goes on from the decisions of the first. Keep the memory between steps: after a first call of
+/// the same shape, nothing is allocated.
 template <class S>
 struct PrepassMemory {
   std::vector<unsigned char> mask;        ///< The prepared mask, with Reach::Denominator.
@@ -37,6 +38,8 @@ struct PrepassMemory {
   std::vector<double> pass;               ///< Weights of the pre-pass that runs.
   std::vector<double> values;             ///< Scratch of the pre-pass that runs.
   detail::RowScratch<S> rows;             ///< Rows that have to be converted to be read.
+  /// One number: how many prepared batches these arrays have belonged to (Prepared::uses).
+  std::vector<std::uint64_t> uses;
 };
 
 /// The rows of a batch, as a pre-pass sees them.
@@ -60,6 +63,8 @@ class PrepassRows {
   index_t begin(index_t i) const { return layout_(i).begin; }
   /// Number of positions of the batch, masked ones included: the length of PrepassArgs::weights.
   index_t positions() const { return layout_.tokens; }
+  /// The shape of the batch, for checks of columns.
+  const detail::TokenLayout& layout() const { return layout_; }
   /// Memory that a pre-pass may use while it runs.
   std::vector<double>& scratch() const { return memory_.values; }
 
@@ -75,9 +80,10 @@ class PrepassRows {
 ///
 ///     template <class S> void operator()(const PrepassArgs<S>& args) const;
 ///
-/// which writes the weights of valid tokens. The others need not be written. No gradient flows
-/// through a weight. A pre-pass checks its settings in `void check(const char* function) const`,
-/// which throws invalid_input.
+/// which writes the weights of valid tokens. The others need not be written. Arrays of a row that
+/// the batch does not have are null; before the forward pass `logp` is one of them. No gradient
+/// flows through a weight. A pre-pass checks its settings in `void check(const char* function)
+/// const`, which throws invalid_input.
 template <class S>
 struct PrepassArgs {
   const PrepassRows<S>& rows;  ///< The rows of the batch.
@@ -92,5 +98,16 @@ struct PrepassArgs {
 struct EntropyThreshold {
   double value;  ///< In nats.
 };
+
+namespace detail {
+
+/// Throws unless the batch has log-probs, which the pre-pass `name` reads.
+inline void need_logp(bool has_logp, const char* name) {
+  if (has_logp) return;
+  contract::fail("gdpo::prepare", "batch.logp", "no array",
+                 contract::Text("the log-probs of the policy being trained, because of ") + name);
+}
+
+}  // namespace detail
 
 GDPO_END_NAMESPACE

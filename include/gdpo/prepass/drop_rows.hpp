@@ -9,7 +9,7 @@ namespace detail {
 template <class S>
 void drop_rows(const PrepassArgs<S>& args, const Column& dropped, const char* name) {
   const PrepassRows<S>& rows = args.rows;
-  check_rows("gdpo::prepare", name, dropped, rows.size());
+  check_rows("gdpo::prepare", name, dropped, rows.layout());
   if (!dropped && rows.size() > 0)
     contract::fail("gdpo::prepare", name, "no column", "one flag for each row (not 0: dropped)");
   for (index_t i = 0; i < rows.size(); ++i) {

@@ -76,6 +76,8 @@ struct Gate {
             "gdpo::prepare", "batch.rollout_logp", "no array",
             "the sampling policy's log-probs, because of prepass::Gate on Pair::Mismatch");
       }
+      if ((pair != Pair::Mismatch || !row.old_logp) && row.length > 0)
+        detail::need_logp(row.logp != nullptr, "prepass::Gate on this pair");
       double* w = args.weights_of(i);
       for (index_t t = 0; t < row.length; ++t) {
         if (row.valid(t)) w[t] = estimate(difference(row, t));

@@ -38,6 +38,8 @@ struct Importance {
         contract::fail("gdpo::prepare", "batch.rollout_logp", "no array",
                        "the sampling policy's log-probs, because of prepass::Importance");
       }
+      if (!row.old_logp && row.length > 0)
+        detail::need_logp(row.logp != nullptr, "prepass::Importance without batch.old_logp");
       double* w = args.weights_of(i);
       const S* old = row.old_logp ? row.old_logp : row.logp;
       for (index_t t = 0; t < row.length; ++t) {

@@ -12,7 +12,13 @@ GDPO_BEGIN_NAMESPACE
 /// completion_mask, rollout_non_finite and entropy_threshold; all other members are copied.
 ///
 /// The result points into `memory` and to the arrays of `batch`, which must outlive it. Call
-/// count() on the result, not on `batch`: only then are dropped tokens left out of the counts.
+/// count() on the result, not on `batch`: only then are dropped tokens left out of the counts. A
+/// loss of the result refuses what count() returned for `batch` if a pre-pass has
+/// Reach::Denominator.
+///
+/// Log-probs are needed only by pre-passes that read them (Gate, and Importance without old_logp).
+/// Without them the shape is that of the first array that is there, so that a step may be prepared
+/// and counted before its forward pass; assign `logp` to the result afterwards.
 ///
 /// It runs on the calling thread. PrepassArgs says how to write a pre-pass of your own. Errors:
 /// invalid_input for settings out of range (also of pre-passes with Reach::None), shapes that do
@@ -24,10 +30,15 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                 "a pre-pass needs: reach, template <class S> void operator()(const "
                 "gdpo::PrepassArgs<S>&) const");
   constexpr const char* function = "gdpo::prepare";
-  const detail::TokenLayout layout = detail::layout_of(function, batch);
+  const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
   (detail::Checks<Passes>::run(passes, function), ...);
   memory.rows.reserve(layout.longest);
   TokenBatch<S> prepared = batch;
+  if (((passes.reach != Reach::None) || ...)) {  // only then are arrays of the memory written
+    if (memory.uses.empty()) memory.uses.assign(1, 0);
+    prepared.prepared.uses = memory.uses.data();
+    prepared.prepared.use = ++memory.uses[0];
+  }
 
   const auto n = static_cast<std::size_t>(layout.tokens);
   const auto gather = [&](const auto& tokens, auto& into) {  // a dense copy of the array, or all 1
@@ -47,7 +58,7 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
   if (((passes.reach == Reach::Denominator) || ...)) {
     if (!batch.completion_mask && !batch.mask) {
       memory.completion.assign(n, 1);
-      prepared.completion_mask = detail::dense_like(batch.logp, memory.completion);
+      prepared.completion_mask = detail::dense(layout, memory.completion);
     }
     gather(batch.mask, memory.mask);
     const PrepassRows<S> rows(batch, layout, memory);
@@ -59,7 +70,8 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
     memory.kept.assign(n, 1);  // apart from the mask, which all of these pre-passes see as given
     (remove(passes), ...);
     for (std::size_t k = 0; k < n; ++k) memory.mask[k] = memory.mask[k] && memory.kept[k];
-    prepared.mask = detail::dense_like(batch.logp, memory.mask);
+    prepared.mask = detail::dense(layout, memory.mask);
+    ++prepared.prepared.mask_changes;
   }
 
   const bool kl = ((passes.reach == Reach::SurrogateAndKl) || ...);
@@ -81,8 +93,8 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
       }
     };
     (weigh(passes), ...);
-    prepared.weights = detail::dense_like(batch.logp, memory.weights);
-    if (kl) prepared.kl_weights = detail::dense_like(batch.logp, memory.kl_weights);
+    prepared.weights = detail::dense(layout, memory.weights);
+    if (kl) prepared.kl_weights = detail::dense(layout, memory.kl_weights);
   }
   return prepared;
 }

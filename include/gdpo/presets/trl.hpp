@@ -48,8 +48,11 @@ inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
 /// loss_type="dapo", its default: the sum over tokens divided by num_items_in_batch, the tokens of
-/// all processes. Set Normaliser::given = num_items_in_batch, and aggregate.scale = num_processes,
-/// because gradients are averaged over the processes.
+/// all processes. Set Normaliser::given to it, and aggregate.scale = num_processes, because
+/// gradients are averaged over the processes. TRL computes it in _generate_and_score_completions,
+/// as the sum of the gathered completion lengths, and _compute_loss reads
+/// inputs["num_items_in_batch"]; here it is the sum over processes and accumulation steps of
+/// count(batch).tokens.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
 
 // The pre-passes of vllm_importance_sampling_mode, with a cap of 3. "token_truncate" and

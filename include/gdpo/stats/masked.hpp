@@ -11,11 +11,11 @@ GDPO_BEGIN_NAMESPACE
 //
 //   gdpo::masked_mean(gdpo::view(x, B, T), gdpo::view(mask, B, T))
 //
-// Shapes: values and mask are views of rank 1 or 2, of the same shape and with any strides;
-// another shape of the mask throws invalid_input. The mask is of any arithmetic type. A value
-// counts where the mask is not 0, once, whatever number stands there; a null mask ({}) lets every
-// value count. Values that do not count are not read: they may be NaN. A NaN that counts makes
-// the result NaN.
+// Shapes: values and mask are views of rank 1 or 2, of the same shape and with any strides; another
+// shape of the mask throws invalid_input. The mask is of any arithmetic type. A value counts where
+// the mask is not 0, once, whatever number stands there, also NaN; a null mask ({}) lets every
+// value count. Values that do not count are not read: they may be NaN. A NaN that counts makes the
+// result NaN.
 //
 // Order of summation: the values that count, one row after the other, as sum_rows adds them. So
 // neither the padding nor the place of the holes changes a bit, and packed tokens give the bits
@@ -36,11 +36,12 @@ View<T, 2> one_row(const View<T, 2>& v, index_t row) {
   return {v.data ? v.data + row * v.stride[0] : nullptr, {1, v.extent[1]}, {0, v.stride[1]}};
 }
 
-/// Throws invalid_input unless `given` has the shape of `wanted`. The message calls them `name`
-/// and `owner`.
+/// Throws invalid_input unless `given` is an array that has the shape of `wanted`. The message
+/// calls them `name` and `owner`.
 template <class A, class B, int Rank>
 void check_shape(const char* function, const char* name, const View<A, Rank>& given,
                  const View<B, Rank>& wanted, const char* owner) {
+  contract::check_array(function, name, given);
   for (int r = 0; r < Rank; ++r) {
     if (given.extent[r] != wanted.extent[r]) {
       contract::fail(function, name, contract::shape(Rank, given.extent),
@@ -60,6 +61,7 @@ GDPO_INLINE bool counts(const View<M, 2>& mask, index_t i, index_t j) {
 template <class T, int Rank, class M, class Visit>
 void visit_counted(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask,
                    const Visit& visit) {
+  contract::check_array(function, "values", values);
   if (mask) check_shape(function, "mask", mask, values, "values");
   const View<T, 2> x = as_table(values);
   const View<M, 2> m = as_table(mask);
@@ -101,6 +103,7 @@ template <class T, class M>
 std::vector<double> row_means(const char* function, const View<T, 2>& values,
                               const View<M, 2>& mask, double count_eps) {
   check_eps(function, "count_eps", count_eps);
+  contract::check_array(function, "values", values);
   if (mask) check_shape(function, "mask", mask, values, "values");
   std::vector<double> means;
   means.reserve(static_cast<std::size_t>(values.extent[0]));

@@ -1,10 +1,12 @@
 #pragma once
 /// \file
-/// Adapter for callers whose rewards or columns are an Eigen::Tensor or an Eigen::TensorMap.
-/// No element is copied, in either layout. A tensor of rank 3 needs no grouping:
+/// Adapter for callers whose arrays are an Eigen::Tensor, an Eigen::TensorMap, or a slice or chip
+/// of one. No element is copied, in either layout. A tensor of rank 3 needs no grouping:
 ///
 ///     Eigen::Tensor<float, 3, Eigen::RowMajor> rewards(prompts, rollouts, rewards_each);
 ///     const auto a = gdpo::advantages(rewards);  // rank 2: (prompts, rollouts)
+///     batch.logp = gdpo::view(logp);             // (prompts, rollouts, tokens)
+///     batch.advantages = gdpo::view(a);
 ///
 /// gdpo/gdpo.hpp does not include this header, because the module of Eigen (one of its unsupported
 /// ones) is slow to compile.
@@ -50,18 +52,83 @@ auto view_of_tensor(X& x) {
   return v;
 }
 
+/// How a part of a tensor is viewed: `TensorPart<X>::view(x)` for X a slice or a chip of a tensor,
+/// of a map, or of another part; `is_part` is false for any other type. The expressions of Eigen
+/// hold what they are parts of as const, so that a view for writing has to cast this away; it does
+/// so only if the expression was made from a tensor that is not const.
+template <class X, bool = (tensor_rank<X> > 0)>
+struct TensorPart {
+  static constexpr bool is_part = false;
+};
+template <class X>
+struct TensorPart<X, true> {
+  static constexpr bool is_part = false;
+  static auto view(const X& x) { return view_of_tensor(const_cast<X&>(x)); }
+};
+template <class X>
+struct TensorPart<const X, true> {
+  static constexpr bool is_part = false;
+  static auto view(const X& x) { return view_of_tensor(x); }
+};
+template <class X>
+struct TensorPart<const X, false> : TensorPart<X, false> {};
+template <class Starts, class Sizes, class X>
+struct TensorPart<Eigen::TensorSlicingOp<Starts, Sizes, X>, false> {
+  static constexpr bool is_part = true;
+  static auto view(const Eigen::TensorSlicingOp<Starts, Sizes, X>& x) {
+    auto v = TensorPart<X>::view(x.expression());
+    for (std::size_t r = 0; r < std::size(v.extent); ++r) {
+      v.data += x.startIndices()[r] * v.stride[r];
+      v.extent[r] = x.sizes()[r];
+    }
+    return v;
+  }
+};
+template <Eigen::DenseIndex Axis, class X>
+struct TensorPart<Eigen::TensorChippingOp<Axis, X>, false> {
+  static constexpr bool is_part = true;
+  static auto view(const Eigen::TensorChippingOp<Axis, X>& x) {
+    const auto whole = TensorPart<X>::view(x.expression());
+    View<typename decltype(whole)::value_type, static_cast<int>(std::size(whole.extent)) - 1> v;
+    v.data = whole.data + x.offset() * whole.stride[x.dim()];
+    for (int r = 0, from = 0; r < static_cast<int>(std::size(v.extent)); ++r, ++from) {
+      if (from == x.dim()) ++from;
+      v.extent[r] = whole.extent[from], v.stride[r] = whole.stride[from];
+    }
+    return v;
+  }
+};
+template <class X>
+constexpr bool is_tensor_part_v = TensorPart<X>::is_part;
+
 }  // namespace detail
 
 /// A view of a Tensor or TensorMap of rank 1, 2 or 3. Its memory must outlive the view.
 template <class X, std::enable_if_t<(detail::tensor_rank<X> > 0), int> = 0>
 auto view(X& x) {
+  static_assert(detail::tensor_rank<X> <= 3,
+                "a view has rank 1, 2 or 3: take a chip or a slice of the tensor");
   return detail::view_of_tensor(x);
 }
 
 /// The same of a temporary TensorMap, which does not own its memory.
 template <class Plain, int MapOptions, template <class> class Pointer>
 auto view(Eigen::TensorMap<Plain, MapOptions, Pointer>&& x) {
-  return detail::view_of_tensor(x);
+  return view(x);
+}
+
+/// A view of a part of a tensor or of a map: `t.slice(offsets, extents)`, `t.chip(i, axis)`, or a
+/// part of a part. Nothing is copied; the memory of the tensor must outlive the view. A view of a
+/// part of a tensor that is not const can be written to.
+///
+///     batch.logp = gdpo::view(logp.chip(layer, 0));                 // of rank 4: (B, G, T)
+///     batch.mask = gdpo::view(mask.slice(Offsets{0, 1}, Sizes{B, T - 1}));
+template <class X, std::enable_if_t<detail::is_tensor_part_v<X>, int> = 0>
+auto view(const X& x) {
+  const auto v = detail::TensorPart<X>::view(x);
+  static_assert(std::extent_v<decltype(v.extent)> <= 3,
+                "a view has rank 1, 2 or 3: take a chip or a slice of the tensor");
+  return v;
 }
 
 /// Advantages of rewards in a tensor of rank 2, (N, C), or rank 1, (N), with a grouping. Returns a

@@ -20,6 +20,7 @@ template <bool sums_first, class T, class Groups, class Estimator, class CheckGr
 void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, const Estimator& e,
                    const CheckGroups& check_groups) {
   using contract::text;
+  contract::check_extents(function, "rewards", 2, batch.rewards.extent);
   const index_t rows = batch.rewards.extent[0], channels = batch.rewards.extent[1];
   const auto check_finite = [function](const contract::Text& name, double value) {
     if (math::not_finite(value)) contract::fail(function, name, text(value), "a finite number");
@@ -88,18 +89,21 @@ void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch,
   }
 }
 
-/// Checks that advantages can be written to `out`: its scalar and its size.
-template <class R>
-void check_out(const char* function, index_t rows, View<R, 1> out) {
+/// Checks that the rewards are there, and that advantages can be written to `out`.
+template <class Batch, class R>
+void check_out(const char* function, const Batch& batch, View<R, 1> out) {
   static_assert(!std::is_const_v<R>,
                 "`out` is a read-only view: advantages cannot be written to it");
   static_assert(std::is_same_v<std::remove_const_t<R>, float> ||
                     std::is_same_v<std::remove_const_t<R>, double>,
                 "advantages are written as float or double");
+  contract::check_array(function, "rewards", batch.rewards);
+  const index_t rows = batch.rewards.extent[0];
   if (out.extent[0] != rows) {
     contract::fail(function, "out", contract::text(out.extent[0]) + " entries",
                    "one for each of the " + contract::text(rows) + " rows");
   }
+  contract::check_array(function, "out", out);
 }
 
 }  // namespace detail

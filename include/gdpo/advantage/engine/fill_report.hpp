@@ -5,8 +5,6 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-inline double std_or_nan(const Moments& m) { return m.n > 1 ? stddev(m) : math::nan(); }
-
 /// Fills in the report, except `degenerate`, which the evaluation has filled in.
 template <class T, class Groups, bool sums_first>
 void fill_report(const RewardBatch<T, Groups>& batch,
@@ -22,7 +20,6 @@ void fill_report(const RewardBatch<T, Groups>& batch,
   };
   r.rows = rows;
   r.groups = groups;
-  r.one_group = groups == 1;
   r.smallest_group = r.largest_group = groups > 0 ? batch.groups.length(0) : 0;
   r.singletons = r.excluded_rewards = r.infinite_rewards = r.excluded_rows = r.unused_rows = 0;
   for (index_t i = 0; i < rows; ++i) {
@@ -36,7 +33,6 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     bool read = false;
     for (const index_t of : work.channels) read = read || of == c;
     ChannelReport& channel = r.channels[at(c)];
-    index_t flat = 0, known = 0;
     work.raw.clear();
     for (index_t g = 0; g < groups; ++g) {
       double low = math::infinity, high = -math::infinity;
@@ -52,23 +48,16 @@ void fill_report(const RewardBatch<T, Groups>& batch,
         r.infinite_rewards += read && math::is_inf(value);
         work.raw.push_back(value);
       }
-      known += low <= high;
-      flat += low == high;
+      channel.known_groups += low <= high;
+      channel.flat_groups += low == high;
       r.channel_degenerate[at(g * channels + c)] = !(low < high);
     }
-    const Moments m = moments(work.raw);
-    channel.n = m.n;
-    channel.mean = m.n > 0 ? m.mean : math::nan();
-    channel.std = std_or_nan(m);
-    channel.min = m.n > 0 ? m.min : math::nan();
-    channel.max = m.n > 0 ? m.max : math::nan();
-    channel.zero_std_groups =
-        known > 0 ? static_cast<double>(flat) / static_cast<double>(known) : 0.0;
+    channel.values = moments(work.raw);
   }
 
   r.group_std.resize(at(groups));
   work.centred.clear();  // collects the reward sums of the batch
-  double flat_rows = 0;
+  r.flat_rows = 0;
   for (index_t g = 0; g < groups; ++g) {
     const index_t members = batch.groups.length(g);
     r.smallest_group = members < r.smallest_group ? members : r.smallest_group;
@@ -82,24 +71,21 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     r.singletons += work.raw.size() == 1;
     const double std = members == 1 ? 0.0 : std_or_nan(moments(work.raw));
     r.group_std[at(g)] = std;
-    if (!math::is_nan(std) && std <= 1e-8) flat_rows += static_cast<double>(members);
+    if (!math::is_nan(std) && std <= 1e-8) r.flat_rows += members;
     for (const double sum : work.raw) work.centred.push_back(sum);
   }
-  const Moments sums = moments(work.centred);
-  r.reward_mean = sums.n > 0 ? sums.mean : math::nan();
-  r.reward_std = std_or_nan(sums);
+  r.reward_sums = moments(work.centred);
   work.raw.clear();
   for (const double std : r.group_std) {
     if (!math::is_nan(std)) work.raw.push_back(std);
   }
-  const Moments stds = moments(work.raw);
-  r.reward_std_mean_of_groups = stds.n > 0 ? stds.mean : math::nan();
-  r.zero_std_group_rows = rows > 0 ? flat_rows / static_cast<double>(rows) : 0.0;
+  r.group_stds = moments(work.raw);
   work.raw.clear();
   for (index_t i = 0; i < rows; ++i) {
     if (state(i) == RowState::Counted) work.raw.push_back(work.row_sums[at(i)]);
   }
-  r.combined_std = std_or_nan(moments(work.raw));
+  r.combined = moments(work.raw);
+  derive(r);
 }
 
 }  // namespace detail

@@ -281,7 +281,8 @@ void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,
                      const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out,
                      const cuda::Scratch& scratch) {
   constexpr const char* function = "gdpo::advantages";
-  detail::check_out(function, batch.rewards.extent[0], out);
+  detail::check_out(function, batch, out);
+  if constexpr (!std::is_same_v<Groups, GroupsOf>) batch.groups.check_arrays(function);
   cuda::detail::AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
   cuda::detail::ScratchCursor needed, cursor(scratch);
   call.take(needed);

@@ -26,14 +26,20 @@ struct SortedGroups {
   /// Throws invalid_input unless `order` has one entry for each of `rows` rows and `offsets` has
   /// one.
   void check_shape(const char* function, index_t rows) const {
+    contract::check_extents(function, "groups.order", 1, order.extent);
     if (order.extent[0] != rows) {
       contract::fail(function, "groups.order", contract::text(order.extent[0]) + " entries",
                      "one for each of the " + contract::text(rows) + " rows");
     }
-    if (offsets.extent[0] == 0) {
+    if (contract::check_extents(function, "groups.offsets", 1, offsets.extent) == 0) {
       contract::fail(function, "groups.offsets", "no entries",
                      "entries from 0 to " + contract::text(rows) + ", the number of rows");
     }
+  }
+  /// Throws invalid_input if one of the arrays is a null pointer.
+  void check_arrays(const char* function) const {
+    contract::check_array(function, "groups.order", order);
+    contract::check_array(function, "groups.offsets", offsets);
   }
   /// Number of groups. The number of rows, its argument, is not needed.
   index_t count(index_t) const { return offsets.extent[0] - 1; }

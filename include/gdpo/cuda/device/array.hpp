@@ -29,6 +29,10 @@ struct DeviceColumn {
     if (!column) return;
     data = column.data(), stride = column.stride(), type = column.stored_as();
     check_stored(function, name, type);
+    if (column.gap() != 0) {
+      contract::fail(function, name, "(prompts, completions) with gaps between the prompts",
+                     "rows at one distance from each other, because a device reads it");
+    }
   }
   GDPO_INLINE explicit operator bool() const { return data != nullptr; }
   GDPO_INLINE R operator()(index_t i) const { return load_stored<R>(data, type, i * stride); }

@@ -247,7 +247,7 @@ struct BoundLogits {
         for_loss{memory.loss, bytes_of_loss(sequences_of(logits, given))},
         visited(logits),
         batch(bind_shapes(function, logits, given, memory, out)),
-        layout(gdpo::detail::shape_of(function, batch)) {
+        layout(gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes)) {
     visited.offsets = {};
     visited.mask = batch.mask;
   }
@@ -272,22 +272,26 @@ struct BoundLogits {
 /// batch of fewer sequences can need more.
 template <class T, int Rank>
 std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
+  const auto shaped = gdpo::detail::to_count("gdpo::cuda::scratch_bytes", logits, batch, -1);
   return detail::bytes_of<detail::LogitsMemory>(
-      gdpo::detail::LogitRows<T, Rank>(logits).rows(),
-      detail::bytes_of_loss(detail::sequences_of(logits, batch)));
+      gdpo::detail::LogitRows<T, Rank>(shaped).rows(),
+      detail::bytes_of_loss(detail::sequences_of(shaped, batch)));
 }
 
 /// The counts of a batch whose log-probs come from logits, written to `on_device`.
 ///
 /// They are those of gdpo::count(logits, batch): a token counts where the masks of both let it
-/// through. Three launches; `scratch`: scratch_bytes(logits, batch).
+/// through. The logits are not read and may be absent, as in `aligned(completion_mask)`; offsets
+/// alone do not tell the number of rows, because the host cannot read them. Three launches;
+/// `scratch`: scratch_bytes(logits, batch).
 template <class Device, class T, int Rank,
           std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
 void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
                 const TokenBatch<float>& batch, Normaliser* on_device, const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
-  const detail::BoundLogits<T, Rank> bound(function, logits, batch, {}, scratch);
-  bound.launch_masks(device, function, logits, batch);
+  const auto counted = gdpo::detail::to_count(function, logits, batch, -1);
+  const detail::BoundLogits<T, Rank> bound(function, counted, batch, {}, scratch);
+  bound.launch_masks(device, function, counted, batch);
   count_into(device, bound.batch, on_device, bound.for_loss);
 }
 
@@ -336,7 +340,9 @@ void policy_loss_from_logits(const Device& device, const Loss& loss,
   detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, shape);
   const on::BoundLogits<T, Rank> bound(function, logits, batch, out, scratch);
   const auto reads = detail::check_loss(function, loss, bound.batch, bound.layout);
-  if (normaliser.known()) detail::check_normaliser(function, *normaliser.known());
+  if (normaliser.known()) {
+    detail::check_normaliser(function, loss.aggregate, *normaliser.known(), batch.prepared);
+  }
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
 
   const auto of_tokens = [&](auto* memory, const auto& given) {

@@ -58,7 +58,8 @@ gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
 /// batch needs. The number of rows decides; arrays are not read.
 template <class S>
 std::size_t scratch_bytes(const TokenBatch<S>& batch) {
-  const auto layout = gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch);
+  const auto layout =
+      gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
   return detail::bytes_of<detail::CountMemory>(detail::RowUnits(layout.rows));
 }
 /// Bytes of Scratch that loss(device, batch, ...) needs. The number of rows decides; arrays are not
@@ -66,7 +67,8 @@ std::size_t scratch_bytes(const TokenBatch<S>& batch) {
 template <class Loss, class S>
 std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
   static_assert(gdpo::detail::needs_loss<Loss>());
-  const auto layout = gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch);
+  const auto layout =
+      gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
   return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
 }
 
@@ -80,7 +82,7 @@ template <class Device, class S, std::enable_if_t<gdpo::detail::is_device_v<Devi
 void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on_device,
                 const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
-  const auto layout = gdpo::detail::shape_of(function, batch);
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   const detail::DeviceBatch<S> on(function, batch, layout, gdpo::detail::TokenReads::none());
   const detail::RowUnits units(layout.rows);
   const auto memory = detail::take_memory<detail::CountMemory>(function, scratch, units);
@@ -122,11 +124,12 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
               LossResult* result, const Scratch& scratch) {
   static_assert(gdpo::detail::needs_loss<Loss>());
   constexpr const char* function = "gdpo::PolicyLoss";
-  const auto layout = gdpo::detail::shape_of(function, batch);
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
-  if (normaliser.known()) gdpo::detail::check_normaliser(function, *normaliser.known());
-  const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
-  gdpo::detail::check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
+  if (normaliser.known()) {
+    gdpo::detail::check_normaliser(function, loss.aggregate, *normaliser.known(), batch.prepared);
+  }
+  gdpo::detail::check_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
   const detail::DeviceBatch<S> on(function, batch, layout, reads);
   const detail::DeviceOut<S> out(function, "gradient", gradient);

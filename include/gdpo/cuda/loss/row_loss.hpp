@@ -187,19 +187,10 @@ class LossKernel {
   template <class Block>
   GDPO_DEVICE void finish_row(Block& block, State& state) const {
     const Row& row = state.row;
-    double ratios = 0;
-    // k3 = ratio - 1 - log ratio and k1 = -log ratio, so the sum of the ratios is k3 - k1 + tokens.
-    if constexpr (Metrics::means && !Level::of_segment) {
-      const double k1 = state.sums.of[gdpo::detail::of_approx_kl_k1],
-                   k3 = state.sums.of[gdpo::detail::of_approx_kl_k3];
-      ratios = math::not_finite(k1) ? sum_of_ratios(block, row)
-                                    : (k3 - k1) + static_cast<double>(row.tokens);
-    }
     block.each([&](int thread) {
       if (thread != 0) return;
       RowSums& sums = state.sums;
       Terms::finish(loss.kl, static_cast<bool>(batch.kl_weights), sums);
-      if constexpr (Metrics::means && !Level::of_segment) sums.of[gdpo::detail::of_ratio] = ratios;
       Tally& tally = state.tally;
       if (row.counts) {
         tally.policy_loss += math::mul(row.weight, sums.of[gdpo::detail::of_surrogate]);
@@ -276,7 +267,8 @@ class LossKernel {
         const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
         if constexpr (!Terms::shares) {
           at.write(gradient, j,
-                   static_cast<S>(Terms::gradient(slopes, valid, static_cast<C>(row.weight))));
+                   static_cast<S>(
+                       Terms::template gradient<Shape>(slopes, valid, static_cast<C>(row.weight))));
         }
         if (j % summed == summed - 1) mine.add(of_some);
       });
@@ -290,19 +282,10 @@ class LossKernel {
     block.each([&](int thread) {
       if (thread == 0) {
         totals.add_to(state.sums);
-        if (Level::of_segment && of_segment.n > 0) {
-          state.sums.of[gdpo::detail::of_ratio] += math::mul(of_segment.n, of_segment.ratio);
-        }
+        if constexpr (Level::of_segment) of_segment.add_to(state.sums, state.tally);
       }
       if constexpr (Metrics::everything) {
-        if (thread == block.threads() - 1) {
-          for (int q = 0; q < gdpo::detail::measured; ++q) {
-            state.tally.min[q] =
-                (math::min)(state.tally.min[q], static_cast<double>(accumulated.min[q]));
-            state.tally.max[q] =
-                (math::max)(state.tally.max[q], static_cast<double>(accumulated.max[q]));
-          }
-        }
+        if (thread == block.threads() - 1) accumulated.add_ranges_to(state.tally);
       }
     });
     const bool spoils = needs_census && census(block, state, row, begin, end, of_segment);
@@ -400,24 +383,6 @@ class LossKernel {
         gradient.at(gradient.first(row.at.row, row.at.begin), t) = math::nan<S>();
       }
     });
-  }
-
-  /// The sum of the ratios of a row where the sum of its log ratios is not finite: there k3 - k1
-  /// would be inf - inf.
-  template <class Block>
-  GDPO_DEVICE double sum_of_ratios(Block& block, const Row& row) const {
-    return block
-        .template reduce<Sum<double>>([&](int thread) {
-          Sum<double> mine;
-          in_quads(block, row.at.length, thread, [&](index_t t) {
-            if (!valid(row, t)) return;
-            const Token<C> x =
-                token_at(row, t).load(true, static_cast<C>(row.advantage), row.row_advantage);
-            mine.value += static_cast<double>(math::exp_parts(loss.level.map(x).log_ratio).exp);
-          });
-          return mine;
-        })
-        .value;
   }
 
   // ---- one token ----

@@ -26,24 +26,40 @@ struct ThreadTotals {
                        i_shared = i_kl_loss + Terms::has_kl, sums = i_shared + Terms::shares;
   static constexpr int i_advantages = kept(first_count, first_count + gdpo::detail::token_counts),
                        counts = i_advantages + 1;
-  static constexpr int ranges = Metrics::everything ? gdpo::detail::measured : 0,
-                       room = ranges > 0 ? ranges : 1;
+  /// Whether a quantity has a smallest or a largest value here, and how many of the quantities
+  /// before `end` have one. That is also the place of quantity `end`.
+  GDPO_DEVICE static constexpr bool has_min(int q) {
+    return Metrics::everything && Terms::template adds<Shape>(q) && gdpo::detail::keeps_min(q);
+  }
+  GDPO_DEVICE static constexpr bool has_max(int q) {
+    return Metrics::everything && Terms::template adds<Shape>(q) && gdpo::detail::keeps_max(q);
+  }
+  GDPO_DEVICE static constexpr int mins_before(int end) {
+    int n = 0;
+    for (int q = 0; q < end; ++q) n += has_min(q);
+    return n;
+  }
+  GDPO_DEVICE static constexpr int maxs_before(int end) {
+    int n = 0;
+    for (int q = 0; q < end; ++q) n += has_max(q);
+    return n;
+  }
+  static constexpr int mins = mins_before(gdpo::detail::measured),
+                       maxs = maxs_before(gdpo::detail::measured);
 
   double sum[sums] = {};
   int count[counts] = {};
-  C min[room], max[room];
+  C min[mins > 0 ? mins : 1], max[maxs > 0 ? maxs : 1];
 
   GDPO_INLINE ThreadTotals() {
-    for (int q = 0; q < room; ++q) {
-      min[q] = math::constant<C>(math::infinity), max[q] = math::constant<C>(-math::infinity);
-    }
+    for (C& x : min) x = math::constant<C>(math::infinity);
+    for (C& x : max) x = math::constant<C>(-math::infinity);
   }
   GDPO_INLINE void add(const ThreadTotals& o) {
     for (int i = 0; i < sums; ++i) sum[i] += o.sum[i];
     for (int i = 0; i < counts; ++i) count[i] += o.count[i];
-    for (int q = 0; q < ranges; ++q) {
-      min[q] = (math::min)(min[q], o.min[q]), max[q] = (math::max)(max[q], o.max[q]);
-    }
+    for (int i = 0; i < mins; ++i) min[i] = (math::min)(min[i], o.min[i]);
+    for (int i = 0; i < maxs; ++i) max[i] = (math::max)(max[i], o.max[i]);
   }
   /// Adds the sums of a quad, in double from here on.
   GDPO_INLINE void add(const typename Terms::Sums& s) {
@@ -68,9 +84,37 @@ struct ThreadTotals {
   }
   /// Takes over the ranges of this thread's tokens.
   GDPO_INLINE void take(const typename Terms::Ranges& r) {
-    if constexpr (Metrics::everything) {
-      for (int q = 0; q < ranges; ++q) min[q] = r.min[q], max[q] = r.max[q];
-    }
+    (void)r;
+#define GDPO_X(name, ...)                                   \
+  if constexpr (has_min(gdpo::detail::of_##name)) {         \
+    constexpr int i = mins_before(gdpo::detail::of_##name); \
+    min[i] = r.min[gdpo::detail::of_##name];                \
+  }                                                         \
+  if constexpr (has_max(gdpo::detail::of_##name)) {         \
+    constexpr int i = maxs_before(gdpo::detail::of_##name); \
+    max[i] = r.max[gdpo::detail::of_##name];                \
+  }
+    GDPO_TOKEN_SUMS(GDPO_X)
+    GDPO_ROW_SUMS(GDPO_X)
+#undef GDPO_X
+  }
+  /// Adds the ranges to those of a run.
+  GDPO_INLINE void add_ranges_to(gdpo::detail::Tally& tally) const {
+    (void)tally;
+#define GDPO_X(name, ...)                                   \
+  if constexpr (has_min(gdpo::detail::of_##name)) {         \
+    constexpr int i = mins_before(gdpo::detail::of_##name); \
+    double& to = tally.min[gdpo::detail::of_##name];        \
+    to = (math::min)(to, static_cast<double>(min[i]));      \
+  }                                                         \
+  if constexpr (has_max(gdpo::detail::of_##name)) {         \
+    constexpr int i = maxs_before(gdpo::detail::of_##name); \
+    double& to = tally.max[gdpo::detail::of_##name];        \
+    to = (math::max)(to, static_cast<double>(max[i]));      \
+  }
+    GDPO_TOKEN_SUMS(GDPO_X)
+    GDPO_ROW_SUMS(GDPO_X)
+#undef GDPO_X
   }
   /// The sums by name.
   GDPO_INLINE Totals totals() const {

@@ -22,7 +22,8 @@ GDPO_DEVICE inline float token_gradient(const Loss& loss, const From& from, Toke
   const SegmentRatio no_segment{};
   const auto slopes =
       Terms::template of_token<General, float>(loss, no_segment, from, true, x, sums, ranges);
-  const float gradient = Terms::gradient(slopes, true, static_cast<float>(weight));
+  const float gradient =
+      Terms::template gradient<General>(slopes, true, static_cast<float>(weight));
   // As in the loss call, an input that is not finite makes the gradient NaN if the loss reads it.
   // The formulas may lose a NaN on the way, so the inputs are looked at.
   const auto spoiled = Terms::census(loss.level, loss.kl, loss.factor, no_segment, from, x,

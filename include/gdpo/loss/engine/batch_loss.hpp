@@ -77,17 +77,12 @@ class BatchLoss {
         batch_(batch),
         normaliser_(normaliser),
         gradient_(gradient),
-        layout_(layout_of(function, batch)),
+        layout_(layout_of(function, batch, NeedsLogp::Yes)),
         reads_(check_loss(function, loss, batch, layout_)) {
-    check_normaliser(function, normaliser);
-    const index_t shape[3] = {batch.logp.extent(0), batch.logp.extent(1), batch.logp.extent(2)};
-    check_tokens(function, "gradient", gradient, batch.logp.rank(), shape);
+    check_normaliser(function, loss.aggregate, normaliser, batch.prepared);
+    check_tokens(function, "gradient", gradient, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
-    if (nothing && count_rows(batch, layout_).tokens > 0) {
-      contract::fail(
-          function, nothing, "0",
-          "the count that the aggregate divides by, more than 0 for a batch with tokens");
-    }
+    if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
   }
 
   Tally operator()(const Exec& exec, LossWorkspace<S>& workspace) const {
@@ -166,7 +161,7 @@ class BatchLoss {
       const View<S, 1> out = gradient_ ? gradient_.row(i, at.begin, at.length) : View<S, 1>{};
       const bool counts = weight != 0;  // otherwise the row adds nothing, even if its sums are NaN
       S* const to = out && gradient_.contiguous() ? out.data : scratch.gradient.data();
-      const RowSums sums = row_loss(row, tokens, weight, to, scratch.tokens.data());
+      const RowSums sums = row_loss(row, weight, to, scratch.tokens.data());
       if (counts) {
         tally.policy_loss += math::mul(weight, sums.of[of_surrogate]);
         tally.kl_loss += math::mul(weight, sums.kl_loss);

@@ -93,6 +93,9 @@ constexpr bool knows_its_count_v<
            const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> =
     true;
 
+/// The name in messages of a count that the caller fills in (Over::Given).
+inline constexpr const char* given_count = "normaliser.given (aggregate.over is Over::Given)";
+
 /// The name of the count that an aggregate divides by if that count is 0, else null. The
 /// aggregate's own divides_by_nothing() decides, or else its member `over`.
 template <class A>
@@ -100,19 +103,35 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   if constexpr (knows_its_count_v<A>) {
     return aggregate.divides_by_nothing(n);
   } else if constexpr (has_over_v<A>) {
-    return count_of(n, aggregate.over) > 0  ? nullptr
-           : aggregate.over == Over::Tokens ? "normaliser.tokens"
-           : aggregate.over == Over::Rows   ? "normaliser.rows"
-           : aggregate.over == Over::NonEmptyRows
-               ? "normaliser.non_empty_rows"
-               : "normaliser.given (aggregate.over is Over::Given)";
+    return count_of(n, aggregate.over) > 0        ? nullptr
+           : aggregate.over == Over::Tokens       ? "normaliser.tokens"
+           : aggregate.over == Over::Rows         ? "normaliser.rows"
+           : aggregate.over == Over::NonEmptyRows ? "normaliser.non_empty_rows"
+                                                  : given_count;
   } else {
     return nullptr;
   }
 }
 
-/// Checks that every count of a normaliser is finite and at least 0.
-inline void check_normaliser(const char* function, const Normaliser& n) {
+/// Throws because the count of this name, which an aggregate divides by, is 0.
+[[noreturn]] GDPO_COLD inline void fail_without_count(const char* function, const char* name) {
+  if (name == given_count) {
+    contract::fail(function, name, "0",
+                   "more than 0: a count that the caller sets, because count() does not know it; "
+                   "in TRL and ms-swift inputs[\"num_items_in_batch\"], the completion tokens of "
+                   "the step over all processes (on one process: normaliser.given = "
+                   "normaliser.tokens)");
+  }
+  contract::fail(function, name, "0",
+                 "the count that the aggregate divides by, more than 0 for a batch with tokens");
+}
+
+/// Checks that every count of a normaliser is finite and at least 0, and that it is not that of a
+/// batch whose mask prepare() has changed since. An aggregate that divides by a count of the
+/// caller's own does not use those.
+template <class Aggregate>
+void check_normaliser(const char* function, const Aggregate& aggregate, const Normaliser& n,
+                      const Prepared& prepared) {
   const std::pair<const char*, double> counts[] = {{"tokens", n.tokens},
                                                    {"rows", n.rows},
                                                    {"non_empty_rows", n.non_empty_rows},
@@ -122,6 +141,17 @@ inline void check_normaliser(const char* function, const Normaliser& n) {
       contract::fail(function, contract::Text("normaliser.") + name, contract::text(value),
                      "a count: finite, at least 0");
     }
+  }
+  if constexpr (has_over_v<Aggregate>) {
+    if (aggregate.over == Over::Given) return;
+  }
+  const CountedBatch& counted = n.counted;
+  const bool as_counted =
+      counted.mask_changes >= 0 && counted.tokens == n.tokens && counted.rows == n.rows;
+  if (as_counted && counted.mask_changes < prepared.mask_changes) {
+    contract::fail(function, "normaliser", "counts from before prepare() changed the mask",
+                   "the counts of the prepared batch (prepare, count, loss), or a sum if these are "
+                   "meant: gdpo::Normaliser{} + counts");
   }
 }
 

@@ -51,6 +51,27 @@ GDPO_INLINE constexpr MetricFacts facts_of(int q) {
   }
 }
 
+/// Whether the loops over tokens keep the smallest or the largest value of a quantity with a range.
+///
+/// The other ends follow from the range of approx_kl_k1, which is that of the log ratio x with the
+/// sign changed. The ratio e^x rises with x, and k3 = e^x - 1 - x falls below x = 0 and rises above
+/// it, so these ends belong to the smallest or the largest x (complete_range in
+/// loss/engine/write_result.hpp). At levels of segments the ratio is known before the loops, and
+/// SegmentRatio adds it to its range.
+GDPO_INLINE constexpr bool keeps_min(int q) { return q != of_ratio; }
+GDPO_INLINE constexpr bool keeps_max(int q) { return q != of_ratio && q != of_approx_kl_k3; }
+
+/// e^x, the ratio of a log ratio x of a token, and what goes with it. It saturates at exp_limit of
+/// S, the batch's scalar, also if V is wider.
+template <class S, class V>
+GDPO_INLINE math::ExpParts<V> parts_of_ratio(const V& x) {
+  if constexpr (std::is_same_v<math::scalar_t<V>, S>) {
+    return math::exp_parts(x);
+  } else {
+    return math::exp_parts(V((math::min)(x, math::constant<V>(math::exp_limit<S>))));
+  }
+}
+
 /// Sums over the valid tokens of one row, before the row's weight.
 struct RowSums {
   double of[quantities] = {};  ///< By Quantity; a share is the number of its tokens.
@@ -178,7 +199,8 @@ struct Tally {
   }
 };
 
-/// The smallest and largest values of the quantities that have a range, in lanes. NaN is left out.
+/// The smallest and largest values of the quantities that have a range, in lanes, as far as the
+/// loops keep them (keeps_min, keeps_max). NaN is left out.
 template <class V>
 struct LaneRanges {
   using L = math::Lanes<V>;
@@ -189,23 +211,29 @@ struct LaneRanges {
       min[q] = math::constant<V>(math::infinity), max[q] = math::constant<V>(-math::infinity);
     }
   }
+  /// Adds the values x of the valid tokens to those ends of the range that the loops keep.
   GDPO_INLINE void add(Quantity q, const Mask& valid, const V& x) {
     using math::select;
 #if defined(__CUDA_ARCH__)  // fmin and fmax of a device leave NaN out
     const V counted = select(valid, x, math::nan<V>());
-    min[q] = fmin(min[q], counted), max[q] = fmax(max[q], counted);
+    if (keeps_min(q)) min[q] = fmin(min[q], counted);
+    if (keeps_max(q)) max[q] = fmax(max[q], counted);
 #else
-    min[q] = (math::min)(min[q], select(valid, x, math::constant<V>(math::infinity)));
-    max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
+    if (keeps_min(q))
+      min[q] = (math::min)(min[q], select(valid, x, math::constant<V>(math::infinity)));
+    if (keeps_max(q))
+      max[q] = (math::max)(max[q], select(valid, x, math::constant<V>(-math::infinity)));
 #endif
   }
   /// Copies the quantities of one of the two loops. A copy of the whole would keep the other
   /// quantities from staying in registers.
   template <AddedIn Loop>
   GDPO_INLINE void take(const LaneRanges& o) {
-#define GDPO_X(name, added_in, ...)        \
-  if constexpr (AddedIn::added_in == Loop) \
-    min[of_##name] = o.min[of_##name], max[of_##name] = o.max[of_##name];
+#define GDPO_X(name, added_in, ...)                                        \
+  if constexpr (AddedIn::added_in == Loop) {                               \
+    if constexpr (keeps_min(of_##name)) min[of_##name] = o.min[of_##name]; \
+    if constexpr (keeps_max(of_##name)) max[of_##name] = o.max[of_##name]; \
+  }
     GDPO_TOKEN_SUMS(GDPO_X)
     GDPO_ROW_SUMS(GDPO_X)
 #undef GDPO_X
@@ -213,10 +241,14 @@ struct LaneRanges {
   void add_to(Tally& tally) const {
     typename L::Scalar lanes[L::width];
     for (int q = 0; q < measured; ++q) {
-      L::store(lanes, min[q]);
-      for (const auto x : lanes) tally.min[q] = (math::min)(tally.min[q], static_cast<double>(x));
-      L::store(lanes, max[q]);
-      for (const auto x : lanes) tally.max[q] = (math::max)(tally.max[q], static_cast<double>(x));
+      if (keeps_min(q)) {
+        L::store(lanes, min[q]);
+        for (const auto x : lanes) tally.min[q] = (math::min)(tally.min[q], static_cast<double>(x));
+      }
+      if (keeps_max(q)) {
+        L::store(lanes, max[q]);
+        for (const auto x : lanes) tally.max[q] = (math::max)(tally.max[q], static_cast<double>(x));
+      }
     }
   }
 };

@@ -15,6 +15,14 @@ namespace detail {
 struct SegmentRatio {
   double n = 0, log_ratio = 0, ratio = 1, share = 0;
   bool held = false;
+
+  /// Adds the ratio, at each of the n tokens, to the sums of their row and to its range.
+  GDPO_INLINE void add_to(RowSums& row, Tally& tally) const {
+    if (n == 0) return;
+    row.of[of_ratio] += math::mul(n, ratio);
+    tally.min[of_ratio] = (math::min)(tally.min[of_ratio], ratio);
+    tally.max[of_ratio] = (math::max)(tally.max[of_ratio], ratio);
+  }
 };
 
 /// Makes a SegmentRatio from the sum over the valid tokens of a segment.
@@ -86,7 +94,7 @@ struct TokenTerms {
                        : facts.where == Where::WithEntropies ? !Shape::plain
                        : facts.where == Where::WithBounds    ? maps || Level::of_segment
                                                              : true;
-    return kept && there;
+    return kept && there && !(Level::of_segment && q == of_ratio);
   }
 
   /// The sums of one register of tokens: the metrics of tokens, and what the loss itself needs.
@@ -149,8 +157,7 @@ struct TokenTerms {
       row.advantage = row.advantage || advantages > 0;
     }
   };
-  /// Completes the sums of a row after its last token, except that of the ratio. `kl_weights` says
-  /// that the batch has them.
+  /// Completes the sums of a row after its last token. `kl_weights` says that the batch has them.
   GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
     if constexpr (!several_kl) {
       if (!kl_weights) row.kl_loss = row.of[of_kl];
@@ -162,17 +169,26 @@ struct TokenTerms {
     row.of[of_clip_fraction] = row.of[of_clip_fraction_low] + row.of[of_clip_fraction_high];
   }
 
-  /// The ratio of the tokens themselves; it adds the metrics of the log ratio. The ratio saturates
-  /// at exp_limit of S, the batch's scalar, also if V is wider.
+  /// Adds x to the sum at valid tokens, and nothing at the others. With AVX-512 the sum is selected
+  /// and not x, because both steps are then one instruction. The bits are the same: no sum is -0.
+  template <class Shape>
+  GDPO_INLINE static void add_where(const Mask& valid, const V& x, V& sum) {
+    if constexpr (!Shape::masked) {
+      sum = sum + x;
+    } else if constexpr (math::has_bit_mask<L::width, C>) {
+      sum = math::select(valid, sum + x, sum);
+    } else {
+      sum = sum + math::select(valid, x, math::constant<V>(0.0));
+    }
+  }
+
+  /// The ratio of the tokens themselves; it adds the metrics of the log ratio.
   template <class S>
   GDPO_INLINE static V own(const V& log_ratio, const Mask& valid, const Token<V>& x, Sums& sums,
                            Ranges& ranges) {
     using math::constant, math::select;
     const V zero = constant<V>(0.0);
-    V bounded = log_ratio;
-    if constexpr (!std::is_same_v<C, S>)
-      bounded = (math::min)(log_ratio, constant<V>(math::exp_limit<S>));
-    const auto own = math::exp_parts(bounded);
+    const auto own = parts_of_ratio<S>(log_ratio);
     if constexpr (Metrics::means) {  // without a map, the log ratio of a masked token is 0 already
       sums.approx_kl_k1 = sums.approx_kl_k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
       sums.approx_kl_k3 = sums.approx_kl_k3 + (maps ? select(valid, own.k3, zero) : own.k3);
@@ -213,8 +229,7 @@ struct TokenTerms {
       d_log_ratio = select(off, zero, mul(given, d_log_ratio));
       if constexpr (!own_ratio) d_logp = select(off, zero, mul(given, d_logp));
     }
-    value = select(valid, value, zero);
-    sums.surrogate = sums.surrogate + value;
+    add_where<Shape>(valid, value, sums.surrogate);
     V loss = value;
     if constexpr (has_kl && Shape::with_kl) {
       const bool given = !Shape::plain && from.has_kl_weights();
@@ -226,17 +241,17 @@ struct TokenTerms {
         if (!Shape::plain && kl.beta == 0) return;
         constexpr bool folded = own_ratio && has_own_ratio_v<std::decay_t<decltype(kl)>, Token<V>>;
         const Term<V> k = term_by<folded, V>(kl, x);
-        const V kl_value = select(valid, k.value, zero);
         if (first) {
-          sums.kl = sums.kl + kl_value;
+          // Not add_where: g++ masks the last addition of k.value, so the selection is free.
+          sums.kl = sums.kl + select(valid, k.value, zero);
           if constexpr (Metrics::everything) {
-            ranges.add(of_kl, valid, kl_value);
+            ranges.add(of_kl, valid, k.value);
             sums.kl_bounded.add(both(valid, k.outside));
           }
         }
         first = false;
         const V beta = constant<V>(kl.beta), c = given ? mul(wk, beta) : beta;
-        V of_kls = mul(c, kl_value);
+        V of_kls = mul(c, k.value);
         const auto add = [&](V& to, const V& term) GDPO_INLINE_LAMBDA {
           const V sum = fma(c, term, to);
           to = given ? select(off, to, sum) : sum;
@@ -245,14 +260,15 @@ struct TokenTerms {
         add(own_ratio ? d_log_ratio : d_logp, k.d_logp);
         if (given) of_kls = select(off, zero, of_kls);
         if (several_kl) {
-          sums.kl_loss = sums.kl_loss + of_kls;
+          add_where<Shape>(valid, of_kls, sums.kl_loss);
         } else if (given) {
-          sums.kl_loss = sums.kl_loss + select(off, zero, mul(wk, kl_value));
+          add_where<Shape>(valid, V(select(off, zero, mul(wk, k.value))), sums.kl_loss);
         }
         if constexpr (Metrics::everything) loss = loss + of_kls;
       });
     }
     if constexpr (Metrics::means) {
+      if constexpr (!Level::of_segment) add_where<Shape>(valid, x.ratio, sums.ratio);
       sums.clip_fraction_low.add(both(valid, s.low));
       sums.clip_fraction_high.add(both(valid, s.high));
     }
@@ -262,7 +278,6 @@ struct TokenTerms {
       sums.dual_clip_fraction.add(both(valid, s.dual));
       ranges.add(of_surrogate, valid, value);
       ranges.add(of_loss, valid, loss);
-      ranges.add(of_ratio, valid, x.ratio);
     }
     if (!Shape::plain && from.has_advantages())
       sums.advantages.add(both(
@@ -283,7 +298,7 @@ struct TokenTerms {
       if (of_segment.held) sums.log_ratio_bounded.add(valid);
     }
     if constexpr (shares) {
-      sums.shared = sums.shared + select(valid, d_log_ratio, zero);
+      add_where<Shape>(valid, d_log_ratio, sums.shared);
       return {zero, d_logp};
     } else {
       if constexpr (Level::of_segment) d_log_ratio = of_segment.held ? zero : d_log_ratio;
@@ -319,9 +334,15 @@ struct TokenTerms {
   }
 
   /// dloss/dlogp from what add() returned, at a level whose tokens share no derivative.
+  template <class Shape>
   GDPO_INLINE static V gradient(const Slopes& slopes, const Mask& valid, const V& row_weight) {
     const V own = own_ratio ? slopes.d_log_ratio : slopes.d_log_ratio + slopes.d_logp;
-    return math::select(valid, math::mul(row_weight, own), math::constant<V>(0.0));
+    const V slope = math::mul(row_weight, own);
+    if constexpr (Shape::masked) {
+      return math::select(valid, slope, math::constant<V>(0.0));
+    } else {
+      return slope;
+    }
   }
   /// dloss/dlogp at a level whose tokens share one: `each` is the part from all tokens of the
   /// segment, which passes through the map of this token, and d_logp is its own part.

@@ -12,6 +12,8 @@ namespace detail {
 struct ResultTraits {
   /// Some KL term has beta != 0; the batch has entropies; LossMetrics::one_ratio_a_row.
   bool has_kl, has_entropy, one_ratio_a_row;
+  bool of_segment;  ///< The ratio is that of a segment, and the formulas run on double.
+  bool in_float;    ///< The batch is of float.
   /// The loss did not read rollout_logp, so the result reports `rollout`, which prepare() counted.
   bool keeps_rollout;
   NonFinite rollout;         ///< TokenBatch::rollout_non_finite.
@@ -27,10 +29,25 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
   traits.has_entropy = static_cast<bool>(batch.entropies);
   traits.one_ratio_a_row =
       Level::of_segment && !Level::straight_through && !batch.segments && !batch.token_advantages;
+  traits.of_segment = Level::of_segment;
+  traits.in_float = std::is_same_v<S, float>;
   traits.keeps_rollout = !reads.rollout;
   traits.rollout = batch.rollout_non_finite;
   traits.entropy_threshold = batch.entropy_threshold;
   return traits;
+}
+
+/// Writes the ends of the range over tokens of `ratio` or approx_kl_k3 that no loop keeps
+/// (keeps_min, keeps_max). The log ratios of the tokens are low to high. S is the batch's scalar,
+/// and V the type that the formulas ran on.
+template <class S, class V>
+GDPO_INLINE void complete_range(Metric& m, int q, double low, double high) {
+  const auto at_low = parts_of_ratio<S>(static_cast<V>(low)),
+             at_high = parts_of_ratio<S>(static_cast<V>(high));
+  const double a = static_cast<double>(q == of_ratio ? at_low.exp : at_low.k3),
+               b = static_cast<double>(q == of_ratio ? at_high.exp : at_high.k3);
+  if (!keeps_min(q)) m.min = (math::min)(a, b);
+  if (!keeps_max(q)) m.max = (math::max)(a, b);
 }
 
 /// Writes the metric of quantity q into the result, or an empty one if the call did not measure it.
@@ -42,7 +59,21 @@ GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total,
   const bool there = facts.where == Where::WithKl          ? traits.has_kl
                      : facts.where == Where::WithEntropies ? traits.has_entropy
                                                            : true;
-  r.metrics.*facts.member = kept && there ? total.metric(q, Metrics::everything) : Metric{};
+  Metric& m = r.metrics.*facts.member;
+  m = kept && there ? total.metric(q, Metrics::everything) : Metric{};
+  if constexpr (Metrics::everything) {
+    const bool complete = (keeps_min(q) && keeps_max(q)) || (q == of_ratio && traits.of_segment);
+    const double low = -total.max[of_approx_kl_k1], high = -total.min[of_approx_kl_k1];
+    if (complete || !(low <= high))
+      return;  // low > high: no token, or the log ratio of each is NaN
+    if (!traits.in_float) {
+      complete_range<double, double>(m, q, low, high);
+    } else if (traits.of_segment) {
+      complete_range<float, double>(m, q, low, high);
+    } else {
+      complete_range<float, float>(m, q, low, high);
+    }
+  }
 }
 /// Writes everything but the metrics of tokens.
 GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normaliser& normaliser,

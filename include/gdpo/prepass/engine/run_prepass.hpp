@@ -13,12 +13,13 @@ constexpr bool is_prepass_v<P, S, std::enable_if_t<std::is_same_v<Reach, decltyp
     std::is_invocable_v<const P&, const PrepassArgs<S>&>;
 
 /// A view of `values`, one per position in row order, with the shape of the batch.
-template <class S, class T>
-TokenView<T> dense_like(const TokenView<S>& like, std::vector<T>& values) {
+template <class T>
+TokenView<T> dense(const TokenLayout& layout, std::vector<T>& values) {
   T* data = values.data();
-  if (like.rank() == 1) return gdpo::view(data, like.extent(0));
-  if (like.rank() == 2) return gdpo::view(data, like.extent(0), like.extent(1));
-  return gdpo::view(data, like.extent(0), like.extent(1), like.extent(2));
+  const index_t* extent = layout.shape.extent;
+  if (layout.shape.rank < 2) return gdpo::view(data, layout.tokens);
+  if (layout.shape.rank == 2) return gdpo::view(data, extent[0], extent[1]);
+  return gdpo::view(data, extent[0], extent[1], extent[2]);
 }
 
 /// Counts the valid tokens whose rollout_logp is not finite. Pre-passes drop such tokens, so the
