@@ -217,7 +217,13 @@ TEST_CASE("counts from before prepare() are refused, sums and counts by hand are
     const auto prepared = gdpo::prepare(batch, memory, gdpo::prepass::Overlong{gdpo::view(*flags)});
     const Normaliser after = gdpo::count(prepared);
     CHECK(loss(gdpo::dapo_loss, prepared, before) == refused);
-    CHECK(loss(gdpo::dr_grpo_loss, prepared, before) != "no error");
+    auto of_rows = gdpo::grpo_loss;  // divides by the rows, whose number no pre-pass changes
+    of_rows.kl.beta = 0;
+    CHECK(loss(of_rows, prepared, before) == "no error");
+    const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                           gdpo::aggregate::TokenSum>
+        of_nothing;
+    CHECK(loss(of_nothing, prepared, before) == "no error");
     CHECK(loss(gdpo::dapo_loss, prepared, after) == "no error");
     CHECK(loss(gdpo::dapo_loss, batch, before) == "no error");
     // The counts of a step are those of no single batch.
@@ -316,4 +322,72 @@ TEST_CASE("a prepared batch whose memory was used again is refused", "[count][pr
   CHECK(message_of([&] { gdpo::count(first); }) == "gdpo::count: " + refused);
   CHECK(message_of([&] { gdpo::prepare(first, kept[0]); }) == "gdpo::prepare: " + refused);
   CHECK(message_of([&] { gdpo::dapo_loss(second, gdpo::count(second)); }) == "no error");
+}
+
+TEST_CASE("a batch prepared in two memories is watched in the last of them", "[count][prepass]") {
+  const std::vector<float> logp(8, -1.0f), advantages{1, -0.5f};
+  const std::vector<int> truncated{0, 1}, none{0, 0};
+  gdpo::TokenBatch<float> batch;
+  batch.logp = gdpo::view(logp.data(), 2, 4);
+  batch.advantages = gdpo::view(advantages);
+  gdpo::PrepassMemory<float> a, b;
+  gdpo::prepass::Overlong weighs{gdpo::view(truncated)};
+  weighs.reach = gdpo::Reach::SurrogateAndKl;
+  const auto first = gdpo::prepare(batch, a, gdpo::prepass::Overlong{gdpo::view(truncated)});
+  const auto second = gdpo::prepare(first, b, weighs);
+  // The first memory may be used again: what it held has moved.
+  gdpo::prepare(batch, a, gdpo::prepass::Overlong{gdpo::view(none)});
+  CHECK(gdpo::count(second).tokens == 4);
+  CHECK(gdpo::dapo_loss(second, gdpo::count(second)).metrics.completion_length.row_sum == 8);
+  gdpo::prepare(batch, b, weighs);
+  CHECK_THAT(message_of([&] { gdpo::count(second); }),
+             Catch::Matchers::StartsWith("gdpo::count: batch: given a prepared batch whose"));
+  // From logits the memory is looked at before its arrays are read.
+  const Bytes small_mask{1, 1, 1, 1, 1, 1}, large_mask(60, 1);
+  gdpo::TokenBatch<float> small, large;
+  small.mask = gdpo::view(small_mask.data(), 2, 3),
+  large.mask = gdpo::view(large_mask.data(), 2, 30);
+  gdpo::PrepassMemory<float> memory;
+  const gdpo::prepass::Overlong drop{gdpo::view(truncated)};
+  const auto old = gdpo::prepare(small, memory, drop);
+  gdpo::prepare(large, memory, drop);
+  CHECK_THAT(message_of([&] { gdpo::count(gdpo::LogitBatch<float, 3>{}, old); }),
+             Catch::Matchers::StartsWith("gdpo::count: batch: given a prepared batch whose"));
+}
+
+TEST_CASE("arrays without elements do not give a batch its shape", "[count]") {
+  const Bytes mask(8, 1);
+  const std::vector<float> empty;
+  gdpo::TokenBatch<float> batch;
+  batch.mask = gdpo::view(mask.data(), 2, 4);
+  batch.ref_logp = gdpo::view(empty.data(), 0, 4);
+  CHECK(gdpo::count(batch).tokens == 8);
+  batch.mask = {};
+  CHECK(gdpo::count(batch).rows == 0);
+}
+
+TEST_CASE("the shifted mask of packed sequences ends with its array", "[count][logits]") {
+  // In memory of exactly its size, so that a sanitizer sees a read behind it.
+  const std::unique_ptr<unsigned char[]> mask(new unsigned char[6]{1, 1, 1, 1, 1, 1});
+  const std::vector<int> offsets{0, 2, 6}, truncated{0, 1};
+  const auto logits = gdpo::aligned(gdpo::view(mask.get(), 6), gdpo::view(offsets));
+  CHECK(logits.mask.extent(0) == 5);
+  CHECK(gdpo::count(logits).tokens == 4);
+  gdpo::TokenBatch<float> batch;
+  batch.offsets = gdpo::view(offsets);
+  gdpo::PrepassMemory<float> memory;
+  const gdpo::prepass::Overlong drop{gdpo::view(truncated)};
+  CHECK(gdpo::count(logits, gdpo::prepare(batch, memory, drop)).tokens == 1);
+  batch.mask = logits.mask;
+  CHECK(
+      message_of([&] { gdpo::prepare(batch, memory, drop); }) ==
+      "gdpo::prepare: batch.offsets: given from 0 to 6; needed: from 0 to 5, the number of tokens");
+  // Only offsets allow it, and offsets have a sound number of entries.
+  gdpo::LogitBatch<float, 2> wrong = logits;
+  wrong.offsets = {};
+  CHECK(message_of([&] { gdpo::count(wrong); }) ==
+        "gdpo::count: mask: given (5); needed: (6), the shape of logits without the vocabulary");
+  wrong.offsets = gdpo::view(offsets.data(), -1);
+  CHECK(message_of([&] { gdpo::count(wrong); }) ==
+        "gdpo::count: offsets: given (-1); needed: extents of at least 0");
 }

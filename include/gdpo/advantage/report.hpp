@@ -137,6 +137,9 @@ struct GroupReport {
                                    const std::vector<std::string>& names = {},
                                    ZeroStd zero_std = ZeroStd::Groups,
                                    RewardStd std = RewardStd::Batch) const;
+  /// Deleted: names without a prefix before them would become a string of two pointers.
+  template <class Map = std::map<std::string, double>>
+  void to_map(std::initializer_list<const char*> names) const = delete;
 };
 
 }  // namespace gdpo
@@ -188,7 +191,9 @@ GDPO_COLD inline void check_reward_names(const char* function, const char* argum
   if (names.size() != rewards) {
     contract::fail(
         function, argument, contract::text(static_cast<index_t>(names.size())) + " names",
-        contract::text(static_cast<index_t>(rewards)) + ", one for each reward, or none");
+        rewards == 0
+            ? contract::Text("none: no call has filled in this report")
+            : contract::text(static_cast<index_t>(rewards)) + ", one for each reward, or none");
   }
   for (std::size_t c = 1; c < names.size(); ++c) {
     for (std::size_t k = 0; k < c; ++k) {

@@ -28,8 +28,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// **Report.** GroupReport describes the primary rewards, but `degenerate` the final advantages.
 /// Composite also reports the violations, or the reward it standardises instead of its carrier, as
-/// further rewards behind those of the batch. `Workspace::sums()` are those of the last call of the
-/// estimator inside.
+/// further rewards behind those of the batch; GroupReport::to_map and diagnose() need names for
+/// these too. `Workspace::sums()` are those of the last call of the estimator inside.
 ///
 /// Errors: `invalid_input` for a column, multiplier, limit or scale out of range, for a reward that
 /// cannot carry the violations (Composite), and what the call of the estimator itself throws.

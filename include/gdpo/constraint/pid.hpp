@@ -102,7 +102,7 @@ class PidLagrangian {
     state_.set_points = set_points;
     detail::for_each_field(state_, [m](const char*, auto& field) { field.assign(m, 0); });
     for (std::size_t c = 0; c < m; ++c) {
-      state_.lambda[c] = (math::max)(gains[c].lambda_init, 0.0);
+      state_.lambda[c] = (math::max)(gains[c].lambda_init, 0.0) + 0.0;
       state_.integral[c] = gains[c].lambda_init;
       state_.p_weight[c] = state_.adam_m_weight[c] = state_.adam_v_weight[c] = 1;
     }

@@ -77,7 +77,8 @@ GDPO_DATA_INLINE constexpr View<T, 3> view(T* data, index_t a, index_t b, index_
 ///
 ///     gdpo::view(logits + 1, {rows, width}, {2 * width, 1})  // every second row, from column 1
 ///
-/// Extents and strides are of the type gdpo::index_t, so braces take no unsigned variables.
+/// Extents and strides are of the type gdpo::index_t: braces refuse unsigned variables (clang) or
+/// warn of them (g++).
 template <class T, std::size_t Rank>
 GDPO_DATA_INLINE constexpr View<T, static_cast<int>(Rank)> view(T* data,
                                                                 const index_t (&extent)[Rank],

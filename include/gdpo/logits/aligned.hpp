@@ -14,12 +14,13 @@ View<T, 2> later(View<T, 2> tokens) {
   tokens.extent[1] -= shift;
   return tokens;
 }
-/// The tokens of packed sequences, each one place earlier. The view ends one entry behind the
-/// caller's array. That entry belongs to the last row of the last sequence, which predicts nothing,
-/// so it is never read.
+/// The tokens of packed sequences, each one place earlier. The last row of the last sequence, which
+/// predicts nothing, has no entry.
 template <class T>
 View<T, 1> later(View<T, 1> tokens) {
-  if (tokens.data && tokens.extent[0] > 0) tokens.data += tokens.stride[0];
+  const index_t shift = tokens.extent[0] > 0 ? 1 : 0;
+  if (tokens.data) tokens.data += shift * tokens.stride[0];
+  tokens.extent[0] -= shift;
   return tokens;
 }
 [[noreturn]] GDPO_COLD inline void fail_without_offsets(const char* function) {

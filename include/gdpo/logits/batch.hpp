@@ -29,7 +29,8 @@ struct LogitBatch {
   /// any other number, also NaN, counts. Absent: all rows count.
   TokenView<unsigned char> mask;
   /// (B + 1), the cu_seqlens of packed sequences, for logits (N, V) only. The last row of each
-  /// sequence predicts nothing and counts as masked. Absent: all rows predict.
+  /// sequence predicts nothing and counts as masked; `targets` and `mask` may end before that of
+  /// the last sequence. Absent: all rows predict.
   IndexColumn offsets;
   /// The logits are divided by it: a number from 1e-37 to 1e37.
   double temperature = 1;
@@ -133,14 +134,19 @@ class LogitRows {
 };
 
 /// Checks an array with one entry for each row: the shape of the logits without the vocabulary.
+/// `without_last`: the array of packed sequences may lack the entry of the last row, which ends a
+/// sequence and is not read.
 template <int Rank, class Tokens>
 void check_by_row(const char* function, const std::string& name, const Tokens& v,
-                  const index_t* logits) {
+                  const index_t* logits, bool without_last = false) {
   if (!v) return;
   index_t own[3] = {};
   bool same = v.rank() == Rank - 1;
-  for (int r = 0; r < v.rank(); ++r)
-    own[r] = v.extent(r), same = same && r < Rank - 1 && own[r] == logits[r];
+  for (int r = 0; r < v.rank(); ++r) {
+    own[r] = v.extent(r);
+    same =
+        same && r < Rank - 1 && (own[r] == logits[r] || (without_last && own[r] + 1 == logits[r]));
+  }
   if (!same) {
     contract::fail(
         function, name, contract::shape(v.rank(), own),
@@ -186,8 +192,9 @@ template <class T, int Rank>
 void check_logits_shape(const char* function, const LogitBatch<T, Rank>& b, Targets targets) {
   using contract::fail, contract::text;
   check_table(function, "logits", b.logits, b.logits.extent);
-  check_by_row<Rank>(function, "targets", b.targets, b.logits.extent);
-  check_by_row<Rank>(function, "mask", b.mask, b.logits.extent);
+  const bool packed = Rank == 2 && b.offsets;
+  check_by_row<Rank>(function, "targets", b.targets, b.logits.extent, packed);
+  check_by_row<Rank>(function, "mask", b.mask, b.logits.extent, packed);
   const double inverse = 1 / b.temperature;
   if (!(b.temperature > 0) || math::not_finite(b.temperature) || !(inverse >= 1e-37) ||
       !(inverse <= 1e37)) {
@@ -198,7 +205,8 @@ void check_logits_shape(const char* function, const LogitBatch<T, Rank>& b, Targ
   if (b.offsets) {
     if (Rank == 3)
       fail(function, "offsets", "offsets, with logits (B, T, V)", "none, or logits (N, V)");
-    if (b.offsets.size() == 0) {
+    const index_t entries = b.offsets.size();
+    if (contract::check_extents(function, "offsets", 1, &entries) == 0) {
       fail(function, "offsets", "no entry", "from 0 to " + text(rows) + ", the number of rows");
     }
   }

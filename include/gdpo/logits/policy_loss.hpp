@@ -37,6 +37,7 @@ namespace detail {
 template <class T, int Rank>
 TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& logits,
                               const TokenBatch<float>& batch, LogitsWorkspace& workspace) {
+  check_prepared(function, batch.prepared);
   check_logits(function, logits, Targets::Unread);
   check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
   const LogitRows<T, Rank> rows(logits);
@@ -162,6 +163,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
   LogitBatch<T, Rank> visited = logits;
   const detail::LogitRows<T, Rank> rows(visited);
   visited.mask = rows.dense(workspace.mask);
+  visited.targets = visited.targets.with_tokens(rows.rows());  // the mask hides the last row
   visited.offsets = {};
   detail::check_whole(function, visited);
   detail::check_logits(function, visited, detail::Targets::OfVocabulary);

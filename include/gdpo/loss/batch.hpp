@@ -68,6 +68,12 @@ class TokenView {
   StoredAs stored_as() const { return stored_as_; }
   /// Extents and strides.
   const detail::TokenShape& shape() const { return shape_; }
+  /// The same packed array with n tokens; those that the memory does not have must not be read.
+  TokenView with_tokens(index_t n) const {
+    TokenView longer = *this;
+    if (rank() == 1) longer.shape_.extent[0] = n;
+    return longer;
+  }
 
   /// Whether rows are read in place, without conversion.
   bool in_place() const { return direct_ && shape_.step() == 1; }
@@ -334,32 +340,40 @@ GDPO_NOINLINE inline void check_rows(const char* function, const char* name, con
   }
 }
 
+/// Refuses a prepared batch whose masks and weights have been overwritten.
+GDPO_NOINLINE inline void check_prepared(const char* function, const Prepared& prepared) {
+  if (!prepared.uses || *prepared.uses == prepared.use) return;
+  contract::fail(function, "batch",
+                 "a prepared batch whose PrepassMemory has prepared another one since",
+                 "a PrepassMemory for each prepared batch that is in use");
+}
+
 /// Whether a call reads batch.logp. One that does not takes a batch without it, whose shape is that
 /// of the first array that is there.
 enum class NeedsLogp : bool { No, Yes };
 
 /// The layout as far as the shapes tell it, with all shapes checked. No array is read, because the
 /// arrays of a device cannot be: `longest` of a packed batch stays 0, and offsets are not checked.
-/// Of a batch with offsets alone the number of tokens is not known; it is then the largest one.
+/// Where there are offsets alone, the number of tokens is not known; it is then the largest one.
 template <class S>
 TokenLayout shape_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
   using contract::fail, contract::text;
-  if (b.prepared.uses && *b.prepared.uses != b.prepared.use) {
-    fail(function, "batch", "a prepared batch whose PrepassMemory has prepared another one since",
-         "a PrepassMemory for each prepared batch that is in use");
-  }
+  check_prepared(function, b.prepared);
   TokenLayout layout;
   TokenShape& shape = layout.shape;
-  shape = b.logp.shape();
+  if (needs == NeedsLogp::Yes) shape = b.logp.shape();
   if (needs == NeedsLogp::Yes && shape.rank == 0)
     fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
-  const auto take = [&](const char* name, const TokenShape& of) {
-    if (shape.rank == 0 && of.rank > 0) shape = of, layout.shaped = name;
+  const auto take = [&](const char* name, bool has_elements, const auto& of) {
+    if (shape.rank == 0 && of.rank() > 0 && static_cast<bool>(of) == has_elements)
+      shape = of.shape(), layout.shaped = name;
   };
-#define GDPO_X(in_batch, ...) take(#in_batch, b.in_batch.shape());
-  GDPO_TOKEN_ARRAYS(GDPO_X)
-  GDPO_TOKEN_MARKS(GDPO_X)
+  for (const bool has_elements : {true, false}) {  // an array without elements is the last to ask
+#define GDPO_X(in_batch, ...) take(#in_batch, has_elements, b.in_batch);
+    GDPO_TOKEN_ARRAYS(GDPO_X)
+    GDPO_TOKEN_MARKS(GDPO_X)
 #undef GDPO_X
+  }
   contract::check_extents(function, contract::Text("batch.") + layout.shaped, shape.rank,
                           shape.extent);
   if (shape.rank == 0 && !b.offsets) {
@@ -369,7 +383,9 @@ TokenLayout shape_of(const char* function, const TokenBatch<S>& b, NeedsLogp nee
   if (shape.rank < 2) {
     if (!b.offsets || b.offsets.size() == 0) {
       fail(function, "batch.offsets",
-           "none, with packed tokens (" + contract::Text(layout.shaped) + " has rank 1)",
+           shape.rank == 0
+               ? contract::Text("no entries")
+               : "none, with packed tokens (" + contract::Text(layout.shaped) + " has rank 1)",
            "offsets (B + 1)");
     }
     const index_t entries = b.offsets.size();

@@ -49,7 +49,8 @@ enum class GateAdvantage {
 /// open-instruct, the mask of VACO (TotalVariation, Mismatch, SequenceMean, Outward) and
 /// off_policy_sequence_mask().
 ///
-/// Needs `rollout_logp` for Pair::Mismatch, and advantages unless `when` is Always.
+/// Needs `rollout_logp` for Pair::Mismatch, and advantages unless `when` is Always. Needs `logp`
+/// for Pair::Update and Drift, and where there is no old_logp.
 struct Gate {
   Estimator estimator = Estimator::Ratio;          ///< What is computed from x.
   Pair pair = Pair::Mismatch;                      ///< The two policies that x compares.

@@ -16,9 +16,11 @@ GDPO_BEGIN_NAMESPACE
 /// loss of the result refuses what count() returned for `batch` if a pre-pass has
 /// Reach::Denominator.
 ///
-/// Log-probs are needed only by pre-passes that read them (Gate, and Importance without old_logp).
-/// Without them the shape is that of the first array that is there, so that a step may be prepared
-/// and counted before its forward pass; assign `logp` to the result afterwards.
+/// `logp` is needed only by pre-passes that read it: Gate and Importance without old_logp, and Gate
+/// on another pair than Mismatch.
+/// Without it the shape is that of the first array that is there, so that a step may be prepared
+/// and counted before its forward pass; assign `logp`, and the other log-probs of that pass, to the
+/// result afterwards.
 ///
 /// It runs on the calling thread. PrepassArgs says how to write a pre-pass of your own. Errors:
 /// invalid_input for settings out of range (also of pre-passes with Reach::None), shapes that do
@@ -34,6 +36,7 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
   (detail::Checks<Passes>::run(passes, function), ...);
   memory.rows.reserve(layout.longest);
   TokenBatch<S> prepared = batch;
+  const bool moves = batch.prepared.uses && batch.prepared.uses != memory.uses.data();
   if (((passes.reach != Reach::None) || ...)) {  // only then are arrays of the memory written
     if (memory.uses.empty()) memory.uses.assign(1, 0);
     prepared.prepared.uses = memory.uses.data();
@@ -53,6 +56,16 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
     }
   };
 
+  if (moves && prepared.prepared.uses == memory.uses.data()) {
+    // What an earlier call left in another memory moves to this one, which alone is watched.
+    const auto move = [&](auto& tokens, auto& into) {
+      if (!tokens) return;
+      gather(tokens, into);
+      tokens = detail::dense(layout, into);
+    };
+    move(prepared.mask, memory.mask), move(prepared.completion_mask, memory.completion);
+    move(prepared.weights, memory.weights), move(prepared.kl_weights, memory.kl_weights);
+  }
   if (!batch.completion_mask && batch.mask) prepared.completion_mask = batch.mask;
   prepared.rollout_non_finite = detail::non_finite_rollout(batch, layout, memory.rows);
   if (((passes.reach == Reach::Denominator) || ...)) {

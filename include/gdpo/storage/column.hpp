@@ -28,7 +28,7 @@ class ColumnOf {
     check_type<T>();
   }
   /// The column of all rows of (prompts, completions). Throws invalid_input for extents below 0.
-  template <class T>
+  template <class T, class S = R, std::enable_if_t<std::is_floating_point_v<S>, int> = 0>
   ColumnOf(View<T, 2> values)
       : data_(values.data),
         rank_(2),

@@ -74,7 +74,7 @@ template <class X>
 struct TensorPart<const X, false> : TensorPart<X, false> {};
 template <class Starts, class Sizes, class X>
 struct TensorPart<Eigen::TensorSlicingOp<Starts, Sizes, X>, false> {
-  static constexpr bool is_part = true;
+  static constexpr bool is_part = tensor_rank<X> > 0 || TensorPart<X>::is_part;
   static auto view(const Eigen::TensorSlicingOp<Starts, Sizes, X>& x) {
     auto v = TensorPart<X>::view(x.expression());
     for (std::size_t r = 0; r < std::size(v.extent); ++r) {
@@ -86,7 +86,7 @@ struct TensorPart<Eigen::TensorSlicingOp<Starts, Sizes, X>, false> {
 };
 template <Eigen::DenseIndex Axis, class X>
 struct TensorPart<Eigen::TensorChippingOp<Axis, X>, false> {
-  static constexpr bool is_part = true;
+  static constexpr bool is_part = tensor_rank<X> > 1 || TensorPart<X>::is_part;
   static auto view(const Eigen::TensorChippingOp<Axis, X>& x) {
     const auto whole = TensorPart<X>::view(x.expression());
     View<typename decltype(whole)::value_type, static_cast<int>(std::size(whole.extent)) - 1> v;
@@ -118,8 +118,8 @@ auto view(Eigen::TensorMap<Plain, MapOptions, Pointer>&& x) {
 }
 
 /// A view of a part of a tensor or of a map: `t.slice(offsets, extents)`, `t.chip(i, axis)`, or a
-/// part of a part. Nothing is copied; the memory of the tensor must outlive the view. A view of a
-/// part of a tensor that is not const can be written to.
+/// part of a part. Nothing is copied; the memory of the tensor, which must not be a temporary, must
+/// outlive the view. A view of a part of a tensor that is not const can be written to.
 ///
 ///     batch.logp = gdpo::view(logp.chip(layer, 0));                 // of rank 4: (B, G, T)
 ///     batch.mask = gdpo::view(mask.slice(Offsets{0, 1}, Sizes{B, T - 1}));

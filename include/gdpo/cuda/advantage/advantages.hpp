@@ -282,7 +282,7 @@ void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,
                      const cuda::Scratch& scratch) {
   constexpr const char* function = "gdpo::advantages";
   detail::check_out(function, batch, out);
-  if constexpr (!std::is_same_v<Groups, GroupsOf>) batch.groups.check_arrays(function);
+  cuda::detail::check_group_arrays(function, batch.groups);
   cuda::detail::AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
   cuda::detail::ScratchCursor needed, cursor(scratch);
   call.take(needed);

@@ -89,6 +89,18 @@ struct DeviceGroups<GroupsOf> {
   }
 };
 
+/// Throws where an array of the groups is a null pointer. Groups of one size have none.
+template <class Groups>
+void check_group_arrays(const char*, const Groups&) {}
+template <class Index>
+void check_group_arrays(const char* function, const ByOffsets<Index>& groups) {
+  groups.check_arrays(function);
+}
+template <class Index>
+void check_group_arrays(const char* function, const SortedGroups<Index>& groups) {
+  groups.check_arrays(function);
+}
+
 template <class Index>
 struct DeviceGroups<ByOffsets<Index>> {
   static constexpr bool consecutive = true;

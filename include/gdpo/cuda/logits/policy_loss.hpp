@@ -75,6 +75,7 @@ template <class T, int Rank>
 TokenBatch<float> bind_shapes(const char* function, const LogitBatch<T, Rank>& logits,
                               const TokenBatch<float>& batch, const LogitsMemory& memory,
                               const FromLogits& out) {
+  gdpo::detail::check_prepared(function, batch.prepared);
   gdpo::detail::check_logits_shape(function, logits, gdpo::detail::Targets::Unread);
   gdpo::detail::check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
   TokenBatch<float> bound = batch;
@@ -248,6 +249,8 @@ struct BoundLogits {
         visited(logits),
         batch(bind_shapes(function, logits, given, memory, out)),
         layout(gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes)) {
+    // The mask hides the last row of packed sequences, which may have no target.
+    visited.targets = visited.targets.with_tokens(gdpo::detail::LogitRows<T, Rank>(logits).rows());
     visited.offsets = {};
     visited.mask = batch.mask;
   }

@@ -127,8 +127,8 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
 }
 
 /// Checks that every count of a normaliser is finite and at least 0, and that it is not that of a
-/// batch whose mask prepare() has changed since. An aggregate that divides by a count of the
-/// caller's own does not use those.
+/// batch whose mask prepare() has changed since. That does not concern an aggregate that divides by
+/// nothing, by a count of the caller's own, or by the rows, whose number no pre-pass changes.
 template <class Aggregate>
 void check_normaliser(const char* function, const Aggregate& aggregate, const Normaliser& n,
                       const Prepared& prepared) {
@@ -143,7 +143,9 @@ void check_normaliser(const char* function, const Aggregate& aggregate, const No
     }
   }
   if constexpr (has_over_v<Aggregate>) {
-    if (aggregate.over == Over::Given) return;
+    if (aggregate.over == Over::Given || aggregate.over == Over::Rows) return;
+  } else if constexpr (!knows_its_count_v<Aggregate>) {
+    return;
   }
   const CountedBatch& counted = n.counted;
   const bool as_counted =

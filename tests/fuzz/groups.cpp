@@ -1,0 +1,335 @@
+// Calls with rewards in groups: advantages and per_row.
+#include <gdpo/advantages.hpp>
+#include <reference/naive.hpp>
+#include <support/tolerance.hpp>
+
+#include "fuzz/trial.hpp"
+
+namespace fuzz {
+namespace {
+
+// ---- groupings: how each is made, and which rows it fits ----
+
+/// groups_of, or the struct that it makes, whose size the caller may set.
+struct OfSize {
+  index_t size, rows;
+  bool by_hand;  // whether the struct is filled in without groups_of
+
+  explicit OfSize(Trial& t) : size(1 + t.in.below(4)), rows(size * t.in.below(4)) {
+    if (t.in.hostile(24)) size = odd_extent(t.in, size);
+    by_hand = t.in.chance(64);
+  }
+  gdpo::GroupsOf make() const { return by_hand ? gdpo::GroupsOf{size} : gdpo::groups_of(size); }
+  bool fits(index_t n) const { return size >= 1 && n >= 0 && n % size == 0; }
+  bool large() const { return false; }
+  index_t count(index_t n) const { return n / size; }
+  long long group(index_t row) const { return row / size; }
+};
+
+/// by_offsets with offsets of Index.
+template <class Index>
+struct Between {
+  index_t rows = 0, expected = 0;
+  Array<Index, 1> offsets;
+  std::vector<double> at;  // offsets of small batches; of others only whether they fit matters
+  bool consistent = true;
+
+  explicit Between(Trial& t) {
+    const index_t groups = t.in.below(4);
+    const bool equal = t.in.chance(64);
+    const int common = t.in.below(4);
+    std::vector<index_t> bounds{0};
+    for (index_t g = 0; g < groups; ++g)
+      bounds.push_back(bounds.back() + (equal ? common : t.in.below(4)));
+    rows = bounds.back();
+    if (equal) expected = common;
+    if (t.in.hostile(24)) expected = odd_extent(t.in, expected);
+    if (t.in.hostile(48)) {
+      const auto k = static_cast<std::size_t>(t.in.below(static_cast<int>(bounds.size())));
+      bounds[k] = odd_extent(t.in, bounds[k]);
+    }
+    std::size_t next = 0;
+    offsets = t.filled<Index, 1>({groups + 1},
+                                 [&] { return bounds[std::min(next++, bounds.size() - 1)]; });
+    // Compared as long double, which holds every integer of 64 bits: no difference can wrap.
+    real last = 0;
+    offsets.each([&](const Index& x, index_t) {
+      const real value = static_cast<real>(x);
+      if (at.empty() ? value != 0 : value < last) consistent = false;
+      if (!at.empty() && expected != 0 && value - last != static_cast<real>(expected))
+        consistent = false;
+      at.push_back(static_cast<double>(x));
+      last = value;
+    });
+    end_ = last;
+    if (offsets.large() && offsets.sound()) {  // one element stands for all: all groups are empty
+      consistent = offsets.block[0] == 0 && expected == 0;
+      end_ = 0;
+    }
+  }
+  gdpo::ByOffsets<Index> make() const { return gdpo::by_offsets(offsets.view(), expected); }
+  bool fits(index_t n) const {
+    return offsets.sound() && offsets.extent(0) > 0 && expected >= 0 && consistent &&
+           end_ == static_cast<real>(n);
+  }
+  bool large() const { return offsets.large() && offsets.sound() && consistent; }
+  index_t count(index_t) const { return offsets.extent(0) - 1; }
+  long long group(index_t row) const {
+    long long g = 0;
+    while (at[static_cast<std::size_t>(g) + 1] <= static_cast<double>(row)) ++g;
+    return g;
+  }
+
+ private:
+  real end_ = 0;
+};
+
+/// by_id with ids of Id.
+template <class Id>
+struct SameId {
+  index_t rows, expected = 0;
+  Array<Id, 1> ids;
+  std::vector<double> all;
+  std::map<double, index_t> sizes;
+
+  explicit SameId(Trial& t) : rows(t.in.below(9)) {
+    ids = t.filled<Id, 1>({rows}, [&] { return t.in.below(4) * 50 - 100; });
+    all = ids.numbers();
+    for (const double id : all) ++sizes[id];
+    if (t.in.chance(32) && !sizes.empty()) expected = sizes.begin()->second;
+    if (t.in.hostile(24)) expected = odd_extent(t.in, expected);
+  }
+  gdpo::ById make() const { return gdpo::by_id(ids.view(), expected); }
+  bool fits(index_t n) const {
+    if (!ids.sound() || expected < 0 || ids.extent(0) != n) return false;
+    for (const auto& [id, size] : sizes) {
+      if (expected != 0 && size != expected) return false;
+    }
+    return true;
+  }
+  bool large() const { return ids.large() && ids.sound(); }  // it copies them
+  index_t count(index_t) const { return static_cast<index_t>(sizes.size()); }
+  long long group(index_t row) const {
+    return std::distance(sizes.begin(), sizes.find(all[static_cast<std::size_t>(row)]));
+  }
+};
+
+// ---- advantages ----
+
+/// What the oracle calls the settings of an estimator.
+template <class Estimator>
+naive::Settings settings_of(const Estimator& e) {
+  naive::Settings s;
+  if constexpr (std::is_same_v<decltype(e.baseline), gdpo::baseline::LeaveOneOut>)
+    s.baseline = naive::Baseline::LeaveOneOut;
+  if constexpr (std::is_same_v<decltype(e.scale), gdpo::scale::None>) s.scale = naive::Scale::None;
+  if constexpr (std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>)
+    s.combine = naive::Combine::SumThenNormalize;
+  if constexpr (std::is_same_v<decltype(e.renorm), gdpo::renorm::None>)
+    s.renorm = naive::Renorm::None;
+  if constexpr (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>) {
+    s.renorm = naive::Renorm::Tokens;
+    s.renorm_spread.eps = 1e-8;
+    s.renorm_spread.eps_at = naive::EpsAt::Var;
+  }
+  s.weights.assign(e.weights.begin(), e.weights.end());
+  for (const gdpo::Gate& gate : e.gates)
+    s.gates.push_back({static_cast<int>(gate.reward), static_cast<int>(gate.given), gate.at_least});
+  s.penalty_coef = e.penalty.coef, s.penalty_reward = static_cast<int>(e.penalty.reward);
+  return s;
+}
+
+/// Sets weights, gates and a penalty, and says what they need.
+template <class Estimator>
+void choose_settings(Trial& t, Estimator& e, index_t channels, index_t rows,
+                     const AnyColumn<double>& penalty) {
+  constexpr bool sums_first = std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>;
+  if (t.in.chance(64) && channels >= 0 && channels < 64) {
+    const index_t n = t.in.hostile(32) ? t.in.below(64) : channels;
+    std::vector<double> weights;
+    for (index_t c = 0; c < n; ++c)
+      weights.push_back(t.in.hostile(12) ? odd_number(t.in) : t.in.pick({1.0, 0.5, 0.0, -2.0}));
+    e.weights = weights;
+    t.need(n == 0 || n == channels, "weights");
+    for (const double w : weights) t.need(std::isfinite(w), "a finite weight");
+  }
+  if (t.in.chance(32) && channels > 0) {
+    gdpo::Gate gate{t.in.below(3), t.in.below(3), t.in.number()};
+    if (t.in.hostile(64)) gate.given = odd_extent(t.in, gate.given);
+    if (t.in.hostile(32)) gate.at_least = nan;
+    e.gates = {gate};
+    t.need(gate.reward < channels && gate.given >= 0 && gate.given < channels, "gates");
+    t.need(!std::isnan(gate.at_least), "a threshold");
+  }
+  if (t.in.chance(48)) {
+    e.penalty.coef = t.in.hostile(32) ? odd_number(t.in) : 0.25;
+    e.penalty.reward = sums_first ? -1 : 0;
+    if (t.in.hostile(32)) e.penalty.reward = odd_extent(t.in, e.penalty.reward);
+    t.need(std::isfinite(e.penalty.coef), "penalty.coef");
+    if (e.penalty.coef != 0) {
+      t.need(penalty.present || rows == 0, "batch.penalty");
+      t.need(sums_first ? e.penalty.reward == -1
+                        : e.penalty.reward >= 0 && e.penalty.reward < channels,
+             "penalty.reward");
+    }
+  }
+}
+
+template <class T, class Result>
+void compare_advantages(Trial& t, const naive::Settings& settings, const naive::Data& data,
+                        const Result& got) {
+  const naive::Result expected = naive::advantages(settings, data);
+  if (std::isinf(expected.sensitivity)) return;  // rounding decides between 0 and 1 / 0
+  t.compare("rows", static_cast<real>(got.size()), static_cast<real>(data.rows), 0);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    real tolerance = tolerance::chain * expected.sensitivity;
+    if (std::is_same_v<gdpo::result_t<T>, float>)
+      tolerance += tolerance::to_float * (1 + std::fabs(expected.advantages[i]));
+    t.compare("advantage", got[i], expected.advantages[i], tolerance);
+  }
+}
+
+/// Rewards of T in groups, by both forms of the call.
+template <class T, class Grouping, class Estimator, class Exec>
+void advantages(Trial& t) {
+  using Result = gdpo::result_t<T>;
+  const Grouping groups(t);
+  const index_t channels = t.in.pick<index_t>({2, 1, 3, 1, 2, 0});
+  const auto reward = [&] {
+    const double x = t.in.number();
+    return std::is_integral_v<T> ? 4 * x : t.in.chance(6) ? nan : x;
+  };
+  Estimator e;
+  naive::Data data;
+  const auto give_data = [&](const auto& rewards, index_t rows, index_t columns) {
+    data.rows = static_cast<int>(rows), data.channels = static_cast<int>(columns);
+    data.rewards = rewards.numbers();
+    for (index_t i = 0; i < rows; ++i) data.ids.push_back(groups.group(i));
+  };
+  const auto need_groups = [&](index_t rows) {
+    t.need(groups.fits(rows), "groups");
+    t.leave_out_if(groups.large());
+  };
+
+  if (t.in.chance(96)) {  // the short form, of one reward or several
+    std::vector<Result> result;
+    if (t.in.chance(96)) {
+      const auto rewards = t.filled<T, 1>({groups.rows}, reward);
+      t.need(rewards.sound(), "rewards");
+      need_groups(rewards.extent(0));
+      choose_settings(t, e, 1, rewards.extent(0), {});
+      t.leave_out_if(rewards.large() && rewards.sound());  // the result would be as large
+      if (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>)
+        t.need(rewards.extent(0) == 0, "batch.tokens");
+      if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of"},
+                       [&] { result = gdpo::advantages(rewards.view(), groups.make(), e); }))
+        return;
+      give_data(rewards, rewards.extent(0), 1);
+    } else {
+      const auto rewards = t.filled<T, 2>({groups.rows, channels}, reward);
+      t.need(rewards.sound(), "rewards");
+      need_groups(rewards.extent(0));
+      choose_settings(t, e, rewards.extent(1), rewards.extent(0), {});
+      t.leave_out_if(rewards.large() && rewards.shape.sound());
+      if (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>)
+        t.need(rewards.extent(0) == 0, "batch.tokens");
+      if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of"},
+                       [&] { result = gdpo::advantages(rewards.view(), groups.make(), e); }))
+        return;
+      give_data(rewards, rewards.extent(0), rewards.extent(1));
+    }
+    return compare_advantages<T>(t, settings_of(e), data, result);
+  }
+
+  const auto rewards = t.filled<T, 2>({groups.rows, channels}, reward);
+  const index_t rows = rewards.extent(0);
+  const auto out = t.output<Result, 1>({groups.rows});
+  AnyColumn<double> tokens, valid, penalty;
+  const bool halves = groups.rows % 2 == 0;
+  const auto column = [&](AnyColumn<double>& to, const auto& value) {
+    to = numbers_column(t, halves ? groups.rows / 2 : groups.rows, halves ? 2 : 1, value);
+    t.need(to.fits(rows), "a column");
+  };
+  if (t.in.chance(96) || std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>) {
+    const bool odd = t.in.hostile(32);
+    column(tokens, [&] { return odd && t.in.chance(64) ? odd_number(t.in) : t.in.below(9); });
+    if (tokens.present && tokens.fits(rows)) {
+      for (const double n : tokens.numbers) t.need(n >= 0 && std::isfinite(n), "a count");
+    }
+  }
+  if (t.in.chance(64)) column(valid, [&] { return t.in.below(4) < 3; });
+  if (t.in.chance(64)) column(penalty, [&] { return t.in.below(4); });
+  t.need(rewards.sound(), "rewards");
+  t.need(out->sound() && out->extent(0) == rows, "out");
+  need_groups(rows);
+  choose_settings(t, e, rewards.extent(1), rows, penalty);
+  if (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>)
+    t.need(tokens.present || rows == 0, "batch.tokens");
+  t.leave_out_if((t.well_formed() || out->extent(0) == rows) && rewards.large() &&
+                 rewards.shape.sound());
+  gdpo::Workspace workspace;
+  gdpo::GroupReport report;
+  const bool reports = t.in.chance(64);
+  if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of", "gdpo::Column"}, [&] {
+        gdpo::RewardBatch batch{rewards.view(), groups.make()};
+        batch.tokens = tokens.make(), batch.valid = valid.make(), batch.penalty = penalty.make();
+        gdpo::advantages_into(Exec{}, batch, e, out->view(), workspace,
+                              reports ? &report : nullptr);
+      }))
+    return;
+  give_data(rewards, rows, rewards.extent(1));
+  if (tokens.present) data.tokens = tokens.numbers;
+  if (valid.present) data.valid = valid.numbers;
+  if (penalty.present) data.penalty = penalty.numbers;
+  compare_advantages<T>(t, settings_of(e), data, out->numbers());
+  if (reports) t.compare("rows", static_cast<real>(report.rows), static_cast<real>(rows), 0);
+}
+
+using TokenWeighted =
+    gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum,
+                         gdpo::renorm::TokenWeightedBatch>;
+
+// ---- per_row ----
+
+template <class Grouping>
+void per_row(Trial& t) {
+  const Grouping groups(t);
+  index_t rows = t.in.hostile(24) ? odd_extent(t.in, groups.rows) : groups.rows;
+  const bool fits = groups.fits(rows);
+  t.need(rows >= 0 && rows <= most_elements, "rows");
+  t.need(fits, "groups");
+  const index_t wanted = groups.fits(groups.rows) ? groups.count(groups.rows) : 3;
+  const auto values = t.input<float, 1>({std::min<index_t>(wanted, 64)});
+  t.need(values.sound() && fits && values.extent(0) == groups.count(rows), "values");
+  t.leave_out_if(groups.large() || (t.well_formed() && rows > most_work));
+  std::vector<float> result;
+  if (!t.make_call({"gdpo::per_row", "gdpo::by_id", "gdpo::groups_of"},
+                   [&] { result = gdpo::per_row(groups.make(), rows, values.view()); }))
+    return;
+  t.compare("rows", static_cast<real>(result.size()), static_cast<real>(rows), 0);
+  const std::vector<double> x = values.numbers();
+  for (index_t i = 0; i < rows; ++i) {
+    t.compare("value of a row", result[static_cast<std::size_t>(i)],
+              static_cast<real>(x[static_cast<std::size_t>(groups.group(i))]), 0);
+  }
+}
+
+}  // namespace
+
+const std::vector<Case>& group_cases() {
+  using gdpo::Seq, gdpo::Simd;
+  static const std::vector<Case> cases{
+      {"advantages, groups_of", advantages<float, OfSize, gdpo::Gdpo, Simd>},
+      {"advantages, groups_of", advantages<double, OfSize, TokenWeighted, Seq>},
+      {"advantages, by_offsets", advantages<double, Between<std::int32_t>, gdpo::Grpo, Seq>},
+      {"advantages, by_offsets", advantages<int, Between<std::int64_t>, gdpo::Rloo, Simd>},
+      {"advantages, by_offsets", advantages<float, Between<std::uint64_t>, gdpo::DrGrpo, Simd>},
+      {"advantages, by_id", advantages<int, SameId<std::int64_t>, gdpo::Gdpo, Seq>},
+      {"advantages, by_id", advantages<double, SameId<signed char>, gdpo::Grpo, Simd>},
+      {"per_row", per_row<OfSize>},
+      {"per_row", per_row<Between<std::int64_t>>},
+      {"per_row", per_row<SameId<int>>}};
+  return cases;
+}
+
+}  // namespace fuzz

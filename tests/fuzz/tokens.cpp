@@ -1,0 +1,453 @@
+// Calls with a batch of tokens: count, losses, prepare.
+#include <gdpo/loss.hpp>
+#include <gdpo/prepass.hpp>
+#include <numeric>
+#include <reference/naive_loss.hpp>
+
+#include "fuzz/trial.hpp"
+
+namespace fuzz {
+namespace {
+
+/// An array of tokens of rank 1, 2 or 3, or none.
+template <class View>
+struct Tokens {
+  View view;
+  std::shared_ptr<void> memory;
+  bool given = false;   ///< Whether the pointer is not null.
+  bool shaped = false;  ///< Whether it has a shape: it is given, or has no elements.
+  int rank = 0;
+  std::array<index_t, 3> extent{};
+  bool sound = true, large = false;  ///< Of its extents.
+  std::vector<double> numbers;       ///< Row after row.
+
+  template <class T, int Rank>
+  void take(const std::shared_ptr<Array<T, Rank>>& array) {
+    view = array->view();
+    memory = array;
+    given = !array->absent();
+    shaped = given || array->shape.without_elements();
+    rank = Rank;
+    for (std::size_t r = 0; r < Rank; ++r) extent[r] = array->extent(r);
+    sound = array->shape.sound(), large = array->large();
+    numbers = array->numbers();
+  }
+  template <class Other>
+  bool has_shape_of(const Other& o) const {
+    return rank == o.rank && extent == o.extent;
+  }
+};
+template <class S>
+using Numbers = Tokens<gdpo::TokenView<S>>;
+using Marks = Tokens<gdpo::TokenView<unsigned char>>;
+
+/// A batch and what its arrays are. S: its scalar.
+template <class S>
+struct Batch {
+  Trial& t;
+  int rank;  // of the arrays, as far as they are not hostile
+  index_t prompts, completions, width;
+  std::vector<index_t> bounds{0};  // offsets of packed rows
+  Numbers<S> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights;
+  Marks mask;
+  Tokens<gdpo::TokenView<std::int64_t>> segments;
+  AnyColumn<double> advantages, row_weights;
+  AnyColumn<index_t> offsets;
+  // What the shapes say.
+  bool shaped = false, large = false;
+  int shape_rank = 0;
+  index_t rows = 0, tokens = 0;
+
+  explicit Batch(Trial& trial) : t(trial) {
+    rank = t.in.pick({2, 1, 3, 2, 1});
+    prompts = 1 + t.in.below(3), completions = 1 + t.in.below(3), width = t.in.below(6);
+    if (t.in.chance(12)) prompts = 0;
+    if (rank == 1) {
+      for (index_t i = 0; i < prompts * completions; ++i)
+        bounds.push_back(bounds.back() + t.in.below(5));
+    }
+    rows = prompts * completions;
+  }
+
+  /// Gives the batch an array of T with numbers from `value`.
+  template <class T, class To, class Value>
+  void give(To& to, const Value& value) {
+    const auto take = [&](const auto& extents) {
+      auto array = t.filled<T>(extents, value);
+      to.take(std::make_shared<decltype(array)>(std::move(array)));
+    };
+    // Hostile: an array of another rank.
+    const int of = t.in.hostile(6) ? 1 + t.in.below(3) : rank;
+    if (of == 1) take(std::array<index_t, 1>{bounds.back()});
+    if (of == 2) take(std::array<index_t, 2>{prompts * completions, width});
+    if (of == 3) take(std::array<index_t, 3>{prompts, completions, width});
+  }
+  void give_marks() {
+    if (t.in.chance(96)) {
+      give<unsigned char>(mask, [&] { return t.in.below(4) < 3; });
+    } else if (t.in.chance(64)) {
+      give<int>(mask, [&] { return t.in.below(4) - 1; });
+    }
+  }
+  void give_logp(Numbers<S>& to) {
+    give<S>(to, [&] { return t.in.number() - 2; });
+  }
+  void give_offsets() {
+    if (rank != 1 ? !t.in.hostile(12) : t.in.hostile(12)) return;
+    std::vector<index_t> at = bounds;
+    if (t.in.hostile(48)) {
+      const auto k = static_cast<std::size_t>(t.in.below(static_cast<int>(at.size())));
+      at[k] = odd_extent(t.in, at[k]);
+    }
+    std::size_t next = 0;
+    const auto value = [&] { return at[std::min(next++, at.size() - 1)]; };
+    const std::array<index_t, 1> entries{static_cast<index_t>(at.size())};
+    switch (t.in.below(3)) {
+      case 0:
+        offsets = column_of<index_t, std::int32_t>(t, entries, value);
+        break;
+      case 1:
+        offsets = column_of<index_t, std::int64_t>(t, entries, value);
+        break;
+      default:
+        offsets = column_of<index_t, std::uint64_t>(t, entries, value);
+    }
+  }
+  template <class Value>
+  AnyColumn<double> row_column(const Value& value) {
+    return numbers_column(t, prompts, completions, value);
+  }
+
+  /// The arrays in the order in which one of them gives the shape.
+  template <class Visit>
+  void each_array(const Visit& visit) const {
+    visit(logp), visit(old_logp), visit(ref_logp), visit(rollout_logp), visit(token_advantages);
+    visit(weights), visit(mask), visit(segments);
+  }
+  /// Says what every call with a batch needs, and finds out rows and tokens.
+  void need_shapes(bool with_logp) {
+    std::array<index_t, 3> extent{};
+    bool sound = true;
+    const auto take = [&](const auto& a) {
+      if (shape_rank > 0 || !a.shaped) return;
+      shape_rank = a.rank, extent = a.extent, sound = a.sound;
+    };
+    if (with_logp) take(logp);
+    // Arrays without elements are asked last.
+    each_array([&](const auto& a) {
+      if (a.given) take(a);
+    });
+    each_array([&](const auto& a) {
+      take(a);
+      large = large || (a.shaped && a.large);
+    });
+    if (with_logp) t.need(logp.shaped, "batch.logp");
+    t.need(shape_rank > 0 || offsets.present, "an array of tokens, or offsets");
+    t.need(sound, "extents of tokens");
+    each_array([&](const auto& a) {
+      if (a.given) t.need(a.rank == shape_rank && a.extent == extent, "arrays of one shape");
+    });
+    t.need(offsets.constructible, "offsets");
+    // A call walks over all offsets, even where it refuses something else later.
+    t.leave_out_if(offsets.present && offsets.large &&
+                   offsets.size <= static_cast<real>(most_elements));
+    if (shape_rank > 1) {
+      t.need(!offsets.present, "no offsets with padded tokens");
+      rows = 1, tokens = 1;
+      for (int r = 0; r < shape_rank; ++r) {
+        const index_t e = extent[static_cast<std::size_t>(r)];
+        if (sound && r < shape_rank - 1) rows *= e;
+        if (sound) tokens *= e;
+      }
+      width = extent[static_cast<std::size_t>(shape_rank) - 1];
+    } else {
+      const real entries = offsets.size;
+      t.need(offsets.present && entries >= 1 && entries <= static_cast<real>(most_elements),
+             "offsets for packed tokens");
+      if (!t.well_formed() || offsets.large) return;
+      rows = static_cast<index_t>(entries) - 1;
+      const std::vector<real>& at = offsets.integers;
+      bool ordered = at[0] == 0;
+      for (std::size_t i = 1; i < at.size(); ++i) ordered = ordered && at[i] >= at[i - 1];
+      t.need(ordered, "offsets that begin at 0 and never decrease");
+      t.need(shape_rank == 0 ? at.back() <= static_cast<real>(most_elements)
+                             : at.back() == static_cast<real>(extent[0]),
+             "offsets that end at the number of tokens");
+      if (!t.well_formed()) return;
+      tokens = static_cast<index_t>(at.back());
+      bounds.clear();
+      for (const real x : at) bounds.push_back(static_cast<index_t>(x));
+    }
+    need_column(advantages), need_column(row_weights);
+  }
+  void need_column(const AnyColumn<double>& c) {
+    t.need(c.fits(rows), "a column");
+    if (!c.present || c.rank != 2 || shape_rank != 3) return;
+    each_array([&](const auto& a) {
+      if (!a.given) return;
+      t.need(c.extent[0] == a.extent[0] && c.extent[1] == a.extent[1], "prompts and completions");
+    });
+  }
+  /// The number of rows and tokens that a call would walk over is too large.
+  bool too_long() const { return large || rows > most_work || tokens > most_work; }
+
+  gdpo::TokenBatch<S> make() const {
+    gdpo::TokenBatch<S> b;
+    b.logp = logp.view, b.old_logp = old_logp.view, b.ref_logp = ref_logp.view;
+    b.rollout_logp = rollout_logp.view, b.token_advantages = token_advantages.view;
+    b.weights = weights.view, b.mask = mask.view, b.segments = segments.view;
+    b.advantages = advantages.make(), b.row_weights = row_weights.make();
+    b.offsets = offsets.make();
+    return b;
+  }
+  /// Where token j of row i stands among the numbers of an array, and how long the row is.
+  std::size_t at(index_t i, index_t j) const {
+    return static_cast<std::size_t>(
+        (shape_rank > 1 ? i * width : bounds[static_cast<std::size_t>(i)]) + j);
+  }
+  index_t length(index_t i) const {
+    const auto k = static_cast<std::size_t>(i);
+    return shape_rank > 1 ? width : bounds[k + 1] - bounds[k];
+  }
+  bool valid(std::size_t k) const { return !mask.given || mask.numbers[k] != 0; }
+
+  /// The batch as the oracle takes it: padded rows, with mask 0 behind the end of packed ones.
+  naive_loss::Data data() const {
+    naive_loss::Data d;
+    d.rows = static_cast<int>(rows);
+    for (index_t i = 0; i < rows; ++i) d.width = std::max(d.width, static_cast<int>(length(i)));
+    const auto add = [&](auto& to, const auto& from, index_t i) {
+      if (!from.given) return;
+      for (index_t j = 0; j < d.width; ++j) {
+        using To = typename std::decay_t<decltype(to)>::value_type;
+        to.push_back(j < length(i) ? static_cast<To>(from.numbers[at(i, j)]) : To(0));
+      }
+    };
+    for (index_t i = 0; i < rows; ++i) {
+      add(d.logp, logp, i), add(d.old_logp, old_logp, i), add(d.ref_logp, ref_logp, i);
+      add(d.token_advantages, token_advantages, i), add(d.weights, weights, i);
+      add(d.segments, segments, i);
+      for (index_t j = 0; j < d.width; ++j) d.mask.push_back(j < length(i) && valid(at(i, j)));
+    }
+    if (advantages.present) d.advantages = advantages.numbers;
+    if (row_weights.present) d.row_weights = row_weights.numbers;
+    return d;
+  }
+};
+
+template <class S>
+void count(Trial& t) {
+  Batch<S> b(t);
+  if (t.in.chance(96)) b.give_logp(b.logp);
+  if (t.in.chance(32)) b.give_logp(b.rollout_logp);
+  b.give_marks();
+  b.give_offsets();
+  if (t.in.chance(64)) b.advantages = b.row_column([&] { return t.in.number(); });
+  b.need_shapes(false);
+  // Offsets alone may say that there are many tokens: none of them is looked at.
+  t.leave_out_if(t.well_formed() && (b.large || b.rows > most_work));
+  gdpo::Normaliser n;
+  if (!t.make_call({"gdpo::count", "gdpo::Column"}, [&] { n = gdpo::count(b.make()); })) return;
+  real tokens = 0, rows = 0;
+  for (index_t i = 0; i < b.rows; ++i) {
+    real own = 0;
+    if (!b.mask.given) own = static_cast<real>(b.length(i));
+    for (index_t j = 0; b.mask.given && j < b.length(i); ++j) own += b.valid(b.at(i, j));
+    tokens += own, rows += own > 0;
+  }
+  t.compare("tokens", n.tokens, tokens, 0);
+  t.compare("rows", n.rows, static_cast<real>(b.rows), 0);
+  t.compare("non_empty_rows", n.non_empty_rows, rows, 0);
+}
+
+/// The settings of the losses below, as the oracle calls them.
+naive_loss::Settings settings_of(const decltype(gdpo::grpo_loss)&) {
+  naive_loss::Settings s;
+  s.kl = {{}};
+  return s;
+}
+naive_loss::Settings settings_of(const decltype(gdpo::dapo_loss)&) {
+  naive_loss::Settings s;
+  s.high = 0.28;
+  s.aggregate = naive_loss::Aggregate::TokenMean, s.over = naive_loss::Over::Tokens;
+  return s;
+}
+naive_loss::Settings settings_of(const decltype(gdpo::dr_grpo_loss)&) {
+  naive_loss::Settings s;
+  s.aggregate = naive_loss::Aggregate::SeqMeanTokenSumNorm;
+  return s;
+}
+naive_loss::Settings settings_of(const decltype(gdpo::gspo_loss)&) {
+  naive_loss::Settings s;
+  s.level = naive_loss::Level::Sequence;
+  s.low = 3e-4, s.high = 4e-4;
+  return s;
+}
+
+template <class S, class Exec, class Loss>
+void run_loss(Trial& t, Loss loss) {
+  Batch<S> b(t);
+  if (!t.in.hostile(6)) b.give_logp(b.logp);
+  if (!t.in.chance(48)) b.give_logp(b.old_logp);
+  naive_loss::Settings settings = settings_of(loss);
+  const bool kl = !settings.kl.empty();
+  if (kl && t.in.chance(64)) loss.kl.beta = 0, settings.kl.clear();
+  if (kl ? !t.in.hostile(12) : t.in.chance(24)) b.give_logp(b.ref_logp);
+  b.give_marks();
+  b.give_offsets();
+  if (t.in.chance(48)) b.template give<std::int64_t>(b.segments, [&] { return t.in.below(2); });
+  if (t.in.chance(48)) b.template give<S>(b.weights, [&] { return 0.5 * t.in.below(4); });
+  if (t.in.chance(48)) b.row_weights = b.row_column([&] { return t.in.below(4); });
+  const bool of_tokens = t.in.chance(64);
+  if (of_tokens) b.template give<S>(b.token_advantages, [&] { return t.in.number(); });
+  if (of_tokens ? t.in.hostile(12) : !t.in.hostile(12))
+    b.advantages = b.row_column([&] { return t.in.number(); });
+  const bool with_gradient = !t.in.chance(64);
+  std::function<gdpo::TokenOut<S>()> gradient = [] { return gdpo::TokenOut<S>(); };
+  std::function<std::vector<double>()> written;
+  Numbers<S> out;
+  const auto give_gradient = [&](const auto& extents) {
+    const auto array = t.output<S>(extents);
+    gradient = [array] { return gdpo::TokenOut<S>(array->view()); };
+    written = [array] { return array->numbers(); };
+    out.take(array);
+  };
+  if (with_gradient && b.rank == 1) give_gradient(std::array<index_t, 1>{b.bounds.back()});
+  if (with_gradient && b.rank == 2) {
+    give_gradient(std::array<index_t, 2>{b.prompts * b.completions, b.width});
+  }
+  if (with_gradient && b.rank == 3)
+    give_gradient(std::array<index_t, 3>{b.prompts, b.completions, b.width});
+
+  b.need_shapes(true);
+  if (t.well_formed() && b.tokens > 0) {
+    t.need(b.advantages.present != b.token_advantages.given, "advantages of rows or of tokens");
+    t.need(settings.kl.empty() || b.ref_logp.given, "batch.ref_logp");
+  }
+  if (out.given) t.need(out.has_shape_of(b.logp), "gradient");
+  if (t.in.chance(48)) {
+    settings.count_eps = loss.aggregate.count_eps = t.in.hostile(64) ? odd_number(t.in) : 0.5;
+    t.need(settings.count_eps >= 0 && std::isfinite(settings.count_eps), "aggregate.count_eps");
+  }
+  if constexpr (std::is_same_v<Loss, std::decay_t<decltype(gdpo::dr_grpo_loss)>>) {
+    loss.aggregate.constant = settings.constant = t.in.hostile(24) ? odd_number(t.in) : 8;
+    t.need(settings.constant > 0 && std::isfinite(settings.constant), "aggregate.constant");
+  }
+  t.leave_out_if(t.well_formed() && b.too_long());
+  naive_loss::Data data;
+  naive_loss::Counts counts;
+  if (t.well_formed() && !b.too_long()) {
+    data = b.data();
+    counts = naive_loss::count(data);
+  }
+  const bool any = counts.tokens > 0;
+  if (t.in.hostile(24)) {
+    double* const of[] = {&counts.tokens, &counts.rows, &counts.non_empty_rows, &counts.given};
+    *of[t.in.below(4)] = odd_number(t.in);
+  }
+  for (const double n : {counts.tokens, counts.rows, counts.non_empty_rows, counts.given})
+    t.need(n >= 0 && std::isfinite(n), "a count");
+  const double divides = settings.over == naive_loss::Over::Tokens ? counts.tokens : counts.rows;
+  t.need(!any || divides > 0, "a count of more than 0");
+  gdpo::LossResult result;
+  gdpo::LossWorkspace<S> workspace;
+  if (!t.make_call({"gdpo::PolicyLoss", "gdpo::Column"}, [&] {
+        const gdpo::Normaliser n{counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
+        result = loss(Exec{}, b.make(), n, gradient(), workspace);
+      }))
+    return;
+  const naive_loss::Result expected = naive_loss::loss(settings, data, counts);
+  const real unit = std::is_same_v<S, float> ? 4e-6L : 1e-12L;
+  const real tolerance = unit * (1 + expected.sums.magnitude);
+  t.compare("loss", result.loss, expected.loss, tolerance);
+  t.compare("policy_loss", result.policy_loss, expected.policy_loss, tolerance);
+  t.compare("kl_loss", result.kl_loss, expected.kl_loss, tolerance);
+  if (!out.given) return;
+  const std::vector<double> got = written();
+  real largest = 1;
+  for (const real g : expected.gradient) largest = std::fmax(largest, std::fabs(g));
+  for (index_t i = 0; i < b.rows; ++i) {
+    for (index_t j = 0; j < b.length(i); ++j) {
+      const bool counts_here = b.valid(b.at(i, j));
+      t.compare("gradient", got[b.at(i, j)],
+                expected.gradient[data.at(static_cast<int>(i), static_cast<int>(j))],
+                counts_here ? unit * largest : 0);
+    }
+  }
+}
+void grpo(Trial& t) { run_loss<double, gdpo::Seq>(t, gdpo::grpo_loss); }
+void dapo(Trial& t) { run_loss<float, gdpo::Simd>(t, gdpo::dapo_loss); }
+void dr_grpo(Trial& t) { run_loss<double, gdpo::Simd>(t, gdpo::dr_grpo_loss); }
+void gspo(Trial& t) { run_loss<float, gdpo::Seq>(t, gdpo::gspo_loss); }
+
+/// A mask of truncated rows, and importance weights clipped at 2.
+void prepare(Trial& t) {
+  Batch<double> b(t);
+  if (t.in.chance(160)) b.give_logp(b.logp);
+  if (t.in.chance(128)) b.give_logp(b.old_logp);
+  if (!t.in.hostile(24)) b.give_logp(b.rollout_logp);
+  b.give_marks();
+  b.give_offsets();
+  if (t.in.chance(32)) b.advantages = b.row_column([&] { return t.in.number(); });
+  AnyColumn<double> truncated;
+  if (!t.in.hostile(24)) truncated = b.row_column([&] { return t.in.below(4) == 3; });
+  const bool drops = !t.in.chance(64), weighs = !t.in.chance(64);
+  gdpo::prepass::Importance importance;
+  importance.clip.hi = t.in.hostile(16) ? odd_number(t.in) : 2;
+  importance.clip.lo = 0;
+  importance.reach = weighs ? gdpo::Reach::Surrogate : gdpo::Reach::None;
+  t.need(importance.clip.hi > 0, "clip");
+  b.need_shapes(false);
+  t.need(truncated.constructible, "truncated");
+  if (drops && t.well_formed()) {
+    t.need(truncated.present || b.rows == 0, "truncated");
+    b.need_column(truncated);
+  }
+  if (weighs && t.well_formed() && b.tokens > 0) {
+    t.need(b.rollout_logp.given, "batch.rollout_logp");
+    t.need(b.old_logp.given || b.logp.given, "batch.logp");
+  }
+  // It makes room for the longest row before it knows whether the pre-passes have what they need.
+  bool too_long = b.tokens > most_work || b.rows > most_work || (t.well_formed() && b.large);
+  for (const real x : b.offsets.integers) {
+    too_long =
+        too_long || (x > static_cast<real>(most_work) && x <= static_cast<real>(most_elements));
+  }
+  t.leave_out_if(too_long);
+  gdpo::PrepassMemory<double> memory;
+  gdpo::TokenBatch<double> prepared;
+  if (!t.make_call({"gdpo::prepare", "gdpo::Column"}, [&] {
+        gdpo::prepass::Overlong overlong{truncated.make()};
+        if (!drops) overlong.reach = gdpo::Reach::None;
+        prepared = gdpo::prepare(b.make(), memory, overlong, importance);
+      }))
+    return;
+  if (b.tokens > 0) {  // an array of no elements may be null
+    t.compare("mask", bool(prepared.mask), drops || b.mask.given, 0);
+    t.compare("weights", bool(prepared.weights), weighs, 0);
+  }
+  for (index_t i = 0; i < b.rows; ++i) {
+    const bool cut = drops && truncated.numbers[static_cast<std::size_t>(i)] != 0;
+    for (index_t j = 0; j < b.length(i); ++j) {
+      const std::size_t k = b.at(i, j);
+      const bool stays = b.valid(k) && !cut;
+      if (drops) t.compare("mask of a token", memory.mask[k] != 0, stays, 0);
+      if (!weighs || !stays) continue;
+      const std::vector<double>& old = b.old_logp.given ? b.old_logp.numbers : b.logp.numbers;
+      const real ratio = std::exp(static_cast<real>(old[k] - b.rollout_logp.numbers[k]));
+      const real clipped = std::fmin(ratio, static_cast<real>(importance.clip.hi));
+      t.compare("weight", memory.weights[k], clipped, 1e-12L);
+    }
+  }
+}
+
+}  // namespace
+
+const std::vector<Case>& token_cases() {
+  static const std::vector<Case> cases{{"count", count<float>}, {"loss, seq", grpo},
+                                       {"loss, simd", dapo},    {"loss, simd", dr_grpo},
+                                       {"loss, seq", gspo},     {"prepare", prepare}};
+  return cases;
+}
+
+}  // namespace fuzz
