@@ -165,19 +165,22 @@ void token_logprobs(Trial& t) {
   batch.temperature = t.in.hostile(16) ? odd_number(t.in) : t.in.pick({1.0, 0.5, 2.0});
   if (t.in.hostile(12)) batch.first_token = odd_extent(t.in, 0);
 
-  const auto rows_of_logits = [&](const auto& a) {
+  const auto rows_of_logits = [&](const auto& a, bool without_last = false) {
     for (std::size_t r = 0; r < Rows; ++r) {
-      if (a.extent(r) != logits.extent(r)) return false;
+      const bool one_less = without_last && a.extent(r) == logits.extent(r) - 1;
+      if (a.extent(r) != logits.extent(r) && !one_less) return false;
     }
     return true;
   };
+  // Targets and mask of packed sequences may lack the entry of the last row.
+  const bool ends = Rows == 1 && packed && bounds.column.present;
   t.need(logits.sound(), "logits");
   t.need(logits.extent(Rows) <= 1 || logits.stride[Rows] == 1, "stride 1 over the vocabulary");
   t.need(batch.temperature > 0 && std::isfinite(batch.temperature), "temperature");
   t.need(batch.first_token == 0, "first_token");
   // A null array of no elements has a shape that nobody reads.
-  t.need(mask.absent() || rows_of_logits(mask), "mask");
-  t.need(targets.absent() || rows_of_logits(targets), "targets");
+  t.need(mask.absent() || rows_of_logits(mask, ends), "mask");
+  t.need(targets.absent() || rows_of_logits(targets, ends), "targets");
   t.need(out_logp->absent() || rows_of_logits(*out_logp), "out.logp");
   t.need(out_entropy->absent() || rows_of_logits(*out_entropy), "out.entropy");
   t.need(out_logsumexp->absent() || rows_of_logits(*out_logsumexp), "out.logsumexp");
@@ -189,8 +192,8 @@ void token_logprobs(Trial& t) {
   t.leave_out_if((packed && bounds.too_long()) || (t.well_formed() && logits.large()));
   const std::vector<double> ids = targets.numbers(), flags = mask.numbers();
   const auto valid = [&](std::size_t i) {
-    return (mask.absent() || flags[i] != 0) &&
-           !(packed && bounds.column.present && bounds.ends(static_cast<index_t>(i)));
+    return !(packed && bounds.column.present && bounds.ends(static_cast<index_t>(i))) &&
+           (mask.absent() || flags[i] != 0);
   };
   const index_t columns = logits.extent(Rows);
   if (t.well_formed() && !logits.large() && !out_logp->absent()) {

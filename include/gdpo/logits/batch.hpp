@@ -145,7 +145,7 @@ void check_by_row(const char* function, const std::string& name, const Tokens& v
   for (int r = 0; r < v.rank(); ++r) {
     own[r] = v.extent(r);
     same =
-        same && r < Rank - 1 && (own[r] == logits[r] || (without_last && own[r] + 1 == logits[r]));
+        same && r < Rank - 1 && (own[r] == logits[r] || (without_last && own[r] == logits[r] - 1));
   }
   if (!same) {
     contract::fail(
