@@ -78,11 +78,16 @@
 /// data throws: no rows, empty groups and one group have a defined result. An infinite reward
 /// gives NaN to its group, and to all rows where the batch is renormalised.
 ///
+/// **Ranks.** With rows on several ranks, gather them (gdpo/dist.hpp). Where the rewards cannot
+/// leave their rank, `first_stage` and `finish` are the two stages of an estimator, between which
+/// the moments of the combined values are merged.
+///
 /// **Read on.** Policies and settings: advantage/README.md and the headers beside it; trainers:
 /// presets/README.md. An estimator of your own: advantage/stat.hpp, examples/custom_estimator.cpp.
 /// Limits on rewards: gdpo/constraint.hpp. Eigen: gdpo/with/eigen.hpp, gdpo/with/eigen_tensor.hpp.
 #include <gdpo/advantage/advantages.hpp>
 #include <gdpo/advantage/tokens.hpp>
+#include <gdpo/advantage/two_stages.hpp>
 #include <gdpo/advantage/whiten.hpp>
 #include <gdpo/group/by_id.hpp>
 #include <gdpo/group/by_offsets.hpp>

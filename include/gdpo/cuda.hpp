@@ -68,7 +68,7 @@
 /// each call; cuda/device/on.hpp has the tag. include/gdpo/cuda/README.md says what you can rely
 /// on. examples/cuda_step.cu is a whole training step, captured into a graph.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/two_stages.hpp>
 #include <gdpo/cuda/device/on.hpp>
 #include <gdpo/cuda/logits/policy_loss.hpp>
 #include <gdpo/cuda/logits/token_logprobs.hpp>

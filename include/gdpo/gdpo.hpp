@@ -11,6 +11,7 @@
 ///   completions, high entropy, rollout correction).
 /// - gdpo/loss.hpp: log-probs and advantages to a loss, its gradient and metrics.
 /// - gdpo/logits.hpp: the same straight from the logits, with the gradient by them.
+/// - gdpo/dist.hpp: the above over many ranks: rows gathered, counts and metrics merged.
 /// - gdpo/diagnose.hpp: what metrics and report say about the mistakes that runs usually fail by.
 /// - gdpo/with/eigen.hpp: Eigen objects as arguments and results of the above.
 ///
@@ -49,6 +50,7 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/constraint.hpp>
 #include <gdpo/diagnose.hpp>
+#include <gdpo/dist.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>

@@ -65,6 +65,7 @@
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/presets/all.hpp>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -216,6 +217,10 @@ struct Aggregate {
         padded_width(a.padded_width) {}
   /// The mode and the settings of a.
   constexpr Aggregate(const aggregate::TokenSum& a) : mode(Mode::TokenSum), scale(a.scale) {}
+  /// All members, for dist::agree_on.
+  auto settings() const {
+    return std::tie(mode, over, count_eps, scale, row_count_eps, constant, padded_width);
+  }
 
  private:
   /// f(the chosen formula with its settings).

@@ -82,7 +82,7 @@ struct Groupings {
 };
 void estimators(const Call& call, View<const float, 2> rewards, View<const BFloat16, 2> narrow,
                 View<const double, 2> wide, View<const std::int32_t, 2> integers,
-                const Groupings& groups, View<float, 1> out) {
+                const Groupings& groups, View<CombinedMoments, 1> moments, View<float, 1> out) {
   const RewardBatch<float, GroupsOf> equal{rewards, groups.equal};
   const RewardBatch<float, ByOffsets<std::int32_t>> ragged{rewards, groups.ragged};
   one_estimator(call, ragged, Gdpo{}, out);
@@ -91,6 +91,8 @@ void estimators(const Call& call, View<const float, 2> rewards, View<const BFloa
   presets::for_each_estimator(
       [&](const auto& preset) { one_estimator(call, equal, preset.value, out); });
   one_estimator(call, ragged, Rloo{}, out);
+  first_stage(call.on, equal, Gdpo{}, moments, call.scratch);
+  finish(call.on, equal, Gdpo{}, CombinedMoments{}, out, call.scratch);
   one_estimator(call, RewardBatch<BFloat16, GroupsOf>{narrow, groups.equal}, Gdpo{}, out);
   one_estimator(call, RewardBatch<double, GroupsOf>{wide, groups.equal}, Gdpo{}, out);
   one_estimator(call, RewardBatch<std::int32_t, GroupsOf>{integers, groups.equal}, Gdpo{}, out);

@@ -3,7 +3,7 @@
 // do not depend on whether the host has FMA.
 #include <array>
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/two_stages.hpp>
 #include <gdpo/runtime.hpp>
 
 #include "support/catch.hpp"
@@ -833,4 +833,90 @@ TEST_CASE("cuda: a caller's mistakes are named in the host's words") {
   CHECK_THAT(
       message_of([&] { gdpo::advantages_into(device, sorted, e = {}, view(out), scratch); }),
       ContainsSubstring("groups.order: given 7 entries; needed: one for each of the 8 rows"));
+}
+
+namespace {
+
+/// The two stages of a batch that is cut in two, on the device and on the host: the merged moments
+/// are those of both parts.
+template <class Estimator>
+void check_stages(const Estimator& estimator, const naive::Data& data) {
+  const auto batch_of = [&](const double* rewards, const double* tokens, int rows) {
+    gdpo::RewardBatch batch{view(rewards, rows, data.channels), gdpo::groups_of(4)};
+    batch.tokens = view(tokens, rows);
+    return batch;
+  };
+  const int half = data.rows / 2;
+  OnDevice<double> rewards(data.rewards), tokens(data.tokens);
+  std::vector<gdpo::CombinedMoments> moments;
+  std::vector<TestScratch> memory;
+  std::vector<gdpo::Workspace> workspaces(2);
+  const auto device = test_device();
+  const auto part = [&](const double* r, const double* t, int k) {
+    return batch_of(r + k * half * data.channels, t + k * half, half);
+  };
+  for (int k = 0; k < 2; ++k) {
+    const auto batch = part(rewards.data(), tokens.data(), k);
+    memory.emplace_back(gdpo::cuda::scratch_bytes(estimator, batch));
+    OnDevice<gdpo::CombinedMoments> to(std::vector<gdpo::CombinedMoments>(1));
+    gdpo::first_stage(device, batch, estimator, view(to.data(), 1), memory.back()());
+    moments.push_back(to.host()[0]);
+    const gdpo::CombinedMoments host =
+        gdpo::first_stage(gdpo::seq, part(data.rewards.data(), data.tokens.data(), k), estimator,
+                          workspaces[static_cast<std::size_t>(k)]);
+    CHECK(moments.back().zero_sum == host.zero_sum);
+    if (host.values.n > 0 && moments.back().values.n > 0) {
+      CHECK(moments.back().values.n == host.values.n);
+      CHECK(moments.back().values.mean == host.values.mean);
+      CHECK(moments.back().values.m2 == host.values.m2);
+      CHECK(moments.back().values.min == host.values.min);
+      CHECK(moments.back().values.max == host.values.max);
+    }
+  }
+  const gdpo::CombinedMoments merged = merge(moments[0], moments[1]);
+  for (int k = 0; k < 2; ++k) {
+    OnDevice<double> out(std::vector<double>(static_cast<std::size_t>(half), -77));
+    gdpo::finish(device, part(rewards.data(), tokens.data(), k), estimator, merged,
+                 view(out.data(), half), memory[static_cast<std::size_t>(k)]());
+    std::vector<double> host(static_cast<std::size_t>(half));
+    gdpo::finish(gdpo::seq, part(data.rewards.data(), data.tokens.data(), k), estimator, merged,
+                 view(host), workspaces[static_cast<std::size_t>(k)]);
+    CHECK(difference(out.host(), host) == "");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the two stages of a device are those of the host", "[cuda][sanitize]") {
+  using namespace gdpo;
+  Random random(3);
+  naive::Data data;
+  data.rows = 32, data.channels = 2;
+  for (int i = 0; i < 64; ++i)
+    data.rewards.push_back(i < 8 ? 0.5 : random.chance(0.1) ? NAN : random.uniform());
+  for (int i = 0; i < 32; ++i) data.tokens.push_back(random.below(9));
+  check_stages(Gdpo{}, data);
+  Gdpo raw;
+  raw.singleton = Singleton::Raw;
+  check_stages(raw, data);
+  check_stages(GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
+                              renorm::TokenWeightedBatch>{},
+               data);
+  check_stages(
+      GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize, renorm::Batch>{},
+      data);
+  check_stages(
+      GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>{},
+      data);
+  check_stages(Grpo{}, data);
+  // Without rows only the moments of no values are written.
+  OnDevice<CombinedMoments> to(std::vector<CombinedMoments>(1, {{7, 7, 7, 7, 7, 7, 7}, false}));
+  const RewardBatch<double, GroupsOf> none{view<const double>(nullptr, 0, 2), groups_of(4)};
+  TestScratch memory(cuda::scratch_bytes(Gdpo{}, none) + 1);
+  first_stage(test_device(), none, Gdpo{}, view(to.data(), 1), memory());
+  CHECK(to.host()[0].values.n == 0);
+  CHECK(to.host()[0].zero_sum);
+  CHECK(message_of([&] {
+          first_stage(test_device(), none, Gdpo{}, view(to.data(), 0), memory());
+        }) == "gdpo::first_stage: moments: given 0 entries; needed: one");
 }

@@ -28,19 +28,15 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      const GroupAdvantage<B, S, C, Renorm>& estimator, View<R, 1> out,
                      Workspace& workspace, GroupReport* report = nullptr) {
   if constexpr (detail::may_run<Exec, Groups>()) {
+    using namespace detail;
     constexpr const char* function = "gdpo::advantages";
-    detail::check_out(function, batch, out);
-    detail::check_batch_step(function, batch, estimator.renorm);
-    detail::EstimatorScratch& work = detail::ScratchOf::estimator(workspace);
-    detail::Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work,
-                                                      report);
+    check_out(function, batch, out);
+    check_batch_step(function, batch, estimator.renorm);
+    EstimatorScratch& work = ScratchOf::estimator(workspace);
+    Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
     evaluation(exec);
-    if (report) detail::fill_report(batch, evaluation.reader(), work, *report);
-    detail::CombinedValues combined;
-    combined.zero_sum = evaluation.zero_sum && !evaluation.any_raw_singleton();
-    combined.every_row = evaluation.every_row_counts();
-    detail::batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm,
-                       combined, work, out);
+    if (report) fill_report(batch, evaluation.reader(), work, *report);
+    batch_step(exec, evaluation.units(), evaluation.workers(), batch, estimator.renorm, work, out);
   }
 }
 

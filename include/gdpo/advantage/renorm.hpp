@@ -82,6 +82,13 @@ struct Affine {
   }
 };
 
+/// Whether a renormalisation over the batch only rescales: its mean is 0 by construction. Weighted
+/// by tokens, combined values that sum to 0 in each group need not have mean 0.
+template <class Renorm>
+GDPO_INLINE constexpr bool rescales(bool zero_sum) {
+  return zero_sum && !std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
+}
+
 /// The renormalisation of a set of values with these moments. centred: their mean is 0 by
 /// construction and is not subtracted.
 template <class Renorm>

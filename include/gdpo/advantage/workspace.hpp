@@ -24,6 +24,19 @@ struct GroupScratch {
   } seen;
 };
 
+/// The part of a row in the statistics of the batch.
+enum class RowState : unsigned char {
+  Counted,  ///< It enters all of them.
+  Unused,   ///< valid == 0: it enters none and gets the advantage that its group's moments give.
+  Excluded  ///< It has no reward, whether used or not: it enters none and gets 0.
+};
+
+/// What is known about the combined values of a call.
+struct CombinedValues {
+  bool zero_sum = false;   ///< Those of each group sum to 0: their mean need not be subtracted.
+  bool every_row = false;  ///< Every row is RowState::Counted.
+};
+
 /// Memory of the engine of an estimator. A column: see GroupAdvantage.
 struct EstimatorScratch {
   std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
@@ -35,6 +48,11 @@ struct EstimatorScratch {
   std::vector<double> raw, centred;    // (N) values of one column of the batch
   std::vector<BatchStat> batch_stats;  // one for each column
   std::vector<double> partial_sums;    // sums of the blocks of the batch
+  CombinedValues combined;             // about row_sums
+
+  RowState state(index_t row) const {
+    return static_cast<RowState>(row_state[static_cast<std::size_t>(row)]);
+  }
 };
 
 /// Memory of ConstrainedCall (constraint/engine), which calls an estimator inside.

@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cstdint>
 #include <gdpo/group/groups_of.hpp>
 #include <vector>
 
@@ -22,6 +23,7 @@ class ById {
     std::stable_sort(order_.begin(), order_.end(),
                      [&](index_t a, index_t b) { return ids(a) < ids(b); });
     begin_.push_back(0);
+    if (!order_.empty()) ids_.push_back(stored(ids(order_[0])));
     for (std::size_t i = 1; i <= order_.size(); ++i) {
       if (i < order_.size() && ids(order_[i]) == ids(order_[i - 1])) continue;
       if (expected_size != 0 && static_cast<index_t>(i) - begin_.back() != expected_size) {
@@ -31,6 +33,7 @@ class ById {
                        contract::text(expected_size) + " rows of every id (expected_size)");
       }
       begin_.push_back(static_cast<index_t>(i));
+      if (i < order_.size()) ids_.push_back(stored(ids(order_[i])));
     }
   }
 
@@ -57,10 +60,23 @@ class ById {
   View<const index_t, 1> order() const { return gdpo::view(order_); }
   /// Where each group begins in `order`, (G+1); the last entry is N.
   View<const index_t, 1> offsets() const { return gdpo::view(begin_); }
+  /// The id of each group, (G), ascending. From unsigned ids of 64 bits 2^63 is subtracted, which
+  /// keeps their order.
+  View<const std::int64_t, 1> ids() const { return gdpo::view(ids_); }
 
  private:
+  /// An id as a signed integer, in the same order.
+  template <class Id>
+  static std::int64_t stored(Id id) {
+    if constexpr (std::is_unsigned_v<Id> && sizeof(Id) == sizeof(std::int64_t)) {
+      return static_cast<std::int64_t>(id ^ (Id{1} << 63));
+    } else {
+      return static_cast<std::int64_t>(id);
+    }
+  }
   static GDPO_HOST_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
   std::vector<index_t> order_, begin_;  // (N) rows sorted by id; (G+1) where each group begins
+  std::vector<std::int64_t> ids_;       // (G) the id of each group
 };
 
 /// Groups of rows with the same id.

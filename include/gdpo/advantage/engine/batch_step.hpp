@@ -79,27 +79,62 @@ class RowBlocks {
   index_t rows_, blocks_, workers_;
 };
 
-/// What is known about the combined values.
-struct CombinedValues {
-  bool zero_sum = false;   ///< Those of each group sum to 0: their mean need not be subtracted.
-  bool every_row = false;  ///< Every row is RowState::Counted.
-};
+/// The moments of the combined values over the batch, by which the renormalisation of the batch
+/// moves and scales them. Of values that it only rescales they have neither n nor a range.
+template <class Renorm, class Exec, class Batch>
+Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, EstimatorScratch& work) {
+  constexpr bool by_tokens = std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
+  using Order = typename decltype(Batch::groups)::Order;
+  const CombinedValues combined = work.combined;
+  const index_t rows = batch.rewards.extent[0];
+  const double* sums = work.row_sums.data();
+  const double* weights = by_tokens || !combined.every_row ? work.row_weights.data() : nullptr;
+  if (weights) {
+    blocks.for_each([&](index_t begin, index_t end) {
+      for (index_t i = begin; i < end; ++i) {
+        work.row_weights[at(i)] = work.state(i) != RowState::Counted ? 0.0
+                                  : by_tokens                        ? batch.tokens(i)
+                                                                     : 1.0;
+      }
+    });
+  }
+  return blocks.moments(Order{}, work.partial_sums, [&](const auto& order) {
+    return rescales<Renorm>(combined.zero_sum) ? moments_about(order, sums, weights, rows, 0.0)
+                                               : moments_of(order, sums, weights, rows);
+  });
+}
+
+/// Writes the advantage of a row. Excluded rows get 0.
+template <class R>
+GDPO_HOST_INLINE void write_row(const EstimatorScratch& work, const Affine& affine, index_t i,
+                                View<R, 1> out) {
+  out(i) = static_cast<R>(work.state(i) == RowState::Excluded ? 0.0 : affine(work.row_sums[at(i)]));
+}
+
+/// Writes the advantages of the batch, all by one affine map of the combined values.
+template <class Exec, class R>
+void write_batch(const RowBlocks<Exec>& blocks, const EstimatorScratch& work, const Affine& affine,
+                 View<R, 1> out) {
+  blocks.for_each([&](index_t begin, index_t end) {
+    index_t i = begin;
+    if constexpr (!std::is_same_v<Exec, Seq>) {
+      if (work.combined.every_row && out.stride[0] == 1) {
+        i += write_blocks(work.row_sums.data() + begin, end - begin, affine, out.data + begin);
+      }
+    }
+    for (; i < end; ++i) write_row(work, affine, i, out);
+  });
+}
 
 /// The second normalisation: from the combined values in the scratch to the advantages in `out`.
-/// Excluded rows get 0. units, workers: how the groups were handed out before.
-template <class Exec, class T, class Groups, class Renorm, class R>
+/// units, workers: how the groups were handed out before. `moments(blocks)` gives the moments of
+/// the batch to a renormalisation over it. centred: the values of each group sum to 0.
+template <class Exec, class T, class Groups, class Renorm, class R, class BatchOf>
 void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
-                const RewardBatch<T, Groups>& batch, const Renorm& renorm, CombinedValues combined,
-                EstimatorScratch& work, View<R, 1> out) {
-  using Order = typename Groups::Order;
-  const bool centred = combined.zero_sum, every_row = combined.every_row;
-  const index_t rows = batch.rewards.extent[0];
-  const RowBlocks<Exec> blocks(exec, rows);
+                const RewardBatch<T, Groups>& batch, const Renorm& renorm, bool centred,
+                EstimatorScratch& work, View<R, 1> out, const BatchOf& moments) {
+  const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
   const double* sums = work.row_sums.data();
-  const auto state = [&](index_t i) { return static_cast<RowState>(work.row_state[at(i)]); };
-  const auto write = [&](index_t i, const Affine& affine) {
-    out(i) = static_cast<R>(state(i) == RowState::Excluded ? 0.0 : affine(sums[i]));
-  };
   if constexpr (std::is_same_v<Renorm, renorm::None>) {
     blocks.for_each([&](index_t begin, index_t end) {
       for (index_t i = begin; i < end; ++i) out(i) = static_cast<R>(sums[i]);
@@ -112,40 +147,25 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
         index_t n = 0;
         for (index_t k = 0; k < members; ++k) {
           const index_t i = batch.groups.row(g, k);
-          if (state(i) == RowState::Counted) values[n++] = sums[i];
+          if (work.state(i) == RowState::Counted) values[n++] = sums[i];
         }
-        const Affine affine = affine_of(renorm, group_stat(Order{}, values, n), centred);
-        for (index_t k = 0; k < members; ++k) write(batch.groups.row(g, k), affine);
+        const Affine affine =
+            affine_of(renorm, group_stat(typename Groups::Order{}, values, n), centred);
+        for (index_t k = 0; k < members; ++k) write_row(work, affine, batch.groups.row(g, k), out);
       }
     });
   } else {
-    constexpr bool by_tokens = std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
-    const double* weights = by_tokens || !every_row ? work.row_weights.data() : nullptr;
-    if (weights) {
-      blocks.for_each([&](index_t begin, index_t end) {
-        for (index_t i = begin; i < end; ++i) {
-          work.row_weights[at(i)] = state(i) != RowState::Counted ? 0.0
-                                    : by_tokens                   ? batch.tokens(i)
-                                                                  : 1.0;
-        }
-      });
-    }
-    // Weighted by tokens, combined values that sum to 0 in each group need not have mean 0.
-    const bool rescales = centred && !by_tokens;
-    const Moments m = blocks.moments(Order{}, work.partial_sums, [&](const auto& order) {
-      return rescales ? moments_about(order, sums, weights, rows, 0.0)
-                      : moments_of(order, sums, weights, rows);
-    });
-    const Affine affine = affine_of(renorm, m, rescales);
-    blocks.for_each([&](index_t begin, index_t end) {
-      index_t i = begin;
-      if constexpr (!std::is_same_v<Exec, Seq>) {
-        if (every_row && out.stride[0] == 1)
-          i += write_blocks(sums + begin, end - begin, affine, out.data + begin);
-      }
-      for (; i < end; ++i) write(i, affine);
-    });
+    write_batch(blocks, work, affine_of(renorm, moments(blocks), rescales<Renorm>(centred)), out);
   }
+}
+
+/// The same by the moments of this batch alone.
+template <class Exec, class T, class Groups, class Renorm, class R>
+void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
+                const RewardBatch<T, Groups>& batch, const Renorm& renorm, EstimatorScratch& work,
+                View<R, 1> out) {
+  batch_step(exec, units, workers, batch, renorm, work.combined.zero_sum, work, out,
+             [&](const auto& blocks) { return batch_moments<Renorm>(blocks, batch, work); });
 }
 
 }  // namespace detail

@@ -77,23 +77,25 @@ class Evaluation {
         for_each_unit(exec, workers_, units_.count(), [&](index_t worker, index_t unit) {
           error.guard(unit, [&] { combine(worker, unit); });
         });
-        return error.rethrow();
+        error.rethrow();
+        return describe_values();
       }
     }
     for (index_t unit = 0; unit < units_.count(); ++unit) combine(0, unit);
+    describe_values();
   }
 
-  bool any_raw_singleton() const {
-    return any_worker([](const GroupScratch& work) { return work.seen.raw_singleton; });
-  }
-  bool every_row_counts() const {
-    return !any_worker([](const GroupScratch& work) { return work.seen.row_that_does_not_count; });
-  }
   const Reader& reader() const { return reader_; }
   const GroupUnits& units() const { return units_; }
   index_t workers() const { return workers_; }
 
  private:
+  void describe_values() {
+    const bool raw = any_worker([](const GroupScratch& work) { return work.seen.raw_singleton; });
+    call_.work.combined.zero_sum = zero_sum && !raw;
+    call_.work.combined.every_row =
+        !any_worker([](const GroupScratch& work) { return work.seen.row_that_does_not_count; });
+  }
   template <class Test>
   bool any_worker(const Test& test) const {
     bool any = false;

@@ -5,16 +5,10 @@
 #include <gdpo/advantage/baseline.hpp>
 #include <gdpo/advantage/engine/column_moments.hpp>
 #include <gdpo/advantage/missing.hpp>
+#include <gdpo/advantage/workspace.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-
-/// The part of a row in the statistics of the batch.
-enum class RowState : unsigned char {
-  Counted,  ///< It enters all of them.
-  Unused,   ///< valid == 0: it enters none and gets the advantage that its group's moments give.
-  Excluded  ///< It has no reward, whether used or not: it enters none and gets 0.
-};
 
 /// What decides the terms of a column in a group.
 enum class Rule : unsigned char {

@@ -109,10 +109,10 @@ class ConstrainedCall {
     if (Policies::zero_sum) silence_rounding();
     std::copy(work_.mixed.begin(), work_.mixed.end(), inner_.row_sums.begin());
     std::copy(work_.states.begin(), work_.states.end(), inner_.row_state.begin());
-    CombinedValues combined;
-    combined.zero_sum = Policies::zero_sum && !raw_singleton_;
-    combined.every_row = std::count(work_.states.begin(), work_.states.end(), counted) == size();
-    batch_step(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, combined, inner_,
+    inner_.combined.zero_sum = Policies::zero_sum && !raw_singleton_;
+    inner_.combined.every_row =
+        std::count(work_.states.begin(), work_.states.end(), counted) == size();
+    batch_step(exec_, GroupUnits(batch_), 1, batch_, estimator_.renorm, inner_,
                gdpo::view(work_.mixed));
   }
 

@@ -105,9 +105,9 @@ class AdvantagesCall {
     if (call_.rows == 0) return;
     const index_t most = (std::max)(device.tuning().blocks, 1);
     if (reads_batch_.any) read_batch(device, most);
-    const int team = team_of(256 * most);
     if constexpr (std::is_same_v<Renorm, renorm::None>) {
-      launch_groups(device, most, CombineGroups<Call, ToCaller<R>>{call_, team, {out}});
+      launch_groups(device, most,
+                    CombineGroups<Call, ToCaller<R>>{call_, team_of(256 * most), {out}});
     } else {
       const AdvantagesOut<R> to{call_.combined, call_.state, out};
       combine(device, most);
@@ -119,17 +119,52 @@ class AdvantagesCall {
         kernel.groups = call_.group_count;
         launch_rows(device, most, kernel, kernel.shared_bytes());
       } else {
-        GroupStep<Groups, Renorm, R> kernel{to, renorm_, call_.groups};
-        kernel.group_count = call_.group_count;
-        kernel.shift = team;
-        kernel.moved = call_.raw;
-        kernel.zero_sum = Call::zero_sum;
-        launch_groups(device, most, kernel);
+        normalise_groups(device, most, to, Call::zero_sum, call_.raw);
       }
     }
   }
 
+  /// The first stage alone: the combined values, which stay in the scratch, and their moments.
+  template <class Device>
+  void first_stage(const Device& device, CombinedMoments* moments) {
+    StageMoments<Order, Renorm> kernel{moments};
+    kernel.zero_sum = Call::zero_sum;
+    if (call_.rows > 0) {
+      combine(device, (std::max)(device.tuning().blocks, 1));
+      if (over_batch) kernel.about = about_, kernel.first = first_;
+      kernel.moved = call_.raw;
+      kernel.groups = call_.group_count, kernel.rows = call_.rows;
+    }
+    device.launch(1, kernel.threads, kernel.shared_bytes(), kernel);
+  }
+  /// The second stage alone, from the combined values in the scratch.
+  template <class Device, class R>
+  void finish(const Device& device, const CombinedMoments& merged, View<R, 1> out) const {
+    using namespace gdpo::detail;
+    if (call_.rows == 0) return;
+    const index_t most = (std::max)(device.tuning().blocks, 1);
+    const AdvantagesOut<R> to{call_.combined, call_.state, out};
+    if constexpr (std::is_same_v<Renorm, renorm::PerGroup>) {
+      normalise_groups(device, most, to, merged.zero_sum, nullptr);
+    } else {
+      Affine affine;
+      if constexpr (over_batch)
+        affine = affine_of(renorm_, merged.values, rescales<Renorm>(merged.zero_sum));
+      launch_rows(device, most, ApplyAffine<R>{to, affine});
+    }
+  }
+
  private:
+  template <class Device, class R>
+  void normalise_groups(const Device& device, index_t most, const AdvantagesOut<R>& to,
+                        bool zero_sum, const unsigned char* moved) const {
+    GroupStep<Groups, Renorm, R> kernel{to, renorm_, call_.groups};
+    kernel.group_count = call_.group_count;
+    kernel.shift = team_of(256 * most);
+    kernel.moved = moved;
+    kernel.zero_sum = zero_sum;
+    launch_groups(device, most, kernel);
+  }
   static bool check(const char* function, const Batch& batch, const Estimator& e) {
     using gdpo::detail::Checks;
     gdpo::detail::check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) {

@@ -1,6 +1,6 @@
 #pragma once
 // The second normalisation on a device: what advantage/engine/batch_step.hpp does on the host.
-#include <gdpo/advantage/renorm.hpp>
+#include <gdpo/advantage/combined_moments.hpp>
 #include <gdpo/cuda/advantage/one_group.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -48,6 +48,55 @@ struct BatchStep {
                           ? sums.moments(0.0)
                           : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
     const Affine affine = gdpo::detail::affine_of(renorm, m, rescales);
+    block.each([&](int thread) {
+      for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
+        to.write(i, affine);
+    });
+  }
+};
+
+/// Writes the moments of the combined values of a batch. Members are those of BatchStep; without
+/// `about` the moments are not needed, and only zero_sum is written. One block.
+template <class Order, class Renorm>
+struct StageMoments {
+  CombinedMoments* to;
+  const FirstSums<Order>* first = nullptr;
+  const SumsAbout<Order>* about = nullptr;
+  const unsigned char* moved = nullptr;
+  index_t groups = 0, rows = 0;
+  bool zero_sum = false;  // combined values of a group sum to 0, but for raw singletons
+  static constexpr int threads = 256;
+
+  static std::size_t shared_bytes() { return shared_for_windows<Order>(threads); }
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    double* const room = block.template shared<double>();
+    const bool centred = zero_sum && !any_flag(block, moved, groups);
+    const index_t windows = windows_of(rows);
+    Moments m;
+    if (about) {
+      const SumsAbout<Order> sums = sums_of_windows(block, about, windows, room);
+      m = gdpo::detail::rescales<Renorm>(centred)
+              ? sums.moments(0.0)
+              : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
+    }
+    block.each([&](int thread) {
+      if (thread == 0) *to = gdpo::detail::combined_moments<Renorm>(m, centred);
+    });
+  }
+};
+
+/// Writes the advantages of all rows by one affine map of their combined values.
+template <class R>
+struct ApplyAffine {
+  AdvantagesOut<R> to;
+  Affine affine;
+  static constexpr int threads = 256;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const index_t rows = to.out.extent[0];
     block.each([&](int thread) {
       for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
         to.write(i, affine);

@@ -1,0 +1,79 @@
+#pragma once
+// The two stages of an estimator as two calls, for a batch whose rows are on several ranks.
+#include <algorithm>
+#include <gdpo/advantage/combined_moments.hpp>
+#include <gdpo/advantage/engine/batch_step.hpp>
+#include <gdpo/advantage/engine/call_contract.hpp>
+#include <gdpo/advantage/engine/fill_report.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// The first stage of an estimator: everything up to the combined values, which stay in `workspace`
+/// (`Workspace::sums`). finish() does the second. Between the two, ranks add what they know:
+///
+///     const auto own = gdpo::first_stage(exec, batch, estimator, workspace, &report);
+///     const auto all = gdpo::dist::all_merge(comm, own);  // or merge() of micro-batches
+///     gdpo::finish(exec, batch, estimator, all, gdpo::view(advantages), workspace);
+///
+/// This is for ranks that cannot send their rewards; those that can gather the rows
+/// (dist::gather_rows), which is exact in every bit and for every estimator. Here each group has to
+/// be whole on one rank. Then the advantages agree with those of one call over all rows within
+/// 2^-44 relative of the multiplier, excluded rows get 0, and zeros of degenerate groups stay
+/// exactly 0 where one call gives 0. With a single rank the bits are those of advantages_into.
+///
+/// Arguments are those of advantages_into. Errors: also invalid_input for an estimator whose
+/// baseline or scale reads the whole batch (a scale by the std of the batch), because its first
+/// stage would see the rows of this rank only.
+template <class Exec, class T, class Groups, class B, class S, class C, class Renorm>
+CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batch,
+                            const GroupAdvantage<B, S, C, Renorm>& estimator, Workspace& workspace,
+                            GroupReport* report = nullptr) {
+  CombinedMoments moments;
+  if constexpr (detail::may_run<Exec, Groups>()) {
+    using namespace detail;
+    constexpr const char* function = "gdpo::first_stage";
+    contract::check_array(function, "rewards", batch.rewards);
+    check_batch_step(function, batch, estimator.renorm);
+    check_first_stage(function, estimator);
+    EstimatorScratch& work = ScratchOf::estimator(workspace);
+    Evaluation<T, Groups, B, S, C> evaluation(function, exec, batch, estimator, work, report);
+    evaluation(exec);
+    if (report) fill_report(batch, evaluation.reader(), work, *report);
+    const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
+    moments = combined_moments<Renorm>(batch_moments<Renorm>(blocks, batch, work),
+                                       work.combined.zero_sum);
+  }
+  return moments;
+}
+
+/// The second stage of an estimator: writes the advantages of the batch whose first_stage() used
+/// `workspace` last, by the moments of all ranks. `merged` of one rank gives that rank's own.
+///
+/// renorm::None and renorm::PerGroup read nothing of `merged` but zero_sum. Errors: invalid_input
+/// for an `out` of another size, and for a workspace that holds another number of rows.
+template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
+void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
+            const GroupAdvantage<B, S, C, Renorm>& estimator, const CombinedMoments& merged,
+            View<R, 1> out, Workspace& workspace) {
+  if constexpr (detail::may_run<Exec, Groups>()) {
+    using namespace detail;
+    constexpr const char* function = "gdpo::finish";
+    check_out(function, batch, out);
+    check_batch_step(function, batch, estimator.renorm);
+    EstimatorScratch& work = ScratchOf::estimator(workspace);
+    const index_t rows = batch.rewards.extent[0], held = static_cast<index_t>(work.row_sums.size());
+    if (held != rows) {
+      contract::fail(function, "workspace", contract::text(held) + " rows",
+                     "that of first_stage() on this batch, of " + contract::text(rows) + " rows");
+    }
+    const GroupUnits units(batch);
+    // PerGroup needs the memory of as many workers as first_stage() had.
+    const index_t workers =
+        (std::min)(workers_for(exec, units.count(), rows * batch.rewards.extent[1]),
+                   (std::max<index_t>)(static_cast<index_t>(work.workers.size()), 1));
+    batch_step(exec, units, workers, batch, estimator.renorm, merged.zero_sum, work, out,
+               [&](const auto&) { return merged.values; });
+  }
+}
+
+GDPO_END_NAMESPACE

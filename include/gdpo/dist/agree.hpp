@@ -1,0 +1,297 @@
+#pragma once
+// How ranks speak to each other: a status word first, so that all of them go on or none does.
+#include <algorithm>
+#include <cstdint>
+#include <gdpo/dist/communicator.hpp>
+#include <gdpo/dist/describe.hpp>
+#include <vector>
+
+GDPO_BEGIN_NAMESPACE
+namespace dist {
+
+/// The number of the protocol that the ranks speak: which messages follow each other, and what
+/// stands in them. It travels with every message, beside the version of the library.
+inline constexpr std::uint32_t protocol = 1;
+
+}  // namespace dist
+
+namespace detail {
+
+/// The version of the library as one number.
+inline constexpr std::uint32_t library_version =
+    GDPO_VERSION_MAJOR * 1000000 + GDPO_VERSION_MINOR * 1000 + GDPO_VERSION_PATCH;
+
+/// What a rank says first in every collective. Its size and its first three members stay as they
+/// are in every protocol, so that ranks of different versions can tell each other.
+struct StatusWord {
+  static constexpr std::uint32_t own_greeting = 0x6f706467;  // "gdpo" in the order of the bytes
+  enum class State : std::uint32_t { Ready, InvalidInput, Failed };
+
+  std::uint32_t greeting = own_greeting, protocol = dist::protocol, version = library_version;
+  State state = State::Ready;
+  std::uint64_t settings = 0;      // the hash of the settings
+  std::uint64_t text_bytes = 0;    // of the settings in words, or of what went wrong
+  std::uint64_t record_bytes = 0;  // of what this rank sends
+  char call[24] = {};              // the name of the call, filled up with zeros
+};
+static_assert(sizeof(StatusWord) == 64, "every rank sends a status word of this size");
+
+/// What a rank has to send.
+struct Contribution {
+  std::string settings;               ///< In words; they must be the same on all ranks.
+  std::vector<unsigned char> record;  ///< The data; their size may differ from rank to rank.
+
+  /// Appends n values to the record.
+  template <class T>
+  void put(const T* values, std::size_t n) {
+    static_assert(std::is_trivially_copyable_v<T>, "records are bytes");
+    if (n == 0) return;
+    const auto* bytes = reinterpret_cast<const unsigned char*>(values);
+    record.insert(record.end(), bytes, bytes + n * sizeof(T));
+  }
+};
+
+/// What the ranks have sent. Every rank holds the same.
+class Records {
+ public:
+  Records(std::vector<std::size_t> sizes, std::size_t longest)
+      : sizes_(std::move(sizes)), longest_(longest), bytes_(longest * sizes_.size()) {}
+  int ranks() const { return static_cast<int>(sizes_.size()); }
+  const unsigned char* of(int rank) const { return bytes_.data() + longest_ * index(rank); }
+  std::size_t size(int rank) const { return sizes_[index(rank)]; }
+  unsigned char* data() { return bytes_.data(); }
+
+ private:
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  std::vector<std::size_t> sizes_;
+  std::size_t longest_;
+  std::vector<unsigned char> bytes_;
+};
+
+/// Reads the values of a record one after the other.
+class RecordReader {
+ public:
+  explicit RecordReader(const unsigned char* bytes) : at_(bytes) {}
+  template <class T>
+  void get(T* values, std::size_t n) {
+    if (n == 0) return;
+    std::memcpy(values, at_, n * sizeof(T));
+    at_ += n * sizeof(T);
+  }
+  template <class T>
+  T get() {
+    T value;
+    get(&value, 1);
+    return value;
+  }
+
+ private:
+  const unsigned char* at_;
+};
+
+/// FNV-1a, a hash of 64 bits.
+inline std::uint64_t hash_of(const std::string& words) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
+/// Throws the invalid_input that all ranks throw, about what the ranks `first` and `second` say.
+[[noreturn]] GDPO_COLD inline void fail_between(const char* function, const char* argument,
+                                                const std::string& a, std::size_t first,
+                                                const std::string& b, std::size_t second,
+                                                const char* needed) {
+  contract::fail(
+      function, argument,
+      a + " on rank " + std::to_string(first) + " and " + b + " on rank " + std::to_string(second),
+      needed);
+}
+
+/// The settings of two ranks from a little before the place where they differ, at most 60 bytes.
+GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::string& a,
+                                                                     const std::string& b) {
+  std::size_t at = 0;
+  while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
+  // The number or word that differs is shown whole.
+  while (at > 0 && a[at - 1] != ' ' && a[at - 1] != '<') --at;
+  const auto part = [&](const std::string& words) {
+    const std::string left = words.substr((std::min)(at, words.size()));
+    return (at > 0 ? "... " : "") + (left.size() > 60 ? left.substr(0, 57) + "..." : left);
+  };
+  return {part(a), part(b)};
+}
+
+/// Throws, the same on all ranks, if the status words do not fit together. The ranks have to hear
+/// each other's texts where one of them failed or settings differ; `texts()` gathers those.
+template <class Texts>
+void check_status(const char* function, const std::vector<StatusWord>& words, const Texts& texts) {
+  const StatusWord& first = words[0];
+  std::size_t differs = 0, failed = words.size(), failures = 0;
+  for (std::size_t r = words.size(); r-- > 0;) {
+    const StatusWord& word = words[r];
+    if (word.state != StatusWord::State::Ready) failed = r, ++failures;
+    if (word.settings != first.settings) differs = r;
+  }
+  for (std::size_t r = 0; r < words.size(); ++r) {
+    const StatusWord& word = words[r];
+    if (word.greeting != StatusWord::own_greeting) {
+      contract::fail("gdpo::dist", "ranks",
+                     "other bytes from rank " + std::to_string(r) + " than gdpo sends",
+                     "the same calls of gdpo, in the same order, on ranks of one byte order");
+    }
+    const auto number = [](const StatusWord& w) {
+      return "protocol " + std::to_string(w.protocol) + " of version " +
+             std::to_string(w.version / 1000000) + "." + std::to_string(w.version / 1000 % 1000) +
+             "." + std::to_string(w.version % 1000);
+    };
+    if (word.protocol != first.protocol || word.version != first.version) {
+      fail_between("gdpo::dist", "gdpo", number(first), 0, number(word), r,
+                   "one version of gdpo on all ranks");
+    }
+    if (std::memcmp(word.call, first.call, sizeof word.call) != 0) {
+      const auto name = [](const StatusWord& w) {
+        return std::string(w.call, sizeof w.call).c_str() + std::string();
+      };
+      fail_between("gdpo::dist", "calls", name(first), 0, name(word), r,
+                   "the same calls in the same order on all ranks");
+    }
+  }
+  if (failures == 0 && differs == 0) return;
+  const std::vector<std::string> said = texts();
+  if (failures == 0) {
+    const auto [a, b] = differing_parts(said[0], said[differs]);
+    fail_between(function, "settings", a, 0, b, differs, "the same settings on all ranks");
+  }
+  // What a rank says begins with the name of a function, most often with this one.
+  std::string what = said[failed];
+  const std::string prefix = std::string(function) + ": ";
+  if (what.compare(0, prefix.size(), prefix) == 0) what.erase(0, prefix.size());
+  std::string message = prefix + "rank " + std::to_string(failed) + " of " +
+                        std::to_string(words.size()) + ": " + what;
+  if (failures > 1) message += " (and " + std::to_string(failures - 1) + " more ranks)";
+#if defined(__cpp_exceptions)
+  if (words[failed].state == StatusWord::State::InvalidInput) throw invalid_input(message);
+  throw std::runtime_error(message);
+#else
+  on_failure(message.c_str());
+  std::abort();
+#endif
+}
+
+/// One collective: `make(contribution)` says what this rank sends, and every rank gets what all of
+/// them sent.
+///
+/// Status words go first: 64 bytes from each rank. Only if they fit together the data follow, each
+/// rank's filled up to the longest. If `make` throws on a rank, if ranks make different calls, have
+/// different settings or other versions of the library, then all ranks throw the same error and no
+/// data are sent; the ranks are in step again afterwards. A communication_error in `make` is thrown
+/// at once, because the other ranks cannot be told.
+template <class Comm, class Make>
+Records exchange(const char* function, const Comm& comm, const Make& make) {
+  static_assert(needs_communicator<Comm>());
+  const int size = comm.size(), rank = comm.rank();
+  if (size < 1 || rank < 0 || rank >= size) {
+    contract::fail(function, "comm", "rank " + std::to_string(rank) + " of " + std::to_string(size),
+                   "a communicator of at least one rank, with a rank from 0 to size() - 1");
+  }
+  const auto ranks = static_cast<std::size_t>(size);
+  constexpr std::size_t most_text = 4096;
+  StatusWord own;
+  Contribution mine;
+  std::string text;
+  const char* call = std::strrchr(function, ':') ? std::strrchr(function, ':') + 1 : function;
+  std::strncpy(own.call, call, sizeof own.call - 1);
+#if defined(__cpp_exceptions)
+  try {
+    make(mine);
+    text = mine.settings;
+  } catch (const communication_error&) {
+    throw;
+  } catch (const invalid_input& e) {
+    own.state = StatusWord::State::InvalidInput, text = e.what();
+  } catch (const std::exception& e) {
+    own.state = StatusWord::State::Failed, text = e.what();
+  } catch (...) {
+    own.state = StatusWord::State::Failed, text = "an exception that is no std::exception";
+  }
+#else
+  make(mine);
+  text = mine.settings;
+#endif
+  own.settings = hash_of(mine.settings);
+  own.text_bytes = (std::min)(text.size(), most_text);
+  own.record_bytes = mine.record.size();
+
+  std::vector<StatusWord> words(ranks);
+  comm.all_gather(&own, sizeof own, words.data());
+  const auto longest = [&](std::uint64_t StatusWord::*bytes) {
+    std::uint64_t most = 0;
+    for (const StatusWord& word : words) most = (std::max)(most, word.*bytes);
+    return static_cast<std::size_t>(most);
+  };
+  check_status(function, words, [&] {
+    const std::size_t most = longest(&StatusWord::text_bytes);
+    text.resize(most);
+    std::vector<char> all(most * ranks);
+    comm.all_gather(text.data(), most, all.data());
+    std::vector<std::string> said(ranks);
+    for (std::size_t r = 0; r < ranks; ++r)
+      said[r].assign(all.data() + r * most, words[r].text_bytes);
+    return said;
+  });
+
+  std::vector<std::size_t> sizes(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) sizes[r] = words[r].record_bytes;
+  const std::size_t most = longest(&StatusWord::record_bytes);
+  Records records(std::move(sizes), most);
+  mine.record.resize(most);
+  if (most > 0) comm.all_gather(mine.record.data(), most, records.data());
+  return records;
+}
+
+}  // namespace detail
+
+namespace dist {
+
+/// Runs `work()` on this rank and tells the other ranks whether it threw. All ranks return, each
+/// with its own result, or all throw.
+///
+///     const gdpo::LossResult r = gdpo::dist::agree(comm, [&] {
+///       return loss(batch, normaliser, gradient);  // throws on the rank that has wrong shapes
+///     });
+///
+/// Without it, a rank that refuses its input never comes to the next collective, and the others
+/// wait there. Where several ranks throw, the message is that of the first. An invalid_input is
+/// thrown as invalid_input everywhere, any other exception as std::runtime_error; a
+/// communication_error goes straight through. One message of 64 bytes a rank. `work` may call
+/// functions of dist/ itself.
+template <class Comm, class Work>
+auto agree(const Comm& comm, Work&& work) {
+  using Result = std::decay_t<decltype(work())>;
+  constexpr const char* function = "gdpo::dist::agree";
+  if constexpr (std::is_void_v<Result>) {
+    detail::exchange(function, comm, [&](auto&) { work(); });
+  } else {
+    std::vector<Result> result;  // empty if work() threw, and then exchange() throws as well
+    detail::exchange(function, comm, [&](auto&) { result.push_back(work()); });
+    return Result(std::move(result.front()));
+  }
+}
+
+/// Throws on all ranks unless the settings are the same on all of them: losses, estimators, lists,
+/// numbers, enumerators, strings. The message shows where they first differ.
+///
+///     gdpo::dist::agree_on(comm, estimator, loss, learning_rate, "run 17");
+///
+/// Call it once before training, and after each change. The types are compared by the names that
+/// the compiler gives them, so all ranks have to be built by one compiler. A class of your own with
+/// constructors lists its settings by `auto settings() const { return std::tie(a, b); }`.
+template <class Comm, class... Settings>
+void agree_on(const Comm& comm, const Settings&... settings) {
+  detail::exchange("gdpo::dist::agree_on", comm, [&](detail::Contribution& mine) {
+    ((mine.settings += (mine.settings.empty() ? "" : ", ") + detail::description(settings)), ...);
+  });
+}
+
+}  // namespace dist
+GDPO_END_NAMESPACE

@@ -1,0 +1,175 @@
+#pragma once
+#include <gdpo/advantage/combined_moments.hpp>
+#include <gdpo/advantage/report.hpp>
+#include <gdpo/constraint/shortfall.hpp>
+#include <gdpo/dist/agree.hpp>
+#include <gdpo/loss/result.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+// The sum of the records of two ranks. Where the library has a merge() of its own, it is that.
+template <class X>
+X sum_of(const X& a, const X& b) {
+  return gdpo::merge(a, b);
+}
+inline Normaliser sum_of(const Normaliser& a, const Normaliser& b) { return a + b; }
+inline SumCount sum_of(const SumCount& a, const SumCount& b) {
+  return {a.sum + b.sum, a.count + b.count};
+}
+inline LossResult sum_of(const LossResult& a, const LossResult& b) {
+  LossResult r;
+  r.loss = a.loss + b.loss;
+  r.policy_loss = a.policy_loss + b.policy_loss, r.kl_loss = a.kl_loss + b.kl_loss;
+  r.normaliser = a.metrics.rows > 0 ? a.normaliser : b.normaliser;
+  r.metrics = gdpo::merge(a.metrics, b.metrics);
+  return r;
+}
+template <class X>
+std::vector<X> sum_of(const std::vector<X>& a, const std::vector<X>& b) {
+  std::vector<X> all;
+  for (std::size_t i = 0; i < a.size(); ++i) all.push_back(sum_of(a[i], b[i]));
+  return all;
+}
+
+/// Adds the records of all ranks in the order of the ranks. Above 256 they form a tree: blocks of
+/// 256 consecutive ranks, whose sums are added in the same way. The tree is an order of additions;
+/// messages do not follow it.
+template <class X>
+X sum_in_rank_order(std::vector<X> parts) {
+  constexpr std::size_t block = 256;
+  while (parts.size() > 1) {
+    std::size_t blocks = 0;
+    for (std::size_t first = 0; first < parts.size(); first += block) {
+      X sum = std::move(parts[first]);
+      for (std::size_t r = first + 1; r < (std::min)(first + block, parts.size()); ++r)
+        sum = sum_of(sum, parts[r]);
+      parts[blocks++] = std::move(sum);
+    }
+    parts.resize(blocks);
+  }
+  return std::move(parts[0]);
+}
+
+/// How X travels: its bytes, one after the other. X is refused if it holds pointers.
+template <class X>
+struct Travels {
+  static_assert(std::is_trivially_copyable_v<X>,
+                "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
+                "GroupReport, SumCount and ConstraintMetrics, or a std::vector of them");
+  static void put(Contribution& to, const X& x) { to.put(&x, 1); }
+  static X get(RecordReader& from) { return from.get<X>(); }
+};
+template <class X>
+struct Travels<std::vector<X>> {
+  static void put(Contribution& to, const std::vector<X>& x) {
+    const std::uint64_t n = x.size();
+    to.put(&n, 1);
+    for (const X& one : x) Travels<X>::put(to, one);
+  }
+  static std::vector<X> get(RecordReader& from) {
+    std::vector<X> x;
+    const auto n = from.get<std::uint64_t>();
+    for (std::uint64_t i = 0; i < n; ++i) x.push_back(Travels<X>::get(from));
+    return x;
+  }
+};
+template <>
+struct Travels<GroupReport> {
+  /// Calls f for each member that merge() reads; the others follow from these.
+  template <class Report, class F>
+  static void for_each(Report& r, const F& f) {
+    f(r.channels), f(r.rows), f(r.groups), f(r.smallest_group), f(r.largest_group);
+    f(r.singletons), f(r.excluded_rewards), f(r.infinite_rewards), f(r.excluded_rows);
+    f(r.unused_rows), f(r.degenerate), f(r.channel_degenerate), f(r.group_std);
+    f(r.reward_sums), f(r.group_stds), f(r.combined), f(r.flat_rows);
+  }
+  static void put(Contribution& to, const GroupReport& r) {
+    for_each(r, [&](const auto& x) { Travels<std::decay_t<decltype(x)>>::put(to, x); });
+  }
+  static GroupReport get(RecordReader& from) {
+    GroupReport r;
+    for_each(r, [&](auto& x) { x = Travels<std::decay_t<decltype(x)>>::get(from); });
+    derive(r);
+    return r;
+  }
+};
+
+/// What must be the same on all ranks for their records to be added: the type, and the length of a
+/// list.
+template <class X>
+std::string record_settings(const X&) {
+  return type_name<X>();
+}
+template <class X>
+std::string record_settings(const std::vector<X>& list) {
+  return type_name<X>() + ", " + std::to_string(list.size()) + " of them";
+}
+
+/// Throws, the same on all ranks, where records of ranks do not belong to one step.
+template <class X>
+void check_records(const char*, const std::vector<X>&) {}
+/// Losses have been divided by the same counts, those of the step. A rank without rows may have no
+/// counts.
+inline void check_records(const char* function, const std::vector<LossResult>& parts) {
+  const auto words = [](const Normaliser& n) {
+    return std::string(contract::text(n.tokens) + " tokens, " + contract::text(n.rows) + " rows, " +
+                       contract::text(n.non_empty_rows) + " non-empty rows, " +
+                       contract::text(n.given) + " given");
+  };
+  std::size_t first = parts.size();
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (parts[r].metrics.rows == 0) continue;
+    if (first == parts.size()) first = r;
+    const std::string a = words(parts[first].normaliser), b = words(parts[r].normaliser);
+    if (a != b) {
+      fail_between(function, "normaliser", a, first, b, r,
+                   "losses that were divided by the counts of the whole step: "
+                   "all_merge(comm, count(batch))");
+    }
+  }
+}
+
+}  // namespace detail
+
+namespace dist {
+
+/// The sum of what all ranks have: one record from each, added on every rank in the order of the
+/// ranks, so that all ranks end with the same bits.
+///
+///     const auto step = gdpo::dist::all_merge(comm, gdpo::count(batch));  // counts of the step
+///
+/// X is one of these, or a std::vector of them, of one length on all ranks:
+///
+///     Normaliser         the counts of all ranks, before the first loss
+///     CombinedMoments    for finish() (advantage/two_stages.hpp)
+///     LossMetrics        what was measured; a rank without rows may pass LossMetrics{}
+///     LossResult         the losses add up, the metrics merge. Ranks that have divided by
+///                        different counts are refused: they have forgotten each other's tokens
+///     GroupReport        as if the groups of rank 0 came first; each group on one rank. For rows
+///                        that were gathered the report is that of all rows already
+///     SumCount, ConstraintMetrics
+///                        for the controller of constraints: pid.update(...) on every rank
+///     Moments            of anything else
+///
+/// Up to 256 ranks are added one after the other. Above, blocks of 256 consecutive ranks are, and
+/// then their sums. Counts and ranges are exact; sums are within 1e-12 relative of those of one
+/// process, by the rounding of additions in another order. Bytes: 64 and the record from each rank.
+template <class Comm, class X>
+X all_merge(const Comm& comm, const X& x) {
+  using namespace gdpo::detail;
+  const Records records = exchange("gdpo::dist::all_merge", comm, [&](Contribution& mine) {
+    mine.settings = record_settings(x);
+    Travels<X>::put(mine, x);
+  });
+  std::vector<X> parts;
+  for (int rank = 0; rank < records.ranks(); ++rank) {
+    RecordReader reader(records.of(rank));
+    parts.push_back(Travels<X>::get(reader));
+  }
+  check_records("gdpo::dist::all_merge", parts);
+  return sum_in_rank_order(std::move(parts));
+}
+
+}  // namespace dist
+GDPO_END_NAMESPACE
