@@ -1,8 +1,9 @@
 # gdpo_add_header_tests(<target>)
 #
 # Adds an executable. If it builds and links, this holds for every header under include/gdpo, except
-# gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, and with/openmp.hpp if OpenMP
-# was not found:
+# gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, with/nccl.hpp and
+# with/torch_distributed.hpp, which other tests compile, and with/openmp.hpp and with/mpi.hpp if
+# OpenMP or MPI was not found:
 #   alone     It compiles as the first include of a translation unit, so it includes what it uses.
 #   twice     Including it again changes nothing.
 #   linked    It defines nothing that clashes when two translation units include it.
@@ -22,15 +23,23 @@
 function(gdpo_add_header_tests target)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
-  list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp)
+  list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp gdpo/with/nccl.hpp
+    gdpo/with/torch_distributed.hpp)
   if(NOT OpenMP_CXX_FOUND)
     list(REMOVE_ITEM headers gdpo/with/openmp.hpp)
+  endif()
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(NOT MPI_CXX_FOUND)
+    list(REMOVE_ITEM headers gdpo/with/mpi.hpp)
   endif()
 
   set(unit_dir ${CMAKE_CURRENT_BINARY_DIR}/${target}_units)
   set(units)
   set(adapter_units)
   set(hostile "#include \"${PROJECT_SOURCE_DIR}/tests/support/hostile_macros.hpp\"\n")
+  if(MPI_CXX_FOUND)
+    string(PREPEND hostile "#include <mpi.h>\n")  # stands before the macros as well
+  endif()
   foreach(header IN LISTS headers)
     string(APPEND hostile "#include <${header}>\n")
     if(GDPO_TEST_LINE)
@@ -65,6 +74,9 @@ function(gdpo_add_header_tests target)
   target_link_libraries(${target} PRIVATE gdpo_dev nlohmann_json::nlohmann_json Threads::Threads)
   if(OpenMP_CXX_FOUND)
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
+  endif()
+  if(MPI_CXX_FOUND)
+    target_link_libraries(${target} PRIVATE MPI::MPI_CXX)
   endif()
   # Nothing is executed, so nothing is optimised.
   target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)

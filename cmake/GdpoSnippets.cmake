@@ -6,6 +6,8 @@
 #   <!-- build: name run -->    It is also linked into a program and run as the test snippet.name.
 #                               If it has comments "// prints ...", it must print what they say.
 #   <!-- build: name cuda -->   name.cu is written for tests/cuda, where nvcc compiles it.
+#   <!-- build: name mpi -->    The block is compiled if MPI is found.
+#   <!-- build: name torch -->  The block is compiled if LibTorch is found.
 # A block of a page is a whole file. A block of a header is the body of main() in a file that
 # includes that header and some of the standard library, so it shows the calls without the frame.
 
@@ -40,10 +42,23 @@ function(gdpo_add_snippet file name kind code)
     set_property(GLOBAL APPEND PROPERTY GDPO_CUDA_SNIPPETS ${source}.cu)
     return()
   endif()
+  # Their tests leave these out with a message.
+  if((kind STREQUAL "mpi" AND NOT TARGET MPI::MPI_CXX)
+      OR (kind STREQUAL "torch" AND NOT TARGET torch))
+    return()
+  endif()
   string(APPEND source .cpp)
   gdpo_write_if_different(${source} "${code}")
-  if(kind STREQUAL "")
+  if(NOT kind STREQUAL "run")
     add_library(snippet_${name} OBJECT ${source})
+    if(kind STREQUAL "mpi")
+      target_link_libraries(snippet_${name} PRIVATE MPI::MPI_CXX)
+    elseif(kind STREQUAL "torch")
+      target_link_libraries(snippet_${name} PRIVATE torch)
+      if(NOT Torch_VERSION VERSION_LESS 2)
+        set_target_properties(snippet_${name} PROPERTIES CXX_STANDARD 20)
+      endif()
+    endif()
   else()
     add_executable(snippet_${name} ${source})
     string(REGEX MATCHALL "// prints [^\n]+" printed "${code}")
@@ -62,7 +77,7 @@ function(gdpo_add_snippets)
   foreach(file IN LISTS ARGN)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
     gdpo_read_page(${file} rest)
-    while(rest MATCHES "<!-- build: *([a-z0-9_]+) ?(run|cuda)? *-->\r?\n")
+    while(rest MATCHES "<!-- build: *([a-z0-9_]+) ?(run|cuda|mpi|torch)? *-->\r?\n")
       set(marker "${CMAKE_MATCH_0}")
       set(name ${CMAKE_MATCH_1})
       set(kind "${CMAKE_MATCH_2}")

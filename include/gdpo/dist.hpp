@@ -47,8 +47,9 @@
 /// // prints 8 tokens in the step, loss 0.00
 /// ```
 ///
-/// **What is the same.** Every rank has the same bits of whatever is gathered and merged. Gradients,
-/// counts and ranges do not depend on how rows are spread over ranks; nor do advantages, with keys.
+/// **What is the same.** Every rank has the same bits of whatever is gathered and merged.
+/// Gradients, counts and ranges do not depend on how rows are spread over ranks; nor do advantages,
+/// with keys.
 /// Sums of losses and metrics are within 1e-12 relative of those of one process, in double.
 ///
 /// **Cost.** Two messages a call, one where only a status is told: 64 bytes from each rank, then

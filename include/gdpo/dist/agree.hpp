@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <gdpo/dist/communicator.hpp>
 #include <gdpo/dist/describe.hpp>
+#include <optional>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
@@ -168,7 +169,7 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
   if (what.compare(0, prefix.size(), prefix) == 0) what.erase(0, prefix.size());
   std::string message = prefix + "rank " + std::to_string(failed) + " of " +
                         std::to_string(words.size()) + ": " + what;
-  if (failures > 1) message += " (and " + std::to_string(failures - 1) + " more ranks)";
+  if (failures > 1) message += "; so did " + std::to_string(failures - 1) + " other rank(s)";
 #if defined(__cpp_exceptions)
   if (words[failed].state == StatusWord::State::InvalidInput) throw invalid_input(message);
   throw std::runtime_error(message);
@@ -272,9 +273,9 @@ auto agree(const Comm& comm, Work&& work) {
   if constexpr (std::is_void_v<Result>) {
     detail::exchange(function, comm, [&](auto&) { work(); });
   } else {
-    std::vector<Result> result;  // empty if work() threw, and then exchange() throws as well
-    detail::exchange(function, comm, [&](auto&) { result.push_back(work()); });
-    return Result(std::move(result.front()));
+    std::optional<Result> result;  // empty if work() threw, and then exchange() throws as well
+    detail::exchange(function, comm, [&](auto&) { result.emplace(work()); });
+    return Result(*std::move(result));
   }
 }
 

@@ -36,8 +36,9 @@ struct AnyMember {
   template <class T>
   operator T() const;
 };
-template <class T, std::size_t... I>
-constexpr auto takes(std::index_sequence<I...>) -> decltype(T{(void(I), AnyMember{})...}, true) {
+template <class T, std::size_t... Number>
+constexpr auto takes(std::index_sequence<Number...>)
+    -> decltype(T{(void(Number), AnyMember{})...}, true) {
   return true;
 }
 template <class T>

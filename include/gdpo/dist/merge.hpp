@@ -13,6 +13,7 @@ template <class X>
 X sum_of(const X& a, const X& b) {
   return gdpo::merge(a, b);
 }
+inline double sum_of(double a, double b) { return a + b; }
 inline Normaliser sum_of(const Normaliser& a, const Normaliser& b) { return a + b; }
 inline SumCount sum_of(const SumCount& a, const SumCount& b) {
   return {a.sum + b.sum, a.count + b.count};
@@ -56,7 +57,7 @@ template <class X>
 struct Travels {
   static_assert(std::is_trivially_copyable_v<X>,
                 "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
-                "GroupReport, SumCount and ConstraintMetrics, or a std::vector of them");
+                "GroupReport, SumCount, ConstraintMetrics and double, or a std::vector of them");
   static void put(Contribution& to, const X& x) { to.put(&x, 1); }
   static X get(RecordReader& from) { return from.get<X>(); }
 };
@@ -150,7 +151,7 @@ namespace dist {
 ///                        that were gathered the report is that of all rows already
 ///     SumCount, ConstraintMetrics
 ///                        for the controller of constraints: pid.update(...) on every rank
-///     Moments            of anything else
+///     Moments, double    of anything else, such as the gradient of a small policy
 ///
 /// Up to 256 ranks are added one after the other. Above, blocks of 256 consecutive ranks are, and
 /// then their sums. Counts and ranges are exact; sums are within 1e-12 relative of those of one

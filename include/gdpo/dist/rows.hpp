@@ -5,6 +5,7 @@
 #include <gdpo/group/by_id.hpp>
 #include <gdpo/group/by_offsets.hpp>
 #include <memory>
+#include <utility>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {

@@ -2,6 +2,7 @@
 #include <array>
 #include <gdpo/dist/agree.hpp>
 #include <gdpo/loss/engine/rows.hpp>
+#include <utility>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {

@@ -10,13 +10,18 @@
 ///
 ///     const gdpo::dist::TorchDistributed ranks(group, 300, c10::Device(c10::kCUDA, local_rank));
 ///
-/// Build: find_package(Torch REQUIRED) and link torch in CMake. It needs LibTorch 1.13 or later.
+/// Build: find_package(Torch REQUIRED) and link torch in CMake. It needs LibTorch 1.13 or later,
+/// and the C++ standard that the release asks for (2.15: C++20).
 ///
-/// What happens when a rank takes no part: all_gather throws communication_error with c10d's own
-/// words, as soon as c10d notices (gloo: at once if the rank has died) and otherwise after the
-/// deadline. c10d does not always give up the transfer as well: gloo before LibTorch 2.9 goes on
-/// in the background until the time-out of the group, and the group's destructor waits for it. So
-/// make the group with a time-out like the deadline, not with the 30 minutes that it has by itself.
+/// What happens when a rank takes no part:
+///   - The rank has died: all_gather throws communication_error with c10d's own words as soon as
+///     c10d notices, which gloo does at once, and otherwise after the deadline.
+///   - The rank is stuck: all_gather throws after the deadline. Older releases (1.13, but not 2.15)
+///     go on with the transfer in the background until the time-out of the group itself, and the
+///     group's destructor waits for that. So make the group with a time-out like the deadline: by
+///     default it is 30 minutes.
+///   - The group is one of NCCL: both as above, but c10d may also end the process, as its variable
+///     TORCH_NCCL_ASYNC_ERROR_HANDLING says.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -28,7 +33,8 @@ GDPO_BEGIN_NAMESPACE
 namespace dist {
 
 /// The ranks of a process group of c10d. The object shares the group, so that its messages stand in
-/// one order with the caller's. One thread at a time may call it.
+/// one order with the caller's. One thread at a time may call it. An object that was moved from can
+/// only be assigned to or destroyed.
 class TorchDistributed {
  public:
   /// The ranks of `group`, a c10::intrusive_ptr to a c10d::ProcessGroup or to what implements one
@@ -54,8 +60,8 @@ class TorchDistributed {
       return group->allgather(outputs, inputs, options);
     };
   }
-  TorchDistributed(TorchDistributed&&) = default;
-  TorchDistributed& operator=(TorchDistributed&&) = default;
+  TorchDistributed(TorchDistributed&&) = default;             ///< A move.
+  TorchDistributed& operator=(TorchDistributed&&) = default;  ///< A move.
 
   int rank() const { return rank_; }  ///< The number of this rank in the group.
   int size() const { return size_; }  ///< How many ranks the group has.
@@ -89,7 +95,7 @@ class TorchDistributed {
       fail(error.what());
     }
     if (!done) fail("c10d aborted it");
-    // With a deadline, wait() returns when a device is done as well, so this copy waits for nothing.
+    // With a deadline, wait() returns when a device is done as well: this copy waits for nothing.
     all = all.to(at::kCPU);
     std::memcpy(receive, all.data_ptr(), bytes * static_cast<std::size_t>(size_));
   }

@@ -1,0 +1,5 @@
+// expect: all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult
+#include <gdpo/dist.hpp>
+#include <string>
+
+void f() { gdpo::dist::all_merge(gdpo::dist::Single{}, std::string("loss")); }
