@@ -6,6 +6,7 @@
 // rank has the same bits.
 #include <gdpo/dist.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/with/thread_pool.hpp>
 
 #include "support/catch.hpp"
 #include "support/loss_parts.hpp"
@@ -431,4 +432,27 @@ TEST_CASE("two stages refuse what they cannot do", "[ranks]") {
         }) ==
         "gdpo::finish: workspace: given 0 rows; needed: that of first_stage() on this batch, "
         "of 4 rows");
+}
+
+TEST_CASE("the second stage may have more threads than the first", "[ranks]") {
+  // One long group after many short ones, in a workspace that has seen short groups alone.
+  using InGroup = gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev,
+                                       gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
+  Random random(9);
+  std::vector<double> rewards(1 << 17), out(rewards.size());
+  for (double& x : rewards) x = random.uniform();
+  const auto rows = static_cast<gdpo::index_t>(rewards.size());
+  const auto all = gdpo::view(std::as_const(rewards).data(), rows, 1);
+  std::vector<gdpo::index_t> offsets;
+  for (gdpo::index_t i = 0; i <= rows / 2; i += 4) offsets.push_back(i);
+  offsets.push_back(rows);
+  const gdpo::RewardBatch batch{all, gdpo::by_offsets(gdpo::view(std::as_const(offsets)))};
+  gdpo::Workspace workspace;
+  gdpo::ThreadPool pool(4);
+  const auto threads = gdpo::parallel(pool);
+  gdpo::advantages_into(threads, gdpo::RewardBatch{all, gdpo::groups_of(2)}, InGroup{},
+                        gdpo::view(out), workspace);
+  const auto moments = gdpo::first_stage(gdpo::seq, batch, InGroup{}, workspace);
+  gdpo::finish(threads, batch, InGroup{}, moments, gdpo::view(out), workspace);
+  CHECK(difference(out, gdpo::advantages(gdpo::seq, batch, InGroup{})) == "");
 }

@@ -38,6 +38,11 @@ Mirror<Change> mirror(int ranks, const Change& change) {
   return {ranks, change};
 }
 
+static_assert(!std::is_copy_constructible_v<dist::GatheredTokens<float>>);
+static_assert(!std::is_copy_constructible_v<dist::GatheredRows<float, gdpo::ById>>);
+static_assert(std::is_move_constructible_v<dist::GatheredTokens<float>>);
+static_assert(std::is_move_constructible_v<dist::GatheredRows<float, gdpo::ById>>);
+
 /// What all ranks have thrown, if that is the same; else a complaint.
 std::string same_on_all(const std::vector<std::string>& thrown) {
   for (const std::string& what : thrown) {
@@ -158,6 +163,16 @@ TEST_CASE("ranks with different settings are told where they differ", "[dist]") 
         }) ==
         "gdpo::dist::agree_on: settings: given 1 on rank 0 and 1, 2 on rank 2; needed: the "
         "same settings on all ranks");
+}
+
+TEST_CASE("settings in very long words", "[dist]") {
+  const std::string same(5000, 'x');
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
+          dist::agree_on(comm, same + (comm.rank() == 0 ? "a" : "b"));
+        })) ==
+        "gdpo::dist::agree_on: settings: given words that go on on rank 0 and others, after the "
+        "first 4096 on rank 1; needed: the same settings on all ranks");
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) { dist::agree_on(comm, same); })) == "");
 }
 
 TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[dist]") {

@@ -67,10 +67,15 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
                      "that of first_stage() on this batch, of " + contract::text(rows) + " rows");
     }
     const GroupUnits units(batch);
-    // PerGroup needs the memory of as many workers as first_stage() had.
-    const index_t workers =
-        (std::min)(workers_for(exec, units.count(), rows * batch.rewards.extent[1]),
-                   (std::max<index_t>)(static_cast<index_t>(work.workers.size()), 1));
+    const index_t workers = workers_for(exec, units.count(), rows * batch.rewards.extent[1]);
+    if constexpr (std::is_same_v<Renorm, renorm::PerGroup>) {
+      // The workers of first_stage() may have been fewer.
+      index_t longest = 0;
+      for (index_t g = 0; g < units.groups; ++g)
+        longest = (std::max)(longest, batch.groups.length(g));
+      if (work.workers.size() < at(workers)) work.workers = std::vector<GroupScratch>(at(workers));
+      for (GroupScratch& worker : work.workers) worker.values.resize(at(longest));
+    }
     batch_step(exec, units, workers, batch, estimator.renorm, merged.zero_sum, work, out,
                [&](const auto&) { return merged.values; });
   }

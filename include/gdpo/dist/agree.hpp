@@ -111,6 +111,7 @@ inline std::uint64_t hash_of(const std::string& words) {
 /// The settings of two ranks from a little before the place where they differ, at most 60 bytes.
 GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::string& a,
                                                                      const std::string& b) {
+  if (a == b) return {"words that go on", "others, after the first " + std::to_string(a.size())};
   std::size_t at = 0;
   while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
   // The number or word that differs is shown whole.

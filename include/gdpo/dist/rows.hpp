@@ -285,8 +285,8 @@ class GatheredRows {
 /// have rows on any of them. With groups_of and by_offsets a group is whole on one rank, and all
 /// ranks have groups_of the same size; the groups of rank 0 come first.
 ///
-/// keys: (rows of this rank) a number for each row, such as its number in the sampler; only beside
-/// by_id. With keys the rows stand in the order of (group, key), so the result has the bits of one
+/// keys: (rows of this rank) a number for each row, read as a signed one of 64 bits, such as its
+/// number in the sampler; only beside by_id. With keys the rows stand in the order of (group, key), so the result has the bits of one
 /// call over the rows in that order, by_id, however they were spread over ranks. Without keys they
 /// stand in the order of the ranks: every rank gets the same bits, but another spread of the rows
 /// may give others.

@@ -119,6 +119,9 @@ class GatheredTokens {
     gradient_.resize(tokens());
   }
 
+  GatheredTokens(GatheredTokens&&) = default;             ///< A move; views stay as they are.
+  GatheredTokens& operator=(GatheredTokens&&) = default;  ///< A move; views stay as they are.
+
   /// The whole rows, for count(), prepare(), a loss and everything else that takes a batch. Their
   /// order is that of the rows that were gathered. The batch refers to the memory of this object,
   /// and to the columns of the batch that was gathered.
