@@ -122,9 +122,10 @@ inline void check_records(const char* function, const std::vector<LossResult>& p
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (parts[r].metrics.rows == 0) continue;
     if (first == parts.size()) first = r;
-    const std::string a = words(parts[first].normaliser), b = words(parts[r].normaliser);
-    if (a != b) {
-      fail_between(function, "normaliser", a, first, b, r,
+    const Normaliser &a = parts[first].normaliser, &b = parts[r].normaliser;
+    if (a.tokens != b.tokens || a.rows != b.rows || a.non_empty_rows != b.non_empty_rows ||
+        a.given != b.given) {
+      fail_between(function, "normaliser", words(a), first, words(b), r,
                    "losses that were divided by the counts of the whole step: "
                    "all_merge(comm, count(batch))");
     }
@@ -164,6 +165,7 @@ X all_merge(const Comm& comm, const X& x) {
     Travels<X>::put(mine, x);
   });
   std::vector<X> parts;
+  parts.reserve(static_cast<std::size_t>(records.ranks()));
   for (int rank = 0; rank < records.ranks(); ++rank) {
     RecordReader reader(records.of(rank));
     parts.push_back(Travels<X>::get(reader));
