@@ -2,7 +2,7 @@
 // (support/threaded_grid.hpp): the results have the bits of the simulated grid, and under
 // ThreadSanitizer (tests/CMakeLists.txt) there is no race.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/two_stages.hpp>
 #include <gdpo/cuda/logits/policy_loss.hpp>
 #include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/verl.hpp>
@@ -274,7 +274,33 @@ void check_advantages(const Rewards& r, const Groups& groups, const Estimator& e
   });
 }
 
+template <class Groups, class Estimator>
+void check_two_stages(const Rewards& r, const Groups& groups, const Estimator& estimator) {
+  const auto batch = r.batch(groups);
+  gdpo::cuda::Tuning tuning;
+  tuning.blocks = 3;
+  check_threads({tuning}, [&](const ThreadedGrid& device) {
+    Numbers out(static_cast<std::size_t>(r.rows), -77.0);
+    gdpo::CombinedMoments moments;
+    TestScratch scratch(gdpo::cuda::scratch_bytes(estimator, batch));
+    gdpo::first_stage(device, batch, estimator, view(&moments, 1), scratch());
+    gdpo::finish(device, batch, estimator, moments, view(out), scratch());
+    out.push_back(moments.values.m2);
+    return out;
+  });
+}
+
 }  // namespace
+
+TEST_CASE("cuda threads: advantages in two stages", "[cuda][races]") {
+  Random random(5);
+  const Rewards r(random, 4096 + 24, 2, false);
+  gdpo::Gdpo raw;
+  raw.singleton = gdpo::Singleton::Raw;
+  check_two_stages(r, gdpo::groups_of(8), gdpo::Gdpo{});
+  check_two_stages(r, gdpo::groups_of(1), raw);
+  check_two_stages(r, gdpo::groups_of(8), gdpo::per_group::gdpo);
+}
 
 TEST_CASE("cuda threads: advantages", "[cuda][races]") {
   Random random(4);

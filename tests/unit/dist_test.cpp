@@ -167,12 +167,14 @@ TEST_CASE("ranks with different settings are told where they differ", "[dist]") 
 
 TEST_CASE("settings in very long words", "[dist]") {
   const std::string same(5000, 'x');
-  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
-          dist::agree_on(comm, same + (comm.rank() == 0 ? "a" : "b"));
-        })) ==
+  CHECK(same_on_all(on_ranks(2,
+                             [&](const ThreadRank& comm) {
+                               dist::agree_on(comm, same + (comm.rank() == 0 ? "a" : "b"));
+                             })) ==
         "gdpo::dist::agree_on: settings: given words that go on on rank 0 and others, after the "
         "first 4096 on rank 1; needed: the same settings on all ranks");
-  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) { dist::agree_on(comm, same); })) == "");
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) { dist::agree_on(comm, same); })) ==
+        "");
 }
 
 TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[dist]") {

@@ -286,10 +286,10 @@ class GatheredRows {
 /// ranks have groups_of the same size; the groups of rank 0 come first.
 ///
 /// keys: (rows of this rank) a number for each row, read as a signed one of 64 bits, such as its
-/// number in the sampler; only beside by_id. With keys the rows stand in the order of (group, key), so the result has the bits of one
-/// call over the rows in that order, by_id, however they were spread over ranks. Without keys they
-/// stand in the order of the ranks: every rank gets the same bits, but another spread of the rows
-/// may give others.
+/// number in the sampler; only beside by_id. With keys the rows stand in the order of (group, key),
+/// so the result has the bits of one call over the rows in that order, by_id, however they were
+/// spread over ranks. Without keys they stand in the order of the ranks: every rank gets the same
+/// bits, but another spread of the rows may give others.
 ///
 /// Errors, the same on all ranks: invalid_input for a batch that does not fit on some rank, for
 /// ranks with different rewards, columns, types or kinds of groups, and for two rows of one key.
