@@ -124,10 +124,11 @@ void train(const gdpo::dist::Mpi& comm, int steps, const std::string& checkpoint
   const gdpo::Gdpo estimator;
   auto loss = gdpo::dapo_loss;
   gdpo::dist::agree_on(comm, estimator, loss, steps, learning_rate);
-  // Every process reads the checkpoint; if one of them cannot, all of them stop.
+  // Every process reads the checkpoint. If one cannot, or has another one, all of them stop.
   int first = 0;
   if (!resume.empty())
     first = gdpo::dist::agree(comm, [&] { return static_cast<int>(load(resume, policy)); });
+  gdpo::dist::agree_on(comm, first, policy.square().sum());
 
   for (int step = first; step < steps; ++step) {
     const Rollouts r = sample(policy, step, comm.rank(), comm.size());
@@ -143,7 +144,7 @@ void train(const gdpo::dist::Mpi& comm, int steps, const std::string& checkpoint
     // Counts of all processes, before the first loss.
     gdpo::TokenBatch<double> batch;
     batch.offsets = gdpo::view(r.offsets);
-    const gdpo::Normaliser counts = gdpo::dist::all_merge(comm, gdpo::count(batch));
+    const gdpo::Normaliser counts = gdpo::dist::all_merge(comm, [&] { return gdpo::count(batch); });
 
     batch.old_logp = gdpo::view(r.old_logp);
     batch.advantages = gdpo::view(advantages);
@@ -194,10 +195,13 @@ int main(int argc, char** argv) {
   try {
     train(gdpo::dist::Mpi(MPI_COMM_WORLD, 60), steps, checkpoint, resume);
   } catch (const std::exception& e) {
-    // All ranks throw the same: one of them says it.
+    // What dist/ throws all ranks throw: one of them says it. Anything else is an error of this
+    // rank alone, for which the others would wait.
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (rank == 0) std::fprintf(stderr, "mpi_trainer: %s\n", e.what());
+    const bool of_all = std::string(e.what()).compare(0, 10, "gdpo::dist") == 0;
+    if (rank == 0 || !of_all) std::fprintf(stderr, "mpi_trainer: rank %d: %s\n", rank, e.what());
+    if (!of_all) MPI_Abort(MPI_COMM_WORLD, 1);
     failed = 1;
   }
   MPI_Finalize();

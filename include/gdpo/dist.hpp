@@ -38,7 +38,8 @@
 /// gdpo::TokenBatch<float> tokens;
 /// tokens.logp = tokens.old_logp = gdpo::view(logp.data(), 4, 2);
 /// tokens.advantages = gdpo::view(a);
-/// const auto step = gdpo::dist::all_merge(comm, gdpo::count(tokens));  // before the first loss
+/// // The counts of all ranks, before the first loss.
+/// const auto step = gdpo::dist::all_merge(comm, [&] { return gdpo::count(tokens); });
 /// const auto own = gdpo::dist::agree(comm, [&] {
 ///   return gdpo::dapo_loss(tokens, step, gdpo::view(dlogp.data(), 4, 2));
 /// });
@@ -53,12 +54,13 @@
 /// Sums of losses and metrics are within 1e-12 relative of those of one process, in double.
 ///
 /// **Cost.** Two messages a call, one where only a status is told: 64 bytes from each rank, then
-/// the data. A row takes sizeof(T) for each reward and 8 bytes for id, key and each column.
+/// the data. A row takes sizeof(T) for each reward, and 8 bytes each for id, key and every column.
 ///
 /// **Errors.** invalid_input on all ranks, with one message that names the rank: a batch or work
-/// that was refused, other calls, other settings, another version of the library. The ranks are in
-/// step again afterwards. communication_error where a rank does not answer: the adapters have
-/// deadlines.
+/// that was refused, another call, other settings, another version of the library. The ranks are in
+/// step again afterwards. What may throw outside of these calls, such as count(), by_id() or a
+/// loss, belongs into the function that all_merge() or agree() takes. communication_error where a
+/// rank does not answer: the adapters have deadlines.
 ///
 /// **Read on.** include/gdpo/dist/README.md: what to gather and what to merge, code for MPI and
 /// torch.distributed, bytes and times, what happens when a rank dies. examples/mpi_trainer.cpp: a

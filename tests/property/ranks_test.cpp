@@ -430,8 +430,19 @@ TEST_CASE("two stages refuse what they cannot do", "[ranks]") {
   CHECK(message([&] {
           gdpo::finish(gdpo::seq, batch, gdpo::Gdpo{}, {}, gdpo::view(out), workspace);
         }) ==
-        "gdpo::finish: workspace: given 0 rows; needed: that of first_stage() on this batch, "
-        "of 4 rows");
+        "gdpo::finish: workspace: given one that first_stage() has not used last; needed: that "
+        "of first_stage() with this batch and estimator");
+  const auto finished = [&](const auto& of, const auto& estimator) {
+    return message([&] { gdpo::finish(gdpo::seq, of, estimator, {}, gdpo::view(out), workspace); });
+  };
+  const std::string other =
+      "gdpo::finish: workspace: given that of another batch or estimator; "
+      "needed: that of first_stage() with this batch and estimator";
+  gdpo::first_stage(gdpo::seq, batch, gdpo::Gdpo{}, workspace);
+  CHECK(finished(batch, gdpo::Grpo{}) == other);
+  CHECK(finished(gdpo::RewardBatch{gdpo::view(rewards.data(), 4, 1), gdpo::groups_of(4)},
+                 gdpo::Gdpo{}) == other);
+  CHECK(finished(batch, gdpo::Gdpo{}) == "no error");
 }
 
 TEST_CASE("the second stage may have more threads than the first", "[ranks]") {

@@ -124,9 +124,16 @@ std::string difference_from_one_process(const Comm& comm, const Estimator& estim
   if (!same(a.min, b.min) || !same(a.max, b.max) || !same(a.count, b.count) ||
       !same(a.row_min, b.row_min))
     text += " ranges";
-  if (report.to_map() != whole_report.to_map() &&
-      report.excluded_rewards != whole_report.excluded_rewards)
-    text += " report";
+  const auto keys = report.to_map(), whole_keys = whole_report.to_map();
+  bool same_report = keys.size() == whole_keys.size() && report.rows == whole_report.rows &&
+                     report.groups == whole_report.groups &&
+                     report.excluded_rewards == whole_report.excluded_rewards &&
+                     report.degenerate == whole_report.degenerate;
+  for (const auto& [key, value] : whole_keys) {
+    const auto found = keys.find(key);
+    same_report = same_report && found != keys.end() && same_bits(found->second, value);
+  }
+  if (!same_report) text += " report";
   return text;
 }
 

@@ -338,7 +338,7 @@ TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
           3, [&](const ThreadRank& comm) { dist::all_merge(comm, of_rank(comm.rank(), true)); })) ==
       "gdpo::dist::all_merge: normaliser: given 100 tokens, 4 rows, 0 non-empty rows, 0 given on "
       "rank 0 and 102 tokens, 4 rows, 0 non-empty rows, 0 given on rank 2; needed: losses that "
-      "were divided by the counts of the whole step: all_merge(comm, count(batch))");
+      "were divided by the counts of the whole step: all_merge(comm, count)");
   std::vector<gdpo::LossResult> got(3);
   CHECK(same_on_all(on_ranks(3, [&](const ThreadRank& comm) {
           got[static_cast<std::size_t>(comm.rank())] =
@@ -349,6 +349,61 @@ TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
     CHECK(r.metrics.rows == 8);
     CHECK(r.normaliser.tokens == 301);
   }
+}
+
+TEST_CASE("so are losses that were divided by equal local counts, also in a list", "[dist]") {
+  gdpo::LossResult r;
+  r.metrics.rows = 4, r.normaliser.tokens = 40, r.normaliser.rows = 4;
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) { dist::all_merge(comm, r); })) ==
+        "gdpo::dist::all_merge: normaliser: given 4 rows, for losses of 8 rows on all ranks; "
+        "needed: losses that were divided by the counts of the whole step: all_merge(comm, count)");
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
+          dist::all_merge(comm, std::vector<gdpo::LossResult>{{}, r});
+        })).find("for losses of 8 rows") != std::string::npos);
+}
+
+TEST_CASE("what the work of all_merge throws all ranks throw", "[dist]") {
+  std::vector<float> logp(4);
+  std::vector<unsigned char> mask(4);
+  CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
+          gdpo::TokenBatch<float> batch;
+          batch.logp = gdpo::view(logp.data(), 2, 2);
+          batch.mask = gdpo::view(mask.data(), comm.rank() == 1 ? 1 : 2, 2);
+          dist::all_merge(comm, [&] { return gdpo::count(batch); });
+        })).find("gdpo::dist::all_merge: rank 1 of 2: gdpo::count: batch.mask: given (1, 2)") == 0);
+  // The counts of all ranks are those of no batch, with one rank as with two.
+  gdpo::Normaliser n;
+  n.counted.mask_changes = 3;
+  CHECK(dist::all_merge(dist::Single{}, n).counted.mask_changes == -1);
+}
+
+TEST_CASE("a call within the work of a call is refused, and the ranks stay in step", "[dist]") {
+  std::vector<double> sums(3);
+  CHECK(same_on_all(on_ranks(3, [&](const ThreadRank& comm) {
+          const std::string what = message_of([&] {
+            dist::agree(comm, [&] {
+              if (comm.rank() == 1) gdpo::groups_of(0);
+              return dist::all_merge(comm, 1.0);
+            });
+          });
+          if (what.find("rank 0 of 3: gdpo::dist::all_merge: call: given one within the work") ==
+              std::string::npos)
+            throw std::runtime_error(what);
+          sums[static_cast<std::size_t>(comm.rank())] = dist::all_merge(comm, 1.0);
+        })) == "");
+  CHECK(sums == std::vector<double>{3, 3, 3});
+}
+
+TEST_CASE("a failure is told before ranks that make other calls because of it", "[dist]") {
+  const auto thrown = on_ranks(2, [&](const ThreadRank& comm) {
+    if (comm.rank() == 1) {
+      dist::agree(comm, [] { gdpo::groups_of(0); });
+    } else {
+      dist::all_merge(comm, 1.0);
+    }
+  });
+  for (const std::string& what : thrown)
+    CHECK(what.find("rank 1 of 2: gdpo::groups_of: K: given 0") != std::string::npos);
 }
 
 TEST_CASE("a report of all ranks is the merge of their reports", "[dist]") {
@@ -522,11 +577,10 @@ TEST_CASE("own entries need arrays of the right sizes", "[dist]") {
         "rows of all ranks");
 }
 
-TEST_CASE("ids of all integer types keep their order", "[dist]") {
-  const std::vector<std::uint64_t> large{~std::uint64_t{0}, 1, std::uint64_t{1} << 63, 0};
-  const gdpo::ById groups = gdpo::by_id(large);
-  REQUIRE(groups.ids().extent[0] == 4);
-  for (int g = 1; g < 4; ++g) CHECK(groups.ids()(g - 1) < groups.ids()(g));
+TEST_CASE("an id is the same number in every integer type", "[dist]") {
+  CHECK(gdpo::by_id(std::vector<std::size_t>{7, 3}).ids()(1) == 7);
+  CHECK(gdpo::by_id(std::vector<int>{7, 3}).ids()(1) == 7);
+  CHECK(gdpo::by_id(std::vector<std::uint64_t>{~std::uint64_t{0}, 1}).ids()(1) == -1);
   CHECK(gdpo::by_id(std::vector<signed char>{-3, 5, -3}).ids()(0) == -3);
   CHECK(gdpo::by_id(std::vector<int>{}).ids().extent[0] == 0);
 }
@@ -567,11 +621,15 @@ TEST_CASE("parts of rows that do not fit together are refused on all ranks", "[d
   CHECK(gathered([&](Batch& b, Places&) {
           b.mask = gdpo::view(numbers.data(), 2, 3);
         }).find("rank 1 of 2: batch.mask: given (2, 3)") != std::string::npos);
-  CHECK(gathered([&](Batch&, Places& p) {
-          p = gdpo::view(places.data(), 2, 2);
-        }).find("no positions on rank 0 and ... positions on rank 1") != std::string::npos);
-  // A rank without tokens needs no arrays.
+  CHECK(gathered([&](Batch&, Places& p) { p = gdpo::view(places.data(), 2, 2); }) ==
+        name +
+            "positions: given none on rank 0 and some on rank 1; needed: positions on all ranks "
+            "or on none");
+  // A rank without tokens needs no arrays, and those that it has are not read.
   CHECK(gathered([&](Batch& b, Places&) { b.logp = gdpo::view(numbers.data(), 2, 0); }) == "");
+  CHECK(gathered([&](Batch& b, Places&) {
+          b.logp = b.old_logp = gdpo::view(numbers.data(), 2, 0);
+        }) == "");
 
   const auto placed = [&](const std::vector<std::int64_t>& of_second) {
     return same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
@@ -607,7 +665,11 @@ TEST_CASE("the gradient of the own tokens needs an array of their shape", "[dist
   batch.logp = gdpo::view(numbers.data(), 2, 3);
   auto whole = dist::gather_tokens(dist::Single{}, batch);
   CHECK(message_of([&] { whole.own_into(gdpo::view(out.data(), 2, 2)); }) ==
-        "gdpo::dist::GatheredTokens::own_into: out: given 4 tokens; needed: the shape of the own "
-        "tokens, 6 of them");
+        "gdpo::dist::GatheredTokens::own_into: out: given (2, 2); needed: (2, 3), the shape of the "
+        "own tokens");
+  CHECK(message_of([&] { whole.own_into(gdpo::view(out.data(), 3, 2)); }).find("given (3, 2)") !=
+        std::string::npos);
+  CHECK(message_of([&] { whole.own_into(gdpo::view(out)); }).find("given (6)") !=
+        std::string::npos);
   CHECK(message_of([&] { whole.own_into({}); }).find("given no array") != std::string::npos);
 }

@@ -7,6 +7,15 @@
 #include <gdpo/advantage/engine/fill_report.hpp>
 
 GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Batch, class Estimator>
+FirstStage first_stage_of(const Batch& batch, const Estimator&) {
+  const index_t rows = batch.rewards.extent[0];
+  return {batch.rewards.data, &type_mark<Estimator>, rows, batch.groups.count(rows)};
+}
+
+}  // namespace detail
 
 /// The first stage of an estimator: everything up to the combined values, which stay in `workspace`
 /// (`Workspace::sums`). finish() does the second. Between the two, ranks add what they know:
@@ -42,6 +51,7 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
     const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
     moments = combined_moments<Renorm>(batch_moments<Renorm>(blocks, batch, work),
                                        work.combined.zero_sum);
+    work.first_stage = first_stage_of(batch, estimator);
   }
   return moments;
 }
@@ -50,7 +60,8 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
 /// `workspace` last, by the moments of all ranks. `merged` of one rank gives that rank's own.
 ///
 /// renorm::None and renorm::PerGroup read nothing of `merged` but zero_sum. Errors: invalid_input
-/// for an `out` of another size, and for a workspace that holds another number of rows.
+/// for an `out` of another size, and for a workspace that first_stage() has not used last with this
+/// batch and a type like this.
 template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
 void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
             const GroupAdvantage<B, S, C, Renorm>& estimator, const CombinedMoments& merged,
@@ -61,10 +72,12 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     check_out(function, batch, out);
     check_batch_step(function, batch, estimator.renorm);
     EstimatorScratch& work = ScratchOf::estimator(workspace);
-    const index_t rows = batch.rewards.extent[0], held = static_cast<index_t>(work.row_sums.size());
-    if (held != rows) {
-      contract::fail(function, "workspace", contract::text(held) + " rows",
-                     "that of first_stage() on this batch, of " + contract::text(rows) + " rows");
+    const index_t rows = batch.rewards.extent[0];
+    if (!(work.first_stage == first_stage_of(batch, estimator))) {
+      contract::fail(function, "workspace",
+                     work.first_stage.rows < 0 ? "one that first_stage() has not used last"
+                                               : "that of another batch or estimator",
+                     "that of first_stage() with this batch and estimator");
     }
     const GroupUnits units(batch);
     const index_t workers = workers_for(exec, units.count(), rows * batch.rewards.extent[1]);

@@ -37,6 +37,19 @@ struct CombinedValues {
   bool every_row = false;  ///< Every row is RowState::Counted.
 };
 
+/// Which call of first_stage() the memory belongs to. Every other use of the memory clears it.
+struct FirstStage {
+  const void *rewards = nullptr, *estimator = nullptr;  // the array; the type (type_mark)
+  index_t rows = -1, groups = -1;                       // rows -1: it belongs to none
+
+  bool operator==(const FirstStage& o) const {
+    return rewards == o.rewards && estimator == o.estimator && rows == o.rows && groups == o.groups;
+  }
+};
+/// Has an address of its own for each type.
+template <class T>
+inline constexpr char type_mark = 0;
+
 /// Memory of the engine of an estimator. A column: see GroupAdvantage.
 struct EstimatorScratch {
   std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
@@ -49,6 +62,7 @@ struct EstimatorScratch {
   std::vector<BatchStat> batch_stats;  // one for each column
   std::vector<double> partial_sums;    // sums of the blocks of the batch
   CombinedValues combined;             // about row_sums
+  FirstStage first_stage;              // whether finish() may use row_sums
 
   RowState state(index_t row) const {
     return static_cast<RowState>(row_state[static_cast<std::size_t>(row)]);

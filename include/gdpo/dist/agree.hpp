@@ -72,12 +72,14 @@ class Records {
 /// Reads the values of a record one after the other.
 class RecordReader {
  public:
-  explicit RecordReader(const unsigned char* bytes) : at_(bytes) {}
+  RecordReader(const Records& records, int rank)
+      : at_(records.of(rank)), left_(records.size(rank)) {}
   template <class T>
   void get(T* values, std::size_t n) {
     if (n == 0) return;
+    if (n > left_ / sizeof(T)) dist::fail_communication("gdpo::dist: a record ends too early");
     std::memcpy(values, at_, n * sizeof(T));
-    at_ += n * sizeof(T);
+    at_ += n * sizeof(T), left_ -= n * sizeof(T);
   }
   template <class T>
   T get() {
@@ -88,6 +90,7 @@ class RecordReader {
 
  private:
   const unsigned char* at_;
+  std::size_t left_;
 };
 
 /// FNV-1a, a hash of 64 bits.
@@ -114,8 +117,10 @@ GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::
   if (a == b) return {"words that go on", "others, after the first " + std::to_string(a.size())};
   std::size_t at = 0;
   while (at < a.size() && at < b.size() && a[at] == b[at]) ++at;
-  // The number or word that differs is shown whole.
+  // The number or word that differs is shown whole, unless it is long.
+  const std::size_t first = at;
   while (at > 0 && a[at - 1] != ' ' && a[at - 1] != '<') --at;
+  if (first - at > 40) at = first - 20;
   const auto part = [&](const std::string& words) {
     const std::string left = words.substr((std::min)(at, words.size()));
     return (at > 0 ? "... " : "") + (left.size() > 60 ? left.substr(0, 57) + "..." : left);
@@ -124,7 +129,8 @@ GDPO_COLD inline std::pair<std::string, std::string> differing_parts(const std::
 }
 
 /// Throws, the same on all ranks, if the status words do not fit together. The ranks have to hear
-/// each other's texts where one of them failed or settings differ; `texts()` gathers those.
+/// each other's texts where one of them failed or settings differ; `texts()` gathers those. A
+/// failure comes first, because it may be the reason why ranks make different calls.
 template <class Texts>
 void check_status(const char* function, const std::vector<StatusWord>& words, const Texts& texts) {
   const StatusWord& first = words[0];
@@ -150,11 +156,14 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
       fail_between("gdpo::dist", "gdpo", number(first), 0, number(word), r,
                    "one version of gdpo on all ranks");
     }
-    if (std::memcmp(word.call, first.call, sizeof word.call) != 0) {
+  }
+  if (failures == 0) {
+    for (std::size_t r = 0; r < words.size(); ++r) {
+      if (std::memcmp(words[r].call, first.call, sizeof first.call) == 0) continue;
       const auto name = [](const StatusWord& w) {
         return std::string(w.call, sizeof w.call).c_str() + std::string();
       };
-      fail_between("gdpo::dist", "calls", name(first), 0, name(word), r,
+      fail_between("gdpo::dist", "calls", name(first), 0, name(words[r]), r,
                    "the same calls in the same order on all ranks");
     }
   }
@@ -180,6 +189,19 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
 #endif
 }
 
+/// Whether this thread is at the work of a collective. Another collective within it would meet the
+/// words of the first, from ranks whose work has thrown before.
+inline bool& at_work() {
+  thread_local bool yes = false;
+  return yes;
+}
+struct AtWork {
+  AtWork() { at_work() = true; }
+  ~AtWork() { at_work() = false; }
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+};
+
 /// One collective: `make(contribution)` says what this rank sends, and every rank gets what all of
 /// them sent.
 ///
@@ -198,6 +220,10 @@ Records exchange(const char* function, const Comm& comm, const Make& make) {
   }
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t most_text = 4096;
+  if (at_work()) {
+    contract::fail(function, "call", "one within the work of another call of dist/",
+                   "calls one after the other; work that calls none");
+  }
   StatusWord own;
   Contribution mine;
   std::string text;
@@ -205,6 +231,7 @@ Records exchange(const char* function, const Comm& comm, const Make& make) {
   std::strncpy(own.call, call, sizeof own.call - 1);
 #if defined(__cpp_exceptions)
   try {
+    const AtWork guard;
     make(mine);
     text = mine.settings;
   } catch (const communication_error&) {
@@ -265,8 +292,9 @@ namespace dist {
 /// Without it, a rank that refuses its input never comes to the next collective, and the others
 /// wait there. Where several ranks throw, the message is that of the first. An invalid_input is
 /// thrown as invalid_input everywhere, any other exception as std::runtime_error; a
-/// communication_error goes straight through. One message of 64 bytes a rank. `work` may call
-/// functions of dist/ itself.
+/// communication_error goes straight through. One message of 64 bytes a rank. `work` must not call
+/// functions of dist/ itself: that is refused. Memory that runs out later, while the data of the
+/// others are received, is the one error that the others are not told of.
 template <class Comm, class Work>
 auto agree(const Comm& comm, Work&& work) {
   using Result = std::decay_t<decltype(work())>;
@@ -290,6 +318,7 @@ auto agree(const Comm& comm, Work&& work) {
 /// constructors lists its settings by `auto settings() const { return std::tie(a, b); }`.
 template <class Comm, class... Settings>
 void agree_on(const Comm& comm, const Settings&... settings) {
+  static_assert(sizeof...(Settings) > 0, "agree_on takes settings after the communicator");
   detail::exchange("gdpo::dist::agree_on", comm, [&](detail::Contribution& mine) {
     ((mine.settings += (mine.settings.empty() ? "" : ", ") + detail::description(settings)), ...);
   });

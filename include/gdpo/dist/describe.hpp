@@ -1,6 +1,7 @@
 #pragma once
 // Settings in words, so that ranks can compare them and say where they differ.
 #include <gdpo/core/list.hpp>
+#include <gdpo/math/scalar.hpp>
 #include <tuple>
 #include <variant>
 
@@ -111,7 +112,14 @@ constexpr bool has_settings_v<T, std::void_t<decltype(std::declval<const T&>().s
 /// quotes, and lists and aggregates member by member in braces after the name of their type.
 class Description {
  public:
-  void add(const std::string& words) { text_ += '"' + words + '"'; }
+  void add(const std::string& words) {
+    text_ += '"';
+    for (const char c : words) {
+      if (c == '"' || c == '\\') text_ += '\\';
+      text_ += static_cast<unsigned char>(c) < ' ' ? '?' : c;
+    }
+    text_ += '"';
+  }
   void add(const char* words) { add(std::string(words)); }
   template <class T, int Capacity>
   void add(const List<T, Capacity>& list) {
@@ -123,12 +131,14 @@ class Description {
   }
   template <class... T>
   void add(const std::variant<T...>& one) {
+    text_ += std::to_string(one.index()) + ": ";
     std::visit([&](const auto& x) { this->add(x); }, one);
   }
   template <class T>
   void add(const T& x) {
     if constexpr (std::is_floating_point_v<T>) {
-      text_ += std::string(contract::text(static_cast<double>(x)));
+      // The sign of NaN is not promised.
+      text_ += math::is_nan(x) ? "nan" : std::string(contract::text(static_cast<double>(x)));
     } else if constexpr (std::is_enum_v<T>) {
       text_ += std::to_string(static_cast<std::underlying_type_t<T>>(x));
     } else if constexpr (std::is_integral_v<T>) {

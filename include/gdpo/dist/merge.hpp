@@ -52,10 +52,19 @@ X sum_in_rank_order(std::vector<X> parts) {
   return std::move(parts[0]);
 }
 
-/// How X travels: its bytes, one after the other. X is refused if it holds pointers.
+/// Whether all_merge() takes an X, apart from lists and reports.
+template <class X>
+constexpr bool is_record_v =
+    std::is_same_v<X, Normaliser> || std::is_same_v<X, Moments> ||
+    std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
+    std::is_same_v<X, LossResult> || std::is_same_v<X, SumCount> ||
+    std::is_same_v<X, ConstraintMetrics> || std::is_same_v<X, ChannelReport> ||
+    std::is_same_v<X, double> || std::is_same_v<X, index_t> || std::is_same_v<X, unsigned char>;
+
+/// How X travels: its bytes, one after the other.
 template <class X>
 struct Travels {
-  static_assert(std::is_trivially_copyable_v<X>,
+  static_assert(is_record_v<X>,
                 "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
                 "GroupReport, SumCount, ConstraintMetrics and double, or a std::vector of them");
   static void put(Contribution& to, const X& x) { to.put(&x, 1); }
@@ -110,26 +119,85 @@ std::string record_settings(const std::vector<X>& list) {
 /// Throws, the same on all ranks, where records of ranks do not belong to one step.
 template <class X>
 void check_records(const char*, const std::vector<X>&) {}
-/// Losses have been divided by the same counts, those of the step. A rank without rows may have no
-/// counts.
+/// Losses have been divided by the same counts, and by those of all their rows. A rank without rows
+/// may have no counts.
 inline void check_records(const char* function, const std::vector<LossResult>& parts) {
+  const char* const needed =
+      "losses that were divided by the counts of the whole step: all_merge(comm, count)";
   const auto words = [](const Normaliser& n) {
     return std::string(contract::text(n.tokens) + " tokens, " + contract::text(n.rows) + " rows, " +
                        contract::text(n.non_empty_rows) + " non-empty rows, " +
                        contract::text(n.given) + " given");
   };
   std::size_t first = parts.size();
+  double rows = 0;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (parts[r].metrics.rows == 0) continue;
     if (first == parts.size()) first = r;
+    rows += static_cast<double>(parts[r].metrics.rows);
     const Normaliser &a = parts[first].normaliser, &b = parts[r].normaliser;
     if (a.tokens != b.tokens || a.rows != b.rows || a.non_empty_rows != b.non_empty_rows ||
-        a.given != b.given) {
-      fail_between(function, "normaliser", words(a), first, words(b), r,
-                   "losses that were divided by the counts of the whole step: "
-                   "all_merge(comm, count(batch))");
+        a.given != b.given)
+      fail_between(function, "normaliser", words(a), first, words(b), r, needed);
+  }
+  if (first == parts.size()) return;
+  const double counted = parts[first].normaliser.rows;
+  if (counted > 0 && rows > counted) {
+    contract::fail(function, "normaliser",
+                   contract::text(counted) + " rows, for losses of " + contract::text(rows) +
+                       " rows on all ranks",
+                   needed);
+  }
+}
+/// Reports are of the same rewards. A rank without rows may have none.
+inline void check_records(const char* function, const std::vector<GroupReport>& parts) {
+  std::size_t first = parts.size();
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    if (parts[r].channels.empty()) continue;
+    if (first == parts.size()) first = r;
+    const std::size_t a = parts[first].channels.size(), b = parts[r].channels.size();
+    if (a != b) {
+      fail_between(function, "report", std::to_string(a) + " rewards", first, std::to_string(b), r,
+                   "the same rewards on all ranks");
     }
   }
+}
+/// In lists of one length, the records at each place belong together.
+template <class X>
+void check_records(const char* function, const std::vector<std::vector<X>>& parts) {
+  for (std::size_t i = 0; i < parts[0].size(); ++i) {
+    std::vector<X> at_place;
+    for (const std::vector<X>& list : parts) at_place.push_back(list[i]);
+    check_records(function, at_place);
+  }
+}
+
+template <class X>
+constexpr bool is_list_of_lists_v = false;
+template <class X>
+constexpr bool is_list_of_lists_v<std::vector<std::vector<X>>> = true;
+
+/// all_merge() of the record that own() returns.
+template <class X, class Comm, class Own>
+X merged(const Comm& comm, const Own& own) {
+  static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
+  constexpr const char* function = "gdpo::dist::all_merge";
+  const Records records = exchange(function, comm, [&](Contribution& mine) {
+    const X& record = own();
+    mine.settings = record_settings(record);
+    Travels<X>::put(mine, record);
+  });
+  std::vector<X> parts;
+  parts.reserve(static_cast<std::size_t>(records.ranks()));
+  for (int rank = 0; rank < records.ranks(); ++rank) {
+    RecordReader reader(records, rank);
+    parts.push_back(Travels<X>::get(reader));
+  }
+  check_records(function, parts);
+  X sum = sum_in_rank_order(std::move(parts));
+  // These are the counts of no single batch, also where there is one rank.
+  if constexpr (std::is_same_v<X, Normaliser>) sum.counted = CountedBatch{};
+  return sum;
 }
 
 }  // namespace detail
@@ -139,39 +207,39 @@ namespace dist {
 /// The sum of what all ranks have: one record from each, added on every rank in the order of the
 /// ranks, so that all ranks end with the same bits.
 ///
-///     const auto step = gdpo::dist::all_merge(comm, gdpo::count(batch));  // counts of the step
+///     const auto step = gdpo::dist::all_merge(comm, [&] { return gdpo::count(batch); });
 ///
-/// X is one of these, or a std::vector of them, of one length on all ranks:
+/// x: the record of this rank, or a function that returns it. What the function throws all ranks
+/// throw, as in agree(). The record is one of these, or a std::vector of them, of one length on all
+/// ranks:
 ///
-///     Normaliser         the counts of all ranks, before the first loss
+///     Normaliser         the counts of all ranks, before the first loss. `given` is added up as
+///                        well, so set it on the result
 ///     CombinedMoments    for finish() (advantage/two_stages.hpp)
-///     LossMetrics        what was measured; a rank without rows may pass LossMetrics{}
-///     LossResult         the losses add up, the metrics merge. Ranks that have divided by
-///                        different counts are refused: they have forgotten each other's tokens
-///     GroupReport        as if the groups of rank 0 came first; each group on one rank. For rows
-///                        that were gathered the report is that of all rows already
+///     LossMetrics        what was measured; a rank without rows may pass LossMetrics{}. The row of
+///                        a NonFinite is that of the first rank that has one
+///     LossResult         the losses add up, the metrics merge. Refused are ranks that have divided
+///                        by different counts, and losses of more rows than were counted: some
+///                        rank has forgotten the others
+///     GroupReport        as if the groups of rank 0 came first; each group on one rank. The report
+///                        of rows that were gathered is that of all rows already: do not merge it
 ///     SumCount, ConstraintMetrics
 ///                        for the controller of constraints: pid.update(...) on every rank
 ///     Moments, double    of anything else, such as the gradient of a small policy
 ///
 /// Up to 256 ranks are added one after the other. Above, blocks of 256 consecutive ranks are, and
 /// then their sums. Counts and ranges are exact; sums are within 1e-12 relative of those of one
-/// process, by the rounding of additions in another order. Bytes: 64 and the record from each rank.
+/// process, by the rounding of additions in another order. Bytes: 64 and the record from each rank,
+/// and 8 for the length of a list.
 template <class Comm, class X>
-X all_merge(const Comm& comm, const X& x) {
+auto all_merge(const Comm& comm, const X& x) {
   using namespace gdpo::detail;
-  const Records records = exchange("gdpo::dist::all_merge", comm, [&](Contribution& mine) {
-    mine.settings = record_settings(x);
-    Travels<X>::put(mine, x);
-  });
-  std::vector<X> parts;
-  parts.reserve(static_cast<std::size_t>(records.ranks()));
-  for (int rank = 0; rank < records.ranks(); ++rank) {
-    RecordReader reader(records.of(rank));
-    parts.push_back(Travels<X>::get(reader));
+  if constexpr (std::is_invocable_v<const X&>) {
+    using Record = std::decay_t<std::invoke_result_t<const X&>>;
+    return merged<Record>(comm, [&] { return x(); });
+  } else {
+    return merged<X>(comm, [&]() -> const X& { return x; });
   }
-  check_records("gdpo::dist::all_merge", parts);
-  return sum_in_rank_order(std::move(parts));
 }
 
 }  // namespace dist

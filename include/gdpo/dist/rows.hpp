@@ -46,7 +46,9 @@ struct TravellingGroups<ByOffsets<Index>> {  // the length of each group
 template <>
 struct TravellingGroups<ById> {  // the id of each row
   using All = ById;
-  static std::string words(const ById&) { return "by_id"; }
+  static std::string words(const ById& groups) {
+    return "by_id, expected_size " + std::to_string(groups.expected_size());
+  }
   static std::vector<std::int64_t> numbers(const ById& groups, index_t rows) {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(rows));
     for (index_t g = 0; g < groups.count(rows); ++g) {
@@ -55,8 +57,8 @@ struct TravellingGroups<ById> {  // the id of each row
     }
     return ids;
   }
-  static All all(const ById&, const std::vector<std::int64_t>& ids, std::vector<index_t>&) {
-    return by_id(ids);
+  static All all(const ById& own, const std::vector<std::int64_t>& ids, std::vector<index_t>&) {
+    return by_id(ids, own.expected_size());
   }
 };
 
@@ -97,11 +99,14 @@ class GatheredRows {
   /// The number of rows of all ranks.
   index_t rows() const { return static_cast<index_t>(rank_of_.size()); }
   /// Where the own rows stand in batch(), (rows of this rank).
-  const std::vector<index_t>& own_rows() const { return own_; }
+  const std::vector<index_t>& own_rows() const& { return own_; }
+  const std::vector<index_t>& own_rows() && = delete;  ///< Deleted: it would refer to freed memory.
   /// The rank that each row came from, (rows).
-  const std::vector<int>& rank_of() const { return rank_of_; }
+  const std::vector<int>& rank_of() const& { return rank_of_; }
+  const std::vector<int>& rank_of() && = delete;  ///< Deleted: it would refer to freed memory.
   /// 1 for each group that has rows on more than one rank, (groups).
-  const std::vector<unsigned char>& split() const { return split_; }
+  const std::vector<unsigned char>& split() const& { return split_; }
+  const std::vector<unsigned char>& split() && = delete;  ///< Deleted, as above.
   /// How many groups have rows on more than one rank.
   index_t split_groups() const { return std::count(split_.begin(), split_.end(), 1); }
   /// The groups that have another number of rows than `size`: completions got lost, or a prompt was
@@ -146,7 +151,7 @@ class GatheredRows {
     for (std::size_t j = 0; j < columns_.size(); ++j) columns_[j].resize(there_ >> j & 1 ? n : 0);
     for (std::size_t r = 0; r < headers.size(); ++r) {
       const auto to = at(first[r]), count = at(headers[r].rows), before = numbers.size();
-      RecordReader reader(records.of(static_cast<int>(r)));
+      RecordReader reader(records, static_cast<int>(r));
       reader.get<RowsHeader>();
       numbers.resize(before + at(headers[r].numbers));
       reader.get(numbers.data() + before, at(headers[r].numbers));
@@ -189,7 +194,7 @@ class GatheredRows {
     std::size_t first = 0;
     bool found = false;
     for (int r = 0; r < records.ranks(); ++r) {
-      headers.push_back(RecordReader(records.of(r)).get<RowsHeader>());
+      headers.push_back(RecordReader(records, r).get<RowsHeader>());
       const RowsHeader &now = headers.back(), &before = headers[first];
       if (now.rows == 0) continue;
       if (!found) first = headers.size() - 1, found = true;
@@ -279,11 +284,13 @@ class GatheredRows {
 ///
 /// Every rank then computes the advantages of all rows and keeps its own. So every estimator is
 /// exact over ranks, also where it reads the whole batch, and so is its report. The rows are small:
-/// sizeof(T) for each reward and 8 bytes for the id, the key and each column.
+/// sizeof(T) for each reward, and 8 bytes each for the id, the key and every column.
 ///
 /// batch: the rows of this rank, also none. With by_id the ids are those of all ranks: a group may
-/// have rows on any of them. With groups_of and by_offsets a group is whole on one rank, and all
-/// ranks have groups_of the same size; the groups of rank 0 come first.
+/// have rows on any of them. (Leave its expected_size out where prompts are split, because by_id()
+/// checks it on the own rows; GatheredRows::incomplete_groups() tells it of all.) With groups_of
+/// and by_offsets a group is whole on one rank, and all ranks have groups_of the same size; the
+/// groups of rank 0 come first.
 ///
 /// keys: (rows of this rank) a number for each row, read as a signed one of 64 bits, such as its
 /// number in the sampler; only beside by_id. With keys the rows stand in the order of (group, key),

@@ -11,6 +11,7 @@ namespace detail {
 struct TokensHeader {
   index_t rows, width, tokens;         // width: the padded one; 0: packed
   std::uint64_t arrays;                // bit k: array k of the lists is there
+  std::uint64_t positions;             // 1: the places of the tokens are given
   std::uint64_t columns[row_columns];  // a hash of each column of one number a row; 0: absent
 };
 
@@ -55,7 +56,7 @@ class GatheredTokens {
  public:
   /// Made by gather_tokens() from what the ranks have sent.
   GatheredTokens(const char* function, const gdpo::detail::Records& records, int rank,
-                 const TokenBatch<S>& own, bool with_positions) {
+                 const TokenBatch<S>& own) {
     using namespace gdpo::detail;
     padded_ = !own.offsets;
     const std::vector<TokensHeader> headers = read_headers(function, records);
@@ -65,18 +66,22 @@ class GatheredTokens {
     // lengths[r][i]: how many tokens of row i rank r has; begin_[i]: where row i begins
     std::vector<std::vector<index_t>> lengths(ranks);
     begin_.assign(rows + 1, 0);
-    std::uint64_t arrays = 0;
     for (std::size_t r = 0; r < ranks; ++r) {
-      readers.emplace_back(records.of(static_cast<int>(r)));
+      readers.emplace_back(records, static_cast<int>(r));
       readers[r].template get<TokensHeader>();
       width_ += headers[r].width;
       lengths[r].assign(rows, headers[r].width);
       if (!padded_) readers[r].get(lengths[r].data(), rows);
-      arrays |= headers[r].arrays;
       for (std::size_t i = 0; i < rows; ++i) begin_[i + 1] += lengths[r][i];
     }
     for (std::size_t i = 0; i < rows; ++i) begin_[i + 1] += begin_[i];
 
+    const TokensHeader& full = headers[with_tokens(headers)];
+    const std::uint64_t arrays = full.arrays;
+    const bool with_positions = full.positions != 0;
+    own_rows_ = padded_ ? rows_ : 1;
+    own_width_ = padded_ ? headers[static_cast<std::size_t>(rank)].width
+                         : headers[static_cast<std::size_t>(rank)].tokens;
     // places[r]: where the tokens of rank r stand among all
     std::vector<std::vector<index_t>> places(ranks);
     std::vector<index_t> filled(begin_.begin(), begin_.end() - 1);
@@ -101,6 +106,7 @@ class GatheredTokens {
 
     batch_ = own;
     batch_.offsets = {};
+    batch_.entropy_threshold = math::infinity, batch_.rollout_non_finite = {};
     if (!padded_) batch_.offsets = gdpo::view(std::as_const(begin_));
     std::uint64_t bit = 1;
     for_each_token_array(batch_, memory_, [&](const char*, auto& array, auto& memory) {
@@ -129,24 +135,27 @@ class GatheredTokens {
   const TokenBatch<S>& batch() && = delete;  ///< Deleted: it would refer to freed memory.
 
   /// Room for the gradient of the whole rows, of the shape of batch().
-  TokenOut<S> gradient() { return shaped(gradient_.data()); }
+  TokenOut<S> gradient() & { return shaped(gradient_.data()); }
+  TokenOut<S> gradient() && = delete;  ///< Deleted: it would refer to freed memory.
   /// Writes the gradient of the own tokens, as it stands in gradient(), into an array of the shape
   /// that the tokens of this rank have.
   void own_into(const std::common_type_t<TokenOut<S>>& out) const {
     if (own_places_.empty()) return;
-    index_t tokens = 1;
-    for (int axis = 0; axis < out.rank(); ++axis) tokens *= out.extent(axis);
-    if (!out || tokens != static_cast<index_t>(own_places_.size())) {
+    index_t rows = 1;
+    for (int axis = 0; axis + 1 < out.rank(); ++axis) rows *= out.extent(axis);
+    const bool fits = out && (out.rank() == 1) == !padded_ && rows == own_rows_ &&
+                      out.extent(out.rank() - 1) == own_width_;
+    if (!fits) {
+      const index_t own[2] = {own_rows_, own_width_};
       contract::fail(
           "gdpo::dist::GatheredTokens::own_into", "out",
-          out ? contract::text(tokens) + " tokens" : contract::Text("no array"),
-          "the shape of the own tokens, " + std::to_string(own_places_.size()) + " of them");
+          out ? contract::shape(out.rank(), out.shape().extent) : contract::Text("no array"),
+          contract::shape(padded_ ? 2 : 1, own + (padded_ ? 0 : 1)) +
+              ", the shape of the own tokens");
     }
-    const index_t width = out.extent(out.rank() - 1);
     for (std::size_t k = 0; k < own_places_.size(); ++k) {
       const auto i = static_cast<index_t>(k);
-      const bool packed = out.rank() == 1;
-      out.row(packed ? 0 : i / width, packed ? i : 0, width)(packed ? 0 : i % width) =
+      out.row(i / own_width_, 0, own_width_)(i % own_width_) =
           gradient_[static_cast<std::size_t>(own_places_[k])];
     }
   }
@@ -169,16 +178,22 @@ class GatheredTokens {
     return {data, *this};
   }
 
+  /// The first rank that has tokens, or the last one. Ranks without tokens need no arrays.
+  static std::size_t with_tokens(const std::vector<gdpo::detail::TokensHeader>& headers) {
+    std::size_t rank = 0;
+    while (rank + 1 < headers.size() && headers[rank].tokens == 0) ++rank;
+    return rank;
+  }
+
   /// Reads what each rank has, and refuses ranks that do not share the rows.
   std::vector<gdpo::detail::TokensHeader> read_headers(const char* function,
                                                        const gdpo::detail::Records& records) {
     using namespace gdpo::detail;
     std::vector<TokensHeader> headers;
     for (int r = 0; r < records.ranks(); ++r)
-      headers.push_back(RecordReader(records.of(r)).get<TokensHeader>());
-    std::size_t with_tokens = 0;  // the first rank that has some; the others need no arrays
-    while (with_tokens + 1 < headers.size() && headers[with_tokens].tokens == 0) ++with_tokens;
-    const TokensHeader &first = headers[0], &full = headers[with_tokens];
+      headers.push_back(RecordReader(records, r).get<TokensHeader>());
+    const std::size_t has_tokens = with_tokens(headers);
+    const TokensHeader &first = headers[0], &full = headers[has_tokens];
     for (std::size_t r = 1; r < headers.size(); ++r) {
       const TokensHeader& now = headers[r];
       if (now.rows != first.rows) {
@@ -189,11 +204,16 @@ class GatheredTokens {
       for_each_token_array(batch_, memory_, [&](const char* name, auto&, auto&) {
         if (now.tokens > 0 && (now.arrays ^ full.arrays) & bit) {
           const auto words = [&](const TokensHeader& h) { return h.arrays & bit ? "one" : "none"; };
-          fail_between(function, name, words(full), with_tokens, words(now), r,
+          fail_between(function, name, words(full), has_tokens, words(now), r,
                        "the same arrays on all ranks");
         }
         bit <<= 1;
       });
+      if (now.tokens > 0 && now.positions != full.positions) {
+        const auto words = [](const TokensHeader& h) { return h.positions ? "some" : "none"; };
+        fail_between(function, "positions", words(full), has_tokens, words(now), r,
+                     "positions on all ranks or on none");
+      }
       const std::uint64_t *a = first.columns, *b = now.columns;
 #define GDPO_X(in_batch, type)                                              \
   if (*a++ != *b++)                                                         \
@@ -227,6 +247,7 @@ class GatheredTokens {
   index_t rows_ = 0, width_ = 0;
   bool padded_ = false;
   std::vector<index_t> begin_, own_places_;
+  index_t own_rows_ = 0, own_width_ = 0;
   std::vector<S> gradient_;
 };
 
@@ -234,8 +255,11 @@ class GatheredTokens {
 /// parallelism), so that every rank has them whole.
 ///
 ///     auto whole = gdpo::dist::gather_tokens(context_parallel, batch);
-///     const auto n = gdpo::dist::all_merge(data_parallel, gdpo::count(whole.batch()));
-///     const gdpo::LossResult r = loss(whole.batch(), n, whole.gradient());
+///     const auto n =
+///         gdpo::dist::all_merge(data_parallel, [&] { return gdpo::count(whole.batch()); });
+///     const auto r = gdpo::dist::agree(data_parallel, [&] {
+///       return loss(whole.batch(), n, whole.gradient());
+///     });
 ///     whole.own_into(gdpo::view(dlogp, rows, width));  // of the tokens of this rank
 ///
 /// All ranks of the group then have the same loss and metrics, those of the whole rows, in every
@@ -281,8 +305,8 @@ GatheredTokens<S> gather_tokens(const Comm& comm, const TokenBatch<S>& batch,
 #define GDPO_X(in_batch, type) *column++ = hash_of(batch.in_batch);
     GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
-    mine.settings = "tokens of " + type_name<S>() + (layout.offsets ? ", packed" : ", padded") +
-                    (positions.rank() > 0 ? ", positions" : ", no positions");
+    mine.settings = "tokens of " + type_name<S>() + (layout.offsets ? ", packed" : ", padded");
+    header.positions = positions ? 1 : 0;
     mine.put(&header, 1);
     for (index_t i = 0; layout.offsets && i < layout.rows; ++i) {
       const index_t length = layout(i).length;
@@ -301,7 +325,7 @@ GatheredTokens<S> gather_tokens(const Comm& comm, const TokenBatch<S>& batch,
       if (array) put(array, memory);
     });
   });
-  return GatheredTokens<S>(function, records, comm.rank(), batch, positions.rank() > 0);
+  return GatheredTokens<S>(function, records, comm.rank(), batch);
 }
 
 }  // namespace dist

@@ -16,7 +16,8 @@ class ById {
   /// Sorts the rows by their ids, (N). `expected_size` is that of `by_id`.
   template <class Id>
   ById(View<const Id, 1> ids, index_t expected_size)
-      : order_(index(contract::check_array("gdpo::by_id", "ids", ids))) {
+      : expected_size_(expected_size),
+        order_(index(contract::check_array("gdpo::by_id", "ids", ids))) {
     static_assert(std::is_integral_v<Id>, "group ids are integers");
     detail::check_expected_size("gdpo::by_id", expected_size);
     for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<index_t>(i);
@@ -24,7 +25,7 @@ class ById {
     if (!std::is_sorted(order_.begin(), order_.end(), before))
       std::stable_sort(order_.begin(), order_.end(), before);
     begin_.push_back(0);
-    if (!order_.empty()) ids_.push_back(stored(ids(order_[0])));
+    if (!order_.empty()) ids_.push_back(static_cast<std::int64_t>(ids(order_[0])));
     for (std::size_t i = 1; i <= order_.size(); ++i) {
       if (i < order_.size() && ids(order_[i]) == ids(order_[i - 1])) continue;
       if (expected_size != 0 && static_cast<index_t>(i) - begin_.back() != expected_size) {
@@ -34,7 +35,7 @@ class ById {
                        contract::text(expected_size) + " rows of every id (expected_size)");
       }
       begin_.push_back(static_cast<index_t>(i));
-      if (i < order_.size()) ids_.push_back(stored(ids(order_[i])));
+      if (i < order_.size()) ids_.push_back(static_cast<std::int64_t>(ids(order_[i])));
     }
   }
 
@@ -61,21 +62,15 @@ class ById {
   View<const index_t, 1> order() const { return gdpo::view(order_); }
   /// Where each group begins in `order`, (G+1); the last entry is N.
   View<const index_t, 1> offsets() const { return gdpo::view(begin_); }
-  /// The id of each group, (G), ascending. From unsigned ids of 64 bits 2^63 is subtracted, which
-  /// keeps their order.
+  /// The id of each group, (G), as a signed integer of 64 bits. They ascend, unless there are
+  /// unsigned ids of 2^63 or more, which become negative.
   View<const std::int64_t, 1> ids() const { return gdpo::view(ids_); }
+  /// The number of rows that every group has to have; 0: any.
+  index_t expected_size() const { return expected_size_; }
 
  private:
-  /// An id as a signed integer, in the same order.
-  template <class Id>
-  static std::int64_t stored(Id id) {
-    if constexpr (std::is_unsigned_v<Id> && sizeof(Id) == sizeof(std::int64_t)) {
-      return static_cast<std::int64_t>(id ^ (Id{1} << 63));
-    } else {
-      return static_cast<std::int64_t>(id);
-    }
-  }
   static GDPO_HOST_INLINE std::size_t index(index_t i) { return static_cast<std::size_t>(i); }
+  index_t expected_size_;
   std::vector<index_t> order_, begin_;  // (N) rows sorted by id; (G+1) where each group begins
   std::vector<std::int64_t> ids_;       // (G) the id of each group
 };

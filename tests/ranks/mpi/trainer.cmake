@@ -36,6 +36,6 @@ file(REMOVE ${checkpoint})
 
 gdpo_train(2 --resume ${checkpoint})
 if(status EQUAL 0 OR NOT errors MATCHES
-    "mpi_trainer: gdpo::dist::agree: rank 0 of 2: cannot read a checkpoint from ")
+    "mpi_trainer: rank 0: gdpo::dist::agree: rank 0 of 2: cannot read a checkpoint from ")
   message(SEND_ERROR "no checkpoint: status ${status}, output\n${output}${errors}")
 endif()

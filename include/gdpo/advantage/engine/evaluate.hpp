@@ -52,6 +52,7 @@ class Evaluation {
     Checks<Baseline>::run(estimator.baseline, function);
     Checks<Scale>::run(estimator.scale, function);
     const std::size_t rows = at(batch.rewards.extent[0]);
+    work.first_stage = {};
     prepare_scratch();
     work.batch_stats.assign(at(call_.columns), BatchStat{});
     work.row_sums.resize(rows);
