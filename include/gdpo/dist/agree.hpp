@@ -34,6 +34,8 @@ struct StatusWord {
   std::uint64_t text_bytes = 0;    // of the settings in words, or of what went wrong
   std::uint64_t record_bytes = 0;  // of what this rank sends
   char call[24] = {};              // the name of the call, filled up with zeros
+
+  std::string name() const { return {call, std::find(call, call + sizeof call, '\0')}; }
 };
 static_assert(sizeof(StatusWord) == 64, "every rank sends a status word of this size");
 
@@ -157,15 +159,10 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
                    "one version of gdpo on all ranks");
     }
   }
-  if (failures == 0) {
-    for (std::size_t r = 0; r < words.size(); ++r) {
-      if (std::memcmp(words[r].call, first.call, sizeof first.call) == 0) continue;
-      const auto name = [](const StatusWord& w) {
-        return std::string(w.call, sizeof w.call).c_str() + std::string();
-      };
-      fail_between("gdpo::dist", "calls", name(first), 0, name(words[r]), r,
-                   "the same calls in the same order on all ranks");
-    }
+  for (std::size_t r = 0; failures == 0 && r < words.size(); ++r) {
+    if (words[r].name() == first.name()) continue;
+    fail_between("gdpo::dist", "calls", first.name(), 0, words[r].name(), r,
+                 "the same calls in the same order on all ranks");
   }
   if (failures == 0 && differs == 0) return;
   const std::vector<std::string> said = texts();
@@ -173,13 +170,16 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
     const auto [a, b] = differing_parts(said[0], said[differs]);
     fail_between(function, "settings", a, 0, b, differs, "the same settings on all ranks");
   }
-  // What a rank says begins with the name of a function, most often with this one.
+  // What a rank says begins with the name of a function, most often with that of its call.
   std::string what = said[failed];
-  const std::string prefix = std::string(function) + ": ";
+  const std::string prefix = "gdpo::dist::" + words[failed].name() + ": ";
   if (what.compare(0, prefix.size(), prefix) == 0) what.erase(0, prefix.size());
   std::string message = prefix + "rank " + std::to_string(failed) + " of " +
                         std::to_string(words.size()) + ": " + what;
-  if (failures > 1) message += "; so did " + std::to_string(failures - 1) + " other rank(s)";
+  if (failures > 1) {
+    message += "; so did " + std::to_string(failures - 1) +
+               (failures == 2 ? " other rank" : " other ranks");
+  }
 #if defined(__cpp_exceptions)
   if (words[failed].state == StatusWord::State::InvalidInput) throw invalid_input(message);
   throw std::runtime_error(message);
