@@ -100,12 +100,14 @@ std::vector<double> gradient_by_logits(const Policy& policy, const Rollouts& r,
   return {gradient.data(), gradient.data() + gradient.size()};
 }
 
+constexpr std::streamsize bytes_of_policy = sizeof(double) * Policy::SizeAtCompileTime;
+
 /// The state of the training, in a file that is replaced as a whole.
 void save(const std::string& path, std::int64_t next_step, const Policy& policy) {
   const std::string unfinished = path + ".unfinished";
   std::ofstream file(unfinished, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&next_step), sizeof next_step);
-  file.write(reinterpret_cast<const char*>(policy.data()), sizeof(double) * policy.size());
+  file.write(reinterpret_cast<const char*>(policy.data()), bytes_of_policy);
   if (!file.flush()) throw std::runtime_error("cannot write " + unfinished);
   std::filesystem::rename(unfinished, path);
 }
@@ -113,7 +115,7 @@ std::int64_t load(const std::string& path, Policy& policy) {
   std::int64_t next_step = 0;
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(&next_step), sizeof next_step);
-  file.read(reinterpret_cast<char*>(policy.data()), sizeof(double) * policy.size());
+  file.read(reinterpret_cast<char*>(policy.data()), bytes_of_policy);
   if (!file) throw std::runtime_error("cannot read a checkpoint from " + path);
   return next_step;
 }
