@@ -167,8 +167,9 @@ void token_logprobs(Trial& t) {
 
   const auto rows_of_logits = [&](const auto& a, bool without_last = false) {
     for (std::size_t r = 0; r < Rows; ++r) {
-      const bool one_less = without_last && a.extent(r) == logits.extent(r) - 1;
-      if (a.extent(r) != logits.extent(r) && !one_less) return false;
+      const index_t wanted = logits.extent(r);
+      const bool one_less = without_last && wanted > 0 && a.extent(r) == wanted - 1;
+      if (a.extent(r) != wanted && !one_less) return false;
     }
     return true;
   };
