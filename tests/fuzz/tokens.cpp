@@ -56,6 +56,7 @@ struct Batch {
   // What the shapes say.
   bool shaped = false, large = false;
   int shape_rank = 0;
+  std::array<index_t, 3> extent{};
   index_t rows = 0, tokens = 0;
 
   explicit Batch(Trial& trial) : t(trial) {
@@ -126,7 +127,6 @@ struct Batch {
   }
   /// Says what every call with a batch needs, and finds out rows and tokens.
   void need_shapes(bool with_logp) {
-    std::array<index_t, 3> extent{};
     bool sound = true;
     const auto take = [&](const auto& a) {
       if (shape_rank > 0 || !a.shaped) return;
@@ -148,6 +148,7 @@ struct Batch {
       if (a.given) t.need(a.rank == shape_rank && a.extent == extent, "arrays of one shape");
     });
     t.need(offsets.constructible, "offsets");
+    large = large || (offsets.present && offsets.large);
     // A call walks over all offsets, even where it refuses something else later.
     t.leave_out_if(offsets.present && offsets.large &&
                    offsets.size <= static_cast<real>(most_elements));
@@ -183,10 +184,7 @@ struct Batch {
   void need_column(const AnyColumn<double>& c) {
     t.need(c.fits(rows), "a column");
     if (!c.present || c.rank != 2 || shape_rank != 3) return;
-    each_array([&](const auto& a) {
-      if (!a.given) return;
-      t.need(c.extent[0] == a.extent[0] && c.extent[1] == a.extent[1], "prompts and completions");
-    });
+    t.need(c.extent[0] == extent[0] && c.extent[1] == extent[1], "prompts and completions");
   }
   /// The number of rows and tokens that a call would walk over is too large.
   bool too_long() const { return large || rows > most_work || tokens > most_work; }

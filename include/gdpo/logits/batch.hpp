@@ -144,8 +144,8 @@ void check_by_row(const char* function, const std::string& name, const Tokens& v
   bool same = v.rank() == Rank - 1;
   for (int r = 0; r < v.rank(); ++r) {
     own[r] = v.extent(r);
-    same =
-        same && r < Rank - 1 && (own[r] == logits[r] || (without_last && own[r] == logits[r] - 1));
+    same = same && r < Rank - 1 &&
+           (own[r] == logits[r] || (without_last && logits[r] > 0 && own[r] == logits[r] - 1));
   }
   if (!same) {
     contract::fail(

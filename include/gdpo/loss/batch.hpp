@@ -401,7 +401,8 @@ TokenLayout shape_of(const char* function, const TokenBatch<S>& b, NeedsLogp nee
            "none, or tokens of rank 1");
     }
     layout.rows = shape.rank == 2 ? shape.extent[0] : shape.extent[0] * shape.extent[1];
-    layout.width = layout.longest = shape.extent[shape.rank - 1];
+    layout.width = shape.extent[shape.rank - 1];
+    layout.longest = layout.rows > 0 ? layout.width : 0;
     layout.tokens = layout.rows * layout.width;
   }
 #define GDPO_X(in_batch, ...) check_tokens(function, "batch." #in_batch, b.in_batch, layout);
