@@ -8,33 +8,27 @@ namespace loss_product {
 /// exactly, sums to 1e-12 of the count times the largest term.
 inline std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::LossMetrics& parts) {
   std::string text;
-  const auto compare = [&](const char* name, double a, double b, double tolerance) {
+  const auto compare = [&](const std::string& name, double a, double b, double tolerance) {
     if (std::fabs(a - b) <= tolerance || same_bits(a, b)) return;
-    text += std::string(name) + ": " + std::to_string(a) + " and " + std::to_string(b) + "; ";
+    text += name + ": " + std::to_string(a) + " and " + std::to_string(b) + "; ";
   };
-  int k = 0;
-  for (const auto member :
-       {&gdpo::LossMetrics::loss, &gdpo::LossMetrics::surrogate, &gdpo::LossMetrics::kl,
-        &gdpo::LossMetrics::clip_fraction, &gdpo::LossMetrics::clip_fraction_low,
-        &gdpo::LossMetrics::clip_fraction_high, &gdpo::LossMetrics::clip_fraction_any,
-        &gdpo::LossMetrics::dual_clip_fraction, &gdpo::LossMetrics::approx_kl_k1,
-        &gdpo::LossMetrics::approx_kl_k3, &gdpo::LossMetrics::ratio,
-        &gdpo::LossMetrics::log_ratio_bounded, &gdpo::LossMetrics::kl_bounded,
-        &gdpo::LossMetrics::entropy, &gdpo::LossMetrics::completion_length,
-        &gdpo::LossMetrics::clipped_completions}) {
-    const gdpo::Metric &a = whole.*member, &b = parts.*member;
-    const std::string name = "metric " + std::to_string(k++);
+  const auto compare_metric = [&](const std::string& name, const gdpo::Metric& a,
+                                  const gdpo::Metric& b) {
     const double size = 1e-12 * (a.count + 1) *
                         (std::fmax(std::fabs(a.min), std::fabs(a.max)) < 1e300
                              ? 1 + std::fmax(std::fabs(a.min), std::fabs(a.max))
                              : 1.0);
-    compare((name + ".sum").c_str(), a.sum, b.sum, size);
-    compare((name + ".row_sum").c_str(), a.row_sum, b.row_sum, size + 1e-12 * std::fabs(a.row_sum));
+    compare(name + ".sum", a.sum, b.sum, size);
+    compare(name + ".row_sum", a.row_sum, b.row_sum, size + 1e-12 * std::fabs(a.row_sum));
     for (const auto exact : {&gdpo::Metric::count, &gdpo::Metric::rows, &gdpo::Metric::min,
                              &gdpo::Metric::max, &gdpo::Metric::row_min, &gdpo::Metric::row_max}) {
-      compare((name + " range or count").c_str(), a.*exact, b.*exact, 0);
+      compare(name + " range or count", a.*exact, b.*exact, 0);
     }
-  }
+  };
+#define GDPO_X(name, ...) compare_metric(#name, whole.name, parts.name);
+  GDPO_TOKEN_METRICS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
   compare("advantage.mean", whole.advantage.mean, parts.advantage.mean, 1e-12);
   compare("advantage.m2", whole.advantage.m2, parts.advantage.m2, 1e-12 * (1 + whole.advantage.m2));
   if (whole.advantage.n != parts.advantage.n || whole.rows != parts.rows ||

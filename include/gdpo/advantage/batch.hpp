@@ -82,6 +82,16 @@ constexpr const RewardColumn<Batch>& listed(Column Batch::*column) {
   return reward_columns<Batch>[j];
 }
 
+/// Throws unless each column that is there has one entry for each row.
+template <class T, class Groups>
+void check_column_sizes(const char* function, const RewardBatch<T, Groups>& batch) {
+  for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
+    const Column& column = batch.*entry.of_batch;
+    if (column)
+      contract::check_entries(function, entry.name, column.size(), batch.rewards.extent[0]);
+  }
+}
+
 /// Copies all optional columns from one batch to another.
 template <class From, class To>
 void copy_columns(const From& from, To& to) {

@@ -1,6 +1,5 @@
 #pragma once
 // The two stages of an estimator as two calls, for a batch whose rows are on several ranks.
-#include <algorithm>
 #include <gdpo/advantage/combined_moments.hpp>
 #include <gdpo/advantage/engine/batch_step.hpp>
 #include <gdpo/advantage/engine/call_contract.hpp>
@@ -83,11 +82,9 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     const index_t workers = workers_for(exec, units.count(), rows * batch.rewards.extent[1]);
     if constexpr (std::is_same_v<Renorm, renorm::PerGroup>) {
       // The workers of first_stage() may have been fewer.
-      index_t longest = 0;
-      for (index_t g = 0; g < units.groups; ++g)
-        longest = (std::max)(longest, batch.groups.length(g));
+      const std::size_t members = at(units.longest(batch.groups));
       if (work.workers.size() < at(workers)) work.workers = std::vector<GroupScratch>(at(workers));
-      for (GroupScratch& worker : work.workers) worker.values.resize(at(longest));
+      for (GroupScratch& worker : work.workers) worker.values.resize(members);
     }
     batch_step(exec, units, workers, batch, estimator.renorm, merged.zero_sum, work, out,
                [&](const auto&) { return merged.values; });

@@ -155,6 +155,12 @@ GDPO_NOINLINE inline index_t check_extents(const char* function, const Text& nam
                                              const index_t* extent) {
   fail(function, name, "a null pointer", shape(rank, extent) + " elements");
 }
+/// Throws unless an array or column has one entry for each row.
+GDPO_NOINLINE inline void check_entries(const char* function, const Text& name, index_t entries,
+                                        index_t rows) {
+  if (entries != rows)
+    fail(function, name, text(entries) + " entries", "one for each of the " + text(rows) + " rows");
+}
 /// Checks an array that a call reads or writes: its extents, and that it is there if it has
 /// elements. Returns their number.
 template <class T, int Rank>

@@ -319,30 +319,22 @@ GatheredRows<T, Groups> gather_rows(const Comm& comm, const RewardBatch<T, Group
     batch.groups.check(function, rows);
     const std::vector<std::int64_t> numbers = TravellingGroups<Groups>::numbers(batch.groups, rows);
     RowsHeader header{rows, channels, static_cast<index_t>(numbers.size()), 0};
+    check_column_sizes(function, batch);
     for (std::size_t j = 0; j < reward_column_count; ++j) {
-      const auto& listed = reward_columns<RewardBatch<T, Groups>>[j];
-      const Column& column = batch.*listed.of_batch;
-      if (!column) continue;
-      header.columns |= std::uint64_t{1} << j;
-      if (column.size() != rows) {
-        contract::fail(function, listed.name, contract::text(column.size()) + " entries",
-                       "one for each of the " + contract::text(rows) + " rows");
-      }
+      if (batch.*reward_columns<RewardBatch<T, Groups>>[j].of_batch)
+        header.columns |= std::uint64_t{1} << j;
     }
     if constexpr (with_keys) {
       contract::check_array(function, "keys", keys);
-      if (keys.extent[0] != rows) {
-        contract::fail(function, "keys", contract::text(keys.extent[0]) + " entries",
-                       "one for each of the " + contract::text(rows) + " rows");
-      }
+      contract::check_entries(function, "keys", keys.extent[0], rows);
     }
     mine.settings = "rewards of " + type_name<T>() + ", " +
                     TravellingGroups<Groups>::words(batch.groups) +
                     (with_keys ? ", keys" : ", no keys");
     mine.put(&header, 1);
     mine.put(numbers.data(), numbers.size());
-    for (index_t i = 0; i < rows; ++i) {
-      if constexpr (with_keys) {
+    if constexpr (with_keys) {
+      for (index_t i = 0; i < rows; ++i) {
         const auto key = static_cast<std::int64_t>(keys(i));
         mine.put(&key, 1);
       }

@@ -334,10 +334,7 @@ GDPO_NOINLINE inline void check_rows(const char* function, const char* name, con
         function, name, contract::shape(2, own),
         contract::shape(2, shape) + ", the prompts and completions of batch." + layout.shaped);
   }
-  if (c.size() != layout.rows) {
-    contract::fail(function, name, contract::text(c.size()) + " entries",
-                   "one for each of the " + contract::text(layout.rows) + " rows");
-  }
+  contract::check_entries(function, name, c.size(), layout.rows);
 }
 
 /// Refuses a prepared batch whose masks and weights have been overwritten.

@@ -25,10 +25,9 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <gdpo/dist/communicator.hpp>
-#include <gdpo/math/scalar.hpp>
+#include <gdpo/dist/deadline.hpp>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -54,16 +53,14 @@ class Mpi {
     if (!initialised || finalised)
       contract::fail("gdpo::dist::Mpi", "MPI", finalised ? "finalised" : "not initialised",
                      "a call after MPI_Init or MPI_Init_thread and before MPI_Finalize");
-    if (math::not_finite(deadline) || deadline <= 0 || deadline > 1e9)
-      contract::fail("gdpo::dist::Mpi", "deadline", contract::text(deadline),
-                     "a number of seconds above 0 and at most 1e9");
+    const Seconds limit = gdpo::detail::checked_deadline("gdpo::dist::Mpi", deadline);
     if (caller != MPI_COMM_NULL) MPI_Comm_test_inter(caller, &between);
     if (caller == MPI_COMM_NULL || between)
       contract::fail("gdpo::dist::Mpi", "caller",
                      between ? "an inter-communicator" : "MPI_COMM_NULL",
                      "a communicator within one group, to which this rank belongs");
     state_ = std::make_unique<State>();
-    state_->deadline = Seconds(deadline);
+    state_->deadline = limit;
     if (const int code = MPI_Comm_dup(caller, &state_->comm))
       fail_communication("gdpo::dist::Mpi: MPI_Comm_dup: " + words(code));
     MPI_Comm_set_errhandler(state_->comm, MPI_ERRORS_RETURN);
@@ -89,8 +86,8 @@ class Mpi {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  using Seconds = std::chrono::duration<double>;
+  using Clock = gdpo::detail::WaitClock;
+  using Seconds = gdpo::detail::Seconds;
 
   struct State {
     MPI_Comm comm = MPI_COMM_NULL;
@@ -137,9 +134,8 @@ class Mpi {
       if (done) return;
       const Seconds waited = Clock::now() - begin;
       if (waited > nap) attend(roll, waited);
-      // A sleep is an eighth of the time waited so far, so it delays the end by no more than that.
-      if (waited > nap && sleeps)
-        std::this_thread::sleep_for((std::min)(waited / 8, nap));
+      if (sleeps)
+        gdpo::detail::rest(waited);
       else
         std::this_thread::yield();
     }

@@ -24,9 +24,9 @@
 #include <nccl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <future>
 #include <gdpo/dist/communicator.hpp>
+#include <gdpo/dist/deadline.hpp>
 #include <memory>
 #include <thread>
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
@@ -48,11 +48,9 @@ class Nccl {
   /// Errors: `invalid_input` for a null communicator, and for a deadline that is not above 0 or is
   /// above 1e9. After those the communicator is as before; after communication_error it is aborted.
   Nccl(ncclComm_t communicator, cudaStream_t stream, double deadline = 300)
-      : communicator_(communicator), stream_(stream), deadline_(deadline), begin_(Clock::now()) {
+      : communicator_(communicator), stream_(stream), begin_(Clock::now()) {
     if (!communicator) contract::fail(name, "communicator", "a null pointer", "an ncclComm_t");
-    if (!(deadline > 0 && deadline <= 1e9))
-      contract::fail(name, "deadline", contract::text(deadline),
-                     "a number of seconds above 0 and at most 1e9");
+    deadline_ = gdpo::detail::checked_deadline(name, deadline);
     check("cudaGetDevice", cudaGetDevice(&device_));
     wait("NCCL has not connected the ranks", [&] { return settled(); });
     check("ncclCommCuDevice", ncclCommCuDevice(communicator_, &device_));
@@ -97,8 +95,8 @@ class Nccl {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  using Seconds = std::chrono::duration<double>;
+  using Clock = gdpo::detail::WaitClock;
+  using Seconds = gdpo::detail::Seconds;
   static constexpr const char* name = "gdpo::dist::Nccl";
   struct Free {
     void operator()(char* memory) const { static_cast<void>(cudaFree(memory)); }
@@ -133,13 +131,9 @@ class Nccl {
   template <class Done>
   void wait(const char* otherwise, const Done& done) const {
     while (!done()) {
-      const Seconds waited = Clock::now() - begin_, patience(1e-3);
+      const Seconds waited = Clock::now() - begin_;
       if (waited >= deadline_) fail(otherwise);
-      // Sleeping for a part of the time that has passed makes the wait longer by that part at most.
-      if (waited >= patience)
-        std::this_thread::sleep_for((std::min)(waited / 8, patience));
-      else
-        std::this_thread::yield();
+      gdpo::detail::rest(waited);
     }
   }
 
@@ -155,8 +149,7 @@ class Nccl {
   }
   /// Aborts the communicator, once, and throws communication_error.
   [[noreturn]] void fail(const std::string& words) const {
-    char waited[32];
-    std::snprintf(waited, sizeof waited, "%.3g", Seconds(Clock::now() - begin_).count());
+    const std::string waited = gdpo::detail::time_since(begin_);
     if (!aborted_) {
       aborted_ = true;
       // ncclCommAbort can wait for other ranks, so another thread calls it, and is left to itself
@@ -174,12 +167,12 @@ class Nccl {
     if (number_ > 0)
       where = "all_gather number " + std::to_string(number_) + " of " + std::to_string(bytes_) +
               " bytes, as rank " + std::to_string(rank_) + " of " + std::to_string(size_);
-    fail_communication(std::string(name) + ": waited " + waited + " s in " + where + ": " + words);
+    fail_communication(std::string(name) + ": waited " + waited + " in " + where + ": " + words);
   }
 
   ncclComm_t communicator_;
   cudaStream_t stream_;
-  Seconds deadline_;
+  Seconds deadline_{};
   int device_ = 0, rank_ = 0, size_ = 1;
   mutable std::unique_ptr<char, Free> buffer_;  // on the device
   mutable std::size_t capacity_ = 0;            // of the buffer, in bytes

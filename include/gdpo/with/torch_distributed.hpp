@@ -26,6 +26,7 @@
 #include <chrono>
 #include <functional>
 #include <gdpo/dist/communicator.hpp>
+#include <gdpo/dist/deadline.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
@@ -49,11 +50,9 @@ class TorchDistributed {
       : device_(device) {
     constexpr const char* function = "gdpo::dist::TorchDistributed";
     if (!group) contract::fail(function, "group", "a null pointer", "a process group of c10d");
-    if (!(deadline > 0 && deadline <= 1e9))
-      contract::fail(function, "deadline", contract::text(deadline),
-                     "a number of seconds above 0 and at most 1e9");
     // It is rounded up, because c10d reads 0 ms as no deadline.
-    deadline_ = std::chrono::ceil<std::chrono::milliseconds>(Seconds(deadline));
+    deadline_ = std::chrono::ceil<std::chrono::milliseconds>(
+        gdpo::detail::checked_deadline(function, deadline));
     rank_ = group->getRank();
     size_ = group->getSize();
     gather_ = [group = std::move(group)](auto& outputs, auto& inputs, const auto& options) {
@@ -101,20 +100,17 @@ class TorchDistributed {
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  using Seconds = std::chrono::duration<double>;
+  using Clock = gdpo::detail::WaitClock;
   using Tensors = std::vector<at::Tensor>;
 
   /// Throws communication_error with the first line of c10d's words; a stack trace may follow it.
   [[noreturn]] void fail(std::string words) const {
     failed_ = true;
     words.resize((std::min)({words.find('\n'), words.size(), std::size_t{400}}));
-    char waited[32];
-    std::snprintf(waited, sizeof waited, "%.3g", Seconds(Clock::now() - begin_).count());
     fail_communication("gdpo::dist::TorchDistributed: rank " + std::to_string(rank_) + " of " +
-                       std::to_string(size_) + " waited " + waited + " s in all_gather number " +
-                       std::to_string(number_) + " of " + std::to_string(bytes_) +
-                       " bytes: " + words);
+                       std::to_string(size_) + " waited " + gdpo::detail::time_since(begin_) +
+                       " in all_gather number " + std::to_string(number_) + " of " +
+                       std::to_string(bytes_) + " bytes: " + words);
   }
 
   // The group, whatever its type is.

@@ -192,14 +192,14 @@ void act(const std::string& scenario, const Rank& self) {
 /// Runs the scenario in processes and returns whether all of them end as they should: rank 1 by a
 /// signal where it is killed or stuck, all others well.
 bool run(const std::string& scenario, int size) {
-  char folder[] = "/tmp/gdpo_ranks_XXXXXX";
-  if (!mkdtemp(folder)) return false;
+  std::string folder = std::filesystem::temp_directory_path() / "gdpo_ranks_XXXXXX";
+  if (!mkdtemp(folder.data())) return false;
   std::vector<pid_t> processes;
   for (int rank = 0; rank < size; ++rank) {
     processes.push_back(fork());
     if (processes.back() != 0) continue;
     try {
-      act(scenario, {std::string(folder) + "/store", rank, size});
+      act(scenario, {folder + "/store", rank, size});
     } catch (const std::exception& error) {
       check(false, error.what());
     }

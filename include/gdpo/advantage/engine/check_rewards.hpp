@@ -55,13 +55,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
                          ": with NormalizeThenSum each reward is standardised by itself");
     }
   }
-  for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
-    const Column& column = batch.*entry.of_batch;
-    if (column && column.size() != rows) {
-      contract::fail(function, entry.name, text(column.size()) + " entries",
-                     "one for each of the " + text(rows) + " rows");
-    }
-  }
+  check_column_sizes(function, batch);
 }
 
 /// Checks the numbers of the columns that hold counts. Only the host does: it must read them.
@@ -98,11 +92,7 @@ void check_out(const char* function, const Batch& batch, View<R, 1> out) {
                     std::is_same_v<std::remove_const_t<R>, double>,
                 "advantages are written as float or double");
   contract::check_array(function, "rewards", batch.rewards);
-  const index_t rows = batch.rewards.extent[0];
-  if (out.extent[0] != rows) {
-    contract::fail(function, "out", contract::text(out.extent[0]) + " entries",
-                   "one for each of the " + contract::text(rows) + " rows");
-  }
+  contract::check_entries(function, "out", out.extent[0], batch.rewards.extent[0]);
   contract::check_array(function, "out", out);
 }
 

@@ -22,6 +22,13 @@ struct GroupUnits {
   index_t count() const { return (groups + size - 1) / size; }
   index_t begin(index_t unit) const { return unit * size; }
   index_t end(index_t unit) const { return (std::min)(groups, (unit + 1) * size); }
+  /// The rows of the largest group.
+  template <class Groups>
+  index_t longest(const Groups& of) const {
+    index_t rows = 0;
+    for (index_t g = 0; g < groups; ++g) rows = (std::max)(rows, of.length(g));
+    return rows;
+  }
 };
 
 /// One call of advantages_into up to the combined values. It fills row_sums and row_state of the
@@ -106,10 +113,7 @@ class Evaluation {
   }
 
   void prepare_scratch() {
-    index_t longest = 0;
-    for (index_t g = 0; g < units_.groups; ++g)
-      longest = (std::max)(longest, call_.batch.groups.length(g));
-    const std::size_t members = at(longest);
+    const std::size_t members = at(units_.longest(call_.batch.groups));
     std::vector<GroupScratch>& workers = call_.work.workers;
     if (workers.size() < at(workers_)) workers = std::vector<GroupScratch>(at(workers_));
     for (GroupScratch& work : workers) work.seen = {};

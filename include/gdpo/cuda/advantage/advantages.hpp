@@ -290,6 +290,20 @@ class AdvantagesCall {
   BatchStat* stats_ = nullptr;
 };
 
+/// A call of the estimator with its arrays in `scratch`; arguments are checked.
+template <class T, class Groups, class B, class S, class C, class Renorm>
+AdvantagesCall<T, Groups, B, S, C, Renorm> call_in_scratch(
+    const char* function, const RewardBatch<T, Groups>& batch,
+    const GroupAdvantage<B, S, C, Renorm>& estimator, const Scratch& scratch) {
+  check_group_arrays(function, batch.groups);
+  AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
+  ScratchCursor needed, cursor(scratch);
+  call.take(needed);
+  check_scratch(function, scratch, needed.bytes());
+  call.take(cursor);
+  return call;
+}
+
 }  // namespace detail
 
 /// Bytes of Scratch that advantages_into needs. Shape and columns of the batch and the settings of
@@ -317,13 +331,7 @@ void advantages_into(const Device& device, const RewardBatch<T, Groups>& batch,
                      const cuda::Scratch& scratch) {
   constexpr const char* function = "gdpo::advantages";
   detail::check_out(function, batch, out);
-  cuda::detail::check_group_arrays(function, batch.groups);
-  cuda::detail::AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
-  cuda::detail::ScratchCursor needed, cursor(scratch);
-  call.take(needed);
-  cuda::detail::check_scratch(function, scratch, needed.bytes());
-  call.take(cursor);
-  call.run(device, out);
+  cuda::detail::call_in_scratch(function, batch, estimator, scratch).run(device, out);
 }
 
 GDPO_END_NAMESPACE

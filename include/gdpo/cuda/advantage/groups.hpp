@@ -27,10 +27,7 @@ struct SortedGroups {
   /// one.
   void check_shape(const char* function, index_t rows) const {
     contract::check_extents(function, "groups.order", 1, order.extent);
-    if (order.extent[0] != rows) {
-      contract::fail(function, "groups.order", contract::text(order.extent[0]) + " entries",
-                     "one for each of the " + contract::text(rows) + " rows");
-    }
+    contract::check_entries(function, "groups.order", order.extent[0], rows);
     if (contract::check_extents(function, "groups.offsets", 1, offsets.extent) == 0) {
       contract::fail(function, "groups.offsets", "no entries",
                      "entries from 0 to " + contract::text(rows) + ", the number of rows");

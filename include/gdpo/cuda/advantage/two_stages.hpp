@@ -4,26 +4,6 @@
 #include <gdpo/cuda/advantage/advantages.hpp>
 
 GDPO_BEGIN_NAMESPACE
-namespace cuda {
-namespace detail {
-
-/// A call of the estimator with its arrays in `scratch`; arguments are checked.
-template <class T, class Groups, class B, class S, class C, class Renorm>
-AdvantagesCall<T, Groups, B, S, C, Renorm> staged_call(
-    const char* function, const RewardBatch<T, Groups>& batch,
-    const GroupAdvantage<B, S, C, Renorm>& estimator, const Scratch& scratch) {
-  check_group_arrays(function, batch.groups);
-  gdpo::detail::check_first_stage(function, estimator);
-  AdvantagesCall<T, Groups, B, S, C, Renorm> call(function, batch, estimator);
-  ScratchCursor needed, cursor(scratch);
-  call.take(needed);
-  check_scratch(function, scratch, needed.bytes());
-  call.take(cursor);
-  return call;
-}
-
-}  // namespace detail
-}  // namespace cuda
 
 /// The first stage on a device. The combined values stay in `scratch` (cuda::scratch_bytes), for
 /// finish().
@@ -40,7 +20,9 @@ void first_stage(const Device& device, const RewardBatch<T, Groups>& batch,
   contract::check_array(function, "moments", moments);
   if (moments.extent[0] != 1)
     contract::fail(function, "moments", contract::text(moments.extent[0]) + " entries", "one");
-  cuda::detail::staged_call(function, batch, estimator, scratch).first_stage(device, moments.data);
+  detail::check_first_stage(function, estimator);
+  cuda::detail::call_in_scratch(function, batch, estimator, scratch)
+      .first_stage(device, moments.data);
 }
 
 /// The second stage on a device, with the scratch that first_stage() has filled for this batch.
@@ -52,7 +34,8 @@ void finish(const Device& device, const RewardBatch<T, Groups>& batch,
             View<R, 1> out, const cuda::Scratch& scratch) {
   constexpr const char* function = "gdpo::finish";
   detail::check_out(function, batch, out);
-  cuda::detail::staged_call(function, batch, estimator, scratch).finish(device, merged, out);
+  detail::check_first_stage(function, estimator);
+  cuda::detail::call_in_scratch(function, batch, estimator, scratch).finish(device, merged, out);
 }
 
 GDPO_END_NAMESPACE
