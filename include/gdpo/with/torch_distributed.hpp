@@ -15,7 +15,9 @@
 ///
 /// What happens when a rank takes no part:
 ///   - The rank has died: all_gather throws communication_error with c10d's own words as soon as
-///     c10d notices, which gloo does at once, and otherwise after the deadline.
+///     c10d notices, which gloo does at once, and otherwise after the deadline. gloo may write to
+///     the connection that has just broken, and then the signal SIGPIPE ends this rank as well. So
+///     ignore it, as Python does: std::signal(SIGPIPE, SIG_IGN).
 ///   - The rank is stuck: all_gather throws after the deadline. Older releases (1.13, but not 2.15)
 ///     go on with the transfer in the background until the time-out of the group itself, and the
 ///     group's destructor waits for that. So make the group with a time-out like the deadline: by

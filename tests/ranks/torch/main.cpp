@@ -130,6 +130,7 @@ void refuses(const Group& group, double deadline, const char* needed) {
 
 /// What a rank does in each scenario.
 void act(const std::string& scenario, const Rank& self) {
+  signal(SIGPIPE, SIG_IGN);  // as with/torch_distributed.hpp says
   // It is never destroyed, because the destructor waits for a transfer that has been given up.
   const auto& group = *new auto(self.group());
   if (scenario == "gathers") {
