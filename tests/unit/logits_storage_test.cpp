@@ -1,7 +1,7 @@
 // Results stored in 16 bits are rounded to the nearest number, ties to even, and lanes store the
 // same bits as single numbers.
 #include <Eigen/Core>
-#include <gdpo/logits/engine/load_store.hpp>
+#include <gdpo/lanes/load_store.hpp>
 #include <gdpo/with/eigen.hpp>
 
 #include "support/catch.hpp"

@@ -2,7 +2,7 @@
 // The sums of a row of logits in one read of memory, which is what limits the speed.
 #include <algorithm>
 #include <gdpo/lanes/exp_parts.hpp>
-#include <gdpo/logits/engine/load_store.hpp>
+#include <gdpo/lanes/load_store.hpp>
 #include <gdpo/logits/row.hpp>
 
 GDPO_BEGIN_NAMESPACE
