@@ -26,11 +26,7 @@ std::string split_mismatch(Random& random, const Data& data, const gdpo::Normali
     counted += loss_product::normaliser_of(naive_loss::count(part));
     const Outcome o = run(part, normaliser);
     parts.gradient.insert(parts.gradient.end(), o.gradient.begin(), o.gradient.end());
-    parts.result.loss += o.result.loss;
-    parts.result.policy_loss += o.result.policy_loss;
-    parts.result.kl_loss += o.result.kl_loss;
-    parts.result.metrics =
-        begin == 0 ? o.result.metrics : merge(parts.result.metrics, o.result.metrics);
+    parts.result = merge(parts.result, o.result);
     magnitude += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss);
     begin = end;
   }

@@ -5,11 +5,11 @@
 // Losses and sums of metrics agree to 1e-12 of the sum of the absolute values that they add. Every
 // rank has the same bits.
 #include <gdpo/dist.hpp>
-#include <gdpo/runtime.hpp>
 #include <gdpo/with/thread_pool.hpp>
 
 #include "support/catch.hpp"
 #include "support/loss_parts.hpp"
+#include "support/named_losses.hpp"
 #include "support/product.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tolerance.hpp"
@@ -71,44 +71,6 @@ naive::Data data_of(const Batch& batch) {
   return d;
 }
 
-loss_product::Data rows_of(const loss_product::Data& d, const std::vector<int>& rows) {
-  loss_product::Data part;
-  part.rows = static_cast<int>(rows.size()), part.width = d.width;
-  for (const int i : rows) {
-    const auto add = [i](auto& to, const auto& from, int width) {
-      if (from.empty()) return;
-      to.insert(to.end(), from.begin() + i * width, from.begin() + (i + 1) * width);
-    };
-    using loss_product::Data;
-    for (const auto member : loss_product::token_arrays) add(part.*member, d.*member, d.width);
-    add(part.mask, d.mask, d.width), add(part.segments, d.segments, d.width);
-    for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated})
-      add(part.*member, d.*member, 1);
-  }
-  return part;
-}
-
-/// Random tokens with log-probs of the old policy, which some losses need.
-loss_product::Data tokens_of(Random& random, int rows, int width) {
-  loss_product::Data d = loss_product::random_tokens(random, rows, width, 0.3);
-  while (d.old_logp.empty()) d = loss_product::random_tokens(random, rows, width, 0.3);
-  return d;
-}
-
-/// Calls f(name, loss) for each loss by name. Each of them gets a length to divide by, because
-/// packed tokens have no padded width.
-template <class F>
-void for_each_loss(const F& f) {
-  for (const std::string& name : gdpo::runtime::loss_names()) {
-    std::visit(
-        [&](auto loss) {
-          loss.aggregate.constant = 7;
-          f(name, loss);
-        },
-        gdpo::runtime::loss(name));
-  }
-}
-
 }  // namespace
 
 TEST_CASE("with keys, every estimator gives the bits of one process on any ranks", "[ranks]") {
@@ -164,10 +126,10 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
           "[ranks]") {
   std::uint64_t seed = 0;
   for (int round = 0; round < 10; ++round) {
-    for_each_loss([&](const std::string& name, const auto& loss) {
+    loss_product::for_each_named_loss([&](const std::string& name, const auto& loss) {
       Random random(++seed);
       INFO(name << ", seed " << seed);
-      loss_product::Data data = tokens_of(random, 12, random.pick({1, 9, 21}));
+      loss_product::Data data = loss_product::tokens_of(random, 12, random.pick({1, 9, 21}));
       const std::vector<int> lengths = loss_product::cut_tails(random, data);
       gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
       if (n.tokens == 0) return;
@@ -192,14 +154,14 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
           batches[i % batches.size()].push_back(rows[i]);
         gdpo::Normaliser own;
         for (const auto& batch : batches)
-          own += loss_product::normaliser_of(naive_loss::count(rows_of(data, batch)));
+          own += loss_product::normaliser_of(naive_loss::count(loss_product::rows_of(data, batch)));
         gdpo::Normaliser step = dist::all_merge(comm, own);
         counted[at(r)] = step;
         step.given = 12;
         gdpo::LossResult result;
         for (std::size_t k = 0; k < batches.size(); ++k) {
           if (batches[k].empty()) continue;
-          const loss_product::Data part = rows_of(data, batches[k]);
+          const loss_product::Data part = loss_product::rows_of(data, batches[k]);
           std::vector<int> part_lengths;
           int tokens = 0;
           for (const int i : batches[k])
@@ -215,10 +177,7 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
               gradient[data.at(i, t)] = t < length ? o.gradient[token++] : 0.0;
           }
           magnitude[at(r)] += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss);
-          const bool first = result.metrics.rows == 0;
-          result.loss += o.result.loss, result.policy_loss += o.result.policy_loss;
-          result.kl_loss += o.result.kl_loss, result.normaliser = step;
-          result.metrics = first ? o.result.metrics : merge(result.metrics, o.result.metrics);
+          result = merge(result, o.result);
         }
         merged[at(r)] = dist::all_merge(comm, result);
       });
@@ -245,12 +204,12 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
 TEST_CASE("rows whose tokens are on several ranks give the bits of whole rows", "[ranks]") {
   std::uint64_t seed = 0;
   for (int round = 0; round < 10; ++round) {
-    for_each_loss([&](const std::string& name, const auto& loss) {
+    loss_product::for_each_named_loss([&](const std::string& name, const auto& loss) {
       Random random(++seed);
       const bool packed = random.chance(0.5), scattered = random.chance(0.5);
       INFO(name << ", seed " << seed << (packed ? ", packed" : ", padded")
                 << (scattered ? ", scattered" : ", consecutive"));
-      loss_product::Data data = tokens_of(random, 5, random.pick({1, 9, 40}));
+      loss_product::Data data = loss_product::tokens_of(random, 5, random.pick({1, 9, 40}));
       const std::vector<int> lengths = loss_product::cut_tails(random, data);
       gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
       if (n.tokens == 0) return;

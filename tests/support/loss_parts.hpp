@@ -1,5 +1,6 @@
 #pragma once
-// What tests of a step in parts share: rows of random lengths, and metrics merged from parts.
+// What tests of a step in parts share: rows of random lengths, parts of them, and metrics merged
+// from parts.
 #include <support/loss_product.hpp>
 
 namespace loss_product {
@@ -35,6 +36,30 @@ inline std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::L
       whole.empty_rows != parts.empty_rows || whole.degenerate_rows != parts.degenerate_rows)
     text += "counts";
   return text;
+}
+
+/// The given rows of a Data, in the given order.
+inline Data rows_of(const Data& d, const std::vector<int>& rows) {
+  Data part;
+  part.rows = static_cast<int>(rows.size()), part.width = d.width;
+  for (const int i : rows) {
+    const auto add = [i](auto& to, const auto& from, int width) {
+      if (from.empty()) return;
+      to.insert(to.end(), from.begin() + i * width, from.begin() + (i + 1) * width);
+    };
+    for (const auto member : token_arrays) add(part.*member, d.*member, d.width);
+    add(part.mask, d.mask, d.width), add(part.segments, d.segments, d.width);
+    for (const auto member : {&Data::advantages, &Data::row_weights, &Data::truncated})
+      add(part.*member, d.*member, 1);
+  }
+  return part;
+}
+
+/// Random tokens with log-probs of the old policy, which some losses need.
+inline Data tokens_of(Random& random, int rows, int width) {
+  Data d = random_tokens(random, rows, width, 0.3);
+  while (d.old_logp.empty()) d = random_tokens(random, rows, width, 0.3);
+  return d;
 }
 
 /// Gives the rows random lengths and masks their padding; positions before it may be masked as

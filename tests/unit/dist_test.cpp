@@ -63,26 +63,27 @@ gdpo::Moments moments_of_value(double x) {
 TEST_CASE("a rank that refuses its input makes all ranks throw its message", "[dist]") {
   for (const int ranks : {1, 2, 5}) {
     const int bad = ranks - 1;
-    const std::string name = "rank " + std::to_string(bad) + " of " + std::to_string(ranks);
+    // A single rank needs no name.
+    const std::string name =
+        ranks == 1 ? "" : "rank " + std::to_string(bad) + " of " + std::to_string(ranks) + ": ";
     CHECK(same_on_all(on_ranks(
               ranks,
               [&](const ThreadRank& comm) {
                 dist::agree(comm, [&] { gdpo::groups_of(comm.rank() == bad ? 0 : 4); });
               })) == "gdpo::dist::agree: " + name +
-                         ": gdpo::groups_of: K: given 0; needed: a group size of at least 1");
+                         "gdpo::groups_of: K: given 0; needed: a group size of at least 1");
     // Another exception than invalid_input stays another one.
     CHECK(same_on_all(on_ranks(ranks, [&](const ThreadRank& comm) {
             dist::agree(comm, [&] {
               if (comm.rank() == bad) throw std::runtime_error("no memory");
             });
-          })) == "exception: gdpo::dist::agree: " + name + ": no memory");
-    CHECK(same_on_all(on_ranks(ranks,
-                               [&](const ThreadRank& comm) {
-                                 dist::agree(comm, [&] {
-                                   if (comm.rank() == bad) throw 7;
-                                 });
-                               })) ==
-          "exception: gdpo::dist::agree: " + name + ": an exception that is no std::exception");
+          })) == "exception: gdpo::dist::agree: " + name + "no memory");
+    CHECK(
+        same_on_all(on_ranks(ranks, [&](const ThreadRank& comm) {
+          dist::agree(comm, [&] {
+            if (comm.rank() == bad) throw 7;
+          });
+        })) == "exception: gdpo::dist::agree: " + name + "an exception that is no std::exception");
   }
 }
 
@@ -650,7 +651,7 @@ TEST_CASE("pre-passes decide by whole rows, so parts are gathered first", "[dist
   gdpo::PrepassMemory<double> memory;
   const auto prepared = gdpo::prepare(batch, memory, gdpo::prepass::Importance{});
   CHECK(message_of([&] { dist::gather_tokens(dist::Single{}, prepared); }) ==
-        "gdpo::dist::gather_tokens: rank 0 of 1: batch: given a batch that prepare() has seen in "
+        "gdpo::dist::gather_tokens: batch: given a batch that prepare() has seen in "
         "parts; needed: gather_tokens first, then prepare: pre-passes decide by whole rows");
 }
 

@@ -170,12 +170,21 @@ void check_status(const char* function, const std::vector<StatusWord>& words, co
     const auto [a, b] = differing_parts(said[0], said[differs]);
     fail_between(function, "settings", a, 0, b, differs, "the same settings on all ranks");
   }
-  // What a rank says begins with the name of a function, most often with that of its call.
-  std::string what = said[failed];
-  const std::string prefix = "gdpo::dist::" + words[failed].name() + ": ";
-  if (what.compare(0, prefix.size(), prefix) == 0) what.erase(0, prefix.size());
-  std::string message = prefix + "rank " + std::to_string(failed) + " of " +
-                        std::to_string(words.size()) + ": " + what;
+  // What a rank says begins with the name of a function. If that is its call, the name stands
+  // before the rank.
+  const std::string call = words[failed].name() + ": ", own = std::string(function) + ": ";
+  const auto ends_with_call = [&](const std::string& name) {
+    return name.size() > call.size() + 1 &&
+           name.substr(name.size() - call.size() - 1) == ":" + call;
+  };
+  std::string what = said[failed], prefix = ends_with_call(own) ? own : "gdpo::dist::" + call;
+  if (const std::string name = what.substr(0, what.find(' ') + 1); ends_with_call(name))
+    prefix = name, what.erase(0, name.size());
+  std::string message = prefix + what;
+  if (words.size() > 1) {
+    message = prefix + "rank " + std::to_string(failed) + " of " + std::to_string(words.size()) +
+              ": " + what;
+  }
   if (failures > 1) {
     message += "; so did " + std::to_string(failures - 1) +
                (failures == 2 ? " other rank" : " other ranks");

@@ -18,14 +18,6 @@ inline Normaliser sum_of(const Normaliser& a, const Normaliser& b) { return a + 
 inline SumCount sum_of(const SumCount& a, const SumCount& b) {
   return {a.sum + b.sum, a.count + b.count};
 }
-inline LossResult sum_of(const LossResult& a, const LossResult& b) {
-  LossResult r;
-  r.loss = a.loss + b.loss;
-  r.policy_loss = a.policy_loss + b.policy_loss, r.kl_loss = a.kl_loss + b.kl_loss;
-  r.normaliser = a.metrics.rows > 0 ? a.normaliser : b.normaliser;
-  r.metrics = gdpo::merge(a.metrics, b.metrics);
-  return r;
-}
 template <class X>
 std::vector<X> sum_of(const std::vector<X>& a, const std::vector<X>& b) {
   std::vector<X> all;
@@ -52,21 +44,21 @@ X sum_in_rank_order(std::vector<X> parts) {
   return std::move(parts[0]);
 }
 
-/// Whether all_merge() takes an X, apart from lists and reports.
+/// Whether all_merge() takes an X, apart from lists.
 template <class X>
-constexpr bool is_record_v =
-    std::is_same_v<X, Normaliser> || std::is_same_v<X, Moments> ||
-    std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
-    std::is_same_v<X, LossResult> || std::is_same_v<X, SumCount> ||
-    std::is_same_v<X, ConstraintMetrics> || std::is_same_v<X, ChannelReport> ||
-    std::is_same_v<X, double> || std::is_same_v<X, index_t> || std::is_same_v<X, unsigned char>;
+constexpr bool is_record_v = std::is_same_v<X, Normaliser> || std::is_same_v<X, Moments> ||
+                             std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
+                             std::is_same_v<X, LossResult> || std::is_same_v<X, GroupReport> ||
+                             std::is_same_v<X, SumCount> || std::is_same_v<X, ConstraintMetrics> ||
+                             std::is_same_v<X, double>;
+template <class X>
+constexpr bool is_record_v<std::vector<X>> = is_record_v<X>;
 
 /// How X travels: its bytes, one after the other.
 template <class X>
 struct Travels {
-  static_assert(is_record_v<X>,
-                "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
-                "GroupReport, SumCount, ConstraintMetrics and double, or a std::vector of them");
+  static_assert(std::is_trivially_copyable_v<X>,
+                "a record travels as its bytes, unless Travels says how");
   static void put(Contribution& to, const X& x) { to.put(&x, 1); }
   static X get(RecordReader& from) { return from.get<X>(); }
 };
@@ -124,11 +116,6 @@ void check_records(const char*, const std::vector<X>&) {}
 inline void check_records(const char* function, const std::vector<LossResult>& parts) {
   const char* const needed =
       "losses that were divided by the counts of the whole step: all_merge(comm, count)";
-  const auto words = [](const Normaliser& n) {
-    return std::string(contract::text(n.tokens) + " tokens, " + contract::text(n.rows) + " rows, " +
-                       contract::text(n.non_empty_rows) + " non-empty rows, " +
-                       contract::text(n.given) + " given");
-  };
   std::size_t first = parts.size();
   double rows = 0;
   for (std::size_t r = 0; r < parts.size(); ++r) {
@@ -136,9 +123,10 @@ inline void check_records(const char* function, const std::vector<LossResult>& p
     if (first == parts.size()) first = r;
     rows += static_cast<double>(parts[r].metrics.rows);
     const Normaliser &a = parts[first].normaliser, &b = parts[r].normaliser;
-    if (a.tokens != b.tokens || a.rows != b.rows || a.non_empty_rows != b.non_empty_rows ||
-        a.given != b.given)
-      fail_between(function, "normaliser", words(a), first, words(b), r, needed);
+    if (!same_counts(a, b)) {
+      fail_between(function, "normaliser", counts_in_words(a), first, counts_in_words(b), r,
+                   needed);
+    }
   }
   if (first == parts.size()) return;
   const double counted = parts[first].normaliser.rows;
@@ -177,11 +165,10 @@ constexpr bool is_list_of_lists_v = false;
 template <class X>
 constexpr bool is_list_of_lists_v<std::vector<std::vector<X>>> = true;
 
-/// all_merge() of the record that own() returns.
+/// What own() returns on each rank, in the order of the ranks: the collective `function`. An X is
+/// copied as bytes, unless Travels says how it travels.
 template <class X, class Comm, class Own>
-X merged(const Comm& comm, const Own& own) {
-  static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
-  constexpr const char* function = "gdpo::dist::all_merge";
+std::vector<X> gathered(const char* function, const Comm& comm, const Own& own) {
   const Records records = exchange(function, comm, [&](Contribution& mine) {
     const X& record = own();
     mine.settings = record_settings(record);
@@ -193,6 +180,17 @@ X merged(const Comm& comm, const Own& own) {
     RecordReader reader(records, rank);
     parts.push_back(Travels<X>::get(reader));
   }
+  return parts;
+}
+
+/// all_merge() of the record that own() returns, in the name of `function`.
+template <class X, class Comm, class Own>
+X merged(const char* function, const Comm& comm, const Own& own) {
+  static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
+  static_assert(is_record_v<X>,
+                "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
+                "GroupReport, SumCount, ConstraintMetrics and double, or a std::vector of them");
+  std::vector<X> parts = gathered<X>(function, comm, own);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
   // These are the counts of no single batch, also where there is one rank.
@@ -234,11 +232,12 @@ namespace dist {
 template <class Comm, class X>
 auto all_merge(const Comm& comm, const X& x) {
   using namespace gdpo::detail;
+  constexpr const char* function = "gdpo::dist::all_merge";
   if constexpr (std::is_invocable_v<const X&>) {
     using Record = std::decay_t<std::invoke_result_t<const X&>>;
-    return merged<Record>(comm, [&] { return x(); });
+    return merged<Record>(function, comm, [&] { return x(); });
   } else {
-    return merged<X>(comm, [&]() -> const X& { return x; });
+    return merged<X>(function, comm, [&]() -> const X& { return x; });
   }
 }
 
