@@ -12,6 +12,7 @@
 /// - gdpo/loss.hpp: log-probs and advantages to a loss, its gradient and metrics.
 /// - gdpo/logits.hpp: the same straight from the logits, with the gradient by them.
 /// - gdpo/dist.hpp: the above over many ranks: rows gathered, counts and metrics merged.
+/// - gdpo/update.hpp: the rest of a policy update: plans, packing, clipping, the reference policy.
 /// - gdpo/diagnose.hpp: what metrics and report say about the mistakes that runs usually fail by.
 /// - gdpo/with/eigen.hpp: Eigen objects as arguments and results of the above.
 ///
@@ -54,4 +55,5 @@
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/update.hpp>
 #include <gdpo/with/eigen.hpp>

@@ -9,6 +9,8 @@
 #include <gdpo/logits.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <gdpo/runtime.hpp>
+#include <gdpo/update/clip_grad_norm.hpp>
+#include <gdpo/update/polyak.hpp>
 #include <gdpo/with/thread_pool.hpp>
 #include <memory>
 #include <string>
@@ -73,6 +75,9 @@ class Results {
     logits<float>("float");
     logits<double>("double");
     logits<BFloat16>("bfloat16");
+    parameters<float>("float");
+    parameters<double>("double");
+    parameters<BFloat16>("bfloat16");
     exponentials<float>("exp_float");
     exponentials<double>("exp_double");
   }
@@ -166,6 +171,38 @@ class Results {
     on_every_target("any", "advantages.constrained", true, [&](const auto& exec, Hash& hash) {
       gdpo::advantages_into(exec, equal, constrained, gdpo::view(of_row), workspace);
       hash.add(of_row);
+    });
+  }
+
+  /// Gradients that are clipped, and a reference policy that follows another one.
+  template <class T>
+  void parameters(const std::string& name) {
+    using gdpo::update::ParameterView;
+    Integers integers(21);
+    constexpr gdpo::index_t rows = 331, columns = 427;  // three units of work
+    std::vector<T> gradient(rows * columns), policy(gradient.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      gdpo::store(gradient[i], in_millionths<float>(integers(1 << 20)));
+      gdpo::store(policy[i], in_millionths<float>(integers(1 << 20)));
+    }
+    const auto add = [](Hash& hash, const std::vector<T>& x) {
+      for (const T& v : x) hash.add(gdpo::load(v));
+    };
+    on_every_target("any", "clip_grad_norm." + name, true, [&](const auto& exec, Hash& hash) {
+      std::vector<T> x = gradient;
+      for (const auto norm : {gdpo::update::Norm::Two, gdpo::update::Norm::Max}) {
+        const std::vector<ParameterView> list{gdpo::view(x.data(), rows, columns)};
+        hash.add(gdpo::update::clip_grad_norm(exec, list, 0.25, {norm}).norm);
+        add(hash, x);
+      }
+    });
+    on_every_target("loss", "polyak." + name, true, [&](const auto& exec, Hash& hash) {
+      std::vector<T> x = gradient;
+      const gdpo::View<T, 2> turned = gdpo::view(x.data(), {columns, rows}, {1, columns});
+      const gdpo::View<T, 2> backwards =
+          gdpo::view(policy.data() + policy.size() - 1, {columns, rows}, {-rows, -1});
+      gdpo::update::polyak(exec, {turned}, {backwards}, 0.3);
+      add(hash, x);
     });
   }
 

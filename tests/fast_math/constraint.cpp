@@ -6,7 +6,7 @@
 
 #include "support/exact.hpp"
 
-using exact::bits, exact::expect;
+using exact::bits, exact::expect, exact::refused;
 using gdpo::PidGains, gdpo::PidLagrangian, gdpo::PidStep, gdpo::SumCount;
 
 namespace {
@@ -19,16 +19,6 @@ const double bad_numbers[] = {exact::nan(), exact::from_bits(0xfff8000000000000u
 bool near_to(double got, double expected, double tolerance) {
   const double distance = got > expected ? got - expected : expected - got;
   return (bits(got) & 0x7ff0000000000000u) != 0x7ff0000000000000u && distance <= tolerance;
-}
-
-template <class Call>
-bool refused(const Call& call) {
-  try {
-    call();
-  } catch (const gdpo::invalid_input&) {
-    return true;
-  }
-  return false;
 }
 
 /// The bytes of the state without its counter of held calls.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <gdpo/core/errors.hpp>
 #include <vector>
 
 namespace exact {
@@ -29,6 +30,16 @@ inline void expect(const char* what, bool ok) {
   if (ok) return;
   std::puts(what);
   ++failures;
+}
+/// Whether the call throws invalid_input.
+template <class Call>
+bool refused(const Call& call) {
+  try {
+    call();
+  } catch (const gdpo::invalid_input&) {
+    return true;
+  }
+  return false;
 }
 /// Expects the same bits.
 inline void same(const char* what, const std::vector<double>& got,

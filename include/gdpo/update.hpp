@@ -1,0 +1,76 @@
+#pragma once
+/// \file
+/// Everything that a policy update does around the loss: which rows go where, counts before the
+/// first backward, the norm of the gradient, the reference policy.
+///
+/// **What it does.** Each piece works alone. In the order of a training step:
+///
+///     shape_rewards   rewards at their source: clipped, scaled, punished for their length
+///     select_groups   dynamic sampling: which groups to drop, how many prompts to sample again
+///     plan            which rows go into which optimiser step, rank and micro-batch
+///     shard           rows over ranks, balanced by tokens or by the cost of attention
+///     pack            rows of different lengths in few packs without padding between them
+///     Step            counts before the first loss; the sum over micro-batches and ranks
+///     clip_grad_norm  the norm of the gradient over all arrays and ranks, bounded
+///     polyak, Refresh a reference policy that follows the policy
+///
+/// The optimiser, its schedule, sampling and the forward pass are the trainer's. AdaptiveKl
+/// (gdpo/constraint/adaptive_kl.hpp) moves the KL coefficient between steps.
+///
+/// **Example.** A step of two micro-batches, packed, with a gradient that is clipped:
+///
+/// <!-- build: door_update run -->
+/// ```cpp
+/// const std::vector<int> lengths{3, 1, 2, 2};         // tokens of four completions
+/// const auto packs = gdpo::update::pack(lengths, 4);  // at most 4 tokens each
+/// const std::vector<double> advantages{1, -1, 0.5, -0.5}, logp(4, -0.7);
+/// const auto batch = [&](gdpo::index_t p) {
+///   gdpo::TokenBatch<double> b;
+///   b.offsets = packs.offsets(p);
+///   b.logp = b.old_logp = gdpo::view(logp.data(), packs.tokens(p));
+///   return b;
+/// };
+/// auto step = gdpo::update::Step(packs.packs(), [&](gdpo::index_t p) {
+///   return gdpo::count(batch(p));
+/// });
+/// std::vector<double> gradient(8);  // by the log-probs; a trainer goes on to the parameters
+/// for (gdpo::index_t p = 0; p < packs.packs(); ++p) {
+///   std::vector<double> of_rows;
+///   for (int i = 0; i < 2; ++i) of_rows.push_back(advantages[std::size_t(packs.rows(p)(i))]);
+///   auto b = batch(p);
+///   b.advantages = gdpo::view(of_rows);
+///   step.add(p, gdpo::dapo_loss(b, step.normaliser(), gdpo::view(gradient.data() + 4 * p, 4)));
+/// }
+/// const gdpo::LossResult total = step.finish();
+/// const auto clipped = gdpo::update::clip_grad_norm({gdpo::view(gradient)}, 0.1);
+/// std::printf("loss %.3f, %.0f tokens, norm %.3f\n", total.loss, step.normaliser().tokens,
+///             clipped.norm);
+/// // prints loss -0.250, 8 tokens, norm 0.280
+/// ```
+///
+/// **Ranks.** plan, pack, shard and select_groups follow from their arguments alone, so that every
+/// rank that passes the same ones has the same answer and nothing is sent. Step and clip_grad_norm
+/// take a communicator (gdpo/dist.hpp).
+///
+/// **Cost.** plan and shape_rewards are linear; pack and shard take a fifth of a second at most
+/// for a million lengths; clip_grad_norm and polyak are bounded by the memory
+/// (include/gdpo/update/README.md has the figures).
+///
+/// **Errors.** Mistakes throw `gdpo::invalid_input` before anything is written. NaN rewards, groups
+/// without variance and gradients that are not finite are data: each has a rule and a counter.
+///
+/// **Read on.** include/gdpo/update/README.md: what a trainer's option is called here, splits that
+/// change nothing, measured speed. examples/update_step.cpp: the policy update of open-instruct,
+/// whole, on several processes.
+#include <gdpo/constraint/adaptive_kl.hpp>
+#include <gdpo/group/by_id.hpp>
+#include <gdpo/group/by_offsets.hpp>
+#include <gdpo/loss.hpp>
+#include <gdpo/update/clip_grad_norm.hpp>
+#include <gdpo/update/pack.hpp>
+#include <gdpo/update/plan.hpp>
+#include <gdpo/update/polyak.hpp>
+#include <gdpo/update/select_groups.hpp>
+#include <gdpo/update/shape_rewards.hpp>
+#include <gdpo/update/shard.hpp>
+#include <gdpo/update/step.hpp>

@@ -1,0 +1,90 @@
+#pragma once
+// Whether the rewards of a group vary, and how much, as the estimators see it.
+#include <gdpo/advantage/engine/reader.hpp>
+#include <gdpo/advantage/engine/rules.hpp>
+#include <vector>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// What the members of a group say about it: those of one column, or of several together.
+struct GroupSpread {
+  bool any = false, unknown = false, flat = true;
+  double variance = 0;
+
+  /// Adds the values of a column that stand in the group with this weight.
+  void add(const GroupStat& stat, double weight) {
+    any = any || stat.n > 0;
+    unknown = unknown || stat.unknown;
+    flat = flat && (stat.n == 0 || stat.degenerate);
+    variance += math::mul(math::mul(weight, weight), gdpo::variance(stat));
+  }
+};
+
+/// Reads the groups of a batch as an estimator with these weights, gates and missing would.
+template <class T, class Groups>
+class GroupSpreads {
+ public:
+  GroupSpreads(const char* function, const RewardBatch<T, Groups>& batch,
+               const List<double>& weights, const List<Gate, 16>& gates, const Missing& missing)
+      : batch_(batch), reader_(function, batch, estimator(weights, gates, missing), work_) {}
+
+  /// The rewards with a weight, each by itself.
+  GroupSpread of_columns(index_t g) {
+    GroupSpread all;
+    for (std::size_t j = 0; j < work_.channels.size(); ++j) {
+      const index_t c = work_.channels[j];
+      all.add(stat(g, [&](index_t i) { return reader_(i, c); }), work_.channel_weights[j]);
+    }
+    return all;
+  }
+  /// Reward c, whatever its weight.
+  GroupSpread of_column(index_t g, index_t c) {
+    GroupSpread one;
+    one.add(stat(g, [&](index_t i) { return reader_(i, c); }), 1.0);
+    return one;
+  }
+  /// The weighted sum.
+  GroupSpread of_sum(index_t g) {
+    double largest = 0;
+    GroupStat sums = stat(g, [&](index_t i) {
+      double magnitude;
+      const double sum = reader_.weighted_sum(i, magnitude);
+      largest = (math::max)(largest, magnitude);
+      return sum;
+    });
+    equate_sums(sums, reader_.terms(), largest);
+    GroupSpread one;
+    one.add(sums, 1.0);
+    return one;
+  }
+
+ private:
+  static Grpo estimator(const List<double>& weights, const List<Gate, 16>& gates,
+                        const Missing& missing) {
+    Grpo e;
+    e.weights = weights, e.gates = gates, e.missing = missing;
+    return e;
+  }
+  /// Statistics of value(row) over the used rows of group g that have it.
+  template <class Value>
+  GroupStat stat(index_t g, const Value& value) {
+    values_.clear();
+    for (index_t k = 0; k < batch_.groups.length(g); ++k) {
+      const index_t i = batch_.groups.row(g, k);
+      if (batch_.valid && math::is_zero(batch_.valid(i))) continue;
+      const double x = value(i);
+      if (!reader_.skips() || !math::is_nan(x)) values_.push_back(x);
+    }
+    return group_stat(typename Groups::Order{}, values_.data(),
+                      static_cast<index_t>(values_.size()));
+  }
+
+  const RewardBatch<T, Groups>& batch_;
+  EstimatorScratch work_;  // before reader_, which fills it in
+  RewardReader<T, Groups, true> reader_;
+  std::vector<double> values_;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

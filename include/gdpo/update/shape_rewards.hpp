@@ -1,0 +1,254 @@
+#pragma once
+#include <gdpo/core/declares.hpp>
+#include <gdpo/math/settings.hpp>
+#include <gdpo/storage/column.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+GDPO_DECLARED(reads_tokens);
+
+/// Checks a setting that may be any number but NaN and infinity.
+inline void check_number(const char* function, const char* name, double value) {
+  if (math::not_finite(value))
+    contract::fail(function, name, contract::text(value), "a finite number");
+}
+
+}  // namespace detail
+
+namespace update {
+
+/// Rules of shape_rewards(): what becomes of the reward of one completion.
+///
+/// A rule is a struct with `double operator()(const shaping::Args&) const`, so you can write your
+/// own. It declares `static constexpr bool reads_tokens = true` if it reads the length, and may
+/// have `void check(const char* function) const`, which throws invalid_input for settings out of
+/// their range.
+namespace shaping {
+
+/// What a rule sees of a completion.
+struct Args {
+  double reward;  ///< The reward after the rules before this one; never NaN.
+  double tokens;  ///< The length of the completion in tokens; NaN if the call has no lengths.
+};
+
+/// min(max(reward, min), max): the reward kept within bounds.
+struct Clip {
+  double min = -math::infinity;  ///< The least reward; -infinity: no bound.
+  double max = math::infinity;   ///< The largest reward, at least min; infinity: no bound.
+  /// The reward within the bounds.
+  double operator()(const Args& a) const { return (math::min)((math::max)(a.reward, min), max); }
+  /// Throws for bounds that are NaN or in the wrong order.
+  void check(const char* function) const {
+    if (math::is_nan(min) || math::is_nan(max) || !(min <= max)) {
+      contract::fail(function, "Clip::min, Clip::max",
+                     contract::text(min) + " and " + contract::text(max),
+                     "numbers, the lower before the upper");
+    }
+  }
+};
+
+/// scale reward + offset, by math::fma.
+struct Affine {
+  double scale = 1;   ///< What the reward is multiplied by.
+  double offset = 0;  ///< What is added, in units of the reward.
+  /// The scaled and shifted reward.
+  double operator()(const Args& a) const { return math::fma(scale, a.reward, offset); }
+  /// Throws for numbers that are not finite.
+  void check(const char* function) const {
+    detail::check_number(function, "Affine::scale", scale);
+    detail::check_number(function, "Affine::offset", offset);
+  }
+};
+
+/// Adds DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13) to the reward. It grows over the
+/// last `buffer` tokens before the limit. With exceed = tokens - (max_length - buffer), it adds
+///
+///     0                          if exceed <= 0
+///     -exceed / buffer penalty   above; with `clamp` exceed counts as at most buffer
+///
+/// The paper, TRL's get_soft_overlong_punishment and OpenRLHF's overlong penalty clamp. The line
+/// goes on below -penalty in verl's DAPO reward manager, ms-swift's soft_overlong and NeMo-RL. Only
+/// completions longer than max_length tell the two apart.
+struct SoftOverlong {
+  static constexpr bool reads_tokens = true;  ///< The rule depends on the length.
+  double max_length = 0;  ///< L_max, in tokens; must be set. 20480 in the paper.
+  double buffer = 0;   ///< L_cache, in tokens, above 0 and at most max_length; 4096 in the paper.
+  double penalty = 1;  ///< What max_length tokens cost, in units of the reward; at least 0.
+  bool clamp = true;   ///< No length costs more than `penalty`.
+  /// The reward with the punishment added.
+  double operator()(const Args& a) const {
+    const double exceed = a.tokens - (max_length - buffer);
+    if (exceed <= 0) return a.reward;
+    const double counted = clamp ? (math::min)(exceed, buffer) : exceed;
+    return a.reward - math::mul(counted / buffer, penalty);
+  }
+  /// Throws for lengths and penalties that are out of their ranges.
+  void check(const char* function) const {
+    if (!(max_length > 0) || math::not_finite(max_length)) {
+      contract::fail(function, "SoftOverlong::max_length", contract::text(max_length),
+                     "the number of tokens of the longest completion, above 0");
+    }
+    if (!(buffer > 0) || !(buffer <= max_length) || math::is_nan(buffer)) {
+      contract::fail(
+          function, "SoftOverlong::buffer", contract::text(buffer),
+          "tokens above 0 and at most max_length, which is " + contract::text(max_length));
+    }
+    detail::check_eps(function, "SoftOverlong::penalty", penalty);
+  }
+};
+
+/// reward - alpha |target - tokens|: LCPO-Exact, for completions of a given length (L1, arXiv
+/// 2503.04697, eq. 1, where the reward is 1 for a correct answer and otherwise 0).
+struct LengthTarget {
+  static constexpr bool reads_tokens = true;  ///< The rule depends on the length.
+  double target = 0;      ///< The length that is asked for, in tokens; at least 0.
+  double alpha = 0.0003;  ///< What a token too many or too few costs; at least 0. The paper's.
+  /// The reward minus the cost of the distance.
+  double operator()(const Args& a) const {
+    return a.reward - math::mul(alpha, math::abs(target - a.tokens));
+  }
+  /// Throws for numbers that are negative or not finite.
+  void check(const char* function) const {
+    detail::check_eps(function, "LengthTarget::target", target);
+    detail::check_eps(function, "LengthTarget::alpha", alpha);
+  }
+};
+
+/// reward clip(alpha (limit - tokens) + delta, 0, 1): LCPO-Max, for completions of at most a given
+/// length (L1, arXiv 2503.04697, eq. 2). A correct answer that is a little too long still earns
+/// more than a wrong one, which earns 0. It is meant for rewards of at least 0: the factor would
+/// bring a negative one nearer to 0 the longer the completion is.
+struct LengthLimit {
+  static constexpr bool reads_tokens = true;  ///< The rule depends on the length.
+  double limit = 0;       ///< The length that is asked for, in tokens; at least 0.
+  double alpha = 0.0003;  ///< How fast the factor falls, per token; at least 0.
+  double delta = 0.5;     ///< The factor at the limit, from 0 to 1. The paper's.
+  /// The reward times the factor of its length.
+  double operator()(const Args& a) const {
+    const double factor = math::fma(alpha, limit - a.tokens, delta);
+    return math::mul(a.reward, (math::min)((math::max)(factor, 0.0), 1.0));
+  }
+  /// Throws for numbers that are out of their ranges.
+  void check(const char* function) const {
+    detail::check_eps(function, "LengthLimit::limit", limit);
+    detail::check_eps(function, "LengthLimit::alpha", alpha);
+    if (!(delta >= 0) || !(delta <= 1) || math::is_nan(delta))
+      contract::fail(function, "LengthLimit::delta", contract::text(delta), "a number from 0 to 1");
+  }
+};
+
+/// 1 if tokens <= limit, else 0, in place of the reward: the length reward of the GDPO paper (arXiv
+/// 2601.05242, R_length, with a limit of 4000 tokens). With a Gate on the reward of correctness it
+/// becomes the paper's conditioned length reward.
+struct LengthAtMost {
+  static constexpr bool reads_tokens = true;  ///< The rule depends on the length.
+  double limit = 0;  ///< The greatest length that earns the reward, in tokens; at least 0.
+  /// The length reward.
+  double operator()(const Args& a) const { return a.tokens <= limit ? 1.0 : 0.0; }
+  /// Throws for a limit that is negative or not finite.
+  void check(const char* function) const {
+    detail::check_eps(function, "LengthAtMost::limit", limit);
+  }
+};
+
+}  // namespace shaping
+
+/// What shape_rewards() did.
+struct ShapedRewards {
+  index_t changed = 0;     ///< Rewards that are now another number.
+  index_t missing = 0;     ///< Rewards that are NaN, hence missing; they were left alone.
+  index_t not_finite = 0;  ///< Rewards that are infinite now, as the array stores them.
+};
+
+}  // namespace update
+
+namespace detail {
+
+/// Applies a rule; false if the reward is now NaN.
+template <class Rule>
+bool shape(const Rule& rule, double& reward, double tokens) {
+  reward = rule(update::shaping::Args{reward, tokens});
+  return !math::is_nan(reward);
+}
+
+/// Throws unless `lengths` has a count for each row, or is absent and no rule reads it.
+inline void check_lengths(const char* function, const Column& lengths, index_t rows, bool read) {
+  using contract::text;
+  if (!lengths) {
+    if (read && rows > 0)
+      contract::fail(function, "lengths", "no column", "token counts, because a rule reads them");
+    return;
+  }
+  contract::check_entries(function, "lengths", lengths.size(), rows);
+  for (index_t i = 0; i < rows; ++i) {
+    const double tokens = lengths(i);
+    if (!(tokens >= 0) || math::not_finite(tokens)) {
+      contract::fail(function, "lengths(" + text(i) + ")", text(tokens), "a count of at least 0");
+    }
+  }
+}
+
+}  // namespace detail
+
+namespace update {
+
+/// Replaces each reward by what the rules make of it: reward shaping, before an estimator.
+///
+/// The rules are applied in the order in which they are given, in double. The result is rounded to
+/// the storage, to a 16-bit one by way of float.
+///
+///     // the second of three rewards: clipped, then with DAPO's punishment for long completions
+///     gdpo::update::shape_rewards(gdpo::column(gdpo::view(rewards.data(), rows, 3), 1),
+///                                 gdpo::view(lengths), gdpo::update::shaping::Clip{-1, 1},
+///                                 gdpo::update::shaping::SoftOverlong{20480, 4096});
+///
+/// A punishment inside a reward shares its standardisation. As a reward of its own (a column of
+/// zeros, shaped) GDPO standardises it by itself.
+///
+/// A NaN is a missing reward and stays as it is; no rule sees it. If a rule makes NaN of a reward
+/// that is there (infinity times 0, say), infinity is written: NaN would mean that the reward is
+/// missing, while infinity shows as NaN in the advantages of the group. The rules after it are then
+/// not applied.
+///
+/// rewards: (N), of float, double or a 16-bit float, with any stride but 0; written in place.
+/// lengths: (N) tokens of each completion, stored as any type, finite and at least 0. A NaN among
+/// them is an error, as it is in RewardBatch::tokens. `{}` if no rule reads them.
+/// Time O(N) for each rule; allocates nothing.
+///
+/// Errors, all before anything is written: invalid_input for settings of a rule out of their range,
+/// for shapes that do not fit, for lengths that are not as above, and if they are absent while a
+/// rule reads them.
+template <class T, class... Rules>
+ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rules&... rules) {
+  static_assert(!std::is_const_v<T>, "`rewards` is a read-only view: it cannot be shaped in place");
+  static_assert(!std::is_integral_v<T>, "rewards that are shaped are floating-point numbers");
+  static_assert((std::is_invocable_r_v<double, const Rules&, const shaping::Args&> && ...),
+                "a rule needs: double operator()(const gdpo::update::shaping::Args&) const");
+  constexpr const char* function = "gdpo::update::shape_rewards";
+  const index_t rows = contract::check_array(function, "rewards", rewards);
+  if (rows > 1 && rewards.stride[0] == 0)
+    contract::fail(function, "rewards", "stride 0", "an element of its own for each row");
+  (detail::Checks<Rules>::run(rules, function), ...);
+  detail::check_lengths(function, lengths, rows, (detail::reads_tokens_v<Rules> || ...));
+
+  ShapedRewards shaped;
+  for (index_t i = 0; i < rows; ++i) {
+    const double before = load(rewards(i));
+    if (math::is_nan(before)) {
+      ++shaped.missing;
+      continue;
+    }
+    [[maybe_unused]] const double tokens = lengths ? lengths(i) : math::nan();
+    double reward = before;
+    if (!(detail::shape(rules, reward, tokens) && ...)) reward = math::infinity;
+    store(rewards(i), reward);
+    const double after = load(rewards(i));
+    shaped.changed += math::differ(before, after);
+    shaped.not_finite += math::is_inf(after);
+  }
+  return shaped;
+}
+
+}  // namespace update
+GDPO_END_NAMESPACE

@@ -1,0 +1,4 @@
+// expect: deleted
+#include <gdpo/update/plan.hpp>
+
+auto dangling = gdpo::update::plan(4, {}).rows(0);

@@ -1,0 +1,5 @@
+// expect: deleted
+#include <gdpo/update/step.hpp>
+
+gdpo::update::Step dangling(gdpo::dist::Single{}, 1,
+                            [](gdpo::index_t) { return gdpo::Normaliser{}; });
