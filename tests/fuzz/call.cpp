@@ -8,7 +8,8 @@ namespace {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> together;
-    for (const auto* part : {&group_cases(), &array_cases(), &token_cases(), &logit_cases()})
+    for (const auto* part : {&group_cases(), &array_cases(), &token_cases(), &logit_cases(),
+                             &row_cases(), &update_cases()})
       together.insert(together.end(), part->begin(), part->end());
     return together;
   }();

@@ -113,6 +113,13 @@ struct Array {
   bool sound() const { return shape.sound() && (data || shape.without_elements()); }
   bool absent() const { return data == nullptr; }
   bool large() const { return shape.large(); }
+  /// Whether two elements are the same one.
+  bool repeats() const {
+    for (std::size_t r = 0; r < Rank; ++r) {
+      if (shape.extent[r] > 1 && stride[r] == 0) return !shape.without_elements();
+    }
+    return false;
+  }
   /// Whether the numbers of the array can be looked at one by one.
   bool readable() const { return data && shape.sound() && !shape.large(); }
 
@@ -135,7 +142,7 @@ struct Array {
   /// The numbers, the last index fastest.
   std::vector<double> numbers() const {
     std::vector<double> all;
-    each([&](const T& x, index_t) { all.push_back(static_cast<double>(x)); });
+    each([&](const T& x, index_t) { all.push_back(gdpo::load(x)); });
     return all;
   }
 };
@@ -192,22 +199,14 @@ class Trial {
   template <class T, std::size_t Rank>
   std::shared_ptr<Array<T, static_cast<int>(Rank)>> output(
       const std::array<index_t, Rank>& wanted) {
-    const auto array = std::make_shared<Array<T, static_cast<int>(Rank)>>(make<T>(wanted, false));
-    fill_with_pattern(array->block.get(), array->size);
-    untouched_.push_back([array](bool refused) {
-      if (array->size == 0) return true;
-      const std::unique_ptr<T[]> now(new T[array->size]), before(new T[array->size]);
-      std::memcpy(now.get(), array->block.get(), array->size * sizeof(T));
-      fill_with_pattern(before.get(), array->size);
-      if (!refused) {
-        array->each([&](const T&, index_t at) {
-          const auto k = static_cast<std::size_t>(at);
-          std::memcpy(&now[k], &before[k], sizeof(T));
-        });
-      }
-      return std::memcmp(now.get(), before.get(), array->size * sizeof(T)) == 0;
-    });
-    return array;
+    return watched<T>(wanted, false, [](T&) {});
+  }
+  /// An array to be read and written: the same, with the number value() in each element. It may
+  /// have strides of 0.
+  template <class T, std::size_t Rank, class Value>
+  std::shared_ptr<Array<T, static_cast<int>(Rank)>> in_place(
+      const std::array<index_t, Rank>& wanted, const Value& value) {
+    return watched<T>(wanted, true, [&](T& x) { gdpo::store(x, value()); });
   }
 
   /// Makes the call, and returns whether it gave a result that is to be compared. `names`: the
@@ -261,9 +260,30 @@ class Trial {
     }
     return false;
   }
-  template <class T>
-  static void fill_with_pattern(T* elements, std::size_t n) {
-    if (n > 0) std::memset(static_cast<void*>(elements), 0x5a, n * sizeof(T));
+  /// An array full of a pattern and then of what fill(element) writes.
+  template <class T, std::size_t Rank, class Fill>
+  std::shared_ptr<Array<T, static_cast<int>(Rank)>> watched(const std::array<index_t, Rank>& wanted,
+                                                            bool may_overlap, const Fill& fill) {
+    const auto array =
+        std::make_shared<Array<T, static_cast<int>(Rank)>>(make<T>(wanted, may_overlap));
+    const std::size_t n = array->size;
+    if (n == 0) return array;
+    std::memset(static_cast<void*>(array->block.get()), 0x5a, n * sizeof(T));
+    array->each([&](T& x, index_t) { fill(x); });
+    const std::shared_ptr<T[]> before(new T[n]);
+    std::memcpy(before.get(), array->block.get(), n * sizeof(T));
+    untouched_.push_back([array, before, n](bool refused) {
+      const std::unique_ptr<T[]> now(new T[n]);
+      std::memcpy(now.get(), array->block.get(), n * sizeof(T));
+      if (!refused) {
+        array->each([&](const T&, index_t at) {
+          const auto k = static_cast<std::size_t>(at);
+          std::memcpy(&now[k], before.get() + k, sizeof(T));
+        });
+      }
+      return std::memcmp(now.get(), before.get(), n * sizeof(T)) == 0;
+    });
+    return array;
   }
 
   /// Extents and strides from the input, and the memory that they need.
@@ -384,5 +404,7 @@ const std::vector<Case>& group_cases();
 const std::vector<Case>& array_cases();
 const std::vector<Case>& token_cases();
 const std::vector<Case>& logit_cases();
+const std::vector<Case>& row_cases();
+const std::vector<Case>& update_cases();
 
 }  // namespace fuzz
