@@ -20,6 +20,7 @@ Experiment k1_hot();
 Experiment k1_small();
 std::vector<Experiment> k2();
 Experiment k3();
+std::vector<Experiment> update();
 Experiment accuracy();
 Experiment memory();
 /// The speed of K1 over naive loops, for 2 x 4096 tokens: `gate` is what a build for this
