@@ -160,6 +160,8 @@ TEST_CASE("clip_grad_norm: any cut into arrays, any strides and storage orders")
   CHECK(clip_grad_norm({gdpo::view(rows)}, 1).norm ==
         clip_grad_norm({gdpo::view(columns)}, 1).norm);
   CHECK((rows.reshaped<Eigen::RowMajor>() == columns.reshaped()).all());
+  const double norm_of_rows = clip_grad_norm({gdpo::view(rows)}, 1).norm;
+  CHECK(clip_grad_norm({gdpo::view(rows.data(), rows.size())}, 1).norm == norm_of_rows);
 
   // Cut into arrays of any lengths.
   const std::vector<float> whole = random_numbers<float>(random, 30000);
@@ -199,8 +201,8 @@ TEST_CASE("clip_grad_norm: norms from 1e-320 to beyond 1e308") {
   const auto norm_of = [](std::vector<double> x) {
     return clip_grad_norm({gdpo::view(x)}, gdpo::math::infinity).norm;
   };
-  for (const double size :
-       {1e-300, 1e-200, 1e-150, 1e-140, 1e-100, 1.0, 1e100, 1e140, 1e160, 1e200, 1e307}) {
+  for (const double size : {1e-300, 1e-200, 1e-160, 1e-155, 1e-150, 1e-140, 1e-100, 1.0, 1e100,
+                            1e140, 1e160, 1e200, 1e307}) {
     CAPTURE(size);
     CHECK(norm_of({3 * size, -4 * size}) == Approx(5 * size).epsilon(1e-15));
     CHECK(norm_of(std::vector<double>(5000, size)) ==
@@ -256,6 +258,9 @@ TEST_CASE("clip_grad_norm: norms from 1e-320 to beyond 1e308") {
       }
     }
   }
+  ClipSettings large_eps;
+  large_eps.eps = 1e200;
+  CHECK(scaled_to({1e-200, 0}, 1e100, large_eps) == Approx(1e-300).epsilon(1e-15));
   std::vector<double> wide{1e300, -2e300, 1e-5};
   clip_grad_norm({gdpo::view(wide)}, 1e200);
   CHECK(wide[0] == Approx(1e200 / std::sqrt(5)).epsilon(1e-15));
@@ -491,6 +496,11 @@ TEST_CASE("clip_grad_norm: refuses what it cannot clip, and writes nothing") {
             once);
   CHECK(overlap({gdpo::view(p + 4, 2, 3), gdpo::view(p + 1, index_t{2}), gdpo::view(p, 5, 1)}) ==
         "gdpo::update::clip_grad_norm: gradients[2]: given memory of gradients[1] again; needed: " +
+            once);
+  CHECK(long_one == std::vector<double>(10, 1));
+  CHECK(overlap({gdpo::view(p, index_t{8}), gdpo::view(p + 1, {2}, {3}),
+                 gdpo::view(p + 4, index_t{2})}) ==
+        "gdpo::update::clip_grad_norm: gradients[2]: given memory of gradients[0] again; needed: " +
             once);
   CHECK(long_one == std::vector<double>(10, 1));
   // Neighbours do not overlap, and columns of one matrix may interleave.

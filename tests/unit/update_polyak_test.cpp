@@ -110,6 +110,11 @@ TEST_CASE("polyak: equal elements stay, also infinities, and NaN spreads") {
   CHECK(std::isnan(run(1.0, nan)));
   CHECK(std::isnan(run(nan, 1.0)));
   CHECK(run(-1e308, 1.5e308) == inf);  // the difference is beyond the range
+  // A weight of 0 leaves the reference alone, whatever the policy is.
+  std::vector<double> reference{1, inf, -2};
+  const std::vector<double> policy{nan, 1, -inf};
+  polyak({gdpo::view(reference)}, {gdpo::view(policy)}, 0);
+  CHECK(reference == std::vector<double>{1, inf, -2});
 }
 
 TEST_CASE("polyak: storage orders, strides and executions give the same bits") {
