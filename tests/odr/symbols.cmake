@@ -4,15 +4,16 @@
 # if they were compiled with different parts of -ffast-math, it may lose a NaN that the others keep.
 # The library's code is therefore in a namespace that names the instruction set and these flags.
 # This test fails for each symbol of the library that two objects share, except
-# - the tags seq and simd, and invalid_input, which has to be one type (its functions only make and
-#   destroy a std::invalid_argument);
+# - the tags seq and simd, and invalid_input and communication_error, which have to be one type each
+#   (their functions only make and destroy the exception of std that they are);
 # - in unoptimised objects, the constructors and destructors that the compiler makes for plain data.
 # Functions of the standard library are shared too, which nothing here can prevent: who builds such
 # a program links the object for the oldest processor first.
 #   cmake -DPROGRAMS=<list of programs> -DNM=<nm> -P symbols.cmake
 cmake_minimum_required(VERSION 3.22)
 
-set(allowed "_Z(N4gdpo(3seq|4simd)E|N4gdpo13invalid_input(C|D).*|T[ISV]N4gdpo13invalid_inputE)")
+set(errors "(13invalid_input|19communication_error)")
+set(allowed "_Z(N4gdpo(3seq|4simd)E|N4gdpo${errors}(C|D).*|T[ISV]N4gdpo${errors}E)")
 set(made_by_the_compiler "_ZN4gdpo.*(C[12]|D[012])Ev")
 
 function(gdpo_bits_program name emulator program)
