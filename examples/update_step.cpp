@@ -65,7 +65,7 @@ Eigen::ArrayXd log_probs(const Policy& p, const Eigen::ArrayXd& h) {
 
 /// The completions of a step. Every process has all of them.
 struct Rollouts {
-  std::vector<double> words, logp;             // (rows, longest), padded with 0
+  std::vector<double> words, logp, ref_logp;   // (rows, longest), padded with 0
   std::vector<index_t> lengths;                // (rows)
   std::vector<double> correct, ended, scores;  // (rows) two rewards and their sum
 
@@ -100,6 +100,21 @@ Rollouts sample(const gdpo::dist::Mpi& comm, const Policy& policy, int step) {
   return r;
 }
 
+/// Log-probs of the sampled words under the reference, once for all optimiser steps; the work is
+/// shared as in sample().
+void add_reference(const gdpo::dist::Mpi& comm, const Policy& reference, Rollouts& r) {
+  r.ref_logp.resize(rows * longest);
+  for (int row = 0; row < rows; ++row) {
+    const int prompt = row / completions;
+    if (prompt % comm.size() != comm.rank()) continue;
+    for (int t = 0; t < static_cast<int>(r.lengths[at(row)]); ++t) {
+      r.ref_logp[at(row * longest + t)] =
+          log_probs(reference, hidden(reference, prompt, r.previous(row, t)))(r.word(row, t));
+    }
+  }
+  r.ref_logp = gdpo::dist::all_merge(comm, r.ref_logp);
+}
+
 /// Rewards: the share of words that count on from the prompt's number, and an end in time, which is
 /// punished gradually before the longest completion (DAPO).
 void score(Rollouts& r) {
@@ -123,15 +138,12 @@ struct MicroBatch {
   gdpo::TokenBatch<double> batch;
 
   /// Some rows, without the log-probs of the policy, which change with every optimiser step.
-  MicroBatch(const Rollouts& r, const std::vector<double>& advantage, const Policy& reference,
-             std::vector<index_t> some)
+  MicroBatch(const Rollouts& r, const std::vector<double>& advantage, std::vector<index_t> some)
       : row(std::move(some)) {
     for (const index_t i : row) {
-      const int prompt = static_cast<int>(i) / completions;
-      for (int t = 0; t < static_cast<int>(r.lengths[at(i)]); ++t) {
+      for (index_t t = 0; t < r.lengths[at(i)]; ++t) {
         old_logp.push_back(r.logp[at(i * longest + t)]);
-        ref_logp.push_back(
-            log_probs(reference, hidden(reference, prompt, r.previous(i, t)))(r.word(i, t)));
+        ref_logp.push_back(r.ref_logp[at(i * longest + t)]);
       }
       offsets.push_back(static_cast<index_t>(old_logp.size()));
       advantages.push_back(advantage[at(i)]);
@@ -303,6 +315,7 @@ void train(const gdpo::dist::Mpi& comm, const Settings& settings) {
     // Data preparation: every process does it for all rows, with the same result.
     Rollouts r = sample(comm, policy, step);
     score(r);
+    add_reference(comm, reference, r);
     std::vector<double> rewards = r.correct;
     rewards.insert(rewards.end(), r.ended.begin(), r.ended.end());
     const gdpo::RewardBatch batch{gdpo::view(rewards.data(), {rows, 2}, {1, rows}),
@@ -343,7 +356,7 @@ void train(const gdpo::dist::Mpi& comm, const Settings& settings) {
           for (index_t i = 0; i < in_pack.extent[0]; ++i)
             some.push_back(selected.rows[at(in_pack(i))]);
         }
-        micro.emplace_back(r, advantages, reference, std::move(some));
+        micro.emplace_back(r, advantages, std::move(some));
       }
       // The tokens of all micro-batches and processes, before the first loss.
       auto accumulated = gdpo::update::Step(

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace probes {
 
@@ -39,12 +40,14 @@ void share(int threads, std::ptrdiff_t n, const F& f) {
 [[gnu::noinline]] inline void copy(float* __restrict to, const float* from, std::ptrdiff_t n) {
   for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = 1.5f * from[i];
 }
-/// 4 bytes an element. The bits are added as integers, whose sum the compiler may reorder: then a
-/// vector register costs one load and one addition.
-[[gnu::noinline]] inline std::uint32_t read(const float* from, std::ptrdiff_t n) {
-  std::uint32_t sum = 0;
+/// The bytes of T an element. The bits are added as integers, whose sum the compiler may reorder:
+/// then a vector register costs one load and one addition.
+template <class T>
+[[gnu::noinline]] auto read(const T* from, std::ptrdiff_t n) {
+  using Sum = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  Sum sum = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) {
-    std::uint32_t bits;
+    std::conditional_t<sizeof(T) == 2, std::uint16_t, Sum> bits;
     std::memcpy(&bits, from + i, sizeof bits);
     sum += bits;
   }

@@ -51,19 +51,6 @@ template <class T>
 [[gnu::noinline]] void average(T* x, const T* y, std::ptrdiff_t n) {
   for (std::ptrdiff_t i = 0; i < n; ++i) x[i] = static_cast<T>(x[i] / T(2) + y[i] / T(2));
 }
-/// Reads an array: the bits are added as integers.
-template <class T>
-[[gnu::noinline]] std::uint64_t read(const T* x, std::ptrdiff_t n) {
-  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-  Bits sum = 0;
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    std::conditional_t<sizeof(T) == 2, std::uint16_t, Bits> bits;
-    std::memcpy(&bits, x + i, sizeof bits);
-    sum += bits;
-  }
-  return sum;
-}
-
 template <class T>
 void set_up(Bench& bench, gdpo::index_t n) {
   const auto arrays = std::make_shared<Arrays<T>>(n);
@@ -81,7 +68,7 @@ void set_up(Bench& bench, gdpo::index_t n) {
   const auto x = std::make_shared<std::vector<Plain<T>>>(arrays->a.size(), Plain<T>(1));
   const auto y = std::make_shared<std::vector<Plain<T>>>(*x);
   bench.add_probe("read, then read and write 1T", work, [=] {
-    volatile std::uint64_t sum = read(x->data(), n);
+    volatile std::uint64_t sum = probes::read(x->data(), n);
     (void)sum;
     touch(x->data(), n);
   });

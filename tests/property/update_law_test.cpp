@@ -14,6 +14,7 @@
 #include <gdpo/update/step.hpp>
 
 #include "support/catch.hpp"
+#include "support/indices.hpp"
 #include "support/loss_parts.hpp"
 #include "support/named_losses.hpp"
 #include "support/sanitized.hpp"
@@ -29,8 +30,6 @@ using loss_product::Data;
 using loss_product::Outcome;
 using test::on_ranks;
 using test::ThreadRank;
-
-std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 /// The rows of a micro-batch and how they lie in memory.
 struct MicroBatch {

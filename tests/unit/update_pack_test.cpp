@@ -7,6 +7,7 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/indices.hpp"
 #include "support/message.hpp"
 
 namespace {
@@ -17,17 +18,11 @@ using gdpo::update::pack;
 using gdpo::update::Packing;
 using Numbers = std::vector<index_t>;
 
-Numbers list(gdpo::View<const index_t, 1> v) {
-  Numbers all;
-  for (index_t i = 0; i < v.extent[0]; ++i) all.push_back(v(i));
-  return all;
-}
 std::vector<Numbers> packs_of(const Packing& packing) {
   std::vector<Numbers> packs;
   for (index_t p = 0; p < packing.packs(); ++p) packs.push_back(list(packing.rows(p)));
   return packs;
 }
-std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 /// Plain first-fit decreasing: every row looks at every pack. A row above the budget is alone.
 std::vector<Numbers> naive_packs(const Numbers& lengths, index_t budget) {

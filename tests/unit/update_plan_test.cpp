@@ -10,6 +10,7 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/indices.hpp"
 #include "support/message.hpp"
 #include "support/sanitized.hpp"
 
@@ -24,11 +25,6 @@ using gdpo::update::Shuffle;
 using gdpo::update::Whole;
 using Indices = std::vector<index_t>;
 
-Indices list(gdpo::View<const index_t, 1> v) {
-  Indices out;
-  for (index_t i = 0; i < v.extent[0]; ++i) out.push_back(v(i));
-  return out;
-}
 void append(Indices& to, const Indices& more) { to.insert(to.end(), more.begin(), more.end()); }
 
 /// All rows of an epoch in the order of its steps, then the dropped ones.

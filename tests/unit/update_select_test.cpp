@@ -10,6 +10,7 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/indices.hpp"
 #include "support/message.hpp"
 #include "support/tolerance.hpp"
 
@@ -28,8 +29,6 @@ using Indices = std::vector<index_t>;
 using Verdicts = std::vector<Verdict>;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 const double missing = std::nan("");
-
-std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 RewardBatch<double, gdpo::ById> batch_of(const naive::Data& d) {
   RewardBatch<double, gdpo::ById> batch{gdpo::view(d.rewards.data(), d.rows, d.channels),

@@ -8,6 +8,7 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/indices.hpp"
 #include "support/message.hpp"
 
 namespace {
@@ -20,12 +21,6 @@ namespace cost = gdpo::update::cost;
 using Numbers = std::vector<index_t>;
 using Vector = std::vector<double>;
 
-std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
-Numbers list(gdpo::View<const index_t, 1> v) {
-  Numbers all;
-  for (index_t i = 0; i < v.extent[0]; ++i) all.push_back(v(i));
-  return all;
-}
 Numbers ranks_of(const Sharding& sharding, index_t rows) {
   Numbers ranks;
   for (index_t i = 0; i < rows; ++i) ranks.push_back(sharding.rank_of(i));

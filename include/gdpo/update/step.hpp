@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <exception>
 #include <gdpo/dist/merge.hpp>
 #include <optional>
@@ -116,7 +117,7 @@ class Step {
     constexpr const char* function = "gdpo::update::Step::set_given";
     if (!(given > 0) || math::not_finite(given))
       contract::fail(function, "given", contract::text(given), "a finite count above 0");
-    if (added_)
+    if (std::any_of(results_.begin(), results_.end(), [](const auto& r) { return r.has_value(); }))
       contract::fail(function, "call", "one after add()", "a call before the first add()");
     normaliser_.given = given;
   }
@@ -155,7 +156,6 @@ class Step {
     }
     reports_[place(k)] = report;
     results_[place(k)] = result;
-    added_ = true;
   }
 
   /// Adds the result that work() returns, as above. `report` is read after work().
@@ -310,7 +310,7 @@ class Step {
   std::vector<GroupReport> reports_;
   GroupReport report_;
   std::exception_ptr failure_;
-  bool added_ = false, finished_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace update
