@@ -64,6 +64,8 @@ void add(Hash& hash, const gdpo::GroupReport& r) {
   for (const unsigned char x : r.degenerate) hash.add(static_cast<double>(x));
   for (const unsigned char x : r.channel_degenerate) hash.add(static_cast<double>(x));
   hash.add(r.group_std);
+  hash.add(r.channel_std);
+  hash.add(r.group_squares);
   for (const double x : {r.reward_mean, r.reward_std, r.reward_std_mean_of_groups, r.combined_std,
                          r.zero_std_group_rows}) {
     hash.add(x);

@@ -132,6 +132,8 @@ void check_same(const gdpo::GroupReport& got, const gdpo::GroupReport& expected)
   CHECK(got.degenerate == expected.degenerate);
   CHECK(got.channel_degenerate == expected.channel_degenerate);
   CHECK(difference(got.group_std, expected.group_std) == "");
+  CHECK(difference(got.channel_std, expected.channel_std) == "");
+  CHECK(difference(got.group_squares, expected.group_squares) == "");
 }
 
 }  // namespace
@@ -177,6 +179,17 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(r.group_std[1] == 0);
   CHECK(std::isnan(r.group_std[2]));
   CHECK(std::isnan(r.group_std[3]));
+  // The values of the rewards: 1 0 1 and 0 1 1 | 2 and 5 | none | 3 and none.
+  REQUIRE(r.channel_std.size() == 8);
+  CHECK(near_to(r.channel_std[0], std::sqrt(1.0 / 3)));
+  CHECK(near_to(r.channel_std[1], std::sqrt(1.0 / 3)));
+  for (std::size_t k = 2; k < 8; ++k) CHECK(std::isnan(r.channel_std[k]));
+  // The combined values: -0.577 -0.577 1.155 | 0 | none | 0 and one that does not count.
+  REQUIRE(r.group_squares.size() == 4);
+  CHECK(near_to(r.group_squares[0], 2));
+  CHECK(std::vector<double>(r.group_squares.begin() + 1, r.group_squares.end()) ==
+        std::vector<double>{0, 0, 0});
+  CHECK(near_to(r.largest_z(), 2 / std::sqrt(3.0)));
   CHECK(near_to(r.reward_mean, 2.8));
   CHECK(near_to(r.reward_std, std::sqrt(6.2)));
   CHECK(near_to(r.reward_std_mean_of_groups, std::sqrt(1.0 / 3) / 2));
@@ -251,6 +264,65 @@ TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   gdpo::advantages(gdpo::seq, batch, penalised, &r);
   CHECK(r.reward_mean == -1.5);      // the mean of the penalised sums -1 and -2
   CHECK(r.channels[0].mean == 1.5);  // the reward itself
+}
+
+TEST_CASE("groups that are narrow against the batch, and groups that hold its squares",
+          "[report]") {
+  // Stds of the groups: 10 / sqrt 2, 0.01 / sqrt 2, 0 and 4 / sqrt 2. That of the batch is about 4.
+  const std::vector<double> rewards{0, 10, 5, 5.01, 5, 5, 3, 7};
+  const gdpo::GroupReport r = report_of(rewards, 1, 2, gdpo::DrGrpo{});
+  CHECK(r.narrow_groups() == 1);  // the second; the third has no spread
+  CHECK(r.narrow_groups(0.001) == 0);
+  CHECK(r.narrow_groups(1) == 2);
+  CHECK(r.narrow_groups(100) == 3);
+  CHECK(r.narrow_groups(0) == 0);
+  CHECK(r.narrow_groups(1, 0) == 2);  // one reward: its stds are those of the sum
+  CHECK(r.largest_z() == 5);
+  // Squares: 50, 0.00005, 0 and 8.
+  CHECK(near_to(r.top_groups_share(), 50 / 58.00005));
+  CHECK(near_to(r.top_groups_share(0), 50 / 58.00005));     // at least one group
+  CHECK(near_to(r.top_groups_share(0.26), 58 / 58.00005));  // two groups: rounded up
+  CHECK(r.top_groups_share(1) == 1);
+  // Under the group's own std each group with a spread weighs the same.
+  const gdpo::GroupReport scaled = report_of(rewards, 1, 2, gdpo::Grpo{});
+  CHECK(near_to(scaled.top_groups_share(), 1.0 / 3));
+  CHECK(near_to(scaled.largest_z(), std::sqrt(0.5)));
+
+  // A reward that is narrow in a group may hide in a sum that is not.
+  const gdpo::GroupReport two = report_of({0, 1, 9, 1.01, 0, 5, 9, 9}, 2, 2);
+  CHECK(two.narrow_groups(0.1) == 0);
+  CHECK(two.narrow_groups(0.1, 0) == 0);
+  CHECK(two.narrow_groups(0.1, 1) == 1);
+
+  // What cannot be known counts as nothing, and NaN shows.
+  const gdpo::GroupReport nothing;
+  CHECK(nothing.narrow_groups() == 0);
+  CHECK(nothing.largest_z() == 0);
+  CHECK(nothing.top_groups_share() == 0);
+  CHECK(report_of({1, 1, 2, 2}, 1, 2).top_groups_share() == 0);
+  const double inf = std::numeric_limits<double>::infinity();
+  const gdpo::GroupReport infinite = report_of({1, 2, inf, 0}, 1, 2, gdpo::Grpo{});
+  CHECK(std::isnan(infinite.largest_z()));
+  CHECK(std::isnan(infinite.top_groups_share()));
+  CHECK(infinite.narrow_groups(100) == 0);
+}
+
+TEST_CASE("what a report cannot be asked", "[report][errors]") {
+  const gdpo::GroupReport r = report_of({1, 0, 0, 1}, 2, 2);
+  CHECK(message_of([&] { r.narrow_groups(-0.5); }) ==
+        "gdpo::GroupReport::narrow_groups: s: given -0.5; needed: a factor of the batch's std, at "
+        "least 0");
+  CHECK(message_of([&] { r.narrow_groups(no); }) ==
+        "gdpo::GroupReport::narrow_groups: s: given nan; needed: a factor of the batch's std, at "
+        "least 0");
+  CHECK(message_of([&] { r.narrow_groups(0.1, 2); }) ==
+        "gdpo::GroupReport::narrow_groups: channel: given 2; needed: 0 to 1, a reward");
+  CHECK(message_of([] { gdpo::GroupReport{}.narrow_groups(0.1, 0); }) ==
+        "gdpo::GroupReport::narrow_groups: channel: given 0; needed: a report that a call has "
+        "filled in");
+  CHECK(message_of([&] { r.top_groups_share(1.5); }) ==
+        "gdpo::GroupReport::top_groups_share: fraction: given 1.5; needed: a share of the groups, "
+        "0 to 1");
 }
 
 TEST_CASE("nothing at all has a report", "[report]") {

@@ -1,4 +1,7 @@
 #pragma once
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <gdpo/core/errors.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <map>
@@ -91,6 +94,10 @@ struct GroupReport {
   /// (groups) std, ddof 1, of the reward sum in the group. 0 for a group of one row; NaN for
   /// other groups with fewer than two rows that count.
   std::vector<double> group_std;
+  /// (groups, C) row-major: std, ddof 1, of the values of each reward in the group; NaN below two.
+  std::vector<double> channel_std;
+  /// (groups) sum of the squared combined values of the group, over the rows that count.
+  std::vector<double> group_squares;
   double reward_mean = 0;  ///< Mean of the reward sum; NaN where no row counts.
   double reward_std = 0;   ///< Std of the reward sum over all rows, ddof 1; NaN below two (TRL).
   /// Mean of the entries of group_std that are not NaN (ms-swift); NaN where all are.
@@ -109,6 +116,29 @@ struct GroupReport {
     if (by == ZeroStd::Groups) return zero_std_group_rows;
     return (by == ZeroStd::Batch ? reward_std : combined_std) <= 1e-8 ? 1.0 : 0.0;
   }
+
+  /// The largest |s_i|, s_i being the combined values before renorm; 0 where no row counts, NaN
+  /// where a value is NaN. For GRPO it is the largest |advantage|, in stds of its group; for GDPO
+  /// the weighted sum of such numbers. A group of K values has no member further than
+  /// (K - 1) / sqrt(K) sample stds from its mean, so under a scale by the group's std more than
+  /// that comes from the weights; a shrunk or robust scale has no such bound.
+  GDPO_DATA_HOST_INLINE double largest_z() const;
+
+  /// The number of groups whose reward sum has a spread, but one with a std below `s` times
+  /// `reward_std`, the batch's. Division by their own std blows them up by more than 1 / s against
+  /// division by the batch's. Groups without a spread are not counted. `s`: at least 0, else
+  /// invalid_input.
+  GDPO_DATA_HOST_INLINE index_t narrow_groups(double s = 0.1) const;
+  /// The same for reward `channel` by itself (entries of `channel_std` against its std over the
+  /// batch), as GDPO divides by it. Another number than 0 to C - 1 throws invalid_input.
+  GDPO_DATA_HOST_INLINE index_t narrow_groups(double s, index_t channel) const;
+
+  /// The share, 0 to 1, of the batch's squared combined values (`group_squares`) that the largest
+  /// `fraction` of the groups have; at least one group is taken, and part of a group is rounded up.
+  /// Where all groups weigh the same it is about `fraction`. A renormalisation that only rescales
+  /// keeps it, so it is that of the squared advantages. 0 where all values are 0, NaN where one is
+  /// NaN. `fraction` outside 0 to 1 throws invalid_input. Allocates a copy of `group_squares`.
+  GDPO_DATA_HOST_INLINE double top_groups_share(double fraction = 0.01) const;
 
   /// The rewards under the keys that TRL and ms-swift log, each after `prefix`:
   ///
@@ -226,6 +256,36 @@ Map reward_keys(const GroupReport& r, const std::string& prefix,
   return map;
 }
 
+/// The number of entries of `stds`, from `first` on in steps of `step`, that are above 0 and below
+/// `bound`.
+inline index_t count_narrow(const std::vector<double>& stds, std::size_t first, std::size_t step,
+                            double bound) {
+  index_t narrow = 0;
+  for (std::size_t g = first; g < stds.size(); g += step) narrow += stds[g] > 0 && stds[g] < bound;
+  return narrow;
+}
+GDPO_COLD inline void check_narrow(double s) {
+  if (!(s >= 0) || math::is_nan(s)) {
+    contract::fail("gdpo::GroupReport::narrow_groups", "s", contract::text(s),
+                   "a factor of the batch's std, at least 0");
+  }
+}
+
+/// The share of the sum of `squares` that its largest `fraction` has. `squares` is reordered.
+inline double top_share(std::vector<double> squares, double fraction) {
+  if (squares.empty()) return 0;
+  double total = 0;
+  for (const double square : squares) total += square;
+  const double wanted = std::ceil(fraction * static_cast<double>(squares.size()));
+  const auto top =
+      squares.begin() + (std::max)(std::ptrdiff_t{1}, static_cast<std::ptrdiff_t>(wanted));
+  if (math::is_nan(total) || math::is_inf(total)) return math::nan();
+  std::partial_sort(squares.begin(), top, squares.end(), std::greater<double>());
+  double most = 0;
+  for (auto square = squares.begin(); square != top; ++square) most += *square;
+  return total > 0 ? (std::min)(most / total, 1.0) : 0.0;
+}
+
 }  // namespace detail
 
 /// The report of two micro-batches or ranks together, as one call over the groups of `a` and then
@@ -273,6 +333,8 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
   append(r.degenerate, b.degenerate);
   append(r.channel_degenerate, b.channel_degenerate);
   append(r.group_std, b.group_std);
+  append(r.channel_std, b.channel_std);
+  append(r.group_squares, b.group_squares);
   r.reward_sums = detail::merge_described(a.reward_sums, b.reward_sums);
   r.group_stds = detail::merge_described(a.group_stds, b.group_stds);
   r.combined = detail::merge_described(a.combined, b.combined);
@@ -284,6 +346,31 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
 GDPO_END_NAMESPACE
 
 namespace gdpo {
+GDPO_DATA_HOST_INLINE double GroupReport::largest_z() const {
+  return combined.n == 0 ? 0.0 : (std::max)(math::abs(combined.min), math::abs(combined.max));
+}
+GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s) const {
+  detail::check_narrow(s);
+  return detail::count_narrow(group_std, 0, 1, s * reward_std);
+}
+GDPO_DATA_HOST_INLINE index_t GroupReport::narrow_groups(double s, index_t channel) const {
+  detail::check_narrow(s);
+  const auto rewards = static_cast<index_t>(channels.size());
+  if (channel < 0 || channel >= rewards) {
+    contract::fail("gdpo::GroupReport::narrow_groups", "channel", contract::text(channel),
+                   rewards == 0 ? contract::Text("a report that a call has filled in")
+                                : "0 to " + contract::text(rewards - 1) + ", a reward");
+  }
+  const auto c = static_cast<std::size_t>(channel);
+  return detail::count_narrow(channel_std, c, channels.size(), s * channels[c].std);
+}
+GDPO_DATA_HOST_INLINE double GroupReport::top_groups_share(double fraction) const {
+  if (!(fraction >= 0 && fraction <= 1) || math::is_nan(fraction)) {
+    contract::fail("gdpo::GroupReport::top_groups_share", "fraction", contract::text(fraction),
+                   "a share of the groups, 0 to 1");
+  }
+  return detail::top_share(group_squares, fraction);
+}
 template <class Map>
 GDPO_DATA_HOST_INLINE Map GroupReport::to_map(const std::string& prefix,
                                               const std::vector<std::string>& names,

@@ -29,6 +29,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
 
   r.channels.assign(at(channels), ChannelReport{});
   r.channel_degenerate.resize(at(groups * channels));
+  r.channel_std.resize(at(groups * channels));
   for (index_t c = 0; c < channels; ++c) {
     bool read = false;
     for (const index_t of : work.channels) read = read || of == c;
@@ -36,6 +37,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     work.raw.clear();
     for (index_t g = 0; g < groups; ++g) {
       double low = math::infinity, high = -math::infinity;
+      const std::size_t before = work.raw.size();
       for (index_t k = 0; k < batch.groups.length(g); ++k) {
         const index_t i = batch.groups.row(g, k);
         if (unused(i)) continue;
@@ -51,11 +53,15 @@ void fill_report(const RewardBatch<T, Groups>& batch,
       channel.known_groups += low <= high;
       channel.flat_groups += low == high;
       r.channel_degenerate[at(g * channels + c)] = !(low < high);
+      r.channel_std[at(g * channels + c)] =
+          std_or_nan(moments_of(Order{}, work.raw.data() + before, nullptr,
+                                static_cast<index_t>(work.raw.size() - before)));
     }
     channel.values = moments(work.raw);
   }
 
   r.group_std.resize(at(groups));
+  r.group_squares.assign(at(groups), 0.0);
   work.centred.clear();  // collects the reward sums of the batch
   r.flat_rows = 0;
   for (index_t g = 0; g < groups; ++g) {
@@ -63,14 +69,18 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     r.smallest_group = members < r.smallest_group ? members : r.smallest_group;
     r.largest_group = members > r.largest_group ? members : r.largest_group;
     work.raw.clear();
+    typename Order::template Sum<double> squares{};
     for (index_t k = 0; k < members; ++k) {
       const index_t i = batch.groups.row(g, k);
       double magnitude;
-      if (state(i) == RowState::Counted) work.raw.push_back(reader.weighted_sum(i, magnitude));
+      if (state(i) != RowState::Counted) continue;
+      work.raw.push_back(reader.weighted_sum(i, magnitude));
+      squares.add(math::mul(work.row_sums[at(i)], work.row_sums[at(i)]));
     }
     r.singletons += work.raw.size() == 1;
     const double std = members == 1 ? 0.0 : std_or_nan(moments(work.raw));
     r.group_std[at(g)] = std;
+    r.group_squares[at(g)] = squares.value();
     if (!math::is_nan(std) && std <= 1e-8) r.flat_rows += members;
     for (const double sum : work.raw) work.centred.push_back(sum);
   }
