@@ -49,10 +49,11 @@
 /// - rewards (N, C), in the short form also (N); groups: `groups_of`, `by_offsets` or `by_id`.
 ///   Required.
 /// - tokens (N), completion lengths. Required by `renorm::TokenWeightedBatch`, eq. 6 as in verl:
-///   a row counts once for each of its tokens.
+///   a row counts once for each of its tokens; and by `baseline::LengthWeighted`.
 /// - penalty (N), KL of a row in nats. Required where `estimator.penalty.coef` is not 0.
 /// - valid (N): rows with 0 enter no statistic. Absent: all rows do.
-/// - baseline, weights (N): only for policies of your own.
+/// - baseline (N), the caller's. Required by `baseline::External`.
+/// - weights (N): only for policies of your own.
 ///
 /// **Results.** (N) advantages: float for rewards of float and narrower, else double, or the
 /// scalar of `out`. `workspace.sums()`: the combined values before eq. 6, s for GDPO.

@@ -174,11 +174,13 @@ class Estimators {
   /// Every place of eps, every set over which the scale is computed, and the settings of the second
   /// normalisation.
   void spreads() {
-    constexpr std::pair<const char*, gdpo::EpsAt> places[] = {{"std", gdpo::EpsAt::Std},
-                                                              {"var", gdpo::EpsAt::Var},
-                                                              {"clamp_std", gdpo::EpsAt::ClampStd},
-                                                              {"clamp_var", gdpo::EpsAt::ClampVar},
-                                                              {"none", gdpo::EpsAt::None}};
+    constexpr std::pair<const char*, gdpo::EpsAt> places[] = {
+        {"std", gdpo::EpsAt::Std},
+        {"var", gdpo::EpsAt::Var},
+        {"clamp_std", gdpo::EpsAt::ClampStd},
+        {"clamp_var", gdpo::EpsAt::ClampVar},
+        {"none", gdpo::EpsAt::None},
+        {"std_or_one", gdpo::EpsAt::StdOrOne}};
     constexpr std::pair<const char*, gdpo::scale::Of> sets[] = {
         {"group", gdpo::scale::Of::Group},
         {"batch", gdpo::scale::Of::Batch},

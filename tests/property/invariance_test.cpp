@@ -33,6 +33,7 @@ naive::Data permuted(const naive::Data& d, const Permutation& order) {
   p.tokens = permuted(d.tokens, order);
   p.valid = permuted(d.valid, order);
   p.penalty = permuted(d.penalty, order);
+  p.external = permuted(d.external, order);
   return p;
 }
 

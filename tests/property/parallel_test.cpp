@@ -177,9 +177,11 @@ TEST_CASE("policies that read members, columns and the batch give the same bits 
     const Input input(random, workers, seed % 2 == 0);
     INFO("seed " << seed << ", " << workers << " workers");
     const auto batch = input.batch(gdpo::by_offsets(input.offsets));
-    check_parallel(batch, GroupAdvantage<Median, MedianAbsoluteDeviation>{}, workers);
+    check_parallel(batch, GroupAdvantage<gdpo::baseline::Median, gdpo::scale::Mad>{}, workers);
     check_parallel(batch, GroupAdvantage<RowWeighted, LeaveOneOutStd>{}, workers);
-    check_parallel(batch, GroupAdvantage<External, NonzeroShare, gdpo::combine::SumThenNormalize>{},
+    check_parallel(batch,
+                   GroupAdvantage<gdpo::baseline::External, gdpo::scale::NonzeroShare,
+                                  gdpo::combine::SumThenNormalize>{},
                    workers);
     check_parallel(batch,
                    GroupAdvantage<LengthWeighted, gdpo::scale::StdDev,

@@ -159,7 +159,7 @@ template <class Spread>
 void vary_spread(Random& random, Spread& s) {
   s.ddof = random.pick({1, 1, 0});
   s.eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
-  s.eps_at = static_cast<gdpo::EpsAt>(random.below(5));
+  s.eps_at = static_cast<gdpo::EpsAt>(random.below(6));
 }
 void vary_scale(Random&, gdpo::scale::None&) {}
 void vary_scale(Random& random, gdpo::scale::StdDev& s) { vary_spread(random, s); }

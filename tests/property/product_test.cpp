@@ -16,13 +16,30 @@ void set_spread(Spread& to, const naive::Spread& from) {
   to.eps = from.eps;
   to.eps_at = static_cast<gdpo::EpsAt>(from.eps_at);
 }
+template <class Baseline>
+void set_baseline(Baseline& to, const naive::Settings& from) {
+  if constexpr (std::is_same_v<Baseline, gdpo::baseline::TrimmedMean> ||
+                std::is_same_v<Baseline, gdpo::baseline::WinsorisedMean>)
+    to.fraction = from.fraction;
+}
 void set_scale(gdpo::scale::None&, const naive::Settings&) {}
 void set_scale(gdpo::scale::StdDev& to, const naive::Settings& from) {
   to.of = from.scale == naive::Scale::Batch          ? gdpo::scale::Of::Batch
           : from.scale == naive::Scale::BatchCentred ? gdpo::scale::Of::BatchCentred
+          : from.scale == naive::Scale::Within       ? gdpo::scale::Of::Within
                                                      : gdpo::scale::Of::Group;
   set_spread(to, from.scale_spread);
 }
+void set_scale(gdpo::scale::ShrunkStd& to, const naive::Settings& from) {
+  to.prior_dof = from.prior_dof;
+  to.equal_groups = from.equal_groups ? gdpo::EqualGroups::Include : gdpo::EqualGroups::Exclude;
+  to.eps = from.scale_spread.eps;
+  to.eps_at = static_cast<gdpo::EpsAt>(from.scale_spread.eps_at);
+}
+void set_scale(gdpo::scale::LeaveOneOutStd& to, const naive::Settings& from) {
+  set_spread(to, from.scale_spread);
+}
+void set_scale(gdpo::scale::NonzeroShare&, const naive::Settings&) {}
 void set_renorm(gdpo::renorm::None&, const naive::Spread&) {}
 template <class Renorm>
 void set_renorm(Renorm& to, const naive::Spread& from) {
@@ -34,6 +51,7 @@ void set_renorm(Renorm& to, const naive::Spread& from) {
 template <class Estimator>
 Estimator estimator_of(const naive::Settings& from) {
   Estimator e;
+  set_baseline(e.baseline, from);
   set_scale(e.scale, from);
   set_renorm(e.renorm, from.renorm_spread);
   e.missing.entry = from.entry == naive::Entry::Skip   ? gdpo::MissingEntry::Skip
@@ -61,6 +79,12 @@ Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::Grou
   if (!data.tokens.empty()) batch.tokens = gdpo::view(data.tokens);
   if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);
   if (!data.penalty.empty()) batch.penalty = gdpo::view(data.penalty);
+  // Without these columns all lengths are equal to the oracle, and all external baselines 0.
+  const std::vector<double> ones(static_cast<std::size_t>(data.rows), 1), zeros(ones.size(), 0);
+  if (data.tokens.empty() && gdpo::detail::reads_tokens_v<Baseline>)
+    batch.tokens = gdpo::view(ones);
+  if (!data.external.empty() || gdpo::detail::reads_external_v<Baseline>)
+    batch.baseline = gdpo::view(data.external.empty() ? zeros : data.external);
   Outcome outcome;
   outcome.advantages.resize(static_cast<std::size_t>(data.rows));
   std::vector<double> one_by_one(outcome.advantages.size());
@@ -87,14 +111,40 @@ Outcome with_renorm(const naive::Settings& e, const naive::Data& data, gdpo::Gro
       return run<Chosen..., gdpo::renorm::TokenWeightedBatch>(e, data, report);
   }
 }
-template <class... Chosen>
-Outcome with_combine(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+/// One of the two combinations that every pair of policies is compiled with.
+template <class Baseline, class Scale>
+Outcome in_two_ways(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  using namespace gdpo;
+  REQUIRE(is_compiled(naive::Baseline::Median, e.combine, e.renorm));
   return e.combine == naive::Combine::SumThenNormalize
-             ? with_renorm<Chosen..., gdpo::combine::SumThenNormalize>(e, data, report)
-             : with_renorm<Chosen..., gdpo::combine::NormalizeThenSum>(e, data, report);
+             ? run<Baseline, Scale, combine::SumThenNormalize, renorm::None>(e, data, report)
+             : run<Baseline, Scale, combine::NormalizeThenSum, renorm::Batch>(e, data, report);
+}
+template <class Baseline, class Scale>
+Outcome with_combine(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  using namespace gdpo;
+  const bool sums_first = e.combine == naive::Combine::SumThenNormalize;
+  if constexpr (std::is_same_v<Baseline, baseline::Mean> ||
+                std::is_same_v<Baseline, baseline::LeaveOneOut> ||
+                std::is_same_v<Baseline, baseline::None>) {
+    return sums_first ? with_renorm<Baseline, Scale, combine::SumThenNormalize>(e, data, report)
+                      : with_renorm<Baseline, Scale, combine::NormalizeThenSum>(e, data, report);
+  } else {
+    return in_two_ways<Baseline, Scale>(e, data, report);
+  }
 }
 template <class Baseline>
 Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  if constexpr (std::is_same_v<Baseline, gdpo::baseline::Mean>) {
+    if (e.scale == naive::Scale::Shrunk)
+      return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, report);
+    if (e.scale == naive::Scale::NonzeroShare)
+      return in_two_ways<Baseline, gdpo::scale::NonzeroShare>(e, data, report);
+  }
+  if constexpr (std::is_same_v<Baseline, gdpo::baseline::LeaveOneOut>) {
+    if (e.scale == naive::Scale::Others)
+      return in_two_ways<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, report);
+  }
   return e.scale == naive::Scale::None
              ? with_combine<Baseline, gdpo::scale::None>(e, data, report)
              : with_combine<Baseline, gdpo::scale::StdDev>(e, data, report);
@@ -113,6 +163,8 @@ Outcome advantages(const naive::Settings& e, const naive::Data& data, gdpo::Grou
 }  // namespace product
 
 namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// Counts the cases. One that rounding decides (1 / 0 or 0, from a spread that is 0 only in exact
 /// arithmetic) has no number to compare with.
@@ -163,7 +215,11 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       for (naive::Spread* spread : {&e.scale_spread, &e.renorm_spread}) {
         spread->ddof = random.pick({1, 1, 0, 2});
         spread->eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
-        spread->eps_at = static_cast<naive::EpsAt>(random.below(5));
+        spread->eps_at = static_cast<naive::EpsAt>(random.below(6));
+      }
+      if (e.scale == naive::Scale::Shrunk) {
+        e.prior_dof = random.pick({e.prior_dof, e.prior_dof, 0.0, 0.5, 6.0, infinity});
+        e.equal_groups = random.chance(0.5);
       }
       e.renorm_spread.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
       e.renorm_spread.keep_mean = random.chance(0.2);
@@ -180,6 +236,8 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
             {random.below(channels), random.below(channels), random.pick({0.5, 1.0, 0.25, -1.0})});
       }
       add_columns(random, data);
+      if (random.chance(0.5)) data.external.clear();
+      if (random.chance(0.5)) e.fraction = random.pick({0.0, 0.1, 0.4, 0.49});
       if (random.chance(0.3)) {
         e.penalty_coef = random.pick({0.1, -0.5, 1.0});
         e.penalty_reward =

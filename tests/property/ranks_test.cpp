@@ -45,7 +45,8 @@ naive::Data rows_of(const naive::Data& d, const std::vector<int>& rows) {
   for (const int i : rows) {
     for (int c = 0; c < d.channels; ++c) part.rewards.push_back(d.rewards[at(i * d.channels + c)]);
     part.ids.push_back(d.ids[at(i)]);
-    for (const auto member : {&naive::Data::tokens, &naive::Data::valid, &naive::Data::penalty})
+    for (const auto member :
+         {&naive::Data::tokens, &naive::Data::valid, &naive::Data::penalty, &naive::Data::external})
       if (!(d.*member).empty()) (part.*member).push_back((d.*member)[at(i)]);
   }
   return part;
@@ -67,6 +68,7 @@ naive::Data data_of(const Batch& batch) {
     if (batch.tokens) d.tokens.push_back(batch.tokens(i));
     if (batch.valid) d.valid.push_back(batch.valid(i));
     if (batch.penalty) d.penalty.push_back(batch.penalty(i));
+    if (batch.baseline) d.external.push_back(batch.baseline(i));
   }
   return d;
 }
@@ -107,7 +109,7 @@ TEST_CASE("with keys, every estimator gives the bits of one process on any ranks
         gdpo::RewardBatch batch{gdpo::view(own.rewards.data(), own.rows, own.channels),
                                 gdpo::by_id(own.ids)};
         batch.tokens = gdpo::view(own.tokens), batch.valid = gdpo::view(own.valid),
-        batch.penalty = gdpo::view(own.penalty);
+        batch.penalty = gdpo::view(own.penalty), batch.baseline = gdpo::view(own.external);
         const auto all = dist::gather_rows(comm, batch, gdpo::view(keys));
         const naive::Data gathered = data_of(all.batch());
         // The product checks its calls by itself, which only one thread at a time may do.

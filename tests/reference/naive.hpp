@@ -13,9 +13,30 @@ namespace naive {
 using Real = long double;
 constexpr Real nan = std::numeric_limits<Real>::quiet_NaN();
 
-enum class Baseline { None, Mean, LeaveOneOut };
-enum class Scale { None, Group, Batch, BatchCentred };
-enum class EpsAt { Std, Var, ClampStd, ClampVar, None };
+enum class Baseline {
+  None,
+  Mean,
+  LeaveOneOut,
+  Median,
+  TrimmedMean,
+  WinsorisedMean,
+  SecondBest,
+  LengthWeighted,
+  External
+};
+enum class Scale {
+  None,
+  Group,
+  Batch,
+  BatchCentred,
+  Others,
+  Mad,
+  Iqr,
+  NonzeroShare,
+  Within,
+  Shrunk
+};
+enum class EpsAt { Std, Var, ClampStd, ClampVar, None, StdOrOne };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
 enum class Renorm { None, Batch, PerGroup, Tokens };
 enum class Entry { Skip, Zero, Propagate };
@@ -36,8 +57,12 @@ struct Gate {
 
 struct Settings {
   Baseline baseline = Baseline::Mean;
+  double fraction = 0.25;  // of TrimmedMean and WinsorisedMean
   Scale scale = Scale::Group;
   Spread scale_spread;
+  bool zero_at_zero = false;  // of Mad and Iqr: the multiplier is 0 where they are
+  double prior_dof = std::numeric_limits<double>::quiet_NaN();  // of Shrunk; NaN: estimated
+  bool equal_groups = false;                                    // of Shrunk: they count
   Combine combine = Combine::NormalizeThenSum;
   Renorm renorm = Renorm::Batch;
   Spread renorm_spread;
@@ -55,6 +80,7 @@ struct Data {
   std::vector<double> rewards;                 // (rows, channels) row-major; NaN: missing
   std::vector<long long> ids;                  // one per row
   std::vector<double> tokens, valid, penalty;  // one per row, or empty: absent
+  std::vector<double> external;                // one per row, or empty: all 0
 
   std::map<long long, std::vector<int>> groups() const {
     std::map<long long, std::vector<int>> members;
@@ -77,10 +103,13 @@ inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 struct Statistics {
   Real n = 0, mean = 0, square = 0, low = 0, high = 0;
+  std::vector<Real> values, tokens;
+  Real rounding = 0;  // the largest difference that rounding alone gives to equal values
 };
 inline Statistics statistics(const std::vector<Real>& x) {
   Statistics s;
   s.n = static_cast<Real>(x.size());
+  s.values = x;
   if (x.empty()) return s;
   s.low = s.high = x[0];
   for (const Real v : x) s.mean += v / s.n;
@@ -101,19 +130,65 @@ inline bool sums_to_zero(Baseline of) {
   return of == Baseline::Mean || of == Baseline::LeaveOneOut;
 }
 
-/// The baseline of one member of a group whose used values are x: of x[own], or of an unused row
-/// where own is -1.
-inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& s, int own) {
-  Real others = 0;
-  for (int j = 0; j < static_cast<int>(x.size()); ++j)
+/// False if the baseline compares a value with no member of its group.
+inline bool compares(Baseline of) { return of != Baseline::None && of != Baseline::External; }
+
+inline Real median(std::vector<Real> x) {
+  std::sort(x.begin(), x.end());
+  return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
+}
+/// NumPy's quantile: linear between the neighbours of place q (n - 1).
+inline Real quantile(std::vector<Real> x, Real q) {
+  std::sort(x.begin(), x.end());
+  const Real place = q * static_cast<Real>(x.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const Real above = below + 1 < x.size() ? x[below + 1] : x[below];
+  return x[below] + (place - std::floor(place)) * (above - x[below]);
+}
+/// The mean of x without floor(fraction n) values at each end; keep: they are replaced by the
+/// nearest value that is left.
+inline Real mean_of_bulk(std::vector<Real> x, Real fraction, bool keep) {
+  std::sort(x.begin(), x.end());
+  const auto cut = static_cast<std::size_t>(fraction * static_cast<Real>(x.size()));
+  Real sum = 0, n = 0;
+  for (std::size_t j = 0; j < x.size(); ++j) {
+    if (!keep && (j < cut || j >= x.size() - cut)) continue;
+    sum += x[std::min(std::max(j, cut), x.size() - 1 - cut)];
+    n += 1;
+  }
+  return sum / n;
+}
+
+/// The baseline of one member of a group with the statistics s: of the used value number `own`, or
+/// of an unused row where own is -1.
+inline Real baseline(const Settings& e, const Statistics& s, int own, Real value, Real external) {
+  const std::vector<Real>& x = s.values;
+  Real others = 0, best = -std::numeric_limits<Real>::infinity(), weighted = 0, tokens = 0;
+  for (int j = 0; j < static_cast<int>(x.size()); ++j) {
     others += j == own ? 0 : x[at(j)] / (s.n - 1);
-  switch (of) {
+    if (j != own) best = std::fmax(best, x[at(j)]);
+    weighted += s.tokens[at(j)] * x[at(j)];
+    tokens += s.tokens[at(j)];
+  }
+  switch (e.baseline) {
     case Baseline::None:
       return 0;
     case Baseline::Mean:
       return s.mean;
     case Baseline::LeaveOneOut:
       return own < 0 ? s.mean : others;
+    case Baseline::Median:
+      return median(x);
+    case Baseline::TrimmedMean:
+      return mean_of_bulk(x, e.fraction, false);
+    case Baseline::WinsorisedMean:
+      return mean_of_bulk(x, e.fraction, true);
+    case Baseline::SecondBest:  // only who leads all others is compared with them
+      return value - best > s.rounding ? best : value;
+    case Baseline::LengthWeighted:
+      return tokens > 0 ? weighted / tokens : s.mean;
+    case Baseline::External:
+      return external;
   }
   return nan;
 }
@@ -121,6 +196,8 @@ inline Real baseline(Baseline of, const std::vector<Real>& x, const Statistics& 
 inline Real multiplier(const Spread& spread, Real variance, Real dof) {
   const Real eps = spread.eps;
   if (spread.eps_at == EpsAt::None) return 1;
+  if (spread.eps_at == EpsAt::StdOrOne)
+    return dof <= 0 || variance == 0 ? 1 : 1 / (std::sqrt(variance) + eps);
   if (dof <= 0) return 0;
   Real denominator = 0;
   if (spread.eps_at == EpsAt::Std) denominator = std::sqrt(variance) + eps;
@@ -129,6 +206,105 @@ inline Real multiplier(const Spread& spread, Real variance, Real dof) {
     denominator = std::sqrt(variance) < eps ? eps : std::sqrt(variance);
   if (spread.eps_at == EpsAt::ClampVar) denominator = std::sqrt(variance < eps ? eps : variance);
   return denominator == 0 ? 0 : 1 / denominator;
+}
+
+/// Whether the multiplier is that of a spread of exactly 0.
+inline bool has_no_spread(const Spread& spread, Real factor, Real square) {
+  return factor == 0 || (spread.eps_at == EpsAt::StdOrOne && square == 0);
+}
+
+/// The multiplier of a scale by other measures than the spread of a group or of the batch. `own`:
+/// as for baseline(). share: one over the share of the used values of the batch that are not 0.
+inline Real robust_factor(const Settings& e, const Statistics& s, int own, Real share) {
+  if (e.scale == Scale::NonzeroShare) return share;
+  const Spread& spread = e.scale_spread;
+  const bool unknown = std::isnan(s.mean);
+  if (s.n == 1) return multiplier(spread, 1, 1);
+  if (e.scale == Scale::Others) {
+    std::vector<Real> x = s.values;
+    if (own >= 0) x.erase(x.begin() + own);
+    const Statistics others = statistics(x);
+    const Real dof = others.n - spread.ddof;
+    const bool equal = others.high - others.low <= s.rounding;
+    return multiplier(spread,
+                      unknown             ? nan
+                      : equal || dof <= 0 ? 0
+                                          : others.square / dof,
+                      unknown ? 1 : dof);
+  }
+  if (unknown || s.high - s.low <= s.rounding) return multiplier(spread, unknown ? nan : 0, 1);
+  constexpr Real three_quarters = 0.674489750196081743202227014541307188L;  // normal quantile
+  Real measure = quantile(s.values, 0.75L) - quantile(s.values, 0.25L);
+  Real std = measure / (2 * three_quarters);
+  if (e.scale == Scale::Mad) {
+    std::vector<Real> distance;
+    for (const Real x : s.values) distance.push_back(std::fabs(x - median(s.values)));
+    measure = median(distance);
+    std = measure / three_quarters;
+  }
+  if (measure > s.rounding) return multiplier(spread, std * std, 1);
+  if (spread.eps_at != EpsAt::None && e.zero_at_zero) return 0;
+  return multiplier(spread, s.square / (s.n - 1), 1);
+}
+inline bool is_robust(Scale of) {
+  return of == Scale::Others || of == Scale::Mad || of == Scale::Iqr || of == Scale::NonzeroShare;
+}
+
+/// What the groups of a column say about the variance inside a group. It takes those of two or more
+/// values; for Scale::Shrunk without equal_groups, those with a spread.
+struct Pool {
+  Real groups = 0, dof = 0, dof_squares = 0, squares = 0, fourth = 0;
+
+  Pool(const Settings& e, const std::map<long long, Statistics>& of_group) {
+    for (const auto& [id, s] : of_group) {
+      if (s.n < 2 || (e.scale == Scale::Shrunk && !e.equal_groups && s.square == 0)) continue;
+      const Real d = s.n - 1;
+      groups += 1;
+      dof += d;
+      dof_squares += d * d;
+      squares += s.square;
+      fourth += s.square * s.square / (d + 2);
+    }
+  }
+  Real mean() const { return dof > 0 ? squares / dof : 0; }
+  /// The mean of v^2, and the square of the mean of v.
+  Real second() const { return fourth / dof; }
+  Real e() const { return dof_squares / (dof * dof); }
+  Real h() const { return (dof_squares + 2 * dof) / (dof * dof); }
+  /// The estimated degrees of freedom of the prior.
+  Real prior() const {
+    constexpr Real infinity = std::numeric_limits<Real>::infinity();
+    if (groups < 2 || squares == 0) return infinity;
+    const Real q = second(), p = std::fmax((mean() * mean() - h() * q) / (1 - e()), Real(0));
+    return q <= p ? infinity : 2 * q / (q - p);
+  }
+  /// How far a relative error of 1 in the sums moves the variance of a group at most. With r =
+  /// second() / mean()^2, 1 / nu = (r - (1 - h r) / (1 - e)) / (2 r), and the variance
+  /// (m + k d s^2) / (1 + k d), k = 1 / nu, moves by at most D times the change of k, relative to
+  /// itself, because d s^2 <= D m.
+  Real condition() const {
+    if (groups < 2 || !(squares > 0)) return 0;
+    const Real r = second() / (mean() * mean());
+    return dof * (1 + (1 + h() * r) / ((1 - e()) * r));
+  }
+};
+inline bool is_pooled(Scale of) { return of == Scale::Within || of == Scale::Shrunk; }
+
+/// The multiplier of a group with the variance of all groups, or shrunk towards it.
+inline Real pooled_factor(const Settings& e, const Pool& pool, const Statistics& s) {
+  const Spread& spread = e.scale_spread;
+  if (e.scale == Scale::Within) {
+    const Real dof = pool.dof + pool.groups * (1 - spread.ddof);
+    return multiplier(spread, dof > 0 ? pool.squares / dof : 0, dof);
+  }
+  const Real d = s.n - 1;
+  if (e.prior_dof == 0) {
+    return s.n == 1 ? multiplier(spread, 1, 1) : multiplier(spread, d > 0 ? s.square / d : 0, d);
+  }
+  const Real nu = std::isnan(e.prior_dof) ? pool.prior() : Real(e.prior_dof);
+  const bool alone = std::isinf(nu) || d <= 0;
+  return multiplier(spread, alone ? pool.mean() : (nu * pool.mean() + s.square) / (nu + d),
+                    pool.dof);
 }
 
 /// The values that are centred and scaled together: one reward, or the weighted sum of all. A value
@@ -216,6 +392,7 @@ inline Result advantages(const Settings& e, const Data& d) {
   std::map<long long, bool> raw_in_group;
   for (const detail::Column& column : columns) {
     std::vector<Real> centred(at(d.rows), 0), all_raw, all_centred;
+    std::vector<int> number(at(d.rows), -1);  // of a used value among those of its group
     std::map<long long, detail::Statistics> of_group;
     // True if a group has nothing to compare: its terms are exactly 0, whatever the batch's spread.
     std::map<long long, bool> zero;
@@ -226,16 +403,21 @@ inline Result advantages(const Settings& e, const Data& d) {
       }
       std::vector<Real> x;
       Real largest = 0;
-      for (const int i : in) x.push_back(column.value[at(i)]);
+      for (const int i : in) {
+        number[at(i)] = static_cast<int>(x.size());
+        x.push_back(column.value[at(i)]);
+      }
       for (const int i : members) {
         if (used(i)) largest = std::fmax(largest, column.magnitude[at(i)]);
       }
       detail::Statistics s = detail::statistics(x);
-      const bool equal = !x.empty() && s.high - s.low <= detail::rounding(column.terms, largest);
+      for (const int i : in) s.tokens.push_back(d.tokens.empty() ? 1 : Real(d.tokens[at(i)]));
+      s.rounding = detail::rounding(column.terms, largest);
+      const bool equal = !x.empty() && s.high - s.low <= s.rounding;
       if (equal) s.square = 0;
       of_group[id] = s;
-      const bool lone = x.size() == 1 && e.baseline != Baseline::None;
-      zero[id] = x.empty() || (e.baseline != Baseline::None && !std::isnan(s.mean) &&
+      const bool compares = detail::compares(e.baseline), lone = x.size() == 1 && compares;
+      zero[id] = x.empty() || (compares && !std::isnan(s.mean) &&
                                (lone ? e.singleton == Singleton::Zero : equal));
       raw_singleton = raw_singleton || (lone && e.singleton == Singleton::Raw);
       raw_in_group[id] = raw_in_group[id] || (lone && e.singleton == Singleton::Raw);
@@ -243,16 +425,15 @@ inline Result advantages(const Settings& e, const Data& d) {
         const Real value = column.value[at(i)];
         if (missing(value) || x.empty()) continue;
         Real base = 0;
-        if (e.baseline != Baseline::None && std::isnan(s.mean)) {
+        if (compares && std::isnan(s.mean)) {
           base = nan;
         } else if (lone) {
           base = e.singleton == Singleton::Zero ? value : e.singleton == Singleton::Nan ? nan : 0;
-        } else if (equal && e.baseline != Baseline::None) {
+        } else if (equal && compares) {
           base = value;
         } else {
-          const auto own = std::find(in.begin(), in.end(), i);
-          base = detail::baseline(e.baseline, x, s,
-                                  own == in.end() ? -1 : static_cast<int>(own - in.begin()));
+          base = detail::baseline(e, s, number[at(i)], value,
+                                  d.external.empty() ? 0 : Real(d.external[at(i)]));
         }
         centred[at(i)] = value - base;
       }
@@ -261,27 +442,39 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
     const detail::Statistics raw = detail::statistics(all_raw),
                              after = detail::statistics(all_centred);
-    Real largest_step = 0;
+    Real largest_step = 0, nonzero = 0;
+    for (const Real x : all_raw) nonzero += x != 0;
+    const Real share = raw.n / (nonzero > 0 ? nonzero : 1);
+    const detail::Pool pool(e, of_group);
+    Real largest_shrunk = 0;
     for (const auto& [id, members] : groups) {
       const detail::Statistics& s = e.scale == Scale::Batch          ? raw
                                     : e.scale == Scale::BatchCentred ? after
                                                                      : of_group[id];
       const Real dof = s.n - e.scale_spread.ddof;
       Real factor = 1;
-      if (e.scale != Scale::None) {
+      if (detail::is_pooled(e.scale)) {
+        factor = detail::pooled_factor(e, pool, s);
+        on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, pool.squares) &&
+                                    pool.dof > 0 && !detail::compares(e.baseline));
+      } else if (e.scale != Scale::None && !detail::is_robust(e.scale)) {
         const bool one = e.scale == Scale::Group && s.n == 1;
         factor = one ? detail::multiplier(e.scale_spread, 1, 1)
                      : detail::multiplier(e.scale_spread, dof > 0 ? s.square / dof : 0, dof);
-        on_an_edge = on_an_edge || (factor == 0 && dof > 0 && !one && e.baseline == Baseline::None);
+        on_an_edge = on_an_edge || (detail::has_no_spread(e.scale_spread, factor, s.square) &&
+                                    dof > 0 && !one && !detail::compares(e.baseline));
       }
       for (const int i : members) {
         const Real value = column.value[at(i)];
         if (missing(value)) continue;
+        if (detail::is_robust(e.scale))
+          factor = detail::robust_factor(e, of_group[id], number[at(i)], share);
         const bool lone_nan =
-            of_group[id].n == 1 && e.baseline != Baseline::None && e.singleton == Singleton::Nan;
+            of_group[id].n == 1 && detail::compares(e.baseline) && e.singleton == Singleton::Nan;
         // A factor of 0 gives a term of 0 without a product: 0 x infinity would be NaN.
         Real term = 0;
-        if (zero[id] || (factor == 0 && e.baseline == Baseline::None)) {
+        const bool unknown = detail::compares(e.baseline) && std::isnan(of_group[id].mean);
+        if (zero[id] || (factor == 0 && !lone_nan && !unknown)) {
           term = 0;
         } else if (lone_nan || std::isnan(centred[at(i)]) || std::isnan(factor)) {
           term = nan;
@@ -290,6 +483,7 @@ inline Result advantages(const Settings& e, const Data& d) {
         }
         sum[at(i)] += term;
         magnitude[at(i)] += std::fabs(term);
+        if (e.scale == Scale::Shrunk) largest_shrunk = std::fmax(largest_shrunk, std::fabs(term));
         if (centred[at(i)] != 0 && used(i)) {
           largest_step =
               std::fmax(largest_step, std::fabs(column.weight * factor) * column.magnitude[at(i)]);
@@ -297,6 +491,7 @@ inline Result advantages(const Settings& e, const Data& d) {
       }
     }
     error += largest_step;
+    if (largest_shrunk > 0) error += largest_shrunk * pool.condition();
   }
 
   // If the combined values of a group are equal up to rounding and sum to 0 by construction, each
@@ -347,7 +542,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     const Real dof = tokens - spread.ddof;
     const Real variance = dof > 0 ? square / count * (tokens / dof) : 0;
     const Real factor = count > 0 ? detail::multiplier(spread, variance, dof > 0 ? 1 : 0) : 0;
-    on_an_edge = on_an_edge || (factor == 0 && dof > 0 && largest > 0);
+    on_an_edge =
+        on_an_edge || (detail::has_no_spread(spread, factor, variance) && dof > 0 && largest > 0);
     largest_factor = std::fmax(largest_factor, factor);
     for (const int i : scope) {
       const Real shift = count > 0 && !centred_by_construction ? mean : 0,

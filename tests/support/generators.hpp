@@ -94,11 +94,12 @@ inline naive::Data random_batch(Random& random, int groups, int largest, int cha
   return d;
 }
 
-/// Adds token counts, a mask of valid rows, and penalties.
+/// Adds token counts, a mask of valid rows, penalties, and external baselines.
 inline void add_columns(Random& random, naive::Data& d) {
   for (int i = 0; i < d.rows; ++i) {
     d.tokens.push_back(random.below(40));
     d.valid.push_back(random.chance(0.85));
     d.penalty.push_back(0.125 * random.below(9));
+    d.external.push_back(0.25 * (i % 5) - 0.3);
   }
 }

@@ -107,6 +107,7 @@ inline long double variance(const std::vector<double>& x, int ddof, double count
 inline long double multiplier(long double v, double eps_given, gdpo::EpsAt at, bool known) {
   const auto eps = static_cast<long double>(eps_given);
   if (at == gdpo::EpsAt::None) return 1;
+  if (at == gdpo::EpsAt::StdOrOne) return !known || v == 0 ? 1 : 1 / (std::sqrt(v) + eps);
   const long double d = at == gdpo::EpsAt::Std        ? std::sqrt(v) + eps
                         : at == gdpo::EpsAt::Var      ? std::sqrt(v + eps)
                         : at == gdpo::EpsAt::ClampStd ? std::max(std::sqrt(v), eps)

@@ -28,16 +28,40 @@ void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::Mean>{}, naive::Baseline::Mean, "Mean");
   visit(Of<gdpo::baseline::LeaveOneOut>{}, naive::Baseline::LeaveOneOut, "LeaveOneOut");
   visit(Of<gdpo::baseline::None>{}, naive::Baseline::None, "None");
+  visit(Of<gdpo::baseline::Median>{}, naive::Baseline::Median, "Median");
+  visit(Of<gdpo::baseline::TrimmedMean>{}, naive::Baseline::TrimmedMean, "TrimmedMean");
+  visit(Of<gdpo::baseline::WinsorisedMean>{}, naive::Baseline::WinsorisedMean, "WinsorisedMean");
+  visit(Of<gdpo::baseline::SecondBest>{}, naive::Baseline::SecondBest, "SecondBest");
+  visit(Of<gdpo::baseline::LengthWeighted>{}, naive::Baseline::LengthWeighted, "LengthWeighted");
+  visit(Of<gdpo::baseline::External>{}, naive::Baseline::External, "External");
 }
 
-/// Calls visit(settings) for every combination of baseline, kind of scale, combine and renorm.
+/// Whether every combination of combine and renorm is compiled with a baseline. With the others
+/// there are two, which take all paths of the engine: SumThenNormalize without a renormalisation,
+/// and NormalizeThenSum with one over the batch; and fewer sets to scale by.
+inline bool has_whole_product(naive::Baseline b) {
+  return b == naive::Baseline::Mean || b == naive::Baseline::LeaveOneOut ||
+         b == naive::Baseline::None;
+}
+inline bool is_compiled(naive::Baseline b, naive::Combine c, naive::Renorm r) {
+  return has_whole_product(b) ||
+         r == (c == naive::Combine::SumThenNormalize ? naive::Renorm::None : naive::Renorm::Batch);
+}
+
+/// Calls visit(settings) for every compiled combination of baseline, kind of scale, combine and
+/// renorm.
 template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
   for_each_baseline([&](auto, Baseline b, const char*) {
-    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentred}) {
+    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentred,
+                          Scale::Within, Scale::Shrunk}) {
+      if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
+      // property/shrunk_std_laws_test.cpp has the others.
+      if (s == Scale::Shrunk && b != Baseline::Mean) continue;
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
+          if (!is_compiled(b, c, r)) continue;
           Settings e;
           e.baseline = b, e.scale = s, e.combine = c, e.renorm = r;
           visit(e);
@@ -60,10 +84,25 @@ inline void read_scale(const gdpo::scale::None&, naive::Settings& to) {
   to.scale = naive::Scale::None;
 }
 inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
-  to.scale = from.of == gdpo::scale::Of::Group   ? naive::Scale::Group
-             : from.of == gdpo::scale::Of::Batch ? naive::Scale::Batch
-                                                 : naive::Scale::BatchCentred;
+  to.scale = from.of == gdpo::scale::Of::Group    ? naive::Scale::Group
+             : from.of == gdpo::scale::Of::Batch  ? naive::Scale::Batch
+             : from.of == gdpo::scale::Of::Within ? naive::Scale::Within
+                                                  : naive::Scale::BatchCentred;
   to.scale_spread = spread_of(from);
+}
+inline void read_scale(const gdpo::scale::ShrunkStd& from, naive::Settings& to) {
+  to.scale = naive::Scale::Shrunk;
+  to.prior_dof = from.prior_dof;
+  to.equal_groups = from.equal_groups == gdpo::EqualGroups::Include;
+  to.scale_spread.eps = from.eps;
+  to.scale_spread.eps_at = static_cast<naive::EpsAt>(from.eps_at);
+}
+inline void read_scale(const gdpo::scale::LeaveOneOutStd& from, naive::Settings& to) {
+  to.scale = naive::Scale::Others;
+  to.scale_spread = spread_of(from);
+}
+inline void read_scale(const gdpo::scale::NonzeroShare&, naive::Settings& to) {
+  to.scale = naive::Scale::NonzeroShare;
 }
 template <class Renorm>
 void read_renorm(const Renorm& from, naive::Settings& to) {
@@ -88,6 +127,9 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   for_each_baseline([&](auto of, naive::Baseline b, const char*) {
     if (std::is_same_v<typename decltype(of)::type, B>) to.baseline = b;
   });
+  if constexpr (std::is_same_v<B, gdpo::baseline::TrimmedMean> ||
+                std::is_same_v<B, gdpo::baseline::WinsorisedMean>)
+    to.fraction = e.baseline.fraction;
   to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize>
                    ? naive::Combine::SumThenNormalize
                    : naive::Combine::NormalizeThenSum;

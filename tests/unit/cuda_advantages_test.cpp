@@ -331,8 +331,8 @@ Estimator random_settings(Random& random, Estimator e, index_t channels) {
   const auto spread = [&](auto& of) {
     of.ddof = random.below(2);
     of.eps = random.pick({0.0, 1e-4});
-    of.eps_at =
-        random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None});
+    of.eps_at = random.pick(
+        {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None, EpsAt::StdOrOne});
   };
   if constexpr (std::is_same_v<decltype(e.scale), scale::StdDev>) {
     spread(e.scale);
@@ -569,45 +569,6 @@ struct MedianAbsoluteDeviation {
     return deviation > 0 ? 1 / deviation : 0.0;
   }
 };
-/// The median of x, which is sorted in place: x is the scratch of a policy that is called once per
-/// group.
-GDPO_DEVICE double sort_for_median(gdpo::View<double, 1> x) {
-  const index_t n = x.extent[0];
-  for (index_t i = 1; i < n; ++i) {
-    const double value = x(i);
-    index_t j = i;
-    for (; j > 0 && x(j - 1) > value; --j) x(j) = x(j - 1);
-    x(j) = value;
-  }
-  return math::mul(0.5, x((n - 1) / 2) + x(n / 2));
-}
-struct MedianOfGroup {
-  static constexpr bool per_group_values = true, from_group = true;
-  bool reads_batch() const { return false; }
-  GDPO_DEVICE double operator()(const gdpo::GroupArgs& a) const {
-    for (index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = a.values(j);
-    return sort_for_median(a.scratch);
-  }
-};
-struct MedianAbsoluteDeviationOfGroup {
-  static constexpr bool per_group_values = true;
-  GDPO_DEVICE double operator()(const gdpo::GroupArgs& a) const {
-    const double center = MedianOfGroup{}(a);
-    for (index_t j = 0; j < a.values.extent[0]; ++j) a.scratch(j) = math::abs(a.values(j) - center);
-    const double deviation = sort_for_median(a.scratch);
-    return deviation > 0 ? 1 / deviation : 0.0;
-  }
-};
-struct LengthWeightedOfGroup {
-  static constexpr bool per_group_values = true, from_group = true;
-  GDPO_DEVICE double operator()(const gdpo::GroupArgs& a) const {
-    double sum = 0, tokens = 0;
-    for (index_t j = 0; j < a.values.extent[0]; ++j) {
-      sum += math::mul(a.tokens(j), a.values(j)), tokens += a.tokens(j);
-    }
-    return tokens > 0 ? sum / tokens : 0.0;
-  }
-};
 struct LengthWeighted {
   static constexpr bool from_group = true;
   GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
@@ -630,21 +591,6 @@ struct RowWeighted {
 struct External {
   GDPO_DEVICE double operator()(const gdpo::BaselineArgs& a) const {
     return a.own < 0 ? a.group.mean : a.external(a.own);
-  }
-};
-struct NonzeroShare {
-  static constexpr bool per_group = true;
-  GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
-    const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
-    return static_cast<double>(a.batch.used) / static_cast<double>(nonzero);
-  }
-};
-struct LeaveOneOutStd {
-  GDPO_DEVICE double operator()(const gdpo::ScaleArgs& a) const {
-    if (a.own < 0)
-      return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(a.group), a.group.n - 1);
-    const gdpo::Moments others = a.group.without(a.value);
-    return gdpo::multiplier(0, gdpo::EpsAt::Std, gdpo::variance(others), others.n - 1);
   }
 };
 struct MidRange {
@@ -674,13 +620,19 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
     };
     check(GroupAdvantage<Median, MedianAbsoluteDeviation>{});
     check(GroupAdvantage<LengthWeighted, scale::StdDev, SumThenNormalize>{});
-    check(GroupAdvantage<RowWeighted, NonzeroShare>{});
+    check(GroupAdvantage<RowWeighted, scale::NonzeroShare>{});
     check(GroupAdvantage<External, scale::None, SumThenNormalize>{});
-    check(GroupAdvantage<MidRange, LeaveOneOutStd>{});
-    check(GroupAdvantage<MedianOfGroup, MedianAbsoluteDeviationOfGroup>{});
-    check(GroupAdvantage<MedianOfGroup, LeaveOneOutStd, SumThenNormalize>{});
-    check(GroupAdvantage<baseline::LeaveOneOut, MedianAbsoluteDeviationOfGroup>{});
-    check(GroupAdvantage<LengthWeightedOfGroup, scale::StdDev>{});
+    check(GroupAdvantage<MidRange, scale::LeaveOneOutStd>{});
+    GroupAdvantage<baseline::Median, scale::Mad> robust;
+    robust.scale.at_zero = random.pick({AtZero::Std, AtZero::Zero});
+    robust.scale.eps_at = random.pick({EpsAt::Std, EpsAt::StdOrOne});
+    check(robust);
+    check(GroupAdvantage<baseline::TrimmedMean, scale::LeaveOneOutStd, SumThenNormalize>{});
+    check(GroupAdvantage<baseline::LeaveOneOut, scale::Iqr, SumThenNormalize>{});
+    check(GroupAdvantage<baseline::WinsorisedMean, scale::None>{});
+    check(GroupAdvantage<baseline::LengthWeighted, scale::StdDev>{});
+    check(GroupAdvantage<baseline::SecondBest, scale::StdDev, SumThenNormalize>{});
+    check(GroupAdvantage<baseline::External, scale::Mad>{});
   }
 }
 

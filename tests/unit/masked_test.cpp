@@ -173,10 +173,10 @@ TEST_CASE("whitening against its formula, with every setting", "[masked]") {
     const double offset = random.pick({0.0, 3.0, 1e3});
     const Data d = masked::random_data(
         random, {1 + random.below(6), 1 + random.below(9), random.pick({0.3, 1.0}), offset});
-    const Whiten settings{
-        random.below(3), random.pick({0.0, 1e-8, 1e-4, 0.5}),
-        random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None}),
-        random.pick({0.0, 1e-8}), random.chance(0.3)};
+    const Whiten settings{random.below(3), random.pick({0.0, 1e-8, 1e-4, 0.5}),
+                          random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar,
+                                       EpsAt::None, EpsAt::StdOrOne}),
+                          random.pick({0.0, 1e-8}), random.chance(0.3)};
     const Vector x = d.counted();
     INFO("seed " << seed << ", " << x.size() << " count, ddof " << settings.ddof << ", eps "
                  << settings.eps << " at " << static_cast<int>(settings.eps_at) << ", count_eps "
@@ -186,7 +186,7 @@ TEST_CASE("whitening against its formula, with every setting", "[masked]") {
     const bool known = static_cast<int>(x.size()) > settings.ddof;
     const long double center = masked::mean(x, settings.count_eps);
     const long double k =
-        x.size() == 1 && settings.eps_at != EpsAt::None
+        x.size() == 1 && settings.eps_at != EpsAt::None && settings.eps_at != EpsAt::StdOrOne
             ? 0
             : masked::multiplier(masked::variance(x, settings.ddof, settings.count_eps),
                                  settings.eps, settings.eps_at, known);
@@ -386,7 +386,8 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
     CHECK(gdpo::masked_row_means(values_of(d), mask_of(d))[1] == 5.5);
     CHECK(gdpo::masked_moments(values_of(d), mask_of(d)).n == 5);
     CHECK(std::isnan(gdpo::masked_variance(values_of(d), mask_of(d))));
-    for (const auto at : {gdpo::EpsAt::Std, gdpo::EpsAt::ClampVar, gdpo::EpsAt::None}) {
+    for (const auto at :
+         {gdpo::EpsAt::Std, gdpo::EpsAt::ClampVar, gdpo::EpsAt::None, gdpo::EpsAt::StdOrOne}) {
       const Vector out = whiten(d, {1, 1e-8, at});
       for (std::size_t k = 0; k < 6; ++k)
         CHECK((k == 3 ? same_bits(out[k], 0) : std::isnan(out[k])));
@@ -403,8 +404,8 @@ TEST_CASE("equal values are whitened to exactly 0", "[masked]") {
       Vector out(x.size());
       INFO(n << " times " << value);
       CHECK(gdpo::degenerate(gdpo::masked_moments(gdpo::view(x))));
-      for (const EpsAt at :
-           {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None}) {
+      for (const EpsAt at : {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None,
+                             EpsAt::StdOrOne}) {
         for (const double eps : {0.0, 1e-8}) {
           gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{}, {1, eps, at},
                             gdpo::view(out));

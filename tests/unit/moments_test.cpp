@@ -133,6 +133,13 @@ TEST_CASE("where eps stands", "[multiplier]") {
   CHECK(k(EpsAt::ClampVar, 16, 4) == 0.25);
   CHECK(k(EpsAt::None, 0.5, 4) == 1);
   CHECK(k(EpsAt::None, 0.5, 4, 0) == 1);
+  CHECK(k(EpsAt::StdOrOne, 0.5, 4) == 1 / 2.5);
+  CHECK(k(EpsAt::StdOrOne, 0.5, 0) == 1);  // eps does not hide that there is no spread
+  CHECK(k(EpsAt::StdOrOne, 0, 0) == 1);
+  CHECK(k(EpsAt::StdOrOne, 0.5, 4, 0) == 1);
+  CHECK(k(EpsAt::StdOrOne, 0.5, 4, -1) == 1);
+  CHECK(k(EpsAt::StdOrOne, 0, 0x1p-1074) > 1e150);  // the smallest spread is one
+  CHECK(std::isnan(k(EpsAt::StdOrOne, 0, std::nan(""))));
   for (const EpsAt at : {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar}) {
     CHECK(k(at, 0, 0) == 0);        // no spread and no eps: 0, not 1 / 0
     CHECK(k(at, 1e-4, 4, 0) == 0);  // no degrees of freedom: the spread is unknown

@@ -7,7 +7,7 @@ GDPO_BEGIN_NAMESPACE
 /// A baseline is a type with `double operator()(const BaselineArgs&) const`, which may return
 /// `Split<double>` instead; what it may declare about itself stands in advantage/stat.hpp. It is
 /// called for groups with two or more used members. A group of one follows
-/// `GroupAdvantage::singleton`, except under `None`, which is called for it too.
+/// `GroupAdvantage::singleton`, except under `None` and `External`, which are called for it too.
 namespace baseline {
 
 /// The mean of the group: x_i - mean_j x_j. GRPO (arXiv 2402.03300), GDPO (arXiv 2601.05242, eq.
@@ -41,10 +41,71 @@ struct LeaveOneOut {
   }
 };
 
+/// The second largest value for the best member, and the own value for every other: only the best
+/// member is told apart, by its lead. verl's compute_grpo_passk_outcome_advantage, which optimises
+/// pass@k. With ties at the top (for weighted sums also up to rounding) every member gets 0. An
+/// unused row (RewardBatch::valid) gets what it would get as one more member: its lead over the
+/// best used one, or 0.
+struct SecondBest {
+  static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
+      from_group = true;                   ///< A degenerate group gets exactly 0.
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// The best of the others if the value is above it, else the value.
+  GDPO_DEVICE double operator()(const BaselineArgs& a) const {
+    const double best = a.own < 0 ? a.group.max : a.group.second_max;
+    return a.value - best > a.group.rounding ? best : a.value;
+  }
+};
+
+/// The mean of the group weighted by length: sum_j l_j x_j / sum_j l_j over the used members, l_j
+/// being `RewardBatch::tokens`, which the batch must have. OPO (arXiv 2505.23585): the baseline
+/// with the smallest variance of the gradient, if its squared norm grows with the length; verl's
+/// compute_opo_outcome_advantage. Where all lengths are 0 (verl divides by 0) it is the plain mean,
+/// as for any other equal lengths.
+///
+/// The differences from the smallest value are summed, by TwoSum: an offset of the values costs no
+/// digits, rows in another order give the same bits, and the result is within 2^-51 (max - min).
+struct LengthWeighted {
+  static constexpr bool per_group_values = true,  ///< Once for a group, from values and tokens.
+      reads_tokens = true,                        ///< A batch without tokens is refused.
+      from_group = true;                          ///< A degenerate group gets exactly 0.
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// The weighted mean in two parts, the second of which is what it is above the smallest value.
+  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+    TwoSum<double> above, tokens;
+    for (index_t j = 0; j < a.values.extent[0]; ++j) {
+      above.add(math::mul(a.tokens(j), a.values(j) - a.group.min));
+      tokens.add(a.tokens(j));
+    }
+    const double total = tokens.value();
+    if (!(total > 0)) return {a.group.mean, a.group.mean_low};
+    return {a.group.min, above.value() / total};
+  }
+};
+
+/// The caller's baseline of the row, `RewardBatch::baseline`, which the batch must have: the reward
+/// of a greedy completion (ReMax, arXiv 2310.10505), the value of a critic, a running mean. It is
+/// in units of the reward, and of the weighted sum with SumThenNormalize; with NormalizeThenSum
+/// every reward is compared with it. A row is compared with its own number and not with its group,
+/// so groups of one are no special case, equal rewards need not get 0, and an unused row beside a
+/// used one gets its reward minus its own baseline. NaN gives NaN.
+struct External {
+  static constexpr bool own_value = true,  ///< It reads no member of the group.
+      reads_external = true,               ///< A batch without the column `baseline` is refused.
+      needs_no_group = true;               ///< It is called for groups of one as well.
+  /// It reads the row alone.
+  bool reads_batch() const { return false; }
+  /// The number of the row.
+  GDPO_DEVICE double operator()(const BaselineArgs& a) const { return a.own_external; }
+};
+
 /// No baseline: the value itself.
 struct None {
   static constexpr bool per_group = true,  ///< One value for the group.
-      takes_lanes = true;                  ///< Several rewards in one call.
+      takes_lanes = true,                  ///< Several rewards in one call.
+      needs_no_group = true;               ///< It is called for groups of one as well.
   /// It reads nothing.
   bool reads_batch() const { return false; }
   /// 0.

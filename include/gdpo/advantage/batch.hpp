@@ -22,15 +22,18 @@ struct RewardBatch {
                 "gdpo::by_id(ids)");
   View<const T, 2> rewards;  ///< (N, C) rewards, with any strides. Required.
   Groups groups;             ///< Which rows form a group: groups_of, by_offsets or by_id. Required.
-  /// (N) completion lengths in tokens, finite and at least 0; required by TokenWeightedBatch.
+  /// (N) completion lengths in tokens, finite and at least 0; required by TokenWeightedBatch and
+  /// baseline::LengthWeighted.
   Column tokens{};
   /// (N) flags; absent: every row is used. A row with 0 is unused: it enters no statistic, but
   /// gets the advantage that the statistics of its group and of the batch give its rewards. Every
   /// other flag, also NaN, means used.
   Column valid{};
-  Column baseline{};  ///< (N) the caller's baseline, for policies that read MemberArgs::external.
-  Column penalty{};   ///< (N) KL of the row in nats, summed over tokens; required by penalty::Row.
-  Column weights{};   ///< (N) row weights, for policies that read MemberArgs::weights.
+  /// (N) the caller's baseline of each row, in units of the reward; required by baseline::External.
+  /// Policies see it as MemberArgs::external and own_external.
+  Column baseline{};
+  Column penalty{};  ///< (N) KL of the row in nats, summed over tokens; required by penalty::Row.
+  Column weights{};  ///< (N) row weights, for policies that read MemberArgs::weights.
 };
 /// Deduces the scalar of the rewards and the grouping.
 template <class T, class Groups>
@@ -67,7 +70,8 @@ constexpr RewardColumn<Batch> reward_columns[] = {
     {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true,
      "token counts, because renorm is TokenWeightedBatch"},
     {&Batch::valid, "batch.valid", nullptr, false, nullptr},
-    {&Batch::baseline, "batch.baseline", &UsedMembers::external, false, nullptr},
+    {&Batch::baseline, "batch.baseline", &UsedMembers::external, false,
+     "the caller's baseline of each row, because a policy reads it"},
     {&Batch::penalty, "batch.penalty", nullptr, false,
      "the KL of each row, because penalty.coef is not 0"},
     {&Batch::weights, "batch.weights", &UsedMembers::weights, false, nullptr}};

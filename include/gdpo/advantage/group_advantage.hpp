@@ -3,7 +3,10 @@
 #include <gdpo/advantage/combine.hpp>
 #include <gdpo/advantage/missing.hpp>
 #include <gdpo/advantage/renorm.hpp>
+#include <gdpo/advantage/robust_baseline.hpp>
+#include <gdpo/advantage/robust_scale.hpp>
 #include <gdpo/advantage/scale.hpp>
+#include <gdpo/advantage/shrunk_std.hpp>
 #include <gdpo/core/list.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -77,6 +80,12 @@ using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNorma
 /// RLOO (arXiv 2402.14740): the weighted sum minus its mean over the other members of the group.
 using Rloo =
     GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize, renorm::None>;
+/// GDPO whose stds are shrunk towards the batch's, reward by reward: for groups of a few
+/// completions, where a group's own std is a coin flip (advantage/shrunk_std.hpp).
+using ShrunkGdpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd>;
+/// GRPO whose stds are shrunk towards the batch's (advantage/shrunk_std.hpp).
+using ShrunkGrpo =
+    GroupAdvantage<baseline::Mean, scale::ShrunkStd, combine::SumThenNormalize, renorm::None>;
 static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
 
 /// The same estimator with another renormalisation; every other setting is kept.

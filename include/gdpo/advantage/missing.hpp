@@ -27,7 +27,8 @@ struct Missing {
   MissingRow row = MissingRow::Exclude;     ///< A row without any.
 };
 
-/// What a group with one used member gets, for every baseline except `None`.
+/// What a group with one used member gets, for every baseline except `None` and `External`, which
+/// compare no member with others.
 /// With NormalizeThenSum and MissingEntry::Skip, the members that have a reward are counted for
 /// each reward by itself.
 enum class Singleton {

@@ -9,7 +9,11 @@ enum class EpsAt {
   Var,       ///< 1 / sqrt(v + eps)
   ClampStd,  ///< 1 / max(sqrt v, eps)
   ClampVar,  ///< 1 / sqrt(max(v, eps))
-  None       ///< 1: the values are centred only, and eps is not used.
+  None,      ///< 1: the values are centred only, and eps is not used.
+  /// 1 / (sqrt v + eps) for v > 0, else 1, also where the spread is unknown: a set without a spread
+  /// is left unscaled (NeMo-RL). It differs from Std only where such a set has values that are not
+  /// 0 after centring: under scale::LeaveOneOutStd, or a baseline from outside the group.
+  StdOrOne
 };
 }  // namespace gdpo
 
@@ -18,21 +22,25 @@ GDPO_BEGIN_NAMESPACE
 /// The multiplier of a centred value of a set with this variance on `dof` degrees of freedom.
 /// Every scale and every renormalisation uses this one formula; V is double or a pack of lanes.
 /// An unknown spread (dof <= 0) gives 0, not 1 / eps, since it is not a spread of 0. A
-/// denominator of 0 gives 0, a NaN variance NaN. Under EpsAt::None the multiplier is always 1.
+/// denominator of 0 gives 0, a NaN variance NaN. Under EpsAt::None the multiplier is always 1;
+/// under StdOrOne it is 1 where the spread is 0 or unknown.
 template <class V>
 GDPO_DEVICE V multiplier(double eps, EpsAt at, const V& variance, index_t dof) {
   using math::constant, math::is_zero, math::select, math::sqrt;
   if (at == EpsAt::None) return constant<V>(1.0);
-  if (dof <= 0) return constant<V>(0.0);
-  const V e = constant<V>(eps), zero = constant<V>(0.0);
+  const V without_spread = constant<V>(at == EpsAt::StdOrOne ? 1.0 : 0.0);
+  if (dof <= 0) return without_spread;
+  const V e = constant<V>(eps);
   const V under = at == EpsAt::Var        ? variance + e
                   : at == EpsAt::ClampVar ? V((math::max)(variance, e))
                                           : variance;
   const V root = sqrt(under);
-  const V denominator = at == EpsAt::Std        ? root + e
-                        : at == EpsAt::ClampStd ? V((math::max)(root, e))
-                                                : root;
-  return select(is_zero(denominator), zero, constant<V>(1.0) / denominator);
+  const V denominator = at == EpsAt::Std || at == EpsAt::StdOrOne ? root + e
+                        : at == EpsAt::ClampStd                   ? V((math::max)(root, e))
+                                                                  : root;
+  // Under StdOrOne eps does not hide a spread of 0.
+  const V of_spread = at == EpsAt::StdOrOne ? root : denominator;
+  return select(is_zero(of_spread), without_spread, constant<V>(1.0) / denominator);
 }
 
 GDPO_END_NAMESPACE

@@ -12,14 +12,18 @@ namespace scale {
 
 /// The values whose spread `StdDev` divides by.
 enum class Of {
-  Group,        ///< The used values of the group. A group of one has variance 1.
-  Batch,        ///< All used values of the column (TRL scale_rewards="batch", Lite-PPO).
-  BatchCentred  ///< All of them after the baseline (ms-swift REINFORCE++).
+  Group,         ///< The used values of the group. A group of one has variance 1.
+  Batch,         ///< All used values of the column (TRL scale_rewards="batch", Lite-PPO).
+  BatchCentred,  ///< All of them after the baseline (ms-swift REINFORCE++).
+  /// All of them about the mean of their own group: the pooled variance of the groups. Only groups
+  /// of two or more enter.
+  Within
 };
 
 /// The standard deviation: 1 / (sigma + eps), sigma being that of the values that `of` names:
 ///
 ///     sigma^2 = sum (x - mean)^2 / (n - ddof)
+///     sigma^2 = sum_g sum (x - mean_g)^2 / sum_g (n_g - ddof)    Of::Within, over the groups g
 ///
 /// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4): the sample std without eps. No
 /// eps is needed, because a group of equal values is recognised by max == min and gets 0. Where
@@ -45,7 +49,10 @@ struct StdDev {
     using V = std::decay_t<decltype(a.group.m2)>;
     V v = math::constant<V>(1.0);
     index_t dof = 1;
-    if (of != Of::Group) {
+    if (of == Of::Within) {
+      dof = a.batch.within.all.degrees(ddof);
+      v = math::constant<V>(a.batch.within.variance(dof));
+    } else if (of != Of::Group) {
       const Moments& m = of == Of::Batch ? a.batch.raw : a.batch.centred;
       v = math::constant<V>(variance(m, ddof));
       dof = m.n - ddof;
@@ -54,6 +61,62 @@ struct StdDev {
       dof = a.group.n - ddof;
     }
     return multiplier(eps, eps_at, v, dof);
+  }
+};
+
+/// The standard deviation of the other members: 1 / (sigma + eps) with the sample variance of the
+/// group without the member itself,
+///
+///     sigma^2 = sum_{j != i} (x_j - mean_others)^2 / (n - 1 - ddof)
+///
+/// NeMo-RL (leave_one_out_baseline), with EpsAt::StdOrOne: others without a spread leave the value
+/// as it is. An unused row (RewardBatch::valid) is scaled by all used members, as baseline
+/// LeaveOneOut compares it with all of them. A group of one has variance 1, as under StdDev.
+///
+/// The others are equal if their order statistics say so, for weighted sums up to rounding. Their
+/// sum of squares comes from that of the group (`GroupStat::without`), within 2^-50 of the latter.
+/// Beside an outlier that is a large error, so it is kept between R^2 / 2 and (n - 1) R^2 / 4, R
+/// being the range of the others, where every sum of squares of n - 1 numbers with this range lies.
+struct LeaveOneOutStd {
+  static constexpr bool own_value = true;  ///< Depends on the group and the member's own value.
+  int ddof = 1;                            ///< Degrees of freedom taken off n - 1, at least 0.
+  double eps = 0;  ///< At least 0; in units of the reward, squared under EpsAt::Var and ClampVar.
+  EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// Throws invalid_input for settings out of their range.
+  void check(const char* function) const {
+    detail::check_ddof(function, "scale.ddof", ddof);
+    detail::check_eps(function, "scale.eps", eps);
+  }
+  /// The multiplier of the member.
+  GDPO_DEVICE double operator()(const ScaleArgs& a) const {
+    const GroupStat& group = a.group;
+    if (group.n == 1) return multiplier(eps, eps_at, 1.0, 1);
+    if (group.unknown) return multiplier(eps, eps_at, math::nan(), 1);
+    if (a.own < 0) return multiplier(eps, eps_at, variance(group, ddof), group.n - ddof);
+    Moments others = group.without(a.value);
+    const double range = others.max - others.min, square = math::mul(range, range);
+    const double least = math::mul(0.5, square),
+                 most = math::mul(math::mul(0.25, others.weight), square);
+    others.m2 = range <= group.rounding ? 0.0 : (math::min)((math::max)(others.m2, least), most);
+    return multiplier(eps, eps_at, variance(others, ddof), others.n - ddof);
+  }
+};
+
+/// One over the share of rewards that say something: used / max(nonzero, 1), the numbers of used
+/// values of the column in the batch and of those that are not 0. GPG (arXiv 2504.02546), verl's
+/// compute_gpg_outcome_advantage: groups that are all wrong dilute the gradient of the batch, and
+/// the factor undoes it. A batch of zeros has the factor `used`, and its centred values are 0.
+struct NonzeroShare {
+  static constexpr bool per_group = true;  ///< One value for the group, and for the batch.
+  /// It reads the batch.
+  bool reads_batch() const { return true; }
+  /// The multiplier of the batch.
+  GDPO_DEVICE double operator()(const ScaleArgs& a) const {
+    const index_t nonzero = a.batch.nonzero > 0 ? a.batch.nonzero : 1;
+    return static_cast<double>(a.batch.used) / static_cast<double>(nonzero);
   }
 };
 

@@ -29,6 +29,10 @@ struct GroupStat : Moments {
   bool degenerate = false;
   /// A used value is infinite, or NaN under MissingEntry::Propagate. The moments are then NaN.
   bool unknown = false;
+  /// The largest difference that rounding alone can give to equal values: 0 for a stored reward,
+  /// the bound above for weighted sums. A policy that divides by another measure of spread than m2
+  /// takes one up to this bound for 0.
+  double rounding = 0;
 
   /// The moments of the other members, of a member with value x:
   ///
@@ -84,13 +88,51 @@ inline void order_statistics(GroupStat& stat, const double* values, index_t n) {
 
 }  // namespace detail
 
+/// How the used values of a column in the batch lie about the means of their groups. Group g has
+/// n_g of them, d_g = n_g - 1 degrees of freedom, and the sum of squares m2_g. Only groups of two
+/// or more enter, since a single value has no spread.
+struct GroupSpreads {
+  /// How many groups there are, and what their degrees of freedom add up to.
+  struct Count {
+    index_t groups = 0,   ///< Number of groups.
+        dof = 0,          ///< sum d_g
+        dof_squares = 0;  ///< sum d_g^2
+    /// Adds a group of n values.
+    GDPO_INLINE void add(index_t n) {
+      ++groups;
+      dof += n - 1;
+      dof_squares += (n - 1) * (n - 1);
+    }
+    /// Adds other groups.
+    GDPO_INLINE void add(const Count& o) {
+      groups += o.groups;
+      dof += o.dof;
+      dof_squares += o.dof_squares;
+    }
+    /// sum (n_g - ddof)
+    GDPO_INLINE index_t degrees(int ddof) const { return dof + groups * (1 - index_t{ddof}); }
+  };
+  Count all,           ///< All of these groups.
+      unequal;         ///< Those whose m2 is not 0, as it is where all values of a group are equal.
+  double squares = 0,  ///< sum m2_g; NaN where a group is `unknown`.
+      /// sum (m2_g / squares)^2 / (d_g + 2), the second moment of the groups' variances. As shares
+      /// of `squares` they have no unit and do not overflow. 0 where `squares` is 0 or not finite.
+      shares = 0;
+
+  /// The variance squares / dof on so many degrees of freedom; 0 if dof <= 0.
+  GDPO_INLINE double variance(index_t dof) const {
+    return dof > 0 ? math::mul(squares, 1.0 / static_cast<double>(dof)) : 0.0;
+  }
+};
+
 /// Moments over all used values of a column in the batch.
 /// A policy gets them filled in if it reads the batch (`reads_batch`); otherwise they are empty.
 struct BatchStat {
-  Moments raw,       ///< Before the baseline.
-      centred;       ///< After the baseline; computed for a Scale that reads the batch.
-  index_t used = 0,  ///< Number of used values.
-      nonzero = 0;   ///< Those of them that are not 0.
+  Moments raw,          ///< Before the baseline.
+      centred;          ///< After the baseline; computed for a Scale that reads the batch.
+  index_t used = 0,     ///< Number of used values.
+      nonzero = 0;      ///< Those of them that are not 0.
+  GroupSpreads within;  ///< Inside the groups; computed for a Scale that reads the batch.
 };
 
 /// The used members of a group in one column.
@@ -110,6 +152,9 @@ struct MemberArgs : UsedMembers {
   /// Its position in the views; -1: the row is unused (RewardBatch::valid), in no statistic.
   index_t own = -1;
   double value = 0;  ///< Its own value.
+  /// The caller's baseline of its row (RewardBatch::baseline), whether the row is used or not. It
+  /// is filled in for a policy that declares reads_external.
+  double own_external = 0;
 };
 /// What a Baseline sees.
 using BaselineArgs = MemberArgs;
@@ -148,11 +193,16 @@ struct GroupLanes {
 //       The result is one number for a group and depends on the values of its members too (or on
 //       their tokens, weights and external baselines): a median, a quantile, a trimmed mean. The
 //       operator takes GroupArgs and is called once for a group, with scratch memory in which it
-//       may sort the values. The values are finite, and two or more, except under baseline::None
-//       and Singleton::Raw.
+//       may sort the values. The values are finite, and two or more, except under a Baseline with
+//       needs_no_group and Singleton::Raw.
 //   own_value
 //       The result depends on `group`, `batch`, `value` (and `centred`), and on whether `own` is
-//       -1. It reads no view, so a device need not write the views. per_group implies this.
+//       -1. It reads no view, so a device need not write the views. per_group implies this. It may
+//       also read `own_external`, if it declares reads_external.
+//   reads_tokens
+//       It reads `tokens`: a batch without that column is refused.
+//   reads_external
+//       It reads `own_external`: a batch without the column `baseline` is refused.
 //   takes_lanes
 //       The policy has per_group, and its operator is a template over the argument that also takes
 //       GroupLanes: one call then serves several columns.
@@ -161,6 +211,10 @@ struct GroupLanes {
 //   zero_sum (Baseline)
 //       The centred values of a group sum to 0. A renormalisation then need not subtract their
 //       mean.
+//   needs_no_group (Baseline)
+//       A value is not compared with the members of its group. The baseline is then called for
+//       groups of one as well (`Singleton` does not apply), and a value that is NaN or infinite
+//       stays in its row.
 //
 // A const member function `bool reads_batch()` says whether `batch` must be computed, which takes
 // a second reading of the rewards. Where a policy has no such function, `batch` is computed.
@@ -169,9 +223,11 @@ namespace detail {
 GDPO_DECLARED(per_group);
 GDPO_DECLARED(per_group_values);
 GDPO_DECLARED(own_value);
+GDPO_DECLARED(reads_external);
 GDPO_DECLARED(takes_lanes);
 GDPO_DECLARED(from_group);
 GDPO_DECLARED(zero_sum);
+GDPO_DECLARED(needs_no_group);
 
 /// Whether one call gives what all members of a group need.
 template <class P>

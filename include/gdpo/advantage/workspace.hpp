@@ -59,6 +59,8 @@ struct EstimatorScratch {
   std::vector<double> lane_weights;    // these weights, repeated for rows side by side in lanes
   std::vector<GroupScratch> workers;   // one for each worker
   std::vector<double> raw, centred;    // (N) values of one column of the batch
+  std::vector<double> group_squares;   // (G) of one column: the sum of squares of each group
+  std::vector<index_t> group_sizes;    // (G) of one column: the used values of each group
   std::vector<BatchStat> batch_stats;  // one for each column
   std::vector<double> partial_sums;    // sums of the blocks of the batch
   CombinedValues combined;             // about row_sums

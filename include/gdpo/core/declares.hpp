@@ -10,3 +10,10 @@
   constexpr bool flag##_v = false; \
   template <class P>               \
   constexpr bool flag##_v<P, std::void_t<decltype(P::flag)>> = P::flag
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+// Policies of two rooms declare this flag: a baseline or scale, and a rule that shapes rewards.
+GDPO_DECLARED(reads_tokens);
+}  // namespace detail
+GDPO_END_NAMESPACE

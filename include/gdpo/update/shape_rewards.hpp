@@ -6,8 +6,6 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-GDPO_DECLARED(reads_tokens);
-
 /// Checks a setting that may be any number but NaN and infinity.
 inline void check_number(const char* function, const char* name, double value) {
   if (math::not_finite(value))

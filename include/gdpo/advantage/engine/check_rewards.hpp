@@ -7,11 +7,25 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Throws unless the column, which a setting reads, is there. Without rows it may be absent.
+/// Throws unless the column, which a setting or a policy reads, is there. Without rows it may be
+/// absent. needed: what the message asks for; null: what the list of columns says.
 template <class Batch>
-void check_present(const char* function, const Batch& batch, Column Batch::*column) {
+void check_present(const char* function, const Batch& batch, Column Batch::*column,
+                   const char* needed = nullptr) {
   if (batch.*column || batch.rewards.extent[0] == 0) return;
-  contract::fail(function, listed(column).name, "no column", listed(column).needed);
+  contract::fail(function, listed(column).name, "no column",
+                 needed ? needed : listed(column).needed);
+}
+
+/// Throws unless the columns that baseline and scale say they read are there.
+template <class Batch, class Baseline, class Scale>
+void check_policy_columns(const char* function, const Batch& batch, const Baseline&, const Scale&) {
+  if constexpr (reads_tokens_v<Baseline> || reads_tokens_v<Scale>) {
+    check_present(function, batch, &Batch::tokens, "token counts, because a policy reads them");
+  }
+  if constexpr (reads_external_v<Baseline> || reads_external_v<Scale>) {
+    check_present(function, batch, &Batch::baseline);
+  }
 }
 
 /// Checks shapes and settings. It reads no number of the batch, except that
@@ -55,6 +69,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
                          ": with NormalizeThenSum each reward is standardised by itself");
     }
   }
+  check_policy_columns(function, batch, e.baseline, e.scale);
   check_column_sizes(function, batch);
 }
 

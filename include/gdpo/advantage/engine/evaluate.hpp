@@ -2,6 +2,7 @@
 // Runs an estimator on the host up to the combined values: memory, units of work, and the
 // statistics over the batch that some policies read.
 #include <gdpo/advantage/engine/first_error.hpp>
+#include <gdpo/advantage/engine/group_spreads.hpp>
 #include <gdpo/advantage/engine/one_group.hpp>
 #include <gdpo/core/exec.hpp>
 
@@ -68,6 +69,10 @@ class Evaluation {
       work.raw.reserve((std::max)(rows, at(units_.groups)));
       work.centred.reserve(rows);
     }
+    if (reads_batch_.scale) {
+      work.group_squares.resize(at(units_.groups));
+      work.group_sizes.resize(at(units_.groups));
+    }
     work.row_state.assign(rows, static_cast<unsigned char>(RowState::Counted));
     if (report) report->degenerate.assign(at(units_.groups), 1);  // an empty group stays degenerate
   }
@@ -133,8 +138,8 @@ class Evaluation {
     }
   }
 
-  /// Fills in the statistics of column c over the batch: those of all used values, and those of
-  /// the same values after the baseline if the scale reads the batch.
+  /// Fills in the statistics of column c over the batch: those of all used values, and if the
+  /// scale reads the batch, those of the same values after the baseline and inside the groups.
   void read_batch(index_t c) {
     EstimatorScratch& work = call_.work;
     BatchStat& batch = work.batch_stats[at(c)];
@@ -154,8 +159,12 @@ class Evaluation {
       worker.visit_used(g, c, [&](const MemberArgs& args, auto rule) {
         work.centred.push_back(rule == Rule::Zero ? 0.0 : worker.centred(rule, args));
       });
+      work.group_squares[at(g)] = squares_of(worker.stat());
+      work.group_sizes[at(g)] = worker.stat().n;
     }
     batch.centred = moments_of(Order{}, work.centred.data(), nullptr, batch.used);
+    batch.within =
+        spreads_of(Order{}, work.group_squares.data(), work.group_sizes.data(), units_.groups);
   }
 
   Reader reader_;

@@ -61,6 +61,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     });
   }
 
+  /// The statistics of the column of the group that was visited last.
+  const GroupStat& stat() const { return stat_; }
+
   /// Returns the value of a member minus its baseline. A baseline that is one number for the whole
   /// group is computed only for the first member.
   double centred(Rule rule, const MemberArgs& args) {
@@ -232,6 +235,8 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       if (missing(k)) continue;
       args.own = used(k) ? own++ : -1;
       args.value = work_.column[at(k)];
+      if constexpr (reads_external_v<Baseline> || reads_external_v<Scale>)
+        args.own_external = call_.batch.baseline(row(k));
       visit(k, args, rule);
     }
   }

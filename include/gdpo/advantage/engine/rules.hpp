@@ -19,8 +19,9 @@ enum class Rule : unsigned char {
   Refused    ///< The call throws: a group of one under Singleton::Error.
 };
 
+/// The baseline compares a value with the other members of its group.
 template <class Baseline>
-constexpr bool centres_v = !std::is_same_v<Baseline, baseline::None>;
+constexpr bool compares_v = !needs_no_group_v<Baseline>;
 /// Both policies are called once for a group.
 template <class Baseline, class Scale>
 constexpr bool once_a_group_v = one_a_group_v<Baseline>&& one_a_group_v<Scale>;
@@ -32,13 +33,13 @@ constexpr bool values_sum_to_zero_v = zero_sum_v<Baseline>&& one_a_group_v<Scale
 template <class Baseline, class Scale>
 constexpr bool need_scratch_v = per_group_values_v<Baseline> || per_group_values_v<Scale>;
 
-/// The rule of a column with these moments. Under baseline None no member is compared with others,
-/// so groups of one, groups of equal values and NaN are left to the policies.
+/// The rule of a column with these moments. Where the baseline compares no member with others
+/// (None, External), groups of one, groups of equal values and NaN are left to the policies.
 template <class Baseline>
 GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
-  if (centres_v<Baseline> && stat.unknown) return Rule::Nan;
+  if (compares_v<Baseline> && stat.unknown) return Rule::Nan;
   if (stat.n == 0) return Rule::Zero;
-  if (centres_v<Baseline> && stat.n == 1) {
+  if (compares_v<Baseline> && stat.n == 1) {
     switch (singleton) {
       case Singleton::Zero:
         return Rule::Zero;
@@ -84,8 +85,10 @@ GDPO_INLINE double term_of(double centred, double factor) {
 /// Marks weighted sums as degenerate whose range may come from rounding alone. terms: products in
 /// a sum. magnitude: the largest sum of |products| of a used row.
 GDPO_INLINE void equate_sums(GroupStat& stat, index_t terms, double magnitude) {
-  if (stat.n == 0 || stat.degenerate || stat.unknown || math::is_inf(magnitude)) return;
-  stat.degenerate = stat.max - stat.min <= rounding_of_sum(terms, magnitude);
+  if (stat.n == 0 || stat.unknown || math::is_inf(magnitude)) return;
+  stat.rounding = rounding_of_sum(terms, magnitude);
+  if (stat.degenerate) return;
+  stat.degenerate = stat.max - stat.min <= stat.rounding;
   if (stat.degenerate) stat.m2 = 0;
 }
 

@@ -18,7 +18,8 @@
 ///     rows (stats/reduce.hpp).
 ///   - A policy reads the batch (scale::Of::Batch, BatchCentred) and rows are unused or rewards
 ///     missing. The device adds the remaining values at their places, while the host closes the
-///     gaps first; results differ by at most 2^-44 relative.
+///     gaps first; results differ by at most 2^-44 relative. scale::Of::Within and ShrunkStd add
+///     over groups, and give the bits of gdpo::seq there too.
 ///
 /// **Errors.** invalid_input in the host's words, before anything is launched; cuda::error where a
 /// launch fails. Not checked is what only the data on the device says: offsets that decrease or do
@@ -88,6 +89,10 @@ class AdvantagesCall {
       stats_ = scratch.template take<BatchStat>(sets);
       call_.column_values = scratch.template take<double>(numbers);
       call_.column_states = scratch.template take<unsigned char>(numbers);
+    }
+    if (reads_batch_.scale) {
+      call_.group_squares = scratch.template take<double>(call_.columns * call_.group_count);
+      call_.group_sizes = scratch.template take<index_t>(call_.columns * call_.group_count);
     }
     if constexpr (Call::has_members) {
       MemberArrays& members = call_.members;
@@ -261,14 +266,21 @@ class AdvantagesCall {
   }
 
   /// Launches the statistics over the batch that policies read: of the columns as they stand and,
-  /// where a scale reads them, of what the baseline leaves of the columns.
+  /// where a scale reads them, of what the baseline leaves of the columns and inside the groups.
   template <class Device>
   void read_batch(const Device& device, index_t most) {
     if (call_.columns == 0) return;
     const WeightedNumbers numbers{call_.column_values, call_.column_states, {}, call_.rows};
     const auto finish = [&](bool centred) {
       sum_windows(device, call_.columns, numbers, true, nullptr);
-      const FinishColumns<Order> kernel{first_, about_, windows_, centred, stats_};
+      const FinishColumns<Order> kernel{first_,
+                                        about_,
+                                        windows_,
+                                        centred,
+                                        stats_,
+                                        call_.group_squares,
+                                        call_.group_sizes,
+                                        call_.group_count};
       device.launch(call_.columns, kernel.threads, kernel.shared_bytes(), kernel);
     };
     launch_rows(device, most, ReadColumns<Call>{call_});

@@ -79,6 +79,15 @@ struct SumsAbout {
   }
 };
 
+/// The sum of numbers without weights.
+template <class Order>
+struct SumOfNumbers {
+  typename Order::template Sum<double> sum{};
+
+  GDPO_INLINE void add(double x, double, double) { sum.add(x); }
+  GDPO_INLINE void add(const SumOfNumbers& o) { merge_sums(sum, o.sum); }
+};
+
 /// The moments, made from the sums of both passes as moments_of makes them.
 template <class Order>
 GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first,

@@ -7,6 +7,7 @@
 // As on the host, a column is a reward or the weighted sum of all (sums_first). A *place* counts
 // the members of all groups, group after group; groups.row(place) is its row in the batch.
 #include <gdpo/advantage/batch.hpp>
+#include <gdpo/advantage/engine/group_spreads.hpp>
 #include <gdpo/advantage/engine/reward_rules.hpp>
 #include <gdpo/advantage/engine/rules.hpp>
 #include <gdpo/cuda/advantage/column_moments.hpp>
@@ -85,6 +86,8 @@ struct DeviceCall {
   static constexpr bool reads_members =
       !gdpo::detail::per_group_v<P> && !gdpo::detail::own_value_v<P>;
   static constexpr bool has_members = reads_members<Baseline> || reads_members<Scale>;
+  static constexpr bool reads_external =
+      gdpo::detail::reads_external_v<Baseline> || gdpo::detail::reads_external_v<Scale>;
   using Order = typename Groups::Order;
   using Rules = gdpo::detail::RewardRules<T, DeviceColumn<double>, DeviceChannels, sums_first>;
   using Batch = RewardBatch<T, Groups>;
@@ -99,7 +102,7 @@ struct DeviceCall {
   // A row has eight rewards, used as they are stored and with weight 1, which can be read as one
   // Eight.
   bool in_vectors;
-  DeviceColumn<double> valid, tokens;
+  DeviceColumn<double> valid, tokens, external;
   // The columns of the batch that policies can see among the members.
   DeviceColumn<double> of_members[reward_column_count];
 
@@ -116,6 +119,10 @@ struct DeviceCall {
   // its state is 0. Null: no policy reads the batch.
   double* column_values = nullptr;
   unsigned char* column_states = nullptr;
+  // (columns, groups) the sum of squares and the number of values of each group, which the spreads
+  // inside the groups are computed from. Null: no scale reads the batch.
+  double* group_squares = nullptr;
+  index_t* group_sizes = nullptr;
   MemberArrays members;
   BatchStat no_batch{};
 
@@ -133,7 +140,8 @@ struct DeviceCall {
         plain(rules.plain()),
         in_vectors(plain && rules.channels.all && is_in_vectors(rules.rewards)),
         valid(column_of(function, batch, &Given::valid)),
-        tokens(column_of(function, batch, &Given::tokens)) {
+        tokens(column_of(function, batch, &Given::tokens)),
+        external(column_of(function, batch, &Given::baseline)) {
     for (std::size_t j = 0; j < reward_column_count; ++j) {
       const auto& entry = gdpo::detail::reward_columns<Given>[j];
       if (entry.of_members) of_members[j] = column_of(function, batch, entry.of_batch);
@@ -295,10 +303,11 @@ class ColumnValues {
       : call(of), begin(first), end(last), column(c) {}
 
   /// Calls f(place, x) for every used member that has a value x. `again` says that an earlier loop
-  /// has loaded the values.
+  /// has loaded the values. Where members are written for policies, f is too large to be copied for
+  /// each register, so nothing is loaded ahead.
   template <class F>
   GDPO_DEVICE void each(bool again, const F& f) {
-    if (!call.valid && (Call::sums_first || call.plain)) {
+    if (!Call::has_members && !call.valid && (Call::sums_first || call.plain)) {
       each_in_flight(again, [&](index_t p, double x) {
         if (!call.missing(x)) f(p, x);
       });
@@ -387,7 +396,7 @@ struct BlockOfGroups {
 /// Says that a team writes the combined values to the scratch.
 struct ToScratch {};
 /// Says that a team computes the centred values of every column instead, and writes them to the
-/// scratch for the batch statistics.
+/// scratch for the batch statistics, with the sum of squares of the group.
 struct ToColumns {};
 /// Says that a team writes the combined values to the caller's array, because they are the
 /// advantages if there is no second normalisation.
@@ -473,11 +482,11 @@ struct TeamOfGroup {
       for (index_t first = 0; first < call.columns || first == 0; first += columns_at_once) {
         const index_t n = within(call.columns - first, 0, columns_at_once);
         block.each([&](int thread) {
-          of_thread(thread, [&](int team, int lane, index_t, index_t begin, index_t end) {
+          of_thread(thread, [&](int team, int lane, index_t g, index_t begin, index_t end) {
             for (index_t j = lane; j < columns_at_once; j += size) {
               Column& column = columns[team].of[j];
               rules[team].of[j] =
-                  j < n ? column_of(begin, end, first + j, ranges + team * size, column)
+                  j < n ? column_of(g, begin, end, first + j, ranges + team * size, column)
                         : no_column(column);
             }
           });
@@ -524,16 +533,21 @@ struct TeamOfGroup {
     }
   }
 
-  /// Computes column c of the group at places begin .. end - 1. Returns its rule with the bit
+  /// Computes column c of group g at places begin .. end - 1. Returns its rule with the bit
   /// `unclean`, as RulesOfGroup keeps them. of_members: (size), the magnitudes that the threads of
   /// the team found, which sums_first needs.
-  GDPO_DEVICE unsigned char column_of(index_t begin, index_t end, index_t c,
-                                      const CombinedRange* of_members, Column& column) const {
+  GDPO_DEVICE unsigned char column_of([[maybe_unused]] index_t g, index_t begin, index_t end,
+                                      index_t c, const CombinedRange* of_members,
+                                      Column& column) const {
     ColumnValues<Call> values(call, begin, end, c);
     GroupStat stat;
     bool clean = false;
     if constexpr (once_a_group && Call::in_lanes && !sums_first) clean = values.finite_stat(stat);
     if (!clean) stat = stat_of(values, begin, c, of_members);
+    if constexpr (centred) {
+      call.group_squares[c * call.group_count + g] = gdpo::detail::squares_of(stat);
+      call.group_sizes[c * call.group_count + g] = stat.n;
+    }
     const Rule rule =
         gdpo::detail::rule_of<std::decay_t<decltype(call.baseline)>>(stat, call.singleton);
     [[maybe_unused]] const MemberArgs args = call.args(stat, c, begin);
@@ -607,6 +621,7 @@ struct TeamOfGroup {
       MemberArgs args = call.args(column.stat, c, begin);
       args.own = !is_used ? -1 : Call::has_members ? call.members.own[c * call.rows + p] : 0;
       args.value = x;
+      if constexpr (Call::reads_external) args.own_external = call.external(call.groups.row(p));
       double d;
       if constexpr (base_once) {
         d = gdpo::detail::centre(x, column.base);
@@ -651,7 +666,7 @@ struct TeamOfGroup {
         }
         for (int j = 0; j < columns_at_once; ++j) magnitude += math::abs(x[j]);
       } else {
-        for (int j = 0; j < columns_at_once; ++j) {
+        GDPO_UNROLL for (int j = 0; j < columns_at_once; ++j) {
           const double value = x[j];
           x[j] = 0;
           if (j >= n || call.missing(value)) continue;
@@ -793,8 +808,54 @@ struct ReadColumns {
   }
 };
 
+/// The sum of x(g) over the groups, with the bits of sum_rows, known to all threads. shared: memory
+/// of the block for window_rows numbers.
+template <class Order, class Block, class Value>
+GDPO_DEVICE double sum_of_groups(Block& block, index_t groups, double* shared, const Value& x) {
+  SumOfNumbers<Order> total;
+  for (index_t first = 0; first < groups; first += window_rows) {
+    const index_t n = within(groups - first, 0, window_rows);
+    block.each([&](int thread) {
+      for (index_t i = thread; i < n; i += block.threads()) shared[i] = x(first + i);
+    });
+    total.add(sums_of_window<SumOfNumbers<Order>>(
+        block, n, 0.0, [&](int i) { return shared[i]; }, [](int) { return 1.0; }));
+  }
+  return total.sum.value();
+}
+
+/// Counts of GroupSpreads that threads add.
+struct SpreadCounts {
+  GroupSpreads of;
+  GDPO_INLINE void add(const SpreadCounts& o) {
+    of.all.add(o.of.all);
+    of.unequal.add(o.of.unequal);
+  }
+};
+/// The spreads inside the groups of one column, as spreads_of (advantage/engine/group_spreads.hpp)
+/// computes them, known to all threads. squares and sizes: (groups). shared: memory of the block
+/// for window_rows numbers.
+template <class Order, class Block>
+GDPO_DEVICE GroupSpreads spreads_of_groups(Block& block, const double* squares,
+                                           const index_t* sizes, index_t groups, double* shared) {
+  GroupSpreads of = block
+                        .template reduce<SpreadCounts>([&](int thread) {
+                          SpreadCounts counts;
+                          for (index_t g = thread; g < groups; g += block.threads())
+                            gdpo::detail::count_group(counts.of, squares[g], sizes[g]);
+                          return counts;
+                        })
+                        .of;
+  of.squares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) { return squares[g]; });
+  if (!gdpo::detail::has_shares(of.squares)) return of;
+  of.shares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) {
+    return gdpo::detail::share_of(squares[g], sizes[g], of.squares);
+  });
+  return of;
+}
+
 /// Completes the batch statistics of a column from the sums of its windows. Block i takes column i.
-/// With `centred` it writes BatchStat::centred, otherwise the other members of BatchStat.
+/// With `centred` it writes BatchStat::centred and BatchStat::within, otherwise the other members.
 template <class Order>
 struct FinishColumns {
   const FirstSums<Order>* first;  // (columns, windows)
@@ -802,9 +863,14 @@ struct FinishColumns {
   index_t windows;
   bool centred;
   BatchStat* stats;
+  const double* squares;  // (columns, groups) as in DeviceCall; read with `centred` only
+  const index_t* sizes;
+  index_t groups;
   static constexpr int threads = 256;
 
-  static std::size_t shared_bytes() { return shared_for_windows<Order>(threads); }
+  static std::size_t shared_bytes() {
+    return (std::max)(shared_for_windows<Order>(threads), sizeof(double) * window_rows);
+  }
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -812,11 +878,17 @@ struct FinishColumns {
     const index_t c = block.index();
     const FirstSums<Order> one = sums_of_windows(block, first + c * windows, windows, room);
     const SumsAbout<Order> two = sums_of_windows(block, about + c * windows, windows, room);
+    GroupSpreads spreads;
+    if (centred) {
+      spreads =
+          spreads_of_groups<Order>(block, squares + c * groups, sizes + c * groups, groups, room);
+    }
     block.each([&](int thread) {
       if (thread != 0) return;
       const Moments m = moments_of_windows(one, two);
       if (centred) {
         stats[c].centred = m;
+        stats[c].within = spreads;
       } else {
         stats[c].raw = m;
         stats[c].used = one.n;

@@ -1,0 +1,102 @@
+#pragma once
+#include <gdpo/advantage/order_values.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// A share of the values that is taken off each end must leave some.
+inline void check_fraction(const char* function, double fraction) {
+  if (!(fraction >= 0 && fraction < 0.5) || math::not_finite(fraction)) {
+    contract::fail(function, "baseline.fraction", contract::text(fraction),
+                   "a share of at least 0 and below 0.5");
+  }
+}
+
+/// floor(fraction n), the number of values that are taken off each end; one at least is left.
+GDPO_DEVICE inline index_t number_cut(double fraction, index_t n) {
+  const auto cut = static_cast<index_t>(math::mul(fraction, static_cast<double>(n)));
+  const index_t most = (n - 1) / 2;
+  return cut < most ? cut : most;
+}
+
+/// The mean of sorted values without `cut` at each end, where each of the two outermost values that
+/// are left counts `more` times more. The sum is of differences from the upper middle value, in
+/// ascending order; an offset of the values costs it no digits, and neither does an outlier that is
+/// cut off.
+GDPO_DEVICE inline Split<double> mean_of_middle(const View<double, 1>& x, index_t cut,
+                                                index_t more) {
+  const index_t n = x.extent[0];
+  const double center = x(n / 2);
+  const double ends = (x(cut) - center) + (x(n - 1 - cut) - center);
+  double sum = math::mul(static_cast<double>(more), ends);
+  for (index_t k = cut; k < n - cut; ++k) sum = sum + (x(k) - center);
+  return {center, sum / static_cast<double>(n - 2 * cut + 2 * more)};
+}
+
+}  // namespace detail
+
+/// These baselines follow the bulk of a group, where a mean follows its outliers. A reward model
+/// that is hacked, or a reward without bounds, gives such outliers: one value of 1e12 in a group
+/// moves the mean by 1e12 / n, a median by no more than to the next value.
+///
+/// They are computed once for a group, from its used values in ascending order, so that rows in
+/// another order give the same bits. A group of equal values gets exactly 0, and so do values that
+/// equal the baseline. The centred values do not sum to 0, so a second normalisation over the batch
+/// subtracts their mean; use renorm::None to keep the zeros.
+namespace baseline {
+
+/// The median: the middle one of the values or, of an even number, the mean of the two in the
+/// middle, in two doubles without an error. Fewer than half of the values, however large, cannot
+/// move it beyond the others. A group of binary rewards has the median 0, 1/2 or 1: the majority
+/// gets 0, and only the minority is told apart.
+struct Median {
+  static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
+      from_group = true;                          ///< A degenerate group gets exactly 0.
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// The median of the values.
+  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+    return detail::median_of_sorted(detail::sorted_values(a));
+  }
+};
+
+/// The mean of the values without the floor(fraction n) smallest and as many largest ones
+/// (`scipy.stats.trim_mean`). With fraction 0 it is the mean, and close to 0.5 the median. A group
+/// of n < 1 / fraction values loses none: with 0.25 those of up to 3. The sum of n numbers rounds
+/// by at most n 2^-53 times the range of the values that are left.
+struct TrimmedMean {
+  static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
+      from_group = true;                          ///< A degenerate group gets exactly 0.
+  double fraction = 0.25;  ///< The share that is left out at each end; at least 0, below 0.5.
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// Throws invalid_input for a fraction out of its range.
+  void check(const char* function) const { detail::check_fraction(function, fraction); }
+  /// The trimmed mean of the values.
+  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+    return detail::mean_of_middle(detail::sorted_values(a),
+                                  detail::number_cut(fraction, a.values.extent[0]), 0);
+  }
+};
+
+/// The mean of the values after the floor(fraction n) smallest ones were replaced by the smallest
+/// value that is left, and as many largest ones by the largest that is left
+/// (`scipy.stats.mstats.winsorize`). An outlier thus counts as a value at the end of the bulk,
+/// where TrimmedMean leaves it out. Settings and accuracy are those of TrimmedMean.
+struct WinsorisedMean {
+  static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
+      from_group = true;                          ///< A degenerate group gets exactly 0.
+  double fraction = 0.25;  ///< The share that is replaced at each end; at least 0, below 0.5.
+  /// It reads the group alone.
+  bool reads_batch() const { return false; }
+  /// Throws invalid_input for a fraction out of its range.
+  void check(const char* function) const { detail::check_fraction(function, fraction); }
+  /// The winsorised mean of the values.
+  GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
+    const index_t cut = detail::number_cut(fraction, a.values.extent[0]);
+    return detail::mean_of_middle(detail::sorted_values(a), cut, cut);
+  }
+};
+
+}  // namespace baseline
+GDPO_END_NAMESPACE

@@ -1,0 +1,132 @@
+#pragma once
+#include <gdpo/advantage/multiplier.hpp>
+#include <gdpo/advantage/stat.hpp>
+#include <limits>
+
+namespace gdpo {
+
+/// As a number of degrees of freedom: the rewards of the batch decide (a NaN).
+inline constexpr double from_batch = std::numeric_limits<double>::quiet_NaN();
+
+/// Whether groups whose values are all equal enter what the batch says about the variance of a
+/// group.
+enum class EqualGroups {
+  /// They are left out. A prompt that is too easy or too hard has no spread, and says nothing about
+  /// the spread of the others; to count its 0 would pull the batch's variance down and so blow up
+  /// the advantages of the others. The price: what is left is selected for having a spread, so that
+  /// the batch's variance is too high where groups are equal by chance.
+  Exclude,
+  /// They count like all others: variance 0 with all their degrees of freedom.
+  Include
+};
+
+}  // namespace gdpo
+
+GDPO_BEGIN_NAMESPACE
+namespace scale {
+
+/// The standard deviation of the group, its variance shrunk towards that of the batch: 1 / (sigma +
+/// eps) with
+///
+///     sigma^2 = (nu m + d s^2) / (nu + d)
+///
+/// The group has n values, d = n - 1 degrees of freedom and the sample variance s^2. The batch has
+/// the variance m, pooled over its groups. nu says how many degrees of freedom the batch counts
+/// for: 0 gives `StdDev{}`, infinity the batch's variance alone (`StdDev{Of::Within}` with
+/// EqualGroups::Include), bit for bit. Between the two every sigma lies between that of its group
+/// and that of the batch. The reason to shrink: with few completions of a prompt s^2 is mostly
+/// chance, and a group whose rewards are nearly equal by chance gets huge advantages. How much of
+/// s^2 is chance shows in the other groups, so by default the batch decides nu.
+///
+/// **Why this form.** Over the groups, let the true variance v have mean m and second moment q =
+/// E[v^2]; p = m^2. Where the rewards of a group are normal, given v, s^2 has mean v and variance
+/// 2 v^2 / d. So Cov(v, s^2) = Var v = q - p, and Var s^2 = (q - p) + 2 q / d. The best linear
+/// prediction of v from s^2 is m + b (s^2 - m) with
+///
+///     b = Cov(v, s^2) / Var s^2 = d / (nu + d),    nu = 2 q / (q - p)
+///
+/// which is the sigma^2 above. It is also the mean of v given s^2 under the conjugate prior, a
+/// scaled inverse chi-square of nu + 2 degrees of freedom; limma shrinks variances in the same form
+/// (Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004), article 3). Since 0 <= p <= q, nu is 2 or more.
+///
+/// **nu from the batch.** With m2 = d s^2 of each group and sums over the groups, D = sum d and
+/// F = sum d^2, the estimates of m, q and p are
+///
+///     M = sum m2 / D,    Q = sum m2^2 / (d + 2) / D,    P = (D^2 M^2 - (F + 2 D) Q) / (D^2 - F).
+///
+/// None has a bias: E[m2] = d v; E[m2^2] = d^2 (v^2 + 2 v^2 / d) = d (d + 2) v^2; and E[M^2] =
+/// p + Var M = p + (F (q - p) + 2 D q) / D^2, which is solved for p. P counts as 0 below 0. nu is
+/// 2 Q / (Q - P), and infinite where Q <= P, since the groups then differ no more than by chance.
+/// It is infinite too with fewer than two groups, which tell nothing. The computation takes Q / M^2
+/// and P / M^2 from GroupSpreads::shares, so multiplying all rewards by a number changes no weight.
+///
+/// **Edges.** A group of one under Singleton::Raw (d = 0) gets the batch's variance, unless
+/// prior_dof is 0. Where the batch has no group of two or more values (under EqualGroups::Exclude:
+/// none with a spread), the spread is unknown and the multiplier 0. An infinite reward, or a NaN
+/// under MissingEntry::Propagate, in a group of two or more makes the batch's variance NaN, and
+/// with it every advantage that is not 0 by rule, as under Of::Batch. Sums of squares that overflow
+/// give the multiplier 0. The sums over the groups are added as sum_rows adds rows
+/// (stats/reduce.hpp).
+struct ShrunkStd {
+  static constexpr bool per_group = true,  ///< One value for the group.
+      takes_lanes = true;                  ///< Several rewards in one call.
+  /// nu: how many degrees of freedom the batch's variance counts for, at least 0; infinity: the
+  /// batch's variance alone; from_batch: estimated for every column by itself.
+  double prior_dof = from_batch;
+  EqualGroups equal_groups = EqualGroups::Exclude;  ///< Which groups m and nu are taken from.
+  double eps = 0;             ///< At least 0; in units of the reward, as in StdDev.
+  EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+
+  /// Whether the batch's variance has any weight.
+  bool reads_batch() const { return !math::is_zero(prior_dof); }
+  /// Throws invalid_input unless prior_dof is from_batch or at least 0, and eps finite and at least
+  /// 0.
+  void check(const char* function) const {
+    if (!math::is_nan(prior_dof) && !(prior_dof >= 0)) {
+      contract::fail(function, "scale.prior_dof", contract::text(prior_dof),
+                     "from_batch or at least 0");
+    }
+    detail::check_eps(function, "scale.eps", eps);
+  }
+  /// The groups that the batch's variance and nu are taken from.
+  GDPO_INLINE const GroupSpreads::Count& counted(const GroupSpreads& of) const {
+    return equal_groups == EqualGroups::Exclude ? of.unequal : of.all;
+  }
+  /// nu in a batch with these spreads: prior_dof, or the estimate where that is from_batch.
+  GDPO_DEVICE double prior_in(const GroupSpreads& of) const {
+    using math::mul;
+    if (!math::is_nan(prior_dof)) return prior_dof;
+    const GroupSpreads::Count& n = counted(of);
+    if (n.groups < 2 || math::is_zero(of.shares)) return math::infinity;
+    const auto dof = static_cast<double>(n.dof), dof_squares = static_cast<double>(n.dof_squares);
+    // q and p in units of m^ ^2.
+    const double q = mul(dof, of.shares), square = mul(dof, dof),
+                 p = (square - mul(dof_squares + mul(2.0, dof), q)) / (square - dof_squares);
+    if (!(q > p)) return math::infinity;
+    return p > 0 ? mul(2.0, q) / (q - p) : 2.0;
+  }
+  /// The multiplier of the group.
+  template <class Args>
+  GDPO_DEVICE auto operator()(const Args& a) const {
+    using V = std::decay_t<decltype(a.group.m2)>;
+    if (math::is_zero(prior_dof)) {
+      const bool one = a.group.n == 1;
+      return multiplier(eps, eps_at, one ? math::constant<V>(1.0) : V(variance(a.group)),
+                        one ? 1 : a.group.n - 1);
+    }
+    const GroupSpreads& within = a.batch.within;
+    const index_t dof = counted(within).dof;
+    V v = math::constant<V>(within.variance(dof));
+    const double nu = prior_in(within);
+    if (!math::is_inf(nu) && a.group.n > 0) {
+      const auto d = static_cast<double>(a.group.n - 1);
+      // Two weights of sum 1: nothing overflows, and nu = 2^53 is no special case.
+      v = math::mul(math::constant<V>(nu / (nu + d)), v) +
+          math::mul(math::constant<V>(d / (nu + d)), V(variance(a.group)));
+    }
+    return multiplier(eps, eps_at, v, dof);
+  }
+};
+
+}  // namespace scale
+GDPO_END_NAMESPACE
