@@ -64,8 +64,8 @@
 /// Data never throws, so Singleton::Error and MissingEntry::Reject are refused.
 ///
 /// **Read on.** cuda/advantage/advantages.hpp, cuda/loss/policy_loss.hpp,
-/// cuda/logits/token_logprobs.hpp and cuda/logits/policy_loss.hpp give accuracy and launches of
-/// each call; cuda/device/on.hpp has the tag. include/gdpo/cuda/README.md says what you can rely
+/// cuda/logits/token_logprobs.hpp, cuda/logits/policy_loss.hpp, cuda/value/returns.hpp and
+/// cuda/value/value_loss.hpp give accuracy and launches of each call; cuda/device/on.hpp has the tag. include/gdpo/cuda/README.md says what you can rely
 /// on. examples/cuda_step.cu is a whole training step, captured into a graph.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/two_stages.hpp>
@@ -73,5 +73,8 @@
 #include <gdpo/cuda/logits/policy_loss.hpp>
 #include <gdpo/cuda/logits/token_logprobs.hpp>
 #include <gdpo/cuda/loss/policy_loss.hpp>
+#include <gdpo/cuda/value/returns.hpp>
+#include <gdpo/cuda/value/value_loss.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/value.hpp>

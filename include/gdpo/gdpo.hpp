@@ -10,6 +10,7 @@
 /// - gdpo/prepass.hpp: masks and weights that are decided from whole rows or the batch (truncated
 ///   completions, high entropy, rollout correction).
 /// - gdpo/loss.hpp: log-probs and advantages to a loss, its gradient and metrics.
+/// - gdpo/value.hpp: the critic's side of PPO: GAE, returns, the value loss.
 /// - gdpo/logits.hpp: the same straight from the logits, with the gradient by them.
 /// - gdpo/dist.hpp: the above over many ranks: rows gathered, counts and metrics merged.
 /// - gdpo/update.hpp: the rest of a policy update: plans, packing, clipping, the reference policy.
@@ -56,4 +57,5 @@
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/update.hpp>
+#include <gdpo/value.hpp>
 #include <gdpo/with/eigen.hpp>

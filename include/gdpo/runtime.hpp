@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Estimators, losses and pre-passes by the names that stand in a trainer's configuration.
+/// Estimators, losses, pre-passes and the critic's side by the names that stand in a trainer's
+/// configuration.
 ///
 /// **What it computes.** The same as the types: a name gives a preset (include/gdpo/presets) in a
 /// std::variant, and std::visit calls it. The kinds of names, and the functions that take them:
@@ -13,8 +14,11 @@
 ///     KL terms     kl(type)             "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3";
 ///                                       with "+" appended: with the gradient of k2
 ///     pre-passes   prepass(name)        "trl::token_truncate", "open_instruct::rho", ...
+///     of tokens    token_advantage(name)  "verl::gae", "openrlhf::reinforce", ...
+///     of a critic  value_loss(name)     "verl::value_loss", "slime::value_loss", ...
 ///
-/// `estimator_names()`, `loss_names()` and `prepass_names()` list the names.
+/// `estimator_names()`, `loss_names()`, `prepass_names()`, `token_advantage_names()` and
+/// `value_loss_names()` list the names.
 /// `presets::for_each_estimator` and its siblings (presets/all.hpp) also say which option of the
 /// trainer a name stands for, and against which version it was checked. Levels are the
 /// importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode, KL terms verl's
@@ -64,6 +68,7 @@
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/presets/all.hpp>
+#include <gdpo/value.hpp>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -176,6 +181,30 @@ inline const std::vector<std::string>& prepass_names() {
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Prepass prepass(std::string_view name) {
   return detail::named("gdpo::runtime::prepass", "name", name, detail::prepasses());
+}
+
+/// A variant of every estimator over tokens that a name can stand for.
+using TokenAdvantage = decltype(presets::with_token_advantages(detail::OfValues{}));
+
+namespace detail {
+inline const Table<TokenAdvantage>& token_advantages() {
+  static const Table<TokenAdvantage> entries =
+      presets::with_token_advantages(TableOf<TokenAdvantage>{});
+  return entries;
+}
+}  // namespace detail
+
+/// The names of all estimators over tokens, in the order of presets/all.hpp.
+inline const std::vector<std::string>& token_advantage_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::token_advantages());
+  return names;
+}
+
+/// The estimator over tokens of that name, such as "verl::gae". Discounts, lambda and the
+/// coefficient of the penalty are those of a run: set them in the value.
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline TokenAdvantage token_advantage(std::string_view name) {
+  return detail::named("gdpo::runtime::token_advantage", "name", name, detail::token_advantages());
 }
 
 /// An aggregate whose formula is chosen at run time, on devices too. `mode` names the formula, one
@@ -301,6 +330,9 @@ struct OfLosses {
 /// their KL term or aggregate share one type.
 using Loss = decltype(presets::with_losses(detail::OfLosses{}));
 
+/// The value loss of any name: the aggregate is chosen at run time.
+using ValueLoss = gdpo::ValueLoss<Aggregate>;
+
 namespace detail {
 inline const Table<Loss>& losses() {
   static const auto entries = presets::with_losses([](const auto&... preset) {
@@ -310,6 +342,13 @@ inline const Table<Loss>& losses() {
 }
 inline const Table<Aggregate>& aggregates() {
   static const Table<Aggregate> entries = presets::with_aggregates(TableOf<Aggregate>{});
+  return entries;
+}
+inline const Table<ValueLoss>& value_losses() {
+  static const auto entries = presets::with_value_losses([](const auto&... preset) {
+    return Table<ValueLoss>{
+        {preset.name, with_aggregate(preset.value, Aggregate{preset.value.aggregate})}...};
+  });
   return entries;
 }
 inline const Table<KlEstimator>& estimators_of_kl() {
@@ -346,6 +385,19 @@ inline Loss loss(std::string_view name, std::string_view level = "") {
         return with_level<level::SequenceToken<>>(l);
       },
       chosen);
+}
+
+/// The names of all value losses, in the order of presets/all.hpp.
+inline const std::vector<std::string>& value_loss_names() {
+  static const std::vector<std::string> names = detail::names_of(detail::value_losses());
+  return names;
+}
+
+/// The value loss of that name, such as "verl::value_loss". The clip is that of a run: set it in
+/// the value.
+/// Errors: `invalid_input` for an unknown name, with a list of the names.
+inline ValueLoss value_loss(std::string_view name) {
+  return detail::named("gdpo::runtime::value_loss", "name", name, detail::value_losses());
 }
 
 /// The aggregate of verl's loss_agg_mode, to be set as `loss.aggregate`: "token-mean", "token-sum",

@@ -136,7 +136,9 @@ void run(const Case& recorded, const Setup& setup, Comparison& comparison) {
 void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
   std::visit(
       [&](auto& e) {
-        if constexpr (!std::is_same_v<decltype(e.scale), gdpo::scale::None>) {
+        using Scale = decltype(e.scale);
+        if constexpr (std::is_same_v<Scale, gdpo::scale::StdDev> ||
+                      std::is_same_v<Scale, gdpo::scale::LeaveOneOutStd>) {
           e.scale.eps = eps;
           e.scale.ddof = ddof;
         }

@@ -206,11 +206,77 @@ Setup verl_reinforce_baseline(Params& params) {
   return setup;
 }
 
-auto verl_leave_one_out(const char* preset) {
+// A function without settings of its own.
+auto without_settings(const char* preset) {
   return [=](Params& params) {
     remarks(params);
     return Setup{estimator(preset)};
   };
+}
+
+Setup verl_gpg(Params& params) {
+  params.fixed("f_norm", 1);
+  params.remark("alpha");
+  remarks(params);
+  return {estimator("verl::gpg")};
+}
+
+Setup verl_opo(Params& params) {
+  params.remark("baseline");
+  remarks(params);
+  return {estimator("verl::opo")};
+}
+
+Setup verl_passk(Params& params) {
+  Setup setup{estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::grpo_passk"
+                                                               : "verl::grpo_passk_no_std")};
+  std_settings(params, setup);
+  params.remark("rule");
+  remarks(params);
+  return setup;
+}
+
+// --- nemo_rl
+
+// The std of 0 does not divide; ddof is 1, as the record says in words.
+void nemo_rl_settings(Params& params, Setup& setup) {
+  set_scale(setup.estimator, params.number("eps"), 1);
+  params.remark("zero_std");
+  remarks(params);
+}
+
+Setup nemo_rl_grpo(Params& params) {
+  const std::string mean = params.flag("use_leave_one_out_baseline") ? "" : "_group_mean",
+                    std = params.flag("normalize_rewards") ? "" : "_no_std";
+  Setup setup{estimator("nemo_rl::grpo" + mean + std)};
+  nemo_rl_settings(params, setup);
+  return setup;
+}
+
+Setup nemo_rl_gdpo(Params& params) {
+  const bool others = params.flag("use_leave_one_out_baseline");
+  if (!params.flag("normalize_rewards"))
+    throw Unsupported("parameter normalize_rewards = false is not mapped");
+  Setup setup{estimator(others ? "nemo_rl::gdpo" : "nemo_rl::gdpo_group_mean")};
+  nemo_rl_settings(params, setup);
+  weights(params, setup);
+  Params norm = params.object("batch_norm");
+  norm.fixed("level", "sequence");
+  norm.remark("zero_std");
+  set_renorm(setup.estimator, norm.number("eps"), norm.integer("ddof"));
+  norm.all_read();
+  return setup;
+}
+
+// --- slime
+
+Setup slime_rows(Params& params) {
+  const auto kind = params.choice("advantage_estimator", {"grpo", "reinforce_plus_plus_baseline"});
+  const bool scaled = params.flag("grpo_std_normalization") && kind == "grpo";
+  Setup setup{estimator(scaled ? "slime::grpo_nan_singleton" : "slime::grpo_no_std")};
+  setup.group_size = params.integer("n_samples_per_prompt");
+  std_settings(params, setup);
+  return setup;
 }
 
 }  // namespace
@@ -245,9 +311,17 @@ void add_advantages(Registry& registry) {
   add("verl", "compute_grpo_vectorized_outcome_advantage", verl_grpo);
   add("verl", "compute_gdpo_outcome_advantage", verl_gdpo);
   add("verl", "compute_reinforce_plus_plus_baseline_outcome_advantage", verl_reinforce_baseline);
-  add("verl", "compute_rloo_outcome_advantage", verl_leave_one_out("verl::rloo"));
+  add("verl", "compute_rloo_outcome_advantage", without_settings("verl::rloo"));
   add("verl", "compute_rloo_vectorized_outcome_advantage",
-      verl_leave_one_out("verl::rloo_vectorized"));
+      without_settings("verl::rloo_vectorized"));
+  add("verl", "compute_gpg_outcome_advantage", verl_gpg);
+  add("verl", "compute_opo_outcome_advantage", verl_opo);
+  add("verl", "compute_grpo_passk_outcome_advantage", verl_passk);
+
+  add("nemo_rl", "GRPOAdvantageEstimator.compute_advantage", nemo_rl_grpo);
+  add("nemo_rl", "GDPOAdvantageEstimator.compute_advantage", nemo_rl_gdpo);
+
+  add("slime", "RolloutManager._post_process_rewards", slime_rows);
 }
 
 }  // namespace conformance

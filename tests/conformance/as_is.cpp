@@ -58,6 +58,26 @@ std::string settings_of(const gdpo::runtime::Loss& loss) {
       },
       loss);
 }
+std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
+  return std::visit(
+      [](const auto& e) {
+        std::string line = text("tokens", e.returns.steps, e.penalty.kl.input, e.penalty.kl.output);
+        if constexpr (std::decay_t<decltype(e.returns)>::reads_values) {
+          line +=
+              text("gae", e.returns.length_alpha > 0, gdpo::math::is_nan(e.returns.lambda_returns));
+        }
+        if constexpr (!std::is_same_v<std::decay_t<decltype(e.renorm)>, gdpo::renorm::None>) {
+          line += text("whiten", e.renorm.ddof, e.renorm.eps, e.renorm.eps_at, e.renorm.count_eps,
+                       e.renorm.keep_mean);
+        }
+        return line;
+      },
+      estimator);
+}
+std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
+  return text("value", loss.half, loss.aggregate.mode, loss.aggregate.over,
+              loss.aggregate.count_eps, loss.aggregate.row_count_eps);
+}
 std::string settings_of(const gdpo::prepass::Importance& w) {
   return text("importance", w.statistic, w.clamp, w.clip, w.count_eps, w.reach);
 }
@@ -76,6 +96,11 @@ std::vector<std::string> without_record(const Report& report) {
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
   gdpo::presets::for_each_loss([&](const auto& preset) {
     add_unless_recorded(preset, settings_of(gdpo::runtime::loss(preset.name)));
+  });
+  gdpo::presets::for_each_token_advantage(
+      [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });
+  gdpo::presets::for_each_value_loss([&](const auto& preset) {
+    add_unless_recorded(preset, settings_of(gdpo::runtime::value_loss(preset.name)));
   });
   gdpo::presets::for_each_prepass(
       [&](const auto& preset) { add_unless_recorded(preset, settings_of(preset.value)); });

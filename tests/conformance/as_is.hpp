@@ -11,9 +11,12 @@
 namespace conformance {
 
 // All settings of a policy as one line of text. What no preset sets is left out: weights, gates and
-// penalty of an estimator; constant, width and scale of an aggregate, which belong to a run.
+// penalty of an estimator; constant, width and scale of an aggregate; discounts, the coefficient of
+// the penalty and its estimate over tokens; the clip of a value loss. They belong to a run.
 std::string settings_of(const gdpo::runtime::Estimator& estimator);
 std::string settings_of(const gdpo::runtime::Loss& loss);
+std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator);
+std::string settings_of(const gdpo::runtime::ValueLoss& loss);
 std::string settings_of(const gdpo::prepass::Importance& weight);
 std::string settings_of(const gdpo::prepass::Gate& gate);
 

@@ -12,7 +12,8 @@
 //                 not know.
 // The runner only chooses presets and sets their members: every number is computed by the library.
 // advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp and
-// loss_presets.cpp say which function is which preset; kl.cpp, aggregate.cpp and pid.cpp do both.
+// loss_presets.cpp say which function is which preset; value.cpp (the critic's side), kl.cpp,
+// aggregate.cpp and pid.cpp do both.
 // Every loss is computed twice, padded and packed, and both must have the same bits. So must every
 // controller that is fed or stored in another way.
 //
@@ -74,6 +75,7 @@ int run(const Options& options) {
   Registry registry;
   add_advantages(registry);
   add_losses(registry);
+  add_values(registry);
   add_kl_estimates(registry);
   add_reductions(registry);
   add_constraints(registry);

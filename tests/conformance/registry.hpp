@@ -42,6 +42,7 @@ class Registry {
 
 void add_advantages(Registry& registry);
 void add_losses(Registry& registry);
+void add_values(Registry& registry);
 void add_kl_estimates(Registry& registry);
 void add_reductions(Registry& registry);
 void add_constraints(Registry& registry);

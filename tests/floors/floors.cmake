@@ -9,9 +9,9 @@ cmake_minimum_required(VERSION 3.22)
 
 # The rooms, from the ground up. The loss stands below the advantages, because these may carry a KL
 # penalty.
-set(rooms core math storage lanes stats group loss prepass logits advantage constraint diagnose dist
-  update front_doors cuda/device cuda/advantage cuda/loss cuda/logits cuda.hpp presets runtime.hpp
-  with gdpo.hpp)
+set(rooms core math storage lanes stats group loss prepass logits advantage value constraint
+  diagnose dist update front_doors cuda/device cuda/advantage cuda/loss cuda/logits cuda/value
+  cuda.hpp presets runtime.hpp with gdpo.hpp)
 
 # The room of a header.
 function(gdpo_room header variable)

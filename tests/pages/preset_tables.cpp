@@ -51,6 +51,8 @@ std::string divisor(int ddof, double eps, gdpo::EpsAt eps_at) {
       return "max(" + of + "std, " + number(eps) + ")";
     case gdpo::EpsAt::ClampVar:
       return "sqrt(max(" + of + "variance, " + number(eps) + "))";
+    case gdpo::EpsAt::StdOrOne:
+      return of + "std" + plus(eps) + " (1 where it is 0)";
     case gdpo::EpsAt::None:
       break;
   }
@@ -60,7 +62,17 @@ std::string divisor(int ddof, double eps, gdpo::EpsAt eps_at) {
 std::string text(const gdpo::baseline::Mean&) { return "group mean"; }
 std::string text(const gdpo::baseline::LeaveOneOut&) { return "mean of the others"; }
 
+std::string text(const gdpo::baseline::SecondBest&) { return "itself; the best: the second best"; }
+std::string text(const gdpo::baseline::LengthWeighted&) { return "group mean, by length"; }
+
 std::string text(const gdpo::scale::None&) { return "1"; }
+std::string text(const gdpo::scale::LeaveOneOutStd& s) {
+  return divisor(s.ddof, s.eps, s.eps_at) + " of the others";
+}
+std::string text(const gdpo::scale::NonzeroShare&) { return "share of rewards that are not 0"; }
+std::string text(const gdpo::scale::ShrunkStd& s) {
+  return divisor(1, s.eps, s.eps_at) + " of the group, shrunk towards the batch's";
+}
 std::string text(const gdpo::scale::StdDev& s) {
   const char* of = s.of == gdpo::scale::Of::Group   ? " of the group"
                    : s.of == gdpo::scale::Of::Batch ? " of the batch"
@@ -109,6 +121,37 @@ std::string text(gdpo::Singleton s) {
 template <class Baseline, class Scale, class Combine, class Renorm>
 Row cells(const gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>& e) {
   return {text(Combine{}), text(e.baseline), text(e.scale), text(e.renorm)};
+}
+
+// ---- estimators over tokens ----
+
+std::string text(gdpo::Steps s) {
+  return s == gdpo::Steps::Valid              ? "valid tokens"
+         : s == gdpo::Steps::Row              ? "every position"
+         : s == gdpo::Steps::RowRewardOnValid ? "every position, rewards on valid ones"
+                                              : "runs of valid tokens";
+}
+std::string text(const gdpo::returns::RewardToGo& r) {
+  return "reward to go, gamma " + number(r.gamma);
+}
+std::string text(const gdpo::returns::Gae& r) {
+  std::string line = "GAE, gamma " + number(r.gamma) + ", lambda ";
+  line += r.length_alpha > 0 ? "1 - 1 / (" + number(r.length_alpha) + " tokens)" : number(r.lambda);
+  if (!gdpo::math::is_nan(r.lambda_returns)) line += ", of returns " + number(r.lambda_returns);
+  return line;
+}
+std::string text(gdpo::KlEstimator k) {
+  return k == gdpo::KlEstimator::K1    ? "K1"
+         : k == gdpo::KlEstimator::Abs ? "Abs"
+         : k == gdpo::KlEstimator::K2  ? "K2"
+                                       : "K3";
+}
+template <class Returns, class KlTerm, class Renorm>
+Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
+  std::string penalty = text(e.penalty.kl.estimator);
+  append(penalty, within("log ratio", e.penalty.kl.input));
+  append(penalty, within("value", e.penalty.kl.output));
+  return {text(e.returns), text(e.returns.steps), penalty, text(e.renorm)};
 }
 
 // ---- losses ----
@@ -189,6 +232,11 @@ std::string text(const gdpo::aggregate::TokenSum&) { return "sum over tokens"; }
 template <class Level, class Surrogate, class Kl, class Aggregate>
 Row cells(const gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate>& loss) {
   return {text(loss.level), text(loss.surrogate), text(loss.kl), text(loss.aggregate)};
+}
+template <class Aggregate>
+Row cells(const gdpo::ValueLoss<Aggregate>& loss) {
+  return {loss.half ? "1/2" : "1", gdpo::math::is_inf(loss.clip) ? "none" : number(loss.clip),
+          text(loss.aggregate)};
 }
 template <class Aggregate, class = std::enable_if_t<gdpo::is_aggregate_v<Aggregate>>>
 Row cells(const Aggregate& aggregate) {
@@ -324,6 +372,8 @@ int main() {
   const auto estimators = [](const auto& f) { presets::for_each_estimator(f); };
   const auto losses = [](const auto& f) { presets::for_each_loss(f); };
   const auto prepasses = [](const auto& f) { presets::for_each_prepass(f); };
+  const auto token_advantages = [](const auto& f) { presets::for_each_token_advantage(f); };
+  const auto value_losses = [](const auto& f) { presets::for_each_value_loss(f); };
   const auto aggregates = [](const auto& f) { presets::for_each_aggregate(f); };
 
   table("versions", {"presets", "checked against"}, [&] {
@@ -332,6 +382,8 @@ int main() {
     estimators(version);
     losses(version);
     prepasses(version);
+    token_advantages(version);
+    value_losses(version);
   });
   preset_table("estimators", "estimator",
                {"normalises", "minus", "divided by", "second normalisation"}, estimators);
@@ -340,6 +392,10 @@ int main() {
     estimators([&conventions](const auto& preset) { conventions(preset); });
     conventions.print_rows();
   });
+  preset_table("token_advantages", "estimator",
+               {"computes", "steps", "KL in the reward", "advantages whitened over"},
+               token_advantages);
+  preset_table("value_losses", "value loss", {"factor", "clip", "loss"}, value_losses);
   preset_table("losses", "loss", {"ratio of the", "clip low / high", "KL term", "loss"}, losses);
   preset_table("aggregates", "aggregate", {"loss"}, aggregates);
   preset_table("prepasses", "pre-pass", {"gives a", "of the", "from the", "which multiplies"},

@@ -4,6 +4,8 @@
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/two_stages.hpp>
 #include <gdpo/cuda/logits/policy_loss.hpp>
+#include <gdpo/cuda/value/returns.hpp>
+#include <gdpo/cuda/value/value_loss.hpp>
 #include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <numeric>
@@ -11,7 +13,9 @@
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"
 #include "support/logits_step.hpp"
+#include "support/returns.hpp"
 #include "support/threaded_grid.hpp"
+#include "support/value_cases.hpp"
 
 namespace {
 
@@ -165,6 +169,36 @@ TEST_CASE("cuda threads: losses of many rows, each of a warp or of a block", "[c
   for (int i = 0; i < rows; ++i) lengths.push_back(1 + random.below(3));
   check_loss<float>(gdpo::grpo_loss, d, cuda_loss::packed, lengths, by_warp_and_by_block());
   check_loss<float>(gdpo::gspo_token_loss, full(random, rows - 7, 2), cuda_loss::dense);
+}
+
+// ---- value losses ----
+
+TEST_CASE("cuda threads: value losses", "[cuda][races][value]") {
+  Random random(6);
+  const int many = 4 * 1024 + 40;  // five rows a block, two of them a warp
+  for (const bool short_rows : {false, true}) {
+    INFO("short rows " << short_rows);
+    naive_value::Data d = short_rows ? value_cases::random_values(random, many, 3)
+                                     : value_cases::random_values(random, 3, 520);
+    for (double& x : d.returns) {
+      if (random.chance(0.01)) x = std::nan("");
+    }
+    const value_cases::Arrays<float> arrays(d);
+    const gdpo::ValueBatch<float> batch = arrays.batch();
+    gdpo::ValueLoss<> loss;
+    loss.clip = 0.2;
+    check_threads(by_warp_and_by_block(), [&](const ThreadedGrid& device) {
+      std::vector<float> gradient(arrays.values.size(), -77.0F);
+      gdpo::ValueLossResult result;
+      gdpo::Normaliser normaliser;
+      TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
+      gdpo::cuda::count_into(device, batch, &normaliser, scratch());
+      loss(device, batch, &normaliser, arrays.out(gradient), &result, scratch());
+      Numbers all = value_cases::numbers(result);
+      append(all, gradient);
+      return all;
+    });
+  }
 }
 
 // ---- logits ----
@@ -330,5 +364,38 @@ TEST_CASE("cuda threads: advantages", "[cuda][races]") {
     const auto sorted = gdpo::cuda::sorted_groups(view(order), view(offsets));
     check_advantages(r, sorted, gdpo::Gdpo{});
     check_advantages(r, sorted, gdpo::verl::gdpo);
+    // Spreads inside groups are added for 4096 groups at a time.
+    gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::ShrunkStd> shrunk;
+    std::vector<index_t> many;
+    for (index_t g = 0; g <= 5000; ++g) many.push_back(g * rows / 5000);
+    check_advantages(r, gdpo::by_offsets(many), shrunk);
+    check_advantages(r, gdpo::cuda::sorted_groups(view(order), view(many)), shrunk);
+  }
+}
+
+// ---- returns ----
+
+TEST_CASE("cuda threads: returns and their renormalisation", "[cuda][races]") {
+  Random random(17);
+  const return_cases::Data d = return_cases::random_rows(random, 21, 150);
+  const std::vector<index_t> offsets = d.offsets();
+  using Renorm = gdpo::renorm::TokenWeightedBatch;
+  gdpo::TokenAdvantage<gdpo::returns::Gae, gdpo::Kl<gdpo::kl::K2>, Renorm> estimator{
+      {0.99, 0.95, 1, 0.1}, {0.1}, {-1, 1}};
+  gdpo::ReturnBatch<double> batch;
+  batch.rewards = view(d.rewards), batch.values = view(d.values);
+  batch.logp = view(d.logp), batch.ref_logp = view(d.ref_logp), batch.mask = view(d.mask);
+  batch.row_rewards = view(d.row_rewards), batch.bootstrap = view(d.bootstrap);
+  batch.offsets = view(offsets);
+  for (const gdpo::Steps steps : return_cases::all_steps) {
+    estimator.returns.steps = steps;
+    check_threads(Tunings(1), [&](const ThreadedGrid& device) {
+      Numbers advantages(d.mask.size()), returns(d.mask.size());
+      TestScratch scratch(gdpo::cuda::scratch_bytes(estimator, batch));
+      gdpo::advantages_and_returns_into(device, batch, estimator, view(advantages), view(returns),
+                                        scratch());
+      advantages.insert(advantages.end(), returns.begin(), returns.end());
+      return advantages;
+    });
   }
 }

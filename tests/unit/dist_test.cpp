@@ -352,6 +352,45 @@ TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
   }
 }
 
+TEST_CASE("value losses of ranks add up, and a local count is found out", "[dist]") {
+  const auto of_rank = [](int rank, double tokens) {
+    gdpo::ValueLossResult r;
+    r.loss = 0.5, r.metrics.rows = 4, r.metrics.empty_rows = rank;
+    r.metrics.loss.sum = 2, r.metrics.loss.count = 10, r.metrics.loss.max = rank;
+    r.metrics.returns.n = 10, r.metrics.returns.weight = 10, r.metrics.returns.mean = rank;
+    r.metrics.returns.min = r.metrics.returns.max = rank;
+    if (rank == 2) r.metrics.non_finite.returns = {3, 1, 7};
+    r.normaliser.tokens = tokens, r.normaliser.rows = 12;
+    return r;
+  };
+  std::vector<gdpo::ValueLossResult> got(3);
+  CHECK(same_on_all(on_ranks(3, [&](const ThreadRank& comm) {
+          got[static_cast<std::size_t>(comm.rank())] =
+              dist::all_merge(comm, of_rank(comm.rank(), 30));
+        })) == "");
+  for (const gdpo::ValueLossResult& r : got) {
+    CHECK(r.loss == 1.5);
+    CHECK(r.normaliser.tokens == 30);
+    CHECK(r.metrics.rows == 12);
+    CHECK(r.metrics.empty_rows == 3);
+    CHECK(r.metrics.loss.mean() == 0.2);
+    CHECK(r.metrics.loss.max == 2);
+    CHECK(r.metrics.returns.n == 30);
+    CHECK(r.metrics.returns.mean == 1);
+    CHECK(r.metrics.non_finite.returns.count == 3);
+    CHECK(r.metrics.non_finite.returns.token == 7);
+  }
+  CHECK(same_on_all(on_ranks(2,
+                             [&](const ThreadRank& comm) {
+                               dist::all_merge(comm, of_rank(comm.rank(), 20 + comm.rank()));
+                             }))
+            .find("normaliser: given 20 tokens, 12 rows, 0 non-empty rows, 0 given on rank 0") !=
+        std::string::npos);
+  CHECK(same_on_all(on_ranks(3, [&](const ThreadRank& comm) {
+          CHECK(dist::all_merge(comm, of_rank(comm.rank(), 30).metrics).rows == 12);
+        })) == "");
+}
+
 TEST_CASE("so are losses that were divided by equal local counts, also in a list", "[dist]") {
   gdpo::LossResult r;
   r.metrics.rows = 4, r.normaliser.tokens = 40, r.normaliser.rows = 4;

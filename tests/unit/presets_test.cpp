@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/catch.hpp"
+#include "support/message.hpp"
 #include "support/product.hpp"
 
 namespace {
@@ -47,6 +48,10 @@ TEST_CASE("names at run time are those of the list, each once", "[presets][runti
         runtime::estimator_names());
   CHECK(names_of([](const auto& f) { presets::for_each_loss(f); }) == runtime::loss_names());
   CHECK(names_of([](const auto& f) { presets::for_each_prepass(f); }) == runtime::prepass_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_token_advantage(f); }) ==
+        runtime::token_advantage_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_value_loss(f); }) ==
+        runtime::value_loss_names());
   CHECK(names_of([](const auto& f) { presets::for_each_aggregate(f); }).size() == 5);
 }
 
@@ -61,6 +66,47 @@ TEST_CASE("a name gives the value of its line", "[presets][runtime]") {
   });
   static_assert(has_each_type_once<runtime::Estimator> && has_each_type_once<runtime::Loss> &&
                 has_each_type_once<runtime::Prepass>);
+}
+
+TEST_CASE("a name of the critic's side gives the value of its line", "[presets][runtime]") {
+  static_assert(has_each_type_once<runtime::TokenAdvantage>);
+  presets::for_each_token_advantage([](const auto& preset) {
+    INFO(preset.name);
+    const runtime::TokenAdvantage by_name = runtime::token_advantage(preset.name);
+    const auto* const e = std::get_if<std::decay_t<decltype(preset.value)>>(&by_name);
+    REQUIRE(e);
+    CHECK(e->returns.gamma == preset.value.returns.gamma);
+    CHECK(e->returns.steps == preset.value.returns.steps);
+    CHECK(e->penalty.coef == 0);  // of a run
+    CHECK(e->penalty.kl.estimator == preset.value.penalty.kl.estimator);
+    CHECK(gdpo::math::is_inf(e->reward_clip.hi));
+  });
+  presets::for_each_value_loss([](const auto& preset) {
+    INFO(preset.name);
+    const runtime::ValueLoss loss = runtime::value_loss(preset.name);
+    CHECK(loss.clip == preset.value.clip);
+    CHECK(loss.half == preset.value.half);
+    CHECK(loss.aggregate.over == preset.value.aggregate.over);
+  });
+  using Mode = runtime::Aggregate::Mode;
+  CHECK(runtime::value_loss("slime::value_loss").aggregate.mode == Mode::SeqMeanTokenMean);
+  CHECK(!runtime::value_loss("slime::value_loss").half);
+  CHECK(runtime::value_loss("verl::value_loss").clip == 0.5);
+  // The settings in which trainers differ and that no record fixes.
+  CHECK(gdpo::nemo_rl::gae.returns.lambda == 0.95);
+  CHECK(gdpo::nemo_rl::vapo.returns.lambda_returns == 1);
+  CHECK(gdpo::nemo_rl::vapo.returns.length_alpha == 0.05);
+  CHECK(gdpo::nemo_rl::gae.penalty.kl.estimator == gdpo::KlEstimator::K3);
+  CHECK(gdpo::slime::ppo.returns.steps == gdpo::Steps::Row);
+  CHECK(gdpo::slime::reinforce_plus_plus.returns.steps == gdpo::Steps::RowRewardOnValid);
+  std::string names;
+  for (const std::string& name : runtime::token_advantage_names())
+    names += (names.empty() ? "" : ", ") + name;
+  CHECK(message_of([] { runtime::token_advantage("verl::gea"); }) ==
+        "gdpo::runtime::token_advantage: name: given 'verl::gea'; needed: one of " + names);
+  CHECK(message_of([] { runtime::value_loss("mse"); }) ==
+        "gdpo::runtime::value_loss: name: given 'mse'; needed: one of verl::value_loss, "
+        "openrlhf::value_loss, nemo_rl::value_loss, slime::value_loss");
 }
 
 TEST_CASE("pre-passes that no record has as they are set what their trainers do",

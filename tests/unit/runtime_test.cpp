@@ -46,6 +46,10 @@ const Line lines[] = {
      Singleton::Zero},
     {"rloo", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero},
+    {"gdpo_shrunk", Baseline::Mean, Scale::Shrunk, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude,
+     Singleton::Zero},
+    {"grpo_shrunk", Baseline::Mean, Scale::Shrunk, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
+     Singleton::Zero},
     {"paper::gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude,
      Singleton::Zero},
     {"paper::grpo", Baseline::Mean, Scale::Group, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
@@ -74,6 +78,14 @@ const Line lines[] = {
      Flow, Keep, Singleton::Zero},
     {"verl::reinforce_plus_plus_baseline", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::Tokens,
      whiten, Flow, Keep, Singleton::Raw},
+    {"verl::opo", Baseline::LengthWeighted, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Raw},
+    {"verl::gpg", Baseline::Mean, Scale::NonzeroShare, 0, 1, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Raw},
+    {"verl::grpo_passk", Baseline::SecondBest, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow,
+     Keep, Singleton::Raw},
+    {"verl::grpo_passk_no_std", Baseline::SecondBest, Scale::None, 0, 1, Sum, Renorm::None, any,
+     Flow, Keep, Singleton::Raw},
     {"nvlabs::trl_grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, AsZero,
      Keep, Singleton::Zero},
     {"nvlabs::trl_grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, AsZero,
@@ -118,6 +130,24 @@ const Line lines[] = {
      Keep, Singleton::Zero},
     {"open_instruct::centered", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow,
      Keep, Singleton::Zero},
+    {"nemo_rl::grpo", Baseline::LeaveOneOut, Scale::Others, 1e-6, 1, Sum, Renorm::None, any, Flow,
+     Keep, Singleton::Zero, EpsAt::StdOrOne},
+    {"nemo_rl::grpo_group_mean", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any,
+     Flow, Keep, Singleton::Zero, EpsAt::StdOrOne},
+    {"nemo_rl::grpo_no_std", Baseline::LeaveOneOut, Scale::None, 0, 1, Sum, Renorm::None, any, Flow,
+     Keep, Singleton::Zero},
+    {"nemo_rl::grpo_group_mean_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any,
+     Flow, Keep, Singleton::Zero},
+    {"nemo_rl::gdpo", Baseline::LeaveOneOut, Scale::Others, 1e-6, 1, Each, Renorm::Batch, plain,
+     Flow, Keep, Singleton::Zero, EpsAt::StdOrOne},
+    {"nemo_rl::gdpo_group_mean", Baseline::Mean, Scale::Group, 1e-6, 1, Each, Renorm::Batch, plain,
+     Flow, Keep, Singleton::Zero, EpsAt::StdOrOne},
+    {"slime::grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Zero},
+    {"slime::grpo_nan_singleton", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any,
+     Flow, Keep, Singleton::Nan},
+    {"slime::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Flow, Keep,
+     Singleton::Zero},
     {"textbook::grpo_numpy", Baseline::Mean, Scale::Group, 1e-8, 0, Sum, Renorm::None, any, Skip,
      Exclude, Singleton::Zero},
     {"textbook::grpo_torch", Baseline::Mean, Scale::Group, 1e-8, 1, Sum, Renorm::None, any, Skip,
@@ -220,6 +250,10 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("scale.ddof", [](S& e) { e.scale_spread.ddof = 0; });
   matters("scale.eps", [](S& e) { e.scale_spread.eps = 0.1; });
   matters("scale.eps_at None", [](S& e) { e.scale_spread.eps_at = EpsAt::None; });
+  matters("scale.eps_at StdOrOne", [](S& e) {
+    e.baseline = Baseline::None;
+    e.scale_spread.eps_at = EpsAt::StdOrOne;
+  });
   matters("combine", [](S& e) { e.combine = naive::Combine::SumThenNormalize; });
   matters("renorm None", [](S& e) { e.renorm = Renorm::None; });
   matters("renorm Batch", [](S& e) { e.renorm = Renorm::Batch; });

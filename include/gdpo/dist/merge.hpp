@@ -4,6 +4,7 @@
 #include <gdpo/constraint/shortfall.hpp>
 #include <gdpo/dist/agree.hpp>
 #include <gdpo/loss/result.hpp>
+#include <gdpo/value/value_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -48,7 +49,8 @@ X sum_in_rank_order(std::vector<X> parts) {
 template <class X>
 constexpr bool is_record_v = std::is_same_v<X, Normaliser> || std::is_same_v<X, Moments> ||
                              std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
-                             std::is_same_v<X, LossResult> || std::is_same_v<X, GroupReport> ||
+                             std::is_same_v<X, LossResult> || std::is_same_v<X, ValueMetrics> ||
+                             std::is_same_v<X, ValueLossResult> || std::is_same_v<X, GroupReport> ||
                              std::is_same_v<X, SumCount> || std::is_same_v<X, ConstraintMetrics> ||
                              std::is_same_v<X, double>;
 template <class X>
@@ -114,7 +116,8 @@ template <class X>
 void check_records(const char*, const std::vector<X>&) {}
 /// Losses have been divided by the same counts, and by those of all their rows. A rank without rows
 /// may have no counts.
-inline void check_records(const char* function, const std::vector<LossResult>& parts) {
+template <class Result>
+void check_losses(const char* function, const std::vector<Result>& parts) {
   const char* const needed =
       "losses that were divided by the counts of the whole step: all_merge(comm, count)";
   std::size_t first = parts.size();
@@ -137,6 +140,12 @@ inline void check_records(const char* function, const std::vector<LossResult>& p
                        " rows on all ranks",
                    needed);
   }
+}
+inline void check_records(const char* function, const std::vector<LossResult>& parts) {
+  check_losses(function, parts);
+}
+inline void check_records(const char* function, const std::vector<ValueLossResult>& parts) {
+  check_losses(function, parts);
 }
 /// Reports are of the same rewards. A rank without rows may have none.
 inline void check_records(const char* function, const std::vector<GroupReport>& parts) {
@@ -190,7 +199,8 @@ X merged(const char* function, const Comm& comm, const Own& own) {
   static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
   static_assert(is_record_v<X>,
                 "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
-                "GroupReport, SumCount, ConstraintMetrics and double, or a std::vector of them");
+                "ValueMetrics, ValueLossResult, GroupReport, SumCount, ConstraintMetrics and "
+                "double, or a std::vector of them");
   std::vector<X> parts = gathered<X>(function, comm, own);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
@@ -220,6 +230,8 @@ namespace dist {
 ///     LossResult         the losses add up, the metrics merge. Refused are ranks that have divided
 ///                        by different counts, and losses of more rows than were counted: some
 ///                        rank has forgotten the others
+///     ValueMetrics, ValueLossResult
+///                        the same of a critic (value/value_loss.hpp)
 ///     GroupReport        as if the groups of rank 0 came first; each group on one rank. The report
 ///                        of rows that were gathered is that of all rows already: do not merge it
 ///     SumCount, ConstraintMetrics

@@ -1,10 +1,13 @@
 #pragma once
 #include <gdpo/presets/liger.hpp>
 #include <gdpo/presets/ms_swift.hpp>
+#include <gdpo/presets/nemo_rl.hpp>
 #include <gdpo/presets/nvlabs.hpp>
 #include <gdpo/presets/open_instruct.hpp>
+#include <gdpo/presets/openrlhf.hpp>
 #include <gdpo/presets/paper.hpp>
 #include <gdpo/presets/per_group.hpp>
+#include <gdpo/presets/slime.hpp>
 #include <gdpo/presets/textbook.hpp>
 #include <gdpo/presets/trl.hpp>
 #include <gdpo/presets/verl.hpp>
@@ -40,6 +43,8 @@ constexpr auto with_estimators(const F& f) {
       Preset{"grpo", Grpo{}, "", "arXiv 2402.03300"},
       Preset{"dr_grpo", DrGrpo{}, "", "arXiv 2503.20783"},
       Preset{"rloo", Rloo{}, "", "arXiv 2402.14740"},
+      Preset{"gdpo_shrunk", ShrunkGdpo{}, "", "arXiv 2601.05242"},
+      Preset{"grpo_shrunk", ShrunkGrpo{}, "", "arXiv 2402.03300"},
       Preset{"paper::gdpo", paper::gdpo, "eq. 4-7", paper::version},
       Preset{"paper::grpo", paper::grpo, "eq. 1-2", paper::version},
       Preset{"paper::grpo_no_std", paper::grpo_no_std, "GRPO w/o std", paper::version},
@@ -59,6 +64,11 @@ constexpr auto with_estimators(const F& f) {
              verl::version},
       Preset{"verl::reinforce_plus_plus_baseline", verl::reinforce_plus_plus_baseline,
              "adv_estimator=reinforce_plus_plus_baseline", verl::version},
+      Preset{"verl::opo", verl::opo, "adv_estimator=opo", verl::version},
+      Preset{"verl::gpg", verl::gpg, "adv_estimator=gpg", verl::version},
+      Preset{"verl::grpo_passk", verl::grpo_passk, "adv_estimator=grpo_passk", verl::version},
+      Preset{"verl::grpo_passk_no_std", verl::grpo_passk_no_std,
+             "adv_estimator=grpo_passk norm_adv_by_std_in_grpo=False", verl::version},
       Preset{"nvlabs::trl_grpo", nvlabs::trl_grpo, "apply_gdpo=False", nvlabs::version},
       Preset{"nvlabs::trl_grpo_no_scale", nvlabs::trl_grpo_no_scale,
              "apply_gdpo=False scale_rewards=False", nvlabs::version},
@@ -97,10 +107,53 @@ constexpr auto with_estimators(const F& f) {
              "advantage_normalization_type=standard", open_instruct::version},
       Preset{"open_instruct::centered", open_instruct::centered,
              "advantage_normalization_type=centered", open_instruct::version},
+      Preset{"nemo_rl::grpo", nemo_rl::grpo, "GRPOAdvantageEstimator", nemo_rl::version},
+      Preset{"nemo_rl::grpo_group_mean", nemo_rl::grpo_group_mean,
+             "GRPOAdvantageEstimator use_leave_one_out_baseline=False", nemo_rl::version},
+      Preset{"nemo_rl::grpo_no_std", nemo_rl::grpo_no_std,
+             "GRPOAdvantageEstimator normalize_rewards=False", nemo_rl::version},
+      Preset{"nemo_rl::grpo_group_mean_no_std", nemo_rl::grpo_group_mean_no_std,
+             "GRPOAdvantageEstimator use_leave_one_out_baseline=False normalize_rewards=False",
+             nemo_rl::version},
+      Preset{"nemo_rl::gdpo", nemo_rl::gdpo, "GDPOAdvantageEstimator", nemo_rl::version},
+      Preset{"nemo_rl::gdpo_group_mean", nemo_rl::gdpo_group_mean,
+             "GDPOAdvantageEstimator use_leave_one_out_baseline=False", nemo_rl::version},
+      Preset{"slime::grpo", slime::grpo, "advantage_estimator=grpo", slime::version},
+      Preset{"slime::grpo_nan_singleton", slime::grpo_nan_singleton, "advantage_estimator=grpo",
+             slime::version},
+      Preset{"slime::grpo_no_std", slime::grpo_no_std,
+             "advantage_estimator=grpo grpo_std_normalization=False", slime::version},
       Preset{"textbook::grpo_numpy", textbook::grpo_numpy, "the numpy listing", textbook::version},
       Preset{"textbook::grpo_torch", textbook::grpo_torch, "the PyTorch listing",
              textbook::version},
       Preset{"per_group::gdpo", per_group::gdpo, "", per_group::version});
+}
+
+/// Calls f(preset...) with the whole list of estimators over tokens.
+template <class F>
+constexpr auto with_token_advantages(const F& f) {
+  return f(Preset{"verl::gae", verl::gae, "adv_estimator=gae", verl::version},
+           Preset{"verl::reinforce_plus_plus", verl::reinforce_plus_plus,
+                  "adv_estimator=reinforce_plus_plus", verl::version},
+           Preset{"openrlhf::gae", openrlhf::gae, "advantage_estimator=gae", openrlhf::version},
+           Preset{"openrlhf::reinforce", openrlhf::reinforce, "advantage_estimator=reinforce",
+                  openrlhf::version},
+           Preset{"nemo_rl::gae", nemo_rl::gae, "GeneralizedAdvantageEstimator", nemo_rl::version},
+           Preset{"nemo_rl::vapo", nemo_rl::vapo,
+                  "GeneralizedAdvantageEstimator gae_lambda_value=1 length_adaptive_alpha=0.05",
+                  nemo_rl::version},
+           Preset{"slime::ppo", slime::ppo, "advantage_estimator=ppo", slime::version},
+           Preset{"slime::reinforce_plus_plus", slime::reinforce_plus_plus,
+                  "advantage_estimator=reinforce_plus_plus", slime::version});
+}
+
+/// Calls f(preset...) with the whole list of value losses.
+template <class F>
+constexpr auto with_value_losses(const F& f) {
+  return f(Preset{"verl::value_loss", verl::value_loss, "compute_value_loss", verl::version},
+           Preset{"openrlhf::value_loss", openrlhf::value_loss, "ValueLoss", openrlhf::version},
+           Preset{"nemo_rl::value_loss", nemo_rl::value_loss, "MseValueLossFn", nemo_rl::version},
+           Preset{"slime::value_loss", slime::value_loss, "value_loss_function", slime::version});
 }
 
 /// Calls f(preset...) with the whole list of losses.
@@ -182,6 +235,16 @@ constexpr auto with_aggregates(const F& f) {
 template <class F>
 constexpr void for_each_estimator(const F& f) {
   with_estimators([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset) for each estimator over tokens of the list.
+template <class F>
+constexpr void for_each_token_advantage(const F& f) {
+  with_token_advantages([&f](const auto&... preset) { (f(preset), ...); });
+}
+/// Calls f(preset) for each value loss of the list.
+template <class F>
+constexpr void for_each_value_loss(const F& f) {
+  with_value_losses([&f](const auto&... preset) { (f(preset), ...); });
 }
 /// Calls f(preset) for each loss of the list.
 template <class F>

@@ -1,9 +1,12 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
-/// The estimators of verl, core_algos.py, and its aggregates and losses.
+/// The estimators of verl, core_algos.py, over rows and over tokens, its aggregates and losses.
 ///
 /// A group of one row keeps its reward, times 1 / (1 + eps) where the std divides. Missing (NaN)
 /// rewards are not handled: NaN propagates. The advantage of a row goes to its valid tokens
@@ -22,6 +25,8 @@ using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::Normaliz
                                 renorm::TokenWeightedBatch>;
 using WhitenedNoStd = GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum,
                                      renorm::TokenWeightedBatch>;
+template <class Baseline, class Scale>
+using OfSum = GroupAdvantage<Baseline, Scale, combine::SumThenNormalize, renorm::None>;
 using ReinforceBaseline = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize,
                                          renorm::TokenWeightedBatch>;
 
@@ -60,6 +65,31 @@ inline constexpr Rloo rloo_vectorized = detail::conventions(Rloo{}, Singleton::Z
 /// adv_estimator=reinforce_plus_plus_baseline: centred in the group, then whitened over the tokens
 /// of the batch (compute_reinforce_plus_plus_baseline_outcome_advantage).
 inline constexpr auto reinforce_plus_plus_baseline = detail::whitened(detail::ReinforceBaseline{});
+/// adv_estimator=opo (compute_opo_outcome_advantage): the reward minus the mean of the group in
+/// which each completion counts by its length (OPO, arXiv 2505.23585). RewardBatch::tokens.
+inline constexpr auto opo =
+    detail::conventions(detail::OfSum<baseline::LengthWeighted, scale::None>{});
+/// adv_estimator=gpg (compute_gpg_outcome_advantage) with f_norm 1: centred in the group, times the
+/// number of rewards over that of rewards that are not 0 (GPG, arXiv 2504.02546).
+inline constexpr auto gpg =
+    detail::conventions(detail::OfSum<baseline::Mean, scale::NonzeroShare>{});
+/// adv_estimator=grpo_passk (compute_grpo_passk_outcome_advantage): the best completion of a group
+/// gets its distance to the second best, divided by the std of the group + 1e-6; the others get 0.
+inline constexpr auto grpo_passk =
+    detail::conventions(detail::scaled(detail::OfSum<baseline::SecondBest, scale::StdDev>{}));
+/// adv_estimator=grpo_passk with norm_adv_by_std_in_grpo=False.
+inline constexpr auto grpo_passk_no_std =
+    detail::conventions(detail::OfSum<baseline::SecondBest, scale::None>{});
+
+/// adv_estimator=gae (compute_gae_advantage_return): GAE over the valid tokens with lam 1, then
+/// masked_whiten over the tokens. Token rewards that have paid for their KL are `rewards`; the
+/// penalty here is off.
+inline constexpr TokenAdvantage<returns::Gae, AnyKl, renorm::TokenWeightedBatch> gae{
+    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
+/// adv_estimator=reinforce_plus_plus (compute_reinforce_plus_plus_outcome_advantage): discounted
+/// rewards to go over the valid tokens, then masked_whiten.
+inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl, renorm::TokenWeightedBatch>
+    reinforce_plus_plus{{}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
 
 // The aggregates of loss_agg_mode. Without a global batch they divide by the counts of the
 // micro-batch. With one, set over = Over::Given, Normaliser::given = the summed batch_num_tokens or
@@ -95,5 +125,9 @@ inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K
 inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>,
                             aggregate::SeqMeanTokenMean>
     gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl, seq_mean_token_mean};
+
+/// compute_value_loss: half the larger squared error, with clip 0.5 (cliprange_value) and
+/// loss_agg_mode="token-mean".
+inline constexpr ValueLoss<aggregate::TokenMean> value_loss{0.5};
 }  // namespace verl
 GDPO_END_NAMESPACE

@@ -1,0 +1,31 @@
+#pragma once
+#include <gdpo/loss/any_kl.hpp>
+#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/value_loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+/// The estimators over tokens of OpenRLHF, RemoteExperienceMaker.compute_advantages_and_returns,
+/// and its value loss.
+///
+/// The reward of a row is clamped (reward_clip_range is `reward_clip`) and added at its last token;
+/// each token pays penalty.coef = init_kl_coef times its KL to the reference. For no_std_norm set
+/// renorm.eps_at = EpsAt::None.
+namespace openrlhf {
+inline constexpr const char* version = "OpenRLHF/OpenRLHF@3c3be623";
+
+/// Normalisation over the valid tokens of the batch: the population variance, at least 1e-8.
+inline constexpr renorm::TokenWeightedBatch batch_norm{0, 1e-8, EpsAt::ClampVar};
+/// advantage_estimator="gae": GAE over the valid tokens with lambd 1, then `batch_norm`.
+inline constexpr TokenAdvantage<returns::Gae, AnyKl, renorm::TokenWeightedBatch> gae{
+    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
+/// advantage_estimator="reinforce": discounted rewards to go over the valid tokens, then
+/// `batch_norm`. With "reinforce_baseline" the rewards of rows have the mean of their group
+/// subtracted first (gdpo::DrGrpo).
+inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl, renorm::TokenWeightedBatch> reinforce{
+    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
+
+/// ValueLoss with token_level_loss: half the larger squared error, a mean over tokens. Set clip =
+/// clip_eps; none by default.
+inline constexpr ValueLoss<aggregate::TokenMean> value_loss{};
+}  // namespace openrlhf
+GDPO_END_NAMESPACE

@@ -1,0 +1,55 @@
+#pragma once
+#include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/loss/any_kl.hpp>
+#include <gdpo/value/token_advantage.hpp>
+#include <gdpo/value/value_loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+/// The estimators of slime, RolloutManager._post_process_rewards and
+/// compute_advantages_and_returns, and its value loss.
+///
+/// Rewards of rows are normalised first, then given to the tokens. Each token pays penalty.coef =
+/// kl_coef times its KL; kl_loss_type is penalty.kl.estimator. Missing (NaN) rewards are not
+/// handled. With normalize_advantages use with_renorm(e, slime::whiten).
+namespace slime {
+inline constexpr const char* version = "THUDM/slime@624b824a";
+
+namespace detail {
+template <class Estimator>
+constexpr Estimator conventions(Estimator e, Singleton singleton = Singleton::Zero) {
+  e.missing = {MissingEntry::Propagate, MissingRow::Keep};
+  e.singleton = singleton;
+  return e;
+}
+constexpr Grpo scaled(Singleton singleton) {
+  Grpo e{};
+  e.scale.eps = 1e-6;
+  return conventions(e, singleton);
+}
+}  // namespace detail
+
+/// advantage_estimator="grpo" or "gspo": centred in the group, divided by its std + 1e-6. A group
+/// of one row gets 0.
+inline constexpr Grpo grpo = detail::scaled(Singleton::Zero);
+/// The same with NaN for a group of one row, as slime gives it.
+inline constexpr Grpo grpo_nan_singleton = detail::scaled(Singleton::Nan);
+/// advantage_estimator="grpo" without grpo_std_normalization, or "reinforce_plus_plus_baseline":
+/// the reward minus the mean of the group.
+inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
+
+/// normalize_advantages, for with_renorm(): over the tokens of the batch, by sqrt(variance + 1e-8).
+inline constexpr renorm::TokenWeightedBatch whiten{};
+/// advantage_estimator="ppo" (vanilla_gae, chunked_gae): GAE with lambd 1 in which every position
+/// of the response is a step, masked ones too.
+inline constexpr TokenAdvantage<returns::Gae, AnyKl> ppo{
+    {1, 1, same_lambda, 0, Steps::Row}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
+/// advantage_estimator="reinforce_plus_plus": discounted rewards to go in which every position of
+/// the response is a step, and only valid ones carry reward.
+inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
+    {1, Steps::RowRewardOnValid}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
+
+/// value_loss_function: the larger squared error, not halved, with clip 0.2 (value_clip); the mean
+/// over rows of their token means.
+inline constexpr ValueLoss<aggregate::SeqMeanTokenMean> value_loss{0.2, false};
+}  // namespace slime
+GDPO_END_NAMESPACE

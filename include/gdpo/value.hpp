@@ -1,0 +1,74 @@
+#pragma once
+/// \file
+/// The critic's side of PPO: returns and advantages of tokens (GAE), and the value loss.
+///
+/// **What it computes.** For the tokens t of a row, with reward r_t, value V_t and the next valid
+/// token's value V_next:
+///
+///     RewardToGo  G_t = r_t + gamma G_next                        advantage and return
+///     Gae         delta_t = r_t + gamma V_next - V_t
+///                 A_t = delta_t + gamma lambda A_next,  return A_t + V_t
+///     ValueLoss   L_t = 1/2 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2)
+///                 loss = sum_i W_i sum_t L_t, with dloss/dv
+///
+/// GAE is arXiv 1506.02438, eq. 16; the clipped value loss is that of PPO's first implementation
+/// (OpenAI baselines, ppo2), which verl, OpenRLHF, NeMo-RL and slime have kept. r_t may pay for the
+/// KL of its token (penalty::Token); a reward of the whole row is added at its last token; the
+/// advantages may be whitened over the valid tokens. W_i is the row's weight under the same
+/// aggregates as in the policy loss (loss/aggregate.hpp).
+///
+/// **Example.** One row of four tokens, the third of which a tool wrote; the row was cut off, and
+/// the critic expects 0.5 more.
+///
+/// <!-- build: door_value run -->
+/// ```cpp
+/// const std::vector<float> rewards{0, 0, 9, 1}, values{0.2f, 0.4f, 7, 0.8f};
+/// const std::vector<unsigned char> mask{1, 1, 0, 1};  // what the mask hides is not read
+/// const std::vector<double> rest{0.5};                // 0 for an episode that has ended
+/// gdpo::ReturnBatch<float> batch;
+/// batch.rewards = gdpo::view(rewards.data(), 1, 4);
+/// batch.values = gdpo::view(values.data(), 1, 4);
+/// batch.mask = gdpo::view(mask.data(), 1, 4);
+/// batch.bootstrap = gdpo::view(rest);
+/// std::vector<float> advantages(4), returns(4);
+/// gdpo::ReturnsWorkspace<float> memory;  // kept between steps
+/// gdpo::advantages_and_returns_into(gdpo::simd, batch, gdpo::TokenAdvantage<>{{0.9, 0.5}},
+///                                   gdpo::view(advantages.data(), 1, 4),
+///                                   gdpo::view(returns.data(), 1, 4), memory);
+/// for (const float a : advantages) std::printf("%.2f ", a);  // prints 0.44 0.61 0.00 0.65
+///
+/// const std::vector<float> now{0.3f, 0.9f, 0, 1.5f};  // the critic after some steps
+/// std::vector<float> by_value(4);
+/// gdpo::ValueBatch<float> learnt;
+/// learnt.values = gdpo::view(now.data(), 1, 4), learnt.old_values = batch.values;
+/// learnt.returns = gdpo::view(returns.data(), 1, 4), learnt.mask = batch.mask;
+/// const gdpo::ValueLoss<> loss{0.2};
+/// const gdpo::ValueLossResult r =
+///     loss(learnt, gdpo::count(learnt), gdpo::view(by_value.data(), 1, 4));
+/// std::printf("\nloss %.3f, clipped %.2f\n", r.loss, r.metrics.clip_fraction.mean());
+/// // prints loss 0.081, clipped 0.67
+/// ```
+///
+/// **Inputs.** ReturnBatch and ValueBatch: views of padded, (B, T) or (B, G, T), or packed tokens
+/// with any strides; float, double, 16-bit floats. `Steps` says which positions of a row are steps
+/// of its episode: valid tokens, every position, or each run of valid tokens by itself.
+///
+/// **Results.** Advantages and returns of tokens, exactly 0 where the mask is 0. A loss, its
+/// gradient by the values, and ValueMetrics: clip fraction, explained variance, means and ranges;
+/// merge() and dist::all_merge combine them over micro-batches and ranks.
+///
+/// **Cost.** Linear in the tokens. `simd` runs the recursion of several rows side by side,
+/// `parallel(executor)` uses threads; all executions give the same bits. With a workspace nothing
+/// is allocated after the first call.
+///
+/// **Errors.** Mistakes throw `gdpo::invalid_input` before anything is written: gamma or lambda
+/// outside 0 to 1, shapes that do not fit, arrays that are missing, a count of 0. Data never
+/// throws: a NaN reward or value shows in the tokens before it in its row, and is counted by the
+/// loss.
+///
+/// **Read on.** include/gdpo/value/README.md: trainers' options, devices, ends of episodes.
+/// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of verl, OpenRLHF,
+/// NeMo-RL and slime.
+#include <gdpo/loss.hpp>
+#include <gdpo/value/advantages_and_returns.hpp>
+#include <gdpo/value/value_loss.hpp>

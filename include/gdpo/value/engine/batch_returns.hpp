@@ -1,0 +1,89 @@
+#pragma once
+// How advantages_and_returns_into runs the rows of a batch.
+#include <gdpo/core/exec.hpp>
+#include <gdpo/value/engine/return_lanes.hpp>
+#include <gdpo/value/engine/whiten_tokens.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+template <class Exec, class S, class Estimator>
+class BatchReturns;
+}  // namespace detail
+
+/// Scratch memory of advantages_and_returns_into. After a first call, further calls of the same
+/// shapes, storage types and executor allocate nothing.
+template <class S>
+class ReturnsWorkspace {
+  template <class Exec, class T, class Estimator>
+  friend class detail::BatchReturns;
+  std::vector<detail::ReturnScratch<S>> workers;
+};
+
+namespace detail {
+
+/// A call whose arguments the constructor checks. Rows do not depend on each other before the
+/// renormalisation, so workers take units of consecutive rows.
+template <class Exec, class S, class Estimator>
+class BatchReturns {
+ public:
+  BatchReturns(const char* function, const ReturnBatch<S>& batch, const Estimator& estimator,
+               const TokenOut<S>& advantages, const TokenOut<S>& returns)
+      : rows_(function, batch, estimator, advantages, returns) {}
+
+  void operator()(const Exec& exec, ReturnsWorkspace<S>& workspace) const {
+    const index_t rows = rows_.layout().rows;
+    if (rows == 0) return;
+    const index_t units = (rows + rows_a_unit(rows) - 1) / rows_a_unit(rows);
+    const index_t workers = workers_for(exec, units, rows_.layout().tokens);
+    if (static_cast<index_t>(workspace.workers.size()) < workers)
+      workspace.workers.resize(static_cast<std::size_t>(workers));
+    for (index_t w = 0; w < workers; ++w) {
+      ReturnScratch<S>& scratch = workspace.workers[static_cast<std::size_t>(w)];
+      rows_.reserve(scratch, at_once);
+      if (in_lanes) scratch.tile.resize(static_cast<std::size_t>(ReturnTile::size));
+    }
+    const auto for_each_range = [&](const auto& f) {  // f(first row, end, scratch)
+      if (workers == 1) return f(index_t{0}, rows, workspace.workers[0]);
+      for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
+        const index_t first = unit * rows_a_unit(rows);
+        f(first, (std::min)(first + rows_a_unit(rows), rows),
+          workspace.workers[static_cast<std::size_t>(worker)]);
+      });
+    };
+    for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
+      scan(first, last, scratch);
+    });
+    if constexpr (!std::is_same_v<std::decay_t<decltype(Estimator::renorm)>, renorm::None>) {
+      const Affine affine = affine_of(rows_.estimator().renorm,
+                                      advantage_moments(rows_, workspace.workers[0]), false);
+      for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
+        for (index_t i = first; i < last; ++i) apply_to_row(rows_, i, affine, scratch);
+      });
+    }
+  }
+
+ private:
+  static constexpr bool in_lanes = !std::is_same_v<Exec, Seq> && math::native_width<double> > 1;
+  static constexpr index_t at_once = in_lanes ? rows_at_once : 1;
+
+  /// Many rows form at most 128 units of whole tiles of rows side by side; a few rows form eight
+  /// units, so that threads share them.
+  static index_t rows_a_unit(index_t rows) {
+    constexpr index_t most_units = 128, side = rows_at_once;
+    if (rows < side * side) return (rows + side - 1) / side;
+    return ((rows + most_units - 1) / most_units + side - 1) / side * side;
+  }
+  void scan(index_t first, index_t last, ReturnScratch<S>& scratch) const {
+    if constexpr (in_lanes) {
+      for (index_t i = first; i < last; i += at_once)
+        ReturnLanes<S, Estimator>(rows_, i, (std::min)(i + at_once, last), scratch).scan();
+    } else {
+      for (index_t i = first; i < last; ++i) rows_.scan(i, scratch);
+    }
+  }
+
+  ReturnRows<S, Estimator> rows_;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,173 @@
+#pragma once
+#include <gdpo/loss/engine/span.hpp>
+#include <gdpo/value/engine/value_mask.hpp>
+#include <gdpo/value/engine/value_tally.hpp>
+#include <gdpo/value/engine/value_term.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Computes the value loss of one row on the host: the loops over tokens. V is S or lanes of S.
+///
+/// Order of summation, as in RowLoss: a row is cut into blocks of 1024 tokens, the last of them
+/// shorter. Token t of a block goes to lane t mod 16, which adds at most 64 tokens in S. The 16
+/// lanes are then added in double as a tree, and the sums of the blocks in their order. So the bits
+/// do not depend on the width of V.
+template <class V, class S, class Metrics>
+class RowValueLoss {
+ public:
+  using L = math::Lanes<V>;
+
+  RowValueLoss(const ValueFormula& formula, bool clips, ValueTally& tally)
+      : formula_(formula), clips_(clips), tally_(tally) {
+    for (int q = 0; q < value_quantities; ++q) {
+      low_[q] = math::constant<V>(math::infinity), high_[q] = math::constant<V>(-math::infinity);
+    }
+  }
+  ~RowValueLoss() {
+    if constexpr (Metrics::everything) {
+      S low[L::width], high[L::width];
+      for (int q = 0; q < value_quantities; ++q) {
+        L::store(low, low_[q]), L::store(high, high_[q]);
+        for (int j = 0; j < L::width; ++j)
+          tally_.add_range(q, static_cast<double>(low[j]), static_cast<double>(high[j]));
+      }
+    }
+  }
+  RowValueLoss(const RowValueLoss&) = delete;
+  RowValueLoss& operator=(const RowValueLoss&) = delete;
+
+  /// Computes one row. `weight` is its weight W_i. `gradient` has room for the row's length, or is
+  /// null; every position of it is written, with exactly 0 where the mask is 0. Returns the sums of
+  /// the row, not yet multiplied by `weight`.
+  ValueSums operator()(const TokenRow<S>& row, double weight, S* gradient) {
+    ValueSums sums;
+    for (index_t begin = 0; begin < row.length; begin += block) {
+      const index_t end = (std::min)(begin + block, row.length);
+      Sums lanes[registers]{};
+      const index_t whole = end - (end - begin) % math::logical_lanes;
+      if (begin < whole) {
+        if (row.mask) {
+          clips_ ? loop<true, true>(row, begin, whole, weight, gradient, lanes)
+                 : loop<true, false>(row, begin, whole, weight, gradient, lanes);
+        } else {
+          clips_ ? loop<false, true>(row, begin, whole, weight, gradient, lanes)
+                 : loop<false, false>(row, begin, whole, weight, gradient, lanes);
+        }
+      }
+      if (whole < end) {
+        TokenSpan<S> span{row, gradient};
+        PaddedSpan<S> padded(span, whole, end);
+        const TokenSpan<S>& last = padded.span;
+        clips_ ? loop<true, true>(last.row, 0, math::logical_lanes, weight, last.gradient, lanes)
+               : loop<true, false>(last.row, 0, math::logical_lanes, weight, last.gradient, lanes);
+        padded.copy_back();
+      }
+      const double error = total_of(lanes, &Sums::error), loss = total_of(lanes, &Sums::loss);
+      const double inputs = clips_ ? total_of(lanes, &Sums::old_value) : 0.0;
+      sums.of[value_of_loss] += loss, sums.of[value_of_error] += error;
+      if constexpr (Metrics::means) {
+        sums.of[value_of_value] += total_of(lanes, &Sums::value);
+        for (const Sums& one : lanes) sums.clipped += static_cast<double>(one.clipped.total());
+      }
+      if (math::not_finite(error) || math::not_finite(inputs))
+        census(row, begin, end, gradient, sums);
+    }
+    return sums;
+  }
+
+ private:
+  using Mask = mask_t<V>;
+  static constexpr int registers = math::logical_lanes / L::width;  // V for the 16 lanes
+  static constexpr index_t block = 1024;                            // tokens
+
+  /// The sums of one register. `error` and `old_value` are not finite if an input is not.
+  struct Sums {
+    V loss{}, value{}, error{}, old_value{};
+    typename L::Count clipped;
+  };
+  using SumOf = V Sums::*;
+  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
+    return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].*member; });
+  }
+
+  template <bool Masked, bool Clips>
+  GDPO_NOINLINE void loop(const TokenRow<S>& row, index_t begin, index_t end, double weight,
+                          S* gradient, Sums* sums) {
+    // The loop reads copies, so that the compiler keeps what is the same for all tokens in
+    // registers.
+    const ValueFormula formula = formula_;
+    const S *const values = row.logp, *const old_values = row.old_logp,
+                   *const targets = row.advantages;
+    const unsigned char* const mask = row.mask;
+    const V w = math::constant<V>(weight), zero = math::constant<V>(0.0);
+    V low[value_quantities], high[value_quantities];
+    Sums local[registers];
+    for (int k = 0; k < registers; ++k) local[k] = sums[k];
+    for (int q = 0; q < value_quantities; ++q) low[q] = low_[q], high[q] = high_[q];
+    for (index_t t = begin; t < end; t += math::logical_lanes) {
+      for (int k = 0; k < registers; ++k) {
+        const index_t at = t + k * L::width;
+        Mask valid = L::all_lanes();
+        if constexpr (Masked) valid = run_mask<V>(mask + at);
+        const auto taken = [&](const V& x) GDPO_INLINE_LAMBDA {
+          if constexpr (Masked) return V(math::select(valid, x, zero));
+          return x;
+        };
+        const V value = L::load(values + at);
+        V old_value = zero;
+        if constexpr (Clips) old_value = L::load(old_values + at);
+        const ValueTerm<V> term =
+            formula.template operator()<Clips, V>(value, old_value, L::load(targets + at));
+        Sums& s = local[k];
+        s.loss = s.loss + taken(term.loss), s.error = s.error + taken(term.error);
+        if constexpr (Clips) s.old_value = s.old_value + taken(old_value);
+        if constexpr (Metrics::means) {
+          s.value = s.value + taken(value);
+          if constexpr (Clips) s.clipped.add(math::both(valid, term.clipped));
+        }
+        if constexpr (Metrics::everything) {
+          const V of[value_quantities] = {term.loss, value, term.error};
+          for (int q = 0; q < value_quantities; ++q) {
+            V least = of[q], most = of[q];
+            if constexpr (Masked) {
+              least = math::select(valid, least, math::constant<V>(math::infinity));
+              most = math::select(valid, most, math::constant<V>(-math::infinity));
+            }
+            low[q] = (math::min)(low[q], least), high[q] = (math::max)(high[q], most);
+          }
+        }
+        if (gradient) L::store(gradient + at, taken(math::mul(w, term.slope)));
+      }
+    }
+    for (int k = 0; k < registers; ++k) sums[k] = local[k];
+    for (int q = 0; q < value_quantities; ++q) low_[q] = low[q], high_[q] = high[q];
+  }
+
+  /// Looks one by one at the tokens of a block in which some input is not finite. It counts such
+  /// inputs, and writes NaN where the loops may have lost one: under -ffast-math a comparison with
+  /// NaN may come out either way.
+  GDPO_COLD void census(const TokenRow<S>& row, index_t begin, index_t end, S* gradient,
+                        ValueSums& sums) {
+    ValueNonFinite& found = tally_.metrics.non_finite;
+    for (index_t t = begin; t < end; ++t) {
+      if (!row.valid(t)) continue;
+      const S value = row.logp[t], target = row.advantages[t];
+      const S old_value = clips_ ? row.old_logp[t] : S(0);
+      if (math::not_finite(value)) note(found.values, row.row, t);
+      if (math::not_finite(target)) note(found.returns, row.row, t);
+      if (math::not_finite(old_value)) note(found.old_values, row.row, t);
+      if (!math::is_nan(static_cast<S>(value - target)) && !math::is_nan(old_value)) continue;
+      sums.of[value_of_loss] = math::nan();
+      if (gradient) gradient[t] = math::nan<S>();
+    }
+  }
+
+  const ValueFormula formula_;
+  const bool clips_;
+  ValueTally& tally_;
+  V low_[value_quantities], high_[value_quantities];
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE

@@ -1,0 +1,127 @@
+#pragma once
+#include <gdpo/value/engine/value_batch_loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// The counts of one (micro-)batch: valid tokens, rows, and rows with a valid token.
+///
+/// They are those of a TokenBatch with the same mask or offsets, so a step whose policy and critic
+/// see the same tokens counts once and gives both losses the same Normaliser. Values need not be
+/// there. Throws invalid_input for shapes and offsets that do not fit.
+template <class S>
+Normaliser count(const ValueBatch<S>& batch) {
+  constexpr const char* function = "gdpo::count";
+  detail::check_value_shapes(function, batch, detail::NeedsLogp::No);
+  const TokenBatch<S> tokens = detail::tokens_of(batch, true);
+  Normaliser n =
+      detail::count_rows(tokens, detail::layout_of(function, tokens, detail::NeedsLogp::No));
+  n.counted = {tokens.prepared.mask_changes, n.tokens, n.rows};
+  return n;
+}
+
+/// PPO's loss of a critic over tokens, clipped or not, with its analytic gradient and metrics.
+///
+/// With the value v of a token, its value at the rollout v_old, its return R and h = 1/2 (`half`)
+/// or 1,
+///
+///     L    = h max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2)
+///     loss = sum over rows i of W_i sum over valid tokens t of L_it
+///     dloss/dv_it = W_i 2 h (v - R)   where the first square is the larger one or both are equal
+///                   0                 where the second square is strictly larger
+///
+/// c is `clip`; where it is infinite, L = h (v - R)^2. W_i is the weight of the row (`aggregate`
+/// and `ValueBatch::row_weights`), as in a PolicyLoss. The second square is strictly larger only
+/// where v lies outside of v_old - c .. v_old + c. There the clip does not depend on v, so that
+/// branch has no gradient: it stops a value that has moved by more than c towards its return. At a
+/// tie outside of the interval the gradient is that of the first square; torch.max gives half of
+/// it.
+///
+/// Source: PPO2 of OpenAI's baselines, whose clip follows that of the policy (arXiv 1707.06347).
+/// verl core_algos.compute_value_loss (h = 1/2, any aggregate), OpenRLHF ValueLoss (h = 1/2, clip
+/// optional), NeMo-RL MseValueLossFn, slime value_loss_function.
+///
+///     gdpo::ValueLoss<> loss;  // mean over tokens
+///     loss.clip = 0.2;
+///     const gdpo::ValueLossResult r =
+///         loss(batch, gdpo::count(batch), gdpo::view(dvalues, rows, width));
+///
+/// It is an aggregate and trivially copyable, so it can be a constant and a kernel argument.
+/// `Metrics` is the set that is measured: metrics::All; metrics::Means, without ranges over tokens;
+/// or metrics::None, which keeps rows and inputs that are not finite. It changes no bit of the loss
+/// or its gradient.
+template <class Aggregate = aggregate::TokenMean, class Metrics = metrics::All>
+struct ValueLoss {
+  static_assert(is_aggregate_v<Aggregate>,
+                "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
+  static_assert(is_metrics_v<Metrics>, "Metrics is metrics::All, metrics::Means or metrics::None");
+
+  /// c, how far a value may move from its value at the rollout, in units of the return; at least 0.
+  /// Infinite: no clip, and ValueBatch::old_values is not read. In a batch of float so is a clip
+  /// beyond the largest float.
+  double clip = math::infinity;
+  bool half = true;                    ///< Whether the squares are halved.
+  Aggregate aggregate{};               ///< What the loss is divided by (loss/aggregate.hpp).
+  static constexpr Metrics metrics{};  ///< What is measured (ValueMetrics).
+
+  /// Computes loss and metrics and, if `gradient` is given, dloss/dv of every token.
+  ///
+  /// - `exec`: seq, simd or parallel(executor); all give the same bits.
+  /// - `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
+  /// - `gradient`: has the shape of batch.values and elements of type S, and may not overlap the
+  ///   arrays of the batch. Every position is written, with exactly 0 where the mask is 0 and in
+  ///   rows of weight 0. `{}` is no gradient.
+  /// - `workspace`: kept by the caller. After a first call of the same shape and executor, nothing
+  ///   is allocated.
+  ///
+  /// Order of summation: the tokens of a row in 16 lanes (detail::RowValueLoss says how). The rows
+  /// form at most 128 units of consecutive rows, cut by the number of rows alone; the rows of a
+  /// unit are added in order, then the units in order. Moments are those of each row, by two passes
+  /// in double, merged in the same order.
+  ///
+  /// Accuracy in a float batch: v - R, its square and the clip are rounded to float, and up to 64
+  /// tokens are added in float. The loss and the means of metrics are off by about 1e-6 of the sum
+  /// of the absolute terms; a square that exceeds 3e38 is infinite.
+  ///
+  /// Errors: invalid_input, before anything is written, for settings out of range, shapes that do
+  /// not fit, missing arrays, and a count of 0 that the aggregate divides by while the batch has
+  /// valid tokens. Data never throws: NaN and infinities flow into the loss and are counted
+  /// (`ValueMetrics::non_finite`). A NaN in any input that is read makes loss and gradient of its
+  /// token NaN.
+  template <class Exec, class S>
+  ValueLossResult operator()(const Exec& exec, const ValueBatch<S>& batch,
+                             const Normaliser& normaliser,
+                             const std::common_type_t<TokenOut<S>>& gradient,
+                             ValueWorkspace<S>& workspace) const {
+    static_assert(detail::needs_exec<Exec>());
+    return detail::BatchValueLoss<Exec, S, ValueLoss>("gdpo::ValueLoss", *this, batch, normaliser,
+                                                      gradient)(exec, workspace);
+  }
+  /// The same on a device, with the arguments that cuda/value/value_loss.hpp describes.
+  template <class Device, class... Arguments,
+            std::enable_if_t<detail::is_device_v<Device>, int> = 0>
+  void operator()(const Device& device, const Arguments&... arguments) const {
+    evaluate(device, *this, arguments...);
+  }
+  /// The same on one thread in vector lanes (simd), with a workspace of its own, which is allocated
+  /// in each call. Without `gradient`, only loss and metrics are computed.
+  template <class S>
+  ValueLossResult operator()(const ValueBatch<S>& batch, const Normaliser& normaliser,
+                             const std::common_type_t<TokenOut<S>>& gradient = {}) const {
+    ValueWorkspace<S> workspace;
+    return (*this)(simd, batch, normaliser, gradient, workspace);
+  }
+};
+
+/// The same value loss with another aggregate, all other settings kept.
+template <class NewAggregate, class Aggregate, class Metrics>
+constexpr ValueLoss<NewAggregate, Metrics> with_aggregate(const ValueLoss<Aggregate, Metrics>& loss,
+                                                          NewAggregate aggregate = {}) {
+  return {loss.clip, loss.half, aggregate};
+}
+/// The same value loss with another set of metrics, all settings kept.
+template <class NewMetrics, class Aggregate, class Metrics>
+constexpr ValueLoss<Aggregate, NewMetrics> with_metrics(const ValueLoss<Aggregate, Metrics>& loss) {
+  return {loss.clip, loss.half, loss.aggregate};
+}
+
+GDPO_END_NAMESPACE

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <gdpo/cuda/value/returns.hpp>
+#include <gdpo/cuda/value/value_loss.hpp>
+
+#include "device_arrays.hpp"
+#include "value.hpp"
+
+namespace conformance {
+namespace {
+
+// Room on the device for one number a token of `batch`, and a view of it in that shape.
+template <class S>
+struct DeviceTokens {
+  TokensShape shape;
+  OnDevice<S> numbers;
+
+  DeviceTokens(const TokensShape& of, const S* host)
+      : shape(of), numbers(std::vector<S>(host, host + of.size())) {}
+  gdpo::TokenOut<S> out() { return shape.template view<gdpo::TokenOut>(numbers.data()); }
+  void read(S* host) const {
+    const std::vector<S> values = numbers.host();
+    std::copy(values.begin(), values.end(), host);
+  }
+};
+
+}  // namespace
+
+template <class S>
+void returns_on_device(const gdpo::ReturnBatch<S>& batch,
+                       const gdpo::runtime::TokenAdvantage& estimator, S* advantages, S* returns) {
+  const TokensShape shape(batch.mask);
+  gdpo::ReturnBatch<S> on = batch;
+  DeviceArrays<S> arrays;
+  for (const auto tokens : {&gdpo::ReturnBatch<S>::rewards, &gdpo::ReturnBatch<S>::values,
+                            &gdpo::ReturnBatch<S>::logp, &gdpo::ReturnBatch<S>::ref_logp}) {
+    arrays.copy(on.*tokens);
+  }
+  arrays.copy(on.mask), arrays.copy(on.offsets);
+  arrays.copy(on.row_rewards), arrays.copy(on.bootstrap);
+  DeviceTokens<S> to_advantages(shape, advantages), to_returns(shape, returns);
+  std::visit(
+      [&](const auto& e) {
+        TestScratch scratch(gdpo::cuda::scratch_bytes(e, on));
+        gdpo::advantages_and_returns_into(next_device(), on, e, to_advantages.out(),
+                                          to_returns.out(), scratch());
+      },
+      estimator);
+  to_advantages.read(advantages), to_returns.read(returns);
+}
+
+template <class S>
+gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,
+                                           const gdpo::ValueBatch<S>& batch,
+                                           const gdpo::Normaliser& normaliser, S* gradient) {
+  gdpo::ValueBatch<S> on = batch;
+  DeviceArrays<S> arrays;
+  for (const auto tokens : {&gdpo::ValueBatch<S>::values, &gdpo::ValueBatch<S>::old_values,
+                            &gdpo::ValueBatch<S>::returns}) {
+    arrays.copy(on.*tokens);
+  }
+  arrays.copy(on.mask), arrays.copy(on.offsets), arrays.copy(on.row_weights);
+  DeviceTokens<S> slopes(TokensShape(batch.values), gradient);
+  OnDevice<gdpo::ValueLossResult> result(std::vector<gdpo::ValueLossResult>(1));
+  TestScratch scratch(gdpo::cuda::scratch_bytes(loss, on));
+  loss(next_device(), on, gdpo::cuda::DeviceNormaliser(normaliser), slopes.out(), result.data(),
+       scratch());
+  slopes.read(gradient);
+  return result.host()[0];
+}
+
+#define INSTANTIATE(S)                                                           \
+  template void returns_on_device(const gdpo::ReturnBatch<S>&,                   \
+                                  const gdpo::runtime::TokenAdvantage&, S*, S*); \
+  template gdpo::ValueLossResult value_loss_on_device(                           \
+      const gdpo::runtime::ValueLoss&, const gdpo::ValueBatch<S>&, const gdpo::Normaliser&, S*);
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace conformance

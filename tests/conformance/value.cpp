@@ -1,0 +1,411 @@
+#include "value.hpp"
+
+#include <algorithm>
+#include <gdpo/with/thread_pool.hpp>
+#include <string>
+
+#include "as_is.hpp"
+#include "comparison.hpp"
+#include "loss.hpp"
+#include "params.hpp"
+#include "registry.hpp"
+
+namespace conformance {
+namespace {
+
+using gdpo::index_t;
+using gdpo::runtime::TokenAdvantage, gdpo::runtime::token_advantage;
+
+std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
+
+gdpo::ThreadPool& threads() {
+  static gdpo::ThreadPool pool(3);
+  return pool;
+}
+
+// The token arrays of a case, padded to (rows, width). An empty vector is an array that the record
+// does not have.
+struct Inputs {
+  index_t rows = 0, width = 0;
+  std::vector<double> rewards, values, logp, ref_logp, old_values, returns;
+  std::vector<double> row_rewards;
+  std::vector<unsigned char> mask;
+  std::vector<index_t> lengths;  // positions of each row, if the record cuts rows
+
+  std::size_t size() const { return at(rows * width); }
+};
+
+std::vector<double> token_array(const Case& recorded, const char* name, Inputs& in) {
+  if (!recorded.inputs.contains(name)) return {};
+  Array array = array_of(recorded.inputs.at(name));
+  if (array.shape.size() != 2) throw BadGolden(std::string(name) + " must be rows x T");
+  in.rows = static_cast<index_t>(array.shape[0]), in.width = static_cast<index_t>(array.shape[1]);
+  return array.data;
+}
+
+Inputs inputs_of(const Case& recorded) {
+  only(recorded.inputs, {"token_level_rewards", "values", "logp", "ref_logp", "kl", "rewards",
+                         "response_mask", "response_lengths", "group_ids", "vpreds", "returns"});
+  Inputs in;
+  in.rewards = token_array(recorded, "token_level_rewards", in);
+  in.returns = token_array(recorded, "returns", in);
+  // A value loss is given the new values as vpreds; its values are those of the rollout.
+  (recorded.kind == "loss" ? in.old_values : in.values) = token_array(recorded, "values", in);
+  if (recorded.kind == "loss") in.values = token_array(recorded, "vpreds", in);
+  in.logp = token_array(recorded, "logp", in);
+  in.ref_logp = token_array(recorded, "ref_logp", in);
+  const std::vector<double> mask = token_array(recorded, "response_mask", in);
+  for (const double m : mask) in.mask.push_back(m != 0);
+  if (mask.empty()) in.mask.assign(in.size(), 1);
+  if (recorded.inputs.contains("kl")) {  // the estimate itself: K1 of it and 0 gives it back
+    in.logp = token_array(recorded, "kl", in);
+    in.ref_logp.assign(in.size(), 0);
+  }
+  if (recorded.inputs.contains("rewards"))
+    in.row_rewards = array_of(recorded.inputs.at("rewards")).data;
+  if (recorded.inputs.contains("response_lengths")) {
+    for (const long long n : integers_of(recorded.inputs.at("response_lengths")))
+      in.lengths.push_back(static_cast<index_t>(n));
+  }
+  return in;
+}
+
+// Where the tokens of a layout stand in the padded arrays. Packed rows have the recorded lengths,
+// or else end at their last valid token.
+struct Layout {
+  std::vector<index_t> offsets;    // packed: rows + 1; padded: empty
+  std::vector<std::size_t> place;  // of each token
+
+  Layout(const Inputs& in, bool packed) {
+    if (packed) offsets.push_back(0);
+    for (index_t i = 0; i < in.rows; ++i) {
+      index_t length = in.width;
+      if (packed && !in.lengths.empty()) {
+        length = in.lengths[at(i)];
+      } else if (packed) {
+        while (length > 0 && in.mask[at(i * in.width + length - 1)] == 0) --length;
+      }
+      for (index_t t = 0; t < length; ++t) place.push_back(at(i * in.width + t));
+      if (packed) offsets.push_back(static_cast<index_t>(place.size()));
+    }
+  }
+  template <class S, class T>
+  std::vector<S> of(const std::vector<T>& padded) const {
+    std::vector<S> tokens;
+    for (std::size_t k = 0; k < place.size() && !padded.empty(); ++k)
+      tokens.push_back(static_cast<S>(padded[place[k]]));
+    return tokens;
+  }
+  template <class S>
+  std::vector<double> padded(const Inputs& in, const std::vector<S>& tokens) const {
+    std::vector<double> all(in.size(), 0.0);
+    for (std::size_t k = 0; k < place.size(); ++k) all[place[k]] = static_cast<double>(tokens[k]);
+    return all;
+  }
+  // A view of tokens of this layout; absent if there are none.
+  template <class View, class T>
+  View view(const Inputs& in, T& tokens) const {
+    if (tokens.empty() && !place.empty()) return {};
+    if (offsets.empty()) return gdpo::view(tokens.data(), in.rows, in.width);
+    return gdpo::view(tokens);
+  }
+};
+
+// --- returns and advantages
+
+struct TokenOutputs {
+  std::vector<double> advantages, returns;
+};
+
+template <class S>
+TokenOutputs run_returns_as(const Target& target, const TokenAdvantage& any, const Inputs& in,
+                            const Layout& layout) {
+  const auto rewards = layout.of<S>(in.rewards), values = layout.of<S>(in.values),
+             logp = layout.of<S>(in.logp), ref_logp = layout.of<S>(in.ref_logp);
+  const auto mask = layout.of<unsigned char>(in.mask);
+  gdpo::ReturnBatch<S> batch;
+  const auto tokens = [&](const auto& x) { return layout.view<gdpo::TokenView<S>>(in, x); };
+  batch.rewards = tokens(rewards), batch.values = tokens(values);
+  batch.logp = tokens(logp), batch.ref_logp = tokens(ref_logp);
+  batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
+  if (!layout.offsets.empty()) batch.offsets = gdpo::view(layout.offsets);
+  if (!in.row_rewards.empty()) batch.row_rewards = gdpo::view(in.row_rewards);
+  std::vector<S> advantages(layout.place.size(), S(-77)), returns = advantages;
+  if (target.exec == Exec::Device) {
+    returns_on_device(batch, any, advantages.data(), returns.data());
+    return {layout.padded(in, advantages), layout.padded(in, returns)};
+  }
+  std::visit(
+      [&](const auto& estimator) {
+        const auto to_advantages = layout.view<gdpo::TokenOut<S>>(in, advantages);
+        const auto to_returns = layout.view<gdpo::TokenOut<S>>(in, returns);
+        gdpo::ReturnsWorkspace<S> workspace;
+        const auto call = [&](const auto& exec) {
+          gdpo::advantages_and_returns_into(exec, batch, estimator, to_advantages, to_returns,
+                                            workspace);
+        };
+        target.exec == Exec::Seq        ? call(gdpo::seq)
+        : target.exec == Exec::Parallel ? call(gdpo::parallel(threads()))
+                                        : call(gdpo::simd);
+      },
+      any);
+  return {layout.padded(in, advantages), layout.padded(in, returns)};
+}
+
+TokenOutputs run_returns(const Target& target, const TokenAdvantage& estimator, const Inputs& in,
+                         bool packed) {
+  const Layout layout(in, packed);
+  return target.single ? run_returns_as<float>(target, estimator, in, layout)
+                       : run_returns_as<double>(target, estimator, in, layout);
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) {
+    return gdpo::math::bits_of(x) == gdpo::math::bits_of(y);
+  });
+}
+
+// Sets members that belong to a run, in whatever estimator the name stands for.
+struct Discounts {
+  double gamma = 1, lambda = 1, lambda_returns = gdpo::same_lambda, length_alpha = 0;
+
+  void set(TokenAdvantage& any) const {
+    std::visit(
+        [this](auto& e) {
+          e.returns.gamma = gamma;
+          if constexpr (std::decay_t<decltype(e.returns)>::reads_values) {
+            e.returns.lambda = lambda;
+            e.returns.lambda_returns = lambda_returns;
+            e.returns.length_alpha = length_alpha;
+          }
+        },
+        any);
+  }
+};
+void set_penalty(TokenAdvantage& any, double coef, const std::string& kl_type) {
+  std::visit(
+      [&](auto& e) {
+        e.penalty.coef = coef;
+        e.penalty.kl.estimator = gdpo::runtime::kl(kl_type).estimator;
+      },
+      any);
+}
+// Other settings of the whitening. What the name stands for has one.
+void set_whitening(TokenAdvantage& any, const gdpo::renorm::TokenWeightedBatch& whitening) {
+  std::visit(
+      [&](auto& e) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(e.renorm)>, gdpo::renorm::None>)
+          e.renorm = whitening;
+      },
+      any);
+}
+gdpo::renorm::TokenWeightedBatch whitening_of(const TokenAdvantage& any) {
+  return std::visit(
+      [](const auto& e) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(e.renorm)>, gdpo::renorm::None>) {
+          return gdpo::renorm::TokenWeightedBatch{};
+        } else {
+          return e.renorm;
+        }
+      },
+      any);
+}
+
+void compare_returns(const Case& recorded, TokenAdvantage estimator, Comparison& comparison) {
+  const Inputs in = inputs_of(recorded);
+  comparison.runs(settings_of(estimator));
+  const TokenOutputs out = run_returns(recorded.target, estimator, in, true);
+  if (in.lengths.empty()) {
+    const TokenOutputs padded = run_returns(recorded.target, estimator, in, false);
+    comparison.law(same_bits(padded.advantages, out.advantages), "other advantages padded");
+    comparison.law(same_bits(padded.returns, out.returns), "other returns padded");
+  }
+  const auto compare = [&](const char* name, const std::vector<double>& values) {
+    if (recorded.expected.contains(name))
+      comparison.output(name, Array{{at(in.rows), at(in.width)}, values}, in.mask);
+  };
+  compare("advantages", out.advantages);
+  compare("returns", out.returns);
+}
+
+// A handler that runs the estimator that `mapping` makes of the parameters.
+Handler returns_as(std::function<TokenAdvantage(Params&)> mapping) {
+  return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    const TokenAdvantage estimator = mapping(params);
+    params.all_read();
+    compare_returns(recorded, estimator, comparison);
+  };
+}
+
+auto verl_returns(const char* name) {
+  return [=](Params& params) {
+    TokenAdvantage e = token_advantage(name);
+    Discounts of;
+    of.gamma = params.number("gamma");
+    if (params.has("lam")) of.lambda = params.number("lam");
+    of.set(e);
+    gdpo::renorm::TokenWeightedBatch whitening = whitening_of(e);
+    whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
+    whitening.count_eps = params.number("mean_eps");
+    set_whitening(e, whitening);
+    return e;
+  };
+}
+
+TokenAdvantage nemo_rl_gae(Params& params) {
+  Discounts of;
+  of.gamma = params.number("gae_gamma"), of.lambda = params.number("gae_lambda");
+  if (params.has("gae_lambda_value")) of.lambda_returns = params.number("gae_lambda_value");
+  if (params.has("gae_lambda_policy"))
+    throw Unsupported("parameter gae_lambda_policy is not mapped");
+  of.length_alpha = params.number("length_adaptive_alpha");
+  TokenAdvantage e = token_advantage(of.length_alpha > 0 ? "nemo_rl::vapo" : "nemo_rl::gae");
+  of.set(e);
+  set_penalty(e, params.number("kl_coef"), params.choice("kl_type", {"k1", "k2", "k3"}));
+  params.fixed("normalize_advantages", true);
+  gdpo::renorm::TokenWeightedBatch whitening = whitening_of(e);
+  whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
+  set_whitening(e, whitening);
+  return e;
+}
+
+TokenAdvantage openrlhf_returns(Params& params) {
+  const std::string kind = params.choice("estimator", {"gae", "reinforce"});
+  TokenAdvantage e = token_advantage("openrlhf::" + kind);
+  Discounts of;
+  of.gamma = params.number("gamma"), of.lambda = params.number("lambd");
+  of.set(e);
+  set_penalty(e, params.number("kl_coef"), "k1");  // the record has the estimates themselves
+  const gdpo::Bounds clip = params.interval("reward_clip_range");
+  std::visit([&](auto& of_tokens) { of_tokens.reward_clip = clip; }, e);
+  params.remark("reward_clip");
+  Params norm = params.object("batch_norm");
+  gdpo::renorm::TokenWeightedBatch whitening = whitening_of(e);
+  norm.fixed("level", "valid tokens");
+  whitening.ddof = norm.integer("ddof"), whitening.eps = norm.number("var_clamp_min");
+  norm.remark("note");
+  norm.all_read();
+  if (params.flag("no_std_norm")) whitening.eps_at = gdpo::EpsAt::None;
+  set_whitening(e, whitening);
+  params.without_effect({"n_samples_per_prompt", "group_norm_eps", "ddof"});
+  return e;
+}
+
+TokenAdvantage slime_gae(Params& params) {
+  TokenAdvantage e = token_advantage("slime::ppo");
+  Discounts of;
+  of.gamma = params.number("gamma"), of.lambda = params.number("lam");
+  of.set(e);
+  params.without_effect({"chunk_size"});  // how its code is vectorised
+  return e;
+}
+
+TokenAdvantage slime_returns(Params& params) {
+  const std::string kind = params.choice("advantage_estimator", {"ppo", "reinforce_plus_plus"});
+  TokenAdvantage e = token_advantage("slime::" + kind);
+  Discounts of;
+  of.gamma = params.number("gamma"), of.lambda = params.number("lambd");
+  of.set(e);
+  set_penalty(e, params.number("kl_coef"), params.choice("kl_loss_type", {"k1", "k2", "k3"}));
+  params.remark("whiten"), params.remark("padding");
+  gdpo::renorm::TokenWeightedBatch whitening = gdpo::slime::whiten;
+  whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
+  if (!params.flag("normalize_advantages")) return e;
+  return std::visit(
+      [&](const auto& of_tokens) -> TokenAdvantage { return with_renorm(of_tokens, whitening); },
+      e);
+}
+
+// --- value losses
+
+struct ValueRun {
+  gdpo::ValueLossResult result;
+  std::vector<double> gradient;
+};
+
+template <class S>
+ValueRun run_value_loss_as(const Target& target, gdpo::runtime::ValueLoss loss, const Inputs& in,
+                           const Layout& layout) {
+  const auto values = layout.of<S>(in.values), old_values = layout.of<S>(in.old_values),
+             returns = layout.of<S>(in.returns);
+  const auto mask = layout.of<unsigned char>(in.mask);
+  gdpo::ValueBatch<S> batch;
+  batch.values = layout.view<gdpo::TokenView<S>>(in, values);
+  batch.old_values = layout.view<gdpo::TokenView<S>>(in, old_values);
+  batch.returns = layout.view<gdpo::TokenView<S>>(in, returns);
+  batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
+  if (!layout.offsets.empty()) batch.offsets = gdpo::view(layout.offsets);
+  std::vector<S> gradient(layout.place.size(), S(-77));
+  const gdpo::Normaliser n = gdpo::count(batch);
+  ValueRun run;
+  if (target.exec == Exec::Device) {
+    run.result = value_loss_on_device(loss, batch, n, gradient.data());
+  } else {
+    const auto to = layout.view<gdpo::TokenOut<S>>(in, gradient);
+    gdpo::ValueWorkspace<S> workspace;
+    run.result = target.exec == Exec::Seq ? loss(gdpo::seq, batch, n, to, workspace)
+                 : target.exec == Exec::Parallel
+                     ? loss(gdpo::parallel(threads()), batch, n, to, workspace)
+                     : loss(gdpo::simd, batch, n, to, workspace);
+  }
+  run.gradient = layout.padded(in, gradient);
+  return run;
+}
+
+void compare_value_loss(const Case& recorded, const gdpo::runtime::ValueLoss& loss,
+                        Comparison& comparison) {
+  const Inputs in = inputs_of(recorded);
+  comparison.runs(settings_of(loss));
+  const auto run = [&](bool packed) {
+    const Layout layout(in, packed);
+    return recorded.target.single ? run_value_loss_as<float>(recorded.target, loss, in, layout)
+                                  : run_value_loss_as<double>(recorded.target, loss, in, layout);
+  };
+  const ValueRun padded = run(false), packed = run(true);
+  comparison.law(same_bits({padded.result.loss}, {packed.result.loss}), "another loss packed");
+  comparison.law(same_bits(padded.gradient, packed.gradient), "another gradient packed");
+  comparison.output("loss", Array{{}, {padded.result.loss}});
+  comparison.output("grad_vpreds", Array{{at(in.rows), at(in.width)}, padded.gradient});
+  comparison.metric("vf_clipfrac", padded.result.metrics.clip_fraction.mean());
+}
+
+void verl_value_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("verl::value_loss");
+  loss.clip = params.number("cliprange_value");
+  double given = 0;
+  loss.aggregate = verl_aggregate(params, {}, given);
+  params.all_read();
+  compare_value_loss(recorded, loss, comparison);
+}
+
+void openrlhf_value_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("openrlhf::value_loss");
+  loss.clip = params.at_most("clip_eps");
+  params.fixed("token_level_loss", true);
+  params.all_read();
+  compare_value_loss(recorded, loss, comparison);
+}
+
+}  // namespace
+
+void add_values(Registry& registry) {
+  const auto add = [&](const char* source, const char* function,
+                       std::function<TokenAdvantage(Params&)> mapping) {
+    registry.add_loss(source, "advantage", function, returns_as(std::move(mapping)));
+  };
+  add("verl", "compute_gae_advantage_return", verl_returns("verl::gae"));
+  add("verl", "compute_reinforce_plus_plus_outcome_advantage",
+      verl_returns("verl::reinforce_plus_plus"));
+  add("nemo_rl", "GeneralizedAdvantageEstimator.compute_advantage", nemo_rl_gae);
+  add("openrlhf", "RemoteExperienceMaker.compute_advantages_and_returns", openrlhf_returns);
+  add("slime", "vanilla_gae", slime_gae);
+  add("slime", "chunked_gae", slime_gae);
+  add("slime", "compute_advantages_and_returns", slime_returns);
+  registry.add_loss("verl", "loss", "compute_value_loss", verl_value_loss);
+  registry.add_loss("openrlhf", "loss", "ValueLoss.forward", openrlhf_value_loss);
+}
+
+}  // namespace conformance
