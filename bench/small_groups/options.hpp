@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reports.hpp"
+
+namespace small_groups {
+
+/// The command line, checked.
+struct Options {
+  Settings settings;
+  std::vector<Law> laws;
+  std::vector<Estimator> estimators;
+  Shown shown;
+  int threads = 0;   ///< 0: one for each of the machine
+  std::string data;  ///< the folder of the logs
+  std::string json;  ///< path of the numbers; empty: none
+};
+
+/// What parse_options() found: options, or a text to print before leaving with status 0 (--help,
+/// --list).
+struct Parsed {
+  std::optional<Options> options;
+  std::string text;
+};
+
+/// Parses the command line. Throws resolution::UserError for an unknown option or name and for a
+/// number out of range.
+Parsed parse_options(int argc, const char* const* argv);
+
+}  // namespace small_groups
