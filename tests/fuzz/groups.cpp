@@ -10,13 +10,33 @@ namespace {
 
 // ---- advantages ----
 
+/// Whether an estimator reads the tokens or the baselines of the rows.
+template <class Estimator>
+constexpr bool reads_tokens =
+    std::is_same_v<decltype(Estimator::renorm), gdpo::renorm::TokenWeightedBatch> ||
+    std::is_same_v<decltype(Estimator::baseline), gdpo::baseline::LengthWeighted>;
+template <class Estimator>
+constexpr bool reads_baselines =
+    std::is_same_v<decltype(Estimator::baseline), gdpo::baseline::External>;
+
 /// What the oracle calls the settings of an estimator.
 template <class Estimator>
 naive::Settings settings_of(const Estimator& e) {
   naive::Settings s;
   if constexpr (std::is_same_v<decltype(e.baseline), gdpo::baseline::LeaveOneOut>)
     s.baseline = naive::Baseline::LeaveOneOut;
-  if constexpr (std::is_same_v<decltype(e.scale), gdpo::scale::None>) s.scale = naive::Scale::None;
+  if constexpr (reads_baselines<Estimator>) s.baseline = naive::Baseline::External;
+  if constexpr (std::is_same_v<decltype(e.baseline), gdpo::baseline::LengthWeighted>)
+    s.baseline = naive::Baseline::LengthWeighted;
+  if constexpr (std::is_same_v<decltype(e.scale), gdpo::scale::None>) {
+    s.scale = naive::Scale::None;
+  } else {
+    constexpr naive::EpsAt of[] = {naive::EpsAt::Std,      naive::EpsAt::Var,
+                                   naive::EpsAt::ClampStd, naive::EpsAt::ClampVar,
+                                   naive::EpsAt::None,     naive::EpsAt::StdOrOne};
+    s.scale_spread.eps_at = of[static_cast<int>(e.scale.eps_at)];
+    s.scale_spread.eps = e.scale.eps;
+  }
   if constexpr (std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>)
     s.combine = naive::Combine::SumThenNormalize;
   if constexpr (std::is_same_v<decltype(e.renorm), gdpo::renorm::None>)
@@ -39,6 +59,13 @@ void choose_settings(Trial& t, Estimator& e, index_t channels, index_t rows,
                      const AnyColumn<double>& penalty) {
   constexpr bool sums_first = std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>;
   choose_weights_and_gates(t, e, channels);
+  if constexpr (reads_baselines<Estimator>) {
+    using gdpo::EpsAt;
+    e.scale.eps_at = t.in.pick(
+        {EpsAt::StdOrOne, EpsAt::Std, EpsAt::None, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar});
+    e.scale.eps = t.in.hostile(12) ? odd_number(t.in) : 0.25;
+    t.need(e.scale.eps >= 0 && std::isfinite(e.scale.eps), "scale.eps");
+  }
   if (t.in.chance(48)) {
     e.penalty.coef = t.in.hostile(32) ? odd_number(t.in) : 0.25;
     e.penalty.reward = sums_first ? -1 : 0;
@@ -97,8 +124,8 @@ void advantages(Trial& t) {
       need_groups(rewards.extent(0));
       choose_settings(t, e, 1, rewards.extent(0), {});
       t.leave_out_if(rewards.large() && rewards.sound());  // the result would be as large
-      if (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>)
-        t.need(rewards.extent(0) == 0, "batch.tokens");
+      if (reads_tokens<Estimator> || reads_baselines<Estimator>)
+        t.need(rewards.extent(0) == 0, "a batch with tokens or baselines");
       if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of"},
                        [&] { result = gdpo::advantages(rewards.view(), groups.make(), e); }))
         return;
@@ -109,8 +136,8 @@ void advantages(Trial& t) {
       need_groups(rewards.extent(0));
       choose_settings(t, e, rewards.extent(1), rewards.extent(0), {});
       t.leave_out_if(rewards.large() && rewards.shape.sound());
-      if (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>)
-        t.need(rewards.extent(0) == 0, "batch.tokens");
+      if (reads_tokens<Estimator> || reads_baselines<Estimator>)
+        t.need(rewards.extent(0) == 0, "a batch with tokens or baselines");
       if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of"},
                        [&] { result = gdpo::advantages(rewards.view(), groups.make(), e); }))
         return;
@@ -122,13 +149,13 @@ void advantages(Trial& t) {
   const auto rewards = t.filled<T, 2>({groups.rows, channels}, reward);
   const index_t rows = rewards.extent(0);
   const auto out = t.output<Result, 1>({groups.rows});
-  AnyColumn<double> tokens, valid, penalty;
+  AnyColumn<double> tokens, valid, penalty, baselines;
   const bool halves = groups.rows % 2 == 0;
   const auto column = [&](AnyColumn<double>& to, const auto& value) {
     to = numbers_column(t, halves ? groups.rows / 2 : groups.rows, halves ? 2 : 1, value);
     t.need(to.fits(rows), "a column");
   };
-  if (t.in.chance(96) || std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>) {
+  if (t.in.chance(96) || reads_tokens<Estimator>) {
     const bool odd = t.in.hostile(32);
     column(tokens, [&] { return odd && t.in.chance(64) ? odd_number(t.in) : t.in.below(9); });
     if (tokens.present && tokens.fits(rows)) {
@@ -137,12 +164,14 @@ void advantages(Trial& t) {
   }
   if (t.in.chance(64)) column(valid, [&] { return t.in.below(4) < 3; });
   if (t.in.chance(64)) column(penalty, [&] { return t.in.below(4); });
+  if (reads_baselines<Estimator> && !t.in.hostile(24))
+    column(baselines, [&] { return t.in.chance(6) ? nan : t.in.number(); });
   t.need(rewards.sound(), "rewards");
   t.need(out->sound() && out->extent(0) == rows, "out");
   need_groups(rows);
   choose_settings(t, e, rewards.extent(1), rows, penalty);
-  if (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>)
-    t.need(tokens.present || rows == 0, "batch.tokens");
+  if (reads_tokens<Estimator>) t.need(tokens.present || rows == 0, "batch.tokens");
+  if (reads_baselines<Estimator>) t.need(baselines.present || rows == 0, "batch.baseline");
   t.leave_out_if((t.well_formed() || out->extent(0) == rows) && rewards.large() &&
                  rewards.shape.sound());
   gdpo::Workspace workspace;
@@ -151,6 +180,7 @@ void advantages(Trial& t) {
   if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of", "gdpo::Column"}, [&] {
         gdpo::RewardBatch batch{rewards.view(), groups.make()};
         batch.tokens = tokens.make(), batch.valid = valid.make(), batch.penalty = penalty.make();
+        batch.baseline = baselines.make();
         gdpo::advantages_into(Exec{}, batch, e, out->view(), workspace,
                               reports ? &report : nullptr);
       }))
@@ -159,6 +189,7 @@ void advantages(Trial& t) {
   if (tokens.present) data.tokens = tokens.numbers;
   if (valid.present) data.valid = valid.numbers;
   if (penalty.present) data.penalty = penalty.numbers;
+  if (baselines.present) data.external = baselines.numbers;
   compare_advantages<T>(t, settings_of(e), data, out->numbers());
   if (reports) t.compare("rows", static_cast<real>(report.rows), static_cast<real>(rows), 0);
 }
@@ -166,6 +197,10 @@ void advantages(Trial& t) {
 using TokenWeighted =
     gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum,
                          gdpo::renorm::TokenWeightedBatch>;
+using LengthWeighted = gdpo::GroupAdvantage<gdpo::baseline::LengthWeighted, gdpo::scale::None,
+                                            gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
+using External = gdpo::GroupAdvantage<gdpo::baseline::External, gdpo::scale::StdDev,
+                                      gdpo::combine::NormalizeThenSum, gdpo::renorm::None>;
 
 // ---- per_row ----
 
@@ -202,6 +237,8 @@ const std::vector<Case>& group_cases() {
       {"advantages, by_offsets", advantages<double, Between<std::int32_t>, gdpo::Grpo, Seq>},
       {"advantages, by_offsets", advantages<int, Between<std::int64_t>, gdpo::Rloo, Simd>},
       {"advantages, by_offsets", advantages<float, Between<std::uint64_t>, gdpo::DrGrpo, Simd>},
+      {"advantages, by_offsets", advantages<double, Between<std::int64_t>, LengthWeighted, Simd>},
+      {"advantages, by_id", advantages<float, SameId<std::int32_t>, External, Seq>},
       {"advantages, by_id", advantages<int, SameId<std::int64_t>, gdpo::Gdpo, Seq>},
       {"advantages, by_id", advantages<double, SameId<signed char>, gdpo::Grpo, Simd>},
       {"per_row", per_row<OfSize>},

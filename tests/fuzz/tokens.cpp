@@ -1,193 +1,39 @@
 // Calls with a batch of tokens: count, losses, prepare.
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
-#include <numeric>
 #include <reference/naive_loss.hpp>
 
-#include "fuzz/trial.hpp"
+#include "fuzz/token_arrays.hpp"
 
 namespace fuzz {
 namespace {
 
-/// An array of tokens of rank 1, 2 or 3, or none.
-template <class View>
-struct Tokens {
-  View view;
-  std::shared_ptr<void> memory;
-  bool given = false;   ///< Whether the pointer is not null.
-  bool shaped = false;  ///< Whether it has a shape: it is given, or has no elements.
-  int rank = 0;
-  std::array<index_t, 3> extent{};
-  bool sound = true, large = false;  ///< Of its extents.
-  std::vector<double> numbers;       ///< Row after row.
-
-  template <class T, int Rank>
-  void take(const std::shared_ptr<Array<T, Rank>>& array) {
-    view = array->view();
-    memory = array;
-    given = !array->absent();
-    shaped = given || array->shape.without_elements();
-    rank = Rank;
-    for (std::size_t r = 0; r < Rank; ++r) extent[r] = array->extent(r);
-    sound = array->shape.sound(), large = array->large();
-    numbers = array->numbers();
-  }
-  template <class Other>
-  bool has_shape_of(const Other& o) const {
-    return rank == o.rank && extent == o.extent;
-  }
-};
-template <class S>
-using Numbers = Tokens<gdpo::TokenView<S>>;
-using Marks = Tokens<gdpo::TokenView<unsigned char>>;
-
 /// A batch and what its arrays are. S: its scalar.
 template <class S>
-struct Batch {
-  Trial& t;
-  int rank;  // of the arrays, as far as they are not hostile
-  index_t prompts, completions, width;
-  std::vector<index_t> bounds{0};  // offsets of packed rows
+struct Batch : TokenRows {
   Numbers<S> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights;
-  Marks mask;
   Tokens<gdpo::TokenView<std::int64_t>> segments;
   AnyColumn<double> advantages, row_weights;
-  AnyColumn<index_t> offsets;
-  // What the shapes say.
-  bool shaped = false, large = false;
-  int shape_rank = 0;
-  std::array<index_t, 3> extent{};
-  index_t rows = 0, tokens = 0;
 
-  explicit Batch(Trial& trial) : t(trial) {
-    rank = t.in.pick({2, 1, 3, 2, 1});
-    prompts = 1 + t.in.below(3), completions = 1 + t.in.below(3), width = t.in.below(6);
-    if (t.in.chance(12)) prompts = 0;
-    if (rank == 1) {
-      for (index_t i = 0; i < prompts * completions; ++i)
-        bounds.push_back(bounds.back() + t.in.below(5));
-    }
-    rows = prompts * completions;
-  }
+  explicit Batch(Trial& trial) : TokenRows(trial) {}
 
-  /// Gives the batch an array of T with numbers from `value`.
-  template <class T, class To, class Value>
-  void give(To& to, const Value& value) {
-    const auto take = [&](const auto& extents) {
-      auto array = t.filled<T>(extents, value);
-      to.take(std::make_shared<decltype(array)>(std::move(array)));
-    };
-    // Hostile: an array of another rank.
-    const int of = t.in.hostile(6) ? 1 + t.in.below(3) : rank;
-    if (of == 1) take(std::array<index_t, 1>{bounds.back()});
-    if (of == 2) take(std::array<index_t, 2>{prompts * completions, width});
-    if (of == 3) take(std::array<index_t, 3>{prompts, completions, width});
-  }
-  void give_marks() {
-    if (t.in.chance(96)) {
-      give<unsigned char>(mask, [&] { return t.in.below(4) < 3; });
-    } else if (t.in.chance(64)) {
-      give<int>(mask, [&] { return t.in.below(4) - 1; });
-    }
-  }
   void give_logp(Numbers<S>& to) {
     give<S>(to, [&] { return t.in.number() - 2; });
   }
-  void give_offsets() {
-    if (rank != 1 ? !t.in.hostile(12) : t.in.hostile(12)) return;
-    std::vector<index_t> at = bounds;
-    if (t.in.hostile(48)) {
-      const auto k = static_cast<std::size_t>(t.in.below(static_cast<int>(at.size())));
-      at[k] = odd_extent(t.in, at[k]);
-    }
-    std::size_t next = 0;
-    const auto value = [&] { return at[std::min(next++, at.size() - 1)]; };
-    const std::array<index_t, 1> entries{static_cast<index_t>(at.size())};
-    switch (t.in.below(3)) {
-      case 0:
-        offsets = column_of<index_t, std::int32_t>(t, entries, value);
-        break;
-      case 1:
-        offsets = column_of<index_t, std::int64_t>(t, entries, value);
-        break;
-      default:
-        offsets = column_of<index_t, std::uint64_t>(t, entries, value);
-    }
-  }
-  template <class Value>
-  AnyColumn<double> row_column(const Value& value) {
-    return numbers_column(t, prompts, completions, value);
-  }
-
-  /// The arrays in the order in which one of them gives the shape.
-  template <class Visit>
-  void each_array(const Visit& visit) const {
-    visit(logp), visit(old_logp), visit(ref_logp), visit(rollout_logp), visit(token_advantages);
-    visit(weights), visit(mask), visit(segments);
-  }
   /// Says what every call with a batch needs, and finds out rows and tokens.
   void need_shapes(bool with_logp) {
-    bool sound = true;
-    const auto take = [&](const auto& a) {
-      if (shape_rank > 0 || !a.shaped) return;
-      shape_rank = a.rank, extent = a.extent, sound = a.sound;
-    };
-    if (with_logp) take(logp);
-    // Arrays without elements are asked last.
-    each_array([&](const auto& a) {
-      if (a.given) take(a);
-    });
-    each_array([&](const auto& a) {
-      take(a);
-      large = large || (a.shaped && a.large);
-    });
-    if (with_logp) t.need(logp.shaped, "batch.logp");
-    t.need(shape_rank > 0 || offsets.present, "an array of tokens, or offsets");
-    t.need(sound, "extents of tokens");
-    each_array([&](const auto& a) {
-      if (a.given) t.need(a.rank == shape_rank && a.extent == extent, "arrays of one shape");
-    });
-    t.need(offsets.constructible, "offsets");
-    large = large || (offsets.present && offsets.large);
-    // A call walks over all offsets, even where it refuses something else later.
-    t.leave_out_if(offsets.present && offsets.large &&
-                   offsets.size <= static_cast<real>(most_elements));
-    if (shape_rank > 1) {
-      t.need(!offsets.present, "no offsets with padded tokens");
-      rows = 1, tokens = 1;
-      for (int r = 0; r < shape_rank; ++r) {
-        const index_t e = extent[static_cast<std::size_t>(r)];
-        if (sound && r < shape_rank - 1) rows *= e;
-        if (sound) tokens *= e;
-      }
-      width = extent[static_cast<std::size_t>(shape_rank) - 1];
-    } else {
-      const real entries = offsets.size;
-      t.need(offsets.present && entries >= 1 && entries <= static_cast<real>(most_elements),
-             "offsets for packed tokens");
-      if (!t.well_formed() || offsets.large) return;
-      rows = static_cast<index_t>(entries) - 1;
-      const std::vector<real>& at = offsets.integers;
-      bool ordered = at[0] == 0;
-      for (std::size_t i = 1; i < at.size(); ++i) ordered = ordered && at[i] >= at[i - 1];
-      t.need(ordered, "offsets that begin at 0 and never decrease");
-      t.need(shape_rank == 0 ? at.back() <= static_cast<real>(most_elements)
-                             : at.back() == static_cast<real>(extent[0]),
-             "offsets that end at the number of tokens");
-      if (!t.well_formed()) return;
-      tokens = static_cast<index_t>(at.back());
-      bounds.clear();
-      for (const real x : at) bounds.push_back(static_cast<index_t>(x));
+    if (with_logp) {
+      shape_from(logp);
+      t.need(logp.shaped, "batch.logp");
     }
+    need_one_shape(
+        [&](const auto& visit) {
+          visit(logp), visit(old_logp), visit(ref_logp), visit(rollout_logp);
+          visit(token_advantages), visit(weights), visit(mask), visit(segments);
+        },
+        EmptyArrays::OfAnyShape);
     need_column(advantages), need_column(row_weights);
   }
-  void need_column(const AnyColumn<double>& c) {
-    t.need(c.fits(rows), "a column");
-    if (!c.present || c.rank != 2 || shape_rank != 3) return;
-    t.need(c.extent[0] == extent[0] && c.extent[1] == extent[1], "prompts and completions");
-  }
-  /// The number of rows and tokens that a call would walk over is too large.
-  bool too_long() const { return large || rows > most_work || tokens > most_work; }
 
   gdpo::TokenBatch<S> make() const {
     gdpo::TokenBatch<S> b;
@@ -198,17 +44,6 @@ struct Batch {
     b.offsets = offsets.make();
     return b;
   }
-  /// Where token j of row i stands among the numbers of an array, and how long the row is.
-  std::size_t at(index_t i, index_t j) const {
-    return static_cast<std::size_t>(
-        (shape_rank > 1 ? i * width : bounds[static_cast<std::size_t>(i)]) + j);
-  }
-  index_t length(index_t i) const {
-    const auto k = static_cast<std::size_t>(i);
-    return shape_rank > 1 ? width : bounds[k + 1] - bounds[k];
-  }
-  bool valid(std::size_t k) const { return !mask.given || mask.numbers[k] != 0; }
-
   /// The batch as the oracle takes it: padded rows, with mask 0 behind the end of packed ones.
   naive_loss::Data data() const {
     naive_loss::Data d;
@@ -246,16 +81,7 @@ void count(Trial& t) {
   t.leave_out_if(t.well_formed() && (b.large || b.rows > most_work));
   gdpo::Normaliser n;
   if (!t.make_call({"gdpo::count", "gdpo::Column"}, [&] { n = gdpo::count(b.make()); })) return;
-  real tokens = 0, rows = 0;
-  for (index_t i = 0; i < b.rows; ++i) {
-    real own = 0;
-    if (!b.mask.given) own = static_cast<real>(b.length(i));
-    for (index_t j = 0; b.mask.given && j < b.length(i); ++j) own += b.valid(b.at(i, j));
-    tokens += own, rows += own > 0;
-  }
-  t.compare("tokens", n.tokens, tokens, 0);
-  t.compare("rows", n.rows, static_cast<real>(b.rows), 0);
-  t.compare("non_empty_rows", n.non_empty_rows, rows, 0);
+  b.compare_counts(n);
 }
 
 /// The settings of the losses below, as the oracle calls them.
@@ -300,29 +126,15 @@ void run_loss(Trial& t, Loss loss) {
   if (of_tokens) b.template give<S>(b.token_advantages, [&] { return t.in.number(); });
   if (of_tokens ? t.in.hostile(12) : !t.in.hostile(12))
     b.advantages = b.row_column([&] { return t.in.number(); });
-  const bool with_gradient = !t.in.chance(64);
-  std::function<gdpo::TokenOut<S>()> gradient = [] { return gdpo::TokenOut<S>(); };
-  std::function<std::vector<double>()> written;
-  Numbers<S> out;
-  const auto give_gradient = [&](const auto& extents) {
-    const auto array = t.output<S>(extents);
-    gradient = [array] { return gdpo::TokenOut<S>(array->view()); };
-    written = [array] { return array->numbers(); };
-    out.take(array);
-  };
-  if (with_gradient && b.rank == 1) give_gradient(std::array<index_t, 1>{b.bounds.back()});
-  if (with_gradient && b.rank == 2) {
-    give_gradient(std::array<index_t, 2>{b.prompts * b.completions, b.width});
-  }
-  if (with_gradient && b.rank == 3)
-    give_gradient(std::array<index_t, 3>{b.prompts, b.completions, b.width});
+  Written<S> gradient;
+  if (!t.in.chance(64)) b.give_output(gradient);
 
   b.need_shapes(true);
   if (t.well_formed() && b.tokens > 0) {
     t.need(b.advantages.present != b.token_advantages.given, "advantages of rows or of tokens");
     t.need(settings.kl.empty() || b.ref_logp.given, "batch.ref_logp");
   }
-  if (out.given) t.need(out.has_shape_of(b.logp), "gradient");
+  if (gradient.given) t.need(gradient.has_shape_of(b.logp), "gradient");
   if (t.in.chance(48)) {
     settings.count_eps = loss.aggregate.count_eps = t.in.hostile(64) ? odd_number(t.in) : 0.5;
     t.need(settings.count_eps >= 0 && std::isfinite(settings.count_eps), "aggregate.count_eps");
@@ -351,7 +163,7 @@ void run_loss(Trial& t, Loss loss) {
   gdpo::LossWorkspace<S> workspace;
   if (!t.make_call({"gdpo::PolicyLoss", "gdpo::Column"}, [&] {
         const gdpo::Normaliser n{counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
-        result = loss(Exec{}, b.make(), n, gradient(), workspace);
+        result = loss(Exec{}, b.make(), n, gradient.make(), workspace);
       }))
     return;
   const naive_loss::Result expected = naive_loss::loss(settings, data, counts);
@@ -360,8 +172,8 @@ void run_loss(Trial& t, Loss loss) {
   t.compare("loss", result.loss, expected.loss, tolerance);
   t.compare("policy_loss", result.policy_loss, expected.policy_loss, tolerance);
   t.compare("kl_loss", result.kl_loss, expected.kl_loss, tolerance);
-  if (!out.given) return;
-  const std::vector<double> got = written();
+  if (!gradient.given) return;
+  const std::vector<double> got = gradient.now();
   real largest = 1;
   for (const real g : expected.gradient) largest = std::fmax(largest, std::fabs(g));
   for (index_t i = 0; i < b.rows; ++i) {

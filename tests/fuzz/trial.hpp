@@ -406,5 +406,6 @@ const std::vector<Case>& token_cases();
 const std::vector<Case>& logit_cases();
 const std::vector<Case>& row_cases();
 const std::vector<Case>& update_cases();
+const std::vector<Case>& value_cases();
 
 }  // namespace fuzz

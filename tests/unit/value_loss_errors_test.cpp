@@ -179,3 +179,18 @@ TEST_CASE("value loss errors: results that do not belong to one step", "[value]"
         "gdpo::merge: b.normaliser: given 11 tokens, 0 rows, 0 non-empty rows, 0 given; needed: 10 "
         "tokens, 0 rows, 0 non-empty rows, 0 given, the counts of the step, as in a");
 }
+
+TEST_CASE("offsets of an impossible extent are refused by name", "[value_loss][errors]") {
+  const float x[1] = {0};
+  const std::int64_t offsets[1] = {0};
+  const double weights[1] = {1};
+  for (const gdpo::index_t extent :
+       {gdpo::index_t{-1}, (std::numeric_limits<gdpo::index_t>::min)()}) {
+    gdpo::ValueBatch<float> batch;
+    batch.values = gdpo::view(x, gdpo::index_t{0});
+    batch.offsets = gdpo::view(offsets, extent);
+    batch.row_weights = gdpo::view(weights, 1);
+    INFO(extent);
+    CHECK(message_of([&] { gdpo::count(batch); }).find("gdpo::count: batch.offsets: given") == 0);
+  }
+}

@@ -54,7 +54,9 @@ void check_value_shapes(const char* function, const ValueBatch<S>& b, NeedsLogp 
          "none, or tokens of rank 1");
   }
   for_each([&](const char* name, const auto& of) { check_tokens(function, name, of, layout); });
-  layout.rows = packed            ? b.offsets.size() - 1
+  const index_t entries = packed ? b.offsets.size() : 0;
+  contract::check_extents(function, "batch.offsets", 1, &entries);
+  layout.rows = packed            ? entries - 1
                 : shape.rank == 2 ? shape.extent[0]
                                   : shape.extent[0] * shape.extent[1];
   check_rows(function, "batch.row_weights", b.row_weights, layout);
