@@ -65,8 +65,9 @@
 ///
 /// **Read on.** cuda/advantage/advantages.hpp, cuda/loss/policy_loss.hpp,
 /// cuda/logits/token_logprobs.hpp, cuda/logits/policy_loss.hpp, cuda/value/returns.hpp and
-/// cuda/value/value_loss.hpp give accuracy and launches of each call; cuda/device/on.hpp has the tag. include/gdpo/cuda/README.md says what you can rely
-/// on. examples/cuda_step.cu is a whole training step, captured into a graph.
+/// cuda/value/value_loss.hpp give accuracy and launches of each call; cuda/device/on.hpp has the
+/// tag. include/gdpo/cuda/README.md says what you can rely on. examples/cuda_step.cu is a whole
+/// training step, captured into a graph.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/two_stages.hpp>
 #include <gdpo/cuda/device/on.hpp>
