@@ -125,9 +125,11 @@ inline Statistics statistics(const std::vector<Real>& x) {
   return s;
 }
 
-/// True if the values of a group less their baselines sum to 0.
-inline bool sums_to_zero(Baseline of) {
-  return of == Baseline::Mean || of == Baseline::LeaveOneOut;
+/// True if the values of a group less their baselines sum to 0, and still do when scaled: under
+/// Scale::Others each member has a multiplier of its own.
+inline bool sums_to_zero(const Settings& e) {
+  return (e.baseline == Baseline::Mean || e.baseline == Baseline::LeaveOneOut) &&
+         e.scale != Scale::Others;
 }
 
 /// False if the baseline compares a value with no member of its group.
@@ -509,7 +511,7 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
     const int terms = e.combine == Combine::NormalizeThenSum ? static_cast<int>(columns.size()) : 1;
     const bool equal = !unknown && high - low <= detail::rounding(terms, largest);
-    if (equal && detail::sums_to_zero(e.baseline) && !raw_in_group[id]) {
+    if (equal && detail::sums_to_zero(e) && !raw_in_group[id]) {
       for (const int i : members) {
         if (used(i)) sum[at(i)] = 0;
       }
@@ -518,7 +520,7 @@ inline Result advantages(const Settings& e, const Data& d) {
 
   // Renormalisation.
   const bool centred_by_construction =
-      detail::sums_to_zero(e.baseline) && !raw_singleton && e.renorm != Renorm::Tokens;
+      detail::sums_to_zero(e) && !raw_singleton && e.renorm != Renorm::Tokens;
   result.advantages = result.sums = sum;
   Real largest_factor = 1, largest_advantage = 0;
   const auto renormalize = [&](const std::vector<int>& scope) {

@@ -198,7 +198,7 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
     const bool equal =
         !unknown && high - low <= rounding(static_cast<int>(present.size()), largest);
     for (const int i : group.second) {
-      if (equal && !raw && e.baseline != Baseline::None && used(i) && !std::isnan(column[at(i)]))
+      if (equal && !raw && sums_to_zero(e) && used(i) && !std::isnan(column[at(i)]))
         column[at(i)] = 0;
     }
   }
