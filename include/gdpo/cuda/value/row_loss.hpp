@@ -203,7 +203,7 @@ class ValueKernel {
         about = CentredSums::about(sums.sum[gdpo::detail::value_of_value],
                                    sums.sum[gdpo::detail::value_of_error], tokens);
         about = centred(block, at, about);
-        if (!about.near(tokens)) about = centred(block, at, about.about_means(tokens));
+        if (!about.near_enough(tokens)) about = centred(block, at, about.about_means(tokens));
       }
     }
     ValueCensus found;

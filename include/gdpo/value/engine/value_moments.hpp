@@ -48,7 +48,7 @@ struct CentredSums {
 
   /// Whether (sum d)^2 / n is at most half of sum d^2, for both, so that their difference m2 loses
   /// one bit at the most.
-  GDPO_INLINE bool near(index_t n) const {
+  GDPO_INLINE bool near_enough(index_t n) const {
     for (int q = 0; q < quantities; ++q) {
       const double lost = math::mul(rest[q], rest[q] / static_cast<double>(n));
       if (low[q] != high[q] && lost > math::mul(0.5, square[q])) return false;
@@ -81,7 +81,7 @@ class RowMoments {
   static CentredSums of(const TokenRow<S>& row, index_t n, double value, double error) {
     CentredSums sums = CentredSums::about(value, error, n);
     run(row, sums);
-    if (sums.near(n)) return sums;
+    if (sums.near_enough(n)) return sums;
     sums = sums.about_means(n);
     run(row, sums);
     return sums;
