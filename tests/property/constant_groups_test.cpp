@@ -116,6 +116,12 @@ void check_constant_sums(double offset) {
       if (preset.settings.combine != naive::Combine::NormalizeThenSum) continue;
       INFO(preset.name);
       const product::Outcome outcome = product::advantages(preset.settings, d);
+      if (preset.settings.scale == naive::Scale::Others) {
+        // Each member has a multiplier of its own, so the values of a group do not sum to 0 by
+        // construction, and their rounding stays: some units of 2^-53 of terms below 10.
+        for (const double sum : outcome.sums) CHECK(std::abs(sum) <= 1e-14);
+        continue;
+      }
       CHECK(all_zero(outcome.sums));
       CHECK(all_zero(outcome.advantages));
     }

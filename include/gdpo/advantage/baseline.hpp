@@ -43,7 +43,7 @@ struct LeaveOneOut {
 
 /// The second largest value for the best member, and the own value for every other: only the best
 /// member is told apart, by its lead. verl's compute_grpo_passk_outcome_advantage, which optimises
-/// pass@k. With ties at the top (for weighted sums also up to rounding) every member gets 0. An
+/// pass at k. With ties at the top (for weighted sums also up to rounding) every member gets 0. An
 /// unused row (RewardBatch::valid) gets what it would get as one more member: its lead over the
 /// best used one, or 0.
 struct SecondBest {

@@ -77,6 +77,11 @@ struct StdDev {
 /// sum of squares comes from that of the group (`GroupStat::without`), within 2^-50 of the latter.
 /// Beside an outlier that is a large error, so it is kept between R^2 / 2 and (n - 1) R^2 / 4, R
 /// being the range of the others, where every sum of squares of n - 1 numbers with this range lies.
+///
+/// With a multiplier for each member the combined values of a group do not sum to 0, and a
+/// renormalisation over the batch subtracts their mean. Two rewards that cancel each other leave
+/// their rounding, some 1e-16 of a term, where scale::StdDev leaves exactly 0: renorm::Batch
+/// scales it to full size if the whole batch holds nothing else.
 struct LeaveOneOutStd {
   static constexpr bool own_value = true;  ///< Depends on the group and the member's own value.
   int ddof = 1;                            ///< Degrees of freedom taken off n - 1, at least 0.
