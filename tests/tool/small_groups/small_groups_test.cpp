@@ -314,7 +314,7 @@ TEST_CASE("The relative variance is that of single batches about their mean, wit
     constexpr double lengths[] = {2, 2, -1, 1};
     out.assign(1, lengths[calls++ % 4] * (sample.arms[0] == 1 ? 1 : -1));
   });
-  for (const std::size_t batches : {8, 400}) {
+  for (const std::size_t batches : {std::size_t{8}, std::size_t{400}}) {
     // s has mean 1 and mean square 2.5; over pairs of different batches, the mean product is this.
     const auto n = static_cast<double>(batches);
     const double product = (n * n - 2.5 * n) / (n * (n - 1));

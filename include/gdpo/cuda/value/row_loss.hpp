@@ -256,7 +256,6 @@ class ValueKernel {
   template <class Block>
   GDPO_DEVICE Accumulated of_thread(const Block& block, const RowSpan& at, double weight,
                                     int thread) const {
-    using gdpo::detail::value_of_error, gdpo::detail::value_of_loss, gdpo::detail::value_of_value;
     const gdpo::detail::ValueFormula formula{loss.clip, loss.half};
     const bool counts = weight != 0;
     const S w = static_cast<S>(weight);
@@ -273,15 +272,15 @@ class ValueKernel {
           of_loss += term.loss, of_value += four.value[j], of_error += term.error;
           if constexpr (Clips) of_old += four.old_value[j], mine.clipped += term.clipped;
           if constexpr (Metrics::everything) {
-            mine.add_range(value_of_loss, term.loss);
-            mine.add_range(value_of_value, four.value[j]);
-            mine.add_range(value_of_error, term.error);
+            mine.add_range(gdpo::detail::value_of_loss, term.loss);
+            mine.add_range(gdpo::detail::value_of_value, four.value[j]);
+            mine.add_range(gdpo::detail::value_of_error, term.error);
           }
         }
         if (j % summed != summed - 1) continue;
-        mine.sum[value_of_loss] += static_cast<double>(of_loss);
-        mine.sum[value_of_value] += static_cast<double>(of_value);
-        mine.sum[value_of_error] += static_cast<double>(of_error);
+        mine.sum[gdpo::detail::value_of_loss] += static_cast<double>(of_loss);
+        mine.sum[gdpo::detail::value_of_value] += static_cast<double>(of_value);
+        mine.sum[gdpo::detail::value_of_error] += static_cast<double>(of_error);
         mine.old_value += static_cast<double>(of_old);
         of_loss = of_value = of_error = of_old = 0;
       }
