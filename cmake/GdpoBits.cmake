@@ -7,7 +7,9 @@
 #   bits   compares the results of all objects (tests/bits/compare.cmake),
 #   odr    compares the symbols of the objects of a program (tests/odr/symbols.cmake).
 # The flags are a cover and not the product: each value of a flag is used with each compiler, and
-# each instruction set has two values of it.
+# each instruction set has two values of it. Every change compiles a part of the cover, in which
+# each compiler makes an object without FMA and one with FMA that fuses; GDPO_TEST_ALL compiles it
+# whole.
 #
 # The instruction sets:
 #   sse2   x86-64 without FMA
@@ -32,11 +34,17 @@ set(gdpo_bits_dir ${CMAKE_CURRENT_BINARY_DIR}/bits)
 set(gdpo_bits_programs "")
 
 # gdpo_add_bits(<name> <compiler> [SOURCE <file>] [RUN <emulator>] [LINK <flags>]
-#   OBJECTS "<instruction set> <flags>" ...)
+#   OBJECTS "<instruction set> <flags>" ... [ALSO "<instruction set> <flags>" ...])
 #
-# Adds a program with one object for each entry of OBJECTS.
+# Adds a program with one object for each entry of OBJECTS, and of ALSO with GDPO_TEST_ALL.
 function(gdpo_add_bits name compiler)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "SOURCE;RUN;LINK" "OBJECTS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "SOURCE;RUN;LINK" "OBJECTS;ALSO")
+  if(GDPO_TEST_ALL)
+    list(APPEND arg_OBJECTS ${arg_ALSO})
+  endif()
+  if(NOT arg_OBJECTS)
+    return()
+  endif()
   if(NOT arg_SOURCE)
     set(arg_SOURCE results.cpp)
   endif()
@@ -90,23 +98,22 @@ gdpo_find_compiler(GDPO_BITS_CLANG Clang clang++)
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   if(GDPO_BITS_GXX)
-    gdpo_add_bits(gcc ${GDPO_BITS_GXX} OBJECTS
-      "sse2 -O2"
-      "avx2 -mavx2 -O1 -ffp-contract=fast"
-      "fma -mfma -O2 -ffp-contract=off"
-      "v3 -march=x86-64-v3 -O3"
-      "v4 -march=x86-64-v4 -O2 -ffp-contract=fast")
-    gdpo_add_bits(gcc_named ${GDPO_BITS_GXX} SOURCE named.cpp OBJECTS
-      "sse2 -O1"
-      "v3 -march=x86-64-v3 -O2")
+    gdpo_add_bits(gcc ${GDPO_BITS_GXX}
+      OBJECTS "sse2 -O2" "v3 -march=x86-64-v3 -O3 -ffp-contract=fast"
+      ALSO "avx2 -mavx2 -O1 -ffp-contract=fast"
+           "fma -mfma -O2 -ffp-contract=off"
+           "v4 -march=x86-64-v4 -O2")
+    gdpo_add_bits(gcc_named ${GDPO_BITS_GXX} SOURCE named.cpp
+      OBJECTS "v4 -march=x86-64-v4 -O2"
+      ALSO "sse2 -O1")
   endif()
   if(GDPO_BITS_CLANG)
-    gdpo_add_bits(clang ${GDPO_BITS_CLANG} OBJECTS
-      "sse2 -O1"
-      "fma -mfma -O3 -ffp-contract=fast"
-      "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
-      "v4 -march=x86-64-v4 -O3")
-    gdpo_add_bits(clang_named ${GDPO_BITS_CLANG} SOURCE named.cpp OBJECTS "v4 -march=x86-64-v4 -O1")
+    gdpo_add_bits(clang ${GDPO_BITS_CLANG}
+      OBJECTS "sse2 -O1" "fma -mfma -O3 -ffp-contract=fast"
+      ALSO "v3 -march=x86-64-v3 -O2 -ffp-contract=off"
+           "v4 -march=x86-64-v4 -O3")
+    gdpo_add_bits(clang_named ${GDPO_BITS_CLANG} SOURCE named.cpp
+      OBJECTS "v3 -march=x86-64-v3 -O1")
     # This program is not run. Nothing is inlined in it, so its objects have the most symbols.
     gdpo_add_bits(unoptimised ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
   endif()

@@ -8,7 +8,8 @@
 #   this compiler as C++17   everything (this build)
 #   this compiler as C++20   what depends on instruction sets, for AVX-512; in this build, the
 #                            conformance runner
-#   clang++ as C++20         every core test, sanitized
+#   clang++ as C++20         the core tests that are about memory, sanitized; with GDPO_TEST_ALL,
+#                            every test, the examples and the benchmarks
 #   clang++ as C++17         what depends on instruction sets, for AVX2
 
 # gdpo_add_matrix_test(<name> LINE <line> [COMPILER <c++>] [STANDARD <n>] [FLAGS "..."]
@@ -19,7 +20,8 @@
 function(gdpo_add_matrix_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "LINE;COMPILER;STANDARD;FLAGS" "ALSO")
   set(options -DCMAKE_BUILD_TYPE= "-DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS} ${arg_FLAGS}"
-    -DGDPO_WERROR=${GDPO_WERROR} -DGDPO_INSTALL=OFF -DGDPO_TEST_LINE=${arg_LINE})
+    -DGDPO_WERROR=${GDPO_WERROR} -DGDPO_INSTALL=OFF -DGDPO_TEST_LINE=${arg_LINE}
+    -DGDPO_TEST_ALL=${GDPO_TEST_ALL})
   foreach(part EXAMPLES BENCH)
     if(part IN_LIST arg_ALSO)
       list(APPEND options -DGDPO_BUILD_${part}=ON)
@@ -37,15 +39,18 @@ function(gdpo_add_matrix_test name)
   if(NOT arg_ALSO)
     set(selection TARGETS gdpo_core_tests LABEL "^core$")
   endif()
-  if(arg_BUILD_ONLY)
+  if(arg_BUILD_ONLY AND NOT GDPO_TEST_ALL)
+    set(selection TARGETS gdpo_headers gdpo_accuracy BUILD_ONLY)
+  elseif(arg_BUILD_ONLY)
     list(APPEND selection BUILD_ONLY)
   endif()
   gdpo_add_nested_test(matrix.${name} SOURCE ${PROJECT_SOURCE_DIR} OPTIONS ${options} ${selection})
   set_tests_properties(matrix.${name} PROPERTIES LABELS matrix)
 endfunction()
 
-# Adds a line for an x86-64 level. Its tests are only compiled if this machine's processor cannot
-# run them. This build itself, without such a flag, is for SSE2.
+# Adds a line for an x86-64 level. If this machine's processor cannot run its tests, they are only
+# compiled: with GDPO_TEST_ALL all of them, else every header and the program of accuracy/. This
+# build itself, without such a flag, is for SSE2.
 include(CheckCXXSourceRuns)
 function(gdpo_add_matrix_level name level)
   set(options)
@@ -57,7 +62,7 @@ function(gdpo_add_matrix_level name level)
     check_cxx_source_runs("int main() { return ${condition} ? 0 : 1; }" ${variable})
     if(NOT ${variable})
       message(WARNING "This processor has no ${level}: "
-        "matrix.${name} compiles the tests and does not run them.")
+        "matrix.${name} only compiles.")
       set(options BUILD_ONLY)
     endif()
     set(flags "-O1 -march=${level}")
@@ -95,12 +100,16 @@ if(GDPO_CLANG)
     set(clang_sanitizes TRUE)
   endif()
 endif()
+set(also)
+if(GDPO_TEST_ALL)
+  set(also ALSO EXAMPLES BENCH)
+endif()
 if(clang_sanitizes)
   gdpo_add_matrix_test(sanitizers LINE sanitizers COMPILER ${GDPO_CLANG} STANDARD 20
-    FLAGS "-O0 ${sanitizers}" ALSO EXAMPLES BENCH)
+    FLAGS "-O0 ${sanitizers}" ${also})
 else()
   gdpo_leave_out("sanitizers by clang, for which g++ does" "clang++ -fsanitize=address,undefined")
-  gdpo_add_matrix_test(sanitizers LINE sanitizers FLAGS "-O1 ${sanitizers}" ALSO EXAMPLES)
+  gdpo_add_matrix_test(sanitizers LINE sanitizers FLAGS "-O1 ${sanitizers}" ${also})
 endif()
 
 if(GDPO_OTHER_COMPILER)
