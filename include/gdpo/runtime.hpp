@@ -55,6 +55,11 @@
 /// - "dr_grpo" of any trainer needs `loss.aggregate.constant`, the maximal completion length.
 /// - "seq-mean-token-sum-norm" divides by the padded width unless `loss.aggregate.constant` is set.
 ///
+/// **Settings.** `configured_loss(line)` reads a name with its settings from one line of text, as a
+/// configuration file or a command line has them:
+///
+///     gdpo::runtime::configured_loss("trl::dapo sequence surrogate.high=0.28 kl=k3 kl.beta=0.02")
+///
 /// **Cost.** Look names up once, not in every step: the search is linear and allocates. A loss by
 /// name chooses its KL term and aggregate at run time; otherwise a call costs what the type costs.
 /// std::visit compiles its call for every type of the variant.
@@ -64,6 +69,7 @@
 ///
 /// **Read on.** presets/all.hpp: the list; presets/trl.hpp, verl.hpp, ...: what each name sets;
 /// loss/any_kl.hpp; presets/README.md: which preset is which trainer.
+#include <charconv>
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
@@ -421,6 +427,131 @@ inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
       detail::named("gdpo::runtime::kl", "kl_loss_type", name, detail::estimators_of_kl());
   kl.gradient = straight_through ? KlGradient::StraightThroughK2 : KlGradient::Direct;
   return kl;
+}
+
+namespace detail {
+
+/// Calls f(name, member) for each setting of a loss of the variant. A setting has the name by which
+/// messages about its value call it. `kl` and `aggregate` choose the formula of a part.
+template <class L, class F>
+void for_each_setting(L& loss, const F& f) {
+  const auto ends = [&f](const std::string& name, auto& bounds) {
+    f(name + ".lo", bounds.lo);
+    f(name + ".hi", bounds.hi);
+  };
+  if constexpr (!std::is_empty_v<decltype(loss.level.map)>) ends("level.map", loss.level.map);
+  if constexpr (decltype(loss.level)::of_segment) {
+    f("level.statistic.count_eps", loss.level.statistic.count_eps);
+    ends("level.bounds", loss.level.bounds);
+  }
+  f("surrogate.low", loss.surrogate.low);
+  f("surrogate.high", loss.surrogate.high);
+  f("surrogate.delta", loss.surrogate.delta);
+  f("surrogate.dual", loss.surrogate.dual);
+  f("kl", loss.kl);
+  f("kl.beta", loss.kl.beta);
+  f("kl.against", loss.kl.against);
+  ends("kl.input", loss.kl.input);
+  ends("kl.output", loss.kl.output);
+  f("aggregate", loss.aggregate);
+  f("aggregate.over", loss.aggregate.over);
+  f("aggregate.count_eps", loss.aggregate.count_eps);
+  f("aggregate.scale", loss.aggregate.scale);
+  f("aggregate.row_count_eps", loss.aggregate.row_count_eps);
+  f("aggregate.constant", loss.aggregate.constant);
+  f("aggregate.padded_width", loss.aggregate.padded_width);
+}
+
+/// Reads the value of a setting from text; the type of the setting says what fits.
+struct ReadSetting {
+  const char* function;
+  const std::string& name;
+  std::string_view text;
+
+  [[noreturn]] void fail(const char* needed) const {
+    contract::fail(function, name, "'" + std::string(text) + "'", needed);
+  }
+  void operator()(double& setting) const {
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data(), end, setting);
+    if (error != std::errc{} || stopped != end) fail("a number");
+  }
+  void operator()(bool& setting) const {
+    if (text != "true" && text != "false") fail("true or false");
+    setting = text == "true";
+  }
+  void operator()(Over& setting) const {
+    static const Table<Over> words = {{"tokens", Over::Tokens},
+                                      {"rows", Over::Rows},
+                                      {"non_empty_rows", Over::NonEmptyRows},
+                                      {"given", Over::Given}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(Against& setting) const {
+    static const Table<Against> words = {{"ref", Against::Ref},
+                                         {"old", Against::Old},
+                                         {"teacher", Against::Teacher},
+                                         {"rollout", Against::Rollout}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(AnyKl& setting) const { setting = kl(text, setting); }
+  void operator()(Aggregate& setting) const { setting = aggregate(text); }
+};
+
+/// Sets one setting of a loss. Errors: `invalid_input` for an unknown name, with a list of the
+/// settings of this loss, and for a value that does not fit its type.
+inline void set(const char* function, Loss& loss, const std::string& name, std::string_view text) {
+  std::visit(
+      [&](auto& l) {
+        bool known = false;
+        std::string names;
+        for_each_setting(l, [&](const std::string& setting, auto& member) {
+          names += (names.empty() ? "" : ", ") + setting;
+          if (setting != name) return;
+          known = true;
+          ReadSetting{function, name, text}(member);
+        });
+        if (!known)
+          contract::fail(function, "line", "the setting '" + name + "'", "one of " + names);
+      },
+      loss);
+}
+
+}  // namespace detail
+
+/// The loss that one line of text describes:
+///
+///     NAME [LEVEL] [SETTING=VALUE ...]          trl::dapo sequence kl=k3 kl.beta=0.02
+///
+/// Words are separated by blanks. NAME and LEVEL are those of `loss`. A SETTING is named as in the
+/// members of the loss and in messages, such as `surrogate.low` or `aggregate.constant`; a VALUE is
+/// a number ("inf" for infinity), true or false, or a word: `kl` takes the types of `kl()` and
+/// keeps its other settings, `aggregate` the modes of `aggregate()` and sets all of the
+/// aggregate's settings, `kl.against` is ref, old, teacher or rollout, and `aggregate.over` is
+/// tokens, rows, non_empty_rows or given. Settings are applied in their order.
+///
+/// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones,
+/// and for a value that is not of the setting's type. Whether a number is in its range is checked
+/// by the loss when it is called.
+inline Loss configured_loss(std::string_view line) {
+  constexpr const char* function = "gdpo::runtime::configured_loss";
+  const auto next = [&line] {
+    line.remove_prefix((std::min)(line.find_first_not_of(' '), line.size()));
+    const std::string_view word = line.substr(0, line.find(' '));
+    line.remove_prefix(word.size());
+    return word;
+  };
+  const std::string_view name = next();
+  std::string_view word = next();
+  const bool has_level = !word.empty() && word.find('=') == std::string_view::npos;
+  Loss configured = loss(name, has_level ? word : "");
+  for (word = has_level ? next() : word; !word.empty(); word = next()) {
+    const std::size_t sign = word.find('=');
+    if (sign == std::string_view::npos)
+      contract::fail(function, "line", "'" + std::string(word) + "'", "SETTING=VALUE");
+    detail::set(function, configured, std::string(word.substr(0, sign)), word.substr(sign + 1));
+  }
+  return configured;
 }
 
 }  // namespace runtime

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cassert>
 #include <cfloat>
+#include <charconv>
 #include <chrono>
 #include <climits>
 #include <cmath>

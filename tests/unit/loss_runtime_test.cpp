@@ -624,3 +624,90 @@ TEST_CASE("a composition is an aggregate", "[loss]") {
   CHECK(gate.min == -inf);
 #endif
 }
+
+TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
+  const auto of = [](const char* line) {
+    return std::visit([](const auto& l) { return settings_of(l); }, runtime::configured_loss(line));
+  };
+  const auto by_name = [](const char* name, const char* level = "") {
+    return std::visit([](const auto& l) { return settings_of(l); }, runtime::loss(name, level));
+  };
+  check(of("trl::dapo"), by_name("trl::dapo"));
+  check(of("  dapo   sequence "), by_name("dapo", "sequence"));
+  check(of("verl::vanilla"), by_name("verl::vanilla"));
+
+  // Each setting alone, in a loss that has it.
+  const auto with = [&](const char* name, const char* level, const auto& set) {
+    runtime::Loss loss = runtime::loss(name, level);
+    std::visit(set, loss);
+    return std::visit([](const auto& l) { return settings_of(l); }, loss);
+  };
+  check(of("dapo surrogate.low=0.1 surrogate.high=inf surrogate.delta=4 surrogate.dual=3"),
+        with("dapo", "", [](auto& l) {
+          l.surrogate = {0.1, inf, 4, 3};
+        }));
+  check(of("grpo kl.beta=1e-3 kl.input.lo=-5 kl.input.hi=6 kl.output.lo=-1 kl.output.hi=2"),
+        with("grpo", "", [](auto& l) {
+          l.kl.beta = 1e-3, l.kl.input = {-5, 6}, l.kl.output = {-1, 2};
+        }));
+  std::visit(
+      [](const auto& l) {
+        CHECK(l.kl.beta == 0.5);
+        CHECK(l.kl.against == gdpo::Against::Rollout);
+        CHECK(l.kl.estimator == gdpo::KlEstimator::K2);
+        CHECK(l.kl.gradient == gdpo::KlGradient::StraightThroughK2);
+      },
+      runtime::configured_loss("grpo kl.beta=0.5 kl.against=rollout kl=mse+"));
+  check(of("grpo aggregate=seq-mean-token-sum-norm aggregate.constant=7 aggregate.over=given "
+           "aggregate.count_eps=1e-8 aggregate.scale=3"),
+        with("grpo", "", [](auto& l) {
+          l.aggregate = runtime::aggregate("seq-mean-token-sum-norm");
+          l.aggregate.constant = 7, l.aggregate.over = Over::Given;
+          l.aggregate.count_eps = 1e-8, l.aggregate.scale = 3;
+        }));
+  check(of("grpo aggregate.row_count_eps=0.5 aggregate.over=non_empty_rows"),
+        with("grpo", "", [](auto& l) {
+          l.aggregate.row_count_eps = 0.5, l.aggregate.over = Over::NonEmptyRows;
+        }));
+  check(of("dr_grpo aggregate.padded_width=true"),
+        with("dr_grpo", "", [](auto& l) { l.aggregate.padded_width = true; }));
+  check(of("verl::vanilla level.map.lo=-3 level.map.hi=4"), with("verl::vanilla", "", [](auto& l) {
+          if constexpr (!std::is_empty_v<decltype(l.level.map)>) l.level.map = {-3, 4};
+        }));
+  const runtime::Loss sequence = runtime::configured_loss(
+      "gspo level.bounds.lo=-1 level.bounds.hi=2 "
+      "level.statistic.count_eps=1e-8");
+  std::visit(
+      [](const auto& l) {
+        if constexpr (std::decay_t<decltype(l.level)>::of_segment) {
+          CHECK(equal(l.level.bounds, {-1, 2}));
+          CHECK(l.level.statistic.count_eps == 1e-8);
+        } else {
+          FAIL("gspo is of segments");
+        }
+      },
+      sequence);
+
+  const auto refused = [](const char* line) {
+    return message_of([line] { runtime::configured_loss(line); });
+  };
+  CHECK(refused("").find("gdpo::runtime::loss: name: given ''") == 0);
+  CHECK(refused("dapo tokens").find("gdpo::runtime::loss: level: given 'tokens'") == 0);
+  CHECK(refused("dapo token x") ==
+        "gdpo::runtime::configured_loss: line: given 'x'; needed: SETTING=VALUE");
+  CHECK(refused("dapo surrogate.low=two") ==
+        "gdpo::runtime::configured_loss: surrogate.low: given 'two'; needed: a number");
+  CHECK(refused("dapo surrogate.low=0.1x").find("needed: a number") != std::string::npos);
+  CHECK(refused("dapo surrogate.low=").find("needed: a number") != std::string::npos);
+  CHECK(refused("dapo aggregate.padded_width=1") ==
+        "gdpo::runtime::configured_loss: aggregate.padded_width: given '1'; needed: true or false");
+  CHECK(refused("dapo aggregate.over=all")
+            .find("needed: one of tokens, rows, non_empty_rows, given") != std::string::npos);
+  CHECK(refused("dapo kl.against=him").find("needed: one of ref, old, teacher, rollout") !=
+        std::string::npos);
+  CHECK(refused("dapo kl=k9").find("gdpo::runtime::kl: kl_loss_type: given 'k9'") == 0);
+  const std::string unknown = refused("dapo clip=0.2");
+  CHECK(unknown.find("line: given the setting 'clip'; needed: one of surrogate.low, ") !=
+        std::string::npos);
+  CHECK(unknown.find("level.bounds") == std::string::npos);  // a token has none
+}

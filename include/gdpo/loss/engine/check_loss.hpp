@@ -24,12 +24,9 @@ bool reads_width(const A& aggregate) {
   }
 }
 
-/// Checks that the settings of a loss are in range and that the batch has the arrays they need.
-/// Returns which of the optional arrays the loss reads.
-template <class S, class Loss>
-TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
-                      const TokenLayout& layout) {
-  using contract::fail;
+/// Checks that the settings of a loss are in range.
+template <class Loss>
+void check_settings(const char* function, const Loss& loss) {
   const auto check = [function](const auto& policy) {
     Checks<std::decay_t<decltype(policy)>>::run(policy, function);
   };
@@ -37,6 +34,16 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   check(loss.surrogate);
   check(loss.aggregate);
   for_each_factor(loss.factor, check);
+  for_each_kl(loss.kl, check);
+}
+
+/// Checks that the settings of a loss are in range and that the batch has the arrays they need.
+/// Returns which of the optional arrays the loss reads.
+template <class S, class Loss>
+TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
+                      const TokenLayout& layout) {
+  using contract::fail;
+  check_settings(function, loss);
   using Map = decltype(loss.level.map);
   using Surrogate = decltype(loss.surrogate);
   using Factor = decltype(loss.factor);
@@ -47,7 +54,6 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   reads.tags = reads_tag_v<Map> || reads_tag_v<Surrogate> || reads_tag_v<Factor>;
   bool reads_old = false;
   for_each_kl(loss.kl, [&](const auto& kl) {
-    check(kl);
     if (kl.beta == 0) return;
     reads_old = reads_old || kl.against == Against::Old;
     reads.ref = reads.ref || kl.against == Against::Ref;

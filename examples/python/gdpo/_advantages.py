@@ -1,0 +1,102 @@
+"""Advantages of rewards, from arrays of any library that speaks DLPack."""
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from ._library import names, ops, our_errors
+
+
+class Report:
+    """What a call of `advantages` saw of the whole batch.
+
+    `report["rows"]` is one number, and `names()` lists them; they are members of the library's
+    GroupReport: counts of rows, groups and missing rewards, and the moments of the reward sums, of
+    the groups' standard deviations and of each reward.
+    """
+
+    def __init__(self, numbers: torch.Tensor, rewards: int) -> None:
+        #: The numbers, float64, in the order of names().
+        self.numbers = numbers
+        #: How many rewards a row has.
+        self.rewards = rewards
+
+    def names(self) -> list:
+        """The names of the numbers, in their order."""
+        return list(names("report", self.rewards))
+
+    def __getitem__(self, name: str) -> float:
+        try:
+            at = names("report", self.rewards).index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return float(self.numbers[at])
+
+    def to_dict(self, prefix: str = "", reward_names: Sequence[str] = (), *,
+                zero_std: str = "groups", std: str = "batch") -> Dict[str, float]:
+        """The rewards under the keys that TRL and ms-swift log, each after `prefix`.
+
+        reward_names: one for each reward; without them they are numbered. zero_std: what has no
+        spread counts by "groups", "batch" or "sum". std: "batch" or "mean_of_groups". Which trainer
+        logs what: GroupReport::to_map in include/gdpo/advantage/report.hpp.
+        """
+        with our_errors():
+            keys, values = ops.report_map(self.numbers, prefix, list(reward_names), zero_std, std)
+        return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
+
+    def merge(self, other: "Report") -> "Report":
+        """The report of two micro-batches or ranks together."""
+        with our_errors():
+            return Report(ops.merge_reports(self.numbers, other.numbers), self.rewards)
+
+
+class AdvantagesAndReport(NamedTuple):
+    """What `advantages` returns with report=True."""
+
+    advantages: Any  #: (rows)
+    report: Report
+
+
+def _tensor(array: Any) -> Optional[torch.Tensor]:
+    """The array as a tensor, without a copy where it lies in memory that PyTorch reads."""
+    if array is None or isinstance(array, torch.Tensor):
+        return array.detach() if array is not None else None
+    if hasattr(array, "__dlpack__"):
+        return torch.from_dlpack(array)
+    return torch.as_tensor(array)
+
+
+def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
+               group_offsets: Any = None, weights: Optional[Sequence[float]] = None,
+               gates: Sequence[Tuple[int, int, float]] = (), tokens: Any = None, valid: Any = None,
+               baseline: Any = None, row_weights: Any = None, report: bool = False) -> Any:
+    """Group-relative advantages: one number for each row (completion).
+
+    rewards: (rows) or (rows, rewards); a NaN is a reward that is missing. Tensors, NumPy arrays,
+      JAX and CuPy arrays (by DLPack, without copies) and lists; on the CPU.
+    estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
+      a trainer's such as "trl::gdpo".
+    One of these says who belongs together: group_size (that many rows in a row), group_ids (rows),
+      integers in any order, or group_offsets (groups + 1), where each group begins.
+    weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
+      where the reward `condition` is at least `threshold`.
+    tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics.
+    baseline: (rows) your own. row_weights: (rows) for estimators of your own.
+
+    Returns the advantages (rows), float32 for rewards of float32 and narrower, else float64, as an
+    array of the library that `rewards` is of (a tensor for a list); with report=True also a Report.
+
+    Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
+    """
+    values = _tensor(rewards)
+    flat = None if not gates else [float(number) for gate in gates for number in gate]
+    with our_errors():
+        result, numbers = ops.advantages(
+            values, estimator, group_size, _tensor(group_ids), _tensor(group_offsets),
+            None if weights is None else [float(weight) for weight in weights], flat,
+            _tensor(tokens), _tensor(valid), _tensor(baseline), _tensor(row_weights))
+    if hasattr(rewards, "__array_namespace__"):
+        result = rewards.__array_namespace__().from_dlpack(result)
+    if not report:
+        return result
+    return AdvantagesAndReport(
+        result, Report(numbers, values.shape[1] if values.dim() == 2 else 1))

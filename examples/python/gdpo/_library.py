@@ -1,0 +1,179 @@
+"""Loads the operators, and tells PyTorch their shapes and derivatives."""
+import contextlib
+import functools
+import pathlib
+from typing import Iterator, List
+
+import torch
+
+OLDEST = (2, 10)
+
+
+def _check_torch() -> None:
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
+        raise ImportError(f"gdpo needs PyTorch {OLDEST[0]}.{OLDEST[1]} or later, and this is "
+                          f"{torch.__version__}: pip install 'torch>={OLDEST[0]}.{OLDEST[1]}'")
+
+
+_check_torch()
+torch.ops.load_library(pathlib.Path(__file__).parent / "_operators.so")
+ops = torch.ops.gdpo
+
+# The arrays of a batch, in the order of the operators' arguments (loss/array_list.hpp).
+ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
+
+
+def raise_ours(error: RuntimeError) -> None:
+    """Raises what the library refuses as ValueError; PyTorch makes a RuntimeError of it."""
+    words = str(error)
+    if words.startswith("gdpo::"):
+        raise ValueError(words.split("\nException raised from")[0]) from None
+
+
+@contextlib.contextmanager
+def our_errors() -> Iterator[None]:
+    """Raises what the library refuses within it as ValueError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise_ours(error)
+        raise
+
+
+@functools.lru_cache(maxsize=None)
+def names(what: str, rewards: int = 0) -> List[str]:
+    """The names of one kind, see gdpo::torch_stable::names."""
+    return ops.names(what, rewards).split("\n")
+
+
+def estimators() -> List[str]:
+    """The names that `advantages` takes, such as "gdpo" and "trl::grpo"."""
+    return list(names("estimators"))
+
+
+def losses() -> List[str]:
+    """The names that `PolicyLoss` takes, such as "dapo" and "verl::gspo"."""
+    return list(names("losses"))
+
+
+def level() -> str:
+    """The instructions that losses run on: "v4" (AVX-512), "v3" (AVX2, FMA) or "baseline"."""
+    return ops.level()
+
+
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """The type that numbers of that type are computed in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@torch.library.register_fake("gdpo::policy_loss_forward")
+@torch.library.register_fake("gdpo::policy_loss")
+def _(loss, counts, gradient, logp=None, *arrays, **named):
+    dtype = computed_in(logp.dtype)
+    dlogp = logp.new_empty(logp.shape if gradient else (0,), dtype=dtype)
+    return logp.new_empty((), dtype=dtype), dlogp, counts.new_empty((len(names("result")),))
+
+
+@torch.library.register_fake("gdpo::count")
+def _(*arrays, **named):
+    array = next(a for a in (*arrays, *named.values()) if a is not None)
+    return array.new_empty((4,), dtype=torch.float64)
+
+
+@torch.library.register_fake("gdpo::advantages")
+def _(rewards, *arguments, **named):
+    narrow = rewards.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    dtype = torch.float32 if narrow else torch.float64
+    channels = rewards.shape[1] if rewards.dim() == 2 else 1
+    fixed = len(names("report"))
+    numbers = fixed + channels * (len(names("report", 1)) - fixed)
+    return (rewards.new_empty((rewards.shape[0],), dtype=dtype),
+            rewards.new_empty((numbers,), dtype=torch.float64))
+
+
+@torch.library.register_fake("gdpo::token_logprobs")
+def _(logits, targets, mask=None, temperature=1.0):
+    shape = logits.shape[:-1]
+    return (logits.new_empty(shape, dtype=torch.float32),
+            logits.new_empty(shape, dtype=torch.float32),
+            logits.new_empty(shape, dtype=torch.float64))
+
+
+@torch.library.register_fake("gdpo::token_logprobs_backward")
+def _(dlogp, dentropy, logits, *arguments):
+    return logits.new_empty(logits.shape)
+
+
+_LOGP = 3  # where logp stands among the arguments of policy_loss
+
+
+def _refuse_second_derivative(what: str) -> None:
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{what} has an analytic gradient and no second derivative: call "
+                           "backward without create_graph")
+
+
+def _setup_context(ctx, inputs, output) -> None:
+    _, dlogp, result = output
+    ctx.dtype = inputs[_LOGP].dtype
+    ctx.arguments = len(inputs)
+    ctx.save_for_backward(dlogp)
+    ctx.mark_non_differentiable(dlogp, result)
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx, of_loss, *others):
+    _refuse_second_derivative("gdpo.PolicyLoss")
+    gradients = [None] * ctx.arguments
+    if of_loss is not None:
+        (dlogp,) = ctx.saved_tensors
+        gradients[_LOGP] = (of_loss * dlogp).to(ctx.dtype)
+    return tuple(gradients)
+
+
+torch.library.register_autograd("gdpo::policy_loss", _backward, setup_context=_setup_context)
+
+
+class WithGradient(torch.autograd.Function):
+    """gdpo::policy_loss_forward with the derivative of gdpo::policy_loss."""
+
+    @staticmethod
+    def forward(ctx, line, counts, logp, *arrays):
+        loss, dlogp, result = ops.policy_loss_forward(line, counts, True, logp, *arrays)
+        ctx.dtype, ctx.arguments = logp.dtype, len(arrays)
+        ctx.save_for_backward(dlogp)
+        ctx.mark_non_differentiable(result)
+        ctx.set_materialize_grads(False)
+        return loss, result
+
+    @staticmethod
+    def backward(ctx, of_loss, _):
+        _refuse_second_derivative("gdpo.PolicyLoss")
+        gradient = None
+        if of_loss is not None:
+            (dlogp,) = ctx.saved_tensors
+            gradient = (of_loss * dlogp).to(ctx.dtype)
+        return (None, None, gradient, *(None,) * ctx.arguments)
+
+
+def _setup_logprobs(ctx, inputs, output) -> None:
+    logits, targets, mask, ctx.temperature = inputs
+    _, entropy, logsumexp = output
+    ctx.save_for_backward(logits, targets, mask, logsumexp, entropy)
+    ctx.mark_non_differentiable(logsumexp)
+    ctx.set_materialize_grads(False)
+
+
+def _backward_logprobs(ctx, dlogp, dentropy, _):
+    _refuse_second_derivative("gdpo.token_logprobs")
+    if dlogp is None and dentropy is None:
+        return None, None, None, None
+    logits, targets, mask, logsumexp, entropy = ctx.saved_tensors
+    dlogits = ops.token_logprobs_backward(dlogp, dentropy, logits, targets, mask, ctx.temperature,
+                                          logsumexp, entropy)
+    return dlogits, None, None, None
+
+
+torch.library.register_autograd("gdpo::token_logprobs", _backward_logprobs,
+                                setup_context=_setup_logprobs)

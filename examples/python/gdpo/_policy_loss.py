@@ -1,0 +1,195 @@
+"""The policy loss as a module, the counts that it divides by, and what it measures."""
+from typing import Dict, NamedTuple, Optional, Union
+
+import torch
+
+from ._library import ARRAYS, WithGradient, names, ops, our_errors, raise_ours
+
+# The settings of PolicyLoss with the names that they have in the library.
+_SETTINGS = {
+    "aggregate": "aggregate", "over": "aggregate.over", "count_eps": "aggregate.count_eps",
+    "row_count_eps": "aggregate.row_count_eps", "constant": "aggregate.constant",
+    "padded_width": "aggregate.padded_width", "scale": "aggregate.scale",
+    "low": "surrogate.low", "high": "surrogate.high", "delta": "surrogate.delta",
+    "dual": "surrogate.dual", "kl": "kl", "beta": "kl.beta", "against": "kl.against",
+}
+
+
+class Metrics:
+    """What a loss call measured; every number is read when it is asked for.
+
+    `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, policy_loss,
+    kl_loss, the counts (normaliser.tokens, ...), and for each metric of the library's LossMetrics
+    its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum / count.
+    """
+
+    def __init__(self, result: torch.Tensor) -> None:
+        #: The numbers, float64, in the order of names().
+        self.result = result
+
+    @staticmethod
+    def names() -> list:
+        """The names of the numbers, in their order."""
+        return list(names("result"))
+
+    def __getitem__(self, name: str) -> float:
+        try:
+            at = names("result").index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return float(self.result[at])
+
+    def mean(self, name: str) -> float:
+        """The mean of a metric over the valid tokens; 0 where none was counted."""
+        count = self[name + ".count"]
+        return self[name + ".sum"] / count if count > 0 else 0.0
+
+    def to_dict(self, prefix: str = "") -> Dict[str, float]:
+        """The metrics under the keys that TRL and ms-swift log, each after `prefix`."""
+        keys, values = ops.metrics_map(self.result.detach().cpu(), prefix)
+        return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
+
+    def merge(self, other: "Metrics") -> "Metrics":
+        """The metrics of two micro-batches or ranks of one step together."""
+        with our_errors():
+            return Metrics(ops.merge_results(self.result.detach().cpu(),
+                                             other.result.detach().cpu()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key}: {value:.6g}" for key, value in self.to_dict().items())
+        return f"gdpo.Metrics({shown})"
+
+
+class LossAndMetrics(NamedTuple):
+    """What PolicyLoss returns."""
+
+    loss: torch.Tensor  #: A scalar, with the gradient of logp.
+    metrics: Metrics  #: What the call measured.
+
+
+def _arrays(arrays: Dict[str, Optional[torch.Tensor]]) -> list:
+    """The arrays in the operators' order; nested tensors become packed ones with offsets."""
+    for name, array in list(arrays.items()):
+        if array is not None and array.is_nested:
+            arrays[name] = array.values()
+            if arrays.get("offsets") is None:
+                arrays["offsets"] = array.offsets()
+    return [arrays.get(name) for name in ARRAYS]
+
+
+def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
+          logp: Optional[torch.Tensor] = None,
+          offsets: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """The counts that a loss is divided by: (4) float64 of tokens, rows, non-empty rows, `given`.
+
+    Count every batch of the optimiser step before its first loss, add the counts, over ranks too
+    (`torch.distributed.all_reduce(counts)`), and give the sum to every call of the loss.
+
+    mask: (rows, tokens) of any type, not 0 at the tokens of the loss; or packed (tokens) with
+      offsets. Without a mask all tokens of `logp`, or of `offsets`, count.
+    logp: the log-probs, for their shape; not needed beside a mask.
+    offsets: (rows + 1) int32 or int64, where each packed row begins (cu_seqlens).
+    given: a count of your own, which "trl::dapo" and its kind divide by (num_items_in_batch).
+
+    Errors: ValueError for shapes that do not fit.
+    """
+    with our_errors():
+        counts = ops.count(*_arrays({"mask": mask, "logp": logp, "offsets": offsets}))
+    if given:
+        counts[3] = given
+    return counts
+
+
+class PolicyLoss(torch.nn.Module):
+    """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
+
+    name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "dr_grpo", "gspo") or a trainer's
+      ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one of them.
+    level: whose ratio is clipped, "token", "sequence" or "sequence_token" (GSPO).
+    low, high: the ratio is clipped to 1 - low .. 1 + high. delta: its upper bound without the
+      clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A.
+    beta: the coefficient of the KL term, 0 switches it off. kl: its estimator as verl names it,
+      "k1", "abs", "k2", "k3" ("low_var_kl"), with "+" for the straight-through gradient.
+      against: the other policy, "ref", "old", "teacher" or "rollout".
+    aggregate: "token-mean", "seq-mean-token-mean", "seq-mean-token-sum",
+      "seq-mean-token-sum-norm" or "token-sum" (verl's loss_agg_mode). over: the count that
+      divides, "tokens", "rows", "non_empty_rows" or "given". count_eps, row_count_eps: added to
+      the counts. constant: the length of "seq-mean-token-sum-norm"; padded_width: the width of the
+      batch instead. scale: a factor of the loss, such as the number of ranks whose gradients are
+      averaged.
+
+    The formulas stand in the headers of the C++ library, include/gdpo/loss. The call computes in
+    float32, or in float64 where logp is float64; log-probs of 16 bits are read as float32, and
+    their gradient is rounded once. Results do not depend on the number of threads.
+
+    Errors: ValueError for unknown names, with a list of the known ones.
+    """
+
+    def __init__(self, name: str, level: Optional[str] = None, *,
+                 low: Optional[float] = None, high: Optional[float] = None,
+                 delta: Optional[float] = None, dual: Optional[float] = None,
+                 beta: Optional[float] = None, kl: Optional[str] = None,
+                 against: Optional[str] = None, aggregate: Optional[str] = None,
+                 over: Optional[str] = None, count_eps: Optional[float] = None,
+                 row_count_eps: Optional[float] = None, constant: Optional[float] = None,
+                 padded_width: Optional[bool] = None, scale: Optional[float] = None) -> None:
+        super().__init__()
+        given = locals()
+        words = [name] if level is None else [name, level]
+        for setting, called in _SETTINGS.items():
+            if given[setting] is not None:
+                words.append(f"{called}={_word(given[setting])}")
+        #: The loss in one line, as the operator takes it.
+        self.line = " ".join(words)
+        with our_errors():
+            ops.check_loss(self.line)
+
+    def forward(self, logp: torch.Tensor, *, counts: torch.Tensor,
+                advantages: Optional[torch.Tensor] = None,
+                token_advantages: Optional[torch.Tensor] = None,
+                old_logp: Optional[torch.Tensor] = None, ref_logp: Optional[torch.Tensor] = None,
+                rollout_logp: Optional[torch.Tensor] = None,
+                teacher_logp: Optional[torch.Tensor] = None, mask: Optional[torch.Tensor] = None,
+                completion_mask: Optional[torch.Tensor] = None,
+                offsets: Optional[torch.Tensor] = None, segments: Optional[torch.Tensor] = None,
+                weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
+                row_weights: Optional[torch.Tensor] = None,
+                entropies: Optional[torch.Tensor] = None, tags: Optional[torch.Tensor] = None,
+                truncated: Optional[torch.Tensor] = None) -> LossAndMetrics:
+        """The loss of one (micro-)batch.
+
+        logp: log-probs of the tokens under the policy being trained, in nats: (rows, tokens),
+          (prompts, completions, tokens), packed (tokens) with offsets, or a nested tensor of
+          jagged layout. All arrays of tokens have its shape. Only it gets a gradient.
+        counts: those of the whole step, from `count`.
+        advantages: (rows), or token_advantages in the shape of logp.
+        old_logp: under the policy that sampled, or the proximal one; absent: the ratio is 1.
+        ref_logp, rollout_logp, teacher_logp: for KL terms against them.
+        mask: not 0 at the tokens of the loss; masked tokens may hold anything, even NaN.
+          completion_mask: the tokens that lengths count. segments: ids of turns.
+        weights, kl_weights: factors of surrogate and KL at each token; row_weights: of each row.
+        entropies, truncated (rows): for metrics. tags: for losses of your own.
+
+        Errors: ValueError for types, shapes, devices and settings that do not fit.
+        """
+        arrays = {name: value for name, value in locals().items() if name in ARRAYS}
+        try:
+            if torch.is_grad_enabled() and logp.requires_grad:
+                loss, result = WithGradient.apply(self.line, counts, *_arrays(arrays))
+            else:
+                loss, _, result = ops.policy_loss_forward(self.line, counts, False,
+                                                          *_arrays(arrays))
+        except RuntimeError as error:
+            raise_ours(error)
+            raise
+        return LossAndMetrics(loss, Metrics(result))
+
+    def extra_repr(self) -> str:
+        return repr(self.line)
+
+
+def _word(value: Union[str, float, bool]) -> str:
+    """A setting as the library reads it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(float(value))

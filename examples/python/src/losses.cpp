@@ -1,0 +1,14 @@
+// The losses in the instruction set that this file is compiled for; GDPO_LEVEL names it.
+#include "losses.hpp"
+
+#include <gdpo/with/torch_stable.hpp>
+
+#ifndef GDPO_LEVEL
+#define GDPO_LEVEL baseline
+#endif
+#define GDPO_JOIN_NAMES(a, b) a##b
+#define GDPO_JOIN(a, b) GDPO_JOIN_NAMES(a, b)
+
+const Losses GDPO_JOIN(losses_, GDPO_LEVEL) = {
+    TORCH_BOX(&gdpo::torch_stable::policy_loss), TORCH_BOX(&gdpo::torch_stable::token_logprobs),
+    TORCH_BOX(&gdpo::torch_stable::token_logprobs_backward)};

@@ -1,0 +1,76 @@
+// Registers the operators as torch.ops.gdpo.
+#include <cstdlib>
+#include <cstring>
+#include <gdpo/with/torch_stable.hpp>
+
+#include "losses.hpp"
+
+namespace {
+
+// Whether the environment variable GDPO_LEVEL, which tests set, admits a level ("v3", "v4").
+bool wanted(const char* level) {
+  const char* highest = std::getenv("GDPO_LEVEL");
+  return !highest || std::strcmp(level, highest) <= 0;
+}
+
+// The level that this processor runs; its name ends up in torch.ops.gdpo.level().
+struct Choice {
+  const char* level;
+  const Losses& losses;
+};
+Choice choose() {
+#ifdef GDPO_HAS_V3
+  __builtin_cpu_init();
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v4 && wanted("v4")) return {"v4", losses_v4};
+  if (v3 && wanted("v3")) return {"v3", losses_v3};
+#endif
+  return {"baseline", losses_baseline};
+}
+
+std::string level() { return choose().level; }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(gdpo, library) {
+  using namespace gdpo::torch_stable;
+  library.def(policy_loss_schema);
+  library.def(policy_loss_forward_schema);
+  library.def(check_loss_schema);
+  library.def(count_schema);
+  library.def(token_logprobs_schema);
+  library.def(token_logprobs_backward_schema);
+  library.def(advantages_schema);
+  library.def(names_schema);
+  library.def(metrics_map_schema);
+  library.def(merge_results_schema);
+  library.def(report_map_schema);
+  library.def(merge_reports_schema);
+  library.def("level() -> str");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
+  using namespace gdpo::torch_stable;
+  const Losses& losses = choose().losses;
+  library.impl("policy_loss", losses.policy_loss);
+  library.impl("policy_loss_forward", losses.policy_loss);
+  library.impl("token_logprobs", losses.token_logprobs);
+  library.impl("token_logprobs_backward", losses.token_logprobs_backward);
+  library.impl("count", TORCH_BOX(&count));
+  library.impl("advantages", TORCH_BOX(&advantages));
+  library.impl("metrics_map", TORCH_BOX(&metrics_map));
+  library.impl("merge_results", TORCH_BOX(&merge_results));
+  library.impl("report_map", TORCH_BOX(&report_map));
+  library.impl("merge_reports", TORCH_BOX(&merge_reports));
+}
+
+// Operators without a tensor have no device by which PyTorch could choose.
+STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
+  library.impl("names", TORCH_BOX(&gdpo::torch_stable::names));
+  library.impl("check_loss", TORCH_BOX(&gdpo::torch_stable::check_loss));
+  library.impl("level", TORCH_BOX(&level));
+}
