@@ -2,7 +2,7 @@
 #
 # Adds an executable. If it builds and links, this holds for every header under include/gdpo, except
 # gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, with/nccl.hpp and
-# with/torch_distributed.hpp, which other tests compile, with/torch_stable.hpp, which
+# with/torch_distributed.hpp, which other tests compile, with/torch_stable.hpp and its folder, which
 # `cmake/dev python` compiles, and with/openmp.hpp and with/mpi.hpp if OpenMP or MPI was not found:
 #   alone     It compiles as the first include of a translation unit, so it includes what it uses.
 #   twice     Including it again changes nothing.
@@ -24,7 +24,8 @@ function(gdpo_add_header_tests target)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
   list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp gdpo/with/nccl.hpp
-    gdpo/with/torch_distributed.hpp gdpo/with/torch_stable.hpp)
+    gdpo/with/torch_distributed.hpp)
+  list(FILTER headers EXCLUDE REGEX "^gdpo/with/torch_stable")
   if(NOT OpenMP_CXX_FOUND)
     list(REMOVE_ITEM headers gdpo/with/openmp.hpp)
   endif()

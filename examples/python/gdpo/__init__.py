@@ -16,6 +16,7 @@ from ._advantages import Report, advantages
 from ._library import estimators, level, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._policy_loss import Metrics, PolicyLoss, count
+from ._prepare import Prepared, prepare, prepasses
 
-__all__ = ["Metrics", "PolicyLoss", "Report", "TokenLogprobs", "advantages", "count",
-           "estimators", "level", "losses", "token_logprobs"]
+__all__ = ["Metrics", "PolicyLoss", "Prepared", "Report", "TokenLogprobs", "advantages", "count",
+           "estimators", "level", "losses", "prepare", "prepasses", "token_logprobs"]

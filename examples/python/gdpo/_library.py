@@ -23,6 +23,10 @@ ops = torch.ops.gdpo
 # The arrays of a batch, in the order of the operators' arguments (loss/array_list.hpp).
 ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
 
+# Those of them that have one number for each token.
+TOKEN_ARRAYS = tuple(a for a in ARRAYS
+                     if a not in ("advantages", "row_weights", "truncated", "offsets"))
+
 
 def raise_ours(error: RuntimeError) -> None:
     """Raises what the library refuses as ValueError; PyTorch makes a RuntimeError of it."""
@@ -73,6 +77,19 @@ def _(loss, counts, gradient, logp=None, *arrays, **named):
     dtype = computed_in(logp.dtype)
     dlogp = logp.new_empty(logp.shape if gradient else (0,), dtype=dtype)
     return logp.new_empty((), dtype=dtype), dlogp, counts.new_empty((len(names("result")),))
+
+
+@torch.library.register_fake("gdpo::prepare")
+def _(passes, degenerate=None, *arrays, **named):
+    given = dict(zip(ARRAYS, arrays), **named)
+    tokens = next(given[name] for name in TOKEN_ARRAYS if given.get(name) is not None)
+    double = any(given.get(name) is not None and given[name].dtype == torch.float64
+                 for name in ("logp", "old_logp"))
+    dtype = torch.float64 if double else torch.float32
+    return (tokens.new_empty(tokens.shape, dtype=torch.uint8),
+            tokens.new_empty(tokens.shape, dtype=dtype),
+            tokens.new_empty(tokens.shape, dtype=dtype),
+            tokens.new_empty((), dtype=torch.float64))
 
 
 @torch.library.register_fake("gdpo::count")

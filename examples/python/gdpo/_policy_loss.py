@@ -67,7 +67,7 @@ class LossAndMetrics(NamedTuple):
     metrics: Metrics  #: What the call measured.
 
 
-def _arrays(arrays: Dict[str, Optional[torch.Tensor]]) -> list:
+def batch_arrays(arrays: Dict[str, Optional[torch.Tensor]]) -> list:
     """The arrays in the operators' order; nested tensors become packed ones with offsets."""
     for name, array in list(arrays.items()):
         if array is not None and array.is_nested:
@@ -94,7 +94,7 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
     Errors: ValueError for shapes that do not fit.
     """
     with our_errors():
-        counts = ops.count(*_arrays({"mask": mask, "logp": logp, "offsets": offsets}))
+        counts = ops.count(*batch_arrays({"mask": mask, "logp": logp, "offsets": offsets}))
     if given:
         counts[3] = given
     return counts
@@ -172,13 +172,18 @@ class PolicyLoss(torch.nn.Module):
 
         Errors: ValueError for types, shapes, devices and settings that do not fit.
         """
-        arrays = {name: value for name, value in locals().items() if name in ARRAYS}
+        arrays = batch_arrays({
+            "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
+            "teacher_logp": teacher_logp, "token_advantages": token_advantages,
+            "weights": weights, "entropies": entropies, "kl_weights": kl_weights, "tags": tags,
+            "mask": mask, "completion_mask": completion_mask, "segments": segments,
+            "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
+            "offsets": offsets})
         try:
             if torch.is_grad_enabled() and logp.requires_grad:
-                loss, result = WithGradient.apply(self.line, counts, *_arrays(arrays))
+                loss, result = WithGradient.apply(self.line, counts, *arrays)
             else:
-                loss, _, result = ops.policy_loss_forward(self.line, counts, False,
-                                                          *_arrays(arrays))
+                loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except RuntimeError as error:
             raise_ours(error)
             raise

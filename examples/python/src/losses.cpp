@@ -1,7 +1,8 @@
 // The losses in the instruction set that this file is compiled for; GDPO_LEVEL names it.
 #include "losses.hpp"
 
-#include <gdpo/with/torch_stable.hpp>
+#include <gdpo/with/torch_stable/logprobs.hpp>
+#include <gdpo/with/torch_stable/loss.hpp>
 
 #ifndef GDPO_LEVEL
 #define GDPO_LEVEL baseline

@@ -45,6 +45,7 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(token_logprobs_schema);
   library.def(token_logprobs_backward_schema);
   library.def(advantages_schema);
+  library.def(prepare_schema);
   library.def(names_schema);
   library.def(metrics_map_schema);
   library.def(merge_results_schema);
@@ -62,6 +63,7 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("token_logprobs_backward", losses.token_logprobs_backward);
   library.impl("count", TORCH_BOX(&count));
   library.impl("advantages", TORCH_BOX(&advantages));
+  library.impl("prepare", TORCH_BOX(&prepare));
   library.impl("metrics_map", TORCH_BOX(&metrics_map));
   library.impl("merge_results", TORCH_BOX(&merge_results));
   library.impl("report_map", TORCH_BOX(&report_map));

@@ -1,0 +1,55 @@
+"""Pre-passes: what is decided from whole rows or the batch before the loss."""
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from ._library import names, ops, our_errors
+from ._policy_loss import batch_arrays
+
+
+class Prepared(NamedTuple):
+    """What pre-passes decided, in the shape of the tokens: arguments of count and PolicyLoss."""
+
+    mask: torch.Tensor  #: uint8, the tokens that are left.
+    weights: torch.Tensor  #: Factors of the surrogate.
+    kl_weights: torch.Tensor  #: Factors of the KL terms.
+    entropy_threshold: torch.Tensor  #: Of "top_entropy", in nats; else infinite.
+
+    def arrays(self) -> Dict[str, torch.Tensor]:
+        """Mask and weights, to be given to PolicyLoss: `policy_loss(logp, **prepared.arrays())`."""
+        return {"mask": self.mask, "weights": self.weights, "kl_weights": self.kl_weights}
+
+
+def prepasses() -> List[str]:
+    """The names that `prepare` takes; "top_entropy" is followed by a blank and its quantile."""
+    return ["overlong", "degenerate_groups", "top_entropy", *names("prepasses")]
+
+
+def prepare(passes: Sequence[str], *, logp: Optional[torch.Tensor] = None,
+            old_logp: Optional[torch.Tensor] = None, rollout_logp: Optional[torch.Tensor] = None,
+            mask: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
+            advantages: Optional[torch.Tensor] = None,
+            token_advantages: Optional[torch.Tensor] = None,
+            weights: Optional[torch.Tensor] = None, kl_weights: Optional[torch.Tensor] = None,
+            entropies: Optional[torch.Tensor] = None, truncated: Optional[torch.Tensor] = None,
+            degenerate: Optional[torch.Tensor] = None) -> Prepared:
+    """Runs at most four pre-passes over a batch; count and PolicyLoss then take what it returns.
+
+    passes: names of `prepasses()`. The rollout corrections of trainers ("trl::token_truncate",
+      "ms_swift::sequence_mask", "open_instruct::rho") compare old_logp, or logp where that is
+      absent, with rollout_logp. "overlong" drops the rows that `truncated` (rows) marks from loss
+      and counts (DAPO), "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8"
+      keeps the surrogate of the upper fifth of `entropies` (tokens, nats).
+    mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
+    The arrays are those of PolicyLoss; none gets a gradient.
+
+    The order of a step is prepare, count, loss. Errors: ValueError for unknown names, missing
+    arrays and shapes that do not fit.
+    """
+    arrays = batch_arrays({
+        "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
+        "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
+        "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
+        "truncated": truncated})
+    with torch.no_grad(), our_errors():
+        return Prepared(*ops.prepare(list(passes), degenerate, *arrays))

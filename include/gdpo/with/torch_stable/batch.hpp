@@ -1,0 +1,42 @@
+#pragma once
+// A TokenBatch from the arguments of an operator.
+#include <gdpo/with/torch_stable/tensor.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+namespace detail {
+
+// The arrays of a TokenBatch as the arguments of an operator, generated from the lists of them.
+#define GDPO_TORCH_ARRAYS(X) GDPO_TOKEN_ARRAYS(X) GDPO_TOKEN_MARKS(X) GDPO_ROW_COLUMNS(X)
+#define GDPO_TORCH_PARAMETER(name, ...) const Array &name,
+#define GDPO_TORCH_NAME(name, ...) name,
+#define GDPO_TORCH_TEXT(name, ...) "Tensor? " #name "=None, "
+#define GDPO_TORCH_PARAMETERS GDPO_TORCH_ARRAYS(GDPO_TORCH_PARAMETER) const Array& offsets
+#define GDPO_TORCH_NAMES GDPO_TORCH_ARRAYS(GDPO_TORCH_NAME) offsets
+#define GDPO_TORCH_SCHEMA GDPO_TORCH_ARRAYS(GDPO_TORCH_TEXT) "Tensor? offsets=None"
+
+/// The batch of an operator's arrays, whose numbers are read as S.
+template <class S>
+TokenBatch<S> batch_of(const char* function, GDPO_TORCH_PARAMETERS) {
+  TokenBatch<S> batch;
+#define GDPO_X(name, ...) batch.name = tokens<S>(function, "batch." #name, name);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, type) batch.name = tokens<type>(function, "batch." #name, name);
+  GDPO_TOKEN_MARKS(GDPO_X)
+#undef GDPO_X
+#define GDPO_X(name, ...) batch.name = column(function, "batch." #name, name);
+  GDPO_ROW_COLUMNS(GDPO_X)
+#undef GDPO_X
+  if (offsets) {
+    batch.offsets = with_integers(function, "batch.offsets", *offsets,
+                                  [](const auto& view) -> IndexColumn { return view; });
+  }
+  return batch;
+}
+
+}  // namespace detail
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE

@@ -1,0 +1,122 @@
+#pragma once
+// The operators of policy losses and their counts.
+#include <gdpo/runtime.hpp>
+#include <gdpo/with/torch_stable/batch.hpp>
+#include <gdpo/with/torch_stable/result.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+namespace detail {
+
+/// The loss of that line. The last one that this thread asked for is kept, because reading a line
+/// takes longer than the loss of a small batch.
+inline const runtime::Loss& configured(const std::string& line) {
+  thread_local std::string kept;
+  thread_local runtime::Loss loss;
+  if (line != kept || line.empty()) {
+    loss = runtime::configured_loss(line);
+    kept = line;
+  }
+  return loss;
+}
+
+/// The counts of a step from a float64 tensor of four numbers.
+inline Normaliser counts_of(const char* function, const Tensor& counts) {
+  if (counts.dim() != 1 || counts.size(0) != 4 || !counts.is_cpu() || !counts.is_contiguous() ||
+      counts.scalar_type() != ScalarType::Double) {
+    contract::fail(function, "counts", "another tensor",
+                   "float64 of 4 numbers on the CPU, as count returns it: tokens, rows, "
+                   "non_empty_rows, given");
+  }
+  const double* n = static_cast<const double*>(counts.const_data_ptr());
+  Normaliser normaliser;
+  normaliser.tokens = n[0], normaliser.rows = n[1];
+  normaliser.non_empty_rows = n[2], normaliser.given = n[3];
+  return normaliser;
+}
+
+template <class S>
+std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::string& line,
+                                           const Tensor& counts, bool with_gradient,
+                                           GDPO_TORCH_PARAMETERS) {
+  const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
+  const Normaliser normaliser = counts_of(function, counts);
+  const auto type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
+  const auto sizes = logp->sizes();
+  std::vector<std::int64_t> size(sizes.begin(), sizes.end());
+  if (!with_gradient) size.assign(1, 0);
+  Tensor gradient = torch::stable::empty(size, type);
+  TokenOut<S> out;
+  if (with_gradient && gradient.dim() == 1) out = new_view<S, 1>(gradient);
+  if (with_gradient && gradient.dim() == 2) out = new_view<S, 2>(gradient);
+  if (with_gradient && gradient.dim() == 3) out = new_view<S, 3>(gradient);
+  thread_local LossWorkspace<S> workspace;
+  const LossResult result = std::visit(
+      [&](const auto& loss) {
+        return with_metrics<metrics::Means>(loss)(gdpo::parallel(Threads{}), batch, normaliser, out,
+                                                  workspace);
+      },
+      configured(line));
+  Tensor loss = torch::stable::empty(std::vector<std::int64_t>{}, type);
+  *static_cast<S*>(loss.mutable_data_ptr()) = static_cast<S>(result.loss);
+  return {loss, gradient, numbers_of(result)};
+}
+
+}  // namespace detail
+
+/// What an operator of this name declares: the arrays are those of a TokenBatch.
+inline constexpr const char* policy_loss_schema =
+    "policy_loss(str loss, Tensor counts, bool gradient, " GDPO_TORCH_SCHEMA
+    ") -> (Tensor, Tensor, Tensor)";
+/// The same under a name of its own, for functions in Python that give it a derivative themselves:
+/// one that is registered with the dispatcher costs more than the loss of a small batch.
+inline constexpr const char* policy_loss_forward_schema =
+    "policy_loss_forward(str loss, Tensor counts, bool gradient, " GDPO_TORCH_SCHEMA
+    ") -> (Tensor, Tensor, Tensor)";
+/// A policy loss with its gradient and metrics (loss/policy_loss.hpp).
+///
+/// `loss`: the line of runtime::configured_loss. `counts`: (4) float64, the counts of the step as
+/// `count` returns them: tokens, rows, non_empty_rows, given. The other arguments are the members
+/// of TokenBatch; bool stands for a mask of bytes. Numbers are computed in float64 where `logp` is
+/// float64, else in float32, to which bfloat16 and float16 are converted row by row.
+///
+/// Returns the loss, a scalar; dloss/dlogp in the shape of `logp`, or without `gradient` an empty
+/// tensor, both in the type that numbers are computed in; and the numbers of the LossResult, whose
+/// names are those of `result_names`. Metrics are metrics::Means.
+///
+/// Errors: those of PolicyLoss, and `invalid_input` for tensors of other types, ranks or devices.
+inline std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, const Tensor& counts,
+                                                      bool gradient, GDPO_TORCH_PARAMETERS) {
+  constexpr const char* function = "gdpo::policy_loss";
+  if (!logp) {
+    contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
+  }
+  const auto of =
+      logp->scalar_type() == ScalarType::Double ? detail::loss_of<double> : detail::loss_of<float>;
+  return of(function, loss, counts, gradient, GDPO_TORCH_NAMES);
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* check_loss_schema = "check_loss(str loss) -> ()";
+/// Throws `invalid_input` if the line is not that of a loss (runtime::configured_loss) or a setting
+/// is out of its range, as the loss itself would.
+inline void check_loss(const std::string& loss) {
+  std::visit([](const auto& l) { gdpo::detail::check_settings("gdpo::PolicyLoss", l); },
+             runtime::configured_loss(loss));
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* count_schema = "count(" GDPO_TORCH_SCHEMA ") -> Tensor";
+/// The counts of a batch, (4) float64: tokens, rows, non_empty_rows, and 0 for `given`
+/// (loss/count.hpp). The arguments are those of policy_loss; a mask or offsets suffice.
+inline Tensor count(GDPO_TORCH_PARAMETERS) {
+  const Normaliser n = gdpo::count(detail::batch_of<double>("gdpo::count", GDPO_TORCH_NAMES));
+  Tensor counts = detail::doubles({4});
+  double* to = detail::data_of(counts);
+  to[0] = n.tokens, to[1] = n.rows, to[2] = n.non_empty_rows, to[3] = n.given;
+  return counts;
+}
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE

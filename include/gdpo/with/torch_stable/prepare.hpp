@@ -1,0 +1,144 @@
+#pragma once
+// The operator of pre-passes.
+#include <gdpo/prepass.hpp>
+#include <gdpo/runtime.hpp>
+#include <gdpo/with/torch_stable/batch.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+namespace detail {
+
+/// A pre-pass that is chosen at run time.
+struct AnyPrepass {
+  std::variant<prepass::Importance, prepass::Gate, prepass::Overlong, prepass::DegenerateGroups,
+               prepass::TopEntropy>
+      chosen;
+  Reach reach = Reach::None;            ///< That of the pre-pass; None: there is none.
+  double* entropy_threshold = nullptr;  ///< Where TopEntropy leaves its threshold.
+
+  template <class S>
+  void operator()(const PrepassArgs<S>& args) const {
+    std::visit(
+        [&](const auto& pass) {
+          if constexpr (std::is_same_v<decltype(pass(args)), EntropyThreshold>) {
+            *entropy_threshold = pass(args).value;
+          } else {
+            pass(args);
+          }
+        },
+        chosen);
+  }
+  void check(const char* function) const {
+    std::visit(
+        [function](const auto& pass) {
+          gdpo::detail::Checks<std::decay_t<decltype(pass)>>::run(pass, function);
+        },
+        chosen);
+  }
+};
+
+/// The pre-pass of that name: "overlong", "degenerate_groups", "top_entropy" followed by a blank
+/// and the quantile, or one of runtime::prepass.
+inline AnyPrepass any_prepass(const std::string& name, const Column& truncated,
+                              const Column& degenerate, double& threshold) {
+  constexpr const char* function = "gdpo::prepare";
+  AnyPrepass any;
+  any.entropy_threshold = &threshold;
+  const std::string top = "top_entropy ";
+  if (name == "overlong") {
+    prepass::Overlong pass;
+    pass.truncated = truncated;
+    any.chosen = pass;
+  } else if (name == "degenerate_groups") {
+    prepass::DegenerateGroups pass;
+    pass.degenerate = degenerate;
+    pass.reach = Reach::Denominator;
+    any.chosen = pass;
+  } else if (name.compare(0, top.size(), top) == 0) {
+    prepass::TopEntropy pass;
+    const std::string setting = "top_entropy";
+    runtime::detail::ReadSetting{function, setting,
+                                 std::string_view(name).substr(top.size())}(pass.quantile);
+    any.chosen = pass;
+  } else {
+    std::visit([&any](const auto& pass) { any.chosen = pass; }, runtime::prepass(name));
+  }
+  std::visit([&any](const auto& pass) { any.reach = pass.reach; }, any.chosen);
+  return any;
+}
+
+template <class S>
+std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::string>& passes,
+                                                      const Array& degenerate,
+                                                      GDPO_TORCH_PARAMETERS) {
+  constexpr const char* function = "gdpo::prepare";
+  constexpr std::size_t most = 4;
+  if (passes.size() > most) {
+    contract::fail(function, "passes", contract::text(static_cast<index_t>(passes.size())),
+                   "at most 4 pre-passes");
+  }
+  const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
+  const Column flags = column(function, "degenerate", degenerate);
+  double threshold = math::infinity;
+  AnyPrepass any[most];
+  for (std::size_t k = 0; k < passes.size(); ++k)
+    any[k] = any_prepass(passes[k], batch.truncated, flags, threshold);
+  PrepassMemory<S> memory;
+  const TokenBatch<S> prepared = gdpo::prepare(batch, memory, any[0], any[1], any[2], any[3]);
+
+  // The arrays in the shape of the batch, dense, and all 1 where nothing has been decided.
+  const gdpo::detail::TokenLayout layout =
+      gdpo::detail::layout_of(function, batch, gdpo::detail::NeedsLogp::No);
+  const std::vector<std::int64_t> size(layout.shape.extent,
+                                       layout.shape.extent + layout.shape.rank);
+  const auto dense = [&](const auto& from, ScalarType type, auto* element) {
+    using T = std::decay_t<decltype(*element)>;
+    Tensor to = torch::stable::empty(size, type);
+    T* data = static_cast<T*>(to.mutable_data_ptr());
+    for (index_t i = 0; i < layout.rows; ++i) {
+      const gdpo::detail::RowSpan row = layout(i);
+      for (index_t t = 0; t < row.length; ++t)
+        data[row.begin + t] = from ? static_cast<T>(from.at(i, row.begin, t)) : T(1);
+    }
+    return to;
+  };
+  constexpr ScalarType type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
+  Tensor entropy = doubles({});
+  *data_of(entropy) = threshold;
+  const S* number = nullptr;
+  const unsigned char* byte = nullptr;
+  return {dense(prepared.mask, ScalarType::Byte, byte), dense(prepared.weights, type, number),
+          dense(prepared.kl_weights, type, number), entropy};
+}
+
+}  // namespace detail
+
+/// What an operator of this name declares.
+inline constexpr const char* prepare_schema =
+    "prepare(str[] passes, Tensor? degenerate=None, " GDPO_TORCH_SCHEMA
+    ") -> (Tensor, Tensor, Tensor, Tensor)";
+/// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
+/// of the loss.
+///
+/// `passes`: at most 4 names. Those of runtime::prepass, such as "trl::token_truncate"; "overlong"
+/// drops the rows of `truncated` from the counts, "degenerate_groups" those of the column
+/// `degenerate`, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other arguments
+/// are the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
+///
+/// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate and KL terms,
+/// all 1 where no pre-pass decides; and the entropy threshold, infinite if "top_entropy" is not
+/// among them. Errors: those of gdpo::prepare, and `invalid_input` for unknown names.
+inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string>& passes,
+                                                          const Array& degenerate,
+                                                          GDPO_TORCH_PARAMETERS) {
+  const auto is_double = [](const Array& array) {
+    return array && array->scalar_type() == ScalarType::Double;
+  };
+  const auto of = is_double(logp) || is_double(old_logp) ? detail::prepare_of<double>
+                                                         : detail::prepare_of<float>;
+  return of(passes, degenerate, GDPO_TORCH_NAMES);
+}
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE

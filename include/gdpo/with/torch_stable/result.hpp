@@ -1,0 +1,232 @@
+#pragma once
+// Results and reports as tensors of numbers, and what can be asked of them.
+#include <gdpo/advantage/report.hpp>
+#include <gdpo/loss/result.hpp>
+#include <gdpo/runtime.hpp>
+#include <gdpo/with/torch_stable/tensor.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+namespace detail {
+
+// A result as one row of doubles. Each of the functions below is called for every number, with its
+// name in two parts, in an order that only for_each_number knows.
+
+struct CountNumbers {
+  std::int64_t& count;
+  template <class T>
+  void operator()(const char*, const char*, const T&) const {
+    ++count;
+  }
+};
+struct WriteNumbers {
+  double*& to;
+  template <class T>
+  void operator()(const char*, const char*, const T& number) const {
+    *to++ = static_cast<double>(number);
+  }
+};
+struct ReadNumbers {
+  const double*& from;
+  template <class T>
+  void operator()(const char*, const char*, T& number) const {
+    number = static_cast<T>(*from++);
+  }
+};
+struct NameNumbers {
+  std::string& names;
+  template <class T>
+  void operator()(const char* owner, const char* member, const T&) const {
+    names += (names.empty() ? "" : "\n") + std::string(owner) + member;
+  }
+};
+
+template <class M, class F>
+void for_each_moment(const char* name, M& m, const F& f) {
+  f(name, ".n", m.n), f(name, ".weight", m.weight), f(name, ".mean", m.mean);
+  f(name, ".mean_low", m.mean_low), f(name, ".m2", m.m2);
+  f(name, ".min", m.min), f(name, ".max", m.max);
+}
+template <class M, class F>
+void for_each_part(const char* name, M& m, const F& f) {
+  f(name, ".sum", m.sum), f(name, ".count", m.count), f(name, ".min", m.min);
+  f(name, ".max", m.max), f(name, ".row_sum", m.row_sum), f(name, ".rows", m.rows);
+  f(name, ".row_min", m.row_min), f(name, ".row_max", m.row_max);
+}
+/// Calls f for each number of a LossResult.
+template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, LossResult>, int> = 0>
+void for_each_number(R&& r, const F& f) {
+  f("", "loss", r.loss), f("", "policy_loss", r.policy_loss), f("", "kl_loss", r.kl_loss);
+  auto& n = r.normaliser;
+  f("normaliser", ".tokens", n.tokens), f("normaliser", ".rows", n.rows);
+  f("normaliser", ".non_empty_rows", n.non_empty_rows), f("normaliser", ".given", n.given);
+  auto& m = r.metrics;
+#define GDPO_X(name, ...) for_each_part(#name, m.name, f);
+  GDPO_TOKEN_METRICS(GDPO_X)
+  GDPO_ROW_METRICS(GDPO_X)
+#undef GDPO_X
+  for_each_moment("advantage", m.advantage, f);
+#define GDPO_X(in_batch, in_row, ...)                              \
+  f("non_finite." #in_batch, ".count", m.non_finite.in_row.count); \
+  f("non_finite." #in_batch, ".row", m.non_finite.in_row.row);     \
+  f("non_finite." #in_batch, ".token", m.non_finite.in_row.token);
+  GDPO_COUNTED_INPUTS(GDPO_X)
+#undef GDPO_X
+  f("", "rows", m.rows), f("", "empty_rows", m.empty_rows);
+  f("", "degenerate_rows", m.degenerate_rows), f("", "entropy_threshold", m.entropy_threshold);
+  f("", "one_ratio_a_row", m.one_ratio_a_row);
+}
+/// Calls f for each number of a GroupReport that does not belong to one group.
+template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, GroupReport>, int> = 0>
+void for_each_number(R&& r, const F& f) {
+  f("", "rows", r.rows), f("", "groups", r.groups);
+  f("", "smallest_group", r.smallest_group), f("", "largest_group", r.largest_group);
+  f("", "singletons", r.singletons), f("", "excluded_rewards", r.excluded_rewards);
+  f("", "infinite_rewards", r.infinite_rewards), f("", "excluded_rows", r.excluded_rows);
+  f("", "unused_rows", r.unused_rows), f("", "flat_rows", r.flat_rows);
+  for_each_moment("reward_sums", r.reward_sums, f);
+  for_each_moment("group_stds", r.group_stds, f);
+  for_each_moment("combined", r.combined, f);
+  for (std::size_t c = 0; c < r.channels.size(); ++c) {
+    const std::string name = "channels." + std::to_string(c);
+    auto& channel = r.channels[c];
+    for_each_moment((name + ".values").c_str(), channel.values, f);
+    f(name.c_str(), ".known_groups", channel.known_groups);
+    f(name.c_str(), ".flat_groups", channel.flat_groups);
+  }
+}
+/// How many numbers a result has.
+template <class R>
+std::int64_t size_of(const R& result) {
+  std::int64_t size = 0;
+  for_each_number(result, CountNumbers{size});
+  return size;
+}
+/// The numbers of a result as a float64 tensor of rank 1.
+template <class R>
+Tensor numbers_of(const R& result) {
+  Tensor tensor = doubles({size_of(result)});
+  double* to = data_of(tensor);
+  for_each_number(result, WriteNumbers{to});
+  return tensor;
+}
+/// Reads what numbers_of() wrote into a result with as many numbers.
+template <class R>
+void read_numbers(const char* function, const char* name, const Tensor& tensor, R& result) {
+  const std::int64_t size = size_of(result);
+  if (tensor.dim() != 1 || tensor.size(0) != size || !tensor.is_cpu() || !tensor.is_contiguous() ||
+      tensor.scalar_type() != ScalarType::Double) {
+    contract::fail(function, name, "another tensor",
+                   "the float64 tensor of " + contract::text(static_cast<index_t>(size)) +
+                       " numbers that the call returned");
+  }
+  const auto* from = static_cast<const double*>(tensor.const_data_ptr());
+  for_each_number(result, ReadNumbers{from});
+}
+/// A report of that many rewards.
+inline GroupReport report_of(std::int64_t rewards) {
+  GroupReport report;
+  report.channels.resize(static_cast<std::size_t>(rewards));
+  return report;
+}
+/// The report whose numbers a tensor holds, with what follows from them.
+inline GroupReport report_from(const char* function, const char* name, const Tensor& tensor) {
+  const std::int64_t fixed = size_of(report_of(0)), each = size_of(report_of(1)) - fixed;
+  const std::int64_t size = tensor.numel();
+  GroupReport report = report_of(size > fixed ? (size - fixed) / each : 0);
+  read_numbers(function, name, tensor, report);
+  gdpo::detail::derive(report);
+  return report;
+}
+
+/// A map as its keys, one a line, and its values.
+inline std::tuple<std::string, Tensor> lines_of(const std::map<std::string, double>& map) {
+  std::string keys;
+  Tensor values = doubles({static_cast<std::int64_t>(map.size())});
+  double* value = data_of(values);
+  for (const auto& [key, number] : map) keys += (keys.empty() ? "" : "\n") + key, *value++ = number;
+  return {keys, values};
+}
+
+}  // namespace detail
+
+/// What an operator of this name declares.
+inline constexpr const char* names_schema = "names(str what, int rewards=0) -> str";
+/// Lists of names, one a line: those that `what` says, "estimators", "losses" or "prepasses"; or
+/// those of the numbers of a "result", which policy_loss returns, or of a "report" of that many
+/// rewards, which advantages returns. Errors: `invalid_input` for another word.
+inline std::string names(const std::string& what, std::int64_t rewards) {
+  std::string lines;
+  const auto add = [&lines](const std::vector<std::string>& list) {
+    for (const std::string& name : list) lines += (lines.empty() ? "" : "\n") + name;
+  };
+  if (what == "estimators") {
+    add(runtime::estimator_names());
+  } else if (what == "losses") {
+    add(runtime::loss_names());
+  } else if (what == "prepasses") {
+    add(runtime::prepass_names());
+  } else if (what == "result") {
+    detail::for_each_number(LossResult{}, detail::NameNumbers{lines});
+  } else if (what == "report" && rewards >= 0) {
+    detail::for_each_number(detail::report_of(rewards), detail::NameNumbers{lines});
+  } else {
+    contract::fail("gdpo::names", "what", "'" + what + "'",
+                   "estimators, losses, prepasses, result or report");
+  }
+  return lines;
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* metrics_map_schema =
+    "metrics_map(Tensor result, str prefix) -> (str, Tensor)";
+/// LossMetrics::to_map of a result of policy_loss: the keys, one a line, and their values.
+inline std::tuple<std::string, Tensor> metrics_map(const Tensor& result,
+                                                   const std::string& prefix) {
+  LossResult r;
+  detail::read_numbers("gdpo::metrics_map", "result", result, r);
+  return detail::lines_of(r.metrics.to_map(prefix));
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* merge_results_schema = "merge_results(Tensor a, Tensor b) -> Tensor";
+/// merge() of the results of two micro-batches or ranks.
+inline Tensor merge_results(const Tensor& a, const Tensor& b) {
+  LossResult first, second;
+  detail::read_numbers("gdpo::merge_results", "a", a, first);
+  detail::read_numbers("gdpo::merge_results", "b", b, second);
+  return detail::numbers_of(merge(first, second));
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* report_map_schema =
+    "report_map(Tensor report, str prefix, str[] names, str zero_std, str std) -> (str, Tensor)";
+/// GroupReport::to_map of a report of advantages: the keys, one a line, and their values.
+/// `zero_std`: "groups", "batch" or "sum"; `std`: "batch" or "mean_of_groups".
+inline std::tuple<std::string, Tensor> report_map(const Tensor& report, const std::string& prefix,
+                                                  const std::vector<std::string>& names,
+                                                  const std::string& zero_std,
+                                                  const std::string& std) {
+  constexpr const char* function = "gdpo::report_map";
+  static const runtime::detail::Table<ZeroStd> of_rows = {
+      {"groups", ZeroStd::Groups}, {"batch", ZeroStd::Batch}, {"sum", ZeroStd::Sum}};
+  static const runtime::detail::Table<RewardStd> of_rewards = {
+      {"batch", RewardStd::Batch}, {"mean_of_groups", RewardStd::MeanOfGroups}};
+  return detail::lines_of(
+      detail::report_from(function, "report", report)
+          .to_map(prefix, names, runtime::detail::named(function, "zero_std", zero_std, of_rows),
+                  runtime::detail::named(function, "std", std, of_rewards)));
+}
+
+/// What an operator of this name declares.
+inline constexpr const char* merge_reports_schema = "merge_reports(Tensor a, Tensor b) -> Tensor";
+/// merge() of the reports of two micro-batches or ranks.
+inline Tensor merge_reports(const Tensor& a, const Tensor& b) {
+  constexpr const char* function = "gdpo::merge_reports";
+  return detail::numbers_of(
+      merge(detail::report_from(function, "a", a), detail::report_from(function, "b", b)));
+}
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE

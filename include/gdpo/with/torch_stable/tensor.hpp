@@ -1,0 +1,172 @@
+#pragma once
+// Tensors of PyTorch's stable ABI as views, columns and arrays of tokens; PyTorch's threads.
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/core/ScalarType.h>
+
+#include <gdpo/core/exec.hpp>
+#include <gdpo/loss/batch.hpp>
+#include <optional>
+#include <tuple>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+/// An argument that may be left out.
+using Array = std::optional<Tensor>;
+
+/// The threads of PyTorch as an executor for `gdpo::parallel`. Inside of a parallel region of
+/// PyTorch all work runs on the calling thread.
+struct Threads {
+  /// torch.get_num_threads().
+  int concurrency() const { return static_cast<int>(torch::stable::get_num_threads()); }
+  /// Calls f(0) ... f(n - 1), each once, and returns when all have returned.
+  template <class F>
+  void for_each(index_t n, const F& f) const {
+    torch::stable::parallel_for(0, n, 1, [&f](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) f(static_cast<index_t>(i));
+    });
+  }
+};
+
+namespace detail {
+
+/// Calls f(a null pointer to the element type) for the dtype of a tensor of floating-point numbers.
+/// `needed` says which dtypes the caller takes.
+template <class F>
+auto with_real(const char* function, const char* name, const Tensor& tensor, const F& f,
+               const char* needed = "float64, float32, bfloat16 or float16") {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Float:
+      return f(static_cast<const float*>(nullptr));
+    case ScalarType::Double:
+      return f(static_cast<const double*>(nullptr));
+    case ScalarType::BFloat16:
+      return f(static_cast<const BFloat16*>(nullptr));
+    case ScalarType::Half:
+      return f(static_cast<const Float16*>(nullptr));
+    default:
+      contract::fail(function, name, torch::headeronly::toString(tensor.scalar_type()), needed);
+  }
+}
+/// The same for a tensor of any numbers; bool is read as bytes.
+template <class F>
+auto with_element(const char* function, const char* name, const Tensor& tensor, const F& f) {
+  switch (tensor.scalar_type()) {
+    case ScalarType::Bool:
+    case ScalarType::Byte:
+      return f(static_cast<const unsigned char*>(nullptr));
+    case ScalarType::Char:
+      return f(static_cast<const signed char*>(nullptr));
+    case ScalarType::Short:
+      return f(static_cast<const std::int16_t*>(nullptr));
+    case ScalarType::Int:
+      return f(static_cast<const std::int32_t*>(nullptr));
+    case ScalarType::Long:
+      return f(static_cast<const std::int64_t*>(nullptr));
+    default:
+      return with_real(function, name, tensor, f,
+                       "float64, float32, bfloat16, float16, bool, uint8 or a signed integer");
+  }
+}
+
+/// The tensor as a view of that rank, which has been checked.
+template <class T, int Rank>
+View<const T, Rank> view_of(const Tensor& tensor) {
+  View<const T, Rank> v{static_cast<const T*>(tensor.const_data_ptr()), {}, {}};
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  for (int r = 0; r < Rank; ++r) {
+    v.extent[r] = static_cast<index_t>(sizes[static_cast<std::size_t>(r)]);
+    v.stride[r] = static_cast<index_t>(strides[static_cast<std::size_t>(r)]);
+  }
+  return v;
+}
+
+/// A tensor that an operator has made, to be written.
+template <class T, int Rank>
+View<T, Rank> new_view(const Tensor& tensor) {
+  const View<const T, Rank> v = view_of<T, Rank>(tensor);
+  View<T, Rank> out{static_cast<T*>(tensor.mutable_data_ptr()), {}, {}};
+  for (int r = 0; r < Rank; ++r) out.extent[r] = v.extent[r], out.stride[r] = v.stride[r];
+  return out;
+}
+
+/// Throws unless the tensor is on the CPU and has a rank from `least` to `most`.
+inline void check(const char* function, const char* name, const Tensor& tensor, int least, int most,
+                  const char* shape) {
+  if (!tensor.is_cpu()) contract::fail(function, name, "a tensor on a device", "one on the CPU");
+  if (tensor.dim() < least || tensor.dim() > most) {
+    contract::fail(function, name,
+                   "a tensor of rank " + std::to_string(static_cast<long long>(tensor.dim())),
+                   shape);
+  }
+}
+
+/// An array with one number for each token, read as S.
+template <class S>
+TokenView<S> tokens(const char* function, const char* name, const Array& array) {
+  if (!array) return {};
+  check(function, name, *array, 1, 3,
+        "rank 1 (packed tokens), 2 (rows, tokens) or 3 (prompts, completions, tokens)");
+  return with_element(function, name, *array, [&](auto* element) -> TokenView<S> {
+    using T = std::decay_t<decltype(*element)>;
+    if constexpr (std::is_same_v<S, float> && std::is_same_v<T, double>) {
+      contract::fail(function, name, "float64", "float32 or narrower, as batch.logp is");
+    } else if constexpr (std::is_same_v<S, std::int64_t> && !std::is_integral_v<T>) {
+      contract::fail(function, name, "numbers with a fraction", "integers");
+    } else {
+      if (array->dim() == 1) return view_of<T, 1>(*array);
+      if (array->dim() == 2) return view_of<T, 2>(*array);
+      return view_of<T, 3>(*array);
+    }
+  });
+}
+
+/// A column with one number for each row.
+inline Column column(const char* function, const char* name, const Array& array) {
+  if (!array) return {};
+  check(function, name, *array, 1, 2, "rank 1 (rows) or 2 (prompts, completions)");
+  return with_element(function, name, *array, [&](auto* element) -> Column {
+    using T = std::decay_t<decltype(*element)>;
+    if (array->dim() == 1) return view_of<T, 1>(*array);
+    return view_of<T, 2>(*array);
+  });
+}
+
+/// Calls f(view) with a tensor of rank 1 that holds integers of 32 or 64 bits.
+template <class F>
+auto with_integers(const char* function, const char* name, const Tensor& tensor, const F& f) {
+  check(function, name, tensor, 1, 1, "rank 1");
+  if (tensor.scalar_type() == ScalarType::Int) return f(view_of<std::int32_t, 1>(tensor));
+  if (tensor.scalar_type() == ScalarType::Long) return f(view_of<std::int64_t, 1>(tensor));
+  contract::fail(function, name, torch::headeronly::toString(tensor.scalar_type()),
+                 "int32 or int64");
+}
+
+/// A new float64 tensor on the CPU.
+inline Tensor doubles(std::vector<std::int64_t> size) {
+  return torch::stable::empty(size, ScalarType::Double);
+}
+inline double* data_of(const Tensor& tensor) {
+  return static_cast<double*>(tensor.mutable_data_ptr());
+}
+
+/// A new tensor with the shape of another, without its last `less` axes.
+inline Tensor new_like(const Tensor& tensor, int less, ScalarType type) {
+  const auto sizes = tensor.sizes();
+  return torch::stable::empty(std::vector<std::int64_t>(sizes.begin(), sizes.end() - less), type);
+}
+/// A tensor of rank 1 or 2 that an operator has made, as an array of tokens to be written.
+template <class S>
+TokenOut<S> tokens_out(const Tensor& tensor) {
+  if (tensor.dim() == 1) return new_view<S, 1>(tensor);
+  return new_view<S, 2>(tensor);
+}
+
+}  // namespace detail
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE
