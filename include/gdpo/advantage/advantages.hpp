@@ -51,7 +51,7 @@ std::vector<result_t<T>> advantages(const Exec& exec, const RewardBatch<T, Group
   contract::check_array("gdpo::advantages", "rewards", batch.rewards);
   std::vector<result_t<T>> out(static_cast<std::size_t>(batch.rewards.extent[0]));
   Workspace workspace;
-  advantages_into(exec, batch, estimator, view(out), workspace, report);
+  advantages_into(exec, batch, estimator, gdpo::view(out), workspace, report);
   return out;
 }
 

@@ -239,8 +239,8 @@ GDPO_CALLS_ANY
 template <class P, class Args>
 GDPO_INLINE auto ask(const P& policy, const Args& args, double* scratch) {
   if constexpr (per_group_values_v<P>) {
-    return policy(
-        GroupArgs{static_cast<const UsedMembers&>(args), view(scratch, args.values.extent[0])});
+    return policy(GroupArgs{static_cast<const UsedMembers&>(args),
+                            gdpo::view(scratch, args.values.extent[0])});
   } else {
     static_cast<void>(scratch);
     return policy(args);
