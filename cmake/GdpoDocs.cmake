@@ -42,7 +42,8 @@ set(DOXYGEN_MACRO_EXPANSION YES)
 set(DOXYGEN_EXPAND_ONLY_PREDEF YES)
 set(DOXYGEN_PREDEFINED "GDPO_BEGIN_NAMESPACE=namespace gdpo {" "GDPO_END_NAMESPACE=}" GDPO_INLINE=
   GDPO_DEVICE= GDPO_HOST_INLINE= GDPO_DATA_INLINE= GDPO_DATA_HOST_INLINE= GDPO_NOINLINE= GDPO_COLD=
-  GDPO_CALLS_ANY= "GDPO_TORCH_PARAMETERS=const Array& batch" GDPO_TORCH_SCHEMA=)
+  GDPO_CALLS_ANY= DLPACK_MAJOR_VERSION=1 "GDPO_TORCH_PARAMETERS=const Array& batch"
+  GDPO_TORCH_SCHEMA=)
 
 # What Doxygen reads: pages by pages.py (formulas, anchors), and headers in which docs_headers.sed
 # says once what every policy has.

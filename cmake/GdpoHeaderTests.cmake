@@ -3,7 +3,8 @@
 # Adds an executable. If it builds and links, this holds for every header under include/gdpo, except
 # gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, with/nccl.hpp and
 # with/torch_distributed.hpp, which other tests compile, with/torch_stable.hpp and its folder, which
-# `cmake/dev python` compiles, and with/openmp.hpp and with/mpi.hpp if OpenMP or MPI was not found:
+# `cmake/dev python` compiles, and with/openmp.hpp, with/mpi.hpp and with/dlpack.hpp if OpenMP, MPI
+# or the header of DLPack was not found:
 #   alone     It compiles as the first include of a translation unit, so it includes what it uses.
 #   twice     Including it again changes nothing.
 #   linked    It defines nothing that clashes when two translation units include it.
@@ -33,6 +34,9 @@ function(gdpo_add_header_tests target)
   if(NOT MPI_CXX_FOUND)
     list(REMOVE_ITEM headers gdpo/with/mpi.hpp)
   endif()
+  if(NOT TARGET gdpo_dlpack)
+    list(REMOVE_ITEM headers gdpo/with/dlpack.hpp)
+  endif()
 
   set(unit_dir ${CMAKE_CURRENT_BINARY_DIR}/${target}_units)
   set(units)
@@ -40,6 +44,9 @@ function(gdpo_add_header_tests target)
   set(hostile "#include \"${PROJECT_SOURCE_DIR}/tests/support/hostile_macros.hpp\"\n")
   if(MPI_CXX_FOUND)
     string(PREPEND hostile "#include <mpi.h>\n")  # stands before the macros as well
+  endif()
+  if(TARGET gdpo_dlpack)
+    string(PREPEND hostile "#include <dlpack/dlpack.h>\n")  # the same
   endif()
   foreach(header IN LISTS headers)
     string(APPEND hostile "#include <${header}>\n")
@@ -78,6 +85,9 @@ function(gdpo_add_header_tests target)
   endif()
   if(MPI_CXX_FOUND)
     target_link_libraries(${target} PRIVATE MPI::MPI_CXX)
+  endif()
+  if(TARGET gdpo_dlpack)
+    target_link_libraries(${target} PRIVATE gdpo_dlpack)
   endif()
   # Nothing is executed, so nothing is optimised.
   target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)

@@ -19,8 +19,8 @@
 ///
 /// Include by themselves: gdpo/runtime.hpp for estimators and losses by the names of a
 /// configuration, gdpo/cuda.hpp for device memory, gdpo/presets/ for the conventions of a
-/// trainer, and the other adapters of gdpo/with/ (Eigen tensors, threads, OpenMP, JSON). A
-/// program without Eigen includes the doors that it needs instead of this header.
+/// trainer, and the other adapters of gdpo/with/ (Eigen tensors, DLPack, threads, OpenMP,
+/// JSON). A program without Eigen includes the doors that it needs instead of this header.
 ///
 /// **Example.** Advantages of two prompts with four completions each, and the loss of their
 /// tokens:

@@ -1,0 +1,6 @@
+// expect: DLPack has no name for this element type
+#include "../support/dlpack_1.hpp"
+// The structs stand before the header that uses them.
+#include <gdpo/with/dlpack.hpp>
+
+auto wide(const DLTensor& tensor) { return gdpo::view<long double, 1>(tensor); }
