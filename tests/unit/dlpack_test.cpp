@@ -301,6 +301,8 @@ TEST_CASE("DLPack: visit_view takes the types that it is given", "[dlpack]") {
   CHECK(visit(f) == 2.5);
   CHECK(message_of([&] { visit(i); }) ==
         "gdpo::visit_view: rewards: given int64; needed: one of float32, float64");
+  CHECK(message_of([&] { gdpo::visit_view<1, const double>(i.tensor, last, "rewards"); }) ==
+        "gdpo::visit_view: rewards: given int64; needed: one of float64");
   CHECK(gdpo::visit_view<1>(f.tensor, last) == 2.5);
   CHECK(gdpo::visit_view<1>(i.tensor, last) == 5);
   CHECK(message_of([&] { gdpo::visit_view<1>(Made(ids, type(kDLUInt, 64), {2}).tensor, last); }) ==
@@ -510,6 +512,36 @@ TEST_CASE("DLPack: what a managed tensor refuses", "[dlpack]") {
         }) ==
         "gdpo::to_dlpack_managed: container: given one whose elements move with it; needed: one "
         "that keeps them in their place, such as std::vector");
+}
+
+TEST_CASE("DLPack: what goes out comes back as the same view, for all small shapes and strides",
+          "[dlpack]") {
+  // Every element that such a view has is within 3 steps of 3 elements on each of 2 axes.
+  std::vector<float> data(2 * 12 + 1);
+  int overlapping = 0;
+  for (const index_t rows : {0, 1, 2, 3}) {
+    for (const index_t columns : {0, 1, 2, 3}) {
+      for (const index_t down : {-3, -1, 0, 1, 2}) {
+        for (const index_t right : {-2, 0, 1, 3}) {
+          const gdpo::View<float, 2> v{data.data() + 12, {rows, columns}, {down, right}};
+          INFO(rows << " x " << columns << ", strides " << down << ", " << right);
+          const auto lent = gdpo::to_dlpack(v);
+          const auto back = gdpo::view<const float, 2>(lent.tensor());
+          CHECK(back.data == v.data);
+          for (int r = 0; r < 2; ++r) {
+            CHECK(back.extent[r] == v.extent[r]);
+            CHECK(back.stride[r] == v.stride[r]);
+          }
+          const bool overlaps =
+              rows * columns > 0 && ((rows > 1 && down == 0) || (columns > 1 && right == 0));
+          overlapping += overlaps;
+          const auto write = [&] { gdpo::view<float, 2>(lent.tensor()); };
+          CHECK((message_of(write) == "no error") != overlaps);
+        }
+      }
+    }
+  }
+  CHECK(overlapping > 50);
 }
 
 TEST_CASE("DLPack: rewards in, advantages out", "[dlpack]") {

@@ -26,10 +26,12 @@
 #endif
 
 #include <cstdint>
+#include <cstring>
 #include <gdpo/storage/stored_as.hpp>
 #include <limits>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
