@@ -1,10 +1,9 @@
 # gdpo_add_header_tests(<target>)
 #
 # Adds an executable. If it builds and links, this holds for every header under include/gdpo, except
-# gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, with/nccl.hpp and
-# with/torch_distributed.hpp, which other tests compile, with/torch_stable.hpp and its folder, which
-# `cmake/dev python` compiles, and with/openmp.hpp, with/mpi.hpp and with/dlpack.hpp if OpenMP, MPI
-# or the header of DLPack was not found:
+# gdpo/cuda.hpp and gdpo/cuda/device/on.hpp, which only nvcc compiles, with/nccl.hpp and those of
+# LibTorch and PyTorch (with/torch*), which other tests compile, and with/openmp.hpp, with/mpi.hpp
+# and with/dlpack.hpp if OpenMP, MPI or the header of DLPack was not found:
 #   alone     It compiles as the first include of a translation unit, so it includes what it uses.
 #   twice     Including it again changes nothing.
 #   linked    It defines nothing that clashes when two translation units include it.
@@ -24,9 +23,8 @@
 function(gdpo_add_header_tests target)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
-  list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp gdpo/with/nccl.hpp
-    gdpo/with/torch_distributed.hpp)
-  list(FILTER headers EXCLUDE REGEX "^gdpo/with/torch_stable")
+  list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp gdpo/with/nccl.hpp)
+  list(FILTER headers EXCLUDE REGEX "^gdpo/with/torch")
   if(NOT OpenMP_CXX_FOUND)
     list(REMOVE_ITEM headers gdpo/with/openmp.hpp)
   endif()

@@ -1,0 +1,129 @@
+#pragma once
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <gdpo/with/torch/batch.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+/// A loss that autograd knows, and what the call measured besides.
+struct TorchLoss {
+  /// The loss, of no dimension: float, or double for log-probs of double. Where gradients are
+  /// recorded, `loss.backward()` brings the library's gradient to what the loss is a function of.
+  at::Tensor loss;
+  /// The same loss as a number, its parts, its counts and the metrics.
+  LossResult result;
+};
+
+namespace detail {
+
+/// A function whose value and gradient were computed before autograd hears of it.
+struct TorchGradient : torch::autograd::Function<TorchGradient> {
+  /// The value. `of` is what it is a function of, and `gradient` the gradient by it.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& of,
+                            const at::Tensor& gradient, double value, at::ScalarType dtype,
+                            const char* function) {
+    context->save_for_backward({gradient});
+    context->saved_data["dtype"] = static_cast<std::int64_t>(of.scalar_type());
+    context->saved_data["function"] = std::string(function);
+    return at::scalar_tensor(value, dtype);
+  }
+  /// The gradient times that of the value.
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& outer) {
+    // Autograd records a backward pass only if it is to be differentiated again.
+    if (at::GradMode::is_enabled()) {
+      contract::fail(context->saved_data["function"].toStringRef().c_str(), "create_graph", "true",
+                     "false, because the loss has a first derivative only");
+    }
+    const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
+    at::Tensor gradient = context->get_saved_variables()[0];
+    const double factor = outer[0].item<double>();
+    // The factor of a scaled loss may be beyond the range of half, so the product is of float.
+    if (!(factor == 1)) {
+      if (gradient.element_size() < 4) gradient = gradient.to(at::kFloat);
+      gradient = gradient.mul(outer[0].to(gradient.scalar_type()));
+    }
+    return {gradient.to(dtype), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+/// Whether autograd wants the gradient by a tensor.
+inline bool wants_gradient(const at::Tensor& of) {
+  return of.requires_grad() && at::GradMode::is_enabled();
+}
+/// The loss as a tensor. `gradient`: by `of`; undefined: none is wanted.
+inline at::Tensor torch_value(const char* function, const at::Tensor& of,
+                              const at::Tensor& gradient, double value, at::ScalarType dtype) {
+  if (!gradient.defined()) return at::scalar_tensor(value, dtype);
+  return TorchGradient::apply(of, gradient, value, dtype, function);
+}
+
+template <class Exec, class Loss, class S>
+TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const at::Tensor& logp,
+                     const TokenBatch<S>& batch, const Normaliser& normaliser,
+                     LossWorkspace<S>& workspace) {
+  constexpr const char* function = "gdpo::torch_loss";
+  TokenBatch<S> bound = batch;
+  bound.logp = torch_tokens<S>(function, name, logp, TorchTokenNumbers<S>{});
+  at::Tensor gradient;
+  TokenOut<S> out;
+  if (logp.defined() && wants_gradient(logp)) {
+    gradient = at::empty(logp.sizes(), torch_dtype<S>());
+    if (logp.dim() == 1) out = view_unchecked<S, 1>(gradient);
+    if (logp.dim() == 2) out = view_unchecked<S, 2>(gradient);
+    if (logp.dim() == 3) out = view_unchecked<S, 3>(gradient);
+  }
+  TorchLoss r;
+  r.result = evaluate(exec, loss, bound, normaliser, out, workspace);
+  r.loss = torch_value(function, logp, gradient, r.result.loss, torch_dtype<S>());
+  return r;
+}
+
+}  // namespace detail
+
+/// A policy loss of log-probs in a tensor, as a function that autograd knows: `backward()` gives
+/// `logp` the gradient of the library, bit for bit, times that of the loss.
+///
+///     const gdpo::Normaliser counts = gdpo::count(batch);  // a TorchBatch; add all micro-batches
+///     const gdpo::TorchLoss r = gdpo::torch_loss(gdpo::dapo_loss, batch, counts);
+///     r.loss.backward();
+///
+/// exec, loss and normaliser: as in gdpo/loss.hpp. Value and gradient are computed in one pass over
+/// the tokens, now; backward multiplies. Where autograd is off, or `logp` needs no gradient, none
+/// is computed. There is no gradient by any other tensor.
+///
+/// The loss and its gradient are computed in double if `logp` is of double, else in float; the
+/// gradient is rounded to the dtype of `logp` after it is multiplied.
+///
+/// Errors: `invalid_input` for what the loss refuses, and for tensors that `token_batch` refuses.
+/// backward throws it where it is to be differentiated again (create_graph): there is no second
+/// derivative.
+template <class Exec, class Loss, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
+TorchLoss torch_loss(const Exec& exec, const Loss& loss, const TorchBatch& batch,
+                     const Normaliser& normaliser) {
+  constexpr const char* function = "gdpo::torch_loss";
+  const auto run = [&](auto workspace, auto bound) {
+    return detail::torch_loss("batch.logp", exec, loss, batch.logp, bound, normaliser, workspace);
+  };
+  if (batch.logp.defined() && batch.logp.scalar_type() == at::kDouble)
+    return run(LossWorkspace<double>{}, detail::token_batch<double>(function, batch));
+  return run(LossWorkspace<float>{}, detail::token_batch<float>(function, batch));
+}
+/// The same on one thread in lanes (`simd`).
+template <class Loss>
+TorchLoss torch_loss(const Loss& loss, const TorchBatch& batch, const Normaliser& normaliser) {
+  return torch_loss(simd, loss, batch, normaliser);
+}
+/// The same of a TokenBatch, such as one that `prepare` has changed. Its `logp` is not read; that
+/// of the tensor is. S is double if the tensor is of double, else float. workspace: kept by the
+/// caller.
+template <class Exec, class Loss, class S>
+TorchLoss torch_loss(const Exec& exec, const Loss& loss, const at::Tensor& logp,
+                     const TokenBatch<S>& batch, const Normaliser& normaliser,
+                     LossWorkspace<S>& workspace) {
+  return detail::torch_loss("logp", exec, loss, logp, batch, normaliser, workspace);
+}
+
+GDPO_END_NAMESPACE
