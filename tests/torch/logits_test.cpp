@@ -18,13 +18,18 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = a.contiguous(), y = b.contiguous();
   return std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
-/// The bits of all numbers of a result.
-std::string bytes_of(const gdpo::LossResult& r) {
-  std::string bytes;
-  const auto put = [&](double x) { bytes.append(reinterpret_cast<const char*>(&x), sizeof x); };
-  for (const double x : {r.loss, r.policy_loss, r.kl_loss, r.normaliser.tokens}) put(x);
-  for (const auto& [key, value] : r.metrics.to_map()) bytes += key, put(value);
-  return bytes;
+/// All numbers of a result, exactly.
+std::string numbers_of(const gdpo::LossResult& r) {
+  std::string numbers;
+  const auto put = [&](const std::string& name, double x) {
+    char text[32];
+    std::snprintf(text, sizeof text, " %a ", x);
+    numbers += name + text;
+  };
+  put("loss", r.loss), put("policy_loss", r.policy_loss), put("kl_loss", r.kl_loss);
+  put("tokens", r.normaliser.tokens);
+  for (const auto& [key, value] : r.metrics.to_map()) put(key, value);
+  return numbers;
 }
 
 constexpr int rows = 4, width = 9, vocabulary = 23;
@@ -149,7 +154,7 @@ TEST_CASE("a loss from logits in tensors is the library's", "[torch]") {
         CHECK(counts.tokens == expected.result.normaliser.tokens);
 
         const gdpo::TorchLoss r = gdpo::torch_loss_from_logits(loss, logits, b, counts);
-        CHECK(bytes_of(r.result) == bytes_of(expected.result));
+        CHECK(numbers_of(r.result) == numbers_of(expected.result));
         CHECK(same_bits(r.loss.detach(), at::scalar_tensor(expected.result.loss, at::kFloat)));
         r.loss.backward();
         CHECK(same_bits(s.logits.grad(), expected.gradient));
@@ -181,7 +186,7 @@ TEST_CASE("a loss from logits in tensors is the library's", "[torch]") {
         const gdpo::TorchLoss plain =
             gdpo::torch_loss_from_logits(gdpo::simd, loss, logits, b, counts, fresh);
         CHECK_FALSE(plain.loss.requires_grad());
-        CHECK(bytes_of(plain.result) == bytes_of(expected.result));
+        CHECK(numbers_of(plain.result) == numbers_of(expected.result));
         CHECK(fresh.logp == expected.logp);
       };
       check("grpo", grpo);
@@ -205,7 +210,7 @@ TEST_CASE("targets for every row, strides and a chain of autograd", "[torch]") {
   REQUIRE_FALSE(logits.logits.is_contiguous());
   gdpo::TorchLoss r =
       gdpo::torch_loss_from_logits(gdpo::dapo_loss, logits, b, gdpo::count(logits, b));
-  CHECK(bytes_of(r.result) == bytes_of(expected.result));
+  CHECK(numbers_of(r.result) == numbers_of(expected.result));
   r.loss.backward();
   CHECK(same_bits(leaf.grad(), expected.gradient));
   CHECK(same_bits(leaf.grad().narrow(1, 0, width - 1), inner));
@@ -325,6 +330,11 @@ TEST_CASE("what losses from logits refuse", "[torch]") {
       message(s.logits.narrow(0, 0, 3), s.ids, s.mask) ==
       "gdpo::aligned: logits: given shape (3, 9, 23); needed: (4, 9), the shape of input_ids, and "
       "the vocabulary");
+
+  CHECK(
+      message(s.logits.select(2, 0), s.ids, s.mask) ==
+      "gdpo::aligned: logits: given shape (4, 9); needed: (4, 9), the shape of input_ids, and the "
+      "vocabulary");
 
   gdpo::TorchBatch b = arrays(s, 73);
   const gdpo::TorchLogits good = aligned(s);

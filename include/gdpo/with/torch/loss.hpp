@@ -20,16 +20,15 @@ namespace detail {
 
 /// A function whose value and gradient were computed before autograd hears of it.
 struct TorchGradient : torch::autograd::Function<TorchGradient> {
-  /// The value. `of` is what it is a function of, and `gradient` the gradient by it.
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& of,
+  /// The value. The first tensor is what it is a function of, and `gradient` the gradient by it.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor&,
                             const at::Tensor& gradient, double value, at::ScalarType dtype,
                             const char* function) {
     context->save_for_backward({gradient});
-    context->saved_data["dtype"] = static_cast<std::int64_t>(of.scalar_type());
     context->saved_data["function"] = std::string(function);
     return at::scalar_tensor(value, dtype);
   }
-  /// The gradient times that of the value.
+  /// The gradient times that of the value. Autograd rounds it to the dtype of the tensor.
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& outer) {
     // Autograd records a backward pass only if it is to be differentiated again.
@@ -37,7 +36,6 @@ struct TorchGradient : torch::autograd::Function<TorchGradient> {
       contract::fail(context->saved_data["function"].toStringRef().c_str(), "create_graph", "true",
                      "false, because the loss has a first derivative only");
     }
-    const auto dtype = static_cast<at::ScalarType>(context->saved_data["dtype"].toInt());
     at::Tensor gradient = context->get_saved_variables()[0];
     const double factor = outer[0].item<double>();
     // The factor of a scaled loss may be beyond the range of half, so the product is of float.
@@ -45,7 +43,7 @@ struct TorchGradient : torch::autograd::Function<TorchGradient> {
       if (gradient.element_size() < 4) gradient = gradient.to(at::kFloat);
       gradient = gradient.mul(outer[0].to(gradient.scalar_type()));
     }
-    return {gradient.to(dtype), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {gradient, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -20,7 +20,7 @@ struct TorchThreads {
   /// Calls f(0) ... f(n - 1), each once, and returns when all have returned. It allocates n bytes.
   template <class F>
   void for_each(index_t n, const F& f) const {
-    if (n <= 1 || at::in_parallel_region()) {
+    if (n <= 1) {
       for (index_t i = 0; i < n; ++i) f(i);
       return;
     }
