@@ -44,7 +44,7 @@ run_python() {
   export PYTHONDONTWRITEBYTECODE=1
   if [[ ${1:-} == bench ]]; then
     shift
-    $python_venv/bin/python examples/python/bench.py "$@"
+    $python_venv/bin/python examples/python/bench/cost.py "$@"
   else
     say "testing the wheel"
     $python_venv/bin/pytest -q -c examples/python/pyproject.toml examples/python/tests "$@"

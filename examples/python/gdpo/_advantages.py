@@ -3,7 +3,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from ._library import names, ops, our_errors
+from ._library import check_tensors, names, ops, our_errors
 
 
 class Report:
@@ -57,12 +57,24 @@ class AdvantagesAndReport(NamedTuple):
 
 
 def _tensor(array: Any) -> Optional[torch.Tensor]:
-    """The array as a tensor, without a copy where it lies in memory that PyTorch reads."""
+    """The array as a tensor, without a copy where PyTorch can read its memory."""
     if array is None or isinstance(array, torch.Tensor):
         return array.detach() if array is not None else None
     if hasattr(array, "__dlpack__"):
-        return torch.from_dlpack(array)
-    return torch.as_tensor(array)
+        # PyTorch has no tensors with negative strides.
+        backwards = any(step < 0 for step in getattr(array, "strides", None) or ())
+        return torch.from_dlpack(array.copy() if backwards else array)
+    tensor = torch.as_tensor(array)  # makes float32 of Python's floats
+    return torch.as_tensor(array, dtype=torch.float64) if tensor.is_floating_point() else tensor
+
+
+def _like(array: Any, result: torch.Tensor) -> Any:
+    """The result as an array of the library that `array` is of."""
+    if isinstance(array, torch.Tensor) or not hasattr(array, "__dlpack__"):
+        return result
+    if type(array).__module__ == "numpy":  # before 2.0 it has no __array_namespace__
+        return result.numpy()
+    return array.__array_namespace__().from_dlpack(result)
 
 
 def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
@@ -88,14 +100,18 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
     values = _tensor(rewards)
+    ids, offsets = _tensor(group_ids), _tensor(group_offsets)
+    columns = {"tokens": _tensor(tokens), "valid": _tensor(valid), "baseline": _tensor(baseline),
+               "row_weights": _tensor(row_weights)}
+    check_tensors("gdpo::advantages", {"rewards": values, "group_ids": ids,
+                                       "group_offsets": offsets, **columns})
     flat = None if not gates else [float(number) for gate in gates for number in gate]
     with our_errors():
         result, numbers = ops.advantages(
-            values, estimator, group_size, _tensor(group_ids), _tensor(group_offsets),
+            values, estimator, group_size, ids, offsets,
             None if weights is None else [float(weight) for weight in weights], flat,
-            _tensor(tokens), _tensor(valid), _tensor(baseline), _tensor(row_weights))
-    if hasattr(rewards, "__array_namespace__"):
-        result = rewards.__array_namespace__().from_dlpack(result)
+            *columns.values())
+    result = _like(rewards, result)
     if not report:
         return result
     return AdvantagesAndReport(

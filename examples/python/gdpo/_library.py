@@ -2,7 +2,7 @@
 import contextlib
 import functools
 import pathlib
-from typing import Iterator, List
+from typing import Dict, Iterator, List, Optional
 
 import torch
 
@@ -33,6 +33,29 @@ def raise_ours(error: RuntimeError) -> None:
     words = str(error)
     if words.startswith("gdpo::"):
         raise ValueError(words.split("\nException raised from")[0]) from None
+    if isinstance(error, NotImplementedError) and "gdpo::" in words:
+        operator = words[words.index("gdpo::"):].split("'")[0]
+        raise ValueError(f"{operator}: batch: given no tensors that it runs on; needed: dense "
+                         "tensors on the CPU, one at least") from None
+
+
+def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> None:
+    """Raises ValueError unless the tensors are dense and on one device.
+
+    PyTorch would call the kernel of any of their devices.
+    """
+    first = None
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"{function}: {name}: given {tensor.layout}; needed: a dense tensor "
+                             "(torch.strided), or a nested one of layout torch.jagged")
+        if first is None:
+            first = name
+        elif tensor.device != tensors[first].device:
+            raise ValueError(f"{function}: {name}: given a tensor on {tensor.device}; needed: one "
+                             f"on {tensors[first].device}, where {first} is")
 
 
 @contextlib.contextmanager
@@ -92,6 +115,12 @@ def _(passes, degenerate=None, *arrays, **named):
             tokens.new_empty((), dtype=torch.float64))
 
 
+@torch.library.register_fake("gdpo::merge_results")
+@torch.library.register_fake("gdpo::merge_reports")
+def _(a, b):
+    return a.new_empty(a.shape)
+
+
 @torch.library.register_fake("gdpo::count")
 def _(*arrays, **named):
     array = next(a for a in (*arrays, *named.values()) if a is not None)
@@ -134,7 +163,7 @@ def _refuse_second_derivative(what: str) -> None:
 def _setup_context(ctx, inputs, output) -> None:
     _, dlogp, result = output
     ctx.dtype = inputs[_LOGP].dtype
-    ctx.arguments = len(inputs)
+    ctx.arguments, ctx.has_gradient = len(inputs), inputs[2]
     ctx.save_for_backward(dlogp)
     ctx.mark_non_differentiable(dlogp, result)
     ctx.set_materialize_grads(False)
@@ -142,6 +171,8 @@ def _setup_context(ctx, inputs, output) -> None:
 
 def _backward(ctx, of_loss, *others):
     _refuse_second_derivative("gdpo.PolicyLoss")
+    if not ctx.has_gradient:
+        raise RuntimeError("gdpo::policy_loss was called with gradient=False: there is none")
     gradients = [None] * ctx.arguments
     if of_loss is not None:
         (dlogp,) = ctx.saved_tensors
@@ -150,6 +181,15 @@ def _backward(ctx, of_loss, *others):
 
 
 torch.library.register_autograd("gdpo::policy_loss", _backward, setup_context=_setup_context)
+
+
+def refuse_forward_mode(tensor: torch.Tensor) -> None:
+    """Raises for a tensor with a tangent, whose derivative would silently be 0."""
+    if torch.autograd.forward_ad._current_level < 0:
+        return
+    if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
+        raise RuntimeError("gdpo.PolicyLoss has a gradient for backward and no derivative in "
+                           "forward mode")
 
 
 class WithGradient(torch.autograd.Function):

@@ -3,7 +3,8 @@ from typing import Dict, NamedTuple, Optional, Union
 
 import torch
 
-from ._library import ARRAYS, WithGradient, names, ops, our_errors, raise_ours
+from ._library import (ARRAYS, WithGradient, check_tensors, names, ops, our_errors, raise_ours,
+                       refuse_forward_mode)
 
 # The settings of PolicyLoss with the names that they have in the library.
 _SETTINGS = {
@@ -20,7 +21,9 @@ class Metrics:
 
     `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, policy_loss,
     kl_loss, the counts (normaliser.tokens, ...), and for each metric of the library's LossMetrics
-    its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum / count.
+    its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum / count. What
+    only the library's metrics::All keeps, such as ranges over tokens, is not measured: its count
+    is 0.
     """
 
     def __init__(self, result: torch.Tensor) -> None:
@@ -67,13 +70,26 @@ class LossAndMetrics(NamedTuple):
     metrics: Metrics  #: What the call measured.
 
 
-def batch_arrays(arrays: Dict[str, Optional[torch.Tensor]]) -> list:
+def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
     """The arrays in the operators' order; nested tensors become packed ones with offsets."""
+    nested = None
     for name, array in list(arrays.items()):
-        if array is not None and array.is_nested:
-            arrays[name] = array.values()
-            if arrays.get("offsets") is None:
-                arrays["offsets"] = array.offsets()
+        if array is None or not array.is_nested:
+            continue
+        if array.layout is not torch.jagged:
+            raise ValueError(f"{function}: {name}: given a nested tensor of layout {array.layout}; "
+                             "needed: one of layout torch.jagged")
+        if array.lengths() is not None:  # there are holes between the rows
+            array = array.contiguous()
+        offsets = arrays.get("offsets")
+        if offsets is not None and offsets is not array.offsets() and not torch.equal(
+                offsets, array.offsets()):
+            other = nested or "offsets"
+            raise ValueError(f"{function}: {name}: given a nested tensor of other rows than "
+                             f"{other}; needed: the same offsets")
+        arrays[name], arrays["offsets"] = array.values(), array.offsets()
+        nested = nested or name
+    check_tensors(function, arrays)
     return [arrays.get(name) for name in ARRAYS]
 
 
@@ -93,8 +109,11 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
 
     Errors: ValueError for shapes that do not fit.
     """
-    with our_errors():
-        counts = ops.count(*batch_arrays({"mask": mask, "logp": logp, "offsets": offsets}))
+    if mask is None and logp is None and offsets is None:
+        raise ValueError("gdpo::count: batch: given no array; needed: mask, logp or offsets")
+    arrays = batch_arrays("gdpo::count", {"mask": mask, "logp": logp, "offsets": offsets})
+    with torch.no_grad(), our_errors():
+        counts = ops.count(*arrays)
     if given:
         counts[3] = given
     return counts
@@ -122,7 +141,8 @@ class PolicyLoss(torch.nn.Module):
     float32, or in float64 where logp is float64; log-probs of 16 bits are read as float32, and
     their gradient is rounded once. Results do not depend on the number of threads.
 
-    Errors: ValueError for unknown names, with a list of the known ones.
+    Errors: ValueError for unknown names, with a list of the known ones; and from the call, where
+    torch.compile makes a RuntimeError with the same words of it.
     """
 
     def __init__(self, name: str, level: Optional[str] = None, *,
@@ -172,18 +192,21 @@ class PolicyLoss(torch.nn.Module):
 
         Errors: ValueError for types, shapes, devices and settings that do not fit.
         """
-        arrays = batch_arrays({
+        refuse_forward_mode(logp)
+        arrays = batch_arrays("gdpo::PolicyLoss", {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
             "teacher_logp": teacher_logp, "token_advantages": token_advantages,
             "weights": weights, "entropies": entropies, "kl_weights": kl_weights, "tags": tags,
             "mask": mask, "completion_mask": completion_mask, "segments": segments,
             "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
             "offsets": offsets})
+        check_tensors("gdpo::PolicyLoss", {"logp": arrays[0], "counts": counts})
         try:
             if torch.is_grad_enabled() and logp.requires_grad:
                 loss, result = WithGradient.apply(self.line, counts, *arrays)
             else:
-                loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
+                with torch.no_grad():
+                    loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except RuntimeError as error:
             raise_ours(error)
             raise

@@ -46,7 +46,7 @@ def prepare(passes: Sequence[str], *, logp: Optional[torch.Tensor] = None,
     The order of a step is prepare, count, loss. Errors: ValueError for unknown names, missing
     arrays and shapes that do not fit.
     """
-    arrays = batch_arrays({
+    arrays = batch_arrays("gdpo::prepare", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,

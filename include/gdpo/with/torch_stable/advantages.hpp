@@ -1,5 +1,6 @@
 #pragma once
 // The operator of advantages.
+#include <cmath>
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/torch_stable/result.hpp>
 
@@ -55,6 +56,14 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
   Tensor out = torch::stable::empty(std::vector<std::int64_t>{rewards.size(0)},
                                     narrow ? ScalarType::Float : ScalarType::Double);
   GroupReport report;
+  const auto at_most = [](const char* name, std::size_t given, std::size_t most) {
+    if (given > most) {
+      contract::fail(function, name, contract::text(static_cast<index_t>(given)),
+                     "at most " + contract::text(static_cast<index_t>(most)));
+    }
+  };
+  if (weights) at_most("weights", weights->size(), 64);
+  if (gates) at_most("gates", gates->size() / 3, 16);
   std::visit(
       [&](auto& e) {
         if (weights) e.weights = *weights;
@@ -65,10 +74,17 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
                            "three for each gate: reward, condition, threshold");
           }
           std::vector<Gate> list;
-          for (std::size_t g = 0; g < gates->size(); g += 3) {
-            list.push_back({static_cast<index_t>((*gates)[g]),
-                            static_cast<index_t>((*gates)[g + 1]), (*gates)[g + 2]});
-          }
+          const auto reward = [&](std::size_t at) {
+            const double number = (*gates)[at];
+            if (!(number >= 0 && number < static_cast<double>(count)) ||
+                number != std::floor(number)) {
+              contract::fail(function, "gates", "reward " + contract::text(number),
+                             "the number of a reward, 0 to " + contract::text(count - 1));
+            }
+            return static_cast<index_t>(number);
+          };
+          for (std::size_t g = 0; g < gates->size(); g += 3)
+            list.push_back({reward(g), reward(g + 1), (*gates)[g + 2]});
           e.gates = list;
         }
         const auto run = [&](const auto& groups) {

@@ -1,0 +1,136 @@
+"""The library file: what it needs from the system, and the instruction sets it chooses from."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import gdpo
+
+LIBRARY = pathlib.Path(gdpo.__file__).parent / "_operators.so"
+#: The C functions of libtorch's stable ABI, and the system's libraries.
+ALLOWED = re.compile(r"aoti_torch_\w+|torch_\w+|_ITM_\w+|__gmon_start__|__cxa_\w+|"
+                     r"\w+@(GLIBC|GLIBCXX|CXXABI|GCC)_[\w.]+")
+#: Python, and C++ classes of PyTorch, which change from release to release.
+FORBIDDEN = re.compile(r"Py[A-Z_]|_ZNK?2at|_ZNK?3c10|_ZNK?5torch")
+
+
+def lines_of(*command) -> list:
+    """What a tool of binutils prints, a list of words for each line."""
+    if not shutil.which(command[0]):
+        pytest.skip(f"{command[0]} is not installed")
+    out = subprocess.run([*command, str(LIBRARY)], capture_output=True, text=True, check=True)
+    return [line.split() for line in out.stdout.splitlines()]
+
+
+def test_undefined_symbols():
+    """One file serves every Python and every PyTorch from 2.10 on, because it needs only these."""
+    symbols = [words[-1] for words in lines_of("nm", "-D", "--undefined-only")]
+    assert any(symbol.startswith("aoti_torch_") for symbol in symbols)
+    strange = [symbol for symbol in symbols
+               if not ALLOWED.fullmatch(re.sub("@@", "@", symbol)) or FORBIDDEN.search(symbol)]
+    assert strange == []
+
+
+def test_needed_libraries():
+    """libtorch_cpu is there when the library is loaded; the others belong to the system."""
+    needed = [re.search(r"\[(.*)\]", " ".join(words)).group(1)
+              for words in lines_of("readelf", "-d") if "(NEEDED)" in words]
+    assert set(needed) <= {"libtorch_cpu.so", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1",
+                           "libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2",
+                           "ld-linux-aarch64.so.1"}
+
+
+def test_no_path_of_the_build_machine():
+    """A path in the file would be searched on the machines of all users."""
+    assert not [words for words in lines_of("readelf", "-d")
+                if "(RPATH)" in words or "(RUNPATH)" in words]
+
+
+def test_public_names():
+    """What __all__ promises is there, and the lists of names are those of the operators."""
+    assert all(hasattr(gdpo, name) for name in gdpo.__all__)
+    assert "grpo" in gdpo.losses() and "gdpo" in gdpo.estimators()
+    for names in (gdpo.losses(), gdpo.estimators()):
+        assert len(set(names)) == len(names)
+    gdpo.losses().clear()  # a list of the caller's own
+    assert gdpo.losses()
+
+
+# Instruction sets.
+
+COMPUTE = """
+import sys, torch, gdpo
+torch.set_num_threads(1)
+g = torch.Generator().manual_seed(91)
+logp = -2 * torch.rand(40, 70, generator=g)
+others = [logp + 0.3 * torch.randn(40, 70, generator=g) for _ in range(2)]
+logp.requires_grad_()
+mask = torch.rand(40, 70, generator=g) > 0.2
+advantages = torch.randn(40, generator=g)
+results = [gdpo.level()]
+for name in ("grpo", "gspo", "ms_swift::bnpo", "verl::vanilla", "verl::gspo"):
+    logp.grad = None
+    loss, metrics = gdpo.PolicyLoss(name, beta=0.1)(
+        logp, counts=gdpo.count(mask=mask), mask=mask, old_logp=others[0], ref_logp=others[1],
+        advantages=advantages)
+    loss.backward()
+    results += [loss.detach(), logp.grad.clone(), metrics.result]
+logits = (4 * torch.randn(12, 300, generator=g)).requires_grad_()
+out = gdpo.token_logprobs(logits, torch.arange(12))
+(out.logp.sum() + out.entropy.sum()).backward()
+results += [out.logp.detach(), out.entropy.detach(), out.logsumexp, logits.grad]
+torch.save(results, sys.argv[1])
+"""
+LEVELS = ("baseline", "v3", "v4")
+
+
+@pytest.fixture(scope="module")
+def by_level(tmp_path_factory):
+    """The results of COMPUTE with GDPO_LEVEL at each level, by the level that was asked for."""
+    folder = tmp_path_factory.mktemp("levels")
+    path = os.pathsep.join(filter(None, sys.path))
+    children = {level: subprocess.Popen(
+        [sys.executable, "-c", COMPUTE, str(folder / level)],
+        env={**os.environ, "GDPO_LEVEL": level, "PYTHONPATH": path}) for level in LEVELS}
+    assert [child.wait(120) for child in children.values()] == [0, 0, 0]
+    return {level: torch.load(folder / level) for level in LEVELS}
+
+
+def runs(level: str) -> bool:
+    """Whether this processor has the instructions of a level, by what the kernel says."""
+    needed = {"baseline": set(), "v3": {"avx2", "fma", "bmi1", "bmi2"},
+              "v4": {"avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}}
+    try:
+        flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        pytest.skip("no /proc/cpuinfo")
+    return needed[level] <= flags
+
+
+def test_levels(by_level):
+    """GDPO_LEVEL is the highest level that is taken; without it, the processor's highest."""
+    highest = "baseline"
+    for level in LEVELS:
+        highest = level if runs(level) else highest
+        assert by_level[level][0] == highest
+    if "GDPO_LEVEL" not in os.environ:
+        assert gdpo.level() == highest
+
+
+def test_bits_of_v3_and_v4(by_level):
+    """Registers of 8 and of 16 numbers add in the same order."""
+    for one, other in zip(by_level["v3"][1:], by_level["v4"][1:]):
+        assert torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+def test_baseline(by_level):
+    """Without FMA the rounding differs: 1e-6 of each number, and of the largest of its array."""
+    for one, other in zip(by_level["baseline"][1:], by_level["v4"][1:]):
+        finite = other[other.isfinite()].abs()
+        torch.testing.assert_close(one, other, rtol=1e-6, equal_nan=True,
+                                   atol=1e-6 * min(1.0, finite.max().item()))
