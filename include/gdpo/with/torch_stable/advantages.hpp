@@ -53,8 +53,8 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
   });
 
   runtime::Estimator chosen = runtime::estimator(estimator);
-  Tensor out = torch::stable::empty(std::vector<std::int64_t>{rewards.size(0)},
-                                    narrow ? ScalarType::Float : ScalarType::Double);
+  Tensor out =
+      detail::new_tensor({rewards.size(0)}, narrow ? ScalarType::Float : ScalarType::Double);
   GroupReport report;
   const auto at_most = [](const char* name, std::size_t given, std::size_t most) {
     if (given > most) {

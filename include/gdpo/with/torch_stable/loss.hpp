@@ -46,7 +46,7 @@ std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::stri
   const auto sizes = logp->sizes();
   std::vector<std::int64_t> size(sizes.begin(), sizes.end());
   if (!with_gradient) size.assign(1, 0);
-  Tensor gradient = torch::stable::empty(size, type);
+  Tensor gradient = new_tensor(size, type);
   TokenOut<S> out;
   if (with_gradient && gradient.dim() == 1) out = new_view<S, 1>(gradient);
   if (with_gradient && gradient.dim() == 2) out = new_view<S, 2>(gradient);
@@ -58,7 +58,7 @@ std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::stri
                                                   workspace);
       },
       configured(line));
-  Tensor loss = torch::stable::empty(std::vector<std::int64_t>{}, type);
+  Tensor loss = new_tensor({}, type);
   *static_cast<S*>(loss.mutable_data_ptr()) = static_cast<S>(result.loss);
   return {loss, gradient, numbers_of(result)};
 }

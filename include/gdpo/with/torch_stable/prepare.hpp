@@ -94,7 +94,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
                                        layout.shape.extent + layout.shape.rank);
   const auto dense = [&](const auto& from, ScalarType type, auto* element) {
     using T = std::decay_t<decltype(*element)>;
-    Tensor to = torch::stable::empty(size, type);
+    Tensor to = new_tensor(size, type);
     T* data = static_cast<T*>(to.mutable_data_ptr());
     for (index_t i = 0; i < layout.rows; ++i) {
       const gdpo::detail::RowSpan row = layout(i);
