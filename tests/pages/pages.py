@@ -157,6 +157,8 @@ def site(root, page):
     for part in parts:
         if part.startswith("```math"):
             part = r"\f[" + part[len("```math"):-len("```")] + r"\f]"
+        elif part.startswith("```python"):  # else its words become links to functions of C++
+            part = "```{.unparsed}" + part[len("```python"):]
         elif not part.startswith("```"):
             part = prose(part)
         print(part, end="")
