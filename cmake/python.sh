@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # `cmake/dev python`, which sources this file: builds the wheel of examples/python and tests it.
 
-python_venv=build/python-venv
-python_wheels=build/python-wheel
+# GDPO_TORCH asks for one version of PyTorch, which gets an environment of its own.
+python_venv=build/python-venv${GDPO_TORCH:+-$GDPO_TORCH}
+python_wheels=build/python-wheel${GDPO_TORCH:+-$GDPO_TORCH}
 
 # Makes the virtual environment with PyTorch and what builds and tests need.
 python_environment() {

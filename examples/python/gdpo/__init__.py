@@ -13,10 +13,13 @@ The operators themselves are torch.ops.gdpo. Every loss and estimator is one of 
 gdpo, by the name that it has there: `gdpo.losses()` and `gdpo.estimators()` list them.
 """
 from ._advantages import Report, advantages
+from ._constraint import PidLagrangian, PidStep
+from ._diagnose import Finding, diagnose
 from ._library import estimators, level, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._policy_loss import Metrics, PolicyLoss, count
 from ._prepare import Prepared, prepare, prepasses
 
-__all__ = ["Metrics", "PolicyLoss", "Prepared", "Report", "TokenLogprobs", "advantages", "count",
-           "estimators", "level", "losses", "prepare", "prepasses", "token_logprobs"]
+__all__ = ["Finding", "Metrics", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report",
+           "TokenLogprobs", "advantages", "count", "diagnose", "estimators", "level", "losses",
+           "prepare", "prepasses", "token_logprobs"]

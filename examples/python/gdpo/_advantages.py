@@ -1,5 +1,5 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -77,10 +77,17 @@ def _like(array: Any, result: torch.Tensor) -> Any:
     return array.__array_namespace__().from_dlpack(result)
 
 
+def _flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
+    """The numbers of all entries in one list; None where there are none."""
+    return [float(number) for entry in entries for number in entry] if entries else None
+
+
 def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
                group_offsets: Any = None, weights: Optional[Sequence[float]] = None,
-               gates: Sequence[Tuple[int, int, float]] = (), tokens: Any = None, valid: Any = None,
-               baseline: Any = None, row_weights: Any = None, report: bool = False) -> Any:
+               gates: Sequence[Tuple[int, int, float]] = (),
+               constraints: Sequence[Tuple[int, float, float, float, str]] = (),
+               tokens: Any = None, valid: Any = None, baseline: Any = None,
+               row_weights: Any = None, report: bool = False) -> Any:
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing. Tensors, NumPy arrays,
@@ -91,6 +98,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       integers in any order, or group_offsets (groups + 1), where each group begins.
     weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
       where the reward `condition` is at least `threshold`.
+    constraints: (reward, multiplier, limit, scale, "at_least" or "at_most"), as
+      `PidLagrangian.constraints` gives them: the reward is not maximised, but its violations
+      (limit - reward) / scale, or their opposite, are subtracted, centred in the group:
+      (A - sum of multiplier (v - mean v)) / (1 + sum of multipliers).
     tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics.
     baseline: (rows) your own. row_weights: (rows) for estimators of your own.
 
@@ -105,12 +116,15 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                "row_weights": _tensor(row_weights)}
     check_tensors("gdpo::advantages", {"rewards": values, "group_ids": ids,
                                        "group_offsets": offsets, **columns})
-    flat = None if not gates else [float(number) for gate in gates for number in gate]
+    limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
+    if any(c[4] not in ("at_least", "at_most") for c in constraints):
+        raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
+                         "at_most")
     with our_errors():
         result, numbers = ops.advantages(
             values, estimator, group_size, ids, offsets,
-            None if weights is None else [float(weight) for weight in weights], flat,
-            *columns.values())
+            None if weights is None else [float(weight) for weight in weights], _flat(gates),
+            _flat(limits), *columns.values())
     result = _like(rewards, result)
     if not report:
         return result

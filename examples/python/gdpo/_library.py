@@ -2,6 +2,7 @@
 import contextlib
 import functools
 import pathlib
+import re
 from typing import Dict, Iterator, List, Optional
 
 import torch
@@ -34,7 +35,7 @@ def raise_ours(error: RuntimeError) -> None:
     if words.startswith("gdpo::"):
         raise ValueError(words.split("\nException raised from")[0]) from None
     if isinstance(error, NotImplementedError) and "gdpo::" in words:
-        operator = words[words.index("gdpo::"):].split("'")[0]
+        operator = re.search(r"gdpo::\w+", words)[0]
         raise ValueError(f"{operator}: batch: given no tensors that it runs on; needed: dense "
                          "tensors on the CPU, one at least") from None
 

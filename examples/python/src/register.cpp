@@ -51,6 +51,8 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(merge_results_schema);
   library.def(report_map_schema);
   library.def(merge_reports_schema);
+  library.def(diagnose_schema);
+  library.def(pid_schema);
   library.def("level() -> str");
 }
 
@@ -68,6 +70,8 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("merge_results", TORCH_BOX(&merge_results));
   library.impl("report_map", TORCH_BOX(&report_map));
   library.impl("merge_reports", TORCH_BOX(&merge_reports));
+  library.impl("diagnose", TORCH_BOX(&diagnose));
+  library.impl("pid", TORCH_BOX(&pid));
 }
 
 // Operators without a tensor have no device by which PyTorch could choose.

@@ -135,7 +135,7 @@ def test_every_operator_is_checked():
     """A new operator needs its line above."""
     known = {"policy_loss", "policy_loss_forward", "check_loss", "count", "token_logprobs",
              "token_logprobs_backward", "advantages", "prepare", "names", "metrics_map",
-             "merge_results", "report_map", "merge_reports", "level"}
+             "merge_results", "report_map", "merge_reports", "diagnose", "pid", "level"}
     registered = {name.split("::")[1].split(".")[0]
                   for name in torch._C._dispatch_get_all_op_names() if name.startswith("gdpo::")}
     assert registered - known == set()

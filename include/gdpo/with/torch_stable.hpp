@@ -24,6 +24,8 @@
 ///
 /// Errors: `invalid_input`, which PyTorch shows as a RuntimeError with the same message.
 #include <gdpo/with/torch_stable/advantages.hpp>
+#include <gdpo/with/torch_stable/diagnose.hpp>
 #include <gdpo/with/torch_stable/logprobs.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
+#include <gdpo/with/torch_stable/pid.hpp>
 #include <gdpo/with/torch_stable/prepare.hpp>

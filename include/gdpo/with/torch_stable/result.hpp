@@ -77,7 +77,21 @@ void for_each_number(R&& r, const F& f) {
   f("", "degenerate_rows", m.degenerate_rows), f("", "entropy_threshold", m.entropy_threshold);
   f("", "one_ratio_a_row", m.one_ratio_a_row);
 }
-/// Calls f for each number of a GroupReport that does not belong to one group.
+/// Of flags (groups, `rewards`), how many groups have the flag of reward c.
+inline index_t flags_set(const std::vector<unsigned char>& flags, std::size_t rewards,
+                         std::size_t c) {
+  index_t set = 0;
+  for (std::size_t at = c; at < flags.size(); at += rewards) set += flags[at] != 0;
+  return set;
+}
+/// Sets the flag of reward c in that many of the groups.
+inline void set_flags(std::vector<unsigned char>& flags, std::size_t rewards, std::size_t c,
+                      index_t set) {
+  for (std::size_t at = c; at < flags.size() && set > 0; at += rewards, --set) flags[at] = 1;
+}
+
+/// Calls f for each number of a GroupReport. What belongs to single groups is not among them: of
+/// flags there are their counts, and of the rest nothing.
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, GroupReport>, int> = 0>
 void for_each_number(R&& r, const F& f) {
   f("", "rows", r.rows), f("", "groups", r.groups);
@@ -85,6 +99,15 @@ void for_each_number(R&& r, const F& f) {
   f("", "singletons", r.singletons), f("", "excluded_rewards", r.excluded_rewards);
   f("", "infinite_rewards", r.infinite_rewards), f("", "excluded_rows", r.excluded_rows);
   f("", "unused_rows", r.unused_rows), f("", "flat_rows", r.flat_rows);
+  constexpr bool reads = !std::is_const_v<std::remove_reference_t<R>>;
+  const std::size_t rewards = r.channels.size();
+  index_t degenerate = flags_set(r.degenerate, 1, 0);
+  f("", "degenerate_groups", degenerate);
+  if constexpr (reads) {
+    r.degenerate.assign(static_cast<std::size_t>((std::max<index_t>)(r.groups, 0)), 0);
+    r.channel_degenerate.assign(r.degenerate.size() * rewards, 0);
+    set_flags(r.degenerate, 1, 0, degenerate);
+  }
   for_each_moment("reward_sums", r.reward_sums, f);
   for_each_moment("group_stds", r.group_stds, f);
   for_each_moment("combined", r.combined, f);
@@ -94,6 +117,9 @@ void for_each_number(R&& r, const F& f) {
     for_each_moment((name + ".values").c_str(), channel.values, f);
     f(name.c_str(), ".known_groups", channel.known_groups);
     f(name.c_str(), ".flat_groups", channel.flat_groups);
+    degenerate = flags_set(r.channel_degenerate, rewards, c);
+    f(name.c_str(), ".degenerate_groups", degenerate);
+    if constexpr (reads) set_flags(r.channel_degenerate, rewards, c, degenerate);
   }
 }
 /// How many numbers a result has.

@@ -1,0 +1,124 @@
+"""A controller of Lagrange multipliers, which keeps the means of rewards at their limits."""
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+
+import torch
+
+from ._library import ops, our_errors
+
+_BOUNDS = {"at_most": 0.0, "at_least": 1.0}
+
+
+class PidStep(NamedTuple):
+    """What an update did to one constraint; p, i, d, raw and multiplier in units of the latter."""
+
+    p: float  #: The proportional term.
+    i: float  #: The integral, or the step that it makes.
+    d: float  #: The derivative term.
+    raw: float  #: The multiplier before its bounds.
+    multiplier: float  #: The multiplier after the call.
+    saturated_steps: int  #: How many updates in a row have left it at lambda_max.
+    saturated: bool  #: It is at lambda_max.
+    held: bool  #: The measurement was refused, and nothing has changed.
+    waiting: bool  #: The multiplier was kept, for the warm-up or until the period ends.
+
+
+class PidLagrangian:
+    """Multipliers that keep the means of some rewards at their limits.
+
+        pid = gdpo.PidLagrangian(limits=[0.9], scale=0.3)     # reward 1 at 0.9 or more on average
+        pid.update(sums=rewards[:, 1:].sum(0), counts=[len(rewards)])  # all-reduce both first
+        advantages = gdpo.advantages(rewards, group_size=8, constraints=pid.constraints([1]))
+
+    limits: one for each constraint, in units of its reward. scale: the unit of a violation, above
+      0, one for all or one for each: the standard deviation of a baseline run, say. bound:
+      "at_least" or "at_most", one for all or one for each.
+    gains: settings of the controller, all of them members of PidGains in
+      include/gdpo/constraint/pid_gains.hpp: form ("positional", "velocity", "adam", "rms_prop",
+      "log"), kp (2), ki (0.05), kd (0), p_ema, p_start ("zero", "bias_corrected", "first_value",
+      "after_first"), d_ema, d_delay, d_start, derivative ("relu", "signed"), integral_min,
+      integral_max, anti_windup ("none", "conditional", "back_calculation"), kt, lambda_init,
+      lambda_max (10), slew, dead_band, warm_up, period, beta1, beta2, adam_eps.
+
+    The arithmetic is in float64 on the CPU, so that every rank that is given the same sums has the
+    same multipliers. Errors: ValueError for settings that are unknown or out of range.
+    """
+
+    def __init__(self, limits: Sequence[float], *, scale: Union[float, Sequence[float]] = 1.0,
+                 bound: Union[str, Sequence[str]] = "at_least", **gains: Any) -> None:
+        count = len(limits)
+        scales = [scale] * count if isinstance(scale, (int, float)) else list(scale)
+        bounds = [bound] * count if isinstance(bound, str) else list(bound)
+        if len(scales) != count or len(bounds) != count:
+            raise ValueError(f"gdpo.PidLagrangian: scale, bound: given {len(scales)} and "
+                             f"{len(bounds)}; needed: one for each of the {count} limits")
+        unknown = [b for b in bounds if b not in _BOUNDS]
+        if unknown:
+            raise ValueError(f"gdpo.PidLagrangian: bound: given {unknown[0]!r}; needed: one of "
+                             "at_least, at_most")
+        self._gains = " ".join(f"{name}={value}" for name, value in gains.items())
+        self._set_points = torch.tensor(
+            [[float(limit), float(s), _BOUNDS[b]] for limit, s, b in zip(limits, scales, bounds)],
+            dtype=torch.float64).reshape(count, 3)
+        self._state = torch.empty((1, 0), dtype=torch.float64)
+        self._call(torch.empty((0, 2), dtype=torch.float64))
+
+    def _call(self, measured: torch.Tensor) -> None:
+        with our_errors():
+            self._state, self._steps = ops.pid(self._gains, self._set_points, self._state, measured)
+
+    @property
+    def multipliers(self) -> List[float]:
+        """The multiplier of each constraint, at least 0."""
+        return self._steps[:, 4].tolist()
+
+    @property
+    def last(self) -> List[PidStep]:
+        """What the last update did to each constraint."""
+        return [PidStep(*row[:5], int(row[5]), *(bool(flag) for flag in row[6:]))
+                for row in self._steps.tolist()]
+
+    def update(self, *, sums: Any, counts: Any) -> List[PidStep]:
+        """Moves the multipliers by what was measured in this step, and returns `last`.
+
+        sums, counts: for each constraint the sum of its reward over all samples of all ranks, and
+          their number. A constraint whose sum is not finite or whose count is 0 is held.
+
+        Errors: ValueError for another number of them.
+        """
+        measured = torch.stack([torch.as_tensor(sums, dtype=torch.float64).detach().cpu(),
+                                torch.as_tensor(counts, dtype=torch.float64).detach().cpu()], 1)
+        if len(measured) != len(self._set_points):
+            raise ValueError(f"gdpo.PidLagrangian.update: sums, counts: given {len(measured)}; "
+                             f"needed: one for each of the {len(self._set_points)} constraints")
+        self._call(measured)
+        return self.last
+
+    def constraints(self, rewards: Sequence[int]) -> List[Tuple[int, float, float, float, str]]:
+        """The constraints as `advantages` takes them.
+
+        rewards: for each constraint the column of the reward that it limits.
+        """
+        if len(rewards) != len(self._set_points):
+            raise ValueError(f"gdpo.PidLagrangian.constraints: rewards: given {len(rewards)}; "
+                             f"needed: one for each of the {len(self._set_points)} constraints")
+        names = {number: name for name, number in _BOUNDS.items()}
+        return [(reward, multiplier, limit, scale, names[bound]) for reward, multiplier,
+                (limit, scale, bound) in zip(rewards, self.multipliers, self._set_points.tolist())]
+
+    def state_dict(self) -> Dict[str, torch.Tensor]:
+        """The state, for a checkpoint: limits, and what the controller remembers."""
+        return {"set_points": self._set_points.clone(), "state": self._state.clone()}
+
+    def load_state_dict(self, state: Dict[str, torch.Tensor]) -> None:
+        """Goes on from a state, with the limits of that state and the gains of this object.
+
+        Errors: ValueError for a state of another number of constraints, or one that no controller
+        leaves behind. The object is then as before.
+        """
+        before = self._set_points, self._state
+        self._set_points, self._state = state["set_points"].clone(), state["state"].clone()
+        try:
+            self._call(torch.empty((0, 2), dtype=torch.float64))
+        except ValueError:
+            self._set_points, self._state = before
+            raise

@@ -1,0 +1,56 @@
+"""What the numbers of a step say about the mistakes that runs usually fail by."""
+from typing import List, NamedTuple, Optional, Sequence
+
+from ._advantages import Report
+from ._library import ops, our_errors
+from ._policy_loss import Metrics
+
+
+class Finding(NamedTuple):
+    """Something about a step that usually means a mistake; str() gives it as a sentence."""
+
+    name: str  #: What it is; the names are listed at `diagnose`.
+    subject: str  #: The input or the reward that it is about; empty: the whole batch.
+    figure: float  #: What was measured.
+    bound: float  #: The threshold that the figure has crossed.
+    text: str  #: A sentence with the figure.
+    cause: str  #: The usual cause.
+
+    def __str__(self) -> str:
+        about = f"{self.name} {self.subject}".strip()
+        return f"{about}: {self.text} Usual cause: {self.cause}"
+
+
+def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None, *,
+             reward_names: Sequence[str] = (), first_step: bool = False,
+             **thresholds: float) -> List[Finding]:
+    """Findings about a step: an empty list where nothing is suspicious.
+
+    metrics: of PolicyLoss, merged over micro-batches and ranks. report: of `advantages`. One of
+      them, or both.
+    first_step: there was no update since the rollout, so that ratios should be 1.
+    reward_names: one for each reward.
+    thresholds: first_step_ratio (0.1), clip_fraction_min (0.05), clip_fraction_max (0.25),
+      dead_groups (0.5), truncated (1), entropy_floor (0.05 nats), first_entropy (nats; 0: not
+      known), entropy_share (0.06).
+
+    The findings are non_finite, first_step_ratio, clip_fraction, kl_zero, all_truncated,
+    entropy_collapse, dead_groups and silent_reward; include/gdpo/diagnose.hpp of the C++ library
+    says what each compares, and where the thresholds are from.
+
+    Errors: ValueError for thresholds out of range and names that do not fit.
+    """
+    if metrics is None and report is None:
+        raise ValueError("gdpo::diagnose: metrics, report: given neither; needed: one of them, or "
+                         "both")
+    settings = f"first_step={'true' if first_step else 'false'}"
+    settings += "".join(f" {name}={float(value)!r}" for name, value in thresholds.items())
+    with our_errors():
+        lines = ops.diagnose(None if metrics is None else metrics.result.detach().cpu(),
+                             None if report is None else report.numbers, settings,
+                             list(reward_names))
+    findings = []
+    for line in lines.split("\n") if lines else []:
+        name, subject, figure, bound, text, cause = line.split("\t")
+        findings.append(Finding(name, subject, float(figure), float(bound), text, cause))
+    return findings

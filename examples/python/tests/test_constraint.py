@@ -1,0 +1,170 @@
+"""The controller of multipliers against its formulas, its state, and constrained advantages."""
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+
+import gdpo
+
+
+def test_the_positional_form():
+    """lambda = kp p + I with p the error itself (p_ema 0) and I the sum of ki e."""
+    pid = gdpo.PidLagrangian([1.0], scale=0.5, kp=2.0, ki=0.1, p_ema=0.0, anti_windup="none")
+    integral = 0.0
+    for mean in (0.5, 0.8, 1.2, 0.9):
+        error = (1.0 - mean) / 0.5
+        integral = max(integral + 0.1 * error, 0.0)
+        (step,) = pid.update(sums=[mean * 4], counts=[4])
+        assert step.i == pytest.approx(integral, rel=1e-12)
+        assert step.multiplier == pytest.approx(max(2 * error + integral, 0.0), rel=1e-12)
+    assert pid.multipliers == [step.multiplier]
+
+
+def test_dual_ascent():
+    """The velocity form without kp and kd: lambda += ki e, at least 0."""
+    pid = gdpo.PidLagrangian([0.2], bound="at_most", form="velocity", kp=0.0, ki=0.5)
+    multiplier = 0.0
+    for mean in (0.6, 0.4, 0.0, 0.9):
+        multiplier = max(multiplier + 0.5 * (mean - 0.2), 0.0)
+        pid.update(sums=torch.tensor([mean]), counts=torch.tensor([1]))
+        assert pid.multipliers[0] == pytest.approx(multiplier, rel=1e-6)  # mean is float32
+
+
+def test_measurements_that_cannot_be_used_are_held():
+    pid = gdpo.PidLagrangian([1.0, 1.0], lambda_init=0.5)
+    before = pid.multipliers
+    steps = pid.update(sums=[math.nan, 3.0], counts=[4, 0])
+    assert all(step.held for step in steps) and pid.multipliers == before
+
+
+def test_bounds_of_the_multiplier():
+    pid = gdpo.PidLagrangian([1.0], lambda_max=1.5)
+    for _ in range(3):
+        (step,) = pid.update(sums=[-100.0], counts=[1])
+    assert step.saturated and step.saturated_steps == 3 and pid.multipliers == [1.5]
+
+
+@pytest.mark.parametrize("copied", ["state_dict", "pickle", "deepcopy"])
+def test_a_copy_goes_on_alike(copied):
+    def fresh():
+        return gdpo.PidLagrangian([1.0, 2.0], scale=[0.5, 1.0], bound=["at_least", "at_most"],
+                                  kd=0.3, d_delay=3)
+
+    pid = fresh()
+    for k in range(5):
+        pid.update(sums=[k * 0.3, 3.0 - k], counts=[2, 1])
+    if copied == "state_dict":
+        other = fresh()
+        other.load_state_dict(pid.state_dict())
+    else:
+        other = pickle.loads(pickle.dumps(pid)) if copied == "pickle" else copy.deepcopy(pid)
+    for k in range(5):
+        for controller in (pid, other):
+            controller.update(sums=[1.0 / (k + 1), k], counts=[1, 2])
+        assert pid.last == other.last
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    pid = gdpo.PidLagrangian([1.0])
+    pid.update(sums=[0.0], counts=[1])
+    before = pid.multipliers
+    for other in (gdpo.PidLagrangian([1.0, 2.0]), gdpo.PidLagrangian([1.0], d_delay=4)):
+        with pytest.raises(ValueError, match="state"):
+            pid.load_state_dict({"set_points": pid.state_dict()["set_points"],
+                                 "state": other.state_dict()["state"]})
+    with pytest.raises(ValueError, match="state.lambda"):
+        spoilt = pid.state_dict()
+        spoilt["state"][0, 0] = math.nan
+        pid.load_state_dict(spoilt)
+    assert pid.multipliers == before
+
+
+def plain(rewards, size, multiplier, limit, scale, sign):
+    """GRPO of the first reward, minus the centred violations of the second."""
+    groups = rewards.double().reshape(-1, size, 2)
+    primary = groups[..., 0] - groups[..., 0].mean(1, keepdim=True)
+    primary = primary / groups[..., 0].std(1, keepdim=True)
+    violation = sign * (limit - groups[..., 1]) / scale
+    centred = violation - violation.mean(1, keepdim=True)
+    return ((primary - multiplier * centred) / (1 + multiplier)).flatten()
+
+
+@pytest.mark.parametrize("bound, sign", [("at_least", 1), ("at_most", -1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_constrained_advantages(bound, sign, dtype):
+    rewards = torch.rand(12, 2, generator=torch.Generator().manual_seed(5), dtype=dtype)
+    got = gdpo.advantages(rewards, estimator="grpo", group_size=4,
+                          constraints=[(1, 0.7, 0.6, 0.5, bound)])
+    want = plain(rewards, 4, 0.7, 0.6, 0.5, sign)
+    # One rounding to the type of the result.
+    torch.testing.assert_close(got.double(), want, rtol=2e-7 if dtype == torch.float32 else 1e-12,
+                               atol=1e-7 if dtype == torch.float32 else 1e-13)
+
+
+def test_a_multiplier_of_0_leaves_the_primary_rewards():
+    rewards = torch.rand(12, 2, generator=torch.Generator().manual_seed(6))
+    got = gdpo.advantages(rewards, group_size=4, constraints=[(1, 0.0, 0.6, 1.0, "at_least")])
+    assert torch.equal(got, gdpo.advantages(rewards[:, :1], group_size=4))
+
+
+@pytest.mark.parametrize("estimator", ["gdpo", "rloo", "trl::gdpo", "gdpo_shrunk"])
+def test_controller_and_estimator(estimator):
+    pid = gdpo.PidLagrangian([0.9], scale=0.3)
+    rewards = torch.rand(8, 2, generator=torch.Generator().manual_seed(7))
+    pid.update(sums=rewards[:, 1:].sum(0), counts=[8])
+    (constraint,) = pid.constraints([1])
+    assert constraint == (1, pid.multipliers[0], 0.9, 0.3, "at_least")
+    for groups in (dict(group_size=4), dict(group_ids=torch.tensor([0] * 4 + [1] * 4)),
+                   dict(group_offsets=torch.tensor([0, 4, 8]))):
+        got = gdpo.advantages(rewards, estimator=estimator, constraints=[constraint], **groups)
+        assert torch.isfinite(got).all() and abs(got.sum()) < 1e-5
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (dict(limits=[]), "gdpo::PidLagrangian"),
+    (dict(limits=[1.0], scale=0.0), "set_points[0]"),
+    (dict(limits=[1.0], bound="above"), "bound: given 'above'"),
+    (dict(limits=[1.0], scale=[1.0, 2.0]), "one for each of the 1 limits"),
+    (dict(limits=[1.0], speed=3), "settings: given 'speed'; needed: one of form, kp, ki"),
+    (dict(limits=[1.0], form="fast"), "form: given 'fast'; needed: one of positional, velocity"),
+    (dict(limits=[1.0], kp="much"), "kp: given 'much'; needed: a number"),
+    (dict(limits=[1.0], d_delay=1.5), "d_delay: given '1.5'; needed: a whole number"),
+    (dict(limits=[1.0], lambda_max=-1), "gains[0].lambda_max: given -1"),
+])
+def test_what_is_refused(arguments, words):
+    with pytest.raises(ValueError) as refused:
+        gdpo.PidLagrangian(**arguments)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("constraint, words", [
+    ((5, 1.0, 0.0, 1.0, "at_least"), "constraints: given reward 5; needed: the number of a reward"),
+    ((1, -1.0, 0.0, 1.0, "at_least"), "constraints"),
+    ((1, 1.0, 0.0, 0.0, "at_least"), "constraints"),
+    ((1, 1.0, 0.0, 1.0, "above"), "needed: at_least or at_most"),
+])
+def test_constraints_that_are_refused(constraint, words):
+    with pytest.raises(ValueError) as refused:
+        gdpo.advantages(torch.rand(4, 2), group_size=2, constraints=[constraint])
+    assert words in str(refused.value)
+
+
+def test_updates_that_are_refused():
+    pid = gdpo.PidLagrangian([1.0])
+    with pytest.raises(ValueError, match="one for each of the 1 constraints"):
+        pid.update(sums=[1.0, 2.0], counts=[1, 1])
+    with pytest.raises(ValueError, match="count"):
+        pid.update(sums=[1.0], counts=[-1])
+    with pytest.raises(ValueError, match="one for each of the 1 constraints"):
+        pid.constraints([0, 1])
+
+
+def test_operators():
+    points = torch.tensor([[1.0, 0.5, 1.0]], dtype=torch.float64)
+    torch.library.opcheck(
+        torch.ops.gdpo.pid.default,
+        ("", points, torch.empty((1, 0), dtype=torch.float64),
+         torch.tensor([[1.0, 2.0]], dtype=torch.float64)),
+        test_utils=("test_schema", "test_autograd_registration"))

@@ -1,0 +1,54 @@
+#pragma once
+// The operator that looks for mistakes.
+#include <gdpo/diagnose.hpp>
+#include <gdpo/with/torch_stable/result.hpp>
+#include <gdpo/with/torch_stable/settings.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+/// What an operator of this name declares.
+inline constexpr const char* diagnose_schema =
+    "diagnose(Tensor? result, Tensor? report, str settings, str[] reward_names) -> str";
+/// diagnose() of a result of policy_loss, a report of advantages, or both (gdpo/diagnose.hpp).
+///
+/// `settings`: members of DiagnoseSettings in one line, such as "first_step=true truncated=0.5".
+/// Returns the findings, one a line: the members of Finding, separated by tabulators.
+/// Errors: those of gdpo::diagnose, and `invalid_input` where both tensors are absent.
+inline std::string diagnose(const Array& result, const Array& report, const std::string& settings,
+                            const std::vector<std::string>& reward_names) {
+  constexpr const char* function = "gdpo::diagnose";
+  DiagnoseSettings s;
+  s.reward_names = reward_names;
+  detail::read_settings(
+      function, settings,
+      [&s](const auto& f) {
+        f("first_step", s.first_step), f("first_step_ratio", s.first_step_ratio);
+        f("clip_fraction_min", s.clip_fraction_min), f("clip_fraction_max", s.clip_fraction_max);
+        f("dead_groups", s.dead_groups), f("truncated", s.truncated);
+        f("entropy_floor", s.entropy_floor), f("first_entropy", s.first_entropy);
+        f("entropy_share", s.entropy_share);
+      },
+      [&](const std::string& name, std::string_view text, auto& member) {
+        runtime::detail::ReadSetting{function, name, text}(member);
+      });
+  if (!result && !report)
+    contract::fail(function, "metrics, report", "neither", "one of them, or both");
+  LossResult r;
+  GroupReport g;
+  if (result) detail::read_numbers(function, "metrics", *result, r);
+  if (report) g = detail::report_from(function, "report", *report);
+  const std::vector<Finding> findings = !report   ? gdpo::diagnose(r.metrics, s)
+                                        : !result ? gdpo::diagnose(g, s)
+                                                  : gdpo::diagnose(r.metrics, g, s);
+  std::string lines;
+  for (const Finding& f : findings) {
+    lines += (lines.empty() ? "" : "\n") + f.name + "\t" + f.subject + "\t" +
+             contract::text(f.figure) + "\t" + contract::text(f.bound) + "\t" + f.text + "\t" +
+             f.cause;
+  }
+  return lines;
+}
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE

@@ -1,0 +1,158 @@
+#pragma once
+// The operator of the controller of Lagrange multipliers.
+#include <cmath>
+#include <gdpo/constraint.hpp>
+#include <gdpo/with/torch_stable/settings.hpp>
+#include <gdpo/with/torch_stable/tensor.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+namespace detail {
+
+/// Reads a setting of PidGains from text.
+struct ReadGain {
+  const char* function;
+
+  template <class T>
+  void operator()(const std::string& name, std::string_view text, T& setting) const {
+    using runtime::detail::named;
+    using runtime::detail::Table;
+    if constexpr (std::is_same_v<T, int>) {
+      double number = 0;
+      const runtime::detail::ReadSetting read{function, name, text};
+      read(number);
+      if (number != std::floor(number) || std::fabs(number) > 1e9) read.fail("a whole number");
+      setting = static_cast<int>(number);
+    } else if constexpr (std::is_same_v<T, double>) {
+      runtime::detail::ReadSetting{function, name, text}(setting);
+    } else {
+      setting = named(function, name.c_str(), text, words(setting));
+    }
+  }
+
+ private:
+  template <class T>
+  using Table = runtime::detail::Table<T>;
+  static const Table<PidForm>& words(PidForm) {
+    static const Table<PidForm> of = {{"positional", PidForm::Positional},
+                                      {"velocity", PidForm::Velocity},
+                                      {"adam", PidForm::Adam},
+                                      {"rms_prop", PidForm::RmsProp},
+                                      {"log", PidForm::Log}};
+    return of;
+  }
+  static const Table<EmaStart>& words(EmaStart) {
+    static const Table<EmaStart> of = {{"zero", EmaStart::Zero},
+                                       {"bias_corrected", EmaStart::BiasCorrected},
+                                       {"first_value", EmaStart::FirstValue},
+                                       {"after_first", EmaStart::AfterFirst}};
+    return of;
+  }
+  static const Table<AntiWindup>& words(AntiWindup) {
+    static const Table<AntiWindup> of = {{"none", AntiWindup::None},
+                                         {"conditional", AntiWindup::Conditional},
+                                         {"back_calculation", AntiWindup::BackCalculation}};
+    return of;
+  }
+  static const Table<PidDerivative>& words(PidDerivative) {
+    static const Table<PidDerivative> of = {{"relu", PidDerivative::Relu},
+                                            {"signed", PidDerivative::Signed}};
+    return of;
+  }
+};
+/// The gains that a line of text changes.
+inline PidGains gains_of(const char* function, const std::string& line) {
+  PidGains g;
+  read_settings(
+      function, line,
+      [&g](const auto& f) {
+        f("form", g.form), f("kp", g.kp), f("ki", g.ki), f("kd", g.kd), f("p_ema", g.p_ema);
+        f("p_start", g.p_start), f("d_ema", g.d_ema), f("d_delay", g.d_delay);
+        f("d_start", g.d_start), f("derivative", g.derivative);
+        f("integral_min", g.integral_min), f("integral_max", g.integral_max);
+        f("anti_windup", g.anti_windup), f("kt", g.kt), f("lambda_init", g.lambda_init);
+        f("lambda_max", g.lambda_max), f("slew", g.slew), f("dead_band", g.dead_band);
+        f("warm_up", g.warm_up), f("period", g.period), f("beta1", g.beta1), f("beta2", g.beta2);
+        f("adam_eps", g.adam_eps);
+      },
+      ReadGain{function});
+  return g;
+}
+/// The rows of a float64 tensor (any, columns).
+inline const double* rows_of(const char* function, const char* name, const Tensor& tensor,
+                             std::int64_t columns, const char* needed) {
+  if (!tensor.is_cpu() || tensor.dim() != 2 || tensor.size(1) != columns ||
+      tensor.scalar_type() != ScalarType::Double || !tensor.is_contiguous()) {
+    contract::fail(function, name, "another tensor", needed);
+  }
+  return static_cast<const double*>(tensor.const_data_ptr());
+}
+
+}  // namespace detail
+
+/// What an operator of this name declares.
+inline constexpr const char* pid_schema =
+    "pid(str gains, Tensor set_points, Tensor state, Tensor measured) -> (Tensor, Tensor)";
+/// A step of a controller of m Lagrange multipliers (constraint/pid.hpp).
+///
+/// `gains`: members of PidGains in one line, such as "kp=1 ki=0.1 form=velocity". `set_points`:
+/// (m, 3) float64, the limit and scale of each constraint, and 1 for at least, 0 for at most.
+/// `state`: what the last call returned; without elements: a new controller. `measured`: (m, 2)
+/// float64, sum and count of each value over all ranks; (0, 2): nothing is updated.
+///
+/// Returns the new state, and (m, 9) the members of PidStep: p, i, d, raw, lambda, saturated_steps,
+/// saturated, held, waiting. Errors: those of gdpo::PidLagrangian, and `invalid_input` for tensors
+/// that do not fit.
+inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& set_points,
+                                      const Tensor& state, const Tensor& measured) {
+  constexpr const char* function = "gdpo::PidLagrangian";
+  const double* point =
+      detail::rows_of(function, "set_points", set_points, 3, "(m, 3) float64: limit, scale, bound");
+  std::vector<SetPoint> points(static_cast<std::size_t>(set_points.size(0)));
+  for (SetPoint& p : points) {
+    p.limit = point[0], p.scale = point[1];
+    p.bound = math::is_zero(point[2]) ? Bound::AtMost : Bound::AtLeast;
+    point += 3;
+  }
+  PidLagrangian controller(detail::gains_of(function, gains), points);
+
+  PidState s = controller.state();
+  std::int64_t size = 0;
+  gdpo::detail::for_each_field(s, [&size](const char*, const auto& field) {
+    size += static_cast<std::int64_t>(field.size());
+  });
+  if (state.numel() > 0) {
+    const double* from = detail::rows_of(function, "state", state, size,
+                                         "the state of a controller with these gains and limits");
+    gdpo::detail::for_each_field(s, [&from](const char*, auto& field) {
+      for (auto& number : field) number = static_cast<std::decay_t<decltype(number)>>(*from++);
+    });
+    controller.restore(s);
+  }
+  const double* of = detail::rows_of(function, "measured", measured, 2, "(m, 2) float64");
+  if (measured.size(0) > 0) {
+    std::vector<SumCount> sums(static_cast<std::size_t>(measured.size(0)));
+    for (SumCount& sum : sums) sum = {of[0], of[1]}, of += 2;
+    controller.update(sums);
+  }
+
+  Tensor after = detail::doubles({1, size});
+  double* to = detail::data_of(after);
+  gdpo::detail::for_each_field(controller.state(), [&to](const char*, const auto& field) {
+    for (const auto number : field) *to++ = static_cast<double>(number);
+  });
+  Tensor steps = detail::doubles({set_points.size(0), 9});
+  to = detail::data_of(steps);
+  for (const PidStep& step : controller.last()) {
+    for (const double number :
+         {step.p, step.i, step.d, step.raw, step.lambda, static_cast<double>(step.saturated_steps),
+          static_cast<double>(step.saturated), static_cast<double>(step.held),
+          static_cast<double>(step.waiting)}) {
+      *to++ = number;
+    }
+  }
+  return {after, steps};
+}
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE
