@@ -1,4 +1,5 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
+import operator
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -110,7 +111,11 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
 
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
-    values = _tensor(rewards)
+    try:
+        values, group_size = _tensor(rewards), operator.index(group_size)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"gdpo::advantages: rewards, group_size: {error}; needed: an array of "
+                         "numbers (NaN where a reward is missing), and an integer") from None
     ids, offsets = _tensor(group_ids), _tensor(group_offsets)
     columns = {"tokens": _tensor(tokens), "valid": _tensor(valid), "baseline": _tensor(baseline),
                "row_weights": _tensor(row_weights)}

@@ -22,6 +22,11 @@ class PidStep(NamedTuple):
     waiting: bool  #: The multiplier was kept, for the warm-up or until the period ends.
 
 
+def _list(numbers: Any) -> List[float]:
+    """One number or several, of any kind, in a list."""
+    return torch.as_tensor(numbers, dtype=torch.float64).detach().reshape(-1).tolist()
+
+
 class PidLagrangian:
     """Multipliers that keep the means of some rewards at their limits.
 
@@ -29,22 +34,25 @@ class PidLagrangian:
         pid.update(sums=rewards[:, 1:].sum(0), counts=[len(rewards)])  # all-reduce both first
         advantages = gdpo.advantages(rewards, group_size=8, constraints=pid.constraints([1]))
 
-    limits: one for each constraint, in units of its reward. scale: the unit of a violation, above
-      0, one for all or one for each: the standard deviation of a baseline run, say. bound:
+    limits: one, or one for each constraint, in units of its reward. scale: the unit of a violation,
+      above 0, one for all or one for each: the standard deviation of a baseline run, say. bound:
       "at_least" or "at_most", one for all or one for each.
     gains: settings of the controller, all of them members of PidGains in
       include/gdpo/constraint/pid_gains.hpp: form ("positional", "velocity", "adam", "rms_prop",
       "log"), kp (2), ki (0.05), kd (0), p_ema, p_start ("zero", "bias_corrected", "first_value",
       "after_first"), d_ema, d_delay, d_start, derivative ("relu", "signed"), integral_min,
       integral_max, anti_windup ("none", "conditional", "back_calculation"), kt, lambda_init,
-      lambda_max (10), slew, dead_band, warm_up, period, beta1, beta2, adam_eps.
+      lambda_max (10), slew, dead_band, warm_up, period, beta1, beta2, adam_eps. The forms adam,
+      rms_prop and log have no proportional term: give kp=0, and to log a lambda_init above 0.
 
     The arithmetic is in float64 on the CPU, so that every rank that is given the same sums has the
     same multipliers. Errors: ValueError for settings that are unknown or out of range.
     """
 
-    def __init__(self, limits: Sequence[float], *, scale: Union[float, Sequence[float]] = 1.0,
+    def __init__(self, limits: Union[float, Sequence[float]], *,
+                 scale: Union[float, Sequence[float]] = 1.0,
                  bound: Union[str, Sequence[str]] = "at_least", **gains: Any) -> None:
+        limits = _list(limits)
         count = len(limits)
         scales = [scale] * count if isinstance(scale, (int, float)) else list(scale)
         bounds = [bound] * count if isinstance(bound, str) else list(bound)
@@ -85,12 +93,12 @@ class PidLagrangian:
 
         Errors: ValueError for another number of them.
         """
-        measured = torch.stack([torch.as_tensor(sums, dtype=torch.float64).detach().cpu(),
-                                torch.as_tensor(counts, dtype=torch.float64).detach().cpu()], 1)
-        if len(measured) != len(self._set_points):
-            raise ValueError(f"gdpo.PidLagrangian.update: sums, counts: given {len(measured)}; "
-                             f"needed: one for each of the {len(self._set_points)} constraints")
-        self._call(measured)
+        sums, counts = _list(sums), _list(counts)
+        if not len(sums) == len(counts) == len(self._set_points):
+            raise ValueError(f"gdpo.PidLagrangian.update: sums, counts: given {len(sums)} and "
+                             f"{len(counts)}; needed: one for each of the "
+                             f"{len(self._set_points)} constraints")
+        self._call(torch.tensor([sums, counts], dtype=torch.float64).T.contiguous())
         return self.last
 
     def constraints(self, rewards: Sequence[int]) -> List[Tuple[int, float, float, float, str]]:
@@ -110,11 +118,16 @@ class PidLagrangian:
         return {"set_points": self._set_points.clone(), "state": self._state.clone()}
 
     def load_state_dict(self, state: Dict[str, torch.Tensor]) -> None:
-        """Goes on from a state, with the limits of that state and the gains of this object.
+        """Goes on from a state, with its limits, scales and bounds and the gains of this object.
 
         Errors: ValueError for a state of another number of constraints, or one that no controller
         leaves behind. The object is then as before.
         """
+        missing = [name for name in ("set_points", "state") if name not in state]
+        if missing or len(state["set_points"]) != len(self._set_points):
+            given = f"no {missing[0]}" if missing else f"{len(state['set_points'])} constraints"
+            raise ValueError(f"gdpo.PidLagrangian.load_state_dict: state: given {given}; needed: "
+                             f"what state_dict() gave, of {len(self._set_points)}")
         before = self._set_points, self._state
         self._set_points, self._state = state["set_points"].clone(), state["state"].clone()
         try:

@@ -40,6 +40,10 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
 
     Errors: ValueError for thresholds out of range and names that do not fit.
     """
+    for name, value, kind in (("metrics", metrics, Metrics), ("report", report, Report)):
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"gdpo::diagnose: {name}: given a {type(value).__name__}; needed: a "
+                             f"gdpo.{kind.__name__}")
     if metrics is None and report is None:
         raise ValueError("gdpo::diagnose: metrics, report: given neither; needed: one of them, or "
                          "both")

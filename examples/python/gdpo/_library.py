@@ -40,8 +40,15 @@ def raise_ours(error: RuntimeError) -> None:
                          "tensors on the CPU, one at least") from None
 
 
+def check_type(function: str, name: str, tensor: object) -> None:
+    """Raises ValueError unless it is a tensor."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{function}: {name}: given a {type(tensor).__name__}; needed: a "
+                         "torch.Tensor")
+
+
 def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> None:
-    """Raises ValueError unless the tensors are dense and on one device.
+    """Raises ValueError unless they are dense tensors on one device.
 
     PyTorch would call the kernel of any of their devices.
     """
@@ -49,6 +56,7 @@ def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> 
     for name, tensor in tensors.items():
         if tensor is None:
             continue
+        check_type(function, name, tensor)
         if tensor.layout is not torch.strided:
             raise ValueError(f"{function}: {name}: given {tensor.layout}; needed: a dense tensor "
                              "(torch.strided), or a nested one of layout torch.jagged")

@@ -3,7 +3,7 @@ from typing import NamedTuple, Optional
 
 import torch
 
-from ._library import ops, our_errors
+from ._library import check_tensors, ops, our_errors
 
 
 class TokenLogprobs(NamedTuple):
@@ -30,5 +30,6 @@ def token_logprobs(logits: torch.Tensor, targets: torch.Tensor, *,
     The formulas and their accuracy: include/gdpo/logits/token_logprobs.hpp of the C++ library.
     Errors: ValueError for types, shapes and targets that do not fit.
     """
+    check_tensors("gdpo::token_logprobs", {"logits": logits, "targets": targets, "mask": mask})
     with our_errors():
         return TokenLogprobs(*ops.token_logprobs(logits, targets, mask, temperature))

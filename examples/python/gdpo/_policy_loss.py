@@ -3,8 +3,8 @@ from typing import Dict, NamedTuple, Optional, Union
 
 import torch
 
-from ._library import (ARRAYS, WithGradient, check_tensors, names, ops, our_errors, raise_ours,
-                       refuse_forward_mode)
+from ._library import (ARRAYS, WithGradient, check_tensors, check_type, names, ops, our_errors,
+                       raise_ours, refuse_forward_mode)
 
 # The settings of PolicyLoss with the names that they have in the library.
 _SETTINGS = {
@@ -35,12 +35,17 @@ class Metrics:
         """The names of the numbers, in their order."""
         return list(names("result"))
 
+    def keys(self) -> list:
+        """The same, so that dict(metrics) has all numbers."""
+        return self.names()
+
+    def __contains__(self, name: str) -> bool:
+        return name in names("result")
+
     def __getitem__(self, name: str) -> float:
-        try:
-            at = names("result").index(name)
-        except ValueError:
-            raise KeyError(name) from None
-        return float(self.result[at])
+        if name not in self:
+            raise KeyError(f"{name}: not among gdpo.Metrics.names(), such as clip_fraction.sum")
+        return float(self.result[names("result").index(name)])
 
     def mean(self, name: str) -> float:
         """The mean of a metric over the valid tokens; 0 where none was counted."""
@@ -48,7 +53,11 @@ class Metrics:
         return self[name + ".sum"] / count if count > 0 else 0.0
 
     def to_dict(self, prefix: str = "") -> Dict[str, float]:
-        """The metrics under the keys that TRL and ms-swift log, each after `prefix`."""
+        """The metrics under the keys that TRL and ms-swift log, each after `prefix`.
+
+        Such as kl, entropy, clip_ratio/region_mean, completions/mean_length; the loss is not among
+        them. Not inside of a function that torch.compile traces whole.
+        """
         keys, values = ops.metrics_map(self.result.detach().cpu(), prefix)
         return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
 
@@ -74,7 +83,10 @@ def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> li
     """The arrays in the operators' order; nested tensors become packed ones with offsets."""
     nested = None
     for name, array in list(arrays.items()):
-        if array is None or not array.is_nested:
+        if array is None:
+            continue
+        check_type(function, name, array)
+        if not array.is_nested:
             continue
         if array.layout is not torch.jagged:
             raise ValueError(f"{function}: {name}: given a nested tensor of layout {array.layout}; "
@@ -90,6 +102,11 @@ def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> li
         arrays[name], arrays["offsets"] = array.values(), array.offsets()
         nested = nested or name
     check_tensors(function, arrays)
+    mask = arrays.get("mask")
+    if (mask is not None and mask.is_floating_point() and not torch.compiler.is_compiling()
+            and mask.device.type == "cpu" and not mask.isfinite().all()):
+        raise ValueError(f"{function}: mask: given infinities or NaN; needed: not 0 at the tokens "
+                         "of the loss, and 0 elsewhere (a mask that is added to scores is none)")
     return [arrays.get(name) for name in ARRAYS]
 
 
@@ -105,7 +122,9 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
       offsets. Without a mask all tokens of `logp`, or of `offsets`, count.
     logp: the log-probs, for their shape; not needed beside a mask.
     offsets: (rows + 1) int32 or int64, where each packed row begins (cu_seqlens).
-    given: a count of your own, which "trl::dapo" and its kind divide by (num_items_in_batch).
+    given: this batch's share of a count of your own, which "trl::dapo" and its kind divide by.
+      Where you know the count of the whole step (num_items_in_batch), set it on the sum instead:
+      counts[3] = num_items_in_batch.
 
     Errors: ValueError for shapes that do not fit.
     """
@@ -133,9 +152,9 @@ class PolicyLoss(torch.nn.Module):
     aggregate: "token-mean", "seq-mean-token-mean", "seq-mean-token-sum",
       "seq-mean-token-sum-norm" or "token-sum" (verl's loss_agg_mode). over: the count that
       divides, "tokens", "rows", "non_empty_rows" or "given". count_eps, row_count_eps: added to
-      the counts. constant: the length of "seq-mean-token-sum-norm"; padded_width: the width of the
-      batch instead. scale: a factor of the loss, such as the number of ranks whose gradients are
-      averaged.
+      the counts. constant: the length of "seq-mean-token-sum-norm"; without one, verl's mode takes
+      the padded width of each batch (padded_width). scale: a factor of the loss, such as the
+      number of ranks whose gradients are averaged.
 
     The formulas stand in the headers of the C++ library, include/gdpo/loss. The call computes in
     float32, or in float64 where logp is float64; log-probs of 16 bits are read as float32, and
@@ -153,8 +172,8 @@ class PolicyLoss(torch.nn.Module):
                  over: Optional[str] = None, count_eps: Optional[float] = None,
                  row_count_eps: Optional[float] = None, constant: Optional[float] = None,
                  padded_width: Optional[bool] = None, scale: Optional[float] = None) -> None:
-        super().__init__()
         given = locals()
+        super().__init__()
         words = [name] if level is None else [name, level]
         for setting, called in _SETTINGS.items():
             if given[setting] is not None:
@@ -163,6 +182,12 @@ class PolicyLoss(torch.nn.Module):
         self.line = " ".join(words)
         with our_errors():
             ops.check_loss(self.line)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _SETTINGS:
+            raise AttributeError(f"gdpo.PolicyLoss: {name} is set when the loss is made: "
+                                 f"PolicyLoss(..., {name}={value!r})")
+        super().__setattr__(name, value)
 
     def forward(self, logp: torch.Tensor, *, counts: torch.Tensor,
                 advantages: Optional[torch.Tensor] = None,
@@ -192,6 +217,10 @@ class PolicyLoss(torch.nn.Module):
 
         Errors: ValueError for types, shapes, devices and settings that do not fit.
         """
+        check_type("gdpo::PolicyLoss", "logp", logp)
+        if not logp.is_floating_point():
+            raise ValueError(f"gdpo::PolicyLoss: batch.logp: given {logp.dtype}; needed: log-probs "
+                             "of a floating-point type")
         refuse_forward_mode(logp)
         arrays = batch_arrays("gdpo::PolicyLoss", {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,

@@ -1,5 +1,5 @@
 """Pre-passes: what is decided from whole rows or the batch before the loss."""
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 
@@ -8,11 +8,11 @@ from ._policy_loss import batch_arrays
 
 
 class Prepared(NamedTuple):
-    """What pre-passes decided, in the shape of the tokens: arguments of count and PolicyLoss."""
+    """What pre-passes decided, in the shape of the tokens; `arrays()` goes into PolicyLoss."""
 
     mask: torch.Tensor  #: uint8, the tokens that are left.
-    weights: torch.Tensor  #: Factors of the surrogate.
-    kl_weights: torch.Tensor  #: Factors of the KL terms.
+    weights: torch.Tensor  #: Factors of the surrogate; 1 at masked tokens.
+    kl_weights: torch.Tensor  #: Factors of the KL terms; 1 at masked tokens.
     entropy_threshold: torch.Tensor  #: Of "top_entropy", in nats; else infinite.
 
     def arrays(self) -> Dict[str, torch.Tensor]:
@@ -25,7 +25,7 @@ def prepasses() -> List[str]:
     return ["overlong", "degenerate_groups", "top_entropy", *names("prepasses")]
 
 
-def prepare(passes: Sequence[str], *, logp: Optional[torch.Tensor] = None,
+def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] = None,
             old_logp: Optional[torch.Tensor] = None, rollout_logp: Optional[torch.Tensor] = None,
             mask: Optional[torch.Tensor] = None, offsets: Optional[torch.Tensor] = None,
             advantages: Optional[torch.Tensor] = None,
@@ -35,10 +35,11 @@ def prepare(passes: Sequence[str], *, logp: Optional[torch.Tensor] = None,
             degenerate: Optional[torch.Tensor] = None) -> Prepared:
     """Runs at most four pre-passes over a batch; count and PolicyLoss then take what it returns.
 
-    passes: names of `prepasses()`. The rollout corrections of trainers ("trl::token_truncate",
-      "ms_swift::sequence_mask", "open_instruct::rho") compare old_logp, or logp where that is
-      absent, with rollout_logp. "overlong" drops the rows that `truncated` (rows) marks from loss
-      and counts (DAPO), "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8"
+    passes: names of `prepasses()`, or one name. The rollout corrections of trainers, such as
+      "trl::token_truncate", "ms_swift::sequence_mask" and "open_instruct::rho", compare old_logp,
+      or logp where that is absent, with rollout_logp; their caps are the trainers' (TRL 3, ms-swift
+      and open-instruct 2). "overlong" drops the rows that `truncated` (rows) marks from loss and
+      counts (DAPO), "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8"
       keeps the surrogate of the upper fifth of `entropies` (tokens, nats).
     mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
     The arrays are those of PolicyLoss; none gets a gradient.
@@ -46,10 +47,16 @@ def prepare(passes: Sequence[str], *, logp: Optional[torch.Tensor] = None,
     The order of a step is prepare, count, loss. Errors: ValueError for unknown names, missing
     arrays and shapes that do not fit.
     """
+    passes = [passes] if isinstance(passes, str) else list(passes)
+    for name in passes:
+        words = name.split(" ")
+        if words[0] not in prepasses() or (len(words) == 2) != (words[0] == "top_entropy"):
+            known = ", ".join(prepasses()).replace("top_entropy", "top_entropy QUANTILE")
+            raise ValueError(f"gdpo::prepare: passes: given {name!r}; needed: one of {known}")
     arrays = batch_arrays("gdpo::prepare", {
         "logp": logp, "old_logp": old_logp, "rollout_logp": rollout_logp, "mask": mask,
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
         "truncated": truncated})
     with torch.no_grad(), our_errors():
-        return Prepared(*ops.prepare(list(passes), degenerate, *arrays))
+        return Prepared(*ops.prepare(passes, degenerate, *arrays))

@@ -58,6 +58,13 @@ def test_top_entropy_takes_the_quantile_of_pytorch(quantile):
     assert torch.equal(prepared.weights[MASK] != 0, (entropies >= threshold)[MASK])
 
 
+@pytest.mark.parametrize("name", ["trl::token_truncate", "trl::sequence_truncate",
+                                  "ms_swift::sequence_truncate"])
+def test_weights_of_masked_tokens_are_1(name):
+    prepared = gdpo.prepare(name, old_logp=OLD, rollout_logp=ROLLOUT, mask=MASK)
+    assert (prepared.weights[~MASK] == 1).all() and (prepared.kl_weights[~MASK] == 1).all()
+
+
 def test_nothing_decided_is_all_one():
     prepared = gdpo.prepare([], old_logp=OLD)
     assert (prepared.mask == 1).all() and (prepared.weights == 1).all()
@@ -67,7 +74,7 @@ def test_nothing_decided_is_all_one():
 def test_given_masks_and_weights_are_kept():
     given = torch.rand(4, 9)
     prepared = gdpo.prepare(["overlong"], mask=MASK, weights=given, truncated=torch.zeros(4))
-    assert torch.equal(prepared.weights, given)
+    assert torch.equal(prepared.weights, torch.where(MASK, given, torch.ones(())))
     assert torch.equal(prepared.mask != 0, MASK)
 
 
@@ -100,7 +107,10 @@ def test_the_loss_takes_what_was_prepared():
 
 
 @pytest.mark.parametrize("passes, words", [
-    (["x"], "gdpo::runtime::prepass: name: given 'x'; needed: one of trl::token_truncate"),
+    (["x"], "gdpo::prepare: passes: given 'x'; needed: one of overlong, degenerate_groups, "
+            "top_entropy QUANTILE, trl::token_truncate"),
+    (["top_entropy"], "gdpo::prepare: passes: given 'top_entropy'; needed: one of overlong"),
+    ("overlong", "prepass::Overlong::truncated"),
     (["top_entropy much"], "gdpo::prepare: top_entropy: given 'much'; needed: a number"),
     (["top_entropy 2"], "prepass::TopEntropy::quantile: given 2; needed: 0 to 1"),
     (["overlong"] * 5, "gdpo::prepare: passes: given 5; needed: at most 4 pre-passes"),

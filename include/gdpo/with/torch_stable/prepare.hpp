@@ -92,6 +92,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
       gdpo::detail::layout_of(function, batch, gdpo::detail::NeedsLogp::No);
   const std::vector<std::int64_t> size(layout.shape.extent,
                                        layout.shape.extent + layout.shape.rank);
+  const auto decided = [&](const auto& from, index_t i, index_t begin, index_t t) {
+    // The weights of masked tokens are scratch of the pre-passes.
+    constexpr bool is_weight = std::is_same_v<std::decay_t<decltype(from)>, TokenView<S>>;
+    return from && (!is_weight || !prepared.mask || prepared.mask.at(i, begin, t) != 0);
+  };
   const auto dense = [&](const auto& from, ScalarType type, auto* element) {
     using T = std::decay_t<decltype(*element)>;
     Tensor to = new_tensor(size, type);
@@ -99,7 +104,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
     for (index_t i = 0; i < layout.rows; ++i) {
       const gdpo::detail::RowSpan row = layout(i);
       for (index_t t = 0; t < row.length; ++t)
-        data[row.begin + t] = from ? static_cast<T>(from.at(i, row.begin, t)) : T(1);
+        data[row.begin + t] =
+            decided(from, i, row.begin, t) ? static_cast<T>(from.at(i, row.begin, t)) : T(1);
     }
     return to;
   };
@@ -127,8 +133,9 @@ inline constexpr const char* prepare_schema =
 /// are the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///
 /// Returns, in the shape of the tokens, the mask (uint8) and the weights of surrogate and KL terms,
-/// all 1 where no pre-pass decides; and the entropy threshold, infinite if "top_entropy" is not
-/// among them. Errors: those of gdpo::prepare, and `invalid_input` for unknown names.
+/// 1 at masked tokens and where no pre-pass decides; and the entropy threshold, infinite if
+/// "top_entropy" is not among them. Errors: those of gdpo::prepare, and `invalid_input` for unknown
+/// names.
 inline std::tuple<Tensor, Tensor, Tensor, Tensor> prepare(const std::vector<std::string>& passes,
                                                           const Array& degenerate,
                                                           GDPO_TORCH_PARAMETERS) {

@@ -1,0 +1,64 @@
+"""Slips that users make: each is an error that says what is needed, or does what was meant."""
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import gdpo
+
+LOSS = gdpo.PolicyLoss("dapo")
+LOGP = torch.full((2, 3), -1.0)
+ARGUMENTS = {"counts": torch.tensor([6.0, 2, 2, 0], dtype=torch.float64),
+             "advantages": torch.tensor([1.0, -1.0])}
+
+
+@pytest.mark.parametrize("slip, words", [
+    (lambda: LOSS(LOGP.tolist(), **ARGUMENTS), "gdpo::PolicyLoss: logp: given a list"),
+    (lambda: LOSS(LOGP, **{**ARGUMENTS, "advantages": [1.0, 2.0]}),
+     "gdpo::PolicyLoss: advantages: given a list; needed: a torch.Tensor"),
+    (lambda: LOSS(LOGP, **{**ARGUMENTS, "counts": 6}), "counts: given a int"),
+    (lambda: LOSS(LOGP.long(), **ARGUMENTS), "batch.logp: given torch.int64; needed: log-probs"),
+    (lambda: LOSS(LOGP, mask=torch.tensor([[0.0, 0.0, -float("inf")]] * 2), **ARGUMENTS),
+     "mask: given infinities or NaN"),
+    (lambda: gdpo.count(mask=np.ones((2, 3))), "gdpo::count: mask: given a ndarray"),
+    (lambda: gdpo.token_logprobs(LOGP.numpy(), torch.zeros(2, dtype=torch.int64)),
+     "gdpo::token_logprobs: logits: given a ndarray"),
+    (lambda: gdpo.prepare("overlong", mask=[[1]]), "gdpo::prepare: mask: given a list"),
+    (lambda: gdpo.advantages([1.0, None], group_size=2), "gdpo::advantages: rewards, group_size"),
+    (lambda: gdpo.advantages(LOGP, group_size=2.0), "gdpo::advantages: rewards, group_size"),
+    (lambda: gdpo.diagnose(gdpo.advantages(LOGP, group_size=2, report=True).report),
+     "gdpo::diagnose: metrics: given a Report; needed: a gdpo.Metrics"),
+    (lambda: gdpo.PidLagrangian(1.0).load_state_dict({}), "state: given no set_points"),
+    (lambda: gdpo.PidLagrangian(1.0).load_state_dict(gdpo.PidLagrangian([1, 2]).state_dict()),
+     "state: given 2 constraints; needed: what state_dict() gave, of 1"),
+])
+def test_refused(slip, words):
+    with pytest.raises(ValueError) as refused:
+        slip()
+    assert words in str(refused.value)
+
+
+def test_settings_are_those_that_the_loss_was_made_with():
+    loss = gdpo.PolicyLoss("grpo", beta=0.01)
+    with pytest.raises(AttributeError, match=r"PolicyLoss\(..., beta=0.5\)"):
+        loss.beta = 0.5
+    assert copy.deepcopy(loss).line == pickle.loads(pickle.dumps(loss)).line == loss.line
+
+
+def test_one_constraint_needs_no_lists():
+    pid = gdpo.PidLagrangian(1.0)
+    pid.update(sums=torch.tensor(0.5), counts=1)
+    other = gdpo.PidLagrangian([1.0])
+    other.update(sums=[0.5], counts=[1])
+    assert pid.last == other.last
+
+
+def test_metrics_are_a_mapping():
+    metrics = LOSS(LOGP, **ARGUMENTS).metrics
+    numbers = dict(metrics)
+    assert "loss" in metrics and "lost" not in metrics
+    assert list(numbers) == metrics.names() and numbers["loss"] == metrics["loss"]
+    with pytest.raises(KeyError, match="lost: not among"):
+        metrics["lost"]
