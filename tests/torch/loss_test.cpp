@@ -10,29 +10,11 @@
 #include "support/catch.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
+#include "torch/exact.hpp"
 
 namespace {
 
 using gdpo::index_t;
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  const at::Tensor x = a.contiguous(), y = b.contiguous();
-  return std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
-}
-/// All numbers of a result, exactly.
-std::string numbers_of(const gdpo::LossResult& r) {
-  std::string numbers;
-  const auto put = [&](const std::string& name, double x) {
-    char text[32];
-    std::snprintf(text, sizeof text, " %a ", x);
-    numbers += name + text;
-  };
-  put("loss", r.loss), put("policy_loss", r.policy_loss), put("kl_loss", r.kl_loss);
-  put("tokens", r.normaliser.tokens);
-  for (const auto& [key, value] : r.metrics.to_map()) put(key, value);
-  return numbers;
-}
 
 constexpr int prompts = 2, completions = 3, rows = prompts * completions, width = 37;
 enum class Layout { Padded, Three, Packed };

@@ -178,14 +178,20 @@ def _setup_context(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx, of_loss, *others):
+def _gradient_by_logp(ctx, of_loss) -> Optional[torch.Tensor]:
+    """The gradient that was computed with the loss, times that of the loss."""
     _refuse_second_derivative("gdpo.PolicyLoss")
+    if of_loss is None:
+        return None
+    (dlogp,) = ctx.saved_tensors
+    return (of_loss * dlogp).to(ctx.dtype)
+
+
+def _backward(ctx, of_loss, *others):
     if not ctx.has_gradient:
         raise RuntimeError("gdpo::policy_loss was called with gradient=False: there is none")
     gradients = [None] * ctx.arguments
-    if of_loss is not None:
-        (dlogp,) = ctx.saved_tensors
-        gradients[_LOGP] = (of_loss * dlogp).to(ctx.dtype)
+    gradients[_LOGP] = _gradient_by_logp(ctx, of_loss)
     return tuple(gradients)
 
 
@@ -215,12 +221,7 @@ class WithGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, of_loss, _):
-        _refuse_second_derivative("gdpo.PolicyLoss")
-        gradient = None
-        if of_loss is not None:
-            (dlogp,) = ctx.saved_tensors
-            gradient = (of_loss * dlogp).to(ctx.dtype)
-        return (None, None, gradient, *(None,) * ctx.arguments)
+        return (None, None, _gradient_by_logp(ctx, of_loss), *(None,) * ctx.arguments)
 
 
 def _setup_logprobs(ctx, inputs, output) -> None:

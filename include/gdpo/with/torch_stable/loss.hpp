@@ -23,13 +23,9 @@ inline const runtime::Loss& configured(const std::string& line) {
 
 /// The counts of a step from a float64 tensor of four numbers.
 inline Normaliser counts_of(const char* function, const Tensor& counts) {
-  if (counts.dim() != 1 || counts.size(0) != 4 || !counts.is_cpu() || !counts.is_contiguous() ||
-      counts.scalar_type() != ScalarType::Double) {
-    contract::fail(function, "counts", "another tensor",
-                   "float64 of 4 numbers on the CPU, as count returns it: tokens, rows, "
-                   "non_empty_rows, given");
-  }
-  const double* n = static_cast<const double*>(counts.const_data_ptr());
+  const double* n = doubles_in(function, "counts", counts, 1, 4,
+                               "float64 of 4 numbers on the CPU, as count returns it: tokens, "
+                               "rows, non_empty_rows, given");
   Normaliser normaliser;
   normaliser.tokens = n[0], normaliser.rows = n[1];
   normaliser.non_empty_rows = n[2], normaliser.given = n[3];

@@ -78,15 +78,6 @@ inline PidGains gains_of(const char* function, const std::string& line) {
       ReadGain{function});
   return g;
 }
-/// The rows of a float64 tensor (any, columns).
-inline const double* rows_of(const char* function, const char* name, const Tensor& tensor,
-                             std::int64_t columns, const char* needed) {
-  if (!tensor.is_cpu() || tensor.dim() != 2 || tensor.size(1) != columns ||
-      tensor.scalar_type() != ScalarType::Double || !tensor.is_contiguous()) {
-    contract::fail(function, name, "another tensor", needed);
-  }
-  return static_cast<const double*>(tensor.const_data_ptr());
-}
 
 }  // namespace detail
 
@@ -106,8 +97,8 @@ inline constexpr const char* pid_schema =
 inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& set_points,
                                       const Tensor& state, const Tensor& measured) {
   constexpr const char* function = "gdpo::PidLagrangian";
-  const double* point =
-      detail::rows_of(function, "set_points", set_points, 3, "(m, 3) float64: limit, scale, bound");
+  const double* point = detail::doubles_in(function, "set_points", set_points, 2, 3,
+                                           "(m, 3) float64: limit, scale, bound");
   std::vector<SetPoint> points(static_cast<std::size_t>(set_points.size(0)));
   for (SetPoint& p : points) {
     p.limit = point[0], p.scale = point[1];
@@ -122,14 +113,14 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
     size += static_cast<std::int64_t>(field.size());
   });
   if (state.numel() > 0) {
-    const double* from = detail::rows_of(function, "state", state, size,
-                                         "the state of a controller with these gains and limits");
+    const double* from = detail::doubles_in(
+        function, "state", state, 2, size, "the state of a controller with these gains and limits");
     gdpo::detail::for_each_field(s, [&from](const char*, auto& field) {
       for (auto& number : field) number = static_cast<std::decay_t<decltype(number)>>(*from++);
     });
     controller.restore(s);
   }
-  const double* of = detail::rows_of(function, "measured", measured, 2, "(m, 2) float64");
+  const double* of = detail::doubles_in(function, "measured", measured, 2, 2, "(m, 2) float64");
   if (measured.size(0) > 0) {
     std::vector<SumCount> sums(static_cast<std::size_t>(measured.size(0)));
     for (SumCount& sum : sums) sum = {of[0], of[1]}, of += 2;

@@ -141,13 +141,10 @@ Tensor numbers_of(const R& result) {
 template <class R>
 void read_numbers(const char* function, const char* name, const Tensor& tensor, R& result) {
   const std::int64_t size = size_of(result);
-  if (tensor.dim() != 1 || tensor.size(0) != size || !tensor.is_cpu() || !tensor.is_contiguous() ||
-      tensor.scalar_type() != ScalarType::Double) {
-    contract::fail(function, name, "another tensor",
-                   "the float64 tensor of " + contract::text(static_cast<index_t>(size)) +
-                       " numbers that the call returned");
-  }
-  const auto* from = static_cast<const double*>(tensor.const_data_ptr());
+  const double* from =
+      doubles_in(function, name, tensor, 1, size,
+                 "the float64 tensor of " + contract::text(static_cast<index_t>(size)) +
+                     " numbers that the call returned");
   for_each_number(result, ReadNumbers{from});
 }
 /// A report of that many rewards.

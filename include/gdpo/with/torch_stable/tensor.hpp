@@ -164,6 +164,16 @@ inline Tensor new_tensor(const std::vector<std::int64_t>& size, ScalarType type)
 inline Tensor doubles(const std::vector<std::int64_t>& size) {
   return new_tensor(size, ScalarType::Double);
 }
+/// The numbers of a dense float64 tensor on the CPU, of that rank and last extent.
+inline const double* doubles_in(const char* function, const char* name, const Tensor& tensor,
+                                std::int64_t rank, std::int64_t last,
+                                const contract::Text& needed) {
+  if (!tensor.is_cpu() || tensor.dim() != rank || tensor.size(rank - 1) != last ||
+      tensor.scalar_type() != ScalarType::Double || !tensor.is_contiguous()) {
+    contract::fail(function, name, "another tensor", needed);
+  }
+  return static_cast<const double*>(tensor.const_data_ptr());
+}
 inline double* data_of(const Tensor& tensor) {
   return static_cast<double*>(tensor.mutable_data_ptr());
 }
