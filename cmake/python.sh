@@ -4,6 +4,7 @@
 # GDPO_TORCH asks for one version of PyTorch, which gets an environment of its own.
 python_venv=build/python-venv${GDPO_TORCH:+-$GDPO_TORCH}
 python_wheels=build/python-wheel${GDPO_TORCH:+-$GDPO_TORCH}
+python_grid=build/python-grid${GDPO_TORCH:+-$GDPO_TORCH}/grid.so
 
 # Makes the virtual environment with PyTorch and what builds and tests need.
 python_environment() {
@@ -35,19 +36,36 @@ python_wheel() {
     --force-reinstall $python_wheels/*.whl
 }
 
+# Builds the operators for tensors of a device on the simulated grid of the library's tests, which
+# test_device.py compares with those for the CPU.
+python_grid() {
+  local torch
+  torch=$($python_venv/bin/python -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+  mkdir -p "$(dirname "$python_grid")"
+  ${CXX:-g++} -std=c++17 -O1 -march=native -fPIC -shared -fvisibility=hidden -w \
+    -DTORCH_TARGET_VERSION=0x020a000000000000 -Iinclude -isystem "$torch/include" \
+    examples/python/tests/grid/grid.cpp "$torch/lib/libtorch_cpu.so" \
+    -Wl,--unresolved-symbols=ignore-in-shared-libs -o $python_grid
+}
+
 run_python() {
   have_header algorithm || install g++
   have cmake || install cmake
   have ninja || install ninja-build
   have python3 || install python3
   python_environment
-  python_wheel
   export PYTHONDONTWRITEBYTECODE=1
   if [[ ${1:-} == bench ]]; then
     shift
+    python_wheel
     $python_venv/bin/python examples/python/bench/cost.py "$@"
   else
+    python_grid &
+    local grid=$!
+    python_wheel
+    wait $grid
     say "testing the wheel"
-    $python_venv/bin/pytest -q -c examples/python/pyproject.toml examples/python/tests "$@"
+    GDPO_GRID=$PWD/$python_grid $python_venv/bin/pytest -q -rs \
+      -c examples/python/pyproject.toml examples/python/tests "$@"
   fi
 }

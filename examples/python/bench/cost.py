@@ -1,11 +1,12 @@
 """What the operators cost beside plain PyTorch, as ratios that are taken in turn in one run.
 
-    cmake/dev python bench [--rounds N] [--shapes 64x2048,512x4096]
+    cmake/dev python bench [--rounds N] [--shapes 64x2048,512x4096] [--logits 4x256x32000]
 
-Prints two tables. The first has the cost of a call on one token, in microseconds: the operator
+Prints three tables. The first has the cost of a call on one token, in microseconds: the operator
 beside an operator of the same arguments that does nothing, and the module with backward beside an
 autograd function that does nothing. The second has the DAPO loss with its gradient and the metrics
-that TRL logs, beside the same in plain PyTorch, eager and under torch.compile, on one thread.
+that TRL logs, beside the same in plain PyTorch, eager and under torch.compile, on one thread. The third has that
+loss with its gradient from logits, in place.
 """
 import argparse
 import pathlib
@@ -174,10 +175,47 @@ def losses(shapes, rounds):
               f"{ratio(eager, mine)} | {ratio(fused, mine)} |")
 
 
+def from_logits(shapes, rounds):
+    module = gdpo.PolicyLoss("dapo")
+
+    def theirs(logits, targets, *arguments):
+        logp = torch.log_softmax(logits.float(), -1).gather(-1, targets[..., None])[..., 0]
+        return plain(logp, *arguments)
+
+    compiled = torch.compile(theirs, dynamic=False)
+    print("\n| from logits, with their gradient | gdpo | eager / gdpo | compiled / gdpo |")
+    print("|---|---|---|---|")
+    for rows, tokens, vocabulary in shapes:
+        _, old, mask, advantages = batch(rows, tokens)
+        generator = torch.Generator().manual_seed(1)
+        targets = torch.randint(vocabulary, (rows, tokens), generator=generator)
+        counts = gdpo.count(mask=mask)
+        total = counts[0].float()
+        for dtype in (torch.float32, torch.bfloat16):
+            logits = torch.randn(rows, tokens, vocabulary, generator=generator).to(dtype)
+
+            def ours():
+                made = logits.clone().requires_grad_()  # the model makes logits for each step
+                module.from_logits(made, targets, counts=counts, advantages=advantages,
+                                   old_logp=old, mask=mask, in_place=True).loss.backward()
+
+            def plainly(function):
+                def call():
+                    made = logits.clone().requires_grad_()
+                    function(made, targets, old, mask, advantages, total)[0].backward()
+                return call
+
+            mine, eager, fused = in_turn([ours, plainly(theirs), plainly(compiled)], rounds, 1)
+            print(f"| {rows} x {tokens} x {vocabulary}, {str(dtype)[6:]} | "
+                  f"{statistics.median(mine) * 1e3:.0f} ms | {ratio(eager, mine)} | "
+                  f"{ratio(fused, mine)} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--shapes", default="64x2048,512x4096")
+    parser.add_argument("--logits", default="4x256x32000,2x64x151936")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"PyTorch {torch.__version__}, level {gdpo.level()}, one thread; medians of "
@@ -185,6 +223,8 @@ def main():
     calls(options.rounds)
     losses([tuple(map(int, shape.split("x"))) for shape in options.shapes.split(",")],
            options.rounds)
+    from_logits([tuple(map(int, shape.split("x"))) for shape in options.logits.split(",")],
+                options.rounds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
 import operator
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -15,11 +15,21 @@ class Report:
     the groups' standard deviations and of each reward.
     """
 
-    def __init__(self, numbers: torch.Tensor, rewards: int) -> None:
-        #: The numbers, float64, in the order of names().
-        self.numbers = numbers
+    def __init__(self, numbers: Union[torch.Tensor, Callable[[], torch.Tensor]],
+                 rewards: int) -> None:
+        self._numbers = numbers
         #: How many rewards a row has.
         self.rewards = rewards
+
+    @property
+    def numbers(self) -> torch.Tensor:
+        """The numbers, float64 on the CPU, in the order of names().
+
+        For rewards on a device they are computed when they are first asked for, which waits for it.
+        """
+        if callable(self._numbers):
+            self._numbers = self._numbers()
+        return self._numbers
 
     def names(self) -> list:
         """The names of the numbers, in their order."""
@@ -92,7 +102,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing. Tensors, NumPy arrays,
-      JAX and CuPy arrays (by DLPack, without copies) and lists; on the CPU.
+      JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a CUDA device are computed
+      there, without waiting for it; with `constraints` on the CPU, which waits.
     estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
       a trainer's such as "trl::gdpo".
     One of these says who belongs together: group_size (that many rows in a row), group_ids (rows),
@@ -125,11 +136,24 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     if any(c[4] not in ("at_least", "at_most") for c in constraints):
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
-    with our_errors():
-        result, numbers = ops.advantages(
-            values, estimator, group_size, ids, offsets,
-            None if weights is None else [float(weight) for weight in weights], _flat(gates),
-            _flat(limits), *columns.values())
+    arguments = (estimator, group_size, ids, offsets,
+                 None if weights is None else [float(weight) for weight in weights], _flat(gates),
+                 _flat(limits), *columns.values())
+
+    def on_cpu() -> Tuple[torch.Tensor, torch.Tensor]:
+        # The kernels for devices have no constraints and no report.
+        with our_errors():
+            return ops.advantages(values.cpu(), *(a.cpu() if isinstance(a, torch.Tensor) else a
+                                                  for a in arguments))
+
+    if values.device.type == "cpu" or limits:
+        result, numbers = on_cpu()
+        result = result.to(values.device)
+    else:
+        with our_errors():
+            result, _ = ops.advantages(values, *arguments)
+        def numbers() -> torch.Tensor:
+            return on_cpu()[1]
     result = _like(rewards, result)
     if not report:
         return result

@@ -3,7 +3,7 @@ import contextlib
 import functools
 import pathlib
 import re
-from typing import Dict, Iterator, List, Optional
+from typing import Callable, Dict, Iterator, List, Optional
 
 import torch
 
@@ -21,6 +21,13 @@ _check_torch()
 torch.ops.load_library(pathlib.Path(__file__).parent / "_operators.so")
 ops = torch.ops.gdpo
 
+# The kernels for CUDA are in a library of their own, because it needs libtorch_cuda. Counting
+# devices does not initialise CUDA, so processes may still be forked.
+_CUDA = pathlib.Path(__file__).parent / "_cuda.so"
+HAS_CUDA = _CUDA.exists() and torch.version.cuda is not None and torch.cuda.device_count() > 0
+if HAS_CUDA:
+    torch.ops.load_library(_CUDA)
+
 # The arrays of a batch, in the order of the operators' arguments (loss/array_list.hpp).
 ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
 
@@ -29,15 +36,20 @@ TOKEN_ARRAYS = tuple(a for a in ARRAYS
                      if a not in ("advantages", "row_weights", "truncated", "offsets"))
 
 
-def raise_ours(error: RuntimeError) -> None:
-    """Raises what the library refuses as ValueError; PyTorch makes a RuntimeError of it."""
+def raise_ours(error: RuntimeError, translate: Callable[[str], str] = str) -> None:
+    """Raises what the library refuses as ValueError; PyTorch makes a RuntimeError of it.
+
+    translate: changes the message.
+    """
     words = str(error)
     if words.startswith("gdpo::"):
-        raise ValueError(words.split("\nException raised from")[0]) from None
+        raise ValueError(translate(words.split("\nException raised from")[0])) from None
     if isinstance(error, NotImplementedError) and "gdpo::" in words:
         operator = re.search(r"gdpo::\w+", words)[0]
+        cuda = (" or a CUDA device" if HAS_CUDA else " (this gdpo has no kernels for CUDA: it was "
+                "built without nvcc)" if torch.cuda.is_available() else "")
         raise ValueError(f"{operator}: batch: given no tensors that it runs on; needed: dense "
-                         "tensors on the CPU, one at least") from None
+                         f"tensors on the CPU{cuda}, one at least") from None
 
 
 def check_type(function: str, name: str, tensor: object) -> None:
@@ -50,7 +62,7 @@ def check_type(function: str, name: str, tensor: object) -> None:
 def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> None:
     """Raises ValueError unless they are dense tensors on one device.
 
-    PyTorch would call the kernel of any of their devices.
+    PyTorch would call the kernel of any of their devices. `counts` may be on the CPU in any case.
     """
     first = None
     for name, tensor in tensors.items():
@@ -62,18 +74,20 @@ def check_tensors(function: str, tensors: Dict[str, Optional[torch.Tensor]]) -> 
                              "(torch.strided), or a nested one of layout torch.jagged")
         if first is None:
             first = name
+        elif name == "counts" and tensor.device.type == "cpu":
+            continue
         elif tensor.device != tensors[first].device:
             raise ValueError(f"{function}: {name}: given a tensor on {tensor.device}; needed: one "
                              f"on {tensors[first].device}, where {first} is")
 
 
 @contextlib.contextmanager
-def our_errors() -> Iterator[None]:
-    """Raises what the library refuses within it as ValueError."""
+def our_errors(translate: Callable[[str], str] = str) -> Iterator[None]:
+    """Raises what the library refuses within it as ValueError, see raise_ours."""
     try:
         yield
     except RuntimeError as error:
-        raise_ours(error)
+        raise_ours(error, translate)
         raise
 
 
@@ -108,7 +122,27 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 def _(loss, counts, gradient, logp=None, *arrays, **named):
     dtype = computed_in(logp.dtype)
     dlogp = logp.new_empty(logp.shape if gradient else (0,), dtype=dtype)
-    return logp.new_empty((), dtype=dtype), dlogp, counts.new_empty((len(names("result")),))
+    return logp.new_empty((), dtype=dtype), dlogp, _fake_result(logp)
+
+
+def _fake_result(tensor) -> torch.Tensor:
+    return tensor.new_empty((len(names("result")),), dtype=torch.float64)
+
+
+@torch.library.register_fake("gdpo::policy_loss_from_logits_")
+def _(loss, counts, logits, *arguments, **named):
+    shape = logits.shape[:-1]
+    return (logits.new_empty((), dtype=torch.float32), _fake_result(logits),
+            logits.new_empty(shape, dtype=torch.float32),
+            logits.new_empty(shape, dtype=torch.float32))
+
+
+@torch.library.register_fake("gdpo::policy_loss_from_logits")
+def _(loss, counts, logits, *arguments, **named):
+    shape = logits.shape[:-1]
+    return (logits.new_empty((), dtype=torch.float32), logits.new_empty(logits.shape),
+            _fake_result(logits), logits.new_empty(shape, dtype=torch.float32),
+            logits.new_empty(shape, dtype=torch.float32))
 
 
 @torch.library.register_fake("gdpo::prepare")
@@ -161,6 +195,9 @@ def _(dlogp, dentropy, logits, *arguments):
 
 
 _LOGP = 3  # where logp stands among the arguments of policy_loss
+
+
+_LOGITS = 2  # where logits stand among the arguments of policy_loss_from_logits
 
 
 def _refuse_second_derivative(what: str) -> None:
@@ -222,6 +259,56 @@ class WithGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx, of_loss, _):
         return (None, None, _gradient_by_logp(ctx, of_loss), *(None,) * ctx.arguments)
+
+
+def _setup_from_logits(ctx, inputs, output) -> None:
+    _, dlogits, *others = output
+    ctx.arguments = len(inputs)
+    ctx.save_for_backward(dlogits)
+    ctx.mark_non_differentiable(dlogits, *others)
+    ctx.set_materialize_grads(False)
+
+
+def _backward_from_logits(ctx, of_loss, *others):
+    _refuse_second_derivative("gdpo.PolicyLoss")
+    gradients = [None] * ctx.arguments
+    if of_loss is not None:
+        (dlogits,) = ctx.saved_tensors
+        gradients[_LOGITS] = of_loss * dlogits
+    return tuple(gradients)
+
+
+torch.library.register_autograd("gdpo::policy_loss_from_logits", _backward_from_logits,
+                                setup_context=_setup_from_logits)
+
+
+class FromLogitsInPlace(torch.autograd.Function):
+    """gdpo::policy_loss_from_logits_ with its derivative, which the logits themselves hold."""
+
+    @staticmethod
+    def forward(ctx, line, counts, logits, *arguments):
+        loss, result, logp, entropies = ops.policy_loss_from_logits_(line, counts, logits,
+                                                                     *arguments)
+        # Who saved the logits for a backward of their own is told that they have changed.
+        torch.autograd.graph.increment_version(logits)
+        ctx.arguments = len(arguments)
+        ctx.save_for_backward(logits)
+        ctx.mark_non_differentiable(result, logp, entropies)
+        ctx.set_materialize_grads(False)
+        return loss, result, logp, entropies
+
+    @staticmethod
+    def backward(ctx, of_loss, *others):
+        _refuse_second_derivative("gdpo.PolicyLoss")
+        if of_loss is None:
+            return (None,) * (3 + ctx.arguments)
+        (logits,) = ctx.saved_tensors
+        dlogits = logits.detach()
+        # Only on the CPU it costs nothing to look at the number. A second backward finds the
+        # logits changed, which PyTorch reports.
+        if of_loss.device.type != "cpu" or of_loss.item() != 1:
+            dlogits.mul_(of_loss)
+        return (None, None, dlogits, *(None,) * ctx.arguments)
 
 
 def _setup_logprobs(ctx, inputs, output) -> None:

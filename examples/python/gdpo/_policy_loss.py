@@ -1,10 +1,12 @@
 """The policy loss as a module, the counts that it divides by, and what it measures."""
-from typing import Dict, NamedTuple, Optional, Union
+import inspect
+import re
+from typing import Dict, NamedTuple, Optional, Tuple, Union
 
 import torch
 
-from ._library import (ARRAYS, WithGradient, check_tensors, check_type, names, ops, our_errors,
-                       raise_ours, refuse_forward_mode)
+from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
+                       ops, our_errors, raise_ours, refuse_forward_mode)
 
 # The settings of PolicyLoss with the names that they have in the library.
 _SETTINGS = {
@@ -13,7 +15,11 @@ _SETTINGS = {
     "padded_width": "aggregate.padded_width", "scale": "aggregate.scale",
     "low": "surrogate.low", "high": "surrogate.high", "delta": "surrogate.delta",
     "dual": "surrogate.dual", "kl": "kl", "beta": "kl.beta", "against": "kl.against",
+    "level_count_eps": "level.statistic.count_eps",
 }
+# Settings with a lower and an upper end.
+_BOUNDS = {"kl_input": "kl.input", "kl_output": "kl.output", "level_map": "level.map",
+           "level_bounds": "level.bounds"}
 
 
 class Metrics:
@@ -62,7 +68,7 @@ class Metrics:
         return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
 
     def merge(self, other: "Metrics") -> "Metrics":
-        """The metrics of two micro-batches or ranks of one step together."""
+        """The metrics of two micro-batches or ranks of one step together, on the CPU."""
         with our_errors():
             return Metrics(ops.merge_results(self.result.detach().cpu(),
                                              other.result.detach().cpu()))
@@ -77,6 +83,15 @@ class LossAndMetrics(NamedTuple):
 
     loss: torch.Tensor  #: A scalar, with the gradient of logp.
     metrics: Metrics  #: What the call measured.
+
+
+class LossFromLogits(NamedTuple):
+    """What PolicyLoss.from_logits returns."""
+
+    loss: torch.Tensor  #: A scalar, float32, with the gradient of the logits.
+    metrics: Metrics  #: What the call measured.
+    logp: torch.Tensor  #: Log-probs of the targets in nats, float32, without a gradient.
+    entropies: torch.Tensor  #: Entropies in nats, float32, without a gradient.
 
 
 def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
@@ -148,13 +163,17 @@ class PolicyLoss(torch.nn.Module):
       clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A.
     beta: the coefficient of the KL term, 0 switches it off. kl: its estimator as verl names it,
       "k1", "abs", "k2", "k3" ("low_var_kl"), with "+" for the straight-through gradient.
-      against: the other policy, "ref", "old", "teacher" or "rollout".
+      against: the other policy, "ref", "old", "teacher" or "rollout". kl_input, kl_output: (lo,
+      hi), to which the log ratio and the estimate are clamped.
     aggregate: "token-mean", "seq-mean-token-mean", "seq-mean-token-sum",
       "seq-mean-token-sum-norm" or "token-sum" (verl's loss_agg_mode). over: the count that
       divides, "tokens", "rows", "non_empty_rows" or "given". count_eps, row_count_eps: added to
       the counts. constant: the length of "seq-mean-token-sum-norm"; without one, verl's mode takes
       the padded width of each batch (padded_width). scale: a factor of the loss, such as the
       number of ranks whose gradients are averaged.
+    level_map: (lo, hi), to which the log ratio of each token is clamped, of losses that do so
+      (verl). level_bounds: (lo, hi), to which that of a sequence is clamped, and level_count_eps,
+      added to its number of tokens: of the levels of sequences.
 
     The formulas stand in the headers of the C++ library, include/gdpo/loss. The call computes in
     float32, or in float64 where logp is float64; log-probs of 16 bits are read as float32, and
@@ -171,17 +190,29 @@ class PolicyLoss(torch.nn.Module):
                  against: Optional[str] = None, aggregate: Optional[str] = None,
                  over: Optional[str] = None, count_eps: Optional[float] = None,
                  row_count_eps: Optional[float] = None, constant: Optional[float] = None,
-                 padded_width: Optional[bool] = None, scale: Optional[float] = None) -> None:
+                 padded_width: Optional[bool] = None, scale: Optional[float] = None,
+                 kl_input: Optional[Tuple[float, float]] = None,
+                 kl_output: Optional[Tuple[float, float]] = None,
+                 level_map: Optional[Tuple[float, float]] = None,
+                 level_bounds: Optional[Tuple[float, float]] = None,
+                 level_count_eps: Optional[float] = None) -> None:
         given = locals()
         super().__init__()
         words = [name] if level is None else [name, level]
         for setting, called in _SETTINGS.items():
             if given[setting] is not None:
                 words.append(f"{called}={_word(given[setting])}")
+        for setting, called in _BOUNDS.items():
+            if given[setting] is not None:
+                lo, hi = given[setting]
+                words += [f"{called}.lo={_word(lo)}", f"{called}.hi={_word(hi)}"]
         #: The loss in one line, as the operator takes it.
         self.line = " ".join(words)
-        with our_errors():
-            ops.check_loss(self.line)
+        with our_errors(_in_our_words):
+            own_beta = ops.check_loss(self.line)
+        if own_beta == 0 and beta is None and (kl, against) != (None, None):
+            raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "
+                             f"coefficient of the KL term, which \"{name}\" does not have (0: off)")
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _SETTINGS:
@@ -237,12 +268,73 @@ class PolicyLoss(torch.nn.Module):
                 with torch.no_grad():
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except RuntimeError as error:
-            raise_ours(error)
+            raise_ours(error, _in_our_words)
             raise
         return LossAndMetrics(loss, Metrics(result))
 
+    def from_logits(self, logits: torch.Tensor, targets: torch.Tensor, *, counts: torch.Tensor,
+                    temperature: float = 1.0, in_place: bool = False,
+                    **arrays: Optional[torch.Tensor]) -> LossFromLogits:
+        """The loss straight from logits: log-probs, loss and gradient in one call.
+
+        At level "token" each row of logits is read once, and its gradient written while the row is
+        in the cache; at the levels of sequences it is read twice. Bits are those of token_logprobs
+        and the loss one after the other.
+
+        logits: (rows, tokens, vocabulary), or packed (tokens, vocabulary) with offsets, or a nested
+          tensor of jagged layout; float64, float32, bfloat16 or float16, with stride 1 over the
+          vocabulary. Only they get a gradient.
+        targets: int32 or int64 in the shape of the other arrays: what each row of logits predicts,
+          so for logits of whole sequences logits[:, :-1] and input_ids[:, 1:].
+        counts: those of the whole step, from `count`.
+        temperature: the logits are divided by it.
+        in_place: the gradient replaces the logits, so that no second table is needed. Afterwards
+          the logits hold nothing else, and backward runs once. (Compiled code decides by itself.)
+        arrays: those of the call, except logp; entropies are those of the logits unless given.
+
+        Errors: ValueError, as from the call.
+        """
+        function = "gdpo::PolicyLoss"
+        unknown = [name for name in arrays if name not in _ARRAYS_OF_CALL or name == "logp"]
+        if unknown:
+            raise TypeError(f"{function}: {unknown[0]}: given, and not an array of from_logits; "
+                            f"needed: one of {', '.join(_ARRAYS_OF_CALL - {'logp'})}")
+        given = {"logits": logits, "targets": targets, **arrays}
+        for name in ("logits", "targets"):
+            check_type(function, name, given[name])
+        refuse_forward_mode(logits)
+        listed = batch_arrays(function, given)
+        logits, targets = given["logits"], given["targets"]
+        check_tensors(function, {"logits": logits, "counts": counts})
+        try:
+            if not (torch.is_grad_enabled() and logits.requires_grad):
+                with torch.no_grad():
+                    logp, entropies, _ = ops.token_logprobs(logits, targets, given.get("mask"),
+                                                            temperature)
+                    listed[ARRAYS.index("logp")] = logp
+                    if given.get("entropies") is None:
+                        listed[ARRAYS.index("entropies")] = entropies
+                    loss, _, result = ops.policy_loss_forward(self.line, counts, False, *listed)
+            elif in_place and not torch.compiler.is_compiling():
+                loss, result, logp, entropies = FromLogitsInPlace.apply(
+                    self.line, counts, logits, targets, temperature, *listed)
+            else:
+                loss, _, result, logp, entropies = ops.policy_loss_from_logits(
+                    self.line, counts, logits, targets, temperature, *listed)
+        except RuntimeError as error:
+            raise_ours(error, _in_our_words)
+            raise
+        return LossFromLogits(loss, Metrics(result), logp, entropies)
+
     def extra_repr(self) -> str:
         return repr(self.line)
+
+
+def _in_our_words(message: str) -> str:
+    """A message of the library with the settings as they are called here."""
+    called = {name: setting for setting, name in (*_SETTINGS.items(), *_BOUNDS.items())}
+    names = "|".join(sorted(map(re.escape, called), key=len, reverse=True))
+    return re.sub(rf"(?<![\w.])({names})(?![\w]|\.(?!lo|hi))", lambda m: called[m[1]], message)
 
 
 def _word(value: Union[str, float, bool]) -> str:
@@ -250,3 +342,7 @@ def _word(value: Union[str, float, bool]) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(float(value))
+
+
+_ARRAYS_OF_CALL = {name for name in inspect.signature(PolicyLoss.forward).parameters
+                   if name in ARRAYS}

@@ -42,7 +42,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
       counts (DAPO), "degenerate_groups" those that `degenerate` (rows) marks. "top_entropy 0.8"
       keeps the surrogate of the upper fifth of `entropies` (tokens, nats).
     mask, weights, kl_weights: those that there are already; masks are combined, weights multiplied.
-    The arrays are those of PolicyLoss; none gets a gradient.
+    The arrays are those of PolicyLoss; none gets a gradient. Those of a device are copied to the
+    CPU, and what comes of them back, which waits for the device.
 
     The order of a step is prepare, count, loss. Errors: ValueError for unknown names, missing
     arrays and shapes that do not fit.
@@ -58,5 +59,9 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
         "truncated": truncated})
+    tensors = [tensor for tensor in (degenerate, *arrays) if tensor is not None]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    if device.type != "cpu":  # there are no kernels for devices
+        degenerate, *arrays = (None if t is None else t.cpu() for t in (degenerate, *arrays))
     with torch.no_grad(), our_errors():
-        return Prepared(*ops.prepare(passes, degenerate, *arrays))
+        return Prepared(*(t.to(device) for t in ops.prepare(passes, degenerate, *arrays)))

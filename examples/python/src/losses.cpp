@@ -1,8 +1,7 @@
 // The losses in the instruction set that this file is compiled for; GDPO_LEVEL names it.
 #include "losses.hpp"
 
-#include <gdpo/with/torch_stable/logprobs.hpp>
-#include <gdpo/with/torch_stable/loss.hpp>
+#include <gdpo/with/torch_stable/from_logits.hpp>
 
 #ifndef GDPO_LEVEL
 #define GDPO_LEVEL baseline
@@ -12,4 +11,6 @@
 
 const Losses GDPO_JOIN(losses_, GDPO_LEVEL) = {
     TORCH_BOX(&gdpo::torch_stable::policy_loss), TORCH_BOX(&gdpo::torch_stable::token_logprobs),
-    TORCH_BOX(&gdpo::torch_stable::token_logprobs_backward)};
+    TORCH_BOX(&gdpo::torch_stable::token_logprobs_backward),
+    TORCH_BOX(&gdpo::torch_stable::policy_loss_from_logits),
+    TORCH_BOX(&gdpo::torch_stable::policy_loss_from_logits_in_place)};

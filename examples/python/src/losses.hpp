@@ -6,7 +6,8 @@
 /// The operators that are compiled for several instruction sets, as PyTorch calls them.
 struct Losses {
   using Operator = void(StableIValue *, std::uint64_t, std::uint64_t);
-  Operator *policy_loss, *token_logprobs, *token_logprobs_backward;
+  Operator *policy_loss, *token_logprobs, *token_logprobs_backward, *policy_loss_from_logits,
+      *policy_loss_from_logits_in_place;
 };
 
 extern const Losses losses_baseline;  ///< For every processor of the architecture.

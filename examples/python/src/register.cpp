@@ -40,6 +40,8 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   using namespace gdpo::torch_stable;
   library.def(policy_loss_schema);
   library.def(policy_loss_forward_schema);
+  library.def(policy_loss_from_logits_schema);
+  library.def(policy_loss_from_logits_in_place_schema);
   library.def(check_loss_schema);
   library.def(count_schema);
   library.def(token_logprobs_schema);
@@ -61,6 +63,8 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   const Losses& losses = choose().losses;
   library.impl("policy_loss", losses.policy_loss);
   library.impl("policy_loss_forward", losses.policy_loss);
+  library.impl("policy_loss_from_logits", losses.policy_loss_from_logits);
+  library.impl("policy_loss_from_logits_", losses.policy_loss_from_logits_in_place);
   library.impl("token_logprobs", losses.token_logprobs);
   library.impl("token_logprobs_backward", losses.token_logprobs_backward);
   library.impl("count", TORCH_BOX(&count));

@@ -369,14 +369,14 @@ def test_nested_tensors_of_strided_layout():
 
 NAMES = [
     (("nope",), {}, "name"), (("grpo", "nope"), {}, "level"), (("grpo",), {"kl": "k9"}, "kl"),
-    (("grpo",), {"aggregate": "x"}, "loss_agg_mode"), (("grpo",), {"over": "x"}, "aggregate.over"),
-    (("grpo",), {"against": "x"}, "kl.against"),
+    (("grpo",), {"aggregate": "x"}, "loss_agg_mode"), (("grpo",), {"over": "x"}, "over: given"),
+    (("grpo",), {"against": "x"}, "against: given"),
 ]
 RANGES = [
-    ("low", -0.1, "surrogate.low"), ("low", 1.5, "surrogate.low"), ("high", -1, "surrogate.high"),
-    ("delta", 0, "surrogate.delta"), ("dual", 1, "surrogate.dual"), ("beta", -1, "kl.beta"),
-    ("beta", float("inf"), "kl.beta"), ("count_eps", -1, "aggregate.count_eps"),
-    ("row_count_eps", -1, "aggregate.row_count_eps"), ("scale", float("inf"), "aggregate.scale"),
+    ("low", -0.1, "low: given"), ("low", 1.5, "low: given"), ("high", -1, "high: given"),
+    ("delta", 0, "delta: given"), ("dual", 1, "dual: given"), ("beta", -1, "beta: given"),
+    ("beta", float("inf"), "beta: given"), ("count_eps", -1, "count_eps: given"),
+    ("row_count_eps", -1, "row_count_eps: given"), ("scale", float("inf"), "scale: given"),
 ] + [(name, float("nan"), name) for name in ("low", "high", "delta", "dual", "beta", "count_eps",
                                             "row_count_eps", "scale")]
 
@@ -397,7 +397,7 @@ def test_settings_out_of_range_are_refused(setting, value, argument):
 
 @pytest.mark.parametrize("value", (0, -1, float("nan"), float("inf"), None))
 def test_dr_grpo_needs_its_constant(value):
-    with pytest.raises(ValueError, match="aggregate.constant"):
+    with pytest.raises(ValueError, match="constant: given"):
         gdpo.PolicyLoss("dr_grpo", constant=value)
 
 
@@ -451,7 +451,7 @@ CALLS = [
     refused("grpo", {"against": "old"}, "batch.old_logp"),
     refused("grpo", {"against": "teacher"}, "batch.teacher_logp"),
     refused("grpo", {"against": "rollout"}, "batch.rollout_logp"),
-    refused("dr_grpo", {"padded_width": True}, "aggregate.padded_width", **PACKED,
+    refused("dr_grpo", {"padded_width": True}, "padded_width: given", **PACKED,
             offsets=torch.tensor([0, 2, 3, 4])),
 ]
 

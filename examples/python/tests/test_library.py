@@ -11,7 +11,9 @@ import torch
 
 import gdpo
 
-LIBRARY = pathlib.Path(gdpo.__file__).parent / "_operators.so"
+FOLDER = pathlib.Path(gdpo.__file__).parent
+#: The operators, and their kernels for CUDA where nvcc built them.
+LIBRARIES = [path for path in (FOLDER / "_operators.so", FOLDER / "_cuda.so") if path.exists()]
 #: The C functions of libtorch's stable ABI, and the system's libraries.
 ALLOWED = re.compile(r"aoti_torch_\w+|torch_\w+|_ITM_\w+|__gmon_start__|__cxa_\w+|"
                      r"\w+@(GLIBC|GLIBCXX|CXXABI|GCC)_[\w.]+")
@@ -19,35 +21,53 @@ ALLOWED = re.compile(r"aoti_torch_\w+|torch_\w+|_ITM_\w+|__gmon_start__|__cxa_\w
 FORBIDDEN = re.compile(r"Py[A-Z_]|_ZNK?2at|_ZNK?3c10|_ZNK?5torch")
 
 
-def lines_of(*command) -> list:
+@pytest.fixture(params=LIBRARIES, ids=lambda path: path.name)
+def library(request) -> pathlib.Path:
+    return request.param
+
+
+def lines_of(library: pathlib.Path, *command) -> list:
     """What a tool of binutils prints, a list of words for each line."""
     if not shutil.which(command[0]):
         pytest.skip(f"{command[0]} is not installed")
-    out = subprocess.run([*command, str(LIBRARY)], capture_output=True, text=True, check=True)
+    out = subprocess.run([*command, str(library)], capture_output=True, text=True, check=True)
     return [line.split() for line in out.stdout.splitlines()]
 
 
-def test_undefined_symbols():
+def test_undefined_symbols(library):
     """One file serves every Python and every PyTorch from 2.10 on, because it needs only these."""
-    symbols = [words[-1] for words in lines_of("nm", "-D", "--undefined-only")]
+    symbols = [words[-1] for words in lines_of(library, "nm", "-D", "--undefined-only")]
     assert any(symbol.startswith("aoti_torch_") for symbol in symbols)
     strange = [symbol for symbol in symbols
                if not ALLOWED.fullmatch(re.sub("@@", "@", symbol)) or FORBIDDEN.search(symbol)]
     assert strange == []
 
 
-def test_needed_libraries():
-    """libtorch_cpu is there when the library is loaded; the others belong to the system."""
+def test_needed_libraries(library):
+    """PyTorch's are there when the library is loaded; the others belong to the system."""
     needed = [re.search(r"\[(.*)\]", " ".join(words)).group(1)
-              for words in lines_of("readelf", "-d") if "(NEEDED)" in words]
+              for words in lines_of(library, "readelf", "-d") if "(NEEDED)" in words]
     assert set(needed) <= {"libtorch_cpu.so", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1",
                            "libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2",
-                           "ld-linux-aarch64.so.1"}
+                           "ld-linux-aarch64.so.1"} | (
+        {"libtorch_cuda.so", "librt.so.1", "libdl.so.2"} if library.name == "_cuda.so" else set())
 
 
-def test_no_path_of_the_build_machine():
+def test_kernels_for_cuda_load():
+    """Their library loads and registers where PyTorch has libtorch_cuda, without a device too."""
+    path = FOLDER / "_cuda.so"
+    if not path.exists():
+        pytest.skip("built without nvcc, or for a PyTorch without CUDA")
+    torch.ops.load_library(path)
+    for name in ("policy_loss", "policy_loss_forward", "policy_loss_from_logits",
+                 "policy_loss_from_logits_", "token_logprobs", "token_logprobs_backward", "count",
+                 "advantages"):
+        assert torch._C._dispatch_has_kernel_for_dispatch_key(f"gdpo::{name}", "CUDA")
+
+
+def test_no_path_of_the_build_machine(library):
     """A path in the file would be searched on the machines of all users."""
-    assert not [words for words in lines_of("readelf", "-d")
+    assert not [words for words in lines_of(library, "readelf", "-d")
                 if "(RPATH)" in words or "(RUNPATH)" in words]
 
 

@@ -99,6 +99,20 @@ def test_token_logprobs(dtype, shape, gradient):
                 (*gradients, logits, targets, mask, 1.0, logsumexp, entropy))
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("layout", ("padded", "packed"))
+@pytest.mark.parametrize("gradient", (True, False))
+def test_policy_loss_from_logits(layout, dtype, gradient):
+    line, counts, _, logp, *arrays = loss_arguments(layout, torch.float32, False)
+    logits = torch.randn(*logp.shape, 5, generator=torch.Generator().manual_seed(2)).to(dtype)
+    targets = torch.zeros(logp.shape, dtype=torch.int64)
+    arguments = (targets, 0.9, None, *arrays)
+    checked(ops.policy_loss_from_logits, (line, counts, logits.requires_grad_(gradient),
+                                          *arguments))
+    # Whoever calls the form in place gives the derivative himself, as gdpo.PolicyLoss does.
+    checked(ops.policy_loss_from_logits_, (line, counts, logits.detach().clone(), *arguments))
+
+
 def test_text():
     """Lists of names, the level and the check of a loss: text in, text out."""
     for arguments in (("losses",), ("estimators",), ("result",), ("report", 3)):
@@ -133,7 +147,8 @@ def test_merges_with_fake_tensors(operator, numbers):
 
 def test_every_operator_is_checked():
     """A new operator needs its line above."""
-    known = {"policy_loss", "policy_loss_forward", "check_loss", "count", "token_logprobs",
+    known = {"policy_loss", "policy_loss_forward", "policy_loss_from_logits",
+             "policy_loss_from_logits_", "check_loss", "count", "token_logprobs",
              "token_logprobs_backward", "advantages", "prepare", "names", "metrics_map",
              "merge_results", "report_map", "merge_reports", "diagnose", "pid", "level"}
     registered = {name.split("::")[1].split(".")[0]

@@ -2,17 +2,14 @@
 import pathlib
 import re
 
-import pytest
-
 PAGE = pathlib.Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_block_runs(number, capsys):
-    exec(compile(BLOCKS[number], f"{PAGE.name}, block {number}", "exec"), {})
-    assert "nan" not in capsys.readouterr().out
-
-
-def test_page_has_blocks():
+def test_blocks_run(capsys):
+    """One after the other, because a block goes on from those before it."""
+    names = {}
     assert BLOCKS
+    for number, block in enumerate(BLOCKS):
+        exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
+    assert "nan" not in capsys.readouterr().out

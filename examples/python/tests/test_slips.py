@@ -30,6 +30,11 @@ ARGUMENTS = {"counts": torch.tensor([6.0, 2, 2, 0], dtype=torch.float64),
     (lambda: gdpo.advantages(LOGP, group_size=2.0), "gdpo::advantages: rewards, group_size"),
     (lambda: gdpo.diagnose(gdpo.advantages(LOGP, group_size=2, report=True).report),
      "gdpo::diagnose: metrics: given a Report; needed: a gdpo.Metrics"),
+    (lambda: gdpo.PolicyLoss("dapo", kl="k3"), "beta: given none, with kl or against"),
+    (lambda: gdpo.PolicyLoss("dapo", against="old"), 'which "dapo" does not have (0: off)'),
+    (lambda: gdpo.PolicyLoss("dapo", low=-1.0), "PolicyLoss: low: given -1"),
+    (lambda: gdpo.PolicyLoss("dapo", kl_output=(1.0, -1.0), beta=0.1), "kl_output"),
+    (lambda: gdpo.PolicyLoss("dapo", level_bounds=(-1.0, 1.0)), "the setting 'level_bounds"),
     (lambda: gdpo.PidLagrangian(1.0).load_state_dict({}), "state: given no set_points"),
     (lambda: gdpo.PidLagrangian(1.0).load_state_dict(gdpo.PidLagrangian([1, 2]).state_dict()),
      "state: given 2 constraints; needed: what state_dict() gave, of 1"),
@@ -38,6 +43,11 @@ def test_refused(slip, words):
     with pytest.raises(ValueError) as refused:
         slip()
     assert words in str(refused.value)
+
+
+def test_a_kl_term_that_is_off_on_purpose():
+    assert gdpo.PolicyLoss("dapo", kl="k3", beta=0.0).line.endswith("kl=k3 kl.beta=0.0")
+    assert gdpo.PolicyLoss("grpo", kl="k1")  # it has a coefficient of its own
 
 
 def test_settings_are_those_that_the_loss_was_made_with():

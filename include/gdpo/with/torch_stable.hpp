@@ -13,7 +13,7 @@
 ///       library.impl("policy_loss", TORCH_BOX(&gdpo::torch_stable::policy_loss));
 ///     }
 ///
-/// Tensors are of the CPU, with any strides; nothing is copied unless a function says so. The work
+/// Tensors are of the CPU (with/torch_stable_cuda.hpp has kernels for a GPU), with any strides; nothing is copied unless a function says so. The work
 /// runs on the threads of PyTorch (torch.set_num_threads), and the bits of a result do not depend
 /// on their number. Counts, losses and metrics are float64 where they leave an operator, and every
 /// output has a shape that follows from the shapes of the inputs.
@@ -25,6 +25,7 @@
 /// Errors: `invalid_input`, which PyTorch shows as a RuntimeError with the same message.
 #include <gdpo/with/torch_stable/advantages.hpp>
 #include <gdpo/with/torch_stable/diagnose.hpp>
+#include <gdpo/with/torch_stable/from_logits.hpp>
 #include <gdpo/with/torch_stable/logprobs.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
 #include <gdpo/with/torch_stable/pid.hpp>

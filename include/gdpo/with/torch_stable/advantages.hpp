@@ -68,31 +68,41 @@ inline std::vector<Constraint> constraints_of(const std::vector<double>& numbers
   return constraints;
 }
 
-/// Rewards of any type and strides, copied to float64. `narrow`: whether they are of float32 or
-/// narrower.
-struct Rewards {
-  index_t rows, count;
-  std::vector<double> values;
-  bool narrow = false;
+/// Rewards of any type and strides, (rows) or (rows, rewards).
+struct RewardTensor {
+  index_t rows, count, to_row, to_reward;
+  StoredAs type = StoredAs::Other;
+  bool narrow = false;  ///< whether they are of float32 or narrower
 
-  Rewards(const char* function, const Tensor& tensor)
-      : rows((check(function, "rewards", tensor, 1, 2, "rank 1 (rows) or 2 (rows, rewards)"),
+  RewardTensor(const Call& call, const Tensor& tensor)
+      : rows((check(call, "rewards", tensor, 1, 2, "rank 1 (rows) or 2 (rows, rewards)"),
               static_cast<index_t>(tensor.size(0)))),
         count(tensor.dim() == 2 ? static_cast<index_t>(tensor.size(1)) : 1),
-        values(static_cast<std::size_t>(rows * count)) {
-    with_element(function, "rewards", tensor, [&](auto* element) {
-      using T = std::decay_t<decltype(*element)>;
-      narrow = !std::is_same_v<T, double> && !std::is_integral_v<T>;
-      const auto* data = static_cast<const T*>(tensor.const_data_ptr());
-      const auto to_row = static_cast<index_t>(tensor.stride(0));
-      const auto to_reward = tensor.dim() == 2 ? static_cast<index_t>(tensor.stride(1)) : 0;
-      double* to = values.data();
-      for (index_t i = 0; i < rows; ++i)
-        for (index_t c = 0; c < count; ++c)
-          *to++ = static_cast<double>(load(data[i * to_row + c * to_reward]));
+        to_row(static_cast<index_t>(tensor.stride(0))),
+        to_reward(tensor.dim() == 2 ? static_cast<index_t>(tensor.stride(1)) : 0) {
+    with_element(call, "rewards", tensor, [this](auto* element) {
+      using T = std::remove_const_t<std::remove_pointer_t<decltype(element)>>;
+      type = stored_as<T>(), narrow = !std::is_same_v<T, double> && !std::is_integral_v<T>;
     });
   }
+  /// Reward c of row i of an array of that type.
+  GDPO_INLINE double at(const void* data, index_t i, index_t c) const {
+    return load_stored<double>(data, type, i * to_row + c * to_reward);
+  }
 };
+
+/// Checks the arguments of `advantages` that no array decides.
+inline void check_advantages(const Call& call, std::int64_t group_size, const Array& group_ids,
+                             const Array& group_offsets,
+                             const std::optional<std::vector<double>>& weights) {
+  const int given = (group_size != 0) + group_ids.has_value() + group_offsets.has_value();
+  if (given != 1) {
+    call.fail("group_size, group_ids, group_offsets",
+              given == 0 ? "none of them" : "several of them", "one of them");
+  }
+  if (weights && weights->size() > 64)
+    call.fail("weights", contract::text(static_cast<index_t>(weights->size())), "at most 64");
+}
 
 }  // namespace detail
 
@@ -123,21 +133,18 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
                                              const Array& tokens, const Array& valid,
                                              const Array& baseline, const Array& row_weights) {
   constexpr const char* function = "gdpo::advantages";
-  const int given = (group_size != 0) + group_ids.has_value() + group_offsets.has_value();
-  if (given != 1) {
-    contract::fail(function, "group_size, group_ids, group_offsets",
-                   given == 0 ? "none of them" : "several of them", "one of them");
+  detail::check_advantages(function, group_size, group_ids, group_offsets, weights);
+  const detail::RewardTensor table(function, rewards);
+  std::vector<double> values(static_cast<std::size_t>(table.rows * table.count));
+  for (index_t i = 0, at = 0; i < table.rows; ++i) {
+    for (index_t c = 0; c < table.count; ++c, ++at)
+      values[static_cast<std::size_t>(at)] = table.at(rewards.const_data_ptr(), i, c);
   }
-  const detail::Rewards table(function, rewards);
-  if (weights && weights->size() > 64) {
-    contract::fail(function, "weights", contract::text(static_cast<index_t>(weights->size())),
-                   "at most 64");
-  }
-  Tensor out =
-      detail::new_tensor({rewards.size(0)}, table.narrow ? ScalarType::Float : ScalarType::Double);
+  Tensor out = detail::new_tensor(function, {rewards.size(0)},
+                                  table.narrow ? ScalarType::Float : ScalarType::Double);
   GroupReport report;
   const auto evaluated = [&](const auto& e, const auto& groups) {
-    RewardBatch batch{view(table.values.data(), table.rows, table.count), groups};
+    RewardBatch batch{view(values.data(), table.rows, table.count), groups};
     batch.tokens = detail::column(function, "batch.tokens", tokens);
     batch.valid = detail::column(function, "batch.valid", valid);
     batch.baseline = detail::column(function, "batch.baseline", baseline);

@@ -18,19 +18,19 @@ namespace detail {
 
 /// The batch of an operator's arrays, whose numbers are read as S.
 template <class S>
-TokenBatch<S> batch_of(const char* function, GDPO_TORCH_PARAMETERS) {
+TokenBatch<S> batch_of(const Call& call, GDPO_TORCH_PARAMETERS) {
   TokenBatch<S> batch;
-#define GDPO_X(name, ...) batch.name = tokens<S>(function, "batch." #name, name);
+#define GDPO_X(name, ...) batch.name = tokens<S>(call, "batch." #name, name);
   GDPO_TOKEN_ARRAYS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(name, type) batch.name = tokens<type>(function, "batch." #name, name);
+#define GDPO_X(name, type) batch.name = tokens<type>(call, "batch." #name, name);
   GDPO_TOKEN_MARKS(GDPO_X)
 #undef GDPO_X
-#define GDPO_X(name, ...) batch.name = column(function, "batch." #name, name);
+#define GDPO_X(name, ...) batch.name = column(call, "batch." #name, name);
   GDPO_ROW_COLUMNS(GDPO_X)
 #undef GDPO_X
   if (offsets) {
-    batch.offsets = with_integers(function, "batch.offsets", *offsets,
+    batch.offsets = with_integers(call, "batch.offsets", *offsets,
                                   [](const auto& view) -> IndexColumn { return view; });
   }
   return batch;

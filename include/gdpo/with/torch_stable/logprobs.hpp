@@ -10,15 +10,15 @@ namespace detail {
 
 /// Calls f(batch) with the logits as a LogitBatch of rank 2 or 3.
 template <class F>
-void with_logits(const char* function, const Tensor& logits, const Array& targets,
-                 const Array& mask, double temperature, const F& f) {
-  check(function, "logits", logits, 2, 3,
+void with_logits(const Call& call, const Tensor& logits, const Array& targets, const Array& mask,
+                 double temperature, const F& f) {
+  check(call, "logits", logits, 2, 3,
         "rank 2 (tokens, vocabulary) or 3 (rows, tokens, vocabulary)");
-  with_real(function, "logits", logits, [&](auto* element) {
+  with_real(call, "logits", logits, [&](auto* element) {
     using T = std::decay_t<decltype(*element)>;
     const auto run = [&](auto batch) {
-      batch.targets = tokens<std::int64_t>(function, "targets", targets);
-      batch.mask = tokens<unsigned char>(function, "mask", mask);
+      batch.targets = tokens<std::int64_t>(call, "targets", targets);
+      batch.mask = tokens<unsigned char>(call, "mask", mask);
       batch.temperature = temperature;
       f(batch);
     };
@@ -40,9 +40,10 @@ inline std::tuple<Tensor, Tensor, Tensor> token_logprobs(const Tensor& logits,
                                                          const Tensor& targets, const Array& mask,
                                                          double temperature) {
   constexpr const char* function = "gdpo::token_logprobs";
-  std::tuple<Tensor, Tensor, Tensor> result{detail::new_like(logits, 1, ScalarType::Float),
-                                            detail::new_like(logits, 1, ScalarType::Float),
-                                            detail::new_like(logits, 1, ScalarType::Double)};
+  std::tuple<Tensor, Tensor, Tensor> result{
+      detail::new_like(function, logits, 1, ScalarType::Float),
+      detail::new_like(function, logits, 1, ScalarType::Float),
+      detail::new_like(function, logits, 1, ScalarType::Double)};
   detail::with_logits(function, logits, targets, mask, temperature, [&result](const auto& batch) {
     token_logprobs_into(gdpo::parallel(Threads{}), batch,
                         {detail::tokens_out<float>(std::get<0>(result)),
@@ -64,7 +65,7 @@ inline Tensor token_logprobs_backward(const Array& dlogp, const Array& dentropy,
                                       const Array& mask, double temperature,
                                       const Tensor& logsumexp, const Tensor& entropy) {
   constexpr const char* function = "gdpo::token_logprobs_backward";
-  Tensor dlogits = detail::new_like(logits, 0, logits.scalar_type());
+  Tensor dlogits = detail::new_like(function, logits, 0, logits.scalar_type());
   detail::with_logits(function, logits, targets, mask, temperature, [&](const auto& batch) {
     using T = std::decay_t<decltype(*batch.logits.data)>;
     constexpr int rank = sizeof(batch.logits.extent) / sizeof(index_t);

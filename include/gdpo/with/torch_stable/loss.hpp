@@ -21,15 +21,35 @@ inline const runtime::Loss& configured(const std::string& line) {
   return loss;
 }
 
-/// The counts of a step from a float64 tensor of four numbers.
-inline Normaliser counts_of(const char* function, const Tensor& counts) {
-  const double* n = doubles_in(function, "counts", counts, 1, 4,
-                               "float64 of 4 numbers on the CPU, as count returns it: tokens, "
-                               "rows, non_empty_rows, given");
-  Normaliser normaliser;
-  normaliser.tokens = n[0], normaliser.rows = n[1];
-  normaliser.non_empty_rows = n[2], normaliser.given = n[3];
-  return normaliser;
+/// The four numbers of a tensor of counts.
+inline const double* count_numbers(const Call& call, const Tensor& counts) {
+  return doubles_in(call, "counts", counts, 1, 4,
+                    "float64 of 4 numbers, as count returns it: tokens, rows, non_empty_rows, "
+                    "given");
+}
+/// The counts that four numbers say.
+GDPO_INLINE Normaliser read_counts(const double* from) {
+  Normaliser n;
+  n.tokens = from[0], n.rows = from[1], n.non_empty_rows = from[2], n.given = from[3];
+  return n;
+}
+/// Writes counts as four numbers.
+GDPO_INLINE void write_counts(const Normaliser& n, double* to) {
+  to[0] = n.tokens, to[1] = n.rows, to[2] = n.non_empty_rows, to[3] = n.given;
+}
+/// The counts of a step from a tensor on the CPU.
+inline Normaliser counts_of(const Call& call, const Tensor& counts) {
+  return read_counts(count_numbers(call, counts));
+}
+
+/// The dtype of S.
+template <class S>
+constexpr ScalarType scalar_type = sizeof(S) == sizeof(double) ? ScalarType::Double
+                                                               : ScalarType::Float;
+/// A new tensor for dloss/dlogp in the shape of logp, or an empty one.
+template <class S>
+Tensor new_gradient(const Call& call, const Tensor& logp, bool wanted) {
+  return wanted ? new_like(call, logp, 0, scalar_type<S>) : new_tensor(call, {0}, scalar_type<S>);
 }
 
 template <class S>
@@ -38,15 +58,8 @@ std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::stri
                                            GDPO_TORCH_PARAMETERS) {
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
   const Normaliser normaliser = counts_of(function, counts);
-  const auto type = sizeof(S) == sizeof(double) ? ScalarType::Double : ScalarType::Float;
-  const auto sizes = logp->sizes();
-  std::vector<std::int64_t> size(sizes.begin(), sizes.end());
-  if (!with_gradient) size.assign(1, 0);
-  Tensor gradient = new_tensor(size, type);
-  TokenOut<S> out;
-  if (with_gradient && gradient.dim() == 1) out = new_view<S, 1>(gradient);
-  if (with_gradient && gradient.dim() == 2) out = new_view<S, 2>(gradient);
-  if (with_gradient && gradient.dim() == 3) out = new_view<S, 3>(gradient);
+  const Tensor gradient = new_gradient<S>(function, *logp, with_gradient);
+  const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
   thread_local LossWorkspace<S> workspace;
   const LossResult result = std::visit(
       [&](const auto& loss) {
@@ -54,7 +67,7 @@ std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::stri
                                                   workspace);
       },
       configured(line));
-  Tensor loss = new_tensor({}, type);
+  Tensor loss = new_tensor(function, {}, scalar_type<S>);
   *static_cast<S*>(loss.mutable_data_ptr()) = static_cast<S>(result.loss);
   return {loss, gradient, numbers_of(result)};
 }
@@ -94,12 +107,16 @@ inline std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, c
 }
 
 /// What an operator of this name declares.
-inline constexpr const char* check_loss_schema = "check_loss(str loss) -> ()";
+inline constexpr const char* check_loss_schema = "check_loss(str loss) -> float";
 /// Throws `invalid_input` if the line is not that of a loss (runtime::configured_loss) or a setting
-/// is out of its range, as the loss itself would.
-inline void check_loss(const std::string& loss) {
-  std::visit([](const auto& l) { gdpo::detail::check_settings("gdpo::PolicyLoss", l); },
-             runtime::configured_loss(loss));
+/// is out of its range, as the loss itself would. Returns the coefficient of its KL term.
+inline double check_loss(const std::string& loss) {
+  return std::visit(
+      [](const auto& l) {
+        gdpo::detail::check_settings("gdpo::PolicyLoss", l);
+        return l.kl.beta;
+      },
+      runtime::configured_loss(loss));
 }
 
 /// What an operator of this name declares.
@@ -107,10 +124,9 @@ inline constexpr const char* count_schema = "count(" GDPO_TORCH_SCHEMA ") -> Ten
 /// The counts of a batch, (4) float64: tokens, rows, non_empty_rows, and 0 for `given`
 /// (loss/count.hpp). The arguments are those of policy_loss; a mask or offsets suffice.
 inline Tensor count(GDPO_TORCH_PARAMETERS) {
-  const Normaliser n = gdpo::count(detail::batch_of<double>("gdpo::count", GDPO_TORCH_NAMES));
   Tensor counts = detail::doubles({4});
-  double* to = detail::data_of(counts);
-  to[0] = n.tokens, to[1] = n.rows, to[2] = n.non_empty_rows, to[3] = n.given;
+  detail::write_counts(gdpo::count(detail::batch_of<double>("gdpo::count", GDPO_TORCH_NAMES)),
+                       detail::data_of(counts));
   return counts;
 }
 

@@ -99,7 +99,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> prepare_of(const std::vector<std::str
   };
   const auto dense = [&](const auto& from, ScalarType type, auto* element) {
     using T = std::decay_t<decltype(*element)>;
-    Tensor to = new_tensor(size, type);
+    Tensor to = new_tensor(function, size, type);
     T* data = static_cast<T*>(to.mutable_data_ptr());
     for (index_t i = 0; i < layout.rows; ++i) {
       const gdpo::detail::RowSpan row = layout(i);

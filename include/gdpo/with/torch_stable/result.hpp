@@ -23,7 +23,7 @@ struct CountNumbers {
 struct WriteNumbers {
   double*& to;
   template <class T>
-  void operator()(const char*, const char*, const T& number) const {
+  GDPO_INLINE void operator()(const char*, const char*, const T& number) const {
     *to++ = static_cast<double>(number);
   }
 };
@@ -42,21 +42,24 @@ struct NameNumbers {
   }
 };
 
+GDPO_CALLS_ANY
 template <class M, class F>
-void for_each_moment(const char* name, M& m, const F& f) {
+GDPO_DEVICE void for_each_moment(const char* name, M& m, const F& f) {
   f(name, ".n", m.n), f(name, ".weight", m.weight), f(name, ".mean", m.mean);
   f(name, ".mean_low", m.mean_low), f(name, ".m2", m.m2);
   f(name, ".min", m.min), f(name, ".max", m.max);
 }
+GDPO_CALLS_ANY
 template <class M, class F>
-void for_each_part(const char* name, M& m, const F& f) {
+GDPO_DEVICE void for_each_part(const char* name, M& m, const F& f) {
   f(name, ".sum", m.sum), f(name, ".count", m.count), f(name, ".min", m.min);
   f(name, ".max", m.max), f(name, ".row_sum", m.row_sum), f(name, ".rows", m.rows);
   f(name, ".row_min", m.row_min), f(name, ".row_max", m.row_max);
 }
 /// Calls f for each number of a LossResult.
+GDPO_CALLS_ANY
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, LossResult>, int> = 0>
-void for_each_number(R&& r, const F& f) {
+GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   f("", "loss", r.loss), f("", "policy_loss", r.policy_loss), f("", "kl_loss", r.kl_loss);
   auto& n = r.normaliser;
   f("normaliser", ".tokens", n.tokens), f("normaliser", ".rows", n.rows);

@@ -35,10 +35,33 @@ struct Threads {
 
 namespace detail {
 
+/// Whose arguments are read: the operator's name, for messages, and where its tensors have to be.
+struct Call {
+  const char* function;
+  std::int32_t device_type, device_index;  ///< as the functions of the ABI number devices
+
+  /// An operator whose tensors are on the CPU.
+  Call(const char* of) : Call(of, aoti_torch_device_type_cpu(), 0) {}
+  /// An operator whose tensors are on that device.
+  Call(const char* of, std::int32_t type, std::int32_t index)
+      : function(of), device_type(type), device_index(index) {}
+
+  bool on_cpu() const { return device_type == aoti_torch_device_type_cpu(); }
+  /// Whether a tensor is on the device of this call.
+  bool has(const Tensor& tensor) const {
+    if (on_cpu()) return tensor.is_cpu();
+    return !tensor.is_cpu() && tensor.get_device_index() == device_index;
+  }
+  [[noreturn]] void fail(const char* name, const contract::Text& given,
+                         const contract::Text& needed) const {
+    contract::fail(function, name, given, needed);
+  }
+};
+
 /// Calls f(a null pointer to the element type) for the dtype of a tensor of floating-point numbers.
 /// `needed` says which dtypes the caller takes.
 template <class F>
-auto with_real(const char* function, const char* name, const Tensor& tensor, const F& f,
+auto with_real(const Call& call, const char* name, const Tensor& tensor, const F& f,
                const char* needed = "float64, float32, bfloat16 or float16") {
   switch (tensor.scalar_type()) {
     case ScalarType::Float:
@@ -50,12 +73,12 @@ auto with_real(const char* function, const char* name, const Tensor& tensor, con
     case ScalarType::Half:
       return f(static_cast<const Float16*>(nullptr));
     default:
-      contract::fail(function, name, torch::headeronly::toString(tensor.scalar_type()), needed);
+      call.fail(name, torch::headeronly::toString(tensor.scalar_type()), needed);
   }
 }
 /// The same for a tensor of any numbers; bool is read as bytes.
 template <class F>
-auto with_element(const char* function, const char* name, const Tensor& tensor, const F& f) {
+auto with_element(const Call& call, const char* name, const Tensor& tensor, const F& f) {
   switch (tensor.scalar_type()) {
     case ScalarType::Bool:
     case ScalarType::Byte:
@@ -69,7 +92,7 @@ auto with_element(const char* function, const char* name, const Tensor& tensor, 
     case ScalarType::Long:
       return f(static_cast<const std::int64_t*>(nullptr));
     default:
-      return with_real(function, name, tensor, f,
+      return with_real(call, name, tensor, f,
                        "float64, float32, bfloat16, float16, bool, uint8 or a signed integer");
   }
 }
@@ -96,28 +119,30 @@ View<T, Rank> new_view(const Tensor& tensor) {
 }
 
 /// Throws unless the tensor is on the CPU and has a rank from `least` to `most`.
-inline void check(const char* function, const char* name, const Tensor& tensor, int least, int most,
+inline void check(const Call& call, const char* name, const Tensor& tensor, int least, int most,
                   const char* shape) {
-  if (!tensor.is_cpu()) contract::fail(function, name, "a tensor on a device", "one on the CPU");
+  if (!call.has(tensor)) {
+    call.fail(name, "a tensor on another device",
+              call.on_cpu() ? "one on the CPU" : "one on the device of the others");
+  }
   if (tensor.dim() < least || tensor.dim() > most) {
-    contract::fail(function, name,
-                   "a tensor of rank " + std::to_string(static_cast<long long>(tensor.dim())),
-                   shape);
+    call.fail(name, "a tensor of rank " + std::to_string(static_cast<long long>(tensor.dim())),
+              shape);
   }
 }
 
 /// An array with one number for each token, read as S.
 template <class S>
-TokenView<S> tokens(const char* function, const char* name, const Array& array) {
+TokenView<S> tokens(const Call& call, const char* name, const Array& array) {
   if (!array) return {};
-  check(function, name, *array, 1, 3,
+  check(call, name, *array, 1, 3,
         "rank 1 (packed tokens), 2 (rows, tokens) or 3 (prompts, completions, tokens)");
-  return with_element(function, name, *array, [&](auto* element) -> TokenView<S> {
+  return with_element(call, name, *array, [&](auto* element) -> TokenView<S> {
     using T = std::decay_t<decltype(*element)>;
     if constexpr (std::is_same_v<S, float> && std::is_same_v<T, double>) {
-      contract::fail(function, name, "float64", "float32 or narrower, as batch.logp is");
+      call.fail(name, "float64", "float32 or narrower, as batch.logp is");
     } else if constexpr (std::is_same_v<S, std::int64_t> && !std::is_integral_v<T>) {
-      contract::fail(function, name, "numbers with a fraction", "integers");
+      call.fail(name, "numbers with a fraction", "integers");
     } else {
       if (array->dim() == 1) return view_of<T, 1>(*array);
       if (array->dim() == 2) return view_of<T, 2>(*array);
@@ -127,10 +152,10 @@ TokenView<S> tokens(const char* function, const char* name, const Array& array) 
 }
 
 /// A column with one number for each row.
-inline Column column(const char* function, const char* name, const Array& array) {
+inline Column column(const Call& call, const char* name, const Array& array) {
   if (!array) return {};
-  check(function, name, *array, 1, 2, "rank 1 (rows) or 2 (prompts, completions)");
-  return with_element(function, name, *array, [&](auto* element) -> Column {
+  check(call, name, *array, 1, 2, "rank 1 (rows) or 2 (prompts, completions)");
+  return with_element(call, name, *array, [&](auto* element) -> Column {
     using T = std::decay_t<decltype(*element)>;
     if (array->dim() == 1) return view_of<T, 1>(*array);
     return view_of<T, 2>(*array);
@@ -139,38 +164,38 @@ inline Column column(const char* function, const char* name, const Array& array)
 
 /// Calls f(view) with a tensor of rank 1 that holds integers of 32 or 64 bits.
 template <class F>
-auto with_integers(const char* function, const char* name, const Tensor& tensor, const F& f) {
-  check(function, name, tensor, 1, 1, "rank 1");
+auto with_integers(const Call& call, const char* name, const Tensor& tensor, const F& f) {
+  check(call, name, tensor, 1, 1, "rank 1");
   if (tensor.scalar_type() == ScalarType::Int) return f(view_of<std::int32_t, 1>(tensor));
   if (tensor.scalar_type() == ScalarType::Long) return f(view_of<std::int64_t, 1>(tensor));
-  contract::fail(function, name, torch::headeronly::toString(tensor.scalar_type()),
-                 "int32 or int64");
+  call.fail(name, torch::headeronly::toString(tensor.scalar_type()), "int32 or int64");
 }
 
-/// A new dense tensor on the CPU, not filled in. It calls the C function of the ABI, because
-/// torch::stable::empty goes through the dispatcher: a small loss took a fifth more time with it.
-inline Tensor new_tensor(const std::vector<std::int64_t>& size, ScalarType type) {
+/// A new dense tensor on the device of the call, not filled in. It calls the C function of the ABI,
+/// because torch::stable::empty goes through the dispatcher: a small loss took a fifth more time
+/// with it.
+inline Tensor new_tensor(const Call& call, const std::vector<std::int64_t>& size, ScalarType type) {
   std::vector<std::int64_t> strides(size.size(), 1);
   for (std::size_t r = size.size(); r-- > 1;)
     strides[r - 1] = strides[r] * (std::max<std::int64_t>)(size[r], 1);
   AtenTensorHandle made = nullptr;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
       static_cast<std::int64_t>(size.size()), size.data(), strides.data(),
-      torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type)),
-      aoti_torch_device_type_cpu(), 0, &made));
+      torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type)), call.device_type,
+      call.device_index, &made));
   return Tensor(made);
 }
 /// A new float64 tensor on the CPU.
 inline Tensor doubles(const std::vector<std::int64_t>& size) {
-  return new_tensor(size, ScalarType::Double);
+  return new_tensor("gdpo", size, ScalarType::Double);
 }
-/// The numbers of a dense float64 tensor on the CPU, of that rank and last extent.
-inline const double* doubles_in(const char* function, const char* name, const Tensor& tensor,
+/// The numbers of a dense float64 tensor on the device of the call, of that rank and last extent.
+inline const double* doubles_in(const Call& call, const char* name, const Tensor& tensor,
                                 std::int64_t rank, std::int64_t last,
                                 const contract::Text& needed) {
-  if (!tensor.is_cpu() || tensor.dim() != rank || tensor.size(rank - 1) != last ||
+  if (!call.has(tensor) || tensor.dim() != rank || tensor.size(rank - 1) != last ||
       tensor.scalar_type() != ScalarType::Double || !tensor.is_contiguous()) {
-    contract::fail(function, name, "another tensor", needed);
+    call.fail(name, "another tensor", needed);
   }
   return static_cast<const double*>(tensor.const_data_ptr());
 }
@@ -179,15 +204,16 @@ inline double* data_of(const Tensor& tensor) {
 }
 
 /// A new tensor with the shape of another, without its last `less` axes.
-inline Tensor new_like(const Tensor& tensor, int less, ScalarType type) {
+inline Tensor new_like(const Call& call, const Tensor& tensor, int less, ScalarType type) {
   const auto sizes = tensor.sizes();
-  return new_tensor(std::vector<std::int64_t>(sizes.begin(), sizes.end() - less), type);
+  return new_tensor(call, std::vector<std::int64_t>(sizes.begin(), sizes.end() - less), type);
 }
-/// A tensor of rank 1 or 2 that an operator has made, as an array of tokens to be written.
+/// A tensor of rank 1, 2 or 3 that an operator has made, as an array of tokens to be written.
 template <class S>
 TokenOut<S> tokens_out(const Tensor& tensor) {
   if (tensor.dim() == 1) return new_view<S, 1>(tensor);
-  return new_view<S, 2>(tensor);
+  if (tensor.dim() == 2) return new_view<S, 2>(tensor);
+  return new_view<S, 3>(tensor);
 }
 
 }  // namespace detail

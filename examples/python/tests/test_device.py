@@ -1,0 +1,414 @@
+"""The operators for tensors of a device against those for the CPU.
+
+They run on a simulated grid (grid/grid.cpp), whose library `cmake/dev python` builds and names in
+GDPO_GRID, and on a CUDA device where there is one. Bits of gradients by log-probs and of
+advantages are those of the CPU; at levels of sequences gradients are within 2 ulp of float32.
+Losses and metrics are sums of the same terms in another order: 1e-6 of the sum of the absolute
+terms, here of at most a few. What comes from logits is within 2e-6
+(cuda/logits/token_logprobs.hpp).
+"""
+import dataclasses
+import os
+from typing import Any
+
+import pytest
+import torch
+
+import gdpo
+from batches import packed, random_batch
+from gdpo._library import ARRAYS, HAS_CUDA
+
+cpu = torch.ops.gdpo
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no CUDA device, or built without nvcc")
+#: The bits of the CPU are those of a processor with FMA.
+HAS_FMA = gdpo.level() != "baseline"
+
+
+@dataclasses.dataclass
+class Device:
+    """Operators for tensors of a device, and where those are."""
+
+    ops: Any
+    where: torch.device
+
+    def to(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(self.where)
+        return [self.to(v) for v in value] if isinstance(value, list) else value
+
+    def call(self, name: str, *arguments: Any, **named: Any) -> tuple:
+        """What an operator returns, on the CPU. It must leave its results on the device."""
+        result = getattr(self.ops, name)(*map(self.to, arguments),
+                                         **{key: self.to(value) for key, value in named.items()})
+        result = (result,) if isinstance(result, torch.Tensor) else result
+        assert all(r.device.type == self.where.type for r in result)
+        return tuple(r.cpu() for r in result)
+
+
+@pytest.fixture(scope="module", params=["grid", "cuda"] if HAS_CUDA else ["grid"])
+def device(request) -> Device:
+    if request.param == "cuda":
+        return Device(cpu, torch.device("cuda"))
+    if "GDPO_GRID" not in os.environ:
+        pytest.skip("GDPO_GRID names no library: cmake/dev python builds it")
+    torch.ops.load_library(os.environ["GDPO_GRID"])
+    return Device(torch.ops.gdpo_grid, torch.device("cpu"))
+
+
+def close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> None:
+    assert one.dtype == other.dtype
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> None:
+    if not HAS_FMA:
+        return close(one, other, 1e-6)
+    assert one.dtype == other.dtype
+    assert torch.equal(one.nan_to_num(7, 8, 9), other.nan_to_num(7, 8, 9))
+
+
+LAYOUTS = ("padded", "packed", "rank 3", "strided")
+
+
+def loss_arrays(layout: str, dtype: torch.dtype, seed: int = 5, rows: int = 6) -> dict:
+    batch = random_batch(seed, rows, 41)
+    names = ("logp", "old_logp", "ref_logp", "rollout_logp", "teacher_logp", "advantages",
+             "weights", "kl_weights", "row_weights", "entropies")
+    arrays = {name: batch.arrays[name].to(dtype) for name in names}
+    arrays["mask"] = batch.mask
+    if layout == "packed":
+        batch.arrays = arrays
+        lengths = torch.randint(0, 42, (rows,), generator=torch.Generator().manual_seed(seed))
+        arrays = packed(batch, lengths, torch.int32)
+    elif layout == "rank 3":
+        arrays = {name: array.reshape(2, rows // 2, *array.shape[1:])
+                  for name, array in arrays.items()}
+    elif layout == "strided":
+        arrays = {name: array.mT.contiguous().mT if array.dim() == 2 else array
+                  for name, array in arrays.items()}
+    return arrays
+
+
+def listed(arrays: dict) -> list:
+    return [arrays.get(name) for name in ARRAYS]
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", gdpo.losses())
+def test_losses(device, name, layout, dtype):
+    arrays = loss_arrays(layout, dtype)
+    counts = cpu.count(*listed({key: arrays.get(key) for key in ("mask", "offsets")}))
+    counts[3] = 50
+    line = f"{name} kl=k3 kl.beta=0.1"
+    if "dr_grpo" in name:
+        line += " aggregate.constant=40"
+    for gradient in (True, False):
+        want = cpu.policy_loss(line, counts, gradient, *listed(arrays))
+        got = device.call("policy_loss_forward", line, counts, gradient, *listed(arrays))
+        close(got[0], want[0], 1e-6)
+        if "gspo" in name:  # 2 ulp
+            close(got[1], want[1], 2.0 ** -22 if dtype != torch.float64 else 1e-10)
+        else:
+            same_bits(got[1], want[1])
+        close(got[2], want[2], 1e-5)
+    assert gradient is False and got[1].shape == (0,)
+
+
+@pytest.mark.parametrize("setting", ["sequence", "sequence_token", "token kl=k1+ kl.against=old",
+                                     "token kl=k2 kl.against=rollout", "token surrogate.dual=1.5",
+                                     "sequence level.bounds.lo=-0.1 level.bounds.hi=0.1"])
+def test_settings(device, setting):
+    arrays = loss_arrays("padded", torch.float32, 7)
+    counts = cpu.count(*listed({"mask": arrays["mask"]}))
+    line = f"grpo {setting} kl.beta=0.3"
+    want = cpu.policy_loss(line, counts, True, *listed(arrays))
+    got = device.call("policy_loss", line, counts, True, *listed(arrays))
+    for one, other, tolerance in zip(got, want, (1e-6, 2.0 ** -22, 1e-5)):
+        close(one, other, tolerance)
+
+
+@pytest.mark.parametrize("arrays", [
+    dict(mask=torch.rand(5, 9) > 0.4), dict(mask=torch.randint(0, 2, (5, 9)).float()),
+    dict(logp=torch.zeros(5, 9)), dict(token_advantages=torch.zeros(5, 9)),
+    dict(mask=torch.rand(11) > 0.4, offsets=torch.tensor([0, 3, 3, 11])),
+    dict(offsets=torch.tensor([0, 1, 4], dtype=torch.int32)), dict(mask=torch.ones(0, 3)),
+], ids=lambda arrays: " ".join(arrays))
+def test_counts(device, arrays):
+    assert torch.equal(device.call("count", **arrays)[0], cpu.count(**arrays))
+
+
+def some_groups(rows: int) -> list:
+    g = torch.Generator().manual_seed(rows)
+    ids = torch.randint(-3, 4, (rows,), generator=g)
+    offsets = torch.tensor([0, 3, 3, 7, rows])
+    return [dict(group_size=4), dict(group_ids=ids), dict(group_ids=ids.int()),
+            dict(group_offsets=offsets), dict(group_offsets=offsets.int()),
+            dict(group_ids=torch.arange(rows).flip(0) // 2 * 2 ** 40)]
+
+
+@pytest.mark.parametrize("estimator", gdpo.estimators())
+def test_advantages(device, estimator):
+    """Of every estimator, with every kind of groups and rewards."""
+    rows = 24
+    g = torch.Generator().manual_seed(1)
+    rewards = torch.randn(rows, 3, generator=g, dtype=torch.float64)
+    rewards[4:8] = 1  # a group without a signal
+    columns = dict(tokens=torch.randint(1, 90, (rows,), generator=g),
+                   baseline=torch.randn(rows, generator=g))
+    missing = rewards.clone()
+    missing[torch.rand(rows, 3, generator=g) < 0.2] = float("nan")
+    valid = torch.arange(rows) % 5 != 3
+    for groups in some_groups(rows):
+        for given in (rewards, rewards.float(), rewards[:, 0].bfloat16(), (3 * rewards).long(),
+                      rewards.mT.contiguous().mT[::1, :2], missing):
+            for more in ({}, {"valid": valid}):
+                want, report = cpu.advantages(given, estimator, **groups, **columns, **more)
+                got, empty = device.call("advantages", given, estimator, **groups, **columns,
+                                         **more)
+                if "group_ids" in groups or more or given is missing:
+                    # Sums over the batch are added in another order: 2^-44 in double, and less
+                    # than an ulp of float32.
+                    close(got, want, 2.0 ** -43 if want.dtype == torch.float64 else 2.0 ** -23)
+                else:
+                    same_bits(got, want)
+                assert empty.shape == report.shape and empty.isnan().all()
+
+
+def test_weights_and_gates(device):
+    rewards = torch.randn(16, 3, generator=torch.Generator().manual_seed(2))
+    arguments = (rewards, "gdpo", 4, None, None, [1.0, 0.5, 0.0], [1.0, 0.0, 0.2])
+    same_bits(device.call("advantages", *arguments)[0], cpu.advantages(*arguments)[0])
+
+
+def test_many_rows_by_id(device):
+    """More ids than a block has threads, one group of which is large."""
+    g = torch.Generator().manual_seed(3)
+    ids = torch.where(torch.rand(3000, generator=g) < 0.3, 5,
+                      torch.randint(0, 700, (3000,), generator=g))
+    rewards = torch.randn(3000, 2, generator=g, dtype=torch.float64)
+    for estimator in ("grpo", "gdpo", "rloo"):
+        close(device.call("advantages", rewards, estimator, group_ids=ids)[0],
+              cpu.advantages(rewards, estimator, group_ids=ids)[0], 2.0 ** -43)
+
+
+@pytest.mark.parametrize("rows", (0, 1))
+def test_few_rows(device, rows):
+    for groups in (dict(group_size=1), dict(group_ids=torch.zeros(rows, dtype=torch.int64)),
+                   dict(group_offsets=torch.tensor([0, rows]))):
+        rewards = torch.ones(rows, 2)
+        assert torch.equal(device.call("advantages", rewards, "grpo", **groups)[0],
+                           cpu.advantages(rewards, "grpo", **groups)[0])
+
+
+def logits_of(layout: str, dtype: torch.dtype, vocabulary: int = 61) -> tuple:
+    arrays = {name: array for name, array in loss_arrays(layout, torch.float32, 9).items()
+              if name != "entropies"}
+    shape = arrays.pop("logp").shape
+    g = torch.Generator().manual_seed(4)
+    logits = (3 * torch.randn(*shape, vocabulary, generator=g)).to(dtype)
+    return logits, torch.randint(vocabulary, shape, generator=g), arrays
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16),
+                         ids=str)
+@pytest.mark.parametrize("layout", ("padded", "packed"))
+def test_token_logprobs(device, layout, dtype):
+    logits, targets, arrays = logits_of(layout, dtype)
+    mask = arrays["mask"]
+    want = cpu.token_logprobs(logits, targets, mask, 0.8)
+    got = device.call("token_logprobs", logits, targets, mask, 0.8)
+    for one, other in zip(got, want):
+        close(one, other, 2e-6)
+    of_logp, of_entropy = torch.randn(2, *targets.shape)
+    for gradients in ((of_logp, of_entropy), (of_logp, None), (None, of_entropy)):
+        arguments = (*gradients, logits, targets, mask, 0.8, want[2], want[1])
+        one = device.call("token_logprobs_backward", *arguments)[0]
+        other = cpu.token_logprobs_backward(*arguments)
+        close(one.double(), other.double(), 1e-5 + torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16),
+                         ids=str)
+@pytest.mark.parametrize("layout", ("padded", "packed"))
+@pytest.mark.parametrize("name", ("dapo", "gspo", "gspo_token", "verl::vanilla"))
+def test_loss_from_logits(device, name, layout, dtype):
+    logits, targets, arrays = logits_of(layout, dtype)
+    counts = cpu.count(*listed({key: arrays.get(key) for key in ("mask", "offsets")}))
+    arguments = (f"{name} kl=k3 kl.beta=0.1", counts, logits, targets, 1.1, *listed(arrays))
+    want = cpu.policy_loss_from_logits(*arguments)
+    got = device.call("policy_loss_from_logits", *arguments)
+    for one, other, tolerance in zip(got, want, (1e-5, 1e-5, 1e-4, 2e-6, 2e-6)):
+        if other.dtype in (torch.bfloat16, torch.float16):
+            tolerance = torch.finfo(other.dtype).eps
+        close(one, other, tolerance)
+    # In place it gives the same bits.
+    on_device = [device.to(argument) for argument in arguments]
+    on_device[2] = on_device[2].clone()
+    rest = device.ops.policy_loss_from_logits_(*on_device)
+    for one, other in zip((rest[0], on_device[2], *rest[1:]), got):
+        assert torch.equal(one.cpu().nan_to_num(), other.nan_to_num())
+
+
+COUNTS, LOGP = torch.ones(4, dtype=torch.float64), torch.zeros(2, 3)
+
+
+@pytest.mark.parametrize("words, name, arguments, arrays", [
+    ("batch.logp: given no array", "policy_loss", ("grpo", COUNTS, True), {}),
+    ("'grop'", "policy_loss", ("grop", COUNTS, True), dict(logp=LOGP)),
+    ("counts: given another tensor", "policy_loss", ("dapo", COUNTS[:3], True),
+     dict(logp=LOGP, advantages=torch.zeros(2))),
+    ("batch.advantages, batch.token_advantages", "policy_loss", ("dapo", COUNTS, True),
+     dict(logp=LOGP)),
+    ("batch.segments: given numbers with a fraction", "policy_loss", ("dapo", COUNTS, True),
+     dict(logp=LOGP, segments=LOGP)),
+    ("surrogate.low", "policy_loss", ("dapo surrogate.low=-1", COUNTS, True),
+     dict(logp=LOGP, advantages=torch.zeros(2))),
+    ("given none of them; needed: one of them", "advantages", (torch.zeros(4), "gdpo"), {}),
+    ("'gdop'", "advantages", (torch.zeros(4), "gdop", 2), {}),
+    ("a last group", "advantages", (torch.zeros(5), "gdpo", 2), {}),
+    ("groups_of: K: given -2", "advantages", (torch.zeros(5), "gdpo", -2), {}),
+    ("groups: given 4 ids", "advantages", (torch.zeros(5), "gdpo"),
+     dict(group_ids=torch.zeros(4, dtype=torch.int64))),
+    ("group_ids: given Float", "advantages", (torch.zeros(5), "gdpo"),
+     dict(group_ids=torch.zeros(5))),
+    ("no entries", "advantages", (torch.zeros(5), "gdpo"),
+     dict(group_offsets=torch.zeros(0, dtype=torch.int64))),
+    ("rank 1 (rows) or 2", "advantages", (torch.zeros(2, 2, 2), "gdpo", 2), {}),
+    ("targets", "token_logprobs", (torch.zeros(3, 4), torch.zeros(2, dtype=torch.int64)), {}),
+    ("logits: given Int", "token_logprobs",
+     (torch.zeros(3, 4).int(), torch.zeros(3, dtype=torch.int64)), {}),
+    ("batch.logp: given an array", "policy_loss_from_logits",
+     ("dapo", COUNTS, torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64), 1.0),
+     dict(logp=LOGP)),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_errors(device, words, name, arguments, arrays):
+    """Mistakes that shapes and settings show are refused in the words of the CPU."""
+    messages = []
+    for call in (device.call, lambda name, *rest, **named: getattr(cpu, name)(*rest, **named)):
+        with pytest.raises(RuntimeError) as refused:
+            call(name, *arguments, **arrays)
+        messages.append(str(refused.value).split("\nException raised from")[0])
+    assert words in messages[0]
+    if device.where.type == "cpu":
+        assert messages[0] == messages[1]
+
+
+def test_constraints_are_for_the_cpu(device):
+    with pytest.raises(RuntimeError, match="constraints: given some, with rewards on a device"):
+        device.call("advantages", torch.zeros(4, 2), "gdpo", 2, None, None, None, None,
+                    [0.0, 1, 0, 1, 1])
+
+
+# On a CUDA device, through the surface.
+
+def step_on(where: str, loss: gdpo.PolicyLoss, *, in_place: bool = False) -> list:
+    """A step of training: advantages, counts, log-probs, and the loss in both ways."""
+    logits, targets, arrays = logits_of("padded", torch.float32)
+    arrays = {name: array.to(where) for name, array in arrays.items()}
+    rewards = torch.randn(6, 2, generator=torch.Generator().manual_seed(6)).to(where)
+    targets, mask = targets.to(where), arrays["mask"]
+    weight = torch.eye(logits.shape[-1], device=where, requires_grad=True)
+    states = logits.to(where)
+    if where != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        arrays["advantages"] = gdpo.advantages(rewards, group_size=3)
+        counts = gdpo.count(mask=mask)
+        logp = gdpo.token_logprobs(states @ weight, targets, mask=mask).logp
+        one, metrics = loss(logp, counts=counts, **arrays)
+        other = loss.from_logits(states @ weight, targets, counts=counts, in_place=in_place,
+                                 **arrays)
+        (one + other.loss).backward()
+    finally:
+        if where != "cpu":
+            torch.cuda.set_sync_debug_mode("default")
+    return [arrays["advantages"], counts, one.detach(), other.loss.detach(), metrics.result,
+            other.metrics.result, weight.grad]
+
+
+@needs_cuda
+@pytest.mark.parametrize("in_place", (False, True))
+@pytest.mark.parametrize("name", ("dapo", "gspo"))
+def test_cuda_step(name, in_place):
+    """No call waits for the device."""
+    for got, want in zip(step_on("cuda", gdpo.PolicyLoss(name), in_place=in_place),
+                         step_on("cpu", gdpo.PolicyLoss(name), in_place=in_place)):
+        close(got.cpu(), want, 1e-4)
+
+
+@needs_cuda
+def test_cuda_side_stream():
+    """Work is enqueued on the current stream."""
+    want = step_on("cuda", gdpo.PolicyLoss("dapo"))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        got = step_on("cuda", gdpo.PolicyLoss("dapo"))
+    torch.cuda.current_stream().wait_stream(stream)
+    for one, other in zip(got, want):
+        assert torch.equal(one.nan_to_num(), other.nan_to_num())
+
+
+@needs_cuda
+def test_cuda_graph():
+    """Captured once and replayed on other numbers."""
+    logits, targets, arrays = logits_of("padded", torch.float32)
+    arrays = {name: array.cuda() for name, array in arrays.items()}
+    rewards, states, targets = torch.randn(6, 2).cuda(), logits.cuda(), targets.cuda()
+
+    def step() -> list:
+        arrays["advantages"] = gdpo.advantages(rewards, group_ids=torch.arange(6).cuda() // 3
+                                               if not torch.cuda.is_current_stream_capturing()
+                                               else ids)
+        counts = cpu.count(mask=arrays["mask"])
+        return list(cpu.policy_loss_from_logits("dapo", counts, states, targets, 1.0,
+                                                *listed(arrays)))
+
+    ids = torch.arange(6).cuda() // 3
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    rewards.normal_()
+    states.normal_()
+    graph.replay()
+    torch.cuda.synchronize()
+    for got, want in zip(captured, step()):
+        assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+@needs_cuda
+def test_cuda_counts_of_the_cpu():
+    """Counts may stay on the CPU, where they are checked."""
+    arrays = {name: array.cuda() for name, array in loss_arrays("padded", torch.float32).items()}
+    logp = arrays.pop("logp")
+    counts = gdpo.count(mask=arrays["mask"])
+    loss = gdpo.PolicyLoss("dapo")
+    want = loss(logp, counts=counts, **arrays)
+    got = loss(logp, counts=counts.cpu(), **arrays)
+    assert torch.equal(got.loss, want.loss)
+    with pytest.raises(ValueError, match="normaliser"):
+        loss(logp, counts=torch.zeros(4, dtype=torch.float64), **arrays)
+    with pytest.raises(ValueError, match="mask: given a tensor on cpu; needed: one on cuda"):
+        loss(logp, counts=counts, **{**arrays, "mask": arrays["mask"].cpu()})
+
+
+@needs_cuda
+def test_cuda_what_is_computed_on_the_cpu():
+    """Report, constraints and pre-passes: the numbers of the CPU, tensors on the device."""
+    rewards = torch.randn(8, 2)
+    constraint = [(1, 0.5, 0.1, 1.0, "at_least")]
+    for constraints in ((), constraint):
+        want = gdpo.advantages(rewards, group_size=4, constraints=constraints, report=True)
+        got = gdpo.advantages(rewards.cuda(), group_size=4, constraints=constraints, report=True)
+        assert got.advantages.is_cuda and torch.equal(got.advantages.cpu(), want.advantages)
+        assert got.report.to_dict() == want.report.to_dict()
+    arrays = loss_arrays("padded", torch.float32)
+    given = {name: arrays[name] for name in ("old_logp", "rollout_logp", "mask")}
+    want = gdpo.prepare("trl::token_truncate", **given)
+    got = gdpo.prepare("trl::token_truncate", **{n: a.cuda() for n, a in given.items()})
+    for one, other in zip(got, want):
+        assert one.is_cuda and torch.equal(one.cpu(), other)

@@ -1,0 +1,230 @@
+"""PolicyLoss.from_logits: the bits of token_logprobs and the loss one after the other."""
+import shutil
+
+import pytest
+import torch
+
+import gdpo
+from batches import packed, random_batch
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+#: A loss for each level, and one with a map.
+NAMES = ("dapo", "gspo", "gspo_token", "verl::vanilla", "grpo")
+VOCABULARY = 37
+
+
+def random_step(seed: int, layout: str, dtype: torch.dtype = torch.float32) -> tuple:
+    """Logits, targets, arrays and counts of one batch."""
+    batch = random_batch(seed, 4, 9)
+    arrays = {name: batch.arrays[name].float()
+              for name in ("logp", "old_logp", "ref_logp", "advantages", "weights", "kl_weights")}
+    if layout == "packed":
+        batch.arrays = arrays
+        arrays = packed(batch, torch.tensor([9, 2, 9, 5]), torch.int32)
+    else:
+        arrays["mask"] = batch.mask
+    shape = arrays.pop("logp").shape
+    g = torch.Generator().manual_seed(seed)
+    logits = (3 * torch.randn(*shape, VOCABULARY, generator=g)).to(dtype)
+    targets = torch.randint(VOCABULARY, shape, generator=g)
+    counts = gdpo.count(mask=arrays["mask"], offsets=arrays.get("offsets"))
+    return logits, targets, arrays, counts
+
+
+def loss_named(name: str) -> gdpo.PolicyLoss:
+    return gdpo.PolicyLoss(name, beta=0.1, kl="k3", level_map=(-0.2, 0.3)
+                           if name == "verl::vanilla" else None)
+
+
+def one_by_one(loss, logits, targets, arrays, counts, temperature=1.0) -> tuple:
+    logits = logits.clone().requires_grad_()
+    out = gdpo.token_logprobs(logits, targets, mask=arrays["mask"], temperature=temperature)
+    value, metrics = loss(out.logp, counts=counts, entropies=out.entropy.detach(), **arrays)
+    value.backward()
+    return value.detach(), logits.grad, metrics.result, out.logp.detach(), out.entropy.detach()
+
+
+def together(loss, logits, targets, arrays, counts, temperature=1.0, **options) -> tuple:
+    leaf = logits.clone().requires_grad_()
+    out = loss.from_logits(leaf * 1, targets, counts=counts, temperature=temperature, **options,
+                           **arrays)
+    out.loss.backward()
+    assert not out.logp.requires_grad and not out.entropies.requires_grad
+    return out.loss.detach(), leaf.grad, out.metrics.result, out.logp, out.entropies
+
+
+def same(one: tuple, other: tuple) -> None:
+    for x, y in zip(one, other):
+        assert x.dtype == y.dtype and torch.equal(x.nan_to_num(), y.nan_to_num())
+
+
+@pytest.mark.parametrize("in_place", (False, True))
+@pytest.mark.parametrize("layout", ("padded", "packed"))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_bits(name, dtype, layout, in_place):
+    step = random_step(11, layout, dtype)
+    for temperature in (1.0, 0.7):
+        want = one_by_one(loss_named(name), *step, temperature)
+        same(together(loss_named(name), *step, temperature, in_place=in_place), want)
+    assert want[1].abs().sum() > 0
+
+
+def test_against_plain_pytorch():
+    """DAPO's formula by torch.log_softmax in float64: 1e-5 of the largest entry."""
+    logits, targets, arrays, counts = random_step(13, "padded")
+    out = together(gdpo.PolicyLoss("dapo", beta=0), logits, targets, arrays, counts)
+    double = logits.double().requires_grad_()
+    logp = torch.log_softmax(double, -1).gather(-1, targets[..., None])[..., 0]
+    ratio = torch.exp(logp - arrays["old_logp"].double())
+    a = arrays["advantages"].double()[:, None]
+    term = torch.maximum(-a * ratio, -a * ratio.clamp(0.8, 1.28)) * arrays["weights"].double()
+    loss = term[arrays["mask"]].sum() / arrays["mask"].sum()
+    loss.backward()
+    torch.testing.assert_close(out[0].double(), loss.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(out[1].double(), double.grad, rtol=1e-5,
+                               atol=1e-5 * float(double.grad.abs().max()))
+
+
+def test_nested():
+    """Jagged logits and targets are the packed ones."""
+    logits, targets, arrays, counts = random_step(17, "packed")
+    offsets = arrays["offsets"].long()
+
+    def nested(values):
+        return torch.nested.nested_tensor_from_jagged(values, offsets)
+
+    want = one_by_one(loss_named("dapo"), logits, targets, arrays, counts)
+    leaf = logits.clone().requires_grad_()
+    out = loss_named("dapo").from_logits(
+        nested(leaf * 1), nested(targets), counts=counts, advantages=arrays["advantages"],
+        **{name: nested(arrays[name]) for name in ("old_logp", "ref_logp", "weights",
+                                                   "kl_weights", "mask")})
+    out.loss.backward()
+    same((out.loss.detach(), leaf.grad, out.metrics.result, out.logp, out.entropies), want)
+
+
+@pytest.mark.parametrize("name", ("dapo", "gspo"))
+def test_without_a_gradient(name):
+    """Evaluation reads the logits and keeps them, in place or not."""
+    logits, targets, arrays, counts = random_step(19, "padded")
+    loss, kept = loss_named(name), logits.clone()
+    out = loss.from_logits(logits, targets, counts=counts, in_place=True, **arrays)
+    with torch.no_grad():
+        quiet = loss.from_logits(logits.clone().requires_grad_(), targets, counts=counts, **arrays)
+    want = one_by_one(loss, logits, targets, arrays, counts)
+    for got in (out, quiet):
+        same((got.loss, got.metrics.result, got.logp, got.entropies),
+             (want[0], *want[2:]))
+    assert torch.equal(logits, kept) and not out.loss.requires_grad
+
+
+@pytest.mark.parametrize("in_place", (False, True))
+def test_scaled(in_place):
+    """Accumulation divides the loss: the gradient is divided too."""
+    logits, targets, arrays, counts = random_step(23, "padded")
+    loss = loss_named("dapo")
+    leaf = logits.clone().requires_grad_()
+    out = loss.from_logits(leaf * 1, targets, counts=counts, in_place=in_place, **arrays)
+    (out.loss / 4).backward()
+    assert torch.equal(leaf.grad, one_by_one(loss, *random_step(23, "padded"))[1] / 4)
+
+
+def test_in_place_needs_no_second_table():
+    """The gradient is in the memory of the logits, and goes to what made them."""
+    logits, targets, arrays, counts = random_step(29, "padded")
+    weight = torch.eye(VOCABULARY, requires_grad=True)
+    made = logits @ weight
+    seen = []
+    made.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+    out = loss_named("dapo").from_logits(made, targets, counts=counts, in_place=True, **arrays)
+    address = made.data_ptr()
+    out.loss.backward()
+    assert seen == [address] and weight.grad.abs().sum() > 0
+
+
+def test_in_place_backward_runs_once():
+    logits, targets, arrays, counts = random_step(31, "padded")
+    leaf = logits.clone().requires_grad_()
+    out = loss_named("dapo").from_logits(leaf * 1, targets, counts=counts, in_place=True, **arrays)
+    (2 * out.loss).backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (2 * out.loss).backward()
+
+
+def test_in_place_tells_those_who_saved_the_logits():
+    """A function that needs the logits for its backward does not get their gradient instead."""
+    logits, targets, arrays, counts = random_step(37, "padded")
+    made = logits.clone().requires_grad_() * 1
+    other = (made * made).sum()
+    out = loss_named("dapo").from_logits(made, targets, counts=counts, in_place=True, **arrays)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (out.loss + other).backward()
+
+
+def test_no_second_derivative():
+    logits, targets, arrays, counts = random_step(41, "padded")
+    for in_place in (False, True):
+        leaf = logits.clone().requires_grad_()
+        out = loss_named("dapo").from_logits(leaf * 1, targets, counts=counts, in_place=in_place,
+                                             **arrays)
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(out.loss, leaf, create_graph=True)
+
+
+def test_masked_tokens_are_not_read():
+    """Their logits may be NaN and their targets no tokens; their gradient is 0."""
+    logits, targets, arrays, counts = random_step(43, "padded")
+    want = together(loss_named("dapo"), logits, targets, arrays, counts)
+    masked = ~arrays["mask"]
+    logits[masked], targets[masked] = float("nan"), -100
+    leaf = logits.clone().requires_grad_()
+    out = loss_named("dapo").from_logits(leaf, targets, counts=counts, **arrays)
+    out.loss.backward()
+    same((out.loss.detach(), leaf.grad, out.metrics.result, out.logp, out.entropies), want)
+    assert leaf.grad[masked].abs().sum() == 0
+
+
+@pytest.mark.parametrize("slip, error, words", [
+    (dict(logp=torch.zeros(4, 9)), TypeError, "logp: given, and not an array of from_logits"),
+    (dict(advantage=torch.zeros(4)), TypeError, "needed: one of"),
+    (dict(targets=[1]), ValueError, "targets: given a list"),
+    (dict(targets=torch.full((4, 9), 99)), ValueError, "targets"),
+    (dict(targets=torch.zeros(4, 8, dtype=torch.int64)), ValueError, "targets"),
+    (dict(logits=torch.zeros(4, 9, 5, dtype=torch.int32)), ValueError, "logits: given Int"),
+    (dict(old_logp=torch.zeros(4, 8)), ValueError, "batch.old_logp"),
+    (dict(old_logp=torch.zeros(4, 9).double()), ValueError, "batch.old_logp: given float64"),
+    (dict(counts=torch.zeros(3)), ValueError, "counts"),
+    (dict(temperature=0.0), ValueError, "temperature"),
+], ids=str)
+def test_slips(slip, error, words):
+    logits, targets, arrays, counts = random_step(47, "padded")
+    given = {"logits": logits, "targets": targets, "counts": counts, **arrays, **slip}
+    if given["logits"].is_floating_point():
+        given["logits"].requires_grad_()
+    with pytest.raises(error) as refused:
+        loss_named("dapo").from_logits(given.pop("logits"), given.pop("targets"), **given)
+    assert words in str(refused.value)
+
+
+@pytest.mark.skipif(not shutil.which("c++"), reason="inductor needs a C++ compiler")
+@pytest.mark.parametrize("backend", ("aot_eager", "inductor"))
+@pytest.mark.parametrize("in_place", (False, True))
+def test_compiled(backend, in_place):
+    """Traced whole; inductor's own product may differ by a few ulp of float32: 1e-6."""
+    torch._dynamo.reset()
+    logits, targets, arrays, counts = random_step(53, "padded")
+    loss = loss_named("grpo")
+
+    def step(states, weight, targets, counts, arrays):
+        out = loss.from_logits(states @ weight, targets, counts=counts, in_place=in_place, **arrays)
+        return out.loss, out.logp, out.metrics.result
+
+    results = []
+    for function in (step, torch.compile(step, fullgraph=True, backend=backend)):
+        weight = torch.eye(VOCABULARY, requires_grad=True)
+        value, logp, result = function(logits, weight, targets, counts, arrays)
+        value.backward()
+        results.append((value.detach(), logp, result, weight.grad))
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,149 @@
+#pragma once
+// The operators of losses and counts for tensors of a device.
+#include <gdpo/cuda/loss/policy_loss.hpp>
+#include <gdpo/with/torch_stable/device/memory.hpp>
+#include <gdpo/with/torch_stable/loss.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace torch_stable {
+
+namespace detail {
+
+/// read_counts on the device.
+struct ReadCounts {
+  const double* from;
+  Normaliser* to;
+  GDPO_INLINE void operator()(index_t) const { *to = read_counts(from); }
+};
+/// write_counts on the device.
+struct WriteCounts {
+  const Normaliser* from;
+  double* to;
+  GDPO_INLINE void operator()(index_t) const { write_counts(*from, to); }
+};
+/// Writes a result as numbers (numbers_of), and its loss as a scalar.
+template <class S>
+struct WriteResult {
+  const LossResult* from;
+  double* numbers;
+  S* loss;
+  GDPO_INLINE void operator()(index_t) const {
+    double* to = numbers;
+    for_each_number(*from, WriteNumbers{to});
+    *loss = static_cast<S>(from->loss);
+  }
+};
+/// Counts of a step: on the CPU they are known now, on the device when a kernel runs.
+template <class Device>
+cuda::DeviceNormaliser device_counts(const Call& call, const Device& device, const Tensor& counts,
+                                     Normaliser* memory) {
+  if (counts.is_cpu() && !call.on_cpu()) return counts_of(call.function, counts);
+  const double* from = count_numbers(call, counts);
+  launch_each(device, 1, ReadCounts{from, memory});
+  return cuda::DeviceNormaliser(memory);
+}
+
+/// The memory of a loss call: counts and result on the device, and the scratch of the kernels.
+struct DeviceLossMemory {
+  Normaliser* counts;
+  LossResult* result;
+  unsigned char* scratch;
+  DeviceLossMemory(cuda::detail::ScratchCursor& cursor, std::size_t bytes)
+      : counts(cursor.take<Normaliser>(1)),
+        result(cursor.take<LossResult>(1)),
+        scratch(cursor.take<unsigned char>(static_cast<index_t>(bytes))) {}
+};
+
+/// Calls f(counts, result on the device, scratch of that many bytes), and returns the loss and the
+/// numbers of the result.
+template <class S, class Device, class F>
+std::tuple<Tensor, Tensor> device_loss(const Call& call, const Device& device, const Tensor& counts,
+                                       std::size_t bytes, const F& f) {
+  const Tensor block = new_memory(call, cuda::detail::bytes_of<DeviceLossMemory>(bytes));
+  const auto memory =
+      cuda::detail::take_memory<DeviceLossMemory>(call.function, scratch_in(block), bytes);
+  f(device_counts(call, device, counts, memory.counts), memory.result,
+    cuda::Scratch{memory.scratch, bytes});
+  const Tensor loss = new_tensor(call, {}, scalar_type<S>);
+  const Tensor numbers = new_tensor(call, {size_of(LossResult{})}, ScalarType::Double);
+  launch_each(
+      device, 1,
+      WriteResult<S>{memory.result, data_of(numbers), static_cast<S*>(loss.mutable_data_ptr())});
+  return {loss, numbers};
+}
+
+template <class Queue, class S>
+std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const std::string& line,
+                                                  const Tensor& counts, bool with_gradient,
+                                                  GDPO_TORCH_PARAMETERS) {
+  const Call call = call_on(function, *logp);
+  const Queue queue(call);
+  const TokenBatch<S> batch = batch_of<S>(call, GDPO_TORCH_NAMES);
+  const Tensor gradient = new_gradient<S>(call, *logp, with_gradient);
+  const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
+  return std::visit(
+      [&](const auto& of) -> std::tuple<Tensor, Tensor, Tensor> {
+        const auto loss = with_metrics<metrics::Means>(of);
+        const auto [value, numbers] = device_loss<S>(
+            call, queue.on(), counts, cuda::scratch_bytes(loss, batch),
+            [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
+              loss(queue.on(), batch, normaliser, out, result, scratch);
+            });
+        return {value, gradient, numbers};
+      },
+      configured(line));
+}
+
+}  // namespace detail
+
+namespace device {
+
+/// torch_stable::count.
+template <class Queue>
+Tensor count(GDPO_TORCH_PARAMETERS) {
+  constexpr const char* function = "gdpo::count";
+  const Array* first = nullptr;
+#define GDPO_X(name, ...) &name,
+  for (const Array* array : {GDPO_TORCH_ARRAYS(GDPO_X) & offsets})
+    if (!first && *array) first = array;
+#undef GDPO_X
+  if (!first) contract::fail(function, "batch", "no array", "mask, logp or offsets");
+  const detail::Call call = detail::call_on(function, **first);
+  const Queue queue(call);
+  const TokenBatch<double> batch = detail::batch_of<double>(call, GDPO_TORCH_NAMES);
+  const std::size_t bytes = cuda::scratch_bytes(batch);
+  const Tensor block =
+      detail::new_memory(call, cuda::detail::bytes_of<detail::DeviceLossMemory>(bytes));
+  const auto memory = cuda::detail::take_memory<detail::DeviceLossMemory>(
+      function, detail::scratch_in(block), bytes);
+  cuda::count_into(queue.on(), batch, memory.counts, cuda::Scratch{memory.scratch, bytes});
+  const Tensor counts = detail::new_tensor(call, {4}, ScalarType::Double);
+  detail::launch_each(queue.on(), 1, detail::WriteCounts{memory.counts, detail::data_of(counts)});
+  return counts;
+}
+
+/// torch_stable::policy_loss. `counts` may be on the CPU; then they are checked.
+template <class Queue>
+std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, const Tensor& counts,
+                                               bool gradient, GDPO_TORCH_PARAMETERS) {
+  constexpr const char* function = "gdpo::policy_loss";
+  if (!logp) {
+    contract::fail(function, "batch.logp", "no array", "the log-probs of the policy being trained");
+  }
+  const auto of = logp->scalar_type() == ScalarType::Double ? detail::device_loss_of<Queue, double>
+                                                            : detail::device_loss_of<Queue, float>;
+  return of(function, loss, counts, gradient, GDPO_TORCH_NAMES);
+}
+
+/// Registers the operators above.
+template <class Queue, class Library>
+void register_losses(Library& library) {
+  library.impl("count", TORCH_BOX(&count<Queue>));
+  library.impl("policy_loss", TORCH_BOX(&policy_loss<Queue>));
+  library.impl("policy_loss_forward", TORCH_BOX(&policy_loss<Queue>));
+}
+
+}  // namespace device
+
+}  // namespace torch_stable
+GDPO_END_NAMESPACE
