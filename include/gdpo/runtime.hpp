@@ -55,10 +55,11 @@
 /// - "dr_grpo" of any trainer needs `loss.aggregate.constant`, the maximal completion length.
 /// - "seq-mean-token-sum-norm" divides by the padded width unless `loss.aggregate.constant` is set.
 ///
-/// **Settings.** `configured_loss(line)` reads a name with its settings from one line of text, as a
-/// configuration file or a command line has them:
+/// **Settings.** `configured_loss(line)` and `configured_estimator(line)` read a name with its
+/// settings from one line of text, as a configuration file or a command line has them:
 ///
 ///     gdpo::runtime::configured_loss("trl::dapo sequence surrogate.high=0.28 kl=k3 kl.beta=0.02")
+///     gdpo::runtime::configured_estimator("trl::gdpo scale.eps=1e-6 missing.entry=zero")
 ///
 /// **Cost.** Look names up once, not in every step: the search is linear and allocates. A loss by
 /// name chooses its KL term and aggregate at run time; otherwise a call costs what the type costs.
@@ -462,6 +463,51 @@ void for_each_setting(L& loss, const F& f) {
   f("aggregate.padded_width", loss.aggregate.padded_width);
 }
 
+template <class F>
+void for_each_setting_of_scale(gdpo::scale::StdDev& scale, const F& f) {
+  f("scale.of", scale.of);
+  f("scale.ddof", scale.ddof);
+  f("scale.eps", scale.eps);
+  f("scale.eps_at", scale.eps_at);
+}
+template <class F>
+void for_each_setting_of_scale(gdpo::scale::LeaveOneOutStd& scale, const F& f) {
+  f("scale.ddof", scale.ddof);
+  f("scale.eps", scale.eps);
+  f("scale.eps_at", scale.eps_at);
+}
+template <class F>
+void for_each_setting_of_scale(gdpo::scale::ShrunkStd& scale, const F& f) {
+  f("scale.prior_dof", scale.prior_dof);
+  f("scale.equal_groups", scale.equal_groups);
+  f("scale.eps", scale.eps);
+  f("scale.eps_at", scale.eps_at);
+}
+/// A scale without settings.
+template <class Scale, class F>
+void for_each_setting_of_scale(Scale& scale, const F&) {
+  static_assert(std::is_empty_v<Scale>, "a scale with settings needs a function of its own above");
+  static_cast<void>(scale);
+}
+/// The same for each setting of an estimator of the variant, without its weights and gates.
+template <class Baseline, class Scale, class Combine, class Renorm, class F>
+void for_each_setting(GroupAdvantage<Baseline, Scale, Combine, Renorm>& e, const F& f) {
+  static_assert(std::is_empty_v<Baseline>, "a baseline with settings needs its lines here");
+  for_each_setting_of_scale(e.scale, f);
+  if constexpr (!std::is_empty_v<Renorm>) {
+    f("renorm.ddof", e.renorm.ddof);
+    f("renorm.eps", e.renorm.eps);
+    f("renorm.eps_at", e.renorm.eps_at);
+    f("renorm.count_eps", e.renorm.count_eps);
+    f("renorm.keep_mean", e.renorm.keep_mean);
+  }
+  f("missing.entry", e.missing.entry);
+  f("missing.row", e.missing.row);
+  f("singleton", e.singleton);
+  f("penalty.coef", e.penalty.coef);
+  f("penalty.reward", e.penalty.reward);
+}
+
 /// Reads the value of a setting from text; the type of the setting says what fits.
 struct ReadSetting {
   const char* function;
@@ -471,11 +517,15 @@ struct ReadSetting {
   [[noreturn]] void fail(const char* needed) const {
     contract::fail(function, name, "'" + std::string(text) + "'", needed);
   }
-  void operator()(double& setting) const {
+  template <class Number>
+  void read_number(Number& setting, const char* needed) const {
     const char* end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, setting);
-    if (error != std::errc{} || stopped != end) fail("a number");
+    if (error != std::errc{} || stopped != end) fail(needed);
   }
+  void operator()(double& setting) const { read_number(setting, "a number"); }
+  void operator()(int& setting) const { read_number(setting, "an integer"); }
+  void operator()(index_t& setting) const { read_number(setting, "an integer"); }
   void operator()(bool& setting) const {
     if (text != "true" && text != "false") fail("true or false");
     setting = text == "true";
@@ -494,18 +544,60 @@ struct ReadSetting {
                                          {"rollout", Against::Rollout}};
     setting = named(function, name.c_str(), text, words);
   }
+  void operator()(EpsAt& setting) const {
+    static const Table<EpsAt> words = {{"std", EpsAt::Std},
+                                       {"var", EpsAt::Var},
+                                       {"clamp_std", EpsAt::ClampStd},
+                                       {"clamp_var", EpsAt::ClampVar},
+                                       {"none", EpsAt::None},
+                                       {"std_or_one", EpsAt::StdOrOne}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(gdpo::scale::Of& setting) const {
+    using gdpo::scale::Of;
+    static const Table<Of> words = {{"group", Of::Group},
+                                    {"batch", Of::Batch},
+                                    {"batch_centred", Of::BatchCentred},
+                                    {"within", Of::Within}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(EqualGroups& setting) const {
+    static const Table<EqualGroups> words = {{"exclude", EqualGroups::Exclude},
+                                             {"include", EqualGroups::Include}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(MissingEntry& setting) const {
+    static const Table<MissingEntry> words = {{"skip", MissingEntry::Skip},
+                                              {"zero", MissingEntry::Zero},
+                                              {"propagate", MissingEntry::Propagate},
+                                              {"reject", MissingEntry::Reject}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(MissingRow& setting) const {
+    static const Table<MissingRow> words = {{"exclude", MissingRow::Exclude},
+                                            {"keep", MissingRow::Keep}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(Singleton& setting) const {
+    static const Table<Singleton> words = {{"zero", Singleton::Zero},
+                                           {"raw", Singleton::Raw},
+                                           {"error", Singleton::Error},
+                                           {"nan", Singleton::Nan}};
+    setting = named(function, name.c_str(), text, words);
+  }
   void operator()(AnyKl& setting) const { setting = kl(text, setting); }
   void operator()(Aggregate& setting) const { setting = aggregate(text); }
 };
 
-/// Sets one setting of a loss. Errors: `invalid_input` for an unknown name, with a list of the
-/// settings of this loss, and for a value that does not fit its type.
-inline void set(const char* function, Loss& loss, const std::string& name, std::string_view text) {
+/// Sets one setting of a value of a variant. Errors: `invalid_input` for an unknown name, with a
+/// list of the settings of this value, and for a text that does not fit its type.
+template <class Variant>
+void set(const char* function, Variant& value, const std::string& name, std::string_view text) {
   std::visit(
-      [&](auto& l) {
+      [&](auto& v) {
         bool known = false;
         std::string names;
-        for_each_setting(l, [&](const std::string& setting, auto& member) {
+        for_each_setting(v, [&](const std::string& setting, auto& member) {
           names += (names.empty() ? "" : ", ") + setting;
           if (setting != name) return;
           known = true;
@@ -514,7 +606,29 @@ inline void set(const char* function, Loss& loss, const std::string& name, std::
         if (!known)
           contract::fail(function, "line", "the setting '" + name + "'", "one of " + names);
       },
-      loss);
+      value);
+}
+
+/// The words of a line, which blanks separate; each call takes the next, and an empty one at its
+/// end.
+struct Words {
+  std::string_view line;
+  std::string_view operator()() {
+    line.remove_prefix((std::min)(line.find_first_not_of(' '), line.size()));
+    const std::string_view word = line.substr(0, line.find(' '));
+    line.remove_prefix(word.size());
+    return word;
+  }
+};
+/// Applies settings SETTING=VALUE, of which `word` is the first.
+template <class Variant>
+void apply_settings(const char* function, Variant& value, std::string_view word, Words& next) {
+  for (; !word.empty(); word = next()) {
+    const std::size_t sign = word.find('=');
+    if (sign == std::string_view::npos)
+      contract::fail(function, "line", "'" + std::string(word) + "'", "SETTING=VALUE");
+    set(function, value, std::string(word.substr(0, sign)), word.substr(sign + 1));
+  }
 }
 
 }  // namespace detail
@@ -535,22 +649,34 @@ inline void set(const char* function, Loss& loss, const std::string& name, std::
 /// by the loss when it is called.
 inline Loss configured_loss(std::string_view line) {
   constexpr const char* function = "gdpo::runtime::configured_loss";
-  const auto next = [&line] {
-    line.remove_prefix((std::min)(line.find_first_not_of(' '), line.size()));
-    const std::string_view word = line.substr(0, line.find(' '));
-    line.remove_prefix(word.size());
-    return word;
-  };
+  detail::Words next{line};
   const std::string_view name = next();
-  std::string_view word = next();
+  const std::string_view word = next();
   const bool has_level = !word.empty() && word.find('=') == std::string_view::npos;
   Loss configured = loss(name, has_level ? word : "");
-  for (word = has_level ? next() : word; !word.empty(); word = next()) {
-    const std::size_t sign = word.find('=');
-    if (sign == std::string_view::npos)
-      contract::fail(function, "line", "'" + std::string(word) + "'", "SETTING=VALUE");
-    detail::set(function, configured, std::string(word.substr(0, sign)), word.substr(sign + 1));
-  }
+  detail::apply_settings(function, configured, has_level ? next() : word, next);
+  return configured;
+}
+
+/// The estimator that one line of text describes:
+///
+///     NAME [SETTING=VALUE ...]          trl::gdpo scale.eps=1e-6 missing.entry=zero
+///
+/// NAME is that of `estimator`. A SETTING is named as in the members of the estimator and in
+/// messages: `scale.of` (group, batch, batch_centred, within), `scale.ddof`, `scale.eps`,
+/// `scale.eps_at` (std, var, clamp_std, clamp_var, none, std_or_one), of ShrunkStd
+/// `scale.prior_dof` (nan: from_batch) and `scale.equal_groups` (exclude, include); `renorm.ddof`,
+/// `renorm.eps`, `renorm.eps_at`, `renorm.count_eps`, `renorm.keep_mean`; `missing.entry` (skip,
+/// zero, propagate, reject), `missing.row` (exclude, keep), `singleton` (zero, raw, error, nan),
+/// `penalty.coef` and `penalty.reward`. An estimator has those of its own scale and
+/// renormalisation. Weights and gates are lists: set them in the value.
+///
+/// Errors: as those of configured_loss.
+inline Estimator configured_estimator(std::string_view line) {
+  constexpr const char* function = "gdpo::runtime::configured_estimator";
+  detail::Words next{line};
+  Estimator configured = estimator(next());
+  detail::apply_settings(function, configured, next(), next);
   return configured;
 }
 

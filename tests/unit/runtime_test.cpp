@@ -2,6 +2,7 @@
 #include <set>
 
 #include "support/catch.hpp"
+#include "support/message.hpp"
 #include "support/product.hpp"
 
 namespace {
@@ -347,4 +348,75 @@ TEST_CASE("a gate lets its reward count from the threshold on", "[gates]") {
   const std::vector<double> b = product::advantages(e, d).advantages,
                             gated{1 - 1.25, -1.25, 4 - 1.25, -1.25};
   for (std::size_t i = 0; i < 4; ++i) CHECK(b[i] == gated[i]);
+}
+
+TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
+  namespace runtime = gdpo::runtime;
+  const auto line_of = [](const char* line) {
+    return std::visit([](const auto& x) { return product::settings_of(x); },
+                      runtime::configured_estimator(line));
+  };
+  naive::Settings e = line_of(
+      "  gdpo scale.of=batch_centred  scale.ddof=0 scale.eps=1e-6 scale.eps_at=clamp_var "
+      "renorm.ddof=2 renorm.eps=0.5 renorm.eps_at=var renorm.count_eps=1e-8 renorm.keep_mean=true "
+      "missing.entry=zero missing.row=keep singleton=raw penalty.coef=0.25 penalty.reward=1 ");
+  CHECK(e.scale == Scale::BatchCentred);
+  CHECK(e.scale_spread.ddof == 0);
+  CHECK(e.scale_spread.eps == 1e-6);
+  CHECK(e.scale_spread.eps_at == EpsAt::ClampVar);
+  CHECK(e.renorm_spread.ddof == 2);
+  CHECK(e.renorm_spread.eps == 0.5);
+  CHECK(e.renorm_spread.eps_at == EpsAt::Var);
+  CHECK(e.renorm_spread.count_eps == 1e-8);
+  CHECK(e.renorm_spread.keep_mean);
+  CHECK(e.entry == AsZero);
+  CHECK(e.row == Keep);
+  CHECK(e.singleton == Singleton::Raw);
+
+  const auto with = [](const char* line, const auto& check) {
+    std::visit(check, runtime::configured_estimator(line));
+  };
+  with("gdpo_shrunk scale.prior_dof=3 scale.equal_groups=include scale.eps_at=std_or_one",
+       [](const auto& x) {
+         if constexpr (std::is_same_v<std::decay_t<decltype(x.scale)>, gdpo::scale::ShrunkStd>) {
+           CHECK(x.scale.prior_dof == 3);
+           CHECK(x.scale.equal_groups == gdpo::EqualGroups::Include);
+           CHECK(x.scale.eps_at == gdpo::EpsAt::StdOrOne);
+         } else {
+           FAIL("gdpo_shrunk has ShrunkStd");
+         }
+       });
+  with(
+      "grpo missing.entry=reject missing.row=exclude singleton=error penalty.coef=0.25 "
+      "penalty.reward=1",
+      [](const auto& x) {
+        CHECK(x.penalty.coef == 0.25);
+        CHECK(x.penalty.reward == 1);
+        CHECK(x.missing.entry == gdpo::MissingEntry::Reject);
+        CHECK(x.missing.row == gdpo::MissingRow::Exclude);
+        CHECK(x.singleton == gdpo::Singleton::Error);
+      });
+
+  // A name alone, in every estimator: its own settings; and each setting that it lists can be set.
+  for (const std::string& name : runtime::estimator_names()) {
+    INFO(name);
+    CHECK(runtime::configured_estimator(name).index() == runtime::estimator(name).index());
+    CHECK_NOTHROW(runtime::configured_estimator(name + " singleton=nan missing.entry=skip"));
+  }
+
+  const auto refused = [](const char* line) {
+    return message_of([line] { runtime::configured_estimator(line); });
+  };
+  const std::string of = "gdpo::runtime::configured_estimator: ";
+  CHECK(refused("").find("gdpo::runtime::estimator: name: given ''") == 0);
+  CHECK(refused("gdpo sequence") == of + "line: given 'sequence'; needed: SETTING=VALUE");
+  CHECK(refused("gdpo scale.ddof=0.5") == of + "scale.ddof: given '0.5'; needed: an integer");
+  CHECK(refused("gdpo scale.of=all").find("needed: one of group, batch, batch_centred, within") !=
+        std::string::npos);
+  CHECK(refused("gdpo missing.entry=drop")
+            .find(of + "missing.entry: given 'drop'; needed: one of skip, zero, ") == 0);
+  // RLOO has neither a scale nor a renormalisation to be set.
+  CHECK(refused("rloo scale.eps=1") ==
+        of + "line: given the setting 'scale.eps'; needed: one of missing.entry, missing.row, "
+             "singleton, penalty.coef, penalty.reward");
 }

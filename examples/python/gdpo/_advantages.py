@@ -1,10 +1,21 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
+import functools
 import operator
+import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
-from ._library import check_tensors, names, ops, our_errors
+from ._library import check_tensors, in_our_words, line_of, names, ops, our_errors
+
+# The settings of `advantages` with the names that they have in the library.
+_SETTINGS = {
+    "of": "scale.of", "ddof": "scale.ddof", "eps": "scale.eps", "eps_at": "scale.eps_at",
+    "renorm_ddof": "renorm.ddof", "renorm_eps": "renorm.eps", "renorm_eps_at": "renorm.eps_at",
+    "missing": "missing.entry", "missing_row": "missing.row", "singleton": "singleton",
+    "penalty_coef": "penalty.coef", "penalty_reward": "penalty.reward",
+}
+_in_our_words = in_our_words(_SETTINGS)
 
 
 class Report:
@@ -85,7 +96,9 @@ def _like(array: Any, result: torch.Tensor) -> Any:
         return result
     if type(array).__module__ == "numpy":  # before 2.0 it has no __array_namespace__
         return result.numpy()
-    return array.__array_namespace__().from_dlpack(result)
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__().from_dlpack(result)
+    return sys.modules[type(array).__module__.split(".")[0]].from_dlpack(result)
 
 
 def _flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
@@ -93,19 +106,36 @@ def _flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
     return [float(number) for entry in entries for number in entry] if entries else None
 
 
+def _on_cpu(values: torch.Tensor, arguments: tuple) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The operator on the CPU: the kernels for devices have no constraints and no report."""
+    with our_errors(_in_our_words):
+        return ops.advantages(values.cpu(), *(a.cpu() if isinstance(a, torch.Tensor) else a
+                                              for a in arguments))
+
+
+def _report_on_cpu(values: torch.Tensor, arguments: tuple) -> torch.Tensor:
+    return _on_cpu(values, arguments)[1]
+
+
 def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
                group_offsets: Any = None, weights: Optional[Sequence[float]] = None,
                gates: Sequence[Tuple[int, int, float]] = (),
                constraints: Sequence[Tuple[int, float, float, float, str]] = (),
                tokens: Any = None, valid: Any = None, baseline: Any = None,
-               row_weights: Any = None, report: bool = False) -> Any:
+               row_weights: Any = None, penalty: Any = None, of: Optional[str] = None,
+               ddof: Optional[int] = None, eps: Optional[float] = None,
+               eps_at: Optional[str] = None, renorm_ddof: Optional[int] = None,
+               renorm_eps: Optional[float] = None, renorm_eps_at: Optional[str] = None,
+               missing: Optional[str] = None, missing_row: Optional[str] = None,
+               singleton: Optional[str] = None, penalty_coef: Optional[float] = None,
+               penalty_reward: Optional[int] = None, report: bool = False) -> Any:
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing. Tensors, NumPy arrays,
       JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a CUDA device are computed
       there, without waiting for it; with `constraints` on the CPU, which waits.
     estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
-      a trainer's such as "trl::gdpo".
+      a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them.
     One of these says who belongs together: group_size (that many rows in a row), group_ids (rows),
       integers in any order, or group_offsets (groups + 1), where each group begins.
     weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
@@ -116,12 +146,25 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       (A - sum of multiplier (v - mean v)) / (1 + sum of multipliers).
     tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics.
     baseline: (rows) your own. row_weights: (rows) for estimators of your own.
+    penalty: (rows) the KL of each row in nats, which penalty_coef times is taken off the reward:
+      off the sum, or off that of the number penalty_reward, of estimators that scale each reward by
+      itself.
+    of, ddof, eps, eps_at: the standard deviation that a reward is divided by, where the estimator
+      has one: of the "group", the "batch" ("batch_centred": after the baseline), or "within" the
+      groups; degrees of freedom taken off; eps, and where it stands: "std", "var", "clamp_std",
+      "clamp_var", "none", "std_or_one" (include/gdpo/advantage/multiplier.hpp). renorm_ddof,
+      renorm_eps, renorm_eps_at: the same of the second normalisation.
+    missing: what a NaN means, "skip", "zero", "propagate" or "reject"; missing_row: what a row
+      without any reward gets, "exclude" or "keep"; singleton: what a group of one gets, "zero",
+      "raw", "nan" or "error" (include/gdpo/advantage/missing.hpp). "reject" and "error" raise, and
+      are for the CPU.
 
     Returns the advantages (rows), float32 for rewards of float32 and narrower, else float64, as an
     array of the library that `rewards` is of (a tensor for a list); with report=True also a Report.
 
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
+    given = locals()
     try:
         values, group_size = _tensor(rewards), operator.index(group_size)
     except (TypeError, RuntimeError) as error:
@@ -129,31 +172,25 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                          "numbers (NaN where a reward is missing), and an integer") from None
     ids, offsets = _tensor(group_ids), _tensor(group_offsets)
     columns = {"tokens": _tensor(tokens), "valid": _tensor(valid), "baseline": _tensor(baseline),
-               "row_weights": _tensor(row_weights)}
+               "row_weights": _tensor(row_weights), "penalty": _tensor(penalty)}
     check_tensors("gdpo::advantages", {"rewards": values, "group_ids": ids,
                                        "group_offsets": offsets, **columns})
     limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
     if any(c[4] not in ("at_least", "at_most") for c in constraints):
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
-    arguments = (estimator, group_size, ids, offsets,
+    arguments = (line_of([estimator], _SETTINGS, given), group_size, ids, offsets,
                  None if weights is None else [float(weight) for weight in weights], _flat(gates),
                  _flat(limits), *columns.values())
 
-    def on_cpu() -> Tuple[torch.Tensor, torch.Tensor]:
-        # The kernels for devices have no constraints and no report.
-        with our_errors():
-            return ops.advantages(values.cpu(), *(a.cpu() if isinstance(a, torch.Tensor) else a
-                                                  for a in arguments))
-
     if values.device.type == "cpu" or limits:
-        result, numbers = on_cpu()
+        result, numbers = _on_cpu(values, arguments)
         result = result.to(values.device)
     else:
-        with our_errors():
+        with our_errors(_in_our_words):
             result, _ = ops.advantages(values, *arguments)
-        def numbers() -> torch.Tensor:
-            return on_cpu()[1]
+        # Of what the rewards are now, whatever becomes of them before the report is read.
+        numbers = functools.partial(_report_on_cpu, values.clone() if report else values, arguments)
     result = _like(rewards, result)
     if not report:
         return result

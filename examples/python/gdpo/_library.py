@@ -52,6 +52,31 @@ def raise_ours(error: RuntimeError, translate: Callable[[str], str] = str) -> No
                          f"tensors on the CPU{cuda}, one at least") from None
 
 
+def in_our_words(settings: Dict[str, str]) -> Callable[[str], str]:
+    """Changes messages of the library so that they name settings as Python does.
+
+    settings: the names in Python and those in the library.
+    """
+    ours = {name: setting for setting, name in settings.items()}
+    names = "|".join(sorted(map(re.escape, ours), key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w.])({names})(?![\w]|\.(?!lo|hi))")
+    return lambda message: pattern.sub(lambda found: ours[found[1]], message)
+
+
+def word(value: object) -> str:
+    """A setting as the library reads it from a line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(value)
+
+
+def line_of(words: List[str], settings: Dict[str, str], given: Dict[str, object]) -> str:
+    """The line that begins with these words and has the settings that are not None."""
+    return " ".join([*words, *(f"{name}={word(given[setting])}"
+                               for setting, name in settings.items()
+                               if given[setting] is not None)])
+
+
 def check_type(function: str, name: str, tensor: object) -> None:
     """Raises ValueError unless it is a tensor."""
     if not isinstance(tensor, torch.Tensor):

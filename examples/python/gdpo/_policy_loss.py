@@ -1,12 +1,12 @@
 """The policy loss as a module, the counts that it divides by, and what it measures."""
 import inspect
-import re
-from typing import Dict, NamedTuple, Optional, Tuple, Union
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import torch
 
-from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
-                       ops, our_errors, raise_ours, refuse_forward_mode)
+from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
+                       in_our_words, line_of, names, ops, our_errors, raise_ours,
+                       refuse_forward_mode, word)
 
 # The settings of PolicyLoss with the names that they have in the library.
 _SETTINGS = {
@@ -20,6 +20,7 @@ _SETTINGS = {
 # Settings with a lower and an upper end.
 _BOUNDS = {"kl_input": "kl.input", "kl_output": "kl.output", "level_map": "level.map",
            "level_bounds": "level.bounds"}
+_in_our_words = in_our_words({**_SETTINGS, **_BOUNDS})
 
 
 class Metrics:
@@ -199,15 +200,12 @@ class PolicyLoss(torch.nn.Module):
         given = locals()
         super().__init__()
         words = [name] if level is None else [name, level]
-        for setting, called in _SETTINGS.items():
-            if given[setting] is not None:
-                words.append(f"{called}={_word(given[setting])}")
+        #: The loss in one line, as the operator takes it.
+        self.line = line_of(words, _SETTINGS, given)
         for setting, called in _BOUNDS.items():
             if given[setting] is not None:
                 lo, hi = given[setting]
-                words += [f"{called}.lo={_word(lo)}", f"{called}.hi={_word(hi)}"]
-        #: The loss in one line, as the operator takes it.
-        self.line = " ".join(words)
+                self.line += f" {called}.lo={word(lo)} {called}.hi={word(hi)}"
         with our_errors(_in_our_words):
             own_beta = ops.check_loss(self.line)
         if own_beta == 0 and beta is None and (kl, against) != (None, None):
@@ -328,20 +326,6 @@ class PolicyLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.line)
-
-
-def _in_our_words(message: str) -> str:
-    """A message of the library with the settings as they are called here."""
-    called = {name: setting for setting, name in (*_SETTINGS.items(), *_BOUNDS.items())}
-    names = "|".join(sorted(map(re.escape, called), key=len, reverse=True))
-    return re.sub(rf"(?<![\w.])({names})(?![\w]|\.(?!lo|hi))", lambda m: called[m[1]], message)
-
-
-def _word(value: Union[str, float, bool]) -> str:
-    """A setting as the library reads it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else repr(float(value))
 
 
 _ARRAYS_OF_CALL = {name for name in inspect.signature(PolicyLoss.forward).parameters

@@ -3,7 +3,12 @@
 The tolerance is 1e-12 of the largest advantage: rounding of means and standard deviations of a few
 numbers of size 1. Advantages that are 0 by definition are exactly 0.
 """
+import importlib.util
 import math
+import os
+import subprocess
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -243,6 +248,118 @@ def test_numpy_arrays_backwards():
     rewards = random_rewards(13)[:, 0].numpy()
     got = gdpo.advantages(rewards[::-1], group_size=5)
     assert np.allclose(got, gdpo.advantages(rewards[::-1].copy(), group_size=5))
+
+
+JAX = """
+import jax, numpy, torch, gdpo
+rewards = jax.numpy.asarray(numpy.random.default_rng(1).normal(size=(30, 2)).astype("float32"))
+tensor = torch.from_dlpack(rewards)
+assert tensor.data_ptr() == rewards.unsafe_buffer_pointer()
+got = gdpo.advantages(rewards, group_ids=jax.numpy.arange(30) // 5)
+want = gdpo.advantages(tensor, group_ids=torch.arange(30) // 5)
+assert isinstance(got, jax.Array) and numpy.array_equal(numpy.asarray(got), want.numpy())
+assert gdpo.advantages(rewards.astype("bfloat16"), group_size=5).dtype == "float32"
+"""
+
+
+def test_jax_arrays():
+    """JAX in, JAX out, from the memory of the array. It has threads, so another process runs it."""
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("JAX is not installed")
+    path = os.pathsep.join(filter(None, sys.path))
+    subprocess.run([sys.executable, "-c", JAX], check=True, timeout=300,
+                   env={**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"})
+
+
+def test_arrays_without_a_namespace():
+    """What has __dlpack__ alone gets its library's from_dlpack, as older CuPy needs."""
+    class Array:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __dlpack__(self, **arguments):
+            return self.tensor.__dlpack__(**arguments)
+
+        def __dlpack_device__(self):
+            return self.tensor.__dlpack_device__()
+
+    library = types.ModuleType("older_library")
+    library.from_dlpack = lambda tensor: Array(torch.from_dlpack(tensor))
+    Array.__module__ = "older_library.core"
+    sys.modules["older_library"] = library
+    try:
+        got = gdpo.advantages(Array(random_rewards(13)), group_size=5)
+    finally:
+        del sys.modules["older_library"]
+    assert isinstance(got, Array)
+    assert torch.equal(got.tensor, gdpo.advantages(random_rewards(13), group_size=5))
+
+
+# Settings.
+
+def test_settings_of_the_spread():
+    """Against the formulas in float64: 1e-12."""
+    rewards = random_rewards(15, rewards=1)[:, 0]
+    groups = rewards.reshape(6, 5)
+    centred = groups - groups.mean(1, keepdim=True)
+
+    def grpo(**settings):
+        return gdpo.advantages(rewards, estimator="grpo", group_size=5, **settings).reshape(6, 5)
+
+    close(grpo(eps=0.5), centred / (groups.std(1, keepdim=True) + 0.5), 12)
+    close(grpo(ddof=0, eps=0.5, eps_at="var"),
+          centred / (groups.var(1, correction=0, keepdim=True) + 0.5).sqrt(), 12)
+    close(grpo(of="batch"), centred / rewards.std(), 12)
+    close(grpo(of="within"), centred / (centred.square().sum() / 24).sqrt(), 12)
+    close(grpo(eps_at="none"), centred, 12)
+    first = grpo(eps=0.5)
+    close(gdpo.advantages(rewards, estimator="gdpo", group_size=5, eps=0.5, renorm_eps=0.25,
+                          renorm_ddof=0).reshape(6, 5),
+          first / (first.square().mean().sqrt() + 0.25), 12)
+
+
+def test_settings_of_missing_rewards_and_small_groups():
+    nan = float("nan")
+    rewards = torch.tensor([1.0, nan, 0.0, 2.0, 5.0], dtype=torch.float64)
+    ids = torch.tensor([0, 0, 0, 0, 1])
+
+    def centred(**settings):
+        return gdpo.advantages(rewards, estimator="dr_grpo", group_ids=ids, **settings).tolist()
+
+    assert centred() == [0, 0, -1, 1, 0]
+    assert centred(missing="zero") == [0.25, -0.75, -0.75, 1.25, 0]
+    assert all(math.isnan(a) for a in centred(missing="propagate")[:4])
+    assert centred(singleton="raw")[4] == 5 and math.isnan(centred(singleton="nan")[4])
+    with pytest.raises(ValueError, match="row 1"):
+        centred(missing="reject")
+    with pytest.raises(ValueError, match="singleton"):
+        centred(singleton="error")
+    two = torch.stack([rewards, rewards], 1)
+    kept = gdpo.advantages(two, estimator="dr_grpo", group_ids=ids, missing_row="keep")
+    assert kept.tolist() == [0.5, -1.5, -1.5, 2.5, 0]
+
+
+def test_a_penalty_inside_the_reward():
+    rewards, kl = random_rewards(16)[:, :2], torch.rand(30, dtype=torch.float64)
+    close(gdpo.advantages(rewards, estimator="grpo", group_size=5, penalty=kl, penalty_coef=0.3),
+          gdpo.advantages(rewards.sum(1) - 0.3 * kl, estimator="grpo", group_size=5), 12)
+    changed = rewards.clone()
+    changed[:, 1] -= 0.3 * kl
+    close(gdpo.advantages(rewards, group_size=5, penalty=kl, penalty_coef=0.3, penalty_reward=1),
+          gdpo.advantages(changed, group_size=5), 12)
+
+
+@pytest.mark.parametrize("settings, words", [
+    (dict(eps=-1.0), "eps: given -1"), (dict(ddof=0.5), "ddof: given '0.5'; needed: an integer"),
+    (dict(missing="drop"), "missing: given 'drop'; needed: one of skip, zero"),
+    (dict(eps_at="mean"), "eps_at: given 'mean'"), (dict(of="all"), "of: given 'all'"),
+    (dict(penalty_coef=1.0), "batch.penalty"),
+    (dict(estimator="rloo", eps=1.0), "given the setting 'eps'"),
+    (dict(estimator="gdpo eps=1"), "given the setting 'eps=1'|the setting 'eps'"),
+], ids=str)
+def test_settings_that_do_not_fit(settings, words):
+    with pytest.raises(ValueError, match=words):
+        gdpo.advantages(torch.rand(6, 2), group_size=3, **settings)
 
 
 def test_lists_and_integers():

@@ -181,6 +181,17 @@ def test_weights_and_gates(device):
     same_bits(device.call("advantages", *arguments)[0], cpu.advantages(*arguments)[0])
 
 
+@pytest.mark.parametrize("line", ["grpo scale.of=batch", "grpo scale.of=within scale.eps=0.1",
+                                  "gdpo missing.entry=zero renorm.eps=0.2", "grpo singleton=raw",
+                                  "grpo penalty.coef=0.3"])
+def test_estimator_settings(device, line):
+    rewards = torch.randn(16, 2, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    rewards[3, 1] = float("nan")
+    groups = dict(group_offsets=torch.tensor([0, 4, 5, 16]), penalty=torch.arange(16.0))
+    close(device.call("advantages", rewards, line, **groups)[0],
+          cpu.advantages(rewards, line, **groups)[0], 2.0 ** -43)
+
+
 def test_many_rows_by_id(device):
     """More ids than a block has threads, one group of which is large."""
     g = torch.Generator().manual_seed(3)

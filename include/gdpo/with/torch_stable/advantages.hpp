@@ -111,8 +111,9 @@ inline constexpr const char* advantages_schema =
     "advantages(Tensor rewards, str estimator, int group_size=0, Tensor? group_ids=None, "
     "Tensor? group_offsets=None, float[]? weights=None, float[]? gates=None, "
     "float[]? constraints=None, Tensor? tokens=None, Tensor? valid=None, Tensor? baseline=None, "
-    "Tensor? row_weights=None) -> (Tensor, Tensor)";
-/// Advantages of rewards (N) or (N, C) by the estimator of that name (runtime::estimator).
+    "Tensor? row_weights=None, Tensor? penalty=None) -> (Tensor, Tensor)";
+/// Advantages of rewards (N) or (N, C) by the estimator of that line
+/// (runtime::configured_estimator).
 ///
 /// One of `group_size` (more than 0), `group_ids` (N) and `group_offsets` (G + 1) says who belongs
 /// together. `weights`: one for each reward; absent: the estimator's own. `gates`: for each gate
@@ -131,7 +132,8 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
                                              const std::optional<std::vector<double>>& gates,
                                              const std::optional<std::vector<double>>& constraints,
                                              const Array& tokens, const Array& valid,
-                                             const Array& baseline, const Array& row_weights) {
+                                             const Array& baseline, const Array& row_weights,
+                                             const Array& penalty) {
   constexpr const char* function = "gdpo::advantages";
   detail::check_advantages(function, group_size, group_ids, group_offsets, weights);
   const detail::RewardTensor table(function, rewards);
@@ -149,6 +151,7 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
     batch.valid = detail::column(function, "batch.valid", valid);
     batch.baseline = detail::column(function, "batch.baseline", baseline);
     batch.weights = detail::column(function, "batch.weights", row_weights);
+    batch.penalty = detail::column(function, "batch.penalty", penalty);
     thread_local Workspace workspace;
     if (table.narrow) {
       advantages_into(seq, batch, e, detail::new_view<float, 1>(out), workspace, &report);
@@ -179,7 +182,7 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
         grouped(Constrained<decltype(e), placement::FixedScale>{
             e, {}, List16(detail::constraints_of(*constraints, table.count))});
       },
-      runtime::estimator(estimator));
+      runtime::configured_estimator(estimator));
   return {out, detail::numbers_of(report)};
 }
 

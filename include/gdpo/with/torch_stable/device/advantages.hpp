@@ -161,7 +161,8 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
                                       const std::optional<std::vector<double>>& gates,
                                       const std::optional<std::vector<double>>& constraints,
                                       const Array& tokens, const Array& valid,
-                                      const Array& baseline, const Array& row_weights) {
+                                      const Array& baseline, const Array& row_weights,
+                                      const Array& penalty) {
   const detail::Call call = detail::call_on("gdpo::advantages", rewards);
   detail::check_advantages(call, group_size, group_ids, group_offsets, weights);
   if (constraints) {
@@ -186,6 +187,7 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
     batch.valid = detail::column(call, "batch.valid", valid);
     batch.baseline = detail::column(call, "batch.baseline", baseline);
     batch.weights = detail::column(call, "batch.weights", row_weights);
+    batch.penalty = detail::column(call, "batch.penalty", penalty);
     const Tensor memory = detail::new_memory(call, cuda::scratch_bytes(e, batch));
     advantages_into(queue.on(), batch, e, detail::new_view<double, 1>(in_double),
                     detail::scratch_in(memory));
@@ -197,7 +199,7 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
         if (order) return evaluated(e, cuda::sorted_groups(detail::indices_in(*order), offsets));
         evaluated(e, ByOffsets<index_t>{offsets});
       },
-      runtime::estimator(estimator));
+      runtime::configured_estimator(estimator));
   Tensor out = in_double;
   if (table.narrow) {
     out = detail::new_tensor(call, {rows}, ScalarType::Float);
