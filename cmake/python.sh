@@ -1,10 +1,12 @@
 # shellcheck shell=bash
 # `cmake/dev python`, which sources this file: builds the wheel of examples/python and tests it.
 
-# GDPO_TORCH asks for one version of PyTorch, which gets an environment of its own.
-python_venv=build/python-venv${GDPO_TORCH:+-$GDPO_TORCH}
-python_wheels=build/python-wheel${GDPO_TORCH:+-$GDPO_TORCH}
-python_grid=build/python-grid${GDPO_TORCH:+-$GDPO_TORCH}/grid.so
+# GDPO_TORCH asks for one version of PyTorch and GDPO_PYTHON for a Python; each pair of them gets an
+# environment of its own. GDPO_WHEEL is a wheel that has been built: it is tested, none is built.
+python_of=${GDPO_PYTHON:+-${GDPO_PYTHON##*/}}${GDPO_TORCH:+-$GDPO_TORCH}
+python_venv=build/python-venv$python_of
+python_wheels=build/python-wheel$python_of
+python_grid=build/python-grid$python_of/grid.so
 
 # Makes the virtual environment with PyTorch and what builds and tests need.
 python_environment() {
@@ -25,15 +27,18 @@ python_environment() {
 
 # Builds the wheel, for the glibc of this machine and later ones, and installs it.
 python_wheel() {
-  local begin=$SECONDS
-  rm -rf $python_wheels && mkdir -p $python_wheels
-  $python_venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
-    --no-build-isolation --wheel-dir $python_wheels/built examples/python
-  PATH=$PWD/$python_venv/bin:$PATH $python_venv/bin/auditwheel repair --exclude 'libtorch*.so' \
-    --wheel-dir $python_wheels $python_wheels/built/*.whl
-  say "the wheel, after $((SECONDS - begin)) s: $(du -h $python_wheels/*.whl)"
+  local begin=$SECONDS wheel=${GDPO_WHEEL:-}
+  if [[ ! $wheel ]]; then
+    rm -rf $python_wheels && mkdir -p $python_wheels
+    $python_venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+      --no-build-isolation --wheel-dir $python_wheels/built examples/python
+    PATH=$PWD/$python_venv/bin:$PATH $python_venv/bin/auditwheel repair --exclude 'libtorch*.so' \
+      --wheel-dir $python_wheels $python_wheels/built/*.whl
+    wheel=$(echo $python_wheels/*.whl)
+    say "the wheel, after $((SECONDS - begin)) s: $(du -h "$wheel")"
+  fi
   $python_venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-    --force-reinstall $python_wheels/*.whl
+    --force-reinstall "$wheel"
 }
 
 # Builds the operators for tensors of a device on the simulated grid of the library's tests, which

@@ -78,16 +78,21 @@ class AdvantagesAndReport(NamedTuple):
     report: Report
 
 
-def _tensor(array: Any) -> Optional[torch.Tensor]:
-    """The array as a tensor, without a copy where PyTorch can read its memory."""
+def _tensor(array: Any, device: Optional[torch.device] = None) -> Optional[torch.Tensor]:
+    """The array as a tensor, without a copy where PyTorch can read its memory.
+
+    device: where a list goes.
+    """
     if array is None or isinstance(array, torch.Tensor):
         return array.detach() if array is not None else None
     if hasattr(array, "__dlpack__"):
         # PyTorch has no tensors with negative strides.
         backwards = any(step < 0 for step in getattr(array, "strides", None) or ())
         return torch.from_dlpack(array.copy() if backwards else array)
-    tensor = torch.as_tensor(array)  # makes float32 of Python's floats
-    return torch.as_tensor(array, dtype=torch.float64) if tensor.is_floating_point() else tensor
+    tensor = torch.as_tensor(array, device=device)  # makes float32 of Python's floats
+    if not tensor.is_floating_point():
+        return tensor
+    return torch.as_tensor(array, dtype=torch.float64, device=device)
 
 
 def _like(array: Any, result: torch.Tensor) -> Any:
@@ -170,9 +175,11 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     except (TypeError, RuntimeError) as error:
         raise ValueError(f"gdpo::advantages: rewards, group_size: {error}; needed: an array of "
                          "numbers (NaN where a reward is missing), and an integer") from None
-    ids, offsets = _tensor(group_ids), _tensor(group_offsets)
-    columns = {"tokens": _tensor(tokens), "valid": _tensor(valid), "baseline": _tensor(baseline),
-               "row_weights": _tensor(row_weights), "penalty": _tensor(penalty)}
+    device = values.device
+    ids, offsets = _tensor(group_ids, device), _tensor(group_offsets, device)
+    columns = {"tokens": _tensor(tokens, device), "valid": _tensor(valid, device),
+               "baseline": _tensor(baseline, device), "row_weights": _tensor(row_weights, device),
+               "penalty": _tensor(penalty, device)}
     check_tensors("gdpo::advantages", {"rewards": values, "group_ids": ids,
                                        "group_offsets": offsets, **columns})
     limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]

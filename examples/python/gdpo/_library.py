@@ -21,12 +21,21 @@ _check_torch()
 torch.ops.load_library(pathlib.Path(__file__).parent / "_operators.so")
 ops = torch.ops.gdpo
 
-# The kernels for CUDA are in a library of their own, because it needs libtorch_cuda. Counting
-# devices does not initialise CUDA, so processes may still be forked.
+# The kernels for CUDA are in a library of their own, because it needs libtorch_cuda. It is loaded
+# with any PyTorch for CUDA: whether there is a device is not asked here, because the answer may
+# change (CUDA_VISIBLE_DEVICES), and the question may keep CUDA out of processes that are forked
+# later. Without a device nothing calls it.
 _CUDA = pathlib.Path(__file__).parent / "_cuda.so"
-HAS_CUDA = _CUDA.exists() and torch.version.cuda is not None and torch.cuda.device_count() > 0
-if HAS_CUDA:
-    torch.ops.load_library(_CUDA)
+if torch.version.cuda is None:
+    CUDA_MISSING = "this PyTorch is not for CUDA"
+elif not _CUDA.exists():
+    CUDA_MISSING = "it was built without nvcc"
+else:
+    try:
+        torch.ops.load_library(_CUDA)
+        CUDA_MISSING = ""
+    except OSError as error:  # the CPU still works
+        CUDA_MISSING = f"{_CUDA} does not load: {error.__cause__ or error}"
 
 # The arrays of a batch, in the order of the operators' arguments (loss/array_list.hpp).
 ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
@@ -42,12 +51,18 @@ def raise_ours(error: RuntimeError, translate: Callable[[str], str] = str) -> No
     translate: changes the message.
     """
     words = str(error)
+    if re.match(r"gdpo::\S+: cudaError", words):  # not a mistake in the arguments
+        if "cudaErrorNoKernelImageForDevice" in words:
+            raise RuntimeError(f"{words.splitlines()[0]}: this gdpo has no kernels for this GPU; "
+                               "CUDAARCHS names those to build for, as in CUDAARCHS='80;90;100' "
+                               "pip install ...") from None
+        return
     if words.startswith("gdpo::"):
         raise ValueError(translate(words.split("\nException raised from")[0])) from None
     if isinstance(error, NotImplementedError) and "gdpo::" in words:
         operator = re.search(r"gdpo::\w+", words)[0]
-        cuda = (" or a CUDA device" if HAS_CUDA else " (this gdpo has no kernels for CUDA: it was "
-                "built without nvcc)" if torch.cuda.is_available() else "")
+        cuda = f" (this gdpo has no kernels for CUDA: {CUDA_MISSING})" if CUDA_MISSING else (
+            " or a CUDA device")
         raise ValueError(f"{operator}: batch: given no tensors that it runs on; needed: dense "
                          f"tensors on the CPU{cuda}, one at least") from None
 
@@ -152,6 +167,16 @@ def _(loss, counts, gradient, logp=None, *arrays, **named):
 
 def _fake_result(tensor) -> torch.Tensor:
     return tensor.new_empty((len(names("result")),), dtype=torch.float64)
+
+
+@torch.library.register_fake("gdpo::scaled")
+def _(table, by):
+    return table.new_empty(table.shape)
+
+
+@torch.library.register_fake("gdpo::scale_")
+def _(table, by):
+    return None
 
 
 @torch.library.register_fake("gdpo::policy_loss_from_logits_")
@@ -269,6 +294,14 @@ def refuse_forward_mode(tensor: torch.Tensor) -> None:
                            "forward mode")
 
 
+def refuse_transforms(tensor: torch.Tensor) -> None:
+    """Raises within torch.func's grad, vmap and jvp, where a loss would have no gradient."""
+    refuse_forward_mode(tensor)
+    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack():
+        raise RuntimeError("gdpo.PolicyLoss.from_logits has a gradient for backward and is not for "
+                           "the transforms of torch.func")
+
+
 class WithGradient(torch.autograd.Function):
     """gdpo::policy_loss_forward with the derivative of gdpo::policy_loss."""
 
@@ -299,7 +332,7 @@ def _backward_from_logits(ctx, of_loss, *others):
     gradients = [None] * ctx.arguments
     if of_loss is not None:
         (dlogits,) = ctx.saved_tensors
-        gradients[_LOGITS] = of_loss * dlogits
+        gradients[_LOGITS] = ops.scaled(dlogits, of_loss)
     return tuple(gradients)
 
 
@@ -308,16 +341,22 @@ torch.library.register_autograd("gdpo::policy_loss_from_logits", _backward_from_
 
 
 class FromLogitsInPlace(torch.autograd.Function):
-    """gdpo::policy_loss_from_logits_ with its derivative, which the logits themselves hold."""
+    """gdpo::policy_loss_from_logits_ with its derivative, which the logits themselves hold.
+
+    tell: whether those who saved the logits for a backward of their own are told that they have
+      changed. A nested tensor cannot be told: PyTorch fails to make its history anew.
+    """
 
     @staticmethod
-    def forward(ctx, line, counts, logits, *arguments):
-        loss, result, logp, entropies = ops.policy_loss_from_logits_(line, counts, logits,
+    def forward(ctx, tell, line, counts, logits, *arguments):
+        # The same memory without history. It is not kept by save_for_backward, whose hooks may
+        # copy it.
+        ctx.memory = logits.detach()
+        if tell:
+            torch.autograd.graph.increment_version(ctx.memory)
+        ctx.version, ctx.arguments = ctx.memory._version, len(arguments)
+        loss, result, logp, entropies = ops.policy_loss_from_logits_(line, counts, ctx.memory,
                                                                      *arguments)
-        # Who saved the logits for a backward of their own is told that they have changed.
-        torch.autograd.graph.increment_version(logits)
-        ctx.arguments = len(arguments)
-        ctx.save_for_backward(logits)
         ctx.mark_non_differentiable(result, logp, entropies)
         ctx.set_materialize_grads(False)
         return loss, result, logp, entropies
@@ -326,14 +365,16 @@ class FromLogitsInPlace(torch.autograd.Function):
     def backward(ctx, of_loss, *others):
         _refuse_second_derivative("gdpo.PolicyLoss")
         if of_loss is None:
-            return (None,) * (3 + ctx.arguments)
-        (logits,) = ctx.saved_tensors
-        dlogits = logits.detach()
-        # Only on the CPU it costs nothing to look at the number. A second backward finds the
-        # logits changed, which PyTorch reports.
-        if of_loss.device.type != "cpu" or of_loss.item() != 1:
-            dlogits.mul_(of_loss)
-        return (None, None, dlogits, *(None,) * ctx.arguments)
+            return (None,) * (4 + ctx.arguments)
+        if ctx.memory is None:
+            raise RuntimeError("gdpo.PolicyLoss.from_logits: in_place: given a second backward; "
+                               "needed: one, because it scales the gradient where it lies")
+        dlogits, ctx.memory = ctx.memory, None
+        if dlogits._version != ctx.version:
+            raise RuntimeError("gdpo.PolicyLoss.from_logits: in_place: the logits, which hold "
+                               "their gradient, have been modified by an inplace operation since")
+        ops.scale_(dlogits, of_loss)
+        return (None, None, None, dlogits, *(None,) * ctx.arguments)
 
 
 def _setup_logprobs(ctx, inputs, output) -> None:

@@ -1,12 +1,13 @@
 """The policy loss as a module, the counts that it divides by, and what it measures."""
 import inspect
+import re
 from typing import Dict, NamedTuple, Optional, Tuple
 
 import torch
 
 from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
                        in_our_words, line_of, names, ops, our_errors, raise_ours,
-                       refuse_forward_mode, word)
+                       refuse_forward_mode, refuse_transforms, word)
 
 # The settings of PolicyLoss with the names that they have in the library.
 _SETTINGS = {
@@ -235,7 +236,8 @@ class PolicyLoss(torch.nn.Module):
         logp: log-probs of the tokens under the policy being trained, in nats: (rows, tokens),
           (prompts, completions, tokens), packed (tokens) with offsets, or a nested tensor of
           jagged layout. All arrays of tokens have its shape. Only it gets a gradient.
-        counts: those of the whole step, from `count`.
+        counts: those of the whole step, from `count`. On a CUDA device nobody looks at them: where
+          a count that divides is 0, the loss is 0. Counts on the CPU are checked in any case.
         advantages: (rows), or token_advantages in the shape of logp.
         old_logp: under the policy that sampled, or the proximal one; absent: the ratio is 1.
         ref_logp, rollout_logp, teacher_logp: for KL terms against them.
@@ -251,6 +253,7 @@ class PolicyLoss(torch.nn.Module):
             raise ValueError(f"gdpo::PolicyLoss: batch.logp: given {logp.dtype}; needed: log-probs "
                              "of a floating-point type")
         refuse_forward_mode(logp)
+        check_type("gdpo::PolicyLoss", "counts", counts)
         arrays = batch_arrays("gdpo::PolicyLoss", {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
             "teacher_logp": teacher_logp, "token_advantages": token_advantages,
@@ -276,8 +279,11 @@ class PolicyLoss(torch.nn.Module):
         """The loss straight from logits: log-probs, loss and gradient in one call.
 
         At level "token" each row of logits is read once, and its gradient written while the row is
-        in the cache; at the levels of sequences it is read twice. Bits are those of token_logprobs
-        and the loss one after the other.
+        in the cache; at the levels of sequences it is read twice. Backward multiplies the gradient
+        by that of the loss, in float32 at least, and rounds once more; in place by 1, as where
+        `counts` are those of the whole step, it leaves it as it is. Then bits are those of
+        token_logprobs and the loss one after the other. For float16, whose gradients underflow
+        unless they are scaled before they are rounded, it is these two calls, in place or not.
 
         logits: (rows, tokens, vocabulary), or packed (tokens, vocabulary) with offsets, or a nested
           tensor of jagged layout; float64, float32, bfloat16 or float16, with stride 1 over the
@@ -287,40 +293,57 @@ class PolicyLoss(torch.nn.Module):
         counts: those of the whole step, from `count`.
         temperature: the logits are divided by it.
         in_place: the gradient replaces the logits, so that no second table is needed. Afterwards
-          the logits hold nothing else, and backward runs once. (Compiled code decides by itself.)
+          the logits hold nothing else, and backward runs once. The logits must be a model's, all of
+          one call: what is left of a table after one part of it went through a call cannot go
+          through another before backward. The gradient of a slice, such as logits[:, :-1], PyTorch
+          copies to a table of the whole; rows that `mask` leaves out cost nothing. (Compiled code
+          decides by itself.)
         arrays: those of the call, except logp; entropies are those of the logits unless given.
 
         Errors: ValueError, as from the call.
         """
-        function = "gdpo::PolicyLoss"
-        unknown = [name for name in arrays if name not in _ARRAYS_OF_CALL or name == "logp"]
+        function = "gdpo::PolicyLoss.from_logits"
+        unknown = [name for name in arrays if name not in _ARRAYS_BESIDE_LOGITS]
         if unknown:
             raise TypeError(f"{function}: {unknown[0]}: given, and not an array of from_logits; "
-                            f"needed: one of {', '.join(_ARRAYS_OF_CALL - {'logp'})}")
+                            f"needed: one of {', '.join(_ARRAYS_BESIDE_LOGITS)}")
         given = {"logits": logits, "targets": targets, **arrays}
-        for name in ("logits", "targets"):
-            check_type(function, name, given[name])
-        refuse_forward_mode(logits)
+        for name, tensor in (("logits", logits), ("targets", targets), ("counts", counts)):
+            check_type(function, name, tensor)
+        if not isinstance(temperature, (int, float)):
+            raise ValueError(f"{function}: temperature: given {temperature!r}; needed: a number")
+        refuse_transforms(logits)
+        differentiable = torch.is_grad_enabled() and logits.requires_grad
+        in_place = in_place and differentiable and not torch.compiler.is_compiling()
+        if in_place and (logits.is_leaf or (logits._is_view() and logits._base.is_leaf
+                                            and logits._base.requires_grad)):
+            raise ValueError(f"{function}: in_place: given logits that are a leaf, or a view of "
+                             "one, such as a parameter; needed: logits that a model has made")
+        nested = logits.is_nested
         listed = batch_arrays(function, given)
         logits, targets = given["logits"], given["targets"]
         check_tensors(function, {"logits": logits, "counts": counts})
+        arguments = (self.line, counts, logits, targets, temperature, *listed)
         try:
-            if not (torch.is_grad_enabled() and logits.requires_grad):
-                with torch.no_grad():
-                    logp, entropies, _ = ops.token_logprobs(logits, targets, given.get("mask"),
-                                                            temperature)
-                    listed[ARRAYS.index("logp")] = logp
-                    if given.get("entropies") is None:
-                        listed[ARRAYS.index("entropies")] = entropies
+            # Gradients of float16 underflow unless they are scaled before they are rounded.
+            if not differentiable or logits.dtype == torch.float16:
+                logp, entropies, _ = ops.token_logprobs(logits, targets, given.get("mask"),
+                                                        temperature)
+                entropies = entropies.detach()
+                listed[ARRAYS.index("logp")] = logp
+                if given.get("entropies") is None:
+                    listed[ARRAYS.index("entropies")] = entropies
+                if differentiable:
+                    loss, result = WithGradient.apply(self.line, counts, *listed)
+                else:
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *listed)
-            elif in_place and not torch.compiler.is_compiling():
-                loss, result, logp, entropies = FromLogitsInPlace.apply(
-                    self.line, counts, logits, targets, temperature, *listed)
+                logp = logp.detach()
+            elif in_place:
+                loss, result, logp, entropies = FromLogitsInPlace.apply(not nested, *arguments)
             else:
-                loss, _, result, logp, entropies = ops.policy_loss_from_logits(
-                    self.line, counts, logits, targets, temperature, *listed)
+                loss, _, result, logp, entropies = ops.policy_loss_from_logits(*arguments)
         except RuntimeError as error:
-            raise_ours(error, _in_our_words)
+            raise_ours(error, _as_from_logits)
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 
@@ -328,5 +351,10 @@ class PolicyLoss(torch.nn.Module):
         return repr(self.line)
 
 
-_ARRAYS_OF_CALL = {name for name in inspect.signature(PolicyLoss.forward).parameters
-                   if name in ARRAYS}
+_ARRAYS_BESIDE_LOGITS = [name for name in inspect.signature(PolicyLoss.forward).parameters
+                         if name in ARRAYS and name != "logp"]
+
+
+def _as_from_logits(message: str) -> str:
+    """A message of one of the operators that from_logits calls, in its name."""
+    return _in_our_words(re.sub(r"^gdpo::\w+", "gdpo::PolicyLoss.from_logits", message))

@@ -3,7 +3,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 
-from ._library import names, ops, our_errors
+from ._library import ARRAYS, check_tensors, names, ops, our_errors
 from ._policy_loss import batch_arrays
 
 
@@ -59,6 +59,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
         "offsets": offsets, "advantages": advantages, "token_advantages": token_advantages,
         "weights": weights, "kl_weights": kl_weights, "entropies": entropies,
         "truncated": truncated})
+    check_tensors("gdpo::prepare", {**dict(zip(ARRAYS, arrays)), "degenerate": degenerate})
     tensors = [tensor for tensor in (degenerate, *arrays) if tensor is not None]
     device = tensors[0].device if tensors else torch.device("cpu")
     if device.type != "cpu":  # there are no kernels for devices

@@ -42,6 +42,8 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(policy_loss_forward_schema);
   library.def(policy_loss_from_logits_schema);
   library.def(policy_loss_from_logits_in_place_schema);
+  library.def(scaled_schema);
+  library.def(scale_in_place_schema);
   library.def(check_loss_schema);
   library.def(count_schema);
   library.def(token_logprobs_schema);
@@ -67,6 +69,8 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
   library.impl("policy_loss_from_logits_", losses.policy_loss_from_logits_in_place);
   library.impl("token_logprobs", losses.token_logprobs);
   library.impl("token_logprobs_backward", losses.token_logprobs_backward);
+  library.impl("scaled", TORCH_BOX(&scaled));
+  library.impl("scale_", TORCH_BOX(&scale_in_place));
   library.impl("count", TORCH_BOX(&count));
   library.impl("advantages", TORCH_BOX(&advantages));
   library.impl("prepare", TORCH_BOX(&prepare));

@@ -16,10 +16,11 @@ import torch
 
 import gdpo
 from batches import packed, random_batch
-from gdpo._library import ARRAYS, HAS_CUDA
+from gdpo._library import ARRAYS, CUDA_MISSING
 
 cpu = torch.ops.gdpo
-needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="no CUDA device, or built without nvcc")
+HAS_CUDA = not CUDA_MISSING and torch.cuda.is_available()
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason=CUDA_MISSING or "no CUDA device")
 #: The bits of the CPU are those of a processor with FMA.
 HAS_FMA = gdpo.level() != "baseline"
 
@@ -285,6 +286,13 @@ COUNTS, LOGP = torch.ones(4, dtype=torch.float64), torch.zeros(2, 3)
      dict(group_ids=torch.zeros(5))),
     ("no entries", "advantages", (torch.zeros(5), "gdpo"),
      dict(group_offsets=torch.zeros(0, dtype=torch.int64))),
+    ("weights: given 3", "advantages", (torch.zeros(4, 2), "gdpo", 2, None, None, [1.0, 1, 1]), {}),
+    ("batch.tokens", "advantages", (torch.zeros(4, 2), "verl::gdpo", 2), {}),
+    ("batch.old_logp", "policy_loss", ("dapo", COUNTS, True),
+     dict(logp=LOGP, advantages=torch.zeros(2), old_logp=torch.zeros(2, 4))),
+    ("rows that share memory", "policy_loss_from_logits_",
+     ("dapo", COUNTS, torch.zeros(1, 4).expand(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64),
+      1.0), dict(advantages=torch.zeros(2))),
     ("rank 1 (rows) or 2", "advantages", (torch.zeros(2, 2, 2), "gdpo", 2), {}),
     ("targets", "token_logprobs", (torch.zeros(3, 4), torch.zeros(2, dtype=torch.int64)), {}),
     ("logits: given Int", "token_logprobs",
@@ -309,6 +317,21 @@ def test_constraints_are_for_the_cpu(device):
     with pytest.raises(RuntimeError, match="constraints: given some, with rewards on a device"):
         device.call("advantages", torch.zeros(4, 2), "gdpo", 2, None, None, None, None,
                     [0.0, 1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16),
+                         ids=str)
+@pytest.mark.parametrize("factor", (1.0, 1 / 3))
+def test_scaled(device, dtype, factor):
+    by = torch.tensor(factor)
+    for shape in ((3, 700), (4, 5, 31)):
+        table = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        for view in (table, table.transpose(0, -2)):
+            want = cpu.scaled(view, by)
+            assert torch.equal(device.call("scaled", view, by)[0], want)
+            written = device.to(view).clone()
+            device.ops.scale_(written, device.to(by))
+            assert torch.equal(written.cpu(), want)
 
 
 # On a CUDA device, through the surface.

@@ -1,4 +1,5 @@
 """PolicyLoss.from_logits: the bits of token_logprobs and the loss one after the other."""
+import contextlib
 import shutil
 
 import pytest
@@ -86,7 +87,8 @@ def test_against_plain_pytorch():
                                atol=1e-5 * float(double.grad.abs().max()))
 
 
-def test_nested():
+@pytest.mark.parametrize("in_place", (False, True))
+def test_nested(in_place):
     """Jagged logits and targets are the packed ones."""
     logits, targets, arrays, counts = random_step(17, "packed")
     offsets = arrays["offsets"].long()
@@ -98,8 +100,8 @@ def test_nested():
     leaf = logits.clone().requires_grad_()
     out = loss_named("dapo").from_logits(
         nested(leaf * 1), nested(targets), counts=counts, advantages=arrays["advantages"],
-        **{name: nested(arrays[name]) for name in ("old_logp", "ref_logp", "weights",
-                                                   "kl_weights", "mask")})
+        in_place=in_place, **{name: nested(arrays[name]) for name in (
+            "old_logp", "ref_logp", "weights", "kl_weights", "mask")})
     out.loss.backward()
     same((out.loss.detach(), leaf.grad, out.metrics.result, out.logp, out.entropies), want)
 
@@ -120,14 +122,51 @@ def test_without_a_gradient(name):
 
 
 @pytest.mark.parametrize("in_place", (False, True))
-def test_scaled(in_place):
-    """Accumulation divides the loss: the gradient is divided too."""
-    logits, targets, arrays, counts = random_step(23, "padded")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scaled(dtype, in_place):
+    """A factor of the loss is one of the gradient, and is not rounded to the type of the logits.
+
+    One rounding more than that of the calls one by one: an ulp. The whole gradient keeps its size
+    within eps / 8; with a factor of bfloat16 it would be off by eps / 4."""
+    logits, targets, arrays, counts = random_step(23, "padded", dtype)
     loss = loss_named("dapo")
     leaf = logits.clone().requires_grad_()
     out = loss.from_logits(leaf * 1, targets, counts=counts, in_place=in_place, **arrays)
-    (out.loss / 4).backward()
-    assert torch.equal(leaf.grad, one_by_one(loss, *random_step(23, "padded"))[1] / 4)
+    (out.loss / 7).backward()
+    exact = one_by_one(loss, logits.double(), targets, arrays, counts)[1] / 7
+    got = leaf.grad.double()
+    eps = max(torch.finfo(dtype).eps, 2.0 ** -20)
+    least = torch.finfo(dtype).tiny if dtype == torch.float16 else 0
+    torch.testing.assert_close(got, exact, rtol=2 * eps, atol=max(1e-9, least))
+    assert abs(float((got * exact).sum() / exact.square().sum()) - 1) < max(eps / 8, 1e-6)
+
+
+@pytest.mark.parametrize("in_place", (False, True))
+def test_scaled_float16_does_not_underflow(in_place):
+    """Loss scaling, as of torch.amp.GradScaler, which begins with a factor of 65536."""
+    logits, targets, arrays, counts = random_step(23, "padded", torch.float16)
+    counts *= 4096  # a small share of a large step
+    loss = loss_named("dapo")
+    leaf = logits.clone().requires_grad_()
+    out = loss.from_logits(leaf * 1, targets, counts=counts, in_place=in_place, **arrays)
+    (out.loss * 65536).backward()
+    exact = one_by_one(loss, logits.double(), targets, arrays, counts)[1] * 65536
+    torch.testing.assert_close(leaf.grad.double(), exact, rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 4)])
+def test_scaled_tables(shape, dtype):
+    """The operators alone: strides, and one rounding of the exact product."""
+    wide = torch.randn(*shape[:-1], shape[-1] + 2, dtype=torch.float64).to(dtype)
+    table = wide.transpose(0, -2)[..., :shape[-1]]
+    by = torch.tensor(1 / 3)
+    want = (table.float() * by if dtype != torch.float64 else table * by.double()).to(dtype)
+    assert torch.equal(torch.ops.gdpo.scaled(table, by), want)
+    copy = wide.clone()
+    torch.ops.gdpo.scale_(copy.transpose(0, -2)[..., :shape[-1]], by)
+    assert torch.equal(copy.transpose(0, -2)[..., :shape[-1]], want)
+    assert torch.equal(copy[..., shape[-1]:], wide[..., shape[-1]:])
 
 
 def test_in_place_needs_no_second_table():
@@ -143,13 +182,76 @@ def test_in_place_needs_no_second_table():
     assert seen == [address] and weight.grad.abs().sum() > 0
 
 
-def test_in_place_backward_runs_once():
+@pytest.mark.parametrize("hooks", (False, True))
+def test_in_place_backward_runs_once(hooks):
+    """Also where hooks keep what is saved, and with it its version."""
     logits, targets, arrays, counts = random_step(31, "padded")
     leaf = logits.clone().requires_grad_()
-    out = loss_named("dapo").from_logits(leaf * 1, targets, counts=counts, in_place=True, **arrays)
+    keep = torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)
+    with keep if hooks else contextlib.nullcontext():
+        out = loss_named("dapo").from_logits(leaf * 1, targets, counts=counts, in_place=True,
+                                             **arrays)
     (2 * out.loss).backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="given a second backward; needed: one"):
         (2 * out.loss).backward()
+
+
+def test_backward_twice_out_of_place():
+    logits, targets, arrays, counts = random_step(31, "padded")
+    leaf = logits.clone().requires_grad_()
+    out = loss_named("dapo").from_logits(leaf * 1, targets, counts=counts, **arrays)
+    (2 * out.loss).backward(retain_graph=True)
+    once = leaf.grad.clone()
+    (2 * out.loss).backward()
+    assert torch.equal(leaf.grad, 2 * once)
+
+
+def test_in_place_refuses_what_the_user_owns():
+    """A leaf or a view of one would be overwritten, and its gradient be its own memory."""
+    logits, targets, arrays, counts = random_step(31, "padded")
+    leaf, kept = logits.clone().requires_grad_(), logits.clone()
+    flat = logits.reshape(-1).clone().requires_grad_()
+    for owned in (leaf, leaf[:], flat.view(logits.shape)):
+        with pytest.raises(ValueError, match="in_place: given logits that are a leaf"):
+            loss_named("dapo").from_logits(owned, targets, counts=counts, in_place=True, **arrays)
+    assert torch.equal(leaf.detach(), kept)
+
+
+def test_in_place_refuses_rows_that_share_memory():
+    logits, targets, arrays, counts = random_step(31, "padded")
+    made = logits.clone().requires_grad_() * 1
+    for shared in (made[:1].expand_as(made), made[:, :1].expand_as(made),
+                   made.as_strided(made.shape, (9 * VOCABULARY, VOCABULARY - 1, 1)),
+                   made.as_strided(made.shape, (8 * VOCABULARY, VOCABULARY, 1))):
+        with pytest.raises(ValueError, match="logits: given rows that share memory"):
+            loss_named("dapo").from_logits(shared, targets, counts=counts, in_place=True, **arrays)
+
+
+def test_in_place_parts_of_a_table():
+    """Slices and transposed tables are written where they lie, and nothing beside them."""
+    logits, targets, arrays, counts = random_step(31, "padded")
+    want = one_by_one(loss_named("dapo"), logits, targets, arrays, counts)
+    wide = torch.cat([logits, logits[:, :1]], 1)
+    for view, table in ((lambda x: x[:, :-1], wide),
+                        (lambda x: x.transpose(0, 1), logits.transpose(0, 1).contiguous())):
+        leaf = table.clone().requires_grad_()
+        out = loss_named("dapo").from_logits(view(leaf * 1), targets, counts=counts, in_place=True,
+                                             **arrays)
+        out.loss.backward()
+        assert torch.equal(view(leaf.grad), want[1])
+    assert leaf.grad.shape == table.shape
+
+
+def test_transforms_are_refused():
+    """Within torch.func the loss would silently have no gradient."""
+    logits, targets, arrays, counts = random_step(31, "padded")
+
+    def loss(x):
+        return loss_named("dapo").from_logits(x, targets, counts=counts, **arrays).loss
+
+    for transform, of in ((torch.func.grad, logits), (torch.func.vmap, logits[None])):
+        with pytest.raises(RuntimeError, match="not for the transforms of torch.func"):
+            transform(loss)(of)
 
 
 def test_in_place_tells_those_who_saved_the_logits():
@@ -196,6 +298,9 @@ def test_masked_tokens_are_not_read():
     (dict(old_logp=torch.zeros(4, 9).double()), ValueError, "batch.old_logp: given float64"),
     (dict(counts=torch.zeros(3)), ValueError, "counts"),
     (dict(temperature=0.0), ValueError, "temperature"),
+    (dict(temperature="1"), ValueError, "temperature: given '1'; needed: a number"),
+    (dict(counts=None), ValueError, "counts: given a NoneType"),
+    (dict(advantages=None), ValueError, "batch.advantages"),
 ], ids=str)
 def test_slips(slip, error, words):
     logits, targets, arrays, counts = random_step(47, "padded")
@@ -205,6 +310,7 @@ def test_slips(slip, error, words):
     with pytest.raises(error) as refused:
         loss_named("dapo").from_logits(given.pop("logits"), given.pop("targets"), **given)
     assert words in str(refused.value)
+    assert str(refused.value).startswith("gdpo::PolicyLoss.from_logits: ")
 
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="inductor needs a C++ compiler")

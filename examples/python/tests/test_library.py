@@ -55,13 +55,11 @@ def test_needed_libraries(library):
 
 def test_kernels_for_cuda_load():
     """Their library loads and registers where PyTorch has libtorch_cuda, without a device too."""
-    path = FOLDER / "_cuda.so"
-    if not path.exists():
-        pytest.skip("built without nvcc, or for a PyTorch without CUDA")
-    torch.ops.load_library(path)
+    if gdpo._library.CUDA_MISSING:
+        pytest.skip(f"no kernels for CUDA: {gdpo._library.CUDA_MISSING}")
     for name in ("policy_loss", "policy_loss_forward", "policy_loss_from_logits",
                  "policy_loss_from_logits_", "token_logprobs", "token_logprobs_backward", "count",
-                 "advantages"):
+                 "advantages", "scaled", "scale_"):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"gdpo::{name}", "CUDA")
 
 
@@ -79,6 +77,27 @@ def test_public_names():
         assert len(set(names)) == len(names)
     gdpo.losses().clear()  # a list of the caller's own
     assert gdpo.losses()
+
+
+def test_import_leaves_cuda_alone():
+    """A process may still be forked, and its children use CUDA: nothing has asked for devices."""
+    path = os.pathsep.join(filter(None, sys.path))
+    asks = ("import torch, gdpo; assert not torch.cuda._is_in_bad_fork() and "
+            "not torch.cuda.is_initialized(); import os; pid = os.fork(); "
+            "os._exit(torch.cuda._is_in_bad_fork()) if pid == 0 else None; "
+            "assert os.waitpid(pid, 0)[1] == 0")
+    subprocess.run([sys.executable, "-c", asks], check=True, timeout=120,
+                   env={**os.environ, "PYTHONPATH": path})
+
+
+def test_errors_of_the_cuda_runtime():
+    """They are no mistakes in the arguments: RuntimeError, with what to do where it is known."""
+    raise_ours = gdpo._library.raise_ours
+    raise_ours(RuntimeError("gdpo::cuda: cudaErrorIllegalAddress: an illegal memory access"))
+    with pytest.raises(RuntimeError, match="CUDAARCHS names those to build for"):
+        raise_ours(RuntimeError("gdpo::cuda: cudaErrorNoKernelImageForDevice: no kernel image"))
+    with pytest.raises(ValueError):
+        raise_ours(RuntimeError("gdpo::cuda::Scratch: scratch: given 1; needed: 2"))
 
 
 # Instruction sets.

@@ -113,6 +113,14 @@ def test_policy_loss_from_logits(layout, dtype, gradient):
     checked(ops.policy_loss_from_logits_, (line, counts, logits.detach().clone(), *arguments))
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+def test_scaled(dtype):
+    for shape in ((3, 5), (2, 3, 5)):
+        table, by = torch.randn(shape).to(dtype), torch.tensor(0.3)
+        checked(ops.scaled, (table, by))
+        checked(ops.scale_, (table, by))
+
+
 def test_text():
     """Lists of names, the level and the check of a loss: text in, text out."""
     for arguments in (("losses",), ("estimators",), ("result",), ("report", 3)):
@@ -148,9 +156,10 @@ def test_merges_with_fake_tensors(operator, numbers):
 def test_every_operator_is_checked():
     """A new operator needs its line above."""
     known = {"policy_loss", "policy_loss_forward", "policy_loss_from_logits",
-             "policy_loss_from_logits_", "check_loss", "count", "token_logprobs",
-             "token_logprobs_backward", "advantages", "prepare", "names", "metrics_map",
-             "merge_results", "report_map", "merge_reports", "diagnose", "pid", "level"}
+             "policy_loss_from_logits_", "scaled", "scale_", "check_loss", "count",
+             "token_logprobs", "token_logprobs_backward", "advantages", "prepare", "names",
+             "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
+             "level"}
     registered = {name.split("::")[1].split(".")[0]
                   for name in torch._C._dispatch_get_all_op_names() if name.startswith("gdpo::")}
     assert registered - known == set()

@@ -13,10 +13,11 @@
 ///       library.impl("policy_loss", TORCH_BOX(&gdpo::torch_stable::policy_loss));
 ///     }
 ///
-/// Tensors are of the CPU (with/torch_stable_cuda.hpp has kernels for a GPU), with any strides; nothing is copied unless a function says so. The work
-/// runs on the threads of PyTorch (torch.set_num_threads), and the bits of a result do not depend
-/// on their number. Counts, losses and metrics are float64 where they leave an operator, and every
-/// output has a shape that follows from the shapes of the inputs.
+/// Tensors are of the CPU, with any strides; with/torch_stable_cuda.hpp has kernels for a GPU.
+/// Nothing is copied unless a function says so. The work runs on the threads of PyTorch
+/// (torch.set_num_threads), and the bits of a result do not depend on their number. Counts, losses
+/// and metrics are float64 where they leave an operator, and every output has a shape that follows
+/// from the shapes of the inputs.
 ///
 /// Build: with the headers of PyTorch 2.10 or later, as C++17, with TORCH_TARGET_VERSION set to
 /// the oldest release that the library is for, such as 0x020a000000000000 (2.10). It uses the C
@@ -30,3 +31,4 @@
 #include <gdpo/with/torch_stable/loss.hpp>
 #include <gdpo/with/torch_stable/pid.hpp>
 #include <gdpo/with/torch_stable/prepare.hpp>
+#include <gdpo/with/torch_stable/scale.hpp>

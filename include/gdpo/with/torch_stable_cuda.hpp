@@ -10,14 +10,15 @@
 ///     }
 ///
 /// These are policy_loss, policy_loss_forward and count; policy_loss_from_logits and its form in
-/// place, token_logprobs and its backward; and advantages. Each may be compiled in a file of its
-/// own. Their schemas are those of the library for the CPU, and so are arguments and results. What
-/// they compute, and how near it is to the CPU: gdpo/cuda.hpp. There are no others for a device
-/// (prepare, pid, diagnose, maps and merges).
+/// place, token_logprobs and its backward, scaled and scale_; and advantages. Each of the three
+/// groups may be compiled in a file of its own. Their schemas are those of the library for the CPU,
+/// and so are arguments and results. What they compute, and how near it is to the CPU:
+/// gdpo/cuda.hpp. There are no others for a device (prepare, pid, diagnose, maps and merges).
 ///
 /// No operator waits for the device; memory comes from PyTorch's allocator. So a CUDA graph can
 /// capture them (torch.cuda.graph), and counts, losses and metrics stay on the device until they
-/// are read.
+/// are read. Counts on the CPU are checked, those on the device are not. advantages returns NaN for
+/// the numbers of its report, and refuses constraints.
 ///
 /// Build: with nvcc of CUDA 12 or 13 and the headers of PyTorch 2.10 or later, as C++17, with
 /// TORCH_TARGET_VERSION as for the CPU and with USE_CUDA, without which PyTorch's header does not

@@ -26,7 +26,8 @@ STABLE_TORCH_LIBRARY(gdpo_grid, library) {
   for (const char* schema :
        {policy_loss_schema, policy_loss_forward_schema, policy_loss_from_logits_schema,
         policy_loss_from_logits_in_place_schema, token_logprobs_schema,
-        token_logprobs_backward_schema, count_schema, advantages_schema}) {
+        token_logprobs_backward_schema, scaled_schema, scale_in_place_schema, count_schema,
+        advantages_schema}) {
     library.def(schema);
   }
 }

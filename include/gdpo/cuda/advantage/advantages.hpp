@@ -320,12 +320,13 @@ AdvantagesCall<T, Groups, B, S, C, Renorm> call_in_scratch(
 
 /// Bytes of Scratch that advantages_into needs. Shape and columns of the batch and the settings of
 /// the estimator decide; arrays are not read. A batch of fewer rows and groups needs no more.
+/// `function`: the call that messages name.
 template <class T, class Groups, class B, class S, class C, class Renorm>
 std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator,
-                          const RewardBatch<T, Groups>& batch) {
+                          const RewardBatch<T, Groups>& batch,
+                          const char* function = "gdpo::cuda::scratch_bytes") {
   detail::ScratchCursor cursor;
-  detail::AdvantagesCall<T, Groups, B, S, C, Renorm>("gdpo::cuda::scratch_bytes", batch, estimator)
-      .take(cursor);
+  detail::AdvantagesCall<T, Groups, B, S, C, Renorm>(function, batch, estimator).take(cursor);
   return cursor.bytes();
 }
 

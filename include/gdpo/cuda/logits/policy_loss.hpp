@@ -273,9 +273,11 @@ struct BoundLogits {
 ///
 /// That is 37 bytes for each row of logits, and what the loss needs for the sequences: as there, a
 /// batch of fewer sequences can need more.
+/// `function`: the call that messages name.
 template <class T, int Rank>
-std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch) {
-  const auto shaped = gdpo::detail::to_count("gdpo::cuda::scratch_bytes", logits, batch, -1);
+std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+                          const char* function = "gdpo::cuda::scratch_bytes") {
+  const auto shaped = gdpo::detail::to_count(function, logits, batch, -1);
   return detail::bytes_of<detail::LogitsMemory>(
       gdpo::detail::LogitRows<T, Rank>(shaped).rows(),
       detail::bytes_of_loss(detail::sequences_of(shaped, batch)));

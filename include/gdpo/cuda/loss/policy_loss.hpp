@@ -64,11 +64,12 @@ std::size_t scratch_bytes(const TokenBatch<S>& batch) {
 }
 /// Bytes of Scratch that loss(device, batch, ...) needs. The number of rows decides; arrays are not
 /// read. A batch of fewer rows needs no more, and no batch more than one of 1024 rows.
+/// `function`: the call that messages name.
 template <class Loss, class S>
-std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch) {
+std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch,
+                          const char* function = "gdpo::cuda::scratch_bytes") {
   static_assert(gdpo::detail::needs_loss<Loss>());
-  const auto layout =
-      gdpo::detail::shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
   return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
 }
 

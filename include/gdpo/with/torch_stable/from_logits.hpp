@@ -81,6 +81,7 @@ inline constexpr const char* policy_loss_from_logits_in_place_schema =
 inline std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss_from_logits_in_place(
     const std::string& loss, const Tensor& counts, const Tensor& logits, const Tensor& targets,
     double temperature, GDPO_TORCH_PARAMETERS) {
+  detail::check_rows_apart("gdpo::policy_loss_from_logits", "logits", logits);
   return detail::loss_from_logits("gdpo::policy_loss_from_logits", loss, counts, logits, targets,
                                   temperature, logits, GDPO_TORCH_NAMES);
 }

@@ -27,6 +27,25 @@ void with_logits(const Call& call, const Tensor& logits, const Array& targets, c
   });
 }
 
+/// Throws unless the rows of a table, which is to be written, are apart: side by side in one of the
+/// two orders of its axes.
+inline void check_rows_apart(const Call& call, const char* name, const Tensor& table) {
+  const std::int64_t rank = table.dim(), vocabulary = table.size(rank - 1);
+  std::int64_t extent[2] = {1, 1}, stride[2] = {vocabulary, vocabulary};
+  for (std::int64_t r = 0; r + 1 < rank; ++r) {
+    if (table.size(r) == 0) return;
+    extent[r] = table.size(r), stride[r] = table.size(r) > 1 ? table.stride(r) : vocabulary;
+  }
+  if (extent[0] > 1 && (extent[1] == 1 || stride[0] < stride[1]))
+    std::swap(extent[0], extent[1]), std::swap(stride[0], stride[1]);
+  const bool apart = (extent[1] == 1 || stride[1] >= vocabulary) &&
+                     (extent[0] == 1 || stride[0] >= stride[1] * (extent[1] - 1) + vocabulary);
+  if (!apart) {
+    call.fail(name, "rows that share memory",
+              "rows apart from each other, because they are written in place");
+  }
+}
+
 }  // namespace detail
 
 /// What an operator of this name declares.

@@ -188,7 +188,7 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
     batch.baseline = detail::column(call, "batch.baseline", baseline);
     batch.weights = detail::column(call, "batch.weights", row_weights);
     batch.penalty = detail::column(call, "batch.penalty", penalty);
-    const Tensor memory = detail::new_memory(call, cuda::scratch_bytes(e, batch));
+    const Tensor memory = detail::new_memory(call, cuda::scratch_bytes(e, batch, call.function));
     advantages_into(queue.on(), batch, e, detail::new_view<double, 1>(in_double),
                     detail::scratch_in(memory));
   };

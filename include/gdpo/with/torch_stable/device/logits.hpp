@@ -4,6 +4,7 @@
 #include <gdpo/cuda/logits/token_logprobs.hpp>
 #include <gdpo/with/torch_stable/device/loss.hpp>
 #include <gdpo/with/torch_stable/from_logits.hpp>
+#include <gdpo/with/torch_stable/scale.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
@@ -28,7 +29,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
     std::visit(
         [&](const auto& of) {
           std::tie(loss, numbers) = device_loss<float>(
-              call, queue.on(), counts, cuda::scratch_bytes(b, batch),
+              call, queue.on(), counts, cuda::scratch_bytes(b, batch, call.function),
               [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
                 gdpo::policy_loss_from_logits(queue.on(), with_metrics<metrics::Means>(of), b,
                                               batch, normaliser, new_view<T, rank>(dlogits), result,
@@ -38,6 +39,40 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
         configured(line));
   });
   return {*loss, *numbers, log_probs, entropy};
+}
+
+/// scale_rows, a block for each row. In place, a factor of 1 has nothing to do.
+template <class T>
+struct ScaleRows {
+  static constexpr int largest_block = 256;
+  TableRows<T> from, to;
+  Factor by;
+  bool in_place;
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    const auto factor = by.value<ScaledIn<T>>();
+    const bool idle = in_place && factor == 1;
+    for (index_t i = block.index(); i < from.rows && !idle; i += block.count()) {
+      const T* x = from(i);
+      T* y = to(i);
+      block.each([&](int thread) {
+        for (index_t v = thread; v < from.vocabulary; v += block.threads())
+          scale_number(x[v], y[v], factor);
+      });
+    }
+  }
+};
+template <class Queue>
+void scale_on(const Call& call, const Tensor& from, const Tensor& by, const Tensor& to,
+              bool in_place) {
+  const Queue queue(call);
+  with_table(call, from, [&](auto* element) {
+    using T = std::remove_const_t<std::remove_pointer_t<decltype(element)>>;
+    const ScaleRows<T> kernel{TableRows<T>(from), TableRows<T>(to), Factor(call, by), in_place};
+    const index_t most = queue.on().tuning().blocks;
+    queue.on().launch((std::min)(kernel.from.rows, most), kernel.largest_block, 0, kernel);
+  });
 }
 
 }  // namespace detail
@@ -99,9 +134,24 @@ template <class Queue>
 std::tuple<Tensor, Tensor, Tensor, Tensor> policy_loss_from_logits_in_place(
     const std::string& loss, const Tensor& counts, const Tensor& logits, const Tensor& targets,
     double temperature, GDPO_TORCH_PARAMETERS) {
-  return detail::device_loss_from_logits<Queue>(
-      detail::call_on("gdpo::policy_loss_from_logits", logits), loss, counts, logits, targets,
-      temperature, logits, GDPO_TORCH_NAMES);
+  const detail::Call call = detail::call_on("gdpo::policy_loss_from_logits", logits);
+  detail::check_rows_apart(call, "logits", logits);
+  return detail::device_loss_from_logits<Queue>(call, loss, counts, logits, targets, temperature,
+                                                logits, GDPO_TORCH_NAMES);
+}
+
+/// torch_stable::scaled.
+template <class Queue>
+Tensor scaled(const Tensor& table, const Tensor& by) {
+  const detail::Call call = detail::call_on("gdpo::scaled", table);
+  Tensor out = detail::new_like(call, table, 0, table.scalar_type());
+  detail::scale_on<Queue>(call, table, by, out, false);
+  return out;
+}
+/// torch_stable::scale_in_place.
+template <class Queue>
+void scale_in_place(const Tensor& table, const Tensor& by) {
+  detail::scale_on<Queue>(detail::call_on("gdpo::scale_", table), table, by, table, true);
 }
 
 /// Registers the operators above.
@@ -111,6 +161,8 @@ void register_logits(Library& library) {
   library.impl("token_logprobs_backward", TORCH_BOX(&token_logprobs_backward<Queue>));
   library.impl("policy_loss_from_logits", TORCH_BOX(&policy_loss_from_logits<Queue>));
   library.impl("policy_loss_from_logits_", TORCH_BOX(&policy_loss_from_logits_in_place<Queue>));
+  library.impl("scaled", TORCH_BOX(&scaled<Queue>));
+  library.impl("scale_", TORCH_BOX(&scale_in_place<Queue>));
 }
 
 }  // namespace device

@@ -85,7 +85,7 @@ std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const st
       [&](const auto& of) -> std::tuple<Tensor, Tensor, Tensor> {
         const auto loss = with_metrics<metrics::Means>(of);
         const auto [value, numbers] = device_loss<S>(
-            call, queue.on(), counts, cuda::scratch_bytes(loss, batch),
+            call, queue.on(), counts, cuda::scratch_bytes(loss, batch, "gdpo::PolicyLoss"),
             [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
               loss(queue.on(), batch, normaliser, out, result, scratch);
             });
