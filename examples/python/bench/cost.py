@@ -5,8 +5,8 @@
 Prints three tables. The first has the cost of a call on one token, in microseconds: the operator
 beside an operator of the same arguments that does nothing, and the module with backward beside an
 autograd function that does nothing. The second has the DAPO loss with its gradient and the metrics
-that TRL logs, beside the same in plain PyTorch, eager and under torch.compile, on one thread. The third has that
-loss with its gradient from logits, in place.
+that TRL logs, beside the same in plain PyTorch, eager and under torch.compile, on one thread. The
+third has that loss with its gradient from logits, in place.
 """
 import argparse
 import pathlib

@@ -206,6 +206,16 @@ def test_backward_twice_out_of_place():
     assert torch.equal(leaf.grad, 2 * once)
 
 
+def test_in_place_notices_a_change_of_the_gradient():
+    """What holds the gradient is not to be used for anything else before backward."""
+    logits, targets, arrays, counts = random_step(31, "padded")
+    made = logits.clone().requires_grad_() * 1
+    out = loss_named("dapo").from_logits(made, targets, counts=counts, in_place=True, **arrays)
+    made.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="have been modified by an inplace operation since"):
+        out.loss.backward()
+
+
 def test_in_place_refuses_what_the_user_owns():
     """A leaf or a view of one would be overwritten, and its gradient be its own memory."""
     logits, targets, arrays, counts = random_step(31, "padded")

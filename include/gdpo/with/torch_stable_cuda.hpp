@@ -37,6 +37,7 @@ namespace torch_stable {
 /// PyTorch's current stream of the device of a call; that device is current while this lives.
 class CurrentStream {
  public:
+  /// Makes the device of the call current and asks PyTorch for its stream.
   explicit CurrentStream(const detail::Call& call)
       : guard_(call.device_index), on_(stream_of(call.device_index)) {}
   /// The device tag of the kernels.
