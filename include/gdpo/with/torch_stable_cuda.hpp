@@ -46,7 +46,7 @@ class CurrentStream {
  private:
   static cudaStream_t stream_of(std::int32_t device) {
     void* stream = nullptr;
-    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &stream));
+    GDPO_TORCH_CALL(aoti_torch_get_current_cuda_stream(device, &stream));
     return static_cast<cudaStream_t>(stream);
   }
   torch::stable::accelerator::DeviceGuard guard_;

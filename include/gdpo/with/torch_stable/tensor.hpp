@@ -11,6 +11,13 @@
 #include <optional>
 #include <tuple>
 
+// Calls a C function of PyTorch and throws what it reports. 2.10 has another name for this.
+#if defined(STABLE_TORCH_ERROR_CODE_CHECK)
+#define GDPO_TORCH_CALL(call) STABLE_TORCH_ERROR_CODE_CHECK(call)
+#else
+#define GDPO_TORCH_CALL(call) TORCH_ERROR_CODE_CHECK(call)
+#endif
+
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
 
@@ -179,7 +186,7 @@ inline Tensor new_tensor(const Call& call, const std::vector<std::int64_t>& size
   for (std::size_t r = size.size(); r-- > 1;)
     strides[r - 1] = strides[r] * (std::max<std::int64_t>)(size[r], 1);
   AtenTensorHandle made = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+  GDPO_TORCH_CALL(aoti_torch_empty_strided(
       static_cast<std::int64_t>(size.size()), size.data(), strides.data(),
       torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type)), call.device_type,
       call.device_index, &made));

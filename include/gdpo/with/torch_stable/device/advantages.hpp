@@ -90,8 +90,7 @@ inline std::tuple<Tensor, Tensor> sorted(const Tensor& tensor) {
   using torch::stable::detail::from, torch::stable::detail::to;
   StableIValue stack[] = {from(tensor), from(std::optional<bool>(true)), from(std::int64_t{0}),
                           from(false)};
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("aten::sort", "stable", stack, TORCH_ABI_VERSION));
+  GDPO_TORCH_CALL(torch_call_dispatcher("aten::sort", "stable", stack, TORCH_ABI_VERSION));
   return {to<Tensor>(stack[0]), to<Tensor>(stack[1])};
 }
 

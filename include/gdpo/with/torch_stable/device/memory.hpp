@@ -18,7 +18,7 @@ namespace detail {
 /// The call of an operator whose tensors are on the device of the first of these.
 inline Call call_on(const char* function, const Tensor& first) {
   std::int32_t type = 0;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(first.get(), &type));
+  GDPO_TORCH_CALL(aoti_torch_get_device_type(first.get(), &type));
   return Call(function, type, type == aoti_torch_device_type_cpu() ? 0 : first.get_device_index());
 }
 
