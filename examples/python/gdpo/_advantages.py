@@ -169,7 +169,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
 
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
-    given = locals()
+    given = {"of": of, "ddof": ddof, "eps": eps, "eps_at": eps_at, "renorm_ddof": renorm_ddof,
+             "renorm_eps": renorm_eps, "renorm_eps_at": renorm_eps_at, "missing": missing,
+             "missing_row": missing_row, "singleton": singleton, "penalty_coef": penalty_coef,
+             "penalty_reward": penalty_reward}
     try:
         values, group_size = _tensor(rewards), operator.index(group_size)
     except (TypeError, RuntimeError) as error:

@@ -45,8 +45,8 @@ TOKEN_ARRAYS = tuple(a for a in ARRAYS
                      if a not in ("advantages", "row_weights", "truncated", "offsets"))
 
 
-def raise_ours(error: RuntimeError, translate: Callable[[str], str] = str) -> None:
-    """Raises what the library refuses as ValueError; PyTorch makes a RuntimeError of it.
+def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
+    """Raises what the library refuses as ValueError; PyTorch after 2.10 makes a RuntimeError of it.
 
     translate: changes the message.
     """
@@ -126,7 +126,7 @@ def our_errors(translate: Callable[[str], str] = str) -> Iterator[None]:
     """Raises what the library refuses within it as ValueError, see raise_ours."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise_ours(error, translate)
         raise
 

@@ -268,7 +268,7 @@ class PolicyLoss(torch.nn.Module):
             else:
                 with torch.no_grad():
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise_ours(error, _in_our_words)
             raise
         return LossAndMetrics(loss, Metrics(result))
@@ -342,7 +342,7 @@ class PolicyLoss(torch.nn.Module):
                 loss, result, logp, entropies = FromLogitsInPlace.apply(not nested, *arguments)
             else:
                 loss, _, result, logp, entropies = ops.policy_loss_from_logits(*arguments)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise_ours(error, _as_from_logits)
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
