@@ -1,6 +1,7 @@
 """Loads the operators, and tells PyTorch their shapes and derivatives."""
 import contextlib
 import functools
+import numbers
 import pathlib
 import re
 from typing import Callable, Dict, Iterator, List, Optional
@@ -82,7 +83,9 @@ def word(value: object) -> str:
     """A setting as the library reads it from a line."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
+    if isinstance(value, (str, int)):
+        return str(value)
+    return str(int(value)) if isinstance(value, numbers.Integral) else repr(float(value))
 
 
 def line_of(words: List[str], settings: Dict[str, str], given: Dict[str, object]) -> str:

@@ -53,6 +53,16 @@ def test_a_kl_term_that_is_off_on_purpose():
     assert gdpo.PolicyLoss("grpo", kl="k1")  # it has a coefficient of its own
 
 
+def test_settings_are_numbers_of_any_library():
+    for number in (np.float64(0.25), np.float32(0.25), torch.tensor(0.25)):
+        assert gdpo.PolicyLoss("dapo", low=number).line == "dapo surrogate.low=0.25"
+        assert gdpo.advantages([1.0, 0.0], group_size=2, eps=number).tolist() == gdpo.advantages(
+            [1.0, 0.0], group_size=2, eps=0.25).tolist()
+    for number in (0, np.int64(0)):
+        assert gdpo.advantages([1.0, 0.0], group_size=2, ddof=number).tolist() == [
+            pytest.approx(a) for a in gdpo.advantages([1.0, 0.0], group_size=2, ddof=0).tolist()]
+
+
 def test_settings_are_those_that_the_loss_was_made_with():
     loss = gdpo.PolicyLoss("grpo", beta=0.01)
     with pytest.raises(AttributeError, match=r"PolicyLoss\(..., beta=0.5\)"):
