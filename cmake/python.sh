@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# `cmake/dev python`, which sources this file: builds the wheel of examples/python and tests it.
+# `cmake/dev python` and `cmake/dev drift`, which source this file: they build the wheel of
+# examples/python, test it, and run the trainers' own code beside it.
 
 # GDPO_TORCH asks for one version of PyTorch and GDPO_PYTHON for a Python; each pair of them gets an
 # environment of its own. GDPO_WHEEL is a wheel that has been built: it is tested, none is built.
@@ -7,6 +8,8 @@ python_of=${GDPO_PYTHON:+-${GDPO_PYTHON##*/}}${GDPO_TORCH:+-$GDPO_TORCH}
 python_venv=build/python-venv$python_of
 python_wheels=build/python-wheel$python_of
 python_grid=build/python-grid$python_of/grid.so
+# The trainers that have a plug-in: the folders of examples/python/trainers.
+python_trainers="verl trl ms_swift slime"
 
 # Makes the virtual environment with PyTorch and what builds and tests need.
 python_environment() {
@@ -53,6 +56,37 @@ python_grid() {
     -Wl,--unresolved-symbols=ignore-in-shared-libs -o $python_grid
 }
 
+# Runs the tests of the package, with the operators for devices on the simulated grid.
+python_tests() {
+  python_grid &
+  local grid=$!
+  python_wheel
+  wait $grid
+  say "testing the wheel"
+  GDPO_GRID=$PWD/$python_grid $python_venv/bin/pytest -q -rs \
+    -c examples/python/pyproject.toml examples/python/tests "$@"
+}
+
+# Runs a trainer's own functions beside ours, and the tests of its plug-in: python_trainer NAME
+# [ARGUMENTS]. The trainer has an environment of its own, because trainers need different releases
+# of the same packages; it sees those of $python_venv, PyTorch and the wheel among them. What pip
+# installs is the whole list that the trainer needs, so that it brings no second PyTorch.
+python_trainer() {
+  local name=$1 folder=examples/python/trainers/$1 venv=build/python-$1$python_of python
+  [[ -d $folder ]] || die "python trainer: given $name; needed: one of" $python_trainers
+  shift
+  python=$venv/bin/python
+  [[ -x $python ]] || $python_venv/bin/python -m venv $venv
+  $python_venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+    >"$($python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+  if [[ ! ${GDPO_OFFLINE:-} && -e $folder/requirements.txt ]]; then
+    $python -m pip install --quiet --disable-pip-version-check --no-deps \
+      -r $folder/requirements.txt
+  fi
+  say "testing the plug-in for $name beside $name's own code"
+  $python -m pytest -q -rs -c examples/python/pyproject.toml --import-mode=importlib $folder "$@"
+}
+
 run_python() {
   have_header algorithm || install g++
   have cmake || install cmake
@@ -60,17 +94,48 @@ run_python() {
   have python3 || install python3
   python_environment
   export PYTHONDONTWRITEBYTECODE=1
-  if [[ ${1:-} == bench ]]; then
-    shift
-    python_wheel
-    $python_venv/bin/python examples/python/bench/cost.py "$@"
-  else
-    python_grid &
-    local grid=$!
-    python_wheel
-    wait $grid
-    say "testing the wheel"
-    GDPO_GRID=$PWD/$python_grid $python_venv/bin/pytest -q -rs \
-      -c examples/python/pyproject.toml examples/python/tests "$@"
-  fi
+  case ${1:-} in
+    bench)
+      shift
+      python_wheel
+      $python_venv/bin/python examples/python/bench/cost.py "$@"
+      ;;
+    trainer)
+      (($# > 1)) || die "python trainer: given no trainer; needed: one of" $python_trainers
+      python_wheel
+      python_trainer "${@:2}"
+      ;;
+    all)
+      shift
+      python_tests "$@"
+      local trainer
+      for trainer in $python_trainers; do python_trainer "$trainer"; done
+      ;;
+    *) python_tests "$@" ;;
+  esac
+}
+
+run_drift() {
+  have_header algorithm || install g++
+  python_environment
+  export PYTHONDONTWRITEBYTECODE=1
+  python_wheel
+  local wanted=("$@") entry trainer folder moved=()
+  ((${#wanted[@]})) || mapfile -t wanted < <($python_venv/bin/python cmake/drift.py trainers)
+  for entry in "${wanted[@]}"; do
+    trainer=${entry%%=*} folder=build/drift/$trainer
+    if [[ $entry == *=* ]]; then
+      folder=$(cd "$caller" && cd -- "${entry#*=}" && pwd)
+    else
+      rm -rf "$folder" "$folder.whl" && mkdir -p "$folder"
+      $python_venv/bin/python cmake/drift.py fetch "$trainer" "$folder"
+      folder=$PWD/$folder
+    fi
+    say "$trainer: the functions that presets were made from"
+    $python_venv/bin/python cmake/drift.py check "$trainer" "$folder" || moved+=("$trainer")
+    say "$trainer: its functions beside ours"
+    PYTHONPATH=$folder python_trainer "$trainer" || moved+=("$trainer, whose numbers differ")
+  done
+  ((${#moved[@]} == 0)) || die "look above at what has moved in: $(IFS=';' && echo "${moved[*]}")"
+  say "nothing has moved"
 }

@@ -12,7 +12,8 @@
 ///     aggregates   aggregate(mode)      "token-mean", "token-sum", "seq-mean-token-sum",
 ///                                       "seq-mean-token-sum-norm", "seq-mean-token-mean"
 ///     KL terms     kl(type)             "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3";
-///                                       with "+" appended: with the gradient of k2
+///                                       with "+" appended: with the gradient of k2;
+///                                       with "*" appended: times the ratio
 ///     pre-passes   prepass(name)        "trl::token_truncate", "open_instruct::rho", ...
 ///     of tokens    token_advantage(name)  "verl::gae", "openrlhf::reinforce", ...
 ///     of a critic  value_loss(name)     "verl::value_loss", "slime::value_loss", ...
@@ -416,17 +417,21 @@ inline Aggregate aggregate(std::string_view loss_agg_mode) {
 }
 
 /// The KL term of verl's kl_loss_type: "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3".
-/// With a "+" appended, the gradient is that of K2 (StraightThroughK2), else that of the estimator.
+/// With a "+" appended, as in verl, the gradient is that of K2 (StraightThroughK2). With a "*"
+/// appended, value and gradient are those of the estimate times the ratio (ImportanceWeighted),
+/// which is TRL's use_bias_correction_kl. Else the gradient is that of the estimator.
 /// The result is `kl` with its estimator and gradient changed; beta, `against` and the clamps are
 /// kept. Pass `loss.kl` to keep those of the loss.
 /// Errors: `invalid_input` for an unknown type, with a list of the types.
 inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
-  const bool straight_through = !kl_loss_type.empty() && kl_loss_type.back() == '+';
-  const std::string_view name =
-      kl_loss_type.substr(0, kl_loss_type.size() - (straight_through ? 1 : 0));
+  const char last = kl_loss_type.empty() ? ' ' : kl_loss_type.back();
+  const bool marked = last == '+' || last == '*';
+  const std::string_view name = kl_loss_type.substr(0, kl_loss_type.size() - (marked ? 1 : 0));
   kl.estimator =
       detail::named("gdpo::runtime::kl", "kl_loss_type", name, detail::estimators_of_kl());
-  kl.gradient = straight_through ? KlGradient::StraightThroughK2 : KlGradient::Direct;
+  kl.gradient = last == '+'   ? KlGradient::StraightThroughK2
+                : last == '*' ? KlGradient::ImportanceWeighted
+                              : KlGradient::Direct;
   return kl;
 }
 

@@ -79,11 +79,12 @@ std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
 }
 std::string settings_of(const gdpo::prepass::Importance& w) {
-  return text("importance", w.statistic, w.clamp, w.clip, w.count_eps, w.reach);
+  return text("importance", w.statistic, w.clamp, w.clip, w.count_eps, w.reach, w.missing,
+              w.token_clamp);
 }
 std::string settings_of(const gdpo::prepass::Gate& g) {
   return text("gate", g.estimator, g.pair, g.statistic, g.when, g.advantage, g.min, g.max, g.clamp,
-              g.count_eps, g.reach);
+              g.count_eps, g.reach, g.missing);
 }
 
 std::vector<std::string> without_record(const Report& report) {

@@ -46,14 +46,16 @@ void no_log_ratio_clamp(Params& params) {
 // The settings that TRL, its fork by NVlabs, ms-swift and Liger share.
 LossSetup trl_family(Params& params, const std::string& trainer,
                      std::initializer_list<const char*> levels) {
-  const std::string type = params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo"});
+  const std::string type = params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo"});
   const std::vector<std::string>& known = gdpo::runtime::loss_names();
   if (std::find(known.begin(), known.end(), trainer + type) == known.end()) {
     throw Unsupported("there is no preset " + trainer + type);
   }
   LossSetup setup;
-  setup.loss = gdpo::runtime::loss(trainer + type,
-                                   params.choice("importance_sampling_level", levels, "token"));
+  const std::string level = params.choice("importance_sampling_level", levels, "token");
+  if (type == "luspo" && (level == "token" || params.number("beta") != 0))
+    throw Unsupported("LUSPO of terms of tokens: the recorded release takes means over padding");
+  setup.loss = gdpo::runtime::loss(trainer + type, level);
   set_clip(setup, params.number("epsilon_low"), params.number("epsilon_high"),
            params.at_most("delta"), gdpo::math::infinity);
   set_beta(setup, params.number("beta"));
@@ -352,7 +354,7 @@ auto verl_vanilla(const VerlKeys& keys) {
 }
 
 LossSetup verl_gspo(Params& params, const TokenInputs&) {
-  LossSetup setup = verl_loss(params, "verl::gspo", gdpo::math::infinity);
+  LossSetup setup = verl_loss(params, "verl::v0_9_0::gspo", gdpo::math::infinity);
   with_loss(setup, [&](const auto& loss) {
     if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
                                  gdpo::level::SequenceToken<>>) {

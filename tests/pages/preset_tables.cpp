@@ -260,6 +260,7 @@ std::string text(gdpo::Reach r) {
 }
 Row cells(const gdpo::prepass::Importance& p) {
   std::string weight = "ratio old / rollout";
+  append(weight, within("log ratio of a token", p.token_clamp));
   append(weight, within("log ratio", p.clamp));
   append(weight, within("weight", p.clip));
   return {"weight", text(p.statistic), weight, text(p.reach)};

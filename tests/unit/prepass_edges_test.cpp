@@ -2,6 +2,7 @@
 // that the batch has already, and a user's own pre-pass.
 #include <gdpo/gdpo.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/ms_swift.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <limits>
 
@@ -462,6 +463,65 @@ TEST_CASE("Importance: NaN, and an infinity that no clip holds, drop the token",
   w.clamp = {-10, 10};  // a log ratio within bounds has a finite weight; NaN has none
   const Numbers expected{0, std::exp(10.0), std::exp(-10.0), 1, 1, 1};
   CHECK(deviation(x.weights_of(w), expected, 32 * std::exp(10.0) * tolerance::unit) == "");
+}
+
+TEST_CASE("Importance: the log ratio is bounded token by token, or as the row's statistic",
+          "[prepass]") {
+  using prepass::Statistic;
+  Two x;
+  x.old = Numbers(6, -1.0);
+  x.rollout = {-41, -1, 1, nan_, -1, -1};  // log ratio 40, 0, -2
+  prepass::Importance w;
+  w.statistic = Statistic::SequenceSum;
+  w.clamp = {-10, 10};
+  CHECK(x.weights_of(w) == Numbers{std::exp(10.0), std::exp(10.0), std::exp(10.0), 0, 0, 0});
+  w.clamp = {};
+  w.token_clamp = {-1, 10};  // 10, 0, -1; the bounds give NaN no value
+  CHECK(x.weights_of(w) == Numbers{std::exp(9.0), std::exp(9.0), std::exp(9.0), 0, 0, 0});
+  CHECK(gdpo::ms_swift::sequence_truncate.token_clamp.hi == 20);
+  w.token_clamp = {1, -1};
+  CHECK_THROWS_AS(x.prepare(w), gdpo::invalid_input);
+}
+
+TEST_CASE("MissingRollout::NoDifference: a rollout_logp of NaN gives the ratio 1", "[prepass]") {
+  using prepass::Estimator, prepass::Pair, prepass::Statistic;
+  const prepass::MissingRollout ratio_1 = prepass::MissingRollout::NoDifference;
+  Two x;
+  x.old = Numbers(6, -1.0);
+  x.rollout = {nan_, -2, -1, nan_, nan_, -1};  // log ratio: none, 1, 0; none, none, 0
+  prepass::Importance w;
+  w.missing = ratio_1;
+  const double e = std::exp(1.0);
+  CHECK(x.weights_of(w) == Numbers{1, e, 1, 1, 1, 1});
+  w.statistic = Statistic::SequenceSum;  // tokens without a difference add 0
+  CHECK(x.weights_of(w) == Numbers{e, e, e, 1, 1, 1});
+  CHECK(x.run(gdpo::dapo_loss, x.prepare(w)).metrics.non_finite.rollout_logp.count == 3);
+
+  prepass::Gate gate = gate_of(Estimator::Ratio, Pair::Mismatch, Statistic::Token);
+  gate.max = 2;
+  CHECK(x.weights_of(gate) == Numbers{0, 0, 1, 0, 0, 1});
+  gate.missing = ratio_1;
+  CHECK(x.weights_of(gate) == Numbers{1, 0, 1, 1, 1, 1});
+  gate.statistic = Statistic::SequenceSum;
+  CHECK(x.weights_of(gate) == Numbers{0, 0, 0, 1, 1, 1});
+
+  // Only a missing rollout_logp is excused, and only where the gate compares with it.
+  x.old = Numbers{-1, nan_, -1, -1, -1, -1};
+  CHECK(x.weights_of(w) == Numbers{0, 0, 0, 1, 1, 1});
+  gate = gate_of(Estimator::K1, Pair::Update, Statistic::Token);
+  gate.max = 5;
+  gate.missing = ratio_1;
+  CHECK(x.weights_of(gate) == Numbers{1, 0, 1, 1, 1, 1});
+
+  // With TRL's off-policy mask a row is judged by the tokens that have a rollout_logp.
+  x.old = Numbers(6, -1.0);
+  const auto mask = [&](prepass::MissingRollout missing) {
+    return x.weights_of(prepass::off_policy_sequence_mask(0.5, Reach::Surrogate,
+                                                          prepass::GateAdvantage::Token, missing));
+  };
+  x.advantages = {-1, -1};
+  CHECK(mask(prepass::MissingRollout::Drop) == Numbers{0, 0, 0, 0, 0, 0});
+  CHECK(mask(ratio_1) == Numbers{1, 1, 1, 1, 1, 1});
 }
 
 TEST_CASE(

@@ -148,7 +148,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     constraints: (reward, multiplier, limit, scale, "at_least" or "at_most"), as
       `PidLagrangian.constraints` gives them: the reward is not maximised, but its violations
       (limit - reward) / scale, or their opposite, are subtracted, centred in the group:
-      (A - sum of multiplier (v - mean v)) / (1 + sum of multipliers).
+      (A - sum of multiplier (v - mean v)) / (1 + sum of multipliers). Where you give weights, give
+      it 0.
     tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics.
     baseline: (rows) your own. row_weights: (rows) for estimators of your own.
     penalty: (rows) the KL of each row in nats, which penalty_coef times is taken off the reward:

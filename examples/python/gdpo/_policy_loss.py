@@ -164,7 +164,8 @@ class PolicyLoss(torch.nn.Module):
     low, high: the ratio is clipped to 1 - low .. 1 + high. delta: its upper bound without the
       clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A.
     beta: the coefficient of the KL term, 0 switches it off. kl: its estimator as verl names it,
-      "k1", "abs", "k2", "k3" ("low_var_kl"), with "+" for the straight-through gradient.
+      "k1", "abs", "k2", "k3" ("low_var_kl"), with "+" for the straight-through gradient,
+      with "*" times the ratio (TRL's use_bias_correction_kl).
       against: the other policy, "ref", "old", "teacher" or "rollout". kl_input, kl_output: (lo,
       hi), to which the log ratio and the estimate are clamped.
     aggregate: "token-mean", "seq-mean-token-mean", "seq-mean-token-sum",

@@ -113,8 +113,11 @@ def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor) 
 
 
 def kl_estimate(settings: Settings, logp: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """The estimate of KL(policy || other) at each token; a "+" brings the gradient of k2."""
-    name = settings.kl.rstrip("+")
+    """The estimate of KL(policy || other) at each token; a "+" brings the gradient of k2.
+
+    A "*", which multiplies it by the ratio of the level, is for the caller.
+    """
+    name = settings.kl.rstrip("+*")
     x = (other - logp).clamp(*settings.kl_input)
     if name == "k1":
         value = -x
@@ -170,6 +173,8 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
     if settings.beta:
         other = old if settings.against == "old" else tokens(settings.against + "_logp")
         kl = settings.beta * kl_estimate(settings, logp, other)
+        if settings.kl.endswith("*"):
+            kl = kl * ratio
         if arrays.get("kl_weights") is not None:
             kl = kl * tokens("kl_weights")
         terms, absolute = terms + kl, absolute + kl.abs()
@@ -229,10 +234,13 @@ NAMED = {
     "trl::bnpo": _tokens(beta=0.0),
     "trl::dr_grpo": _norm(beta=0.0),
     "trl::dapo": _tokens(beta=0.0, over="given"),
+    "trl::luspo": _rows(level="sequence", aggregate="seq-mean-token-sum", beta=0.0),
     # verl clamps the log ratio and the KL term, which is off by default.
     "verl::vanilla": _tokens(beta=0.0, dual=3.0, map_clamp=(-20.0, 20.0), **_CLAMPED_KL),
-    "verl::gspo": _rows(level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0),
-                           over="non_empty_rows", row_count_eps=1e-8, **_CLAMPED_KL),
+    "verl::gspo": _tokens(level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0),
+                          **_CLAMPED_KL),
+    "verl::v0_9_0::gspo": _rows(level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0),
+                                over="non_empty_rows", row_count_eps=1e-8, **_CLAMPED_KL),
     # The GDPO paper's authors: a fork of TRL with beta 0.04, and one of an older verl.
     "nvlabs::trl_grpo": _rows(),
     "nvlabs::trl_bnpo": _tokens(),
@@ -243,6 +251,7 @@ NAMED = {
     "ms_swift::bnpo": _tokens(**_CLAMPED_KL),
     "ms_swift::dr_grpo": _norm(**_CLAMPED_KL),
     "ms_swift::dapo": _tokens(over="given", **_CLAMPED_KL),
+    "ms_swift::megatron_bnpo": _tokens(over="given", **_CLAMPED_KL),
     "open_instruct::dapo": _tokens(high=0.272, beta=0.05, over="given", kl_input=(-40.0, 40.0)),
     # Liger: beta 0.04 without clamps.
     "liger::grpo": _rows(),

@@ -442,7 +442,7 @@ CALLS = [
     refused("dapo", {}, "counts", counts=torch.ones(8, dtype=torch.float64)[::2]),
     refused("dapo", {}, "normaliser.tokens", counts=torch.tensor([0, 3, 3, 0]).double()),
     refused("grpo", {"beta": 0}, "normaliser.rows", counts=torch.tensor([9, 0, 3, 0]).double()),
-    refused("verl::gspo", {}, "normaliser.non_empty_rows",
+    refused("verl::v0_9_0::gspo", {}, "normaliser.non_empty_rows",
             counts=torch.tensor([9, 9, 0, 0]).double()),
     refused("trl::dapo", {}, "normaliser.given"),
     refused("dapo", {}, "normaliser.tokens", counts=torch.tensor([-1, 3, 3, 0]).double()),

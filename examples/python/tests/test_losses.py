@@ -238,7 +238,7 @@ SETTINGS = [
     dict(delta=1.1), dict(delta=0.7), dict(dual=1.3), dict(dual=1.1, high=0.5),
     dict(beta=0.5), dict(beta=0.0), dict(kl="k1"), dict(kl="kl"), dict(kl="abs"), dict(kl="k2"),
     dict(kl="mse"), dict(kl="k3"), dict(kl="low_var_kl"), dict(kl="k1+"), dict(kl="abs+"),
-    dict(kl="k3+"), dict(kl="k2+"),
+    dict(kl="k3+"), dict(kl="k2+"), dict(kl="k3*"), dict(kl="k1*"),
     dict(against="old"), dict(against="teacher"), dict(against="rollout"), dict(against="ref"),
     dict(aggregate="token-mean"), dict(aggregate="token-sum"), dict(aggregate="seq-mean-token-sum"),
     dict(aggregate="seq-mean-token-mean"), dict(aggregate="seq-mean-token-sum-norm"),

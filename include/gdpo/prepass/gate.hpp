@@ -43,7 +43,8 @@ enum class GateAdvantage {
 ///     y = the estimate, taken over the token or the row (`statistic`)
 ///     weight = 0 if `when` holds and (y < min or y > max or y is NaN), else 1
 ///
-/// NaN closes the gate only if min or max is finite: a gate without bounds is always open.
+/// NaN closes the gate only if min or max is finite: a gate without bounds is always open. With
+/// `missing` NoDifference x is 0 where rollout_logp is NaN.
 ///
 /// It covers IcePop (Ratio, Mismatch, Token), the token and sequence masks of TRL, ms-swift and
 /// open-instruct, the mask of VACO (TotalVariation, Mismatch, SequenceMean, Outward) and
@@ -62,6 +63,8 @@ struct Gate {
   Bounds clamp{};                                  ///< Bounds of x, in nats. Off by default.
   double count_eps = 0;            ///< Added to the number of tokens in SequenceMean.
   Reach reach = Reach::Surrogate;  ///< What the decision acts on.
+  /// What a NaN in rollout_logp means, where x is a difference from rollout_logp.
+  MissingRollout missing = MissingRollout::Drop;
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
@@ -114,6 +117,7 @@ struct Gate {
  private:
   template <class S>
   double difference(const TokenRow<S>& row, index_t t) const {
+    if (pair != Pair::Update && detail::without_difference(missing, row, t)) return 0.0;
     const S* old = row.old_logp ? row.old_logp : row.logp;
     const S* of = pair == Pair::Mismatch ? old : row.logp;
     const S* against = pair == Pair::Update || !row.rollout_logp ? old : row.rollout_logp;
@@ -140,9 +144,11 @@ struct Gate {
 ///
 /// A row has drifted too far if its mean of rollout - logp, in nats per token, is above `max`. With
 /// advantages of tokens, only the row's tokens with A < 0 are dropped. TRL
-/// off_policy_mask_threshold; in ms-swift with Reach::Denominator and GateAdvantage::Row.
+/// off_policy_mask_threshold, with MissingRollout::NoDifference since 1.11.0; in ms-swift with
+/// Reach::Denominator and GateAdvantage::Row.
 inline Gate off_policy_sequence_mask(double max, Reach reach = Reach::Surrogate,
-                                     GateAdvantage advantage = GateAdvantage::Token) {
+                                     GateAdvantage advantage = GateAdvantage::Token,
+                                     MissingRollout missing = MissingRollout::Drop) {
   Gate gate;
   gate.estimator = Estimator::K1;
   gate.pair = Pair::Drift;
@@ -151,6 +157,7 @@ inline Gate off_policy_sequence_mask(double max, Reach reach = Reach::Surrogate,
   gate.advantage = advantage;
   gate.max = max;
   gate.reach = reach;
+  gate.missing = missing;
   return gate;
 }
 

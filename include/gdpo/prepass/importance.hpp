@@ -9,11 +9,12 @@ namespace prepass {
 /// The engine that sampled computes other log-probs than the trainer, for the same weights of the
 /// model. Each token gets the weight
 ///
-///     clip(exp(clamp(statistic(old - rollout))))
+///     clip(exp(clamp(statistic(token_clamp(old - rollout)))))
 ///
-/// where `old` is old_logp, or logp where the batch has none. The weight is 0 where it is NaN, or
-/// infinite without a clip that holds it. One that a float cannot hold becomes infinite; the loss
-/// drops the token and counts it in NonFiniteInputs::weights.
+/// where `old` is old_logp, or logp where the batch has none, and `missing` says what a
+/// rollout_logp of NaN means. The weight is 0 where it is NaN, or infinite without a clip that
+/// holds it. One that a float cannot hold becomes infinite; the loss drops the token and counts it
+/// in NonFiniteInputs::weights.
 ///
 /// TRL's vllm_importance_sampling_mode token_truncate (Token) and sequence_truncate (SequenceSum);
 /// ms-swift (SequenceMean, Reach::SurrogateAndKl); open-instruct's rho (clamp +-10).
@@ -24,10 +25,14 @@ namespace prepass {
 /// Needs `rollout_logp`. Reach::Denominator is refused, because these weights are no mask.
 struct Importance {
   Statistic statistic = Statistic::Token;  ///< Token by token, or one number per row.
-  Bounds clamp{};                          ///< Bounds of the log ratio, in nats. Off by default.
+  Bounds clamp{};                          ///< Bounds of the statistic, in nats. Off by default.
   Bounds clip{};                           ///< Bounds of the weight. Off by default.
   double count_eps = 0;                    ///< Added to the number of tokens in SequenceMean.
   Reach reach = Reach::Surrogate;          ///< What the weights multiply.
+  /// What a NaN in rollout_logp means.
+  MissingRollout missing = MissingRollout::Drop;
+  /// Bounds of the log ratio of each token, in nats, before the statistic. Off by default.
+  Bounds token_clamp{};
 
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
@@ -43,8 +48,11 @@ struct Importance {
       double* w = args.weights_of(i);
       const S* old = row.old_logp ? row.old_logp : row.logp;
       for (index_t t = 0; t < row.length; ++t) {
-        if (row.valid(t))
-          w[t] = static_cast<double>(old[t]) - static_cast<double>(row.rollout_logp[t]);
+        if (!row.valid(t)) continue;
+        const double x = static_cast<double>(old[t]) - static_cast<double>(row.rollout_logp[t]);
+        w[t] = detail::without_difference(missing, row, t) ? 0.0
+               : math::is_nan(x)                           ? x
+                                                           : detail::bound(token_clamp, x).value;
       }
       detail::row_statistic(statistic, row, count_eps, w);
       for (index_t t = 0; t < row.length; ++t) {
@@ -57,6 +65,7 @@ struct Importance {
   }
   void check(const char* function) const {
     detail::check_bounds(function, "prepass::Importance::clamp", clamp);
+    detail::check_bounds(function, "prepass::Importance::token_clamp", token_clamp);
     detail::check_eps(function, "prepass::Importance::count_eps", count_eps);
     detail::check_bounds(function, "prepass::Importance::clip", clip);
     if (reach == Reach::Denominator) {

@@ -13,9 +13,27 @@ enum class Statistic {
   SequenceMax    ///< Largest of the row's valid tokens.
 };
 
+/// What a token means whose rollout_logp is NaN, because the sampling engine has given none.
+///
+/// NonFiniteInputs::rollout_logp counts these tokens in either case.
+enum class MissingRollout {
+  /// It is dropped, and where the statistic is one number per row, the row is.
+  Drop,
+  /// The two policies do not differ at it: its log ratio is 0, so it has weight 1 and speaks
+  /// neither for nor against its row (TRL since 1.11.0).
+  NoDifference
+};
+
 }  // namespace prepass
 
 namespace detail {
+
+/// Whether token t has no rollout_logp and `missing` makes its log ratio 0.
+template <class S>
+bool without_difference(prepass::MissingRollout missing, const TokenRow<S>& row, index_t t) {
+  return missing == prepass::MissingRollout::NoDifference && row.rollout_logp &&
+         math::is_nan(row.rollout_logp[t]);
+}
 
 /// Replaces the values of a row by their statistic over its valid tokens. Statistic::Token changes
 /// nothing. Sums are in double and in the order of the tokens. If one of the values is NaN, so is

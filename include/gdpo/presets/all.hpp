@@ -29,7 +29,8 @@ struct Preset {
   T value;
   /// What selects it in the trainer: an option, or else the function that computes it.
   const char* option;
-  /// The trainer's sources that it was checked against, as repository@commit, or else the paper.
+  /// The trainer's sources that its results were recorded from, as repository@commit; or else the
+  /// release that it was run beside, or the paper.
   const char* version;
 };
 template <class T>
@@ -58,7 +59,7 @@ constexpr auto with_estimators(const F& f) {
              "adv_estimator=grpo norm_adv_by_std_in_grpo=False", verl::version},
       Preset{"verl::gdpo", verl::gdpo, "adv_estimator=gdpo", verl::version},
       Preset{"verl::gdpo_no_std", verl::gdpo_no_std,
-             "adv_estimator=gdpo norm_adv_by_std_in_grpo=False", verl::version},
+             "compute_gdpo_outcome_advantage norm_adv_by_std_in_grpo=False", verl::version},
       Preset{"verl::rloo", verl::rloo, "adv_estimator=rloo", verl::version},
       Preset{"verl::rloo_vectorized", verl::rloo_vectorized, "adv_estimator=rloo_vectorized",
              verl::version},
@@ -169,8 +170,12 @@ constexpr auto with_losses(const F& f) {
       Preset{"trl::bnpo", trl::bnpo_loss, "loss_type=bnpo", trl::version},
       Preset{"trl::dr_grpo", trl::dr_grpo_loss, "loss_type=dr_grpo", trl::version},
       Preset{"trl::dapo", trl::dapo_loss, "loss_type=dapo", trl::version},
+      Preset{"trl::luspo", trl::luspo_loss, "loss_type=luspo importance_sampling_level=sequence",
+             trl::release},
       Preset{"verl::vanilla", verl::vanilla_loss, "policy_loss.loss_mode=vanilla", verl::version},
-      Preset{"verl::gspo", verl::gspo_loss, "policy_loss.loss_mode=gspo", verl::version},
+      Preset{"verl::gspo", verl::gspo_loss, "policy_loss.loss_mode=gspo", verl::release},
+      Preset{"verl::v0_9_0::gspo", verl::v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo",
+             verl::version},
       Preset{"nvlabs::trl_grpo", nvlabs::trl_grpo_loss, "loss_type=grpo", nvlabs::version},
       Preset{"nvlabs::trl_bnpo", nvlabs::trl_bnpo_loss, "loss_type=bnpo", nvlabs::version},
       Preset{"nvlabs::trl_dr_grpo", nvlabs::trl_dr_grpo_loss, "loss_type=dr_grpo", nvlabs::version},
@@ -179,6 +184,8 @@ constexpr auto with_losses(const F& f) {
       Preset{"ms_swift::bnpo", ms_swift::bnpo_loss, "loss_type=bnpo", ms_swift::version},
       Preset{"ms_swift::dr_grpo", ms_swift::dr_grpo_loss, "loss_type=dr_grpo", ms_swift::version},
       Preset{"ms_swift::dapo", ms_swift::dapo_loss, "loss_type=dapo", ms_swift::version},
+      Preset{"ms_swift::megatron_bnpo", ms_swift::megatron_bnpo_loss,
+             "MegatronGRPOTrainer loss_type=bnpo", ms_swift::release},
       Preset{"open_instruct::dapo", open_instruct::dapo_loss, "loss_fn=dapo",
              open_instruct::version},
       Preset{"liger::grpo", liger::grpo_loss, "loss_type=grpo", liger::version},

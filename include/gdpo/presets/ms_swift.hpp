@@ -12,6 +12,8 @@ GDPO_BEGIN_NAMESPACE
 /// beta and give the KL of each row as RewardBatch::penalty.
 namespace ms_swift {
 inline constexpr const char* version = "modelscope/ms-swift@3602360a";
+/// The release whose own functions these presets have been run beside.
+inline constexpr const char* release = "ms-swift 4.6.0";
 
 namespace detail {
 using ScaledRloo =
@@ -74,8 +76,14 @@ inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl}
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
 /// loss_type="dapo": the sum over tokens divided by num_items_in_batch. Set Normaliser::given =
-/// num_items_in_batch and aggregate.scale = num_processes.
+/// num_items_in_batch and aggregate.scale = num_processes. Since 4.6.0 GRPOTrainer multiplies by
+/// gradient_accumulation_steps too, because its base class divides by them, and MegatronGRPOTrainer
+/// by num_microbatches, for the same reason: what reaches the optimiser is this loss with this
+/// scale, where it was smaller by that factor before.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
+/// loss_type="bnpo" of MegatronGRPOTrainer, which is its dapo since 4.6.0. Before it was
+/// `bnpo_loss`, as it still is in GRPOTrainer.
+inline constexpr auto megatron_bnpo_loss = dapo_loss;
 
 // The pre-passes of rollout_importance_sampling_mode, with a threshold of 2. The log ratios
 // old_logp - rollout_logp are clamped to +-20, and the weights multiply the KL term too.
@@ -89,9 +97,10 @@ inline constexpr prepass::Importance token_weight{
 inline constexpr prepass::Importance token_truncate{
     prepass::Statistic::Token, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
 /// rollout_importance_sampling_mode="sequence_truncate": the geometric mean of the ratios of the
-/// row, at most 2.
+/// row, each bounded, at most 2.
 inline constexpr prepass::Importance sequence_truncate{
-    prepass::Statistic::SequenceMean, {-20, 20}, {-math::infinity, 2}, 0, Reach::SurrogateAndKl};
+    prepass::Statistic::SequenceMean, {},       {-math::infinity, 2}, 0, Reach::SurrogateAndKl,
+    prepass::MissingRollout::Drop,    {-20, 20}};
 /// The mask of rollout_importance_sampling_mode="token_mask": drops tokens whose ratio is above 2.
 inline constexpr prepass::Gate token_mask = [] {
   prepass::Gate gate{};

@@ -11,6 +11,8 @@ GDPO_BEGIN_NAMESPACE
 /// group of one row is 0.
 namespace trl {
 inline constexpr const char* version = "huggingface/trl@f2cd5771";
+/// The release whose own functions these presets have been run beside.
+inline constexpr const char* release = "trl 1.16.0";
 /// multi_objective_aggregation="sum_then_normalize" with scale_rewards="group", the defaults: the
 /// sum of the rewards minus its mean in the group, divided by its std in the group + 1e-4.
 inline constexpr Grpo grpo = [] {
@@ -40,6 +42,9 @@ inline constexpr Gdpo gdpo = [] {
 //   importance_sampling_level="sequence"    with_level<level::Sequence<>>(loss)
 //   gradient_accumulation_steps             aggregate.scale = 1 / steps, except for dapo
 //   use_bias_correction_kl=True             with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta})
+//                                           (by name "k3*"); its default where beta is not 0
+//   off_policy_mask_threshold               prepass::off_policy_sequence_mask, with
+//                                           MissingRollout::NoDifference
 
 /// loss_type="grpo": the mean over all rows of their token means.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
@@ -48,34 +53,54 @@ inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
 /// loss_type="dapo", its default: the sum over tokens divided by num_items_in_batch, the tokens of
-/// all processes. Set Normaliser::given to it, and aggregate.scale = num_processes, because
-/// gradients are averaged over the processes. TRL computes it in _generate_and_score_completions,
+/// all processes. Set Normaliser::given to it, and aggregate.scale = num_processes *
+/// steps_per_generation / gradient_accumulation_steps: gradients are averaged over the processes,
+/// and the count is that of a generation batch, of which a step sees this part. (Up to 1.10.0
+/// scale = num_processes: the same where the two options are equal, as they are by default.) TRL
+/// computes it in _generate_and_score_completions,
 /// as the sum of the gathered completion lengths, and _compute_loss reads
 /// inputs["num_items_in_batch"]; here it is the sum over processes and accumulation steps of
 /// count(batch).tokens.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
 
-// The pre-passes of vllm_importance_sampling_mode, with a cap of 3. "token_truncate" and
+/// loss_type="luspo" with importance_sampling_level="sequence", as TRL recommends for it: GSPO's
+/// ratio, and the mean over all rows of their token sums, so that a row counts by its length
+/// (LUSPO, arXiv 2602.05261). Up to 1.9.2 TRL did not apply the mask here. That changes no number
+/// as long as all terms of a row are equal; with ratios of tokens, a KL term or weights of tokens
+/// it took means over the padding too, which no preset does.
+inline constexpr PolicyLoss<level::Sequence<>, surrogate::Ratio, Kl<kl::K3>,
+                            aggregate::SeqMeanTokenSum>
+    luspo_loss{{}, {}, {0.0}};
+
+// The pre-passes of vllm_importance_sampling_mode, with a cap of 3. A token whose rollout_logp is
+// NaN has the ratio 1 (up to 1.10.0 it made the loss NaN). "token_truncate" and
 // "sequence_truncate" take one pre-pass. "token_mask" and "sequence_mask" take two, the weight and
 // the mask: prepare(batch, memory, trl::sequence_weight, trl::sequence_mask). The ratio of a token
 // is here exp(old_logp - rollout_logp).
 
 /// vllm_importance_sampling_mode="token_truncate": the ratio of each token, at most 3.
 inline constexpr prepass::Importance token_truncate{
-    prepass::Statistic::Token, {}, {-math::infinity, 3}};
+    prepass::Statistic::Token, {},
+    {-math::infinity, 3},      0,
+    Reach::Surrogate,          prepass::MissingRollout::NoDifference};
 /// vllm_importance_sampling_mode="sequence_truncate": the product of the ratios of the row, at most
 /// 3.
 inline constexpr prepass::Importance sequence_truncate{
-    prepass::Statistic::SequenceSum, {}, {-math::infinity, 3}};
+    prepass::Statistic::SequenceSum,      {}, {-math::infinity, 3}, 0, Reach::Surrogate,
+    prepass::MissingRollout::NoDifference};
 /// The weights of vllm_importance_sampling_mode="token_mask": the ratio of each token.
-inline constexpr prepass::Importance token_weight{prepass::Statistic::Token};
+inline constexpr prepass::Importance token_weight{
+    prepass::Statistic::Token, {}, {}, 0, Reach::Surrogate, prepass::MissingRollout::NoDifference};
 /// The weights of vllm_importance_sampling_mode="sequence_mask": the product of the ratios of the
 /// row.
-inline constexpr prepass::Importance sequence_weight{prepass::Statistic::SequenceSum};
+inline constexpr prepass::Importance sequence_weight{
+    prepass::Statistic::SequenceSum,      {}, {}, 0, Reach::Surrogate,
+    prepass::MissingRollout::NoDifference};
 /// The mask of vllm_importance_sampling_mode="token_mask": drops tokens whose ratio is above 3.
 inline constexpr prepass::Gate token_mask = [] {
   prepass::Gate gate{};
   gate.max = 3;
+  gate.missing = prepass::MissingRollout::NoDifference;
   return gate;
 }();
 /// The mask of vllm_importance_sampling_mode="sequence_mask": drops rows whose product of the

@@ -13,6 +13,8 @@ GDPO_BEGIN_NAMESPACE
 /// (broadcast_into). The estimator is chosen by algorithm.adv_estimator.
 namespace verl {
 inline constexpr const char* version = "verl-project/verl@1dda039b";
+/// The release whose own functions these presets have been run beside.
+inline constexpr const char* release = "verl 0.9.1";
 
 /// masked_whiten, for whiten_into(): it divides by sqrt(var + 1e-8), and adds 1e-8 to the count of
 /// tokens. shift_mean=False is keep_mean = true.
@@ -56,7 +58,8 @@ inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
 /// adv_estimator=gdpo (compute_gdpo_outcome_advantage): the second stage counts every row as often
 /// as it has tokens.
 inline constexpr auto gdpo = detail::whitened(detail::scaled(detail::Whitened{}));
-/// adv_estimator=gdpo with norm_adv_by_std_in_grpo=False: the first stage only centres.
+/// compute_gdpo_outcome_advantage with norm_adv_by_std_in_grpo=False: the first stage only centres.
+/// verl's trainer does not pass this option on to gdpo; it is for who calls the function.
 inline constexpr auto gdpo_no_std = detail::whitened(detail::WhitenedNoStd{});
 /// adv_estimator=rloo (compute_rloo_outcome_advantage): a group of one keeps its reward.
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
@@ -110,8 +113,8 @@ inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true,
                                                                         Over::NonEmptyRows};
 
 // use_kl_loss=True is kl.beta = kl_loss_coef in the losses below, for kl_loss_type="low_var_kl".
-// For another kl_loss_type use with_kl(); a "+" at its end is kl::StraightThroughK2. Bind
-// rollout_is_weights as TokenBatch::weights.
+// For another kl_loss_type use with_kl(), without the clamps, which verl has for k3 alone; a "+" at
+// its end is kl::StraightThroughK2. Bind rollout_is_weights as TokenBatch::weights.
 
 /// The KL term "low_var_kl", switched off: K3 with its input clamped to +-20 and its value to +-10.
 inline constexpr Kl<kl::K3> clamped_kl{0.0, Against::Ref, {-20, 20}, {-10, 10}};
@@ -121,10 +124,16 @@ inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K
                             aggregate::TokenMean>
     vanilla_loss{{{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl};
 /// policy_loss.loss_mode=gspo (compute_policy_loss_gspo): GSPO-token with the log ratio of the
-/// sequence at most 10. verl always uses "seq-mean-token-mean" here.
+/// sequence at most 10, and loss_agg_mode="token-mean", which verl's configuration has.
 inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>,
-                            aggregate::SeqMeanTokenMean>
-    gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl, seq_mean_token_mean};
+                            aggregate::TokenMean>
+    gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl};
+
+/// What releases up to 0.9.0 compute in another way.
+namespace v0_9_0 {
+/// policy_loss.loss_mode=gspo: always "seq-mean-token-mean", whatever loss_agg_mode says.
+inline constexpr auto gspo_loss = with_aggregate(verl::gspo_loss, seq_mean_token_mean);
+}  // namespace v0_9_0
 
 /// compute_value_loss: half the larger squared error, with clip 0.5 (cliprange_value) and
 /// loss_agg_mode="token-mean".

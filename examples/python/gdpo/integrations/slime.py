@@ -1,0 +1,159 @@
+"""slime: its policy loss as one of this library, for --custom-loss-function-path.
+
+    --loss-type custom_loss --custom-loss-function-path gdpo.integrations.slime.policy_loss
+
+`policy_loss` is the loss that slime's own options describe. Each loss of `gdpo.losses()` is an
+attribute of this module too, such as `gdpo.integrations.slime.dapo` and
+`gdpo.integrations.slime.verl::vanilla`, with its own settings; `loss` makes one with other
+settings, in a file of yours. slime is imported when a loss is called, and not before. What is read
+of its options and its batch is that of its commit 00c2d6db.
+"""
+from typing import Any, Callable, Dict, Optional, Tuple
+
+import torch
+
+from .. import PolicyLoss, losses
+
+LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
+                        Tuple[torch.Tensor, Dict[str, torch.Tensor]]]
+
+# Options of slime that change its policy loss in ways that a custom loss takes no part in.
+_REFUSED = {"use_tis": False, "get_mismatch_metrics": False, "use_opsm": False,
+            "use_score_centering": False, "use_unbiased_kl": False,
+            "custom_pg_loss_reducer_function_path": None}
+
+
+def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunction:
+    """A function for --custom-loss-function-path, of the loss `name` with settings of PolicyLoss.
+
+        from gdpo.integrations import slime
+        policy_loss = slime.loss("dapo", high=0.3)
+
+    slime says how tokens are averaged (--calculate-per-token-loss), so `aggregate` and what belongs
+    to it are not among the settings.
+
+    Errors: ValueError for unknown names, with a list of the known ones, and for such settings.
+    """
+    if name not in losses():
+        raise ValueError(f"gdpo.integrations.slime: loss: given {name!r}; needed: one of "
+                         f"{', '.join(losses())}")
+    refused = sorted({"aggregate", "over", "constant", "scale", "padded_width", "count_eps",
+                      "row_count_eps"} & set(settings))
+    if refused:
+        raise ValueError(f"gdpo.integrations.slime: {refused[0]}: given {settings[refused[0]]!r}; "
+                         "needed: none, because slime averages the tokens")
+    made = PolicyLoss(name, level, aggregate="token-sum", **settings)
+    beta = settings.get("beta")
+
+    def chosen(args, batch, logits, sum_of_sample_mean):
+        return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean)
+
+    return chosen
+
+
+def policy_loss(args, batch, logits, sum_of_sample_mean):
+    """The loss that slime's own options describe: its PPO or GSPO loss with its KL term.
+
+    It reads eps_clip, eps_clip_high, eps_clip_c, use_kl_loss, kl_loss_coef, kl_loss_type,
+    entropy_coef and advantage_estimator ("gspo" compares sequences).
+
+    Errors: ValueError for options that it does not have.
+    """
+    settings = {"low": args.eps_clip, "high": args.eps_clip_high, "dual": args.eps_clip_c}
+    if getattr(args, "pg_loss_type", "ppo") not in ("ppo", None):
+        raise ValueError(f"gdpo.integrations.slime: pg_loss_type: given {args.pg_loss_type}; "
+                         "needed: ppo, or a loss by its name")
+    beta = float(args.kl_loss_coef) if args.use_kl_loss else 0.0
+    if beta:
+        settings["kl"] = "k3" if args.kl_loss_type == "low_var_kl" else args.kl_loss_type
+        if args.kl_loss_type == "low_var_kl":
+            settings["kl_output"] = (-10.0, 10.0)
+    level = "sequence" if args.advantage_estimator == "gspo" else "token"
+    made = PolicyLoss("trl::grpo", level, aggregate="token-sum", beta=beta, **settings)
+    return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean)
+
+
+def __getattr__(name: str) -> Any:
+    """The losses by their names, as slime's load_function looks them up."""
+    if name in losses():
+        return loss(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the losses are "
+                         f"{', '.join(losses())}")
+
+
+def _loss_of_batch(made: PolicyLoss, beta: Optional[float], args: Any, batch: Dict[str, Any],
+                   logits: torch.Tensor, sum_of_sample_mean: Any
+                   ) -> Tuple[torch.Tensor, Dict[str, torch.Tensor]]:
+    """The loss of one micro-batch and the metrics that slime logs, both not yet divided by it."""
+    from megatron.core import mpu
+    from slime.backends.megatron_utils import loss as own
+    _check(args, batch, mpu.get_context_parallel_world_size())
+    extra = own.get_rollout_top_p_logprob_kwargs(args, batch)
+    _, computed = own.get_log_probs_and_entropy(
+        logits, args=args, unconcat_tokens=batch["unconcat_tokens"],
+        total_lengths=batch["total_lengths"], response_lengths=batch["response_lengths"],
+        with_entropy=True, **extra)
+    logp = torch.cat(computed["log_probs"])
+    entropy = torch.cat(computed["entropy"])
+    if not len(logp):  # a rank without tokens has a gradient of zeros
+        nothing = 0 * logits.sum()
+        return nothing, {name: nothing.detach() for name in
+                         ("loss", "pg_loss", "entropy_loss", "pg_clipfrac", "ppo_kl")}
+    old_logp = batch["rollout_log_probs"] if args.use_rollout_logprobs else batch.get("log_probs")
+    old_logp = torch.cat(list(old_logp)) if old_logp else logp.detach()
+    weights = _weights_of(sum_of_sample_mean, logp)
+    lengths = torch.tensor([0, *(len(row) for row in computed["log_probs"])], device=logp.device)
+    value, metrics = made(
+        logp, old_logp=old_logp, ref_logp=_packed(batch.get("ref_log_probs")),
+        rollout_logp=_packed(batch.get("rollout_log_probs")),
+        mask=torch.cat(list(batch["loss_masks"])), offsets=lengths.cumsum(0),
+        token_advantages=torch.cat(list(batch["advantages"])).contiguous(), weights=weights,
+        kl_weights=weights, counts=torch.ones(4, dtype=torch.float64))
+    entropy_loss = sum_of_sample_mean(entropy)
+    total = value - args.entropy_coef * entropy_loss
+    clipped = metrics["clip_fraction.sum" if args.calculate_per_token_loss
+                      else "clip_fraction.row_sum"]
+    like = value.detach()
+    log = {"loss": total.detach(), "pg_loss": like.new_tensor(metrics["policy_loss"]),
+           "entropy_loss": entropy_loss.detach(), "pg_clipfrac": like.new_tensor(clipped),
+           "ppo_kl": sum_of_sample_mean(old_logp - logp.detach()).detach()}
+    if beta:
+        log["kl_loss"] = like.new_tensor(metrics["kl_loss"] / beta)
+    sampled = _packed(batch.get("rollout_log_probs"))
+    if sampled is not None:
+        compared = logp.detach() if args.use_rollout_logprobs else old_logp
+        log["train_rollout_logprob_abs_diff"] = sum_of_sample_mean((compared - sampled).abs())
+    approx = "sum" if args.calculate_per_token_loss else "row_sum"
+    log["gdpo/approx_kl"] = like.new_tensor(metrics[f"approx_kl_k3.{approx}"])
+    log["gdpo/ratio"] = like.new_tensor(metrics[f"ratio.{approx}"])
+    return total, log
+
+
+def _check(args: Any, batch: Dict[str, Any], context_parallel: int) -> None:
+    """Raises ValueError where the numbers would not be those that the options ask for."""
+    if context_parallel > 1:
+        raise ValueError(f"gdpo.integrations.slime: context-parallel-size: given "
+                         f"{context_parallel}; needed: 1, because the loss takes whole responses")
+    for name, off in _REFUSED.items():
+        if getattr(args, name, off) not in (off, None):
+            raise ValueError(f"gdpo.integrations.slime: {name}: given {getattr(args, name)}; "
+                             f"needed: {off}, because a custom loss takes no part in it")
+    if args.use_kl_loss and not batch.get("ref_log_probs"):
+        raise ValueError("gdpo.integrations.slime: ref_log_probs: given none; needed: those of the "
+                         "reference, because of use_kl_loss")
+
+
+def _packed(rows: Any) -> Optional[torch.Tensor]:
+    """The tokens of all rows in one tensor, or None where there are no rows."""
+    return torch.cat(list(rows)) if rows is not None and len(rows) else None
+
+
+def _weights_of(sum_of_sample_mean: Any, logp: torch.Tensor) -> torch.Tensor:
+    """What slime's sum gives each token: its derivative, because the sum is linear.
+
+    So the denominators of every release and option of slime are those of this loss as well.
+    """
+    with torch.enable_grad():
+        zeros = torch.zeros_like(logp, requires_grad=True)
+        [weights] = torch.autograd.grad(sum_of_sample_mean(zeros), zeros)
+    return weights

@@ -1,0 +1,382 @@
+"""The losses, estimators and constraints of this library by names in verl's configuration.
+
+The wheel has an entry point of the group verl.plugins, by which verl imports this module in each of
+its processes, and so nothing else has to be installed or imported. Importing it
+
+- lets `actor.policy_loss.loss_mode` be "gdpo", or "gdpo:" and one of `gdpo.losses()`, see Loss;
+- puts `advantages` in the place of verl's estimator "gdpo", with the same numbers until
+  `algorithm.gdpo_estimator`, `.gdpo_gates` or `.gdpo_constraints` say something else.
+
+Nothing else of verl is touched, and another loss_mode or adv_estimator is verl's own code. Without
+verl the import does nothing. examples/python/trainers/verl/README.md is the page for users.
+"""
+import functools
+import importlib.util
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import torch
+
+import gdpo
+
+from .._advantages import _SETTINGS as _ESTIMATOR_SETTINGS
+from .._policy_loss import _BOUNDS, _SETTINGS
+from ._constraints import Constraints
+from ._known import knows
+
+#: The release that the signatures below are of.
+VERSION = "verl 0.9.1"
+_LOSS_PARAMETERS = ("old_log_prob", "log_prob", "advantages", "response_mask", "loss_agg_mode",
+                    "config", "rollout_is_weights")
+_GDPO_PARAMETERS = ("token_level_rewards", "response_mask", "index", "epsilon",
+                    "norm_adv_by_std_in_grpo", "config", "non_tensor_batch", "batch", "kwargs")
+_LOG_PARAMETERS = ("self", "data", "step", "backend")
+
+# verl's own losses that this library has, by loss_mode.
+_OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo"}
+# verl adds the KL term itself (actor.use_kl_loss), and hands no reference log-probs to a loss.
+_OF_KL = ("beta", "kl", "against", "kl_input", "kl_output")
+_LOSS_SETTINGS = [name for name in (*_SETTINGS, *_BOUNDS) if name not in _OF_KL]
+
+
+def _parse(where: str, line: str, known: Sequence[str]) -> Tuple[List[str], Dict[str, Any]]:
+    """The words of a line, and its settings of name=value, with numbers as numbers."""
+    words, settings = [], {}
+    for word in line.split():
+        name, equals, value = word.partition("=")
+        if not equals:
+            words.append(word)
+        elif name in known:
+            settings[name] = _value(value)
+        else:
+            raise ValueError(f"gdpo.integrations.verl: {where}: given {line!r}, with the setting "
+                             f"{name}; needed: one of {', '.join(known)}")
+    return words, settings
+
+
+def _value(text: str) -> Union[int, float, str, Tuple[float, ...]]:
+    if "," in text:
+        return tuple(float(part) for part in text.split(","))
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
+
+
+class Loss:
+    """A loss of this library with the signature of verl's losses.
+
+    mode: "gdpo" or "gdpo:vanilla" (both "verl::vanilla"), or "gdpo:NAME [LEVEL] [own]
+      [SETTING=VALUE ...]" with a name, a level and settings of `gdpo.PolicyLoss`, such as
+      "gdpo:trl::dapo sequence high=0.28". verl adds the KL term, so those of the KL are not taken.
+
+    As with verl's losses, the clip range (clip_ratio_low, clip_ratio_high), the dual clip
+    (clip_ratio_c, of ratios of tokens) and the aggregate (loss_agg_mode, loss_scale_factor) are
+    those of the actor's configuration, unless the line sets them. With the word "own" they are the
+    loss's own. The counts that divide are those of config.global_batch_info in any case.
+
+    Errors: ValueError for unknown names and settings, with a list of the known ones.
+    """
+
+    def __init__(self, mode: str) -> None:
+        _, _, line = mode.partition(":")
+        words, self._settings = _parse("loss_mode", line or "vanilla", _LOSS_SETTINGS)
+        self._own = "own" in words
+        words = [word for word in words if word != "own"]
+        if not 1 <= len(words) <= 2:
+            raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}; needed: gdpo:NAME"
+                             " [LEVEL] [own] [SETTING=VALUE ...], with the name of one of "
+                             f"{', '.join(gdpo.losses())}")
+        #: The name of the loss in `gdpo.losses()`.
+        self.name = "verl::vanilla" if words[0] == "vanilla" else words[0]
+        self._level = words[1] if len(words) == 2 else None
+        # Mistakes in the line are to be found now, and not in the first step.
+        default = {} if self._own else {"aggregate": "token-mean"}
+        self._policy_loss({**default, **self._settings}, 1)
+
+    @property
+    def _is_of_tokens(self) -> bool:
+        """Whether the loss clips the ratios of tokens, as all do but GSPO."""
+        return self._level == "token" or (self._level is None and "gspo" not in self.name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the mode is the name of a loss and nothing else."""
+        return not self._settings and self._level is None and not self._own
+
+    def _policy_loss(self, settings: Dict[str, Any], dp_size: int) -> gdpo.PolicyLoss:
+        settings = {**settings, "beta": 0.0, "scale": settings.get("scale", 1) * dp_size}
+        return _make(self.name, self._level, tuple(sorted(settings.items())))
+
+    def _from_config(self, loss_agg_mode: str, config: Any) -> Dict[str, Any]:
+        """The settings that verl's configuration has for a loss."""
+        if self._own:
+            return {}
+        low, high = config.clip_ratio_low, config.clip_ratio_high
+        settings = {"low": config.clip_ratio if low is None else low,
+                    "high": config.clip_ratio if high is None else high,
+                    "aggregate": self._settings.get("aggregate", loss_agg_mode)}
+        if self._is_of_tokens:  # verl has no dual clip for ratios of sequences
+            settings["dual"] = config.get("clip_ratio_c", 3.0)
+        length = config.global_batch_info.get("loss_scale_factor")
+        if settings["aggregate"] == "seq-mean-token-sum-norm" and length is not None:
+            settings["constant"] = length
+        return settings
+
+    def __call__(self, old_log_prob: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor,
+                 response_mask: torch.Tensor, loss_agg_mode: str = "token-mean", config: Any = None,
+                 rollout_is_weights: Optional[torch.Tensor] = None
+                 ) -> Tuple[torch.Tensor, Dict[str, float]]:
+        """The loss of one micro-batch and its metrics, as verl's ppo_loss asks for them."""
+        dp_size = config.global_batch_info.get("dp_size", 1)
+        settings = {**self._from_config(loss_agg_mode, config), **self._settings}
+        loss, metrics = self._policy_loss(settings, dp_size)(
+            log_prob, old_logp=old_log_prob, mask=response_mask, token_advantages=advantages,
+            weights=rollout_is_weights,
+            counts=_counts(response_mask, config.global_batch_info, settings.get("aggregate")))
+        result = _metrics(metrics)
+        if "dual" not in settings and not self._own:
+            result["actor/pg_clipfrac_lower"] = 0.0
+        elif "dual" in settings and self._is_of_tokens:
+            result["actor/pg_clipfrac_lower"] = _dual_clip_fraction(
+                old_log_prob, log_prob.detach(), advantages, response_mask, settings["dual"])
+        return loss, result
+
+
+@functools.lru_cache(maxsize=256)
+def _make(name: str, level: Optional[str], settings: Tuple[Tuple[str, Any], ...]
+          ) -> gdpo.PolicyLoss:
+    return gdpo.PolicyLoss(name, level, **dict(settings))
+
+
+def _counts(mask: torch.Tensor, info: Dict[str, Any], aggregate: Optional[str]) -> torch.Tensor:
+    """The counts of the global batch, or of this micro-batch where verl gives none."""
+    needed = {"token-mean": ["batch_num_tokens"], "token-sum": [],
+              None: ["batch_num_tokens", "global_batch_size"]}.get(aggregate, ["global_batch_size"])
+    if info.get("dp_size", 1) > 1 and any(info.get(name) is None for name in needed):
+        raise ValueError(f"gdpo.integrations.verl: global_batch_info: given no "
+                         f"{' and '.join(needed)}; needed: it where dp_size is above 1, because a "
+                         "rank does not see the tokens of the others")
+    counts = gdpo.count(mask=mask)
+    if info.get("batch_num_tokens") is not None:
+        counts[0] = info["batch_num_tokens"]
+    if info.get("global_batch_size") is not None:
+        counts[1] = counts[2] = info["global_batch_size"]
+    counts[3] = counts[0]  # what "trl::dapo" and its kind divide by
+    return counts
+
+
+def _dual_clip_fraction(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torch.Tensor,
+                        mask: torch.Tensor, dual: float) -> float:
+    """The share of tokens at the dual clip, which `gdpo.Metrics` does not measure."""
+    mask = mask.bool()
+    clipped = ((logp - old_logp).clamp(-20, 20).exp() > dual) & (advantages < 0) & mask
+    return (clipped.sum() / (mask.sum() + 1e-8)).item()
+
+
+def _metrics(metrics: gdpo.Metrics) -> Dict[str, float]:
+    """The metrics of a loss under verl's keys, and more of ours after gdpo/."""
+    numbers = dict(zip(metrics.names(), metrics.result.tolist()))
+
+    def mean(name: str) -> float:  # verl adds 1e-8 to the number of tokens
+        return numbers[f"{name}.sum"] / (numbers[f"{name}.count"] + 1e-8)
+
+    return {
+        "actor/pg_clipfrac": mean("clip_fraction"),
+        "actor/ppo_kl": mean("approx_kl_k1"),
+        "gdpo/clip_fraction_low": mean("clip_fraction_low"),
+        "gdpo/clip_fraction_high": mean("clip_fraction_high"),
+        "gdpo/ratio": mean("ratio"),
+        "gdpo/approx_kl_k3": mean("approx_kl_k3"),
+        "gdpo/non_finite": sum(value for name, value in numbers.items()
+                               if name.startswith("non_finite.") and name.endswith(".count")),
+    }
+
+
+class _Losses(dict):
+    """verl's registry of losses, which also answers the names that begin with "gdpo"."""
+
+    def __init__(self, registry: Dict[str, Callable], is_known: bool) -> None:
+        super().__init__(registry)
+        self._is_known = is_known
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or _is_ours(name)
+
+    def __missing__(self, name: str) -> Callable:
+        if not _is_ours(name):
+            raise KeyError(name)
+        loss = _loss(name)
+        if self._is_known:
+            return loss
+        of_verl = [mode for mode, preset in _OF_VERL.items() if preset == loss.name]
+        if not (loss.is_plain and of_verl):
+            raise ValueError(f"gdpo.integrations.verl: loss_mode: given {name!r}; needed: {VERSION}"
+                             ", because the losses of this release have another signature")
+        return self[of_verl[0]]
+
+
+def _is_ours(name: object) -> bool:
+    return isinstance(name, str) and (name == "gdpo" or name.startswith("gdpo:"))
+
+
+_loss = functools.lru_cache(maxsize=None)(Loss)
+
+# The controllers by their lines, and what the advantages of this step measured. Both are kept in
+# the process that computes advantages, which is the one that logs.
+_controllers: Dict[Tuple[str, ...], Constraints] = {}
+_measured: Dict[str, float] = {}
+
+
+def constraints() -> List[Constraints]:
+    """The constraints of this process, such as for `metrics()` and `state_dict()`."""
+    return list(_controllers.values())
+
+
+def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Any,
+               epsilon: float = 1e-6, norm_adv_by_std_in_grpo: bool = True, config: Any = None,
+               non_tensor_batch: Optional[Dict[str, Any]] = None, batch: Any = None, **kwargs: Any
+               ) -> Tuple[torch.Tensor, torch.Tensor]:
+    """What verl calls for adv_estimator=gdpo: advantages and returns, both (rows, tokens).
+
+    config: verl's configuration `algorithm`. Of it are read
+      gdpo_reward_keys and gdpo_reward_weights, as verl reads them;
+      gdpo_estimator, one of `gdpo.estimators()` with settings of `gdpo.advantages`, such as
+        "trl::gdpo eps=1e-6"; without it "verl::gdpo". Without gdpo_reward_keys it is that of one
+        reward, the sum of token_level_rewards;
+      gdpo_gates, a list of [reward, condition, threshold] with reward keys: the reward counts only
+        where the condition is at least the threshold;
+      gdpo_constraints, lines such as "format>=0.9 scale=0.3", see Constraints.
+    The others are verl's.
+
+    Errors: ValueError for unknown names, and for reward keys that were not handed over.
+    """
+    line = _option(config, "gdpo_estimator")
+    lines = tuple(_option(config, "gdpo_constraints") or ())
+    rewards, names, weights = _rewards(token_level_rewards, config, non_tensor_batch, batch,
+                                       needs_keys=line is None)
+    if line is None:
+        estimator = "verl::gdpo" if norm_adv_by_std_in_grpo else "verl::gdpo_no_std"
+        settings = {"eps": epsilon} if norm_adv_by_std_in_grpo else {}
+    else:
+        words, settings = _parse("gdpo_estimator", line, list(_ESTIMATOR_SETTINGS))
+        estimator = " ".join(words)  # one name; the library refuses another number of words
+    groups: Dict[Any, int] = {}
+    limits = _limits(lines, rewards, names)
+    if lines and weights is not None:
+        weights = _controllers[lines].unconstrained(weights, names)
+    result = gdpo.advantages(
+        rewards, estimator=estimator, weights=weights, gates=_gates(config, names),
+        group_ids=torch.tensor([groups.setdefault(i, len(groups)) for i in index],
+                               device=rewards.device),
+        tokens=response_mask.sum(-1), constraints=limits,
+        report=bool(line or lines), **settings)
+    if line or lines:
+        result, report = result
+        _measured.update(report.to_dict("gdpo/", names))
+        _log_what_was_measured()
+    of_tokens = result.unsqueeze(-1) * response_mask
+    return of_tokens, of_tokens
+
+
+def _option(config: Any, name: str) -> Any:
+    return None if config is None else config.get(name, None)
+
+
+def _rewards(token_level_rewards: torch.Tensor, config: Any, columns: Any, batch: Any, *,
+             needs_keys: bool) -> Tuple[torch.Tensor, List[str], Optional[List[float]]]:
+    """The rewards (rows, rewards), their names and weights, as verl takes them."""
+    handed_over = config is not None and columns is not None and batch is not None
+    keys = list(_option(config, "gdpo_reward_keys") or ()) if handed_over else []
+    if not keys:
+        if handed_over and needs_keys:
+            raise ValueError("gdpo.integrations.verl: algorithm.gdpo_reward_keys: given none; "
+                             "needed: the keys of the rewards that compute_score returns, such as "
+                             "[format, accuracy], or an algorithm.gdpo_estimator for their sum")
+        return token_level_rewards.sum(dim=-1).unsqueeze(-1), ["token_level_rewards"], None
+    missing = [key for key in keys if key not in columns]
+    if missing:
+        raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_reward_keys: given {missing[0]}; "
+                         f"needed: one of {', '.join(columns) or 'none'}, which the trainer hands "
+                         "over (verl's trainer v1 hands over none: trainer.use_v1=False)")
+    rewards = [np.asarray(columns[key], dtype=np.float32) for key in keys]
+    weights = _option(config, "gdpo_reward_weights")
+    return (torch.tensor(np.stack(rewards, axis=1), device=token_level_rewards.device), keys,
+            None if weights is None else list(weights))
+
+
+def _gates(config: Any, names: Sequence[str]) -> List[Tuple[int, int, float]]:
+    """The gates by the numbers of their rewards."""
+    gates = []
+    for reward, condition, threshold in _option(config, "gdpo_gates") or ():
+        for name in (reward, condition):
+            if name not in names:
+                raise ValueError(f"gdpo.integrations.verl: algorithm.gdpo_gates: given {name}; "
+                                 f"needed: one of the rewards {', '.join(names)}")
+        gates.append((names.index(reward), names.index(condition), float(threshold)))
+    return gates
+
+
+def _limits(lines: Tuple[str, ...], rewards: torch.Tensor, names: Sequence[str]) -> list:
+    """Moves the multipliers of the constraints by the rewards of this step."""
+    if not lines:
+        return []
+    if lines not in _controllers:
+        _controllers[lines] = Constraints(lines)
+    limits = _controllers[lines].update(rewards, names)
+    _measured.update(_controllers[lines].metrics("gdpo/"))
+    return limits
+
+
+@functools.lru_cache(maxsize=None)
+def _log_what_was_measured() -> None:
+    """Adds what the advantages measured to the next line of verl's log, from now on.
+
+    An estimator of verl returns no metrics, so they are added where the trainer logs the others.
+    """
+    from verl.utils.tracking import Tracking
+    if not knows(Tracking.log, _LOG_PARAMETERS, plugin="verl", version=VERSION,
+                 instead="the rewards and multipliers of gdpo are not logged"):
+        return
+    verls = Tracking.log
+
+    @functools.wraps(verls)
+    def log(self, data, step, backend=None):
+        data = {**data, **_measured}
+        _measured.clear()
+        return verls(self, data, step, backend)
+
+    Tracking.log = log
+
+
+def register() -> None:
+    """Makes the names known to verl; importing this module has done it where verl is installed.
+
+    Errors: ImportError without verl.
+    """
+    from verl.trainer.ppo import core_algos
+    is_known = knows(
+        core_algos.compute_policy_loss_vanilla, _LOSS_PARAMETERS, plugin="verl", version=VERSION,
+        instead="verl's own losses are used, and loss_mode=gdpo:... is for its vanilla and gspo")
+    core_algos.POLICY_LOSS_REGISTRY = _Losses(core_algos.POLICY_LOSS_REGISTRY, is_known)
+    if knows(core_algos.compute_gdpo_outcome_advantage, _GDPO_PARAMETERS, plugin="verl",
+             version=VERSION, instead="verl's own advantages are used, and algorithm."
+             "gdpo_estimator, gdpo_gates and gdpo_constraints are not read"):
+        core_algos.ADV_ESTIMATOR_REGISTRY["gdpo"] = advantages
+
+
+def _register_or_warn() -> None:
+    """verl logs what a plug-in raises only for debugging, so it is said here."""
+    try:
+        register()
+    except Exception as error:
+        warnings.warn(f"gdpo.integrations.verl: verl does not know the names of gdpo: {error!r}",
+                      stacklevel=2)
+        raise
+
+
+if importlib.util.find_spec("verl") is not None:
+    _register_or_warn()

@@ -1,0 +1,153 @@
+"""The plug-in for slime by its shape: lists of responses, slime's own sum, and its metrics.
+
+slime needs GPUs. Its formulas stand here as they are written in its policy_loss_function.
+"""
+import importlib.util
+import pathlib
+import random
+import types
+
+import pytest
+import torch
+
+import gdpo
+from gdpo.integrations import slime
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float64)
+
+
+@pytest.fixture(scope="module")
+def train():
+    """The module train.py."""
+    path = pathlib.Path(__file__).with_name("train.py")
+    spec = importlib.util.spec_from_file_location("gdpo_slime_train", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def modules(train):
+    train.stand_in()
+
+
+def batch_of(rng, dtype=torch.float32):
+    """The logits of packed samples, and the rest of a micro-batch of slime."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    responses = [rng.randint(1, 6) for _ in range(rng.randint(1, 5))]
+    totals = [length + rng.randint(1, 4) for length in responses]
+    logits = torch.randn(1, sum(totals), 7, generator=generator).double()
+
+    def rows(scale=1.0):
+        return [(scale * torch.randn(n, generator=generator).double()).to(dtype)
+                for n in responses]
+
+    batch = {"unconcat_tokens": [torch.randint(7, (n,), generator=generator) for n in totals],
+             "total_lengths": totals, "response_lengths": responses,
+             "loss_masks": [(torch.rand(n, generator=generator) < 0.8).float() for n in responses],
+             "advantages": rows(), "log_probs": [row - 2 for row in rows(0.5)],
+             "ref_log_probs": [row - 2 for row in rows(0.5)]}
+    if rng.random() < 0.3:
+        batch["log_probs"] = None
+    if rng.random() < 0.3:
+        batch["rollout_log_probs"] = [row - 2 for row in rows(0.5)]
+    return logits.to(torch.promote_types(dtype, torch.float32)), batch
+
+
+def slimes(args, batch, logits, reduce, train):
+    """Loss, policy loss, clip fraction and KL as slime's options describe them."""
+    _, found = train.get_log_probs_and_entropy(
+        logits, args=args, unconcat_tokens=batch["unconcat_tokens"],
+        total_lengths=batch["total_lengths"], response_lengths=batch["response_lengths"])
+    logp = torch.cat(found["log_probs"])
+    old = torch.cat(batch["log_probs"]).to(logp) if batch["log_probs"] else logp.detach()
+    ratio = logp - old
+    if args.advantage_estimator == "gspo":
+        ratio = torch.cat([((row * mask).sum() / mask.sum().clamp(min=1)).expand_as(row)
+                           for row, mask in zip(ratio.split(batch["response_lengths"]),
+                                                batch["loss_masks"])])
+    ratio, advantages = ratio.exp(), torch.cat(batch["advantages"]).to(logp)
+    plain = -ratio * advantages
+    clipped = -ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip_high) * advantages
+    token_loss = torch.maximum(plain, clipped)
+    if args.eps_clip_c is not None:
+        token_loss = torch.where(advantages < 0, token_loss.minimum(-args.eps_clip_c * advantages),
+                                 token_loss)
+    entropy = torch.cat(found["entropy"])
+    total = reduce(token_loss) - args.entropy_coef * reduce(entropy)
+    log = {"pg_loss": reduce(token_loss), "pg_clipfrac": reduce((clipped > plain).to(logp)),
+           "entropy_loss": reduce(entropy), "ppo_kl": reduce(old - logp)}
+    if args.use_kl_loss:
+        d = logp - torch.cat(batch["ref_log_probs"]).to(logp)
+        kl = {"k1": d, "k2": d * d / 2}.get(args.kl_loss_type, (-d).exp() - 1 + d)
+        if args.kl_loss_type == "low_var_kl":
+            kl = kl.clamp(-10, 10)
+        log["kl_loss"] = reduce(kl)
+        total = total + args.kl_loss_coef * log["kl_loss"]
+    return total, {"loss": total, **log}
+
+
+def test_policy_loss(record, train):
+    """Beside slime's formulas, as they are written, with all options that the plug-in reads."""
+    for seed in range(type(record).batch.__globals__["BATCHES"]):
+        rng = random.Random(seed)
+        logits, batch = batch_of(rng, DTYPES[seed % 3])
+        args = types.SimpleNamespace(**{
+            **vars(train.ARGS), "eps_clip": rng.choice([0.1, 0.2]),
+            "eps_clip_high": rng.choice([0.2, 0.28]), "eps_clip_c": rng.choice([None, 3.0]),
+            "use_kl_loss": rng.random() < 0.5, "kl_loss_coef": rng.choice([0.01, 0.5]),
+            "kl_loss_type": rng.choice(["k1", "k2", "k3", "low_var_kl"]),
+            "entropy_coef": rng.choice([0.0, 0.01]),
+            "advantage_estimator": rng.choice(["grpo", "gspo"]),
+            "calculate_per_token_loss": rng.random() < 0.5})
+        reduce = train.sample_mean(batch, args.calculate_per_token_loss)
+        ours_at, theirs_at = (logits.clone().requires_grad_(True) for _ in range(2))
+        loss, log = slime.policy_loss(args, batch, ours_at, reduce)
+        own, own_log = slimes(args, batch, theirs_at, reduce, train)
+        [gradient] = torch.autograd.grad(loss, ours_at)
+        [own_gradient] = torch.autograd.grad(own, theirs_at)
+        name, key = "policy_loss_function", ("slime formulas", "policy_loss_function", "trl::grpo")
+        record.batch(*key)
+        terms = own_gradient.abs().sum().item()
+        record.close(*key, "loss", [loss.item(), terms], [own.item(), terms], 1e-5,
+                     f"{name} {seed} {args}")
+        record.close(*key, "gradient", gradient, own_gradient, 1e-5, f"{name} {seed} {args}")
+        for metric, value in own_log.items():
+            record.close(*key, "metrics", log[metric], value, 1e-5, f"{metric} {seed} {args}")
+
+
+@pytest.mark.parametrize("name", gdpo.losses())
+def test_every_loss_by_its_name(train, name):
+    """The path is looked up as slime's load_function does."""
+    log = train.main(f"gdpo.integrations.slime.{name}", steps=2)
+    assert {"loss", "pg_loss", "entropy_loss", "pg_clipfrac", "ppo_kl", "gdpo/ratio"} <= set(log[0])
+    assert log[0]["gdpo/ratio"] == pytest.approx(1.0)
+    assert log[1]["loss"] < log[0]["loss"]
+
+
+def test_mistakes(train):
+    with pytest.raises(AttributeError, match="the losses are grpo, dapo"):
+        train.main("gdpo.integrations.slime.dapoo")
+    with pytest.raises(ValueError, match="given 'dapoo'; needed: one of grpo"):
+        slime.loss("dapoo")
+    with pytest.raises(ValueError, match="aggregate: .*slime averages"):
+        slime.loss("dapo", aggregate="token-mean")
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"use_tis": True}, "use_tis: given True"), ({"use_opsm": True}, "use_opsm"),
+    ({"pg_loss_type": "cispo"}, "pg_loss_type: given cispo"),
+    ({"use_kl_loss": True, "kl_loss_coef": 0.1}, "ref_log_probs: given none")])
+def test_what_it_does_not_have_raises(train, options, message):
+    logits, batch = batch_of(random.Random(0))
+    batch["ref_log_probs"] = None
+    args = types.SimpleNamespace(**{**vars(train.ARGS), **options})
+    with pytest.raises(ValueError, match=message):
+        slime.policy_loss(args, batch, logits, train.sample_mean(batch))
+
+
+def test_context_parallelism_raises(train):
+    train.stand_in(context_parallel=2)
+    logits, batch = batch_of(random.Random(0))
+    with pytest.raises(ValueError, match="context-parallel-size: given 2; needed: 1"):
+        slime.policy_loss(train.ARGS, batch, logits, train.sample_mean(batch))

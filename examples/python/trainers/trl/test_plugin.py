@@ -1,0 +1,302 @@
+"""The plug-in itself: choices, errors, constraints, checkpoints, changed releases of TRL."""
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import types
+import warnings
+
+import gdpo
+import pytest
+import torch
+import trl
+from gdpo.integrations import trl as plugin
+from gdpo.integrations.trl import GRPOTrainer
+from transformers import TrainerCallback, set_seed
+
+LOSS_FUNCTIONS = sorted(plugin._LOSS)
+REWARD_FUNCTIONS = sorted(plugin._REWARDS)
+
+
+@pytest.fixture
+def make(train, tmp_path):
+    """Builds a trainer; the settings are those of GRPOConfig."""
+    def build(cls=GRPOTrainer, choices=None, callbacks=None, **settings):
+        set_seed(1)
+        return cls(model=train.model(), processing_class=train.tokenizer(),
+                   train_dataset=train.dataset(), reward_funcs=[train.even, train.short],
+                   callbacks=callbacks, **(choices or {}), args=train.configuration(
+                       str(tmp_path), **{"max_steps": 2, "logging_steps": 1, **settings}))
+    return build
+
+
+def inputs_of(seed, rows=4, width=6):
+    """Inputs of `_compute_loss`, with log-probs and entropies of the model."""
+    torch.manual_seed(seed)
+    shape = (rows, width)
+    logp = -torch.rand(shape)
+    near = lambda: logp + 0.3 * torch.randn(shape)
+    mask = (torch.arange(width) < torch.randint(1, width + 1, (rows, 1))).long()
+    return logp, {
+        "prompt_ids": torch.zeros(rows, 1), "prompt_mask": torch.ones(rows, 1),
+        "completion_ids": torch.zeros(shape), "completion_mask": mask,
+        "advantages": torch.randn(rows), "old_per_token_logps": near(),
+        "ref_per_token_logps": near(), "num_items_in_batch": mask.sum()}
+
+
+def stand_in(helpers, loss, logp, **settings):
+    """A trainer for `_compute_loss` alone, whose model gives these log-probs."""
+    args = types.SimpleNamespace(use_bias_correction_kl=False, delta=None, steps_per_generation=1,
+                                 importance_sampling_level="token", beta=0.0,
+                                 max_completion_length=20)
+    trainer = helpers.trainer(
+        GRPOTrainer, args=args, **{**dict(
+            loss_type="dapo", importance_sampling_level="token", epsilon_low=0.2, epsilon_high=0.2,
+            beta=0.0, max_completion_length=20, top_entropy_quantile=1.0, use_vllm=False,
+            off_policy_mask_threshold=None, vllm_importance_sampling_correction=False,
+            current_gradient_accumulation_steps=1, _entropy_bonus_enabled=False,
+            aux_loss_enabled=False), **settings})
+    trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logp, logp.abs().detach(), None)
+    trainer._gdpo_loss = trainer._chosen_loss(loss)
+    return trainer
+
+
+@pytest.mark.parametrize("name", gdpo.losses())
+def test_every_loss_is_reached_by_its_name(helpers, name):
+    logp, inputs = inputs_of(3)
+    logp.requires_grad_()
+    trainer = stand_in(helpers, name, logp)
+    ours = trainer._compute_loss(None, inputs)
+    constant = {"constant": 20.0} if name.endswith("dr_grpo") else {}
+    mask = inputs["completion_mask"]
+    direct, metrics = gdpo.PolicyLoss(name, beta=0.0, **constant)(
+        logp, old_logp=inputs["old_per_token_logps"], mask=mask, advantages=inputs["advantages"],
+        counts=gdpo.count(mask=mask, given=mask.sum()))
+    torch.testing.assert_close(ours, direct, rtol=1e-6, atol=0)
+    assert helpers.metrics(trainer)["gdpo/ratio"] == pytest.approx(metrics.mean("ratio"))
+
+
+def test_a_loss_with_its_own_settings(helpers):
+    logp, inputs = inputs_of(4)
+    loss = gdpo.PolicyLoss("trl::grpo", "sequence", low=0.01, high=0.02)
+    mask = inputs["completion_mask"]
+    direct = loss(logp, old_logp=inputs["old_per_token_logps"], mask=mask,
+                  advantages=inputs["advantages"], counts=gdpo.count(mask=mask)).loss
+    assert stand_in(helpers, loss, logp)._compute_loss(None, inputs) == direct
+
+
+@pytest.mark.parametrize("name", gdpo.estimators())
+def test_every_estimator_is_reached_by_its_name(helpers, name):
+    torch.manual_seed(5)
+    rewards, mask = torch.rand(8, 2), (torch.rand(8, 6) < 0.7).long()
+    trainer = helpers.trainer(
+        GRPOTrainer, _gdpo_rewards=rewards, num_generations=4, reward_weights=torch.tensor([1, .5]),
+        reward_func_names=["a", "b"], _gdpo_estimator={"estimator": name})
+    direct = gdpo.advantages(rewards, group_size=4, estimator=name, weights=[1, .5],
+                             tokens=mask.sum(-1))
+    torch.testing.assert_close(trainer._group_advantages(mask), direct, rtol=0, atol=0)
+
+
+def test_settings_of_an_estimator(make):
+    trainer = make(choices={"estimator": {"estimator": "trl::gdpo", "eps": 0.5,
+                                          "weights": [2.0, 1.0]}})
+    torch.manual_seed(6)
+    trainer._gdpo_rewards = torch.rand(16, 2)
+    given = trainer._group_advantages(torch.ones(16, 3))
+    torch.testing.assert_close(given, gdpo.advantages(
+        trainer._gdpo_rewards, group_size=8, estimator="trl::gdpo", eps=0.5, weights=[2.0, 1.0]))
+
+
+@pytest.mark.parametrize("choices, settings, words", [
+    ({"loss": "ppo"}, {}, "trl::dapo, .*verl::vanilla"),
+    ({"estimator": "gdop"}, {}, "trl::grpo_no_scale, trl::grpo_batch_scale"),
+    ({"estimator": {"estimator": "gdpo", "epsilon": 1}}, {}, "epsilon"),
+    ({"constraints": ["long>=0.9"]}, {}, "even, short"),
+    ({"constraints": ["short"]}, {}, "needed: a line"),
+    ({"loss": "dapo"}, {"entropy_coef": 0.01}, "entropy bonus"),
+    ({"loss": gdpo.PolicyLoss("trl::dapo")}, {"beta": 0.1, "use_bias_correction_kl": False},
+     "both 0 or both not"),
+    ({"loss": gdpo.PolicyLoss("trl::dapo", beta=0.1)}, {}, "both 0 or both not"),
+])
+def test_what_cannot_be_honoured_raises(make, choices, settings, words, monkeypatch):
+    # A reference model would be loaded from where the model came, and this one came from nowhere.
+    monkeypatch.setattr("trl.trainer.grpo_trainer.create_model_from_path",
+                        lambda *a, **k: torch.nn.Linear(1, 1))
+    monkeypatch.setattr("trl.trainer.grpo_trainer.add_fused_lm_head", lambda *a, **k: None)
+    with pytest.raises(ValueError, match=words):
+        make(choices=choices, **settings)
+
+
+@pytest.mark.parametrize("corrected, kl", [(True, "k3*"), (False, None)])
+def test_a_loss_by_name_takes_its_kl_term_from_the_configuration(corrected, kl):
+    args = types.SimpleNamespace(beta=0.1, use_bias_correction_kl=corrected,
+                                 importance_sampling_level="token")
+    settings = plugin._own_settings("dapo", args)
+    assert (settings["beta"], settings.get("kl")) == (0.1, kl)
+    gdpo.PolicyLoss(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"loss_type": "cispo"}, {"loss_type": "sapo"},
+                                      {"loss_type": "vespo"}, {"entropy_coef": 0.01}], ids=str)
+def test_what_is_missing_here_is_trls_own_after_one_warning(make, settings):
+    with pytest.warns(UserWarning, match="there is no .* here; TRL's own loss is used") as told:
+        ours = make(**settings)
+        ours.train()
+    assert sum("gdpo" in str(warning.message) for warning in told) == 1
+    theirs = make(trl.GRPOTrainer, **settings)
+    theirs.train()
+    for a, b in zip(ours.state.log_history[:2], theirs.state.log_history[:2]):
+        # The advantages are ours, and TRL's are rounded to float32 at each step of the arithmetic.
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-5)
+
+
+def changed(monkeypatch, name):
+    """Gives one of TRL's functions a parameter that this plug-in does not know."""
+    original = trl.GRPOTrainer.__dict__[name]
+    is_static = isinstance(original, staticmethod)
+    function = original.__func__ if is_static else original
+
+    def newer(*args, brand_new=None, **kwargs):
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(trl.GRPOTrainer, name, staticmethod(newer) if is_static else newer)
+
+
+@pytest.mark.parametrize("name", LOSS_FUNCTIONS + REWARD_FUNCTIONS)
+def test_a_changed_function_gives_a_warning(make, monkeypatch, name):
+    changed(monkeypatch, name)
+    what = "loss is" if name in LOSS_FUNCTIONS else "advantages are"
+    with pytest.warns(UserWarning, match=f"knows that of TRL 1.16.0.*TRL's own {what} used"):
+        trainer = make()
+    assert trainer._gdpo_losses == (name not in LOSS_FUNCTIONS)
+    assert trainer._gdpo_scores == (name not in REWARD_FUNCTIONS)
+    choice = {"loss": "dapo"} if name in LOSS_FUNCTIONS else {"estimator": "gdpo"}
+    with pytest.raises(ValueError, match="needed: that release"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make(choices=choice)
+
+
+def test_a_changed_release_runs_with_identical_numbers(make, monkeypatch):
+    theirs = make(trl.GRPOTrainer)
+    theirs.train()
+    for name in LOSS_FUNCTIONS + REWARD_FUNCTIONS:
+        changed(monkeypatch, name)
+    with pytest.warns(UserWarning, match="TRL 1.16.0"):
+        ours = make()
+    ours.train()
+    for a, b in zip(ours.state.log_history[:2], theirs.state.log_history[:2]):
+        assert {k: v for k, v in a.items() if k != "step_time"} == {
+            k: v for k, v in b.items() if k != "step_time"}
+
+
+class AtBegin(TrainerCallback):
+    """Calls a function when a training begins, after a checkpoint was loaded."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.function()
+
+
+def test_constraints_move_and_go_through_a_checkpoint(make, tmp_path):
+    choices = {"constraints": ["short>=2 scale=0.5"]}  # never met, so that the multiplier grows
+    trainer = make(choices=choices, save_strategy="steps", save_steps=2, num_iterations=1)
+    trainer.train()
+    key = "gdpo/constraint/short/multiplier"
+    first, second = [line[key] for line in trainer.state.log_history[:2]]
+    assert 0 < first and 0 < second != first
+    state = trainer._gdpo_constraints.state_dict()
+    resumed = make(choices=choices)
+    loaded = []
+    resumed.add_callback(AtBegin(lambda: loaded.append(resumed._gdpo_constraints.state_dict())))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert torch.equal(loaded[0]["short"]["state"], state["short"]["state"])
+
+
+def test_an_evaluation_leaves_the_multipliers(make):
+    trainer = make(choices={"constraints": "short>=2"})
+    trainer._gdpo_rewards = torch.rand(16, 2)
+    trainer.model.train()
+    trainer._group_advantages(torch.ones(16, 3))
+    before = trainer._gdpo_constraints.metrics()
+    trainer.model.eval()
+    trainer._group_advantages(torch.ones(16, 3))
+    assert before["constraint/short/multiplier"] > 0
+    assert before == trainer._gdpo_constraints.metrics()
+
+
+def test_evaluation_has_the_numbers_of_trl(make, train):
+    logs = []
+    for cls in (GRPOTrainer, trl.GRPOTrainer):
+        trainer = make(cls, per_device_eval_batch_size=8, num_generations_eval=1)
+        set_seed(2)
+        logs.append(trainer.evaluate(train.dataset().select(range(8))))
+    for key, value in logs[1].items():
+        if not key.endswith(("_time", "_runtime", "_per_second")):
+            assert logs[0][key] == pytest.approx(value, rel=1e-5, abs=1e-6, nan_ok=True), key
+
+
+def test_several_processes_take_their_own_rows(helpers):
+    """The advantages of all are computed from what was gathered, and each process has its part."""
+    torch.manual_seed(7)
+    rewards, everyones = torch.rand(8, 1), None
+    for rank in range(2):
+        trainer = helpers.trainer(
+            GRPOTrainer, processes=2, _gdpo_rewards=rewards, num_generations=4,
+            reward_weights=torch.ones(1), reward_func_names=["a"], scale_rewards="group",
+            multi_objective_aggregation="sum_then_normalize", _logs={"advantages": []})
+        trainer.accelerator.process_index = rank
+        trainer.accelerator.gather = lambda tensor: torch.cat([tensor, tensor])
+        own = {"advantages": torch.zeros(4), "completion_mask": torch.ones(4, 3)}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trl.GRPOTrainer, "_generate_and_score_completions", lambda s, i: own)
+            everyones = gdpo.advantages(rewards, group_size=4, estimator="trl::grpo")
+            out = trainer._generate_and_score_completions([])["advantages"]
+        assert torch.equal(out, everyones[4 * rank:4 * rank + 4])
+
+
+def test_metrics_of_several_processes(helpers):
+    """Means are of the sums over processes, and extremes those of all."""
+    logp, inputs = inputs_of(8)
+    alone = stand_in(helpers, None, logp)
+    alone._compute_loss(None, inputs)
+    several = stand_in(helpers, None, logp)
+    several.accelerator.reduce = lambda tensor, reduction: 2 * tensor
+    several.accelerator.gather = lambda tensor: torch.cat(
+        [tensor, torch.tensor([[math.nan, 1.0]], dtype=torch.float64)])
+    several._compute_loss(None, inputs)
+    expected = {**helpers.metrics(alone), "clip_ratio/high_max": 1.0}
+    assert helpers.metrics(several) == pytest.approx(expected)
+
+
+def test_a_finding_is_told_once(helpers, caplog):
+    logp, inputs = inputs_of(9)
+    inputs["advantages"] = torch.zeros(4)
+    trainer = stand_in(helpers, None, logp)
+    trainer._compute_loss(None, inputs)
+    trainer._compute_loss(None, inputs)
+    assert helpers.metrics(trainer)["gdpo/findings"] >= 1
+    assert sum("dead_groups" in message for message in caplog.messages) == 1
+
+
+def test_the_run_of_the_page(train, capsys):
+    train.main(4)
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if not line.startswith("{")]
+    assert "gdpo/ratio" in table[0] and "gdpo/constraint/short/multiplier" in table[0]
+    assert len(table) == 3 and all(len(line.split()) == 7 for line in table[1:])
+
+
+def test_nothing_is_left_behind():
+    """`import gdpo` does not import TRL, and importing the plug-in changes nothing in TRL."""
+    script = ("import sys, json, gdpo, gdpo.integrations; before = 'trl' in sys.modules;"
+              "print(json.dumps([before, 'transformers' in sys.modules]))")
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                             check=True).stdout
+    assert json.loads(printed) == [False, False]
+    assert all(value.__module__.startswith("trl.") for value in vars(trl.GRPOTrainer).values()
+               if isinstance(value, types.FunctionType))
+    assert pathlib.Path(trl.__file__).name == "__init__.py"  # not the folder of these tests
