@@ -120,7 +120,7 @@ run_drift() {
   python_environment
   export PYTHONDONTWRITEBYTECODE=1
   python_wheel
-  local wanted=("$@") entry trainer folder moved=()
+  local wanted=("$@") entry trainer folder said moved=() report=()
   ((${#wanted[@]})) || mapfile -t wanted < <($python_venv/bin/python cmake/drift.py trainers)
   for entry in "${wanted[@]}"; do
     trainer=${entry%%=*} folder=build/drift/$trainer
@@ -132,10 +132,15 @@ run_drift() {
       folder=$PWD/$folder
     fi
     say "$trainer: the functions that presets were made from"
-    $python_venv/bin/python cmake/drift.py check "$trainer" "$folder" || moved+=("$trainer")
-    say "$trainer: its functions beside ours"
-    PYTHONPATH=$folder python_trainer "$trainer" || moved+=("$trainer, whose numbers differ")
+    said=$($python_venv/bin/python cmake/drift.py check "$trainer" "$folder") ||
+      moved+=("its functions: $trainer")
+    printf '%s\n' "$said"
+    report+=("$said")
+    PYTHONPATH=$folder python_trainer "$trainer" --tb=no --disable-warnings -rfE ||
+      moved+=("its numbers: $trainer")
   done
-  ((${#moved[@]} == 0)) || die "look above at what has moved in: $(IFS=';' && echo "${moved[*]}")"
+  say "the functions that presets were made from, once more:"
+  printf '%s\n' "${report[@]}"
+  ((${#moved[@]} == 0)) || die "$(printf '%s; ' "${moved[@]}")see above"
   say "nothing has moved"
 }
