@@ -70,7 +70,8 @@ python_tests() {
 # Runs a trainer's own functions beside ours, and the tests of its plug-in: python_trainer NAME
 # [ARGUMENTS]. The trainer has an environment of its own, because trainers need different releases
 # of the same packages; it sees those of $python_venv, PyTorch and the wheel among them. What pip
-# installs is the whole list that the trainer needs, so that it brings no second PyTorch.
+# installs is the whole list that the trainer needs, so that it brings no second PyTorch. The folder
+# $python_code, where it is set, has the trainer's package that is tested instead of the installed.
 python_trainer() {
   local name=$1 folder=examples/python/trainers/$1 venv=build/python-$1$python_of python
   [[ -d $folder ]] || die "python trainer: given $name; needed: one of" $python_trainers
@@ -84,7 +85,7 @@ python_trainer() {
       -r $folder/requirements.txt
   fi
   say "testing the plug-in for $name beside $name's own code"
-  $python -m pytest -q -rs -c examples/python/pyproject.toml --import-mode=importlib $folder "$@"
+  PYTHONPATH=${python_code:-} $python -m pytest -q -rs -c examples/python/pyproject.toml --import-mode=importlib $folder "$@"
 }
 
 run_python() {
@@ -136,7 +137,7 @@ run_drift() {
       moved+=("its functions: $trainer")
     printf '%s\n' "$said"
     report+=("$said")
-    PYTHONPATH=$folder python_trainer "$trainer" --tb=no --disable-warnings -rfE ||
+    python_code=$folder python_trainer "$trainer" --tb=no --disable-warnings -rfE ||
       moved+=("its numbers: $trainer")
   done
   say "the functions that presets were made from, once more:"
