@@ -10,6 +10,8 @@
 # Every page of the project. The tests of pages read the list, too.
 file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md ${PROJECT_SOURCE_DIR}/*/README.md
   ${PROJECT_SOURCE_DIR}/*/*/README.md ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md
+  ${PROJECT_SOURCE_DIR}/examples/python/trainers/README.md
+  ${PROJECT_SOURCE_DIR}/examples/python/trainers/*/README.md
   ${PROJECT_SOURCE_DIR}/tests/tool/resolution/logs/README.md)
 
 find_package(Doxygen 1.9 QUIET)

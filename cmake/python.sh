@@ -85,7 +85,8 @@ python_trainer() {
       -r $folder/requirements.txt
   fi
   say "testing the plug-in for $name beside $name's own code"
-  PYTHONPATH=${python_code:-} $python -m pytest -q -rs -c examples/python/pyproject.toml --import-mode=importlib $folder "$@"
+  PYTHONPATH=${python_code:-} $python -m pytest -q -rs -c examples/python/pyproject.toml \
+    --import-mode=importlib $folder "$@"
 }
 
 run_python() {
