@@ -8,15 +8,16 @@
     drift.py record TRAINER FOLDER    records the functions as they are in FOLDER, once the presets
                                       have been made to agree with them
     drift.py trainers                 the names of the trainers
-    drift.py table                    prints the table of the releases on that page
-    drift.py covered                  looks whether each preset of these trainers, as listed on the
-                                      page include/gdpo/presets/README.md, has a function that it
-                                      was made from, and each name in the record is a preset's (or
-                                      that of a pre-pass without one, as prepass::TopEntropy)
+    drift.py table                    prints the table of the releases on the page
+                                      include/gdpo/presets/README.md
+    drift.py covered                  looks whether each preset of these trainers, as listed on that
+                                      page, has a function that it was made from, and each name in
+                                      the record is a preset's (or that of a pre-pass without one,
+                                      as prepass::TopEntropy)
 
-The record is include/gdpo/presets/functions.json. For each trainer it has the functions, each with
-its file, its hash and the presets that were made from it; the release that they are of stands in
-the header of the trainer's presets. A hash is that of the syntax tree, so comments, docstrings and
+The record is drift.json, beside this file. For each trainer it has the functions, each with its
+file, its hash and the presets that were made from it; the release that they are of stands in the
+header of the trainer's presets. A hash is that of the syntax tree, so comments, docstrings and
 layout do not count.
 
 A function with "by" chooses among formulas by the options that are named there, as in
@@ -37,7 +38,7 @@ import sys
 import zipfile
 
 PRESETS = pathlib.Path(__file__).resolve().parent.parent / "include/gdpo/presets"
-RECORD = PRESETS / "functions.json"
+RECORD = pathlib.Path(__file__).resolve().with_name("drift.json")
 
 
 def recorded_release(trainer):
@@ -222,10 +223,10 @@ def covered():
             if name.split("::")[0] in record and not re.search(r"::v\d", name):
                 listed.add(name if kind == "estimator" else f"{name} ({kind})")
     for name in sorted(listed - recorded):
-        print(f"functions.json: no function for {name}")
+        print(f"{RECORD.name}: no function for {name}")
     recorded = {name for name in recorded if not name.startswith("prepass::")}
     for name in sorted(recorded - listed):
-        print(f"functions.json: {name} is no preset")
+        print(f"{RECORD.name}: {name} is no preset")
     return listed ^ recorded
 
 

@@ -38,7 +38,7 @@ class Drift(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
-        drift.PRESETS, drift.RECORD = self.folder, self.folder / "functions.json"
+        drift.PRESETS, drift.RECORD = self.folder, self.folder / "drift.json"
         self.put(TRAINER)
         (self.folder / "toy.hpp").write_text('constexpr const char* release = "toy 1.0";\n')
         (self.folder / "toy-1.0.dist-info").mkdir()
