@@ -121,26 +121,13 @@ std::vector<std::string> names_of(const Table<Value>& table) {
   for (const auto& entry : table) names.push_back(entry.first);
   return names;
 }
-/// The current name of a preset that was renamed, because configurations may still have the former
-/// name; any other name as it is.
-inline std::string_view current(std::string_view name) {
-  constexpr std::string_view renamed[][2] = {{"brief::gdpo", "per_group::gdpo"},
-                                             {"tutorial::grpo_numpy", "textbook::grpo_numpy"},
-                                             {"tutorial::grpo_torch", "textbook::grpo_torch"},
-                                             {"tutorial::grpo", "textbook::grpo"}};
-  for (const auto& [former, today] : renamed) {
-    if (name == former) return today;
-  }
-  return name;
-}
 /// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names.
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name,
                    const Table<Value>& table) {
   std::string known;
-  const std::string_view today = current(name);
   for (const auto& entry : table) {
-    if (entry.first == today) return entry.second;
+    if (entry.first == name) return entry.second;
     known += (known.empty() ? "" : ", ") + entry.first;
   }
   contract::fail(function, argument, "'" + std::string(name) + "'", "one of " + known);
@@ -163,7 +150,7 @@ inline const std::vector<std::string>& estimator_names() {
   return names;
 }
 
-/// The estimator of that name, such as "trl::gdpo". Former names of presets are accepted too.
+/// The estimator of that name, such as "trl::gdpo".
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Estimator estimator(std::string_view name) {
   return detail::named("gdpo::runtime::estimator", "name", name, detail::estimators());

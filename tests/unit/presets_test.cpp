@@ -1,7 +1,5 @@
 // The list of presets: each name has one line in it, and everything that is made from the list has
 // every line.
-#include <gdpo/presets/brief.hpp>
-#include <gdpo/presets/tutorial.hpp>
 #include <gdpo/runtime.hpp>
 #include <set>
 
@@ -160,26 +158,4 @@ TEST_CASE("pre-passes that no record has as they are set what their trainers do"
     CHECK(gate.reach == line.reach);
   }
   CHECK_THROWS_AS(runtime::prepass("trl::tokens"), gdpo::invalid_input);
-}
-
-TEST_CASE("former names of presets stand for what they stood for", "[presets][runtime]") {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  static_assert(std::is_same_v<gdpo::brief::GroupGdpo, gdpo::per_group::Gdpo>);
-  static_assert(std::is_same_v<decltype(gdpo::brief::gdpo), decltype(gdpo::per_group::gdpo)>);
-  CHECK(gdpo::tutorial::grpo_numpy.scale.ddof == 0);
-  CHECK(gdpo::tutorial::grpo_torch.scale.eps_at == gdpo::EpsAt::ClampStd);
-  static_assert(
-      std::is_same_v<decltype(gdpo::tutorial::grpo_loss), decltype(gdpo::textbook::grpo_loss)>);
-#pragma GCC diagnostic pop
-
-  const auto text = [](const char* name) {
-    return std::visit([](const auto& e) { return product::describe(product::settings_of(e)); },
-                      runtime::estimator(name));
-  };
-  CHECK(text("brief::gdpo") == text("per_group::gdpo"));
-  CHECK(text("tutorial::grpo_numpy") == text("textbook::grpo_numpy"));
-  CHECK(text("tutorial::grpo_torch") == text("textbook::grpo_torch"));
-  CHECK(std::visit([](const auto& loss) { return loss.kl.beta; },
-                   runtime::loss("tutorial::grpo")) == 0.04);
 }

@@ -15,10 +15,4 @@ using Gdpo =
 /// That estimator with the paper's settings: sample std and no eps in both stages.
 inline constexpr Gdpo gdpo{};
 }  // namespace per_group
-
-/// Former names of these estimators.
-namespace brief {
-using GroupGdpo [[deprecated("use gdpo::per_group::Gdpo")]] = per_group::Gdpo;
-[[deprecated("use gdpo::per_group::gdpo")]] inline constexpr per_group::Gdpo gdpo{};
-}  // namespace brief
 GDPO_END_NAMESPACE

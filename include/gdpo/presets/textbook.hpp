@@ -28,13 +28,4 @@ inline constexpr Grpo grpo_torch = [] {
 // means.
 using gdpo::grpo_loss;
 }  // namespace textbook
-
-/// Former names of these presets.
-namespace tutorial {
-[[deprecated("use gdpo::textbook::grpo_numpy")]] inline constexpr Grpo grpo_numpy =
-    textbook::grpo_numpy;
-[[deprecated("use gdpo::textbook::grpo_torch")]] inline constexpr Grpo grpo_torch =
-    textbook::grpo_torch;
-[[deprecated("use gdpo::textbook::grpo_loss")]] inline constexpr auto grpo_loss = gdpo::grpo_loss;
-}  // namespace tutorial
 GDPO_END_NAMESPACE

@@ -1,3 +1,0 @@
-#pragma once
-// The former name of the header presets/textbook.hpp.
-#include <gdpo/presets/textbook.hpp>
