@@ -4,7 +4,6 @@
 cmake_minimum_required(VERSION 3.22)
 include(${CMAKE_CURRENT_LIST_DIR}/lines.cmake)
 
-set(wrong 0)
 set(patterns)
 function(gdpo_bits_program name emulator program)
   if(name STREQUAL "unoptimised")

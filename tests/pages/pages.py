@@ -28,12 +28,11 @@ import subprocess
 import sys
 
 COLUMNS = 100
-SOURCES = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".cmake", ".sh", ".py", ".in", ".json"}
+SOURCES = {".hpp", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in", ".json"}
 # Words that stand in code on a page and not in a source: names of other people's projects, and what
 # a reader types or makes up.
 FOREIGN = set("""
-    benchmark_repetitions column_stride
-    logging_steps prompt_id rollout_data_dir rollouts_save_path save_traces uniq use_v1
+    benchmark_repetitions column_stride rollout_data_dir rollouts_save_path save_traces uniq
 """.split())
 # Pages about other people's data and code: what they name stands in no source of ours.
 ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md",

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cassert>
-#include <cfloat>
 #include <charconv>
 #include <chrono>
 #include <climits>
@@ -27,18 +25,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <tuple>
 #include <type_traits>
-#include <unordered_map>
 #include <unsupported/Eigen/CXX11/Tensor>
 #include <utility>
 #include <variant>
