@@ -3,11 +3,11 @@
 #
 # Each line of the matrix is a build of its own under tests/matrix/, which the test matrix.<name>
 # makes and runs. It is optimised only as far as it has to be, so that the whole matrix stays quick.
-# Its flags come after those given to this build. Together with this build the matrix runs, if this
-# compiler is g++ and clang++ links sanitizers:
-#   this compiler as C++17   everything (this build)
-#   this compiler as C++20   what depends on instruction sets, for AVX-512; in this build, the
-#                            conformance runner
+# Its flags come after those given to this build. Together with `cmake/dev test` the matrix runs, if
+# this compiler is g++ and clang++ links sanitizers:
+#   this compiler as C++17   everything (`cmake/dev test`)
+#   this compiler as C++20   what depends on instruction sets, for AVX-512; the conformance runner
+#                            (`cmake/dev test`)
 #   clang++ as C++20         the core tests that are about memory, sanitized; with GDPO_TEST_ALL,
 #                            every test, the examples and the benchmarks
 #   clang++ as C++17         what depends on instruction sets, for AVX2
@@ -120,7 +120,7 @@ if(GDPO_OTHER_COMPILER)
   gdpo_add_matrix_level(${other}-x86-64-v3 x86-64-v3 COMPILER ${GDPO_OTHER_COMPILER})
 else()
   message(WARNING "${other} not found: matrix.${other} will fail. "
-    "Install it, or configure with -DGDPO_TEST_MATRIX=OFF.")
+    "Install it.")
   add_test(NAME matrix.${other} COMMAND ${CMAKE_COMMAND} -E false)
   set_tests_properties(matrix.${other} PROPERTIES LABELS matrix)
 endif()

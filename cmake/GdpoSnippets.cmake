@@ -8,6 +8,7 @@
 #   <!-- build: name cuda -->   name.cu is written for tests/cuda, where nvcc compiles it.
 #   <!-- build: name mpi -->    The block is compiled if MPI is found.
 #   <!-- build: name torch -->  The block is compiled if LibTorch is found.
+# The matrix (GDPO_TEST_LINE) has the last three kinds, every other build the first two.
 # A block of a page is a whole file. A block of a header is the body of main() in a file that
 # includes that header and some of the standard library, so it shows the calls without the frame.
 
@@ -33,6 +34,13 @@ function(gdpo_frame_snippet file kind code variable)
 endfunction()
 
 function(gdpo_add_snippet file name kind code)
+  set(matrix FALSE)
+  if(GDPO_TEST_LINE STREQUAL "matrix")
+    set(matrix TRUE)
+  endif()
+  if((kind MATCHES "^(cuda|mpi|torch)$" AND NOT matrix) OR (kind MATCHES "^(|run)$" AND matrix))
+    return()
+  endif()
   if(file MATCHES "[.]hpp$")
     gdpo_frame_snippet(${file} "${kind}" "${code}" code)
   endif()

@@ -1,6 +1,7 @@
-# Looks for LibTorch, for tests, benchmarks and examples. Torch_FOUND says whether it is there. The
-# lines of the matrix (GDPO_TEST_LINE) do not look: their other compiler, sanitizers and instruction
-# sets try the calls that the adapter makes, and its headers are slow to compile.
+# Looks for LibTorch. Torch_FOUND says whether it is there. gdpo_gates uses it wherever it is found,
+# tests and examples where GDPO_TORCH asks for them: its headers are slow to compile. The lines of
+# the matrix (GDPO_TEST_LINE) do not look: their other compiler, sanitizers and instruction sets try
+# the calls that the adapter makes.
 #
 # gdpo_link_torch(<target>)
 #
@@ -8,7 +9,7 @@
 # C++ standard. Each release compiles as a few standards only: clang++ does not take 1.13 as C++20,
 # and 2.15 asks for C++20.
 
-if(NOT GDPO_TEST_LINE)
+if(GDPO_TEST_LINE MATCHES "^(|matrix)$")
   find_package(Torch QUIET)
 endif()
 

@@ -5,8 +5,10 @@
 # whose names match CHOSEN.
 bits_programs() {
   local list=$2/tests/bits/programs.cmake names name targets=()
-  cmake -S "$1" -B "$2" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGDPO_TEST_MATRIX=ON \
-    -DGDPO_TEST_ALL=ON -DGDPO_BUILD_BENCH=OFF -DGDPO_BUILD_EXAMPLES=OFF >"$2.log" 2>&1 ||
+  # Older commits know the matrix as GDPO_TEST_MATRIX.
+  cmake -S "$1" -B "$2" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGDPO_TEST_LINE=matrix \
+    -DGDPO_TEST_MATRIX=ON -DGDPO_TEST_ALL=ON -DGDPO_BUILD_BENCH=OFF -DGDPO_BUILD_EXAMPLES=OFF \
+    >"$2.log" 2>&1 ||
     die "bits: $1 cannot be configured: $2.log says why"
   names=$(sed -n 's/^gdpo_bits_program(\([a-z0-9_]*\) .*/\1/p' "$list" | grep -E "$3" |
     grep -v unoptimised || true)

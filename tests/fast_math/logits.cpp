@@ -40,7 +40,7 @@ bool near_to(double got, double expected, double tolerance) {
   return !is_nan(got) && std::abs(got - expected) <= tolerance;
 }
 
-/// Compares with the formulas; the bounds are up to twice those of property/logits_oracle_test.cpp.
+/// Compares with the formulas; the bounds are up to twice those of property/logits/oracle_test.cpp.
 template <class Exec>
 void formulas(const Exec& exec) {
   Rows r;

@@ -5,7 +5,7 @@
 #include <gdpo/runtime.hpp>
 
 #include "support/device.hpp"
-#include "support/loss_product.hpp"
+#include "support/loss_calls.hpp"
 
 namespace cuda_loss {
 

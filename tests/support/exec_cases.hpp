@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "support/executors.hpp"
-#include "support/loss_product.hpp"
+#include "support/loss_calls.hpp"
 
 namespace exec_cases {
 

@@ -1,7 +1,7 @@
 #pragma once
 // What tests of a step in parts share: rows of random lengths, parts of them, and metrics merged
 // from parts.
-#include <support/loss_product.hpp>
+#include <support/loss_calls.hpp>
 
 namespace loss_product {
 

@@ -1,6 +1,6 @@
 // The library's estimators behind the settings of the oracle (reference/naive.hpp). One function
 // that is not a template runs any estimator of the product of axes, so that the product is compiled
-// only once (property/product_test.cpp) and any test can use it.
+// only once (support/product.cpp) and any test can use it.
 #pragma once
 #include <gdpo/runtime.hpp>
 #include <reference/naive.hpp>
@@ -57,7 +57,7 @@ void for_each_type(const Visit& visit) {
     for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentred,
                           Scale::Within, Scale::Shrunk}) {
       if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
-      // property/shrunk_std_laws_test.cpp has the others.
+      // property/advantage/shrunk_std_laws_test.cpp has the others.
       if (s == Scale::Shrunk && b != Baseline::Mean) continue;
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {

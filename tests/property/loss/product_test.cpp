@@ -1,0 +1,226 @@
+// labels: lanes
+// Every loss of the product of axes compared with the formulas of reference/naive_loss.hpp, and
+// gradients compared with central differences.
+#include "support/catch.hpp"
+#include "support/loss_product.hpp"
+#include "support/tally.hpp"
+
+namespace product_test {
+
+namespace {
+
+using namespace naive_loss;
+using loss_product::describe;
+
+/// Compares gradients with central differences of the frozen form, in which what is detached stays
+/// constant. The frozen form shares no formula with the library. Points near a kink, where the
+/// derivative jumps, are left out. "" where all agree. For h = 2^-14 a difference has an error of
+///     h^2 |f'''| / 6 < 1e-9 |f'''|, where f''' is a few times W,
+/// and one of 2^-64 / h < 1e-15 from the rounding of long double.
+std::string differs_from_differences(const Settings& s, const Data& data,
+                                     const loss_product::Outcome& got, int& compared) {
+  const real h = 0x1p-14L;
+  const std::vector<real> expected = naive_loss::differences(s, data, count(data), h, 4 * h);
+  real largest = 0, weight = 0;
+  for (const real g : expected)
+    largest = std::isnan(g) ? largest : std::fmax(largest, std::fabs(g));
+  naive_loss::for_each_segment(s, data, count(data),
+                               [&](int, const auto&, real W) { weight = std::fmax(weight, W); });
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    if (std::isnan(expected[k])) continue;
+    ++compared;
+    if (std::fabs(static_cast<real>(got.gradient[k]) - expected[k]) <=
+        1e-7L * largest + 1e-8L * weight)
+      continue;
+    char line[160];
+    std::snprintf(line, sizeof line, "gradient[%zu]: %.12g, difference quotient %.12Lg", k,
+                  got.gradient[k], expected[k]);
+    return line;
+  }
+  return "";
+}
+
+/// Compares every type of level `index` with the oracle, on random batches and settings.
+void check_level(int index) {
+  std::uint64_t seed = static_cast<std::uint64_t>(index) * 10000;
+  Tally tally;
+  for (int round = 0; round < 40; ++round) {
+    loss_product::for_each_type(index, [&](naive_loss::Settings s) {
+      Random random(++seed);
+      loss_product::random_settings(random, s);
+      const naive_loss::Data data = loss_product::random_tokens(
+          random, random.pick({1, 3, 6}), random.pick({1, 5, 12}), random.pick({1e-3, 0.1, 0.7}));
+      loss_product::fit(s, data);
+      naive_loss::Counts counts = naive_loss::count(data);
+      counts.given = random.pick({1.0, 64.0});
+      const double divisors[] = {counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
+      // Batches without tokens have tests of their own (extremes_test.cpp).
+      if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0)) return;
+      const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
+      const std::string mismatch =
+          loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
+                                 loss_product::run(s, data, &normaliser), tolerance::unit);
+      if (mismatch.empty()) return;
+      INFO("seed " << seed << ": " << loss_product::describe(s));
+      CHECK(mismatch == "");
+    });
+  }
+  CHECK(tally.share_left_out() < 0.1);
+}
+
+}  // namespace
+
+TEST_CASE("level Token: loss, gradient and metrics are those of the formulas", "[loss][product]") {
+  check_level(0);
+}
+TEST_CASE(
+    "level Token with clamped log ratios: loss, gradient and metrics are those of the formulas",
+    "[loss][product]") {
+  check_level(1);
+}
+TEST_CASE("level Sequence: loss, gradient and metrics are those of the formulas",
+          "[loss][product]") {
+  check_level(2);
+}
+TEST_CASE("level SequenceToken: loss, gradient and metrics are those of the formulas",
+          "[loss][product]") {
+  check_level(3);
+}
+
+TEST_CASE("gradients are the central differences of what each rule differentiates",
+          "[loss][gradient]") {
+  std::uint64_t seed = 1000;
+  int compared = 0, kinks = 0;
+  for (int round = 0; round < 3; ++round) {
+    loss_product::for_each_type(-1, [&](Settings s) {
+      Random random(++seed);
+      loss_product::random_settings(random, s);
+      Data data = loss_product::random_tokens(random, 3, 6, random.pick({0.1, 0.5}));
+      loss_product::fit(s, data);
+      if (s.over == Over::Given) s.over = Over::Rows;
+      s.aggregate = random.pick({Aggregate::SeqMeanTokenMean, Aggregate::TokenMean});
+      if (count(data).tokens == 0) return;
+      int here = 0;
+      const std::string difference =
+          differs_from_differences(s, data, loss_product::run(s, data), here);
+      compared += here;
+      kinks += static_cast<int>(data.logp.size()) - here;
+      if (difference.empty()) return;
+      INFO("seed " << seed << ": " << describe(s));
+      CHECK(difference == "");
+    });
+  }
+  INFO(compared << " compared, " << kinks << " near a kink");
+  CHECK(kinks * 3 < compared);
+}
+
+TEST_CASE("the oracle's derivatives are the central differences of its values",
+          "[loss][gradient][oracle]") {
+  // This includes what the product leaves out: trust regions, sums, two KL terms, factors.
+  int compared = 0, kinks = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Settings s;
+    s.level = static_cast<Level>(random.below(3));
+    s.map = static_cast<Map>(random.below(3));
+    s.statistic = static_cast<Statistic>(random.below(2));
+    s.surrogate = static_cast<Surrogate>(random.below(2));
+    s.kl.resize(static_cast<std::size_t>(random.below(3)));
+    for (naive_loss::Kl& k : s.kl)
+      k.estimator = static_cast<Estimator>(random.below(4)),
+      k.rule = static_cast<Rule>(random.below(4));
+    loss_product::random_settings(random, s);
+    if (s.over == Over::Given) s.over = Over::Rows;
+    if (random.chance(0.3))
+      s.factor = [](const FactorArgs& a) {
+        return std::exp(a.log_ratio / 2) * (1 + a.advantage * a.advantage);
+      };
+    const Data data = loss_product::random_tokens(random, 2, 5, 0.3);
+    loss_product::fit(s, data);
+    if (count(data).tokens == 0) continue;
+    const Result analytic = naive_loss::loss(s, data);
+    loss_product::Outcome as_if;
+    for (const real g : analytic.gradient) as_if.gradient.push_back(static_cast<double>(g));
+    int here = 0;
+    CHECK(differs_from_differences(s, data, as_if, here) == "");
+    compared += here;
+    kinks += static_cast<int>(data.logp.size()) - here;
+  }
+  INFO(compared << " compared, " << kinks << " near a kink");
+  CHECK(kinks * 3 < compared);
+}
+
+TEST_CASE("where nothing is detached the gradient is the central difference of the loss itself",
+          "[loss][gradient]") {
+  // The library's gradient is compared with differences of the library's loss, in double. Their
+  // truncation is h^2 / 6 |f'''|, their rounding 2^-53 |f| / h, about 1e-11 |f|.
+  constexpr double h = 1e-5;
+  std::uint64_t seed = 3000;
+  int compared = 0;
+  for (int round = 0; round < 4; ++round) {
+    loss_product::for_each_type(-1, [&](Settings s) {
+      const bool detached = s.level == Level::SequenceToken ||
+                            (!s.kl.empty() && (s.kl[0].rule == Rule::ScoreFunction ||
+                                               s.kl[0].rule == Rule::StraightThroughK2));
+      if (detached) return;
+      Random random(++seed);
+      loss_product::random_settings(random, s);
+      s.over = Over::Rows, s.aggregate = Aggregate::SeqMeanTokenMean;
+      Data data = loss_product::random_tokens(random, 2, 4, 0.3);
+      loss_product::fit(s, data);
+      // Without old_logp the ratio stays 1 whatever logp is, so the loss has another derivative.
+      if (data.old_logp.empty() || count(data).tokens == 0) return;
+      INFO("seed " << seed << ": " << describe(s));
+      const std::vector<real> smooth = naive_loss::differences(s, data, count(data), h, 4 * h);
+      const loss_product::Outcome at = loss_product::run(s, data);
+      double largest = 0;
+      for (const double g : at.gradient) largest = std::fmax(largest, std::fabs(g));
+      for (std::size_t k = 0; k < data.logp.size(); ++k) {
+        if (std::isnan(smooth[k])) continue;
+        const double x = data.logp[k];
+        data.logp[k] = x + h;
+        const double above = loss_product::run(s, data).result.loss;
+        data.logp[k] = x - h;
+        const double below = loss_product::run(s, data).result.loss;
+        data.logp[k] = x;
+        ++compared;
+        if (std::fabs((above - below) / (2 * h) - at.gradient[k]) >
+            1e-8 * (largest + std::fabs(above)))
+          CHECK((above - below) / (2 * h) == Approx(at.gradient[k]));
+      }
+    });
+  }
+  CHECK(compared > 300);
+}
+
+TEST_CASE("the compiled part of the product makes every two options of different axes meet",
+          "[loss][product]") {
+  constexpr int surrogates = static_cast<int>(std::tuple_size_v<loss_product::Surrogates>);
+  for (int level = 0; level < 4; ++level) {
+    for (int other = 0; other < 4; ++other) {
+      bool level_estimator = false, level_rule = false, estimator_rule = false;
+      for (int k = 0; k < 4; ++k) {
+        for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
+          level_estimator |= loss_product::is_compiled(level, surrogate, other, k);
+          level_rule |= loss_product::is_compiled(level, surrogate, k, other);
+          estimator_rule |= loss_product::is_compiled(k, surrogate, level, other);
+        }
+      }
+      CHECK((level_estimator && level_rule && estimator_rule));
+    }
+    for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
+      bool with_level = false, with_estimator = false, with_rule = false;
+      for (int a = 0; a < 4; ++a) {
+        for (int b = 0; b < 4; ++b) {
+          with_level |= loss_product::is_compiled(level, surrogate, a, b);
+          with_estimator |= loss_product::is_compiled(a, surrogate, level, b);
+          with_rule |= loss_product::is_compiled(a, surrogate, b, level);
+        }
+      }
+      CHECK((with_level && with_estimator && with_rule));
+    }
+  }
+}
+
+}  // namespace product_test

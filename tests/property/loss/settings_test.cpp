@@ -1,0 +1,283 @@
+// labels: lanes
+// Every setting of every policy and every array of a batch reaches the numbers: changed alone, it
+// changes loss, gradient or metrics.
+#include "support/catch.hpp"
+#include "support/loss_calls.hpp"
+
+namespace settings_test {
+
+namespace {
+
+using loss_product::Data;
+using loss_product::Outcome;
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+/// Counts the settings of a policy: as many values as its braces take. A static_assert below names
+/// the number, so that a new setting gets a check of its own.
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+template <class Policy, class Values, class = void>
+constexpr bool takes = false;
+template <class Policy, std::size_t... I>
+constexpr bool takes<Policy, std::index_sequence<I...>,
+                     std::void_t<decltype(Policy{(static_cast<void>(I), Anything{})...})>> = true;
+template <class Policy, std::size_t N = 0>
+constexpr std::size_t settings() {
+  if constexpr (takes<Policy, std::make_index_sequence<N + 1>>) {
+    return settings<Policy, N + 1>();
+  } else {
+    return N;
+  }
+}
+
+/// A factor that reads the tags of tokens.
+struct ByTag {
+  static constexpr bool reads_tag = true;
+  template <class V>
+  V operator()(const gdpo::Token<V>& t) const {
+    return t.tag;
+  }
+};
+
+/// A batch in which log ratios, distances to the reference and advantages are large enough for
+/// every clip and clamp to take effect somewhere.
+Data wide_data() {
+  Random random(31);
+  Data d = loss_product::random_tokens(random, 6, 8, 0.6);
+  d.old_logp.clear(), d.token_advantages.clear(), d.advantages.clear(), d.mask.clear(),
+      d.segments.clear();
+  for (const double x : d.logp) d.old_logp.push_back(x + 1.2 * random.uniform() - 0.6);
+  for (int i = 0; i < 6; ++i) d.advantages.push_back(i % 2 ? 1.0 + i : -1.0 - i);
+  d.mask.assign(48, 1);
+  for (std::size_t k = 4; k < 8; ++k) d.mask[k] = 0;
+  for (std::size_t k = 40; k < 48; ++k) d.mask[k] = 0;
+  for (int k = 0; k < 48; ++k) d.segments.push_back(k / 4);
+  d.weights.assign(48, 0.5), d.kl_weights.assign(48, 0.25), d.row_weights.assign(6, 1.5);
+  return d;
+}
+
+template <class Loss>
+Outcome run(const Loss& loss) {
+  static const Data data = wide_data();
+  const gdpo::Normaliser n{36, 6, 5, 17};
+  return loss_product::call<double>(loss, data, &n);
+}
+
+/// Whether a change of a setting reaches both the gradient and the loss.
+template <class Loss, class Change>
+bool reaches(const Loss& loss, const Change& change) {
+  Loss changed = loss;
+  change(changed);
+  const Outcome a = run(loss), b = run(changed);
+  CHECK(std::isfinite(b.result.loss));
+  return difference(a.gradient, b.gradient) != "" && !same_bits(a.result.loss, b.result.loss);
+}
+
+template <class Level, class Surrogate = gdpo::surrogate::Ratio, class Kl = gdpo::Kl<>,
+          class Aggregate = gdpo::aggregate::TokenMean, class Factor = gdpo::Factors<>>
+using Loss = gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor>;
+
+template <class L>
+void check_surrogate(const L& loss) {
+  static_assert(settings<decltype(loss.surrogate)>() == 4);
+  CHECK(reaches(loss, [](L& l) { l.surrogate.low = 0.02; }));
+  CHECK(reaches(loss, [](L& l) { l.surrogate.high = 0.02; }));
+  CHECK(reaches(loss, [](L& l) { l.surrogate.delta = 1.05; }));
+  CHECK(reaches(loss, [](L& l) { l.surrogate.dual = 1.05; }));
+}
+template <class L>
+void check_kl(const L& loss) {
+  static_assert(settings<decltype(loss.kl)>() == 4 && settings<gdpo::Bounds>() == 2);
+  CHECK(reaches(loss, [](L& l) { l.kl.beta = 0.3; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Rollout; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Teacher; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.against = gdpo::Against::Old; }));
+  // Bounds are checked in the value of the KL term. They also reach the gradients of ScoreFunction
+  // and Direct, but not that of StraightThroughK2, by design.
+  const auto value = [&](const auto& change) {
+    L changed = loss;
+    change(changed);
+    const Outcome a = run(loss), b = run(changed);
+    CHECK(!same_bits(a.result.kl_loss, b.result.kl_loss));
+    CHECK(b.result.metrics.kl_bounded.sum > 0);
+  };
+  value([](L& l) { l.kl.input.lo = -0.1; });
+  value([](L& l) { l.kl.input.hi = 0.1; });
+  value([](L& l) { l.kl.output.hi = 0.02; });
+  value([](L& l) { l.kl.output.lo = 0.01; });
+}
+template <class L>
+void check_over(const L& loss) {
+  for (const gdpo::Over over :
+       {gdpo::Over::Tokens, gdpo::Over::Rows, gdpo::Over::NonEmptyRows, gdpo::Over::Given}) {
+    if (over != loss.aggregate.over)
+      CHECK(reaches(loss, [over](L& l) { l.aggregate.over = over; }));
+  }
+  CHECK(reaches(loss, [](L& l) { l.aggregate.count_eps = 0.5; }));
+  CHECK(reaches(loss, [](L& l) { l.aggregate.scale = 3; }));
+}
+
+}  // namespace
+
+TEST_CASE("every setting of a surrogate reaches loss and gradient, at every level",
+          "[loss][settings]") {
+  check_surrogate(Loss<gdpo::level::Token<>>{});
+  check_surrogate(Loss<gdpo::level::Token<gdpo::map::Clamp>>{});
+  check_surrogate(Loss<gdpo::level::Sequence<>>{});
+  check_surrogate(Loss<gdpo::level::SequenceToken<>>{});
+}
+
+TEST_CASE("every setting of a level reaches loss and gradient", "[loss][settings]") {
+  const auto map = [](const auto& loss) {
+    using L = std::decay_t<decltype(loss)>;
+    static_assert(settings<decltype(loss.level.map)>() == 2);
+    CHECK(reaches(loss, [](L& l) { l.level.map.lo = -0.05; }));
+    CHECK(reaches(loss, [](L& l) { l.level.map.hi = 0.05; }));
+  };
+  const auto bounds = [](const auto& loss) {
+    using L = std::decay_t<decltype(loss)>;
+    static_assert(settings<decltype(loss.level)>() == 3);  // map, statistic, bounds
+    CHECK(reaches(loss, [](L& l) { l.level.bounds.lo = -0.02; }));
+    CHECK(reaches(loss, [](L& l) { l.level.bounds.hi = 0.02; }));
+  };
+  const auto count_eps = [](const auto& loss) {
+    using L = std::decay_t<decltype(loss)>;
+    static_assert(settings<decltype(loss.level.statistic)>() == 1);
+    CHECK(reaches(loss, [](L& l) { l.level.statistic.count_eps = 0.5; }));
+  };
+  using gdpo::map::Clamp;
+  map(Loss<gdpo::level::Token<Clamp>>{});
+  const Loss<gdpo::level::Sequence<Clamp>> sequence;
+  const Loss<gdpo::level::SequenceToken<Clamp>> sequence_token;
+  const Loss<gdpo::level::Sequence<Clamp, gdpo::statistic::Sum>> sum;
+  map(sequence), map(sequence_token), map(sum);
+  bounds(sequence), bounds(sequence_token), bounds(sum);
+  count_eps(sequence), count_eps(sequence_token);
+}
+
+TEST_CASE("every setting of a KL term reaches the loss, for every estimator and rule",
+          "[loss][settings]") {
+  using namespace gdpo::kl;
+  const auto rules = [](auto estimator) {
+    using E = decltype(estimator);
+    check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, Direct>>{});
+    check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, StraightThroughK2>>{});
+    check_kl(Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ScoreFunction>>{});
+    check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<E, ImportanceWeighted>>{});
+  };
+  rules(K2{}), rules(K3{}), rules(Abs{});
+  // With rule Direct, K1's gradient is constant wherever the reference is; these rules depend on
+  // it.
+  check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ScoreFunction>>{});
+  check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ImportanceWeighted>>{});
+}
+
+TEST_CASE("each of several KL terms has its own settings", "[loss][settings]") {
+  using L = Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                 gdpo::Kls<gdpo::Kl<>, gdpo::Kl<gdpo::kl::K2, gdpo::kl::Direct>>>;
+  const L loss;
+  CHECK(reaches(loss, [](L& l) { l.kl.first.beta = 0.3; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.rest.first.beta = 0.3; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.rest.first.against = gdpo::Against::Teacher; }));
+  CHECK(reaches(loss, [](L& l) { l.kl.rest.first.input = {-0.1, 0.1}; }));
+}
+
+TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][settings]") {
+  using namespace gdpo::aggregate;
+  using gdpo::level::Token;
+  using gdpo::surrogate::Ratio;
+  using Means = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenMean>;
+  using Norm = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSumNorm>;
+  using Sum = Loss<Token<>, Ratio, gdpo::Kl<>, TokenSum>;
+  // Both have over, count_eps and scale.
+  static_assert(settings<TokenMean>() == 3 && settings<SeqMeanTokenSum>() == 3);
+  static_assert(settings<SeqMeanTokenMean>() == 4 && settings<SeqMeanTokenSumNorm>() == 5 &&
+                settings<TokenSum>() == 1);
+  check_over(Loss<Token<>>{});
+  check_over(Means{});
+  check_over(Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSum>{});
+  Norm norm;
+  norm.aggregate.constant = 100;
+  check_over(norm);
+  CHECK(reaches(norm, [](Norm& l) { l.aggregate.constant = 50; }));
+  CHECK(reaches(norm, [](Norm& l) { l.aggregate.constant = 0, l.aggregate.padded_width = true; }));
+  CHECK(reaches(Means{}, [](Means& l) { l.aggregate.row_count_eps = 0.5; }));
+  CHECK(reaches(Sum{}, [](Sum& l) { l.aggregate.scale = 3; }));
+}
+
+TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
+  using Kls = gdpo::Kls<gdpo::Kl<>, gdpo::Kl<gdpo::kl::K2, gdpo::kl::Direct>,
+                        gdpo::Kl<gdpo::kl::K3, gdpo::kl::ScoreFunction>>;
+  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls, gdpo::aggregate::TokenMean,
+       gdpo::Factors<ByTag>>
+      loss;
+  loss.surrogate = {infinite, infinite};
+  loss.kl.rest.first.against = gdpo::Against::Rollout;
+  loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
+  Data data = wide_data();
+  data.tags.assign(48, 1.5);
+  const gdpo::Normaliser n{36, 6, 5, 17};
+  const Outcome before = loss_product::call<double>(loss, data, &n);
+  const auto changes = [&](const auto& change) {
+    Data d = data;
+    change(d);
+    const Outcome after = loss_product::call<double>(loss, d, &n);
+    return difference(before.gradient, after.gradient) != "" &&
+           !same_bits(before.result.loss, after.result.loss);
+  };
+  for (std::size_t k = 0; k < loss_product::arrays_of_numbers; ++k) {
+    INFO("array " << k << " of GDPO_TOKEN_ARRAYS");
+    const auto array = loss_product::token_arrays[k];
+    Data given = data;
+    if (array == &Data::token_advantages)
+      given.token_advantages.assign(48, 0.25), given.advantages.clear();
+    Data other = given;
+    (other.*array)[9] += 0.125;
+    const Outcome a = loss_product::call<double>(loss, given, &n),
+                  b = loss_product::call<double>(loss, other, &n);
+    CHECK(difference(loss_product::numbers(a.result), loss_product::numbers(b.result)) != "");
+    // Entropies are only measured.
+    CHECK((difference(a.gradient, b.gradient) != "") == (array != &Data::entropies));
+  }
+  for (const auto array : {&Data::old_logp, &Data::weights, &Data::kl_weights}) {
+    CHECK(changes([array](Data& d) { (d.*array).clear(); }));
+  }
+  CHECK(changes([](Data& d) { d.advantages[1] += 0.5; }));
+  CHECK(changes([](Data& d) { d.row_weights[1] += 0.5; }));
+  CHECK(changes([](Data& d) { d.mask[9] = 0; }));
+  CHECK(changes([](Data& d) { d.segments[9] = 77; }));
+  CHECK(changes([](Data& d) {
+    d.token_advantages.assign(48, 0.25);
+    d.advantages.clear();
+  }));
+  Data d = data;
+  d.entropies[9] += 1;
+  CHECK(loss_product::call<double>(loss, d, &n).result.metrics.entropy.sum >
+        before.result.metrics.entropy.sum);
+  d.truncated = {1, 1, 1, 1, 1, 1};
+  CHECK(loss_product::call<double>(loss, d, &n).result.metrics.clipped_completions.row_mean() == 1);
+}
+
+TEST_CASE("another level, KL or aggregate keeps every other setting", "[loss][settings]") {
+  auto dapo = gdpo::dapo_loss;
+  dapo.surrogate.high = 0.3;
+  dapo.kl.beta = 0.5;
+  const auto gspo = gdpo::with_level<gdpo::level::Sequence<>>(dapo);
+  CHECK(gspo.surrogate.high == 0.3);
+  CHECK(gspo.kl.beta == 0.5);
+  CHECK(gspo.aggregate.over == gdpo::Over::Tokens);
+  const auto k1 = gdpo::with_kl(dapo, gdpo::Kl<gdpo::kl::K1>{0.25});
+  CHECK(k1.kl.beta == 0.25);
+  CHECK(k1.surrogate.high == 0.3);
+  const auto none = gdpo::with_kl<gdpo::kl::None>(dapo);
+  CHECK(run(none).result.kl_loss == 0);
+  const auto fixed = gdpo::with_aggregate(dapo, gdpo::aggregate::SeqMeanTokenSumNorm{100});
+  CHECK(fixed.aggregate.constant == 100);
+  CHECK(fixed.kl.beta == 0.5);
+  CHECK(!same_bits(run(fixed).result.loss, run(dapo).result.loss));
+}
+
+}  // namespace settings_test

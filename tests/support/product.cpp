@@ -1,0 +1,162 @@
+// Every estimator of the product of axes, compiled once for all tests that call
+// product::advantages.
+#include "support/product.hpp"
+
+#include "support/catch.hpp"
+#include "support/generators.hpp"
+#include "support/tolerance.hpp"
+
+namespace product {
+namespace {
+
+template <class Spread>
+void set_spread(Spread& to, const naive::Spread& from) {
+  to.ddof = from.ddof;
+  to.eps = from.eps;
+  to.eps_at = static_cast<gdpo::EpsAt>(from.eps_at);
+}
+template <class Baseline>
+void set_baseline(Baseline& to, const naive::Settings& from) {
+  if constexpr (std::is_same_v<Baseline, gdpo::baseline::TrimmedMean> ||
+                std::is_same_v<Baseline, gdpo::baseline::WinsorisedMean>)
+    to.fraction = from.fraction;
+}
+void set_scale(gdpo::scale::None&, const naive::Settings&) {}
+void set_scale(gdpo::scale::StdDev& to, const naive::Settings& from) {
+  to.of = from.scale == naive::Scale::Batch          ? gdpo::scale::Of::Batch
+          : from.scale == naive::Scale::BatchCentred ? gdpo::scale::Of::BatchCentred
+          : from.scale == naive::Scale::Within       ? gdpo::scale::Of::Within
+                                                     : gdpo::scale::Of::Group;
+  set_spread(to, from.scale_spread);
+}
+void set_scale(gdpo::scale::ShrunkStd& to, const naive::Settings& from) {
+  to.prior_dof = from.prior_dof;
+  to.equal_groups = from.equal_groups ? gdpo::EqualGroups::Include : gdpo::EqualGroups::Exclude;
+  to.eps = from.scale_spread.eps;
+  to.eps_at = static_cast<gdpo::EpsAt>(from.scale_spread.eps_at);
+}
+void set_scale(gdpo::scale::LeaveOneOutStd& to, const naive::Settings& from) {
+  set_spread(to, from.scale_spread);
+}
+void set_scale(gdpo::scale::NonzeroShare&, const naive::Settings&) {}
+void set_renorm(gdpo::renorm::None&, const naive::Spread&) {}
+template <class Renorm>
+void set_renorm(Renorm& to, const naive::Spread& from) {
+  set_spread(to, from);
+  to.count_eps = from.count_eps;
+  to.keep_mean = from.keep_mean;
+}
+
+template <class Estimator>
+Estimator estimator_of(const naive::Settings& from) {
+  Estimator e;
+  set_baseline(e.baseline, from);
+  set_scale(e.scale, from);
+  set_renorm(e.renorm, from.renorm_spread);
+  e.missing.entry = from.entry == naive::Entry::Skip   ? gdpo::MissingEntry::Skip
+                    : from.entry == naive::Entry::Zero ? gdpo::MissingEntry::Zero
+                                                       : gdpo::MissingEntry::Propagate;
+  e.missing.row = from.row == naive::Row::Keep ? gdpo::MissingRow::Keep : gdpo::MissingRow::Exclude;
+  e.singleton = from.singleton == naive::Singleton::Raw   ? gdpo::Singleton::Raw
+                : from.singleton == naive::Singleton::Nan ? gdpo::Singleton::Nan
+                                                          : gdpo::Singleton::Zero;
+  e.penalty = {from.penalty_coef, from.penalty_reward};
+  e.weights = {from.weights.data(), static_cast<gdpo::index_t>(from.weights.size())};
+  std::vector<gdpo::Gate> gates;
+  for (const naive::Gate& gate : from.gates)
+    gates.push_back({gate.reward, gate.given, gate.at_least});
+  e.gates = {gates.data(), static_cast<gdpo::index_t>(gates.size())};
+  return e;
+}
+
+template <class Baseline, class Scale, class Combine, class Renorm>
+Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report) {
+  const auto estimator =
+      estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>>(settings);
+  gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels),
+                          gdpo::by_id(data.ids)};
+  if (!data.tokens.empty()) batch.tokens = gdpo::view(data.tokens);
+  if (!data.valid.empty()) batch.valid = gdpo::view(data.valid);
+  if (!data.penalty.empty()) batch.penalty = gdpo::view(data.penalty);
+  // Without these columns all lengths are equal to the oracle, and all external baselines 0.
+  const std::vector<double> ones(static_cast<std::size_t>(data.rows), 1), zeros(ones.size(), 0);
+  if (data.tokens.empty() && gdpo::detail::reads_tokens_v<Baseline>)
+    batch.tokens = gdpo::view(ones);
+  if (!data.external.empty() || gdpo::detail::reads_external_v<Baseline>)
+    batch.baseline = gdpo::view(data.external.empty() ? zeros : data.external);
+  Outcome outcome;
+  outcome.advantages.resize(static_cast<std::size_t>(data.rows));
+  std::vector<double> one_by_one(outcome.advantages.size());
+  gdpo::Workspace workspace;
+  gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one_by_one), workspace);
+  gdpo::advantages_into(gdpo::simd, batch, estimator, gdpo::view(outcome.advantages), workspace,
+                        report);
+  CHECK(difference(one_by_one, outcome.advantages) == "");
+  const auto sums = workspace.sums();
+  outcome.sums.assign(sums.data, sums.data + sums.extent[0]);
+  return outcome;
+}
+
+template <class... Chosen>
+Outcome with_renorm(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  switch (e.renorm) {
+    case naive::Renorm::None:
+      return run<Chosen..., gdpo::renorm::None>(e, data, report);
+    case naive::Renorm::Batch:
+      return run<Chosen..., gdpo::renorm::Batch>(e, data, report);
+    case naive::Renorm::PerGroup:
+      return run<Chosen..., gdpo::renorm::PerGroup>(e, data, report);
+    default:
+      return run<Chosen..., gdpo::renorm::TokenWeightedBatch>(e, data, report);
+  }
+}
+/// One of the two combinations that every pair of policies is compiled with.
+template <class Baseline, class Scale>
+Outcome in_two_ways(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  using namespace gdpo;
+  REQUIRE(is_compiled(naive::Baseline::Median, e.combine, e.renorm));
+  return e.combine == naive::Combine::SumThenNormalize
+             ? run<Baseline, Scale, combine::SumThenNormalize, renorm::None>(e, data, report)
+             : run<Baseline, Scale, combine::NormalizeThenSum, renorm::Batch>(e, data, report);
+}
+template <class Baseline, class Scale>
+Outcome with_combine(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  using namespace gdpo;
+  const bool sums_first = e.combine == naive::Combine::SumThenNormalize;
+  if constexpr (std::is_same_v<Baseline, baseline::Mean> ||
+                std::is_same_v<Baseline, baseline::LeaveOneOut> ||
+                std::is_same_v<Baseline, baseline::None>) {
+    return sums_first ? with_renorm<Baseline, Scale, combine::SumThenNormalize>(e, data, report)
+                      : with_renorm<Baseline, Scale, combine::NormalizeThenSum>(e, data, report);
+  } else {
+    return in_two_ways<Baseline, Scale>(e, data, report);
+  }
+}
+template <class Baseline>
+Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  if constexpr (std::is_same_v<Baseline, gdpo::baseline::Mean>) {
+    if (e.scale == naive::Scale::Shrunk)
+      return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, report);
+    if (e.scale == naive::Scale::NonzeroShare)
+      return in_two_ways<Baseline, gdpo::scale::NonzeroShare>(e, data, report);
+  }
+  if constexpr (std::is_same_v<Baseline, gdpo::baseline::LeaveOneOut>) {
+    if (e.scale == naive::Scale::Others)
+      return in_two_ways<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, report);
+  }
+  return e.scale == naive::Scale::None
+             ? with_combine<Baseline, gdpo::scale::None>(e, data, report)
+             : with_combine<Baseline, gdpo::scale::StdDev>(e, data, report);
+}
+
+}  // namespace
+
+Outcome advantages(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
+  Outcome outcome;
+  for_each_baseline([&](auto of, naive::Baseline b, const char*) {
+    if (b == e.baseline) outcome = with_scale<typename decltype(of)::type>(e, data, report);
+  });
+  return outcome;
+}
+
+}  // namespace product

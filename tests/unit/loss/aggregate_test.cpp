@@ -1,0 +1,138 @@
+// labels: lanes, sanitizers
+// The weight that an aggregate gives to the tokens of a row: every aggregate by hand, and the
+// relations between them.
+#include "support/catch.hpp"
+#include "support/loss_calls.hpp"
+
+namespace aggregate_test {
+
+namespace {
+
+using namespace gdpo::aggregate;
+using gdpo::Over;
+using loss_product::Data;
+
+const gdpo::Normaliser n{40, 8, 5, 64};
+
+template <class A>
+double weight(const A& a, gdpo::index_t tokens, gdpo::index_t width = 16) {
+  return a(gdpo::AggregateArgs{{tokens, width}, n});
+}
+
+Data rows_of_lengths(const std::vector<int>& lengths) {
+  Random random(1);
+  Data d = loss_product::random_tokens(random, static_cast<int>(lengths.size()), 8, 0.1);
+  d.segments.clear(), d.weights.clear(), d.kl_weights.clear(), d.row_weights.clear();
+  d.mask.assign(d.logp.size(), 0);
+  for (int i = 0; i < d.rows; ++i) {
+    for (int t = 0; t < lengths[static_cast<std::size_t>(i)]; ++t) d.mask[d.at(i, t)] = 1;
+  }
+  return d;
+}
+template <class A>
+loss_product::Outcome run(const Data& d, const A& aggregate = {}) {
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, A> loss;
+  loss.aggregate = aggregate;
+  return loss_product::call<double>(loss, d);
+}
+
+}  // namespace
+
+TEST_CASE("weights by hand", "[aggregate]") {
+  CHECK(weight(TokenMean{}, 3) == 1.0 / 40);
+  CHECK(weight(TokenMean{Over::Given}, 3) == 1.0 / 64);
+  CHECK(weight(TokenMean{Over::Rows, 0.5, 3}, 3) == 3 / 8.5);
+  CHECK(weight(SeqMeanTokenMean{}, 4) == 1.0 / 32);
+  CHECK(weight(SeqMeanTokenMean{Over::NonEmptyRows}, 4) == 1.0 / 20);
+  CHECK(weight(SeqMeanTokenMean{Over::Rows, 0, 2, 1}, 3) == 0.0625);
+  CHECK(weight(SeqMeanTokenSum{}, 4) == 1.0 / 8);
+  CHECK(weight(SeqMeanTokenSum{Over::NonEmptyRows, 0, 4}, 4) == 0.8);
+  CHECK(weight(SeqMeanTokenSumNorm{100}, 4) == 1.0 / 800);
+  CHECK(weight(SeqMeanTokenSumNorm{0, true}, 4, 16) == 1.0 / 128);
+  CHECK(weight(SeqMeanTokenSumNorm{100, false, Over::NonEmptyRows, 0, 2}, 4) == 2.0 / 500);
+  CHECK(weight(TokenSum{}, 4) == 1);
+  CHECK(weight(TokenSum{0.25}, 4) == 0.25);
+}
+
+TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") {
+  const gdpo::Normaliser none;
+  const gdpo::AggregateArgs args{{0, 0}, none};
+  CHECK(TokenMean{}(args) == 0);
+  CHECK(SeqMeanTokenMean{}(args) == 0);
+  CHECK(SeqMeanTokenSum{}(args) == 0);
+  CHECK(SeqMeanTokenSumNorm{100}(args) == 0);
+  CHECK(SeqMeanTokenSumNorm{0, true}(args) == 0);
+}
+
+TEST_CASE("rows of one length: token mean, mean of means and the fixed length agree",
+          "[aggregate]") {
+  // The weight of every token is 1 / 32, a power of two, so nothing is rounded and the bits agree.
+  const Data d = rows_of_lengths({8, 8, 8, 8});
+  const loss_product::Outcome tokens = run<TokenMean>(d);
+  CHECK(difference(tokens.gradient, run<SeqMeanTokenMean>(d).gradient) == "");
+  CHECK(difference(tokens.gradient, run(d, SeqMeanTokenSumNorm{8}).gradient) == "");
+  CHECK(difference(tokens.gradient, run(d, SeqMeanTokenSumNorm{0, true}).gradient) == "");
+}
+
+TEST_CASE("how a row's length weighs: not, as one over it, or against a fixed one", "[aggregate]") {
+  // A row of 2 and a row of 8 tokens. Every token has ratio 1 and advantage 1, so its derivative is
+  // minus its weight.
+  Data d = rows_of_lengths({2, 8});
+  d.old_logp.clear(), d.token_advantages.clear(), d.advantages = {1, 1};
+  const auto check = [&](const auto& aggregate, double of_short, double of_long) {
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                     std::decay_t<decltype(aggregate)>>
+        loss;
+    loss.aggregate = aggregate;
+    const loss_product::Outcome o = loss_product::call<double>(loss, d);
+    CHECK(o.gradient[0] == -of_short);
+    CHECK(o.gradient[8] == -of_long);
+    CHECK(o.result.loss == Approx(-2 * of_short - 8 * of_long).epsilon(1e-15));
+  };
+  check(TokenMean{}, 0.1, 0.1);
+  check(SeqMeanTokenMean{}, 0.25, 1.0 / 16);
+  check(SeqMeanTokenSum{}, 0.5, 0.5);
+  check(SeqMeanTokenSumNorm{16}, 1.0 / 32, 1.0 / 32);
+  check(SeqMeanTokenSumNorm{0, true}, 1.0 / 16, 1.0 / 16);
+  check(TokenSum{}, 1, 1);
+}
+
+TEST_CASE("Over::NonEmptyRows leaves empty rows out of the count, Over::Rows does not",
+          "[aggregate]") {
+  const Data d = rows_of_lengths({4, 0, 4, 0});
+  const loss_product::Outcome rows = run<SeqMeanTokenSum>(d),
+                              non_empty = run(d, SeqMeanTokenSum{Over::NonEmptyRows});
+  CHECK(non_empty.result.loss == 2 * rows.result.loss);
+  for (std::size_t k = 0; k < rows.gradient.size(); ++k)
+    CHECK(non_empty.gradient[k] == 2 * rows.gradient[k]);
+}
+
+TEST_CASE(
+    "row weights multiply the row's weight; TokenSum with them is any aggregate of the caller's",
+    "[aggregate]") {
+  Data d = rows_of_lengths({8, 4, 2, 1});
+  const loss_product::Outcome mean = run<SeqMeanTokenMean>(d);
+  d.row_weights = {1.0 / 32, 1.0 / 16, 1.0 / 8, 1.0 / 4};
+  CHECK(difference(run<TokenSum>(d).gradient, mean.gradient) == "");
+}
+
+TEST_CASE("count: tokens, rows, rows with tokens; counts add", "[aggregate]") {
+  const Data d = rows_of_lengths({4, 0, 8, 1});
+  const loss_product::Arrays<float> arrays(d);
+  gdpo::TokenBatch<float> batch = arrays.batch();
+  gdpo::Normaliser a = gdpo::count(batch);
+  CHECK(a.tokens == 13);
+  CHECK(a.rows == 4);
+  CHECK(a.non_empty_rows == 3);
+  CHECK(a.given == 0);
+  batch.mask = gdpo::TokenView<unsigned char>{};
+  CHECK(gdpo::count(batch).tokens == 32);
+  a.given = 2;
+  const gdpo::Normaliser sum = a + gdpo::Normaliser{1, 2, 3, 4};
+  CHECK(sum.tokens == 14);
+  CHECK(sum.rows == 6);
+  CHECK(sum.non_empty_rows == 6);
+  CHECK(sum.given == 6);
+}
+
+}  // namespace aggregate_test

@@ -1,0 +1,159 @@
+// labels: lanes, sanitizers
+// The surrogates on single tokens: value, both derivatives and the flags of every branch, at the
+// bounds and where branches tie. The numbers are worked out by hand; ratios are powers of two or
+// short binary fractions, so that every result is exact.
+#include <gdpo/loss.hpp>
+
+#include "support/catch.hpp"
+
+namespace surrogate_test {
+
+namespace {
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+template <class V>
+gdpo::Token<V> token(double advantage, double ratio) {
+  gdpo::Token<V> t{};
+  t.advantage = static_cast<V>(advantage);
+  t.ratio = static_cast<V>(ratio);
+  t.log_ratio = static_cast<V>(std::log(ratio));
+  t.logp = V(-1.5);
+  return t;
+}
+
+struct Expected {
+  double value, d_log_ratio;
+  bool low = false, high = false, outside = false, dual = false;
+};
+template <class V>
+void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double ratio,
+           const Expected& e) {
+  INFO("A " << advantage << ", ratio " << ratio);
+  const gdpo::Term<V> term = surrogate(token<V>(advantage, ratio));
+  CHECK(static_cast<double>(term.value) == e.value);
+  CHECK(static_cast<double>(term.d_log_ratio) == e.d_log_ratio);
+  CHECK(term.d_logp == 0);
+  CHECK(term.low == e.low);
+  CHECK(term.high == e.high);
+  CHECK(term.outside == e.outside);
+  CHECK(term.dual == e.dual);
+}
+void check(const gdpo::surrogate::Ratio& surrogate, double advantage, double ratio,
+           const Expected& e) {
+  check<float>(surrogate, advantage, ratio, e);
+  check<double>(surrogate, advantage, ratio, e);
+}
+
+constexpr bool low = true, high = true, outside = true, dual = true;
+
+}  // namespace
+
+TEST_CASE("max(-A r, -A clip(r)): each branch", "[surrogate]") {
+  const gdpo::surrogate::Ratio half{0.5, 0.25};  // the range is [0.5, 1.25]
+  check(half, 2, 1, {-2, -2});
+  check(half, -2, 1, {2, 2});
+  check(half, 2, 2, {-2.5, 0, !low, high, outside});  // A > 0, above: clipped, no gradient
+  check(half, -2, 2, {4, 4, !low, !high, outside});  // A < 0, above: the unclipped branch is larger
+  check(half, 2, 0.25, {-0.5, -0.5, !low, !high, outside});
+  check(half, -2, 0.25, {1, 0, low, !high, outside});  // A < 0, below: clipped
+  check(half, 0, 4, {0, 0, !low, !high, outside});
+}
+
+TEST_CASE("the ends of the range are inside, and the unclipped branch takes a tie", "[surrogate]") {
+  const gdpo::surrogate::Ratio half{0.5, 0.25};
+  for (const double a : {3.0, -3.0}) {
+    for (const double r : {0.5, 1.25}) check(half, a, r, {-a * r, -a * r});
+  }
+  const gdpo::surrogate::Ratio shut{0, 0};
+  check(shut, 1, 1, {-1, -1});
+  check(shut, -1, 1, {1, 1});
+  check(shut, 1, 0.5, {-0.5, -0.5, !low, !high, outside});
+  check(shut, 1, 2, {-1, 0, !low, high, outside});
+}
+
+TEST_CASE("infinite low and high: no clip on that side; low 1 clips at 0", "[surrogate]") {
+  const gdpo::surrogate::Ratio open{infinite, infinite}, above{0.5, infinite}, below{infinite, 0.5},
+      zero{1, 0.5};
+  for (const double a : {1.0, -1.0}) {
+    for (const double r : {0x1p-40, 1.0, 0x1p40}) check(open, a, r, {-a * r, -a * r});
+  }
+  check(above, 1, 1024, {-1024, -1024});
+  check(above, -1, 0.25, {0.5, 0, low, !high, outside});
+  check(below, 1, 1024, {-1.5, 0, !low, high, outside});
+  check(below, -1, 0x1p-40, {0x1p-40, 0x1p-40});
+  check(zero, -1, 0x1p-40, {0x1p-40, 0x1p-40});
+}
+
+TEST_CASE("delta bounds the unclipped ratio from above, whatever the sign", "[surrogate]") {
+  const gdpo::surrogate::Ratio capped{0.5, 0.25, 2};
+  check(capped, -1, 2, {2, 2, !low, !high, outside});  // at delta itself the gradient passes
+  check(capped, -1, 4, {2, 0, !low, !high, outside});
+  check(capped, 1, 4, {-1.25, 0, !low, high, outside});
+  // delta is below 1 + high: for A < 0 the clipped branch is the larger one above delta.
+  const gdpo::surrogate::Ratio under{0.5, 0.25, 1};
+  check(under, -1, 1.125, {1.125, 1.125});  // the clipped branch, inside the range
+  check(under, 1, 1.125, {-1, 0});          // held at delta: -1 is larger than -1.125
+  check(under, 1, 4, {-1, 0, !low, !high, outside});
+  check(under, -1, 4, {1.25, 0, !low, !high, outside});
+  // delta is below 1 - low: for A < 0 the clipped branch is always the larger one, and at its lower
+  // bound the gradient passes.
+  const gdpo::surrogate::Ratio tiny{0.5, 0.25, 0.25};
+  check(tiny, -1, 0.5, {0.5, 0.5, low, !high, !outside});
+  check(tiny, -1, 0.375, {0.5, 0, low, !high, outside});
+}
+
+TEST_CASE("dual bounds what a negative advantage can cost", "[surrogate]") {
+  const gdpo::surrogate::Ratio d{0.5, 0.25, infinite, 4};
+  check(d, -2, 4, {8, 8, !low, !high, outside});  // a tie: not limited
+  check(d, -2, 8, {8, 0, !low, !high, outside, dual});
+  check(d, 2, 8, {-2.5, 0, !low, high, outside});  // a positive advantage is not limited
+  check(d, -2, 0.25, {1, 0, low, !high, outside});
+  check(d, 0, 8, {0, 0, !low, !high, outside});
+}
+
+TEMPLATE_TEST_CASE("a saturated ratio gives finite numbers", "[surrogate]", float, double) {
+  using V = TestType;
+  const V huge = gdpo::math::exp_parts(static_cast<V>(gdpo::math::exp_limit<V>)).exp;
+  for (const gdpo::surrogate::Ratio& s :
+       {gdpo::surrogate::Ratio{}, gdpo::surrogate::Ratio{0.2, 0.2, infinite, 3},
+        gdpo::surrogate::Ratio{infinite, infinite}}) {
+    for (const double a : {1000.0, -1000.0, 0.0}) {
+      gdpo::Token<V> t = token<V>(a, 1);
+      t.ratio = huge;
+      const gdpo::Term<V> term = s(t);
+      CHECK(std::isfinite(term.value));
+      CHECK(std::isfinite(term.d_log_ratio));
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("NaN in the ratio or the advantage shows in value and gradient", "[surrogate]",
+                   float, double) {
+  using V = TestType;
+  gdpo::Token<V> t = token<V>(-1, 1);
+  t.ratio = std::numeric_limits<V>::quiet_NaN();
+  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).value));
+  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).d_log_ratio));
+  t.ratio = 1;
+  t.advantage = std::numeric_limits<V>::quiet_NaN();
+  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).value));
+  CHECK(std::isnan(gdpo::surrogate::Ratio{}(t).d_log_ratio));
+  CHECK(std::isnan(gdpo::surrogate::Reinforce{}(t).d_logp));
+}
+
+TEMPLATE_TEST_CASE("Reinforce: -A logp, its derivative at the token alone", "[surrogate]", float,
+                   double) {
+  const gdpo::Term<TestType> term = gdpo::surrogate::Reinforce{}(token<TestType>(-2, 8));
+  CHECK(term.value == -3);
+  CHECK(term.d_log_ratio == 0);
+  CHECK(term.d_logp == 2);
+  CHECK(!(term.low || term.high || term.outside || term.dual));
+  // An advantage of 0 has no part in the loss, not even at an impossible token.
+  gdpo::Token<TestType> impossible = token<TestType>(0, 1);
+  impossible.logp = -std::numeric_limits<TestType>::infinity();
+  CHECK(gdpo::surrogate::Reinforce{}(impossible).value == 0);
+  CHECK(gdpo::surrogate::Reinforce{}(impossible).d_logp == 0);
+}
+
+}  // namespace surrogate_test

@@ -1,0 +1,166 @@
+// labels: sanitizers
+// The list of presets: each name has one line in it, and everything that is made from the list has
+// every line.
+#include <gdpo/runtime.hpp>
+#include <set>
+
+#include "support/catch.hpp"
+#include "support/message.hpp"
+#include "support/product.hpp"
+
+namespace presets_test {
+
+namespace {
+
+namespace presets = gdpo::presets;
+namespace runtime = gdpo::runtime;
+
+struct Lines {
+  std::vector<std::string> names;
+  template <class T>
+  void operator()(const presets::Preset<T>& preset) {
+    INFO(preset.name);
+    const std::string name = preset.name, option = preset.option, version = preset.version;
+    CHECK(!name.empty());
+    if (name.find("::") != std::string::npos && version.find('@') != std::string::npos)
+      CHECK(!option.empty());
+    names.push_back(name);
+  }
+};
+template <class ForEach>
+std::vector<std::string> names_of(const ForEach& for_each) {
+  Lines lines;
+  for_each([&lines](const auto& preset) { lines(preset); });
+  CHECK(std::set<std::string>(lines.names.begin(), lines.names.end()).size() == lines.names.size());
+  return lines.names;
+}
+
+template <class U, class... T>
+constexpr int times = (0 + ... + static_cast<int>(std::is_same_v<U, T>));
+template <class Variant>
+constexpr bool has_each_type_once = false;
+template <class... T>
+constexpr bool has_each_type_once<std::variant<T...>> = ((times<T, T...> == 1) && ...);
+
+}  // namespace
+
+TEST_CASE("names at run time are those of the list, each once", "[presets][runtime]") {
+  CHECK(names_of([](const auto& f) { presets::for_each_estimator(f); }) ==
+        runtime::estimator_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_loss(f); }) == runtime::loss_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_prepass(f); }) == runtime::prepass_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_token_advantage(f); }) ==
+        runtime::token_advantage_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_value_loss(f); }) ==
+        runtime::value_loss_names());
+  CHECK(names_of([](const auto& f) { presets::for_each_aggregate(f); }).size() == 5);
+}
+
+TEST_CASE("a name gives the value of its line", "[presets][runtime]") {
+  presets::for_each_estimator([](const auto& preset) {
+    INFO(preset.name);
+    using Estimator = std::decay_t<decltype(preset.value)>;
+    const runtime::Estimator by_name = runtime::estimator(preset.name);
+    REQUIRE(std::holds_alternative<Estimator>(by_name));
+    CHECK(product::describe(product::settings_of(std::get<Estimator>(by_name))) ==
+          product::describe(product::settings_of(preset.value)));
+  });
+  static_assert(has_each_type_once<runtime::Estimator> && has_each_type_once<runtime::Loss> &&
+                has_each_type_once<runtime::Prepass>);
+}
+
+TEST_CASE("a name of the critic's side gives the value of its line", "[presets][runtime]") {
+  static_assert(has_each_type_once<runtime::TokenAdvantage>);
+  presets::for_each_token_advantage([](const auto& preset) {
+    INFO(preset.name);
+    const runtime::TokenAdvantage by_name = runtime::token_advantage(preset.name);
+    const auto* const e = std::get_if<std::decay_t<decltype(preset.value)>>(&by_name);
+    REQUIRE(e);
+    CHECK(e->returns.gamma == preset.value.returns.gamma);
+    CHECK(e->returns.steps == preset.value.returns.steps);
+    CHECK(e->penalty.coef == 0);  // of a run
+    CHECK(e->penalty.kl.estimator == preset.value.penalty.kl.estimator);
+    CHECK(gdpo::math::is_inf(e->reward_clip.hi));
+  });
+  presets::for_each_value_loss([](const auto& preset) {
+    INFO(preset.name);
+    const runtime::ValueLoss loss = runtime::value_loss(preset.name);
+    CHECK(loss.clip == preset.value.clip);
+    CHECK(loss.half == preset.value.half);
+    CHECK(loss.aggregate.over == preset.value.aggregate.over);
+  });
+  using Mode = runtime::Aggregate::Mode;
+  CHECK(runtime::value_loss("slime::value_loss").aggregate.mode == Mode::SeqMeanTokenMean);
+  CHECK(!runtime::value_loss("slime::value_loss").half);
+  CHECK(runtime::value_loss("verl::value_loss").clip == 0.5);
+  // The settings in which trainers differ and that no record fixes.
+  CHECK(gdpo::nemo_rl::gae.returns.lambda == 0.95);
+  CHECK(gdpo::nemo_rl::vapo.returns.lambda_returns == 1);
+  CHECK(gdpo::nemo_rl::vapo.returns.length_alpha == 0.05);
+  CHECK(gdpo::nemo_rl::gae.penalty.kl.estimator == gdpo::KlEstimator::K3);
+  CHECK(gdpo::slime::ppo.returns.steps == gdpo::Steps::Row);
+  CHECK(gdpo::slime::reinforce_plus_plus.returns.steps == gdpo::Steps::RowRewardOnValid);
+  std::string names;
+  for (const std::string& name : runtime::token_advantage_names())
+    names += (names.empty() ? "" : ", ") + name;
+  CHECK(message_of([] { runtime::token_advantage("verl::gea"); }) ==
+        "gdpo::runtime::token_advantage: name: given 'verl::gea'; needed: one of " + names);
+  CHECK(message_of([] { runtime::value_loss("mse"); }) ==
+        "gdpo::runtime::value_loss: name: given 'mse'; needed: one of verl::value_loss, "
+        "openrlhf::value_loss, nemo_rl::value_loss, slime::value_loss");
+}
+
+TEST_CASE("pre-passes that no record has as they are set what their trainers do",
+          "[presets][runtime]") {
+  using gdpo::Reach, gdpo::prepass::Statistic;
+  constexpr double inf = gdpo::math::infinity;
+  // What is expected: the statistic, the clamp of the log ratio, the largest weight that is kept,
+  // and what the weight multiplies.
+  struct Line {
+    const char* name;
+    Statistic statistic;
+    double clamp, most;
+    Reach reach;
+  };
+  const auto equal = [](const gdpo::Bounds& a, double lo, double hi) {
+    return a.lo == lo && a.hi == hi;
+  };
+  for (const Line& line :
+       {Line{"trl::token_truncate", Statistic::Token, inf, 3, Reach::Surrogate},
+        Line{"trl::sequence_truncate", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
+        Line{"ms_swift::token_truncate", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
+        Line{"ms_swift::sequence_truncate", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl},
+        Line{"open_instruct::rho", Statistic::Token, 10, 2, Reach::Surrogate}}) {
+    INFO(line.name);
+    const auto weight = std::get<gdpo::prepass::Importance>(runtime::prepass(line.name));
+    CHECK(weight.statistic == line.statistic);
+    // ms-swift bounds the log ratio of each token, and then takes the mean of the row.
+    const bool each = line.name == std::string("ms_swift::sequence_truncate");
+    CHECK(equal(each ? weight.token_clamp : weight.clamp, -line.clamp, line.clamp));
+    CHECK(equal(each ? weight.clamp : weight.token_clamp, -inf, inf));
+    const bool trl = line.name[0] == 't';
+    CHECK(weight.missing == (trl ? gdpo::prepass::MissingRollout::NoDifference
+                                 : gdpo::prepass::MissingRollout::Drop));
+    CHECK(equal(weight.clip, -inf, line.most));
+    CHECK(weight.count_eps == 0);
+    CHECK(weight.reach == line.reach);
+  }
+  for (const Line& line :
+       {Line{"trl::token_mask", Statistic::Token, inf, 3, Reach::Surrogate},
+        Line{"trl::sequence_mask", Statistic::SequenceSum, inf, 3, Reach::Surrogate},
+        Line{"ms_swift::token_mask", Statistic::Token, 20, 2, Reach::SurrogateAndKl},
+        Line{"ms_swift::sequence_mask", Statistic::SequenceMean, 20, 2, Reach::SurrogateAndKl}}) {
+    INFO(line.name);
+    const auto gate = std::get<gdpo::prepass::Gate>(runtime::prepass(line.name));
+    CHECK(gate.estimator == gdpo::prepass::Estimator::Ratio);
+    CHECK(gate.pair == gdpo::prepass::Pair::Mismatch);
+    CHECK(gate.when == gdpo::prepass::When::Always);
+    CHECK(gate.statistic == line.statistic);
+    CHECK(equal(gate.clamp, -line.clamp, line.clamp));
+    CHECK(equal({gate.min, gate.max}, -inf, line.most));
+    CHECK(gate.reach == line.reach);
+  }
+  CHECK_THROWS_AS(runtime::prepass("trl::tokens"), gdpo::invalid_input);
+}
+
+}  // namespace presets_test

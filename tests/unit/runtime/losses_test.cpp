@@ -1,0 +1,726 @@
+// labels: sanitizers
+// Losses by name: every name sets what its trainer sets, levels and aggregates by their strings,
+// and the defaults of the papers.
+#include <gdpo/runtime.hpp>
+#include <set>
+#include <tuple>
+
+#include "support/catch.hpp"
+#include "support/generators.hpp"
+#include "support/message.hpp"
+#include "support/tolerance.hpp"
+
+namespace losses_test {
+
+namespace {
+
+using gdpo::Bounds, gdpo::Over;
+namespace runtime = gdpo::runtime;
+constexpr double inf = std::numeric_limits<double>::infinity();
+
+enum class Level { Token, Clamped, Sequence, SequenceToken };
+template <class L>
+constexpr Level level_of = !L::of_segment        ? Level::Token
+                           : L::straight_through ? Level::SequenceToken
+                                                 : Level::Sequence;
+template <>
+constexpr Level level_of<gdpo::level::Token<gdpo::map::Clamp>> = Level::Clamped;
+
+using Sum = runtime::Aggregate::Mode;
+
+/// An aggregate of any type in one form: its mode and its numbers, with defaults for those it does
+/// not have.
+struct Aggregate {
+  Sum sum;
+  Over over = Over::Rows;
+  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 0;
+  bool padded_width = false;
+  bool operator==(const Aggregate& o) const {
+    return sum == o.sum && over == o.over && count_eps == o.count_eps && scale == o.scale &&
+           row_count_eps == o.row_count_eps && constant == o.constant &&
+           padded_width == o.padded_width;
+  }
+};
+Aggregate form(const gdpo::aggregate::TokenMean& a) {
+  return {Sum::TokenMean, a.over, a.count_eps, a.scale};
+}
+Aggregate form(const gdpo::aggregate::SeqMeanTokenMean& a) {
+  return {Sum::SeqMeanTokenMean, a.over, a.count_eps, a.scale, a.row_count_eps};
+}
+Aggregate form(const gdpo::aggregate::SeqMeanTokenSum& a) {
+  return {Sum::SeqMeanTokenSum, a.over, a.count_eps, a.scale};
+}
+Aggregate form(const gdpo::aggregate::SeqMeanTokenSumNorm& a) {
+  return {Sum::SeqMeanTokenSumNorm, a.over, a.count_eps, a.scale, 0, a.constant, a.padded_width};
+}
+Aggregate form(const gdpo::aggregate::TokenSum& a) {
+  return {Sum::TokenSum, Over::Rows, 0, a.scale};
+}
+Aggregate form(const runtime::Aggregate& a) {
+  return {a.mode, a.over, a.count_eps, a.scale, a.row_count_eps, a.constant, a.padded_width};
+}
+bool equal(const Bounds& a, const Bounds& b) { return a.lo == b.lo && a.hi == b.hi; }
+
+/// Every setting that a loss by name has.
+struct Settings {
+  Level level = Level::Token;
+  Bounds map{}, bounds{};
+  double low = 0.2, high = 0.2, delta = inf, dual = inf, beta = 0;
+  Bounds input{}, output{};
+  Aggregate aggregate{Sum::SeqMeanTokenMean};
+};
+template <class Loss>
+Settings settings_of(const Loss& loss) {
+  using L = std::decay_t<decltype(loss.level)>;
+  Settings s;
+  s.level = level_of<L>;
+  if constexpr (std::is_same_v<L, gdpo::level::Token<gdpo::map::Clamp>>)
+    s.map = {loss.level.map.lo, loss.level.map.hi};
+  if constexpr (L::of_segment) {
+    s.bounds = loss.level.bounds;
+    CHECK(loss.level.statistic.count_eps == 0);
+  }
+  s.low = loss.surrogate.low, s.high = loss.surrogate.high;
+  s.delta = loss.surrogate.delta, s.dual = loss.surrogate.dual;
+  s.beta = loss.kl.beta, s.input = loss.kl.input, s.output = loss.kl.output;
+  CHECK(loss.kl.against == gdpo::Against::Ref);
+  if constexpr (std::is_same_v<std::decay_t<decltype(loss.kl)>, gdpo::AnyKl>) {
+    CHECK(loss.kl.estimator == gdpo::KlEstimator::K3);
+    CHECK(loss.kl.gradient == gdpo::KlGradient::Direct);
+  }
+  s.aggregate = form(loss.aggregate);
+  return s;
+}
+Settings settings_of(const runtime::Loss& loss) {
+  return std::visit([](const auto& l) { return settings_of(l); }, loss);
+}
+void check(const Settings& got, const Settings& expected) {
+  CHECK(got.level == expected.level);
+  CHECK(equal(got.map, expected.map));
+  CHECK(equal(got.bounds, expected.bounds));
+  CHECK(got.low == expected.low);
+  CHECK(got.high == expected.high);
+  CHECK(got.delta == expected.delta);
+  CHECK(got.dual == expected.dual);
+  CHECK(got.beta == expected.beta);
+  CHECK(equal(got.input, expected.input));
+  CHECK(equal(got.output, expected.output));
+  CHECK(got.aggregate == expected.aggregate);
+}
+
+struct Line {
+  const char* name;
+  Settings settings;
+};
+Settings clipped(double low, double high, double beta, Aggregate aggregate,
+                 Level level = Level::Token) {
+  return {level, {}, {}, low, high, inf, inf, beta, {}, {}, aggregate};
+}
+Settings bounded_kl(Settings s, Bounds input, Bounds output) {
+  s.input = input, s.output = output;
+  return s;
+}
+constexpr Aggregate token_mean{Sum::TokenMean, Over::Tokens},
+    token_given{Sum::TokenMean, Over::Given}, seq_mean{Sum::SeqMeanTokenMean},
+    norm{Sum::SeqMeanTokenSumNorm};
+
+// The settings of the trainers, read from their code.
+std::vector<Line> lines() {
+  const Bounds ends{-20, 20}, cut{-10, 10};
+  Settings vanilla = bounded_kl(clipped(0.2, 0.2, 0, token_mean, Level::Clamped), ends, cut);
+  vanilla.map = {-20, 20}, vanilla.dual = 3;
+  Settings gspo =
+      bounded_kl(clipped(0.2, 0.2, 0, {Sum::SeqMeanTokenMean, Over::NonEmptyRows, 0, 1, 1e-8},
+                         Level::SequenceToken),
+                 ends, cut);
+  gspo.bounds = {-inf, 10};
+  Settings gspo_of_tokens = gspo;
+  gspo_of_tokens.aggregate = token_mean;
+  const auto swift = [&](Aggregate a) { return bounded_kl(clipped(0.2, 0.2, 0.04, a), ends, cut); };
+  return {
+      {"grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
+      {"dapo", clipped(0.2, 0.28, 0, token_mean)},
+      {"dr_grpo", clipped(0.2, 0.2, 0, norm)},
+      {"gspo", clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence)},
+      {"gspo_token", clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)},
+      {"trl::grpo", clipped(0.2, 0.2, 0, seq_mean)},
+      {"trl::bnpo", clipped(0.2, 0.2, 0, token_mean)},
+      {"trl::dr_grpo", clipped(0.2, 0.2, 0, norm)},
+      {"trl::dapo", clipped(0.2, 0.2, 0, token_given)},
+      {"trl::luspo", clipped(0.2, 0.2, 0, {Sum::SeqMeanTokenSum}, Level::Sequence)},
+      {"verl::vanilla", vanilla},
+      {"verl::gspo", gspo_of_tokens},
+      {"verl::v0_9_0::gspo", gspo},
+      {"nvlabs::trl_grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
+      {"nvlabs::trl_bnpo", clipped(0.2, 0.2, 0.04, token_mean)},
+      {"nvlabs::trl_dr_grpo", clipped(0.2, 0.2, 0.04, norm)},
+      {"nvlabs::verl", bounded_kl(clipped(0.2, 0.2, 0, token_mean), {}, cut)},
+      {"ms_swift::grpo", swift(seq_mean)},
+      {"ms_swift::bnpo", swift(token_mean)},
+      {"ms_swift::dr_grpo", swift(norm)},
+      {"ms_swift::dapo", swift(token_given)},
+      {"ms_swift::megatron_bnpo", swift(token_given)},
+      {"open_instruct::dapo", bounded_kl(clipped(0.2, 0.272, 0.05, token_given), {-40, 40}, {})},
+      {"liger::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
+      {"liger::bnpo", clipped(0.2, 0.2, 0.04, token_mean)},
+      {"liger::dr_grpo", clipped(0.2, 0.2, 0.04, norm)},
+      {"liger::dapo", clipped(0.2, 0.2, 0.04, token_mean)},
+      {"textbook::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
+  };
+}
+
+/// Five rows of up to `width` tokens, one of them empty, with the arrays that the named losses
+/// read.
+struct Batch {
+  static constexpr int rows = 5, width = 7;
+  std::vector<double> logp, old, ref, advantages;
+  std::vector<int> mask, offsets;
+  gdpo::TokenBatch<double> batch;
+  std::vector<double> gradient = std::vector<double>(rows * width);
+
+  Batch(const Batch&) = delete;
+  explicit Batch(std::uint64_t seed) {
+    Random random(seed);
+    for (int i = 0; i < rows; ++i) {
+      advantages.push_back(2 * random.uniform() - 1);
+      offsets.push_back(i * width);
+      for (int t = 0; t < width; ++t) {
+        logp.push_back(-2 * random.uniform());
+        old.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
+        ref.push_back(logp.back() + 0.8 * (random.uniform() - 0.5));
+        mask.push_back(i != 2 && random.chance(0.8));
+      }
+    }
+    offsets.push_back(rows * width);
+    batch.logp = gdpo::view(logp.data(), rows, width),
+    batch.old_logp = gdpo::view(old.data(), rows, width);
+    batch.ref_logp = gdpo::view(ref.data(), rows, width),
+    batch.mask = gdpo::view(mask.data(), rows, width);
+    batch.advantages = gdpo::view(advantages);
+  }
+  gdpo::Normaliser count() const {
+    gdpo::Normaliser n = gdpo::count(batch);
+    n.given = 24;
+    return n;
+  }
+  /// The loss, then its gradient.
+  template <class Loss>
+  std::vector<double> operator()(const Loss& loss) {
+    std::vector<double> all;
+    gdpo::LossWorkspace<double> workspace;
+    all.push_back(
+        loss(gdpo::seq, batch, count(), gdpo::view(gradient.data(), rows, width), workspace).loss);
+    all.insert(all.end(), gradient.begin(), gradient.end());
+    return all;
+  }
+  std::vector<double> operator()(const runtime::Loss& loss) {
+    return std::visit([this](const auto& l) { return (*this)(l); }, loss);
+  }
+  std::string error(const runtime::Loss& loss) {
+    return message_of([&] { (*this)(loss); });
+  }
+};
+
+runtime::Loss with_constant(runtime::Loss loss, double constant) {
+  std::visit(
+      [&](auto& l) {
+        if (l.aggregate.mode == Sum::SeqMeanTokenSumNorm) l.aggregate.constant = constant;
+      },
+      loss);
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("every loss by name sets what its trainer does", "[runtime][loss]") {
+  std::set<std::string> checked;
+  for (const Line& line : lines()) {
+    INFO(line.name);
+    check(settings_of(runtime::loss(line.name)), line.settings);
+    checked.insert(line.name);
+  }
+  // A preset without a line here must be a trainer's, with a commit in its version: the test
+  // conformance.presets compares those with their records.
+  gdpo::presets::for_each_loss([&](const auto& preset) {
+    INFO(preset.name);
+    CHECK((checked.count(preset.name) != 0 ||
+           std::string(preset.version).find('@') != std::string::npos));
+  });
+}
+
+TEST_CASE("every loss by name gives the numbers of its preset", "[runtime][loss]") {
+  Batch batch(1);
+  int compared = 0;
+  const auto same = [&](const char* name, auto loss) {
+    INFO(name);
+    if constexpr (std::is_same_v<decltype(loss.aggregate), gdpo::aggregate::SeqMeanTokenSumNorm>)
+      loss.aggregate.constant = 16;
+    CHECK(difference(batch(with_constant(runtime::loss(name), 16)), batch(loss)) == "");
+    ++compared;
+  };
+  gdpo::presets::for_each_loss([&](const auto& preset) { same(preset.name, preset.value); });
+  CHECK(compared == static_cast<int>(runtime::loss_names().size()));
+}
+
+TEST_CASE("a level by its name; the loss's own keeps its map and bounds", "[runtime][loss]") {
+  const auto with = [](Settings s, Level level) {
+    s.level = level, s.map = {}, s.bounds = {};
+    return s;
+  };
+  for (const Line& line : lines()) {
+    for (const auto& [name, level] : {std::pair{"token", Level::Token},
+                                      {"sequence", Level::Sequence},
+                                      {"sequence_token", Level::SequenceToken}}) {
+      INFO(line.name << " " << name);
+      const bool own = line.settings.level == level ||
+                       (level == Level::Token && line.settings.level == Level::Clamped);
+      check(settings_of(runtime::loss(line.name, name)),
+            own ? line.settings : with(line.settings, level));
+    }
+    check(settings_of(runtime::loss(line.name, "")), line.settings);
+  }
+  Batch batch(2);
+  CHECK(difference(batch(runtime::loss("trl::grpo", "sequence")),
+                   batch(gdpo::with_level<gdpo::level::Sequence<>>(gdpo::trl::grpo_loss))) == "");
+  CHECK(difference(batch(runtime::loss("ms_swift::bnpo", "sequence_token")),
+                   batch(gdpo::with_level<gdpo::level::SequenceToken<>>(
+                       gdpo::ms_swift::bnpo_loss))) == "");
+  CHECK(difference(batch(runtime::loss("gspo", "token")),
+                   batch(gdpo::with_level<gdpo::level::Token<>>(gdpo::gspo_loss))) == "");
+}
+
+TEST_CASE("aggregates by verl's loss_agg_mode: the numbers of the shipped ones",
+          "[runtime][loss]") {
+  Batch batch(3);
+  runtime::Loss by_name = runtime::loss("grpo");
+  const auto same = [&](const char* mode, const auto& aggregate) {
+    INFO(mode);
+    std::visit([&](auto& l) { l.aggregate = runtime::aggregate(mode); }, by_name);
+    CHECK(form(runtime::aggregate(mode)) == form(aggregate));
+    CHECK(difference(batch(by_name), batch(gdpo::with_aggregate(gdpo::grpo_loss, aggregate))) ==
+          "");
+  };
+  same("token-mean", gdpo::aggregate::TokenMean{});
+  same("token-sum", gdpo::aggregate::TokenSum{});
+  same("seq-mean-token-sum", gdpo::aggregate::SeqMeanTokenSum{Over::NonEmptyRows});
+  same("seq-mean-token-mean", gdpo::aggregate::SeqMeanTokenMean{Over::NonEmptyRows, 0, 1, 1e-8});
+  gdpo::aggregate::SeqMeanTokenSumNorm norm_over_width;
+  norm_over_width.padded_width = true, norm_over_width.over = Over::NonEmptyRows;
+  same("seq-mean-token-sum-norm", norm_over_width);
+
+  // Values by hand: with ratio 1 the policy loss is a weighted sum of -A.
+  const std::vector<double> logp(6, -1.0), advantages{1, 3, -7};
+  const std::vector<int> mask{1, 1, 1, 0, 0, 0};
+  gdpo::TokenBatch<double> small;
+  small.logp = gdpo::view(logp.data(), 3, 2), small.mask = gdpo::view(mask.data(), 3, 2);
+  small.advantages = gdpo::view(advantages);
+  const auto value = [&](const char* mode) {
+    runtime::Loss loss = runtime::loss("trl::grpo");
+    return std::visit(
+        [&](auto& l) {
+          l.aggregate = runtime::aggregate(mode);
+          return l(small, gdpo::count(small)).loss;
+        },
+        loss);
+  };
+  CHECK(value("token-mean") == Approx(-5.0 / 3).epsilon(tolerance::formula));
+  CHECK(value("token-sum") == Approx(-5).epsilon(tolerance::formula));
+  CHECK(value("seq-mean-token-sum") == Approx(-2.5).epsilon(tolerance::formula));
+  CHECK(value("seq-mean-token-mean") ==
+        Approx(-(2 / (2 + 1e-8) + 3 / (1 + 1e-8)) / 2).epsilon(tolerance::formula));
+  CHECK(value("seq-mean-token-sum-norm") == Approx(-1.25).epsilon(tolerance::formula));
+}
+
+TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "[runtime][loss]") {
+  Batch batch(6);
+  int compared = 0;
+  const auto same = [&](const std::string& name, auto kl) {
+    INFO(name);
+    gdpo::AnyKl base{0.7, gdpo::Against::Old, {-0.3, 0.3}, {-0.05, 0.04}};
+    kl.beta = base.beta, kl.against = base.against, kl.input = base.input, kl.output = base.output;
+    runtime::Loss by_name = runtime::loss("grpo");
+    std::visit([&](auto& l) { l.kl = runtime::kl(name, base); }, by_name);
+    CHECK(difference(batch(by_name), batch(gdpo::with_kl(gdpo::grpo_loss, kl))) == "");
+    ++compared;
+  };
+  using gdpo::Kl, gdpo::kl::StraightThroughK2;
+  for (const char* k1 : {"kl", "k1"}) same(k1, Kl<gdpo::kl::K1>{});
+  for (const char* k2 : {"mse", "k2"}) same(k2, Kl<gdpo::kl::K2>{});
+  for (const char* k3 : {"low_var_kl", "k3"}) same(k3, Kl<gdpo::kl::K3>{});
+  same("abs", Kl<gdpo::kl::Abs>{});
+  same("k1+", Kl<gdpo::kl::K1, StraightThroughK2>{});
+  same("low_var_kl+", Kl<gdpo::kl::K3, StraightThroughK2>{});
+  same("abs+", Kl<gdpo::kl::Abs, StraightThroughK2>{});
+  same("k1*", Kl<gdpo::kl::K1, gdpo::kl::ImportanceWeighted>{});
+  same("low_var_kl*", Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>{});
+  CHECK(runtime::kl("k3").beta == 0.04);
+  CHECK(message_of([] { runtime::kl("k4"); }) ==
+        "gdpo::runtime::kl: kl_loss_type: given 'k4'; needed: one of kl, k1, abs, mse, k2, "
+        "low_var_kl, k3");
+  CHECK(message_of([] { runtime::kl(""); }) != "no error");
+  for (const char* none : {"+", "*", "k3+*", "k3*+"})
+    CHECK(message_of([none] { runtime::kl(none); }) != "no error");
+
+  // AnyKl with a pair of enum values gives the bits of Kl with the pair of types.
+  const auto pair = [&](gdpo::KlEstimator estimator, gdpo::KlGradient gradient, auto kl) {
+    INFO(static_cast<int>(estimator) << " " << static_cast<int>(gradient));
+    kl.beta = 0.7;
+    gdpo::AnyKl any;
+    any.beta = 0.7, any.estimator = estimator, any.gradient = gradient;
+    CHECK(difference(batch(gdpo::with_kl(gdpo::grpo_loss, any)),
+                     batch(gdpo::with_kl(gdpo::grpo_loss, kl))) == "");
+    const auto at = [](auto k) {
+      auto loss = gdpo::with_kl(gdpo::gspo_loss, k);
+      loss.surrogate = {0.2, 0.2};
+      return loss;
+    };
+    CHECK(difference(batch(at(any)), batch(at(kl))) == "");
+  };
+  const auto gradients = [&](gdpo::KlEstimator e, auto estimator) {
+    using E = decltype(estimator);
+    pair(e, gdpo::KlGradient::Direct, Kl<E, gdpo::kl::Direct>{});
+    pair(e, gdpo::KlGradient::StraightThroughK2, Kl<E, StraightThroughK2>{});
+    pair(e, gdpo::KlGradient::ScoreFunction, Kl<E, gdpo::kl::ScoreFunction>{});
+    pair(e, gdpo::KlGradient::ImportanceWeighted, Kl<E, gdpo::kl::ImportanceWeighted>{});
+  };
+  gradients(gdpo::KlEstimator::K1, gdpo::kl::K1{});
+  gradients(gdpo::KlEstimator::Abs, gdpo::kl::Abs{});
+  gradients(gdpo::KlEstimator::K2, gdpo::kl::K2{});
+  gradients(gdpo::KlEstimator::K3, gdpo::kl::K3{});
+  CHECK(compared == 12);
+}
+
+TEST_CASE("an aggregate chosen at run time gives what its type gives", "[runtime][loss]") {
+  namespace aggregate = gdpo::aggregate;
+  gdpo::Normaliser n;
+  n.tokens = 7, n.rows = 5, n.non_empty_rows = 3, n.given = 11;
+  int compared = 0;
+  const auto same = [&](const auto& one) {
+    const runtime::Aggregate any = one;
+    CHECK(form(any) == form(one));
+    CHECK(any.reads_width() == gdpo::detail::reads_width(one));
+    for (const gdpo::index_t tokens : {0, 1, 6}) {
+      for (const gdpo::index_t width : {0, 9}) {
+        const gdpo::AggregateArgs args{{tokens, width}, n};
+        CHECK(same_bits(any(args), one(args)));
+        ++compared;
+      }
+    }
+  };
+  for (const Over over : {Over::Tokens, Over::Rows, Over::NonEmptyRows, Over::Given}) {
+    same(aggregate::TokenMean{over, 1e-8, 4});
+    same(aggregate::SeqMeanTokenMean{over, 1e-8, 4, 0.5});
+    same(aggregate::SeqMeanTokenSum{over, 1e-8, 4});
+    same(aggregate::SeqMeanTokenSumNorm{64, false, over, 1e-8, 4});
+    same(aggregate::SeqMeanTokenSumNorm{0, true, over, 1e-8, 4});
+  }
+  same(aggregate::TokenSum{4});
+  CHECK(compared == 126);
+  const runtime::Aggregate none;
+  CHECK(form(none) == form(aggregate::SeqMeanTokenMean{}));
+}
+
+TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][loss][errors]") {
+  Batch batch(4);
+  CHECK(batch.error(runtime::loss("dr_grpo")) ==
+        "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, "
+        "the same for the whole "
+        "training");
+  CHECK(batch.error(with_constant(runtime::loss("dr_grpo"), 16)) == "no error");
+
+  runtime::Loss loss = runtime::loss("grpo");
+  const auto set = [&](const runtime::Aggregate& a) {
+    std::visit([&](auto& l) { l.aggregate = a; }, loss);
+  };
+  const auto error = [&](const gdpo::Normaliser& n) {
+    return message_of([&] { std::visit([&](const auto& l) { l(batch.batch, n); }, loss); });
+  };
+  const auto nothing = [](const std::string& count) {
+    return "gdpo::PolicyLoss: normaliser." + count +
+           ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch "
+           "with tokens";
+  };
+  gdpo::Normaliser n = batch.count();
+  n.tokens = 0;
+  set(runtime::aggregate("token-mean"));
+  CHECK(error(n) == nothing("tokens"));
+  set(runtime::aggregate("token-sum"));
+  CHECK(error(n) == "no error");
+  CHECK(error({}) == "no error");
+  for (const char* mode :
+       {"seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}) {
+    set(runtime::aggregate(mode));
+    CHECK(error(n) == "no error");
+    gdpo::Normaliser without = batch.count();
+    without.non_empty_rows = 0;
+    CHECK(error(without) == nothing("non_empty_rows"));
+  }
+  set(runtime::Aggregate{gdpo::aggregate::TokenMean{Over::Given}});
+  // `given` stays 0 until the caller sets it.
+  CHECK_THAT(error(gdpo::count(batch.batch)),
+             Catch::Matchers::StartsWith(
+                 "gdpo::PolicyLoss: normaliser.given (aggregate.over is Over::Given): given 0"));
+  CHECK(error(batch.count()) == "no error");
+
+  // Packed tokens have no padded width.
+  batch.batch.logp = gdpo::view(batch.logp), batch.batch.old_logp = gdpo::view(batch.old);
+  batch.batch.ref_logp = gdpo::view(batch.ref), batch.batch.mask = gdpo::view(batch.mask);
+  batch.batch.offsets = gdpo::view(batch.offsets);
+  set(runtime::aggregate("seq-mean-token-sum-norm"));
+  CHECK(error(batch.count()) ==
+        "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: a "
+        "constant: packed tokens "
+        "have "
+        "no padded width");
+  gdpo::aggregate::SeqMeanTokenSumNorm scaled = gdpo::verl::seq_mean_token_sum_norm;
+  // As verl's loss_scale_factor; the width is not read then.
+  scaled.constant = 64;
+  set(runtime::Aggregate{scaled});
+  CHECK(error(batch.count()) == "no error");
+  set(runtime::aggregate("seq-mean-token-sum"));
+  CHECK(error(batch.count()) == "no error");
+
+  set(runtime::Aggregate{gdpo::aggregate::TokenSum{inf}});
+  CHECK(error(batch.count()) ==
+        "gdpo::PolicyLoss: aggregate.scale: given inf; needed: a finite number");
+}
+
+TEST_CASE("unknown names are refused, and the known ones said", "[runtime][loss][errors]") {
+  std::string names;
+  for (const std::string& name : runtime::loss_names()) names += (names.empty() ? "" : ", ") + name;
+  CHECK(message_of([] { runtime::loss("trl::grpo2"); }) ==
+        "gdpo::runtime::loss: name: given 'trl::grpo2'; needed: one of " + names);
+  CHECK(message_of([] { runtime::loss(""); }) ==
+        "gdpo::runtime::loss: name: given ''; needed: one of " + names);
+  CHECK(
+      message_of([] { runtime::loss("grpo", "tokens"); }) ==
+      "gdpo::runtime::loss: level: given 'tokens'; needed: one of token, sequence, sequence_token");
+  CHECK(message_of([] { runtime::aggregate("token_mean"); }) ==
+        "gdpo::runtime::aggregate: loss_agg_mode: given 'token_mean'; needed: one of token-mean, "
+        "token-sum, "
+        "seq-mean-token-sum, seq-mean-token-sum-norm, seq-mean-token-mean");
+}
+
+TEST_CASE("the papers' defaults", "[loss]") {
+  check(settings_of(gdpo::grpo_loss), clipped(0.2, 0.2, 0.04, seq_mean));
+  check(settings_of(gdpo::dapo_loss), clipped(0.2, 0.28, 0, token_mean));
+  check(settings_of(gdpo::dr_grpo_loss), clipped(0.2, 0.2, 0, norm));
+  check(settings_of(gdpo::gspo_loss), clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence));
+  check(settings_of(gdpo::gspo_token_loss), clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken));
+  static_assert(
+      std::is_same_v<decltype(gdpo::grpo_loss.kl), gdpo::Kl<gdpo::kl::K3, gdpo::kl::Direct>>);
+  static_assert(std::is_same_v<decltype(gdpo::gspo_loss.level.statistic), gdpo::statistic::Mean>);
+
+  // These defaults are those of the named losses; the policies keep their own.
+  CHECK(gdpo::surrogate::Ratio{}.high == 0.2);
+  CHECK(gdpo::Kl<>{}.beta == 0.04);
+  Batch batch(5);
+  CHECK(message_of([&] { batch(gdpo::dr_grpo_loss); }) ==
+        "gdpo::PolicyLoss: aggregate.constant: given 0; needed: a length in tokens, more than 0, "
+        "the same for the whole "
+        "training");
+}
+
+namespace {
+/// A factor with a setting, which must be kept.
+struct Half {
+  double factor = 0.5;
+  template <class V>
+  V operator()(const gdpo::Token<V>&) const {
+    return gdpo::math::constant<V>(factor);
+  }
+};
+}  // namespace
+
+TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]") {
+  gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
+                   gdpo::Kl<gdpo::kl::K2>, gdpo::aggregate::SeqMeanTokenMean, gdpo::Factors<Half>>
+      loss;
+  loss.level.bounds = {-0.5, 0.5}, loss.level.map = {-3, 3}, loss.level.statistic.count_eps = 1;
+  loss.surrogate = {0.1, 0.3, 5, 2.5};
+  loss.kl = {0.7, gdpo::Against::Old, {-1, 1}, {-2, 2}};
+  loss.aggregate = {Over::Tokens, 1e-8, 4, 0.5};
+  loss.factor.first.factor = 0.25;
+  const auto level_kept = [&](const auto& l) {
+    CHECK(equal(l.level.bounds, {-0.5, 0.5}));
+    CHECK(l.level.map.hi == 3);
+    CHECK(l.level.statistic.count_eps == 1);
+  };
+  const auto surrogate_kept = [&](const auto& l) {
+    CHECK(l.surrogate.low == 0.1);
+    CHECK(l.surrogate.high == 0.3);
+    CHECK(l.surrogate.delta == 5);
+    CHECK(l.surrogate.dual == 2.5);
+    CHECK(l.factor.first.factor == 0.25);
+  };
+  const auto kl_kept = [&](const auto& l) {
+    CHECK(l.kl.beta == 0.7);
+    CHECK(l.kl.against == gdpo::Against::Old);
+    CHECK(equal(l.kl.input, {-1, 1}));
+    CHECK(equal(l.kl.output, {-2, 2}));
+  };
+  const auto aggregate_kept = [&](const auto& l) {
+    CHECK(form(l.aggregate) == Aggregate{Sum::SeqMeanTokenMean, Over::Tokens, 1e-8, 4, 0.5});
+  };
+  const auto token = gdpo::with_level<gdpo::level::Token<>>(loss);
+  surrogate_kept(token), kl_kept(token), aggregate_kept(token);
+  gdpo::level::SequenceToken<> given;
+  given.bounds = {-1, 1};
+  const auto straight = gdpo::with_level(loss, given);
+  CHECK(equal(straight.level.bounds, {-1, 1}));
+  surrogate_kept(straight), kl_kept(straight), aggregate_kept(straight);
+  const auto without = gdpo::with_kl<gdpo::kl::None>(loss);
+  level_kept(without), surrogate_kept(without), aggregate_kept(without);
+  const auto other = gdpo::with_kl(loss, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>{0.3});
+  CHECK(other.kl.beta == 0.3);
+  level_kept(other), surrogate_kept(other), aggregate_kept(other);
+  const auto summed = gdpo::with_aggregate(loss, gdpo::aggregate::TokenSum{3});
+  CHECK(summed.aggregate.scale == 3);
+  level_kept(summed), surrogate_kept(summed), kl_kept(summed);
+
+  // A named loss keeps its own settings, not those of its policies.
+  const auto sequence = gdpo::with_level<gdpo::level::Sequence<>>(gdpo::dapo_loss);
+  CHECK(sequence.surrogate.high == 0.28);
+  CHECK(sequence.kl.beta == 0);
+  static_assert(
+      gdpo::with_aggregate(gdpo::gspo_loss, gdpo::aggregate::TokenMean{}).surrogate.high == 4e-4);
+}
+
+// Named losses are values, not types. A type of gdpo with one of these names would make the tuple
+// below ambiguous.
+struct GrpoLoss {};
+struct DrGrpoLoss {};
+struct DapoLoss {};
+struct GspoLoss {};
+struct GspoTokenLoss {};
+namespace no_types_of_gdpo {
+using namespace gdpo;
+using Ours = std::tuple<GrpoLoss, DrGrpoLoss, DapoLoss, GspoLoss, GspoTokenLoss>;
+}  // namespace no_types_of_gdpo
+
+TEST_CASE("a named loss keeps its other settings when one member is set", "[loss]") {
+  const auto changed = [](auto loss) {
+    loss.surrogate.dual = 3;
+    loss.kl.output = {-1, 1};
+    return loss;
+  };
+  const auto expected = [](Settings settings) {
+    settings.dual = 3;
+    settings.output = {-1, 1};
+    return settings;
+  };
+  check(settings_of(changed(gdpo::grpo_loss)), expected(clipped(0.2, 0.2, 0.04, seq_mean)));
+  check(settings_of(changed(gdpo::dapo_loss)), expected(clipped(0.2, 0.28, 0, token_mean)));
+  check(settings_of(changed(gdpo::dr_grpo_loss)), expected(clipped(0.2, 0.2, 0, norm)));
+  check(settings_of(changed(gdpo::gspo_loss)),
+        expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence)));
+  check(settings_of(changed(gdpo::gspo_token_loss)),
+        expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)));
+}
+
+TEST_CASE("a composition is an aggregate", "[loss]") {
+  const gdpo::PolicyLoss<> braces{{}, {0.1, 0.3}, {0.5}};
+  CHECK(braces.surrogate.high == 0.3);
+  CHECK(braces.kl.beta == 0.5);
+  CHECK(braces.aggregate.over == Over::Rows);
+#if defined(__cpp_designated_initializers) && __cplusplus >= 202002L
+  const gdpo::PolicyLoss<> loss{.surrogate = {.high = 0.3},
+                                .aggregate = {.over = Over::Given, .scale = 2}};
+  CHECK(loss.surrogate.low == 0.2);
+  CHECK(loss.surrogate.high == 0.3);
+  CHECK(loss.kl.beta == 0.04);
+  CHECK(form(loss.aggregate) == Aggregate{Sum::SeqMeanTokenMean, Over::Given, 0, 2});
+  const gdpo::prepass::Gate gate{
+      .estimator = gdpo::prepass::Estimator::K3, .max = 2, .reach = gdpo::Reach::Denominator};
+  CHECK(gate.min == -inf);
+#endif
+}
+
+TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
+  const auto of = [](const char* line) {
+    return std::visit([](const auto& l) { return settings_of(l); }, runtime::configured_loss(line));
+  };
+  const auto by_name = [](const char* name, const char* level = "") {
+    return std::visit([](const auto& l) { return settings_of(l); }, runtime::loss(name, level));
+  };
+  check(of("trl::dapo"), by_name("trl::dapo"));
+  check(of("  dapo   sequence "), by_name("dapo", "sequence"));
+  check(of("verl::vanilla"), by_name("verl::vanilla"));
+
+  // Each setting alone, in a loss that has it.
+  const auto with = [&](const char* name, const char* level, const auto& set) {
+    runtime::Loss loss = runtime::loss(name, level);
+    std::visit(set, loss);
+    return std::visit([](const auto& l) { return settings_of(l); }, loss);
+  };
+  check(of("dapo surrogate.low=0.1 surrogate.high=inf surrogate.delta=4 surrogate.dual=3"),
+        with("dapo", "", [](auto& l) {
+          l.surrogate = {0.1, inf, 4, 3};
+        }));
+  check(of("grpo kl.beta=1e-3 kl.input.lo=-5 kl.input.hi=6 kl.output.lo=-1 kl.output.hi=2"),
+        with("grpo", "", [](auto& l) {
+          l.kl.beta = 1e-3, l.kl.input = {-5, 6}, l.kl.output = {-1, 2};
+        }));
+  std::visit(
+      [](const auto& l) {
+        CHECK(l.kl.beta == 0.5);
+        CHECK(l.kl.against == gdpo::Against::Rollout);
+        CHECK(l.kl.estimator == gdpo::KlEstimator::K2);
+        CHECK(l.kl.gradient == gdpo::KlGradient::StraightThroughK2);
+      },
+      runtime::configured_loss("grpo kl.beta=0.5 kl.against=rollout kl=mse+"));
+  check(of("grpo aggregate=seq-mean-token-sum-norm aggregate.constant=7 aggregate.over=given "
+           "aggregate.count_eps=1e-8 aggregate.scale=3"),
+        with("grpo", "", [](auto& l) {
+          l.aggregate = runtime::aggregate("seq-mean-token-sum-norm");
+          l.aggregate.constant = 7, l.aggregate.over = Over::Given;
+          l.aggregate.count_eps = 1e-8, l.aggregate.scale = 3;
+        }));
+  check(of("grpo aggregate.row_count_eps=0.5 aggregate.over=non_empty_rows"),
+        with("grpo", "", [](auto& l) {
+          l.aggregate.row_count_eps = 0.5, l.aggregate.over = Over::NonEmptyRows;
+        }));
+  check(of("dr_grpo aggregate.padded_width=true"),
+        with("dr_grpo", "", [](auto& l) { l.aggregate.padded_width = true; }));
+  check(of("verl::vanilla level.map.lo=-3 level.map.hi=4"), with("verl::vanilla", "", [](auto& l) {
+          if constexpr (!std::is_empty_v<decltype(l.level.map)>) l.level.map = {-3, 4};
+        }));
+  const runtime::Loss sequence = runtime::configured_loss(
+      "gspo level.bounds.lo=-1 level.bounds.hi=2 "
+      "level.statistic.count_eps=1e-8");
+  std::visit(
+      [](const auto& l) {
+        if constexpr (std::decay_t<decltype(l.level)>::of_segment) {
+          CHECK(equal(l.level.bounds, {-1, 2}));
+          CHECK(l.level.statistic.count_eps == 1e-8);
+        } else {
+          FAIL("gspo is of segments");
+        }
+      },
+      sequence);
+
+  const auto refused = [](const char* line) {
+    return message_of([line] { runtime::configured_loss(line); });
+  };
+  CHECK(refused("").find("gdpo::runtime::loss: name: given ''") == 0);
+  CHECK(refused("dapo tokens").find("gdpo::runtime::loss: level: given 'tokens'") == 0);
+  CHECK(refused("dapo token x") ==
+        "gdpo::runtime::configured_loss: line: given 'x'; needed: SETTING=VALUE");
+  CHECK(refused("dapo surrogate.low=two") ==
+        "gdpo::runtime::configured_loss: surrogate.low: given 'two'; needed: a number");
+  CHECK(refused("dapo surrogate.low=0.1x").find("needed: a number") != std::string::npos);
+  CHECK(refused("dapo surrogate.low=").find("needed: a number") != std::string::npos);
+  CHECK(refused("dapo aggregate.padded_width=1") ==
+        "gdpo::runtime::configured_loss: aggregate.padded_width: given '1'; needed: true or false");
+  CHECK(refused("dapo aggregate.over=all")
+            .find("needed: one of tokens, rows, non_empty_rows, given") != std::string::npos);
+  CHECK(refused("dapo kl.against=him").find("needed: one of ref, old, teacher, rollout") !=
+        std::string::npos);
+  CHECK(refused("dapo kl=k9").find("gdpo::runtime::kl: kl_loss_type: given 'k9'") == 0);
+  const std::string unknown = refused("dapo clip=0.2");
+  CHECK(unknown.find("line: given the setting 'clip'; needed: one of surrogate.low, ") !=
+        std::string::npos);
+  CHECK(unknown.find("level.bounds") == std::string::npos);  // a token has none
+}
+
+}  // namespace losses_test
