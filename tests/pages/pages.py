@@ -31,9 +31,8 @@ COLUMNS = 100
 SOURCES = {".hpp", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in", ".json"}
 # Words that stand in code on a page and not in a source: names of other people's projects, and what
 # a reader types or makes up.
-FOREIGN = set("""
-    benchmark_repetitions column_stride rollout_data_dir rollouts_save_path save_traces uniq
-""".split())
+FOREIGN = {"benchmark_repetitions", "column_stride", "rollout_data_dir", "rollouts_save_path",
+           "save_traces", "uniq"}
 # Pages about other people's data and code: what they name stands in no source of ours.
 ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md",
                 "tests/tool/resolution/logs/README.md"}
