@@ -8,7 +8,8 @@
 # whose values are in the tables of the page of presets.
 
 # Every page of the project. The tests of pages read the list, too.
-file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md ${PROJECT_SOURCE_DIR}/*/README.md
+file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md
+  ${PROJECT_SOURCE_DIR}/.github/[A-Z]*.md ${PROJECT_SOURCE_DIR}/*/README.md
   ${PROJECT_SOURCE_DIR}/*/*/README.md ${PROJECT_SOURCE_DIR}/include/gdpo/*/README.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/README.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/*/README.md

@@ -25,7 +25,8 @@ using Rows = std::vector<index_t>;
 
 /// A random number in [0, 1) that depends on its place alone.
 double random_at(int step, int row, int t) {
-  std::uint64_t x = static_cast<std::uint64_t>((step * 1000 + row) * 100 + t + 1);
+  const int place = (step * 1000 + row) * 100 + t + 1;
+  auto x = static_cast<std::uint64_t>(place);
   for (int round = 0; round < 2; ++round) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;

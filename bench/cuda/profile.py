@@ -104,7 +104,8 @@ def main():
           "| registers | occupancy | L2 hits "
           "| waits |\n|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     failures, folder = 0, pathlib.Path(options.out)
-    log_file, csv_file = (open(folder / name, "w") for name in ("profile.log", "profile.csv"))
+    log_file, csv_file = (open(folder / name, "w")  # noqa: SIM115  to the end of the program
+                          for name in ("profile.log", "profile.csv"))
     for i, (figure, kernels) in enumerate(RUNS):
         report = folder / f"profile_{i}.ncu-rep"
         report.unlink(missing_ok=True)

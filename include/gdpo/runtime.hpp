@@ -511,8 +511,8 @@ struct ReadSetting {
   }
   template <class Number>
   void read_number(Number& setting, const char* needed) const {
-    const char* end = text.data() + text.size();
-    const auto [stopped, error] = std::from_chars(text.data(), end, setting);
+    const char *begin = text.data(), *end = begin + text.size();
+    const auto [stopped, error] = std::from_chars(begin, end, setting);
     if (error != std::errc{} || stopped != end) fail(needed);
   }
   void operator()(double& setting) const { read_number(setting, "a number"); }

@@ -5,6 +5,7 @@
     pages.py links ROOT               what a page links to exists, the heading of an anchor included
     pages.py names ROOT               what a page writes as code occurs in the sources; each C++
                                       block of a page or a front door is one that the tests build
+    pages.py format ROOT CLANG_FORMAT the sources in C++ and CUDA are as clang-format writes them
     pages.py tables PAGE [--write] COMMAND...
                                       the tables that COMMAND prints, each between the comments
                                       <!-- table: NAME --> and <!-- end -->, stand in PAGE; with
@@ -28,29 +29,33 @@ import subprocess
 import sys
 
 COLUMNS = 100
-SOURCES = {".hpp", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in", ".json"}
+FORMATTED = {".hpp", ".cpp", ".cu"}
+SOURCES = FORMATTED | {".cff", ".cmake", ".in", ".json", ".py", ".sh", ".toml", ".yaml", ".yml"}
+# Folders whose names begin with a dot, and which are written by people all the same.
+HIDDEN = {".ci", ".github"}
 # Words that stand in code on a page and not in a source: names of other people's projects, and what
 # a reader types or makes up.
-FOREIGN = set("""
-    benchmark_repetitions column_stride rollout_data_dir rollouts_save_path save_traces uniq
-""".split())
+FOREIGN = {"benchmark_repetitions", "column_stride", "rollout_data_dir", "rollouts_save_path",
+           "save_traces", "uniq"}
 # Pages about other people's data and code: what they name stands in no source of ours.
 ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md",
                 "tests/tool/resolution/logs/README.md"}
 
 
 def files(root):
-    """Every file of the tree that people write: no build output and no hidden folder."""
+    """Every file of the tree that people write: no build output, and no hidden folder but ours."""
     for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        if path.is_file() and parts[0] != "build" and not any(p.startswith(".") for p in parts):
+        *folders, _ = path.relative_to(root).parts
+        hidden = any(folder.startswith(".") and folder not in HIDDEN for folder in folders)
+        if path.is_file() and folders[:1] != ["build"] and not hidden and path.name != ".git":
             yield path
 
 
 def is_source(path):
     if path.suffix == ".json":
         return path.name == "CMakePresets.json"
-    return path.suffix in SOURCES or path.name in ("CMakeLists.txt", "dev")
+    return path.suffix in SOURCES or path.name in (
+        ".clang-format", ".clang-tidy", "CMakeLists.txt", "dev", "run")
 
 
 def pages(root):
@@ -96,6 +101,14 @@ def columns(root, found):
                 continue
             if len(line) > COLUMNS:
                 found.add(path, number, f"{len(line)} columns, more than {COLUMNS}")
+
+
+# ---- format ----
+
+
+def formatted(root, clang_format):
+    sources = [path for path in files(root) if path.suffix in FORMATTED]
+    return subprocess.run([clang_format, "--dry-run", "--Werror", *sources]).returncode
 
 
 # ---- links ----
@@ -351,6 +364,8 @@ def main(command, *arguments):
     if command in prints:
         prints[command](*(pathlib.Path(argument).resolve() for argument in arguments))
         return 0
+    if command == "format":
+        return formatted(*map(pathlib.Path, arguments))
     if command == "tables":
         page, *program = arguments
         write = program[0] == "--write"

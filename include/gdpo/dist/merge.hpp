@@ -250,6 +250,7 @@ auto all_merge(const Comm& comm, const X& x) {
     using Record = std::decay_t<std::invoke_result_t<const X&>>;
     return merged<Record>(function, comm, [&] { return x(); });
   } else {
+    // NOLINTNEXTLINE(bugprone-return-const-ref-from-parameter): it is called before this returns
     return merged<X>(function, comm, [&]() -> const X& { return x; });
   }
 }

@@ -137,7 +137,7 @@ constexpr bool needs_loss() {
     const auto composed = [](const Loss& l) {
       return compose(Loss::metrics, l.level, l.surrogate, l.kl, l.aggregate, l.factor);
     };
-    static_assert(sizeof(decltype(composed(std::declval<const Loss&>()))) > 0);
+    static_assert(std::is_class_v<decltype(composed(std::declval<const Loss&>()))>);
   }
   return true;
 }

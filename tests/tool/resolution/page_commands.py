@@ -63,7 +63,7 @@ def main(tool, page, logs, name):
     total, command = block.groups()
     if "pyarrow" in command:
         try:
-            import pyarrow
+            import pyarrow  # noqa: F401  the command needs it, not this program
         except ImportError:
             print("skipped: the command needs the Python package pyarrow")
             sys.exit(77)

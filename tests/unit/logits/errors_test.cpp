@@ -118,7 +118,7 @@ TEST_CASE("mask, temperature, shards") {
                                                    {std::nan(""), "nan"},
                                                    {HUGE_VAL, "inf"},
                                                    {1e-38, "9.9999999999999996e-39"}}) {
-    refuses([value = value](Call& c) { c.padded.temperature = value; },
+    refuses([given = value](Call& c) { c.padded.temperature = given; },
             "temperature: given " + text + "; needed: a number from 1e-37 to 1e37");
   }
   refuses([](Call& c) { c.padded.first_token = 3; },

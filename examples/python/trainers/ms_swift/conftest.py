@@ -12,6 +12,7 @@ from swift.rlhf_trainers import grpo_trainer
 from gdpo.integrations import ms_swift
 
 HERE = pathlib.Path(__file__).parent
+NO_CHOICES = ms_swift.Choices()
 
 
 class Processes:
@@ -29,7 +30,7 @@ class Processes:
         return tensor
 
 
-def make_trainer(choices=ms_swift.Choices(), training=True, processes=1, **attributes):
+def make_trainer(choices=NO_CHOICES, training=True, processes=1, **attributes):
     """A trainer of our class that was never initialised, with ms-swift's defaults as attributes.
 
     The methods of ms-swift's own class are called on it as super() would. args: attributes of the

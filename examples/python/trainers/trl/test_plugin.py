@@ -207,7 +207,7 @@ def test_constraints_move_and_go_through_a_checkpoint(make, tmp_path):
     trainer.train()
     key = "gdpo/constraint/short/multiplier"
     first, second = [line[key] for line in trainer.state.log_history[:2]]
-    assert 0 < first and 0 < second != first
+    assert first > 0 and second > 0 and second != first
     state = trainer._gdpo_constraints.state_dict()
     resumed = make(choices=choices)
     loaded = []

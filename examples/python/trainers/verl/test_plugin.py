@@ -315,9 +315,9 @@ def test_a_failing_registration_is_heard(monkeypatch):
         raise RuntimeError("as a test")
 
     monkeypatch.setattr(plugin, "register", fails)
-    with pytest.warns(UserWarning, match="does not know the names of gdpo.*as a test"):
-        with pytest.raises(RuntimeError):
-            plugin._register_or_warn()
+    with (pytest.warns(UserWarning, match="does not know the names of gdpo.*as a test"),
+          pytest.raises(RuntimeError)):
+        plugin._register_or_warn()
 
 
 def python(script, path="", **environment):

@@ -8,7 +8,7 @@ import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 
-import gdpo.integrations.verl  # the installed wheel does it in every process of verl
+import gdpo.integrations.verl  # noqa: F401  the wheel does it in every process of verl
 from verl.trainer.ppo import core_algos
 from verl.utils.metric import reduce_metrics
 from verl.utils.tensordict_utils import assign_non_tensor

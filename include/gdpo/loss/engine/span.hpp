@@ -245,6 +245,7 @@ struct TokenReader {
   static GDPO_HOST_INLINE void prefetch(const S* values, index_t at) {
     const auto address =
         reinterpret_cast<std::uintptr_t>(values) + static_cast<std::uintptr_t>(at) * sizeof(S);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): nothing is read through it
     detail::prefetch<To, Write>(reinterpret_cast<const void*>(address));
   }
 };

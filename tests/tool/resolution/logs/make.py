@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 sys.dont_write_bytecode = True
-from cut import Tensor, find, nothing, run, tensor, trainer_of
-from data import NAMES, STEPS, rows_of
+from cut import Tensor, find, nothing, run, tensor, trainer_of  # noqa: E402  after the line above
+from data import NAMES, STEPS, rows_of  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 WHEELS = ["verl==0.9.1", "ms-swift==4.6.0", "trl==1.16.0"]
