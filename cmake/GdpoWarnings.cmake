@@ -17,12 +17,11 @@ else()
   endif()
 endif()
 
-# gdpo_command_line(<file.cpp>)
+# gdpo_optimize_less(<target>)
 #
-# Says that the file reads a command line with CLI11. It is optimised less, because the optimiser
-# takes longer with CLI11 than the code ever runs.
-function(gdpo_command_line file)
+# Says that a program's time is that of its compiler: it is optimised less.
+function(gdpo_optimize_less target)
   if(NOT MSVC)
-    set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
 endfunction()
