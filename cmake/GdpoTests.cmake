@@ -86,6 +86,7 @@ function(gdpo_add_tests kind)
     endif()
     gdpo_add_test_files(${target} ${file})
     add_dependencies(gdpo_core_tests ${target})
+    list(REMOVE_ITEM labels none)
     add_test(NAME ${kind}.${room}.${what}
       COMMAND ${target} --filenames-as-tags "[#${stem}]" ${no_tests_is_an_error})
     set_tests_properties(${kind}.${room}.${what} PROPERTIES

@@ -2,8 +2,11 @@
 // that is not a template runs any estimator of the product of axes, so that the product is compiled
 // only once (support/product.cpp) and any test can use it.
 #pragma once
+#include <cstdio>
 #include <gdpo/runtime.hpp>
 #include <reference/naive.hpp>
+#include <set>
+#include <string>
 
 namespace product {
 
@@ -145,23 +148,6 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   return to;
 }
 
-struct Preset {
-  std::string name;
-  naive::Settings settings;
-};
-/// Every estimator that has a name in gdpo::runtime, with the oracle's settings for it.
-inline const std::vector<Preset>& presets() {
-  static const std::vector<Preset> all = [] {
-    std::vector<Preset> list;
-    for (const std::string& name : gdpo::runtime::estimator_names()) {
-      list.push_back({name, std::visit([](const auto& e) { return settings_of(e); },
-                                       gdpo::runtime::estimator(name))});
-    }
-    return list;
-  }();
-  return all;
-}
-
 inline const char* name(naive::Baseline of) {
   const char* found = nullptr;
   for_each_baseline([&](auto, naive::Baseline b, const char* name) {
@@ -173,19 +159,44 @@ inline const char* name(naive::Baseline of) {
 /// The settings as text, enough to rebuild a failing case from an INFO line.
 inline std::string describe(const naive::Settings& e) {
   const auto number = [](auto x) { return std::to_string(static_cast<int>(x)); };
+  const auto real = [](double x) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", x);
+    return std::string(text);
+  };
   const auto spread = [&](const naive::Spread& s) {
-    return "{ddof " + std::to_string(s.ddof) + ", eps " + std::to_string(s.eps) + " at " +
-           number(s.eps_at) + ", count_eps " + std::to_string(s.count_eps) + ", keep_mean " +
-           number(s.keep_mean) + "}";
+    return "{ddof " + std::to_string(s.ddof) + ", eps " + real(s.eps) + " at " + number(s.eps_at) +
+           ", count_eps " + real(s.count_eps) + ", keep_mean " + number(s.keep_mean) + "}";
   };
   std::string weights;
-  for (const double w : e.weights) weights += " " + std::to_string(w);
-  return std::string("baseline ") + name(e.baseline) + ", scale " + number(e.scale) +
-         spread(e.scale_spread) + ", combine " + number(e.combine) + ", renorm " +
-         number(e.renorm) + spread(e.renorm_spread) + ", entry " + number(e.entry) + ", row " +
-         number(e.row) + ", singleton " + number(e.singleton) + ", penalty " +
-         std::to_string(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) + ", weights" +
-         weights + ", gates " + std::to_string(e.gates.size());
+  for (const double w : e.weights) weights += " " + real(w);
+  return std::string("baseline ") + name(e.baseline) + " " + real(e.fraction) + ", scale " +
+         number(e.scale) + spread(e.scale_spread) + " prior_dof " + real(e.prior_dof) +
+         " equal_groups " + number(e.equal_groups) + ", combine " + number(e.combine) +
+         ", renorm " + number(e.renorm) + spread(e.renorm_spread) + ", entry " + number(e.entry) +
+         ", row " + number(e.row) + ", singleton " + number(e.singleton) + ", penalty " +
+         real(e.penalty_coef) + " on " + std::to_string(e.penalty_reward) + ", weights" + weights +
+         ", gates " + std::to_string(e.gates.size());
+}
+
+struct Preset {
+  std::string name;
+  naive::Settings settings;
+};
+/// Every estimator that has a name in gdpo::runtime, with the oracle's settings for it. Those with
+/// the same settings stand there once, under the first of their names.
+inline const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all = [] {
+    std::vector<Preset> list;
+    std::set<std::string> settings;
+    for (const std::string& name : gdpo::runtime::estimator_names()) {
+      const Preset preset{name, std::visit([](const auto& e) { return settings_of(e); },
+                                           gdpo::runtime::estimator(name))};
+      if (settings.insert(describe(preset.settings)).second) list.push_back(preset);
+    }
+    return list;
+  }();
+  return all;
 }
 
 }  // namespace product

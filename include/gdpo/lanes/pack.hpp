@@ -5,8 +5,8 @@
 // differs.
 //
 // Each operation gives in every lane the bits of the scalar function of the same name
-// (math/scalar.hpp), whatever the width (tests/unit/lanes/lanes_test.cpp). Which NaN comes out of two is
-// the processor's choice.
+// (math/scalar.hpp), whatever the width (tests/unit/lanes/lanes_test.cpp). Which NaN comes out of
+// two is the processor's choice.
 #include <gdpo/lanes/register.hpp>
 #include <gdpo/storage/storage.hpp>
 

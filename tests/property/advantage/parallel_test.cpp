@@ -3,6 +3,7 @@
 // number of threads.
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/thread_pool.hpp>
+#include <map>
 #include <memory>
 #ifdef _OPENMP
 #include <gdpo/with/openmp.hpp>
@@ -147,9 +148,14 @@ struct Untouched {
 
 TEST_CASE("every named estimator gives on several threads the bits of one", "[parallel]") {
   std::uint64_t seed = 0;
+  std::map<std::size_t, int> names;  // of each type, which names share
   for (const std::string& name : gdpo::runtime::estimator_names()) {
+    // The first name of a type takes every round, the others one each: they are other numbers in
+    // the same code.
+    const int before = names[gdpo::runtime::estimator(name).index()]++;
     for (int round = 0; round < 3; ++round) {
       Random random(++seed);
+      if (before > 0 && round != before % 3) continue;
       if (sanitized && seed % 4 != 0) continue;
       const int workers = 2 + random.below(6);
       const Input input(random, workers, round == 2);

@@ -1,8 +1,8 @@
 // labels: sanitizers
 // update::Step: the counts of a step before its first loss, the sum of its micro-batches and ranks
 // whatever the order in which they are added, and every call that it refuses. That the sum is the
-// loss of one batch of all rows is the law of property/update/update_law_test.cpp. merge() of LossResult,
-// by which the sum is made, stands at the end.
+// loss of one batch of all rows is the law of property/update/update_law_test.cpp. merge() of
+// LossResult, by which the sum is made, stands at the end.
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/presets/paper.hpp>
