@@ -13,6 +13,22 @@ inline double quantile(std::vector<double> values, double q) {
   return values[below] + (at - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
+/// Seconds of the fastest call of f among those of `least` seconds, after one that does not count.
+template <class F>
+double fastest_of(const F& f, double least) {
+  using Clock = std::chrono::steady_clock;
+  f();
+  const auto start = Clock::now();
+  double fastest = std::numeric_limits<double>::infinity();
+  for (auto begin = start; std::chrono::duration<double>(begin - start).count() < least;) {
+    f();
+    const auto end = Clock::now();
+    fastest = (std::min)(fastest, std::chrono::duration<double>(end - begin).count());
+    begin = end;
+  }
+  return fastest;
+}
+
 /// Seconds per call of f: calls it until `least` seconds have passed, after one call that is not
 /// timed.
 template <class F>

@@ -11,19 +11,24 @@
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(GDPO_NESTED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
-  function(gdpo_add_nested_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "SOURCE;LABEL" "OPTIONS;TARGETS")
-
-    # These go into an initial cache, because lists do not survive a command line.
-    set(inherited CMAKE_CXX_COMPILER CMAKE_MAKE_PROGRAM CMAKE_TOOLCHAIN_FILE CMAKE_PREFIX_PATH
-      Eigen3_DIR GDPO_ALL_PARTS)
+  # gdpo_write_inherited(<file> [<variable>...]) writes an initial cache for other builds: these
+  # variables, and which compiler and packages this build has. It is a file because lists do not
+  # survive a command line.
+  function(gdpo_write_inherited file)
     set(cache "")
-    foreach(variable IN LISTS inherited)
+    foreach(variable IN LISTS ARGN ITEMS CMAKE_CXX_COMPILER CMAKE_MAKE_PROGRAM
+        CMAKE_TOOLCHAIN_FILE CMAKE_PREFIX_PATH Eigen3_DIR GDPO_ALL_PARTS)
       if(${variable})
         string(APPEND cache "set(${variable} [==[${${variable}}]==] CACHE STRING \"\")\n")
       endif()
     endforeach()
-    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/nested.cmake "${cache}")
+    file(WRITE ${file} "${cache}")
+  endfunction()
+
+  function(gdpo_add_nested_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "BUILD_ONLY" "SOURCE;LABEL" "OPTIONS;TARGETS")
+
+    gdpo_write_inherited(${CMAKE_CURRENT_BINARY_DIR}/nested.cmake)
 
     string(REPLACE "." "/" folder ${name})
     add_test(NAME ${name} COMMAND ${CMAKE_COMMAND}

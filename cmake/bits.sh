@@ -1,5 +1,7 @@
 # `cmake/dev bits`, which sources this file: tests whether the results of this tree are those of
 # another commit, bit for bit.
+# shellcheck source=cmake/commit.sh
+. cmake/commit.sh
 
 # bits_programs SOURCE BUILD CHOSEN configures SOURCE in BUILD and builds the programs of tests/bits
 # whose names match CHOSEN.
@@ -24,16 +26,8 @@ bits() {
   (($#)) || set -- gcc
   chosen="^($(IFS='|' && printf '%s' "$*"))(_|\$)"
   if [[ $* == all ]]; then chosen=.; fi
-  hash=$(git rev-parse --verify --quiet --short=12 "$ref^{commit}") ||
-    die "bits: git knows no commit \"$ref\""
+  commit_folder bits "$ref"
   prepare
-  folder=build/bits/$hash
-  if [[ ! -d $folder/source ]]; then  # the commit never changes, so neither do its programs
-    rm -rf "$folder/incomplete"
-    mkdir -p "$folder/incomplete"
-    git archive "$hash" | tar -x -C "$folder/incomplete"
-    mv "$folder/incomplete" "$folder/source"
-  fi
   mkdir -p build/bits/tree
   bits_programs "$folder/source" "$folder/build" "$chosen"
   bits_programs . build/bits/tree/build "$chosen"

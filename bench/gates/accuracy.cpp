@@ -110,15 +110,15 @@ void set_up(Bench& bench) {
 
 }  // namespace
 
-Experiment accuracy() {
-  return {"Accuracy against long double, and bits",
-          {{"gradient, largest error over largest entry, log-ratios of sd 1e-1 to 1e-4",
-            at_most(3e-7), "gradient"},
-           {"loss, relative, the same", at_most(1e-6), "loss"},
-           {"mean KL, relative, log-ratios of sd 1e-3", at_most(1e-6), "kl"},
-           {"log-probs from 152064 logits, absolute", at_most(1e-6), "logp"},
-           {"distinct bit patterns over seq, simd and 1 to 7 threads", at_most(1), "patterns"}},
-          set_up};
+std::vector<Experiment> accuracy() {
+  return {{"Accuracy against long double, and bits",
+           {{"gradient, largest error over largest entry, log-ratios of sd 1e-1 to 1e-4",
+             at_most(3e-7), "gradient"},
+            {"loss, relative, the same", at_most(1e-6), "loss"},
+            {"mean KL, relative, log-ratios of sd 1e-3", at_most(1e-6), "kl"},
+            {"log-probs from 152064 logits, absolute", at_most(1e-6), "logp"},
+            {"distinct bit patterns over seq, simd and 1 to 7 threads", at_most(1), "patterns"}},
+           set_up}};
 }
 
 }  // namespace gates

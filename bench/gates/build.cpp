@@ -1,4 +1,4 @@
-#include "experiments.hpp"
+#include "against.hpp"
 
 gates::Build gates::build() {
 #if defined(__AVX512F__)
@@ -9,4 +9,9 @@ gates::Build gates::build() {
   const bool runs_here = true;
 #endif
   return {GDPO_GATES_COMPILER, GDPO_GATES_FLAGS, runs_here};
+}
+
+gates::Recipe gates::recipe() {
+  return {GDPO_GATES_CMAKE, GDPO_GATES_GENERATOR, GDPO_GATES_SETTINGS, GDPO_GATES_FOLDER,
+          GDPO_GATES_TREE};
 }

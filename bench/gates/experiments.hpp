@@ -3,9 +3,14 @@
 
 namespace gates {
 
-/// The experiments of this program. gdpo_gates has all of them (all.cpp); the programs that are
-/// built for another instruction set have one (instruction_set.cpp).
-std::vector<Experiment> experiments();
+/// The experiments of one source file: those of k1.cpp have the name "k1".
+struct Figures {
+  std::string file;
+  std::vector<Experiment> experiments;
+};
+/// What this program measures. gdpo_gates has all figures (all.cpp); the programs for another
+/// instruction set have one (instruction_set.cpp).
+std::vector<Figures> figures();
 
 /// How the experiments were compiled, and whether this processor has the instructions that this
 /// needs.
@@ -15,14 +20,12 @@ struct Build {
 };
 Build build();
 
-Experiment k1_cold();
-Experiment k1_hot();
-Experiment k1_small();
+std::vector<Experiment> k1();
 std::vector<Experiment> k2();
-Experiment k3();
+std::vector<Experiment> k3();
 std::vector<Experiment> update();
-Experiment accuracy();
-Experiment memory();
+std::vector<Experiment> accuracy();
+std::vector<Experiment> memory();
 /// The speed of K1 over naive loops, for 2 x 4096 tokens: `gate` is what a build for this
 /// instruction set must reach.
 Experiment k1_over_naive(const std::string& instruction_set, Gate gate);

@@ -33,6 +33,7 @@ struct Row {
   Gate gate;
   std::string over, under = {};
   double factor = 1;
+  bool trees = false;  // the contenders are one and the same, of two trees (against.cpp)
 };
 
 class Bench;
@@ -42,13 +43,32 @@ struct Experiment {
   std::vector<Row> rows;
   std::function<void(Bench&)> set_up;
 };
+/// Keeps the figures whose line "experiment: figure" contains `only`, and the experiments that have
+/// some.
+inline std::vector<Experiment> select(std::vector<Experiment> experiments,
+                                      const std::string& only) {
+  std::vector<Experiment> selected;
+  for (Experiment& experiment : experiments) {
+    std::vector<Row>& rows = experiment.rows;
+    const auto is_out = [&](const Row& row) {
+      return (experiment.name + ": " + row.figure).find(only) == std::string::npos;
+    };
+    rows.erase(std::remove_if(rows.begin(), rows.end(), is_out), rows.end());
+    if (!rows.empty()) selected.push_back(std::move(experiment));
+  }
+  return selected;
+}
 
 /// What an experiment sets up: contenders and numbers, by name. A contender that no selected row
 /// asks for is left out.
 class Bench {
  public:
-  explicit Bench(const std::vector<Row>& rows) : rows_(rows) {}
+  explicit Bench(const std::vector<Row>& rows, bool library_alone = false)
+      : rows_(rows), library_alone_(library_alone) {}
 
+  /// Whether only the library's contenders are asked for, to be compared with those of another
+  /// tree. Then no gate counts, and whoever sets up leaves out what the library is compared with.
+  bool library_alone() const { return library_alone_; }
   bool wants(const std::string& name) const {
     return std::any_of(rows_.begin(), rows_.end(),
                        [&](const Row& r) { return r.over == name || r.under == name; });
@@ -74,6 +94,11 @@ class Bench {
   /// Adds a figure that is not a time.
   void number(const std::string& name, double value) { numbers_[name] = value; }
 
+  const std::vector<Contender>& contenders() const { return contenders_; }
+  /// Contenders with wrong results, and those that cannot be measured here: what is wrong, and why.
+  const std::map<std::string, std::string>& wrong() const { return wrong_; }
+  const std::map<std::string, std::string>& absent() const { return absent_; }
+
  private:
   friend class Report;
 
@@ -94,6 +119,7 @@ class Bench {
   }
 
   const std::vector<Row>& rows_;
+  const bool library_alone_;
   std::vector<Contender> contenders_;
   std::map<std::string, std::string> wrong_, absent_;
   std::map<std::string, double> numbers_;

@@ -1,9 +1,9 @@
 #include "experiments.hpp"
 
-std::vector<gates::Experiment> gates::experiments() {
+std::vector<gates::Figures> gates::figures() {
 #if defined(__AVX2__)
-  return {k1_over_naive("AVX2", at_least(5.5))};
+  return {{"k1", {k1_over_naive("AVX2", at_least(5.5))}}};
 #else
-  return {k1_over_naive("SSE2", at_least(2))};
+  return {{"k1", {k1_over_naive("SSE2", at_least(2))}}};
 #endif
 }

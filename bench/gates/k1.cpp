@@ -194,11 +194,12 @@ void add_probes(Bench& bench, const SharedSets& sets, int threads) {
   });
 }
 
-/// The gates are for AVX-512. In a build without it the contenders are absent; then this returns
-/// true.
+/// The gates are for AVX-512. In a build without it the contenders are absent, unless no gate
+/// counts; then this returns true.
 bool skipped(Bench& bench) {
-  if (!has_avx512) bench.absent("gdpo 1T", no_avx512), bench.absent("gdpo 2T", no_avx512);
-  return !has_avx512;
+  if (has_avx512 || bench.library_alone()) return false;
+  bench.absent("gdpo 1T", no_avx512), bench.absent("gdpo 2T", no_avx512);
+  return true;
 }
 
 void set_up_cold(Bench& bench) {
@@ -209,18 +210,18 @@ void set_up_cold(Bench& bench) {
   add_gdpo(bench, "gdpo without reference 1T", sets, gdpo::simd, grpo<Means>(0));
   add_gdpo(bench, "gdpo, metrics::All 1T", sets, gdpo::simd, grpo<All>());
   add_gdpo(bench, "gdpo, metrics::None 1T", sets, gdpo::simd, grpo<None>());
-  add_probes(bench, sets, 1);
-  add_naive(bench, sets);
-  add_intrinsics(bench, sets);
-  add_torch(bench, sets, 1);
-  add_torch_by_hand(bench, sets);
   if (two_processors()) {
     add_gdpo(bench, "gdpo 2T", sets, gdpo::parallel(gdpo::OpenMp{2}), grpo<Means>());
-    add_probes(bench, sets, 2);
-    add_torch(bench, sets, 2);
   } else {
-    for (const char* name : {"gdpo 2T", "traffic probe 2T", "triad 2T", "torch 2T"})
-      bench.absent(name, one_processor);
+    bench.absent("gdpo 2T", one_processor);
+  }
+  if (bench.library_alone()) return;
+  add_naive(bench, sets);
+  add_intrinsics(bench, sets);
+  add_torch_by_hand(bench, sets);
+  for (int threads = 1; threads <= (two_processors() ? 2 : 1); ++threads) {
+    add_probes(bench, sets, threads);
+    add_torch(bench, sets, threads);
   }
 }
 
@@ -230,6 +231,7 @@ void set_up_hot(Bench& bench) {
   add_gdpo(bench, "gdpo 1T", sets, gdpo::simd, grpo<Means>());
   add_gdpo(bench, "gdpo, metrics::All 1T", sets, gdpo::simd, grpo<All>());
   add_gdpo(bench, "gdpo, metrics::None 1T", sets, gdpo::simd, grpo<None>());
+  if (bench.library_alone()) return;
   add_naive(bench, sets);
   add_intrinsics(bench, sets);
 }
@@ -238,6 +240,7 @@ void set_up_small(Bench& bench) {
   if (skipped(bench)) return;
   const auto sets = std::make_shared<Sets>(32, 256, 1);
   add_gdpo(bench, "gdpo 1T", sets, gdpo::simd, grpo<Means>());
+  if (bench.library_alone()) return;
   add_naive(bench, sets);
   add_torch(bench, sets, 1);
 }
@@ -247,8 +250,6 @@ void set_up_over_naive(Bench& bench) {
   add_gdpo(bench, "gdpo 1T", sets, gdpo::simd, grpo<Means>());
   add_naive(bench, sets);
 }
-
-}  // namespace
 
 Experiment k1_cold() {
   return {
@@ -294,6 +295,10 @@ Experiment k1_small() {
            {"speed over eager autograd with metrics", at_least(28), "torch 1T", "gdpo 1T"}},
           set_up_small};
 }
+
+}  // namespace
+
+std::vector<Experiment> k1() { return {k1_cold(), k1_hot(), k1_small()}; }
 
 Experiment k1_over_naive(const std::string& instruction_set, Gate gate) {
   return {"K1, 2 x 4096 tokens, in the second level of cache, built for " + instruction_set,

@@ -48,6 +48,7 @@ void set_up(Bench& bench, gdpo::index_t prompts, gdpo::index_t K, gdpo::index_t 
                                   gdpo::groups_of(r.K)};
     gdpo::advantages_into(gdpo::simd, batch, gdpo::Gdpo{}, gdpo::view(r.out), r.workspace);
   });
+  if (bench.library_alone()) return;
   add("naive 1T", [](Rollouts& r) {
     naive::gdpo_advantages(r.rewards.data(), r.prompts, r.K, r.C, r.out.data());
   });

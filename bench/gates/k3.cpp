@@ -217,7 +217,7 @@ void add_probes(Bench& bench, const SharedWork& work, int threads) {
 }
 
 void set_up(Bench& bench) {
-  if (!has_avx512) {
+  if (!has_avx512 && !bench.library_alone()) {
     for (const char* name : {"forward 1T", "forward 2T", "backward 1T", "fused 1T"})
       bench.absent(name, no_avx512);
     return;
@@ -228,34 +228,35 @@ void set_up(Bench& bench) {
   gdpo::token_logprobs_into(gdpo::simd, work->batch(), work->out());
   add_backward(bench, work);
   add_fused(bench, work);
-  add_probes(bench, work, 1);
-  add_torch(bench, work);
   if (two_processors()) {
     add_forward(bench, "forward 2T", work, gdpo::parallel(gdpo::OpenMp{2}));
-    add_probes(bench, work, 2);
   } else {
     bench.absent("forward 2T", one_processor);
   }
+  if (bench.library_alone()) return;
+  add_torch(bench, work);
+  for (int threads = 1; threads <= (two_processors() ? 2 : 1); ++threads)
+    add_probes(bench, work, threads);
 }
 
 }  // namespace
 
-Experiment k3() {
-  return {"K3, 256 rows of 152064 logits",
-          {{"forward: bandwidth (4 bytes an element) over that of reading, 1 thread",
-            at_least(0.55), "read 1T", "forward 1T"},
-           {"forward: bandwidth over that of reading, 2 threads", at_least(0.85), "read 2T",
-            "forward 2T"},
-           {"forward: speed over eager log_softmax, gather, entropy", at_least(25),
-            "torch log_softmax 1T", "forward 1T"},
-           {"forward: speed over eager gather - logsumexp, no entropy", at_least(10),
-            "torch logsumexp 1T", "forward 1T"},
-           {"backward: bandwidth (8 bytes an element) over that of copying", at_least(0.85),
-            "copy 1T", "backward 1T"},
-           {"backward: speed over eager's", at_least(12), "torch backward 1T", "backward 1T"},
-           {"policy_loss_from_logits in place: speed over eager forward and backward", at_least(18),
-            "torch both 1T", "fused 1T"}},
-          set_up};
+std::vector<Experiment> k3() {
+  return {{"K3, 256 rows of 152064 logits",
+           {{"forward: bandwidth (4 bytes an element) over that of reading, 1 thread",
+             at_least(0.55), "read 1T", "forward 1T"},
+            {"forward: bandwidth over that of reading, 2 threads", at_least(0.85), "read 2T",
+             "forward 2T"},
+            {"forward: speed over eager log_softmax, gather, entropy", at_least(25),
+             "torch log_softmax 1T", "forward 1T"},
+            {"forward: speed over eager gather - logsumexp, no entropy", at_least(10),
+             "torch logsumexp 1T", "forward 1T"},
+            {"backward: bandwidth (8 bytes an element) over that of copying", at_least(0.85),
+             "copy 1T", "backward 1T"},
+            {"backward: speed over eager's", at_least(12), "torch backward 1T", "backward 1T"},
+            {"policy_loss_from_logits in place: speed over eager forward and backward",
+             at_least(18), "torch both 1T", "fused 1T"}},
+           set_up}};
 }
 
 }  // namespace gates

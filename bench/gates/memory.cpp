@@ -92,13 +92,13 @@ void set_up(Bench& bench) {
 
 }  // namespace
 
-Experiment memory() {
-  return {"Memory",
-          {{"loss: allocations of a second call with a workspace; seq, simd, 2 threads", at_most(0),
-            "loss"},
-           {"policy_loss_from_logits: MiB beyond its arguments, 256 rows of 152064", at_most(1),
-            "logits"}},
-          set_up};
+std::vector<Experiment> memory() {
+  return {{"Memory",
+           {{"loss: allocations of a second call with a workspace; seq, simd, 2 threads",
+             at_most(0), "loss"},
+            {"policy_loss_from_logits: MiB beyond its arguments, 256 rows of 152064", at_most(1),
+             "logits"}},
+           set_up}};
 }
 
 }  // namespace gates

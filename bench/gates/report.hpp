@@ -14,7 +14,7 @@ class Report {
   void run(const Experiment& experiment);
   void print_summary() const;
   nlohmann::ordered_json json() const;
-  /// 1: a gate is missed or a result is wrong. 3: the machine was too busy to tell. 0: neither.
+  /// 1: a gate is missed or a result is wrong. 3: the rounds do not tell. 0: neither.
   int exit_status() const { return missed_ + wrong_ > 0 ? 1 : inconclusive_ > 0 ? 3 : 0; }
 
  private:
@@ -27,6 +27,7 @@ class Report {
   std::mt19937 random_{20260601};
   nlohmann::ordered_json experiments_ = nlohmann::ordered_json::array();
   int passed_ = 0, missed_ = 0, wrong_ = 0, inconclusive_ = 0, not_measured_ = 0;
+  bool busy_ = false;
   std::map<std::string, int> reasons_;
 };
 

@@ -64,6 +64,7 @@ void set_up(Bench& bench, gdpo::index_t n) {
   bench.add_probe("polyak 1T", work, [=] {
     gdpo::update::polyak({gdpo::view(arrays->a)}, {gdpo::view(arrays->b)}, 0.01);
   });
+  if (bench.library_alone()) return;
   // They work on copies, which they may turn into anything.
   const auto x = std::make_shared<std::vector<Plain<T>>>(arrays->a.size(), Plain<T>(1));
   const auto y = std::make_shared<std::vector<Plain<T>>>(*x);
