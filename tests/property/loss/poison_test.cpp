@@ -136,6 +136,25 @@ TEST_CASE("poison behind the mask changes no bit in float, padded and packed", "
   }
 }
 
+TEST_CASE("a mask selects by any byte that is not 0, with the same bits", "[loss][mask]") {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    Random random(seed);
+    INFO("seed " << seed);
+    Data ones = loss_product::random_tokens(random, 3, 40, 0.3), bytes = ones;
+    if (ones.mask.empty()) continue;
+    for (int& m : bytes.mask) m = m ? random.pick({1, 2, 64, 128, 255}) : 0;
+    const auto check = [&](const auto& loss) {
+      const gdpo::Normaliser n{100, 3, 3, 100};
+      CHECK(difference_of(loss_product::call<float>(loss, ones, &n),
+                          loss_product::call<float>(loss, bytes, &n)) == "");
+      CHECK(difference_of(loss_product::call<double>(loss, ones, &n),
+                          loss_product::call<double>(loss, bytes, &n)) == "");
+    };
+    check(gdpo::grpo_loss);
+    check(gdpo::gspo_loss);
+  }
+}
+
 TEST_CASE("a row of weight 0 gives nothing, whatever its tokens hold", "[loss][poison]") {
   Random random(5);
   Data d = masked_data(random, false);
