@@ -79,7 +79,8 @@ run_coverage() {
   have "$gcov" || die "coverage: $gcov, which comes with $compiler, is missing"
   say "configuring and building build/coverage"
   cmake -S . -B build/coverage -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE= \
-    -DCMAKE_CXX_FLAGS=--coverage -DGDPO_BUILD_BENCH=OFF -DGDPO_BUILD_EXAMPLES=OFF
+    "-DCMAKE_CXX_FLAGS=--coverage -DGDPO_TEST_FEW_ROUNDS" \
+    -DGDPO_BUILD_BENCH=OFF -DGDPO_BUILD_EXAMPLES=OFF
   cmake --build build/coverage --target $coverage_target
   # What was counted before this run is of other objects, or would be added to.
   find build/coverage -name '*.gcda' -delete

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/sanitized.hpp"
+#include "support/few_rounds.hpp"
 
 namespace executors {
 
@@ -45,7 +45,7 @@ inline gdpo::ThreadPool& pool(int workers) {
 template <class Visit>
 void for_each_target(const Visit& visit) {
   visit(gdpo::simd, "simd");
-  for (int n = 1; n <= 7; n += sanitized ? 3 : 1)
+  for (int n = 1; n <= 7; n += few_rounds ? 3 : 1)
     visit(gdpo::parallel(pool(n)), "pool of " + std::to_string(n));
   visit(gdpo::parallel(Threads{5}), "five threads");
   visit(gdpo::parallel(Backwards{}), "backwards");

@@ -2,9 +2,9 @@
 // A group whose used rewards are all equal gets exactly 0, for every size, value and estimator.
 // There is no tolerance.
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/product.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace constant_groups_test {
@@ -40,11 +40,12 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
   const double values[] = {0.1, 3.3, 1e5 + 0.1, -7, 1e30, 1.0 / 3};
   for (const product::Preset& preset : product::presets()) {
     for (const int size : group_sizes()) {
+      if (few_rounds && size > 17 && size % 9 != 0) continue;
       // A group of one has a rule of its own.
       if (size == 1 && preset.settings.singleton != naive::Singleton::Zero) continue;
       for (const int channels : {1, 2, 3}) {
         for (const double value : values) {
-          if (size > (sanitized ? 4 : 64) && value != 0.1 && value != 1e5 + 0.1) continue;
+          if (size > (few_rounds ? 4 : 64) && value != 0.1 && value != 1e5 + 0.1) continue;
           naive::Data data = constant_group(size, channels, value);
           INFO(preset.name << ", group of " << size << ", rewards " << channels << ", value "
                            << value);

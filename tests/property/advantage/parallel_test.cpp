@@ -12,9 +12,9 @@
 #include "support/allocations.hpp"
 #include "support/archetypes.hpp"
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace parallel_test {
@@ -156,7 +156,7 @@ TEST_CASE("every named estimator gives on several threads the bits of one", "[pa
     for (int round = 0; round < 3; ++round) {
       Random random(++seed);
       if (before > 0 && round != before % 3) continue;
-      if (sanitized && seed % 4 != 0) continue;
+      if (few_rounds && seed % 4 != 0) continue;
       // The batch, and so the time, grows with their number.
       const int workers = random.pick({2, 2, 3, 4, 7});
       const Input input(random, workers, round == 2);
@@ -181,7 +181,7 @@ TEST_CASE("policies that read members, columns and the batch give the same bits 
           "[parallel]") {
   using namespace archetype;
   using gdpo::GroupAdvantage;
-  for (std::uint64_t seed = 1; seed <= (sanitized ? 2 : 4); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (few_rounds ? 2 : 4); ++seed) {
     Random random(seed);
     const int workers = 2 + random.below(6);
     const Input input(random, workers, seed % 2 == 0);
@@ -223,7 +223,7 @@ void check_threads(int group) {
   gdpo::Workspace workspace;
   const auto check = [&](const auto& estimator) {
     gdpo::advantages_into(gdpo::seq, batch, estimator, gdpo::view(one), workspace);
-    for (int workers = 1; workers <= 7; workers += sanitized ? 3 : 1) {
+    for (int workers = 1; workers <= 7; workers += few_rounds ? 3 : 1) {
       INFO("groups of " << group << ", " << workers << " threads");
       gdpo::advantages_into(gdpo::parallel(pool(workers)), batch, estimator, gdpo::view(many),
                             workspace);

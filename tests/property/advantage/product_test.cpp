@@ -3,8 +3,8 @@
 #include "support/product.hpp"
 
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace product_test {
@@ -102,7 +102,7 @@ TEST_CASE("every pattern of missing rewards in a group of three gives what the f
           "[product][missing]") {
   Tally tally;
   const double group[] = {1, 0.25, 0, 1, 0.5, 0}, other[] = {1, 0, 0, 0.5, 0, 0.25};
-  for (unsigned mask = 0; mask < 64; mask += sanitized ? 9 : 1) {
+  for (unsigned mask = 0; mask < 64; mask += few_rounds ? 9 : 1) {
     naive::Data data;
     data.rows = 6;
     data.channels = 2;

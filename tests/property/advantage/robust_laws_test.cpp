@@ -5,8 +5,8 @@
 #include <gdpo/group/by_offsets.hpp>
 
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace robust_laws_test {
@@ -116,7 +116,7 @@ void for_each_pair(const Visit& visit) {
 TEST_CASE("robust policies give what their formulas give", "[robust]") {
   int compared = 0, undecided = 0;
   std::uint64_t seed = 0;
-  for (int round = 0; round < (sanitized ? 15 : 100); ++round) {
+  for (int round = 0; round < (few_rounds ? 15 : 100); ++round) {
     for_each_pair([&](auto of, naive::Baseline b, naive::Scale s, naive::Combine c) {
       Random random(++seed);
       const int channels = random.pick({1, 2, 3, 9});

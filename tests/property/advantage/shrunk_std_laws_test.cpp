@@ -7,8 +7,8 @@
 #include <map>
 
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace shrunk_std_laws_test {
@@ -69,7 +69,7 @@ void for_seeds(std::uint64_t first, int rounds, const Check& check) {
     check(random);
   }
 }
-constexpr int rounds = sanitized ? 20 : 150;
+constexpr int rounds = few_rounds ? 20 : 150;
 
 /// Rows `from` of the data in their order.
 naive::Data rows_of(const naive::Data& data, const std::vector<int>& from) {
@@ -327,7 +327,7 @@ TEST_CASE("shrunk: unused rows change no bit, and get what their group's moments
 
 TEST_CASE("shrunk: every execution gives the bits of seq", "[shrunk][parallel]") {
   gdpo::ThreadPool pool(3);
-  for_seeds(7001, sanitized ? 2 : 6, [&](Random& random) {
+  for_seeds(7001, few_rounds ? 2 : 6, [&](Random& random) {
     naive::Data data;
     data.channels = random.pick({1, 3, 10});
     std::vector<int> offsets{0};

@@ -7,7 +7,7 @@
 
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"
-#include "support/sanitized.hpp"
+#include "support/few_rounds.hpp"
 
 namespace loss_test {
 
@@ -148,7 +148,7 @@ void check_one(Random& random, const Loss& loss, const Data& d, const std::vecto
 }
 /// Random settings and batches. A third of the batches have NaN and infinities among the tokens.
 template <class S, class Loss>
-void check(Loss loss, int rounds = sanitized ? 12 : 100) {
+void check(Loss loss, int rounds = few_rounds ? 12 : 100) {
   for (int seed = 1; seed <= rounds; ++seed) {
     Random random(static_cast<std::uint64_t>(seed));
     INFO("seed " << seed);
@@ -178,7 +178,7 @@ void check_shapes(Loss loss) {
                                         {2, 1024}, {5, 700},  {1, 2048}, {1, 5003}};
   unsigned seed = 100;
   for (const auto& [rows, width] : shapes) {
-    if (sanitized && rows > 1025) continue;
+    if (few_rounds && rows > 1025) continue;
     for (const bool simple : {false, true}) {
       Random random(++seed);
       INFO("seed " << seed);
@@ -214,7 +214,7 @@ void check_preset(const Loss& preset) {
 /// Leaving out metrics changes nothing else.
 template <class Loss>
 void check_metrics(Loss loss) {
-  for (int seed = 1; seed <= (sanitized ? 8 : 24); ++seed) {
+  for (int seed = 1; seed <= (few_rounds ? 8 : 24); ++seed) {
     Random random(static_cast<std::uint64_t>(seed));
     INFO("seed " << seed);
     Data d = cuda_loss::random_batch(random, 4, 1 + random.below(200), seed % 3 == 0 ? 0.02 : 0);
@@ -314,7 +314,7 @@ TEST_CASE("on a device: no KL term", "[cuda][loss]") {
 
 TEST_CASE("on a device: every estimator and gradient rule of a KL term", "[cuda][loss]") {
   check<float>(PolicyLoss<level::Token<>, Ratio, AnyKl, aggregate::TokenMean>{},
-               sanitized ? 16 : 300);
+               few_rounds ? 16 : 300);
 }
 
 TEST_CASE("on a device: several KL terms and factors", "[cuda][loss]") {

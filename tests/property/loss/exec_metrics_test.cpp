@@ -247,14 +247,14 @@ TEST_CASE("after a first call of a shape, no target allocates", "[loss][exec][wo
       };
       call();
       const long before = counted::allocations;
-      for (int k = sanitized ? 3 : 0; k < 5; ++k) call();
+      for (int k = few_rounds ? 3 : 0; k < 5; ++k) call();
       const long after = counted::allocations;
       INFO("form " << static_cast<int>(form) << ", " << name);
       CHECK(after == before);
     };
     check(gdpo::seq, "seq");
     check(gdpo::simd, "simd");
-    for (int n = 1; n <= 7; n += sanitized ? 3 : 1)
+    for (int n = 1; n <= 7; n += few_rounds ? 3 : 1)
       check(gdpo::parallel(executors::pool(n)), "pool of " + std::to_string(n));
   }
 }

@@ -15,10 +15,10 @@
 #include <gdpo/update/step.hpp>
 
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/indices.hpp"
 #include "support/loss_parts.hpp"
 #include "support/named_losses.hpp"
-#include "support/sanitized.hpp"
 #include "support/tally.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -240,7 +240,7 @@ TEST_CASE("update law: any micro-batches, packs and ranks give the gradient of o
   std::uint64_t seed = 0;
   Tally tally;
   int shorter = 0;
-  for (int round = 0; round < (sanitized ? 1 : 4); ++round) {
+  for (int round = 0; round < (few_rounds ? 1 : 4); ++round) {
     loss_product::for_each_named_loss([&](const std::string& name, const auto& loss) {
       Random random(++seed);
       INFO(name << ", seed " << seed);
@@ -271,7 +271,7 @@ TEST_CASE("update law: any micro-batches, packs and ranks give the gradient of o
   }
   CHECK(tally.share_left_out() < 0.1);
   // Ranks with different numbers of micro-batches are among the cases.
-  CHECK(shorter > (sanitized ? 3 : 30));
+  CHECK(shorter > (few_rounds ? 3 : 30));
 }
 
 TEST_CASE("update law: groups whole in a micro-batch have the advantages and reports of the step",

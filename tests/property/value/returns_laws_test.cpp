@@ -20,7 +20,7 @@ using K2 = gdpo::Kl<gdpo::kl::K2>;
 template <class Returns, class Kl = K1, class Renorm = gdpo::renorm::None>
 using Estimator = gdpo::TokenAdvantage<Returns, Kl, Renorm>;
 
-constexpr int seeds = sanitized ? 40 : 200;
+constexpr int seeds = few_rounds ? 40 : 200;
 
 Gae random_gae(Random& random, Steps steps) {
   Gae g;
@@ -102,7 +102,7 @@ TEST_CASE("returns: reward to go is the discounted sum, for every choice of step
 
 TEST_CASE("returns: all executions give the bits of seq") {
   // 1100 and 2100 tokens: tiles of lanes end inside the rows.
-  for (int seed = 0; seed < (sanitized ? 12 : 60); ++seed) {
+  for (int seed = 0; seed < (few_rounds ? 12 : 60); ++seed) {
     INFO("seed " << seed);
     Random random(static_cast<std::uint64_t>(seed) + 2000);
     const Data d = random_rows(random, 1 + random.below(40), random.pick({5, 70, 1100, 2100}));

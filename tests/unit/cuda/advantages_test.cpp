@@ -9,9 +9,9 @@
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace advantages_test {
@@ -373,7 +373,7 @@ void check_settings(Random& random, const Estimator& plain) {
 
 TEST_CASE("cuda: every axis with random settings gives the bits of seq") {
   using namespace gdpo;
-  for (std::uint64_t seed = 31; seed < 31 + (sanitized ? 25 : 150); ++seed) {
+  for (std::uint64_t seed = 31; seed < 31 + (few_rounds ? 25 : 150); ++seed) {
     INFO("seed " << seed);
     Random random(seed);
     check_settings<Grouping::Ragged>(random, Gdpo{});

@@ -7,8 +7,8 @@
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace shrunk_std_test {
@@ -126,7 +126,7 @@ E settings(Random& random, E e) {
 }  // namespace
 
 TEST_CASE("cuda: spreads inside groups give the bits of seq") {
-  for (std::uint64_t seed = 1; seed < (sanitized ? 10 : 60); ++seed) {
+  for (std::uint64_t seed = 1; seed < (few_rounds ? 10 : 60); ++seed) {
     INFO("seed " << seed);
     Random random(seed);
     const Rows r(random, random.below(40), random.pick({2, 5, 20}), 1 + random.below(10),

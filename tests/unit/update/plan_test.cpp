@@ -10,10 +10,10 @@
 #include <random>
 
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/indices.hpp"
 #include "support/message.hpp"
-#include "support/sanitized.hpp"
 
 namespace plan_test {
 
@@ -227,7 +227,7 @@ bool can_be_done(const Case& c) {
 
 TEST_CASE("update::plan: the laws of every plan", "[update]") {
   int made[4] = {}, refused = 0, dropping = 0, uneven = 0;
-  for (std::uint64_t seed = 0; seed < (sanitized ? 800 : 2500); ++seed) {
+  for (std::uint64_t seed = 0; seed < (few_rounds ? 800 : 2500); ++seed) {
     INFO("seed " << seed);
     Random random(seed);
     const Case c = random_case(random);
@@ -259,7 +259,7 @@ TEST_CASE("update::plan: the laws of every plan", "[update]") {
     if (fits != message.empty()) FAIL_CHECK(rows << " rows: " << message);
   }
   // Each kind of plan was there.
-  for (const int count : made) CHECK(count > (sanitized ? 20 : 100));
+  for (const int count : made) CHECK(count > (few_rounds ? 20 : 100));
   CHECK(refused > 100);
   CHECK(dropping > 20);
   CHECK(uneven > 20);

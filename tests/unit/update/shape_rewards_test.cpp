@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
-#include "support/sanitized.hpp"
 #include "support/tolerance.hpp"
 
 namespace shape_rewards_test {
@@ -26,7 +26,7 @@ using gdpo::update::ShapedRewards;
 using Vector = std::vector<double>;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 const double missing = std::nan("");
-constexpr std::uint64_t rounds = sanitized ? 40 : 200;
+constexpr std::uint64_t rounds = few_rounds ? 40 : 200;
 
 /// One reward of a completion of this length, after the rules.
 template <class... Rules>

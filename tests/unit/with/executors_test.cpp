@@ -13,8 +13,8 @@
 
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
+#include "support/few_rounds.hpp"
 #include "support/message.hpp"
-#include "support/sanitized.hpp"
 
 namespace executors_test {
 
@@ -45,7 +45,7 @@ void check_executor(Executor& executor, int workers) {
 
   // Many calls in a row: none is lost between two of them.
   std::atomic<long> sum{0};
-  constexpr long times = sanitized ? 200 : 10000;
+  constexpr long times = few_rounds ? 200 : 10000;
   for (long call = 0; call < times; ++call)
     executor.for_each(workers, [&](index_t i) { sum += i + 1; });
   CHECK(sum == times * workers * (workers + 1) / 2);
@@ -53,11 +53,11 @@ void check_executor(Executor& executor, int workers) {
   // The function sees what the caller wrote before the call, and the caller sees what the function
   // wrote.
   std::vector<long> values(64, 0);
-  constexpr long calls = sanitized ? 200 : 2000;
-  for (long call = 1; call <= calls; ++call) {
+  constexpr long last = few_rounds ? 200 : 2000;
+  for (long call = 1; call <= last; ++call) {
     executor.for_each(64, [&](index_t i) { values[static_cast<std::size_t>(i)] += call; });
   }
-  CHECK(values == std::vector<long>(64, calls * (calls + 1) / 2));
+  CHECK(values == std::vector<long>(64, last * (last + 1) / 2));
 
   // Calls from inside a call.
   std::array<std::atomic<int>, 12> inner{};
