@@ -157,8 +157,7 @@ TEST_CASE("every named estimator gives on several threads the bits of one", "[pa
       Random random(++seed);
       if (before > 0 && round != before % 3) continue;
       if (few_rounds && seed % 4 != 0) continue;
-      // The batch, and so the time, grows with their number.
-      const int workers = random.pick({2, 2, 3, 4, 7});
+      const int workers = 2 + random.below(6);
       const Input input(random, workers, round == 2);
       INFO("seed " << seed << ", " << name << ", " << input.rows << " rows of " << input.channels
                    << ", " << workers << " workers");

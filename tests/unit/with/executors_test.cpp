@@ -45,7 +45,7 @@ void check_executor(Executor& executor, int workers) {
 
   // Many calls in a row: none is lost between two of them.
   std::atomic<long> sum{0};
-  constexpr long times = few_rounds ? 200 : 10000;
+  constexpr long times = few_rounds ? 500 : 10000;
   for (long call = 0; call < times; ++call)
     executor.for_each(workers, [&](index_t i) { sum += i + 1; });
   CHECK(sum == times * workers * (workers + 1) / 2);
