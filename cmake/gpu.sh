@@ -129,7 +129,7 @@ gpu_bench() {
 
 # Measures what the kernels wait for.
 gpu_profile() {
-  may_skip=1 step profile.txt python3 bench/cuda/profile.py --bench $bench --out "$out"
+  may_skip=1 step profile.txt python3 bench/cuda/profile_kernels.py --bench $bench --out "$out"
 }
 
 # Looks for races, and for reads and writes outside of memory, in a few tests of every family.

@@ -154,7 +154,7 @@ Setup ms_swift_rows(Params& params) {
 
   const bool over_batch = scale == "batch";
   setup.metrics = [over_batch](const gdpo::GroupReport& report, Comparison& comparison) {
-    Array mean{{report.channels.size()}, {}}, std = mean;
+    Array mean{{report.channels.size()}, {}}, std{{report.channels.size()}, {}};
     for (const gdpo::ChannelReport& channel : report.channels) {
       mean.data.push_back(channel.mean);
       std.data.push_back(channel.std);

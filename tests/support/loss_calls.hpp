@@ -14,14 +14,17 @@ using naive_loss::Data;
 using naive_loss::Settings;
 
 /// Pointers to the arrays of numbers of a Data and of a TokenBatch, in the order of the library's
-/// list.
+/// list. The types have names because nvcc puts a bare declarator of one in parentheses, of which
+/// g++ warns.
+using DataArray = std::vector<double> Data::*;
+template <class S>
+using BatchArray = gdpo::TokenView<S> gdpo::TokenBatch<S>::*;
 #define GDPO_X(in_batch, ...) &Data::in_batch,
-inline constexpr std::vector<double> Data::*token_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
+inline constexpr DataArray token_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
 #undef GDPO_X
 #define GDPO_X(in_batch, ...) &gdpo::TokenBatch<S>::in_batch,
 template <class S>
-inline constexpr gdpo::TokenView<S> gdpo::TokenBatch<S>::*batch_arrays[] = {
-    GDPO_TOKEN_ARRAYS(GDPO_X)};
+inline constexpr BatchArray<S> batch_arrays[] = {GDPO_TOKEN_ARRAYS(GDPO_X)};
 #undef GDPO_X
 inline constexpr std::size_t arrays_of_numbers = std::size(token_arrays);
 

@@ -33,8 +33,14 @@ class Device:
     where: torch.device
 
     def to(self, value: Any) -> Any:
+        """The value there, tensors with the strides that they have."""
         if isinstance(value, torch.Tensor):
-            return value.to(self.where)
+            if value.device.type == self.where.type or not value.numel():
+                return value.to(self.where)
+            first = value.storage_offset()
+            whole = value.as_strided((value.untyped_storage().nbytes() // value.element_size(),),
+                                     (1,), 0)
+            return whole.to(self.where).as_strided(value.shape, value.stride(), first)
         return [self.to(v) for v in value] if isinstance(value, list) else value
 
     def call(self, name: str, *arguments: Any, **named: Any) -> tuple:
@@ -426,7 +432,7 @@ def test_cuda_counts_of_the_cpu():
     got = loss(logp, counts=counts.cpu(), **arrays)
     assert torch.equal(got.loss, want.loss)
     with pytest.raises(ValueError, match="normaliser"):
-        loss(logp, counts=torch.zeros(4, dtype=torch.float64), **arrays)
+        loss(logp, counts=torch.full((4,), -1.0, dtype=torch.float64), **arrays)
     with pytest.raises(ValueError, match="mask: given a tensor on cpu; needed: one on cuda"):
         loss(logp, counts=counts, **{**arrays, "mask": arrays["mask"].cpu()})
 

@@ -315,8 +315,8 @@ void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
 /// **Cost.** At level::Token one kernel reads each row of logits once and writes its gradient once.
 /// What does not fit tuning().shared_bytes is read again, while it is in the L2 cache. At levels of
 /// segments a row is read twice and written once, because dloss/dlogp needs the log-probs of the
-/// whole segment. Five launches: masks, weights of the tokens, rows, and two of the loss; at levels
-/// of segments masks, rows, two of the loss, and rows again.
+/// whole segment. Up to six launches: masks, weights of the tokens, rows, and two or three of the
+/// loss; at levels of segments masks, rows, those of the loss, and rows again.
 ///
 /// **Accuracy.** The bits are those of the calls one by one on this device;
 /// cuda/logits/token_logprobs.hpp and cuda/loss/policy_loss.hpp say how accurate these are.

@@ -102,7 +102,8 @@ void count_into(const Device& device, const TokenBatch<S>& batch, Normaliser* on
 /// **Arguments.** `batch` and `gradient` are as on the host (gdpo/loss.hpp), with device pointers
 /// in all views. `normaliser`: counts that the host knows, or a pointer to those that count_into()
 /// left on the device. `result`: one LossResult on the device. `scratch`: scratch_bytes(loss,
-/// batch). Two launches: one block for each unit of rows, then the sum of the units.
+/// batch). Two launches: one block for each unit of rows, then the sum of the units; three with
+/// more than 32 units, whose spans are added between.
 ///
 /// **Accuracy.** At level::Token the gradient has the bits of a host with FMA: host and device run
 /// the same functions, and explicit fma leaves the compiler nothing to contract. This is not
@@ -155,8 +156,10 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
     launch(Plain<true, false>{});
   }
   using Finish = detail::FinishLoss<decltype(Loss::metrics)>;
-  device.launch(1, Finish::largest_block, Finish::spans * sizeof(detail::Tally),
-                Finish{memory.tallies, units.count(), normaliser,
+  const detail::Spans spans(units.count());
+  add_spans(device, memory.tallies, spans);
+  device.launch(1, Finish::largest_block, detail::Spans::most * sizeof(detail::Tally),
+                Finish{memory.tallies, spans, normaliser,
                        gdpo::detail::traits_of(loss, batch, reads), result});
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Kernels that add the tallies of all units into the result of a call, and kernels that count a
-// batch.
-#include <gdpo/cuda/loss/rows.hpp>
+// The kernel that writes the result of a call from the tallies of the spans, and kernels that count
+// a batch.
+#include <gdpo/cuda/loss/spans.hpp>
 #include <gdpo/loss/engine/write_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -10,15 +10,15 @@ namespace detail {
 
 using gdpo::detail::Tally;
 
-/// Adds the tallies of the units and writes the LossResult, in one block. Each warp adds one part
-/// of the tallies (Tally::add_part); each of its lanes takes one span of units.
+/// Adds the tallies of the spans and writes the LossResult, in one block. Each warp adds one part
+/// of the tallies.
 template <class Metrics>
 struct FinishLoss {
-  static constexpr int spans = warp, largest_block = spans * Tally::parts;
+  static constexpr int largest_block = Spans::most * Tally::parts;
   static_assert(largest_block <= most_threads,
                 "more metrics than a block has threads for: add parts in turns");
   const Tally* tallies;
-  int units;
+  Spans spans;
   DeviceNormaliser normaliser;
   gdpo::detail::ResultTraits traits;
   LossResult* result;
@@ -26,24 +26,10 @@ struct FinishLoss {
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     Tally* const of_span = block.template shared<Tally>();
-    const int each = (units + spans - 1) / spans;
+    sum_of_spans(block, of_span, tallies, spans);
     block.each([&](int thread) {
-      if (thread < spans) of_span[thread] = Tally{};
-    });
-    block.each([&](int thread) {
-      const int span = thread % spans, part = thread / spans, end = (span + 1) * each;
-      for (int u = span * each; u < units && u < end; ++u) of_span[span].add_part(part, tallies[u]);
-    });
-    // Neighbouring spans first: a sum then always stands for consecutive units, so the first input
-    // that is not finite stays the first.
-    for (int by = 1; by < spans; by *= 2) {
-      block.each([&](int thread) {
-        const int span = thread % spans;
-        if (span % (2 * by) == 0) of_span[span].add_part(thread / spans, of_span[span + by]);
-      });
-    }
-    block.each([&](int thread) {
-      const int q = thread % spans == 0 ? thread / spans : gdpo::detail::metrics_of_tokens;
+      const int q =
+          thread % Spans::most == 0 ? thread / Spans::most : gdpo::detail::metrics_of_tokens;
       if (q < gdpo::detail::metrics_of_tokens)
         gdpo::detail::write_metric<Metrics>(*result, q, of_span[0], traits);
       if (thread == block.threads() - 1)

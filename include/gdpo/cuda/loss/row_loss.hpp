@@ -1,7 +1,7 @@
 #pragma once
 // The loss of rows by blocks of threads: the loops over tokens on a device. TokenTerms has the
 // formulas of a token; cuda/loss/policy_loss.hpp launches the kernel.
-#include <gdpo/cuda/loss/rows.hpp>
+#include <gdpo/cuda/loss/spans.hpp>
 #include <gdpo/cuda/loss/tally.hpp>
 #include <gdpo/loss/policy_loss.hpp>
 
@@ -102,17 +102,7 @@ class LossKernel {
         }
       });
     }
-    struct alignas(8) Word {
-      unsigned char of[8];
-    };
-    constexpr int words = sizeof(Tally) / sizeof(Word);
-    static_assert(sizeof(Tally) == words * sizeof(Word),
-                  "a tally is copied in words, by all threads");
-    block.each([&](int thread) {
-      for (int i = thread; i < words; i += block.threads()) {
-        reinterpret_cast<Word*>(tallies + unit)[i] = reinterpret_cast<const Word*>(&tally)[i];
-      }
-    });
+    copy_tallies(block, tallies + unit, &tally, 1);
   }
 
  private:

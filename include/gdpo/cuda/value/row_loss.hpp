@@ -1,7 +1,7 @@
 #pragma once
 // The value loss of rows by blocks of threads: the loops over tokens on a device. ValueFormula has
 // the formula of a token; cuda/value/value_loss.hpp launches the kernels.
-#include <gdpo/cuda/loss/rows.hpp>
+#include <gdpo/cuda/loss/spans.hpp>
 #include <gdpo/value/value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -343,35 +343,20 @@ class ValueKernel {
   }
 };
 
-/// Adds the tallies of the units and writes the ValueLossResult, in one block. Each warp adds one
-/// part of the tallies (ValueTally::add_part); each of its lanes takes one span of units.
+/// Adds the tallies of the spans and writes the ValueLossResult, in one block. Each warp adds one
+/// part of the tallies.
 struct FinishValueLoss {
-  static constexpr int spans = warp, largest_block = spans * ValueTally::parts;
+  static constexpr int largest_block = Spans::most * ValueTally::parts;
   static_assert(largest_block <= most_threads, "more parts than a block has threads for");
   const ValueTally* tallies;
-  int units;
+  Spans spans;
   DeviceNormaliser normaliser;
   ValueLossResult* result;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     ValueTally* const of_span = block.template shared<ValueTally>();
-    const int each = (units + spans - 1) / spans;
-    block.each([&](int thread) {
-      if (thread < spans) of_span[thread] = ValueTally{};
-    });
-    block.each([&](int thread) {
-      const int span = thread % spans, part = thread / spans, end = (span + 1) * each;
-      for (int u = span * each; u < units && u < end; ++u) of_span[span].add_part(part, tallies[u]);
-    });
-    // Neighbouring spans first: a sum then always stands for consecutive units, so the first input
-    // that is not finite stays the first.
-    for (int by = 1; by < spans; by *= 2) {
-      block.each([&](int thread) {
-        const int span = thread % spans;
-        if (span % (2 * by) == 0) of_span[span].add_part(thread / spans, of_span[span + by]);
-      });
-    }
+    sum_of_spans(block, of_span, tallies, spans);
     block.each([&](int thread) {
       if (thread != 0) return;
       result->loss = of_span[0].loss;

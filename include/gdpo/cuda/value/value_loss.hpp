@@ -69,7 +69,7 @@ void count_into(const Device& device, const ValueBatch<S>& batch, Normaliser* on
 /// pointers in all views; `gdpo::TokenOut<S>{}` is no gradient. `normaliser`: counts that the host
 /// knows, or a pointer to those that count_into() left on the device. `result`: one ValueLossResult
 /// on the device. `scratch`: scratch_bytes(loss, batch). Two launches: one block for each unit of
-/// rows, then the sum of the units.
+/// rows, then the sum of the units; three with more than 32 units, whose spans are added between.
 ///
 /// **Accuracy.** The gradient has the bits of the host, and so have counts and ranges. Loss and
 /// metrics are sums of the host's terms in the order of cuda/loss/rows.hpp; they differ from the
@@ -111,8 +111,10 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   };
   on.is_plain(out) ? by_clip(std::true_type{}) : by_clip(std::false_type{});
   using Finish = detail::FinishValueLoss;
-  device.launch(1, Finish::largest_block, Finish::spans * sizeof(detail::ValueTally),
-                Finish{memory.tallies, units.count(), normaliser, result});
+  const detail::Spans spans(units.count());
+  add_spans(device, memory.tallies, spans);
+  device.launch(1, Finish::largest_block, detail::Spans::most * sizeof(detail::ValueTally),
+                Finish{memory.tallies, spans, normaliser, result});
 }
 
 }  // namespace cuda

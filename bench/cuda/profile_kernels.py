@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the kernels of cuda_bench wait for: counters of Nsight Compute, one launch each, as a table.
 
-    profile.py --bench build/cuda/bench/cuda_bench --out FOLDER
+    profile_kernels.py --bench build/cuda/bench/cuda_bench --out FOLDER
 
 Runs ncu on the first call of some figures. FOLDER gets ncu's reports (*.ncu-rep, for the Nsight
 Compute window), all counters as text (profile.csv), and what ncu printed (profile.log).
