@@ -75,9 +75,10 @@
 /// spread of 0.
 ///
 /// **Errors.** `invalid_input` for shapes and settings that do not fit, before anything is
-/// written. MissingEntry::Reject and Singleton::Error throw it before `out` is written. No other
-/// data throws: no rows, empty groups and one group have a defined result. An infinite reward
-/// gives NaN to its group, and to all rows where the batch is renormalised.
+/// written. MissingEntry::Reject, InfiniteEntry::Reject and Singleton::Error throw it before `out`
+/// is written. No other data throws: no rows, empty groups and one group have a defined result.
+/// What an infinite reward gives to its group says GroupAdvantage::missing (advantage/missing.hpp);
+/// by default NaN, which reaches all rows where the batch is renormalised.
 ///
 /// **Ranks.** With rows on several ranks, gather them (gdpo/dist.hpp). Where the rewards cannot
 /// leave their rank, `first_stage` and `finish` are the two stages of an estimator, between which

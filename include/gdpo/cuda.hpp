@@ -61,7 +61,8 @@
 /// gdpo::invalid_input before anything is launched; a launch that fails throws gdpo::cuda::error.
 /// Not checked is what only the data on the device says: offsets that decrease, a count of 0,
 /// targets outside the vocabulary. Such data never makes a kernel read or write outside the arrays.
-/// Data never throws, so Singleton::Error and MissingEntry::Reject are refused.
+/// Data never throws, so Singleton::Error, MissingEntry::Reject and InfiniteEntry::Reject are
+/// refused.
 ///
 /// **Read on.** cuda/advantage/advantages.hpp, cuda/loss/policy_loss.hpp,
 /// cuda/logits/token_logprobs.hpp, cuda/logits/policy_loss.hpp, cuda/value/returns.hpp and

@@ -495,6 +495,8 @@ void for_each_setting(GroupAdvantage<Baseline, Scale, Combine, Renorm>& e, const
   }
   f("missing.entry", e.missing.entry);
   f("missing.row", e.missing.row);
+  f("missing.infinite", e.missing.infinite);
+  f("missing.unused", e.missing.unused);
   f("singleton", e.singleton);
   f("penalty.coef", e.penalty.coef);
   f("penalty.reward", e.penalty.reward);
@@ -567,7 +569,20 @@ struct ReadSetting {
   }
   void operator()(MissingRow& setting) const {
     static const Table<MissingRow> words = {{"exclude", MissingRow::Exclude},
+                                            {"exclude_unscored", MissingRow::ExcludeUnscored},
                                             {"keep", MissingRow::Keep}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(InfiniteEntry& setting) const {
+    static const Table<InfiniteEntry> words = {{"propagate", InfiniteEntry::Propagate},
+                                               {"missing", InfiniteEntry::Missing},
+                                               {"nan_to_num", InfiniteEntry::NanToNum},
+                                               {"reject", InfiniteEntry::Reject}};
+    setting = named(function, name.c_str(), text, words);
+  }
+  void operator()(UnusedRow& setting) const {
+    static const Table<UnusedRow> words = {{"compare", UnusedRow::Compare},
+                                           {"exclude", UnusedRow::Exclude}};
     setting = named(function, name.c_str(), text, words);
   }
   void operator()(Singleton& setting) const {
@@ -659,9 +674,10 @@ inline Loss configured_loss(std::string_view line) {
 /// `scale.eps_at` (std, var, clamp_std, clamp_var, none, std_or_one), of ShrunkStd
 /// `scale.prior_dof` (nan: from_batch) and `scale.equal_groups` (exclude, include); `renorm.ddof`,
 /// `renorm.eps`, `renorm.eps_at`, `renorm.count_eps`, `renorm.keep_mean`; `missing.entry` (skip,
-/// zero, propagate, reject), `missing.row` (exclude, keep), `singleton` (zero, raw, error, nan),
-/// `penalty.coef` and `penalty.reward`. An estimator has those of its own scale and
-/// renormalisation. Weights and gates are lists: set them in the value.
+/// zero, propagate, reject), `missing.row` (exclude, exclude_unscored, keep), `missing.infinite`
+/// (propagate, missing, nan_to_num, reject), `missing.unused` (compare, exclude), `singleton`
+/// (zero, raw, error, nan), `penalty.coef` and `penalty.reward`. An estimator has those of its own
+/// scale and renormalisation. Weights and gates are lists: set them in the value.
 ///
 /// Errors: as those of configured_loss.
 inline Estimator configured_estimator(std::string_view line) {

@@ -100,8 +100,10 @@ std::string text(const gdpo::renorm::TokenWeightedBatch& r) {
 std::string text(const gdpo::Missing& m) {
   switch (m.entry) {
     case gdpo::MissingEntry::Skip:
-      return m.row == gdpo::MissingRow::Exclude ? "left out; a row without any is excluded"
-                                                : "left out; a row without any counts as 0";
+      return m.row == gdpo::MissingRow::Keep      ? "left out; a row without any counts as 0"
+             : m.row == gdpo::MissingRow::Exclude ? "left out; a row without any is excluded"
+                                                  : "left out; a row without any, also of weight "
+                                                    "0, is excluded";
     case gdpo::MissingEntry::Zero:
       return "is 0";
     case gdpo::MissingEntry::Propagate:
@@ -110,6 +112,13 @@ std::string text(const gdpo::Missing& m) {
       break;
   }
   return "error";
+}
+std::string text(gdpo::InfiniteEntry infinite) {
+  using gdpo::InfiniteEntry;
+  return infinite == InfiniteEntry::Propagate  ? "gives NaN"
+         : infinite == InfiniteEntry::Missing  ? "is missing"
+         : infinite == InfiniteEntry::NanToNum ? "what is NaN counts as 0"
+                                               : "error";
 }
 std::string text(gdpo::Singleton s) {
   return s == gdpo::Singleton::Zero  ? "0"
@@ -334,13 +343,14 @@ class Versions {
   std::set<std::string> known_;
 };
 
-/// What estimators make of a missing reward and of a group of one, and which do the same. A trainer
-/// whose presets all agree stands as "trl::"; else its presets stand by name.
+/// What estimators make of a missing and of an infinite reward and of a group of one, and which do
+/// the same. A trainer whose presets all agree stands as "trl::"; else its presets stand by name.
 class Conventions {
  public:
   template <class T>
   void operator()(const gdpo::presets::Preset<T>& preset) {
-    const Row does{text(preset.value.missing), text(preset.value.singleton)};
+    const Row does{text(preset.value.missing), text(preset.value.missing.infinite),
+                   text(preset.value.singleton)};
     if (presets_.count(does) == 0) order_.push_back(does);
     presets_[does].push_back(preset.name);
     of_trainer_[trainer_of(preset.name)].insert(does);
@@ -356,7 +366,7 @@ class Conventions {
       }
       std::string names;
       for (const std::string& name : who) append(names, name);
-      print({names, does[0], does[1]});
+      print({names, does[0], does[1], does[2]});
     }
   }
 
@@ -388,7 +398,7 @@ int main() {
   });
   preset_table("estimators", "estimator",
                {"normalises", "minus", "divided by", "second normalisation"}, estimators);
-  table("conventions", {"estimators", "missing reward", "group of one"}, [&] {
+  table("conventions", {"estimators", "missing reward", "infinite reward", "group of one"}, [&] {
     Conventions conventions;
     estimators([&conventions](const auto& preset) { conventions(preset); });
     conventions.print_rows();

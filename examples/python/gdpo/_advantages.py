@@ -12,7 +12,8 @@ from ._library import check_tensors, in_our_words, line_of, names, ops, our_erro
 _SETTINGS = {
     "of": "scale.of", "ddof": "scale.ddof", "eps": "scale.eps", "eps_at": "scale.eps_at",
     "renorm_ddof": "renorm.ddof", "renorm_eps": "renorm.eps", "renorm_eps_at": "renorm.eps_at",
-    "missing": "missing.entry", "missing_row": "missing.row", "singleton": "singleton",
+    "missing": "missing.entry", "missing_row": "missing.row", "infinite": "missing.infinite",
+    "unused": "missing.unused", "singleton": "singleton",
     "penalty_coef": "penalty.coef", "penalty_reward": "penalty.reward",
 }
 _in_our_words = in_our_words(_SETTINGS)
@@ -132,6 +133,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                eps_at: Optional[str] = None, renorm_ddof: Optional[int] = None,
                renorm_eps: Optional[float] = None, renorm_eps_at: Optional[str] = None,
                missing: Optional[str] = None, missing_row: Optional[str] = None,
+               infinite: Optional[str] = None, unused: Optional[str] = None,
                singleton: Optional[str] = None, penalty_coef: Optional[float] = None,
                penalty_reward: Optional[int] = None, report: bool = False) -> Any:
     """Group-relative advantages: one number for each row (completion).
@@ -150,7 +152,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       (limit - reward) / scale, or their opposite, are subtracted, centred in the group:
       (A - sum of multiplier (v - mean v)) / (1 + sum of multipliers). Where you give weights, give
       it 0.
-    tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics.
+    tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics;
+      its advantage is that of one more member, or 0 with unused="exclude", for placeholders.
     baseline: (rows) your own. row_weights: (rows) for estimators of your own.
     penalty: (rows) the KL of each row in nats, which penalty_coef times is taken off the reward:
       off the sum, or off that of the number penalty_reward, of estimators that scale each reward by
@@ -161,9 +164,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       "clamp_var", "none", "std_or_one" (include/gdpo/advantage/multiplier.hpp). renorm_ddof,
       renorm_eps, renorm_eps_at: the same of the second normalisation.
     missing: what a NaN means, "skip", "zero", "propagate" or "reject"; missing_row: what a row
-      without any reward gets, "exclude" or "keep"; singleton: what a group of one gets, "zero",
-      "raw", "nan" or "error" (include/gdpo/advantage/missing.hpp). "reject" and "error" raise, and
-      are for the CPU.
+      without any reward gets, "exclude", "exclude_unscored" or "keep"; infinite: what an infinite
+      reward means, "propagate", "missing", "nan_to_num" or "reject"; singleton: what a group of one
+      gets, "zero", "raw", "nan" or "error" (include/gdpo/advantage/missing.hpp). "reject" and
+      "error" raise, and are for the CPU.
 
     Returns the advantages (rows), float32 for rewards of float32 and narrower, else float64, as an
     array of the library that `rewards` is of (a tensor for a list); with report=True also a Report.
@@ -172,7 +176,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     """
     given = {"of": of, "ddof": ddof, "eps": eps, "eps_at": eps_at, "renorm_ddof": renorm_ddof,
              "renorm_eps": renorm_eps, "renorm_eps_at": renorm_eps_at, "missing": missing,
-             "missing_row": missing_row, "singleton": singleton, "penalty_coef": penalty_coef,
+             "missing_row": missing_row, "infinite": infinite, "unused": unused,
+             "singleton": singleton, "penalty_coef": penalty_coef,
              "penalty_reward": penalty_reward}
     try:
         values, group_size = _tensor(rewards), operator.index(group_size)

@@ -13,8 +13,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// It holds views only: the arrays must outlive the call. The scalars of `rewards` and of the
 /// columns are any that `Storage` knows (float, double, 16-bit floats, integers). A NaN in
-/// `rewards` is a missing reward (`GroupAdvantage::missing`). A NaN in `penalty` is not: it makes
-/// the advantages of its group NaN, as an infinite reward does.
+/// `rewards` is a missing reward (`GroupAdvantage::missing`). A NaN in `penalty` is not: it is as
+/// an infinite reward.
 template <class T, class Groups>
 struct RewardBatch {
   static_assert(detail::is_grouping_v<Groups>,
@@ -26,8 +26,8 @@ struct RewardBatch {
   /// baseline::LengthWeighted.
   Column tokens{};
   /// (N) flags; absent: every row is used. A row with 0 is unused: it enters no statistic, but
-  /// gets the advantage that the statistics of its group and of the batch give its rewards. Every
-  /// other flag, also NaN, means used.
+  /// gets the advantage that the statistics of its group and of the batch give its rewards, or 0
+  /// under UnusedRow::Exclude (a placeholder). Every other flag, also NaN, means used.
   Column valid{};
   /// (N) the caller's baseline of each row, in units of the reward; required by baseline::External.
   /// Policies see it as MemberArgs::external and own_external.

@@ -15,16 +15,42 @@ enum class MissingEntry {
   Reject  ///< It throws invalid_input, which names the row and the reward.
 };
 
-/// What a row without any reward gets. Such rows exist only under MissingEntry::Skip.
+/// What a row gets whose rewards are all missing, those of weight 0 not asked. Such rows exist only
+/// under MissingEntry::Skip.
 enum class MissingRow {
-  Exclude,  ///< Advantage 0; the row enters no statistic and no renormalisation (TRL).
-  Keep      ///< Its weighted sum or combined value is 0 and counts like any other (ms-swift).
+  Exclude,  ///< Advantage 0; the row enters no statistic and no renormalisation.
+  /// The same, where the rewards of weight 0 are missing too; a row that has one of those is kept.
+  /// TRL asks all reward functions, whatever their weights, whether a completion has a reward.
+  ExcludeUnscored,
+  Keep  ///< Its weighted sum or combined value is 0 and counts like any other (ms-swift).
 };
 
-/// What happens to missing rewards; the default is TRL's.
+/// What a reward that is infinite means.
+enum class InfiniteEntry {
+  /// It flows through the formulas: what is compared with it is NaN; where the mean of the group is
+  /// subtracted and nothing scales the rest, the finite members get an infinity of the other sign
+  /// (verl, ms-swift). Groups without a spread of their own keep exactly 0.
+  Propagate,
+  Missing,  ///< It is a missing reward, as NaN is: MissingEntry says what that means.
+  /// As Propagate; then a term that is NaN counts as 0, and an infinite combined value as the
+  /// largest float of its sign. A sum of rewards that is inf - inf is a missing one. This is what
+  /// torch.nan_to_num leaves in TRL, and in the gdpo of ms-swift.
+  NanToNum,
+  Reject  ///< It throws invalid_input, which names the row and the reward.
+};
+
+/// What a row gets that is not used (RewardBatch::valid is 0). It is in no statistic in any case.
+enum class UnusedRow {
+  Compare,  ///< The advantage that the statistics of the used rows give to its rewards.
+  Exclude   ///< Advantage 0: a placeholder, which counts in nothing.
+};
+
+/// What happens to rewards that are missing or infinite, and to rows that are not used.
 struct Missing {
-  MissingEntry entry = MissingEntry::Skip;  ///< A single reward.
-  MissingRow row = MissingRow::Exclude;     ///< A row without any.
+  MissingEntry entry = MissingEntry::Skip;            ///< A single reward.
+  MissingRow row = MissingRow::Exclude;               ///< A row without any.
+  InfiniteEntry infinite = InfiniteEntry::Propagate;  ///< A single reward that is infinite.
+  UnusedRow unused = UnusedRow::Compare;              ///< A row that is not used.
 };
 
 /// What a group with one used member gets, for every baseline except `None` and `External`, which

@@ -27,7 +27,8 @@ struct GroupStat : Moments {
   /// The weighted sums of C rewards count as equal where they differ by rounding alone: max - min
   /// is at most 4 C 2^-53 max_i sum_c |w_c r_ic|.
   bool degenerate = false;
-  /// A used value is infinite, or NaN under MissingEntry::Propagate. The moments are then NaN.
+  /// A used value is infinite, or NaN under MissingEntry::Propagate. The moments are then NaN,
+  /// except the mean of values whose infinities have one sign: it is infinite.
   bool unknown = false;
   /// The largest difference that rounding alone can give to equal values: 0 for a stored reward,
   /// the bound above for weighted sums. A policy that divides by another measure of spread than m2

@@ -8,7 +8,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// An estimator's name is the option advantage_estimator, followed by scale_rewards if that is not
 /// the estimator's own default. A missing (NaN) reward is skipped, a row without any reward counts
-/// as 0, and the advantage in a group of one row is 0. For kl_in_reward=True set penalty.coef =
+/// as 0, and the advantage in a group of one row is 0. What is NaN because of an infinite reward
+/// stays NaN, and counts as 0 in `gdpo`. For kl_in_reward=True set penalty.coef =
 /// beta and give the KL of each row as RewardBatch::penalty.
 namespace ms_swift {
 inline constexpr const char* version = "modelscope/ms-swift@3602360a";
@@ -57,6 +58,7 @@ inline constexpr DrGrpo reinforce_plus_plus_no_scale = grpo_no_scale;
 /// advantage_estimator="grpo" with scale_rewards="gdpo": eps 1e-8 in both stages.
 inline constexpr Gdpo gdpo = [] {
   Gdpo e = detail::scaled<Gdpo>(scale::Of::Group, 1e-8);
+  e.missing.infinite = InfiniteEntry::NanToNum;
   e.renorm.eps = 1e-8;
   return e;
 }();

@@ -7,21 +7,33 @@ GDPO_BEGIN_NAMESPACE
 /// The estimators of TRL, GRPOTrainer._generate_and_score_completions, and its losses and rollout
 /// corrections.
 ///
-/// A missing (NaN) reward is skipped, a row without any reward is excluded, and the advantage in a
-/// group of one row is 0.
+/// A missing (NaN) reward is skipped, a row that no reward function scored is excluded, whatever
+/// their weights are, and the advantage in a group of one row is 0. What is NaN because of an
+/// infinite reward counts as 0.
 namespace trl {
 inline constexpr const char* version = "huggingface/trl@f2cd5771";
 /// The release whose own functions these presets have been run beside.
 inline constexpr const char* release = "trl 1.16.0";
+
+namespace detail {
+inline constexpr Missing missing{MissingEntry::Skip, MissingRow::ExcludeUnscored,
+                                 InfiniteEntry::NanToNum};
+}
+
 /// multi_objective_aggregation="sum_then_normalize" with scale_rewards="group", the defaults: the
 /// sum of the rewards minus its mean in the group, divided by its std in the group + 1e-4.
 inline constexpr Grpo grpo = [] {
   Grpo e{};
+  e.missing = detail::missing;
   e.scale.eps = 1e-4;
   return e;
 }();
 /// scale_rewards="none": the sum of the rewards minus its mean in the group.
-inline constexpr DrGrpo grpo_no_scale{};
+inline constexpr DrGrpo grpo_no_scale = [] {
+  DrGrpo e{};
+  e.missing = detail::missing;
+  return e;
+}();
 /// scale_rewards="batch": centred in the group, divided by the std of all rewards + 1e-4.
 inline constexpr Grpo grpo_batch_scale = [] {
   Grpo e = grpo;
@@ -32,6 +44,7 @@ inline constexpr Grpo grpo_batch_scale = [] {
 /// second over the rows of the batch.
 inline constexpr Gdpo gdpo = [] {
   Gdpo e{};
+  e.missing = detail::missing;
   e.scale.eps = 1e-4;
   e.renorm.eps = 1e-4;
   return e;

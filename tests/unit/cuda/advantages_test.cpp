@@ -326,7 +326,10 @@ Estimator random_settings(Random& random, Estimator e, index_t channels) {
     e.gates = {{random.below(c), random.below(c), 0.5}, {random.below(c), random.below(c), -0.1}};
   e.missing = {random.pick({MissingEntry::Skip, MissingEntry::Skip, MissingEntry::Zero,
                             MissingEntry::Propagate}),
-               random.pick({MissingRow::Exclude, MissingRow::Keep})};
+               random.pick({MissingRow::Exclude, MissingRow::ExcludeUnscored, MissingRow::Keep}),
+               random.pick({InfiniteEntry::Propagate, InfiniteEntry::Propagate,
+                            InfiniteEntry::Missing, InfiniteEntry::NanToNum}),
+               random.pick({UnusedRow::Compare, UnusedRow::Compare, UnusedRow::Exclude})};
   e.singleton = random.pick({Singleton::Zero, Singleton::Raw, Singleton::Nan});
   constexpr bool sums_first = std::is_same_v<decltype(e.combine), combine::SumThenNormalize>;
   if (random.chance(0.3))
@@ -356,11 +359,21 @@ template <Grouping grouping, class Estimator>
 void check_settings(Random& random, const Estimator& plain) {
   const index_t group = random.pick({1, 2, 4, 5, 16, 33}), rows = group * random.below(12),
                 channels = 1 + random.below(10);
-  const Case<double> c = random_case<double>(
-      random, rows, channels, group, random.pick({0.0, 0.1, 0.6}), random.pick({0.0, 0.3, 0.8}));
+  Case<double> c = random_case<double>(random, rows, channels, group, random.pick({0.0, 0.1, 0.6}),
+                                       random.pick({0.0, 0.3, 0.8}));
+  const double infinite = random.pick({0.0, 0.0, 0.02, 0.2});
+  for (double& reward : c.rewards) {
+    if (!random.chance(infinite)) continue;
+    reward = random.pick({gdpo::math::infinity, -gdpo::math::infinity});
+    c.complete = false;
+  }
   const Estimator e = random_settings(random, plain, channels);
   INFO("rows " << rows << ", channels " << channels << ", group " << group << ", missing entry "
-               << static_cast<int>(e.missing.entry) << ", singleton "
+               << static_cast<int>(e.missing.entry) << ", row "
+               << static_cast<int>(e.missing.row) << ", infinite "
+               << static_cast<int>(e.missing.infinite) << ", unused "
+               << static_cast<int>(e.missing.unused) << ", weights " << e.weights.size()
+               << ", combine, baseline, scale " << typeid(Estimator).name() << ", singleton "
                << static_cast<int>(e.singleton));
   if constexpr (grouping == Grouping::ById) {
     check_by_id<double>(random, group, c, e, random_device(random));

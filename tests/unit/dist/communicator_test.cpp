@@ -195,6 +195,8 @@ TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[d
   CHECK(changed([](auto& x) { x.renorm.keep_mean = true; }));
   CHECK(changed([](auto& x) { x.missing.row = gdpo::MissingRow::Exclude; }) ==
         (e.missing.row != gdpo::MissingRow::Exclude));
+  CHECK(changed([](auto& x) { x.missing.infinite = gdpo::InfiniteEntry::Missing; }));
+  CHECK(changed([](auto& x) { x.missing.unused = gdpo::UnusedRow::Exclude; }));
   CHECK(changed([](auto& x) { x.singleton = gdpo::Singleton::Raw; }));
   CHECK(changed([](auto& x) { x.penalty.coef = 0.5; }));
   CHECK(changed([](auto& x) { x.weights = {1}; }));

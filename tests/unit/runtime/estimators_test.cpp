@@ -421,7 +421,7 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   // RLOO has neither a scale nor a renormalisation to be set.
   CHECK(refused("rloo scale.eps=1") ==
         of + "line: given the setting 'scale.eps'; needed: one of missing.entry, missing.row, "
-             "singleton, penalty.coef, penalty.reward");
+             "missing.infinite, missing.unused, singleton, penalty.coef, penalty.reward");
 }
 
 }  // namespace estimators_test

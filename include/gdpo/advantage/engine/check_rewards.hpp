@@ -2,6 +2,7 @@
 // What a call of an estimator checks before it reads the rewards. Host and device share the
 // messages.
 #include <gdpo/advantage/batch.hpp>
+#include <gdpo/advantage/engine/reward_rules.hpp>
 #include <gdpo/advantage/group_advantage.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -86,6 +87,19 @@ void check_counts(const char* function, const RewardBatch<T, Groups>& batch) {
       }
     }
   }
+}
+
+/// Throws if the settings reject reward c of a used row, `value` after gates.
+inline void check_reward(const char* function, const Missing& missing, double value, index_t row,
+                         index_t c) {
+  const bool infinite = math::is_inf(value), absent = math::is_nan(settled(missing, value));
+  const bool rejected = infinite && missing.infinite == InfiniteEntry::Reject;
+  if (!rejected && !(absent && missing.entry == MissingEntry::Reject)) return;
+  contract::fail(function, "rewards",
+                 (infinite ? contract::text(value) : contract::Text("NaN")) + " in row " +
+                     contract::text(row) + ", reward " + contract::text(c),
+                 rejected ? "a finite number, because missing.infinite is Reject"
+                          : "a number, because missing.entry is Reject");
 }
 
 /// Checks the settings of the renormalisation, and that the column that it reads is there.

@@ -27,13 +27,20 @@ struct ValuesSum {
   typename Order::template Sum<double> sum{};
   double min = math::infinity, max = -math::infinity;
   index_t n = 0;
-  bool unknown = false;  ///< A value is infinite, or NaN under MissingEntry::Propagate.
+  bool unknown = false,  ///< A value is infinite, or NaN under MissingEntry::Propagate.
+      has_nan = false;   ///< A value is NaN.
   GDPO_INLINE void add(double x) {
     unknown = unknown || math::not_finite(x);
+    has_nan = has_nan || math::is_nan(x);
     min = (math::min)(min, x);
     max = (math::max)(max, x);
     sum.add(x);
     ++n;
+  }
+  /// The mean of values that hold an infinity: that infinity, or NaN where they hold both or a NaN.
+  GDPO_INLINE double infinite_mean() const {
+    const bool both = math::is_inf(min) && math::is_inf(max) && min < max;
+    return has_nan || both ? math::nan() : math::is_inf(min) ? min : max;
   }
 };
 
@@ -58,7 +65,8 @@ struct SquaresSum {
     if (s.n == 0) return s;
     s.weight = static_cast<double>(s.n);
     if (values.unknown) {
-      s.mean = s.mean_low = s.m2 = s.min = s.max = math::nan();
+      s.mean_low = s.m2 = s.min = s.max = math::nan();
+      s.mean = values.infinite_mean();
       s.unknown = true;
       return s;
     }
@@ -74,8 +82,7 @@ struct SquaresSum {
 template <class Order>
 GroupStat group_stat(Order, const double* x, index_t n) {
   ValuesSum<Order> values;
-  for (index_t k = 0; k < n && !values.unknown; ++k) values.add(x[k]);
-  values.n = n;
+  for (index_t k = 0; k < n; ++k) values.add(x[k]);
   SquaresSum<Order> squares(values);
   for (index_t k = 0; k < n && !values.unknown; ++k) squares.add(x[k]);
   return squares.stat(values);

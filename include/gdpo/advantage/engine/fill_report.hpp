@@ -43,11 +43,11 @@ void fill_report(const RewardBatch<T, Groups>& batch,
         if (unused(i)) continue;
         const double value = reader.gated(i, c), seen = reader.after_gate(value, i, c);
         if (!math::is_nan(seen)) low = (math::min)(low, seen), high = (math::max)(high, seen);
-        if (math::is_nan(value)) {
+        r.infinite_rewards += read && math::is_inf(value);
+        if (math::is_nan(reader.known(value))) {
           r.excluded_rewards += read;
           continue;
         }
-        r.infinite_rewards += read && math::is_inf(value);
         work.raw.push_back(value);
       }
       channel.known_groups += low <= high;

@@ -79,9 +79,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   index_t row(index_t k) const { return call_.batch.groups.row(group_, k); }
   bool used(index_t k) const { return work_.used[at(k)] != 0; }
-  /// Whether member k is excluded because its row has no reward. This is known only once all
-  /// columns have been read.
-  bool excluded(index_t k) const { return call_.reader.excludes() && !work_.present[at(k)]; }
+  /// Whether member k is excluded because its row has no reward, or is not used. This is known only
+  /// once all columns have been read.
+  bool excluded(index_t k) const {
+    return (!work_.present[at(k)] && call_.reader.excludes(row(k))) ||
+           (!used(k) && call_.reader.excludes_unused());
+  }
   bool missing(index_t k) const {
     return call_.reader.skips() && math::is_nan(work_.column[at(k)]);
   }
@@ -129,7 +132,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   void end_group() {
     CombinedRange range;
     for (index_t k = 0; k < members_; ++k) {
-      if (used(k) && !excluded(k)) range.add(work_.scores[at(k)], work_.magnitudes[at(k)]);
+      double& score = work_.scores[at(k)];
+      score = combined_of(score, call_.reader.replaces_nan());
+      if (used(k) && !excluded(k)) range.add(score, work_.magnitudes[at(k)]);
     }
     const bool equal = range.equal(sums_first, call_.columns);
     if (call_.report) call_.report->degenerate[at(group_)] = equal;
@@ -138,8 +143,9 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
       const RowState state = excluded(k) ? RowState::Excluded
                              : used(k)   ? RowState::Counted
                                          : RowState::Unused;
-      call_.work.row_sums[i] =
-          zero_sum && equal && !raw_in_group_ && used(k) ? 0.0 : work_.scores[at(k)];
+      const bool zero =
+          state == RowState::Excluded || (zero_sum && equal && !raw_in_group_ && used(k));
+      call_.work.row_sums[i] = zero ? 0.0 : work_.scores[at(k)];
       call_.work.row_state[i] = static_cast<unsigned char>(state);
       if (state != RowState::Counted) work_.seen.row_that_does_not_count = true;
     }
@@ -253,7 +259,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
             math::mul(weight, factor_of(call_.scale, rule, args, above, work_.policies.data()));
       }
       known = true;
-      const double term = term_of(above, factor);
+      const double term = term_of(above, factor, call_.reader.replaces_nan());
       terms[k * stride] = term;
       if (!sums_first) work_.magnitudes[at(k)] += math::abs(term);
     });

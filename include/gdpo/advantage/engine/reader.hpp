@@ -49,12 +49,17 @@ class RewardReader {
 
   bool skips() const { return rules_.skips(); }
   bool excludes() const { return rules_.excludes(); }
+  bool excludes(index_t row) const { return rules_.excludes(row); }
+  bool excludes_unused() const { return rules_.excludes_unused(); }
+  bool replaces_nan() const { return rules_.replaces_nan(); }
   index_t terms() const { return rules_.terms(); }
 
   /// Reward c of a row after gates; NaN where it is missing.
   double gated(index_t row, index_t c) const {
     return rules_.gated(load(batch_.rewards(row, c)), row, c);
   }
+  /// A gated reward; NaN where it counts as missing.
+  double known(double value) const { return detail::known(rules_.missing, value); }
   /// A gated reward of a row after missing rewards and penalty. It refuses no reward, so a report
   /// can also describe columns that the estimator does not read.
   double after_gate(double value, index_t row, index_t c) const {
@@ -179,16 +184,12 @@ class RewardReader {
       to[j] = j < lanes ? (*this)(row, work_.channels[at(first + j)]) : 0.0;
   }
 
-  /// Reward c of a row after gates, missing rewards and penalty. Throws under
-  /// MissingEntry::Reject.
+  /// Reward c of a row after gates, missing rewards and penalty. Throws for a reward that is to be
+  /// rejected.
   double adjusted(index_t row, index_t c) const {
     const double value = gated(row, c);
-    if (rules_.missing.entry == MissingEntry::Reject && math::is_nan(value) &&
-        (!batch_.valid || batch_.valid(row) != 0)) {
-      contract::fail(function_, "rewards",
-                     "NaN in row " + contract::text(row) + ", reward " + contract::text(c),
-                     "a number, because missing.entry is Reject");
-    }
+    if (!batch_.valid || batch_.valid(row) != 0)
+      check_reward(function_, rules_.missing, value, row, c);
     return after_gate(value, row, c);
   }
 

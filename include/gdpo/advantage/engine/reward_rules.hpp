@@ -14,6 +14,16 @@ GDPO_INLINE double tree_of(const double* t) {
   return ((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7]));
 }
 
+/// A reward; NaN where it is missing.
+GDPO_INLINE double known(const Missing& missing, double value) {
+  return missing.infinite == InfiniteEntry::Missing && math::is_inf(value) ? math::nan() : value;
+}
+/// A reward as its statistics see it; NaN where it is missing and stays missing.
+GDPO_INLINE double settled(const Missing& missing, double value) {
+  value = known(missing, value);
+  return missing.entry == MissingEntry::Zero && math::is_nan(value) ? 0.0 : value;
+}
+
 /// How the settings of an estimator read the rewards.
 /// sums_first: the penalty is on the weighted sum; otherwise on the reward that it names. PerRow:
 /// a column of the batch. Channels: the size() rewards whose weight is not 0; channels(j) is the
@@ -39,12 +49,27 @@ struct RewardRules {
 
   /// Missing rewards are left out.
   GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
-  /// Rows without any reward are excluded.
-  GDPO_INLINE bool excludes() const { return skips() && missing.row == MissingRow::Exclude; }
+  /// Some rows without a reward are excluded.
+  GDPO_INLINE bool excludes() const { return skips() && missing.row != MissingRow::Keep; }
+  /// A row is excluded whose rewards are all missing, those of weight 0 not asked.
+  GDPO_CALLS_ANY
+  GDPO_DEVICE bool excludes(index_t row) const {
+    if (!excludes() || missing.row == MissingRow::Exclude) return excludes();
+    for (index_t c = 0; c < rewards.extent[1]; ++c) {
+      if (!math::is_nan(settled(missing, gated(load(rewards(row, c)), row, c)))) return false;
+    }
+    return true;
+  }
+  /// Rows that are not used get 0.
+  GDPO_INLINE bool excludes_unused() const { return missing.unused == UnusedRow::Exclude; }
+  /// What is NaN because of an infinite reward counts as 0.
+  GDPO_INLINE bool replaces_nan() const { return missing.infinite == InfiniteEntry::NanToNum; }
   /// No setting changes a stored reward.
   GDPO_INLINE bool plain() const {
     return gates.empty() && (sums_first || penalty.coef == 0) &&
-           (missing.entry == MissingEntry::Skip || missing.entry == MissingEntry::Propagate);
+           (missing.entry == MissingEntry::Skip || missing.entry == MissingEntry::Propagate) &&
+           (missing.infinite == InfiniteEntry::Propagate ||
+            missing.infinite == InfiniteEntry::NanToNum);
   }
   /// Number of products in a weighted sum, the penalty included, from which its rounding can
   /// come.
@@ -64,7 +89,7 @@ struct RewardRules {
   /// Reward c as its statistics see it; NaN where it is missing and stays missing. value: after
   /// gates.
   GDPO_DEVICE double adjusted(double value, index_t row, index_t c) const {
-    if (missing.entry == MissingEntry::Zero && math::is_nan(value)) value = 0;
+    value = settled(missing, value);
     if (!sums_first && penalty.coef != 0 && penalty.reward == c) value -= penalty_of(row);
     return value;
   }
@@ -107,7 +132,7 @@ struct RewardRules {
       sum += tree_of(terms);
       magnitude += tree_of(sizes);
     }
-    if (absent == n && excludes()) return math::nan();
+    if (absent == n && excludes(row)) return math::nan();
     return penalised(row, sum, magnitude);
   }
 
@@ -120,9 +145,9 @@ struct RewardRules {
       sum -= term;
       magnitude += math::abs(term);
     }
-    // Here NaN comes from inf - inf. The row is not missing, so the sum becomes infinite, and its
+    // Here NaN comes from inf - inf. Unless it is to be a missing sum, it becomes infinite, and the
     // group has no moments.
-    return skips() && math::is_nan(sum) ? math::infinity : sum;
+    return skips() && !replaces_nan() && math::is_nan(sum) ? math::infinity : sum;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <gdpo/advantage/baseline.hpp>
 #include <gdpo/advantage/engine/column_moments.hpp>
 #include <gdpo/advantage/missing.hpp>
+#include <gdpo/advantage/scale.hpp>
 #include <gdpo/advantage/workspace.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -16,6 +17,7 @@ enum class Rule : unsigned char {
   Zero,      ///< Every term is 0.
   Raw,       ///< The baseline is 0, the scale stays: a group of one under Singleton::Raw.
   Nan,       ///< Every term is NaN.
+  Unknown,   ///< The values hold an infinity or a NaN: every term is NaN, but see base_of.
   Refused    ///< The call throws: a group of one under Singleton::Error.
 };
 
@@ -37,7 +39,7 @@ constexpr bool need_scratch_v = per_group_values_v<Baseline> || per_group_values
 /// (None, External), groups of one, groups of equal values and NaN are left to the policies.
 template <class Baseline>
 GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
-  if (compares_v<Baseline> && stat.unknown) return Rule::Nan;
+  if (compares_v<Baseline> && stat.unknown) return Rule::Unknown;
   if (stat.n == 0) return Rule::Zero;
   if (compares_v<Baseline> && stat.n == 1) {
     switch (singleton) {
@@ -54,10 +56,12 @@ GDPO_INLINE Rule rule_of(const GroupStat& stat, Singleton singleton) {
   return stat.degenerate && from_group_v<Baseline> ? Rule::Zero : Rule::Policies;
 }
 
-/// The baseline of a member. scratch: memory for a policy with per_group_values.
+/// The baseline of a member. scratch: memory for a policy with per_group_values. Of values that
+/// hold an infinity, only a mean is known: it is that infinity, where they do not hold both.
 template <class Baseline>
 GDPO_INLINE Split<double> base_of(const Baseline& baseline, Rule rule, const MemberArgs& args,
                                   double* scratch) {
+  if (rule == Rule::Unknown) return {zero_sum_v<Baseline> ? args.group.mean : math::nan(), 0.0};
   if (rule != Rule::Policies) return {rule == Rule::Nan ? math::nan() : 0.0, 0.0};
   const auto base = ask(baseline, args, scratch);
   if constexpr (std::is_same_v<decltype(base), const Split<double>>) {
@@ -73,13 +77,22 @@ GDPO_INLINE double factor_of(const Scale& scale, Rule rule, const MemberArgs& ar
                              double* scratch) {
   if (rule == Rule::Zero) return 0.0;
   if (rule == Rule::Nan) return 1.0;
+  if (rule == Rule::Unknown) return std::is_same_v<Scale, scale::None> ? 1.0 : math::nan();
   return static_cast<double>(ask(scale, ScaleArgs{args, centred}, scratch));
 }
 
 /// What a column adds to the combined value of a member. A factor of 0 selects 0, and -0 becomes
-/// 0.
-GDPO_INLINE double term_of(double centred, double factor) {
-  return (math::is_zero(factor) ? 0.0 : math::mul(centred, factor)) + 0.0;
+/// 0. replaces_nan: InfiniteEntry::NanToNum.
+GDPO_INLINE double term_of(double centred, double factor, bool replaces_nan) {
+  const double term = (math::is_zero(factor) ? 0.0 : math::mul(centred, factor)) + 0.0;
+  return replaces_nan && math::is_nan(term) ? 0.0 : term;
+}
+/// The combined value of a member: with replaces_nan finite, a float's largest number standing for
+/// infinity.
+GDPO_INLINE double combined_of(double score, bool replaces_nan) {
+  constexpr double most = 0x1.fffffep127;
+  if (!replaces_nan || !math::not_finite(score)) return score;
+  return math::is_nan(score) ? 0.0 : score < 0 ? -most : most;
 }
 
 /// Marks weighted sums as degenerate whose range may come from rounding alone. terms: products in

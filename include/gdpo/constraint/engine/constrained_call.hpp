@@ -202,15 +202,12 @@ class ConstrainedCall {
   }
   /// Computes v_i of a constraint for all rows; NaN where the reward is missing and stays missing.
   void fill_violations(const Constraint& c) {
-    const MissingEntry entry = estimator_.missing.entry;
+    const Missing& missing = estimator_.missing;
     for_rows([&](std::size_t i) {
-      double x = load(batch_.rewards(index(i), c.reward));
-      if (entry == MissingEntry::Zero && math::is_nan(x)) x = 0;
-      work_.violations[i] = violation_of(c, x);
+      const double x = load(batch_.rewards(index(i), c.reward));
+      if (is_used(index(i))) check_reward(function_, missing, x, index(i), c.reward);
+      work_.violations[i] = violation_of(c, settled(missing, x));
     });
-    for (index_t i = 0; entry == MissingEntry::Reject && i < size(); ++i) {
-      if (math::is_nan(work_.violations[at(i)]) && is_used(i)) fail_on_missing(i, c.reward);
-    }
   }
 
   // Sums before the renormalisation.
@@ -296,16 +293,15 @@ class ConstrainedCall {
     copy_rewards(all);
     work_.magnitudes.resize(rows());
     const Reader reader(function_, batch_, estimator_, inner_);
-    const MissingEntry entry = estimator_.missing.entry;
+    const Missing& missing = estimator_.missing;
     for (index_t i = 0; i < size(); ++i) {
       double x = reader.gated(i, reward);
-      if (math::is_nan(x) && entry == MissingEntry::Zero) x = 0;
-      if (math::is_nan(x) && entry == MissingEntry::Reject && is_used(i))
-        fail_on_missing(i, reward);
+      if (is_used(i)) check_reward(function_, missing, x, i, reward);
+      x = settled(missing, x);
       term(at(i), own, all) = x;
       work_.magnitudes[at(i)] = math::abs(x);
     }
-    const bool skips = entry == MissingEntry::Skip;
+    const bool skips = missing.entry == MissingEntry::Skip;
     for (const Constraint& c : active()) {
       fill_violations(c);
       for_rows([&](std::size_t i) {
@@ -343,9 +339,10 @@ class ConstrainedCall {
   /// False for a row that the estimator excludes because it has no primary reward. Its violations
   /// are then set to missing, so that the row stays excluded.
   bool has_primary(const Reader& reader, index_t row) const {
-    if (!reader.excludes()) return true;
+    if (!reader.excludes(row)) return true;
     for (index_t c = 0; c < columns(); ++c) {
-      if (estimator_.weights[c] != 0 && !math::is_nan(reader.gated(row, c))) return true;
+      const double x = settled(estimator_.missing, reader.gated(row, c));
+      if (estimator_.weights[c] != 0 && !math::is_nan(x)) return true;
     }
     return false;
   }
@@ -415,10 +412,6 @@ class ConstrainedCall {
     active_ = {at_work, n};
     if (math::not_finite(lambda_sum()))
       fail("constraints", "multipliers without a finite sum", "a finite sum");
-  }
-  [[noreturn]] void fail_on_missing(index_t row, index_t reward) const {
-    fail("rewards", "NaN in row " + contract::text(row) + ", reward " + contract::text(reward),
-         "a number, because missing.entry is Reject");
   }
   [[noreturn]] void fail(const std::string& argument, const std::string& given,
                          const std::string& needed) const {

@@ -24,8 +24,9 @@
 /// **Errors.** invalid_input in the host's words, before anything is launched; cuda::error where a
 /// launch fails. Not checked is what only the data on the device says: offsets that decrease or do
 /// not end at N, an order that is no permutation, token counts below 0. They give undefined
-/// advantages, but no access outside the arrays. Singleton::Error and MissingEntry::Reject are
-/// refused, because a kernel cannot throw. There is no GroupReport and no Workspace::sums().
+/// advantages, but no access outside the arrays. Singleton::Error, MissingEntry::Reject and
+/// InfiniteEntry::Reject are refused, because a kernel cannot throw. There is no GroupReport and no
+/// Workspace::sums().
 ///
 /// **Cost.** Rewards are read once from memory and once more from the cache. One thread adds a
 /// column of a group in row order, so groups of thousands of rows take long. Number of launches:
@@ -184,6 +185,10 @@ class AdvantagesCall {
     if (e.missing.entry == MissingEntry::Reject) {
       contract::fail(function, "missing.entry", "Reject",
                      "Skip, Zero or Propagate: a kernel cannot throw");
+    }
+    if (e.missing.infinite == InfiniteEntry::Reject) {
+      contract::fail(function, "missing.infinite", "Reject",
+                     "Propagate, Missing or NanToNum: a kernel cannot throw");
     }
     return true;
   }

@@ -564,6 +564,8 @@ struct TeamOfGroup {
     // whatever base the policy gave.
     if constexpr (once_a_group && !centred) {
       if (clean && math::is_zero(column.factor)) column.base = {0.0, 0.0};
+      // A multiplier of the batch may be NaN. Terms that are checked are 0 then.
+      if (call.rules.replaces_nan() && math::is_nan(column.factor)) clean = false;
     }
     if constexpr (!once_a_group) column.stat = stat;
     return static_cast<unsigned char>(static_cast<unsigned char>(rule) |
@@ -689,20 +691,23 @@ struct TeamOfGroup {
       call.column_values[c * call.rows + row] = rule == Rule::Zero ? 0.0 : d;
       return 0.0;
     } else {
-      return gdpo::detail::term_of(d, factor);
+      return gdpo::detail::term_of(d, factor, call.rules.replaces_nan());
     }
   }
   GDPO_DEVICE void finish_member(index_t p, index_t row, index_t first, bool complete, bool present,
                                  bool is_used, bool writes, double sum, double magnitude,
                                  CombinedRange& range) const {
-    const double score = sums_first ? sum : (first > 0 ? call.combined[row] : 0.0) + sum;
+    double score = sums_first ? sum : (first > 0 ? call.combined[row] : 0.0) + sum;
+    const bool excluded =
+        (!present && call.rules.excludes(row)) || (!is_used && call.rules.excludes_unused());
+    if (complete)
+      score = excluded ? 0.0 : gdpo::detail::combined_of(score, call.rules.replaces_nan());
     if (writes) combined(row) = score;
     if (!complete) {
       call.magnitudes[p] = magnitude;
       if (call.state) call.state[row] = present;
       return;
     }
-    const bool excluded = call.rules.excludes() && !present;
     if (writes) {
       set_state(row, excluded  ? RowState::Excluded
                      : is_used ? RowState::Counted
