@@ -44,7 +44,9 @@
 /// (`Constraint::reward`), a limit and a scale in the reward's units, by hand (SetPoint) or from
 /// `calibrate()`. The controller needs, once a step, the sum and count of each constrained reward
 /// over all ranks (`ConstraintMetrics::value()`). A sum that is not finite or a count of 0 holds
-/// that multiplier: it stays as it is.
+/// that multiplier: it stays as it is. `move` gives a constraint another limit during a run, and
+/// `restore` goes on from a checkpoint under the limits of this program; neither makes a multiplier
+/// jump.
 ///
 /// **Cost.** `measure`: one pass over a column, O(N), no allocation. `PidLagrangian::update`: O(m)
 /// for m constraints, no allocation. A constrained estimator: one call of the estimator and one

@@ -22,7 +22,7 @@ int main() {
   expect("constraints", pid.constraints({1})[0].limit == 2.5);
 
   std::vector<unsigned char> bytes = gdpo::to_bytes(pid.state());
-  gdpo::PidLagrangian other(gdpo::PidGains{}, {gdpo::SetPoint{}});
+  gdpo::PidLagrangian other(gdpo::PidGains{}, {point});
   other.restore(gdpo::pid_state_from_bytes(bytes));
   expect("state",
          other.update({1.25})[0].lambda == pid.update({1.25})[0].lambda && other.lambda(0) > 2.05);

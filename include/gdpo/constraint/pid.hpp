@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/constraint/engine/check_pid_state.hpp>
+#include <gdpo/constraint/engine/move_set_point.hpp>
 #include <gdpo/core/list.hpp>
 #include <gdpo/lanes/exp_parts.hpp>
 
@@ -199,31 +199,87 @@ class PidLagrangian {
     return {list, size()};
   }
 
+  /// Gives constraint c another limit or scale during a run: `pid.move(0, {0.95, 0.3})`. `to` is in
+  /// units of the reward, and its bound is that of the constraint.
+  ///
+  /// The multiplier stays and goes on from there: the limit makes it neither jump now nor in the
+  /// next update, in which it moves as if it had been there under the new limit all along. The
+  /// averages of errors and of measurements become those that the new set-point would have given;
+  /// errors inside the dead band count as 0 there. In Positional the integral takes over what the
+  /// proportional and derivative terms lose or gain by this, also beyond integral_min and
+  /// integral_max; it then comes back to its bound by its own steps and never goes further away.
+  /// While the multiplier is at 0 or lambda_max the integral changes only where the multiplier
+  /// would leave its bound. In Adam and RmsProp the moments change with the errors. Sums of an
+  /// unfinished period stay, because they are in units of the reward.
+  ///
+  /// Errors: `invalid_input` for a c outside 0 .. m - 1, a limit or scale out of range, another
+  /// bound (the multiplier of a floor means nothing to a ceiling: make a new controller), a limit
+  /// so far away that the errors so far are not finite, and for a controller that is fed with
+  /// errors, because it knows no limits. Nothing has changed then.
+  void move(index_t c, const SetPoint& to) {
+    constexpr const char* function = "gdpo::PidLagrangian::move";
+    if (c < 0 || c >= size()) {
+      contract::fail(function, "c", contract::text(c),
+                     "one of " + contract::text(size()) + " constraints");
+    }
+    if (takes_errors_) {
+      contract::fail(function, "c", "a constraint of a controller that is fed with errors",
+                     "a controller of set-points, which have limits to be moved");
+    }
+    const std::size_t at = static_cast<std::size_t>(c);
+    detail::check_set_point(function, at, to);
+    detail::check_same_bound(function, at, to.bound, state_.set_points[at].bound);
+    PidState moved = state_;
+    detail::move_set_point(function, moved, at, moved.history.data() + history_at_[at], gains_[at],
+                           to);
+    state_ = std::move(moved);
+    steps_[at] = kept(at);
+  }
+
   /// The state, for a checkpoint: `to_bytes(pid.state())`, or JSON (with/nlohmann_json.hpp). The
-  /// gains are not part of it: the program that restores brings its own.
+  /// gains are not part of it: the program that restores brings its own. The set-points are, so
+  /// that `restore` knows against which limits its errors are.
   const PidState& state() const { return state_; }
-  /// Goes on from a state, with the set-points of that state. A multiplier or an integral outside
-  /// the bounds of these gains is moved to the bound, but an integral that is still at lambda_init
-  /// stays. Where the multiplier is above lambda_max, anti-windup also lowers a positional integral
-  /// to lambda_max. Under the gains that made the state, nothing moves.
+  /// Goes on from a state, with the set-points and the gains of this controller. Multipliers are
+  /// those of the state; where a limit or scale is another than there, the rest of the state
+  /// changes as in `move`. A multiplier or an integral outside the bounds of these gains is moved
+  /// to the bound, but an integral that is still at lambda_init stays, as one that `move` has put
+  /// there. Where the multiplier is above lambda_max, anti-windup also lowers a positional integral
+  /// to lambda_max. Under the gains and set-points that made the state, nothing moves.
+  ///
   /// Errors: `invalid_input` for a state of another version, another number of constraints or
-  /// another length of histories, or with numbers that no controller leaves behind. The controller
-  /// is then as before.
+  /// another length of histories, with another bound, or with numbers that no controller leaves
+  /// behind; for limits as in `move`; and for a state with limits where this controller is fed with
+  /// errors. The controller is then as before.
   void restore(const PidState& state) {
-    detail::check_state("gdpo::PidLagrangian::restore", state, gains_, history_size_);
-    state_ = state;
+    constexpr const char* function = "gdpo::PidLagrangian::restore";
+    detail::check_state(function, state, gains_, history_size_);
+    PidState restored = state;
     for (std::size_t c = 0; c < gains_.size(); ++c) {
+      const SetPoint &own = state_.set_points[c], &from = state.set_points[c];
+      if (takes_errors_ && (from.limit != 0 || from.scale != 1 || from.bound != own.bound)) {
+        contract::fail(
+            function, "state.set_points[" + contract::text(static_cast<index_t>(c)) + "]",
+            "limit " + contract::text(from.limit) + " and scale " + contract::text(from.scale),
+            "the state of a controller that is fed with errors, as this one is");
+      }
+      detail::check_same_bound(function, c, from.bound, own.bound);
       const PidGains& g = gains_[c];
-      double &lambda = state_.lambda[c], &integral = state_.integral[c];
+      double &lambda = restored.lambda[c], &integral = restored.integral[c];
       if (g.form == PidForm::Positional) {
         const bool at_start = integral == g.lambda_init;  // it may begin below integral_min
-        if (!at_start) integral = clamp(integral, g.integral_min, g.integral_max);
+        if (!at_start)
+          integral = clamp(integral, least_integral(g, integral, restored.adam_m[c]),
+                           largest_integral(g, integral, restored.adam_m[c]));
         if (lambda > g.lambda_max && g.anti_windup != AntiWindup::None)
           integral = (math::min)(integral, g.lambda_max);
       }
       lambda = (math::min)(lambda, g.lambda_max);
-      steps_[c] = kept(c);
+      detail::move_set_point(function, restored, c, restored.history.data() + history_at_[c], g,
+                             own);
     }
+    state_ = std::move(restored);
+    for (std::size_t c = 0; c < gains_.size(); ++c) steps_[c] = kept(c);
   }
 
  private:
@@ -262,9 +318,13 @@ class PidLagrangian {
   static double clamp(double x, double low, double high) {
     return (math::min)((math::max)(x, low), high);
   }
-  /// Returns by how much e lies beyond +-band, with its sign; 0 inside.
-  static double beyond(double e, double band) {
-    return e > band ? e - band : e < -band ? e + band : 0.0;
+  /// The bounds of the integral in its next step. Where a moved limit (`beyond`, PidState::adam_m)
+  /// has put it beyond integral_min or integral_max, it may stay there and not go further.
+  static double least_integral(const PidGains& g, double integral, double beyond) {
+    return beyond < 0 ? (math::min)(g.integral_min, integral) : g.integral_min;
+  }
+  static double largest_integral(const PidGains& g, double integral, double beyond) {
+    return beyond > 0 ? (math::max)(g.integral_max, integral) : g.integral_max;
   }
   /// Returns the exponential average after x has entered it. `share` is the weight of the old
   /// average.
@@ -298,7 +358,7 @@ class PidLagrangian {
     // not finite can be refused as a whole.
     const SetPoint& point = s.set_points[c];
     const double x = sum / count, y = (point.bound == Bound::AtMost ? x : -x) / point.scale;
-    const double e = beyond(error_of(point, x), g.dead_band);
+    const double e = detail::beyond(error_of(point, x), g.dead_band);
     const bool first = s.updates[c] == 0, warming_up = s.updates[c] < g.warm_up;
 
     double p_average = averaged(g.p_ema, s.p_average[c], e),
@@ -322,9 +382,15 @@ class PidLagrangian {
     // The bounds of the multiplier in this update: its own, and at most `slew` from the last one.
     const double floor = (math::max)(0.0, s.lambda[c] - g.slew);
     const double ceiling = (math::min)(g.lambda_max, s.lambda[c] + g.slew);
+    // Read by the form Positional alone, whose adam_m says whether a moved limit has put the
+    // integral beyond its bounds.
+    const double least = least_integral(g, integral, adam_m),
+                 largest = largest_integral(g, integral, adam_m);
     switch (g.form) {
       case PidForm::Positional:
-        if (!warming_up) integral = next_integral(g, integral, e, floor, ceiling, step.p + step.d);
+        if (!warming_up) {
+          integral = next_integral(g, least, largest, integral, e, floor, ceiling, step.p + step.d);
+        }
         step.i = integral;
         step.raw = step.p + step.i + step.d;
         break;
@@ -366,9 +432,10 @@ class PidLagrangian {
       const double bounded = step.raw > ceiling              ? ceiling
                              : step.raw < floor && floor > 0 ? floor
                                                              : step.raw;
-      integral =
-          clamp(integral + math::mul(g.kt, bounded - step.raw), g.integral_min, g.integral_max);
+      integral = clamp(integral + math::mul(g.kt, bounded - step.raw), least, largest);
     }
+    if (g.form == PidForm::Positional && adam_m != 0)
+      adam_m = integral < g.integral_min ? -1 : integral > g.integral_max ? 1 : 0;
     for (const double number :
          {p_average, d_average, integral, adam_m, adam_v, step.p, step.d, step.raw, lambda}) {
       if (math::not_finite(number)) {
@@ -395,7 +462,8 @@ class PidLagrangian {
     s.saturated_steps[c] = step.saturated_steps = step.saturated ? s.saturated_steps[c] + 1 : 0;
   }
 
-  /// Returns the integral after an error e. `rest` is the output without the integral. Conditional
+  /// Returns the integral after an error e, from `least` to `largest`. `rest` is the output without
+  /// the integral. Conditional
   /// anti-windup stops the integral where rest + integral reaches the ceiling on the way up, or the
   /// floor on the way down. It never pushes the integral back: one that was beyond the ceiling and
   /// would rise, or beyond the floor and would fall, stays where it is.
@@ -406,13 +474,13 @@ class PidLagrangian {
   ///
   /// An integral that began below integral_min (a negative lambda_init) is there after its first
   /// step at the latest.
-  static double next_integral(const PidGains& g, double integral, double e, double floor,
-                              double ceiling, double rest) {
-    double next = clamp(integral + math::mul(g.ki, e), g.integral_min, g.integral_max);
+  static double next_integral(const PidGains& g, double least, double largest, double integral,
+                              double e, double floor, double ceiling, double rest) {
+    double next = clamp(integral + math::mul(g.ki, e), least, largest);
     if (g.anti_windup != AntiWindup::Conditional) return next;
     if (next > integral) next = (math::min)(next, (math::max)(integral, ceiling - rest));
     if (next < integral && floor > 0) next = (math::max)(next, (math::min)(integral, floor - rest));
-    return (math::max)(next, g.integral_min);
+    return (math::max)(next, least);
   }
 
   std::vector<PidGains> gains_;

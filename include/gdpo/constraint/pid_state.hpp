@@ -26,13 +26,15 @@ struct PidState {
   std::uint32_t version = current_version;  ///< Version of the format of this state.
   std::vector<SetPoint> set_points;         ///< Limit and unit of each constraint.
 
-  std::vector<double> lambda,       ///< The multipliers.
-      integral;                     ///< I of the positional form; lambda_init in the other forms.
-  std::vector<double> p_average,    ///< Average of the errors.
-      p_weight;                     ///< p_ema^t after t updates, for the bias correction.
-  std::vector<double> d_average;    ///< Average of the measurements.
-  std::vector<double> previous;     ///< Kp p + Kd d of the last update, for the velocity form.
-  std::vector<double> adam_m,       ///< First moment of the errors.
+  std::vector<double> lambda,     ///< The multipliers.
+      integral;                   ///< I of the positional form; lambda_init in the other forms.
+  std::vector<double> p_average,  ///< Average of the errors.
+      p_weight;                   ///< p_ema^t after t updates, for the bias correction.
+  std::vector<double> d_average;  ///< Average of the measurements.
+  std::vector<double> previous;   ///< Kp p + Kd d of the last update, for the velocity form.
+  /// First moment of the errors. Positional: -1 while a moved limit keeps the integral below
+  /// integral_min, 1 while it keeps it above integral_max, else 0.
+  std::vector<double> adam_m,
       adam_v,                       ///< Second moment of the errors.
       adam_m_weight,                ///< beta1^t after t updates.
       adam_v_weight;                ///< beta2^t after t updates.

@@ -86,10 +86,8 @@ TEST_CASE("a controller goes on from its state with the same bits") {
     const int before = random.below(40);
     for (int t = 0; t < before; ++t) pid.update(c.measure(random));
 
-    // restore() must replace these set-points by those of the state.
-    std::vector<gdpo::SetPoint> others(c.size(), gdpo::SetPoint{7, 3});
-    PidLagrangian from_bytes(c.gains, others), from_json(c.gains, others),
-        from_copy(c.gains, others);
+    PidLagrangian from_bytes = c.controller(), from_json = c.controller(),
+                  from_copy = c.controller();
     from_copy.update(std::vector<double>(c.size(), 5.0));
     from_bytes.restore(through_bytes(pid.state()));
     from_json.restore(through_json(pid.state()));
@@ -197,7 +195,7 @@ TEST_CASE("the bytes of version 1 are these, lowest first, wherever they are wri
   for (std::size_t i = 0; i < recorded.size(); i += 2) {
     read.push_back(static_cast<unsigned char>(std::stoi(recorded.substr(i, 2), nullptr, 16)));
   }
-  PidLagrangian later(pid.gains(), std::vector<gdpo::SetPoint>(2));
+  PidLagrangian later(pid.gains(), pid.state().set_points);
   later.restore(gdpo::pid_state_from_bytes(read));
   CHECK(same_bits(later.lambda(1), 0.23958333333333334));
   CHECK((later.state().set_points[1].limit == -2 &&

@@ -16,6 +16,16 @@ inline void check_set_point(const char* function, std::size_t c, const SetPoint&
   }
 }
 
+/// Checks that constraint c keeps its bound: a multiplier says nothing about the other one.
+inline void check_same_bound(const char* function, std::size_t c, Bound given, Bound needed) {
+  if (given == needed) return;
+  const auto name = [](Bound b) { return b == Bound::AtMost ? "AtMost" : "AtLeast"; };
+  contract::fail(function, "set_points[" + contract::text(static_cast<index_t>(c)) + "].bound",
+                 name(given),
+                 contract::Text(name(needed)) +
+                     ", because the multiplier of the other bound says nothing about this one");
+}
+
 /// Checks a state against a controller with these gains, whose histories have `history` entries in
 /// all. A state that passes can be computed with: its arrays are finite and have the right lengths,
 /// weights are from 0 to 1, counters have room to grow, and cursors point into their histories.

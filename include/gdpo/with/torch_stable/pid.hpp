@@ -79,33 +79,44 @@ inline PidGains gains_of(const char* function, const std::string& line) {
   return g;
 }
 
-}  // namespace detail
-
-/// What an operator of this name declares.
-inline constexpr const char* pid_schema =
-    "pid(str gains, Tensor set_points, Tensor state, Tensor measured) -> (Tensor, Tensor)";
-/// A step of a controller of m Lagrange multipliers (constraint/pid.hpp).
-///
-/// `gains`: members of PidGains in one line, such as "kp=1 ki=0.1 form=velocity". `set_points`:
-/// (m, 3) float64, the limit and scale of each constraint, and 1 for at least, 0 for at most.
-/// `state`: what the last call returned; without elements: a new controller. `measured`: (m, 2)
-/// float64, sum and count of each value over all ranks; (0, 2): nothing is updated.
-///
-/// Returns the new state, and (m, 9) the members of PidStep: p, i, d, raw, lambda, saturated_steps,
-/// saturated, held, waiting. Errors: those of gdpo::PidLagrangian, and `invalid_input` for tensors
-/// that do not fit.
-inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& set_points,
-                                      const Tensor& state, const Tensor& measured) {
-  constexpr const char* function = "gdpo::PidLagrangian";
-  const double* point = detail::doubles_in(function, "set_points", set_points, 2, 3,
-                                           "(m, 3) float64: limit, scale, bound");
-  std::vector<SetPoint> points(static_cast<std::size_t>(set_points.size(0)));
+/// The set-points of a tensor: (m, 3) float64, the limit and scale of each constraint, and 1 for at
+/// least, 0 for at most.
+inline std::vector<SetPoint> set_points_of(const char* function, const char* name,
+                                           const Tensor& tensor) {
+  const double* point =
+      doubles_in(function, name, tensor, 2, 3, "(m, 3) float64: limit, scale, bound");
+  std::vector<SetPoint> points(static_cast<std::size_t>(tensor.size(0)));
   for (SetPoint& p : points) {
     p.limit = point[0], p.scale = point[1];
     p.bound = math::is_zero(point[2]) ? Bound::AtMost : Bound::AtLeast;
     point += 3;
   }
-  PidLagrangian controller(detail::gains_of(function, gains), points);
+  return points;
+}
+
+}  // namespace detail
+
+/// What an operator of this name declares.
+inline constexpr const char* pid_schema =
+    "pid(str gains, Tensor set_points, Tensor state, Tensor measured, Tensor? before=None) -> "
+    "(Tensor, Tensor)";
+/// A step of a controller of m Lagrange multipliers (constraint/pid.hpp).
+///
+/// `gains`: members of PidGains in one line, such as "kp=1 ki=0.1 form=velocity". `set_points`:
+/// (m, 3) float64, the limit and scale of each constraint, and 1 for at least, 0 for at most.
+/// `state`: what the last call returned; without elements: a new controller. `measured`: (m, 2)
+/// float64, sum and count of each value over all ranks; (0, 2): nothing is updated. `before`: the
+/// set-points under which the state was made, where these may be others; the limits then move.
+///
+/// Returns the new state, and (m, 9) the members of PidStep: p, i, d, raw, lambda, saturated_steps,
+/// saturated, held, waiting. Errors: those of gdpo::PidLagrangian, and `invalid_input` for tensors
+/// that do not fit.
+inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& set_points,
+                                      const Tensor& state, const Tensor& measured,
+                                      const std::optional<Tensor>& before) {
+  constexpr const char* function = "gdpo::PidLagrangian";
+  PidLagrangian controller(detail::gains_of(function, gains),
+                           detail::set_points_of(function, "set_points", set_points));
 
   PidState s = controller.state();
   std::int64_t size = 0;
@@ -118,6 +129,7 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
     gdpo::detail::for_each_field(s, [&from](const char*, auto& field) {
       for (auto& number : field) number = static_cast<std::decay_t<decltype(number)>>(*from++);
     });
+    if (before) s.set_points = detail::set_points_of(function, "before", *before);
     controller.restore(s);
   }
   const double* of = detail::doubles_in(function, "measured", measured, 2, 2, "(m, 2) float64");
