@@ -4,7 +4,7 @@ import functools
 import numbers
 import pathlib
 import re
-from typing import Callable, Dict, Iterator, List, Optional
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -288,21 +288,60 @@ def _backward(ctx, of_loss, *others):
 torch.library.register_autograd("gdpo::policy_loss", _backward, setup_context=_setup_context)
 
 
-def refuse_forward_mode(tensor: torch.Tensor) -> None:
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose values a transform of torch.func passes on; without one the tensor itself."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor
+
+
+@torch.compiler.assume_constant_result
+def _transforms() -> Tuple[str, ...]:
+    """The transforms of torch.func that are at work, in compiled code those of the trace."""
+    if not torch._C._are_functorch_transforms_active():
+        return ()
+    return tuple(level.key().name for level in torch._C._functorch.get_interpreter_stack())
+
+
+def refuse_forward_mode(tensor: torch.Tensor, what: str) -> None:
     """Raises for a tensor with a tangent, whose derivative would silently be 0."""
     if torch.autograd.forward_ad._current_level < 0:
         return
     if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
-        raise RuntimeError("gdpo.PolicyLoss has a gradient for backward and no derivative in "
-                           "forward mode")
+        raise RuntimeError(f"{what} has a gradient for backward and no derivative in forward mode")
 
 
-def refuse_transforms(tensor: torch.Tensor) -> None:
-    """Raises within torch.func's grad, vmap and jvp, where a loss would have no gradient."""
-    refuse_forward_mode(tensor)
-    if not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack():
-        raise RuntimeError("gdpo.PolicyLoss.from_logits has a gradient for backward and is not for "
-                           "the transforms of torch.func")
+def refuse_transforms(tensor: torch.Tensor, what: str, *kinds: str) -> None:
+    """Raises in forward mode, and within transforms of torch.func of these kinds; without: of any.
+
+    kinds: of "Grad", "Vmap" and "Functionalize".
+    """
+    refuse_forward_mode(tensor, what)
+    if any(not kinds or name in kinds for name in _transforms()):
+        raise RuntimeError(f"{what} has a gradient for backward and is not for the transforms of "
+                           "torch.func: call it for each batch, and backward")
+
+
+def refuse_hidden_gradient(tensor: torch.Tensor, what: str) -> None:
+    """Raises where transforms hide that the tensor needs a gradient, which would then be 0.
+
+    vmap and functionalize do so; grad asks for one that is computed later. Where none is needed,
+    they are as good as a loop. What is compiled cannot tell, except under torch.no_grad.
+    """
+    refuse_forward_mode(tensor, what)
+    if not torch.is_grad_enabled() or not _transforms():
+        return
+    if torch.compiler.is_compiling():
+        refuse_transforms(tensor, what, "Vmap", "Functionalize")
+        return
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_gradtrackingtensor(tensor):
+            refuse_transforms(tensor, what)
+        tensor = functorch.get_unwrapped(tensor)
+    if tensor.requires_grad:
+        refuse_transforms(tensor, what)
 
 
 class WithGradient(torch.autograd.Function):
@@ -369,6 +408,10 @@ class FromLogitsInPlace(torch.autograd.Function):
         _refuse_second_derivative("gdpo.PolicyLoss")
         if of_loss is None:
             return (None,) * (4 + ctx.arguments)
+        if torch._C._functorch.is_legacy_batchedtensor(of_loss):  # is_grads_batched
+            raise RuntimeError("gdpo.PolicyLoss.from_logits: in_place: given several gradients of "
+                               "the loss at once; needed: one, because it scales the gradient "
+                               "where it lies")
         if ctx.memory is None:
             raise RuntimeError("gdpo.PolicyLoss.from_logits: in_place: given a second backward; "
                                "needed: one, because it scales the gradient where it lies")

@@ -3,7 +3,7 @@ from typing import NamedTuple, Optional
 
 import torch
 
-from ._library import check_tensors, ops, our_errors
+from ._library import check_tensors, ops, our_errors, refuse_transforms
 
 
 class TokenLogprobs(NamedTuple):
@@ -31,5 +31,6 @@ def token_logprobs(logits: torch.Tensor, targets: torch.Tensor, *,
     Errors: ValueError for types, shapes and targets that do not fit.
     """
     check_tensors("gdpo::token_logprobs", {"logits": logits, "targets": targets, "mask": mask})
+    refuse_transforms(logits, "gdpo.token_logprobs", "Grad")
     with our_errors():
         return TokenLogprobs(*ops.token_logprobs(logits, targets, mask, temperature))

@@ -7,7 +7,7 @@ import torch
 
 from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
                        in_our_words, line_of, names, ops, our_errors, raise_ours,
-                       refuse_forward_mode, refuse_transforms, word)
+                       refuse_hidden_gradient, refuse_transforms, unwrapped, word)
 
 # The settings of PolicyLoss with the names that they have in the library.
 _SETTINGS = {
@@ -121,7 +121,7 @@ def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> li
     check_tensors(function, arrays)
     mask = arrays.get("mask")
     if (mask is not None and mask.is_floating_point() and not torch.compiler.is_compiling()
-            and mask.device.type == "cpu" and not mask.isfinite().all()):
+            and mask.device.type == "cpu" and not unwrapped(mask).isfinite().all()):
         raise ValueError(f"{function}: mask: given infinities or NaN; needed: not 0 at the tokens "
                          "of the loss, and 0 elsewhere (a mask that is added to scores is none)")
     return [arrays.get(name) for name in ARRAYS]
@@ -253,7 +253,7 @@ class PolicyLoss(torch.nn.Module):
         if not logp.is_floating_point():
             raise ValueError(f"gdpo::PolicyLoss: batch.logp: given {logp.dtype}; needed: log-probs "
                              "of a floating-point type")
-        refuse_forward_mode(logp)
+        refuse_hidden_gradient(logp, "gdpo.PolicyLoss")
         check_type("gdpo::PolicyLoss", "counts", counts)
         arrays = batch_arrays("gdpo::PolicyLoss", {
             "logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "rollout_logp": rollout_logp,
@@ -313,7 +313,7 @@ class PolicyLoss(torch.nn.Module):
             check_type(function, name, tensor)
         if not isinstance(temperature, (int, float)):
             raise ValueError(f"{function}: temperature: given {temperature!r}; needed: a number")
-        refuse_transforms(logits)
+        refuse_transforms(logits, "gdpo.PolicyLoss.from_logits")
         differentiable = torch.is_grad_enabled() and logits.requires_grad
         in_place = in_place and differentiable and not torch.compiler.is_compiling()
         if in_place and (logits.is_leaf or (logits._is_view() and logits._base.is_leaf
