@@ -1,5 +1,5 @@
 """A controller of Lagrange multipliers, which keeps the means of rewards at their limits."""
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -22,9 +22,33 @@ class PidStep(NamedTuple):
     waiting: bool  #: The multiplier was kept, for the warm-up or until the period ends.
 
 
+def _as_loading(message: str) -> str:
+    """A message of the library's PidLagrangian::restore in the words of load_state_dict."""
+    for theirs, ours in (("gdpo::PidLagrangian::restore", "gdpo.PidLagrangian.load_state_dict"),
+                         ("AtMost", "at_most"), ("AtLeast", "at_least")):
+        message = message.replace(theirs, ours)
+    return message
+
+
 def _list(numbers: Any) -> List[float]:
     """One number or several, of any kind, in a list."""
     return torch.as_tensor(numbers, dtype=torch.float64).detach().reshape(-1).tolist()
+
+
+# Nothing was measured.
+_NOTHING = torch.empty((0, 2), dtype=torch.float64)
+
+
+def _set_points(function: str, limits: List[float], scale: Union[float, Sequence[float]],
+                bounds: List[float]) -> torch.Tensor:
+    """The set-points as the operator takes them: (limits, 3)."""
+    count = len(limits)
+    scales = [scale] * count if isinstance(scale, (int, float)) else list(scale)
+    if len(scales) != count or len(bounds) != count:
+        raise ValueError(f"{function}: scale, bound: given {len(scales)} and {len(bounds)}; needed:"
+                         f" one for each of the {count} limits")
+    return torch.tensor([[limit, float(s), b] for limit, s, b in zip(limits, scales, bounds)],
+                        dtype=torch.float64).reshape(count, 3)
 
 
 class PidLagrangian:
@@ -54,25 +78,17 @@ class PidLagrangian:
                  bound: Union[str, Sequence[str]] = "at_least", **gains: Any) -> None:
         limits = _list(limits)
         count = len(limits)
-        scales = [scale] * count if isinstance(scale, (int, float)) else list(scale)
         bounds = [bound] * count if isinstance(bound, str) else list(bound)
-        if len(scales) != count or len(bounds) != count:
-            raise ValueError(f"gdpo.PidLagrangian: scale, bound: given {len(scales)} and "
-                             f"{len(bounds)}; needed: one for each of the {count} limits")
         unknown = [b for b in bounds if b not in _BOUNDS]
         if unknown:
             raise ValueError(f"gdpo.PidLagrangian: bound: given {unknown[0]!r}; needed: one of "
                              "at_least, at_most")
         self._gains = " ".join(f"{name}={value}" for name, value in gains.items())
-        self._set_points = torch.tensor(
-            [[float(limit), float(s), _BOUNDS[b]] for limit, s, b in zip(limits, scales, bounds)],
-            dtype=torch.float64).reshape(count, 3)
+        self._set_points = _set_points("gdpo.PidLagrangian", limits, scale,
+                                       [_BOUNDS[b] for b in bounds])
         self._state = torch.empty((1, 0), dtype=torch.float64)
-        self._call(torch.empty((0, 2), dtype=torch.float64))
-
-    def _call(self, measured: torch.Tensor) -> None:
         with our_errors():
-            self._state, self._steps = ops.pid(self._gains, self._set_points, self._state, measured)
+            self._state, self._steps = ops.pid(self._gains, self._set_points, self._state, _NOTHING)
 
     @property
     def multipliers(self) -> List[float]:
@@ -98,8 +114,44 @@ class PidLagrangian:
             raise ValueError(f"gdpo.PidLagrangian.update: sums, counts: given {len(sums)} and "
                              f"{len(counts)}; needed: one for each of the "
                              f"{len(self._set_points)} constraints")
-        self._call(torch.tensor([sums, counts], dtype=torch.float64).T.contiguous())
+        measured = torch.tensor([sums, counts], dtype=torch.float64).T.contiguous()
+        with our_errors():
+            self._state, self._steps = ops.pid(self._gains, self._set_points, self._state, measured)
         return self.last
+
+    def move(self, limits: Union[float, Sequence[float]], *,
+             scale: Union[None, float, Sequence[float]] = None) -> None:
+        """Gives the constraints other limits, and scales where they are given, during a run.
+
+            pid.move(limits=[0.95])
+
+        The multipliers stay and go on from there, without a jump now or in the next update: what
+        the controller remembers of errors and measurements becomes what it would remember under
+        the new limits, and the integral takes over the difference (PidLagrangian::move in
+        include/gdpo/constraint/pid.hpp). The bounds cannot change: a multiplier of "at_least" says
+        nothing about "at_most", for which a new controller starts.
+
+        limits, scale: as for a new controller. Errors: ValueError for another number of them, and
+        for numbers out of range. The object is then as before.
+        """
+        limits = _list(limits)
+        count = len(self._set_points)
+        if len(limits) != count:
+            raise ValueError(f"gdpo.PidLagrangian.move: limits: given {len(limits)}; needed: one "
+                             f"for each of the {count} constraints")
+        _, scales, bounds = self._set_points.T.tolist()
+        points = _set_points("gdpo.PidLagrangian.move", limits, scales if scale is None else scale,
+                             bounds)
+        self._go_on(points, self._state, self._set_points,
+                    lambda message: message.replace("gdpo::PidLagrangian::restore",
+                                                    "gdpo.PidLagrangian.move"))
+
+    def _go_on(self, set_points: torch.Tensor, state: torch.Tensor, before: torch.Tensor,
+               translate: Callable[[str], str]) -> None:
+        """Goes on under these set-points from a state that was made under others."""
+        with our_errors(translate):
+            self._state, self._steps = ops.pid(self._gains, set_points, state, _NOTHING, before)
+        self._set_points = set_points
 
     def constraints(self, rewards: Sequence[int]) -> List[Tuple[int, float, float, float, str]]:
         """The constraints as `advantages` takes them.
@@ -114,24 +166,21 @@ class PidLagrangian:
                 (limit, scale, bound) in zip(rewards, self.multipliers, self._set_points.tolist())]
 
     def state_dict(self) -> Dict[str, torch.Tensor]:
-        """The state, for a checkpoint: limits, and what the controller remembers."""
+        """The state, for a checkpoint: what the controller remembers, and under which limits."""
         return {"set_points": self._set_points.clone(), "state": self._state.clone()}
 
     def load_state_dict(self, state: Dict[str, torch.Tensor]) -> None:
-        """Goes on from a state, with its limits, scales and bounds and the gains of this object.
+        """Goes on from a state, with the limits, scales, bounds and gains of this object.
 
-        Errors: ValueError for a state of another number of constraints, or one that no controller
-        leaves behind. The object is then as before.
+        The multipliers are those of the state. Where a limit or a scale is another than when the
+        state was made, what else it holds changes as in `move`.
+
+        Errors: ValueError for a state of another number of constraints, of another bound, or one
+        that no controller leaves behind. The object is then as before.
         """
         missing = [name for name in ("set_points", "state") if name not in state]
         if missing or len(state["set_points"]) != len(self._set_points):
             given = f"no {missing[0]}" if missing else f"{len(state['set_points'])} constraints"
             raise ValueError(f"gdpo.PidLagrangian.load_state_dict: state: given {given}; needed: "
                              f"what state_dict() gave, of {len(self._set_points)}")
-        before = self._set_points, self._state
-        self._set_points, self._state = state["set_points"].clone(), state["state"].clone()
-        try:
-            self._call(torch.empty((0, 2), dtype=torch.float64))
-        except ValueError:
-            self._set_points, self._state = before
-            raise
+        self._go_on(self._set_points, state["state"].clone(), state["set_points"], _as_loading)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import gdpo
+from gdpo.integrations._constraints import Constraints
 
 
 def test_the_positional_form():
@@ -168,3 +169,129 @@ def test_operators():
         ("", points, torch.empty((1, 0), dtype=torch.float64),
          torch.tensor([[1.0, 2.0]], dtype=torch.float64)),
         test_utils=("test_schema", "test_autograd_registration"))
+
+
+# Other limits, during a run and after it.
+
+def steps_of(pid, means):
+    """The multipliers after each of these measured means, of one constraint."""
+    return [pid.update(sums=[mean], counts=[1])[0].multiplier for mean in means]
+
+
+def test_a_resumed_controller_has_its_own_limit_and_the_old_multiplier():
+    """p is 2 e and I 0.05 e after one update; then the same measurement adds Ki e of the new one."""
+    before = gdpo.PidLagrangian([0.9], scale=0.3)
+    (multiplier,) = steps_of(before, [0.5])
+    assert multiplier == pytest.approx(2.05 * 0.4 / 0.3, rel=1e-12)
+    resumed = gdpo.PidLagrangian([0.95], scale=0.3)
+    resumed.load_state_dict(before.state_dict())
+    moved = gdpo.PidLagrangian([0.9], scale=0.3)
+    steps_of(moved, [0.5])
+    moved.move([0.95])
+    for pid in (resumed, moved):
+        assert pid.constraints([1]) == [(1, multiplier, 0.95, 0.3, "at_least")]
+        assert pid.last[0].multiplier == multiplier
+        assert steps_of(pid, [0.5]) == [pytest.approx(multiplier + 0.05 * 0.45 / 0.3, rel=1e-12)]
+    assert torch.equal(resumed.state_dict()["state"], moved.state_dict()["state"])
+    assert torch.equal(resumed.state_dict()["set_points"], moved.state_dict()["set_points"])
+    # A moved controller goes through a checkpoint as any other.
+    again = gdpo.PidLagrangian([0.95], scale=0.3)
+    again.load_state_dict(moved.state_dict())
+    assert steps_of(again, [0.4, 1.2, 0.9]) == steps_of(moved, [0.4, 1.2, 0.9])
+
+
+def test_other_scales():
+    pid = gdpo.PidLagrangian([0.9, 5.0], scale=0.3, bound=["at_least", "at_most"])
+    pid.update(sums=[0.5, 6.0], counts=[1, 1])
+    before = pid.multipliers
+    other = gdpo.PidLagrangian([0.9, 5.0], scale=[0.6, 0.3], bound=["at_least", "at_most"])
+    other.load_state_dict(pid.state_dict())
+    pid.move([0.9, 5.0], scale=[0.6, 0.3])
+    assert pid.multipliers == other.multipliers == before
+    assert pid.constraints([0, 1]) == other.constraints([0, 1]) == [
+        (0, before[0], 0.9, 0.6, "at_least"), (1, before[1], 5.0, 0.3, "at_most")]
+    steps = pid.update(sums=[0.5, 6.0], counts=[1, 1])
+    assert steps[0].multiplier == pytest.approx(before[0] + 0.05 * 0.4 / 0.6, rel=1e-12)
+    assert steps[1].multiplier == pytest.approx(before[1] + 0.05 / 0.3, rel=1e-12)
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda pid: pid.move([1.0, 2.0]), "move: limits: given 2; needed: one for each of the 1"),
+    (lambda pid: pid.move([math.nan]), "limit: given nan; needed: a finite number"),
+    (lambda pid: pid.move([1.0], scale=0.0), "scale: given 0; needed: a finite number above 0"),
+    (lambda pid: pid.move([1.0], scale=[1.0, 2.0]), "move: scale, bound: given 2 and 1"),
+    (lambda pid: pid.move([1e308], scale=1e-3), "gdpo.PidLagrangian.move: set_points[0]: given "
+     "limit 1e+308 and scale 0.001; needed: numbers in whose units the errors so far are finite"),
+    (lambda pid: pid.load_state_dict(gdpo.PidLagrangian([0.9], bound="at_most").state_dict()),
+     "gdpo.PidLagrangian.load_state_dict: set_points[0].bound: given at_most; needed: at_least, "),
+])
+def test_limits_that_cannot_be_moved(change, words):
+    pid = gdpo.PidLagrangian([0.9], scale=0.3)
+    steps_of(pid, [0.5])
+    before = pid.state_dict()
+    with pytest.raises(ValueError) as refused:
+        change(pid)
+    assert words in str(refused.value)
+    assert all(torch.equal(before[name], value) for name, value in pid.state_dict().items())
+    assert pid.constraints([0])[0][2:] == (0.9, 0.3, "at_least")
+
+
+# The lines of the plug-ins.
+
+def updated(*lines, mean=0.5):
+    constraints = Constraints(lines)
+    constraints.update(torch.full((4, len(lines)), mean), constraints.names)
+    return constraints
+
+
+def test_lines_that_are_resumed_with_other_limits():
+    old = updated("f>=0.9 scale=0.3", "g<=0.2")
+    new = Constraints(["f>=0.95 scale=0.6", "g<=0.1"])
+    new.load_state_dict(old.state_dict())
+    assert new.metrics() == old.metrics()
+    rewards = torch.full((4, 2), 0.5)
+    limits = new.update(rewards, ["f", "g"])
+    assert [limit[2:] for limit in limits] == [(0.95, 0.6, "at_least"), (0.1, 1.0, "at_most")]
+    old.move("f>=0.95 scale=0.6")
+    old.move("g <= 0.1")
+    assert old.update(rewards, ["f", "g"]) == limits
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda c: Constraints(["f>=0.9", "g>=0.2"]).load_state_dict(c.state_dict()),
+     "the state of g: gdpo.PidLagrangian.load_state_dict: set_points[0].bound: given at_most; "
+     "needed: at_least"),
+    (lambda c: c.move("f<=0.9"), "given 'f<=0.9', which is at_most; needed: at_least"),
+    (lambda c: c.move("h>=0.9"), "given h; needed: one of f, g"),
+    (lambda c: c.move("f>=0.9 kp=1"), "with the setting kp; needed: scale, or none"),
+    (lambda c: c.move("f>=0.9 scale=0"), "f>=0.9 scale=0: "),
+    (lambda c: c.move("f"), "given 'f'; needed: a line"),
+])
+def test_lines_that_cannot_be_moved(change, words):
+    constraints = updated("f>=0.9 scale=0.3", "g<=0.2")
+    before = constraints.state_dict()
+    with pytest.raises(ValueError) as refused:
+        change(constraints)
+    assert words in str(refused.value) and "gdpo.integrations: constraints: " in str(refused.value)
+    for name, state in constraints.state_dict().items():
+        assert all(torch.equal(before[name][key], value) for key, value in state.items())
+
+
+def test_a_state_that_one_constraint_refuses_changes_none():
+    constraints, state = Constraints(["f>=0.9", "g>=0.2"]), updated("f>=0.9", "g<=0.2").state_dict()
+    with pytest.raises(ValueError, match="the state of g"):
+        constraints.load_state_dict(state)
+    assert constraints.metrics() == {"constraint/f/multiplier": 0, "constraint/g/multiplier": 0}
+
+
+@pytest.mark.parametrize("line, words", [
+    ("f>=0.9 sacle=0.3", "given 'sacle'; needed: one of scale, form, kp, ki"),
+    ("f>=0.9 scale=wide", "needed: a number as scale"),
+    ("f>=0.9 bound=at_most", 'needed: ">=" or "<="'),
+    ("f>=0.9 limits=3", 'needed: ">=" or "<="'),
+    ("f>=0.9 kp=much", "kp: given 'much'; needed: a number"),
+])
+def test_lines_that_are_refused(line, words):
+    with pytest.raises(ValueError) as refused:
+        Constraints(line)
+    assert words in str(refused.value) and line in str(refused.value)
