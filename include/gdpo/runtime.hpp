@@ -62,6 +62,9 @@
 ///     gdpo::runtime::configured_loss("trl::dapo sequence surrogate.high=0.28 kl=k3 kl.beta=0.02")
 ///     gdpo::runtime::configured_estimator("trl::gdpo scale.eps=1e-6 missing.entry=zero")
 ///
+/// A setting has the name of the member, or the end of it where no other setting of that loss or
+/// estimator ends so: `high` for `surrogate.high`, `beta` for `kl.beta`.
+///
 /// **Cost.** Look names up once, not in every step: the search is linear and allocates. A loss by
 /// name chooses its KL term and aggregate at run time; otherwise a call costs what the type costs.
 /// std::visit compiles its call for every type of the variant.
@@ -596,22 +599,36 @@ struct ReadSetting {
   void operator()(Aggregate& setting) const { setting = aggregate(text); }
 };
 
-/// Sets one setting of a value of a variant. Errors: `invalid_input` for an unknown name, with a
-/// list of the settings of this value, and for a text that does not fit its type.
+/// Whether `name` is the end of the name of a setting, behind a dot.
+inline bool ends_in(const std::string& setting, const std::string& name) {
+  return setting.size() > name.size() && setting[setting.size() - name.size() - 1] == '.' &&
+         setting.compare(setting.size() - name.size(), name.size(), name) == 0;
+}
+/// Sets one setting of a value of a variant. name: its name, or the end of it that no other setting
+/// of this value has. Errors: `invalid_input` for an unknown name, with a list of the settings of
+/// this value, for one that several have, with a list of these, and for a text that does not fit
+/// the type of the setting.
 template <class Variant>
 void set(const char* function, Variant& value, const std::string& name, std::string_view text) {
   std::visit(
       [&](auto& v) {
-        bool known = false;
-        std::string names;
-        for_each_setting(v, [&](const std::string& setting, auto& member) {
+        std::string names, found;  // of all settings, and of those that the name may mean
+        int whole = 0, ends = 0;
+        for_each_setting(v, [&](const std::string& setting, const auto&) {
           names += (names.empty() ? "" : ", ") + setting;
-          if (setting != name) return;
-          known = true;
-          ReadSetting{function, name, text}(member);
+          if (setting == name) ++whole;
+          if (!ends_in(setting, name)) return;
+          found += (found.empty() ? "" : ", ") + setting;
+          ++ends;
         });
-        if (!known)
-          contract::fail(function, "line", "the setting '" + name + "'", "one of " + names);
+        if (whole == 0 && ends != 1) {
+          contract::fail(function, "line", "the setting '" + name + "'",
+                         "one of " + (ends == 0 ? names : found));
+        }
+        for_each_setting(v, [&](const std::string& setting, auto& member) {
+          if (whole > 0 ? setting == name : ends_in(setting, name))
+            ReadSetting{function, name, text}(member);
+        });
       },
       value);
 }
@@ -645,14 +662,16 @@ void apply_settings(const char* function, Variant& value, std::string_view word,
 ///     NAME [LEVEL] [SETTING=VALUE ...]          trl::dapo sequence kl=k3 kl.beta=0.02
 ///
 /// Words are separated by blanks. NAME and LEVEL are those of `loss`. A SETTING is named as in the
-/// members of the loss and in messages, such as `surrogate.low` or `aggregate.constant`; a VALUE is
+/// members of the loss and in messages, such as `surrogate.low` or `aggregate.constant`, or by the
+/// end of that where no other setting has it, such as `low` or `constant`; a VALUE is
 /// a number ("inf" for infinity), true or false, or a word: `kl` takes the types of `kl()` and
 /// keeps its other settings, `aggregate` the modes of `aggregate()` and sets all of the
 /// aggregate's settings, `kl.against` is ref, old, teacher or rollout, and `aggregate.over` is
 /// tokens, rows, non_empty_rows or given. Settings are applied in their order.
 ///
-/// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones,
-/// and for a value that is not of the setting's type. Whether a number is in its range is checked
+/// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones, for
+/// one that several settings end in, with a list of these, and for a value that is not of the
+/// setting's type. A message calls the setting as the line does. Whether a number is in its range is checked
 /// by the loss when it is called.
 inline Loss configured_loss(std::string_view line) {
   constexpr const char* function = "gdpo::runtime::configured_loss";
@@ -676,8 +695,10 @@ inline Loss configured_loss(std::string_view line) {
 /// `renorm.eps`, `renorm.eps_at`, `renorm.count_eps`, `renorm.keep_mean`; `missing.entry` (skip,
 /// zero, propagate, reject), `missing.row` (exclude, exclude_unscored, keep), `missing.infinite`
 /// (propagate, missing, nan_to_num, reject), `missing.unused` (compare, exclude), `singleton`
-/// (zero, raw, error, nan), `penalty.coef` and `penalty.reward`. An estimator has those of its own
-/// scale and renormalisation. Weights and gates are lists: set them in the value.
+/// (zero, raw, error, nan), `penalty.coef` and `penalty.reward`, or the end of a name where no
+/// other setting has it, such as `singleton`, `coef`, and `eps` of an estimator without a
+/// renormalisation. An estimator has those of its own scale and renormalisation. Weights and gates
+/// are lists: set them in the value.
 ///
 /// Errors: as those of configured_loss.
 inline Estimator configured_estimator(std::string_view line) {

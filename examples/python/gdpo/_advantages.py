@@ -6,17 +6,16 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import torch
 
-from ._library import check_tensors, in_our_words, line_of, names, ops, our_errors
+from ._library import Line, SettingNames, check_tensors, names, ops, our_errors
 
-# The settings of `advantages` with the names that they have in the library.
-_SETTINGS = {
+#: The settings of `advantages` with the names that they have in the library.
+SETTINGS = SettingNames({
     "of": "scale.of", "ddof": "scale.ddof", "eps": "scale.eps", "eps_at": "scale.eps_at",
     "renorm_ddof": "renorm.ddof", "renorm_eps": "renorm.eps", "renorm_eps_at": "renorm.eps_at",
     "missing": "missing.entry", "missing_row": "missing.row", "infinite": "missing.infinite",
     "unused": "missing.unused", "singleton": "singleton",
     "penalty_coef": "penalty.coef", "penalty_reward": "penalty.reward",
-}
-_in_our_words = in_our_words(_SETTINGS)
+})
 
 
 class Report:
@@ -112,15 +111,16 @@ def _flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
     return [float(number) for entry in entries for number in entry] if entries else None
 
 
-def _on_cpu(values: torch.Tensor, arguments: tuple) -> Tuple[torch.Tensor, torch.Tensor]:
+def _on_cpu(line: Line, values: torch.Tensor, arguments: tuple
+            ) -> Tuple[torch.Tensor, torch.Tensor]:
     """The operator on the CPU: the kernels for devices have no constraints and no report."""
-    with our_errors(_in_our_words):
-        return ops.advantages(values.cpu(), *(a.cpu() if isinstance(a, torch.Tensor) else a
-                                              for a in arguments))
+    with our_errors(line.in_given_words):
+        return ops.advantages(values.cpu(), line.text, *(
+            a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
-def _report_on_cpu(values: torch.Tensor, arguments: tuple) -> torch.Tensor:
-    return _on_cpu(values, arguments)[1]
+def _report_on_cpu(line: Line, values: torch.Tensor, arguments: tuple) -> torch.Tensor:
+    return _on_cpu(line, values, arguments)[1]
 
 
 def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
@@ -135,14 +135,16 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                missing: Optional[str] = None, missing_row: Optional[str] = None,
                infinite: Optional[str] = None, unused: Optional[str] = None,
                singleton: Optional[str] = None, penalty_coef: Optional[float] = None,
-               penalty_reward: Optional[int] = None, report: bool = False) -> Any:
+               penalty_reward: Optional[int] = None, report: bool = False,
+               **settings: Any) -> Any:
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing. Tensors, NumPy arrays,
       JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a CUDA device are computed
       there, without waiting for it; with `constraints` on the CPU, which waits.
     estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
-      a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them.
+      a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them,
+      as a keyword or behind the name, as in "trl::gdpo eps=1e-6".
     One of these says who belongs together: group_size (that many rows in a row), group_ids (rows),
       integers in any order, or group_offsets (groups + 1), where each group begins.
     weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
@@ -168,6 +170,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       reward means, "propagate", "missing", "nan_to_num" or "reject"; singleton: what a group of one
       gets, "zero", "raw", "nan" or "error" (include/gdpo/advantage/missing.hpp). "reject" and
       "error" raise, and are for the CPU.
+    settings: those by their names in the library, and further ones, as in
+      **{"scale.eps": 1e-6, "renorm.keep_mean": True} (include/gdpo/runtime.hpp lists them).
 
     Returns the advantages (rows), float32 for rewards of float32 and narrower, else float64, as an
     array of the library that `rewards` is of (a tensor for a list); with report=True also a Report.
@@ -178,7 +182,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
              "renorm_eps": renorm_eps, "renorm_eps_at": renorm_eps_at, "missing": missing,
              "missing_row": missing_row, "infinite": infinite, "unused": unused,
              "singleton": singleton, "penalty_coef": penalty_coef,
-             "penalty_reward": penalty_reward}
+             "penalty_reward": penalty_reward, **settings}
+    line = SETTINGS.line("gdpo::advantages", [estimator], given)
     try:
         values, group_size = _tensor(rewards), operator.index(group_size)
     except (TypeError, RuntimeError) as error:
@@ -195,18 +200,19 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     if any(c[4] not in ("at_least", "at_most") for c in constraints):
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
-    arguments = (line_of([estimator], _SETTINGS, given), group_size, ids, offsets,
+    arguments = (group_size, ids, offsets,
                  None if weights is None else [float(weight) for weight in weights], _flat(gates),
                  _flat(limits), *columns.values())
 
     if values.device.type == "cpu" or limits:
-        result, numbers = _on_cpu(values, arguments)
+        result, numbers = _on_cpu(line, values, arguments)
         result = result.to(values.device)
     else:
-        with our_errors(_in_our_words):
-            result, _ = ops.advantages(values, *arguments)
+        with our_errors(line.in_given_words):
+            result, _ = ops.advantages(values, line.text, *arguments)
         # Of what the rewards are now, whatever becomes of them before the report is read.
-        numbers = functools.partial(_report_on_cpu, values.clone() if report else values, arguments)
+        numbers = functools.partial(_report_on_cpu, line, values.clone() if report else values,
+                                    arguments)
     result = _like(rewards, result)
     if not report:
         return result

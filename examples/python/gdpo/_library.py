@@ -4,7 +4,8 @@ import functools
 import numbers
 import pathlib
 import re
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import (Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set,
+                    Tuple)
 
 import torch
 
@@ -68,15 +69,87 @@ def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
                          f"tensors on the CPU{cuda}, one at least") from None
 
 
-def in_our_words(settings: Dict[str, str]) -> Callable[[str], str]:
-    """Changes messages of the library so that they name settings as Python does.
+class Line(NamedTuple):
+    """A line for the library, and how its settings were called by who gave them."""
 
-    settings: the names in Python and those in the library.
+    text: str
+    called: Dict[str, str]  #: From names in the library to the given ones, where they differ.
+
+    def in_given_words(self, message: str) -> str:
+        """A message of the library that calls settings as they were given."""
+        names = "|".join(sorted(map(re.escape, self.called), key=len, reverse=True))
+        return re.sub(rf"(?<![\w.])({names})(?![\w]|\.(?!lo|hi))",
+                      lambda found: self.called[found[1]], message)
+
+
+class SettingNames:
+    """The settings of a function: their names in Python, and those in the library.
+
+    Lines and keywords take both, as `low` and `surrogate.low`, and the last name of a setting where
+    no other has it.
+
+    numbers: of settings with one value. bounds: of those with a lower and an upper end, which in
+      the library are two, NAME.lo and NAME.hi; in a line they may be NAME=LO,HI.
     """
-    ours = {name: setting for setting, name in settings.items()}
-    names = "|".join(sorted(map(re.escape, ours), key=len, reverse=True))
-    pattern = re.compile(rf"(?<![\w.])({names})(?![\w]|\.(?!lo|hi))")
-    return lambda message: pattern.sub(lambda found: ours[found[1]], message)
+
+    def __init__(self, numbers: Dict[str, str], bounds: Optional[Dict[str, str]] = None) -> None:
+        self._bounds = bounds or {}
+        self._in_library = {**numbers, **self._bounds}
+        self._in_python = {name: setting for setting, name in self._in_library.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._in_library)
+
+    def _library_name(self, name: str) -> str:
+        """The name in the library of a setting; one that is not known here stays as it is."""
+        if name in self._in_library or name in self._in_python:
+            return self._in_library.get(name, name)
+        whole, dot, end = name.rpartition(".")
+        if end in ("lo", "hi") and self._library_name(whole) in self._bounds.values():
+            return self._library_name(whole) + dot + end
+        ends = [path for path in self._in_python if path.endswith(f".{name}")]
+        return ends[0] if len(ends) == 1 else name
+
+    def meant(self, name: str) -> str:
+        """The name in Python of the setting that a name means; an unknown one stays as it is."""
+        whole = self._library_name(re.sub(r"\.(lo|hi)$", "", name))
+        return self._in_python.get(whole, name)
+
+    def meant_in(self, names: Iterable[str]) -> Set[str]:
+        """The names in Python of settings, or of those that the words NAME=VALUE of a line set."""
+        return {self.meant(name.partition("=")[0]) for name in names}
+
+    def line(self, function: str, words: Sequence[str], given: Dict[str, object]) -> Line:
+        """The line of these words and settings for the library; None is no setting.
+
+        words: the first of them may be a line with settings itself, which stand before the others.
+        Errors: ValueError for one setting by two names, and for bounds that are not two numbers.
+        """
+        if not all(isinstance(word, str) for word in words):
+            raise ValueError(f"{function}: name: given {words[0]!r}; needed: a name, and perhaps "
+                             "settings behind it, NAME SETTING=VALUE")
+        head, tail = words[0].split(), []
+        while head and "=" in head[-1]:
+            tail.insert(0, head.pop())
+        pairs = [word.partition("=")[::2] for word in tail]
+        pairs += [(name, value) for name, value in given.items() if value is not None]
+        result, called, before = [*head, *words[1:]], dict(self._in_python), {}
+        for name, value in pairs:
+            setting = self._library_name(name)
+            if before.setdefault(setting, name) != name:
+                raise ValueError(f"{function}: {name}: given beside {before[setting]}, which is "
+                                 "the same setting; needed: one of the two")
+            called[setting] = name
+            if setting not in self._bounds.values():
+                result.append(f"{setting}={word(value)}")
+                continue
+            try:
+                lo, hi = value.split(",") if isinstance(value, str) else value
+            except (TypeError, ValueError):
+                raise ValueError(f"{function}: {name}: given {value!r}; needed: two numbers, the "
+                                 "lower and the upper end") from None
+            result += [f"{setting}.lo={word(lo)}", f"{setting}.hi={word(hi)}"]
+        return Line(" ".join(result), called)
 
 
 def word(value: object) -> str:
@@ -86,13 +159,6 @@ def word(value: object) -> str:
     if isinstance(value, (str, int)):
         return str(value)
     return str(int(value)) if isinstance(value, numbers.Integral) else repr(float(value))
-
-
-def line_of(words: List[str], settings: Dict[str, str], given: Dict[str, object]) -> str:
-    """The line that begins with these words and has the settings that are not None."""
-    return " ".join([*words, *(f"{name}={word(given[setting])}"
-                               for setting, name in settings.items()
-                               if given[setting] is not None)])
 
 
 def check_type(function: str, name: str, tensor: object) -> None:

@@ -1,27 +1,24 @@
 """The policy loss as a module, the counts that it divides by, and what it measures."""
 import inspect
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import torch
 
-from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type,
-                       in_our_words, line_of, names, ops, our_errors, raise_ours,
-                       refuse_hidden_gradient, refuse_transforms, unwrapped, word)
+from ._library import (ARRAYS, FromLogitsInPlace, SettingNames, WithGradient, check_tensors,
+                       check_type, names, ops, our_errors, raise_ours, refuse_hidden_gradient,
+                       refuse_transforms, unwrapped)
 
-# The settings of PolicyLoss with the names that they have in the library.
-_SETTINGS = {
+#: The settings of PolicyLoss with the names that they have in the library.
+SETTINGS = SettingNames({
     "aggregate": "aggregate", "over": "aggregate.over", "count_eps": "aggregate.count_eps",
     "row_count_eps": "aggregate.row_count_eps", "constant": "aggregate.constant",
     "padded_width": "aggregate.padded_width", "scale": "aggregate.scale",
     "low": "surrogate.low", "high": "surrogate.high", "delta": "surrogate.delta",
     "dual": "surrogate.dual", "kl": "kl", "beta": "kl.beta", "against": "kl.against",
     "level_count_eps": "level.statistic.count_eps",
-}
-# Settings with a lower and an upper end.
-_BOUNDS = {"kl_input": "kl.input", "kl_output": "kl.output", "level_map": "level.map",
-           "level_bounds": "level.bounds"}
-_in_our_words = in_our_words({**_SETTINGS, **_BOUNDS})
+}, {"kl_input": "kl.input", "kl_output": "kl.output", "level_map": "level.map",
+    "level_bounds": "level.bounds"})
 
 
 class Metrics:
@@ -159,7 +156,8 @@ class PolicyLoss(torch.nn.Module):
     """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
 
     name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "dr_grpo", "gspo") or a trainer's
-      ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one of them.
+      ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one of them,
+      as a keyword or behind the name and the level, as in "dapo sequence low=0.1".
     level: whose ratio is clipped, "token", "sequence" or "sequence_token" (GSPO).
     low, high: the ratio is clipped to 1 - low .. 1 + high. delta: its upper bound without the
       clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A.
@@ -177,6 +175,8 @@ class PolicyLoss(torch.nn.Module):
     level_map: (lo, hi), to which the log ratio of each token is clamped, of losses that do so
       (verl). level_bounds: (lo, hi), to which that of a sequence is clamped, and level_count_eps,
       added to its number of tokens: of the levels of sequences.
+    settings: the same by their names in the library, as in **{"surrogate.low": 0.1}
+      (include/gdpo/runtime.hpp lists them).
 
     The formulas stand in the headers of the C++ library, include/gdpo/loss. The call computes in
     float32, or in float64 where logp is float64; log-probs of 16 bits are read as float32, and
@@ -198,24 +198,26 @@ class PolicyLoss(torch.nn.Module):
                  kl_output: Optional[Tuple[float, float]] = None,
                  level_map: Optional[Tuple[float, float]] = None,
                  level_bounds: Optional[Tuple[float, float]] = None,
-                 level_count_eps: Optional[float] = None) -> None:
+                 level_count_eps: Optional[float] = None, **settings: Any) -> None:
         given = locals()
         super().__init__()
-        words = [name] if level is None else [name, level]
+        given = {**{setting: given[setting] for setting in SETTINGS}, **settings}
+        line = SETTINGS.line("gdpo.PolicyLoss", [name] if level is None else [name, level], given)
+        for setting, argument in (("kl", "kl_loss_type"), ("aggregate", "loss_agg_mode")):
+            line.called[argument] = f"{line.called[setting]} ({argument})"
+        self._line = line
         #: The loss in one line, as the operator takes it.
-        self.line = line_of(words, _SETTINGS, given)
-        for setting, called in _BOUNDS.items():
-            if given[setting] is not None:
-                lo, hi = given[setting]
-                self.line += f" {called}.lo={word(lo)} {called}.hi={word(hi)}"
-        with our_errors(_in_our_words):
+        self.line = line.text
+        with our_errors(line.in_given_words):
             own_beta = ops.check_loss(self.line)
-        if own_beta == 0 and beta is None and (kl, against) != (None, None):
+        said = {word.partition("=")[0] for word in self.line.split() if "=" in word}
+        if own_beta == 0 and "kl.beta" not in said and said & {"kl", "kl.against"}:
             raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "
-                             f"coefficient of the KL term, which \"{name}\" does not have (0: off)")
+                             f"coefficient of the KL term, which \"{self.line.split()[0]}\" does "
+                             "not have (0: off)")
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in _SETTINGS:
+        if name in SETTINGS:
             raise AttributeError(f"gdpo.PolicyLoss: {name} is set when the loss is made: "
                                  f"PolicyLoss(..., {name}={value!r})")
         super().__setattr__(name, value)
@@ -270,7 +272,7 @@ class PolicyLoss(torch.nn.Module):
                 with torch.no_grad():
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, _in_our_words)
+            raise_ours(error, self._line.in_given_words)
             raise
         return LossAndMetrics(loss, Metrics(result))
 
@@ -344,7 +346,8 @@ class PolicyLoss(torch.nn.Module):
             else:
                 loss, _, result, logp, entropies = ops.policy_loss_from_logits(*arguments)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, _as_from_logits)
+            raise_ours(error, lambda message: self._line.in_given_words(
+                re.sub(r"^gdpo::\w+", function, message)))
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 
@@ -355,7 +358,3 @@ class PolicyLoss(torch.nn.Module):
 _ARRAYS_BESIDE_LOGITS = [name for name in inspect.signature(PolicyLoss.forward).parameters
                          if name in ARRAYS and name != "logp"]
 
-
-def _as_from_logits(message: str) -> str:
-    """A message of one of the operators that from_logits calls, in its name."""
-    return _in_our_words(re.sub(r"^gdpo::\w+", "gdpo::PolicyLoss.from_logits", message))

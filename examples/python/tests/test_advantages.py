@@ -355,7 +355,7 @@ def test_a_penalty_inside_the_reward():
     (dict(eps_at="mean"), "eps_at: given 'mean'"), (dict(of="all"), "of: given 'all'"),
     (dict(penalty_coef=1.0), "batch.penalty"),
     (dict(estimator="rloo", eps=1.0), "given the setting 'eps'"),
-    (dict(estimator="gdpo eps=1"), "given the setting 'eps=1'|the setting 'eps'"),
+    (dict(estimator="gdpo epsilon=1"), "given the setting 'epsilon'; needed: one of of, ddof, eps"),
 ], ids=str)
 def test_settings_that_do_not_fit(settings, words):
     with pytest.raises(ValueError, match=words):

@@ -369,9 +369,8 @@ void check_settings(Random& random, const Estimator& plain) {
   }
   const Estimator e = random_settings(random, plain, channels);
   INFO("rows " << rows << ", channels " << channels << ", group " << group << ", missing entry "
-               << static_cast<int>(e.missing.entry) << ", row "
-               << static_cast<int>(e.missing.row) << ", infinite "
-               << static_cast<int>(e.missing.infinite) << ", unused "
+               << static_cast<int>(e.missing.entry) << ", row " << static_cast<int>(e.missing.row)
+               << ", infinite " << static_cast<int>(e.missing.infinite) << ", unused "
                << static_cast<int>(e.missing.unused) << ", weights " << e.weights.size()
                << ", combine, baseline, scale " << typeid(Estimator).name() << ", singleton "
                << static_cast<int>(e.singleton));

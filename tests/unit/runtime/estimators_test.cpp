@@ -422,6 +422,18 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   CHECK(refused("rloo scale.eps=1") ==
         of + "line: given the setting 'scale.eps'; needed: one of missing.entry, missing.row, "
              "missing.infinite, missing.unused, singleton, penalty.coef, penalty.reward");
+  // The end of a name, where no other setting of this estimator ends so.
+  CHECK(refused("trl::gdpo eps=1") ==
+        of + "line: given the setting 'eps'; needed: one of scale.eps, renorm.eps");
+  CHECK(refused("grpo eps=two") == of + "eps: given 'two'; needed: a number");
+  std::visit([](const auto& x) { CHECK(x.penalty.coef == 0.25); },
+             runtime::configured_estimator("gdpo coef=0.25"));
+  const auto eps_of = [](const char* line) {
+    return std::visit([](const auto& x) { return product::settings_of(x); },
+                      runtime::configured_estimator(line))
+        .scale_spread.eps;
+  };
+  CHECK(eps_of("trl::grpo eps=0.25") == 0.25);
 }
 
 }  // namespace estimators_test

@@ -723,4 +723,50 @@ TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
   CHECK(unknown.find("level.bounds") == std::string::npos);  // a token has none
 }
 
+TEST_CASE("a setting may be called by the end of its name, where no other ends so") {
+  const auto same = [](const std::string& short_line, const std::string& line) {
+    INFO(short_line);
+    check(settings_of(runtime::configured_loss(short_line)),
+          settings_of(runtime::configured_loss(line)));
+  };
+  same("dapo low=0.1 high=0.3 beta=0.5 delta=4 dual=3",
+       "dapo surrogate.low=0.1 surrogate.high=0.3 kl.beta=0.5 surrogate.delta=4 "
+       "surrogate.dual=3");
+  same("dr_grpo constant=7 over=given scale=2 row_count_eps=1 padded_width=true",
+       "dr_grpo aggregate.constant=7 aggregate.over=given aggregate.scale=2 "
+       "aggregate.row_count_eps=1 aggregate.padded_width=true");
+  // One of a token's loss alone.
+  same("dapo count_eps=0.5 input.lo=-1", "dapo aggregate.count_eps=0.5 kl.input.lo=-1");
+  same("gspo bounds.hi=3", "gspo level.bounds.hi=3");
+  std::visit(
+      [](const auto& l) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(l.kl)>, gdpo::AnyKl>)
+          CHECK(l.kl.estimator == gdpo::KlEstimator::K1);
+        CHECK(l.kl.against == gdpo::Against::Old);
+        if constexpr (std::decay_t<decltype(l.level)>::of_segment)
+          CHECK(l.level.statistic.count_eps == 0.5);
+      },
+      runtime::configured_loss("gspo kl=k1 against=old statistic.count_eps=0.5"));
+
+  const auto refused = [](const std::string& line) {
+    return message_of([&line] { runtime::configured_loss(line); });
+  };
+  const std::string line = "gdpo::runtime::configured_loss: line: given the setting ";
+  CHECK(refused("gspo count_eps=0.5") ==
+        line + "'count_eps'; needed: one of level.statistic.count_eps, aggregate.count_eps");
+  CHECK(refused("dapo lo=0.5") == line + "'lo'; needed: one of kl.input.lo, kl.output.lo");
+  for (const char* none : {"ow=0.1", ".low=0.1", "urrogate.low=0.1", "surrogate.=0.1", "=0.1",
+                           "surrogate=0.1", "surrogate.low.lo=1"}) {
+    INFO(none);
+    CHECK(refused(std::string("dapo ") + none).find("; needed: one of surrogate.low, surrogate") !=
+          std::string::npos);
+  }
+  // As it was given.
+  CHECK(refused("dapo low=two") ==
+        "gdpo::runtime::configured_loss: low: given 'two'; needed: a number");
+  CHECK(refused("dapo against=him")
+            .find("configured_loss: against: given 'him'; needed: one of ref") !=
+        std::string::npos);
+}
+
 }  // namespace losses_test

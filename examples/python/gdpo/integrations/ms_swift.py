@@ -17,7 +17,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import PolicyLoss, advantages, count, estimators, losses, prepare
+from .._advantages import SETTINGS as _OF_ESTIMATORS
 from .._library import ops
+from .._policy_loss import SETTINGS as _OF_LOSSES
 from ._constraints import Constraints
 from ._known import knows
 
@@ -73,9 +75,9 @@ _EXTRA = {"policy_loss": "policy_loss", "kl_loss": "kl_loss", "ratio/mean": "rat
 class Choices(NamedTuple):
     """What `install` was given; None stands for what ms-swift's own options say."""
 
-    loss: Optional[str] = None  #: A name of gdpo.losses().
+    loss: Optional[str] = None  #: A name of gdpo.losses(), perhaps with level and settings.
     loss_settings: Dict[str, Any] = {}  #: Keyword arguments of gdpo.PolicyLoss.
-    estimator: Optional[str] = None  #: A name of gdpo.estimators().
+    estimator: Optional[str] = None  #: A name of gdpo.estimators(), perhaps with settings.
     estimator_settings: Dict[str, Any] = {}  #: Keyword arguments of gdpo.advantages.
     constraints: Tuple[str, ...] = ()  #: Lines of Constraints.
 
@@ -96,11 +98,12 @@ def install(*, loss: Optional[str] = None, loss_settings: Optional[Dict[str, Any
             constraints: Union[str, Sequence[str]] = ()) -> None:
     """Makes `swift rlhf --rlhf_type grpo` use this library for advantages and for the loss.
 
-    loss: one of `gdpo.losses()`. It brings its own settings, and ms-swift's loss_type, epsilon,
+    loss: one of `gdpo.losses()`, as `gdpo.PolicyLoss` takes it ("dapo high=0.3"). It brings its own settings, and ms-swift's loss_type, epsilon,
       epsilon_high, delta, beta and importance_sampling_level are not read. Without it they are
       translated, so that the numbers are those of ms-swift.
     loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either.
-    estimator: one of `gdpo.estimators()`, in place of advantage_estimator and scale_rewards.
+    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo eps=1e-6"), in
+      place of advantage_estimator and scale_rewards.
     estimator_settings: keyword arguments of `gdpo.advantages`, such as eps, missing or gates.
     constraints: reward functions to be kept at a limit, as lines of `Constraints`.
 
@@ -125,13 +128,13 @@ def _check(choices: Choices) -> None:
     """Raises ValueError for names and settings that do not fit."""
     for what, name, known in (("loss", choices.loss, losses()),
                               ("estimator", choices.estimator, estimators())):
-        if name is not None and name not in known:
+        if name is not None and name.split(" ")[0] not in known:
             raise ValueError(f"gdpo.integrations.ms_swift: {what}: given {name!r}; needed: one of "
                              f"{', '.join(known)}")
     try:
         if choices.loss is not None:
             PolicyLoss(choices.loss, **choices.loss_settings)
-        if choices.estimator_settings:
+        if choices.estimator_settings or choices.estimator is not None:
             settings = {"weights": None, "gates": (), **choices.estimator_settings}
             columns = max([len(settings["weights"] or [0]),
                            *(gate[0] + 1 for gate in settings["gates"]),
@@ -160,6 +163,11 @@ class PluggedIn:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.prepare_gdpo(_choices)
+
+    @property
+    def gdpo_constraints(self) -> Constraints:
+        """The constraints of this run; its `move("Short>=0.7")` moves a limit, on every rank."""
+        return self._gdpo_constraints
 
     def prepare_gdpo(self, choices: Choices) -> None:
         """Decides what is replaced in this run, warns of what is not, and makes the loss."""
@@ -203,8 +211,9 @@ class PluggedIn:
         weights = self._gdpo_constraints.unconstrained(self.reward_weights.tolist(),
                                                        self.reward_func_names)
         settings = {"weights": weights, **choices.estimator_settings}
-        if "penalty" in arrays:
-            settings.setdefault("penalty_coef", self.beta)
+        if "penalty" in arrays and "penalty_coef" not in _OF_ESTIMATORS.meant_in(
+                [*self._gdpo_estimator.split(), *choices.estimator_settings]):
+            settings["penalty_coef"] = self.beta
         rewards, groups, back = rewards_per_func, {}, None
         if self.dynamic_num_samples:
             at, group_ids, back = _requests(samples, rewards.device)
@@ -322,7 +331,9 @@ def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
                 "beta": 0.0 if trainer.kl_in_reward else trainer.beta}
     if trainer.loss_type == "dr_grpo":
         settings["constant"] = trainer.max_completion_length
-    return PolicyLoss(f"ms_swift::{trainer.loss_type}", **{**settings, **choices.loss_settings})
+    others = _OF_LOSSES.meant_in(choices.loss_settings)
+    settings = {name: value for name, value in settings.items() if name not in others}
+    return PolicyLoss(f"ms_swift::{trainer.loss_type}", **settings, **choices.loss_settings)
 
 
 def _own_estimator(trainer: Any) -> Optional[str]:

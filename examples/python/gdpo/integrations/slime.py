@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 
 from .. import PolicyLoss, losses
+from .._policy_loss import SETTINGS
 
 LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
                         Tuple[torch.Tensor, Dict[str, torch.Tensor]]]
@@ -37,13 +38,14 @@ def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunctio
     if name not in losses():
         raise ValueError(f"gdpo.integrations.slime: loss: given {name!r}; needed: one of "
                          f"{', '.join(losses())}")
-    refused = sorted({"aggregate", "over", "constant", "scale", "padded_width", "count_eps",
-                      "row_count_eps"} & set(settings))
+    meant = {SETTINGS.meant(setting): value for setting, value in settings.items()}
+    refused = sorted(setting for setting in settings if SETTINGS.meant(setting) in (
+        "aggregate", "over", "constant", "scale", "padded_width", "count_eps", "row_count_eps"))
     if refused:
         raise ValueError(f"gdpo.integrations.slime: {refused[0]}: given {settings[refused[0]]!r}; "
                          "needed: none, because slime averages the tokens")
     made = PolicyLoss(name, level, aggregate="token-sum", **settings)
-    beta = settings.get("beta")
+    beta = meant.get("beta")
 
     def chosen(args, batch, logits, sum_of_sample_mean):
         return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean)

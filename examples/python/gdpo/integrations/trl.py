@@ -19,6 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
 from .._library import ops
+from .._policy_loss import SETTINGS
 from ._constraints import Constraints
 from ._known import knows
 
@@ -72,16 +73,19 @@ def _own_settings(name: str, args: Any) -> Dict[str, Any]:
 
     Its KL coefficient is TRL's beta, because TRL keeps a reference model only where that is not 0,
     and so its KL estimate is multiplied by the ratio where use_bias_correction_kl says so.
-    The length that the losses called dr_grpo divide by has no default.
+    The length that the losses called dr_grpo divide by has no default. What stands behind the name
+    itself is not replaced.
     """
-    settings = {"name": name, "beta": args.beta}
+    words = name.split() or [name]
+    settings: Dict[str, Any] = {"beta": args.beta}
     if args.beta != 0 and args.use_bias_correction_kl:
         settings["kl"] = "k3*"
-    if args.importance_sampling_level != "token":
+    if args.importance_sampling_level != "token" and not (len(words) > 1 and "=" not in words[1]):
         settings["level"] = args.importance_sampling_level
-    if name.split("::")[-1].endswith("dr_grpo"):
+    if words[0].split("::")[-1].endswith("dr_grpo"):
         settings["constant"] = args.max_completion_length
-    return settings
+    own = SETTINGS.meant_in(words[1:])
+    return {"name": name, **{key: value for key, value in settings.items() if key not in own}}
 
 
 def _check_kl(loss: PolicyLoss, beta: float) -> None:
@@ -99,14 +103,16 @@ def _check_kl(loss: PolicyLoss, beta: float) -> None:
 class GRPOTrainer(trl.GRPOTrainer):
     """`trl.GRPOTrainer`, whose advantages and policy loss this library computes.
 
-    loss: a name of `gdpo.losses()`, or a `gdpo.PolicyLoss`. Without one it is the preset of
-      `GRPOConfig.loss_type` with epsilon, epsilon_high, delta, beta, importance_sampling_level,
-      use_bias_correction_kl and max_completion_length. A chosen loss brings its own clip instead.
-    estimator: a name of `gdpo.estimators()`, or a dict of it, as "estimator", and of settings of
-      `gdpo.advantages`. Without one it is the preset of scale_rewards and
-      multi_objective_aggregation.
+    loss: a name of `gdpo.losses()`, perhaps with settings as in "dapo high=0.3", or a
+      `gdpo.PolicyLoss`. Without one it is the preset of `GRPOConfig.loss_type` with epsilon,
+      epsilon_high, delta, beta, importance_sampling_level, use_bias_correction_kl and
+      max_completion_length. A chosen loss brings its own clip instead.
+    estimator: a name of `gdpo.estimators()`, perhaps with settings as in "trl::gdpo eps=1e-6", or a
+      dict of it, as "estimator", and of settings of `gdpo.advantages`. Without one it is the preset
+      of scale_rewards and multi_objective_aggregation.
     constraints: lines such as "format_reward>=0.9 scale=0.3", one for each reward function that is
-      kept at a limit instead of maximised. Their multipliers are saved in checkpoints.
+      kept at a limit instead of maximised. Their multipliers are saved in checkpoints, and a run
+      that is resumed with other limits goes on with them. `gdpo_constraints` has them.
 
     All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the loss
     types cispo, sapo and vespo, and the entropy bonus) TRL's own code computes, after a warning.
@@ -132,6 +138,11 @@ class GRPOTrainer(trl.GRPOTrainer):
         if loss is not None and not self._gdpo_losses:
             raise ValueError("gdpo.integrations.trl: loss: given one, and this TRL is not "
                              f"{VERSION}; needed: that release, or no loss")
+
+    @property
+    def gdpo_constraints(self) -> Constraints:
+        """The constraints of this run; its `move("short>=0.95")` moves a limit, on every rank."""
+        return self._gdpo_constraints
 
     # Choices
 
@@ -169,7 +180,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         if isinstance(loss, PolicyLoss):
             _check_kl(loss, self.beta)
             return loss
-        return PolicyLoss(**_own_settings(loss, self.args))
+        made = PolicyLoss(**_own_settings(loss, self.args))
+        _check_kl(made, self.beta)
+        return made
 
     def _missing_option(self) -> Optional[str]:
         """The option of TRL that there is nothing for here; None where there is none."""

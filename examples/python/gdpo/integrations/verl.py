@@ -20,8 +20,7 @@ import torch
 
 import gdpo
 
-from .._advantages import _SETTINGS as _ESTIMATOR_SETTINGS
-from .._policy_loss import _BOUNDS, _SETTINGS
+from .._policy_loss import SETTINGS
 from ._constraints import Constraints
 from ._known import knows
 
@@ -37,21 +36,22 @@ _LOG_PARAMETERS = ("self", "data", "step", "backend")
 _OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo"}
 # verl adds the KL term itself (actor.use_kl_loss), and hands no reference log-probs to a loss.
 _OF_KL = ("beta", "kl", "against", "kl_input", "kl_output")
-_LOSS_SETTINGS = [name for name in (*_SETTINGS, *_BOUNDS) if name not in _OF_KL]
+_LOSS_SETTINGS = [name for name in SETTINGS if name not in _OF_KL]
 
 
-def _parse(where: str, line: str, known: Sequence[str]) -> Tuple[List[str], Dict[str, Any]]:
+def _parse(mode: str, line: str) -> Tuple[List[str], Dict[str, Any]]:
     """The words of a line, and its settings of name=value, with numbers as numbers."""
     words, settings = [], {}
     for word in line.split():
         name, equals, value = word.partition("=")
         if not equals:
             words.append(word)
-        elif name in known:
+        elif SETTINGS.meant(name) in _LOSS_SETTINGS:
             settings[name] = _value(value)
         else:
-            raise ValueError(f"gdpo.integrations.verl: {where}: given {line!r}, with the setting "
-                             f"{name}; needed: one of {', '.join(known)}")
+            raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}, with the setting "
+                             f"{name}; needed: one of {', '.join(_LOSS_SETTINGS)}, or its name in "
+                             "the library, such as surrogate.low")
     return words, settings
 
 
@@ -71,7 +71,7 @@ class Loss:
 
     mode: "gdpo" or "gdpo:vanilla" (both "verl::vanilla"), or "gdpo:NAME [LEVEL] [own]
       [SETTING=VALUE ...]" with a name, a level and settings of `gdpo.PolicyLoss`, such as
-      "gdpo:trl::dapo sequence high=0.28". verl adds the KL term, so those of the KL are not taken.
+      "gdpo:trl::dapo sequence high=0.28" or "... surrogate.high=0.28". verl adds the KL term, so those of the KL are not taken.
 
     As with verl's losses, the clip range (clip_ratio_low, clip_ratio_high), the dual clip
     (clip_ratio_c, of ratios of tokens) and the aggregate (loss_agg_mode, loss_scale_factor) are
@@ -83,7 +83,8 @@ class Loss:
 
     def __init__(self, mode: str) -> None:
         _, _, line = mode.partition(":")
-        words, self._settings = _parse("loss_mode", line or "vanilla", _LOSS_SETTINGS)
+        words, self._settings = _parse(mode, line or "vanilla")
+        self._values = {SETTINGS.meant(name): value for name, value in self._settings.items()}
         self._own = "own" in words
         words = [word for word in words if word != "own"]
         if not 1 <= len(words) <= 2:
@@ -95,7 +96,7 @@ class Loss:
         self._level = words[1] if len(words) == 2 else None
         # Mistakes in the line are to be found now, and not in the first step.
         default = {} if self._own else {"aggregate": "token-mean"}
-        self._policy_loss({**default, **self._settings}, 1)
+        self._policy_loss(default, 1)
 
     @property
     def _is_of_tokens(self) -> bool:
@@ -107,8 +108,12 @@ class Loss:
         """Whether the mode is the name of a loss and nothing else."""
         return not self._settings and self._level is None and not self._own
 
-    def _policy_loss(self, settings: Dict[str, Any], dp_size: int) -> gdpo.PolicyLoss:
-        settings = {**settings, "beta": 0.0, "scale": settings.get("scale", 1) * dp_size}
+    def _policy_loss(self, default: Dict[str, Any], dp_size: int) -> gdpo.PolicyLoss:
+        """The loss with its own settings, by the names that they were given, and these others."""
+        settings = {name: value for name, value in default.items() if name not in self._values}
+        scale = next((name for name in self._settings if SETTINGS.meant(name) == "scale"), "scale")
+        settings.update(self._settings, beta=0.0)
+        settings[scale] = settings.get(scale, 1) * dp_size
         return _make(self.name, self._level, tuple(sorted(settings.items())))
 
     def _from_config(self, loss_agg_mode: str, config: Any) -> Dict[str, Any]:
@@ -118,7 +123,7 @@ class Loss:
         low, high = config.clip_ratio_low, config.clip_ratio_high
         settings = {"low": config.clip_ratio if low is None else low,
                     "high": config.clip_ratio if high is None else high,
-                    "aggregate": self._settings.get("aggregate", loss_agg_mode)}
+                    "aggregate": self._values.get("aggregate", loss_agg_mode)}
         if self._is_of_tokens:  # verl has no dual clip for ratios of sequences
             settings["dual"] = config.get("clip_ratio_c", 3.0)
         length = config.global_batch_info.get("loss_scale_factor")
@@ -132,8 +137,9 @@ class Loss:
                  ) -> Tuple[torch.Tensor, Dict[str, float]]:
         """The loss of one micro-batch and its metrics, as verl's ppo_loss asks for them."""
         dp_size = config.global_batch_info.get("dp_size", 1)
-        settings = {**self._from_config(loss_agg_mode, config), **self._settings}
-        loss, metrics = self._policy_loss(settings, dp_size)(
+        default = self._from_config(loss_agg_mode, config)
+        settings = {**default, **self._values}
+        loss, metrics = self._policy_loss(default, dp_size)(
             log_prob, old_logp=old_log_prob, mask=response_mask, token_advantages=advantages,
             weights=rollout_is_weights,
             counts=_counts(response_mask, config.global_batch_info, settings.get("aggregate")))
@@ -262,8 +268,7 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
         estimator = "verl::gdpo" if norm_adv_by_std_in_grpo else "verl::gdpo_no_std"
         settings = {"eps": epsilon} if norm_adv_by_std_in_grpo else {}
     else:
-        words, settings = _parse("gdpo_estimator", line, list(_ESTIMATOR_SETTINGS))
-        estimator = " ".join(words)  # one name; the library refuses another number of words
+        estimator, settings = line, {}
     groups: Dict[Any, int] = {}
     limits = _limits(lines, rewards, names)
     if lines and weights is not None:

@@ -70,6 +70,34 @@ def test_every_loss_can_be_chosen(helpers, name):
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, expected_at)[0])
 
 
+@pytest.mark.parametrize("choices", [
+    {"loss": "dapo low=0.01 scale=2"}, {"loss": "dapo surrogate.low=0.01 aggregate.scale=2"},
+    {"loss": "dapo", "loss_settings": {"low": 0.01, "scale": 2}},
+    {"loss": "dapo", "loss_settings": {"surrogate.low": 0.01, "aggregate.scale": 2}}])
+def test_settings_of_a_loss_by_all_their_names(helpers, choices):
+    ms_swift.install(**choices)
+    made = helpers.trainer(ms_swift._choices)._gdpo_loss
+    assert sorted(made.line.split()) == ["aggregate.scale=2", "dapo", "surrogate.low=0.01"]
+
+
+def test_settings_replace_what_the_options_say_by_all_their_names(helpers):
+    for settings in ({"low": 0.01, "beta": 0.5}, {"surrogate.low": 0.01, "kl.beta": 0.5}):
+        made = helpers.trainer(ms_swift.Choices(loss_settings=settings))._gdpo_loss
+        words = made.line.split()
+        assert "surrogate.low=0.01" in words and "kl.beta=0.5" in words
+        assert len([word for word in words if word.startswith(("surrogate.low", "kl.beta"))]) == 2
+
+
+@pytest.mark.parametrize("choices", [
+    {"estimator": "gdpo eps=0.5"}, {"estimator": "gdpo scale.eps=0.5"},
+    {"estimator": "gdpo", "estimator_settings": {"scale.eps": 0.5}}])
+def test_settings_of_an_estimator_by_all_their_names(helpers, choices):
+    ms_swift.install(**choices)
+    trainer = helpers.trainer(ms_swift._choices, num_generations=4, **PAIR)
+    torch.testing.assert_close(advantages_of(trainer), gdpo.advantages(
+        REWARDS, group_size=4, estimator="gdpo", eps=0.5))
+
+
 def test_accumulated_micro_batches_divide_by_all_tokens(helpers):
     """The mean over micro-batches, which the Trainer takes, is the loss of the whole step."""
     parts = [batch_of(seed) for seed in range(2)]
@@ -105,6 +133,10 @@ def test_every_estimator_can_be_chosen(helpers, name):
     ({"estimator": "gppo"}, "estimator: given 'gppo'; needed: one of .*trl::gdpo"),
     ({"loss": "dapo", "loss_settings": {"lowest": 1}}, "lowest"),
     ({"estimator": "gdpo", "estimator_settings": {"epsilon": 1}}, "epsilon"),
+    ({"estimator": "gdpo epsilon=1"}, "'epsilon'; needed: one of of, ddof, eps, "),
+    ({"estimator": "gdpo scale.eps=x"}, "scale.eps: given 'x'; needed: a number"),
+    ({"loss": "dapo lowest=1"}, "'lowest'; needed: one of low, high, "),
+    ({"loss": "dapo", "loss_settings": {"surrogate.low": -1}}, "surrogate.low: given -1"),
     ({"constraints": "format"}, "constraints: given 'format'; needed")])
 def test_mistakes_name_what_there_is(given, message):
     with pytest.raises(ValueError, match=message):
@@ -144,6 +176,14 @@ def test_constraints_move_and_are_logged(helpers, tmp_path):
     other = helpers.trainer(choices, **PAIR)
     other.callbacks[0].on_train_begin(args, state, None)
     assert (other._gdpo_constraints.metrics() == trainer._gdpo_constraints.metrics())
+    # With another limit it is the same multiplier, under that limit.
+    moved = helpers.trainer(choices._replace(constraints=("format>=0.95 scale=0.3",)), **PAIR)
+    moved.callbacks[0].on_train_begin(args, state, None)
+    assert moved.gdpo_constraints.metrics() == trainer.gdpo_constraints.metrics()
+    names = trainer.reward_func_names
+    other.gdpo_constraints.move("format>=0.95")
+    limits = [each.gdpo_constraints.update(REWARDS, names) for each in (moved, other)]
+    assert limits[0] == limits[1] and limits[0][0][2] == 0.95
 
 
 def test_evaluation_leaves_multipliers_alone(helpers):

@@ -132,6 +132,10 @@ def test_mistakes(train):
         slime.loss("dapoo")
     with pytest.raises(ValueError, match="aggregate: .*slime averages"):
         slime.loss("dapo", aggregate="token-mean")
+    with pytest.raises(ValueError, match="aggregate.scale: .*slime averages"):
+        slime.loss("dapo", **{"aggregate.scale": 2})
+    with pytest.raises(ValueError, match="surrogate.low: given -1"):
+        slime.loss("dapo", **{"surrogate.low": -1})
 
 
 @pytest.mark.parametrize("options, message", [

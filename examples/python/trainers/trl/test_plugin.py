@@ -86,6 +86,50 @@ def test_a_loss_with_its_own_settings(helpers):
     assert stand_in(helpers, loss, logp)._compute_loss(None, inputs) == direct
 
 
+@pytest.mark.parametrize("line, same", [
+    ("dapo low=0.01 high=0.02", dict(name="dapo", low=0.01, high=0.02)),
+    ("dapo surrogate.low=0.01", dict(name="dapo", low=0.01)),
+    ("trl::grpo sequence surrogate.low=0.01", dict(name="trl::grpo", level="sequence", low=0.01)),
+    ("dr_grpo constant=7", dict(name="dr_grpo", constant=7)),
+    ("dr_grpo low=0.1", dict(name="dr_grpo", low=0.1, constant=20.0))])
+def test_a_loss_in_a_line(helpers, line, same):
+    """Its settings are not replaced by those that TRL's configuration has for a name alone."""
+    logp, inputs = inputs_of(9)
+    made = stand_in(helpers, line, logp)._gdpo_loss
+    assert set(made.line.split()) == set(gdpo.PolicyLoss(**same, beta=0.0).line.replace(
+        "constant=20.0", "constant=20").replace("constant=7.0", "constant=7").split())
+
+
+def test_settings_of_an_estimator_in_a_line(make):
+    torch.manual_seed(6)
+    rewards = torch.rand(16, 2)
+    for line in ("trl::gdpo eps=0.5 missing=zero", "trl::gdpo scale.eps=0.5 missing.entry=zero"):
+        for estimator in (line, {"estimator": line}):
+            trainer = make(choices={"estimator": estimator})
+            trainer._gdpo_rewards = rewards
+            given = trainer._group_advantages(torch.ones(16, 3))
+            torch.testing.assert_close(given, gdpo.advantages(
+                rewards, group_size=8, estimator="trl::gdpo", eps=0.5, missing="zero"))
+
+
+def test_a_limit_that_moves(make):
+    trainer = make(choices={"constraints": ["short>=2 scale=0.5"]})
+    trainer._gdpo_rewards = torch.rand(16, 2)
+    trainer.model.train()
+    trainer._group_advantages(torch.ones(16, 3))
+    before = trainer._gdpo_constraints.metrics()
+    resumed = make(choices={"constraints": ["short>=2.5 scale=0.5"]})
+    resumed._gdpo_constraints.load_state_dict(trainer._gdpo_constraints.state_dict())
+    trainer.gdpo_constraints.move("short>=2.5")
+    assert before == trainer._gdpo_constraints.metrics() == resumed._gdpo_constraints.metrics()
+    names = trainer.reward_func_names
+    assert trainer._gdpo_constraints.update(trainer._gdpo_rewards, names) == (
+        resumed._gdpo_constraints.update(trainer._gdpo_rewards, names))
+    with pytest.raises(ValueError, match="given at_least; needed: at_most"):
+        make(choices={"constraints": ["short<=2"]})._gdpo_constraints.load_state_dict(
+            trainer._gdpo_constraints.state_dict())
+
+
 @pytest.mark.parametrize("name", gdpo.estimators())
 def test_every_estimator_is_reached_by_its_name(helpers, name):
     torch.manual_seed(5)
@@ -112,6 +156,11 @@ def test_settings_of_an_estimator(make):
     ({"loss": "ppo"}, {}, "trl::dapo, .*verl::vanilla"),
     ({"estimator": "gdop"}, {}, "trl::grpo_no_scale, trl::grpo_batch_scale"),
     ({"estimator": {"estimator": "gdpo", "epsilon": 1}}, {}, "epsilon"),
+    ({"estimator": "gdpo epsilon=1"}, {}, "'epsilon'; needed: one of of, ddof, eps, "),
+    ({"estimator": "gdpo scale.eps=x"}, {}, "scale.eps: given 'x'; needed: a number"),
+    ({"loss": "dapo lowest=1"}, {}, "'lowest'; needed: one of low, high, "),
+    ({"loss": "dapo surrogate.low=x"}, {}, "surrogate.low: given 'x'; needed: a number"),
+    ({"loss": "dapo kl.beta=0.1"}, {}, "both 0 or both not"),
     ({"constraints": ["long>=0.9"]}, {}, "even, short"),
     ({"constraints": ["short"]}, {}, "needed: a line"),
     ({"loss": "dapo"}, {"entropy_coef": 0.01}, "entropy bonus"),

@@ -97,6 +97,32 @@ def test_the_line_goes_before_the_configuration():
         "verl::vanilla", level_map=(-0.1, 0.1), low=0.2, high=0.2, dual=1.5)
 
 
+def test_settings_by_their_names_in_the_library():
+    """A line may call a setting as the library does, with the same bits."""
+    for own in ("", " own"):
+        assert run(f"gdpo:trl::dapo{own} sequence surrogate.low=0.1 surrogate.high=0.28 "
+                   "aggregate=token-mean aggregate.scale=2", clip_ratio_high=0.5)[0] == run(
+            f"gdpo:trl::dapo{own} sequence low=0.1 high=0.28 aggregate=token-mean scale=2",
+            clip_ratio_high=0.5)[0]
+    short = run("gdpo:verl::vanilla level_map=-0.1,0.1 dual=1.5")
+    for line in ("level.map=-0.1,0.1 surrogate.dual=1.5", "map=-0.1,0.1 dual=1.5",
+                 "level.map.lo=-0.1 level.map.hi=0.1 dual=1.5"):
+        loss, metrics = run(f"gdpo:verl::vanilla {line}")
+        assert (loss, metrics) == short
+
+
+@pytest.mark.parametrize("line, words", [
+    ("surrogate.low=-1", "surrogate.low: given -1"), ("low=-1", "low: given -1"),
+    ("surrogate.low=x", "surrogate.low: given 'x'; needed: a number"),
+    ("kl.beta=0.1", "with the setting kl.beta; needed: one of aggregate, over"),
+    ("surrogate.lowest=1", "with the setting surrogate.lowest; needed: one of aggregate, over"),
+    ("low=0.1 surrogate.low=0.1", "surrogate.low: given beside low")])
+def test_a_message_calls_a_setting_as_the_line_does(line, words):
+    with pytest.raises(ValueError) as error:
+        core_algos.get_policy_loss_fn(f"gdpo:dapo own {line}")
+    assert words in str(error.value)
+
+
 def test_plain_names_are_verls_losses():
     for mode in ("gdpo", "gdpo:vanilla", "gdpo:verl::vanilla"):
         torch.testing.assert_close(run(mode), run(mode), rtol=0, atol=0)
@@ -212,6 +238,9 @@ def test_every_estimator_can_be_chosen(name):
 def test_settings_weights_and_gates_of_estimators():
     same(estimate(gdpo_estimator="trl::gdpo eps=1e-3 ddof=0 missing=zero"),
          expected("trl::gdpo", eps=1e-3, ddof=0, missing="zero"))
+    same(estimate(gdpo_estimator="trl::gdpo scale.eps=1e-3 ddof=0 missing.entry=zero "
+                                 "renorm.keep_mean=true"),
+         expected("trl::gdpo", eps=1e-3, ddof=0, missing="zero", **{"renorm.keep_mean": True}))
     same(estimate(gdpo_reward_weights=[1, 0.5]), expected("verl::gdpo", weights=[1, 0.5]))
     same(estimate(gdpo_estimator="gdpo", gdpo_gates=[["accuracy", "format", 1]]),
          expected("gdpo", gates=[(0, 1, 1.0)]))
@@ -227,6 +256,8 @@ def test_one_reward_without_reward_keys():
 @pytest.mark.parametrize("algorithm, columns, needed", [
     ({"gdpo_estimator": "nothing"}, None, gdpo.estimators()),
     ({"gdpo_estimator": "gdpo epsilon=1"}, None, ["eps", "missing"]),
+    ({"gdpo_estimator": "gdpo scale.eps=x"}, None, ["scale.eps: given 'x'; needed: a number"]),
+    ({"gdpo_estimator": "gdpo eps=x"}, None, [" eps: given 'x'; needed: a number"]),
     ({"gdpo_gates": [["accuracy", "length", 1]]}, None, ["accuracy", "format"]),
     ({"gdpo_constraints": ["length<=1"]}, None, ["accuracy", "format"]),
     ({"gdpo_reward_keys": None}, None, ["gdpo_reward_keys"]), ({}, {"score": []}, ["use_v1"])])
