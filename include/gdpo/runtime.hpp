@@ -663,16 +663,16 @@ void apply_settings(const char* function, Variant& value, std::string_view word,
 ///
 /// Words are separated by blanks. NAME and LEVEL are those of `loss`. A SETTING is named as in the
 /// members of the loss and in messages, such as `surrogate.low` or `aggregate.constant`, or by the
-/// end of that where no other setting has it, such as `low` or `constant`; a VALUE is
-/// a number ("inf" for infinity), true or false, or a word: `kl` takes the types of `kl()` and
-/// keeps its other settings, `aggregate` the modes of `aggregate()` and sets all of the
-/// aggregate's settings, `kl.against` is ref, old, teacher or rollout, and `aggregate.over` is
-/// tokens, rows, non_empty_rows or given. Settings are applied in their order.
+/// end of that where no other setting has it, such as `low` or `constant`; a VALUE is a number
+/// ("inf" for infinity), true or false, or a word: `kl` takes the types of `kl()` and keeps its
+/// other settings, `aggregate` the modes of `aggregate()` and sets all of the aggregate's settings,
+/// `kl.against` is ref, old, teacher or rollout, and `aggregate.over` is tokens, rows,
+/// non_empty_rows or given. Settings are applied in their order.
 ///
-/// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones, for
-/// one that several settings end in, with a list of these, and for a value that is not of the
-/// setting's type. A message calls the setting as the line does. Whether a number is in its range is checked
-/// by the loss when it is called.
+/// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones;
+/// for an end that several settings have, with a list of these; and for a value that is not of the
+/// setting's type. A message calls the setting as the line does. Whether a number is in its range
+/// is checked by the loss when it is called.
 inline Loss configured_loss(std::string_view line) {
   constexpr const char* function = "gdpo::runtime::configured_loss";
   detail::Words next{line};

@@ -1,5 +1,5 @@
 """A controller of Lagrange multipliers, which keeps the means of rewards at their limits."""
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import torch
 

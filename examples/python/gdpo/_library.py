@@ -355,7 +355,7 @@ torch.library.register_autograd("gdpo::policy_loss", _backward, setup_context=_s
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose values a transform of torch.func passes on; without one the tensor itself."""
+    """The tensor whose values a transform of torch.func passes on; without one itself."""
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(tensor):
         tensor = functorch.get_unwrapped(tensor)

@@ -179,7 +179,7 @@ def steps_of(pid, means):
 
 
 def test_a_resumed_controller_has_its_own_limit_and_the_old_multiplier():
-    """p is 2 e and I 0.05 e after one update; then the same measurement adds Ki e of the new one."""
+    """p is 2 e and I 0.05 e after an update; the same measurement then adds Ki e of the new one."""
     before = gdpo.PidLagrangian([0.9], scale=0.3)
     (multiplier,) = steps_of(before, [0.5])
     assert multiplier == pytest.approx(2.05 * 0.4 / 0.3, rel=1e-12)

@@ -67,8 +67,8 @@ def test_last_names_and_levels():
                                      "renorm_eps_at", "missing", "missing_row", "singleton",
                                      "penalty_coef"))
 def test_a_setting_of_an_estimator_by_all_its_names(setting):
-    value = {"of": "batch", "eps_at": "var", "renorm_eps_at": "var", "missing": "zero",
-             "missing_row": "keep", "singleton": "raw", "ddof": 0, "renorm_ddof": 0}.get(setting, .5)
+    value = {"of": "batch", "eps_at": "var", "renorm_eps_at": "var", "missing": "zero", "ddof": 0,
+             "missing_row": "keep", "singleton": "raw", "renorm_ddof": 0}.get(setting, 0.5)
     rewards = REWARDS.clone()
     rewards[1, 0] = rewards[6] = float("nan")
     rest = dict(group_ids=torch.tensor([0] * 6 + [1] * 5 + [2]), penalty=torch.rand(12))

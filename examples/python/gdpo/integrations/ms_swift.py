@@ -98,9 +98,10 @@ def install(*, loss: Optional[str] = None, loss_settings: Optional[Dict[str, Any
             constraints: Union[str, Sequence[str]] = ()) -> None:
     """Makes `swift rlhf --rlhf_type grpo` use this library for advantages and for the loss.
 
-    loss: one of `gdpo.losses()`, as `gdpo.PolicyLoss` takes it ("dapo high=0.3"). It brings its own settings, and ms-swift's loss_type, epsilon,
-      epsilon_high, delta, beta and importance_sampling_level are not read. Without it they are
-      translated, so that the numbers are those of ms-swift.
+    loss: one of `gdpo.losses()`, as `gdpo.PolicyLoss` takes it ("dapo high=0.3"). It brings its own
+      settings, and ms-swift's loss_type, epsilon, epsilon_high, delta, beta and
+      importance_sampling_level are not read. Without it they are translated, so that the numbers
+      are those of ms-swift.
     loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either.
     estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo eps=1e-6"), in
       place of advantage_estimator and scale_rewards.

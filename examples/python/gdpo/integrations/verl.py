@@ -71,7 +71,8 @@ class Loss:
 
     mode: "gdpo" or "gdpo:vanilla" (both "verl::vanilla"), or "gdpo:NAME [LEVEL] [own]
       [SETTING=VALUE ...]" with a name, a level and settings of `gdpo.PolicyLoss`, such as
-      "gdpo:trl::dapo sequence high=0.28" or "... surrogate.high=0.28". verl adds the KL term, so those of the KL are not taken.
+      "gdpo:trl::dapo sequence high=0.28" or "... surrogate.high=0.28". verl adds the KL term, so
+      those of the KL are not taken.
 
     As with verl's losses, the clip range (clip_ratio_low, clip_ratio_high), the dual clip
     (clip_ratio_c, of ratios of tokens) and the aggregate (loss_agg_mode, loss_scale_factor) are
