@@ -20,7 +20,8 @@
 # (GDPO_TEST_LINE is "matrix"). Every other build, each line of the matrix among them, has the
 # hostile unit only.
 
-function(gdpo_add_header_tests target)
+# Lists the headers that this machine compiles, and looks for what their adapters need.
+macro(gdpo_find_headers)
   set(include_dir ${PROJECT_SOURCE_DIR}/include)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${include_dir} ${include_dir}/gdpo/*.hpp)
   list(REMOVE_ITEM headers gdpo/cuda.hpp gdpo/cuda/device/on.hpp gdpo/with/nccl.hpp)
@@ -35,6 +36,10 @@ function(gdpo_add_header_tests target)
   if(NOT TARGET gdpo_dlpack)
     list(REMOVE_ITEM headers gdpo/with/dlpack.hpp)
   endif()
+endmacro()
+
+function(gdpo_add_header_tests target)
+  gdpo_find_headers()
 
   set(unit_dir ${CMAKE_CURRENT_BINARY_DIR}/${target}_units)
   set(units)
@@ -89,6 +94,46 @@ function(gdpo_add_header_tests target)
   endif()
   # Nothing is executed, so nothing is optimised.
   target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)
+endfunction()
+
+# gdpo_add_include_order_tests()
+#
+# Adds tests that compile headers in other orders than that of their names, in which
+# gdpo_add_header_tests includes them (tests/include_order/). Every change compiles few files:
+#   headers.orders        all headers, reversed and in a random order
+#   headers.door_orders   the front doors alone, so that no adapter hides what they lack
+# With GDPO_TEST_ALL:
+#   headers.many_orders   all headers in many random orders
+#   headers.door_pairs    each front door after each other one
+function(gdpo_add_include_order_tests)
+  if(MSVC)
+    return()  # the script asks for the options of g++ and clang++
+  endif()
+  gdpo_find_headers()
+  set(compile ${CMAKE_CXX_COMPILER} ${CMAKE_CXX${CMAKE_CXX_STANDARD}_STANDARD_COMPILE_OPTION})
+  separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS} ${OpenMP_CXX_FLAGS}")
+  set(folders $<TARGET_PROPERTY:Eigen3::Eigen,INTERFACE_INCLUDE_DIRECTORIES>
+    $<TARGET_PROPERTY:nlohmann_json::nlohmann_json,INTERFACE_INCLUDE_DIRECTORIES>
+    ${MPI_CXX_INCLUDE_DIRS} ${GDPO_DLPACK_INCLUDE})
+  set(doors ${headers})
+  list(FILTER doors INCLUDE REGEX "^gdpo/[a-z]+[.]hpp$")
+  set(own_doors ${doors})
+  list(REMOVE_ITEM own_doors gdpo/gdpo.hpp)  # it includes the others, and Eigen
+
+  # gdpo_add_order_test(<name> <list of headers> <option of the script>...)
+  function(gdpo_add_order_test name list)
+    add_test(NAME headers.${name} COMMAND ${CMAKE_COMMAND} "-DCOMPILE=${compile};${flags}"
+      -DINCLUDE=${include_dir} "-DFOLDERS=${folders}" "-DHEADERS=${${list}}"
+      -DWORK=${CMAKE_CURRENT_BINARY_DIR}/include_order/${name} ${ARGN}
+      -P ${PROJECT_SOURCE_DIR}/tests/include_order/include_order.cmake)
+  endfunction()
+  gdpo_add_order_test(orders headers -DORDERS=reversed,random)
+  gdpo_add_order_test(door_orders own_doors -DORDERS=reversed,random)
+  if(GDPO_TEST_ALL)
+    string(REPEAT "random," 19 many)
+    gdpo_add_order_test(many_orders headers -DORDERS=${many}random)
+    gdpo_add_order_test(door_pairs doors -DPAIRS=ON)
+  endif()
 endfunction()
 
 # Writes a generated file, but keeps it and its time stamp if its content is the same.

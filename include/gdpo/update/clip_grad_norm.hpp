@@ -217,7 +217,7 @@ ClippedGradient clip_grad_norm(const Exec& exec, const Comm& comm,
       if (gradients[i].held() == Held::Replicated) record.replicated_elements += elements[i];
     }
     const std::vector<NormParts> of_array =
-        measure(exec, gradients, *grid, elements, settings.norm == Norm::Max);
+        parts_of_norms(exec, gradients, *grid, elements, settings.norm == Norm::Max);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       (gradients[i].held() == Held::Sharded ? record.sharded : record.replicated) += of_array[i];
       if (record.first_fault < 0 && of_array[i].not_finite() > 0)

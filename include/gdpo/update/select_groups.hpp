@@ -1,6 +1,6 @@
 #pragma once
 #include <algorithm>
-#include <gdpo/update/engine/group_spreads.hpp>
+#include <gdpo/update/engine/spread_reader.hpp>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
@@ -200,7 +200,7 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
   using contract::text;
   constexpr const char* function = "gdpo::update::select_groups";
   contract::check_array(function, "rewards", batch.rewards);
-  detail::GroupSpreads<T, Groups> spreads(function, batch, settings.weights, settings.gates,
+  detail::SpreadReader<T, Groups> spreads(function, batch, settings.weights, settings.gates,
                                           settings.missing);
   const index_t groups = batch.groups.count(batch.rewards.extent[0]);
   detail::check_selection(function, settings, batch.rewards.extent[1], groups, attempt);

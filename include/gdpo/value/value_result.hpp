@@ -70,13 +70,13 @@ struct ValueLossResult {
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
-namespace detail {
-
-/// The two counters together.
+/// The counts of both; the places are those of `a`, unless `a` has none.
 GDPO_DEVICE inline ValueNonFinite merge(const ValueNonFinite& a, const ValueNonFinite& b) {
-  return {gdpo::merge(a.values, b.values), gdpo::merge(a.old_values, b.old_values),
-          gdpo::merge(a.returns, b.returns), gdpo::merge(a.weights, b.weights)};
+  return {merge(a.values, b.values), merge(a.old_values, b.old_values), merge(a.returns, b.returns),
+          merge(a.weights, b.weights)};
 }
+
+namespace detail {
 
 /// ValueMetrics::explained_variance.
 inline double explained_variance(const ValueMetrics& m, double eps) {
@@ -98,7 +98,7 @@ inline ValueMetrics merge(const ValueMetrics& a, const ValueMetrics& b) {
   m.loss = merge(a.loss, b.loss), m.value = merge(a.value, b.value);
   m.error = merge(a.error, b.error), m.clip_fraction = merge(a.clip_fraction, b.clip_fraction);
   m.returns = merge(a.returns, b.returns), m.residuals = merge(a.residuals, b.residuals);
-  m.non_finite = detail::merge(a.non_finite, b.non_finite);
+  m.non_finite = merge(a.non_finite, b.non_finite);
   m.rows = a.rows + b.rows, m.empty_rows = a.empty_rows + b.empty_rows;
   return m;
 }

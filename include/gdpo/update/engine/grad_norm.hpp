@@ -139,9 +139,9 @@ inline NormParts tree_of(const NormParts* parts, index_t n) {
 /// Measures all arrays in one read; the result has the parts of each. Chunks are added in their
 /// order within a unit, units as a tree.
 template <class Exec>
-std::vector<NormParts> measure(const Exec& exec, const ParameterList& views,
-                               const ParameterGrid& grid, const std::vector<index_t>& elements,
-                               bool max_norm) {
+std::vector<NormParts> parts_of_norms(const Exec& exec, const ParameterList& views,
+                                      const ParameterGrid& grid,
+                                      const std::vector<index_t>& elements, bool max_norm) {
   std::vector<NormParts> of_unit(static_cast<std::size_t>(grid.units())), of_array;
   grid.for_each(exec, elements, [&](index_t unit, std::size_t array, index_t first, index_t n) {
     NormParts sum;

@@ -32,7 +32,7 @@ struct Fill {
   GDPO_INLINE void operator()(index_t i) const { to[i] = number; }
 };
 /// Where groups of one size begin.
-struct EqualGroups {
+struct WriteOffsets {
   index_t size;
   index_t* offsets;
   GDPO_INLINE void operator()(index_t g) const { offsets[g] = g * size; }
@@ -139,7 +139,7 @@ std::tuple<Tensor, Array> groups_on(const Call& call, const Device& device, inde
   const GroupsOf of = groups_of(static_cast<index_t>(size));
   of.check(call.function, rows);
   const Tensor offsets = new_offsets(rows / of.size);
-  launch_each(device, rows / of.size + 1, EqualGroups{of.size, data(offsets)});
+  launch_each(device, rows / of.size + 1, WriteOffsets{of.size, data(offsets)});
   return {offsets, Array{}};
 }
 

@@ -23,9 +23,9 @@ struct GroupSpread {
 
 /// Reads the groups of a batch as an estimator with these weights, gates and missing would.
 template <class T, class Groups>
-class GroupSpreads {
+class SpreadReader {
  public:
-  GroupSpreads(const char* function, const RewardBatch<T, Groups>& batch,
+  SpreadReader(const char* function, const RewardBatch<T, Groups>& batch,
                const List<double>& weights, const List<Gate, 16>& gates, const Missing& missing)
       : batch_(batch), reader_(function, batch, estimator(weights, gates, missing), work_) {}
 

@@ -1,0 +1,67 @@
+# Reads every name that a header declares at the level of a namespace, and checks that no namespace
+# `detail` declares the name of a type, template or constant that a namespace around it has too.
+# Inside detail, the inner one hides the outer one from wherever it is included on, so what a header
+# means would depend on the order of the includes.
+#   cmake -DINCLUDE=<folder that holds gdpo/> -P names.cmake
+#
+# Functions are left out: the arguments of a call find the outer one too.
+cmake_minimum_required(VERSION 3.22)
+
+file(GLOB_RECURSE headers ${INCLUDE}/gdpo/*.hpp)
+# Names stand at the begin of a line, as clang-format writes the members of a namespace.
+set(type "(struct|class|union|enum class|enum) +([A-Za-z0-9_]+)")
+set(alias "using +([A-Za-z0-9_]+) =")
+set(constant "(inline +)?constexpr [^=({]*[ *&>]([a-z0-9_]+)(<.*>)?(\\[.*\\])? *[={]")
+set(spaces)
+foreach(header IN LISTS headers)
+  file(STRINGS ${header} lines REGEX
+    "^(GDPO_|namespace|}  // namespace|struct|class|union|enum|using|constexpr|inline)")
+  set(space)
+  foreach(line IN LISTS lines)
+    if(line STREQUAL "GDPO_BEGIN_NAMESPACE")
+      set(space gdpo)
+    elseif(line STREQUAL "GDPO_END_NAMESPACE")
+      set(space)
+    elseif(line MATCHES "^namespace ([a-z0-9_:]+) {( *//.*)?$")
+      string(APPEND space "::${CMAKE_MATCH_1}")
+      string(REGEX REPLACE "^::" "" space ${space})
+    elseif(line MATCHES "^}  // namespace ([a-z0-9_:]+)$")
+      string(REGEX REPLACE "(^|::)${CMAKE_MATCH_1}$" "" space "${space}")
+    elseif(line MATCHES "^${type}")
+      set(name ${CMAKE_MATCH_2})
+      list(APPEND names_of_${space} ${name})
+      list(APPEND spaces ${space})
+    elseif(line MATCHES "^${alias}")
+      list(APPEND names_of_${space} ${CMAKE_MATCH_1})
+      list(APPEND spaces ${space})
+    elseif(line MATCHES "^${constant}")
+      list(APPEND names_of_${space} ${CMAKE_MATCH_2})
+      list(APPEND spaces ${space})
+    endif()
+  endforeach()
+endforeach()
+
+list(REMOVE_DUPLICATES spaces)
+foreach(space IN LISTS spaces)
+  list(REMOVE_DUPLICATES names_of_${space})
+  list(LENGTH names_of_${space} count)
+  message("${space}: ${count} names")
+  if(NOT space MATCHES "(^|::)detail$")
+    continue()
+  endif()
+  set(around ${space})
+  while(around MATCHES "::")
+    string(REGEX REPLACE "::[a-z0-9_]+$" "" around ${around})
+    foreach(name IN LISTS names_of_${space})
+      if(name IN_LIST names_of_${around})
+        message(SEND_ERROR "${space}::${name} hides ${around}::${name} in every header that comes "
+          "after it; give the inner one a name of its own")
+      endif()
+    endforeach()
+  endwhile()
+endforeach()
+foreach(space gdpo gdpo::detail gdpo::cuda::detail)
+  if(NOT space IN_LIST spaces)
+    message(SEND_ERROR "no name was found in ${space}: the headers are written in another way")
+  endif()
+endforeach()
