@@ -427,6 +427,20 @@ TEST_CASE("clip_grad_norm: faults and mistakes of one rank reach all ranks") {
     CHECK(results[0].equal_ranks == 2);
     CHECK(results[0].norm == Approx(std::sqrt(25 + 3 * 144.0)).epsilon(1e-15));
   }
+  {  // Replicas alone: no rank has a shard, so none is another's.
+    std::vector<ClippedGradient> results(3);
+    const auto thrown = test::on_ranks(3, [&](const auto& comm) {
+      std::vector<double> a{3, 4};
+      results[static_cast<std::size_t>(comm.rank())] =
+          clip_grad_norm(gdpo::seq, comm, {replicated(gdpo::view(a))}, 1.0);
+    });
+    CHECK(thrown == std::vector<std::string>(3));
+    for (const ClippedGradient& result : results) {
+      CHECK(result.norm == 5);
+      CHECK(result.equal_ranks == 0);
+      CHECK(result.differing_ranks == 0);
+    }
+  }
   {  // Shards that differ, and a rank without any.
     const auto [results, kept, thrown] =
         run([](Views& v, Numbers&, Numbers&, double&, ClipSettings&) { v.pop_back(); });

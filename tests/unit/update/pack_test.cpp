@@ -130,6 +130,19 @@ TEST_CASE("pack is first-fit decreasing and keeps its laws", "[update]") {
   }
 }
 
+TEST_CASE("pack has a place for each pack that its rows can begin", "[update]") {
+  // Rows just above a third of the budget, two a pack: ten of 34 make 5 packs of 100, where their
+  // tokens alone would fill 4. A place too few is read behind the end, which ASan sees.
+  for (const index_t rows : {1, 2, 3, 10, 16, 63, 64, 1000}) {
+    INFO(rows << " rows");
+    const Numbers lengths(at(rows), index_t{34});
+    const Packing packing = pack(lengths, 100);
+    CHECK(packing.packs() == (rows + 1) / 2);
+    check_laws(packing, lengths, 100);
+    CHECK(packs_of(packing) == naive_packs(lengths, 100));
+  }
+}
+
 TEST_CASE("pack finds room among thousands of packs", "[update]") {
   // So that the search goes down several levels; the naive version takes rows x packs steps.
   Random random(11);

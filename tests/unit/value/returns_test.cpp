@@ -69,6 +69,47 @@ TEST_CASE("returns by hand: GAE over the valid tokens, with the row's reward on 
         Vector{-2, -1.5, 0, 4, 0});
 }
 
+TEST_CASE("returns: a masked end of a row keeps the bootstrap of its last run, in lanes too") {
+  // Eight full rows, so that they stand side by side. Masked positions behind the last step are
+  // walked over first, and must not end what the row is continued with.
+  constexpr index_t rows = 8;
+  for (const index_t n : {8, 1500}) {  // within a tile, and over several
+    for (const index_t masked : {1, 2}) {
+      INFO(n << " tokens, the last " << masked << " masked");
+      const auto size = static_cast<std::size_t>(rows * n);
+      const Vector rewards(size, 1.0), values(size, 0.0), bootstrap(rows, 5.0);
+      std::vector<unsigned char> mask(size, 1);
+      for (index_t i = 0; i < rows; ++i) {
+        for (index_t t = n - masked; t < n; ++t) mask[static_cast<std::size_t>(i * n + t)] = 0;
+      }
+      gdpo::ReturnBatch<double> b;
+      b.rewards = gdpo::view(rewards.data(), rows, n);
+      b.values = gdpo::view(values.data(), rows, n);
+      b.mask = gdpo::view(mask.data(), rows, n);
+      b.bootstrap = gdpo::view(bootstrap);
+      const TokenAdvantage<> estimator{{1, 1, gdpo::same_lambda, 0, Steps::Turns}};
+      Out<double> seq{Vector(size, 42.0), Vector(size, 42.0)}, simd = seq;
+      gdpo::ReturnsWorkspace<double> workspace;
+      gdpo::advantages_and_returns_into(gdpo::seq, b, estimator,
+                                        gdpo::view(seq.advantages.data(), rows, n),
+                                        gdpo::view(seq.returns.data(), rows, n), workspace);
+      gdpo::advantages_and_returns_into(b, estimator, gdpo::view(simd.advantages.data(), rows, n),
+                                        gdpo::view(simd.returns.data(), rows, n));
+      CHECK(seq == simd);
+      // One reward of 1 for each valid token from here on, then the bootstrap.
+      index_t wrong = 0;
+      for (index_t i = 0; i < rows; ++i) {
+        for (index_t t = 0; t < n; ++t) {
+          const double expected = t < n - masked ? static_cast<double>(n - masked - t) + 5 : 0;
+          wrong += simd.returns[static_cast<std::size_t>(i * n + t)] != expected;
+          wrong += simd.advantages[static_cast<std::size_t>(i * n + t)] != expected;
+        }
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("returns by hand: the four choices of steps") {
   const Row row{{1, 0, 8, 2, 4}, {4, 2, 6, 1, 2}, {1, 1, 0, 1, 0}, {3}, {10}};
   const auto gae = [&](Steps steps) {
