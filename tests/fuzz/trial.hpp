@@ -189,24 +189,31 @@ class Trial {
   template <class T, std::size_t Rank, class Value>
   Array<T, static_cast<int>(Rank)> filled(const std::array<index_t, Rank>& wanted,
                                           const Value& value) {
-    auto array = make<T>(wanted, true);
+    auto array = make<T>(wanted);
     if (array.large() && array.size > 0) array.block[0] = number_as<T>(value());
     array.each([&](T& x, index_t) { x = number_as<T>(value()); });
     return array;
   }
   /// An array to be written: full of a pattern, which a refused call leaves as it is, and any call
-  /// leaves as it is between the elements.
+  /// leaves as it is between the elements. It may have strides of 0, which the call refuses.
   template <class T, std::size_t Rank>
   std::shared_ptr<Array<T, static_cast<int>(Rank)>> output(
       const std::array<index_t, Rank>& wanted) {
-    return watched<T>(wanted, false, [](T&) {});
+    const auto array = watched<T>(wanted, [](T&) {});
+    need_apart(*array);
+    return array;
   }
-  /// An array to be read and written: the same, with the number value() in each element. It may
-  /// have strides of 0.
+  /// An array to be read and written: the same, with the number value() in each element. The caller
+  /// says whether strides of 0 are refused.
   template <class T, std::size_t Rank, class Value>
   std::shared_ptr<Array<T, static_cast<int>(Rank)>> in_place(
       const std::array<index_t, Rank>& wanted, const Value& value) {
-    return watched<T>(wanted, true, [&](T& x) { gdpo::store(x, value()); });
+    return watched<T>(wanted, [&](T& x) { gdpo::store(x, value()); });
+  }
+  /// Needs that each element of an array that is there stands in its own place.
+  template <class T, int Rank>
+  void need_apart(const Array<T, Rank>& array) {
+    need(array.absent() || !array.repeats(), "elements that do not overlap, in an output");
   }
 
   /// Makes the call, and returns whether it gave a result that is to be compared. `names`: the
@@ -263,9 +270,8 @@ class Trial {
   /// An array full of a pattern and then of what fill(element) writes.
   template <class T, std::size_t Rank, class Fill>
   std::shared_ptr<Array<T, static_cast<int>(Rank)>> watched(const std::array<index_t, Rank>& wanted,
-                                                            bool may_overlap, const Fill& fill) {
-    const auto array =
-        std::make_shared<Array<T, static_cast<int>(Rank)>>(make<T>(wanted, may_overlap));
+                                                            const Fill& fill) {
+    const auto array = std::make_shared<Array<T, static_cast<int>(Rank)>>(make<T>(wanted));
     const std::size_t n = array->size;
     if (n == 0) return array;
     std::memset(static_cast<void*>(array->block.get()), 0x5a, n * sizeof(T));
@@ -288,7 +294,7 @@ class Trial {
 
   /// Extents and strides from the input, and the memory that they need.
   template <class T, std::size_t Rank>
-  Array<T, static_cast<int>(Rank)> make(const std::array<index_t, Rank>& wanted, bool may_overlap) {
+  Array<T, static_cast<int>(Rank)> make(const std::array<index_t, Rank>& wanted) {
     Array<T, static_cast<int>(Rank)> array;
     std::array<index_t, Rank>& extent = array.shape.extent;
     extent = wanted;
@@ -316,7 +322,7 @@ class Trial {
     }
     const auto axis = static_cast<std::size_t>(in.below(static_cast<int>(Rank)));
     if (layout == 6) array.stride[axis] = -array.stride[axis];
-    if (layout == 7 && may_overlap) array.stride[axis] = 0;
+    if (layout == 7) array.stride[axis] = 0;
     index_t low = 0, high = 0;
     for (std::size_t r = 0; r < Rank; ++r) {
       if (extent[r] > 1) (array.stride[r] < 0 ? low : high) += (extent[r] - 1) * array.stride[r];

@@ -149,7 +149,7 @@ void advantages_and_returns(Trial& t) {
       const auto array = t.in_place<S>(extents, [&] { return t.in.number(); });
       rewards.take(array);
       advantages.take_output(array);
-      t.leave_out_if(array->repeats());
+      t.need_apart(*array);
     });
   } else {
     if (!t.in.chance(64)) give_numbers(b, rewards);

@@ -42,7 +42,7 @@ void broadcast_into(View<A, 1> advantages, View<M, 2> mask, View<R, 2> out) {
   constexpr const char* function = "gdpo::broadcast_into";
   contract::check_array(function, "advantages", advantages);
   contract::check_array(function, "mask", mask);
-  contract::check_array(function, "out", out);
+  contract::check_written(function, "out", out);
   const index_t rows = advantages.extent[0], length = mask.extent[1];
   if (mask.extent[0] != rows || out.extent[0] != rows || out.extent[1] != length) {
     contract::fail(function, "mask, out",
@@ -84,7 +84,7 @@ void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> lo
                 "advantages are written as float or double");
   penalty.check(function);
   contract::check_array(function, "advantages", advantages);
-  contract::check_array(function, "out", out);
+  contract::check_written(function, "out", out);
   if (out.extent[0] != advantages.extent[0]) {
     contract::fail(
         function, "out", contract::shape(2, out.extent),

@@ -30,6 +30,7 @@ void whiten_into(View<T, Rank> values, View<M, Rank> mask, const renorm::TokenWe
                 "values are whitened into float or double");
   renorm.check(function);
   detail::check_shape(function, "out", out, values, "values");
+  contract::check_apart(function, "out", Rank, out.extent, out.stride);
   const detail::Affine affine =
       detail::affine_of(renorm, detail::counted_moments(function, values, mask), false);
   const View<T, 2> x = detail::as_table(values);

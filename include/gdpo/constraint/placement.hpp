@@ -131,7 +131,7 @@ template <class A, class B, class R>
 void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
               View<const double, 1> lambda, LambdaNorm norm, View<R, 1> out) {
   constexpr const char* function = "gdpo::mix_into";
-  contract::check_array(function, "out", out);
+  contract::check_written(function, "out", out);
   contract::check_array(function, "lambda", lambda);
   contract::check_extents(function, "cost_advantages", 2, cost_advantages.extent);
   const index_t rows = out.extent[0], m = lambda.extent[0];

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <gdpo/core/view.hpp>
@@ -167,6 +168,47 @@ template <class T, int Rank>
 index_t check_array(const char* function, const Text& name, const View<T, Rank>& v) {
   const index_t elements = check_extents(function, name, Rank, v.extent);
   if (elements > 0 && !v.data) fail_null(function, name, Rank, v.extent);
+  return elements;
+}
+
+/// Whether each index of an array has an element of its own: with the axes in the order of their
+/// strides, each one steps over all elements of those before it. That holds for every slice of a
+/// dense array, whatever the order and the direction of its axes. `rank` is at most 3.
+GDPO_NOINLINE inline bool elements_apart(int rank, const index_t* extent, const index_t* stride) {
+  std::uint64_t steps[3] = {}, step[3] = {};  // of the axes with several indices, by their strides
+  int axes = 0;
+  for (int r = 0; r < rank; ++r) {
+    if (extent[r] == 0) return true;
+    if (extent[r] == 1) continue;
+    const auto forwards = static_cast<std::uint64_t>(stride[r]);
+    const std::uint64_t distance = stride[r] < 0 ? 0 - forwards : forwards;
+    int k = axes++;
+    for (; k > 0 && step[k - 1] > distance; --k) steps[k] = steps[k - 1], step[k] = step[k - 1];
+    steps[k] = static_cast<std::uint64_t>(extent[r] - 1), step[k] = distance;
+  }
+  std::uint64_t last = 0;  // from the first to the last element of the axes so far
+  for (int k = 0; k < axes; ++k) {
+    if (step[k] <= last) return false;
+    const std::uint64_t room = (~std::uint64_t{0} - last) / step[k];
+    last = steps[k] > room ? ~std::uint64_t{0} : last + steps[k] * step[k];
+  }
+  return true;
+}
+/// Throws unless each index of an array that a call writes has an element of its own.
+GDPO_NOINLINE inline void check_apart(const char* function, const Text& name, int rank,
+                                      const index_t* extent, const index_t* stride) {
+  if (elements_apart(rank, extent, stride)) return;
+  fail(function, name,
+       "strides " + shape(rank, stride) + " for shape " + shape(rank, extent) +
+           ", which repeat elements",
+       "an element of its own for each index, because it is written");
+}
+/// Checks an array that a call writes, as check_array() does, and that no two indices have the same
+/// element. Returns the number of elements.
+template <class T, int Rank>
+index_t check_written(const char* function, const Text& name, const View<T, Rank>& v) {
+  const index_t elements = check_array(function, name, v);
+  check_apart(function, name, Rank, v.extent, v.stride);
   return elements;
 }
 

@@ -14,6 +14,10 @@ using index_t = std::ptrdiff_t;
 ///
 /// It is trivially copyable, so it can be the argument of a CUDA kernel. What it refers to must
 /// outlive it. Indices are not checked.
+///
+/// An array that a call only reads may repeat elements, by a stride of 0 or by rows that overlap.
+/// In one that a call writes, each index needs an element of its own, as in every slice of a dense
+/// array; another throws invalid_input before anything is written.
 template <class T, int Rank>
 struct View {
   using value_type = T;       ///< Type of an element.

@@ -132,6 +132,7 @@ class GatheredRows {
     constexpr const char* function = "gdpo::dist::GatheredRows::own_into";
     check_size(function, "all", all, rows(), "rows of all ranks");
     check_size(function, "out", out, static_cast<index_t>(own_.size()), "own rows");
+    contract::check_apart(function, "out", 1, out.extent, out.stride);
     for (std::size_t i = 0; i < own_.size(); ++i) out(static_cast<index_t>(i)) = all(own_[i]);
   }
 

@@ -143,16 +143,18 @@ class GatheredTokens {
     if (own_places_.empty()) return;
     index_t rows = 1;
     for (int axis = 0; axis + 1 < out.rank(); ++axis) rows *= out.extent(axis);
+    constexpr const char* function = "gdpo::dist::GatheredTokens::own_into";
     const bool fits = out && (out.rank() == 1) == !padded_ && rows == own_rows_ &&
                       out.extent(out.rank() - 1) == own_width_;
     if (!fits) {
       const index_t own[2] = {own_rows_, own_width_};
       contract::fail(
-          "gdpo::dist::GatheredTokens::own_into", "out",
+          function, "out",
           out ? contract::shape(out.rank(), out.shape().extent) : contract::Text("no array"),
           contract::shape(padded_ ? 2 : 1, own + (padded_ ? 0 : 1)) +
               ", the shape of the own tokens");
     }
+    gdpo::detail::check_apart(function, "out", out);
     for (std::size_t k = 0; k < own_places_.size(); ++k) {
       const auto i = static_cast<index_t>(k);
       out.row(i / own_width_, 0, own_width_)(i % own_width_) =

@@ -175,6 +175,14 @@ void check_table(const char* function, const char* name, const View<U, Rank>& v,
   }
 }
 
+/// The same for an array that is written: its rows do not share memory.
+template <class U, int Rank>
+void check_written_table(const char* function, const char* name, const View<U, Rank>& v,
+                         const index_t* shape) {
+  check_table(function, name, v, shape);
+  contract::check_apart(function, name, Rank, v.extent, v.stride);
+}
+
 /// What a call requires of the targets of rows that count: nothing (they may be absent); tokens of
 /// at least 0, which may be in another shard; or tokens of the vocabulary.
 enum class Targets { Unread, OfShard, OfVocabulary };

@@ -167,7 +167,7 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
   visited.offsets = {};
   detail::check_whole(function, visited);
   detail::check_logits(function, visited, detail::Targets::OfVocabulary);
-  detail::check_table(function, "dlogits", dlogits, logits.logits.extent);
+  detail::check_written_table(function, "dlogits", dlogits, logits.logits.extent);
   const TokenOut<float> no_gradient;
   using Batch = detail::BatchLoss<Seq, float, Loss>;
   const Batch checked(function, loss, bound, normaliser, no_gradient);

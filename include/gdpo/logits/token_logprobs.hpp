@@ -57,6 +57,9 @@ void check_logprobs_out(const char* function, const TokenLogprobsOut& out, const
   check_by_row<Rank>(function, "out.logp", out.logp, logits);
   check_by_row<Rank>(function, "out.entropy", out.entropy, logits);
   check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, logits);
+  check_apart(function, "out.logp", out.logp);
+  check_apart(function, "out.entropy", out.entropy);
+  check_apart(function, "out.logsumexp", out.logsumexp);
 }
 template <class T, int Rank>
 void check_rows_out(const char* function, const LogitBatch<T, Rank>& batch,
@@ -66,14 +69,14 @@ void check_rows_out(const char* function, const LogitBatch<T, Rank>& batch,
     contract::fail(function, "out", contract::text(out.extent[0]) + " rows",
                    "one for each of the " + contract::text(rows) + " rows of logits");
   }
-  contract::check_array(function, "out", out);
+  contract::check_written(function, "out", out);
 }
 template <class T, int Rank, class U>
 void check_backward(const char* function, const LogitBatch<T, Rank>& batch,
                     const TokenLogprobsGrad& grad, const TokenView<double>& logsumexp,
                     const TokenView<float>& entropy, const View<U, Rank>& dlogits) {
   using contract::fail;
-  check_table(function, "dlogits", dlogits, batch.logits.extent);
+  check_written_table(function, "dlogits", dlogits, batch.logits.extent);
   if (LogitRows<T, Rank>(batch).rows() > 0) {  // arrays of no element may be null
     if (!grad.logp && !grad.entropy)
       fail(function, "grad", "neither logp nor entropy", "one of them, or both");

@@ -160,6 +160,16 @@ class TokenOut {
   detail::TokenShape shape_;
 };
 
+namespace detail {
+
+/// Throws unless each token of an array that a call writes has an element of its own.
+template <class S>
+void check_apart(const char* function, const contract::Text& name, const TokenOut<S>& v) {
+  if (v) contract::check_apart(function, name, v.rank(), v.shape().extent, v.shape().stride);
+}
+
+}  // namespace detail
+
 /// What prepare() leaves in a batch, so that count() and a loss can refuse one that is used in the
 /// wrong order. A batch that it has not prepared has the initial values.
 struct Prepared {
@@ -322,6 +332,13 @@ template <class Tokens>
 void check_tokens(const char* function, const char* name, const Tokens& v,
                   const TokenLayout& layout) {
   if (v) check_shape_of(function, name, v.shape(), layout);
+}
+/// The same for an array that is written: each token has an element of its own.
+template <class S>
+void check_written_tokens(const char* function, const char* name, const TokenOut<S>& v,
+                          const TokenLayout& layout) {
+  check_tokens(function, name, v, layout);
+  check_apart(function, name, v);
 }
 /// Checks a column of one number a row. One of rank 2 has the first two extents of tokens of rank
 /// 3; beside other tokens the number of its elements is that of the rows.

@@ -224,9 +224,7 @@ ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rul
   static_assert((std::is_invocable_r_v<double, const Rules&, const shaping::Args&> && ...),
                 "a rule needs: double operator()(const gdpo::update::shaping::Args&) const");
   constexpr const char* function = "gdpo::update::shape_rewards";
-  const index_t rows = contract::check_array(function, "rewards", rewards);
-  if (rows > 1 && rewards.stride[0] == 0)
-    contract::fail(function, "rewards", "stride 0", "an element of its own for each row");
+  const index_t rows = contract::check_written(function, "rewards", rewards);
   (detail::Checks<Rules>::run(rules, function), ...);
   detail::check_lengths(function, lengths, rows, (detail::reads_tokens_v<Rules> || ...));
 

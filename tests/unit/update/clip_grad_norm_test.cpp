@@ -497,8 +497,8 @@ TEST_CASE("clip_grad_norm: refuses what it cannot clip, and writes nothing") {
   CHECK(error({vb, gdpo::view(std::as_const(a))}, 1) ==
         "gradients[1]: given a view of const elements; needed: one to write to");
   CHECK(error({vb, gdpo::view(a.data(), {2, 3}, {1, 0})}, 1) ==
-        "gradients[1]: given a stride of 0, which repeats elements; needed: each element once, "
-        "because it is written");
+        "gradients[1]: given strides (1, 0) for shape (2, 3), which repeat elements; needed: an "
+        "element of its own for each index, because it is written");
   CHECK(error({va, vb, va}, 1) ==
         "gradients[2]: given memory of gradients[0] again; needed: each array once, also where "
         "two layers share a weight");

@@ -432,9 +432,12 @@ TEST_CASE("shape_rewards refuses arrays that do not fit and writes nothing", "[u
   CHECK(message_of([&] {
           shape_rewards(gdpo::View<double, 1>{nullptr, {3}, {1}}, {}, shaping::Clip{0, 1});
         }) == f + "rewards: given a null pointer; needed: (3) elements");
-  CHECK(message_of([&] {
-          shape_rewards(gdpo::view(rewards.data(), {3}, {0}), {}, shaping::Clip{0, 1});
-        }) == f + "rewards: given stride 0; needed: an element of its own for each row");
+  CHECK(
+      message_of([&] {
+        shape_rewards(gdpo::view(rewards.data(), {3}, {0}), {}, shaping::Clip{0, 1});
+      }) ==
+      f + "rewards: given strides (0) for shape (3), which repeat elements; needed: an element of "
+          "its own for each index, because it is written");
   CHECK(rewards == before);
   CHECK(message_of([&] {
           shape_rewards(gdpo::view(rewards.data(), {1}, {0}), {}, shaping::Clip{0, 9});

@@ -122,7 +122,7 @@ void check_out(const char* function, const Batch& batch, View<R, 1> out) {
                 "advantages are written as float or double");
   contract::check_array(function, "rewards", batch.rewards);
   contract::check_entries(function, "out", out.extent[0], batch.rewards.extent[0]);
-  contract::check_array(function, "out", out);
+  contract::check_written(function, "out", out);
 }
 
 }  // namespace detail

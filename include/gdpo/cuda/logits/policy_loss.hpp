@@ -337,7 +337,7 @@ void policy_loss_from_logits(const Device& device, const Loss& loss,
   namespace on = cuda::detail;
   detail::check_whole(function, logits);
   detail::check_logits_shape(function, logits, detail::Targets::OfVocabulary);
-  detail::check_table(function, "dlogits", dlogits, logits.logits.extent);
+  detail::check_written_table(function, "dlogits", dlogits, logits.logits.extent);
   const index_t* shape = logits.logits.extent;
   detail::check_by_row<Rank>(function, "out.logp", out.logp, shape);
   detail::check_by_row<Rank>(function, "out.entropies", out.entropies, shape);

@@ -131,7 +131,7 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   if (normaliser.known()) {
     gdpo::detail::check_normaliser(function, loss.aggregate, *normaliser.known(), batch.prepared);
   }
-  gdpo::detail::check_tokens(function, "gradient", gradient, layout);
+  gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
   const detail::DeviceBatch<S> on(function, batch, layout, reads);
   const detail::DeviceOut<S> out(function, "gradient", gradient);

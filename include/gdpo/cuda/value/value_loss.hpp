@@ -91,7 +91,7 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   gdpo::detail::check_value_loss(function, loss, batch, layout);
   if (normaliser.known())
     gdpo::detail::check_normaliser(function, loss.aggregate, *normaliser.known(), Prepared{});
-  gdpo::detail::check_tokens(function, "gradient", gradient, layout);
+  gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a ValueLossResult on the device");
   const bool clips = gdpo::detail::clips<S>(loss.clip);
   const detail::DeviceValues<S> on(function, batch, layout, clips);

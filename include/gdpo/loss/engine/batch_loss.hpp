@@ -80,7 +80,7 @@ class BatchLoss {
         layout_(layout_of(function, batch, NeedsLogp::Yes)),
         reads_(check_loss(function, loss, batch, layout_)) {
     check_normaliser(function, loss.aggregate, normaliser, batch.prepared);
-    check_tokens(function, "gradient", gradient, layout_);
+    check_written_tokens(function, "gradient", gradient, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
     if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
   }

@@ -36,11 +36,7 @@ inline index_t check_parameter(const char* function, const char* list, std::size
   if (!written) return elements;
   if (!v.writable())
     contract::fail(function, entry_name(list, i), "a view of const elements", "one to write to");
-  for (int r = 0; r < v.rank(); ++r) {
-    if (v.extents()[r] > 1 && v.strides()[r] == 0)
-      contract::fail(function, entry_name(list, i), "a stride of 0, which repeats elements",
-                     "each element once, because it is written");
-  }
+  contract::check_apart(function, entry_name(list, i), v.rank(), v.extents(), v.strides());
   return elements;
 }
 

@@ -92,6 +92,8 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
       b, [&](const char* name, const auto& of) { check_return_shape(function, name, of, layout); });
   check_return_shape(function, "advantages", advantages, layout);
   check_return_shape(function, "returns", returns, layout);
+  check_apart(function, "advantages", advantages);
+  check_apart(function, "returns", returns);
 
   const auto check_column = [&](const char* name, const Column& c) {
     if (!c) return;

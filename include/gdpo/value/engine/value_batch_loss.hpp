@@ -52,7 +52,7 @@ class BatchValueLoss {
     layout_.shaped = "values";
     check_value_loss(function, loss, batch, layout_);
     check_normaliser(function, loss.aggregate, normaliser, Prepared{});
-    check_tokens(function, "gradient", gradient, layout_);
+    check_written_tokens(function, "gradient", gradient, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
     if (nothing && count_rows(batch_, layout_).tokens > 0) fail_without_count(function, nothing);
   }
