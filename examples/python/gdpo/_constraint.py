@@ -64,10 +64,11 @@ class PidLagrangian:
     gains: settings of the controller, all of them members of PidGains in
       include/gdpo/constraint/pid_gains.hpp: form ("positional", "velocity", "adam", "rms_prop",
       "log"), kp (2), ki (0.05), kd (0), p_ema, p_start ("zero", "bias_corrected", "first_value",
-      "after_first"), d_ema, d_delay, d_start, derivative ("relu", "signed"), integral_min,
-      integral_max, anti_windup ("none", "conditional", "back_calculation"), kt, lambda_init,
-      lambda_max (10), slew, dead_band, warm_up, period, beta1, beta2, adam_eps. The forms adam,
-      rms_prop and log have no proportional term: give kp=0, and to log a lambda_init above 0.
+      "after_first"), d_ema, d_delay (at most 65536), d_start, derivative ("relu", "signed"),
+      integral_min, integral_max, anti_windup ("none", "conditional", "back_calculation"), kt,
+      lambda_init, lambda_max (10), slew, dead_band, warm_up, period, beta1, beta2, adam_eps. The
+      forms adam, rms_prop and log have no proportional term: give kp=0, and to log a lambda_init
+      above 0.
 
     The arithmetic is in float64 on the CPU, so that every rank that is given the same sums has the
     same multipliers. Errors: ValueError for settings that are unknown or out of range.

@@ -72,10 +72,10 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     check_batch_step(function, batch, estimator.renorm);
     EstimatorScratch& work = ScratchOf::estimator(workspace);
     const index_t rows = batch.rewards.extent[0];
-    if (!(work.first_stage == first_stage_of(batch, estimator))) {
+    if (!(work.first_stage.value == first_stage_of(batch, estimator))) {
       contract::fail(function, "workspace",
-                     work.first_stage.rows < 0 ? "one that first_stage() has not used last"
-                                               : "that of another batch or estimator",
+                     work.first_stage.value.rows < 0 ? "one that first_stage() has not used last"
+                                                     : "that of another batch or estimator",
                      "that of first_stage() with this batch and estimator");
     }
     const GroupUnits units(batch);

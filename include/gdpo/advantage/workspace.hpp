@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <gdpo/advantage/batch.hpp>
+#include <gdpo/core/until_moved.hpp>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
@@ -64,7 +65,7 @@ struct EstimatorScratch {
   std::vector<BatchStat> batch_stats;  // one for each column
   std::vector<double> partial_sums;    // sums of the blocks of the batch
   CombinedValues combined;             // about row_sums
-  FirstStage first_stage;              // whether finish() may use row_sums
+  UntilMoved<FirstStage> first_stage;  // whether finish() may use row_sums
 
   RowState state(index_t row) const {
     return static_cast<RowState>(row_state[static_cast<std::size_t>(row)]);

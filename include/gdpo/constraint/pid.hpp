@@ -69,7 +69,8 @@ class PidLagrangian {
  public:
   /// A controller of m constraints with the same gains. It is fed with signed errors, above 0 where
   /// a constraint is violated, and knows no limits.
-  /// Errors: `invalid_input` for settings out of range and for fewer than 1 constraint.
+  /// Errors: `invalid_input` for settings out of range, and for fewer than 1 constraint or more than
+  /// 2^20.
   explicit PidLagrangian(const PidGains& gains, index_t constraints = 1)
       : PidLagrangian(
             gains, std::vector<SetPoint>(number_of(constraints), SetPoint{0, 1, Bound::AtMost})) {
@@ -284,10 +285,11 @@ class PidLagrangian {
 
  private:
   static std::size_t number_of(index_t constraints) {
-    if (constraints < 1) {
-      contract::fail("gdpo::PidLagrangian", "constraints", contract::text(constraints),
-                     "at least 1");
-    }
+    constexpr const char* function = "gdpo::PidLagrangian";
+    if (constraints < 1)
+      contract::fail(function, "constraints", contract::text(constraints), "at least 1");
+    if (constraints > index_t{1} << 20)
+      contract::fail(function, "constraints", contract::text(constraints), "at most 2^20");
     return static_cast<std::size_t>(constraints);
   }
   void check_size(index_t given) const {

@@ -66,6 +66,8 @@ GDPO_BEGIN_NAMESPACE
 /// defaults have no derivative term because it brought no measurable gain. The published rules are
 /// settings of this struct too (constraint/published.hpp).
 struct PidGains {
+  static constexpr int largest_d_delay = 65536;  ///< 2^16, above all published delays.
+
   PidForm form = PidForm::Positional;  ///< The control law.
   double kp = 2;                       ///< Proportional gain: lambda for one unit of error.
   double ki = 0.05;  ///< Integral gain: growth of lambda in an update for one unit of error.
@@ -77,7 +79,9 @@ struct PidGains {
   EmaStart p_start = EmaStart::BiasCorrected;  ///< What that average starts from.
 
   double d_ema = 0;  ///< Average of the measurement for the derivative: share of the old average.
-  int d_delay = 1;   ///< Updates over which the derivative takes the difference, at least 1.
+  /// Updates over which the derivative takes the difference, from 1 to largest_d_delay. The
+  /// measurements of as many updates are kept.
+  int d_delay = 1;
   /// What that average starts from: FirstValue or Zero. With Zero the first updates look like a
   /// steep rise, even if the first cost is at its limit.
   EmaStart d_start = EmaStart::FirstValue;
@@ -131,7 +135,13 @@ struct PidGains {
     at_least_0("lambda_max", lambda_max), at_least_0("slew", slew),
         at_least_0("dead_band", dead_band);
     at_least_0("adam_eps", adam_eps);
-    whole("d_delay", d_delay, 1), whole("warm_up", warm_up, 0), whole("period", period, 1);
+    whole("d_delay", d_delay, 1);
+    if (d_delay > largest_d_delay) {
+      contract::fail(function, name + ".d_delay", contract::text(index_t{d_delay}),
+                     "at most " + contract::text(index_t{largest_d_delay}) +
+                         ", because as many measurements are kept");
+    }
+    whole("warm_up", warm_up, 0), whole("period", period, 1);
     number("integral_min", integral_min,
            !math::is_nan(integral_min) && integral_min < math::infinity, "a number below infinity");
     number("integral_max", integral_max,

@@ -76,7 +76,8 @@ struct RowsHeader {
 namespace dist {
 
 /// The rows of all ranks, and where the own ones are among them; made by `gather_rows`.
-/// It owns its memory and is moved, not copied.
+/// It owns its memory and is moved, not copied. One that has been moved from has no rows, and its
+/// batch() throws invalid_input.
 template <class T, class Groups>
 class GatheredRows {
  public:
@@ -87,6 +88,9 @@ class GatheredRows {
   /// All rows, for advantages_into() and everything else that takes a batch. It refers to the
   /// memory of this object, which must outlive it.
   RewardBatch<T, AllGroups> batch() const& {
+    if (!groups_)
+      contract::fail("gdpo::dist::GatheredRows::batch", "object", "one that has been moved from",
+                     "one that holds rows");
     RewardBatch<T, AllGroups> all{gdpo::view<const T>(rewards_.get(), rows(), channels_), *groups_};
     for (std::size_t j = 0; j < columns_.size(); ++j) {
       const auto column = gdpo::detail::reward_columns<RewardBatch<T, AllGroups>>[j].of_batch;
@@ -113,7 +117,7 @@ class GatheredRows {
   /// sampled twice.
   std::vector<index_t> incomplete_groups(index_t size) const {
     std::vector<index_t> found;
-    for (index_t g = 0; g < groups_->count(rows()); ++g) {
+    for (index_t g = 0; groups_ && g < groups_->count(rows()); ++g) {
       if (groups_->length(g) != size) found.push_back(g);
     }
     return found;

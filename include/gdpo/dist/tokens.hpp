@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <gdpo/core/until_moved.hpp>
 #include <gdpo/dist/agree.hpp>
 #include <gdpo/loss/engine/rows.hpp>
 #include <utility>
@@ -50,7 +51,8 @@ inline std::uint64_t hash_of(const Column& column) {
 namespace dist {
 
 /// Whole rows whose tokens are on several ranks; made by `gather_tokens`.
-/// It owns its memory and is moved, not copied.
+/// It owns its memory and is moved, not copied. One that has been moved from has no tokens, and its
+/// batch no arrays.
 template <class S>
 class GatheredTokens {
  public:
@@ -69,7 +71,7 @@ class GatheredTokens {
     for (std::size_t r = 0; r < ranks; ++r) {
       readers.emplace_back(records, static_cast<int>(r));
       readers[r].template get<TokensHeader>();
-      width_ += headers[r].width;
+      width_.value += headers[r].width;
       lengths[r].assign(rows, headers[r].width);
       if (!padded_) readers[r].get(lengths[r].data(), rows);
       for (std::size_t i = 0; i < rows; ++i) begin_[i + 1] += lengths[r][i];
@@ -79,7 +81,7 @@ class GatheredTokens {
     const TokensHeader& full = headers[with_tokens(headers)];
     const std::uint64_t arrays = full.arrays;
     const bool with_positions = full.positions != 0;
-    own_rows_ = padded_ ? rows_ : 1;
+    own_rows_ = padded_ ? rows_.value : 1;
     own_width_ = padded_ ? headers[static_cast<std::size_t>(rank)].width
                          : headers[static_cast<std::size_t>(rank)].tokens;
     // places[r]: where the tokens of rank r stand among all
@@ -104,12 +106,12 @@ class GatheredTokens {
     }
     own_places_ = places[static_cast<std::size_t>(rank)];
 
-    batch_ = own;
-    batch_.offsets = {};
-    batch_.entropy_threshold = math::infinity, batch_.rollout_non_finite = {};
-    if (!padded_) batch_.offsets = gdpo::view(std::as_const(begin_));
+    TokenBatch<S>& whole = batch_.value = own;
+    whole.offsets = {};
+    whole.entropy_threshold = math::infinity, whole.rollout_non_finite = {};
+    if (!padded_) whole.offsets = gdpo::view(std::as_const(begin_));
     std::uint64_t bit = 1;
-    for_each_token_array(batch_, memory_, [&](const char*, auto& array, auto& memory) {
+    for_each_token_array(whole, memory_, [&](const char*, auto& array, auto& memory) {
       using Value = typename std::decay_t<decltype(memory)>::value_type;
       const bool there = arrays & bit;
       bit <<= 1;
@@ -131,7 +133,7 @@ class GatheredTokens {
   /// The whole rows, for count(), prepare(), a loss and everything else that takes a batch. Their
   /// order is that of the rows that were gathered. The batch refers to the memory of this object,
   /// and to the columns of the batch that was gathered.
-  const TokenBatch<S>& batch() const& { return batch_; }
+  const TokenBatch<S>& batch() const& { return batch_.value; }
   const TokenBatch<S>& batch() && = delete;  ///< Deleted: it would refer to freed memory.
 
   /// Room for the gradient of the whole rows, of the shape of batch().
@@ -163,7 +165,9 @@ class GatheredTokens {
   }
 
  private:
-  std::size_t tokens() const { return static_cast<std::size_t>(begin_.back()); }
+  std::size_t tokens() const {
+    return begin_.empty() ? 0 : static_cast<std::size_t>(begin_.back());
+  }
 
   template <class Value>
   struct Shaped {
@@ -171,8 +175,8 @@ class GatheredTokens {
     const GatheredTokens& of;
     template <class To>
     operator To() const {
-      if (of.padded_) return To(gdpo::view(data, of.rows_, of.width_));
-      return To(gdpo::view(data, of.begin_.back()));
+      if (of.padded_) return To(gdpo::view(data, of.rows_.value, of.width_.value));
+      return To(gdpo::view(data, static_cast<index_t>(of.tokens())));
     }
   };
   template <class Value>
@@ -203,7 +207,7 @@ class GatheredTokens {
                      std::to_string(now.rows), r, "parts of the same rows on all ranks");
       }
       std::uint64_t bit = 1;
-      for_each_token_array(batch_, memory_, [&](const char* name, auto&, auto&) {
+      for_each_token_array(batch_.value, memory_, [&](const char* name, auto&, auto&) {
         if (now.tokens > 0 && (now.arrays ^ full.arrays) & bit) {
           const auto words = [&](const TokensHeader& h) { return h.arrays & bit ? "one" : "none"; };
           fail_between(function, name, words(full), has_tokens, words(now), r,
@@ -244,12 +248,15 @@ class GatheredTokens {
                    "a place of its own for every token of a row");
   }
 
-  TokenBatch<S> batch_;
+  template <class X>
+  using UntilMoved = gdpo::detail::UntilMoved<X>;
+
+  UntilMoved<TokenBatch<S>> batch_;
   gdpo::detail::TokenMemory<S> memory_;
-  index_t rows_ = 0, width_ = 0;
+  UntilMoved<index_t> rows_, width_;
   bool padded_ = false;
   std::vector<index_t> begin_, own_places_;
-  index_t own_rows_ = 0, own_width_ = 0;
+  UntilMoved<index_t> own_rows_, own_width_;
   std::vector<S> gradient_;
 };
 

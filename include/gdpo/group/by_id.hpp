@@ -9,6 +9,7 @@ GDPO_BEGIN_NAMESPACE
 /// Rows with the same id form a group, wherever they stand; made by `by_id`.
 /// Groups are numbered by ascending id; the members of a group are in row order. Sums are
 /// compensated (stats/reduce.hpp): shuffling the rows or relabelling the ids gives the same bits.
+/// An object that has been moved from has no groups.
 class ById {
  public:
   using Order = AnyOrder;  ///< Statistics are summed by TwoSum.
@@ -48,7 +49,9 @@ class ById {
     }
   }
   /// Number of groups: the number of different ids.
-  index_t count(index_t) const { return static_cast<index_t>(begin_.size()) - 1; }
+  index_t count(index_t) const {
+    return begin_.empty() ? 0 : static_cast<index_t>(begin_.size()) - 1;
+  }
   /// Number of rows in group g.
   GDPO_HOST_INLINE index_t length(index_t g) const {
     return begin_[index(g) + 1] - begin_[index(g)];

@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/core/until_moved.hpp>
 #include <gdpo/update/engine/parts.hpp>
 #include <string>
 #include <utility>
@@ -90,7 +91,8 @@ namespace update {
 ///
 /// The packed order has the rows of pack 0, then those of pack 1, and so on; the rows of a pack are
 /// in ascending order. The views refer to memory of the Packing, which must outlive them. A pack
-/// number that is negative or not below packs() throws invalid_input.
+/// number that is negative or not below packs() throws invalid_input. A Packing that has been moved
+/// from has no packs.
 class Packing {
  public:
   /// What pack() has found.
@@ -167,7 +169,7 @@ class Packing {
   std::vector<index_t> offsets_;  // (rows + 1) over all packs
   std::vector<index_t> in_pack_;  // (rows + packs) the offsets of each pack, one after the other
   detail::RowParts parts_;        // made last: it fills the others
-  double waste_ = 0;
+  detail::UntilMoved<double> waste_;
 };
 
 /// Puts rows of different lengths into few packs of at most `budget` tokens.

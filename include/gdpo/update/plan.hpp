@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/core/until_moved.hpp>
 #include <gdpo/group/groups_of.hpp>
 #include <gdpo/update/engine/plan_numbers.hpp>
 
@@ -10,17 +11,18 @@ namespace update {
 /// Steps are counted over all epochs: step s belongs to epoch s / mini_batches(). Every rank has
 /// the same number of micro-batches in a step, so that collective calls match; some are empty where
 /// there are fewer rows than micro-batches. No step is without rows. The results of rows() and
-/// dropped() refer to the memory of this object. An index out of range throws `invalid_input`.
+/// dropped() refer to the memory of this object. An index out of range throws `invalid_input`. A
+/// plan that has been moved from has no steps, epochs and ranks.
 class Plan {
  public:
   /// The number of optimiser steps of all epochs. It is 0 for a batch without rows.
-  index_t steps() const { return epochs_ * numbers_.mini_batches; }
+  index_t steps() const { return epochs_ * numbers_.value.mini_batches; }
   /// How many times each row is used.
   index_t epochs() const { return epochs_; }
   /// The number of optimiser steps of an epoch. It is 0 for a batch without rows.
-  index_t mini_batches() const { return numbers_.mini_batches; }
+  index_t mini_batches() const { return numbers_.value.mini_batches; }
   /// The number of micro-batches of each rank in a step, at least 1.
-  index_t accumulation() const { return numbers_.accumulation; }
+  index_t accumulation() const { return numbers_.value.accumulation; }
   /// The number of ranks.
   index_t ranks() const { return ranks_; }
   /// The largest number of rows that a micro-batch of the plan has; 0 without rows.
@@ -38,7 +40,8 @@ class Plan {
     constexpr const char* function = "gdpo::update::Plan::rows";
     check(function, "step", step, steps(), "steps");
     check(function, "rank", rank, ranks_, "ranks");
-    check(function, "micro_batch", micro_batch, numbers_.accumulation, "micro-batches of a rank");
+    check(function, "micro_batch", micro_batch, numbers_.value.accumulation,
+          "micro-batches of a rank");
     return cell(step, rank, micro_batch);
   }
   View<const index_t, 1> rows(index_t step, index_t rank,
@@ -47,7 +50,7 @@ class Plan {
   View<const index_t, 1> dropped(index_t epoch) const& {
     check("gdpo::update::Plan::dropped", "epoch", epoch, epochs_, "epochs");
     const index_t order = orders_ > 1 ? epoch : 0;
-    return between(begin_[at(order * (units_ + 1) + first_unit(numbers_.mini_batches))],
+    return between(begin_[at(order * (units_ + 1) + first_unit(numbers_.value.mini_batches))],
                    begin_[at(order * (units_ + 1) + units_)]);
   }
   View<const index_t, 1> dropped(index_t epoch) const&& = delete;  ///< Deleted, as above.
@@ -98,13 +101,14 @@ class Plan {
   }
   /// Where mini-batch i begins among the units of its epoch.
   index_t first_unit(index_t i) const {
-    if (numbers_.mini_batches == 0) return 0;
+    if (numbers_.value.mini_batches == 0) return 0;
     if (remainder_ == Remainder::Spread)
-      return gdpo::detail::plan_cut(units_, numbers_.mini_batches, i);
-    return (std::min)(i * numbers_.per_step, units_);
+      return gdpo::detail::plan_cut(units_, numbers_.value.mini_batches, i);
+    return (std::min)(i * numbers_.value.per_step, units_);
   }
   Units units_of(index_t step) const {
-    const index_t epoch = step / numbers_.mini_batches, i = step % numbers_.mini_batches,
+    const index_t epoch = step / numbers_.value.mini_batches,
+                  i = step % numbers_.value.mini_batches,
                   before = orders_ > 1 ? epoch * (units_ + 1) : 0;
     return {before + first_unit(i), before + first_unit(i + 1)};
   }
@@ -117,29 +121,33 @@ class Plan {
                   pieces = groups ? u.last - u.first : last - first,
                   before = plan_cut(pieces, ranks_, rank),
                   own = plan_cut(pieces, ranks_, rank + 1) - before,
-                  from = before + plan_cut(own, numbers_.accumulation, micro_batch),
-                  to = before + plan_cut(own, numbers_.accumulation, micro_batch + 1);
+                  from = before + plan_cut(own, numbers_.value.accumulation, micro_batch),
+                  to = before + plan_cut(own, numbers_.value.accumulation, micro_batch + 1);
     return groups ? between(begin_[at(u.first + from)], begin_[at(u.first + to)])
                   : between(first + from, first + to);
   }
   void find_largest_micro_batch() {
     // Orders beyond the first differ only in groups of several lengths. Micro-batches of a rank are
     // filled from the first on, and ranks as well: the loops end where the empty ones begin.
-    for (index_t step = 0; step < orders_ * numbers_.mini_batches; ++step) {
+    for (index_t step = 0; step < orders_ * numbers_.value.mini_batches; ++step) {
       for (index_t r = 0; r < ranks_ && cell(step, r, 0).extent[0] > 0; ++r) {
-        for (index_t k = 0; k < numbers_.accumulation; ++k) {
+        for (index_t k = 0; k < numbers_.value.accumulation; ++k) {
           const index_t size = cell(step, r, k).extent[0];
           if (size == 0) break;
-          largest_micro_batch_ = (std::max)(largest_micro_batch_, size);
+          largest_micro_batch_ = (std::max)(largest_micro_batch_.value, size);
         }
       }
     }
   }
 
-  index_t epochs_, ranks_, units_, orders_, largest_micro_batch_ = 0;
+  template <class T>
+  using UntilMoved = gdpo::detail::UntilMoved<T>;
+
+  UntilMoved<index_t> epochs_, ranks_, largest_micro_batch_;
+  index_t units_, orders_;
   Remainder remainder_;
   Whole whole_;
-  gdpo::detail::PlanNumbers numbers_;
+  UntilMoved<gdpo::detail::PlanNumbers> numbers_;
   std::vector<index_t> rows_;   // (orders, N) the rows in the order of the steps, then dropped ones
   std::vector<index_t> begin_;  // (orders, units + 1) where each unit begins in rows_
 };

@@ -53,7 +53,7 @@ enum class ShardSizes {
 /// The rows of each rank; shard() makes it.
 ///
 /// The views refer to memory of the Sharding, which must outlive them. A rank or row that is not
-/// there throws invalid_input.
+/// there throws invalid_input. One that has been moved from has no ranks.
 class Sharding {
  public:
   /// What shard() has found.
@@ -85,6 +85,7 @@ class Sharding {
   /// than with perfect balance. From 1 to the number of ranks, but for roundings; 1 if all costs
   /// are 0.
   double imbalance() const {
+    if (ranks() == 0) return 1.0;
     const double sum = detail::sum_in_order(dealt_.load),
                  mean = math::opaque(sum / static_cast<double>(ranks()));
     const double largest = *std::max_element(dealt_.load.begin(), dealt_.load.end());

@@ -36,8 +36,8 @@ GDPO_BEGIN_NAMESPACE
 namespace dist {
 
 /// The ranks of an MPI communicator. It has a duplicate of the caller's communicator, so that its
-/// messages never meet the caller's. One thread at a time may call it. Once moved from, it can only
-/// be assigned to or destroyed.
+/// messages never meet the caller's. One thread at a time may call it. An object that has been moved
+/// from has no ranks: its functions throw invalid_input.
 class Mpi {
  public:
   /// The ranks of `caller`. Construction is collective: all of these ranks construct the object, in
@@ -68,15 +68,15 @@ class Mpi {
     MPI_Comm_size(state_->comm, &state_->size);
   }
 
-  int rank() const { return state_->rank; }  ///< The number of this rank in the communicator.
-  int size() const { return state_->size; }  ///< How many ranks the communicator has.
+  int rank() const { return state().rank; }  ///< The number of this rank in the communicator.
+  int size() const { return state().size; }  ///< How many ranks the communicator has.
 
   /// Copies the bytes of every rank to every rank; see the contract of a communicator. MPI counts
   /// in int, so more than `piece` bytes in all go in pieces, and the deadline is that of a piece.
   /// Errors: communication_error if MPI reports one. The job ends where the deadline passes.
   template <int piece = 0x40000000>
   void all_gather(const void* send, std::size_t bytes, void* receive) const {
-    ++state_->number;
+    ++state().number;
     state_->bytes = bytes;
     const bool whole = bytes <= std::size_t{piece} / static_cast<std::size_t>(size());
     for (std::size_t begin = 0; begin < bytes; begin += piece)
@@ -102,6 +102,12 @@ class Mpi {
     }
   };
 
+  State& state() const {
+    if (!state_)
+      contract::fail("gdpo::dist::Mpi", "object", "one that has been moved from",
+                     "one that has a communicator");
+    return *state_;
+  }
   /// Begins to gather `bytes` bytes of each rank.
   MPI_Request start(const void* send, int bytes, void* receive, bool whole) const {
     MPI_Datatype row = MPI_BYTE;

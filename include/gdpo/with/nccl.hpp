@@ -83,7 +83,7 @@ class Nccl {
     const auto done = [&] { return settled() && idle(); };
     wait("the stream has not done what it was given before", done);
     const std::size_t all = bytes * static_cast<std::size_t>(size_);
-    if (all > capacity_) grow(all);
+    if (!buffer_ || all > capacity_) grow(all);  // none is left in an object that was moved from
     char* const mine = buffer_.get() + bytes * static_cast<std::size_t>(rank_);
     check("cudaMemcpyAsync", cudaMemcpyAsync(mine, send, bytes, cudaMemcpyHostToDevice, stream_));
     check("ncclAllGather",

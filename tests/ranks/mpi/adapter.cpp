@@ -132,6 +132,21 @@ void gather() {
   // Open MPI 65,000.
   Mpi moved = std::move(world);
   check_gather(moved, processes, 1, 100);
+  const auto refused = [](const auto& call) {
+    std::string message = "none";
+    try {
+      call();
+    } catch (const gdpo::invalid_input& e) {
+      message = e.what();
+    }
+    need(message ==
+             "gdpo::dist::Mpi: object: given one that has been moved from; needed: one that "
+             "has a communicator",
+         "a call of an object that has been moved from: " + message);
+  };
+  refused([&] { world.rank(); });
+  refused([&] { world.size(); });
+  refused([&] { world.all_gather(&me, 1, nullptr); });
   for (int i = 0; i < (size == 1 ? 70000 : 100); ++i) moved = Mpi(MPI_COMM_WORLD, 1e9);
   check_gather(moved, processes, 2, 100);
   if (me == 0) std::printf("gathered on %d ranks\n", size);

@@ -123,6 +123,9 @@ TEST_CASE("NCCL: the calls come in their order", "[ranks]") {
   gathers(moved, 101, {});
   CHECK(place.seen.wrong == "");
   CHECK(place.seen.memory.size() == 1);
+  gathers(first, 50, {"cudaMalloc"});  // moved from, it has the communicator and no buffer
+  CHECK(place.seen.wrong == "");
+  CHECK(place.seen.memory.size() == 2);
 }
 
 TEST_CASE("NCCL: an error of any call aborts the communicator", "[ranks]") {

@@ -96,6 +96,13 @@ TEST_CASE("settings of a controller that are out of range are named") {
     CHECK(set(c.member, c.least) == "no error");
   }
 
+  // As many measurements are kept, so the number has a bound.
+  for (const int bad : {PidGains::largest_d_delay + 1, std::numeric_limits<int>::max()}) {
+    CHECK(set(&PidGains::d_delay, bad) ==
+          given("d_delay", bad, "at most 65536, because as many measurements are kept"));
+  }
+  CHECK(set(&PidGains::d_delay, PidGains::largest_d_delay) == "no error");
+
   for (const double bad : {no, infinite}) {
     CHECK(set(&PidGains::integral_min, bad) ==
           given("integral_min", bad, "a number below infinity"));
@@ -212,6 +219,9 @@ TEST_CASE("a controller needs one set of gains and one set-point for each constr
           }) == "gdpo::PidLagrangian: constraints: given " + std::to_string(none) +
                     "; needed: at least 1");
   }
+  CHECK(message_of([] {
+          PidLagrangian{PidGains{}, std::numeric_limits<gdpo::index_t>::max()};
+        }) == "gdpo::PidLagrangian: constraints: given 9223372036854775807; needed: at most 2^20");
   PidGains bad;
   bad.period = 0;
   CHECK(message_of([&] {

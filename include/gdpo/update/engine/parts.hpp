@@ -169,7 +169,8 @@ struct RowParts {
       placed(i, k);
     }
   }
-  index_t count() const { return static_cast<index_t>(offsets.size()) - 1; }
+  /// Number of parts; 0 once moved from.
+  index_t count() const { return offsets.empty() ? 0 : static_cast<index_t>(offsets.size()) - 1; }
   /// The rows of a part, which must be one of count().
   View<const index_t, 1> of(index_t part) const {
     const auto p = static_cast<std::size_t>(part);
