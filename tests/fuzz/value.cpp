@@ -364,6 +364,13 @@ void value_loss(Trial& t) {
   if (t.well_formed() && !b.too_long()) {
     data = b.data(settings.clips);
     counted = naive_value::count(data);
+    for (std::size_t i = 0; i < data.row_weights.size(); ++i) {
+      for (int j = 0; j < data.width; ++j) {
+        t.need(data.row_weights[i] >= 0 || !std::isfinite(data.row_weights[i]) ||
+                   !data.mask[data.at(static_cast<int>(i), j)],
+               "row weights of at least 0");
+      }
+    }
   }
   const bool any = counted.tokens > 0;
   gdpo::Normaliser n;

@@ -246,7 +246,8 @@ class PolicyLoss(torch.nn.Module):
         ref_logp, rollout_logp, teacher_logp: for KL terms against them.
         mask: not 0 at the tokens of the loss; masked tokens may hold anything, even NaN.
           completion_mask: the tokens that lengths count. segments: ids of turns.
-        weights, kl_weights: factors of surrogate and KL at each token; row_weights: of each row.
+        weights, kl_weights: factors of surrogate and KL at each token; row_weights: of each row,
+          at least 0.
         entropies, truncated (rows): for metrics. tags: for losses of your own.
 
         Errors: ValueError for types, shapes, devices and settings that do not fit.

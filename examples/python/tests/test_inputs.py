@@ -427,6 +427,7 @@ CALLS = [
     refused("dapo", {}, "batch.tags", tags=torch.ones(3, 3)),
     refused("dapo", {}, "batch.segments", segments=torch.zeros(3, 4)),
     refused("dapo", {}, "batch.row_weights", row_weights=torch.ones(4)),
+    refused("dapo", {}, "batch.row_weights", row_weights=torch.tensor([1.0, 1, -1])),
     refused("dapo", {}, "batch.truncated", truncated=torch.ones(4)),
     refused("dapo", {}, "batch.logp", logp=torch.zeros(1, 1, 1, 1)),
     refused("dapo", {}, "batch.logp", logp=torch.zeros(3, 4, dtype=torch.complex64)),

@@ -69,8 +69,8 @@ class PidLagrangian {
  public:
   /// A controller of m constraints with the same gains. It is fed with signed errors, above 0 where
   /// a constraint is violated, and knows no limits.
-  /// Errors: `invalid_input` for settings out of range, and for fewer than 1 constraint or more than
-  /// 2^20.
+  /// Errors: `invalid_input` for settings out of range and for a number of constraints that is not
+  /// from 1 to 2^20.
   explicit PidLagrangian(const PidGains& gains, index_t constraints = 1)
       : PidLagrangian(
             gains, std::vector<SetPoint>(number_of(constraints), SetPoint{0, 1, Bound::AtMost})) {

@@ -243,10 +243,12 @@ struct TokenBatch {
   /// The ids of masked tokens do not matter.
   TokenView<std::int64_t> segments;
 
-  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1.
+  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. On the host a loss refuses a negative
+  /// one of a row with valid tokens; on a device, whose arrays no call reads first, it counts.
   Column row_weights;
   /// Factor of the surrogate, at least 0; no gradient flows through it. Pre-passes write it.
-  /// Absent: 1. A negative factor would clip the wrong side; negate the advantage instead.
+  /// Absent: 1. No call looks at each token for a negative factor, which counts as it is and clips
+  /// the wrong side: negate the advantage instead.
   TokenView<S> weights;
   /// Factor of the KL terms, like weights.
   TokenView<S> kl_weights;

@@ -36,8 +36,8 @@ GDPO_BEGIN_NAMESPACE
 namespace dist {
 
 /// The ranks of an MPI communicator. It has a duplicate of the caller's communicator, so that its
-/// messages never meet the caller's. One thread at a time may call it. An object that has been moved
-/// from has no ranks: its functions throw invalid_input.
+/// messages never meet the caller's. One thread at a time may call it. The functions of an object
+/// that has been moved from throw invalid_input.
 class Mpi {
  public:
   /// The ranks of `caller`. Construction is collective: all of these ranks construct the object, in

@@ -240,6 +240,32 @@ TEST_CASE("arrays that are missing, or one too many", "[loss][errors]") {
   CHECK(std::isfinite(loss(call.batch, call.normaliser, call.out).loss));
 }
 
+TEST_CASE("row weights below 0, where the row has valid tokens", "[loss][errors]") {
+  const std::string needed = "; needed: a number of at least 0 for a row with valid tokens";
+  std::vector<double> weights{1, -0.5};
+  refuses([&](Call& c) { c.batch.row_weights = gdpo::view(weights); },
+          "batch.row_weights(1): given -0.5" + needed);
+  refuses([&](Call& c) { c.pack(), c.batch.row_weights = gdpo::view(weights); },
+          "batch.row_weights(1): given -0.5" + needed);
+  std::vector<unsigned char> mask{1, 1, 1, 0, 0, 1};
+  refuses(
+      [&](Call& c) {
+        c.batch.row_weights = gdpo::view(weights), c.batch.mask = gdpo::view(mask.data(), 2, 3);
+      },
+      "batch.row_weights(1): given -0.5" + needed);
+  // The number of a row without valid tokens is never used, and one that is not finite is counted.
+  mask[5] = 0;
+  for (const double other : {1.0, -std::numeric_limits<double>::infinity()}) {
+    Call call;
+    weights[0] = other;
+    call.batch.row_weights = gdpo::view(weights);
+    call.batch.mask = gdpo::view(mask.data(), 2, 3);
+    call.normaliser = {3, 2, 1, 2};
+    const gdpo::LossResult r = gdpo::grpo_loss(call.batch, call.normaliser, call.out);
+    CHECK(r.metrics.non_finite.weights.count == (other < 0 ? 1 : 0));
+  }
+}
+
 TEST_CASE("offsets", "[loss][errors]") {
   const auto packed = [](std::vector<std::int64_t> offsets, const std::string& expected) {
     Call call;

@@ -133,6 +133,16 @@ TEST_CASE("value loss errors: shapes", "[value]") {
         "batch.old_values");
 }
 
+TEST_CASE("value loss errors: row weights below 0, where the row has valid tokens", "[value]") {
+  CHECK(after([](Call& c) { c.weights[1] = -1; }) ==
+        "gdpo::ValueLoss: batch.row_weights(1): given -1; needed: a number of at least 0 for a row "
+        "with valid tokens");
+  CHECK(after([](Call& c) {
+          c.weights[1] = -1;
+          for (std::size_t t = 3; t < 6; ++t) c.mask[t] = 0;
+        }) == "no error");
+}
+
 TEST_CASE("value loss errors: offsets", "[value]") {
   const auto packed = [](Call& c) {
     c.batch.values = c.batch.old_values = c.batch.returns = view(c.numbers.data(), 6);

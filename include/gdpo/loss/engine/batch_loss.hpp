@@ -81,6 +81,7 @@ class BatchLoss {
         reads_(check_loss(function, loss, batch, layout_)) {
     check_normaliser(function, loss.aggregate, normaliser, batch.prepared);
     check_written_tokens(function, "gradient", gradient, layout_);
+    check_row_weights(function, batch, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
     if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
   }

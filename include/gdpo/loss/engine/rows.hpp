@@ -129,6 +129,23 @@ TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t 
   return r;
 }
 
+/// Throws unless the weight of each row with valid tokens is at least 0. One that is not finite is
+/// no mistake of the caller: the loss counts it. Reads the masks of rows with a negative one alone.
+template <class Batch>
+void check_row_weights(const char* function, const Batch& batch, const TokenLayout& layout) {
+  if (!batch.row_weights) return;
+  for (index_t i = 0; i < layout.rows; ++i) {
+    const double weight = batch.row_weights(i);
+    if (!(weight < 0) || math::not_finite(weight)) continue;
+    const RowSpan at = layout(i);
+    for (index_t t = 0; t < at.length; ++t) {
+      if (batch.mask && batch.mask.at(at.row, at.begin, t) == 0) continue;
+      contract::fail(function, "batch.row_weights(" + contract::text(i) + ")",
+                     contract::text(weight), "a number of at least 0 for a row with valid tokens");
+    }
+  }
+}
+
 }  // namespace detail
 
 GDPO_END_NAMESPACE

@@ -53,6 +53,7 @@ class BatchValueLoss {
     check_value_loss(function, loss, batch, layout_);
     check_normaliser(function, loss.aggregate, normaliser, Prepared{});
     check_written_tokens(function, "gradient", gradient, layout_);
+    check_row_weights(function, batch_, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
     if (nothing && count_rows(batch_, layout_).tokens > 0) fail_without_count(function, nothing);
   }
