@@ -243,8 +243,8 @@ struct TokenBatch {
   /// The ids of masked tokens do not matter.
   TokenView<std::int64_t> segments;
 
-  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. On the host a loss refuses a negative
-  /// one of a row with valid tokens; on a device, whose arrays no call reads first, it counts.
+  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. A loss on the host refuses a
+  /// negative one of a row with valid tokens; on a device, where nobody looks first, it counts.
   Column row_weights;
   /// Factor of the surrogate, at least 0; no gradient flows through it. Pre-passes write it.
   /// Absent: 1. No call looks at each token for a negative factor, which counts as it is and clips

@@ -39,8 +39,8 @@ struct ValueBatch {
   TokenView<unsigned char> mask;
   /// (B + 1) Where each row begins and the last one ends. Required for packed batches only.
   IndexColumn offsets;
-  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. On the host a loss refuses a negative
-  /// one of a row with valid tokens; on a device, whose arrays no call reads first, it counts.
+  /// (B) Factor of the row's weight W_i, at least 0. Absent: 1. A loss on the host refuses a
+  /// negative one of a row with valid tokens; on a device, where nobody looks first, it counts.
   Column row_weights;
 };
 
