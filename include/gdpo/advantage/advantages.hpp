@@ -10,10 +10,10 @@ GDPO_BEGIN_NAMESPACE
 /// Writes the advantages of a batch to `out`: the long form, without allocations in a loop.
 ///
 /// exec: `seq`, `simd` or `parallel(executor)`; all give the same bits. out: (N), float or
-/// double, any stride. workspace: allocates what it lacks; afterwards `workspace.sums()` has the
-/// combined values before the renormalisation. report: may be null; otherwise every field is
-/// filled in.
-///
+/// double, any stride. It may be the memory of the rewards, such as one of their columns: nothing
+/// is written before all of the batch has been read. workspace: allocates what it lacks; afterwards
+/// `workspace.sums()` has the combined values before the renormalisation. report: may be null;
+/// otherwise every field is filled in.
 ///
 /// Time is O(N C). The rewards are read once; those of some groups twice (with missing rewards,
 /// or values that differ by about their rounding); all of them once more where the policies read

@@ -85,8 +85,9 @@ struct ScratchOf;
 
 /// Scratch memory of `advantages_into`, kept between calls.
 /// After a first call, a call with the same shapes, settings and executor allocates nothing. Any
-/// call may use any Workspace: what it served before changes no bit. One Workspace serves one
-/// call at a time.
+/// call may use any Workspace: what it served before changes no bit. It serves one call at a time:
+/// threads that call at the same time need one each. A first_stage() and its finish() need the same
+/// one, and no other call of it in between.
 class Workspace {
  public:
   /// The combined values of the last call before its renormalisation, (N), in double.

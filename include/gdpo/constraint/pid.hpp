@@ -64,7 +64,8 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// All arithmetic is in double. Without -ffast-math, equal inputs give equal bits in every build,
 /// so each rank may run its own controller. Only the form Log can differ, between builds with and
-/// without fused multiply-add. An update takes O(m) time and allocates nothing.
+/// without fused multiply-add. An update takes O(m) time and allocates nothing. A controller serves
+/// one call at a time.
 class PidLagrangian {
  public:
   /// A controller of m constraints with the same gains. It is fed with signed errors, above 0 where

@@ -18,7 +18,8 @@ struct LogitWorker {
 
 /// Memory of `policy_loss_from_logits`, kept between calls, with the results of the last call.
 /// After a first call with the same shapes and executor, nothing is allocated. The arrays have one
-/// entry for each row of logits, in order. One workspace serves one call at a time.
+/// entry for each row of logits, in order. It serves one call at a time: threads that call at the
+/// same time need one each.
 struct LogitsWorkspace {
   std::vector<float> logp,          ///< Log-prob of the target, in nats; 0 where masked.
       entropies,                    ///< Entropy of the row, in nats; 0 where masked.

@@ -205,8 +205,10 @@ void logit_rows(const Exec& exec, const LogitBatch<T, Rank>& batch, View<LogitRo
 /// -inf, except the target's. If logsumexp is not finite, the whole row is NaN.
 ///
 /// **Accuracy** for float: p_j has a relative error of |log p_j| 2^-23 + 1.5e-6, which includes
-/// that of logsumexp. At the target, 1 - p is computed as -expm1(log p), which is accurate where p
-/// is near 1.
+/// that of logsumexp. At the target, 1 - p is computed as -expm1(log p) with log p = z - logsumexp,
+/// so it has the absolute error of logsumexp: up to 5e-7, and for logits of double about
+/// 2^-53 |logsumexp|, the rounding of the stored number. Where p is near 1, a 1 - p that is smaller
+/// than that is noise. Logits that are shifted to a largest one near 0 keep it.
 ///
 /// Errors: `invalid_input`, before anything is written, for shapes and settings that do not fit,
 /// missing arrays, and targets below 0 in rows that count.

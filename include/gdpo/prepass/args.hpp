@@ -27,7 +27,8 @@ GDPO_BEGIN_NAMESPACE
 /// count() and losses then refuse it, so each batch that is in use needs a memory of its own. The
 /// prepared batch itself may be prepared again, in the same memory or in another: the second call
 /// goes on from the decisions of the first. Keep the memory between steps: after a first call of
-/// the same shape, nothing is allocated.
+/// the same shape, nothing is allocated. It serves one prepare() at a time, so threads that prepare
+/// at the same time need one each; several threads may read one prepared batch.
 template <class S>
 struct PrepassMemory {
   std::vector<unsigned char> mask;        ///< The prepared mask, with Reach::Denominator.

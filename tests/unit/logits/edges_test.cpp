@@ -4,6 +4,7 @@
 #include <gdpo/logits.hpp>
 
 #include "support/catch.hpp"
+#include "support/generators.hpp"
 #include "support/tolerance.hpp"
 
 namespace edges_test {
@@ -204,6 +205,45 @@ TEST_CASE("what is not asked for is not needed") {
   CHECK(dlogits[0] + dlogits[1] + dlogits[2] == Approx(0).margin(1e-7));
   CHECK(dlogits[2] < 0);
   CHECK(dlogits[5] == 0);
+}
+
+TEST_CASE("the gradient at a target with p near 1 is as exact as logsumexp", "[logits]") {
+  // Rows of 8 logits, of which the target is the largest by 1 to 40 and lies anywhere up to 1e4.
+  Random random(5);
+  const std::vector<int> targets{0};
+  const std::vector<float> g{1};
+  double largest = 0;  // error of 1 - p, in roundings of logsumexp
+  for (int round = 0; round < 2000; ++round) {
+    const double gap = 1 + 39 * random.uniform(),
+                 top = std::pow(10, 4 * random.uniform()) * (random.chance(0.5) ? 1 : -1);
+    std::vector<double> logits(8), dlogits(8), logsumexp(1);
+    std::vector<float> narrow(8), narrow_dlogits(8);
+    for (std::size_t j = 0; j < 8; ++j) {
+      logits[j] = j == 0 ? top : top - gap - random.uniform();
+      narrow[j] = static_cast<float>(logits[j]);
+    }
+    const auto exact = [](const auto& x) {
+      long double others = 0;
+      for (std::size_t j = 1; j < 8; ++j)
+        others += std::exp(static_cast<long double>(x[j]) - static_cast<long double>(x[0]));
+      return static_cast<double>(others / (1 + others));
+    };
+    const auto gradient = [&](const auto& x, auto& out) {
+      using T = std::decay_t<decltype(x[0])>;
+      gdpo::LogitBatch<T, 2> batch;
+      batch.logits = gdpo::view(x.data(), 1, 8), batch.targets = gdpo::view(targets);
+      gdpo::token_logprobs_into(gdpo::simd, batch, {{}, {}, gdpo::view(logsumexp)});
+      gdpo::token_logprobs_backward(gdpo::simd, batch, {gdpo::view(g), {}}, gdpo::view(logsumexp),
+                                    gdpo::view(out.data(), 1, 8));
+      return std::fabs(static_cast<double>(out[0]) - exact(x));
+    };
+    CHECK(gradient(narrow, narrow_dlogits) <= 5e-7);
+    // Half a unit in the last place of logsumexp, and a few roundings of numbers up to 1.
+    const double error = gradient(logits, dlogits), rounding = 0x1p-53 * std::fabs(logsumexp[0]);
+    CHECK(error <= rounding + 8 * 0x1p-53);
+    largest = std::max(largest, error / (rounding + 8 * 0x1p-53));
+  }
+  CHECK(largest > 0.5);  // so the page does not promise too little
 }
 
 }  // namespace edges_test

@@ -340,7 +340,8 @@ std::size_t scratch_bytes(const GroupAdvantage<B, S, C, Renorm>& estimator,
 /// Advantages on a device (the file's page says how they compare with the host's).
 ///
 /// `batch.rewards` is (N, C) of any strides and storage type. `out` is (N), float or double, of any
-/// stride. Both are device arrays, and so is every column of the batch. Formulas and edge rules:
+/// stride. Both are device arrays, and so is every column of the batch. Unlike on the host, `out`
+/// must not overlap the batch: groups are written while others are read. Formulas and edge rules:
 /// gdpo/advantages.hpp.
 template <class Device, class T, class Groups, class B, class S, class C, class Renorm, class R,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>

@@ -26,7 +26,8 @@ GDPO_DEVICE inline GradientLine gradient_line(const RowGradient& of, double x_ta
   using math::mul;
   const double z_of_x = 1 / temperature, scale = mul(-z_of_x, std::exp(u));
   const double factor = of.g_entropy == 0 ? of.g : of.g + mul(of.g_entropy, of.entropy + u);
-  // At the target one_j - p_j = 1 - p = -expm1(log p), which stays accurate where p is near 1.
+  // At the target one_j - p_j = 1 - p = -expm1(log p): where p is near 1, that adds no error to the
+  // one of log p.
   double at_target = 0;
   if (of.target >= 0) {
     const double log_p = mul(x_target, z_of_x) - of.logsumexp;

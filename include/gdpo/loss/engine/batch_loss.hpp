@@ -21,7 +21,8 @@ struct LossScratch {
 }  // namespace detail
 
 /// Scratch memory of loss calls. After a first call, further calls of the same shape and executor
-/// allocate nothing.
+/// allocate nothing. It serves one call at a time: threads that call at the same time need one
+/// each.
 template <class S>
 class LossWorkspace {
   template <class Exec, class T, class Loss>

@@ -11,7 +11,8 @@ class BatchReturns;
 }  // namespace detail
 
 /// Scratch memory of advantages_and_returns_into. After a first call, further calls of the same
-/// shapes, storage types and executor allocate nothing.
+/// shapes, storage types and executor allocate nothing. It serves one call at a time: threads that
+/// call at the same time need one each.
 template <class S>
 class ReturnsWorkspace {
   template <class Exec, class T, class Estimator>

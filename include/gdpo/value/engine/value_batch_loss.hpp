@@ -19,7 +19,8 @@ struct ValueScratch {
 }  // namespace detail
 
 /// Scratch memory of value losses. After a first call, further calls of the same shape and executor
-/// allocate nothing.
+/// allocate nothing. It serves one call at a time: threads that call at the same time need one
+/// each.
 template <class S>
 class ValueWorkspace {
   template <class Exec, class T, class Loss>
