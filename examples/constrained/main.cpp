@@ -25,8 +25,8 @@ namespace {
 
 using namespace constrained;
 
-/// Writes the comparison in every form that the options ask for. Files come last, and all at
-/// once, so that an error leaves none behind.
+/// Writes the comparison in every form that the options ask for, all files before anything is
+/// printed.
 void report(const Comparison& comparison, const Options& options) {
   const bool json_to_stdout = options.json == "-";
   const std::string json = options.json.empty() ? "" : to_json(comparison);
@@ -34,9 +34,7 @@ void report(const Comparison& comparison, const Options& options) {
   std::vector<resolution::OutputFile> files;
   if (!json.empty() && !json_to_stdout) files.push_back({options.json, json});
   if (!html.empty()) files.push_back({options.html, html});
-  std::cout << (json_to_stdout ? json : to_text(comparison)) << std::flush;
-  if (!std::cout) throw resolution::UserError("standard output: cannot be written");
-  resolution::write_files(files);
+  resolution::write_reports(files, json_to_stdout ? json : to_text(comparison));
 }
 
 /// Runs the training to its last step, with a checkpoint every 50 steps where the options name a

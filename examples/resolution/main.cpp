@@ -26,8 +26,8 @@
 
 namespace {
 
-/// Writes a result in every form that the options ask for. Files come last, and all at
-/// once, so that an error leaves none behind.
+/// Writes a result in every form that the options ask for, all files before anything is
+/// printed.
 template <class Result>
 void report(const Result& result, const resolution::Options& options) {
   const bool json_to_stdout = options.json == "-";
@@ -36,9 +36,7 @@ void report(const Result& result, const resolution::Options& options) {
   std::vector<resolution::OutputFile> files;
   if (!json.empty() && !json_to_stdout) files.push_back({options.json, json});
   if (!html.empty()) files.push_back({options.html, html});
-  std::cout << (json_to_stdout ? json : resolution::to_text(result)) << std::flush;
-  if (!std::cout) throw resolution::UserError("standard output: cannot be written");
-  resolution::write_files(files);
+  resolution::write_reports(files, json_to_stdout ? json : resolution::to_text(result));
 }
 
 /// Counts without a log, or compares the estimators on one.

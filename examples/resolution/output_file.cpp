@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -96,6 +97,22 @@ void write_files(const std::vector<OutputFile>& files) {
     if (!is_special(f.path)) write(temporaries.add(target_of(f.path)), f);
   }
   temporaries.rename_all();
+}
+
+void write_reports(const std::vector<OutputFile>& files, const std::string& text) {
+  write_files(files);
+  // A pipe that nobody reads is then an error of write(), and no signal that ends the program.
+  std::signal(SIGPIPE, SIG_IGN);
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data() + at, text.size() - at);
+    if (written >= 0) {
+      at += static_cast<std::size_t>(written);
+    } else if (errno == EPIPE) {
+      return;
+    } else if (errno != EINTR) {
+      throw UserError("standard output: cannot be written");
+    }
+  }
 }
 
 }  // namespace resolution

@@ -19,4 +19,10 @@ struct OutputFile {
 /// be written.
 void write_files(const std::vector<OutputFile>& files);
 
+/// Writes all files as write_files() does, and then `text` to standard output, so that whoever
+/// reads no further, as `head` does, loses no file: where standard output is a pipe that nobody
+/// reads, the rest of the text is left out. Throws UserError where standard output cannot be
+/// written for another reason; the files are there then.
+void write_reports(const std::vector<OutputFile>& files, const std::string& text);
+
 }  // namespace resolution

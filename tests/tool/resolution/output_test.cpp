@@ -1,4 +1,5 @@
 // Files that are written whole or not at all, also where the program is interrupted, and progress.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,56 @@ TEST_CASE("An interrupt while files are written leaves no part of one") {
   CHECK(WIFSIGNALED(status));
   CHECK(folder.files() == 2);
   for (const char* name : {"a", "b"}) CHECK(fs::file_size(folder / name) == text.size());
+}
+
+TEST_CASE("Files are written before the text, which nobody need read") {
+  const Folder folder;
+  const std::string text(std::size_t{1} << 20U, 'x');  // more than a pipe holds
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    close(ends[0]);
+    dup2(ends[1], STDOUT_FILENO);
+    std::signal(SIGPIPE, SIG_DFL);
+    try {
+      write_reports({{folder / "a", "whole"}}, text);
+      _exit(0);
+    } catch (const UserError&) {
+    }
+    _exit(1);
+  }
+  close(ends[1]);
+  char first = 0;
+  CHECK(read(ends[0], &first, 1) == 1);
+  CHECK(first == 'x');
+  CHECK(content(folder / "a") == "whole");  // although the text is not printed yet
+  close(ends[0]);                           // as `head` does
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("Standard output that cannot be written is an error, and the files are there") {
+  const Folder folder;
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, STDOUT_FILENO);
+    try {
+      write_reports({{folder / "a", "whole"}}, "x");
+    } catch (const UserError& error) {
+      _exit(std::string(error.what()) == "standard output: cannot be written" ? 2 : 1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 2);
+  CHECK(content(folder / "a") == "whole");
 }
 
 TEST_CASE("Progress is silent for a second, then says how far it is and how long it will take") {
