@@ -42,6 +42,11 @@ std::string value_text(const BatchSeries& series, double value) {
   return series.is_share ? percent(value) : compact(value);
 }
 
+std::string left_out_text(const Rollouts& rollouts) {
+  if (rollouts.left_out == 0) return "";
+  return " Left out by --valid: " + counted(rollouts.left_out, "row") + ".";
+}
+
 std::string batches_text(const Rollouts& rollouts) {
   if (rollouts.batch_columns.empty()) return "one batch: the whole log";
   std::string columns;

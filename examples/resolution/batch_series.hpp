@@ -27,6 +27,9 @@ std::string value_text(const BatchSeries& series, double value);
 /// for their kind, and the length, in this order.
 std::vector<BatchSeries> batch_series(const Comparison& comparison);
 
+/// How many rows --valid left out, as a sentence that begins with a blank; empty: none.
+std::string left_out_text(const Rollouts& rollouts);
+
 /// What the batches are: "267 batches (run, step)" or "one batch: the whole log".
 std::string batches_text(const Rollouts& rollouts);
 

@@ -60,19 +60,23 @@ LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollo
         std::sqrt(batch.weighted.std * batch.weighted.std + LengthWeighting::eps);
     result.batches.push_back(batch);
   }
+  std::size_t counted = 0;
   std::size_t zeros = 0;
   std::size_t changed = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (rewarded[i] == 0) continue;
+    ++counted;
     if (std::abs(sums[i]) < no_variation) {
       ++zeros;
     } else if (sign(plain[i]) != sign(over_tokens[i])) {
       ++changed;
     }
   }
-  const std::size_t others = sums.size() - zeros;
-  result.zero_share = static_cast<double>(zeros) / static_cast<double>(sums.size());
-  result.sign_changed_share =
-      others == 0 ? 0 : static_cast<double>(changed) / static_cast<double>(others);
+  const auto share = [](std::size_t part, std::size_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  result.zero_share = share(zeros, counted);
+  result.sign_changed_share = share(changed, counted - zeros);
   return result;
 }
 

@@ -17,7 +17,8 @@ struct BatchStep {
 };
 
 /// The statistics of the step in each batch. `sums` (N) are GDPO's advantages before it; rows that
-/// are not `rewarded` (N) take part in neither, as in the library.
+/// are not `rewarded` (N) take part in neither, as in the library. Where no row of a batch is, both
+/// are NaN.
 std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<double>& sums,
                                    const std::vector<char>& rewarded);
 
@@ -32,6 +33,7 @@ struct LengthWeighting {
     double value_given_to_zero = 0;  ///< what a completion with advantage 0 gets
   };
   std::vector<Batch> batches;
+  // Of the completions that have a reward.
   double zero_share = 0;          ///< share of completions with advantage 0 in the plain step
   double sign_changed_share = 0;  ///< share of the other completions whose sign differs
 };

@@ -36,6 +36,14 @@ const EstimatorResult* Comparison::normalise_first() const {
   return preferred(*this, {"gdpo", "gdpo_pre_bn"}, Family::NormaliseFirst);
 }
 
+std::vector<std::size_t> Comparison::counted_rows(std::size_t group) const {
+  std::vector<std::size_t> rows;
+  for (std::size_t row = rollouts.rows_of(group).begin; row < rollouts.rows_of(group).end; ++row) {
+    if (rewarded[row] != 0) rows.push_back(row);
+  }
+  return rows;
+}
+
 Comparison compare(Rollouts rollouts, Settings settings,
                    const std::vector<std::string>& estimators) {
   Comparison comparison;
@@ -63,6 +71,7 @@ Comparison compare(Rollouts rollouts, Settings settings,
   };
   const Measure measure(log, comparison.settings, on_rows);
   comparison.gated = measure.gated();
+  comparison.rewarded = measure.rewarded();
   comparison.rewards = measure.rewards();
   comparison.curves = measure.curves();
   for (const EstimatorInfo& info : infos) {

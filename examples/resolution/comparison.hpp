@@ -22,7 +22,8 @@ struct EstimatorResult {
 struct Comparison {
   Rollouts rollouts;
   Settings settings;
-  std::vector<double> gated;  ///< (N, C) rewards after the conditions of --given
+  std::vector<double> gated;   ///< (N, C) rewards after the conditions of --given
+  std::vector<char> rewarded;  ///< (N) see Measure::rewarded()
   RewardSummary rewards;
   BatchCurves curves;
   std::vector<EstimatorResult> results;
@@ -35,6 +36,8 @@ struct Comparison {
   /// The same for estimators that normalise each reward first: GDPO, else GDPO before its batch
   /// step, else the first of that kind.
   const EstimatorResult* normalise_first() const;
+  /// The rows of a group that count, in their order.
+  std::vector<std::size_t> counted_rows(std::size_t group) const;
   /// The result of the estimator with this name, or null.
   const EstimatorResult* find(const std::string& name) const;
 };

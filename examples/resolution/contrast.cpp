@@ -39,7 +39,7 @@ class Writer {
  public:
   Writer(const Comparison& comparison, const EstimatorResult& sum,
          const EstimatorResult& normalised)
-      : c_(comparison), s_(sum), n_(normalised), groups_(comparison.rollouts.groups()) {}
+      : c_(comparison), s_(sum), n_(normalised), groups_(comparison.rewards.groups) {}
 
   /// Titles name counts, never a ratio of two small counts: "half as many" says nothing where it
   /// means 1 instead of 2 of a million.

@@ -2,13 +2,16 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace resolution {
 
 /// An error that the user can correct: a bad option, file or cell. The message is the whole
 /// explanation; main() prints it and returns 2.
 struct UserError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit UserError(const std::string& message, std::string then = "")
+      : std::runtime_error(message), advice(std::move(then)) {}
+  std::string advice;  ///< what to do, as a line of its own; may be empty
 };
 
 /// A position in an input. Both numbers begin with 1; `column` counts characters, not bytes.

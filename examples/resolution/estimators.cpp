@@ -1,6 +1,7 @@
 #include "estimators.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <gdpo/gdpo.hpp>
 #include <gdpo/runtime.hpp>
 #include <type_traits>
@@ -92,6 +93,10 @@ std::vector<double> run(const std::string& name, const Estimator& estimator,
                         const Rollouts& rollouts) {
   std::vector<double> out(rollouts.rows());
   std::vector<index_t> offsets;
+  // A completion without rewards may have no length. Its own is not used, and has to be a number.
+  std::vector<double> tokens = rollouts.lengths;
+  std::replace_if(
+      tokens.begin(), tokens.end(), [](double n) { return std::isnan(n); }, 1.0);
   gdpo::Workspace workspace;
   for (std::size_t b = 0; b < rollouts.batches(); ++b) {
     const Range rows = rollouts.rows_of_batch(b);
@@ -103,8 +108,7 @@ std::vector<double> run(const std::string& name, const Estimator& estimator,
     gdpo::RewardBatch batch{gdpo::view(rollouts.rewards.data() + rows.begin * rollouts.channels(),
                                        count, static_cast<index_t>(rollouts.channels())),
                             gdpo::by_offsets(offsets)};
-    if (!rollouts.lengths.empty())
-      batch.tokens = gdpo::view(rollouts.lengths.data() + rows.begin, count);
+    if (!rollouts.lengths.empty()) batch.tokens = gdpo::view(tokens.data() + rows.begin, count);
     const std::string where =
         rollouts.batches() == 1 ? name : name + ", batch " + in_quotes(rollouts.batch_names[b]);
     reported(where, [&] {

@@ -16,13 +16,20 @@ std::string unused_steps(const Rollouts& log) {
          list(log.unused_step_columns);
 }
 
+constexpr const char* how_to_group =
+    "--group has to name what the completions of one prompt share; where no column does and they "
+    "follow each other, --group-size says how many.";
+
 /// What the log was divided into. Without --batch it may be several steps that were merged.
 Finding batches_finding(const Comparison& c) {
   const Rollouts& log = c.rollouts;
   if (log.batch_columns.empty()) {
     std::string text =
         "The last step of GDPO normalises over what one training step saw. Here that is the whole "
-        "log, and rows with the same group are one group wherever they stand.";
+        "log" +
+        std::string(log.group_size > 0
+                        ? "."
+                        : ", and rows with the same group are one group wherever they stand.");
     if (!log.unused_step_columns.empty()) {
       text += " The log has " + unused_steps(log) +
               ": name what tells its steps apart with --batch, and every step is a batch.";
@@ -30,7 +37,12 @@ Finding batches_finding(const Comparison& c) {
     return {"One batch: the whole log", text};
   }
   std::size_t alone = 0;
-  for (std::size_t b = 0; b < log.batches(); ++b) alone += log.groups_of(b).size() == 1 ? 1 : 0;
+  for (std::size_t b = 0; b < log.batches(); ++b) {
+    std::size_t groups = 0;
+    for (std::size_t g = log.groups_of(b).begin; g < log.groups_of(b).end; ++g)
+      groups += c.counted_rows(g).empty() ? 0 : 1;
+    alone += groups == 1 ? 1 : 0;
+  }
   std::string text = "Rows that agree in " + list(log.batch_columns) +
                      " are a batch. Estimators see one at a time, and a group lies inside its "
                      "batch.";
@@ -60,7 +72,7 @@ void lists(const Comparison& c, std::vector<Finding>& out) {
 }
 
 Finding step_finding(const Comparison& c) {
-  if (c.rollouts.groups() == 1) {
+  if (c.rewards.groups == 1) {
     return {"There is only one group",
             "The batch step of GDPO then normalises inside this group, which loses the gain; it is "
             "meant to span many groups."};
@@ -158,7 +170,9 @@ void rounding(const Comparison& c, std::vector<Finding>& out) {
 }  // namespace
 
 bool is_zero(const Comparison& comparison, const EstimatorResult& result, std::size_t group) {
-  return is_zero(result.advantages, comparison.rollouts.rows_of(group));
+  const std::vector<std::size_t> rows = comparison.counted_rows(group);
+  return std::all_of(rows.begin(), rows.end(),
+                     [&](std::size_t row) { return is_zero(result.advantages[row]); });
 }
 
 std::vector<std::size_t> cancelled_groups(const Comparison& comparison) {
@@ -172,11 +186,35 @@ std::vector<std::size_t> cancelled_groups(const Comparison& comparison) {
   return groups;
 }
 
+std::vector<Finding> warnings(const Comparison& comparison) {
+  const Rollouts& log = comparison.rollouts;
+  std::vector<Finding> out;
+  const auto [size, groups] = comparison.rewards.group_sizes.front();
+  if (size == 1 && 2 * groups > log.groups() && groups < log.groups()) {
+    out.push_back({"Most groups hold a single completion: " + grouped(groups) + " of " +
+                       grouped(log.groups()),
+                   std::string("There is nothing to compare it with. ") + how_to_group});
+  }
+  for (const auto& [file, first] : log.repeated_files) {
+    out.push_back({file + " has the rows of " + first,
+                   "All values that are read are the same, in the same order. If one is a copy of "
+                   "the other, its completions count twice."});
+  }
+  if (log.shared_groups > 0) {
+    out.push_back({"Groups that lie in several files: " + grouped(log.shared_groups) + " of " +
+                       grouped(log.groups()),
+                   "Files are one log, so their rows were taken together. Where the files are "
+                   "different steps or runs, name the column that tells these apart with --batch, "
+                   "or give --file-is-batch."});
+  }
+  return out;
+}
+
 Finding headline(const Comparison& comparison) {
   if (comparison.rewards.group_sizes.back().first == 1) {
     return {"Every group holds a single completion",
-            "There is nothing to compare it with. --group has to name what the completions of one "
-            "prompt share; the columns given have another value in each of the " +
+            std::string("There is nothing to compare it with. ") + how_to_group +
+                " The columns given have another value in each of the " +
                 counted(comparison.rollouts.rows(), "row") + "."};
   }
   const EstimatorResult* sum = comparison.sum_first();
@@ -229,6 +267,7 @@ std::vector<Finding> findings(const Comparison& comparison) {
                        " NaN or infinite."});
   }
   const RewardSummary& rewards = comparison.rewards;
+  const std::size_t without = comparison.rollouts.groups() - rewards.groups;
   if (rewards.missing() > 0) {
     out.push_back(
         {"Missing rewards",
@@ -237,13 +276,16 @@ std::vector<Finding> findings(const Comparison& comparison) {
              (rewards.missing() == 1 ? " is" : " are") + " missing" +
              (comparison.settings.given.empty() ? "" : ", some because their condition is,") +
              " and part of no statistic. Completions without any reward: " +
-             grouped(rewards.excluded_rows) + "; they get advantage 0."});
+             grouped(rewards.excluded_rows) +
+             (rewards.excluded_rows == 0 ? "." : "; they count in nothing.") +
+             (without == 0 ? "" : " Groups without any: " + grouped(without) + "; nor do they.")});
   }
-  const auto [smallest, how_many] = rewards.group_sizes.front();
-  if (smallest == 1) {
+  if (rewards.single_groups > 0) {
     out.push_back({"Groups of one",
-                   counted(how_many, "group") + (how_many == 1 ? " holds" : " hold") +
-                       " a single completion, which gets advantage 0 from every estimator that "
+                   counted(rewards.single_groups, "group") +
+                       (rewards.single_groups == 1 ? " holds" : " hold") + " a single completion" +
+                       (rewards.excluded_rows == 0 ? "," : " with a reward,") +
+                       " which gets advantage 0 from every estimator that "
                        "compares inside the group: there is nothing to compare it with."});
   }
   return out;

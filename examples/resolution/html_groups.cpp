@@ -147,7 +147,7 @@ std::string cancelled_section(const Comparison& c) {
   return out +
          paragraph("Completions with different rewards, and " + normalised->info.label +
                    " gives 0 to all of them: " + grouped(groups.size()) + " of " +
-                   counted(c.rollouts.groups(), "group") +
+                   counted(c.rewards.groups, "group") +
                    ". Groups with the same rewards are shown once" +
                    (different.size() > most ? "; " + std::to_string(most) + " of " +
                                                   std::to_string(different.size()) + " kinds"

@@ -51,7 +51,8 @@ std::string estimator_bars(const Comparison& c, const std::string& what, double 
 std::string file_line(const Comparison& c) {
   return c.rollouts.file + " \u00B7 " + counted(c.rollouts.rows(), "completion") + " in " +
          counted(c.rollouts.groups(), "group") + " (" + group_sizes_text(c.rewards) + ") \u00B7 " +
-         batches_text(c.rollouts) + " \u00B7 " + counted(c.rollouts.channels(), "reward");
+         batches_text(c.rollouts) + " \u00B7 " + counted(c.rollouts.channels(), "reward") +
+         (c.rollouts.left_out == 0 ? "" : " \u00B7" + left_out_text(c.rollouts));
 }
 
 /// A box with one number for each compared estimator.
@@ -95,7 +96,7 @@ std::string tiles(const Comparison& c) {
                            "different group of rewards", "different groups of rewards") +
                    (c.rollouts.batches() == 1 ? "" : ", inside batches")) +
           tile("Dead groups", values([](const Metrics& m) { return grouped(m.zero_groups); }),
-               "of " + grouped(c.rollouts.groups()) + ": every advantage is 0"));
+               "of " + grouped(c.rewards.groups) + ": every advantage is 0"));
 }
 
 /// The legend of the two colours.
@@ -151,8 +152,8 @@ std::string tie_chart(const Comparison& c) {
 }
 
 std::string dead_chart(const Comparison& c) {
-  const auto groups = static_cast<double>(c.rollouts.groups());
   const RewardSummary& rewards = c.rewards;
+  const auto groups = static_cast<double>(std::max<std::size_t>(rewards.groups, 1));
   return figure(
       "Dead groups",
       estimator_bars(
@@ -178,7 +179,11 @@ std::string histograms(const Comparison& c) {
     const double largest = r.metrics.adv_absmax;
     const double wide = most_deviations * r.metrics.adv_std;
     ranges.push_back(!(largest > 0) ? 1 : wide > 0 ? std::min(largest, wide) : largest);
-    data.push_back(charts::histogram_of(r.advantages, ranges.back(), advantage_tolerance));
+    std::vector<double> counted;
+    for (std::size_t row = 0; row < r.advantages.size(); ++row) {
+      if (c.rewarded[row] != 0) counted.push_back(r.advantages[row]);
+    }
+    data.push_back(charts::histogram_of(counted, ranges.back(), advantage_tolerance));
     for (const double share : data.back().shares) highest = std::max(highest, 1.08 * share);
   }
   std::string out;
@@ -223,9 +228,12 @@ std::string findings_section(const Comparison& c) {
 
 std::string to_html(const Comparison& c) {
   const Finding first = headline(c);
+  std::string doubts;
+  for (const Finding& w : warnings(c))
+    doubts += paragraph("Warning: " + w.title + ". " + w.text, "lead");
   std::string body = element("header", "",
                              paragraph("Advantage resolution", "eyebrow") +
-                                 element("h1", "", html::prose(first.title)) +
+                                 element("h1", "", html::prose(first.title)) + doubts +
                                  paragraph(first.text, "lead") + paragraph(file_line(c), "note"));
   body += tiles(c);
   body += heading("How fine each estimator is");

@@ -140,6 +140,10 @@ std::string definitions(const Comparison& c) {
               "Two completions of one group whose rewards differ (rounded to 1e-9) and whose "
               "advantages differ by at most 1e-6.");
   out += term("Dead group", "Every |advantage| is below 1e-6.");
+  out +=
+      term("Completion without any reward",
+           "Every reward that has a weight is missing. It counts in nothing: no pair, no value, no "
+           "mean. A group of such completions is no dead group.");
   out += term("Correlation",
               "Mean over the groups in which both vary of the correlation between the advantage "
               "and the reward.");

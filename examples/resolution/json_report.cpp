@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "findings.hpp"
+
 namespace resolution {
 namespace {
 
@@ -130,7 +132,7 @@ std::string to_json(const Comparison& comparison) {
     object["std"] = number(channel.std);
     object["distinct"] = channel.distinct;
     object["missing"] = channel.missing;
-    object["zero_variance_groups"] = channel.zero_variance_groups;
+    object["zero_variance_groups"] = number(channel.zero_variance_groups);
     channels[channel.name] = object;
   }
   Json methods;
@@ -151,6 +153,11 @@ std::string to_json(const Comparison& comparison) {
   object["groups_equal_sum_but_some_reward_varies"] = rewards.equal_sum_groups.size();
   object["distinct_reward_vectors"] = rewards.distinct_vectors;
   object["completions_without_reward"] = rewards.excluded_rows;
+  object["groups_without_reward"] = comparison.rollouts.groups() - rewards.groups;
+  object["rows_left_out"] = comparison.rollouts.left_out;
+  object["warnings"] = Json::array();
+  for (const Finding& w : warnings(comparison))
+    object["warnings"].push_back(w.title + ". " + w.text);
   object["distinct_reward_multisets_within_batches"] = rewards.distinct_multisets_within_batches;
   if (comparison.rollouts.batches() == 1) {
     const BatchStep& step = comparison.batch_steps.front();

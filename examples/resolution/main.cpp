@@ -18,6 +18,7 @@
 #include "comparison.hpp"
 #include "counting.hpp"
 #include "errors.hpp"
+#include "findings.hpp"
 #include "html_report.hpp"
 #include "json_report.hpp"
 #include "options.hpp"
@@ -41,14 +42,16 @@ void report(const Result& result, const resolution::Options& options) {
 
 /// Counts without a log, or compares the estimators on one.
 void run(const resolution::Options& options) {
-  if (options.count) {
-    report(resolution::count_all(options.estimators), options);
-  } else {
-    report(resolution::compare(
-               resolution::read_rollouts_files(options.inputs, options.reading, options.columns),
-               options.settings, options.estimators),
-           options);
+  if (options.count) return report(resolution::count_all(options.estimators), options);
+  const resolution::Comparison comparison = resolution::compare(
+      resolution::read_rollouts_files(options.inputs, options.reading, options.columns),
+      options.settings, options.estimators);
+  // The text and the page say it themselves.
+  if (options.json == "-") {
+    for (const resolution::Finding& w : resolution::warnings(comparison))
+      std::cerr << "gdpo-resolution: warning: " << w.title << ". " << w.text << '\n';
   }
+  report(comparison, options);
 }
 
 }  // namespace
@@ -59,6 +62,10 @@ int main(int argc, char** argv) {
     std::cout << parsed.text;
     if (parsed.options) run(*parsed.options);
     return 0;
+  } catch (const resolution::UserError& error) {
+    std::cerr << "gdpo-resolution: " << error.what() << '\n';
+    if (!error.advice.empty()) std::cerr << error.advice << '\n';
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "gdpo-resolution: " << error.what() << '\n';
     return 2;

@@ -16,6 +16,7 @@ namespace {
 // compared.
 constexpr double reward_grid = 1e9;
 constexpr double advantage_grid = 1 / advantage_tolerance;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 /// A value rounded for comparison. A missing one (NaN) becomes minus infinity, which no data has,
 /// so that missing values are equal to each other and to nothing else.
@@ -91,11 +92,7 @@ std::size_t distinct_within_batches(const std::vector<std::uint32_t>& number_of_
 
 }  // namespace
 
-bool is_zero(const std::vector<double>& advantages, Range rows) {
-  return std::all_of(advantages.begin() + static_cast<std::ptrdiff_t>(rows.begin),
-                     advantages.begin() + static_cast<std::ptrdiff_t>(rows.end),
-                     [](double a) { return std::abs(a) < advantage_tolerance; });
-}
+bool is_zero(double advantage) { return std::abs(advantage) < advantage_tolerance; }
 
 std::size_t RewardSummary::missing() const {
   std::size_t count = 0;
@@ -117,6 +114,7 @@ Measure::Measure(const Rollouts& rollouts, const Settings& settings, const OnRow
     : rollouts_(rollouts), weights_(settings.weights) {
   if (weights_.empty()) weights_.assign(rollouts.channels(), 1);
   gate(settings);
+  leave_out_unrewarded();
   number_reward_vectors();
   count_pairs();
   summarise_groups(on_rows);
@@ -141,17 +139,65 @@ void Measure::gate(const Settings& settings) {
   }
 }
 
+/// Finds the completions that have a reward with a weight, and where some have none, the log without
+/// those: only the groups that have such completions, in the same batches.
+void Measure::leave_out_unrewarded() {
+  const std::size_t channels = rollouts_.channels();
+  rewarded_.assign(rollouts_.rows(), 0);
+  for (std::size_t row = 0; row < rollouts_.rows(); ++row) {
+    for (std::size_t k = 0; k < channels; ++k) {
+      if (weights_[k] != 0 && !std::isnan(gated()[row * channels + k])) rewarded_[row] = 1;
+    }
+    summary_.excluded_rows += rewarded_[row] == 0 ? 1 : 0;
+  }
+  if (summary_.excluded_rows == 0) return;
+  Rollouts counted;
+  counted.reward_names = rollouts_.reward_names;
+  counted.batch_names = rollouts_.batch_names;
+  for (std::size_t b = 0; b < rollouts_.batches(); ++b) {
+    counted.batch_begin.push_back(counted.groups());
+    const Range groups = rollouts_.groups_of(b);
+    for (std::size_t g = groups.begin; g < groups.end; ++g) {
+      const Range rows = rollouts_.rows_of(g);
+      const std::size_t begin = counted.rewards.size() / channels;
+      for (std::size_t row = rows.begin; row < rows.end; ++row) {
+        if (rewarded_[row] == 0) continue;
+        const auto at = gated().begin() + static_cast<std::ptrdiff_t>(row * channels);
+        counted.rewards.insert(counted.rewards.end(), at,
+                               at + static_cast<std::ptrdiff_t>(channels));
+      }
+      if (counted.rewards.size() / channels == begin) continue;
+      counted.group_begin.push_back(begin);
+      counted.group_names.push_back(rollouts_.group_names[g]);
+      group_of_log_.push_back(g);
+    }
+  }
+  counted.batch_begin.push_back(counted.groups());
+  counted.group_begin.push_back(counted.rewards.size() / channels);
+  counted_ = std::move(counted);
+  if (!rollouts_.lengths.empty()) counted_->lengths = values_that_count(rollouts_.lengths);
+}
+
+std::vector<double> Measure::values_that_count(const std::vector<double>& values) const {
+  std::vector<double> counted;
+  counted.reserve(counted_->rows());
+  for (std::size_t row = 0; row < values.size(); ++row) {
+    if (rewarded_[row] != 0) counted.push_back(values[row]);
+  }
+  return counted;
+}
+
 /// Numbers the reward vectors of the log, then the multisets of them in groups, then the vectors
 /// inside each group.
 void Measure::number_reward_vectors() {
-  const std::size_t channels = rollouts_.channels();
+  const std::size_t channels = counted().channels();
   std::vector<std::uint32_t> vector_of;
   {
-    std::vector<double> on_grid(gated().size(), 0);
+    std::vector<double> on_grid(counted_rewards().size(), 0);
     for (std::size_t i = 0; i < on_grid.size(); ++i) {
-      if (weights_[i % channels] != 0) on_grid[i] = comparable(gated()[i], reward_grid);
+      if (weights_[i % channels] != 0) on_grid[i] = comparable(counted_rewards()[i], reward_grid);
     }
-    std::vector<std::size_t> begin(rollouts_.rows() + 1);
+    std::vector<std::size_t> begin(counted().rows() + 1);
     for (std::size_t row = 0; row < begin.size(); ++row) begin[row] = row * channels;
     SliceNumbers vectors = number_slices(on_grid, begin);
     summary_.distinct_vectors = vectors.count;
@@ -160,9 +206,9 @@ void Measure::number_reward_vectors() {
   std::vector<std::uint32_t> sorted = vector_of;
   std::vector<std::uint32_t> different;
   std::size_t levels = 0;
-  vector_in_group_.resize(rollouts_.rows());
-  for (std::size_t g = 0; g < rollouts_.groups(); ++g) {
-    const Range rows = rollouts_.rows_of(g);
+  vector_in_group_.resize(counted().rows());
+  for (std::size_t g = 0; g < counted().groups(); ++g) {
+    const Range rows = counted().rows_of(g);
     levels_.push_back(sort_and_count(sorted, rows));
     levels += levels_.back();
     summary_.uniform_groups += levels_.back() == 1 ? 1 : 0;
@@ -174,16 +220,16 @@ void Measure::number_reward_vectors() {
       vector_in_group_[row] = static_cast<std::uint32_t>(at - different.begin());
     }
   }
-  summary_.mean_vectors_per_group = ratio(levels, rollouts_.groups());
-  multisets_ = number_slices(sorted, rollouts_.group_begin);
+  summary_.mean_vectors_per_group = ratio(levels, counted().groups());
+  multisets_ = number_slices(sorted, counted().group_begin);
   summary_.distinct_multisets = multisets_.count;
-  summary_.distinct_multisets_within_batches = distinct_within_batches(multisets_.of, rollouts_);
+  summary_.distinct_multisets_within_batches = distinct_within_batches(multisets_.of, counted());
 }
 
 void Measure::count_pairs() {
   std::vector<std::size_t> with_vector;
-  for (std::size_t g = 0; g < rollouts_.groups(); ++g) {
-    const Range rows = rollouts_.rows_of(g);
+  for (std::size_t g = 0; g < counted().groups(); ++g) {
+    const Range rows = counted().rows_of(g);
     with_vector.assign(levels_[g], 0);
     for (std::size_t row = rows.begin; row < rows.end; ++row) ++with_vector[vector_in_group_[row]];
     const std::size_t pairs = number_of_pairs(rows.size());
@@ -198,24 +244,24 @@ void Measure::count_pairs() {
 void Measure::present(Range rows, std::size_t channel, std::vector<double>& values) const {
   values.clear();
   for (std::size_t row = rows.begin; row < rows.end; ++row) {
-    if (!std::isnan(gated(row, channel))) values.push_back(gated(row, channel));
+    if (!std::isnan(reward(row, channel))) values.push_back(reward(row, channel));
   }
 }
 
 /// What the rewards do in each group.
 void Measure::summarise_groups(const OnRows& on_rows) {
-  const std::size_t channels = rollouts_.channels();
-  const std::size_t groups = rollouts_.groups();
+  const std::size_t channels = counted().channels();
+  const std::size_t groups = counted().groups();
   varying_.assign(groups * channels, 0);
   sum_varies_.assign(groups, 0);
-  rewarded_.assign(rollouts_.rows(), 0);
   std::map<std::size_t, std::size_t> sizes;
+  for (std::size_t g = 0; g < rollouts_.groups(); ++g) ++sizes[rollouts_.rows_of(g).size()];
   std::size_t constant_sums = 0;
   std::size_t constant_groups = 0;
   std::vector<double> values;
   for (std::size_t g = 0; g < groups; ++g) {
-    const Range rows = rollouts_.rows_of(g);
-    ++sizes[rows.size()];
+    const Range rows = counted().rows_of(g);
+    summary_.single_groups += rows.size() == 1 ? 1 : 0;
     bool some_reward = false;
     for (std::size_t k = 0; k < channels; ++k) {
       present(rows, k, values);
@@ -226,24 +272,20 @@ void Measure::summarise_groups(const OnRows& on_rows) {
     values.clear();  // now the sums
     for (std::size_t row = rows.begin; row < rows.end; ++row) {
       double sum = 0;
-      bool any = false;
       for (std::size_t k = 0; k < channels; ++k) {
-        const double value = gated(row, k);
-        if (std::isnan(value) || weights_[k] == 0) continue;
-        any = true;
-        sum += weights_[k] * value;
+        const double value = reward(row, k);
+        if (!std::isnan(value) && weights_[k] != 0) sum += weights_[k] * value;
       }
-      if (any) values.push_back(sum);
-      rewarded_[row] = any ? 1 : 0;
-      summary_.excluded_rows += any ? 0 : 1;
+      values.push_back(sum);
     }
     const bool sum_varies = varies(values);
     sum_varies_[g] = sum_varies ? 1 : 0;
     constant_sums += sum_varies ? 0 : 1;
     constant_groups += some_reward ? 0 : 1;
-    if (!sum_varies && some_reward) summary_.equal_sum_groups.push_back(g);
+    if (!sum_varies && some_reward) summary_.equal_sum_groups.push_back(group_of_log(g));
     if (on_rows) on_rows(rows.end);
   }
+  summary_.groups = groups;
   summary_.group_sizes.assign(sizes.begin(), sizes.end());
   summary_.zero_variance_groups_sum = ratio(constant_sums, groups);
   summary_.zero_variance_groups_all = ratio(constant_groups, groups);
@@ -251,15 +293,20 @@ void Measure::summarise_groups(const OnRows& on_rows) {
 
 /// What each reward does in the whole log.
 void Measure::summarise() {
-  const std::size_t groups = rollouts_.groups();
+  const std::size_t groups = counted().groups();
   std::vector<double> values;
-  for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
-    present({0, rollouts_.rows()}, k, values);
+  for (std::size_t k = 0; k < counted().channels(); ++k) {
+    std::size_t known = 0;
     std::size_t constant = 0;
-    for (std::size_t g = 0; g < groups; ++g) constant += varying(g, k) ? 0 : 1;
+    for (std::size_t g = 0; g < groups; ++g) {
+      present(counted().rows_of(g), k, values);
+      known += values.empty() ? 0 : 1;
+      constant += values.empty() || varying(g, k) ? 0 : 1;
+    }
+    present({0, counted().rows()}, k, values);
     RewardSummary::Channel channel{};
-    channel.name = rollouts_.reward_names[k];
-    channel.min = channel.max = std::numeric_limits<double>::quiet_NaN();
+    channel.name = counted().reward_names[k];
+    channel.min = channel.max = nan;
     if (!values.empty()) {
       const auto [min, max] = std::minmax_element(values.begin(), values.end());
       channel.min = *min;
@@ -267,8 +314,9 @@ void Measure::summarise() {
     }
     channel.mean = mean(values);
     channel.std = standard_deviation(values, 1);
-    channel.missing = rollouts_.rows() - values.size();
-    channel.zero_variance_groups = ratio(constant, groups);
+    for (std::size_t row = 0; row < rollouts_.rows(); ++row)
+      channel.missing += std::isnan(gated()[row * counted().channels() + k]) ? 1 : 0;
+    channel.zero_variance_groups = known == 0 ? nan : ratio(constant, known);
     for (double& value : values) value = rounded(value, reward_grid);
     channel.distinct = sort_and_count(values, {0, values.size()});
     summary_.channels.push_back(channel);
@@ -277,29 +325,30 @@ void Measure::summarise() {
 
 BatchCurves Measure::curves() const {
   BatchCurves curves;
-  curves.rewards.resize(rollouts_.channels());
+  curves.rewards.resize(counted().channels());
   std::vector<double> values;
-  for (std::size_t b = 0; b < rollouts_.batches(); ++b) {
-    const Range rows = rollouts_.rows_of_batch(b);
-    for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
+  for (std::size_t b = 0; b < counted().batches(); ++b) {
+    const Range rows = counted().rows_of_batch(b);
+    for (std::size_t k = 0; k < counted().channels(); ++k) {
       present(rows, k, values);
       curves.rewards[k].mean.push_back(mean(values));
       curves.rewards[k].std.push_back(standard_deviation(values, 1));
     }
-    const Range groups = rollouts_.groups_of(b);
+    const Range groups = counted().groups_of(b);
     std::size_t constant_sums = 0;
     std::size_t constant_groups = 0;
     for (std::size_t g = groups.begin; g < groups.end; ++g) {
       bool any = false;
-      for (std::size_t k = 0; k < rollouts_.channels(); ++k)
+      for (std::size_t k = 0; k < counted().channels(); ++k)
         any = any || (varying(g, k) && weights_[k] != 0);
       constant_sums += sum_varies_[g] != 0 ? 0 : 1;
       constant_groups += any ? 0 : 1;
     }
-    curves.zero_variance_groups_sum.push_back(ratio(constant_sums, groups.size()));
-    curves.zero_variance_groups_all.push_back(ratio(constant_groups, groups.size()));
-    if (rollouts_.lengths.empty()) continue;
-    const auto length = rollouts_.lengths.begin();
+    const bool none = groups.size() == 0;
+    curves.zero_variance_groups_sum.push_back(none ? nan : ratio(constant_sums, groups.size()));
+    curves.zero_variance_groups_all.push_back(none ? nan : ratio(constant_groups, groups.size()));
+    if (counted().lengths.empty()) continue;
+    const auto length = counted().lengths.begin();
     curves.length.push_back(std::accumulate(length + static_cast<std::ptrdiff_t>(rows.begin),
                                             length + static_cast<std::ptrdiff_t>(rows.end), 0.0) /
                             static_cast<double>(rows.size()));
@@ -307,8 +356,11 @@ BatchCurves Measure::curves() const {
   return curves;
 }
 
-Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows) const {
-  const std::size_t groups = rollouts_.groups();
+Metrics Measure::of(const std::vector<double>& all_advantages, const OnRows& on_rows) const {
+  const std::vector<double> some =
+      counted_ ? values_that_count(all_advantages) : std::vector<double>();
+  const std::vector<double>& advantages = counted_ ? some : all_advantages;
+  const std::size_t groups = counted().groups();
   Metrics metrics;
   std::vector<double> on_grid(advantages.size());
   std::transform(advantages.begin(), advantages.end(), on_grid.begin(),
@@ -317,10 +369,12 @@ Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows
   std::size_t levels = 0;
   TieCounter ties(advantages, vector_in_group_);
   for (std::size_t g = 0; g < groups; ++g) {
-    const Range rows = rollouts_.rows_of(g);
-    const bool zero = is_zero(advantages, rows);
+    const Range rows = counted().rows_of(g);
+    const bool zero =
+        std::all_of(advantages.begin() + static_cast<std::ptrdiff_t>(rows.begin),
+                    advantages.begin() + static_cast<std::ptrdiff_t>(rows.end), is_zero);
     metrics.zero_groups += zero ? 1 : 0;
-    if (zero && levels_[g] > 1) metrics.cancelled_groups.push_back(g);
+    if (zero && levels_[g] > 1) metrics.cancelled_groups.push_back(group_of_log(g));
     levels += sort_and_count(on_grid, rows);
     ties_of_group[g] = ties.count(rows, levels_[g]);
     metrics.pairs_collapsed += ties_of_group[g];
@@ -328,21 +382,20 @@ Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows
   }
   metrics.mean_levels_per_group = ratio(levels, groups);
   metrics.collapse_rate = ratio(metrics.pairs_collapsed, summary_.pairs_with_different_vectors);
-  for (std::size_t b = 0; b < rollouts_.batches(); ++b) {
+  for (std::size_t b = 0; b < counted().batches(); ++b) {
     std::size_t tied = 0;
     std::size_t different = 0;
-    for (std::size_t g = rollouts_.groups_of(b).begin; g < rollouts_.groups_of(b).end; ++g) {
+    for (std::size_t g = counted().groups_of(b).begin; g < counted().groups_of(b).end; ++g) {
       tied += ties_of_group[g];
       different += different_pairs_[g];
     }
-    metrics.collapse_rate_of_batch.push_back(
-        different == 0 ? std::numeric_limits<double>::quiet_NaN() : ratio(tied, different));
+    metrics.collapse_rate_of_batch.push_back(different == 0 ? nan : ratio(tied, different));
   }
 
   // Each group's slice of on_grid is sorted now, so it is the group's vector.
-  const SliceNumbers vectors = number_slices(on_grid, rollouts_.group_begin);
+  const SliceNumbers vectors = number_slices(on_grid, counted().group_begin);
   metrics.distinct_group_vectors_sorted = vectors.count;
-  metrics.distinct_group_vectors_within_batches = distinct_within_batches(vectors.of, rollouts_);
+  metrics.distinct_group_vectors_within_batches = distinct_within_batches(vectors.of, counted());
   std::vector<std::pair<std::uint32_t, std::uint32_t>> met(groups);
   for (std::size_t g = 0; g < groups; ++g) met[g] = {vectors.of[g], multisets_.of[g]};
   std::sort(met.begin(), met.end());
@@ -355,8 +408,8 @@ Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows
   }
   metrics.cross_group_collapse_rate = ratio(collisions, number_of_pairs(multisets_.count));
 
-  for (std::size_t b = 0; b < rollouts_.batches(); ++b)
-    metrics.distinct_values_within_batches += sort_and_count(on_grid, rollouts_.rows_of_batch(b));
+  for (std::size_t b = 0; b < counted().batches(); ++b)
+    metrics.distinct_values_within_batches += sort_and_count(on_grid, counted().rows_of_batch(b));
   metrics.distinct_values = sort_and_count(on_grid, {0, on_grid.size()});
 
   std::vector<double> finite;
@@ -364,23 +417,24 @@ Metrics Measure::of(const std::vector<double>& advantages, const OnRows& on_rows
     if (std::isfinite(a)) finite.push_back(a);
     metrics.adv_absmax = std::fmax(metrics.adv_absmax, std::abs(a));
   }
-  metrics.not_finite = advantages.size() - finite.size();
+  metrics.not_finite = static_cast<std::size_t>(std::count_if(
+      all_advantages.begin(), all_advantages.end(), [](double x) { return !std::isfinite(x); }));
   metrics.adv_std = standard_deviation(advantages, 1);
   metrics.clusters = find_clusters(std::move(finite));
 
   std::vector<double> a;
   std::vector<double> r;
-  for (std::size_t k = 0; k < rollouts_.channels(); ++k) {
+  for (std::size_t k = 0; k < counted().channels(); ++k) {
     std::vector<double> correlations;
     for (std::size_t g = 0; g < groups; ++g) {
       if (!varying(g, k)) continue;
-      const Range rows = rollouts_.rows_of(g);
+      const Range rows = counted().rows_of(g);
       a.clear();
       r.clear();
       for (std::size_t row = rows.begin; row < rows.end; ++row) {
-        if (std::isnan(gated(row, k))) continue;
+        if (std::isnan(reward(row, k))) continue;
         a.push_back(advantages[row]);
-        r.push_back(gated(row, k));
+        r.push_back(reward(row, k));
       }
       if (varies(a)) correlations.push_back(correlation(a, r));
     }

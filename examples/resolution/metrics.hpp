@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,31 +16,37 @@ namespace resolution {
 /// Advantages that differ by at most this count as equal.
 constexpr double advantage_tolerance = 1e-6;
 
-/// Whether the advantages of these rows all count as 0.
-bool is_zero(const std::vector<double>& advantages, Range rows);
+/// Whether an advantage counts as 0.
+bool is_zero(double advantage);
 
 /// Statistics of the rewards alone, after the conditions of --given. Missing rewards are left out
 /// of every statistic. What concerns several rewards, such as the reward vector of a completion,
-/// leaves out those of weight 0, which no estimator sees.
+/// leaves out those of weight 0, which no estimator sees. A completion without any reward that has
+/// a weight counts in nothing: it is in no pair and in no group, and a group of such completions is
+/// none. Only `group_sizes` and the numbers of missing values are those of the whole log.
 struct RewardSummary {
   struct Channel {
     std::string name;
-    /// Over all completions; the std has the divisor n - 1. NaN where there are too few values.
+    /// Over the completions; the std has the divisor n - 1. NaN where there are too few values.
     double min, max, mean, std;
-    std::size_t distinct;         ///< number of different values, rounded to 1e-9
-    std::size_t missing;          ///< number of missing values
-    double zero_variance_groups;  ///< share of groups in which the reward does not vary
+    std::size_t distinct;  ///< number of different values, rounded to 1e-9
+    std::size_t missing;   ///< number of missing values in the log
+    /// Share of the groups with a value of the reward in which it does not vary; NaN: there is
+    /// none.
+    double zero_variance_groups;
   };
   std::vector<Channel> channels;
   /// Pairs (size, number of groups of this size), ascending.
   std::vector<std::pair<std::size_t, std::size_t>> group_sizes;
+  std::size_t groups = 0;               ///< groups that have a completion with a reward
+  std::size_t single_groups = 0;        ///< of those, the groups with only one such completion
   double zero_variance_groups_sum = 0;  ///< share of groups whose weighted sum does not vary
   double zero_variance_groups_all = 0;  ///< share of groups in which no reward varies
   /// Groups whose weighted sum is constant although a reward varies.
   std::vector<std::size_t> equal_sum_groups;
   std::size_t uniform_groups = 0;    ///< groups in which all completions have the same rewards
   std::size_t distinct_vectors = 0;  ///< different reward vectors of a completion
-  std::size_t excluded_rows = 0;     ///< completions without any reward that has a weight
+  std::size_t excluded_rows = 0;     ///< completions that count in nothing
   /// Different multisets of a group's reward vectors: in the log, and in each batch, added up.
   std::size_t distinct_multisets = 0;
   std::size_t distinct_multisets_within_batches = 0;
@@ -55,6 +62,7 @@ struct RewardSummary {
 std::string group_sizes_text(const RewardSummary& rewards);
 
 /// What is counted for one estimator; the reports and examples/data/README.md have the definitions.
+/// As in RewardSummary, completions without any reward count in nothing, but for `not_finite`.
 struct Metrics {
   std::size_t distinct_values = 0;                 ///< different advantages in the log
   std::size_t distinct_values_within_batches = 0;  ///< in each batch, added up
@@ -102,9 +110,10 @@ class Measure {
 
   const RewardSummary& rewards() const { return summary_; }
   BatchCurves curves() const;
+  /// What is counted of the advantages (N) of all completions of the log.
   Metrics of(const std::vector<double>& advantages, const OnRows& on_rows = {}) const;
 
-  /// Whether a completion has a reward that estimators see (N).
+  /// Whether a completion has a reward that estimators see (N). The others count in nothing.
   const std::vector<char>& rewarded() const { return rewarded_; }
 
   /// The rewards (N, C) after the conditions of --given; a missing reward is NaN.
@@ -112,13 +121,25 @@ class Measure {
 
  private:
   void gate(const Settings& settings);
+  void leave_out_unrewarded();
   void number_reward_vectors();
   void count_pairs();
   void summarise();
   void summarise_groups(const OnRows& on_rows);
-  double gated(std::size_t row, std::size_t channel) const {
-    return gated()[row * rollouts_.channels() + channel];
+  /// The completions that count, and their rewards after the conditions.
+  const Rollouts& counted() const { return counted_ ? *counted_ : rollouts_; }
+  const std::vector<double>& counted_rewards() const {
+    return counted_ ? counted_->rewards : gated();
   }
+  double reward(std::size_t row, std::size_t channel) const {
+    return counted_rewards()[row * rollouts_.channels() + channel];
+  }
+  /// The number in the log of a group of counted().
+  std::size_t group_of_log(std::size_t group) const {
+    return counted_ ? group_of_log_[group] : group;
+  }
+  /// The values of the completions that count, from those (N) of all; only where counted_ is set.
+  std::vector<double> values_that_count(const std::vector<double>& values) const;
   /// Puts the values of a reward in some rows that are not missing into `values`, in row order.
   void present(Range rows, std::size_t channel, std::vector<double>& values) const;
   bool varying(std::size_t group, std::size_t channel) const {
@@ -126,10 +147,14 @@ class Measure {
   }
 
   const Rollouts& rollouts_;
-  std::vector<double> weights_;  ///< (C)
-  std::vector<char> rewarded_;   ///< (N)
-  std::vector<double> gated_;    ///< empty where there are no conditions
-  /// (N) number of the row's reward vector among those of its group, from 0.
+  std::vector<double> weights_;      ///< (C)
+  std::vector<char> rewarded_;       ///< (N)
+  std::vector<double> gated_;        ///< empty where there are no conditions
+  std::optional<Rollouts> counted_;  ///< empty where every completion counts
+
+  // From here on rows and groups are those of counted().
+  std::vector<std::size_t> group_of_log_;
+  /// (rows) number of the row's reward vector among those of its group, from 0.
   std::vector<std::uint32_t> vector_in_group_;
   std::vector<std::size_t> levels_;           ///< (groups) different reward vectors in the group
   std::vector<std::size_t> different_pairs_;  ///< (groups) pairs with different reward vectors

@@ -27,10 +27,11 @@ examples/resolution/README.md.
 A batch is what one training step saw: GDPO normalises over it last. Without --batch the whole log
 is one. A group lies inside its batch; its rows need not stand together. An empty cell, null or NaN
 in a reward is a missing reward: it takes part in no statistic of its channel; a completion without
-any reward gets advantage 0. The report counts them. true and false are 1 and 0.
+any reward counts in no pair, tie or group, and may lack its length. The report says how many there
+are. Also N/A, none, nil, missing and - mean missing, in any case. true and false are 1 and 0.
 
-Exit status: 0, or 2 with the reason (with line and column) on standard error; then no file is )"
-                               R"(written.
+Exit status: 0, or 2 with the reason (with line and column) on standard error; then no file is
+written, unless it is standard output that cannot be.
 
 Examples:
   gdpo-resolution rollouts.csv --batch step --group prompt_id --rewards accuracy,format \
@@ -98,6 +99,7 @@ struct Words {
   std::vector<std::string> given;
   std::string eps;
   std::string estimators;
+  std::string missing;
 };
 
 Reading parse_reading(const Words& words) {
@@ -127,16 +129,21 @@ Reading parse_reading(const Words& words) {
 }
 
 void interpret_log_options(const Words& words, Options& options) {
-  if (words.group.empty()) {
-    throw UserError("--group is required: the column that says which rows belong together");
+  if (words.group.empty() == (options.columns.group_size == 0)) {
+    throw UserError(words.group.empty()
+                        ? "--group is required: the column that says which rows belong together; "
+                          "or --group-size, where rows that follow each other do"
+                        : "--group and --group-size do not go together: either a column says "
+                          "which rows belong together, or their order does");
   }
   if (words.rewards.empty())
     throw UserError("--rewards is required: the reward columns, separated by commas");
   options.reading = parse_reading(words);
   Columns& columns = options.columns;
-  columns.group = split(words.group, "--group");
+  if (!words.group.empty()) columns.group = split(words.group, "--group");
   columns.rewards = split(words.rewards, "--rewards");
   if (!words.batch.empty()) columns.batch = split(words.batch, "--batch");
+  if (!words.missing.empty()) columns.missing = split(words.missing, "--missing");
   options.settings.weights = split_numbers(words.weights, "--weights");
   const std::size_t weights = options.settings.weights.size();
   if (weights != 0 && weights != columns.rewards.size()) {
@@ -201,6 +208,9 @@ Parsed parse_options(int argc, const char* const* argv) {
                                   "Every file is a batch, or several if --batch is given too"));
   log_option("--group", words.group, "COL,...",
              "Columns whose values the rows of one group share, e.g. the prompt");
+  log_option("--group-size", options.columns.group_size, "K",
+             "Instead of --group: K rows of a batch that follow each other in a\nfile are a group")
+      ->check(CLI::Range(std::size_t{2}, std::size_t{1} << 30U));
   log_option("--rewards", words.rewards, "COL,...", "Reward columns, e.g. accuracy,format");
   log_option("--weights", words.weights, "W,...", "One weight per reward (default: all 1)");
   log_option("--given", words.given, "'b:a>=1'",
@@ -210,6 +220,12 @@ Parsed parse_options(int argc, const char* const* argv) {
   log_option("--length", options.columns.length, "COL",
              "Column with the length of a completion in tokens: for estimators that\nweight by it, "
              "and to compare them");
+  log_option("--missing", words.missing, "WORD,...",
+             "Words in a cell that stand for a missing reward, e.g. error,-100,\nbeside the usual "
+             "ones");
+  log_option("--valid", options.columns.valid, "COL",
+             "Column that is 0 or false in rows that are no completions, such as\npadding: they "
+             "are left out");
   log_option("--eps", words.eps, "E",
              "Added to standard deviations (default 0; presets keep their own)");
   log_option("--format", words.format, "NAME",

@@ -14,9 +14,8 @@ std::vector<SeparatedGroup> separated_groups(const Comparison& comparison) {
   std::vector<SeparatedGroup> groups;
   std::vector<std::size_t> order;
   for (std::size_t g = 0; g < comparison.rollouts.groups(); ++g) {
-    const Range rows = comparison.rollouts.rows_of(g);
     order.clear();
-    for (std::size_t row = rows.begin; row < rows.end; ++row) {
+    for (const std::size_t row : comparison.counted_rows(g)) {
       if (std::isfinite(s[row]) && std::isfinite(n[row])) order.push_back(row);
     }
     std::stable_sort(order.begin(), order.end(),

@@ -120,7 +120,10 @@ std::string to_text(const Comparison& comparison) {
                    counted(rollouts.groups(), "group") + " (" + group_sizes_text(rewards) + "), " +
                    batches_text(rollouts) + ", " + counted(rollouts.channels(), "reward") + ", " +
                    (rewards.missing() == 0 ? "none missing."
-                                           : counted(rewards.missing(), "value") + " missing."));
+                                           : counted(rewards.missing(), "value") + " missing.") +
+                   left_out_text(rollouts));
+  for (const Finding& w : warnings(comparison))
+    out += "\n" + paragraph("Warning: " + w.title + ". " + w.text);
   for (const Condition& c : comparison.settings.given) {
     out += paragraph(in_quotes(rollouts.reward_names[c.reward]) + " counts only where " +
                      in_quotes(rollouts.reward_names[c.given]) + " >= " + compact(c.at_least, 6) +
@@ -138,7 +141,9 @@ std::string to_text(const Comparison& comparison) {
   out += paragraph(
       "Values are rounded to 1e-6. Distinct group vectors: different multisets of advantages. Tied "
       "pair: two completions of a group with different rewards and the same advantage. Dead group: "
-      "every advantage is 0; cancelled: although rewards differ.");
+      "every advantage is 0; cancelled: although rewards differ. Completions without any reward "
+      "count "
+      "in nothing.");
   out += "\n" + size_table(comparison);
   if (rollouts.batches() > 1) out += "\n" + batches_table(comparison);
   out += "\n";

@@ -188,7 +188,7 @@ std::vector<std::size_t> locate(const std::vector<std::string>& names, const Row
 
 void read_csv(Bytes& bytes, char delimiter, const std::vector<Wanted>& wanted,
               const std::function<void(const std::vector<std::string>&)>& on_names,
-              const OnRecord& on_record) {
+              const OnRecord& on_record, const OnBadCell& on_bad_cell) {
   while (bytes.window().find('\n') == std::string_view::npos && bytes.more()) {
   }
   // Excel says in a line before the header what separates the cells: sep=;
@@ -218,11 +218,7 @@ void read_csv(Bytes& bytes, char delimiter, const std::vector<Wanted>& wanted,
                          (width < names.size() && rows.is_cut() ? cut_off : ""));
     }
     for (std::size_t i = 0; i < where.size(); ++i) rows.read(where[i], record[i]);
-    try {
-      on_record(record);
-    } catch (const BadCell& bad) {
-      throw error_at(bytes.name(), rows.place(where[bad.index]), bad.message);
-    }
+    for (const BadCell& bad : on_record(record)) on_bad_cell(rows.place(where[bad.index]), bad);
   }
 }
 

@@ -16,9 +16,10 @@ namespace resolution {
 /// Throws UserError where there is no header, a wanted column is absent or occurs twice, a row has
 /// too few or too many cells, or a quoted field does not end or goes on after its closing quote.
 ///
-/// `on_names` is called once, before the records, with the names of all columns.
+/// `on_names` is called once, before the records, with the names of all columns; `on_bad_cell` for
+/// every cell that `on_record` finds wrong.
 void read_csv(Bytes& bytes, char delimiter, const std::vector<Wanted>& wanted,
               const std::function<void(const std::vector<std::string>&)>& on_names,
-              const OnRecord& on_record);
+              const OnRecord& on_record, const OnBadCell& on_bad_cell);
 
 }  // namespace resolution

@@ -14,8 +14,13 @@ using Kind = JsonValue::Kind;
 /// Turns the values of one object into completions.
 class Completions {
  public:
-  Completions(const std::vector<Wanted>& wanted, const OnRecord& on_record, const std::string& file)
-      : wanted_(wanted), on_record_(on_record), file_(file), cells_(wanted.size()) {}
+  Completions(const std::vector<Wanted>& wanted, const OnRecord& on_record,
+              const OnBadCell& on_bad_cell, const std::string& file)
+      : wanted_(wanted),
+        on_record_(on_record),
+        on_bad_cell_(on_bad_cell),
+        file_(file),
+        cells_(wanted.size()) {}
 
   /// See ListRecords::column.
   const std::string& list_column() const { return list_column_; }
@@ -35,15 +40,15 @@ class Completions {
           cells_[i] = value.cell;
         }
       }
-      try {
-        on_record_(cells_);
-      } catch (const BadCell& bad) {
+      for (const BadCell& bad : on_record_(cells_)) {
         const JsonValue& value = values[bad.index];
         const bool in_list = is_per_completion(bad.index, value);
-        fail(value.kind == Kind::Absent ? 0
-             : in_list                  ? value.elements[element].place
-                                        : value.place,
-             bad.message);
+        on_bad_cell_(position_in(text_,
+                                 value.kind == Kind::Absent ? 0
+                                 : in_list                  ? value.elements[element].place
+                                                            : value.place,
+                                 start_),
+                     bad);
       }
     }
   }
@@ -130,6 +135,7 @@ class Completions {
 
   const std::vector<Wanted>& wanted_;
   const OnRecord& on_record_;
+  const OnBadCell& on_bad_cell_;
   const std::string& file_;
   std::vector<Cell> cells_;
   bool holds_several_ = false;  ///< whether the object holds arrays of completions
@@ -142,10 +148,10 @@ class Completions {
 
 ListRecords read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
                       const std::function<void(const std::vector<std::string>&)>& on_names,
-                      const OnRecord& on_record) {
+                      const OnRecord& on_record, const OnBadCell& on_bad_cell) {
   JsonRecords records(bytes);
   JsonFinder finder(wanted);
-  Completions completions(wanted, on_record, bytes.name());
+  Completions completions(wanted, on_record, on_bad_cell, bytes.name());
   std::vector<bool> seen(wanted.size(), false);
   std::vector<std::string> names;
   std::size_t objects = 0;

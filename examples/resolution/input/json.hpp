@@ -31,9 +31,9 @@ struct ListRecords {
 /// tells groups or batches apart, or no record has a wanted column.
 ///
 /// `on_names` is called once, before the records, with the names in the first object, those of
-/// nested values as paths.
+/// nested values as paths; `on_bad_cell` for every cell that `on_record` finds wrong.
 ListRecords read_json(Bytes& bytes, const std::vector<Wanted>& wanted,
                       const std::function<void(const std::vector<std::string>&)>& on_names,
-                      const OnRecord& on_record);
+                      const OnRecord& on_record, const OnBadCell& on_bad_cell);
 
 }  // namespace resolution

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "../words.hpp"
@@ -51,9 +52,18 @@ bool spells_infinity(std::string_view text) {
 }
 
 bool spells_missing(std::string_view text) {
+  constexpr std::string_view words[] = {"",     "nan",  "-nan", "na",      "n/a", "#na", "#n/a",
+                                        "<na>", "null", "none", "missing", "nil", "-",   "--"};
   const std::string_view word = trimmed(text);
-  return word.empty() || spells(word, "nan") || spells(word, "na") || spells(word, "null") ||
-         spells(word, "none");
+  return std::any_of(std::begin(words), std::end(words),
+                     [&](std::string_view w) { return spells(word, w); });
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  const std::string_view x = trimmed(a);
+  const std::string_view y = trimmed(b);
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](char p, char q) { return lower(p) == lower(q); });
 }
 
 }  // namespace resolution

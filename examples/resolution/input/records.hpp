@@ -23,15 +23,19 @@ struct Cell {
   std::string text;     ///< the characters; numbers keep the spelling of the file
 };
 
-/// Thrown by a receiver of records: which of the cells is wrong, and why. The reader adds the
-/// position and throws UserError.
+/// What a receiver of records finds wrong with a cell.
 struct BadCell {
   std::size_t index;  ///< number of the cell in the record
   std::string message;
+  std::string word;  ///< the text, where it may stand for a missing reward; else empty
 };
 
-/// Called once per completion with the cells of the wanted columns, in the wanted order.
-using OnRecord = std::function<void(const std::vector<Cell>&)>;
+/// Called once per completion with the cells of the wanted columns, in the wanted order. Returns
+/// the cells that are wrong.
+using OnRecord = std::function<std::vector<BadCell>(const std::vector<Cell>&)>;
+
+/// Called by a reader with every cell that is wrong, and where it begins.
+using OnBadCell = std::function<void(Position, const BadCell&)>;
 
 /// What to say of a record that is wrong, is the last one, and does not end with a line break.
 inline const std::string cut_off =

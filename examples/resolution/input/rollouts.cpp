@@ -9,7 +9,9 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 
 #include "../progress.hpp"
@@ -39,15 +41,75 @@ bool is_blank(const Cell& cell) {
   return cell.missing || cell.text.find_first_not_of(" \t") == std::string::npos;
 }
 
+/// Cells that are wrong, gathered by what is wrong with them.
+class BadCells {
+ public:
+  void add(const std::string& file, Position at, const BadCell& bad) {
+    constexpr std::size_t most_kinds = 20;
+    ++count_;
+    const auto same = [&](const Kind& k) { return k.message == bad.message; };
+    const auto known = std::find_if(kinds_.begin(), kinds_.end(), same);
+    if (known != kinds_.end()) {
+      ++known->count;
+    } else if (kinds_.size() < most_kinds) {
+      kinds_.push_back({file, at, bad.message, bad.word, 1});
+    }
+  }
+  bool any() const { return count_ > 0; }
+
+  /// The error that has them all.
+  UserError error() const {
+    const auto line = [](const Kind& k) {
+      return std::string(error_at(k.file, k.first, k.message).what()) +
+             (k.count == 1 ? "" : " (in " + counted(k.count, "cell") + ", the first is here)");
+    };
+    if (kinds_.size() == 1) return UserError(line(kinds_.front()), advice());
+    std::string text = counted(count_, "cell") + " cannot be read:";
+    std::size_t listed = 0;
+    for (const Kind& k : kinds_) {
+      text += "\n" + line(k);
+      listed += k.count;
+    }
+    if (listed < count_) text += "\nand " + counted(count_ - listed, "cell") + " more";
+    return UserError(text, advice());
+  }
+
+ private:
+  struct Kind {
+    std::string file;
+    Position first;
+    std::string message;
+    std::string word;
+    std::size_t count;
+  };
+
+  /// How to say that the words among them stand for a missing reward.
+  std::string advice() const {
+    std::string words;
+    for (const Kind& k : kinds_) {
+      if (k.word.empty() || words.find(k.word) != std::string::npos) continue;
+      words += words.empty() ? "" : ",";
+      for (const char c : k.word) words += c == ',' ? "\\," : std::string(1, c);
+    }
+    if (words.empty()) return "";
+    return "Where a word stands for a missing reward, say so: --missing '" + words + "'";
+  }
+
+  std::vector<Kind> kinds_;
+  std::size_t count_ = 0;
+};
+
 /// Collects records, whose cells are the batch, the group, the rewards and, where wanted, the
-/// length, and makes Rollouts of them.
+/// length and whether the row is valid, and makes Rollouts of them.
 class Collector {
  public:
-  explicit Collector(const Columns& columns) : columns_(columns) {
+  Collector(const Columns& columns, bool several_files)
+      : columns_(columns), several_files_(several_files) {
     for (const std::string& name : columns.batch) wanted_.push_back({name, false});
     for (const std::string& name : columns.group) wanted_.push_back({name, false});
     for (const std::string& name : columns.rewards) wanted_.push_back({name, true});
     if (!columns.length.empty()) wanted_.push_back({columns.length, true});
+    if (!columns.valid.empty()) wanted_.push_back({columns.valid, true});
   }
 
   void read(std::istream& stream, const std::string& name, std::uint64_t size,
@@ -55,28 +117,43 @@ class Collector {
     Bytes bytes(stream, name, size);
     const std::filesystem::path path(name);
     file_ = {path.parent_path().string(), path.filename().string()};
-    const std::size_t rows_before = group_of_.size();
+    ++files_;
+    hash_ = 0;
+    rows_of_batch_.clear();
+    const std::size_t rows_before = rows_;
     Progress progress("reading " + printable(name, 60));
     const auto on_names = [this](const std::vector<std::string>& names) { find_steps(names); };
     const auto on_record = [&](const std::vector<Cell>& cells) {
-      add(cells);
-      progress.update(group_of_.size() - rows_before, bytes.share());
+      std::vector<BadCell> bad = add(cells);
+      progress.update(++rows_ - rows_before, bytes.share());
+      return bad;
+    };
+    const auto on_bad_cell = [&](Position at, const BadCell& bad) {
+      bad_cells_.add(bytes.name(), at, bad);
     };
     const Format format =
         reading.format == Format::Auto ? recognised(name, bytes.window()) : reading.format;
     if (format == Format::Json) {
-      const ListRecords found = read_json(bytes, wanted_, on_names, on_record);
+      const ListRecords found = read_json(bytes, wanted_, on_names, on_record, on_bad_cell);
       objects_ += found.objects;
       if (!found.column.empty()) list_column_ = found.column;
     } else {
-      read_csv(bytes, reading.delimiter, wanted_, on_names, on_record);
+      read_csv(bytes, reading.delimiter, wanted_, on_names, on_record, on_bad_cell);
     }
-    if (group_of_.size() == rows_before)
-      throw UserError(printable(name) + ": there are no completions");
+    if (rows_ == rows_before) throw UserError(printable(name) + ": there are no completions");
+    if (!bad_cells_.any()) {
+      refuse_part_of_a_group(name);
+      compare_with_files_before(name, rows_ - rows_before);
+    }
   }
 
   /// The log, with its rows in order. The collector is empty afterwards.
   Rollouts finish(const std::string& file) {
+    if (bad_cells_.any()) throw bad_cells_.error();
+    if (group_of_.empty()) {
+      throw UserError(printable(file) + ": " + in_quotes(columns_.valid) +
+                      " is 0 in every row, so there are no completions");
+    }
     if (std::all_of(rewards_.begin(), rewards_.end(), [](double r) { return std::isnan(r); })) {
       throw UserError(printable(file) + ": every value of " + list(columns_.rewards) +
                       " is missing");
@@ -91,6 +168,11 @@ class Collector {
     rollouts.unused_step_columns = std::move(step_columns_);
     rollouts.list_column = list_column_;
     rollouts.records = objects_;
+    rollouts.group_size = columns_.group_size;
+    rollouts.left_out = left_out_;
+    rollouts.repeated_files = std::move(repeated_files_);
+    rollouts.shared_groups =
+        static_cast<std::size_t>(std::count(file_of_group_.begin(), file_of_group_.end(), several));
 
     // Batches in their order, groups in the order of their batches, rows in that of their groups.
     const std::vector<std::size_t> batches = order_of_batches(batch_texts_);
@@ -120,20 +202,58 @@ class Collector {
   }
 
  private:
-  void add(const std::vector<Cell>& cells) {
-    group_of_.push_back(group_of(cells));
-    const std::size_t first = columns_.batch.size() + columns_.group.size();
-    for (std::size_t k = 0; k < columns_.rewards.size(); ++k)
-      rewards_.push_back(reward(cells, first + k));
-    if (!columns_.length.empty()) lengths_.push_back(length(cells, cells.size() - 1));
+  /// Adds a row, unless cells of it are wrong, which it returns.
+  std::vector<BadCell> add(const std::vector<Cell>& cells) {
+    std::vector<BadCell> bad;
+    if (several_files_) {
+      for (const Cell& cell : cells) hash_ = hash_ * 0x9E3779B97F4A7C15U + hash_of(cell);
+    }
+    const std::size_t columns_before = columns_.batch.size() + columns_.group.size();
+    for (std::size_t i = 0; i < columns_before; ++i) {
+      if (!is_blank(cells[i])) continue;
+      const char* what = i < columns_.batch.size() ? "batch" : "group";
+      bad.push_back(
+          {i, std::string("the ") + what + " " + in_quotes(wanted_[i].name) + " is empty", ""});
+    }
+    const bool valid = columns_.valid.empty() || is_valid(cells, cells.size() - 1, bad);
+    const std::size_t channels = columns_.rewards.size();
+    const std::size_t rewards_before = rewards_.size();
+    const std::size_t lengths_before = lengths_.size();
+    if (valid) {
+      bool any = false;
+      for (std::size_t k = 0; k < channels; ++k) {
+        rewards_.push_back(reward(cells, columns_before + k, bad));
+        any = any || !std::isnan(rewards_.back());
+      }
+      if (!columns_.length.empty())
+        lengths_.push_back(length(cells, columns_before + channels, any, bad));
+    }
+    if (!bad.empty()) {
+      rewards_.resize(rewards_before);
+      lengths_.resize(lengths_before);
+      return bad;
+    }
+    const std::size_t batch = batch_of(cells);
+    const std::size_t place = columns_.group_size == 0 ? 0 : place_in_batch(batch);
+    if (!valid) {
+      ++left_out_;
+      return bad;
+    }
+    const std::size_t group = group_of(cells, batch, place);
+    group_of_.push_back(group);
+    if (file_of_group_[group] != files_) file_of_group_[group] = several;
+    return bad;
   }
 
-  /// The number of the row's group. A group lies inside its batch: the same texts in another batch
-  /// are another group.
-  std::size_t group_of(const std::vector<Cell>& cells) {
+  static std::uint64_t hash_of(const Cell& cell) {
+    return cell.missing ? 1 : std::hash<std::string>()(cell.text);
+  }
+
+  /// The number of the row's batch.
+  std::size_t batch_of(const std::vector<Cell>& cells) {
     const std::size_t batch_cells = columns_.batch.size();
     key_.clear();
-    append_key(cells, 0, batch_cells, "batch");
+    append_key(cells, 0, batch_cells);
     if (columns_.file_is_batch) {
       for (const std::string& text : file_) append_key(text);
     }
@@ -143,14 +263,36 @@ class Collector {
       if (columns_.file_is_batch) batch_texts_.back() = file_;
       for (std::size_t i = 0; i < batch_cells; ++i) batch_texts_.back().push_back(cells[i].text);
     }
+    return batch;
+  }
+
+  /// The place of the row among those of its batch in its file.
+  std::size_t place_in_batch(std::size_t batch) {
+    if (rows_of_batch_.size() <= batch) rows_of_batch_.resize(batch + 1, 0);
+    return rows_of_batch_[batch]++;
+  }
+
+  /// The number of the row's group. A group lies inside its batch: the same texts in another batch
+  /// are another group.
+  std::size_t group_of(const std::vector<Cell>& cells, std::size_t batch, std::size_t place) {
+    const std::size_t first = columns_.batch.size();
     key_ = std::to_string(batch) + ":";
-    append_key(cells, batch_cells, batch_cells + columns_.group.size(), "group");
+    if (columns_.group_size > 0) {
+      key_ += std::to_string(files_) + ":" + std::to_string(place / columns_.group_size);
+    } else {
+      append_key(cells, first, first + columns_.group.size());
+    }
     const auto [group, is_new_group] = groups_.number_of(key_);
     if (is_new_group) {
       batch_of_.push_back(batch);
+      file_of_group_.push_back(files_);
       std::vector<std::string> texts;
       for (std::size_t i = 0; i < columns_.group.size(); ++i)
-        texts.push_back(cells[batch_cells + i].text);
+        texts.push_back(cells[first + i].text);
+      if (columns_.group_size > 0) {
+        groups_in_batch_.resize(std::max(groups_in_batch_.size(), batch + 1), 0);
+        texts.push_back(std::to_string(++groups_in_batch_[batch]));
+      }
       group_names_.push_back(joined(texts, 0));
     }
     return group;
@@ -158,15 +300,8 @@ class Collector {
 
   /// Appends the texts of cells to the key, each with its length, so that no two lists of texts
   /// have the same key.
-  void append_key(const std::vector<Cell>& cells, std::size_t from, std::size_t to,
-                  const char* what) {
-    for (std::size_t i = from; i < to; ++i) {
-      if (is_blank(cells[i])) {
-        throw BadCell{i,
-                      "the " + std::string(what) + " " + in_quotes(wanted_[i].name) + " is empty"};
-      }
-      append_key(cells[i].text);
-    }
+  void append_key(const std::vector<Cell>& cells, std::size_t from, std::size_t to) {
+    for (std::size_t i = from; i < to; ++i) append_key(cells[i].text);
   }
   void append_key(const std::string& text) {
     key_ += std::to_string(text.size());
@@ -183,13 +318,39 @@ class Collector {
     return shortened(name, most);
   }
 
-  double reward(const std::vector<Cell>& cells, std::size_t index) const {
+  static constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
+
+  bool is_missing(const Cell& cell) const {
+    return cell.missing || std::any_of(columns_.missing.begin(), columns_.missing.end(),
+                                       [&](const auto& w) { return same_word(w, cell.text); });
+  }
+
+  /// What a message calls the content of a cell.
+  static std::string content(const Cell& cell) {
+    return cell.missing ? "an empty cell" : in_quotes(cell.text);
+  }
+
+  double reward(const std::vector<Cell>& cells, std::size_t index,
+                std::vector<BadCell>& bad) const {
     const Cell& cell = cells[index];
-    if (cell.missing) return std::numeric_limits<double>::quiet_NaN();
+    if (is_missing(cell)) return no_value;
     if (const auto value = parse_number(cell.text)) return *value;
-    if (spells_missing(cell.text)) return std::numeric_limits<double>::quiet_NaN();
-    throw BadCell{index, in_quotes(cell.text) + " in " + in_quotes(wanted_[index].name) +
-                             " is not a finite number" + advice(cell.text)};
+    if (spells_missing(cell.text)) return no_value;
+    const std::string next = advice(cell.text);
+    bad.push_back({index,
+                   in_quotes(cell.text) + " in " + in_quotes(wanted_[index].name) +
+                       " is not a finite number" + next,
+                   is_word(cell.text) ? cell.text : ""});
+    return no_value;
+  }
+
+  /// Whether a text may be a word for a missing reward that was not told: a short one that begins
+  /// with a letter, and that a command line can show.
+  static bool is_word(const std::string& text) {
+    constexpr std::size_t longest = 32;
+    const char first = text.empty() ? '\0' : lower(text[0]);
+    return text.size() <= longest && text == printable(text) && first >= 'a' && first <= 'z' &&
+           text.find_first_of("'\\") == std::string::npos;
   }
 
   /// What to do about a reward that is no number, where that can be told.
@@ -202,14 +363,51 @@ class Collector {
     return "";
   }
 
-  double length(const std::vector<Cell>& cells, std::size_t index) const {
+  /// The length of a completion. One without any reward counts in nothing and may lack it.
+  double length(const std::vector<Cell>& cells, std::size_t index, bool has_reward,
+                std::vector<BadCell>& bad) const {
+    const Cell& cell = cells[index];
+    if (!has_reward && (is_missing(cell) || spells_missing(cell.text))) return no_value;
+    const auto value = cell.missing ? std::nullopt : parse_number(cell.text);
+    if (value && *value >= 0) return std::max(1.0, *value);  // an empty one has its end token
+    bad.push_back({index,
+                   content(cell) + " in " + in_quotes(columns_.length) +
+                       " is not a length (a number from 0)" +
+                       (cell.missing ? "; only a completion without any reward may lack it" : ""),
+                   ""});
+    return no_value;
+  }
+
+  bool is_valid(const std::vector<Cell>& cells, std::size_t index,
+                std::vector<BadCell>& bad) const {
     const Cell& cell = cells[index];
     const auto value = cell.missing ? std::nullopt : parse_number(cell.text);
-    if (!value || *value < 0) {
-      throw BadCell{index, (cell.missing ? "an empty cell" : in_quotes(cell.text)) + " in " +
-                               in_quotes(columns_.length) + " is not a length (a number from 0)"};
+    if (value) return *value != 0;
+    bad.push_back({index,
+                   content(cell) + " in " + in_quotes(columns_.valid) +
+                       " is neither a number nor true or false",
+                   ""});
+    return true;
+  }
+
+  /// Where groups are told by their size: throws UserError if a batch ends inside one.
+  void refuse_part_of_a_group(const std::string& name) const {
+    for (std::size_t batch = 0; batch < rows_of_batch_.size(); ++batch) {
+      if (rows_of_batch_[batch] % columns_.group_size == 0) continue;
+      const bool one = batch_texts_[batch].empty();
+      throw UserError(printable(name) + ": " + counted(rows_of_batch_[batch], "row") +
+                      (one ? "" : " of batch " + in_quotes(joined(batch_texts_[batch], 0))) +
+                      ", which are no groups of --group-size " +
+                      std::to_string(columns_.group_size) +
+                      "; needed: a multiple of it in each file" + (one ? "" : " and batch"));
     }
-    return std::max(1.0, *value);  // an empty completion still has its end token
+  }
+
+  /// Finds out whether the file that was read holds the same rows as one before.
+  void compare_with_files_before(const std::string& name, std::size_t rows) {
+    if (!several_files_) return;
+    const auto [first, is_new] = files_by_rows_.try_emplace({rows, hash_}, printable(name));
+    if (!is_new) repeated_files_.emplace_back(printable(name), first->second);
   }
 
   /// Remembers which columns look as if they told training steps apart, unless they are read. Where
@@ -256,16 +454,29 @@ class Collector {
     return out;
   }
 
+  static constexpr std::size_t several = 0;  ///< no number of a file
+
   Columns columns_;
+  bool several_files_;
   std::vector<Wanted> wanted_;
+  BadCells bad_cells_;
+  std::size_t rows_ = 0;      ///< of all files, with those that are left out or wrong
+  std::size_t left_out_ = 0;  ///< that `valid` left out
+  std::size_t files_ = 0;     ///< number of the file that is read now, from 1
+  std::uint64_t hash_ = 0;    ///< of the cells of this file
+  std::map<std::pair<std::size_t, std::uint64_t>, std::string> files_by_rows_;
+  std::vector<std::pair<std::string, std::string>> repeated_files_;
   Numbering batches_;
   Numbering groups_;
   std::string key_;
   std::vector<std::string> file_;  ///< folder and name of the file that is read now
   std::vector<std::vector<std::string>> batch_texts_;  ///< (batches) what tells each apart
   std::vector<std::string> group_names_;
-  std::vector<std::size_t> batch_of_;  ///< (groups)
-  std::vector<std::size_t> group_of_;  ///< (rows)
+  std::vector<std::size_t> batch_of_;         ///< (groups)
+  std::vector<std::size_t> file_of_group_;    ///< (groups) its file, or `several`
+  std::vector<std::size_t> rows_of_batch_;    ///< (batches) with group_size: rows in this file
+  std::vector<std::size_t> groups_in_batch_;  ///< (batches) with group_size: groups so far
+  std::vector<std::size_t> group_of_;         ///< (rows)
   std::vector<double> rewards_;
   std::vector<double> lengths_;
   std::vector<std::string> step_columns_;
@@ -295,14 +506,21 @@ std::string Rollouts::group_name(std::size_t group) const {
 
 Rollouts read_rollouts(std::istream& stream, const std::string& name, const Reading& reading,
                        const Columns& columns) {
-  Collector collector(columns);
+  Collector collector(columns, false);
   collector.read(stream, name, 0, reading);
   return collector.finish(name);
 }
 
 Rollouts read_rollouts_files(const std::vector<std::string>& paths, const Reading& reading,
                              const Columns& columns) {
-  Collector collector(columns);
+  std::set<std::string> names;
+  for (const std::string& path : paths) {
+    std::error_code unknown;  // a file that cannot be opened is named when it is read
+    if (names.insert(std::filesystem::weakly_canonical(path, unknown).string()).second) continue;
+    throw UserError(printable(path) +
+                    ": is given twice, so that each of its completions would count twice");
+  }
+  Collector collector(columns, paths.size() > 1);
   if (paths.empty()) read_file(collector, "-", reading);
   for (const std::string& path : paths) read_file(collector, path, reading);
   if (paths.empty() || paths == std::vector<std::string>{"-"})

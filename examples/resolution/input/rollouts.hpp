@@ -2,6 +2,7 @@
 
 #include <istream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats.hpp"
@@ -10,11 +11,18 @@ namespace resolution {
 
 /// The names of the columns that are read.
 struct Columns {
-  std::vector<std::string> group;  ///< rows of one batch that agree in all of them are a group
+  /// Rows of one batch that agree in all of them are a group; none: `group_size` says what one is.
+  std::vector<std::string> group;
   std::vector<std::string> rewards;
   std::string length;              ///< empty where no column has lengths
   std::vector<std::string> batch;  ///< rows that agree in all of them are a batch; none: one batch
   bool file_is_batch = false;      ///< rows of different files are different batches
+  /// Where `group` is empty: so many rows of a batch that follow each other in a file are a group.
+  std::size_t group_size = 0;
+  /// A row in which this column is 0 or false, as padding is, is left out; empty: there is none.
+  std::string valid{};
+  /// Words that stand for a missing reward or length, beside the usual ones (spells_missing()).
+  std::vector<std::string> missing{};
 };
 
 /// How a log is written.
@@ -49,7 +57,14 @@ struct Rollouts {
   std::string list_column;
   std::size_t records = 0;
   std::string length_name;
-  std::vector<double> lengths;  ///< (N) length, at least 1; empty without a length column
+  /// (N) length, at least 1; NaN in a row that has neither rewards nor a length; empty without a
+  /// length column.
+  std::vector<double> lengths;
+  std::size_t group_size = 0;     ///< Columns::group_size
+  std::size_t left_out = 0;       ///< rows that Columns::valid left out, which are not among the N
+  std::size_t shared_groups = 0;  ///< groups with rows of several files
+  /// Files whose rows are, cell for cell, those of a file before: each with that file.
+  std::vector<std::pair<std::string, std::string>> repeated_files;
 
   std::size_t rows() const { return group_begin.back(); }
   std::size_t channels() const { return reward_names.size(); }
@@ -71,16 +86,18 @@ struct Rollouts {
 };
 
 /// Reads a log from a stream that messages call `name`. A group is told by any text or number; its
-/// rows need not stand together. A reward that is empty, null or NaN is missing.
+/// rows need not stand together. A reward that is empty or a word such as null or NaN is missing.
 ///
-/// Throws UserError, with line and column, for a cell that is not a number, an empty group or batch
-/// cell, and an empty or negative length; also for what the readers refuse, for a file without
-/// completions and for one in which every reward is missing.
+/// Throws UserError for what the readers refuse, for a file without completions and for one in
+/// which every reward is missing. Cells that are wrong are collected to the end of the log, and one
+/// UserError has them, with lines and columns: a reward that is no number, an empty group or batch
+/// cell, a negative length, and an empty one where the row has a reward. With `group_size`, a file
+/// whose batch ends inside a group is refused.
 Rollouts read_rollouts(std::istream& stream, const std::string& name, const Reading& reading,
                        const Columns& columns);
 
 /// The same from files, one behind the other, or from standard input where there is no path. A path
-/// "-" is standard input.
+/// "-" is standard input. Throws UserError where two paths are one file.
 Rollouts read_rollouts_files(const std::vector<std::string>& paths, const Reading& reading,
                              const Columns& columns);
 

@@ -200,12 +200,70 @@ TEST_CASE("A file may be a batch") {
   wanted.batch = {};
   paths.push_back((folder / "r2/step_9.csv").string());
   fs::copy(folder / "step_9.csv", paths.back());
-  const std::vector<std::string> names = read_rollouts_files(paths, {}, wanted).batch_names;
+  const Rollouts three = read_rollouts_files(paths, {}, wanted);
+  const std::vector<std::string> names = three.batch_names;
   REQUIRE(names.size() == 3);
   CHECK(names[0] == (folder.string() + " / step_9.csv"));
   CHECK(names[1] == (folder.string() + " / step_10.csv"));
   CHECK(names[2] == ((folder / "r2").string() + " / step_9.csv"));
+  // Two of them hold the same rows, which is said, and so are groups that lie in several files.
+  using Pairs = std::vector<std::pair<std::string, std::string>>;
+  CHECK(three.repeated_files == Pairs{{paths[2], paths[1]}});
+  CHECK(three.shared_groups == 0);
+  const auto warned = [](const Rollouts& log) {
+    std::string text;
+    for (const Finding& w : warnings(compare(log, {}, {"gdpo", "grpo"}))) text += w.title + "\n";
+    return text;
+  };
+  CHECK(warned(three) == paths[2] + " has the rows of " + paths[1] + "\n");
+  wanted.file_is_batch = false;
+  const Rollouts merged = read_rollouts_files({paths[0], paths[1]}, {}, wanted);
+  CHECK(merged.repeated_files.empty());
+  CHECK(warned(merged) == "Groups that lie in several files: 1 of 1\n");
+  CHECK_THAT(to_text(compare(merged, {}, {"gdpo", "grpo"})),
+             ContainsSubstring("\nWarning: Groups that lie in several files: 1 of 1. "));
+  // One file by two names.
+  CHECK(error_of([&] {
+          read_rollouts_files({paths[0], (folder / "r2/../step_10.csv").string()}, {}, wanted);
+        }) == (folder / "r2/../step_10.csv").string() +
+                  ": is given twice, so that each of its completions would count twice");
   fs::remove_all(folder);
+}
+
+TEST_CASE("Groups by size lie inside their file") {
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      fs::temp_directory_path() / ("gdpo_resolution_sizes_" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  std::ofstream(folder / "a.csv") << "a\n1\n2\n";
+  std::ofstream(folder / "b.csv") << "a\n3\n4\n5\n6\n";
+  Columns wanted{{}, {"a"}, "", {}};
+  wanted.group_size = 2;
+  const std::vector<std::string> paths{(folder / "a.csv").string(), (folder / "b.csv").string()};
+  const Rollouts one = read_rollouts_files(paths, {}, wanted);
+  CHECK(one.group_names == std::vector<std::string>{"1", "2", "3"});
+  CHECK(one.shared_groups == 0);
+  wanted.group_size = 3;
+  CHECK(error_of([&] { read_rollouts_files(paths, {}, wanted); }) ==
+        paths[0] +
+            ": 2 rows, which are no groups of --group-size 3; needed: a multiple of it in "
+            "each file");
+  fs::remove_all(folder);
+}
+
+TEST_CASE("A log in which most groups are single is warned of") {
+  const auto log = [](const std::string& rows) {
+    return compare(read("g,a\n" + rows, columns("g", {"a"})), {}, default_estimators());
+  };
+  const Comparison most = log("x,1\nx,0\ny,1\nz,0\n");
+  REQUIRE(warnings(most).size() == 1);
+  CHECK(warnings(most)[0].title == "Most groups hold a single completion: 2 of 3");
+  CHECK_THAT(warnings(most)[0].text, ContainsSubstring("--group-size"));
+  for (const std::string& report : {to_text(most), to_html(most), to_json(most)})
+    CHECK_THAT(report, ContainsSubstring("Most groups hold a single completion: 2 of 3."));
+  CHECK(warnings(log("x,1\nx,0\ny,1\n")).empty());               // half of them
+  CHECK(warnings(log("x,1\ny,1\n")).empty());                    // the headline says it
+  CHECK(warnings(log("x,1\nx,\ny,1\ny,\nz,1\nz,0\n")).empty());  // of a right --group
 }
 
 TEST_CASE("The curves are those of each batch") {

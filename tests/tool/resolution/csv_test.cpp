@@ -45,6 +45,107 @@ TEST_CASE("CSV: empty, null and NaN are missing rewards; true and false are 1 an
   CHECK(r.rewards[5] == 0);
 }
 
+TEST_CASE("CSV: the usual words for missing, in any case, and those that are told") {
+  std::string text = "g,a,b\n";
+  const std::vector<std::string> words{"N/A",  "n/a",  "NA",   "null", "NULL",    "none", "nan",
+                                       "-nan", "<NA>", "#N/A", "nil",  "Missing", " - ",  "--"};
+  for (const std::string& word : words) text += "1," + word + ",1\n";
+  const Rollouts r = read(text, ab);
+  for (std::size_t row = 0; row < words.size(); ++row) CHECK(std::isnan(r.reward(row, 0)));
+
+  Columns told = ab;
+  told.missing = {"error", "-100", "inf"};
+  const Rollouts t = read("g,a,b\n1,Error,-100\n1,inf,-100.0\n", told);
+  CHECK(std::isnan(t.rewards[0]));
+  CHECK(std::isnan(t.rewards[1]));
+  CHECK(std::isnan(t.rewards[2]));
+  CHECK(t.rewards[3] == -100);  // as it is written
+}
+
+TEST_CASE("CSV: all cells that are wrong are named at once") {
+  const std::string text = "g,a,b\n1,error,1\n,1,time out\n1,error,inf\n2,1,1\n";
+  CHECK(error_in(text) ==
+        "5 cells cannot be read:\n"
+        "log:2:3: \"error\" in \"a\" is not a finite number (in 2 cells, the first is here)\n"
+        "log:3:1: the group \"g\" is empty\n"
+        "log:3:4: \"time out\" in \"b\" is not a finite number\n"
+        "log:4:9: \"inf\" in \"b\" is not a finite number; leave the cell empty, or write null, "
+        "where there is no reward");
+  const auto advice = [](const std::string& log) {
+    try {
+      read(log, ab);
+    } catch (const UserError& error) {
+      return error.advice;
+    }
+    return std::string("no error");
+  };
+  CHECK(advice(text) ==
+        "Where a word stands for a missing reward, say so: --missing 'error,time out,inf'");
+  CHECK(advice("g,a,b\n1,2x,\"0,5\"\n") == "");
+  // What is wrong in many ways is named in twenty, and the rest is counted.
+  std::string many = "g,a,b\n";
+  for (int i = 0; i < 25; ++i) many += "1,x" + std::to_string(i) + ",1\n";
+  CHECK_THAT(error_in(many), StartsWith("25 cells cannot be read:"));
+  CHECK_THAT(error_in(many), ContainsSubstring("\nand 5 cells more"));
+}
+
+TEST_CASE("A completion without any reward may lack its length") {
+  const Columns with_length = columns("g", {"a", "b"}, "n");
+  const Rollouts r = read("g,a,b,n\n1,1,,5\n1,,null,\n1,,,N/A\n1,,,7\n1,0,1,3\n", with_length);
+  CHECK(r.lengths[0] == 5);
+  CHECK(std::isnan(r.lengths[1]));
+  CHECK(std::isnan(r.lengths[2]));
+  CHECK(r.lengths[3] == 7);
+  CHECK(compare(r, {}, {"gdpo"}).curves.length[0] == 4);
+  const std::vector<double> weighted = length_weighted_gdpo({}, r, 0);
+  const std::vector<double> without =
+      length_weighted_gdpo({}, read("g,a,b,n\n1,1,,5\n1,0,1,3\n", with_length), 0);
+  CHECK(weighted == std::vector<double>{without[0], 0, 0, 0, without[1]});
+  CHECK(error_in("g,a,b,n\n1,1,,\n", with_length) ==
+        "log:2:6: an empty cell in \"n\" is not a length (a number from 0); only a completion "
+        "without any reward may lack it");
+  CHECK_THAT(error_in("g,a,b,n\n1,,,-1\n", with_length), ContainsSubstring("is not a length"));
+}
+
+TEST_CASE("Groups of so many rows that follow each other") {
+  Columns pairs{{}, {"a"}, "", {"s"}};
+  pairs.group_size = 2;
+  const Rollouts r = read("s,a\n1,1\n1,2\n2,5\n1,3\n2,6\n1,4\n", pairs);
+  CHECK(r.rewards == std::vector<double>{1, 2, 3, 4, 5, 6});
+  CHECK(r.group_begin == std::vector<std::size_t>{0, 2, 4, 6});
+  CHECK(r.group_name(1) == "2 of batch 1");
+  CHECK(r.group_name(2) == "1 of batch 2");
+  CHECK(
+      error_in("s,a\n1,1\n1,2\n2,5\n", pairs) ==
+      "log: 1 row of batch \"2\", which are no groups of --group-size 2; needed: a multiple of it "
+      "in each file and batch");
+  CHECK(
+      error_in("a\n1\n1\n2\n",
+               [] {
+                 Columns c{{}, {"a"}, "", {}};
+                 c.group_size = 2;
+                 return c;
+               }()) ==
+      "log: 3 rows, which are no groups of --group-size 2; needed: a multiple of it in each file");
+}
+
+TEST_CASE("Rows that are marked as padding are left out") {
+  Columns wanted{{}, {"a"}, "n", {}};
+  wanted.group_size = 2;
+  wanted.valid = "v";
+  // What stands in them is not read, and they have their places in the groups of two.
+  const Rollouts r = read("a,n,v\n1,3,1\nx,,0\n2,4,True\n3,5,2\n7,1,0.0\n9,,false\n", wanted);
+  CHECK(r.rewards == std::vector<double>{1, 2, 3});
+  CHECK(r.lengths == std::vector<double>{3, 4, 5});
+  CHECK(r.group_begin == std::vector<std::size_t>{0, 1, 3});
+  CHECK(r.left_out == 3);
+  CHECK_THAT(error_in("a,n,v\n1,3,\n1,2,yes\n", wanted),
+             ContainsSubstring("log:2:5: an empty cell in \"v\" is neither a number nor true or "
+                               "false\nlog:3:5: \"yes\" in \"v\""));
+  CHECK(error_in("a,n,v\n1,3,0\n1,2,0\n", wanted) ==
+        "log: \"v\" is 0 in every row, so there are no completions");
+}
+
 TEST_CASE("CSV: lengths are at least 1") {
   CHECK(read("g,a,n\n1,2,0\n1,2,7.5\n", columns("g", {"a"}, "n")).lengths ==
         std::vector<double>{1, 7.5});
@@ -148,7 +249,9 @@ TEST_CASE("CSV: rows longer than what is read at once, and ids longer than a dou
   CHECK(r.group_names == std::vector<std::string>{"9007199254740993", "9007199254740992"});
   CHECK(r.rewards == std::vector<double>{1, 3, 2});
   CHECK(error_in("g,a,b\n1,\"" + text + "\",x\n") ==
-        "log:2:3: \"" + text.substr(0, 48) + "...\" in \"a\" is not a finite number");
+        "2 cells cannot be read:\nlog:2:3: \"" + text.substr(0, 48) +
+            "...\" in \"a\" is not a finite number\nlog:2:300006: \"x\" in \"b\" is not a finite "
+            "number");
 }
 
 TEST_CASE("CSV: a length must be a number from 0") {

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "separated.hpp"
 #include "statistics.hpp"
 #include "support.hpp"
 
@@ -109,7 +110,7 @@ TEST_CASE("Missing rewards leave the statistics and differ from every value") {
   CHECK(s.excluded_rows == 1);
   CHECK(s.channels[0].mean == Approx(5.0 / 3));
   CHECK(s.channels[1].zero_variance_groups == 1);
-  CHECK(s.distinct_vectors == 4);
+  CHECK(s.distinct_vectors == 3);  // the completion without any reward has none
 
   const Comparison c = compare(r, {}, default_estimators());
   for (const auto& result : c.results) {
@@ -128,10 +129,103 @@ TEST_CASE("A reward of weight 0 is described, and seen by nothing else") {
   CHECK(s.zero_variance_groups_sum == 1);
   CHECK(s.zero_variance_groups_all == 1);
   CHECK(s.channels[1].zero_variance_groups == 0);
-  CHECK(s.distinct_vectors == 2);
+  CHECK(s.distinct_vectors == 1);
+  CHECK(s.uniform_groups == 1);
   CHECK(measure.rewarded() == std::vector<char>{1, 1, 0});
-  for (const std::string& name : default_estimators())
-    CHECK(measure.of(advantages(name, settings, r)).cancelled_groups.empty() == false);
+  for (const std::string& name : default_estimators()) {
+    const Metrics m = measure.of(advantages(name, settings, r));
+    CHECK(m.zero_groups == 1);
+    CHECK(m.cancelled_groups.empty());  // its completions have the same rewards
+  }
+}
+
+TEST_CASE("A completion without any reward is in no pair, tie or group") {
+  const Comparison c = compare(
+      read("g,a\np,1\np,0\np,0.5\np,\nq,1\nq,0\nq,0.5\nq,\nnone,\nnone,\n", columns("g", {"a"})),
+      {}, default_estimators());
+  CHECK(c.rewards.excluded_rows == 4);
+  CHECK(c.rewards.groups == 2);
+  CHECK(c.rewards.pairs == 6);
+  CHECK(c.rewards.pairs_with_different_vectors == 6);
+  CHECK(c.rewards.distinct_vectors == 3);
+  CHECK(c.rewards.mean_vectors_per_group == 3);
+  CHECK(c.rewards.zero_variance_groups_all == 0);
+  CHECK(c.rewards.channels[0].missing == 4);
+  for (const auto& result : c.results) {
+    INFO(result.info.name);
+    CHECK(result.metrics.pairs_collapsed == 0);
+    CHECK(result.metrics.zero_groups == 0);
+    CHECK(result.metrics.distinct_values == 3);
+    CHECK(result.metrics.mean_levels_per_group == 3);
+    CHECK(result.metrics.mean_corr_with_each_reward[0] == Approx(1));
+  }
+}
+
+TEST_CASE("Rows without any reward change no count, wherever they stand") {
+  std::mt19937 random(11);
+  for (int log = 0; log < 40; ++log) {
+    std::string with = "b,g,a,c,n\n";
+    std::string without = with;
+    for (int i = 0; i < 40; ++i) {
+      const auto text = [&](unsigned values) { return std::to_string(random() % values); };
+      // "r" and "s" are groups of such rows alone, and batch 2 may have no others.
+      const std::string batch = text(3);
+      const bool rewarded = batch != "2" && random() % 3 != 0;
+      const std::string group =
+          rewarded ? std::string(1, "pq"[random() % 2]) : std::string(1, "pqrs"[random() % 4]);
+      const std::string rewards =
+          rewarded ? text(2) + "," + (random() % 4 == 0 ? "" : text(3)) : std::string(",");
+      const std::string row =
+          batch + "," + group + "," + rewards + "," + (rewarded ? text(9) : "") + "\n";
+      with += row;
+      if (rewarded) without += row;
+    }
+    INFO(with);
+    const Columns wanted = columns("g", {"a", "c"}, "n", {"b"});
+    const Comparison x = compare(read(with, wanted), {}, default_estimators());
+    const Comparison y = compare(read(without, wanted), {}, default_estimators());
+    const RewardSummary &s = x.rewards, &t = y.rewards;
+    CHECK(s.groups == t.groups);
+    CHECK(s.single_groups == t.single_groups);
+    CHECK(s.pairs == t.pairs);
+    CHECK(s.pairs_with_different_vectors == t.pairs_with_different_vectors);
+    CHECK(s.distinct_vectors == t.distinct_vectors);
+    CHECK(s.distinct_multisets == t.distinct_multisets);
+    CHECK(s.distinct_multisets_within_batches == t.distinct_multisets_within_batches);
+    CHECK(s.uniform_groups == t.uniform_groups);
+    CHECK(s.equal_sum_groups.size() == t.equal_sum_groups.size());
+    CHECK(s.zero_variance_groups_sum == t.zero_variance_groups_sum);
+    CHECK(s.zero_variance_groups_all == t.zero_variance_groups_all);
+    for (std::size_t k = 0; k < 2; ++k) {
+      CHECK(s.channels[k].mean == t.channels[k].mean);
+      CHECK(s.channels[k].zero_variance_groups == t.channels[k].zero_variance_groups);
+    }
+    CHECK(x.length->zero_share == y.length->zero_share);
+    CHECK(x.length->sign_changed_share == y.length->sign_changed_share);
+    CHECK(separated_groups(x).size() == separated_groups(y).size());
+    for (std::size_t b = 0; b < y.rollouts.batches(); ++b) {
+      CHECK(x.curves.length[b] == y.curves.length[b]);
+      CHECK(x.curves.zero_variance_groups_all[b] == y.curves.zero_variance_groups_all[b]);
+    }
+    for (std::size_t e = 0; e < x.results.size(); ++e) {
+      const Metrics &m = x.results[e].metrics, &n = y.results[e].metrics;
+      INFO(x.results[e].info.name);
+      CHECK(m.distinct_values == n.distinct_values);
+      CHECK(m.distinct_values_within_batches == n.distinct_values_within_batches);
+      CHECK(m.distinct_group_vectors_sorted == n.distinct_group_vectors_sorted);
+      CHECK(m.zero_groups == n.zero_groups);
+      CHECK(m.pairs_collapsed == n.pairs_collapsed);
+      CHECK(m.mean_levels_per_group == n.mean_levels_per_group);
+      CHECK(m.cross_group_collapse_rate == n.cross_group_collapse_rate);
+      CHECK(m.adv_std == Approx(n.adv_std));
+      CHECK(m.clusters.count == n.clusters.count);
+      REQUIRE(m.cancelled_groups.size() == n.cancelled_groups.size());
+      for (std::size_t i = 0; i < m.cancelled_groups.size(); ++i) {
+        CHECK(x.rollouts.group_name(m.cancelled_groups[i]) ==
+              y.rollouts.group_name(n.cancelled_groups[i]));
+      }
+    }
+  }
 }
 
 TEST_CASE("Conditions act on the rewards before they are compared, as in the library") {

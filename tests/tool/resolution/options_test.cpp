@@ -80,6 +80,23 @@ TEST_CASE("Every option") {
   CHECK(options({"--group", "g", "--rewards", "a", "--file-is-batch"}).columns.file_is_batch);
 }
 
+TEST_CASE("Groups by size, words for missing, and padding") {
+  const Options o = options({"--group-size", "8", "--rewards", "a", "--missing",
+                             "error,time out,a\\,b,-100", "--valid", "mask"});
+  CHECK(o.columns.group.empty());
+  CHECK(o.columns.group_size == 8);
+  CHECK(o.columns.missing == std::vector<std::string>{"error", "time out", "a,b", "-100"});
+  CHECK(o.columns.valid == "mask");
+  CHECK(options({"--group-size", "8", "--rewards", "a", "--missing", "-1"}).columns.missing ==
+        std::vector<std::string>{"-1"});
+  CHECK_THAT(error({"--group", "g", "--group-size", "8", "--rewards", "a"}),
+             ContainsSubstring("--group and --group-size do not go together"));
+  CHECK_THAT(error({"--rewards", "a"}), ContainsSubstring("or --group-size"));
+  for (const char* size : {"0", "1", "-2", "many"}) {
+    CHECK_THAT(error({"--group-size", size, "--rewards", "a"}), ContainsSubstring("--group-size"));
+  }
+}
+
 TEST_CASE("A backslash makes a comma part of a name") {
   const Options o = options({"--group", "g", "--rewards", "a\\,b,c\\.d"});
   CHECK(o.columns.rewards == std::vector<std::string>{"a,b", "c\\.d"});
