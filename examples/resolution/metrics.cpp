@@ -139,8 +139,8 @@ void Measure::gate(const Settings& settings) {
   }
 }
 
-/// Finds the completions that have a reward with a weight, and where some have none, the log without
-/// those: only the groups that have such completions, in the same batches.
+/// Finds the completions that have a reward with a weight, and where some have none, the log
+/// without those: only the groups that have such completions, in the same batches.
 void Measure::leave_out_unrewarded() {
   const std::size_t channels = rollouts_.channels();
   rewarded_.assign(rollouts_.rows(), 0);

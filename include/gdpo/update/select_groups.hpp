@@ -131,19 +131,33 @@ inline void check_selection(const char* function, const update::GroupSelection& 
 }
 
 /// Gives BelowTopP to the kept groups that are not needed for the share top_p of all std.
-inline void keep_top_p(double top_p, update::SelectedGroups& s) {
+/// rounding: (groups) how far rounding can move each std. Std that differ by no more than the
+/// roundings of both are the same, and so is each run of such std among the sorted ones: equality
+/// of two alone would not be transitive.
+inline void keep_top_p(double top_p, const std::vector<double>& rounding,
+                       update::SelectedGroups& s) {
   std::vector<std::size_t> order;
   for (std::size_t g = 0; g < s.verdict.size(); ++g) {
     if (s.verdict[g] == update::Verdict::Kept) order.push_back(g);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&s](std::size_t a, std::size_t b) { return s.group_std[a] > s.group_std[b]; });
-  double total = 0, reached = 0;
-  for (const std::size_t g : order) total += s.group_std[g];
-  const double share = math::mul(top_p, total);
+  for (std::size_t k = 0, first = 0; k < order.size(); ++k) {
+    const std::size_t g = order[k], next = k + 1 < order.size() ? order[k + 1] : g;
+    if (next != g && s.group_std[g] - s.group_std[next] <= rounding[g] + rounding[next]) continue;
+    std::sort(order.begin() + static_cast<std::ptrdiff_t>(first),
+              order.begin() + static_cast<std::ptrdiff_t>(k + 1));
+    first = k + 1;
+  }
+  // A sum that misses the share by rounding alone has reached it, as 4 of 10 equal std do at 0.4.
+  TwoSum<double> total, reached;
+  double slack = 0;
+  for (const std::size_t g : order) total.add(s.group_std[g]), slack += rounding[g];
+  const double share = math::mul(top_p, total.value());
+  slack += math::mul(0x1p-51, share);
   for (std::size_t k = 0; k < order.size(); ++k) {
-    if (k > 0 && reached >= share) s.verdict[order[k]] = update::Verdict::BelowTopP;
-    reached += s.group_std[order[k]];
+    if (k > 0 && reached.value() + slack >= share) s.verdict[order[k]] = update::Verdict::BelowTopP;
+    reached.add(s.group_std[order[k]]);
   }
 }
 
@@ -157,7 +171,8 @@ namespace update {
 /// and so is one whose std is at most `min_std`. Of the rest, those with the largest std are kept,
 /// up to and with the group at which their std add up to the share `top_p` of the total; at least
 /// one. Of those, the first `wanted` are kept. Groups with the same std are ranked in their order,
-/// which with by_id is that of ascending ids.
+/// which with by_id is that of ascending ids. Std are the same, and equal to `min_std`, where they
+/// differ by no more than rounding can make: those of {0, 0, 0, 1, 0} and {1, 0, 0, 0, 0} do.
 ///
 /// The std of a group has ddof 1, and is 0 for fewer than two values and NaN under
 /// Verdict::NotFinite. With FlatIn::Sum and Given it is that of the weighted sum, with Column that
@@ -206,6 +221,7 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
   detail::check_selection(function, settings, batch.rewards.extent[1], groups, attempt);
 
   SelectedGroups s;
+  std::vector<double> rounding;  // of each std
   for (index_t g = 0; g < groups; ++g) {
     const detail::GroupSpread columns = spreads.of_columns(g), sum = spreads.of_sum(g);
     detail::GroupSpread judged = settings.flat_in == FlatIn::EveryColumn ? columns
@@ -213,17 +229,19 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
                                      ? spreads.of_column(g, settings.column)
                                      : sum;
     if (settings.flat_in == FlatIn::Given) judged.flat = settings.given(g) != 0;
-    const double std = math::sqrt(judged.variance);
+    const double std = judged.std();
     const bool unknown = columns.unknown || judged.unknown || math::not_finite(std);
     s.flat_in_sum_only += sum.any && sum.flat && !columns.flat;
+    rounding.push_back(judged.rounding());
+    const bool small = settings.min_std > 0 && std - rounding.back() <= settings.min_std;
     s.group_std.push_back(unknown ? math::nan() : std);
-    s.verdict.push_back(!judged.any                                       ? Verdict::Empty
-                        : unknown                                         ? Verdict::NotFinite
-                        : judged.flat                                     ? Verdict::Flat
-                        : settings.min_std > 0 && std <= settings.min_std ? Verdict::SmallStd
-                                                                          : Verdict::Kept);
+    s.verdict.push_back(!judged.any   ? Verdict::Empty
+                        : unknown     ? Verdict::NotFinite
+                        : judged.flat ? Verdict::Flat
+                        : small       ? Verdict::SmallStd
+                                      : Verdict::Kept);
   }
-  if (settings.top_p < 1) detail::keep_top_p(settings.top_p, s);
+  if (settings.top_p < 1) detail::keep_top_p(settings.top_p, rounding, s);
 
   index_t kept = 0;
   for (Verdict& v : s.verdict) {

@@ -92,7 +92,8 @@ foreach(file bad.json bad.html)
 endforeach()
 expect(err "\nWhere a word stands for a missing reward, say so: --missing 'zero'")
 run(0 bad.csv ${vlm} --missing zero)
-expect(out "2 completions in 1 group (1 of 2), one batch: the whole log, 2 rewards, 1 value missing.")
+expect(out "2 completions in 1 group (1 of 2)")
+expect(out "2 rewards, 1 value missing.")
 # Malformed logs of every shape: refuse(file content wanted [group]) expects `wanted` in the
 # message behind the name of the file, and that nothing was written.
 macro(refuse file content wanted)

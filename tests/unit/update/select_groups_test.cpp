@@ -1,6 +1,7 @@
 // labels: lanes, sanitizers
 // select_groups: its verdicts against the estimators' own reports and plain loops, laws of the
 // selection, and the loop of dynamic sampling.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <gdpo/advantages.hpp>
@@ -465,6 +466,73 @@ TEST_CASE("select_groups: sums that differ by rounding alone are equal", "[updat
   // A spread whose square underflows is a spread.
   const Vector tiny{0, 1e-200};
   CHECK(select_groups(groups_of(tiny, 1, 2)).groups == Indices{0});
+}
+
+TEST_CASE("select_groups takes std for equal that differ by rounding alone", "[update]") {
+  const Vector two{0, 0, 0, 1, 0, 1, 0, 0, 0, 0};
+  GroupSelection s;
+  s.top_p = 0.4;
+  CHECK(select_groups(groups_of(two, 1, 5), s).groups == Indices{0});
+  // The std of the second is the larger by a bit; both are at the bound.
+  s.top_p = 1;
+  const Vector std = select_groups(groups_of(two, 1, 5), s).group_std;
+  REQUIRE(std[0] < std[1]);
+  s.min_std = std[0];
+  CHECK(select_groups(groups_of(two, 1, 5), s).groups.empty());
+  s.min_std = std[0] * (1 - 1e-14);
+  CHECK(select_groups(groups_of(two, 1, 5), s).groups == Indices{0, 1});
+
+  // Groups with the same rewards in any order, or 1 minus them: the first ones are kept, as many as
+  // the share says. Two groups with a larger and a smaller std keep their ranks.
+  index_t differ = 0;
+  for (std::uint64_t seed = 0; seed < rounds; ++seed) {
+    INFO("seed " << seed);
+    Random random(seed);
+    const int members = 3 + random.below(30), channels = 1 + random.below(3), groups = 10;
+    std::vector<Vector> first(at(channels));
+    for (Vector& column : first) {
+      for (int k = 0; k < members; ++k)
+        column.push_back(random.chance(0.5) ? 1.0 : random.pick({0.0, 0.1, 0.3}));
+      column[0] = 1, column[1] = 0;
+    }
+    const int large = random.below(groups), small = (large + 1 + random.below(groups - 1)) % groups;
+    Vector rewards;
+    for (int g = 0; g < groups; ++g) {
+      std::vector<int> order;
+      for (int k = 0; k < members; ++k) order.insert(order.begin() + random.below(k + 1), k);
+      const bool other_way = channels == 1 && random.chance(0.5);
+      for (const int k : order) {
+        for (int c = 0; c < channels; ++c) {
+          const double x = first[at(c)][at(k)];
+          rewards.push_back((g == large   ? 1 + 1e-9
+                             : g == small ? 1 - 1e-9
+                                          : 1.0) *
+                            (other_way ? 1 - x : x));
+        }
+      }
+    }
+    GroupSelection by = in(random.pick({FlatIn::EveryColumn, FlatIn::Sum, FlatIn::Column}));
+    Vector weights;
+    for (int c = 0; c < channels; ++c) weights.push_back(random.pick({1.0, 0.3, 0.7}));
+    by.weights = weights;
+    const auto batch = groups_of(rewards, channels, members);
+    const Vector stds = select_groups(batch, by).group_std;
+    for (int g = 1; g < groups; ++g) {
+      if (g != large && g != small && g - 1 != large && g - 1 != small)
+        differ += stds[at(g)] != stds[at(g - 1)];
+    }
+    for (int keep = 1; keep < groups; ++keep) {
+      by.top_p = keep / 10.0;
+      Indices expected{large};
+      for (index_t g = 0; static_cast<int>(expected.size()) < keep; ++g) {
+        if (g != large && g != small) expected.push_back(g);
+      }
+      std::sort(expected.begin(), expected.end());
+      // The large group alone is a bit more than a tenth, and all but the small one than nine.
+      CHECK(select_groups(batch, by).groups == expected);
+    }
+  }
+  CHECK(differ > 100);  // by rounding, without which nothing is tested
 }
 
 TEST_CASE("select_groups ranks by the std for top_p", "[update]") {

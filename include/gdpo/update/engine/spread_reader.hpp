@@ -1,5 +1,6 @@
 #pragma once
 // Whether the rewards of a group vary, and how much, as the estimators see it.
+#include <algorithm>
 #include <gdpo/advantage/engine/reader.hpp>
 #include <gdpo/advantage/engine/rules.hpp>
 #include <vector>
@@ -11,6 +12,8 @@ namespace detail {
 struct GroupSpread {
   bool any = false, unknown = false, flat = true;
   double variance = 0;
+  double of_values = 0;  ///< How far rounding can move a value that the variance is made of.
+  index_t values = 0;    ///< The most values of a column.
 
   /// Adds the values of a column that stand in the group with this weight.
   void add(const GroupStat& stat, double weight) {
@@ -18,6 +21,14 @@ struct GroupSpread {
     unknown = unknown || stat.unknown;
     flat = flat && (stat.n == 0 || stat.degenerate);
     variance += math::mul(math::mul(weight, weight), gdpo::variance(stat));
+    values = (std::max)(values, stat.n);
+  }
+  double std() const { return math::sqrt(variance); }
+  /// How far rounding can move std(). Values that are off by e move it by at most sqrt(2) e. The
+  /// deviations, their squares and the sum of the squares are each off by 2^-53 of themselves an
+  /// operation, all squares being positive; the mean's own rounding is taken out of the sum.
+  double rounding() const {
+    return math::mul(2.0, of_values) + math::mul(static_cast<double>(values + 8) * 0x1p-53, std());
   }
 };
 
@@ -56,6 +67,10 @@ class SpreadReader {
     equate_sums(sums, reader_.terms(), largest);
     GroupSpread one;
     one.add(sums, 1.0);
+    // A product and a sum for each term; a reward of weight 1 alone is what is stored.
+    const bool stored = work_.channels.size() == 1 && work_.channel_weights[0] == 1.0;
+    if (!stored)
+      one.of_values = math::mul(2.0 * static_cast<double>(reader_.terms()) * 0x1p-53, largest);
     return one;
   }
 
