@@ -455,20 +455,25 @@ struct Selection {
   std::vector<real> std;
   index_t flat_in_sum_only = 0;
 
-  /// Gives BelowTopP, by the share of these spreads, and then Surplus.
-  template <class Std>
-  void rank(const std::vector<Std>& spreads, const gdpo::update::GroupSelection& s) {
-    std::vector<Std> kept;
+  /// Gives BelowTopP, by the share of the spreads, and then Surplus. Spreads of multiples of 1/8
+  /// are the same, or differ by far more than 1e-13 of themselves.
+  void rank(const gdpo::update::GroupSelection& s) {
+    constexpr real same = 1e-13L;
+    std::vector<real> kept;
     Indices of_kept;
     for (std::size_t g = 0; g < verdict.size(); ++g) {
       if (verdict[g] == Verdict::Kept)
-        kept.push_back(spreads[g]), of_kept.push_back(static_cast<index_t>(g));
+        kept.push_back(std[g]), of_kept.push_back(static_cast<index_t>(g));
     }
+    std::vector<real> sorted = kept;
+    std::sort(sorted.rbegin(), sorted.rend());
+    for (real& x : kept)
+      x = *std::find_if(sorted.begin(), sorted.end(), [&](real y) { return y <= x * (1 + same); });
     const Indices order = largest_first(kept);
-    Std total = 0, reached = 0;
+    real total = 0, reached = 0;
     for (const index_t k : order) total += kept[at(k)];
     for (std::size_t k = 0; k < order.size() && s.top_p < 1; ++k) {
-      if (k > 0 && reached >= static_cast<Std>(s.top_p) * total)
+      if (k > 0 && reached >= static_cast<real>(s.top_p) * total * (1 - same))
         verdict[at(of_kept[at(order[k])])] = Verdict::BelowTopP;
       reached += kept[at(order[k])];
     }
@@ -620,7 +625,7 @@ void select_groups(Trial& t) {
     }
     expected = judged(read, members, given.numbers());
     Selection ranked = expected;
-    ranked.rank(expected.std, s);
+    ranked.rank(s);
     gave_up = ranked.selected() < s.wanted && attempt > 0 && attempt == s.max_attempts;
     t.need(!gave_up || s.give_up != GiveUp::Refuse, "enough groups");
   }
@@ -637,7 +642,7 @@ void select_groups(Trial& t) {
   if (!t.outcome.failure.empty()) return;
   for (std::size_t g = 0; g < members.size(); ++g)
     t.compare("std", got.group_std[g], expected.std[g], 1e-13L);
-  expected.rank(got.group_std, s);  // so that equal ones are in the same order
+  expected.rank(s);
   Indices selected, selected_rows, offsets{0};
   for (index_t g = 0; g < count; ++g) {
     t.compare("verdict", static_cast<real>(got.verdict[at(g)]),
