@@ -17,7 +17,7 @@
 ///     all_truncated     so many completions have reached the length limit                all
 ///     entropy_collapse  the mean entropy of a token is below, in nats; or below       0.05 nats;
 ///                       this share of that of the run's first step                       6 %
-///     dead_groups       more of the groups have no spread                               half
+///     dead_groups       more of the groups that have rewards have no spread             half
 ///     silent_reward     a reward has no value, or no spread in any group                 any
 ///
 /// **The ratio of the first step.** Before the first update the policy is still the one that

@@ -453,7 +453,8 @@ def test_report_numbers():
     assert torch.equal(got, gdpo.advantages(rewards, group_size=5))
     sums = rewards.nan_to_num(0.0).sum(1)
     want = {"rows": 30, "groups": 6, "smallest_group": 5, "largest_group": 5, "singletons": 0,
-            "excluded_rewards": 1, "infinite_rewards": 0, "excluded_rows": 0, "unused_rows": 0,
+            "empty_groups": 0, "excluded_rewards": 1, "infinite_rewards": 0, "excluded_rows": 0,
+            "unused_rows": 0,
             "flat_rows": 5, "reward_sums.n": 30, "reward_sums.mean": float(sums.mean()),
             "reward_sums.m2": float(((sums - sums.mean()) ** 2).sum()),
             "reward_sums.min": float(sums.min()), "reward_sums.max": float(sums.max()),

@@ -77,6 +77,9 @@ struct GroupReport {
   index_t smallest_group = 0,           ///< Rows of the smallest group, unused rows included.
       largest_group = 0;                ///< Rows of the largest group, unused rows included.
   index_t singletons = 0;  ///< Groups with exactly one row that is used and not excluded.
+  /// Groups without such a row: they have no rows, or all are unused or excluded. They are
+  /// `degenerate`, but nothing is wrong with their rewards.
+  index_t empty_groups = 0;
   bool one_group = false;  ///< There is one group only: a batch renormalisation sees nothing else.
   /// Missing (NaN) entries, after gates, of rewards with a weight other than 0 in used rows.
   index_t excluded_rewards = 0;
@@ -325,6 +328,7 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
     if (first || b.largest_group > r.largest_group) r.largest_group = b.largest_group;
   }
   r.rows += b.rows, r.groups += b.groups, r.singletons += b.singletons;
+  r.empty_groups += b.empty_groups;
   r.excluded_rewards += b.excluded_rewards, r.infinite_rewards += b.infinite_rewards;
   r.excluded_rows += b.excluded_rows, r.unused_rows += b.unused_rows;
   const auto append = [](auto& to, const auto& from) {

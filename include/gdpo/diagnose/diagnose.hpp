@@ -128,9 +128,10 @@ class Diagnosis {
   }
 
   GDPO_COLD void dead_groups(const GroupReport& r) {
-    index_t dead_ones = 0;
+    // A group without any reward is degenerate, but not dead.
+    index_t dead_ones = -r.empty_groups;
     for (const unsigned char flag : r.degenerate) dead_ones += flag != 0;
-    dead(dead_ones, static_cast<index_t>(r.degenerate.size()),
+    dead(dead_ones, static_cast<index_t>(r.degenerate.size()) - r.empty_groups,
          " of the groups have no spread, so their advantages are 0.");
   }
   GDPO_COLD void dead(index_t dead_ones, index_t all, const char* words) {

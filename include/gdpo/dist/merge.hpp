@@ -84,7 +84,8 @@ struct Travels<GroupReport> {
   template <class Report, class F>
   static void for_each(Report& r, const F& f) {
     f(r.channels), f(r.rows), f(r.groups), f(r.smallest_group), f(r.largest_group);
-    f(r.singletons), f(r.excluded_rewards), f(r.infinite_rewards), f(r.excluded_rows);
+    f(r.singletons), f(r.empty_groups), f(r.excluded_rewards), f(r.infinite_rewards),
+        f(r.excluded_rows);
     f(r.unused_rows), f(r.degenerate), f(r.channel_degenerate), f(r.group_std);
     f(r.channel_std), f(r.group_squares);
     f(r.reward_sums), f(r.group_stds), f(r.combined), f(r.flat_rows);

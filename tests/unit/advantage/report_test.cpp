@@ -106,6 +106,7 @@ void check_same_figures(const gdpo::GroupReport& got, const gdpo::GroupReport& e
   CHECK(got.smallest_group == expected.smallest_group);
   CHECK(got.largest_group == expected.largest_group);
   CHECK(got.singletons == expected.singletons);
+  CHECK(got.empty_groups == expected.empty_groups);
   CHECK(got.one_group == expected.one_group);
   CHECK(got.excluded_rewards == expected.excluded_rewards);
   CHECK(got.infinite_rewards == expected.infinite_rewards);
@@ -154,6 +155,7 @@ TEST_CASE("a ragged batch with missing rewards, field by field", "[report]") {
   CHECK(r.smallest_group == 0);
   CHECK(r.largest_group == 3);
   CHECK(r.singletons == 2);  // groups 1 and 3
+  CHECK(r.empty_groups == 1);
   CHECK(!r.one_group);
   CHECK(r.excluded_rewards == 3);
   CHECK(r.infinite_rewards == 0);

@@ -203,6 +203,21 @@ TEST_CASE("groups without a spread dominate the batch", "[diagnose]") {
   settings.dead_groups = 0.49;
   only(gdpo::diagnose(report_of(half, 1), settings), "dead_groups", "50 %");
 
+  // A group without any reward, as where a reward function failed, is not dead.
+  const double no = std::nan("");
+  const std::vector<double> failed{1, 0, no, no, no, no, 0, 1};
+  CHECK(gdpo::diagnose(report_of(failed, 1)).empty());
+  gdpo::GroupReport both = report_of(failed, 1);
+  CHECK(both.empty_groups == 2);
+  both = gdpo::merge(both, report_of(failed, 1));
+  CHECK(both.empty_groups == 4);
+  CHECK(gdpo::diagnose(both).empty());
+  const std::vector<double> one_of_two{1, 1, no, no, no, no, 0, 1}, none{no, no, no, no};
+  settings.dead_groups = 0.49;
+  only(gdpo::diagnose(report_of(one_of_two, 1), settings), "dead_groups", "50 %");
+  for (const gdpo::Finding& finding : gdpo::diagnose(report_of(none, 1)))
+    CHECK(finding.name != "dead_groups");
+
   // Without a report, completions whose advantages are 0 are counted.
   Step step;
   step.advantages = {0, 0, 0, 1};

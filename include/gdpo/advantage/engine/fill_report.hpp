@@ -21,7 +21,8 @@ void fill_report(const RewardBatch<T, Groups>& batch,
   r.rows = rows;
   r.groups = groups;
   r.smallest_group = r.largest_group = groups > 0 ? batch.groups.length(0) : 0;
-  r.singletons = r.excluded_rewards = r.infinite_rewards = r.excluded_rows = r.unused_rows = 0;
+  r.empty_groups = r.singletons = r.excluded_rewards = r.infinite_rewards = r.excluded_rows =
+      r.unused_rows = 0;
   for (index_t i = 0; i < rows; ++i) {
     r.unused_rows += unused(i);
     r.excluded_rows += !unused(i) && state(i) == RowState::Excluded;
@@ -78,6 +79,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
       squares.add(math::mul(work.row_sums[at(i)], work.row_sums[at(i)]));
     }
     r.singletons += work.raw.size() == 1;
+    r.empty_groups += work.raw.empty();
     const double std = members == 1 ? 0.0 : std_or_nan(moments(work.raw));
     r.group_std[at(g)] = std;
     r.group_squares[at(g)] = squares.value();

@@ -99,7 +99,8 @@ template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, Gro
 void for_each_number(R&& r, const F& f) {
   f("", "rows", r.rows), f("", "groups", r.groups);
   f("", "smallest_group", r.smallest_group), f("", "largest_group", r.largest_group);
-  f("", "singletons", r.singletons), f("", "excluded_rewards", r.excluded_rewards);
+  f("", "singletons", r.singletons), f("", "empty_groups", r.empty_groups);
+  f("", "excluded_rewards", r.excluded_rewards);
   f("", "infinite_rewards", r.infinite_rewards), f("", "excluded_rows", r.excluded_rows);
   f("", "unused_rows", r.unused_rows), f("", "flat_rows", r.flat_rows);
   constexpr bool reads = !std::is_const_v<std::remove_reference_t<R>>;
