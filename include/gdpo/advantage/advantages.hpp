@@ -76,8 +76,8 @@ template <class Estimator = Gdpo, class T, class Groups>
 std::vector<result_t<T>> advantages(View<T, 1> rewards, const Groups& groups,
                                     const Estimator& estimator = {},
                                     GroupReport* report = nullptr) {
-  return advantages(View<const T, 2>{rewards.data, {rewards.extent[0], 1}, {rewards.stride[0], 0}},
-                    groups, estimator, report);
+  return advantages(simd, RewardBatch<std::remove_const_t<T>, Groups>{rewards, groups}, estimator,
+                    report);
 }
 /// The same for rewards (N, C) with the default estimator, `Gdpo`, and a report.
 template <class T, class Groups>

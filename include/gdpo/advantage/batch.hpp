@@ -6,10 +6,30 @@
 
 GDPO_BEGIN_NAMESPACE
 
+/// The rewards of a batch: a view of (N, C), made from one of any strides, or from one of (N),
+/// which is a single reward.
+template <class T>
+struct RewardView : View<const T, 2> {
+  /// No rewards.
+  GDPO_INLINE constexpr RewardView() = default;
+  /// Rewards (N, C).
+  template <class U, std::enable_if_t<std::is_same_v<std::remove_const_t<U>, T>, int> = 0>
+  GDPO_INLINE constexpr RewardView(const View<U, 2>& v) : RewardView(v.data, v.extent, v.stride) {}
+  /// One reward (N): the only column.
+  template <class U, std::enable_if_t<std::is_same_v<std::remove_const_t<U>, T>, int> = 0>
+  GDPO_INLINE constexpr RewardView(const View<U, 1>& v)
+      : RewardView(v.data, {v.extent[0], 1}, {v.stride[0], 1}) {}
+  /// What View has: the first element, extents, strides.
+  GDPO_INLINE constexpr RewardView(const T* first, const index_t (&extents)[2],
+                                   const index_t (&strides)[2])
+      : View<const T, 2>{first, {extents[0], extents[1]}, {strides[0], strides[1]}} {}
+};
+
 /// The rewards of one step and the groups of its rows: N rows (completions), C rewards.
 ///
 ///     gdpo::RewardBatch batch{gdpo::view(rewards, N, C), gdpo::groups_of(8)};
 ///     batch.tokens = gdpo::view(lengths);
+///     gdpo::RewardBatch one{gdpo::view(scores), gdpo::groups_of(8)};  // a vector of one reward
 ///
 /// It holds views only: the arrays must outlive the call. The scalars of `rewards` and of the
 /// columns are any that `Storage` knows (float, double, 16-bit floats, integers). A NaN in
@@ -20,8 +40,8 @@ struct RewardBatch {
   static_assert(detail::is_grouping_v<Groups>,
                 "who belongs together is said by gdpo::groups_of(8), gdpo::by_offsets(offsets) or "
                 "gdpo::by_id(ids)");
-  View<const T, 2> rewards;  ///< (N, C) rewards, with any strides. Required.
-  Groups groups;             ///< Which rows form a group: groups_of, by_offsets or by_id. Required.
+  RewardView<T> rewards;  ///< (N, C) rewards, with any strides; (N) is one reward. Required.
+  Groups groups;          ///< Which rows form a group: groups_of, by_offsets or by_id. Required.
   /// (N) completion lengths in tokens, finite and at least 0; required by TokenWeightedBatch and
   /// baseline::LengthWeighted.
   Column tokens{};
@@ -38,6 +58,10 @@ struct RewardBatch {
 /// Deduces the scalar of the rewards and the grouping.
 template <class T, class Groups>
 RewardBatch(View<T, 2>, Groups, Column = {}, Column = {}, Column = {}, Column = {}, Column = {})
+    -> RewardBatch<std::remove_const_t<T>, Groups>;
+/// The same for a single reward, (N).
+template <class T, class Groups>
+RewardBatch(View<T, 1>, Groups, Column = {}, Column = {}, Column = {}, Column = {}, Column = {})
     -> RewardBatch<std::remove_const_t<T>, Groups>;
 
 namespace detail {

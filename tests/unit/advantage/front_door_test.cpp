@@ -49,6 +49,35 @@ TEST_CASE("an indexed view is evaluated") {
   CHECK((a == gdpo::advantages(every_other, gdpo::groups_of(4))).all());
 }
 
+TEST_CASE("a batch of one reward is made from a vector") {
+  std::vector<float> rewards{1, 0, 0, 1, 1, 1, 0, 0.5f};
+  const std::vector<float>& read_only = rewards;
+  const gdpo::RewardBatch of_columns{gdpo::view(rewards.data(), 8, 1), gdpo::groups_of(4)};
+  const std::vector<float> expected = gdpo::advantages(gdpo::seq, of_columns);
+  const gdpo::RewardBatch of_vector{gdpo::view(rewards), gdpo::groups_of(4)};
+  static_assert(std::is_same_v<decltype(of_vector), decltype(of_columns)>);
+  static_assert(std::is_aggregate_v<decltype(of_vector)> &&
+                std::is_trivially_copyable_v<decltype(of_vector)>);
+  CHECK(of_vector.rewards.extent[0] == 8);
+  CHECK(of_vector.rewards.extent[1] == 1);
+  CHECK(gdpo::advantages(gdpo::seq, of_vector) == expected);
+  CHECK(gdpo::advantages(gdpo::simd,
+                         gdpo::RewardBatch{gdpo::view(read_only), gdpo::groups_of(4)}) == expected);
+  CHECK(gdpo::advantages(gdpo::view(rewards), gdpo::groups_of(4)) == expected);
+
+  // Every second number; a column after it; another batch of the same rewards.
+  const std::vector<float> apart{1, 9, 0, 9, 0, 9, 1, 9, 1, 9, 1, 9, 0, 9, 0.5f, 9};
+  gdpo::RewardBatch batch{gdpo::view(apart.data(), {8}, {2}), gdpo::groups_of(4),
+                          gdpo::view(rewards)};
+  CHECK(gdpo::advantages(gdpo::seq, batch) == expected);
+  CHECK(gdpo::advantages(gdpo::seq, gdpo::RewardBatch{batch.rewards, batch.groups}) == expected);
+  batch.rewards = gdpo::view(rewards);
+  CHECK(gdpo::advantages(gdpo::seq, batch) == expected);
+  const Eigen::ArrayXf array = Eigen::Map<const Eigen::ArrayXf>(rewards.data(), 8);
+  CHECK(gdpo::advantages(gdpo::seq, gdpo::RewardBatch{gdpo::view(array), gdpo::groups_of(4)}) ==
+        expected);
+}
+
 TEST_CASE("weights from a vector") {
   const std::vector<double> weights = {2, -1};
   gdpo::Gdpo e;
