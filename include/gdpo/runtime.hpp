@@ -124,16 +124,23 @@ std::vector<std::string> names_of(const Table<Value>& table) {
   for (const auto& entry : table) names.push_back(entry.first);
   return names;
 }
-/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names.
+/// The value of that name. Errors: `invalid_input` for an unknown name, with a list of the names,
+/// or with the one that is meant where its name in C++ is given, such as "gdpo::trl::dapo_loss".
 template <class Value>
 const Value& named(const char* function, const char* argument, std::string_view name,
                    const Table<Value>& table) {
-  std::string known;
+  constexpr std::string_view space = "gdpo::";
+  std::string_view meant = name;
+  if (meant.substr(0, space.size()) == space) meant.remove_prefix(space.size());
+  std::string known, needed;
   for (const auto& entry : table) {
     if (entry.first == name) return entry.second;
     known += (known.empty() ? "" : ", ") + entry.first;
+    if (meant == entry.first || meant == entry.first + "_loss")
+      needed = "'" + entry.first + "', as names have neither gdpo:: before nor _loss behind them";
   }
-  contract::fail(function, argument, "'" + std::string(name) + "'", "one of " + known);
+  contract::fail(function, argument, "'" + std::string(name) + "'",
+                 needed.empty() ? "one of " + known : needed);
 }
 }  // namespace detail
 
@@ -145,6 +152,14 @@ inline const Table<Estimator>& estimators() {
   static const Table<Estimator> entries = presets::with_estimators(TableOf<Estimator>{});
   return entries;
 }
+/// The estimators that stand in no trainer's namespace: their names, and what they are in C++,
+/// types where all others are values.
+constexpr std::pair<const char*, const char*> own_types[] = {{"gdpo", "gdpo::Gdpo"},
+                                                             {"grpo", "gdpo::Grpo"},
+                                                             {"dr_grpo", "gdpo::DrGrpo"},
+                                                             {"rloo", "gdpo::Rloo"},
+                                                             {"gdpo_shrunk", "gdpo::ShrunkGdpo"},
+                                                             {"grpo_shrunk", "gdpo::ShrunkGrpo"}};
 }  // namespace detail
 
 /// The names of all estimators, in the order of presets/all.hpp.
@@ -156,7 +171,13 @@ inline const std::vector<std::string>& estimator_names() {
 /// The estimator of that name, such as "trl::gdpo".
 /// Errors: `invalid_input` for an unknown name, with a list of the names.
 inline Estimator estimator(std::string_view name) {
-  return detail::named("gdpo::runtime::estimator", "name", name, detail::estimators());
+  constexpr const char* function = "gdpo::runtime::estimator";
+  for (const auto& [known, type] : detail::own_types) {
+    if (name != std::string("gdpo::") + known && name != type) continue;
+    contract::fail(function, "name", "'" + std::string(name) + "'",
+                   "'" + std::string(known) + "', the name of the type " + type);
+  }
+  return detail::named(function, "name", name, detail::estimators());
 }
 
 /// A variant of every pre-pass type that a name can stand for.

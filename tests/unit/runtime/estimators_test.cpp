@@ -412,6 +412,30 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   };
   const std::string of = "gdpo::runtime::configured_estimator: ";
   CHECK(refused("").find("gdpo::runtime::estimator: name: given ''") == 0);
+  CHECK(
+      refused("gdpo::trl::gdpo") ==
+      "gdpo::runtime::estimator: name: given 'gdpo::trl::gdpo'; needed: 'trl::gdpo', as names have "
+      "neither gdpo:: before nor _loss behind them");
+  // What stands in no trainer's namespace is a type in C++, which the message says.
+  const auto is_type = [&](const std::string& name, const std::string& type, auto estimator) {
+    CHECK(std::holds_alternative<decltype(estimator)>(runtime::estimator(name)));
+    for (const std::string& given : {"gdpo::" + name, type}) {
+      CHECK(refused(given.c_str()) == "gdpo::runtime::estimator: name: given '" + given +
+                                          "'; needed: '" + name + "', the name of the type " +
+                                          type);
+    }
+    return 1;
+  };
+  std::ptrdiff_t types = is_type("gdpo", "gdpo::Gdpo", gdpo::Gdpo{});
+  types += is_type("grpo", "gdpo::Grpo", gdpo::Grpo{});
+  types += is_type("dr_grpo", "gdpo::DrGrpo", gdpo::DrGrpo{});
+  types += is_type("rloo", "gdpo::Rloo", gdpo::Rloo{});
+  types += is_type("gdpo_shrunk", "gdpo::ShrunkGdpo", gdpo::ShrunkGdpo{});
+  types += is_type("grpo_shrunk", "gdpo::ShrunkGrpo", gdpo::ShrunkGrpo{});
+  const auto& names = runtime::estimator_names();
+  CHECK(types == std::count_if(names.begin(), names.end(), [](const std::string& name) {
+          return name.find("::") == std::string::npos;
+        }));
   CHECK(refused("gdpo sequence") == of + "line: given 'sequence'; needed: SETTING=VALUE");
   CHECK(refused("gdpo scale.ddof=0.5") == of + "scale.ddof: given '0.5'; needed: an integer");
   CHECK(refused("gdpo scale.of=all").find("needed: one of group, batch, batch_centred, within") !=

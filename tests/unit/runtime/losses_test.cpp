@@ -490,6 +490,13 @@ TEST_CASE("unknown names are refused, and the known ones said", "[runtime][loss]
   for (const std::string& name : runtime::loss_names()) names += (names.empty() ? "" : ", ") + name;
   CHECK(message_of([] { runtime::loss("trl::grpo2"); }) ==
         "gdpo::runtime::loss: name: given 'trl::grpo2'; needed: one of " + names);
+  for (const char* in_cpp : {"gdpo::trl::dapo", "gdpo::trl::dapo_loss", "trl::dapo_loss"}) {
+    CHECK(message_of([&] { runtime::loss(in_cpp); }) ==
+          "gdpo::runtime::loss: name: given '" + std::string(in_cpp) +
+              "'; needed: 'trl::dapo', as names have neither gdpo:: before nor _loss behind them");
+  }
+  CHECK(message_of([] { runtime::loss("gdpo::gdpo"); }) ==
+        "gdpo::runtime::loss: name: given 'gdpo::gdpo'; needed: one of " + names);
   CHECK(message_of([] { runtime::loss(""); }) ==
         "gdpo::runtime::loss: name: given ''; needed: one of " + names);
   CHECK(
