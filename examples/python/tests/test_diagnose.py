@@ -1,4 +1,6 @@
 """Findings of the C++ library, asked for from Python."""
+import math
+
 import pytest
 import torch
 
@@ -46,6 +48,14 @@ def test_dead_groups_and_silent_rewards(groups):
     merged = report.merge(report)
     assert merged["degenerate_groups"] == 4
     assert names(gdpo.diagnose(report=merged)) == ["dead_groups", "silent_reward"]
+
+
+def test_groups_without_any_reward_are_not_dead():
+    rewards = torch.tensor([1., 0] + 4 * [math.nan] + [0, 1])
+    report = gdpo.advantages(rewards, group_size=2, report=True).report
+    assert report["empty_groups"] == 2 and report["degenerate_groups"] == 2
+    assert names(gdpo.diagnose(report=report)) == []
+    assert names(gdpo.diagnose(report=report.merge(report))) == []
 
 
 def test_both_together():
