@@ -86,8 +86,9 @@ class BadCells {
   /// How to say that the words among them stand for a missing reward.
   std::string advice() const {
     std::string words;
+    std::set<std::string> listed;
     for (const Kind& k : kinds_) {
-      if (k.word.empty() || words.find(k.word) != std::string::npos) continue;
+      if (k.word.empty() || !listed.insert(k.word).second) continue;
       words += words.empty() ? "" : ",";
       for (const char c : k.word) words += c == ',' ? "\\," : std::string(1, c);
     }

@@ -81,6 +81,8 @@ TEST_CASE("CSV: all cells that are wrong are named at once") {
   };
   CHECK(advice(text) ==
         "Where a word stands for a missing reward, say so: --missing 'error,time out,inf'");
+  CHECK(advice("g,a,b\n1,timeout,time\n1,1,timeout\n") ==
+        "Where a word stands for a missing reward, say so: --missing 'timeout,time'");
   CHECK(advice("g,a,b\n1,2x,\"0,5\"\n") == "");
   // What is wrong in many ways is named in twenty, and the rest is counted.
   std::string many = "g,a,b\n";
