@@ -11,7 +11,7 @@ GDPO_BEGIN_NAMESPACE
 template <class T>
 struct RewardView : View<const T, 2> {
   /// No rewards.
-  GDPO_INLINE constexpr RewardView() = default;
+  constexpr RewardView() = default;
   /// Rewards (N, C).
   template <class U, std::enable_if_t<std::is_same_v<std::remove_const_t<U>, T>, int> = 0>
   GDPO_INLINE constexpr RewardView(const View<U, 2>& v) : RewardView(v.data, v.extent, v.stride) {}
