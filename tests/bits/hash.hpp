@@ -43,7 +43,8 @@ void add(Hash& hash, const gdpo::LossMetrics& m) {
   for (const gdpo::Metric& x :
        {m.loss, m.surrogate, m.kl, m.clip_fraction, m.clip_fraction_low, m.clip_fraction_high,
         m.clip_fraction_any, m.dual_clip_fraction, m.approx_kl_k1, m.approx_kl_k3, m.ratio,
-        m.log_ratio_bounded, m.kl_bounded, m.entropy, m.completion_length, m.clipped_completions}) {
+        m.log_ratio_bounded, m.kl_bounded, m.entropy, m.completion_length, m.clipped_completions,
+        m.positive_logp}) {
     add(hash, x);
   }
   const gdpo::NonFiniteInputs& n = m.non_finite;
@@ -58,7 +59,7 @@ void add(Hash& hash, const gdpo::LossMetrics& m) {
                          m.one_ratio_a_row ? 1.0 : 0.0}) {
     hash.add(x);
   }
-  static_assert(sizeof(gdpo::LossMetrics) == (16 * 8 + 8 * 3 + 7 + 5) * sizeof(double),
+  static_assert(sizeof(gdpo::LossMetrics) == (17 * 8 + 8 * 3 + 7 + 5) * sizeof(double),
                 "a new member: add it here");
   for (const auto& [key, value] : m.to_map()) hash.add(value);
 }

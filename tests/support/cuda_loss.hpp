@@ -392,6 +392,7 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   whole("degenerate_rows", m.degenerate_rows, n.degenerate_rows);
   whole("entropy_threshold", m.entropy_threshold, n.entropy_threshold);
   whole("one_ratio_a_row", m.one_ratio_a_row, n.one_ratio_a_row);
+  whole("over", a.over, e.over);
   whole("normaliser.tokens", a.normaliser.tokens, e.normaliser.tokens);
   whole("normaliser.rows", a.normaliser.rows, e.normaliser.rows);
   whole("normaliser.non_empty_rows", a.normaliser.non_empty_rows, e.normaliser.non_empty_rows);

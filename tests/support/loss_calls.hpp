@@ -190,6 +190,7 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
 #define GDPO_X(in_batch, in_row, ...) counter(m.non_finite.in_row);
   GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X
+  all.push_back(static_cast<double>(result.over));
   const gdpo::Moments& a = m.advantage;
   all.insert(all.end(), {static_cast<double>(a.n), a.weight, a.mean, a.mean_low, a.m2, a.min, a.max,
                          static_cast<double>(m.rows), static_cast<double>(m.empty_rows),

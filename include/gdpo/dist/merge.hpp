@@ -122,11 +122,11 @@ void check_losses(const char* function, const std::vector<Result>& parts) {
   const char* const needed =
       "losses that were divided by the counts of the whole step: all_merge(comm, count)";
   std::size_t first = parts.size();
-  double rows = 0;
+  Normaliser seen;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (parts[r].metrics.rows == 0) continue;
     if (first == parts.size()) first = r;
-    rows += static_cast<double>(parts[r].metrics.rows);
+    seen += seen_by(parts[r].metrics);
     const Normaliser &a = parts[first].normaliser, &b = parts[r].normaliser;
     if (!same_counts(a, b)) {
       fail_between(function, "normaliser", counts_in_words(a), first, counts_in_words(b), r,
@@ -134,11 +134,14 @@ void check_losses(const char* function, const std::vector<Result>& parts) {
     }
   }
   if (first == parts.size()) return;
-  const double counted = parts[first].normaliser.rows;
-  if (counted > 0 && rows > counted) {
+  const Normaliser& n = parts[first].normaliser;
+  for (const StepCount& c : step_counts) {
+    const bool divides = static_cast<index_t>(c.over) == parts[first].over;
+    const double counted = n.*c.count, held = seen.*c.count;
+    if ((c.over != Over::Rows && !divides) || !(counted > 0) || held <= counted) continue;
     contract::fail(function, "normaliser",
-                   contract::text(counted) + " rows, for losses of " + contract::text(rows) +
-                       " rows on all ranks",
+                   contract::text(counted) + " " + c.name + ", for losses of " +
+                       contract::text(held) + " " + c.name + " on all ranks",
                    needed);
   }
 }
@@ -229,8 +232,8 @@ namespace dist {
 ///     LossMetrics        what was measured; a rank without rows may pass LossMetrics{}. The row of
 ///                        a NonFinite is that of the first rank that has one
 ///     LossResult         the losses add up, the metrics merge. Refused are ranks that have divided
-///                        by different counts, and losses of more rows than were counted: some
-///                        rank has forgotten the others
+///                        by different counts, and losses of more rows than were counted, or of
+///                        more than the count that divided: some rank has forgotten the others
 ///     ValueMetrics, ValueLossResult
 ///                        the same of a critic (value/value_loss.hpp)
 ///     GroupReport        as if the groups of rank 0 came first; each group on one rank. The report

@@ -41,6 +41,14 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   check_prepared(function, batch.prepared);
   check_logits(function, logits, Targets::Unread);
   check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
+  const auto check = [&](const char* name, const TokenView<unsigned char>& mask) {
+    const index_t sequences = mask.rank() == 2 ? mask.extent(0) : 1,
+                  length = mask.rank() > 0 ? mask.extent(mask.rank() - 1) : 0;
+    check_mask(function, name, mask, sequences, [length](index_t i) {
+      return RowSpan{i, 0, length};
+    });
+  };
+  check("mask", logits.mask), check("batch.mask", batch.mask);
   const LogitRows<T, Rank> rows(logits);
   const auto n = static_cast<std::size_t>(rows.rows());
   workspace.logp.resize(n);
@@ -172,6 +180,8 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
   const TokenOut<float> no_gradient;
   using Batch = detail::BatchLoss<Seq, float, Loss>;
   const Batch checked(function, loss, bound, normaliser, no_gradient);
+  detail::check_seen(function, checked.over(), normaliser,
+                     detail::count_rows(bound, checked.layout()));
 
   if constexpr (decltype(loss.level)::of_segment) {
     const auto dense = [&](auto& values) { return rows.dense(values); };

@@ -13,13 +13,17 @@
 /// - the member of Token, the numbers of one token;
 /// - the member of TokenReads that says whether a loss reads the array (`always` is true);
 /// - whether a row of a Plain shape has the array (InPlain in loss/engine/span.hpp).
-#define GDPO_POLICY_INPUTS(X)                                  \
+#define GDPO_POLICY_INPUTS(X) \
+  GDPO_LOGPS(X)               \
+  X(token_advantages, advantages, advantage, always, Absent)
+
+/// The log-probs among the inputs of policies, with the same columns.
+#define GDPO_LOGPS(X)                                          \
   X(logp, logp, logp, always, Needed)                          \
   X(old_logp, old_logp, old_logp, always, Needed)              \
   X(ref_logp, ref_logp, ref_logp, ref, WithKl)                 \
   X(rollout_logp, rollout_logp, rollout_logp, rollout, Absent) \
-  X(teacher_logp, teacher_logp, teacher_logp, teacher, Absent) \
-  X(token_advantages, advantages, advantage, always, Absent)
+  X(teacher_logp, teacher_logp, teacher_logp, teacher, Absent)
 
 /// All arrays whose values are counted where they are not finite: each has a counter in
 /// NonFiniteInputs.

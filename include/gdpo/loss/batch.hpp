@@ -356,6 +356,30 @@ GDPO_NOINLINE inline void check_rows(const char* function, const char* name, con
   contract::check_entries(function, name, c.size(), layout.rows);
 }
 
+/// Refuses labels that stand in place of a mask: -100, at positions that have no label, is not 0,
+/// so every position would count. Prompts and padding have it, so the ends of each row are looked
+/// at.
+/// `span_of(i)`: the place of row i.
+template <class SpanOf>
+void check_mask(const char* function, const char* name, const TokenView<unsigned char>& mask,
+                index_t rows, const SpanOf& span_of) {
+  constexpr double no_label = -100;
+  if (!mask || mask.in_place() || mask.stored_as() == StoredAs::Other) return;
+  for (index_t i = 0; i < rows; ++i) {
+    const RowSpan at = span_of(i);
+    if (at.length == 0) continue;
+    const index_t first = mask.shape().first(at.row, at.begin);
+    for (const index_t t : {index_t{0}, at.length - 1}) {
+      const index_t place = first + t * mask.shape().step();
+      if (load_stored<double>(mask.data(), mask.stored_as(), place) != no_label) continue;
+      contract::fail(function, name,
+                     "-100 at row " + contract::text(at.row) + ", token " + contract::text(t),
+                     "0 where a token does not count, and not 0 where it does: of labels, where "
+                     "they differ from -100");
+    }
+  }
+}
+
 /// Refuses a prepared batch whose masks and weights have been overwritten.
 GDPO_NOINLINE inline void check_prepared(const char* function, const Prepared& prepared) {
   if (!prepared.uses || *prepared.uses == prepared.use) return;
@@ -436,7 +460,14 @@ template <class S>
 TokenLayout layout_of(const char* function, const TokenBatch<S>& b, NeedsLogp needs) {
   using contract::fail, contract::text;
   TokenLayout layout = shape_of(function, b, needs);
-  if (!layout.offsets) return layout;
+  const auto check_masks = [&] {
+    check_mask(function, "batch.mask", b.mask, layout.rows, layout);
+    check_mask(function, "batch.completion_mask", b.completion_mask, layout.rows, layout);
+  };
+  if (!layout.offsets) {
+    check_masks();
+    return layout;
+  }
   if (layout.shape.rank == 0) {
     layout.tokens = b.offsets(layout.rows);
     contract::check_extents(function, "batch.offsets", 1, &layout.tokens);
@@ -456,6 +487,7 @@ TokenLayout layout_of(const char* function, const TokenBatch<S>& b, NeedsLogp ne
     }
     layout.longest = (std::max)(layout.longest, b.offsets(i + 1) - b.offsets(i));
   }
+  check_masks();
   return layout;
 }
 

@@ -67,7 +67,10 @@
   X(completion_length, keys("completions/mean_length", row_mean, "completions/min_length", \
                             row_min, "completions/max_length", row_max))                   \
   /* 1 where TokenBatch::truncated is not 0; TRL's completions/clipped_ratio. */           \
-  X(clipped_completions, keys("completions/clipped_ratio", row_mean))
+  X(clipped_completions, keys("completions/clipped_ratio", row_mean))                      \
+  /* 1 where a log-prob of the row's first token, in an array that the loss reads, is */   \
+  /* above what rounding explains: it is none (loss/engine/positive_logp.hpp). */          \
+  X(positive_logp, keys())
 
 /// All metrics of tokens.
 #define GDPO_TOKEN_METRICS(X) \

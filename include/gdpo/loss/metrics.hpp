@@ -59,7 +59,8 @@ struct NonFiniteInputs {
 /// Metric for each line of loss/metric_list.hpp: `surrogate`, `kl`, `approx_kl_k1`, `approx_kl_k3`,
 /// `entropy`, `ratio`, `loss`; shares of the tokens: `clip_fraction`, `clip_fraction_low`,
 /// `clip_fraction_high`, `clip_fraction_any`, `dual_clip_fraction`, `log_ratio_bounded`,
-/// `kl_bounded`; and of rows only: `completion_length`, `clipped_completions`.
+/// `kl_bounded`; and of rows only: `completion_length`, `clipped_completions`,
+/// `positive_logp`.
 struct LossMetrics {
   // Inlined in every build. Otherwise a program that links objects for several instruction sets
   // would keep one copy of the constructor, which some of its processors might not run.

@@ -79,8 +79,11 @@ struct PolicyLoss {
   ///
   /// Errors: invalid_input, before anything is written, for settings out of range, shapes that do
   /// not fit, missing arrays, and a count of 0 that the aggregate divides by while the batch has
-  /// valid tokens. Data never throws: NaN and infinities flow into the loss and are counted
-  /// (`LossMetrics::non_finite`). On several threads policies of your own must not throw.
+  /// valid tokens. The same for a count that the aggregate divides by and that is less than the
+  /// batch holds; tokens and rows that a mask has to tell are known only after the rows have been
+  /// computed, and the gradient is then written. Data never throws: NaN and infinities flow into
+  /// the loss and are counted (`LossMetrics::non_finite`). On several threads policies of your own
+  /// must not throw.
   template <class Exec, class S>
   LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
                         const std::common_type_t<TokenOut<S>>& gradient,
@@ -154,6 +157,10 @@ LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& bat
   const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normaliser,
                                                   gradient);
   const detail::Tally total = of_batch(exec, workspace);
+  Normaliser seen;
+  seen.tokens = total.tokens, seen.rows = static_cast<double>(total.rows);
+  seen.non_empty_rows = static_cast<double>(total.rows - total.empty_rows);
+  detail::check_seen("gdpo::PolicyLoss", of_batch.over(), normaliser, seen);
   return detail::loss_result<decltype(Loss::metrics)>(
       total, normaliser, detail::traits_of(loss, batch, of_batch.reads()));
 }

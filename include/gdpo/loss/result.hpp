@@ -1,7 +1,6 @@
 #pragma once
-#include <gdpo/core/errors.hpp>
+#include <gdpo/loss/counts.hpp>
 #include <gdpo/loss/metrics.hpp>
-#include <gdpo/loss/term.hpp>
 
 namespace gdpo {
 
@@ -19,7 +18,9 @@ struct LossResult {
   double policy_loss = 0;  ///< Sum over i, t of W_i w_it surrogate_it.
   double kl_loss = 0;      ///< Sum over i, t and the KL terms of W_i w'_it beta kl_it.
   Normaliser normaliser;   ///< The counts that the losses were divided by.
-  LossMetrics metrics;     ///< What the call measured besides the loss.
+  /// Which of these counts divided, as a gdpo::Over; -1: none of them, or it is not known.
+  index_t over = -1;
+  LossMetrics metrics;  ///< What the call measured besides the loss.
 };
 
 }  // namespace gdpo
@@ -27,16 +28,27 @@ struct LossResult {
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Whether two losses were divided by the same counts.
-inline bool same_counts(const Normaliser& a, const Normaliser& b) {
-  return a.tokens == b.tokens && a.rows == b.rows && a.non_empty_rows == b.non_empty_rows &&
-         a.given == b.given;
+/// What the metrics have seen, as counts.
+inline Normaliser seen_by(const LossMetrics& m) {
+  Normaliser n;
+  n.tokens = static_cast<double>(m.advantage.n), n.rows = static_cast<double>(m.rows);
+  n.non_empty_rows = static_cast<double>(m.rows - m.empty_rows);
+  return n;
 }
-/// The counts as the words of a message.
-GDPO_COLD inline std::string counts_in_words(const Normaliser& n) {
-  return std::string(contract::text(n.tokens) + " tokens, " + contract::text(n.rows) + " rows, " +
-                     contract::text(n.non_empty_rows) + " non-empty rows, " +
-                     contract::text(n.given) + " given");
+
+/// The counts of the sum of two results: those of the result that has rows; where neither has,
+/// those of `a`, unless all of them are 0. Throws where they are not of one step. `seen`: by both.
+template <class Result>
+void merge_counts(const Result& a, const Result& b, const Normaliser& seen, Result& sum) {
+  if (a.metrics.rows > 0 && b.metrics.rows > 0 && !same_counts(a.normaliser, b.normaliser)) {
+    contract::fail("gdpo::merge", "b.normaliser", counts_in_words(b.normaliser),
+                   counts_in_words(a.normaliser) + ", the counts of the step, as in a");
+  }
+  const bool of_b = a.metrics.rows == 0 && (b.metrics.rows > 0 || same_counts(a.normaliser, {}));
+  sum.normaliser = of_b ? b.normaliser : a.normaliser;
+  sum.over = of_b ? b.over : a.over;
+  if (a.metrics.rows > 0 && b.metrics.rows > 0)
+    check_seen("gdpo::merge", sum.over, sum.normaliser, seen);
 }
 
 }  // namespace detail
@@ -51,21 +63,15 @@ GDPO_COLD inline std::string counts_in_words(const Normaliser& n) {
 /// Sums are rounded as they are added, so those of the same results in another order or grouping
 /// may differ in the last bits; counts and ranges are exact.
 ///
-/// Two results with rows that were divided by different counts throw invalid_input: they are not
-/// of one step, or were divided by the counts of a micro-batch.
+/// Two results with rows throw invalid_input if they were divided by different counts, or if the
+/// count that divided them is less than what both hold: they are not of one step, or were divided
+/// by the counts of a micro-batch.
 inline LossResult merge(const LossResult& a, const LossResult& b) {
-  if (a.metrics.rows > 0 && b.metrics.rows > 0 &&
-      !detail::same_counts(a.normaliser, b.normaliser)) {
-    contract::fail("gdpo::merge", "b.normaliser", detail::counts_in_words(b.normaliser),
-                   detail::counts_in_words(a.normaliser) + ", the counts of the step, as in a");
-  }
   LossResult r;
   r.loss = a.loss + b.loss;
   r.policy_loss = a.policy_loss + b.policy_loss, r.kl_loss = a.kl_loss + b.kl_loss;
-  const bool counts_of_b =
-      a.metrics.rows == 0 && (b.metrics.rows > 0 || detail::same_counts(a.normaliser, {}));
-  r.normaliser = counts_of_b ? b.normaliser : a.normaliser;
   r.metrics = merge(a.metrics, b.metrics);
+  detail::merge_counts(a, b, detail::seen_by(r.metrics), r);
   return r;
 }
 

@@ -64,6 +64,7 @@ struct ValueLossResult {
 
   double loss = 0;        ///< Sum over i, t of W_i L_it; 0 for a batch without valid tokens.
   Normaliser normaliser;  ///< The counts that the loss was divided by.
+  index_t over = -1;      ///< Which of them divided, as in LossResult.
   ValueMetrics metrics;   ///< What the call measured besides the loss.
 };
 
@@ -74,6 +75,14 @@ GDPO_BEGIN_NAMESPACE
 GDPO_DEVICE inline ValueNonFinite merge(const ValueNonFinite& a, const ValueNonFinite& b) {
   return {merge(a.values, b.values), merge(a.old_values, b.old_values), merge(a.returns, b.returns),
           merge(a.weights, b.weights)};
+}
+
+/// What the metrics have seen, as counts. Without means the number of tokens is not known: 0.
+inline Normaliser seen_by(const ValueMetrics& m) {
+  Normaliser n;
+  n.tokens = m.loss.count, n.rows = static_cast<double>(m.rows);
+  n.non_empty_rows = static_cast<double>(m.rows - m.empty_rows);
+  return n;
 }
 
 namespace detail {
@@ -110,20 +119,12 @@ inline ValueMetrics merge(const ValueMetrics& a, const ValueMetrics& b) {
 /// ValueLossResult{} changes no number. Sums are rounded as they are added, so those of the same
 /// results in another order may differ in the last bits; counts and ranges are exact.
 ///
-/// Two results with rows that were divided by different counts throw invalid_input: they are not
-/// of one step, or were divided by the counts of a micro-batch.
+/// Counts that are not those of one step throw invalid_input, as for a LossResult.
 inline ValueLossResult merge(const ValueLossResult& a, const ValueLossResult& b) {
-  if (a.metrics.rows > 0 && b.metrics.rows > 0 &&
-      !detail::same_counts(a.normaliser, b.normaliser)) {
-    contract::fail("gdpo::merge", "b.normaliser", detail::counts_in_words(b.normaliser),
-                   detail::counts_in_words(a.normaliser) + ", the counts of the step, as in a");
-  }
   ValueLossResult r;
   r.loss = a.loss + b.loss;
-  const bool counts_of_b =
-      a.metrics.rows == 0 && (b.metrics.rows > 0 || detail::same_counts(a.normaliser, {}));
-  r.normaliser = counts_of_b ? b.normaliser : a.normaliser;
   r.metrics = merge(a.metrics, b.metrics);
+  detail::merge_counts(a, b, detail::seen_by(r.metrics), r);
   return r;
 }
 

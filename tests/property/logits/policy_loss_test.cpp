@@ -383,6 +383,12 @@ TEST_CASE("mistakes are refused before anything is written") {
   refuses([](auto&, auto&, auto&, auto&, auto& n, auto&) { n.rows = 0; },
           "normaliser.rows: given 0; needed: the count that the aggregate divides by, more than 0 "
           "for a batch with tokens");
+  const std::string fewer =
+      "; needed: the counts of the whole step, of all its micro-batches and ranks; a number of "
+      "your "
+      "own to divide by stands in normaliser.given, with aggregate.over = Over::Given";
+  refuses([](auto&, auto&, auto&, auto&, auto& n, auto&) { n.rows = 3; },
+          "normaliser.rows: given 3, for a loss of 4" + fewer);
   refuses([](auto&, auto&, auto&, auto&, auto&, auto& out) { out.extent[2] = 5; },
           "dlogits: given (4, 5, 5); needed: (4, 5, 700), the shape of logits");
 }

@@ -727,6 +727,8 @@ TEST_CASE("on a device: what the host refuses, with the same words, before anyth
   call([](Call& c) { c.normaliser.tokens = -1; }), call([](Call& c) { c.normaliser.rows = no; });
   call([](Call& c) { c.normaliser.non_empty_rows = inf; }),
       call([](Call& c) { c.normaliser.given = -0.5; });
+  call([](Call& c) { c.normaliser.rows = 1; });
+  call([](Call& c) { c.pack(), c.normaliser.rows = 1; });
 }
 
 TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {

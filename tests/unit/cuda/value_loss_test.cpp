@@ -295,6 +295,9 @@ TEST_CASE("cuda value loss: mistakes are refused in the host's words", "[cuda][v
   CHECK(message({}, 8, &result).find("gdpo::ValueLoss: scratch: given") == 0);
   counts.tokens = -1;
   CHECK(message({}, 100000, &result).find("gdpo::ValueLoss: normaliser.tokens: given -1") == 0);
+  counts.tokens = 11;
+  CHECK(message({}, 100000, &result)
+            .find("gdpo::ValueLoss: normaliser.tokens: given 11, for a loss of 12") == 0);
   counts.tokens = 12;
   b.returns = view(numbers.data(), 4, 3);
   CHECK(message({}, 100000, &result) ==

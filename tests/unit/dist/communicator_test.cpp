@@ -407,6 +407,30 @@ TEST_CASE("so are losses that were divided by equal local counts, also in a list
         })).find("for losses of 8 rows") != std::string::npos);
 }
 
+TEST_CASE("losses hold no more rows and tokens than were counted", "[dist]") {
+  // Two ranks of 3 and of `rows` - 3 rows, 10 tokens each.
+  const auto message = [](gdpo::index_t rows, double counted, double tokens, gdpo::Over over) {
+    return same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
+      gdpo::LossResult r;
+      r.metrics.rows = comm.rank() == 0 ? 3 : rows - 3, r.metrics.advantage.n = 10;
+      r.normaliser = {tokens, counted, counted, 7}, r.over = static_cast<gdpo::index_t>(over);
+      dist::all_merge(comm, r);
+    }));
+  };
+  const std::string needed =
+      "; needed: losses that were divided by the counts of the whole step: all_merge(comm, count)";
+  CHECK(message(4, 4, 20, gdpo::Over::Rows) == "");
+  CHECK(message(5, 4, 20, gdpo::Over::Rows) ==
+        "gdpo::dist::all_merge: normaliser: given 4 rows, for losses of 5 rows on all ranks" +
+            needed);
+  CHECK(message(4, 4, 19, gdpo::Over::Tokens) ==
+        "gdpo::dist::all_merge: normaliser: given 19 tokens, for losses of 20 tokens on all ranks" +
+            needed);
+  // Tokens that do not divide may be counted in any way, and so may a number of the caller's own.
+  CHECK(message(4, 4, 19, gdpo::Over::Rows) == "");
+  CHECK(message(4, 4, 19, gdpo::Over::Given) == "");
+}
+
 TEST_CASE("what the work of all_merge throws all ranks throw", "[dist]") {
   std::vector<float> logp(4);
   std::vector<unsigned char> mask(4);

@@ -4,6 +4,7 @@
 #include <gdpo/cuda/logits/policy_loss.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
@@ -393,6 +394,63 @@ TEST_CASE("the shifted mask of packed sequences ends with its array", "[count][l
   wrong.offsets = gdpo::view(offsets.data(), -1);
   CHECK(message_of([&] { gdpo::count(wrong); }) ==
         "gdpo::count: offsets: given (-1); needed: extents of at least 0");
+}
+
+TEST_CASE("labels are no mask", "[loss][count]") {
+  const std::string needed =
+      "; needed: 0 where a token does not count, and not 0 where it does: of labels, where they "
+      "differ from -100";
+  const auto message = [](const auto& labels, bool packed) {
+    const std::vector<std::int64_t> offsets{0, 3, 6};
+    gdpo::TokenBatch<float> batch;
+    if (packed) {
+      batch.mask = gdpo::view(labels), batch.offsets = gdpo::view(offsets);
+    } else {
+      batch.mask = gdpo::view(labels.data(), 2, 3);
+    }
+    return message_of([&] { gdpo::count(batch); });
+  };
+  for (const bool packed : {false, true}) {
+    // Prompts have the label -100, and so does padding.
+    CHECK(message(std::vector<std::int64_t>{-100, 7, 9, -100, 4, 2}, packed) ==
+          "gdpo::count: batch.mask: given -100 at row 0, token 0" + needed);
+    CHECK(message(std::vector<int>{5, 7, 9, 5, 4, -100}, packed) ==
+          "gdpo::count: batch.mask: given -100 at row 1, token 2" + needed);
+    CHECK(message(std::vector<float>{-100, 7, 9, 5, 4, 1}, packed) ==
+          "gdpo::count: batch.mask: given -100 at row 0, token 0" + needed);
+    CHECK(message(std::vector<std::int64_t>{-1, 7, 0, -99, 4, 0}, packed) == "no error");
+    CHECK(message(std::vector<unsigned char>{156, 7, 0, 156, 4, 0}, packed) == "no error");
+  }
+  // The same for the other masks and calls on the host.
+  const std::vector<int> labels{-100, 7, 9, -100, 4, 2};
+  const std::vector<float> logp(6, -1.0F), advantages(2, 1.0F);
+  gdpo::TokenBatch<float> batch;
+  batch.logp = gdpo::view(logp.data(), 2, 3), batch.advantages = gdpo::view(advantages);
+  batch.completion_mask = gdpo::view(labels.data(), 2, 3);
+  const auto begins = [](const std::string& what, const std::string& with) {
+    INFO(what);
+    CHECK(what.find(with) == 0);
+  };
+  begins(message_of([&] {
+           gdpo::dapo_loss(batch, Normaliser{6, 2, 2});
+         }),
+         "gdpo::PolicyLoss: batch.completion_mask: given -100 at row 0");
+  gdpo::ValueBatch<float> values;
+  values.values = values.returns = batch.logp, values.mask = gdpo::view(labels.data(), 2, 3);
+  begins(message_of([&] { gdpo::count(values); }), "gdpo::count: batch.mask: given -100 at row 0");
+  gdpo::ReturnBatch<float> returns;
+  returns.rewards = batch.logp, returns.mask = values.mask;
+  std::vector<float> out(6);
+  begins(message_of([&] {
+           gdpo::advantages_and_returns_into(returns,
+                                             gdpo::TokenAdvantage<gdpo::returns::RewardToGo>{},
+                                             gdpo::view(out.data(), 2, 3));
+         }),
+         "gdpo::advantages_and_returns_into: batch.mask: given -100 at row 0");
+  gdpo::TokenBatch<float> masked;
+  masked.mask = values.mask;
+  begins(message_of([&] { gdpo::count(gdpo::LogitBatch<float, 3>{}, masked); }),
+         "gdpo::count: batch.mask: given -100 at row 0");
 }
 
 }  // namespace count_test

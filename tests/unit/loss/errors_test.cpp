@@ -332,6 +332,59 @@ TEST_CASE("normalisers", "[loss][errors]") {
   CHECK(std::isfinite(Loss{}(other.batch, other.normaliser, other.out).loss));
 }
 
+TEST_CASE("counts of fewer tokens and rows than the batch holds", "[loss][errors]") {
+  const auto with = [](gdpo::Over over, const gdpo::Normaliser& n, const std::vector<int>& mask,
+                       bool packed) {
+    Call call;
+    if (packed) call.pack();
+    if (!mask.empty()) {
+      call.batch.mask =
+          packed ? gdpo::TokenView<unsigned char>(gdpo::view(mask)) : gdpo::view(mask.data(), 2, 3);
+    }
+    call.normaliser = n;
+    Loss loss;
+    loss.aggregate.over = over;
+    std::string message = "no error";
+    try {
+      loss(call.batch, call.normaliser, call.out);
+    } catch (const gdpo::invalid_input& e) {
+      message = e.what();
+    }
+    // What the shape alone says is known before anything is written.
+    if (message != "no error" && mask.empty() && !packed && over != gdpo::Over::NonEmptyRows)
+      CHECK(call.gradient == std::vector<double>(6, 42.0));
+    return message;
+  };
+  const std::string name = "gdpo::PolicyLoss: normaliser.",
+                    needed =
+                        "; needed: the counts of the whole step, of all its micro-batches and "
+                        "ranks; a number of your own to divide by stands in "
+                        "normaliser.given, with aggregate.over = Over::Given";
+  const std::vector<int> four{1, 1, 1, 1, 0, 0}, one_row{1, 1, 0, 0, 0, 0};
+  using gdpo::Over;
+  for (const bool packed : {false, true}) {
+    CHECK(with(Over::Tokens, {5, 9, 9, 9}, {}, packed) ==
+          name + "tokens: given 5, for a loss of 6" + needed);
+    CHECK(with(Over::Tokens, {3.5, 9, 9, 9}, four, packed) ==
+          name + "tokens: given 3.5, for a loss of 4" + needed);
+    CHECK(with(Over::Rows, {9, 1, 9, 9}, four, packed) ==
+          name + "rows: given 1, for a loss of 2" + needed);
+    CHECK(with(Over::NonEmptyRows, {9, 9, 1, 9}, four, packed) ==
+          name + "non_empty_rows: given 1, for a loss of 2" + needed);
+    // As many and more are those of a step, whatever is masked; so are counts that do not divide.
+    CHECK(with(Over::Tokens, {4, 1, 1, 0}, four, packed) == "no error");
+    CHECK(with(Over::NonEmptyRows, {9, 9, 1, 9}, one_row, packed) == "no error");
+    CHECK(with(Over::Rows, {1, 2, 1, 0}, four, packed) == "no error");
+    CHECK(with(Over::Given, {1, 1, 1, 0.25}, four, packed) == "no error");
+  }
+  Call sum;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                   gdpo::aggregate::TokenSum>
+      of_nothing;
+  sum.normaliser = {1, 1, 1, 1};
+  CHECK(of_nothing(sum.batch, sum.normaliser, sum.out).over == -1);
+}
+
 TEST_CASE("count refuses shapes that do not fit", "[loss][errors]") {
   Call call;
   call.batch.mask = gdpo::view(call.tokens.data(), 3, 2);

@@ -75,7 +75,11 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   CHECK(m.completion_length.row_max == 3);
   CHECK(m.completion_length.count == 0);
   CHECK(m.clipped_completions.row_mean() == Approx(1.0 / 3).epsilon(1e-15));
-  seen.insert({&m.approx_kl_k1, &m.completion_length, &m.clipped_completions});
+  // Of the rows that have tokens. At masked ones the arrays hold 7.
+  CHECK(m.positive_logp.row_sum == 0);
+  CHECK(m.positive_logp.rows == 2);
+  CHECK(m.positive_logp.count == 0);
+  seen.insert({&m.approx_kl_k1, &m.completion_length, &m.clipped_completions, &m.positive_logp});
 #define GDPO_X(name, ...)             \
   if (seen.count(&m.name) == 0) {     \
     FAIL_CHECK(#name " is not here"); \

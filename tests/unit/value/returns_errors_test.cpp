@@ -171,6 +171,8 @@ TEST_CASE("returns: missing arrays are named, arrays that are not read are not n
   CHECK(message([](Call& c) { c.batch.ref_logp = {}; }, penalised) == "batch.ref_logp" + logp);
   CHECK(message([](Call& c) { c.batch.logp = c.batch.ref_logp = {}; }, to_go) == "no error");
   CHECK(message([](Call& c) { c.to_returns = {}; }, gae) == "no error");
+  CHECK(message([](Call& c) { c.to_returns = c.to_advantages; }, gae) ==
+        "returns: given the array of the advantages; needed: an array of their own");
   CHECK(message([](Call& c) { c.batch.mask = {}; }, gae) == "no error");
   CHECK(message(
             [](Call& c) {

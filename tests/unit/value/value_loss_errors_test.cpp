@@ -177,6 +177,23 @@ TEST_CASE("value loss errors: counts", "[value]") {
   CHECK(after([](Call& c) {
           c.loss.aggregate.over = gdpo::Over::Given;
         }).find("normaliser.given") != std::string::npos);
+  const std::string fewer = "needed: the counts of the whole step, of all its micro-batches";
+  CHECK(after([](Call& c) {
+          c.counts.tokens = 5, c.batch.mask = {};
+        }).find("gdpo::ValueLoss: normaliser.tokens: given 5, for a loss of 6; " + fewer) == 0);
+  Call masked;  // known only after the rows: the gradient is written
+  masked.mask[1] = 0, masked.counts.tokens = 4;
+  const auto refused = [&](const auto& of) {
+    return message_of([&] {
+      gdpo::ValueWorkspace<float> workspace;
+      of(gdpo::simd, masked.batch, masked.counts, masked.out, workspace);
+    });
+  };
+  CHECK(refused(masked.loss).find("normaliser.tokens: given 4, for a loss of 5; " + fewer) !=
+        std::string::npos);
+  CHECK(refused(gdpo::with_metrics<gdpo::metrics::None>(masked.loss)) == refused(masked.loss));
+  masked.counts.tokens = 5;
+  CHECK(refused(masked.loss) == "no error");
   // Without tokens nothing is divided.
   CHECK(after([](Call& c) {
           c.counts.tokens = 0;

@@ -345,8 +345,10 @@ void policy_loss_from_logits(const Device& device, const Loss& loss,
   detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, shape);
   const on::BoundLogits<T, Rank> bound(function, logits, batch, out, scratch);
   const auto reads = detail::check_loss(function, loss, bound.batch, bound.layout);
-  if (normaliser.known()) {
-    detail::check_normaliser(function, loss.aggregate, *normaliser.known(), batch.prepared);
+  if (const Normaliser* const known = normaliser.known()) {
+    detail::check_normaliser(function, loss.aggregate, *known, batch.prepared);
+    detail::check_seen(function, detail::over_of(loss.aggregate), *known,
+                       detail::counts_of_shape(bound.layout, static_cast<bool>(bound.batch.mask)));
   }
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
 

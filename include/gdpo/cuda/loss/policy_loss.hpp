@@ -128,8 +128,10 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
-  if (normaliser.known()) {
-    gdpo::detail::check_normaliser(function, loss.aggregate, *normaliser.known(), batch.prepared);
+  if (const Normaliser* const known = normaliser.known()) {
+    gdpo::detail::check_normaliser(function, loss.aggregate, *known, batch.prepared);
+    gdpo::detail::check_seen(function, gdpo::detail::over_of(loss.aggregate), *known,
+                             gdpo::detail::counts_of_shape(layout, static_cast<bool>(batch.mask)));
   }
   gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");

@@ -20,6 +20,23 @@ struct Least {
   GDPO_INLINE void add(const Least& o) { value = o.value < value ? o.value : value; }
 };
 
+/// LossMetrics::positive_logp of a row, as on the host. `first`: RowLengths::first. Not inlined, so
+/// that the loops over tokens keep their registers.
+template <class S>
+GDPO_DEVICE GDPO_NOINLINE double positive_logp(const DeviceBatch<S>& batch, const RowSpan& at,
+                                               int tokens, int first) {
+  if (tokens == 0) return math::nan();
+  while (!batch.valid(at, first)) ++first;
+  bool positive = false;
+#define GDPO_X(in_batch, ...)                                                                  \
+  positive = positive || (batch.in_batch &&                                                    \
+                          static_cast<double>(DeviceBatch<S>::at(batch.in_batch, at, first)) > \
+                              gdpo::detail::most_logp);
+  GDPO_LOGPS(GDPO_X)
+#undef GDPO_X
+  return positive ? 1.0 : 0.0;
+}
+
 /// Sum and number of the log ratios of a segment.
 struct DeviceRowSum {
   double sum = 0;
@@ -68,7 +85,7 @@ class LossKernel {
   /// What is known of a row before the pass over its terms.
   struct Row {
     RowSpan at{};
-    int tokens = 0, completion = 0;
+    int tokens = 0, completion = 0, first = 0;
     double weight = 0;     ///< W_i
     double advantage = 0;  ///< of the row; 0 where its tokens have advantages of their own
     Moments advantages;    ///< of the advantages of its tokens
@@ -145,7 +162,7 @@ class LossKernel {
         gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
       Row& of = state.row;
       of.at = at;
-      of.tokens = counted.tokens, of.completion = counted.completion;
+      of.tokens = counted.tokens, of.completion = counted.completion, of.first = counted.first;
       of.weight = weight, of.counts = weight != 0;
       of.advantage = advantage, of.advantages = advantages;
       of.row_advantage = static_cast<C>(advantages.mean);
@@ -195,7 +212,8 @@ class LossKernel {
       }
       if (thread == block.threads() - 1) {
         const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();
-        state.tally.add_row(state.sums, row.tokens, row.completion, truncated);
+        state.tally.add_row(state.sums, row.tokens, row.completion, truncated,
+                            positive_logp(batch, row.at, row.tokens, row.first));
         state.tally.advantage = merge(state.tally.advantage, row.advantages);
       }
       if (gradient && !row.counts) {

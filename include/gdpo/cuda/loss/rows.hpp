@@ -128,10 +128,20 @@ GDPO_INLINE bool is_aligned(const S* p) {
   return reinterpret_cast<std::uintptr_t>(p) % (sizeof(S) == 1 ? 4 : 16) == 0;
 }
 
-/// Tokens of a row that the mask lets through, and tokens of its completion.
+/// Tokens of a row that the mask lets through, tokens of its completion, and a place before which
+/// none of the former stands: the first of them, or up to 15 tokens earlier.
 struct RowLengths {
-  int tokens = 0, completion = 0;
-  GDPO_INLINE void add(const RowLengths& o) { tokens += o.tokens, completion += o.completion; }
+  int tokens = 0, completion = 0, first = INT_MAX;
+  GDPO_INLINE void add(const RowLengths& o) {
+    tokens += o.tokens, completion += o.completion;
+    first = o.first < first ? o.first : first;
+  }
+  /// Adds n valid tokens, the first of which stands at t or close behind it. A thread adds from
+  /// the left to the right.
+  GDPO_INLINE void add_tokens(int n, int t) {
+    if (n > 0 && first == INT_MAX) first = t;
+    tokens += n;
+  }
 };
 /// How many of 4 bytes are not 0.
 GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
@@ -144,7 +154,7 @@ GDPO_INLINE int nonzero_bytes(std::uint32_t x) {
 template <class S, class Block>
 GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, const RowSpan& at) {
   const int length = static_cast<int>(at.length);
-  if (!batch.mask && !batch.completion_mask) return {length, length};
+  if (!batch.mask && !batch.completion_mask) return {length, length, 0};
   return block.template reduce<RowLengths>([&](int thread) {
     RowLengths mine;
     const bool bytes = batch.mask && !batch.completion_mask && batch.mask.type == StoredAs::UInt8 &&
@@ -157,10 +167,10 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
       for (int t = thread * at_once; t < length; t += block.threads() * at_once) {
         if (aligned && t + at_once <= length) {
           const auto words = *reinterpret_cast<const Quad<std::uint32_t>*>(mask + t);
-          for (int j = 0; j < quad_size; ++j) mine.tokens += nonzero_bytes(words.of[j]);
+          for (int j = 0; j < quad_size; ++j) mine.add_tokens(nonzero_bytes(words.of[j]), t);
         } else {
           const int end = t + at_once < length ? t + at_once : length;
-          for (int i = t; i < end; ++i) mine.tokens += mask[i] != 0;
+          for (int i = t; i < end; ++i) mine.add_tokens(mask[i] != 0, i);
         }
       }
       mine.completion = mine.tokens;
@@ -168,7 +178,7 @@ GDPO_DEVICE RowLengths count_row(Block& block, const DeviceBatch<S>& batch, cons
     }
     for (index_t t = thread; t < at.length; t += block.threads()) {
       const bool valid = batch.valid(at, t);
-      mine.tokens += valid;
+      mine.add_tokens(valid, static_cast<int>(t));
       mine.completion +=
           batch.completion_mask ? DeviceBatch<S>::at(batch.completion_mask, at, t) != 0 : valid;
     }

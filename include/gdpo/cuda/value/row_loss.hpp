@@ -351,6 +351,7 @@ struct FinishValueLoss {
   const ValueTally* tallies;
   Spans spans;
   DeviceNormaliser normaliser;
+  index_t over;
   ValueLossResult* result;
 
   template <class Block>
@@ -361,6 +362,7 @@ struct FinishValueLoss {
       if (thread != 0) return;
       result->loss = of_span[0].loss;
       result->normaliser = normaliser();
+      result->over = over;
       result->metrics = of_span[0].metrics;
     });
   }

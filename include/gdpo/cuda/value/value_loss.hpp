@@ -89,8 +89,12 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   constexpr const char* function = "gdpo::ValueLoss";
   const auto layout = detail::value_shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   gdpo::detail::check_value_loss(function, loss, batch, layout);
-  if (normaliser.known())
-    gdpo::detail::check_normaliser(function, loss.aggregate, *normaliser.known(), Prepared{});
+  const index_t over = gdpo::detail::over_of(loss.aggregate);
+  if (const Normaliser* const known = normaliser.known()) {
+    gdpo::detail::check_normaliser(function, loss.aggregate, *known, Prepared{});
+    gdpo::detail::check_seen(function, over, *known,
+                             gdpo::detail::counts_of_shape(layout, static_cast<bool>(batch.mask)));
+  }
   gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a ValueLossResult on the device");
   const bool clips = gdpo::detail::clips<S>(loss.clip);
@@ -114,7 +118,7 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   const detail::Spans spans(units.count());
   add_spans(device, memory.tallies, spans);
   device.launch(1, Finish::largest_block, detail::Spans::most * sizeof(detail::ValueTally),
-                Finish{memory.tallies, spans, normaliser, result});
+                Finish{memory.tallies, spans, normaliser, over, result});
 }
 
 }  // namespace cuda

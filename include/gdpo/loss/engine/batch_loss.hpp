@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/core/exec.hpp>
 #include <gdpo/loss/engine/check_loss.hpp>
+#include <gdpo/loss/engine/positive_logp.hpp>
 #include <gdpo/loss/engine/row_loss.hpp>
 #include <gdpo/loss/engine/write_result.hpp>
 
@@ -79,8 +80,11 @@ class BatchLoss {
         normaliser_(normaliser),
         gradient_(gradient),
         layout_(layout_of(function, batch, NeedsLogp::Yes)),
-        reads_(check_loss(function, loss, batch, layout_)) {
+        reads_(check_loss(function, loss, batch, layout_)),
+        over_(over_of(loss.aggregate)) {
     check_normaliser(function, loss.aggregate, normaliser, batch.prepared);
+    check_seen(function, over_, normaliser,
+               counts_of_shape(layout_, static_cast<bool>(batch.mask)));
     check_written_tokens(function, "gradient", gradient, layout_);
     check_row_weights(function, batch, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
@@ -130,6 +134,7 @@ class BatchLoss {
 
   const TokenLayout& layout() const { return layout_; }
   const TokenReads& reads() const { return reads_; }
+  index_t over() const { return over_; }
 
   struct WeighedRow {
     TokenRow<S> row;
@@ -179,7 +184,7 @@ class BatchLoss {
           batch_.completion_mask ? count_row(batch_.completion_mask, at, scratch.rows.mask.data())
                                  : tokens;
       tally.add(sums, tokens, completion, batch_.truncated ? batch_.truncated(i) : math::nan(),
-                Metrics::means);
+                positive_logp(row, tokens), Metrics::means);
     }
   }
 
@@ -199,6 +204,7 @@ class BatchLoss {
   const TokenOut<S>& gradient_;
   TokenLayout layout_;
   TokenReads reads_;
+  index_t over_;
 };
 
 }  // namespace detail

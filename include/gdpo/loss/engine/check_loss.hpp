@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/loss/aggregate.hpp>
+#include <gdpo/loss/counts.hpp>
 #include <gdpo/loss/engine/rows.hpp>
 #include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/kl.hpp>
@@ -117,6 +117,31 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   } else {
     return nullptr;
   }
+}
+
+/// LossResult::over: which count an aggregate divides by. An aggregate of the caller's own that
+/// does not say it gives -1.
+template <class A>
+index_t over_of(const A& aggregate) {
+  const auto divides = [&](Over over, double Normaliser::*count) -> index_t {
+    Normaliser n;
+    n.tokens = n.rows = n.non_empty_rows = n.given = 1;
+    n.*count = 0;
+    return divides_by_nothing(aggregate, n) ? static_cast<index_t>(over) : -1;
+  };
+  for (const StepCount& c : step_counts) {
+    if (const index_t over = divides(c.over, c.count); over >= 0) return over;
+  }
+  return divides(Over::Given, &Normaliser::given);
+}
+
+/// The counts of a batch as far as its shape says them, 0 where it does not: the rows, and the
+/// tokens of padded rows without a mask.
+inline Normaliser counts_of_shape(const TokenLayout& layout, bool masked) {
+  Normaliser n;
+  n.rows = static_cast<double>(layout.rows);
+  if (!masked && !layout.offsets) n.tokens = static_cast<double>(layout.tokens);
+  return n;
 }
 
 /// Throws because the count of this name, which an aggregate divides by, is 0.

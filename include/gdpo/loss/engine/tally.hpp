@@ -102,16 +102,17 @@ struct Tally {
   }
 
   /// Adds a row of n valid tokens. `completion` is its number of tokens before pre-passes masked
-  /// some. `truncated` is NaN if it is not known. Without `means` the metrics of tokens are left
-  /// out.
-  void add(const RowSums& row, index_t n, index_t completion, double truncated, bool means) {
+  /// some. `truncated` and `positive` are NaN if they are not known. Without `means` the metrics of
+  /// tokens are left out.
+  void add(const RowSums& row, index_t n, index_t completion, double truncated, double positive,
+           bool means) {
     tokens += static_cast<double>(n);
     const Lanes count = Lanes::all(n > 0 ? static_cast<double>(n) : 1.0);
     for (int q = 0; means && q < quantities; q += lanes) {
       const Lanes x = Lanes::load(row.of + q), mean = x / count;
       add(q, x, mean, mean, mean);
     }
-    add_row(row, n, completion, truncated);
+    add_row(row, n, completion, truncated, positive);
   }
   // The same in parts, so that the threads of a device can each add one: quantity q of a row, and
   // what is no quantity.
@@ -120,10 +121,12 @@ struct Tally {
     sum[q] += x, row_sum[q] += mean;
     row_min[q] = (math::min)(row_min[q], mean), row_max[q] = (math::max)(row_max[q], mean);
   }
-  GDPO_INLINE void add_row(const RowSums& row, index_t n, index_t completion, double truncated) {
+  GDPO_INLINE void add_row(const RowSums& row, index_t n, index_t completion, double truncated,
+                           double positive) {
     add_row_value(completion_length, static_cast<double>(completion));
     if (!math::is_nan(truncated))
       add_row_value(clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
+    if (!math::is_nan(positive)) add_row_value(positive_logp, positive);
     ++rows;
     empty_rows += n == 0;
     degenerate_rows += n > 0 && !row.advantage;

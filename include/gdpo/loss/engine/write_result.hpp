@@ -1,5 +1,6 @@
 #pragma once
 // Makes the LossResult of a call from its sums.
+#include <gdpo/loss/engine/check_loss.hpp>
 #include <gdpo/loss/engine/rows.hpp>
 #include <gdpo/loss/engine/tally.hpp>
 #include <gdpo/loss/kl.hpp>
@@ -16,6 +17,7 @@ struct ResultTraits {
   bool in_float;    ///< The batch is of float.
   /// The loss did not read rollout_logp, so the result reports `rollout`, which prepare() counted.
   bool keeps_rollout;
+  index_t over;              ///< LossResult::over.
   NonFinite rollout;         ///< TokenBatch::rollout_non_finite.
   double entropy_threshold;  ///< TokenBatch::entropy_threshold.
 };
@@ -32,6 +34,7 @@ ResultTraits traits_of(const Loss& loss, const TokenBatch<S>& batch, const Token
   traits.of_segment = Level::of_segment;
   traits.in_float = std::is_same_v<S, float>;
   traits.keeps_rollout = !reads.rollout;
+  traits.over = over_of(loss.aggregate);
   traits.rollout = batch.rollout_non_finite;
   traits.entropy_threshold = batch.entropy_threshold;
   return traits;
@@ -82,6 +85,7 @@ GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normalise
   r.kl_loss = total.kl_loss;
   r.loss = total.policy_loss + total.kl_loss;
   r.normaliser = normaliser;
+  r.over = traits.over;
   LossMetrics& m = r.metrics;
 #define GDPO_X(name, ...) m.name = total.name;
   GDPO_ROW_METRICS(GDPO_X)

@@ -95,6 +95,8 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
   check_apart(function, "advantages", advantages);
   check_apart(function, "returns", returns);
 
+  if (reads == ReadsArrays::Yes) check_mask(function, "batch.mask", b.mask, layout.rows, layout);
+
   const auto check_column = [&](const char* name, const Column& c) {
     if (!c) return;
     const index_t* own = c.extents();
@@ -131,6 +133,8 @@ ReturnReads check_returns(const char* function, const Estimator& estimator, cons
   };
   need("advantages", static_cast<bool>(advantages), "no array",
        "the array that the advantages are written to");
+  need("returns", !returns || returns.data() != advantages.data(), "the array of the advantages",
+       "an array of their own");
   need("batch.rewards", b.rewards || b.row_rewards || reads.penalised,
        "neither rewards nor row_rewards", "one of them, or a penalty");
   if (reads.values)

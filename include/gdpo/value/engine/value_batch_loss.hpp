@@ -53,6 +53,9 @@ class BatchValueLoss {
     layout_.shaped = "values";
     check_value_loss(function, loss, batch, layout_);
     check_normaliser(function, loss.aggregate, normaliser, Prepared{});
+    over_ = over_of(loss.aggregate);
+    check_seen(function, over_, normaliser,
+               counts_of_shape(layout_, static_cast<bool>(batch_.mask)));
     check_written_tokens(function, "gradient", gradient, layout_);
     check_row_weights(function, batch_, layout_);
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
@@ -78,8 +81,12 @@ class BatchValueLoss {
     });
     ValueTally total;
     for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
+    Normaliser seen = seen_by(total.metrics);
+    seen.tokens = total.tokens;
+    check_seen("gdpo::ValueLoss", over_, normaliser_, seen);
     ValueLossResult result;
     result.loss = total.loss, result.normaliser = normaliser_, result.metrics = total.metrics;
+    result.over = over_;
     return result;
   }
 
@@ -132,6 +139,7 @@ class BatchValueLoss {
   const Normaliser& normaliser_;
   const TokenOut<S>& gradient_;
   TokenLayout layout_;
+  index_t over_ = -1;
 };
 
 }  // namespace detail

@@ -19,7 +19,7 @@ struct ValueSums {
 /// What a unit of rows or a whole call adds up to. Rows are added in their order, then the tallies
 /// of consecutive units in theirs.
 struct ValueTally {
-  double loss = 0;
+  double loss = 0, tokens = 0;
   ValueMetrics metrics;
 
   /// Adds a row of n valid tokens to quantity q.
@@ -41,7 +41,10 @@ struct ValueTally {
     share.max = (math::max)(share.max, row.clipped > 0 ? 1.0 : 0.0);
   }
   /// Counts a row of n valid tokens.
-  GDPO_INLINE void add_row(index_t n) { ++metrics.rows, metrics.empty_rows += n == 0; }
+  GDPO_INLINE void add_row(index_t n) {
+    tokens += static_cast<double>(n);
+    ++metrics.rows, metrics.empty_rows += n == 0;
+  }
 
   /// Adds the tally of the rows that come next.
   void add(const ValueTally& o) {
@@ -64,7 +67,8 @@ struct ValueTally {
       case 7: add(m.non_finite.old_values, from.non_finite.old_values); break;
       case 8: add(m.non_finite.returns, from.non_finite.returns); break;
       case 9: add(m.non_finite.weights, from.non_finite.weights); break;
-      default: loss += o.loss, m.rows += from.rows, m.empty_rows += from.empty_rows;
+      default:
+        loss += o.loss, tokens += o.tokens, m.rows += from.rows, m.empty_rows += from.empty_rows;
     }
     // clang-format on
   }
