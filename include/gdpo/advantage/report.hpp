@@ -216,6 +216,19 @@ inline Moments merge_described(const Moments& a, const Moments& b) {
   return m;
 }
 
+/// How many groups are degenerate although some reward differs within them.
+inline index_t cancelled_groups(const GroupReport& r) {
+  const std::size_t rewards = r.channels.size();
+  index_t cancelled = 0;
+  for (std::size_t g = 0; g < r.degenerate.size(); ++g) {
+    bool differs = false;
+    for (std::size_t c = 0; c < rewards && (g + 1) * rewards <= r.channel_degenerate.size(); ++c)
+      differs = differs || r.channel_degenerate[g * rewards + c] == 0;
+    cancelled += r.degenerate[g] != 0 && differs;
+  }
+  return cancelled;
+}
+
 /// Checks the names of C rewards; `argument` is what the caller calls them.
 GDPO_COLD inline void check_reward_names(const char* function, const char* argument,
                                          const std::vector<std::string>& names,

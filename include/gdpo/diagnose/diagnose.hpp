@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstdio>
 #include <gdpo/advantage/report.hpp>
+#include <gdpo/diagnose/causes.hpp>
 #include <gdpo/diagnose/finding.hpp>
 #include <gdpo/diagnose/settings.hpp>
-#include <gdpo/loss/metrics.hpp>
+#include <gdpo/loss/result.hpp>
+#include <gdpo/value/value_result.hpp>
 #include <utility>
 
 GDPO_BEGIN_NAMESPACE
@@ -19,9 +21,13 @@ class Diagnosis {
   }
   GDPO_COLD std::vector<Finding> findings() && { return std::move(findings_); }
 
-  GDPO_COLD void rules_of(const LossMetrics& m) {
-    inputs(m);
+  /// `report`: that of the rewards of these metrics; null: not known.
+  GDPO_COLD void rules_of(const LossMetrics& m, const GroupReport* report = nullptr) {
+    inputs(m, report);
+    positive_logp(m);
     first_step_ratio(m);
+    ratio_one(m);
+    swapped_logp(m);
     clip_fraction(m);
     kl_zero(m);
     all_truncated(m);
@@ -35,10 +41,38 @@ class Diagnosis {
     silent_rewards(r);
   }
 
+  /// Of a critic, whose advantages are those of `policy`.
+  GDPO_COLD void rules_of(const ValueMetrics& m, const LossMetrics& policy) {
+    const Causes causes{nullptr};
+    input("values", m.non_finite.values, causes.values());
+    input("old_values", m.non_finite.old_values, causes.old_values());
+    input("returns", m.non_finite.returns, causes.returns());
+    input("weights", m.non_finite.weights, causes.row_weights());
+    returns_are_advantages(m, policy);
+  }
+  /// Of a result, what `seen` of it says about its counts.
+  GDPO_COLD void counts(index_t over, const Normaliser& n, const Normaliser& seen) {
+    for (const StepCount& c : step_counts) {
+      const double counted = n.*c.count, held = seen.*c.count;
+      const bool divides = static_cast<index_t>(c.over) == over;
+      if (!divides || !(counted > 0) || !(held > 0)) continue;
+      if (held > counted) {
+        add("counts", c.name, held / counted, 1, in_words(c.name, held, counted),
+            "The counts of one micro-batch, or of another one, in place of those of the step.");
+      } else if (settings_.whole_step && held < counted) {
+        add("counts", c.name, held / counted, 1, in_words(c.name, held, counted),
+            "Counts that were added twice, or counts of another step.");
+      }
+    }
+    if (static_cast<index_t>(Over::Given) == over && settings_.whole_step) given(n, seen);
+  }
+
   /// Without a report, rows whose advantages are 0 stand for the groups that have no spread.
   GDPO_COLD void dead_rows(const LossMetrics& m) {
     dead(m.degenerate_rows, m.rows - m.empty_rows,
-         " of the completions have advantages that are all 0.");
+         " of the completions have advantages that are all 0.",
+         "Prompts that are too hard or too easy, so that all completions of a group get the same "
+         "reward, or rewards that cancel each other: the report of the rewards tells which.");
   }
 
  private:
@@ -52,32 +86,96 @@ class Diagnosis {
   GDPO_COLD static std::string percent(double share) { return digits(100 * share) + " %"; }
 
   GDPO_COLD void add(const char* name, const std::string& subject, double figure, double bound,
-                     const std::string& text, const char* cause) {
+                     const std::string& text, const std::string& cause) {
     Finding f;
     f.name = name, f.subject = subject, f.figure = figure, f.bound = bound, f.text = text;
     f.cause = cause;
     findings_.push_back(std::move(f));
   }
 
-  GDPO_COLD void inputs(const LossMetrics& m) {
-#define GDPO_X(in_batch, in_row, ...) input(#in_row, m.non_finite.in_row);
+  GDPO_COLD void inputs(const LossMetrics& m, const GroupReport* report) {
+#define GDPO_X(in_batch, in_row, ...) \
+  input(#in_row, m.non_finite.in_row, \
+        m.non_finite.in_row.count > 0 ? Causes{report}.in_row() : std::string());
     GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X
   }
-  GDPO_COLD void input(const char* name, const NonFinite& seen) {
+  GDPO_COLD void input(const char* name, const NonFinite& seen, const std::string& cause) {
     if (seen.count == 0) return;
     add("non_finite", name, static_cast<double>(seen.count), 0,
         std::string("Values of ") + name + " that are NaN or infinite: " + digits(seen.count) +
             ", the first in row " + digits(seen.row) +
             (seen.token < 0 ? "." : ", token " + digits(seen.token) + "."),
-        "A token that the model gives probability 0, an overflow in 16 bits, or a mask that covers "
-        "padding.");
+        cause);
   }
   GDPO_COLD void infinite_rewards(const GroupReport& r) {
     if (r.infinite_rewards == 0) return;
     add("non_finite", "rewards", static_cast<double>(r.infinite_rewards), 0,
         "Infinite rewards: " + digits(r.infinite_rewards) + ".",
         "A reward function that divides by 0 or takes the logarithm of 0.");
+  }
+
+  GDPO_COLD static std::string in_words(const char* name, double held, double counted) {
+    return std::string("The loss holds ") + digits(held) + " " + name + " and was divided by " +
+           digits(counted) + ".";
+  }
+  /// `given` is a number of the caller's own. Usual is the number of tokens, or less; twice that
+  /// number or three times are of counts that were added up, `given` with them.
+  GDPO_COLD void given(const Normaliser& n, const Normaliser& seen) {
+    const double times = seen.tokens > 0 ? n.given / seen.tokens : 0.0;
+    if (!(times >= 2) || times != std::floor(times)) return;
+    add("counts", "given", times, 1,
+        "The loss holds " + digits(seen.tokens) + " tokens and was divided by " + digits(n.given) +
+            ", exactly " + digits(times) + " times as many.",
+        "A count that was set on the counts of each micro-batch and then added up with them.");
+  }
+  GDPO_COLD void positive_logp(const LossMetrics& m) {
+    const double share = m.positive_logp.row_mean();
+    if (!(share > settings_.positive_logp)) return;
+    add("positive_logp", "", share, settings_.positive_logp,
+        percent(share) + " of the rows begin with a log-prob above 0, which none can be.",
+        "Probabilities or logits in place of log-probs.");
+  }
+  GDPO_COLD void ratio_one(const LossMetrics& m) {
+    const Metric& x = m.approx_kl_k1;
+    const bool one = math::is_zero(x.sum) && math::is_zero(x.row_min) && math::is_zero(x.row_max) &&
+                     math::is_zero(m.approx_kl_k3.sum);
+    if (!settings_.later_step || x.count == 0 || !one) return;
+    add("ratio_one", "", 0, 0,
+        "The ratio is exactly 1 at " + digits(x.count) +
+            " tokens, although the policy has been updated since the rollout.",
+        "old_logp is absent, or filled anew in every step: it belongs to the rollout and stays.");
+  }
+  /// Over tokens that the old policy sampled, the mean of log r is minus a KL divergence, about
+  /// -sigma^2 / 2 with sigma^2 the mean of its square; of swapped log-probs it is +sigma^2 / 2. An
+  /// update on these very tokens moves it as well, by at most sigma mean A / std A, towards the
+  /// sign of the advantages. The rule asks for more than that and four standard errors explain, and
+  /// for a third of what is expected of swapped log-probs, k3 or sigma^2 / 2.
+  GDPO_COLD void swapped_logp(const LossMetrics& m) {
+    const double n = m.approx_kl_k1.count, k3 = m.approx_kl_k3.mean(), sigma = std::sqrt(2 * k3);
+    if (settings_.first_step || n == 0 || !(typical_distance(m) > settings_.near_ratio)) return;
+    const double mean = -m.approx_kl_k1.mean(), spread = stddev(m.advantage);
+    const double pulled = !(m.advantage.mean > 0) ? 0 : sigma * m.advantage.mean / spread;
+    const double left = mean - pulled - 4 * sigma / std::sqrt(n);
+    if (math::not_finite(left) || !(left > 0) || !(mean > 0.3 * k3)) return;
+    add("swapped_logp", "", mean, 0,
+        "The mean of log(policy / old policy) is " + digits(mean) +
+            " nats; over tokens of the old policy it is at most 0.",
+        "logp and old_logp are swapped, or old_logp is not of the policy that sampled.");
+  }
+  GDPO_COLD void returns_are_advantages(const ValueMetrics& m, const LossMetrics& policy) {
+    const Moments &r = m.returns, &a = policy.advantage;
+    // The same numbers, but for the rounding of their sums.
+    const double range = r.max - r.min, near = 1e-9;
+    const bool same = r.n > 1 && r.n == a.n && r.min == a.min && r.max == a.max && range > 0 &&
+                      std::fabs(r.mean - a.mean) <= near * range &&
+                      std::fabs(r.m2 - a.m2) <= near * r.m2;
+    // With values of 0 everywhere, as of a critic that begins, the two are the same.
+    if (!same || (math::is_zero(m.value.min) && math::is_zero(m.value.max))) return;
+    add("returns_are_advantages", "", r.mean, a.mean,
+        "Returns and advantages have the same mean, spread and range over " + digits(r.n) +
+            " tokens.",
+        "One array is bound as both.");
   }
 
   /// How far a ratio is typically off 1; gdpo/diagnose.hpp derives it.
@@ -102,14 +200,15 @@ class Diagnosis {
     const double share = clipped.mean();
     // k3 is 0 at a ratio of 1 and positive elsewhere.
     const bool on_policy = settings_.first_step || math::is_zero(m.approx_kl_k3.sum);
-    const bool many = share > settings_.clip_fraction_max,
+    // A narrow range, as at levels of sequences, holds few ratios even of a policy that is near.
+    const bool far_off = !(typical_distance(m) <= settings_.near_ratio);
+    const bool many = share > settings_.clip_fraction_max && far_off,
                few = share < settings_.clip_fraction_min && !on_policy;
     if (!many && !few) return;
-    add("clip_fraction", "", share,
-        many ? settings_.clip_fraction_max : settings_.clip_fraction_min,
-        percent(share) + " of the tokens have a ratio outside the clip range; usual are " +
-            percent(settings_.clip_fraction_min) + " to " + percent(settings_.clip_fraction_max) +
-            ".",
+    const double bound = many ? settings_.clip_fraction_max : settings_.clip_fraction_min;
+    add("clip_fraction", "", share, bound,
+        percent(share) + " of the tokens have a ratio outside the clip range; " +
+            (many ? "at most " : "at least ") + percent(bound) + " are usual.",
         many ? "Too many steps on one rollout, a learning rate that is too high, or log-probs of "
                "the sampling that are out of date."
              : "A policy that hardly moves: a learning rate that is too low, or advantages that "
@@ -131,15 +230,27 @@ class Diagnosis {
     // A group without any reward is degenerate, but not dead.
     index_t dead_ones = -r.empty_groups;
     for (const unsigned char flag : r.degenerate) dead_ones += flag != 0;
-    dead(dead_ones, static_cast<index_t>(r.degenerate.size()) - r.empty_groups,
-         " of the groups have no spread, so their advantages are 0.");
+    const index_t all = static_cast<index_t>(r.degenerate.size()) - r.empty_groups,
+                  cancelled = cancelled_groups(r), alone = r.singletons,
+                  equal = dead_ones - cancelled - alone;
+    const char* const words = " of the groups have no spread, so their advantages are 0";
+    if (cancelled > equal && cancelled > alone) {
+      dead(dead_ones, all, words + (", although rewards differ within " + digits(cancelled)) + ".",
+           "Rewards that cancel each other in the weighted sum, or a reward that alone differs and "
+           "has weight 0.");
+    } else if (alone > equal) {
+      dead(dead_ones, all, words + ("; of one completion are " + digits(alone)) + ".",
+           "A wrong group size, or ids that differ between the completions of a prompt.");
+    } else {
+      dead(dead_ones, all, words + std::string("."),
+           "Prompts that are too hard or too easy, so that all completions of a group get the same "
+           "reward.");
+    }
   }
-  GDPO_COLD void dead(index_t dead_ones, index_t all, const char* words) {
+  GDPO_COLD void dead(index_t dead_ones, index_t all, const std::string& words, const char* cause) {
     const double share = fraction_of(dead_ones, all);
     if (share <= settings_.dead_groups) return;
-    add("dead_groups", "", share, settings_.dead_groups, percent(share) + words,
-        "Prompts that are too hard or too easy, so that all completions of a group get the same "
-        "reward.");
+    add("dead_groups", "", share, settings_.dead_groups, percent(share) + words, cause);
   }
 
   GDPO_COLD void all_truncated(const LossMetrics& m) {
@@ -196,7 +307,7 @@ GDPO_COLD inline std::vector<Finding> diagnose(const LossMetrics& metrics,
                                                const GroupReport& report,
                                                const DiagnoseSettings& settings = {}) {
   detail::Diagnosis diagnosis(settings);
-  diagnosis.rules_of(metrics);
+  diagnosis.rules_of(metrics, &report);
   diagnosis.rules_of(report);
   return std::move(diagnosis).findings();
 }
@@ -216,6 +327,42 @@ GDPO_COLD inline std::vector<Finding> diagnose(const GroupReport& report,
   detail::Diagnosis diagnosis(settings);
   diagnosis.rules_of(report);
   return std::move(diagnosis).findings();
+}
+
+/// The same for a result and the report of its rewards: also what the result was divided by.
+GDPO_COLD inline std::vector<Finding> diagnose(const LossResult& result, const GroupReport& report,
+                                               const DiagnoseSettings& settings = {}) {
+  detail::Diagnosis diagnosis(settings);
+  diagnosis.counts(result.over, result.normaliser, detail::seen_by(result.metrics));
+  diagnosis.rules_of(result.metrics, &report);
+  diagnosis.rules_of(report);
+  return std::move(diagnosis).findings();
+}
+
+/// The same for a result alone.
+GDPO_COLD inline std::vector<Finding> diagnose(const LossResult& result,
+                                               const DiagnoseSettings& settings = {}) {
+  detail::Diagnosis diagnosis(settings);
+  diagnosis.counts(result.over, result.normaliser, detail::seen_by(result.metrics));
+  diagnosis.rules_of(result.metrics);
+  diagnosis.dead_rows(result.metrics);
+  return std::move(diagnosis).findings();
+}
+
+/// What the result of a critic says, beside the metrics of the policy loss of the same tokens.
+GDPO_COLD inline std::vector<Finding> diagnose(const ValueLossResult& result,
+                                               const LossMetrics& policy,
+                                               const DiagnoseSettings& settings = {}) {
+  detail::Diagnosis diagnosis(settings);
+  diagnosis.counts(result.over, result.normaliser, detail::seen_by(result.metrics));
+  diagnosis.rules_of(result.metrics, policy);
+  return std::move(diagnosis).findings();
+}
+
+/// The same without the policy.
+GDPO_COLD inline std::vector<Finding> diagnose(const ValueLossResult& result,
+                                               const DiagnoseSettings& settings = {}) {
+  return diagnose(result, LossMetrics{}, settings);
 }
 
 GDPO_END_NAMESPACE

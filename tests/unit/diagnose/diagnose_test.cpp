@@ -156,19 +156,37 @@ TEST_CASE("a share of clipped tokens outside the healthy range", "[diagnose]") {
   CHECK(only(gdpo::diagnose(metrics_of(step, means), settings), "clip_fraction", "20 %").bound ==
         0.15);
 
+  // No share is too small, unless the caller knows a bound for this run.
   Step still;
   still.old_logp.assign(20, -1.01);
-  const gdpo::Finding few = only(gdpo::diagnose(metrics_of(still)), "clip_fraction", "0 % of");
+  CHECK(gdpo::diagnose(metrics_of(still)).empty());
+  settings = {};
+  settings.clip_fraction_min = 0.05;
+  const gdpo::Finding few =
+      only(gdpo::diagnose(metrics_of(still), settings), "clip_fraction", "0 % of");
   CHECK(few.figure == 0);
   CHECK(few.bound == 0.05);
   CHECK(few.cause != many.cause);
   // On-policy the ratios are 1, and in the first step they should be.
-  CHECK(gdpo::diagnose(metrics_of(still), first_step()).empty());
+  gdpo::DiagnoseSettings first = first_step();
+  first.clip_fraction_min = 0.05;
+  CHECK(gdpo::diagnose(metrics_of(still), first).empty());
   still.old_logp.clear();
-  CHECK(gdpo::diagnose(metrics_of(still)).empty());
+  CHECK(gdpo::diagnose(metrics_of(still), settings).empty());
   settings.clip_fraction_min = 0;
   still.old_logp.assign(20, -1.01);
   CHECK(gdpo::diagnose(metrics_of(still), settings).empty());
+}
+
+TEST_CASE("a narrow clip range says nothing about a policy that is near", "[diagnose]") {
+  Step step;  // all ratios are about 0.99, and GSPO's range begins at 0.9997
+  step.old_logp.assign(20, -0.99);
+  const gdpo::LossMetrics m = metrics_of(step, gdpo::gspo_loss);
+  CHECK(m.clip_fraction_any.mean() == 1);
+  CHECK(gdpo::diagnose(m).empty());
+  gdpo::DiagnoseSettings settings;
+  settings.near_ratio = 0.009;
+  only(gdpo::diagnose(m, settings), "clip_fraction", "100 % of");
 }
 
 TEST_CASE("a KL of exactly 0 after the first step", "[diagnose]") {
@@ -227,6 +245,50 @@ TEST_CASE("groups without a spread dominate the batch", "[diagnose]") {
   CHECK(gdpo::diagnose(metrics_of(step)).empty());
 }
 
+TEST_CASE("groups without a spread, each by its cause", "[diagnose]") {
+  const auto cause_of = [](const gdpo::GroupReport& r) {
+    return only(gdpo::diagnose(r), "dead_groups", "100 % of the groups").cause;
+  };
+  const auto report = [](const auto& estimator, const std::vector<double>& rewards,
+                         index_t channels, index_t size = 2) {
+    gdpo::GroupReport r;
+    const auto rows = static_cast<index_t>(rewards.size()) / channels;
+    gdpo::advantages(gdpo::view(rewards.data(), rows, channels), gdpo::groups_of(size), estimator,
+                     &r);
+    return r;
+  };
+  // Each reward differs within each group, and their sum does not.
+  const std::vector<double> cancelled{1, 0, 0, 1, 1, 0, 0, 1};
+  const std::string of_cancelled = cause_of(report(gdpo::Grpo{}, cancelled, 2));
+  CHECK(of_cancelled.find("cancel each other") != std::string::npos);
+  CHECK(cause_of(report(gdpo::Gdpo{}, cancelled, 2)) == of_cancelled);
+  // All rewards are equal.
+  gdpo::GroupReport r = report(gdpo::Grpo{}, {1, 1, 1, 1, 0, 0, 0, 0}, 2);
+  Findings found = gdpo::diagnose(r);
+  REQUIRE(names(found) == Names{"dead_groups", "silent_reward 0", "silent_reward 1"});
+  CHECK(found[0].cause.find("too hard or too easy") != std::string::npos);
+  // The one reward that differs has weight 0.
+  gdpo::Grpo last_only;
+  last_only.weights = {0, 1};
+  found = gdpo::diagnose(report(last_only, {1, 3, 0, 3, 1, 2, 0, 2}, 2));
+  REQUIRE(!found.empty());
+  CHECK(found[0].cause == of_cancelled);
+  CHECK(found[0].text.find("although rewards differ within 2.") != std::string::npos);
+  // One completion a prompt.
+  found = gdpo::diagnose(report(gdpo::Grpo{}, {1, 0, 0.5}, 1, 1));
+  REQUIRE(!found.empty());
+  CHECK(found[0].cause.find("group size") != std::string::npos);
+  // The largest part has its say: one group of three is cancelled.
+  found = gdpo::diagnose(report(gdpo::Grpo{}, {1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0}, 2));
+  REQUIRE(!found.empty());
+  CHECK(found[0].cause.find("too hard or too easy") != std::string::npos);
+  // Metrics alone do not tell.
+  Step step;
+  step.advantages = {0, 0, 0, 0};
+  CHECK(only(gdpo::diagnose(metrics_of(step)), "dead_groups", "100 %").cause.find("report") !=
+        std::string::npos);
+}
+
 TEST_CASE("every completion has reached the length limit", "[diagnose]") {
   Step step;
   step.truncated = {1, 1, 1, 1};
@@ -254,6 +316,128 @@ TEST_CASE("inputs that are not finite, each with its place", "[diagnose]") {
   f = only(gdpo::diagnose(report_of({1, 0, inf, 0, 1, no, 0, 1}, 1)), "non_finite rewards",
            "Infinite rewards: 1.");
   CHECK(gdpo::diagnose(report_of({1, 0, 2, 0, 1, 0, 1, no}, 1)).empty());
+}
+
+TEST_CASE("inputs that are not finite, each with a cause that fits it", "[diagnose]") {
+  const auto cause = [](const char* input, const auto& spoil) {
+    Step step;
+    spoil(step);
+    gdpo::PolicyLoss<> loss;
+    loss.kl.beta = 0.1;
+    return only(gdpo::diagnose(metrics_of(step, loss)), std::string("non_finite ") + input, ": ")
+        .cause;
+  };
+  const auto has = [](const std::string& text, const char* words) {
+    INFO(text);
+    CHECK(text.find(words) != std::string::npos);
+  };
+  has(cause("logp", [](Step& s) { s.logp[7] = no; }), "probability 0");
+  has(cause("old_logp", [](Step& s) { s.old_logp[7] = no; }), "policy of the rollout");
+  has(cause("ref_logp", [](Step& s) { s.ref_logp[7] = no; }), "reference");
+  has(cause("advantages", [](Step& s) { s.advantages[1] = inf; }), "infinite reward");
+  has(cause("weights", [](Step& s) { s.row_weights[1] = inf; }), "importance ratio");
+  has(cause("entropies", [](Step& s) { s.entropies[1] = no; }), "0 times infinity");
+  // The report knows which rewards made the advantages so.
+  Step step;
+  const gdpo::GroupReport infinite = report_of({1, 0, inf, 0, 1, 0, 1, 0}, 1);
+  CHECK(infinite.infinite_rewards == 1);
+  step.advantages[1] = no;
+  Findings found = gdpo::diagnose(metrics_of(step), infinite);
+  REQUIRE(names(found) == Names{"non_finite advantages", "non_finite rewards"});
+  has(found[0].cause, "Infinite rewards, of which the report counts 1");
+  found = gdpo::diagnose(metrics_of(step), report_of({1, 0, no, 0, 1, 0, 1, 0}, 1));
+  REQUIRE(names(found) == Names{"non_finite advantages"});
+  has(found[0].cause, "Missing rewards (NaN), of which the report counts 1");
+}
+
+TEST_CASE("counts of a result that do not fit", "[diagnose]") {
+  const Step step;
+  const gdpo::TokenBatch<double> batch = step.batch();
+  const gdpo::Normaliser n = gdpo::count(batch);
+  gdpo::LossResult r = gdpo::dapo_loss(batch, n);
+  gdpo::DiagnoseSettings whole;
+  whole.whole_step = true;
+  CHECK(gdpo::diagnose(r, whole).empty());
+  CHECK(gdpo::diagnose(r, healthy_report(), whole).empty());
+  r.normaliser.tokens = 5;  // as from a device, which does not refuse it
+  const gdpo::Finding f =
+      only(gdpo::diagnose(r), "counts tokens", "20 tokens and was divided by 5");
+  CHECK((f.figure == 4 && f.bound == 1));
+  CHECK(names(gdpo::diagnose(r, healthy_report())) == Names{"counts tokens"});
+  r.normaliser.tokens = 40;
+  CHECK(gdpo::diagnose(r).empty());  // a micro-batch of a step
+  only(gdpo::diagnose(r, whole), "counts tokens", "divided by 40");
+  // Counts that do not divide may be anything, and so may `given`, but for what was added twice.
+  r.over = -1;
+  CHECK(gdpo::diagnose(r, whole).empty());
+  r.over = static_cast<index_t>(gdpo::Over::Given);
+  for (const double given : {3.5, 20.0, 33.0, 48.5}) {
+    r.normaliser.given = given;
+    CHECK(gdpo::diagnose(r, whole).empty());
+  }
+  r.normaliser.given = 60;
+  only(gdpo::diagnose(r, whole), "counts given", "exactly 3 times as many");
+  CHECK(gdpo::diagnose(r).empty());
+}
+
+TEST_CASE("log-probs that are none", "[diagnose]") {
+  Step step;
+  for (double& x : step.logp) x = std::exp(x);  // probabilities
+  for (double& x : step.old_logp) x = std::exp(x);
+  const gdpo::LossMetrics m = metrics_of(step, gdpo::dapo_loss);
+  CHECK((m.positive_logp.rows == 4 && m.positive_logp.row_sum == 4));
+  only(gdpo::diagnose(m), "positive_logp", "100 % of the rows");
+  gdpo::DiagnoseSettings settings;
+  settings.positive_logp = 1;
+  CHECK(gdpo::diagnose(m, settings).empty());
+  step = {};
+  step.logp.assign(20, -0.0), step.old_logp.assign(20, 0.0);
+  CHECK(gdpo::diagnose(metrics_of(step)).empty());
+  // The ratio is 1 after an update.
+  settings = {};
+  settings.later_step = true;
+  step = {};
+  CHECK(gdpo::diagnose(metrics_of(step), settings).empty());
+  step.old_logp.clear();
+  only(gdpo::diagnose(metrics_of(step), settings), "ratio_one", "at 20 tokens");
+  settings.first_step = true;
+  CHECK(message_of([&] { gdpo::diagnose(metrics_of(step), settings); }) ==
+        "gdpo::diagnose: settings.first_step, settings.later_step: given both; needed: at most one "
+        "of them");
+}
+
+TEST_CASE("what a critic is given", "[diagnose]") {
+  std::vector<double> values(20), returns(20), advantages(20);
+  for (std::size_t k = 0; k < 20; ++k) {
+    const auto x = static_cast<double>(k);
+    values[k] = 0.3 + 0.01 * x, returns[k] = std::sin(x), advantages[k] = returns[k] - values[k];
+  }
+  const auto result = [&] {
+    gdpo::ValueBatch<double> batch;
+    batch.values = gdpo::view(values.data(), 4, 5),
+    batch.returns = gdpo::view(returns.data(), 4, 5);
+    return gdpo::ValueLoss<>{}(batch, gdpo::count(batch));
+  };
+  const auto policy = [&] {
+    Step step;
+    gdpo::TokenBatch<double> batch = step.batch();
+    batch.advantages = {}, batch.token_advantages = gdpo::view(advantages.data(), 4, 5);
+    return gdpo::dapo_loss(batch, gdpo::count(batch)).metrics;
+  };
+  CHECK(names(gdpo::diagnose(result(), policy())).empty());
+  CHECK(names(gdpo::diagnose(result())).empty());
+  advantages = returns;
+  only(gdpo::diagnose(result(), policy()), "returns_are_advantages", "over 20 tokens");
+  values.assign(20, 0.0);  // of a critic that begins they are the same
+  CHECK(names(gdpo::diagnose(result(), policy())).empty());
+  values[3] = no, returns[4] = inf;
+  const Findings found = gdpo::diagnose(result());
+  REQUIRE(names(found) == Names{"non_finite values", "non_finite returns"});
+  CHECK(found[0].cause != found[1].cause);
+  values.assign(20, 1), returns.assign(20, 2);
+  gdpo::ValueLossResult r = result();
+  r.normaliser.tokens = 10;
+  only(gdpo::diagnose(r), "counts tokens", "20 tokens");
 }
 
 TEST_CASE("the entropy has collapsed", "[diagnose]") {
@@ -317,6 +501,8 @@ TEST_CASE("thresholds out of their range, and names that do not fit", "[diagnose
       {&Settings::first_step_ratio, "first_step_ratio"},
       {&Settings::clip_fraction_min, "clip_fraction_min"},
       {&Settings::clip_fraction_max, "clip_fraction_max"},
+      {&Settings::near_ratio, "near_ratio"},
+      {&Settings::positive_logp, "positive_logp"},
       {&Settings::dead_groups, "dead_groups"},
       {&Settings::truncated, "truncated"},
       {&Settings::entropy_floor, "entropy_floor"},
