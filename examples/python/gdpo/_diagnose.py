@@ -2,7 +2,7 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from ._advantages import Report
-from ._library import ops, our_errors
+from ._library import ops, our_errors, word
 from ._policy_loss import Metrics
 
 
@@ -22,21 +22,25 @@ class Finding(NamedTuple):
 
 
 def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None, *,
-             reward_names: Sequence[str] = (), first_step: bool = False,
-             **thresholds: float) -> List[Finding]:
+             reward_names: Sequence[str] = (), first_step: bool = False, later_step: bool = False,
+             whole_step: bool = False, **thresholds: float) -> List[Finding]:
     """Findings about a step: an empty list where nothing is suspicious.
 
     metrics: of PolicyLoss, merged over micro-batches and ranks. report: of `advantages`. One of
       them, or both.
-    first_step: there was no update since the rollout, so that ratios should be 1.
+    first_step: there was no update since the rollout, so that ratios should be 1. later_step:
+      there was one, so that they should not. Neither: it is not known.
+    whole_step: the metrics are of all micro-batches and ranks of a step, so that they hold as many
+      tokens and rows as were counted.
     reward_names: one for each reward.
-    thresholds: first_step_ratio (0.1), clip_fraction_min (0.05), clip_fraction_max (0.25),
-      dead_groups (0.5), truncated (1), entropy_floor (0.05 nats), first_entropy (nats; 0: not
-      known), entropy_share (0.06).
+    thresholds: first_step_ratio (0.1), clip_fraction_min (0), clip_fraction_max (0.25), near_ratio
+      (0.1), positive_logp (0.05), dead_groups (0.5), truncated (1), entropy_floor (0.05 nats),
+      first_entropy (nats; 0: not known), entropy_share (0.06).
 
-    The findings are non_finite, first_step_ratio, clip_fraction, kl_zero, all_truncated,
-    entropy_collapse, dead_groups and silent_reward; include/gdpo/diagnose.hpp of the C++ library
-    says what each compares, and where the thresholds are from.
+    The findings are counts, non_finite, positive_logp, first_step_ratio, ratio_one, swapped_logp,
+    clip_fraction, kl_zero, all_truncated, entropy_collapse, dead_groups and silent_reward;
+    include/gdpo/diagnose.hpp of the C++ library says what each compares, and where the thresholds
+    are from.
 
     Errors: ValueError for thresholds out of range and names that do not fit.
     """
@@ -47,7 +51,8 @@ def diagnose(metrics: Optional[Metrics] = None, report: Optional[Report] = None,
     if metrics is None and report is None:
         raise ValueError("gdpo::diagnose: metrics, report: given neither; needed: one of them, or "
                          "both")
-    settings = f"first_step={'true' if first_step else 'false'}"
+    settings = " ".join(f"{name}={word(bool(value))}" for name, value in (
+        ("first_step", first_step), ("later_step", later_step), ("whole_step", whole_step)))
     settings += "".join(f" {name}={float(value)!r}" for name, value in thresholds.items())
     with our_errors():
         lines = ops.diagnose(None if metrics is None else metrics.result.detach().cpu(),

@@ -1,4 +1,5 @@
 """The policy loss as a module, the counts that it divides by, and what it measures."""
+import copy
 import inspect
 import re
 from typing import Any, Dict, NamedTuple, Optional, Tuple
@@ -67,7 +68,11 @@ class Metrics:
         return dict(zip(keys.split("\n"), values.tolist())) if keys else {}
 
     def merge(self, other: "Metrics") -> "Metrics":
-        """The metrics of two micro-batches or ranks of one step together, on the CPU."""
+        """The metrics of two micro-batches or ranks of one step together, on the CPU.
+
+        Errors: ValueError where they were divided by different counts, or by fewer tokens or rows
+        than both hold.
+        """
         with our_errors():
             return Metrics(ops.merge_results(self.result.detach().cpu(),
                                              other.result.detach().cpu()))
@@ -91,6 +96,19 @@ class LossFromLogits(NamedTuple):
     metrics: Metrics  #: What the call measured.
     logp: torch.Tensor  #: Log-probs of the targets in nats, float32, without a gradient.
     entropies: torch.Tensor  #: Entropies in nats, float32, without a gradient.
+
+
+def _check_gradient(function: str, wanted: torch.Tensor, name: str,
+                    arrays: Dict[str, Optional[torch.Tensor]]) -> None:
+    """Raises ValueError where another array needs a gradient and the policy's does not."""
+    if wanted.requires_grad or not torch.is_grad_enabled():
+        return
+    for other, array in arrays.items():
+        if array is not None and array.requires_grad:
+            do = "do" if name == "logits" else "does"
+            raise ValueError(f"{function}: {other}: given a tensor that requires a gradient, with "
+                             f"{name} that {do} not; needed: the other way round, because a loss "
+                             f"is differentiated by {name} alone (are the two swapped?)")
 
 
 def batch_arrays(function: str, arrays: Dict[str, Optional[torch.Tensor]]) -> list:
@@ -140,7 +158,7 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
       Where you know the count of the whole step (num_items_in_batch), set it on the sum instead:
       counts[3] = num_items_in_batch.
 
-    Errors: ValueError for shapes that do not fit.
+    Errors: ValueError for shapes that do not fit, and on the CPU for labels (-100) as a mask.
     """
     if mask is None and logp is None and offsets is None:
         raise ValueError("gdpo::count: batch: given no array; needed: mask, logp or offsets")
@@ -239,8 +257,10 @@ class PolicyLoss(torch.nn.Module):
         logp: log-probs of the tokens under the policy being trained, in nats: (rows, tokens),
           (prompts, completions, tokens), packed (tokens) with offsets, or a nested tensor of
           jagged layout. All arrays of tokens have its shape. Only it gets a gradient.
-        counts: those of the whole step, from `count`. On a CUDA device nobody looks at them: where
-          a count that divides is 0, the loss is 0. Counts on the CPU are checked in any case.
+        counts: those of the whole step, from `count`; fewer tokens or rows than the batch holds are
+          refused, where the loss divides by them. On a CUDA device nobody looks at them: where a
+          count that divides is 0, the loss is 0. Counts on the CPU are checked in any case, against
+          what the shape of the batch says. `diagnose` looks at the results of all.
         advantages: (rows), or token_advantages in the shape of logp.
         old_logp: under the policy that sampled, or the proximal one; absent: the ratio is 1.
         ref_logp, rollout_logp, teacher_logp: for KL terms against them.
@@ -250,7 +270,8 @@ class PolicyLoss(torch.nn.Module):
           at least 0.
         entropies, truncated (rows): for metrics. tags: for losses of your own.
 
-        Errors: ValueError for types, shapes, devices and settings that do not fit.
+        Errors: ValueError for types, shapes, devices, counts and settings that do not fit, and for
+        another array that requires a gradient where logp does not.
         """
         check_type("gdpo::PolicyLoss", "logp", logp)
         if not logp.is_floating_point():
@@ -266,6 +287,7 @@ class PolicyLoss(torch.nn.Module):
             "advantages": advantages, "row_weights": row_weights, "truncated": truncated,
             "offsets": offsets})
         check_tensors("gdpo::PolicyLoss", {"logp": arrays[0], "counts": counts})
+        _check_gradient("gdpo::PolicyLoss", logp, "logp", dict(zip(ARRAYS, arrays)))
         try:
             if torch.is_grad_enabled() and logp.requires_grad:
                 loss, result = WithGradient.apply(self.line, counts, *arrays)
@@ -325,6 +347,7 @@ class PolicyLoss(torch.nn.Module):
                              "one, such as a parameter; needed: logits that a model has made")
         nested = logits.is_nested
         listed = batch_arrays(function, given)
+        _check_gradient(function, logits, "logits", dict(zip(ARRAYS, listed)))
         logits, targets = given["logits"], given["targets"]
         check_tensors(function, {"logits": logits, "counts": counts})
         arguments = (self.line, counts, logits, targets, temperature, *listed)
@@ -354,6 +377,22 @@ class PolicyLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.line)
+
+
+def dividing_by_given(loss: PolicyLoss) -> PolicyLoss:
+    """The same loss, but dividing by counts[3] where it divides by the tokens, counts[0].
+
+    For trainers that divide by a number of their own. The count of the tokens of a step cannot be
+    less than what a micro-batch holds, and is refused; an average over micro-batches or processes
+    can.
+    """
+    if ops.loss_over(loss.line) != "tokens":
+        return loss
+    other = copy.copy(loss)
+    words = [word for word in loss.line.split(" ")
+             if not word.startswith(("aggregate.over=", "over="))]
+    other.line = " ".join([*words, "aggregate.over=given"])
+    return other
 
 
 _ARRAYS_BESIDE_LOGITS = [name for name in inspect.signature(PolicyLoss.forward).parameters

@@ -45,6 +45,7 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(scaled_schema);
   library.def(scale_in_place_schema);
   library.def(check_loss_schema);
+  library.def(loss_over_schema);
   library.def(count_schema);
   library.def(token_logprobs_schema);
   library.def(token_logprobs_backward_schema);
@@ -86,5 +87,6 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
 STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
   library.impl("names", TORCH_BOX(&gdpo::torch_stable::names));
   library.impl("check_loss", TORCH_BOX(&gdpo::torch_stable::check_loss));
+  library.impl("loss_over", TORCH_BOX(&gdpo::torch_stable::loss_over));
   library.impl("level", TORCH_BOX(&level));
 }

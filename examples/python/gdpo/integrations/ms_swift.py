@@ -19,7 +19,7 @@ import torch
 from .. import PolicyLoss, advantages, count, estimators, losses, prepare
 from .._advantages import SETTINGS as _OF_ESTIMATORS
 from .._library import ops
-from .._policy_loss import SETTINGS as _OF_LOSSES
+from .._policy_loss import SETTINGS as _OF_LOSSES, dividing_by_given
 from ._constraints import Constraints
 from ._known import knows
 
@@ -326,7 +326,8 @@ def _no_loss_because(trainer: Any, choices: Choices) -> Optional[str]:
 def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
     """The loss that was chosen, or the one that ms-swift's options describe."""
     if choices.loss is not None:
-        return PolicyLoss(choices.loss, **choices.loss_settings)
+        chosen = PolicyLoss(choices.loss, **choices.loss_settings)
+        return chosen if choices.loss.startswith("ms_swift::") else dividing_by_given(chosen)
     settings = {"level": trainer.importance_sampling_level, "low": trainer.epsilon_low,
                 "high": trainer.epsilon_high, "delta": trainer.args.delta,
                 "beta": 0.0 if trainer.kl_in_reward else trainer.beta}
@@ -378,7 +379,8 @@ def _counts(trainer: Any, grpo_batch: Any, mask: torch.Tensor) -> torch.Tensor:
     """The counts that the loss of a micro-batch divides by, before the Trainer's own division.
 
     The Trainer averages the micro-batches of a step and the processes. ms-swift's losses, by its
-    options or by name, divide by the counts that it takes. All others divide by the average number
+    options or by name, divide by the counts that it takes. Others that divide by tokens, or by the
+    last of the counts, divide by the average number
     of tokens in a micro-batch of the whole rollout, so that their average divides by all tokens.
     """
     counts = count(mask=mask)
@@ -394,8 +396,6 @@ def _counts(trainer: Any, grpo_batch: Any, mask: torch.Tensor) -> torch.Tensor:
         parallel = trainer.template.sequence_parallel_size
         batches = trainer.args.steps_per_generation * parallel
     counts[3] = tokens / batches
-    if not chosen.startswith("ms_swift::"):
-        counts[0] = counts[3]
     return counts
 
 

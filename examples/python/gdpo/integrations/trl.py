@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
 from .._library import ops
-from .._policy_loss import SETTINGS
+from .._policy_loss import SETTINGS, dividing_by_given
 from ._constraints import Constraints
 from ._known import knows
 
@@ -86,6 +86,11 @@ def _own_settings(name: str, args: Any) -> Dict[str, Any]:
         settings["constant"] = args.max_completion_length
     own = SETTINGS.meant_in(words[1:])
     return {"name": name, **{key: value for key, value in settings.items() if key not in own}}
+
+
+def _is_bnpo(loss: PolicyLoss) -> bool:
+    """Whether a loss is one of those called bnpo."""
+    return loss.line.split(" ")[0].endswith("bnpo")
 
 
 def _check_kl(loss: PolicyLoss, beta: float) -> None:
@@ -178,11 +183,11 @@ class GRPOTrainer(trl.GRPOTrainer):
             raise ValueError("gdpo.integrations.trl: loss: given one, with the entropy bonus of "
                              "GRPOConfig; needed: one of the two")
         if isinstance(loss, PolicyLoss):
-            _check_kl(loss, self.beta)
-            return loss
-        made = PolicyLoss(**_own_settings(loss, self.args))
-        _check_kl(made, self.beta)
-        return made
+            chosen = loss
+        else:
+            chosen = PolicyLoss(**_own_settings(loss, self.args))
+        _check_kl(chosen, self.beta)
+        return chosen if _is_bnpo(chosen) else dividing_by_given(chosen)
 
     def _missing_option(self) -> Optional[str]:
         """The option of TRL that there is nothing for here; None where there is none."""
@@ -315,8 +320,9 @@ class GRPOTrainer(trl.GRPOTrainer):
         """The counts that the loss divides by, in the order of `gdpo.count`.
 
         Rows are those of the micro-batch times the accumulation steps, because the losses of the
-        steps are added. Tokens are TRL's share of one process in num_items_in_batch, which spans
-        the generation batch. The losses called bnpo divide by those of the micro-batch instead.
+        steps are added. The last is TRL's share of one process in num_items_in_batch, which spans
+        the generation batch: losses that divide by tokens divide by it, and those called bnpo by
+        the tokens of the micro-batch instead.
         """
         counts = count(mask=mask)
         counts *= accumulation
@@ -324,10 +330,6 @@ class GRPOTrainer(trl.GRPOTrainer):
         if mode == "train":
             share = share * accumulation / self.args.steps_per_generation
         counts[3] = share
-        name = (self._gdpo_loss.line.split(" ")[0] if self._gdpo_loss is not None
-                else self.loss_type)
-        if not name.endswith("bnpo"):
-            counts[0] = share
         return counts
 
     # The log

@@ -23,8 +23,10 @@ inline std::string diagnose(const Array& result, const Array& report, const std:
   detail::read_settings(
       function, settings,
       [&s](const auto& f) {
-        f("first_step", s.first_step), f("first_step_ratio", s.first_step_ratio);
+        f("first_step", s.first_step), f("later_step", s.later_step);
+        f("whole_step", s.whole_step), f("first_step_ratio", s.first_step_ratio);
         f("clip_fraction_min", s.clip_fraction_min), f("clip_fraction_max", s.clip_fraction_max);
+        f("near_ratio", s.near_ratio), f("positive_logp", s.positive_logp);
         f("dead_groups", s.dead_groups), f("truncated", s.truncated);
         f("entropy_floor", s.entropy_floor), f("first_entropy", s.first_entropy);
         f("entropy_share", s.entropy_share);
@@ -38,9 +40,9 @@ inline std::string diagnose(const Array& result, const Array& report, const std:
   GroupReport g;
   if (result) detail::read_numbers(function, "metrics", *result, r);
   if (report) g = detail::report_from(function, "report", *report);
-  const std::vector<Finding> findings = !report   ? gdpo::diagnose(r.metrics, s)
+  const std::vector<Finding> findings = !report   ? gdpo::diagnose(r, s)
                                         : !result ? gdpo::diagnose(g, s)
-                                                  : gdpo::diagnose(r.metrics, g, s);
+                                                  : gdpo::diagnose(r, g, s);
   std::string lines;
   for (const Finding& f : findings) {
     lines += (lines.empty() ? "" : "\n") + f.name + "\t" + f.subject + "\t" +

@@ -120,6 +120,22 @@ inline double check_loss(const std::string& loss) {
 }
 
 /// What an operator of this name declares.
+inline constexpr const char* loss_over_schema = "loss_over(str loss) -> str";
+/// Which count the loss of that line divides by: tokens, rows, non_empty_rows, given, or "" where
+/// it divides by none. Errors: `invalid_input` as from check_loss.
+inline std::string loss_over(const std::string& loss) {
+  return std::visit(
+      [](const auto& l) -> std::string {
+        const index_t over = gdpo::detail::over_of(l.aggregate);
+        for (const auto& count : gdpo::detail::step_counts) {
+          if (static_cast<index_t>(count.over) == over) return count.name;
+        }
+        return over < 0 ? "" : "given";
+      },
+      runtime::configured_loss(loss));
+}
+
+/// What an operator of this name declares.
 inline constexpr const char* count_schema = "count(" GDPO_TORCH_SCHEMA ") -> Tensor";
 /// The counts of a batch, (4) float64: tokens, rows, non_empty_rows, and 0 for `given`
 /// (loss/count.hpp). The arguments are those of policy_loss; a mask or offsets suffice.

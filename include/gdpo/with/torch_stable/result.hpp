@@ -4,6 +4,7 @@
 #include <gdpo/loss/result.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/torch_stable/tensor.hpp>
+#include <optional>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
@@ -64,6 +65,7 @@ GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   auto& n = r.normaliser;
   f("normaliser", ".tokens", n.tokens), f("normaliser", ".rows", n.rows);
   f("normaliser", ".non_empty_rows", n.non_empty_rows), f("normaliser", ".given", n.given);
+  f("", "over", r.over);
   auto& m = r.metrics;
 #define GDPO_X(name, ...) for_each_part(#name, m.name, f);
   GDPO_TOKEN_METRICS(GDPO_X)
@@ -87,11 +89,33 @@ inline index_t flags_set(const std::vector<unsigned char>& flags, std::size_t re
   for (std::size_t at = c; at < flags.size(); at += rewards) set += flags[at] != 0;
   return set;
 }
-/// Sets the flag of reward c in that many of the groups.
-inline void set_flags(std::vector<unsigned char>& flags, std::size_t rewards, std::size_t c,
-                      index_t set) {
-  for (std::size_t at = c; at < flags.size() && set > 0; at += rewards, --set) flags[at] = 1;
-}
+/// Makes flags of groups whose counts are known: `degenerate` groups come first, and of these the
+/// `cancelled`, in which some reward differs, come last. set_next() then flags groups of a reward.
+struct MakeFlags {
+  GroupReport& report;
+  std::size_t equal, cancelled, next = 0;
+  MakeFlags(GroupReport& r, index_t degenerate, index_t of_cancelled) : report(r) {
+    const auto groups = static_cast<std::size_t>((std::max<index_t>)(r.groups, 0));
+    r.degenerate.assign(groups, 0);
+    r.channel_degenerate.assign(groups * r.channels.size(), 0);
+    const auto within = [](index_t n, std::size_t most) {
+      return (std::min)(static_cast<std::size_t>((std::max<index_t>)(n, 0)), most);
+    };
+    const std::size_t dead = within(degenerate, groups);
+    cancelled = within(of_cancelled, dead), equal = dead - cancelled;
+    std::fill_n(r.degenerate.begin(), dead, static_cast<unsigned char>(1));
+  }
+  /// Flags `set` groups of reward c: the equal ones, those that are alive, and then the cancelled
+  /// ones in turns with the other rewards, so that in each some reward still differs.
+  void set_next(std::size_t c, index_t set) {
+    const std::size_t groups = report.degenerate.size(), rewards = report.channels.size();
+    const auto flag = [&](std::size_t g) { report.channel_degenerate[g * rewards + c] = 1; };
+    for (std::size_t g = 0; g < equal && set > 0; ++g, --set) flag(g);
+    for (std::size_t g = equal + cancelled; g < groups && set > 0; ++g, --set) flag(g);
+    for (std::size_t n = 0; n < cancelled && set > 0; ++n, ++next, --set)
+      flag(equal + next % cancelled);
+  }
+};
 
 /// Calls f for each number of a GroupReport. What belongs to single groups is not among them: of
 /// flags there are their counts, and of the rest nothing.
@@ -105,13 +129,10 @@ void for_each_number(R&& r, const F& f) {
   f("", "unused_rows", r.unused_rows), f("", "flat_rows", r.flat_rows);
   constexpr bool reads = !std::is_const_v<std::remove_reference_t<R>>;
   const std::size_t rewards = r.channels.size();
-  index_t degenerate = flags_set(r.degenerate, 1, 0);
-  f("", "degenerate_groups", degenerate);
-  if constexpr (reads) {
-    r.degenerate.assign(static_cast<std::size_t>((std::max<index_t>)(r.groups, 0)), 0);
-    r.channel_degenerate.assign(r.degenerate.size() * rewards, 0);
-    set_flags(r.degenerate, 1, 0, degenerate);
-  }
+  index_t degenerate = flags_set(r.degenerate, 1, 0), cancelled = gdpo::detail::cancelled_groups(r);
+  f("", "degenerate_groups", degenerate), f("", "cancelled_groups", cancelled);
+  std::optional<MakeFlags> flags;
+  if constexpr (reads) flags.emplace(r, degenerate, cancelled);
   for_each_moment("reward_sums", r.reward_sums, f);
   for_each_moment("group_stds", r.group_stds, f);
   for_each_moment("combined", r.combined, f);
@@ -123,7 +144,7 @@ void for_each_number(R&& r, const F& f) {
     f(name.c_str(), ".flat_groups", channel.flat_groups);
     degenerate = flags_set(r.channel_degenerate, rewards, c);
     f(name.c_str(), ".degenerate_groups", degenerate);
-    if constexpr (reads) set_flags(r.channel_degenerate, rewards, c, degenerate);
+    if constexpr (reads) flags->set_next(c, degenerate);
   }
 }
 /// How many numbers a result has.
