@@ -3,6 +3,7 @@
 The tolerance is 1e-12 of the largest advantage: rounding of means and standard deviations of a few
 numbers of size 1. Advantages that are 0 by definition are exactly 0.
 """
+import functools
 import importlib.util
 import math
 import os
@@ -337,6 +338,39 @@ def test_settings_of_missing_rewards_and_small_groups():
     two = torch.stack([rewards, rewards], 1)
     kept = gdpo.advantages(two, estimator="dr_grpo", group_ids=ids, missing_row="keep")
     assert kept.tolist() == [0.5, -1.5, -1.5, 2.5, 0]
+
+
+def test_what_an_infinite_reward_means():
+    rewards = torch.tensor([math.inf, 0, 1, 2])
+    centred = functools.partial(gdpo.advantages, rewards, estimator="dr_grpo", group_size=4)
+    largest = torch.finfo(torch.float32).max
+    assert centred()[0].isnan() and centred()[1:].tolist() == [-math.inf] * 3
+    assert centred(infinite="missing").tolist() == [0, -1, 0, 1]
+    assert centred(infinite="nan_to_num").tolist() == [0, -largest, -largest, -largest]
+    with pytest.raises(ValueError, match="given inf in row 0, reward 0; needed: a finite number"):
+        centred(infinite="reject")
+    with pytest.raises(ValueError, match="needed: one of propagate, missing, nan_to_num, reject"):
+        centred(infinite="zero")
+    report = centred(infinite="missing", report=True).report
+    assert report["infinite_rewards"] == 1 and report["excluded_rewards"] == 1
+    findings = gdpo.diagnose(report=report)
+    assert [(f.name, f.subject) for f in findings] == [("non_finite", "rewards")]
+    # Numbers of TRL 1.16: groups with an infinity, and a row that a weight of 0 alone has scored.
+    pairs = torch.tensor([[math.inf, 1], [0, 0], [1, 0], [0, 1]])
+    trl = gdpo.advantages(pairs, estimator="trl::gdpo", group_size=2)
+    torch.testing.assert_close(trl, torch.tensor([1.2245, -1.2245, 0, 0]), atol=5e-5, rtol=0)
+    scored = torch.tensor([[math.nan, .5], [1, .2], [0, .1], [1, .3]])
+    trl = gdpo.advantages(scored, estimator="trl::gdpo", group_size=4, weights=[1, 0])
+    torch.testing.assert_close(trl, torch.tensor([0, .70702, -1.41404, .70702]), atol=5e-5, rtol=0)
+
+
+def test_a_placeholder_counts_in_nothing():
+    rewards, valid = torch.tensor([1.0, 0, 0, 1]), torch.tensor([1, 1, 0, 1])
+    compared = gdpo.advantages(rewards, estimator="grpo", group_size=4, valid=valid)
+    assert compared[2].item() == pytest.approx(-1.1547, abs=1e-4)
+    excluded = gdpo.advantages(rewards, estimator="grpo", group_size=4, valid=valid,
+                               unused="exclude")
+    assert excluded.tolist() == [*compared[:2].tolist(), 0.0, compared[3].item()]
 
 
 def test_a_penalty_inside_the_reward():

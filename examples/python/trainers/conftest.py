@@ -9,6 +9,43 @@ import torch
 
 #: How many random batches each function of a trainer is compared on.
 BATCHES = 200
+#: How many a trainer's estimators are compared on together, with rewards of every kind.
+BATCHES_OF_ANY = 1000
+
+
+def any_rewards(rng, rows, columns, huge):
+    """Rewards of every kind that a function may return, (rows, columns) of float32, and weights.
+
+    They are multiples of 1/8 with constant groups, among them NaN (a function that returned None),
+    infinities of both signs, tiny numbers, and in the first column numbers as large as `huge`: two
+    that cancel would leave the rounding of what else is in the sum. The weights are of both signs
+    and 0. All are few bits long, so that sums and means of equal rewards are exact in the trainer.
+    """
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    rewards = torch.randint(-16, 17, (rows, columns), generator=generator) / 8.0
+    if rng.random() < 0.4:
+        rewards = (rewards > 0).float()  # as checkers give them
+    if rng.random() < 0.3:
+        rewards[: rows // 2] = rewards[:1]
+    if rng.random() < 0.3:
+        rewards[:, rng.randrange(columns)] = 0.5
+    share = rng.choice([0.0, 0.03, 0.15, 0.5])
+    kinds = rng.sample([math.inf, -math.inf, math.nan, 2.0 ** -90, huge], rng.randint(1, 5))
+    for row in range(rows):
+        for column in range(columns):
+            if rng.random() < share:
+                kind = rng.choice(kinds)
+                rewards[row, column] = 0.0 if kind == huge and column > 0 else kind
+        if rng.random() < share / 2:
+            rewards[row] = math.nan
+    weights = [rng.choice([1.0, 1.0, 0.0, -1.0, 0.25, 2.0]) for _ in range(columns)]
+    return rewards, torch.tensor(weights)
+
+
+def adds_infinities(rewards, weights):
+    """Whether the weighted sum of some row is inf - inf."""
+    terms = rewards * weights
+    return bool(((terms == math.inf).any(1) & (terms == -math.inf).any(1)).any())
 
 
 class Record:
@@ -23,6 +60,25 @@ class Record:
         key = (trainer, function, presets)
         self.batches[key] = self.batches.get(key, 0) + 1
         self.rows.setdefault(key, {})
+
+    def close_to_any(self, trainer, function, presets, ours, theirs, context, may_differ=None):
+        """`close` of advantages that may be NaN, infinite, or a float's largest number.
+
+        Those are to be the same ones, except where may_differ (rows) allows it.
+        """
+        most = torch.finfo(torch.float32).max
+        ours, theirs = ours.double(), theirs.double()
+        largest = theirs.isfinite() & (theirs.abs() >= most)  # of a trainer's float64
+        theirs = torch.where(largest, theirs.clamp(-most, most), theirs)
+        special = ~theirs.isfinite() | largest
+        same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+        if may_differ is not None:
+            same = same | may_differ
+        assert bool(same[special].all()), (
+            f"{trainer} {function} beside {presets}: ours {ours.tolist()}, theirs "
+            f"{theirs.tolist()}; {context}")
+        self.close(trainer, function, presets, "advantages", ours[~special], theirs[~special], 1e-6,
+                   context)
 
     def close(self, trainer, function, presets, what, ours, theirs, tolerance, context=""):
         """Holds ours to theirs, and keeps the difference.
@@ -54,6 +110,22 @@ _KINDS = ("advantages", "loss", "gradient", "metrics")
 def record():
     """The record of this run."""
     return _record
+
+
+class AnyRewards:
+    """any_rewards, and how many batches of them a trainer is compared on."""
+
+    batches = BATCHES_OF_ANY
+    adds_infinities = staticmethod(adds_infinities)
+
+    def __call__(self, *arguments, **named):
+        return any_rewards(*arguments, **named)
+
+
+@pytest.fixture(name="any_rewards", scope="session")
+def _any_rewards():
+    """Rewards of every kind."""
+    return AnyRewards()
 
 
 @pytest.fixture(autouse=True)

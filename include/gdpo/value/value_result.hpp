@@ -77,6 +77,8 @@ GDPO_DEVICE inline ValueNonFinite merge(const ValueNonFinite& a, const ValueNonF
           merge(a.weights, b.weights)};
 }
 
+namespace detail {
+
 /// What the metrics have seen, as counts. Without means the number of tokens is not known: 0.
 inline Normaliser seen_by(const ValueMetrics& m) {
   Normaliser n;
@@ -84,8 +86,6 @@ inline Normaliser seen_by(const ValueMetrics& m) {
   n.non_empty_rows = static_cast<double>(m.rows - m.empty_rows);
   return n;
 }
-
-namespace detail {
 
 /// ValueMetrics::explained_variance.
 inline double explained_variance(const ValueMetrics& m, double eps) {

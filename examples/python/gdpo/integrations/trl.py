@@ -235,9 +235,12 @@ class GRPOTrainer(trl.GRPOTrainer):
                                                self.reward_func_names)
         for key, value in self._gdpo_constraints.metrics("gdpo/").items():
             self._metrics[mode][key].append(value)
-        return group_advantages(rewards, group_size=size, constraints=limits,
-                                tokens=self.accelerator.gather(mask.sum(-1)),
-                                **self._estimator_settings())
+        result, report = group_advantages(
+            rewards, group_size=size, constraints=limits, report=True,
+            tokens=self.accelerator.gather(mask.sum(-1)), **self._estimator_settings())
+        for finding in diagnose(report=report, reward_names=self.reward_func_names):
+            self._tell(f"{finding.name} {finding.subject}", str(finding))
+        return result
 
     def _replace_logged(self, everyones: torch.Tensor) -> None:
         """Puts the advantages into TRL's table of completions, in place of its own."""
@@ -353,7 +356,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         for key, value in self._means(pairs).items():
             self._metrics[mode][key].append(value)
         for finding in findings:
-            self._tell(finding.name, str(finding))
+            self._tell(f"{finding.name} {finding.subject}", str(finding))
 
     def _means(self, pairs: Dict[str, Tuple[float, float]]) -> Dict[str, float]:
         """Sum / count over all processes, in one reduction."""

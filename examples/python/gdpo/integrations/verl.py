@@ -284,6 +284,8 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
         result, report = result
         _measured.update(report.to_dict("gdpo/", names))
         _log_what_was_measured()
+    if line is None:  # whatever their weight, verl's formulas pass on what is not finite
+        result = result + (0 * rewards).sum().to(result.dtype)
     of_tokens = result.unsqueeze(-1) * response_mask
     return of_tokens, of_tokens
 

@@ -86,6 +86,39 @@ def test_advantages(record, helpers, seeds, estimator, scale):
 
 
 
+@pytest.mark.parametrize("estimator, scale", list(ms_swift._ESTIMATORS))
+def test_advantages_of_any_rewards(record, helpers, any_rewards, estimator, scale):
+    """None, NaN, infinities, huge and tiny numbers, weights of 0 and below.
+
+    Two things differ, each only where ms-swift trains on NaN. Where the std of the batch is NaN, a
+    group of equal values keeps its 0 here and is NaN there. And inf - inf in the sum of a row is an
+    infinity here and NaN there.
+    """
+    preset = ms_swift._ESTIMATORS[estimator, scale]
+    for seed in range(any_rewards.batches // len(ms_swift._ESTIMATORS) + 1):
+        rng = random.Random(f"any {estimator} {scale} {seed}")
+        group = rng.choice([1, 2, 4, 8])
+        rows = group * rng.randint(2, 5)
+        rewards, weights = any_rewards(rng, rows, rng.randint(1, 4), huge=2.0 ** 90)
+        trainer = helpers.trainer(
+            advantage_estimator=estimator, scale_rewards=scale, num_generations=group,
+            reward_weights=weights.double(),
+            reward_func_names=[f"f{i}" for i in range(len(weights))])
+        samples, batches = rollout(rng, rows, group, torch.float32)
+        theirs = helpers.own._compute_advantages(trainer, samples, rewards.double(), batches)
+        ours = trainer._compute_advantages(samples, rewards, batches)
+        sums = (rewards.double() * weights).nansum(1).view(-1, group)
+        equal = (sums == sums[:, :1]).all(1).repeat_interleave(group) & (ours == 0)
+        may_differ = equal & (scale == "batch") & theirs.isnan()
+        if any_rewards.adds_infinities(rewards, weights):
+            may_differ |= ~ours.isfinite() & ~theirs.isfinite()
+        about = (helpers.SWIFT, "_compute_advantages", f"{preset}, any rewards")
+        record.batch(*about)
+        record.close_to_any(*about, ours, theirs, f"seed any {estimator} {scale} {seed}, groups of "
+                            f"{group}, weights {weights.tolist()}, rewards {rewards.tolist()}",
+                            may_differ)
+
+
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "reinforce_plus_plus"])
 def test_advantages_of_requests(record, helpers, seeds, estimator):
     """Rows of one request share its advantage, and prompts have any number of requests."""

@@ -252,6 +252,22 @@ def test_advantages(helpers, record, scale_rewards, aggregation, preset, zero_st
                 assert math.isnan(value) or key == "frac_reward_zero_std", (key, value, context)
 
 
+@pytest.mark.parametrize("scale_rewards, aggregation, preset, zero_std", ESTIMATORS)
+def test_advantages_of_any_rewards(helpers, record, any_rewards, scale_rewards, aggregation, preset,
+                                   zero_std):
+    """None, NaN, infinities, huge and tiny numbers, weights of 0 and below: TRL's numbers."""
+    about = (helpers.TRL, "GRPOTrainer._generate_and_score_completions", f"{preset}, any rewards")
+    for seed in range(any_rewards.batches // len(ESTIMATORS)):
+        batch = RewardBatch(seed, scale_rewards, aggregation)
+        batch.rewards, batch.settings["reward_weights"] = any_rewards(
+            batch.rng, *batch.rewards.shape, huge=2.0 ** 90)
+        context = f"seed {seed}: {batch}"
+        _, output = batch.run(trl.GRPOTrainer, helpers, widen=True)
+        _, replaced = batch.run(GRPOTrainer, helpers)
+        record.batch(*about)
+        record.close_to_any(*about, replaced["advantages"], output["advantages"], context)
+
+
 MODES = {"token_truncate": ["trl::token_truncate"], "sequence_truncate": ["trl::sequence_truncate"],
          "token_mask": ["trl::token_weight", "trl::token_mask"],
          "sequence_mask": ["trl::sequence_weight", "trl::sequence_mask"]}

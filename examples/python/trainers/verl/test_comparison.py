@@ -175,6 +175,33 @@ def test_gdpo(record, seeds, preset):
 
 
 
+@pytest.mark.parametrize("preset", ["verl::gdpo", "verl::gdpo_no_std"])
+def test_gdpo_of_any_rewards(record, any_rewards, preset):
+    """NaN, infinities, huge and tiny numbers, weights of 0 and below: verl's numbers.
+
+    verl's arithmetic is in float32, whose squares end at 2^128: huge is 2^50 here.
+    """
+    for seed in range(any_rewards.batches // 2):
+        groups = Groups(seed, rewards=random.Random(seed).randint(1, 3))
+        rewards, weights = any_rewards(groups.choose, *groups.values.shape, huge=2.0 ** 50)
+        if not rewards.isfinite().all() and groups.choose.random() < 0.5:
+            rewards = rewards.nan_to_num(0.5, 1.0, 0.0)  # else nearly all advantages are NaN
+        keys = [f"reward {number}" for number in range(rewards.shape[1])]
+        config = AlgoConfig(gdpo_reward_keys=keys, gdpo_reward_weights=weights.tolist())
+        columns = {key: rewards[:, at].numpy() for at, key in enumerate(keys)}
+        prompts = torch.ones(len(groups.ids), 2)
+        batch = {"prompts": prompts, "attention_mask": torch.cat((prompts, groups.mask), 1).long()}
+        settings = {"index": groups.ids, "norm_adv_by_std_in_grpo": preset == "verl::gdpo",
+                    "config": config, "non_tensor_batch": columns, "batch": batch}
+        sums = groups.mask.float() * 0
+        theirs, _ = core_algos.compute_gdpo_outcome_advantage(sums, groups.mask, **settings)
+        ours, _ = plugin.advantages(sums, groups.mask, **settings)
+        about = (TRAINER, "compute_gdpo_outcome_advantage", f"{preset}, any rewards")
+        record.batch(*about)
+        record.close_to_any(*about, ours.reshape(-1), theirs.reshape(-1),
+                            f"seed {seed}, weights {weights.tolist()}, rewards {rewards.tolist()}")
+
+
 class Tokens:
     """Random log-probs, advantages and masks of a micro-batch, and a configuration of the actor."""
 
