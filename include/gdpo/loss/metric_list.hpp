@@ -68,8 +68,7 @@
                             row_min, "completions/max_length", row_max))                   \
   /* 1 where TokenBatch::truncated is not 0; TRL's completions/clipped_ratio. */           \
   X(clipped_completions, keys("completions/clipped_ratio", row_mean))                      \
-  /* 1 where a log-prob of the row's first token, in an array that the loss reads, is */   \
-  /* above what rounding explains: it is none (loss/engine/positive_logp.hpp). */          \
+  /* 1 where a log-prob of the row's first token is positive, by more than rounding. */    \
   X(positive_logp, keys())
 
 /// All metrics of tokens.
