@@ -70,8 +70,8 @@ step() {
 
 has_tests() {
   [[ $prints_only || -x $tests ]] && return
-  say "$tests is not there (\"gpu build\" needs Catch2, nlohmann-json and CLI11," \
-    "which \"gpu pack\" brings along): tests are left out"
+  say "$tests is not there: tests are left out. \"gpu build\" makes it where it finds Catch2," \
+    "nlohmann-json and CLI11 (\"gpu pack\" brings them along) and is not stopped: build.txt"
   return 1
 }
 
