@@ -100,11 +100,11 @@ class LossFromLogits(NamedTuple):
 
 def _check_gradient(function: str, wanted: torch.Tensor, name: str,
                     arrays: Dict[str, Optional[torch.Tensor]]) -> None:
-    """Raises ValueError where another array needs a gradient and the policy's does not."""
+    """Raises ValueError where other log-probs need a gradient and the policy's do not."""
     if wanted.requires_grad or not torch.is_grad_enabled():
         return
     for other, array in arrays.items():
-        if array is not None and array.requires_grad:
+        if other.endswith("_logp") and array is not None and array.requires_grad:
             do = "do" if name == "logits" else "does"
             raise ValueError(f"{function}: {other}: given a tensor that requires a gradient, with "
                              f"{name} that {do} not; needed: the other way round, because a loss "
@@ -271,7 +271,7 @@ class PolicyLoss(torch.nn.Module):
         entropies, truncated (rows): for metrics. tags: for losses of your own.
 
         Errors: ValueError for types, shapes, devices, counts and settings that do not fit, and for
-        another array that requires a gradient where logp does not.
+        other log-probs that require a gradient where logp does not.
         """
         check_type("gdpo::PolicyLoss", "logp", logp)
         if not logp.is_floating_point():

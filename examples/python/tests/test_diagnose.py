@@ -175,7 +175,7 @@ def test_a_share_of_the_tokens_is_a_count_of_the_trainers_own(line, settings):
     (dict(), "gdpo::diagnose: metrics, report: given neither"),
     (dict(report=True, truncated=2), "settings.truncated: given 2"),
     (dict(report=True, much=1), "gdpo::diagnose: settings: given 'much'; needed: one of "
-                                "first_step, first_step_ratio"),
+                                "first_step, later_step, whole_step"),
     (dict(report=True, reward_names=["a", "b"]), "settings.reward_names: given 2 names"),
 ])
 def test_what_is_refused(arguments, words):

@@ -149,7 +149,7 @@ def test_micro_batches_merge(level):
 
 def test_merge_of_other_counts_is_refused():
     """Parts that were each divided by their own counts are not one step."""
-    counts = torch.tensor([9.0, 2, 2, 0], dtype=torch.float64)
+    counts = torch.tensor([900.0, 200, 200, 0], dtype=torch.float64)
     with pytest.raises(ValueError, match="b.normaliser"):
         measured()[1].merge(measured(counts=counts)[1])
 

@@ -127,10 +127,13 @@ def test_text():
         checked(ops.names, arguments, test_utils=TEXT)
     checked(ops.level, (), test_utils=TEXT)
     checked(ops.check_loss, ("grpo",))
+    checked(ops.loss_over, ("grpo",), test_utils=TEXT)
 
 
 def result_numbers() -> torch.Tensor:
-    return ops.policy_loss(*loss_arguments("padded", torch.float32, False))[2]
+    """Those of a micro-batch, half of a step."""
+    line, counts, *arguments = loss_arguments("padded", torch.float32, False)
+    return ops.policy_loss(line, 2 * counts, *arguments)[2]
 
 
 def report_numbers() -> torch.Tensor:
@@ -156,7 +159,7 @@ def test_merges_with_fake_tensors(operator, numbers):
 def test_every_operator_is_checked():
     """A new operator needs its line above."""
     known = {"policy_loss", "policy_loss_forward", "policy_loss_from_logits",
-             "policy_loss_from_logits_", "scaled", "scale_", "check_loss", "count",
+             "policy_loss_from_logits_", "scaled", "scale_", "check_loss", "loss_over", "count",
              "token_logprobs", "token_logprobs_backward", "advantages", "prepare", "names",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
              "level"}
@@ -324,7 +327,7 @@ def test_export():
         def forward(self, logp, counts, advantages):
             return self.loss(logp, counts=counts, advantages=advantages).loss
 
-    counts = torch.tensor([24.0, 4, 4, 0], dtype=torch.float64)
+    counts = torch.tensor([36.0, 4, 4, 0], dtype=torch.float64)
     width = torch.export.Dim("width", min=2, max=100)
     program = torch.export.export(Step(), (torch.zeros(4, 6), counts, torch.ones(4)),
                                   dynamic_shapes=({1: width}, None, None))
