@@ -132,7 +132,7 @@ def test_controller_and_estimator(estimator):
     (dict(limits=[1.0], form="fast"), "form: given 'fast'; needed: one of positional, velocity"),
     (dict(limits=[1.0], kp="much"), "kp: given 'much'; needed: a number"),
     (dict(limits=[1.0], d_delay=1.5), "d_delay: given '1.5'; needed: a whole number"),
-    (dict(limits=[1.0], d_delay=2**31 - 1), "d_delay: given 2147483647; needed: at most 65536"),
+    (dict(limits=[1.0], d_delay=10**9), "d_delay: given 1000000000; needed: at most 65536"),
     (dict(limits=[1.0], lambda_max=-1), "gains[0].lambda_max: given -1"),
 ])
 def test_what_is_refused(arguments, words):

@@ -42,9 +42,9 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   check_logits(function, logits, Targets::Unread);
   check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
   const auto check = [&](const char* name, const TokenView<unsigned char>& mask) {
-    const index_t sequences = mask.rank() == 2 ? mask.extent(0) : 1,
+    const index_t rows_of_mask = mask.rank() == 2 ? mask.extent(0) : 1,
                   length = mask.rank() > 0 ? mask.extent(mask.rank() - 1) : 0;
-    check_mask(function, name, mask, sequences, [length](index_t i) {
+    check_mask(function, name, mask, rows_of_mask, [length](index_t i) {
       return RowSpan{i, 0, length};
     });
   };

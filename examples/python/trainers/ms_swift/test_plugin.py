@@ -77,7 +77,8 @@ def test_every_loss_can_be_chosen(helpers, name):
 def test_settings_of_a_loss_by_all_their_names(helpers, choices):
     ms_swift.install(**choices)
     made = helpers.trainer(ms_swift._choices)._gdpo_loss
-    assert sorted(made.line.split()) == ["aggregate.scale=2", "dapo", "surrogate.low=0.01"]
+    assert sorted(made.line.split()) == ["aggregate.over=given", "aggregate.scale=2", "dapo",
+                                         "surrogate.low=0.01"]
 
 
 def test_settings_replace_what_the_options_say_by_all_their_names(helpers):
