@@ -13,10 +13,10 @@ struct RewardView : View<const T, 2> {
   /// No rewards.
   constexpr RewardView() = default;
   /// Rewards (N, C).
-  template <class U, std::enable_if_t<std::is_same_v<std::remove_const_t<U>, T>, int> = 0>
+  template <class U, std::enable_if_t<std::is_same_v<const U, const T>, int> = 0>
   GDPO_INLINE constexpr RewardView(const View<U, 2>& v) : RewardView(v.data, v.extent, v.stride) {}
   /// One reward (N): the only column.
-  template <class U, std::enable_if_t<std::is_same_v<std::remove_const_t<U>, T>, int> = 0>
+  template <class U, std::enable_if_t<std::is_same_v<const U, const T>, int> = 0>
   GDPO_INLINE constexpr RewardView(const View<U, 1>& v)
       : RewardView(v.data, {v.extent[0], 1}, {v.stride[0], 1}) {}
   /// What View has: the first element, extents, strides.

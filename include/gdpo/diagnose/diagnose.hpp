@@ -166,10 +166,10 @@ class Diagnosis {
   GDPO_COLD void returns_are_advantages(const ValueMetrics& m, const LossMetrics& policy) {
     const Moments &r = m.returns, &a = policy.advantage;
     // The same numbers, but for the rounding of their sums.
-    const double range = r.max - r.min, near = 1e-9;
+    const double range = r.max - r.min, rounding = 1e-9;
     const bool same = r.n > 1 && r.n == a.n && r.min == a.min && r.max == a.max && range > 0 &&
-                      std::fabs(r.mean - a.mean) <= near * range &&
-                      std::fabs(r.m2 - a.m2) <= near * r.m2;
+                      std::fabs(r.mean - a.mean) <= rounding * range &&
+                      std::fabs(r.m2 - a.m2) <= rounding * r.m2;
     // With values of 0 everywhere, as of a critic that begins, the two are the same.
     if (!same || (math::is_zero(m.value.min) && math::is_zero(m.value.max))) return;
     add("returns_are_advantages", "", r.mean, a.mean,

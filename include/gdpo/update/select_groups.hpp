@@ -233,12 +233,12 @@ SelectedGroups select_groups(const RewardBatch<T, Groups>& batch,
     const bool unknown = columns.unknown || judged.unknown || math::not_finite(std);
     s.flat_in_sum_only += sum.any && sum.flat && !columns.flat;
     rounding.push_back(judged.rounding());
-    const bool small = settings.min_std > 0 && std - rounding.back() <= settings.min_std;
+    const bool is_small = settings.min_std > 0 && std - rounding.back() <= settings.min_std;
     s.group_std.push_back(unknown ? math::nan() : std);
     s.verdict.push_back(!judged.any   ? Verdict::Empty
                         : unknown     ? Verdict::NotFinite
                         : judged.flat ? Verdict::Flat
-                        : small       ? Verdict::SmallStd
+                        : is_small    ? Verdict::SmallStd
                                       : Verdict::Kept);
   }
   if (settings.top_p < 1) detail::keep_top_p(settings.top_p, rounding, s);
