@@ -40,7 +40,7 @@ enum class EpsAt { Std, Var, ClampStd, ClampVar, None, StdOrOne };
 enum class Combine { SumThenNormalize, NormalizeThenSum };
 enum class Renorm { None, Batch, PerGroup, Tokens };
 enum class Entry { Skip, Zero, Propagate };
-enum class Row { Exclude, Keep };
+enum class Row { Exclude, Keep, ExcludeUnscored };
 enum class Singleton { Zero, Raw, Nan };
 
 struct Spread {
@@ -347,8 +347,10 @@ inline Result advantages(const Settings& e, const Data& d) {
   std::vector<detail::Column> columns;
   for (int i = 0; i < d.rows; ++i) {
     bool any = false;
-    for (int c = 0; c < d.channels; ++c) any = any || (weight(c) != 0 && !missing(reward(i, c)));
-    excluded[at(i)] = !any && e.entry == Entry::Skip && e.row == Row::Exclude;
+    const bool asks_all = e.row == Row::ExcludeUnscored;
+    for (int c = 0; c < d.channels; ++c)
+      any = any || ((weight(c) != 0 || asks_all) && !missing(reward(i, c)));
+    excluded[at(i)] = !any && e.entry == Entry::Skip && e.row != Row::Keep;
   }
   if (e.combine == Combine::SumThenNormalize) {
     detail::Column sum;

@@ -56,7 +56,9 @@ Estimator estimator_of(const naive::Settings& from) {
   e.missing.entry = from.entry == naive::Entry::Skip   ? gdpo::MissingEntry::Skip
                     : from.entry == naive::Entry::Zero ? gdpo::MissingEntry::Zero
                                                        : gdpo::MissingEntry::Propagate;
-  e.missing.row = from.row == naive::Row::Keep ? gdpo::MissingRow::Keep : gdpo::MissingRow::Exclude;
+  e.missing.row = from.row == naive::Row::Keep              ? gdpo::MissingRow::Keep
+                  : from.row == naive::Row::ExcludeUnscored ? gdpo::MissingRow::ExcludeUnscored
+                                                            : gdpo::MissingRow::Exclude;
   e.singleton = from.singleton == naive::Singleton::Raw   ? gdpo::Singleton::Raw
                 : from.singleton == naive::Singleton::Nan ? gdpo::Singleton::Nan
                                                           : gdpo::Singleton::Zero;

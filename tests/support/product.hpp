@@ -141,7 +141,9 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
   to.entry = e.missing.entry == gdpo::MissingEntry::Skip   ? naive::Entry::Skip
              : e.missing.entry == gdpo::MissingEntry::Zero ? naive::Entry::Zero
                                                            : naive::Entry::Propagate;
-  to.row = e.missing.row == gdpo::MissingRow::Keep ? naive::Row::Keep : naive::Row::Exclude;
+  to.row = e.missing.row == gdpo::MissingRow::Keep              ? naive::Row::Keep
+           : e.missing.row == gdpo::MissingRow::ExcludeUnscored ? naive::Row::ExcludeUnscored
+                                                                : naive::Row::Exclude;
   to.singleton = e.singleton == gdpo::Singleton::Raw   ? naive::Singleton::Raw
                  : e.singleton == gdpo::Singleton::Nan ? naive::Singleton::Nan
                                                        : naive::Singleton::Zero;

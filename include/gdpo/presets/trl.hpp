@@ -18,7 +18,7 @@ inline constexpr const char* release = "trl 1.16.0";
 namespace detail {
 inline constexpr Missing missing{MissingEntry::Skip, MissingRow::ExcludeUnscored,
                                  InfiniteEntry::NanToNum};
-}
+}  // namespace detail
 
 /// multi_objective_aggregation="sum_then_normalize" with scale_rewards="group", the defaults: the
 /// sum of the rewards minus its mean in the group, divided by its std in the group + 1e-4.

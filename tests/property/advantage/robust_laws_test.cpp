@@ -50,7 +50,7 @@ Estimator estimator_of(const naive::Settings& from) {
   if constexpr (is_cut<decltype(e.baseline)>) e.baseline.fraction = from.fraction;
   set_scale(e.scale, from);
   e.missing.entry = static_cast<gdpo::MissingEntry>(static_cast<int>(from.entry));
-  e.missing.row = static_cast<gdpo::MissingRow>(static_cast<int>(from.row));
+  e.missing.row = from.row == naive::Row::Keep ? gdpo::MissingRow::Keep : gdpo::MissingRow::Exclude;
   e.singleton = from.singleton == naive::Singleton::Raw   ? gdpo::Singleton::Raw
                 : from.singleton == naive::Singleton::Nan ? gdpo::Singleton::Nan
                                                           : gdpo::Singleton::Zero;

@@ -70,7 +70,7 @@ struct Input {
     const gdpo::TokenBatch<float> prepared =
         gdpo::prepare(batch, memory, overlong, gate, importance, top);
     gdpo::Normaliser n;
-    n.tokens = 100, n.rows = n.non_empty_rows = 10;
+    n.tokens = 1000, n.rows = n.non_empty_rows = 10;
     const gdpo::TokenOut<float> out =
         batch.offsets ? gdpo::TokenOut<float>(gdpo::view(gradient))
                       : gdpo::view(gradient.data(), batch.logp.extent(0), batch.logp.extent(1));
