@@ -34,7 +34,8 @@ struct Line {
 constexpr bool Sum = false, Each = true;
 constexpr naive::Entry Skip = naive::Entry::Skip, AsZero = naive::Entry::Zero,
                        Flow = naive::Entry::Propagate;
-constexpr naive::Row Exclude = naive::Row::Exclude, Keep = naive::Row::Keep;
+constexpr naive::Row Exclude = naive::Row::Exclude, Keep = naive::Row::Keep,
+                     Unscored = naive::Row::ExcludeUnscored;
 const naive::Spread any{}, plain{1, 0, EpsAt::Std, 0, false}, e4{1, 1e-4, EpsAt::Std, 0, false},
     e8{1, 1e-8, EpsAt::Std, 0, false}, whiten{1, 1e-8, EpsAt::Var, 1e-8, false},
     whiten_fork{1, 1e-8, EpsAt::Var, 0, false};
@@ -60,13 +61,13 @@ const Line lines[] = {
      Singleton::Zero},
     {"paper::grpo_no_std", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
      Singleton::Zero},
-    {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Exclude,
+    {"trl::grpo", Baseline::Mean, Scale::Group, 1e-4, 1, Sum, Renorm::None, any, Skip, Unscored,
      Singleton::Zero},
-    {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip, Exclude,
-     Singleton::Zero},
+    {"trl::grpo_no_scale", Baseline::Mean, Scale::None, 0, 1, Sum, Renorm::None, any, Skip,
+     Unscored, Singleton::Zero},
     {"trl::grpo_batch_scale", Baseline::Mean, Scale::Batch, 1e-4, 1, Sum, Renorm::None, any, Skip,
-     Exclude, Singleton::Zero},
-    {"trl::gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, Skip, Exclude,
+     Unscored, Singleton::Zero},
+    {"trl::gdpo", Baseline::Mean, Scale::Group, 1e-4, 1, Each, Renorm::Batch, e4, Skip, Unscored,
      Singleton::Zero},
     {"verl::grpo", Baseline::Mean, Scale::Group, 1e-6, 1, Sum, Renorm::None, any, Flow, Keep,
      Singleton::Raw},
