@@ -21,9 +21,12 @@ GDPO_COLD inline std::string counts_in_words(const Normaliser& n) {
 /// A count of a step that a loss can be divided by, and what it counts. `given` is not among them:
 /// it is a number of the caller's own.
 struct StepCount {
+  // The type has a name because nvcc puts a bare declarator of one in parentheses, of which g++
+  // warns.
+  using Member = double Normaliser::*;
   Over over;
   const char* name;
-  double Normaliser::*count;
+  Member count;
 };
 inline constexpr StepCount step_counts[] = {
     {Over::Tokens, "tokens", &Normaliser::tokens},
