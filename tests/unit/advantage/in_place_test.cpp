@@ -88,7 +88,7 @@ TEST_CASE("advantages may be written over the rewards", "[advantages]") {
                                   renorm::PerGroup>{});
   check_all<double>(GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
                                    renorm::TokenWeightedBatch>{});
-  check_all<double>(Constrained<>{{}, {}, {{0, {0.5}, 0.5}}});
+  check_all<double>(Constrained<>{{}, {}, {{0, 0.5, 0.5}}});
   // As many numbers as make two threads worth it.
   check<float>(parallel(executors::pool(2)), groups_of(group), Gdpo{}, 2 * detail::worth_a_thread);
 }

@@ -222,7 +222,6 @@ TEST_CASE("groups without a spread dominate the batch", "[diagnose]") {
   only(gdpo::diagnose(report_of(half, 1), settings), "dead_groups", "50 %");
 
   // A group without any reward, as where a reward function failed, is not dead.
-  const double no = std::nan("");
   const std::vector<double> failed{1, 0, no, no, no, no, 0, 1};
   CHECK(gdpo::diagnose(report_of(failed, 1)).empty());
   gdpo::GroupReport both = report_of(failed, 1);
