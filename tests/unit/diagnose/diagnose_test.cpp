@@ -3,6 +3,7 @@
 // it; the thresholds; and what is not judged because it was not measured.
 #include <algorithm>
 #include <gdpo/diagnose.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/catch.hpp"
 #include "support/message.hpp"
