@@ -48,7 +48,6 @@ class RewardReader {
   }
 
   bool skips() const { return rules_.skips(); }
-  bool excludes() const { return rules_.excludes(); }
   bool excludes(index_t row) const { return rules_.excludes(row); }
   bool excludes_unused() const { return rules_.excludes_unused(); }
   bool replaces_nan() const { return rules_.replaces_nan(); }
