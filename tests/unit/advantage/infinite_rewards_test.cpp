@@ -59,6 +59,11 @@ struct Batch {
     return values[static_cast<std::size_t>(i * rewards + c)];
   }
   long double weight(index_t c) const { return weights[static_cast<std::size_t>(c)]; }
+  std::vector<long double> column(index_t c) const {
+    std::vector<long double> x;
+    for (index_t i = 0; i < rows; ++i) x.push_back(value(i, c));
+    return x;
+  }
   /// The weighted sums, those of the rewards that are not NaN after their weight.
   std::vector<long double> sums() const {
     std::vector<long double> s;
@@ -93,8 +98,7 @@ std::vector<long double> of_trl(const Batch& b, Mode mode) {
   if (mode == Mode::Gdpo) {
     std::fill(sums.begin(), sums.end(), 0.0L);
     for (index_t c = 0; c < b.rewards; ++c) {
-      std::vector<long double> x;
-      for (index_t i = 0; i < b.rows; ++i) x.push_back(b.value(i, c));
+      const std::vector<long double> x = b.column(c);
       for (index_t i = 0; i < b.rows; ++i) {
         const std::vector<long double> group = b.group_of(x, i);
         const long double std = b.size > 1 ? deviation(group, false) : 0;
@@ -122,8 +126,7 @@ std::vector<long double> of_ms_swift(const Batch& b, Mode mode, bool leave_one_o
   if (mode == Mode::Gdpo) {
     std::fill(sums.begin(), sums.end(), 0.0L);
     for (index_t c = 0; c < b.rewards; ++c) {
-      std::vector<long double> x;
-      for (index_t i = 0; i < b.rows; ++i) x.push_back(b.value(i, c));
+      const std::vector<long double> x = b.column(c);
       for (index_t i = 0; i < b.rows; ++i) {
         const std::vector<long double> group = b.group_of(x, i);
         sums[static_cast<std::size_t>(i)] +=
