@@ -4,6 +4,7 @@ import functools
 import numbers
 import pathlib
 import re
+import zlib
 from typing import (Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set,
                     Tuple)
 
@@ -204,6 +205,19 @@ def our_errors(translate: Callable[[str], str] = str) -> Iterator[None]:
 def names(what: str, rewards: int = 0) -> List[str]:
     """The names of one kind, see gdpo::torch_stable::names."""
     return ops.names(what, rewards).split("\n")
+
+
+def _tag_compile_cache() -> None:
+    """Keeps code that torch.compile has stored for another gdpo from being used with this one.
+
+    Stored code holds the sizes of the operators' results, which grow with what they report, but the
+    key it is stored by does not. The tag is part of every such key.
+    """
+    numbers = "\n".join(names("result") + names("report", 1))
+    torch.compiler.config.cache_key_tag += f" gdpo:{zlib.crc32(numbers.encode()):08x}"
+
+
+_tag_compile_cache()
 
 
 def estimators() -> List[str]:

@@ -53,6 +53,18 @@ def test_needed_libraries(library):
         {"libtorch_cuda.so", "librt.so.1", "libdl.so.2"} if library.name == "_cuda.so" else set())
 
 
+def test_stored_code_of_another_release(monkeypatch):
+    """torch.compile stores code by a key that changes with the numbers that a result has."""
+    config = torch.compiler.config
+    tag = config.cache_key_tag
+    assert " gdpo:" in tag
+    monkeypatch.setattr(gdpo._library, "names", lambda *what: ["loss", "one_more"])
+    with config.patch(cache_key_tag="own"):
+        gdpo._library._tag_compile_cache()
+        assert config.cache_key_tag.startswith("own gdpo:")
+        assert config.cache_key_tag[len("own"):] not in tag
+
+
 def test_kernels_for_cuda_load():
     """Their library loads and registers where PyTorch has libtorch_cuda, without a device too."""
     if gdpo._library.CUDA_MISSING:
