@@ -326,6 +326,11 @@ inline Real rounding(int terms, Real magnitude) {
 
 }  // namespace detail
 
+/// Whether a row that has reward c is one with a reward.
+inline bool counts_as_reward(const Settings& e, int c) {
+  return e.weights.empty() || e.weights[detail::at(c)] != 0 || e.row == Row::ExcludeUnscored;
+}
+
 inline Result advantages(const Settings& e, const Data& d) {
   using detail::at;
   const auto missing = [&](Real x) { return e.entry == Entry::Skip && std::isnan(x); };
@@ -347,9 +352,8 @@ inline Result advantages(const Settings& e, const Data& d) {
   std::vector<detail::Column> columns;
   for (int i = 0; i < d.rows; ++i) {
     bool any = false;
-    const bool asks_all = e.row == Row::ExcludeUnscored;
     for (int c = 0; c < d.channels; ++c)
-      any = any || ((weight(c) != 0 || asks_all) && !missing(reward(i, c)));
+      any = any || (counts_as_reward(e, c) && !missing(reward(i, c)));
     excluded[at(i)] = !any && e.entry == Entry::Skip && e.row != Row::Keep;
   }
   if (e.combine == Combine::SumThenNormalize) {

@@ -84,7 +84,7 @@ inline Data with_columns(const Data& d, const std::vector<std::vector<double>>& 
 /// True if the row has a primary reward once the gates are applied.
 inline bool has_primary(const Settings& e, const Data& d, int i) {
   for (int c = 0; c < d.channels; ++c) {
-    if (e.weights[detail::at(c)] == 0 && e.row != Row::ExcludeUnscored) continue;
+    if (!counts_as_reward(e, c)) continue;
     bool missing = std::isnan(d.rewards[detail::at(i * d.channels + c)]), unknown = false;
     for (const Gate& gate : e.gates) {
       if (gate.reward != c) continue;

@@ -4,6 +4,7 @@
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/rules.hpp"
 #include "support/tolerance.hpp"
 
 namespace product {
@@ -53,21 +54,7 @@ Estimator estimator_of(const naive::Settings& from) {
   set_baseline(e.baseline, from);
   set_scale(e.scale, from);
   set_renorm(e.renorm, from.renorm_spread);
-  e.missing.entry = from.entry == naive::Entry::Skip   ? gdpo::MissingEntry::Skip
-                    : from.entry == naive::Entry::Zero ? gdpo::MissingEntry::Zero
-                                                       : gdpo::MissingEntry::Propagate;
-  e.missing.row = from.row == naive::Row::Keep              ? gdpo::MissingRow::Keep
-                  : from.row == naive::Row::ExcludeUnscored ? gdpo::MissingRow::ExcludeUnscored
-                                                            : gdpo::MissingRow::Exclude;
-  e.singleton = from.singleton == naive::Singleton::Raw   ? gdpo::Singleton::Raw
-                : from.singleton == naive::Singleton::Nan ? gdpo::Singleton::Nan
-                                                          : gdpo::Singleton::Zero;
-  e.penalty = {from.penalty_coef, from.penalty_reward};
-  e.weights = {from.weights.data(), static_cast<gdpo::index_t>(from.weights.size())};
-  std::vector<gdpo::Gate> gates;
-  for (const naive::Gate& gate : from.gates)
-    gates.push_back({gate.reward, gate.given, gate.at_least});
-  e.gates = {gates.data(), static_cast<gdpo::index_t>(gates.size())};
+  set_rules(e, from);
   return e;
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("every estimator of the product of axes gives what its formulas give",
       e.renorm_spread.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
       e.renorm_spread.keep_mean = random.chance(0.2);
       e.entry = static_cast<naive::Entry>(random.below(3));
-      e.row = static_cast<naive::Row>(random.below(2));
+      e.row = static_cast<naive::Row>(random.below(3));
       e.singleton = random.pick({naive::Singleton::Zero, naive::Singleton::Zero,
                                  naive::Singleton::Raw, naive::Singleton::Nan});
       if (random.chance(0.6)) {
@@ -113,7 +113,8 @@ TEST_CASE("every pattern of missing rewards in a group of three gives what the f
     data.rewards.insert(data.rewards.end(), other, other + 6);
     product::for_each_type([&](naive::Settings e) {
       for (const auto entry : {naive::Entry::Skip, naive::Entry::Zero, naive::Entry::Propagate}) {
-        for (const auto row : {naive::Row::Exclude, naive::Row::Keep}) {
+        for (const auto row :
+             {naive::Row::Exclude, naive::Row::ExcludeUnscored, naive::Row::Keep}) {
           for (const auto singleton : {naive::Singleton::Zero, naive::Singleton::Raw}) {
             e.entry = entry, e.row = row, e.singleton = singleton;
             INFO("mask " << mask);

@@ -7,6 +7,7 @@
 #include "support/catch.hpp"
 #include "support/few_rounds.hpp"
 #include "support/generators.hpp"
+#include "support/rules.hpp"
 #include "support/tolerance.hpp"
 
 namespace robust_laws_test {
@@ -49,17 +50,7 @@ Estimator estimator_of(const naive::Settings& from) {
   Estimator e;
   if constexpr (is_cut<decltype(e.baseline)>) e.baseline.fraction = from.fraction;
   set_scale(e.scale, from);
-  e.missing.entry = static_cast<gdpo::MissingEntry>(static_cast<int>(from.entry));
-  e.missing.row = from.row == naive::Row::Keep ? gdpo::MissingRow::Keep : gdpo::MissingRow::Exclude;
-  e.singleton = from.singleton == naive::Singleton::Raw   ? gdpo::Singleton::Raw
-                : from.singleton == naive::Singleton::Nan ? gdpo::Singleton::Nan
-                                                          : gdpo::Singleton::Zero;
-  e.penalty = {from.penalty_coef, from.penalty_reward};
-  e.weights = from.weights;
-  std::vector<gdpo::Gate> gates;
-  for (const naive::Gate& gate : from.gates)
-    gates.push_back({gate.reward, gate.given, gate.at_least});
-  e.gates = {gates.data(), static_cast<index_t>(gates.size())};
+  product::set_rules(e, from);
   return e;
 }
 
@@ -132,7 +123,7 @@ TEST_CASE("robust policies give what their formulas give", "[robust]") {
       e.scale_spread.eps = random.pick({0.0, 0.0, 1e-4, 0.3});
       e.scale_spread.eps_at = static_cast<naive::EpsAt>(random.below(6));
       e.entry = static_cast<naive::Entry>(random.below(3));
-      e.row = static_cast<naive::Row>(random.below(2));
+      e.row = static_cast<naive::Row>(random.below(3));
       e.singleton =
           random.pick({naive::Singleton::Zero, naive::Singleton::Raw, naive::Singleton::Nan});
       if (random.chance(0.6)) {

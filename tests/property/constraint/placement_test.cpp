@@ -230,7 +230,8 @@ Case random_case(Random& random) {
           vary_renorm(random, e.renorm);
           e.missing = {random.pick({gdpo::MissingEntry::Skip, gdpo::MissingEntry::Skip,
                                     gdpo::MissingEntry::Zero, gdpo::MissingEntry::Propagate}),
-                       random.pick({gdpo::MissingRow::Exclude, gdpo::MissingRow::Keep})};
+                       random.pick({gdpo::MissingRow::Exclude, gdpo::MissingRow::ExcludeUnscored,
+                                    gdpo::MissingRow::Keep})};
           e.singleton =
               random.pick({gdpo::Singleton::Zero, gdpo::Singleton::Raw, gdpo::Singleton::Nan});
         }
