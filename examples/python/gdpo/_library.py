@@ -213,8 +213,8 @@ def _tag_compile_cache() -> None:
     Stored code holds the sizes of the operators' results, which grow with what they report, but the
     key it is stored by does not. The tag is part of every such key.
     """
-    numbers = "\n".join(names("result") + names("report", 1))
-    torch.compiler.config.cache_key_tag += f" gdpo:{zlib.crc32(numbers.encode()):08x}"
+    held = "\n".join(names("result") + names("report", 1))
+    torch.compiler.config.cache_key_tag += f" gdpo:{zlib.crc32(held.encode()):08x}"
 
 
 _tag_compile_cache()
