@@ -86,7 +86,7 @@ struct GroupReport {
   /// Infinite entries of rewards with a weight other than 0 in used rows. They make the
   /// advantages of their group NaN, and through a batch renormalisation all advantages.
   index_t infinite_rewards = 0;
-  index_t excluded_rows = 0;  ///< Used rows without any reward, under MissingRow::Exclude.
+  index_t excluded_rows = 0;  ///< Used rows without any reward, but under MissingRow::Keep.
   index_t unused_rows = 0;    ///< Rows with valid == 0.
   /// (groups) 1: all combined values of the group before renorm are equal, or it has none. With a
   /// constrained estimator (gdpo/constraint.hpp) its advantages are compared instead.

@@ -51,7 +51,7 @@ struct RewardRules {
   GDPO_INLINE bool skips() const { return missing.entry == MissingEntry::Skip; }
   /// Some rows without a reward are excluded.
   GDPO_INLINE bool excludes() const { return skips() && missing.row != MissingRow::Keep; }
-  /// A row is excluded whose rewards are all missing, those of weight 0 not asked.
+  /// Whether a row is excluded whose rewards of a weight other than 0 are all missing.
   GDPO_CALLS_ANY
   GDPO_DEVICE bool excludes(index_t row) const {
     if (!excludes() || missing.row == MissingRow::Exclude) return excludes();
