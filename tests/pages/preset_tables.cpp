@@ -3,7 +3,11 @@
 // puts them there.
 //
 // Each policy is described by one overload of `text`, so a policy that no overload knows does not
-// compile: whoever adds one to a preset says here how the table writes it.
+// compile: whoever adds one to a preset says here how the table writes it. The page says above each
+// table what its cells leave out because it holds for almost all rows: mean and std are the
+// group's, a std is the sample std, the ratio of a sequence is exp of its mean log ratio, and
+// every KL term is K3.
+#include <algorithm>
 #include <cstdio>
 #include <gdpo/presets/all.hpp>
 #include <map>
@@ -26,9 +30,11 @@ std::string number(double x) {
 }
 std::string plus(double eps) { return eps == 0 ? "" : " + " + number(eps); }
 
-/// "<what> within [lo, hi]"; a side that is off is left out, and so is all of it where both are.
+/// "<what> within [lo, hi]", or "<what> +-hi"; a side that is off is left out, and the whole text
+/// where both are.
 std::string within(const std::string& what, const gdpo::Bounds& b) {
   const bool low = !gdpo::math::is_inf(b.lo), high = !gdpo::math::is_inf(b.hi);
+  if (low && high && b.lo == -b.hi) return what + " +-" + number(b.hi);
   if (low && high) return what + " within [" + number(b.lo) + ", " + number(b.hi) + "]";
   if (low) return what + " at least " + number(b.lo);
   if (high) return what + " at most " + number(b.hi);
@@ -41,7 +47,7 @@ void append(std::string& to, const std::string& more) {
 // ---- estimators ----
 
 std::string divisor(int ddof, double eps, gdpo::EpsAt eps_at) {
-  const std::string of = ddof == 1 ? "sample " : "population ";
+  const std::string of = ddof == 1 ? "" : "population ";
   switch (eps_at) {
     case gdpo::EpsAt::Std:
       return of + "std" + plus(eps);
@@ -52,50 +58,48 @@ std::string divisor(int ddof, double eps, gdpo::EpsAt eps_at) {
     case gdpo::EpsAt::ClampVar:
       return "sqrt(max(" + of + "variance, " + number(eps) + "))";
     case gdpo::EpsAt::StdOrOne:
-      return of + "std" + plus(eps) + " (1 where it is 0)";
+      return of + "std" + plus(eps) + " (1 where std is 0)";
     case gdpo::EpsAt::None:
       break;
   }
   return "1";
 }
 
-std::string text(const gdpo::baseline::Mean&) { return "group mean"; }
+std::string text(const gdpo::baseline::Mean&) { return "mean"; }
 std::string text(const gdpo::baseline::LeaveOneOut&) { return "mean of the others"; }
 
 std::string text(const gdpo::baseline::SecondBest&) { return "itself; the best: the second best"; }
-std::string text(const gdpo::baseline::LengthWeighted&) { return "group mean, by length"; }
+std::string text(const gdpo::baseline::LengthWeighted&) { return "mean weighted by length"; }
 
 std::string text(const gdpo::scale::None&) { return "1"; }
 std::string text(const gdpo::scale::LeaveOneOutStd& s) {
-  return divisor(s.ddof, s.eps, s.eps_at) + " of the others";
+  return "others' " + divisor(s.ddof, s.eps, s.eps_at);
 }
 std::string text(const gdpo::scale::NonzeroShare&) { return "share of rewards that are not 0"; }
 std::string text(const gdpo::scale::ShrunkStd& s) {
-  return divisor(1, s.eps, s.eps_at) + " of the group, shrunk towards the batch's";
+  return divisor(1, s.eps, s.eps_at) + " shrunk towards the batch's";
 }
 std::string text(const gdpo::scale::StdDev& s) {
-  const char* of = s.of == gdpo::scale::Of::Group   ? " of the group"
-                   : s.of == gdpo::scale::Of::Batch ? " of the batch"
-                                                    : " of the centred batch";
-  return divisor(s.ddof, s.eps, s.eps_at) + of;
+  const char* whose = s.of == gdpo::scale::Of::Group   ? ""
+                      : s.of == gdpo::scale::Of::Batch ? "batch's "
+                                                       : "centered batch's ";
+  return whose + divisor(s.ddof, s.eps, s.eps_at);
 }
 
-std::string text(const gdpo::combine::SumThenNormalize&) { return "their sum"; }
-std::string text(const gdpo::combine::NormalizeThenSum&) { return "each reward"; }
+std::string text(const gdpo::combine::SumThenNormalize&) { return "sum"; }
+std::string text(const gdpo::combine::NormalizeThenSum&) { return "each"; }
 
-std::string text(const gdpo::renorm::None&) { return "none"; }
+std::string text(const gdpo::renorm::None&) { return ""; }
 template <class Renorm>
 std::string second_stage(const char* over, const Renorm& r) {
-  std::string stage = over + (", by " + divisor(r.ddof, r.eps, r.eps_at));
+  std::string stage = over + (": " + divisor(r.ddof, r.eps, r.eps_at));
   if (r.count_eps != 0) stage += ", counts" + plus(r.count_eps);
   if (r.keep_mean) stage += ", mean kept";
   return stage;
 }
-std::string text(const gdpo::renorm::Batch& r) { return second_stage("rows of the batch", r); }
-std::string text(const gdpo::renorm::PerGroup& r) { return second_stage("rows of the group", r); }
-std::string text(const gdpo::renorm::TokenWeightedBatch& r) {
-  return second_stage("tokens of the batch", r);
-}
+std::string text(const gdpo::renorm::Batch& r) { return second_stage("rows", r); }
+std::string text(const gdpo::renorm::PerGroup& r) { return second_stage("group's rows", r); }
+std::string text(const gdpo::renorm::TokenWeightedBatch& r) { return second_stage("tokens", r); }
 
 std::string text(const gdpo::Missing& m) {
   switch (m.entry) {
@@ -167,7 +171,7 @@ Row cells(const gdpo::TokenAdvantage<Returns, KlTerm, Renorm>& e) {
 
 std::string text(const gdpo::map::None&) { return ""; }
 std::string text(const gdpo::map::Clamp& m) { return within("log ratio", {m.lo, m.hi}); }
-std::string text(const gdpo::statistic::Mean&) { return "mean"; }
+std::string text(const gdpo::statistic::Mean&) { return "mean log ratio"; }
 
 template <class Map>
 std::string text(const gdpo::level::Token<Map>& level) {
@@ -177,10 +181,9 @@ std::string text(const gdpo::level::Token<Map>& level) {
 }
 template <class Level>
 std::string of_segment(std::string of, const Level& level) {
-  of += " (" + text(level.statistic) + " of the log ratios";
   append(of, text(level.map));
-  append(of, within("it", level.bounds));
-  return of + ")";
+  append(of, within(text(level.statistic), level.bounds));
+  return of;
 }
 template <class Map, class Statistic>
 std::string text(const gdpo::level::Sequence<Map, Statistic>& level) {
@@ -188,23 +191,19 @@ std::string text(const gdpo::level::Sequence<Map, Statistic>& level) {
 }
 template <class Map, class Statistic>
 std::string text(const gdpo::level::SequenceToken<Map, Statistic>& level) {
-  return of_segment("sequence, own gradient a token", level);
+  return of_segment("sequence, gradient per token", level);
 }
 
 std::string text(const gdpo::surrogate::Ratio& s) {
-  std::string clip = number(s.low) + " / " + number(s.high);
+  std::string clip = number(s.low);
+  if (s.high != s.low) clip += " / " + number(s.high);
   if (!gdpo::math::is_inf(s.delta)) append(clip, "delta " + number(s.delta));
   if (!gdpo::math::is_inf(s.dual)) append(clip, "dual " + number(s.dual));
   return clip;
 }
 
-std::string text(const gdpo::kl::K3&) { return "K3"; }
-std::string text(const gdpo::kl::Direct&) { return ""; }
-template <class Estimator, class Gradient>
-std::string text(const gdpo::Kl<Estimator, Gradient>& kl) {
-  std::string term = text(Estimator{}) + ", beta " + number(kl.beta);
-  if (kl.beta == 0) term += " (off)";
-  append(term, text(Gradient{}));
+std::string text(const gdpo::Kl<gdpo::kl::K3, gdpo::kl::Direct>& kl) {
+  std::string term = number(kl.beta);
   append(term, within("log ratio", kl.input));
   append(term, within("value", kl.output));
   return term;
@@ -216,27 +215,23 @@ std::string over(gdpo::Over of) {
          : of == gdpo::Over::NonEmptyRows ? "rows with tokens"
                                           : "`normaliser.given`";
 }
-std::string quotient(const std::string& numerator, std::string count, double eps) {
-  if (eps != 0) count = "(" + count + plus(eps) + ")";
-  return numerator + " / " + count;
+std::string count(const std::string& of, double eps) {
+  return eps == 0 ? of : "(" + of + plus(eps) + ")";
 }
-std::string text(const gdpo::aggregate::TokenMean& a) {
-  return quotient("sum over tokens", over(a.over), a.count_eps);
-}
+std::string text(const gdpo::aggregate::TokenMean& a) { return count(over(a.over), a.count_eps); }
 std::string text(const gdpo::aggregate::SeqMeanTokenMean& a) {
-  const std::string row = quotient("row's sum", "row's tokens", a.row_count_eps);
-  return quotient("sum of (" + row + ")", over(a.over), a.count_eps);
+  return count("row's tokens", a.row_count_eps) + " x " + count(over(a.over), a.count_eps);
 }
 std::string text(const gdpo::aggregate::SeqMeanTokenSum& a) {
-  return quotient("sum over tokens", over(a.over), a.count_eps);
+  return count(over(a.over), a.count_eps);
 }
 std::string text(const gdpo::aggregate::SeqMeanTokenSumNorm& a) {
   const std::string length = a.constant != 0  ? number(a.constant)
                              : a.padded_width ? "padded width"
                                               : "`aggregate.constant`";
-  return quotient("sum over tokens / " + length, over(a.over), a.count_eps);
+  return length + " x " + count(over(a.over), a.count_eps);
 }
-std::string text(const gdpo::aggregate::TokenSum&) { return "sum over tokens"; }
+std::string text(const gdpo::aggregate::TokenSum&) { return "1"; }
 
 template <class Level, class Surrogate, class Kl, class Aggregate>
 Row cells(const gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate>& loss) {
@@ -247,19 +242,17 @@ Row cells(const gdpo::ValueLoss<Aggregate>& loss) {
   return {loss.half ? "1/2" : "1", gdpo::math::is_inf(loss.clip) ? "none" : number(loss.clip),
           text(loss.aggregate)};
 }
-template <class Aggregate, class = std::enable_if_t<gdpo::is_aggregate_v<Aggregate>>>
-Row cells(const Aggregate& aggregate) {
-  return {text(aggregate)};
-}
 
 // ---- pre-passes ----
 
-std::string text(gdpo::prepass::Statistic s) {
+/// "token weight", "sequence mask (sum of log ratios)"
+std::string gives(const std::string& what, gdpo::prepass::Statistic of) {
   using gdpo::prepass::Statistic;
-  return s == Statistic::Token          ? "token"
-         : s == Statistic::SequenceMean ? "sequence, mean of the log ratios"
-         : s == Statistic::SequenceSum  ? "sequence, sum of the log ratios"
-                                        : "sequence, largest log ratio";
+  if (of == Statistic::Token) return "token " + what;
+  return "sequence " + what +
+         (of == Statistic::SequenceMean  ? " (mean of log ratios)"
+          : of == Statistic::SequenceSum ? " (sum of log ratios)"
+                                         : " (largest log ratio)");
 }
 std::string text(gdpo::Reach r) {
   return r == gdpo::Reach::None             ? "nothing"
@@ -268,17 +261,17 @@ std::string text(gdpo::Reach r) {
                                             : "surrogate, KL and counts";
 }
 Row cells(const gdpo::prepass::Importance& p) {
-  std::string weight = "ratio old / rollout";
-  append(weight, within("log ratio of a token", p.token_clamp));
-  append(weight, within("log ratio", p.clamp));
-  append(weight, within("weight", p.clip));
-  return {"weight", text(p.statistic), weight, text(p.reach)};
+  std::string bounds;
+  append(bounds, within("token log ratio", p.token_clamp));
+  append(bounds, within("log ratio", p.clamp));
+  append(bounds, within("weight", p.clip));
+  return {gives("weight", p.statistic), bounds, text(p.reach)};
 }
 Row cells(const gdpo::prepass::Gate& p) {
-  std::string gate;
-  append(gate, within("log ratio", p.clamp));
-  append(gate, within("ratio old / rollout", {p.min, p.max}));
-  return {"mask", text(p.statistic), gate, text(p.reach)};
+  std::string bounds;
+  append(bounds, within("log ratio", p.clamp));
+  append(bounds, within("ratio", {p.min, p.max}));
+  return {gives("mask", p.statistic), bounds, text(p.reach)};
 }
 
 // ---- the page ----
@@ -309,10 +302,10 @@ std::string code(std::string text) {
 }
 
 /// A table with a row for each preset that for_each(f) visits: its name, what selects it in the
-/// trainer, and its cells, which stand under `columns`.
+/// trainer, and its cells, which go under `columns`.
 template <class ForEach>
 void preset_table(const char* name, const char* what, const Row& columns, const ForEach& for_each) {
-  Row head{what, "the trainer's option or function"};
+  Row head{what, "option or function"};
   head.insert(head.end(), columns.begin(), columns.end());
   table(name, head, [&] {
     for_each([](const auto& preset) {
@@ -344,7 +337,8 @@ class Versions {
 };
 
 /// What estimators make of a missing and of an infinite reward and of a group of one, and which do
-/// the same. A trainer whose presets all agree stands as "trl::"; else its presets stand by name.
+/// the same. "`trl::`" is all presets of a trainer. Where they differ, "other `verl::`" is what
+/// most of them do, and the exceptions have their names.
 class Conventions {
  public:
   template <class T>
@@ -353,15 +347,13 @@ class Conventions {
                    text(preset.value.singleton)};
     if (presets_.count(does) == 0) order_.push_back(does);
     presets_[does].push_back(preset.name);
-    of_trainer_[trainer_of(preset.name)].insert(does);
+    ++of_trainer_[trainer_of(preset.name)][does];
   }
   void print_rows() const {
     for (const Row& does : order_) {
       std::vector<std::string> who;
       for (const std::string& name : presets_.at(does)) {
-        const std::string trainer = trainer_of(name);
-        const bool agrees = !trainer.empty() && of_trainer_.at(trainer).size() == 1;
-        const std::string as = "`" + (agrees ? trainer : name) + "`";
+        const std::string as = listed_as(name, does);
         if (who.empty() || who.back() != as) who.push_back(as);
       }
       std::string names;
@@ -371,9 +363,20 @@ class Conventions {
   }
 
  private:
+  std::string listed_as(const std::string& name, const Row& does) const {
+    const std::string trainer = trainer_of(name);
+    if (trainer.empty()) return "`" + name + "`";
+    const std::map<Row, int>& counts = of_trainer_.at(trainer);
+    if (counts.size() == 1) return "`" + trainer + "`";
+    const auto most =
+        std::max_element(counts.begin(), counts.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most->first == does ? "other `" + trainer + "`" : "`" + name + "`";
+  }
+
   std::vector<Row> order_;
   std::map<Row, std::vector<std::string>> presets_;
-  std::map<std::string, std::set<Row>> of_trainer_;
+  std::map<std::string, std::map<Row, int>> of_trainer_;
 };
 
 }  // namespace
@@ -397,18 +400,20 @@ int main() {
     value_losses(version);
   });
   preset_table("estimators", "estimator",
-               {"normalises", "minus", "divided by", "second normalisation"}, estimators);
+               {"normalizes", "minus", "divided by", "second normalization"}, estimators);
   table("conventions", {"estimators", "missing reward", "infinite reward", "group of one"}, [&] {
     Conventions conventions;
     estimators([&conventions](const auto& preset) { conventions(preset); });
     conventions.print_rows();
   });
   preset_table("token_advantages", "estimator",
-               {"computes", "steps", "KL in the reward", "advantages whitened over"},
-               token_advantages);
-  preset_table("value_losses", "value loss", {"factor", "clip", "loss"}, value_losses);
-  preset_table("losses", "loss", {"ratio of the", "clip low / high", "KL term", "loss"}, losses);
-  preset_table("aggregates", "aggregate", {"loss"}, aggregates);
-  preset_table("prepasses", "pre-pass", {"gives a", "of the", "from the", "which multiplies"},
-               prepasses);
+               {"computes", "steps", "KL in the reward", "second normalization"}, token_advantages);
+  preset_table("value_losses", "value loss", {"factor", "clip", "divided by"}, value_losses);
+  preset_table("losses", "loss", {"ratio", "clip", "KL beta", "divided by"}, losses);
+  table("aggregates", {"`loss_agg_mode`", "divided by"}, [&] {  // their names are verl's options
+    aggregates([](const auto& preset) {
+      print({"`" + std::string(preset.name) + "`", text(preset.value)});
+    });
+  });
+  preset_table("prepasses", "pre-pass", {"gives", "bounds", "multiplies"}, prepasses);
 }
