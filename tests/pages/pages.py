@@ -10,6 +10,9 @@
                                       the tables that COMMAND prints, each between the comments
                                       <!-- table: NAME --> and <!-- end -->, stand in PAGE; with
                                       --write they are put there
+    pages.py rows PAGE [--write] SOURCE
+                                      the tables of PAGE are rows of the tables of the same names in
+                                      the page SOURCE; with --write they are copied from there
     pages.py recorded FILE.json       prints a table of what gdpo_conformance --json has counted
     pages.py metrics metric_list.hpp  prints a table of the metrics, with their comments
 
@@ -332,6 +335,40 @@ def tables(page, command, write):
     return 1 if differ else 0
 
 
+# ---- rows ----
+
+
+def first_cell(line):
+    return line.split(" | ")[0]
+
+
+def rows(page, source, write):
+    whole = {m[1]: {first_cell(line): line for line in m[0].split("\n")}
+             for m in TABLE.finditer(source.read_text(encoding="utf-8"))}
+    text = page.read_text(encoding="utf-8")
+    wrong = [] if TABLE.search(text) else ["no table"]
+
+    def copied(table):
+        lines = table[0].split("\n")
+        for i, line in enumerate(lines):
+            row = whole.get(table[1], {}).get(first_cell(line))
+            if row is None:
+                wrong.append(f"{source} has no such row in a table {table[1]}: {line}")
+            elif row != line:
+                lines[i] = row
+                if not write:
+                    wrong.append(f"the table {table[1]} differs from {source} (--write mends it)\n"
+                                 f"  there {row}\n  here  {line}")
+        return "\n".join(lines)
+
+    text = TABLE.sub(copied, text)
+    if write:
+        page.write_text(text, encoding="utf-8")
+    for what in wrong:
+        print(f"{page}: {what}")
+    return 1 if wrong else 0
+
+
 # ---- steps ----
 
 
@@ -366,10 +403,13 @@ def main(command, *arguments):
         return 0
     if command == "format":
         return formatted(*map(pathlib.Path, arguments))
-    if command == "tables":
-        page, *program = arguments
-        write = program[0] == "--write"
-        return tables(pathlib.Path(page), program[1:] if write else program, write)
+    if command in ("tables", "rows"):
+        page, *other = arguments
+        write = other[0] == "--write"
+        other = other[1:] if write else other
+        if command == "rows":
+            return rows(pathlib.Path(page), pathlib.Path(*other), write)
+        return tables(pathlib.Path(page), other, write)
     if command == "steps":
         return steps(*map(pathlib.Path, arguments))
     sys.exit(f"pages.py: no command {command}; without arguments it prints what there is")
