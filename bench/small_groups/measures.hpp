@@ -11,7 +11,7 @@ namespace small_groups {
 
 /// What is measured of an estimator. g is the estimate of one batch, E g its expectation over
 /// batches of the same prompts, T a target (bandits.hpp), cos(x, y) = <x, y> / (|x| |y|), and 0
-/// where x is 0. The page bench/small_groups/README.md has the formulas.
+/// where x is 0. bench/small_groups/README.md has the targets, tables.md the formulas.
 enum Measure : std::size_t {
   Cosine,              ///< E cos(g, T) for the objective
   CosineStandardised,  ///< the same for the standardised objective
