@@ -8,7 +8,12 @@ run_docs() {
   mapfile -t parts < <(docs_packages)
   ((${#parts[@]} == 0)) || install "${parts[@]}" ||
     die "docs: these packages are missing (their Debian names): ${parts[*]}"
+  have em++ || install emscripten node-acorn || say "no Emscripten: the site has no playground"
   build release docs
+  if have em++; then
+    cmake --build --preset release --target playground
+    cp build/release/playground.html build/release/docs/html/
+  fi
   say "the site: $PWD/build/release/docs/html/index.html (open it in a browser)"
 }
 

@@ -80,6 +80,9 @@
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/presets/all.hpp>
 #include <gdpo/value.hpp>
+#include <limits>
+#include <locale>
+#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -526,6 +529,29 @@ void for_each_setting(GroupAdvantage<Baseline, Scale, Combine, Renorm>& e, const
   f("penalty.reward", e.penalty.reward);
 }
 
+/// Reads a whole text as a number, such as "0.2", "1e-6" or "inf". Returns whether it is one.
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const char *begin = text.data(), *end = begin + text.size();
+#if !defined(__cpp_lib_to_chars)  // libc++ before version 20: from_chars reads integers only
+  if constexpr (std::is_floating_point_v<Number>) {
+    const bool negative = !text.empty() && text[0] == '-';
+    if (text.substr(negative) == "inf") {
+      number = (negative ? -1 : 1) * std::numeric_limits<Number>::infinity();
+      return true;
+    }
+    std::istringstream in{std::string(text)};
+    in.imbue(std::locale::classic());  // a decimal point, whatever the program's locale
+    in >> std::noskipws >> number;
+    return !text.empty() && text[0] != '+' && !in.fail() && in.eof();
+  } else
+#endif
+  {
+    const auto [stopped, error] = std::from_chars(begin, end, number);
+    return error == std::errc{} && stopped == end;
+  }
+}
+
 /// Reads the value of a setting from text; the type of the setting says what fits.
 struct ReadSetting {
   const char* function;
@@ -536,14 +562,12 @@ struct ReadSetting {
     contract::fail(function, name, "'" + std::string(text) + "'", needed);
   }
   template <class Number>
-  void read_number(Number& setting, const char* needed) const {
-    const char *begin = text.data(), *end = begin + text.size();
-    const auto [stopped, error] = std::from_chars(begin, end, setting);
-    if (error != std::errc{} || stopped != end) fail(needed);
+  void read(Number& setting, const char* needed) const {
+    if (!read_number(text, setting)) fail(needed);
   }
-  void operator()(double& setting) const { read_number(setting, "a number"); }
-  void operator()(int& setting) const { read_number(setting, "an integer"); }
-  void operator()(index_t& setting) const { read_number(setting, "an integer"); }
+  void operator()(double& setting) const { read(setting, "a number"); }
+  void operator()(int& setting) const { read(setting, "an integer"); }
+  void operator()(index_t& setting) const { read(setting, "an integer"); }
   void operator()(bool& setting) const {
     if (text != "true" && text != "false") fail("true or false");
     setting = text == "true";

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <gdpo/core/config.hpp>
 #include <type_traits>
 #include <vector>
@@ -7,8 +8,8 @@
 // This is plain data, so it stands outside the inline namespace (core/config.hpp).
 namespace gdpo {
 
-/// The type of every index, extent and count.
-using index_t = std::ptrdiff_t;
+/// The type of every index, extent and count: 64 bits, where pointers have 32 (WebAssembly) too.
+using index_t = std::int64_t;
 
 /// A strided array of rank 1, 2 or 3 that belongs to somebody else.
 ///
