@@ -2,25 +2,31 @@
 /// \file
 /// The umbrella header: everything that a C++ trainer with Eigen needs.
 ///
-/// **Which door.** A training step passes through the doors in this order; each can be included
-/// alone.
+/// **One step**, with the type at each arrow and the door that has the call:
 ///
-/// - gdpo/advantages.hpp: rewards to advantages (GDPO, GRPO, Dr.GRPO, RLOO).
-/// - gdpo/constraint.hpp: the same where some rewards are to be kept at a limit, by multipliers.
-/// - gdpo/prepass.hpp: masks and weights that are decided from whole rows or the batch (truncated
-///   completions, high entropy, rollout correction).
-/// - gdpo/loss.hpp: log-probs and advantages to a loss, its gradient and metrics.
+///     rewards (N, C)                            floats, NaN where one is missing
+///        |   RewardBatch, groups                advantages.hpp, constraint.hpp
+///        v
+///     advantages (N)                            Eigen::Array, std::vector or View; GroupReport
+///        |   TokenBatch: logp, old_logp, ref_logp, mask, ...   (N, T) or packed
+///        v
+///     prepare   mask and weights                prepass.hpp, optional
+///        v
+///     count     Normaliser                      loss.hpp; summed over micro-batches and ranks
+///        v
+///     loss      LossResult, dloss/dlogp (N, T)  loss.hpp; from logits (N, T, V): logits.hpp
+///        v
+///     step      optimizer, reference policy     yours; update.hpp has the loop around it
+///
 /// - gdpo/value.hpp: the critic's side of PPO: GAE, returns, the value loss.
-/// - gdpo/logits.hpp: the same straight from the logits, with the gradient by them.
-/// - gdpo/dist.hpp: the above over many ranks: rows gathered, counts and metrics merged.
-/// - gdpo/update.hpp: the rest of a policy update: plans, packing, clipping, the reference policy.
+/// - gdpo/dist.hpp: the same over ranks: rows gathered, counts and metrics merged.
 /// - gdpo/diagnose.hpp: what metrics and report say about the mistakes that runs usually fail by.
-/// - gdpo/with/eigen.hpp: Eigen objects as arguments and results of the above.
+/// - gdpo/with/eigen.hpp: Eigen objects as arguments and results.
 ///
-/// Include by themselves: gdpo/runtime.hpp for estimators and losses by the names of a
-/// configuration, gdpo/cuda.hpp for device memory, gdpo/presets/ for the conventions of a
-/// trainer, and the other adapters of gdpo/with/ (Eigen tensors, DLPack, threads, OpenMP,
-/// JSON). A program without Eigen includes the doors that it needs instead of this header.
+/// Not included here: gdpo/runtime.hpp (estimators and losses by name), gdpo/cuda.hpp (device
+/// memory), gdpo/presets/ (the conventions of trainers), and the other adapters of gdpo/with/ (Eigen
+/// tensors, DLPack, threads, OpenMP, JSON). Without Eigen, include the doors you need instead of
+/// this header.
 ///
 /// **Example.** Advantages of two prompts with four completions each, and the loss of their
 /// tokens:
@@ -43,9 +49,8 @@
 /// std::printf("gradient %.3f and %.3f\n", dlogp(0, 0), dlogp(3, 0));
 /// ```
 ///
-/// **Cost and errors.** They are those of the doors; the umbrella adds the time of the compiler.
-/// Mistakes throw `gdpo::invalid_input`, which names the function, the argument, what was given
-/// and what is needed.
+/// **Errors.** Mistakes throw `gdpo::invalid_input`, which names the function, the argument, what
+/// was given and what is needed.
 ///
 /// **Read on.** The usage pages at the top of the doors; README.md; examples/quickstart.cpp and
 /// examples/trainer_step.cpp, a whole step.
