@@ -1,15 +1,48 @@
-"""The Python blocks of the package's page run as they stand."""
+"""The Python blocks of pages run as they are, and print what the page says that they print."""
 import pathlib
 import re
 
-PAGE = pathlib.Path(__file__).parents[1] / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).parents[2]
+BLOCKS = re.compile(r"^```python\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.S | re.M)
 
 
-def test_blocks_run(capsys):
-    """One after the other, because a block goes on from those before it."""
-    names = {}
-    assert BLOCKS
-    for number, block in enumerate(BLOCKS):
-        exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
-    assert "nan" not in capsys.readouterr().out
+def run(text, name, capsys):
+    """Runs the blocks of a page one after the other, because a block goes on from those before it.
+
+    Returns for each block what it has printed, and what the page says: the text block that follows
+    it, or None.
+    """
+    names, blocks = {}, BLOCKS.findall(text)
+    assert len(blocks) == text.count("```python\n")
+    assert sum(bool(said) for _, said in blocks) == text.count("```text\n")
+    printed = []
+    for number, (block, said) in enumerate(blocks):
+        exec(compile(block, f"{name}, block {number}", "exec"), names)
+        printed.append((capsys.readouterr().out, said or None))
+    return printed
+
+
+def test_package_page(capsys):
+    """Its numbers are random ones, so they are not on the page."""
+    page = EXAMPLES / "python" / "README.md"
+    outputs = run(page.read_text(encoding="utf-8"), page, capsys)
+    assert outputs
+    assert not any("nan" in printed for printed, _ in outputs)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what goes wrong by hand
+def test_by_hand(capsys):
+    """Every number of the page is what its blocks print."""
+    page = EXAMPLES / "by_hand" / "README.md"
+    outputs = run(page.read_text(encoding="utf-8"), page, capsys)
+    assert sum(said is not None for _, said in outputs) > 10
+    for number, (printed, said) in enumerate(outputs):
+        assert printed == (said or ""), f"block {number}"
+
+
+def test_other_output_is_found(capsys):
+    """What a page says is compared to the letter, and what it leaves out is seen."""
+    page = "```python\nprint(0.5)\n```\n\n```text\n0.50\n```\n\n```python\nprint(1)\n```\n"
+    assert run(page, "page", capsys) == [("0.5\n", "0.50\n"), ("1\n", None)]
