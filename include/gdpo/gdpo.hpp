@@ -24,9 +24,9 @@
 /// - gdpo/with/eigen.hpp: Eigen objects as arguments and results.
 ///
 /// Not included here: gdpo/runtime.hpp (estimators and losses by name), gdpo/cuda.hpp (device
-/// memory), gdpo/presets/ (the conventions of trainers), and the other adapters of gdpo/with/ (Eigen
-/// tensors, DLPack, threads, OpenMP, JSON). Without Eigen, include the doors you need instead of
-/// this header.
+/// memory), gdpo/presets/ (the conventions of trainers), and the other adapters of gdpo/with/
+/// (Eigen tensors, DLPack, threads, OpenMP, JSON). Without Eigen, include the doors you need
+/// instead of this header.
 ///
 /// **Example.** Advantages of two prompts with four completions each, and the loss of their
 /// tokens:

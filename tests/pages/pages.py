@@ -146,13 +146,18 @@ def links(root, found):
 
 
 def site(root, page):
-    """GitHub's formulas become Doxygen's; headings get labels, and links use them."""
+    """GitHub's formulas become Doxygen's; headings get labels, and links use them.
+
+    Of pictures Doxygen wants the name without the folder. <!-- site: TEXT --> is for the site alone.
+    """
     def label(of, heading):
         folder = str(of.relative_to(root).with_suffix("")).lower()
         return re.sub(r"[^a-z0-9]+", "-", f"{folder}-{heading}").strip("-")
 
     def link(match):
-        text, (name, _, fragment) = match[1], match[2].partition("#")
+        text, (name, _, fragment) = match[2], match[3].partition("#")
+        if match[1]:
+            return f"![{text}]({pathlib.PurePosixPath(name).name})"
         file = (page.parent / name).resolve() if name else page
         if "://" in name:
             return match[0]
@@ -164,7 +169,8 @@ def site(root, page):
 
     def prose(text):
         text = re.sub(r"\$`([^`]+)`\$", r"\\f$\1\\f$", text)
-        text = re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
+        text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", link, text)
+        text = re.sub(r"<!-- site: (.*?) -->", r"\1", text)
         return re.sub(r"^##+ (.*)$", lambda m: f"{m[0]} {{#{label(page, anchor(m[1]))}}}", text,
                       flags=re.M)
 
@@ -186,7 +192,8 @@ def built(folder, found):
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r'href="([^"]+)"', text):
             name, _, fragment = target.partition("#")
-            if re.match(r"https?:|javascript:", target):
+            # `cmake/dev docs` adds the playground, and the target docs does not.
+            if re.match(r"https?:|javascript:|playground\.html$", target):
                 continue
             file = folder / name if name else page
             if file.exists() and file not in ids:

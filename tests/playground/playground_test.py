@@ -37,9 +37,10 @@ def requests_of_advantages(estimators: list, draw: random.Random) -> list:
             table = [draw.choice(pool) for _ in range(group * prompts * rewards)]
             weights = [draw.choice(["1", "0.5", "0", "2"]) for _ in range(rewards)]
             gate = "gates 0 1 0.5\n" if rewards > 1 and draw.random() < 0.3 else ""
+            tokens = [str(draw.randint(1, 9)) for _ in range(group * prompts)]
             requests.append(f"advantages {name}\nrewards {rewards} {' '.join(table)}\n"
                             f"group {group}\nweights {' '.join(weights)}\n{gate}"
-                            f"tokens {' '.join(str(draw.randint(1, 9)) for _ in range(group * prompts))}")
+                            f"tokens {' '.join(tokens)}")
     return requests
 
 
@@ -83,7 +84,8 @@ class Playground(unittest.TestCase):
         return self.page.run(
             "[...document.querySelectorAll('#results table')]"
             f".filter(table => table.caption.textContent === {estimator!r})"
-            ".flatMap(table => [...table.querySelectorAll('.value')].map(cell => cell.textContent))")
+            ".flatMap(table => [...table.querySelectorAll('.value')])"
+            ".map(cell => cell.textContent)")
 
     def expect_shown(self, estimator: str, request: str) -> None:
         """What the page shows is the native library's, rounded to three digits."""
@@ -173,7 +175,7 @@ class Playground(unittest.TestCase):
                       "field.value = 2; field.dispatchEvent(new Event('input'));"
                       "const gate = document.querySelector('#weights select');"
                       "gate.value = 1; gate.dispatchEvent(new Event('change'))}")
-        self.page.run("byId('more').value = 'rloo', byId('more').dispatchEvent(new Event('change'))")
+        self.page.run(change("more", "'rloo'", "more"))
         rewards = "3 1 0 0 0 1 0 0 1 0 0 1 0 0 1 0 0 0 0"
         for estimator in ("gdpo", "rloo"):
             self.expect_shown(estimator, f"advantages {estimator}\nrewards {rewards}\ngroup 3\n"

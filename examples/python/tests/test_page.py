@@ -32,6 +32,13 @@ def test_package_page(capsys):
     assert not any("nan" in printed for printed, _ in outputs)
 
 
+def test_front_page(capsys):
+    """The first lines of Python that a reader sees."""
+    page = EXAMPLES.parent / "README.md"
+    (printed, said), = run(page.read_text(encoding="utf-8"), page, capsys)
+    assert printed == said
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what goes wrong by hand
 def test_by_hand(capsys):
     """Every number of the page is what its blocks print."""
