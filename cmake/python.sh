@@ -100,7 +100,9 @@ run_python() {
     bench)
       shift
       python_wheel
-      $python_venv/bin/python examples/python/bench/cost.py "$@"
+      local program=cost
+      if [[ ${1:-} == step ]]; then program=step; shift; fi
+      $python_venv/bin/python examples/python/bench/$program.py "$@"
       ;;
     trainer)
       (($# > 1)) || die "python trainer: given no trainer; needed: one of" $python_trainers

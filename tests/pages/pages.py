@@ -148,7 +148,7 @@ def links(root, found):
 def site(root, page):
     """GitHub's formulas become Doxygen's; headings get labels, and links use them.
 
-    Of pictures Doxygen wants the name without the folder. <!-- site: TEXT --> is for the site alone.
+    Doxygen wants a picture without its folder. <!-- site: TEXT --> is for the site alone.
     """
     def label(of, heading):
         folder = str(of.relative_to(root).with_suffix("")).lower()
