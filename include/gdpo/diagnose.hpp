@@ -1,41 +1,32 @@
 #pragma once
 /// \file
-/// Diagnosis: what the metrics of a step and the report of its rewards say about the mistakes
-/// that runs usually fail by.
+/// Diagnosis: which of the usual mistakes show in the metrics of a step and the report of its
+/// rewards.
 ///
-/// **What it computes.** One comparison a finding, on numbers that the calls of the step have
-/// measured already. The thresholds are members of DiagnoseSettings, which says where each default
-/// is from. Several are of one checklist: that of "Implementing GRPO from Scratch", the published
-/// tutorial whose numbers gdpo/presets/textbook.hpp reproduces.
+/// Each finding is one comparison of numbers that the calls of the step have measured already. Its
+/// threshold is a member of DiagnoseSettings, which says where the default is from.
 ///
-///     finding           is there if                                                   by default
-///     counts            a loss was divided by fewer tokens or rows than it holds; of a   any
-///                       whole step also by more, or by a `given` that was added twice
-///     non_finite        an input has NaN or infinities, one finding for each; or         any
-///                       rewards are infinite
-///     positive_logp     more of the rows begin with a log-prob above 0                  5 %
-///     first_step_ratio  in the first step after a rollout, ratios are off 1 by more      0.1
-///     ratio_one         in a later step every ratio is exactly 1                         0
-///     swapped_logp      the mean of log r is positive, by more than chance            4 errors
-///     clip_fraction     the share of tokens outside the clip range is outside        0 .. 0.25
-///     kl_zero           the KL term is exactly 0, but not in the first step              0
-///     all_truncated     so many completions have reached the length limit                all
-///     entropy_collapse  the mean entropy of a token is below, in nats; or below       0.05 nats;
-///                       this share of that of the run's first step                       6 %
-///     dead_groups       more of the groups that have rewards have no spread             half
-///     silent_reward     a reward has no value, or no spread in any group                 any
-///     returns_are_advantages  one array was bound as both, so their moments are the same any
+///     finding           is there if                                              by default
+///     counts            a loss was divided by fewer tokens or rows than it       any
+///                       holds; of a whole step also by more, or by a `given`
+///                       that was added twice
+///     non_finite        an input has NaN or infinities (one finding for each),   any
+///                       or rewards are infinite
+///     positive_logp     this share of the rows begins with a log-prob above 0    over 5 %
+///     first_step_ratio  in the first step after a rollout, ratios are off 1      over 0.1
+///     ratio_one         in a later step every ratio is exactly 1                 any
+///     swapped_logp      the mean of log r is positive, by more than chance       over 4 std errors
+///     clip_fraction     this share of tokens is outside the clip range           over 25 %
+///     kl_zero           the KL term is exactly 0, but not in the first step      any
+///     all_truncated     this share of completions has reached the length limit   all
+///     entropy_collapse  the mean entropy of a token, in nats, is too low; or     under 0.05
+///                       its share of that of the run's first step                under 6 %
+///     dead_groups       this share of the groups with rewards has no spread      over half
+///     silent_reward     a reward has no value, or no spread in any group         any
+///     returns_are_advantages  one array was bound as both: equal moments         any
 ///
-/// **The ratio of the first step.** Before the first update the policy is still the one that
-/// sampled, so each ratio r = p / p_old should be 1. Its mean does not tell: under p_old it is
-/// sum_v p_old(v) p(v) / p_old(v) = 1 for every p, also where p has another temperature. So the
-/// figure is the larger of |mean r - 1| and sqrt(2 mean k3), with `approx_kl_k3` = r - 1 - log r.
-/// With x = log r that is e^x - 1 - x = x^2 / 2 + x^3 / 6 + ..., so the root is about the root mean
-/// square of log r, which is about that of r - 1. The mean is looked at too, because it does move
-/// where the tokens are not those that p_old sampled (a mask that is off by one).
-///
-/// **Example.** All groups but one have equal rewards, and the trainer computes its log-probs at
-/// another temperature than the rollout:
+/// All groups but one have equal rewards, and the trainer computes its log-probs at another
+/// temperature than the rollout:
 ///
 /// <!-- build: door_diagnose run -->
 /// ```cpp
@@ -58,31 +49,22 @@
 /// // prints dead_groups: 66.67 % of the groups have no spread
 /// ```
 ///
-/// **Healthy runs.** No default bound flags a run in which nothing is wrong; a test simulates
-/// such runs of every loss by name. So clip_fraction_min is 0, and a share above
-/// clip_fraction_max counts only where the ratios of the tokens themselves are off 1
-/// (near_ratio). What only the caller knows is a setting: `first_step`, `later_step` and
-/// `whole_step`.
+/// **Calls.** They return a std::vector<Finding>. Optional last argument: DiagnoseSettings.
 ///
-/// **Swapped log-probs.** With r = p / p_old, the mean of log r over tokens of p_old is minus a
-/// KL divergence, so at most 0, and swapped log-probs change its sign. The rule is silent near
-/// 1, where a ratio and its inverse are alike, and where a positive mean of the advantages
-/// explains the sign.
+///     diagnose(result, report)          a LossResult, and the GroupReport of its rewards
+///     diagnose(metrics, report)         the same without the counts
+///     diagnose(x)                       one of the three alone
+///     diagnose(value_result, metrics)   a critic, and the metrics of the policy loss
+///     diagnose(value_result)            the critic alone
+///     to_text(findings)                 one line each, as a std::string
 ///
-/// **Inputs.** LossMetrics or a LossResult, a GroupReport, or both; those of micro-batches and
-/// ranks are merged first (gdpo::merge). Only a LossResult has counts. The result of a critic
-/// (ValueLossResult) is taken by itself or with the metrics of the policy loss. A quantity that
-/// was not measured gives no finding: without `TokenBatch::entropies` there is no
-/// entropy_collapse, without `truncated` no all_truncated, without a KL term no kl_zero. With
-/// metrics::Means clip_fraction counts only tokens that the advantage lets the clip hold, as
-/// `clip_fraction_any` is not measured. The share is not judged from below in the first step,
-/// or where all ratios are 1. Without a report, dead_groups counts the completions whose
-/// advantages are all 0. With one, rewards of weight 0 are described too, so they can be a
-/// silent_reward; an empty group and one of a single completion have no spread.
+/// Merge the results and reports of micro-batches and ranks first (gdpo::merge). The settings
+/// `first_step`, `later_step` and `whole_step` say what the numbers do not show. What was not
+/// measured gives no finding.
 ///
-/// **Results.** One Finding each, in the order of the table, rewards last: a name that never
-/// changes, the input or reward concerned, the figure, the bound, and sentences with the figure
-/// and the usual cause. Nothing found is an empty vector. `to_text` writes one line for each.
+/// **Results.** Findings in the order of the table, rewards last; none is an empty vector. Each has
+/// a name that never changes, the input or reward concerned, the figure, the bound, a sentence with
+/// the figure, and the usual cause.
 ///
 /// **Cost.** A few comparisons, one pass over the flags of the groups, and the memory of what was
 /// found.
@@ -90,8 +72,9 @@
 /// **Errors.** gdpo::invalid_input for thresholds out of their range and for names that do not fit
 /// the rewards. No data throws.
 ///
-/// **Read on.** diagnose/settings.hpp has every threshold with its source, diagnose/finding.hpp
-/// what a finding holds; loss/metrics.hpp and advantage/report.hpp what is measured.
+/// **Read on.** "Diagnosis" in include/gdpo/loss/README.md: why healthy runs are not flagged, and
+/// how ratios of a first step and swapped log-probs are told. diagnose/settings.hpp: thresholds and
+/// their sources.
 #include <gdpo/advantages.hpp>
 #include <gdpo/diagnose/diagnose.hpp>
 #include <gdpo/loss.hpp>

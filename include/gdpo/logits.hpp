@@ -2,19 +2,14 @@
 /// \file
 /// From the logits of a language model to log-probs, entropies and losses, and back to gradients.
 ///
-/// **What it computes.** For a row of logits x over V tokens, temperature T and z = x / T:
+/// For a row of logits x over V tokens, temperature T and z = x / T:
 ///
 ///     logsumexp = log sum_j e^z_j             logp = z_target - logsumexp
 ///     p_j = e^(z_j - logsumexp)               entropy H = -sum_j p_j log p_j
 ///     d logp / d x_j = (one_j - p_j) / T      one_j: 1 at the target, else 0
 ///     d H / d x_j = -p_j (log p_j + H) / T
 ///
-/// It gives the values (`token_logprobs`), their gradients (`token_logprobs_backward`), and both
-/// with a policy loss of loss.hpp in between (`policy_loss_from_logits`). Nothing of the size of
-/// the logits is held beside them, and the gradient may overwrite them. A vocabulary in shards:
-/// `logit_rows` on each shard, then `merge`.
-///
-/// **Example.** Two completions of up to 3 tokens; the gradient is written over the logits.
+/// Two completions of up to 3 tokens; the gradient is written over the logits:
 ///
 /// <!-- build: door_logits run -->
 /// ```cpp
@@ -35,29 +30,49 @@
 /// // prints loss -0.400, dlogits 0.040 -0.160
 /// ```
 ///
-/// With an execution tag first and a LogitsWorkspace last, the call keeps its memory between steps.
-/// A step of several micro-batches is counted before its first forward pass, from the completion
-/// masks: `normaliser += gdpo::count(gdpo::aligned(mask))`.
+/// **Calls.**
 ///
-/// **Inputs.** Logits, required: (B, T, V) or packed (N, V), of float, double, bfloat16 or half,
-/// with stride 1 over the vocabulary. Targets, int32 or int64: (B, T) or (N); required but for
-/// entropies alone. Mask: (B, T) or (N), any scalar; rows with 0 are not read and give 0; absent:
-/// all rows count. Temperature: 1 unless set. `aligned` makes targets and mask from whole
-/// sequences, where row t predicts token t + 1. Log-probs and entropies are in nats.
+///     aligned(logits, ids, mask)          a LogitBatch of whole sequences: row t predicts t + 1
+///     count(logits, batch)                what the loss is divided by
+///     policy_loss_from_logits(loss, logits, batch, n, dlogits)     loss, metrics, dlogits
+///     token_logprobs(logits)              log-probs, entropies and logsumexp of all rows
+///     token_logprobs_into(exec, logits, out)                       the same, into your arrays
+///     token_logprobs_backward(exec, logits, grad, logsumexp, dlogits)   grad: by logp and entropy
+///     logit_rows(exec, shard, out), merge(a, b)                    a vocabulary in shards
 ///
-/// **Cost.** Time and traffic grow with the number of unmasked logits. Forward: one read. Backward:
-/// one read and one write. `policy_loss_from_logits` at level::Token: one read and one write for
-/// both; at levels of sequences two reads and one write. `token_logprobs_into`,
-/// `token_logprobs_backward` and `logit_rows` allocate nothing, `policy_loss_from_logits` nothing
-/// with a LogitsWorkspace after the first call. Rows are shared out to the threads of the execution
-/// tag; the bits do not depend on it.
+/// With an execution tag in front and a LogitsWorkspace at the end, policy_loss_from_logits keeps
+/// its memory between steps. dlogits may be the logits themselves. Several micro-batches are
+/// counted before the first forward pass, by `count(aligned(mask))`: "One step" in
+/// include/gdpo/loss/README.md.
 ///
-/// **Errors.** gdpo::invalid_input for shapes, strides and temperatures that do not fit, offsets
-/// that decrease, and targets outside the vocabulary in rows that count; no result is written then.
-/// Logits never throw: -inf has probability 0, and a NaN or +inf makes the results of its row NaN.
+/// **Inputs.** Log-probs and entropies are in nats.
 ///
-/// **Read on.** logits/batch.hpp, aligned.hpp, token_logprobs.hpp, policy_loss.hpp and row.hpp
-/// (shards); include/gdpo/loss/README.md; examples/logits_step.cpp, a whole step.
+///     logits        (B, T, V), or packed (N, V)   float, double, bfloat16 or half; stride 1 over
+///                                                 V, any strides of rows
+///     targets       (B, T) or (N)                 int32 or int64; optional for entropies alone
+///     mask          (B, T) or (N)                 any number; 0: row not read, results 0; absent:
+///                                                 all rows count
+///     offsets       (B + 1)                       of packed sequences
+///     temperature                                 1 unless set
+///
+/// **Cost.** Time and traffic are linear in the unmasked logits:
+///
+///     token_logprobs                                   one read
+///     token_logprobs_backward                          one read, one write
+///     policy_loss_from_logits at level::Token          one read, one write in all
+///     policy_loss_from_logits at levels of sequences   two reads, one write
+///
+/// Nothing of the size of the logits is allocated: token_logprobs_into, token_logprobs_backward and
+/// logit_rows allocate nothing, policy_loss_from_logits nothing after its first call with a
+/// workspace. Rows are spread over the threads of the execution tag; the bits do not depend on it.
+///
+/// **Errors.** gdpo::invalid_input, before any result is written, for shapes, strides and
+/// temperatures that do not fit, offsets that decrease, and targets outside the vocabulary in rows
+/// that count. Logits never throw: -inf has probability 0, and a NaN or +inf makes the results of
+/// its row NaN.
+///
+/// **Read on.** "From logits" in include/gdpo/loss/README.md. logits/row.hpp: shards.
+/// examples/logits_step.cpp: a whole step.
 #include <gdpo/logits/aligned.hpp>
 #include <gdpo/logits/policy_loss.hpp>
 #include <gdpo/loss.hpp>

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Policy losses with their analytic gradient and metrics, for trainers that bring log-probs.
+/// Policy losses over log-probs, with their analytic gradient and metrics.
 ///
-/// **What it computes.** For token t of row i (a completion), with A its advantage:
+/// For token t of row i (a completion) with advantage A:
 ///
 ///     r_it = exp(logp_it - old_logp_it), or one ratio per segment of the row (GSPO)
 ///     s_it = max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), at most -A dual where A < 0
@@ -12,11 +12,7 @@
 ///
 /// W_i is the weight of the row, such as 1 / tokens of the step; w (with the factors) and w' are
 /// weights of the token. The clip is eq. 7 of PPO (arXiv 1707.06347). A loss is a value of type
-/// `PolicyLoss<Level, Surrogate, Kl, Aggregate, Factors, Metrics>`, whose members are its settings:
-/// grpo_loss (2402.03300), dapo_loss (2503.14476), dr_grpo_loss (2503.20783), gspo_loss and
-/// gspo_token_loss (2507.18071), and the losses of the trainers in presets/.
-///
-/// **Example.**
+/// `PolicyLoss<Level, Surrogate, Kl, Aggregate, Factors, Metrics>`, whose members are its settings.
 ///
 /// <!-- build: door_loss run -->
 /// ```cpp
@@ -38,44 +34,52 @@
 /// // prints loss -0.1882, clipped 0.20
 /// ```
 ///
-/// The short form `loss(batch, normaliser, gradient)` runs on simd with memory of its own.
+/// **Calls.**
 ///
-/// **Order of calls.** prepare, count, loss. Pre-passes (gdpo/prepass.hpp) drop or weigh tokens;
-/// count() counts what is left; add the counts of all micro-batches and ranks of the step and give
-/// that sum to each loss call: losses and gradients then add up to those of the step. count() needs
-/// no log-probs, so a step can be counted before its forward pass. A loss refuses what count() has
-/// returned for a batch before prepare() changed its mask; sums of counts are taken as they are.
-/// `normaliser.given` is a count that the batch does not show, for aggregates with Over::Given.
-/// trl::dapo_loss needs it (so do ms_swift's and open_instruct's): set it to num_items_in_batch, on
-/// the sum of the counts (on one process without pre-passes: normaliser.given = normaliser.tokens).
-/// count() leaves it 0, which such a loss refuses.
+///     count(batch)                               what a loss is divided by: tokens and rows
+///     loss(batch, n, gradient)                   loss and metrics, and dlogp in gradient, by simd
+///     loss(exec, batch, n, gradient, workspace)  no allocation after the first such call
+///     with_level<L>(loss), with_kl(loss, kl),    the loss with one part exchanged; M is
+///     with_aggregate<A>(loss), with_metrics<M>(loss)      metrics::All, Means or None
+///     merge(result, result)                      results of micro-batches or ranks
 ///
-/// **Inputs.** Members of TokenBatch. "Tokens" is the shape of logp: (B, T), (prompts, completions,
-/// T), or packed (N) with `offsets` (B + 1). (B) may be (prompts, completions). Numbers are 16-bit
-/// floats, float, or double (in a `TokenBatch<double>`); masks and flags have any type of number.
-/// - Required: `logp` (tokens, nats), and `advantages` (B) or `token_advantages` (tokens).
-/// - Without `old_logp` the ratio is 1, without `mask` all tokens count, without `row_weights` (B),
-///   `weights` or `kl_weights` (tokens) these are 1.
-/// - `ref_logp`, `teacher_logp`, `rollout_logp` are needed if a KL term with beta > 0 is against
-///   that policy. `rollout_logp` is what the sampling engine reported; pre-passes read it too.
-/// - `segments` (tokens, integers): runs of equal ids, such as turns, share one ratio at
-///   level::Sequence and level::SequenceToken. Without them the row is one segment.
-/// - `tags` (tokens): for factors that read them. A factor is a detached multiplier of the
-///   surrogate, computed from one token; they stand in `Factors<...>` (loss/factor.hpp).
-/// - `entropies` (tokens, nats) and `truncated` (B) are for metrics.
+/// n is the sum of count() over all micro-batches and ranks of the step; gradient has the shape of
+/// logp, and `{}` computes none. The order of a step: "One step" in include/gdpo/loss/README.md.
+/// Losses of papers: grpo_loss (2402.03300), dapo_loss (2503.14476), dr_grpo_loss (2503.20783),
+/// gspo_loss and gspo_token_loss (2507.18071); of trainers: gdpo/presets/.
+///
+/// **Arrays of TokenBatch.** "tokens" is the shape of logp: (B, T), (prompts, completions, T), or
+/// packed (N) with offsets. Where tokens have rank 3, (B) may be (prompts, completions). Numbers
+/// are float, 16-bit floats, or double (in a `TokenBatch<double>`); masks and flags have any type.
+/// Log-probs and entropies are in nats.
+///
+///     array                 shape     without it
+///     logp                  tokens    required
+///     advantages            (B)       one of the two is required,
+///     token_advantages      tokens      not both
+///     old_logp              tokens    on-policy: the ratio is 1
+///     ref_logp              tokens    required by KL terms against that policy,
+///     teacher_logp          tokens      if their beta is not 0
+///     rollout_logp          tokens      (by the sampling engine; pre-passes read it too)
+///     mask                  tokens    all tokens count
+///     offsets               (B + 1)   the batch is padded
+///     segments              tokens    a row is one segment
+///     row_weights           (B)       1
+///     weights, kl_weights   tokens    1; pre-passes fill them
+///     tags                  tokens    required by a policy that declares reads_tag
+///     entropies             tokens    not measured; prepass::TopEntropy needs them
+///     truncated             (B)       not measured
+///     completion_mask       tokens    mask: what counts as length; prepare() fills it
 ///
 /// **Cost.** Linear in the tokens. level::Token reads each array once and writes the gradient once;
-/// levels of segments read the log-probs again. The long form allocates nothing after its first
-/// call with a workspace and shape. It starts no threads; parallel(executor) uses the caller's.
-/// Metrics come from the same pass. metrics::All is the default; less is measured, at less cost,
-/// with `gdpo::with_metrics<gdpo::metrics::Means>(loss)` or metrics::None.
+/// levels of segments read the log-probs again. parallel(executor) uses the caller's threads.
 ///
 /// **Errors.** gdpo::invalid_input, before anything is written, for settings, shapes, missing
-/// arrays, and a count of 0 that would divide a batch with tokens. Data never throws: NaN and
-/// infinities show in the loss and are counted in `metrics.non_finite`.
+/// arrays, counts from before prepare(), and a count of 0 that would divide a batch with tokens. A
+/// count that is less than what a mask leaves is refused after the gradient is written. Data never
+/// throws: NaN and infinities show in the loss and are counted in `metrics.non_finite`.
 ///
-/// **Read on.** loss/policy_loss.hpp (the call), loss/surrogate.hpp, kl.hpp, level.hpp,
-/// aggregate.hpp, factor.hpp and metrics.hpp (the policies), loss/README.md (denominators,
-/// `aggregate.scale`, keys of metrics), examples/raw_pointers.cpp and examples/trainer_step.cpp.
+/// **Read on.** include/gdpo/loss/README.md: denominators, policies and papers, metrics and keys.
+/// examples/raw_pointers.cpp, examples/trainer_step.cpp.
 #include <gdpo/loss/count.hpp>
 #include <gdpo/loss/named.hpp>

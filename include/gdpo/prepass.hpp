@@ -1,25 +1,23 @@
 #pragma once
 /// \file
-/// Pre-passes: what is decided from whole rows or the batch before the loss, such as dropping
-/// truncated completions or correcting for the log-probs of the sampling engine.
+/// Pre-passes: masks and weights that are decided from whole rows or the batch before the loss,
+/// such as dropping truncated completions or correcting for the sampling engine's log-probs.
 ///
-/// **What it computes.** A pre-pass gives each valid token a weight u_it. Its `reach` says what the
-/// weight acts on:
+/// A pre-pass gives each valid token a weight u_it:
+///
+///     pre-pass            u                                                       default reach
+///     Overlong            0 in truncated rows (DAPO, 2503.14476)                  Denominator
+///     DegenerateGroups    0 in rows of groups without a signal                    None
+///     TopEntropy          [entropy >= quantile of the batch] (2506.01939)         Surrogate
+///     Importance          clip(exp(old_logp - rollout_logp))                      Surrogate
+///     Gate                [min <= ratio, KL or total variation <= max]            Surrogate
+///
+/// Its member `reach` says what the weight acts on:
 ///
 ///     Reach::None             nothing, the pre-pass is off
 ///     Reach::Surrogate        TokenBatch::weights *= u
 ///     Reach::SurrogateAndKl   TokenBatch::weights *= u and kl_weights *= u
 ///     Reach::Denominator      TokenBatch::mask = mask and u != 0, so that count() counts fewer
-///
-/// The pre-passes, with the default reach:
-///
-///     prepass::Overlong          u = 0 in truncated rows (DAPO, 2503.14476)           Denominator
-///     prepass::DegenerateGroups  u = 0 in rows of groups without a signal             None
-///     prepass::TopEntropy        u = [entropy >= quantile of the batch] (2506.01939)  Surrogate
-///     prepass::Importance        u = clip(exp(old_logp - rollout_logp))               Surrogate
-///     prepass::Gate              u = [min <= ratio, KL or total variation <= max]     Surrogate
-///
-/// **Example.**
 ///
 /// <!-- build: door_prepass run -->
 /// ```cpp
@@ -40,34 +38,40 @@
 /// // prints 1.105 2.000 1.000 in row 0, mask 0 in row 1
 /// ```
 ///
-/// Then, with gdpo/loss.hpp: `loss(prepared, gdpo::count(prepared), gradient)`.
+/// **Calls.**
 ///
-/// **Order.** Pre-passes with Reach::Denominator run first, wherever they stand among the
-/// arguments; each sees the mask as given. The others follow in the order of the arguments, on the
-/// mask that is left. Masks and weights of the caller are kept, and 0 of either drops the token.
-/// Count the prepared batch, not the one that went in: prepare, count, loss. A loss refuses counts
-/// from before a pre-pass with Reach::Denominator.
+///     prepare(batch, memory, passes...)          the batch with the new masks and weights
+///     per_row(groups, rows, report.degenerate)   the flags that DegenerateGroups takes
+///     off_policy_sequence_mask(max)              the Gate of DeepSeek-V3.2
 ///
-/// **Inputs.** A TokenBatch as for the loss. Needed is what a pre-pass reads, and before the
-/// forward pass an array that has the shape of the tokens, such as the mask:
-/// - Importance, and Gate on Pair::Mismatch: `rollout_logp`; without `old_logp` they take logp.
-/// - Gate with another `when` than When::Always: `advantages` or `token_advantages`.
-/// - TopEntropy: `entropies` (tokens, nats).
-/// - Overlong and DegenerateGroups have a column of flags (B) of their own; those of degenerate
-///   groups are `gdpo::per_row(groups, rows, report.degenerate)`, from the report of advantages.
+/// Then, with gdpo/loss.hpp: `loss(prepared, gdpo::count(prepared), gradient)`. The order of a step
+/// and of the pre-passes in a call: "One step" and "Pre-passes and their order" in
+/// include/gdpo/loss/README.md.
+///
+/// **Inputs.** A TokenBatch as for the loss, with the arrays that the pre-passes read. Before the
+/// forward pass some array must give the shape of the tokens, such as the mask.
+///
+///     Overlong, DegenerateGroups   a column of flags (B) as their member; not 0: drop the row
+///     TopEntropy                   entropies (tokens, nats)
+///     Importance                   rollout_logp, and old_logp or else logp
+///     Gate, Pair::Mismatch         the same
+///     Gate, Pair::Update, Drift    logp
+///     Gate, not When::Always       advantages or token_advantages too
+///
+/// The result points into `memory`, which must outlive it. The next call with that memory
+/// overwrites it, and the old result is then refused.
 ///
 /// **Cost.** Linear in the tokens for each pre-pass (TopEntropy: on average), on the calling
-/// thread. The prepared batch points into PrepassMemory, which must outlive it; the next call with
-/// that memory overwrites it, and the batch is then refused. After a first call of the same shape
-/// nothing is allocated.
+/// thread. No allocation after a first call of the same shape.
 ///
 /// **Errors.** gdpo::invalid_input for settings (also of a pre-pass that is off), shapes and
 /// missing arrays. Data never throws: a NaN drops the token in Importance, in TopEntropy, and in a
-/// Gate that has bounds. The metrics of the loss count rollout_logp that are not finite.
+/// Gate that has bounds. The metrics of the loss count the values of rollout_logp that are not
+/// finite.
 ///
-/// **Read on.** prepass/prepare.hpp, drop_rows.hpp, top_entropy.hpp, importance.hpp and gate.hpp;
-/// prepass/args.hpp for one of your own; loss/README.md; presets/trl.hpp and ms_swift.hpp for the
-/// trainers' rollout corrections.
+/// **Read on.** prepass/drop_rows.hpp, top_entropy.hpp, importance.hpp and gate.hpp: settings.
+/// prepass/args.hpp: a pre-pass of your own. presets/trl.hpp and ms_swift.hpp: rollout corrections
+/// of the trainers.
 #include <gdpo/prepass/drop_rows.hpp>
 #include <gdpo/prepass/gate.hpp>
 #include <gdpo/prepass/importance.hpp>

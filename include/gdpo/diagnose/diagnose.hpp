@@ -178,7 +178,7 @@ class Diagnosis {
         "One array is bound as both.");
   }
 
-  /// How far a ratio is typically off 1; gdpo/diagnose.hpp derives it.
+  /// How far a ratio is typically off 1; "Diagnosis" in include/gdpo/loss/README.md derives it.
   static double typical_distance(const LossMetrics& m) {
     const double mean = std::fabs(m.ratio.mean() - 1), k3 = m.approx_kl_k3.mean();
     const double spread = k3 > 0 ? std::sqrt(2 * k3) : 0.0;

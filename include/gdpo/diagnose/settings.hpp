@@ -23,7 +23,7 @@ struct DiagnoseSettings {
   bool whole_step = false;
 
   /// How far a token's ratio may typically be off 1 in the first step; 0 or more. Default: the
-  /// checklist that is named in gdpo/diagnose.hpp, which asks for less than 0.1.
+  /// checklist of "Implementing GRPO from Scratch" (presets/textbook.hpp) asks for less than 0.1.
   double first_step_ratio = 0.1;
 
   /// The least and the largest share of tokens whose ratio is outside the range, 0 to 1. The
