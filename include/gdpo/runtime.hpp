@@ -1,31 +1,32 @@
 #pragma once
 /// \file
-/// Estimators, losses, pre-passes and the critic's side by the names that stand in a trainer's
-/// configuration.
+/// Estimators, losses, pre-passes and the critic's side by name, as in a trainer's configuration.
 ///
-/// **What it computes.** The same as the types: a name gives a preset (include/gdpo/presets) in a
-/// std::variant, and std::visit calls it. The kinds of names, and the functions that take them:
+/// A name gives a preset (include/gdpo/presets) in a std::variant, and std::visit calls it: the
+/// results are those of the type.
 ///
-///     estimators   estimator(name)      "gdpo", "trl::gdpo", "verl::grpo", ...
-///     losses       loss(name, level)    "grpo", "trl::dapo", "verl::vanilla", ...
-///     levels       second argument      "token", "sequence", "sequence_token"; "": the loss's own
-///     aggregates   aggregate(mode)      "token-mean", "token-sum", "seq-mean-token-sum",
-///                                       "seq-mean-token-sum-norm", "seq-mean-token-mean"
-///     KL terms     kl(type)             "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3";
-///                                       with "+" appended: with the gradient of k2;
-///                                       with "*" appended: times the ratio
-///     pre-passes   prepass(name)        "trl::token_truncate", "open_instruct::rho", ...
-///     of tokens    token_advantage(name)  "verl::gae", "openrlhf::reinforce", ...
-///     of a critic  value_loss(name)     "verl::value_loss", "slime::value_loss", ...
+///     call                          names
+///     estimator(name)               "gdpo", "trl::gdpo", "verl::grpo", ...
+///     loss(name, level)             "grpo", "trl::dapo", "verl::vanilla", ...
+///       level                       "token", "sequence", "sequence_token"; "": the loss's own
+///     aggregate(mode)               "token-mean", "token-sum", "seq-mean-token-sum",
+///                                   "seq-mean-token-sum-norm", "seq-mean-token-mean"
+///     kl(type)                      "kl" or "k1", "abs", "mse" or "k2", "low_var_kl" or "k3";
+///                                   with "+" appended: with the gradient of k2;
+///                                   with "*" appended: times the ratio
+///     prepass(name)                 "trl::token_truncate", "open_instruct::rho", ...
+///     token_advantage(name)         "verl::gae", "openrlhf::reinforce", ...
+///     value_loss(name)              "verl::value_loss", "slime::value_loss", ...
+///     configured_loss(line)         a loss with its settings from one line of text
+///     configured_estimator(line)    the same for an estimator
 ///
-/// `estimator_names()`, `loss_names()`, `prepass_names()`, `token_advantage_names()` and
-/// `value_loss_names()` list the names.
-/// `presets::for_each_estimator` and its siblings (presets/all.hpp) also say which option of the
-/// trainer a name stands for, and against which version it was checked. Levels are the
-/// importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode, KL terms verl's
-/// kl_loss_type.
+/// Levels are the importance_sampling_level of TRL and ms-swift, aggregates verl's loss_agg_mode,
+/// KL terms verl's kl_loss_type. `estimator_names()`, `loss_names()`, `prepass_names()`,
+/// `token_advantage_names()` and `value_loss_names()` list the names. presets/all.hpp
+/// (`presets::for_each_estimator` and its siblings) also has the trainer's option behind each name,
+/// and the version that it was checked against.
 ///
-/// **Example.** GRPO advantages and the DAPO loss of TRL, with one ratio for each sequence.
+/// GRPO advantages and the DAPO loss of TRL, with one ratio per sequence:
 ///
 /// <!-- build: door_runtime run -->
 /// ```cpp
@@ -46,34 +47,34 @@
 /// std::printf("loss %.4f\n", value);  // prints loss 0.0644
 /// ```
 ///
-/// **Inputs.** Those of the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
-/// number that only the trainer knows:
-/// - "trl::dapo", "ms_swift::dapo" and "open_instruct::dapo" divide by `normaliser.given`, which
-///   `count()` leaves at 0. For TRL and ms-swift set it to num_items_in_batch: the number of
-///   unmasked completion tokens of the step over all processes (ms-swift: with those of truncated
-///   completions that a pre-pass drops); for open-instruct to the tokens of the accumulation group.
-///   If gradients are then averaged over the processes, set `loss.aggregate.scale` to their number.
-/// - "dr_grpo" of any trainer needs `loss.aggregate.constant`, the maximal completion length.
-/// - "seq-mean-token-sum-norm" divides by the padded width unless `loss.aggregate.constant` is set.
-///
-/// **Settings.** `configured_loss(line)` and `configured_estimator(line)` read a name with its
-/// settings from one line of text, as a configuration file or a command line has them:
+/// **Settings.** A line has a name and its settings, as in a configuration file or on a command
+/// line:
 ///
 ///     gdpo::runtime::configured_loss("trl::dapo sequence surrogate.high=0.28 kl=k3 kl.beta=0.02")
 ///     gdpo::runtime::configured_estimator("trl::gdpo scale.eps=1e-6 missing.entry=zero")
 ///
-/// A setting has the name of the member, or the end of it where no other setting of that loss or
-/// estimator ends so: `high` for `surrogate.high`, `beta` for `kl.beta`.
+/// A setting has the name of the member, or the end of it if no other setting of that loss or
+/// estimator ends the same: `high` for `surrogate.high`, `beta` for `kl.beta`.
+///
+/// **Inputs.** Those of the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
+/// number that only the trainer knows:
+///
+///     "trl::dapo", "ms_swift::dapo",   normaliser.given, which count() leaves at 0: "Denominators"
+///       "open_instruct::dapo"            in include/gdpo/loss/README.md says what it is for each.
+///                                        If gradients are then averaged over processes, set
+///                                        loss.aggregate.scale to their number
+///     "dr_grpo" of any trainer         loss.aggregate.constant, the maximal completion length
+///     "seq-mean-token-sum-norm"        the same; without it, it divides by the padded width
 ///
 /// **Cost.** Look names up once, not in every step: the search is linear and allocates. A loss by
 /// name chooses its KL term and aggregate at run time; otherwise a call costs what the type costs.
 /// std::visit compiles its call for every type of the variant.
 ///
 /// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones, and what the
-/// calls throw: among others for a `normaliser.given` or `constant` of 0 where one is needed.
+/// calls throw, such as for a `normaliser.given` or `constant` of 0 where one is needed.
 ///
-/// **Read on.** presets/all.hpp: the list; presets/trl.hpp, verl.hpp, ...: what each name sets;
-/// loss/any_kl.hpp; presets/README.md: which preset is which trainer.
+/// **Read on.** include/gdpo/presets/README.md: which preset is which trainer's. presets/trl.hpp,
+/// verl.hpp, ...: what each name sets. loss/any_kl.hpp: KL terms chosen at run time.
 #include <charconv>
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>

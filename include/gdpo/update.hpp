@@ -3,21 +3,28 @@
 /// Everything that a policy update does around the loss: which rows go where, counts before the
 /// first backward, the norm of the gradient, the reference policy.
 ///
-/// **What it does.** Each piece works alone. In the order of a training step:
+/// In the order of a training step; each call works alone:
 ///
-///     shape_rewards   rewards at their source: clipped, scaled, punished for their length
-///     select_groups   dynamic sampling: which groups to drop, how many prompts to sample again
-///     plan            which rows go into which optimiser step, rank and micro-batch
-///     shard           rows over ranks, balanced by tokens or by the cost of attention
-///     pack            rows of different lengths in few packs without padding between them
-///     Step            counts before the first loss; the sum over micro-batches and ranks
-///     clip_grad_norm  the norm of the gradient over all arrays and ranks, bounded
-///     polyak, Refresh a reference policy that follows the policy
+///     shape_rewards(rewards, lengths, rules...)   clips, scales, penalizes length; in place
+///     select_groups(batch, settings, attempt)     dynamic sampling: which groups to drop, how many
+///                                                 prompts to sample again
+///     plan(rows, settings)                        rows of each optimizer step, rank, micro-batch
+///     plan(rows, groups, settings)                the same, with groups that stay whole
+///     shard(lengths, ranks, cost)                 rows over ranks, balanced by tokens or by the
+///                                                 cost of attention
+///     pack(lengths, budget)                       rows of different lengths in few packs without
+///                                                 padding between them
+///     Step(comm, micro_batches, count)            counts of the step before the first loss,
+///       .normaliser(), .add(k, result), .finish()   then the sum over micro-batches and ranks
+///     clip_grad_norm(exec, comm, gradients, max_norm)   over all arrays and ranks
+///     polyak(exec, reference, policy, tau)        a reference that follows the policy,
+///     Refresh{every, tau}.due(step)                 and when
 ///
-/// The optimiser, its schedule, sampling and the forward pass are the trainer's. AdaptiveKl
-/// (gdpo/constraint/adaptive_kl.hpp) moves the KL coefficient between steps.
+/// All are in gdpo::update. comm is a communicator (gdpo/dist.hpp); on one process leave it out.
+/// AdaptiveKl (gdpo/constraint/adaptive_kl.hpp) moves the KL coefficient between steps. The
+/// optimizer, its schedule, sampling and the forward pass are the trainer's.
 ///
-/// **Example.** A step of two micro-batches, packed, with a gradient that is clipped:
+/// A step of two micro-batches, packed, whose gradient is clipped:
 ///
 /// <!-- build: door_update run -->
 /// ```cpp
@@ -48,18 +55,20 @@
 /// // prints loss -0.250, 8 tokens, norm 0.280
 /// ```
 ///
-/// **Ranks.** plan, pack, shard and select_groups follow from their arguments alone, so that every
-/// rank that passes the same ones has the same answer and nothing is sent. Step and clip_grad_norm
-/// take a communicator (gdpo/dist.hpp).
+/// **Shapes.** lengths: (rows), integers. rewards: (N), gradients and parameters: lists of arrays
+/// of float, double or 16-bit floats, in any storage order. Plan, Packing and Sharding return views
+/// of row numbers, into memory of their own.
 ///
-/// **Cost.** plan and shape_rewards are linear; pack and shard take a fifth of a second at most
-/// for a million lengths; clip_grad_norm and polyak are bounded by the memory
-/// (include/gdpo/update/README.md has the figures).
+/// **Ranks.** plan, pack, shard and select_groups depend on their arguments alone: ranks that pass
+/// the same ones get the same answer, and nothing is sent. Step and clip_grad_norm are collectives.
+///
+/// **Cost.** plan and shape_rewards are linear; pack and shard take at most a fifth of a second for
+/// a million lengths; clip_grad_norm and polyak are bounded by the memory.
 ///
 /// **Errors.** Mistakes throw `gdpo::invalid_input` before anything is written. NaN rewards, groups
 /// without variance and gradients that are not finite are data: each has a rule and a counter.
 ///
-/// **Read on.** include/gdpo/update/README.md: what a trainer's option is called here, splits that
+/// **Read on.** include/gdpo/update/README.md: a step over ranks, trainers' options, splits that
 /// change nothing, measured speed. examples/update_step.cpp: the policy update of open-instruct,
 /// whole, on several processes.
 #include <gdpo/constraint/adaptive_kl.hpp>

@@ -2,8 +2,7 @@
 /// \file
 /// The critic's side of PPO: returns and advantages of tokens (GAE), and the value loss.
 ///
-/// **What it computes.** For the tokens t of a row, with reward r_t, value V_t and the next valid
-/// token's value V_next:
+/// For the tokens t of a row, with reward r_t, value V_t and the next valid token's value V_next:
 ///
 ///     RewardToGo  G_t = r_t + gamma G_next                        advantage and return
 ///     Gae         delta_t = r_t + gamma V_next - V_t
@@ -11,14 +10,12 @@
 ///     ValueLoss   L_t = 1/2 max((v - R)^2, (clip(v, v_old - c, v_old + c) - R)^2)
 ///                 loss = sum_i W_i sum_t L_t, with dloss/dv
 ///
-/// GAE is arXiv 1506.02438, eq. 16; the clipped value loss is that of PPO's first implementation
-/// (OpenAI baselines, ppo2), which verl, OpenRLHF, NeMo-RL and slime have kept. r_t may pay for the
-/// KL of its token (penalty::Token); a reward of the whole row is added at its last token; the
-/// advantages may be whitened over the valid tokens. W_i is the row's weight under the same
-/// aggregates as in the policy loss (loss/aggregate.hpp).
+/// GAE is arXiv 1506.02438, eq. 16. The clipped value loss is that of PPO's first implementation
+/// (OpenAI baselines, ppo2), which verl, OpenRLHF, NeMo-RL and slime have kept. W_i is the weight
+/// of the row, by the aggregates of the policy loss (loss/aggregate.hpp).
 ///
-/// **Example.** One row of four tokens, the third of which a tool wrote; the row was cut off, and
-/// the critic expects 0.5 more.
+/// One row of four tokens, the third of which a tool wrote. The row was cut off, and the critic
+/// expects 0.5 more:
 ///
 /// <!-- build: door_value run -->
 /// ```cpp
@@ -49,26 +46,47 @@
 /// // prints loss 0.081, clipped 0.67
 /// ```
 ///
-/// **Inputs.** ReturnBatch and ValueBatch: views of padded, (B, T) or (B, G, T), or packed tokens
-/// with any strides; float, double, 16-bit floats. `Steps` says which positions of a row are steps
-/// of its episode: valid tokens, every position, or each run of valid tokens by itself.
+/// **Calls.**
 ///
-/// **Results.** Advantages and returns of tokens, exactly 0 where the mask is 0. A loss, its
-/// gradient by the values, and ValueMetrics: clip fraction, explained variance, means and ranges;
-/// merge() and dist::all_merge combine them over micro-batches and ranks.
+///     advantages_and_returns_into(exec, batch, estimator, advantages, returns, workspace)
+///     advantages_and_returns_into(batch, estimator, advantages, returns)     on simd, own memory
+///     with_renorm<R>(estimator)         R: renorm::None, or renorm::TokenWeightedBatch (whitening)
+///     count(batch)                      what the loss is divided by, as for the policy loss
+///     loss(exec, batch, n, gradient, workspace), loss(batch, n, gradient)
+///     merge(result, result)             results of micro-batches or ranks
 ///
-/// **Cost.** Linear in the tokens. `simd` runs the recursion of several rows side by side,
-/// `parallel(executor)` uses threads; all executions give the same bits. With a workspace nothing
-/// is allocated after the first call.
+/// estimator is a TokenAdvantage, loss a ValueLoss; n is the sum of count() over the step: "One
+/// step" in include/gdpo/loss/README.md.
 ///
-/// **Errors.** Mistakes throw `gdpo::invalid_input` before anything is written: gamma or lambda
-/// outside 0 to 1, shapes that do not fit, arrays that are missing, a count of 0. Data never
-/// throws: a NaN reward or value shows in the tokens before it in its row, and is counted by the
-/// loss.
+/// **Arrays.** "tokens" is (B, T), (prompts, completions, T), or packed (N) with offsets, of any
+/// strides; numbers are float, double or 16-bit floats.
 ///
-/// **Read on.** include/gdpo/value/README.md: trainers' options, devices, ends of episodes.
-/// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of verl, OpenRLHF,
-/// NeMo-RL and slime.
+///     ReturnBatch        shape      without it
+///     rewards            tokens     0; required without row_rewards and penalty
+///     row_rewards        (B)        0; added at the last step of the row
+///     values             tokens     required by Gae
+///     logp, ref_logp     tokens     required if penalty.coef is not 0
+///     bootstrap          (B)        0: every row has ended
+///
+///     ValueBatch
+///     values, returns    tokens     required
+///     old_values         tokens     required if clip is finite
+///     row_weights        (B)        1
+///
+///     both: mask (tokens), without which all count, and offsets (B + 1), required where packed
+///
+/// **Results.** Advantages and returns of all tokens, exactly 0 where the mask is 0. The loss, its
+/// gradient by the values, and ValueMetrics.
+///
+/// **Cost.** Linear in the tokens. `parallel(executor)` uses threads; all executions give the same
+/// bits. With a workspace nothing is allocated after the first call.
+///
+/// **Errors.** `gdpo::invalid_input`, before anything is written, for gamma or lambda outside 0 to
+/// 1, shapes that do not fit, missing arrays, and a count of 0. Data never throws: a NaN reward or
+/// value shows in the tokens before it in its row, and the loss counts it.
+///
+/// **Read on.** include/gdpo/value/README.md: turns, ends of episodes, trainers' options, devices.
+/// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of trainers.
 #include <gdpo/loss.hpp>
 #include <gdpo/value/advantages_and_returns.hpp>
 #include <gdpo/value/value_loss.hpp>
