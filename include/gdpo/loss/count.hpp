@@ -5,13 +5,10 @@ GDPO_BEGIN_NAMESPACE
 
 /// The counts of one (micro-)batch: valid tokens, rows, and rows with a valid token.
 ///
-/// The order of a step is prepare, count, loss. Count each batch that a loss is given, after
-/// prepare() and before the first loss; add the counts of all micro-batches and ranks, and give the
-/// sum to every loss call. `given` stays 0. A loss refuses what count() has returned for a batch
-/// whose mask prepare() has changed since, unless it is part of a sum.
-///
-/// No log-probs are needed: a mask says how many tokens there are, and so do the offsets of packed
-/// rows without a mask. So a step can be counted before its first forward pass.
+/// Call it after prepare() and before the first loss of the step, whose counts are the sum over its
+/// micro-batches and ranks: "One step" in include/gdpo/loss/README.md. `given` stays 0. A loss
+/// refuses what count() has returned for a batch whose mask prepare() has changed since, unless it
+/// is part of a sum. No log-probs are needed, only a mask, or the offsets of packed rows.
 ///
 /// It reads the mask once; without a mask it reads nothing but the offsets. Nothing is allocated
 /// unless the mask has to be converted, because its elements are not bytes or not contiguous.
