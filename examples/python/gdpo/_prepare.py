@@ -45,8 +45,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     The arrays are those of PolicyLoss; none gets a gradient. Those of a device are copied to the
     CPU, and what comes of them back, which waits for the device.
 
-    The order of a step is prepare, count, loss. Errors: ValueError for unknown names, missing
-    arrays and shapes that do not fit.
+    Call it before count. Errors: ValueError for unknown names, missing arrays and shapes that do
+    not fit.
     """
     passes = [passes] if isinstance(passes, str) else list(passes)
     for name in passes:
