@@ -37,11 +37,12 @@
 /// **Calls.**
 ///
 ///     count(batch)                               what a loss is divided by: tokens and rows
-///     loss(batch, n, gradient)                   loss and metrics, and dlogp in gradient, by simd
+///     loss(batch, n, gradient)                   loss and metrics, and dlogp in gradient; on simd
 ///     loss(exec, batch, n, gradient, workspace)  no allocation after the first such call
-///     with_level<L>(loss), with_kl(loss, kl),    the loss with one part exchanged; M is
-///     with_aggregate<A>(loss), with_metrics<M>(loss)      metrics::All, Means or None
 ///     merge(result, result)                      results of micro-batches or ranks
+///     with_level<L>(loss), with_kl(loss, kl),
+///       with_aggregate<A>(loss)                  the loss with one part exchanged
+///     with_metrics<M>(loss)                      M: metrics::All (default), Means or None
 ///
 /// n is the sum of count() over all micro-batches and ranks of the step; gradient has the shape of
 /// logp, and `{}` computes none. The order of a step: "One step" in include/gdpo/loss/README.md.

@@ -2,8 +2,8 @@
 /// \file
 /// Estimators, losses, pre-passes and the critic's side by name, as in a trainer's configuration.
 ///
-/// A name gives a preset (include/gdpo/presets) in a std::variant, and std::visit calls it: the
-/// results are those of the type.
+/// A name gives a preset (include/gdpo/presets) in a std::variant, and std::visit calls it. The
+/// results are the same as with the type.
 ///
 ///     call                          names
 ///     estimator(name)               "gdpo", "trl::gdpo", "verl::grpo", ...
@@ -56,7 +56,7 @@
 /// A setting has the name of the member, or the end of it if no other setting of that loss or
 /// estimator ends the same: `high` for `surrogate.high`, `beta` for `kl.beta`.
 ///
-/// **Inputs.** Those of the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
+/// **Inputs.** As for the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
 /// number that only the trainer knows:
 ///
 ///     "trl::dapo", "ms_swift::dapo",   normaliser.given, which count() leaves at 0: "Denominators"
