@@ -5,8 +5,8 @@
 
 A step is the forward pass of a transformer, the DAPO loss of its logits with the metrics that TRL
 logs, and the backward pass, on the CPU. "The model alone" is the same without a loss: backward
-begins from a gradient that is there. What a row needs beyond it is its objective. Steps are timed in
-turn; the peak of memory is that of a process of its own for each row.
+begins from a gradient that is there. What a row needs beyond it is its objective. Steps are timed
+in turn; the peak of memory is that of a process of its own for each row.
 """
 import argparse
 import multiprocessing
