@@ -1,25 +1,22 @@
 #pragma once
 /// \file
-/// Constraints on rewards: some rewards are maximised, others are kept at a limit on average.
+/// Constraints on rewards: some rewards are maximized, others are kept at a limit on average.
 ///
-/// **What it computes.** Each constrained reward c has a multiplier lambda_c >= 0. The violation
-/// v_ic of completion i is the signed distance of its reward to the limit, above 0 where it misses.
-/// The advantages of the other, primary rewards, A_R, are reduced by the violations (the default
-/// placement::FixedScale; the mean is over the group of i), and a controller moves the multipliers:
+/// Each constrained reward c has a multiplier lambda_c >= 0. The violation v_ic of completion i is
+/// the signed distance of its reward from the limit, positive where it misses the limit. Violations
+/// reduce A_R, the advantages of the other (primary) rewards, and a controller moves the
+/// multipliers:
 ///
 ///     a_i      = (A_R,i - sum_c lambda_c (v_ic - mean v_c)) / (1 + sum_c lambda_c)
 ///     e_c      = (limit - mean reward) / scale       (AtLeast; AtMost has the opposite sign)
 ///     lambda_c = clamp(Kp p + I + Kd d, 0, lambda_max)
 ///
-/// p is an average of e_c, I sums up Ki e_c, and d is the change of the mean reward.
+/// The first line is the default, placement::FixedScale; its mean is over the group. p is an
+/// average of e_c, I sums up Ki e_c, d is the change of the mean reward. Sources: arXiv 2007.03964,
+/// algorithm 2; arXiv 2606.25496 for limits from a baseline run.
 ///
-/// Sources: Stooke, Achiam, Abbeel 2020 (arXiv 2007.03964), algorithm 2;
-/// Recommendation-as-Generation (arXiv 2606.25496) for limits from a baseline run. OmniSafe, nuPI,
-/// dual ascent and Safe RLHF are settings of the same controller (constraint/published.hpp).
-/// AdaptiveKl is the KL controller of verl and OpenRLHF.
-///
-/// **Example.** Reward 0 is maximised; reward 1 shall exceed the baseline's mean by half a standard
-/// deviation.
+/// Here reward 0 is maximized, and reward 1 must exceed the baseline's mean by half a standard
+/// deviation:
 ///
 /// <!-- build: door_constraint run -->
 /// ```cpp
@@ -39,28 +36,35 @@
 ///             a[3]);  // prints lambda 1.422, advantages -0.57 0.35 -0.12 0.34
 /// ```
 ///
-/// **Inputs.** Rewards: (N, C) as in advantages.hpp, of float, double, integers or 16-bit floats. A
-/// NaN is a missing reward and handled as the estimator says. Each constraint needs a column
-/// (`Constraint::reward`), a limit and a scale in the reward's units, by hand (SetPoint) or from
-/// `calibrate()`. The controller needs, once a step, the sum and count of each constrained reward
-/// over all ranks (`ConstraintMetrics::value()`). A sum that is not finite or a count of 0 holds
-/// that multiplier: it stays as it is. `move` gives a constraint another limit during a run, and
-/// `restore` goes on from a checkpoint under the limits of this program; neither makes a multiplier
-/// jump.
+/// **Calls.**
 ///
-/// **Cost.** `measure`: one pass over a column, O(N), no allocation. `PidLagrangian::update`: O(m)
-/// for m constraints, no allocation. A constrained estimator: one call of the estimator and one
-/// call on a single column for each multiplier above 0; it allocates nothing with a Workspace after
-/// the first call. Threads are those of the execution tag; the bits do not depend on it.
+///     calibrate(baseline_moments(values), k)   limit = mean + k std of a baseline run, scale = std
+///     measure(values, limit, valid)            sums of one constrained reward
+///     merge(metrics, metrics)                  those of micro-batches or ranks
+///     PidLagrangian pid(gains, {limits})       the controller: one multiplier for each limit
+///     pid.update({sums and counts})            moves the multipliers, once a step
+///     pid.constraints({columns})               what an estimator needs
+///     Constrained{estimator, placement, constraints}   an estimator under constraints
+///     pid.move(c, limit)                       another limit during a run
+///     pid.state(), pid.restore(state)          checkpoints; limits are this program's
+///     AdaptiveKl{target, horizon}              the KL controller of verl and OpenRLHF
 ///
-/// **Errors.** gdpo::invalid_input for settings and limits out of range, columns that do not exist,
-/// shapes that do not fit, a baseline without a spread, and a checkpoint that is cut or altered.
-/// Nothing is written then. Measurements never throw, whatever the data are.
+/// **Inputs.** rewards (N, C) as in gdpo/advantages.hpp; a NaN is a missing reward, handled as the
+/// estimator says. A constraint has a column, and a limit and a scale in the reward's units, by
+/// `calibrate()` or by hand (SetPoint). On several ranks `update` needs the sums and counts of all.
+/// A sum that is not finite or a count of 0 leaves that multiplier as it is.
 ///
-/// **Read on.** constraint/set_point.hpp and calibration.hpp: limits; shortfall.hpp: measurements;
-/// pid.hpp, pid_gains.hpp, pid_state.hpp: the controller, its settings, its checkpoint;
-/// placement.hpp: where violations enter; include/gdpo/constraint/README.md; examples/constrained:
-/// rules compared.
+/// **Cost.** `measure` is O(N), `update` O(m) for m constraints; neither allocates. A constrained
+/// estimator costs one call of the estimator, and one on a single column for each multiplier above
+/// 0. With a workspace it allocates nothing after the first call. Every execution tag gives the
+/// same bits.
+///
+/// **Errors.** gdpo::invalid_input, before anything is written, for settings and limits out of
+/// range, columns that do not exist, shapes that do not fit, a baseline without a spread, and a
+/// checkpoint that is cut or altered. Measurements never throw because of their data.
+///
+/// **Read on.** include/gdpo/constraint/README.md: placements, published rules as settings, rules
+/// compared. constraint/pid.hpp and pid_gains.hpp: the controller and its settings.
 #include <gdpo/advantages.hpp>
 #include <gdpo/constraint/adaptive_kl.hpp>
 #include <gdpo/constraint/calibration.hpp>

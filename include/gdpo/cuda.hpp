@@ -1,20 +1,10 @@
 #pragma once
 /// \file
-/// Front door: estimators, policy losses and logits for arrays in device memory, on a CUDA stream.
+/// Estimators, policy losses and logits for arrays in device memory, on a CUDA stream.
 ///
-/// It is for trainers whose data is on an NVIDIA GPU. Compile it with nvcc of CUDA 12 or 13, as
-/// C++17 and for sm_80 or later (`nvcc -std=c++17 -arch=sm_90`).
-///
-/// **What it computes.** The same as the headers of the host, which have the formulas and sources:
-///
-///     advantages_into           advantages from rewards           gdpo/advantages.hpp
-///     loss(on, batch, ...)      loss, dloss/dlogp and metrics     gdpo/loss.hpp (any PolicyLoss)
-///     cuda::count_into          what a loss is divided by         gdpo/loss.hpp
-///     token_logprobs_into       log-probs from logits             gdpo/logits.hpp
-///     token_logprobs_backward   and their gradient                gdpo/logits.hpp
-///     policy_loss_from_logits   loss and dloss/dlogits in one     gdpo/logits.hpp
-///
-/// **Example.** Arrays on the device, allocated once; then the calls of a step.
+/// For trainers whose data is on an NVIDIA GPU. Compile with nvcc of CUDA 12 or 13, as C++17 and
+/// for sm_80 or later (`nvcc -std=c++17 -arch=sm_90`). Formulas and sources are in the headers of
+/// the host.
 ///
 /// <!-- build: door_cuda cuda -->
 /// ```cpp
@@ -42,33 +32,38 @@
 /// std::printf("loss %g\n", gdpo::cuda::to_host(on, result).loss);  // waits: for logging alone
 /// ```
 ///
-/// **Inputs.** `cuda::On{stream}` comes first, in place of `gdpo::simd`. Every pointer in a view is
-/// of the current device. Shapes, units, storage types and which arrays are optional are as in the
-/// headers of the host; groups by id go through `cuda::sorted_groups`. What a host call returns is
-/// written to device memory: `Normaliser`, `LossResult`, `cuda::FromLogits`. The normaliser of a
-/// loss is a pointer to counts on the device or a `gdpo::Normaliser` that the host knows. The last
-/// argument is a `cuda::Scratch` of at least `cuda::scratch_bytes(...)` bytes; token_logprobs_into
-/// and _backward need none.
+/// **Calls.** They are those of the host with `cuda::On{stream}` first, in place of `gdpo::simd`:
 ///
-/// **Cost.** No call allocates, waits or uses another stream, so a CUDA graph can capture each.
-/// (Drivers before 12.3 cannot load kernels during a capture: run the step once before.) A call is
-/// one to five launches, advantages_into up to twelve. Memory is read once; at levels of segments
-/// log-probs are read again from the caches, and logits a second time. The same data give the same
-/// bits on every run and for every `cuda::Tuning`. The headers below say how near they are to the
-/// host's.
+///     advantages_into           advantages from rewards            gdpo/advantages.hpp
+///     first_stage, finish       the same in two stages             gdpo/advantages.hpp
+///     cuda::count_into          what a loss is divided by          gdpo/loss.hpp
+///     loss(on, batch, ...)      loss, dloss/dlogp and metrics      gdpo/loss.hpp (any PolicyLoss)
+///     token_logprobs_into       log-probs from logits              gdpo/logits.hpp
+///     token_logprobs_backward   and their gradient                 gdpo/logits.hpp
+///     policy_loss_from_logits   loss and dloss/dlogits at once     gdpo/logits.hpp
+///     cuda/value/               returns and value losses           gdpo/value.hpp
 ///
-/// **Errors.** Shapes, settings, missing arrays and a scratch that is too small throw
-/// gdpo::invalid_input before anything is launched; a launch that fails throws gdpo::cuda::error.
-/// Not checked is what only the data on the device says: offsets that decrease, a count of 0,
-/// targets outside the vocabulary. Such data never makes a kernel read or write outside the arrays.
-/// Data never throws, so Singleton::Error, MissingEntry::Reject and InfiniteEntry::Reject are
-/// refused.
+/// **Inputs.** Every pointer in a view is memory of the current device. Shapes, units, storage
+/// types and optional arrays are as on the host; groups by id go through `cuda::sorted_groups`. The
+/// normalizer of a loss is a pointer to counts on the device, or a value that the host knows. The
+/// last argument is a `cuda::Scratch` of at least `cuda::scratch_bytes(...)` bytes;
+/// token_logprobs_into and _backward need none.
 ///
-/// **Read on.** cuda/advantage/advantages.hpp, cuda/loss/policy_loss.hpp,
-/// cuda/logits/token_logprobs.hpp, cuda/logits/policy_loss.hpp, cuda/value/returns.hpp and
-/// cuda/value/value_loss.hpp give accuracy and launches of each call; cuda/device/on.hpp has the
-/// tag. include/gdpo/cuda/README.md says what you can rely on. examples/cuda_step.cu is a whole
-/// training step, captured into a graph.
+/// **Results.** What a host call returns is written to device memory: counts, `LossResult`,
+/// `cuda::FromLogits`. The same data give the same bits on every run and for every `cuda::Tuning`.
+///
+/// **Cost.** No call allocates, waits or uses another stream, so a CUDA graph can capture each. A
+/// call is one to five launches, advantages_into up to twelve. Memory is read once; levels of
+/// segments read log-probs again, from the caches, and logits a second time.
+///
+/// **Errors.** gdpo::invalid_input, before anything is launched, for shapes, settings, missing
+/// arrays and too little scratch; gdpo::cuda::error if a launch fails. What only the data on the
+/// device says is not checked: offsets that decrease, a count of 0, targets outside the vocabulary.
+/// It never makes a kernel read or write outside the arrays. Data never throws, so
+/// Singleton::Error, MissingEntry::Reject and InfiniteEntry::Reject are refused.
+///
+/// **Read on.** include/gdpo/cuda/README.md: what you can rely on, building. The header of each
+/// call: its accuracy and launches. examples/cuda_step.cu: a training step, captured into a graph.
 #include <gdpo/advantages.hpp>
 #include <gdpo/cuda/advantage/two_stages.hpp>
 #include <gdpo/cuda/device/on.hpp>

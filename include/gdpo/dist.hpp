@@ -2,25 +2,9 @@
 /// \file
 /// One step over many ranks: rows gathered, records merged, errors thrown by all ranks or by none.
 ///
-/// **What it does.** Two things go wrong where a trainer outgrows one process: a group is split
-/// over ranks and normalised in parts, and a loss is divided by a local count. Here
-///
-///     gather_rows    rewards, groups and columns of all ranks: every rank computes all advantages
-///                    and keeps its own, so that every estimator is that of one process
-///     all_merge      counts, losses, metrics, reports, measurements: one record from each rank,
-///                    added on every rank in the order of the ranks
-///     gather_tokens  rows whose tokens are on several ranks (context parallelism)
-///     agree          runs work that may throw: a rank that refuses its input makes all ranks throw
-///                    its message, instead of waiting for it for ever
-///     agree_on       settings that must be the same on all ranks: losses, estimators, numbers
-///     grad_scale     what DDP, FSDP, Megatron, DeepSpeed and Hugging Face divide gradients by
-///
-/// A rank speaks to the others through a communicator: `rank()`, `size()` and `all_gather` of bytes
-/// (dist/communicator.hpp). gdpo/with/mpi.hpp, gdpo/with/nccl.hpp and
-/// gdpo/with/torch_distributed.hpp make one of what a trainer runs already. `dist::Single` is one
-/// process by itself.
-///
-/// **Example.** The same lines on one rank and on a thousand:
+/// Every rank computes the advantages of all rows and keeps its own: every estimator is exact, and
+/// a group may be split over ranks. Counts are summed before the first loss. The same lines run on
+/// one rank and on a thousand:
 ///
 /// <!-- build: door_dist run -->
 /// ```cpp
@@ -48,23 +32,39 @@
 /// // prints 8 tokens in the step, loss 0.00
 /// ```
 ///
-/// **What is the same.** Every rank has the same bits of whatever is gathered and merged.
-/// Gradients, counts and ranges do not depend on how rows are spread over ranks; nor do advantages,
-/// with keys.
-/// Sums of losses and metrics are within 1e-12 relative of those of one process, in double.
+/// **Calls.**
 ///
-/// **Cost.** Two messages a call, one where only a status is told: 64 bytes from each rank, then
-/// the data. A row takes sizeof(T) for each reward, and 8 bytes each for id, key and every column.
+///     gather_rows(comm, batch, keys)  rewards, groups and columns of all ranks
+///     all_merge(comm, record)         counts, losses, metrics, reports, measurements: the sum over
+///                                     all ranks, in their order; record may be a function
+///     gather_tokens(comm, batch)      rows whose tokens are on several ranks (context parallelism)
+///     agree(comm, work)               runs work: if it throws on one rank, all throw that error,
+///                                     and none waits forever
+///     agree_on(comm, settings...)     throws unless losses, estimators, numbers agree on all ranks
+///     grad_scale(world, accumulation, engine)    undoes the division of gradients by DDP, FSDP,
+///                                     Megatron, DeepSpeed, Hugging Face
 ///
-/// **Errors.** invalid_input on all ranks, with one message that names the rank: a batch or work
-/// that was refused, another call, other settings, another version of the library. The ranks are in
-/// step again afterwards. What may throw outside of these calls, such as count(), by_id() or a
-/// loss, belongs into the function that all_merge() or agree() takes. communication_error where a
-/// rank does not answer: the adapters have deadlines.
+/// **Inputs.** comm has `rank()`, `size()` and `all_gather` of bytes (dist/communicator.hpp):
+/// `dist::Single` is one process; gdpo/with/mpi.hpp, gdpo/with/nccl.hpp and
+/// gdpo/with/torch_distributed.hpp wrap what a trainer already runs. A rank has any number of rows,
+/// also none. keys (rows): optional, only with by_id; the number of a row in the sampler.
 ///
-/// **Read on.** include/gdpo/dist/README.md: what to gather and what to merge, code for MPI and
-/// torch.distributed, bytes and times, what happens when a rank dies. examples/mpi_trainer.cpp: a
-/// policy trained on several processes.
+/// **Results.** The same bits on every rank. Gradients, counts and ranges do not depend on how rows
+/// are spread over ranks; with keys, advantages do not either. Losses and sums of metrics, in
+/// double, are within 1e-12 relative of those of one process.
+///
+/// **Cost.** Two messages a call, or one where only a status is exchanged: 64 bytes from each rank,
+/// then the data. A row takes sizeof(T) for each reward, and 8 bytes each for id, key and every
+/// column.
+///
+/// **Errors.** gdpo::invalid_input on all ranks, with one message that names the rank: refused
+/// input or work, a different call, different settings, another version of the library. The ranks
+/// are in step again afterwards. Put other calls that may throw, such as count(), by_id() or a
+/// loss, into the function that all_merge() or agree() takes. communication_error if a rank does
+/// not answer: the adapters have deadlines.
+///
+/// **Read on.** include/gdpo/dist/README.md: MPI, torch.distributed, bytes and times, failures,
+/// what engines divide by. examples/mpi_trainer.cpp: a policy trained on several processes.
 #include <gdpo/advantages.hpp>
 #include <gdpo/dist/grad_scale.hpp>
 #include <gdpo/dist/merge.hpp>
