@@ -138,7 +138,7 @@ def pytest_terminal_summary(terminalreporter):
     if not _record.rows:
         return
     write = terminalreporter.write_line
-    write(f"| trainer | function | beside | batches | {' | '.join(_KINDS)} |")
+    write(f"| trainer | function | compared with | batches | {' | '.join(_KINDS)} |")
     write("|---" * (4 + len(_KINDS)) + "|")
     for (trainer, function, presets), worst in _record.rows.items():
         shown = [f"{worst[kind]:.0e}" if kind in worst else "" for kind in _KINDS]
