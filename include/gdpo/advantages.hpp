@@ -13,9 +13,8 @@
 ///     Dr.GRPO  a_i = x_i - mean_g x                                       arXiv 2503.20783
 ///     RLOO     a_i = x_i - mean of x over the other members               arXiv 2402.14740
 ///
-/// The equations with numbers are those of arXiv 2601.05242. eps is a setting, 0 by default. A
-/// group of equal rewards gets exactly 0; so do a group of one and a row without rewards, by
-/// default.
+/// Equation numbers refer to arXiv 2601.05242. eps is a setting, 0 by default. A group of equal
+/// rewards gets exactly 0; so do a group of one and a row without rewards, by default.
 ///
 /// <!-- build: door_advantages run -->
 /// ```cpp

@@ -40,7 +40,7 @@
 ///
 ///     calibrate(baseline_moments(values), k)   limit = mean + k std of a baseline run, scale = std
 ///     measure(values, limit, valid)            sums of one constrained reward
-///     merge(metrics, metrics)                  those of micro-batches or ranks
+///     merge(metrics, metrics)                  adds the sums of micro-batches or ranks
 ///     PidLagrangian pid(gains, {limits})       the controller: one multiplier for each limit
 ///     pid.update({sums and counts})            moves the multipliers, once a step
 ///     pid.constraints({columns})               what an estimator needs

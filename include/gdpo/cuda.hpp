@@ -32,7 +32,7 @@
 /// std::printf("loss %g\n", gdpo::cuda::to_host(on, result).loss);  // waits: for logging alone
 /// ```
 ///
-/// **Calls.** They are those of the host with `cuda::On{stream}` first, in place of `gdpo::simd`:
+/// **Calls.** The host's calls, with `cuda::On{stream}` in place of `gdpo::simd`:
 ///
 ///     advantages_into           advantages from rewards            gdpo/advantages.hpp
 ///     first_stage, finish       the same in two stages             gdpo/advantages.hpp
