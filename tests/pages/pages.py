@@ -228,7 +228,20 @@ def unknown(code, known, tree):
     return [f"no source has the word {word}" for word in sorted(used) if len(word) > 2]
 
 
+def presets(root):
+    """The presets of each trainer: the names at run time, and what its header declares."""
+    folder = root / "include/gdpo/presets"
+    by_name = re.findall(r'Preset\{"(\w+)::(\w+)"', (folder / "all.hpp").read_text("utf-8"))
+    there = {header.stem: set() for header in folder.glob("*.hpp") if header.stem != "all"}
+    for trainer, declared in there.items():
+        code = re.sub(r"//.*", "", (folder / f"{trainer}.hpp").read_text("utf-8"))
+        declared |= {preset for of, preset in by_name if of == trainer}
+        declared |= set(re.findall(r"(\w+)\s*(?:=|\{|;)", code))
+    return there
+
+
 def names(root, found):
+    there = presets(root)
     known, tree = set(FOREIGN), set()
     for path in files(root):
         name = path.relative_to(root)
@@ -246,6 +259,10 @@ def names(root, found):
             for code in re.findall(r"`([^`]+)`", formulas_out):
                 for what in unknown(code, known, tree):
                     found.add(page, number, f"`{code}`: {what}")
+        for number, line in enumerate(lines_of(page), 1):
+            for trainer, preset in re.findall(r"\b(\w+)::(\w+)\b(?!::)", line):
+                if preset not in there.get(trainer, {preset}):
+                    found.add(page, number, f"{trainer}::{preset}: no such preset")
         shown(page, lines_of(page), known, found)
     for header in sorted((root / "include").rglob("*.hpp")):
         lines = lines_of(header)
