@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// Advantages from rewards: GDPO, GRPO, Dr.GRPO, RLOO and the conventions of trainers; no Eigen.
+/// Advantages from rewards: GDPO, GRPO, Dr.GRPO, RLOO. Needs no Eigen.
 ///
 /// Completion i of group (prompt) g has rewards r_ic, c = 1 .. C, with weights w_c. mean_g and
 /// std_g are taken over the group, mean and std over the batch; std is the sample std.
 ///
-///     Gate     r_ic counts as 0 where r_id < t                            eq. 8
+///     Gate     r_ic counts as 0 where another reward r_id < t             eq. 8
 ///     GDPO     z_ic = (r_ic - mean_g r_c) / std_g r_c                     eq. 4
 ///              s_i  = sum_c w_c z_ic                                      eq. 5, weighted eq. 7
 ///              a_i  = (s_i - mean s) / (std s + eps)                      eq. 6
@@ -18,9 +18,9 @@
 ///
 /// <!-- build: door_advantages run -->
 /// ```cpp
-/// const float none = NAN;  // the reward function abstained; the rewards: correct, short
+/// const float none = NAN;  // the reward function abstained
 /// const std::vector<float> rewards = {1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 1, none, 0, 0, 1, 1};
-/// gdpo::Gdpo estimator;  // the paper's defaults
+/// gdpo::Gdpo estimator;  // the paper's defaults, for the rewards "correct" and "short"
 /// estimator.weights = {1, 0.5};
 /// estimator.gates = {{1, 0, 1.0}};  // "short" counts only where "correct" >= 1
 /// gdpo::RewardBatch batch{gdpo::view(rewards.data(), 8, 2), gdpo::groups_of(4)};
@@ -56,19 +56,21 @@
 ///     tokens     (N)      by renorm::TokenWeightedBatch and baseline::LengthWeighted: lengths
 ///     penalty    (N)      where estimator.penalty.coef is not 0: KL of the row, in nats
 ///     baseline   (N)      by baseline::External
-///     valid      (N)      else all rows count; a row with 0 enters no statistic
-///     weights    (N)      by policies of your own only
+///     valid      (N)      where some rows are no completions: those with 0 enter no statistic
+///     weights    (N)      by policies of your own only (rewards are weighed by estimator.weights)
 ///
-/// **Results.** N advantages: float for rewards of float and narrower, else double, or the scalar
-/// of `out`. `workspace.sums()` is s, the combined values before eq. 6. GroupReport has counts,
-/// degenerate groups, mean and std of the rewards.
+/// A flat array needs its shape: gdpo::view(r.data(), N, C). gdpo::view(vector) is one reward.
+///
+/// **Results.** A std::vector of N advantages: float for rewards of float and narrower, else
+/// double; or `out`, of any scalar. `workspace.sums()` is s, the combined values before eq. 6.
+/// GroupReport has counts, degenerate groups, mean and std of the rewards.
 ///
 /// **Cost.** O(N C). The rewards are read once, again if a policy reads the whole batch, and again
 /// for a report.
 ///
 /// **Errors.** gdpo::invalid_input for shapes and settings that do not fit, before anything is
-/// written. MissingEntry::Reject, InfiniteEntry::Reject and Singleton::Error throw it before `out`
-/// is written. No other data throws.
+/// written. No values of rewards throw, except where MissingEntry::Reject, InfiniteEntry::Reject or
+/// Singleton::Error asks for it, before `out` is written.
 ///
 /// **Read on.** include/gdpo/advantage/README.md: groups, settings, policies and papers, missing
 /// and infinite rewards, reports. presets/README.md: trainers. examples/custom_estimator.cpp: an

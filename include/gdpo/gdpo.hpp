@@ -18,9 +18,11 @@
 ///        v
 ///     step      optimizer, reference policy     yours; update.hpp has the loop around it
 ///
+/// Also included:
+///
 /// - gdpo/value.hpp: the critic's side of PPO: GAE, returns, the value loss.
 /// - gdpo/dist.hpp: the same over ranks: rows gathered, counts and metrics merged.
-/// - gdpo/diagnose.hpp: what metrics and report say about the mistakes that runs usually fail by.
+/// - gdpo/diagnose.hpp: finds common mistakes of runs in the metrics and the report.
 /// - gdpo/with/eigen.hpp: Eigen objects as arguments and results.
 ///
 /// Not included here: gdpo/runtime.hpp (estimators and losses by name), gdpo/cuda.hpp (device
@@ -52,7 +54,7 @@
 /// **Errors.** Mistakes throw `gdpo::invalid_input`, which names the function, the argument, what
 /// was given and what is needed.
 ///
-/// **Read on.** The usage pages at the top of the doors; README.md; examples/quickstart.cpp and
+/// **Read on.** The comment at the top of each header above; README.md; examples/quickstart.cpp and
 /// examples/trainer_step.cpp, a whole step.
 #include <gdpo/advantages.hpp>
 #include <gdpo/constraint.hpp>

@@ -10,9 +10,10 @@
 ///                (w_it s_it + sum over KL terms k of beta_k w'_it kl_k,it)
 ///     dlogp_it = d loss / d logp_it
 ///
-/// W_i is the weight of the row, such as 1 / tokens of the step; w (with the factors) and w' are
-/// weights of the token. The clip is eq. 7 of PPO (arXiv 1707.06347). A loss is a value of type
-/// `PolicyLoss<Level, Surrogate, Kl, Aggregate, Factors, Metrics>`, whose members are its settings.
+/// W_i is the weight of the row, such as 1 / tokens of the step; w (the array weights, times the
+/// factors) and w' (kl_weights) are weights of the token. The clip is eq. 7 of PPO (arXiv
+/// 1707.06347). A loss is a value of type `PolicyLoss<Level, Surrogate, Kl, Aggregate, Factors,
+/// Metrics>`, whose members are its settings.
 ///
 /// <!-- build: door_loss run -->
 /// ```cpp
@@ -56,14 +57,14 @@
 ///
 ///     array                 shape     without it
 ///     logp                  tokens    required
-///     advantages            (B)       one of the two is required,
-///     token_advantages      tokens      not both
+///     advantages            (B)       required, unless token_advantages are there
+///     token_advantages      tokens    required, unless advantages are there; not both
 ///     old_logp              tokens    on-policy: the ratio is 1
-///     ref_logp              tokens    required by KL terms against that policy,
-///     teacher_logp          tokens      if their beta is not 0
-///     rollout_logp          tokens      (by the sampling engine; pre-passes read it too)
+///     ref_logp              tokens    required by a KL term against it whose beta is not 0
+///     teacher_logp          tokens    the same
+///     rollout_logp          tokens    the same, and by pre-passes; of the sampling engine
 ///     mask                  tokens    all tokens count
-///     offsets               (B + 1)   the batch is padded
+///     offsets               (B + 1)   the batch is padded; any integers
 ///     segments              tokens    a row is one segment
 ///     row_weights           (B)       1
 ///     weights, kl_weights   tokens    1; pre-passes fill them
@@ -77,8 +78,8 @@
 ///
 /// **Errors.** gdpo::invalid_input, before anything is written, for settings, shapes, missing
 /// arrays, counts from before prepare(), and a count of 0 that would divide a batch with tokens. A
-/// count that is less than what a mask leaves is refused after the gradient is written. Data never
-/// throws: NaN and infinities show in the loss and are counted in `metrics.non_finite`.
+/// count that is less than what a mask leaves is refused after the gradient is written. Values
+/// never throw: NaN and infinities show in the loss and are counted in `metrics.non_finite`.
 ///
 /// **Read on.** include/gdpo/loss/README.md: denominators, policies and papers, metrics and keys.
 /// examples/raw_pointers.cpp, examples/trainer_step.cpp.

@@ -682,12 +682,18 @@ void set(const char* function, Variant& value, const std::string& name, std::str
 /// The words of a line, which blanks separate; each call takes the next, and an empty one at its
 /// end.
 struct Words {
+  static constexpr const char* blanks = " \t\r\n";
   std::string_view line;
   std::string_view operator()() {
-    line.remove_prefix((std::min)(line.find_first_not_of(' '), line.size()));
-    const std::string_view word = line.substr(0, line.find(' '));
+    line.remove_prefix((std::min)(line.find_first_not_of(blanks), line.size()));
+    const std::string_view word = line.substr(0, line.find_first_of(blanks));
     line.remove_prefix(word.size());
     return word;
+  }
+  /// Whether the next word begins with that.
+  bool at(char first) const {
+    const std::size_t place = line.find_first_not_of(blanks);
+    return place != std::string_view::npos && line[place] == first;
   }
 };
 /// Applies settings SETTING=VALUE, of which `word` is the first.
@@ -707,13 +713,13 @@ void apply_settings(const char* function, Variant& value, std::string_view word,
 ///
 ///     NAME [LEVEL] [SETTING=VALUE ...]          trl::dapo sequence kl=k3 kl.beta=0.02
 ///
-/// Words are separated by blanks. NAME and LEVEL are those of `loss`. A SETTING is named as in the
-/// members of the loss and in messages, such as `surrogate.low` or `aggregate.constant`, or by the
-/// end of that where no other setting has it, such as `low` or `constant`; a VALUE is a number
-/// ("inf" for infinity), true or false, or a word: `kl` takes the types of `kl()` and keeps its
-/// other settings, `aggregate` the modes of `aggregate()` and sets all of the aggregate's settings,
-/// `kl.against` is ref, old, teacher or rollout, and `aggregate.over` is tokens, rows,
-/// non_empty_rows or given. Settings are applied in their order.
+/// Words are separated by blanks, tabs or ends of lines. NAME and LEVEL are those of `loss`. A
+/// SETTING is named as in the members of the loss and in messages, such as `surrogate.low` or
+/// `aggregate.constant`, or by the end of that where no other setting has it, such as `low` or
+/// `constant`; a VALUE is a number ("inf" for infinity), true or false, or a word: `kl` takes the
+/// types of `kl()` and keeps its other settings, `aggregate` the modes of `aggregate()` and sets
+/// all of the aggregate's settings, `kl.against` is ref, old, teacher or rollout, and
+/// `aggregate.over` is tokens, rows, non_empty_rows or given. Settings are applied in their order.
 ///
 /// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones;
 /// for an end that several settings have, with a list of these; and for a value that is not of the
@@ -725,6 +731,10 @@ inline Loss configured_loss(std::string_view line) {
   const std::string_view name = next();
   const std::string_view word = next();
   const bool has_level = !word.empty() && word.find('=') == std::string_view::npos;
+  if (next.at('=')) {
+    contract::fail(function, "line", "'" + std::string(word) + " ='",
+                   "SETTING=VALUE, without blanks around =");
+  }
   Loss configured = loss(name, has_level ? word : "");
   detail::apply_settings(function, configured, has_level ? next() : word, next);
   return configured;

@@ -53,7 +53,10 @@ inline constexpr Gdpo gdpo = [] {
 // The losses of GRPOTrainer._compute_loss, with its defaults beta 0 and epsilon 0.2. Other options:
 //   delta                                   loss.surrogate.delta
 //   importance_sampling_level="sequence"    with_level<level::Sequence<>>(loss)
-//   gradient_accumulation_steps             aggregate.scale = 1 / steps, except for dapo
+//   gradient_accumulation_steps             nothing with the counts of the whole step, which
+//                                           contain that division; TRL's own numbers, a mean of
+//                                           the micro-batches' losses, are those of each one's own
+//                                           counts with aggregate.scale = 1 / steps (not for dapo)
 //   use_bias_correction_kl=True             with_kl(loss, Kl<kl::K3, kl::ImportanceWeighted>{beta})
 //                                           (by name "k3*"); its default where beta is not 0
 //   off_policy_mask_threshold               prepass::off_policy_sequence_mask, with

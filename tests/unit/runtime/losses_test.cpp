@@ -706,9 +706,17 @@ TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
       },
       sequence);
 
+  // As a line comes from a file.
+  const auto from_file = runtime::configured_loss("\tdapo\ttoken surrogate.low=0.25\r\n");
+  std::visit([](const auto& l) { CHECK(l.surrogate.low == 0.25); }, from_file);
+
   const auto refused = [](const char* line) {
     return message_of([line] { runtime::configured_loss(line); });
   };
+  CHECK(
+      refused("dapo low = 0.1") ==
+      "gdpo::runtime::configured_loss: line: given 'low ='; needed: SETTING=VALUE, without blanks "
+      "around =");
   CHECK(refused("").find("gdpo::runtime::loss: name: given ''") == 0);
   CHECK(refused("dapo tokens").find("gdpo::runtime::loss: level: given 'tokens'") == 0);
   CHECK(refused("dapo token x") ==
