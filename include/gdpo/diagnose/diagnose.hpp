@@ -191,7 +191,8 @@ class Diagnosis {
     add("first_step_ratio", "", distance, settings_.first_step_ratio,
         "In the first step after the rollout, the ratio of a token is typically off 1 by " +
             digits(distance) + "; at most " + digits(settings_.first_step_ratio) + " is usual.",
-        "Rollout and trainer differ in the temperature, the dtype, or the alignment of the mask.");
+        "Rollout and trainer differ in the temperature, a cut of the distribution (top-k, top-p), "
+        "the dtype, or the alignment of the mask.");
   }
 
   GDPO_COLD void clip_fraction(const LossMetrics& m) {
