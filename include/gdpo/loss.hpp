@@ -82,6 +82,6 @@
 /// never throw: NaN and infinities show in the loss and are counted in `metrics.non_finite`.
 ///
 /// **Read on.** include/gdpo/loss/README.md: denominators, policies and papers, metrics and keys.
-/// examples/raw_pointers.cpp, examples/trainer_step.cpp.
+/// include/gdpo/prepass.hpp: prepare. examples/raw_pointers.cpp, examples/trainer_step.cpp.
 #include <gdpo/loss/count.hpp>
 #include <gdpo/loss/named.hpp>

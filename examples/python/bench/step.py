@@ -125,16 +125,16 @@ def main() -> None:
         process.start()
         memory[row] = result.get()
         process.join()
-    alone, base = times["the model alone"], memory["the model alone"]
+    alone, base = times.pop("the model alone"), memory.pop("the model alone")
     print(f"{options.layers} layers of width {options.width}, vocabulary {options.vocabulary}, "
-          f"{options.batch} tokens, {options.threads} threads, PyTorch {torch.__version__}\n")
-    print("| step | time | objective, of the step | memory beyond the model's |")
-    print("|---|---|---|---|")
+          f"{options.batch} tokens, {options.threads} threads, PyTorch {torch.__version__}; the "
+          f"model alone takes {statistics.median(alone):.2f} s\n")
+    print("| objective | time, of the model's (quartiles) | memory beyond the model's |")
+    print("|---|---|---|")
     for row, list_ in times.items():
-        share = statistics.median((a - b) / a for a, b in zip(list_, alone))
-        objective = "" if list_ is alone else f"{100 * share:.1f} %"
-        more = "" if list_ is alone else f"{memory[row] - base:.0f} MiB"
-        print(f"| {row} | {statistics.median(list_):.3f} s | {objective} | {more} |")
+        low, share, high = statistics.quantiles((a / b - 1 for a, b in zip(list_, alone)), n=4)
+        print(f"| {row} | {100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f}) | "
+              f"{memory[row] - base:.0f} MiB |")
 
 
 if __name__ == "__main__":

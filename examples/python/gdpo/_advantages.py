@@ -1,5 +1,6 @@
 """Advantages of rewards, from arrays of any library that speaks DLPack."""
 import functools
+import math
 import operator
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -78,8 +79,16 @@ class AdvantagesAndReport(NamedTuple):
     report: Report
 
 
-def _tensor(array: Any, device: Optional[torch.device] = None) -> Optional[torch.Tensor]:
-    """The array as a tensor, without a copy where PyTorch can read its memory.
+def _with_nan(entry: Any) -> Any:
+    """The entry of a list, or list, with NaN for None: a reward function has not scored it."""
+    if isinstance(entry, (list, tuple)):
+        return [_with_nan(e) for e in entry]
+    return math.nan if entry is None else entry
+
+
+def _tensor(name: str, array: Any, device: Optional[torch.device] = None
+            ) -> Optional[torch.Tensor]:
+    """The argument `name` as a tensor, without a copy where PyTorch can read its memory.
 
     device: where a list goes.
     """
@@ -89,10 +98,23 @@ def _tensor(array: Any, device: Optional[torch.device] = None) -> Optional[torch
         # PyTorch has no tensors with negative strides.
         backwards = any(step < 0 for step in getattr(array, "strides", None) or ())
         return torch.from_dlpack(array.copy() if backwards else array)
-    tensor = torch.as_tensor(array, device=device)  # makes float32 of Python's floats
+    try:
+        array = _with_nan(array)
+        tensor = torch.as_tensor(array, device=device)  # makes float32 of Python's floats
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"gdpo::advantages: {name}: {error}; needed: an array of numbers"
+                         ) from None
     if not tensor.is_floating_point():
         return tensor
     return torch.as_tensor(array, dtype=torch.float64, device=device)
+
+
+def _weights(weights: Optional[Sequence[float]]) -> Optional[List[float]]:
+    try:
+        return None if weights is None else [float(weight) for weight in weights]
+    except (TypeError, ValueError):
+        raise ValueError(f"gdpo::advantages: weights: given {weights!r}; needed: a number for each "
+                         "reward") from None
 
 
 def _like(array: Any, result: torch.Tensor) -> Any:
@@ -139,9 +161,10 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                **settings: Any) -> Any:
     """Group-relative advantages: one number for each row (completion).
 
-    rewards: (rows) or (rows, rewards); a NaN is a reward that is missing. Tensors, NumPy arrays,
-      JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a CUDA device are computed
-      there, without waiting for it; with `constraints` on the CPU, which waits.
+    rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list.
+      Tensors, NumPy arrays, JAX and CuPy arrays (by DLPack, without copies) and lists. Those on a
+      CUDA device are computed there, without waiting for it; with `constraints` on the CPU, which
+      waits.
     estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
       a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them,
       as a keyword or behind the name, as in "trl::gdpo eps=1e-6".
@@ -185,15 +208,19 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
              "penalty_reward": penalty_reward, **settings}
     line = SETTINGS.line("gdpo::advantages", [estimator], given)
     try:
-        values, group_size = _tensor(rewards), operator.index(group_size)
-    except (TypeError, RuntimeError) as error:
-        raise ValueError(f"gdpo::advantages: rewards, group_size: {error}; needed: an array of "
-                         "numbers (NaN where a reward is missing), and an integer") from None
+        group_size = operator.index(group_size)
+    except TypeError:
+        raise ValueError(f"gdpo::advantages: group_size: given {group_size!r}; needed: an integer"
+                         ) from None
+    values = _tensor("rewards", rewards)
+    if values is None:
+        raise ValueError("gdpo::advantages: rewards: given None; needed: an array of numbers")
     device = values.device
-    ids, offsets = _tensor(group_ids, device), _tensor(group_offsets, device)
-    columns = {"tokens": _tensor(tokens, device), "valid": _tensor(valid, device),
-               "baseline": _tensor(baseline, device), "row_weights": _tensor(row_weights, device),
-               "penalty": _tensor(penalty, device)}
+    ids, offsets = (_tensor(name, array, device) for name, array in
+                    (("group_ids", group_ids), ("group_offsets", group_offsets)))
+    columns = {name: _tensor(name, array, device) for name, array in
+               (("tokens", tokens), ("valid", valid), ("baseline", baseline),
+                ("row_weights", row_weights), ("penalty", penalty))}
     check_tensors("gdpo::advantages", {"rewards": values, "group_ids": ids,
                                        "group_offsets": offsets, **columns})
     limits = [(*c[:4], float(c[4] == "at_least")) for c in constraints]
@@ -201,8 +228,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
         raise ValueError("gdpo::advantages: constraints: given another bound; needed: at_least or "
                          "at_most")
     arguments = (group_size, ids, offsets,
-                 None if weights is None else [float(weight) for weight in weights], _flat(gates),
-                 _flat(limits), *columns.values())
+                 _weights(weights), _flat(gates), _flat(limits), *columns.values())
 
     if values.device.type == "cpu" or limits:
         result, numbers = _on_cpu(line, values, arguments)

@@ -41,8 +41,8 @@ ARGUMENTS = {"counts": torch.tensor([6.0, 2, 2, 0], dtype=torch.float64),
     (lambda: gdpo.prepare("degenerate_groups", mask=torch.ones(2, 3),
                           degenerate=torch.ones(2, device="meta")),
      "gdpo::prepare: degenerate: given a tensor on meta; needed: one on cpu, where mask is"),
-    (lambda: gdpo.advantages([1.0, None], group_size=2), "gdpo::advantages: rewards, group_size"),
-    (lambda: gdpo.advantages(LOGP, group_size=2.0), "gdpo::advantages: rewards, group_size"),
+    (lambda: gdpo.advantages(LOGP, group_size=2.0),
+     "gdpo::advantages: group_size: given 2.0; needed: an integer"),
     (lambda: gdpo.diagnose(gdpo.advantages(LOGP, group_size=2, report=True).report),
      "gdpo::diagnose: metrics: given a Report; needed: a gdpo.Metrics"),
     (lambda: gdpo.PolicyLoss("dapo", kl="k3"), "beta: given none, with kl or against"),
@@ -97,3 +97,33 @@ def test_metrics_are_a_mapping():
     assert list(numbers) == metrics.names() and numbers["loss"] == metrics["loss"]
     with pytest.raises(KeyError, match="lost: not among"):
         metrics["lost"]
+
+
+def test_none_in_a_list_is_a_missing_reward():
+    """As in TRL, whose reward functions return None where they do not apply."""
+    nan = float("nan")
+    for estimator in ("gdpo", "trl::grpo"):
+        assert torch.equal(
+            gdpo.advantages([[1., None], [0, 1], [None, 2], [1, 0]], group_size=2,
+                            estimator=estimator),
+            gdpo.advantages([[1., nan], [0, 1], [nan, 2], [1, 0]], group_size=2,
+                            estimator=estimator))
+    assert torch.equal(gdpo.advantages([1, None, 0], group_size=3),
+                       gdpo.advantages([1, nan, 0], group_size=3))
+
+
+@pytest.mark.parametrize("given, message", [
+    ({"rewards": [["a"]]}, "rewards: .*needed: an array of numbers"),
+    ({"rewards": None}, "rewards: given None; needed: an array of numbers"),
+    ({"rewards": [[1., 2], [3]]}, "rewards: .*needed: an array of numbers"),
+    ({"group_ids": ["a"] * 4, "group_size": 0}, "group_ids: .*needed: an array of numbers"),
+    ({"group_size": "4"}, "group_size: given '4'; needed: an integer"),
+    ({"group_size": 4.0}, "group_size: given 4.0; needed: an integer"),
+    ({"weights": {"a": 1.}}, "weights: given .*; needed: a number for each reward"),
+    ({"weights": ["a", "b"]}, "weights: given .*; needed: a number for each reward"),
+    ({"weights": 2}, "weights: given 2; needed: a number for each reward"),
+])
+def test_messages_name_the_argument(given, message):
+    arguments = {"rewards": torch.rand(4, 2), "group_size": 4, **given}
+    with pytest.raises(ValueError, match=f"^gdpo::advantages: {message}"):
+        gdpo.advantages(arguments.pop("rewards"), **arguments)

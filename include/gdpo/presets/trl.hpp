@@ -75,8 +75,8 @@ inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}
 /// scale = num_processes: the same where the two options are equal, as they are by default.) TRL
 /// computes it in _generate_and_score_completions,
 /// as the sum of the gathered completion lengths, and _compute_loss reads
-/// inputs["num_items_in_batch"]; here it is the sum over processes and accumulation steps of
-/// count(batch).tokens.
+/// inputs["num_items_in_batch"]; here it is the sum of count(batch).tokens over the processes and
+/// the micro-batches of the generation batch, which are those of the step by default.
 inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
 
 /// loss_type="luspo" with importance_sampling_level="sequence", as TRL recommends for it: GSPO's
