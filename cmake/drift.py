@@ -216,7 +216,7 @@ def covered():
             kind = ""
         elif not kind:
             kind = cells[1]
-        elif kind == "aggregate":
+        elif kind == "`loss_agg_mode`":
             listed.update(f"{name} (aggregate)" for name in re.findall(r"^`([a-z-]+)`$", cells[1]))
         elif kind in ("estimator", "loss", "pre-pass", "value loss"):
             name = cells[1].strip("`")

@@ -169,6 +169,8 @@ def site(root, page):
 
     def prose(text):
         text = re.sub(r"\$`([^`]+)`\$", r"\\f$\1\\f$", text)
+        # Doxygen takes a link that goes over the end of a line for the rest of the page.
+        text = re.sub(r"\[[^\]]*\]\(", lambda m: m[0].replace("\n", " "), text)
         text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", link, text)
         text = re.sub(r"<!-- site: (.*?) -->", r"\1", text)
         return re.sub(r"^##+ (.*)$", lambda m: f"{m[0]} {{#{label(page, anchor(m[1]))}}}", text,
@@ -190,6 +192,8 @@ def built(folder, found):
     ids = {}
     for page in sorted([*folder.glob("md_*.html"), folder / "index.html"]):
         text = page.read_text(encoding="utf-8")
+        for command in re.findall(r"^@(?:section|code)\b.*", text, flags=re.M):
+            found.add(page, 0, f"{command} is on the page, where Doxygen has lost its way")
         for target in re.findall(r'href="([^"]+)"', text):
             name, _, fragment = target.partition("#")
             # `cmake/dev docs` adds the playground, and the target docs does not.

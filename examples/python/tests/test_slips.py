@@ -127,15 +127,3 @@ def test_messages_name_the_argument(given, message):
     arguments = {"rewards": torch.rand(4, 2), "group_size": 4, **given}
     with pytest.raises(ValueError, match=f"^gdpo::advantages: {message}"):
         gdpo.advantages(arguments.pop("rewards"), **arguments)
-
-
-@pytest.mark.parametrize("argument, empty, message", [
-    ("mask", torch.zeros(0), "mask: given .0.; needed: .2, 3."),
-    ("mask", torch.zeros(0, 3), "mask: given .0, 3.; needed: .2, 3."),
-    ("old_logp", torch.zeros(0, 0), "old_logp: given .0, 0.; needed: .2, 3."),
-    ("weights", torch.zeros(2, 0), "weights: given .2, 0.; needed: .2, 3."),
-    ("row_weights", torch.zeros(0), "row_weights: given 0 entries; needed: one for each of the 2"),
-])
-def test_an_empty_tensor_is_not_an_absent_one(argument, empty, message):
-    with pytest.raises(ValueError, match=f"^gdpo::PolicyLoss: batch.{message}"):
-        LOSS(LOGP, **{**ARGUMENTS, argument: empty})

@@ -114,7 +114,9 @@ constexpr const RewardColumn<Batch>& listed(Column Batch::*column) {
 template <class T, class Groups>
 void check_column_sizes(const char* function, const RewardBatch<T, Groups>& batch) {
   for (const auto& entry : reward_columns<RewardBatch<T, Groups>>) {
-    check_column(function, entry.name, batch.*entry.of_batch, batch.rewards.extent[0]);
+    const Column& column = batch.*entry.of_batch;
+    if (column)
+      contract::check_entries(function, entry.name, column.size(), batch.rewards.extent[0]);
   }
 }
 

@@ -90,10 +90,10 @@ void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> lo
         function, "out", contract::shape(2, out.extent),
         "(N, T) with N = " + contract::text(advantages.extent[0]) + ", the number of advantages");
   }
-  if (mask.is_array()) detail::check_shape(function, "mask", mask, out, "out");
+  if (mask) detail::check_shape(function, "mask", mask, out, "out");
   const bool penalised = penalty.coef != 0 && out.extent[0] > 0 && out.extent[1] > 0;
   const auto check = [&](const char* name, const auto& tokens) {
-    if (tokens.is_array()) detail::check_shape(function, name, tokens, out, "out");
+    if (tokens) detail::check_shape(function, name, tokens, out, "out");
     if (penalised && !tokens) {
       contract::fail(function, name, "no array",
                      "the log-probs of the tokens, because penalty.coef is not 0");

@@ -99,7 +99,10 @@ ConstraintMetrics measure(View<T, 1> values, const SetPoint& set_point, const Co
   constexpr const char* function = "gdpo::measure";
   detail::check_limit(function, "set_point", set_point.limit, set_point.scale);
   contract::check_array(function, "values", values);
-  detail::check_column(function, "valid", valid, values.extent[0]);
+  if (valid && valid.size() != values.extent[0]) {
+    contract::fail(function, "valid", contract::text(valid.size()) + " entries",
+                   "one for each of the " + contract::text(values.extent[0]) + " values");
+  }
   const Shortfall shortfall{set_point.limit, set_point.bound};
   ConstraintMetrics m;
   for (index_t i = 0; i < values.extent[0]; ++i) {

@@ -11,8 +11,7 @@ namespace gdpo {
 /// The type of every index, extent and count: 64 bits, where pointers have 32 (WebAssembly) too.
 using index_t = std::int64_t;
 
-/// A strided array of rank 1, 2 or 3 that belongs to somebody else. `View{}` is no array: where one
-/// is optional, it is absent.
+/// A strided array of rank 1, 2 or 3 that belongs to somebody else.
 ///
 /// It is trivially copyable, so it can be the argument of a CUDA kernel. What it refers to must
 /// outlive it. Indices are not checked.
@@ -23,7 +22,7 @@ using index_t = std::int64_t;
 template <class T, int Rank>
 struct View {
   using value_type = T;       ///< Type of an element.
-  T* data = nullptr;          ///< The element with all indices 0.
+  T* data = nullptr;          ///< The element with all indices 0; null: the array is absent.
   index_t extent[Rank] = {};  ///< Number of elements along each axis.
   index_t stride[Rank] = {};  ///< Distance in elements along each axis; may be 0 or negative.
 
@@ -42,15 +41,8 @@ struct View {
     static_assert(Rank == 3, "this view has not rank 3");
     return data[i * stride[0] + j * stride[1] + k * stride[2]];
   }
-  /// Whether `data` is not null.
+  /// Whether the array is there: `data` is not null.
   GDPO_DATA_INLINE constexpr explicit operator bool() const { return data != nullptr; }
-  /// Whether this is an array, and be it without elements: false for `View{}` only. A null pointer
-  /// with extents or strides is a mistake, not an absent array.
-  GDPO_DATA_INLINE constexpr bool is_array() const {
-    bool any = data != nullptr;
-    for (int r = 0; r < Rank; ++r) any = any || extent[r] != 0 || stride[r] != 0;
-    return any;
-  }
 
   /// The same view for reading only.
   template <class U, class = std::enable_if_t<std::is_same_v<U, const T> && !std::is_const_v<T>>>

@@ -49,7 +49,7 @@ LogitBatch<std::remove_const_t<T>, 3> aligned(View<T, 3> logits, View<Id, 2> inp
         contract::shape(2, logits.extent) + ", the shape of logits without the vocabulary");
   };
   check("input_ids", input_ids.extent);
-  if (mask.is_array()) check("mask", mask.extent), contract::check_array(function, "mask", mask);
+  if (mask) check("mask", mask.extent);
   LogitBatch<std::remove_const_t<T>, 3> batch;
   batch.logits = logits;
   batch.logits.extent[1] = detail::later(input_ids).extent[1];
@@ -94,7 +94,7 @@ LogitBatch<std::remove_const_t<T>, 2> aligned(View<T, 2> logits, View<Id, 1> inp
                    "one for each of the " + contract::text(logits.extent[0]) + " rows of logits");
   };
   check("input_ids", input_ids.extent[0]);
-  if (mask.is_array()) check("mask", mask.extent[0]), contract::check_array(function, "mask", mask);
+  if (mask) check("mask", mask.extent[0]);
   if (!offsets) detail::fail_without_offsets(function);
   LogitBatch<std::remove_const_t<T>, 2> batch;
   batch.logits = logits;

@@ -16,11 +16,9 @@ struct TokenShape {
 
   TokenShape() = default;
   template <class T, int Rank>
-  explicit TokenShape(const View<T, Rank>& v) : rank(v.is_array() ? Rank : 0) {
+  TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
     for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
   }
-  /// Whether an array of this shape has no elements.
-  bool empty() const { return std::find(extent, extent + rank, 0) != extent + rank; }
   /// Number of elements from one token of a row to the next.
   GDPO_INLINE index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }
   /// Offset of the first token of row `row`, in elements. In a packed array that is token `begin`.
@@ -38,8 +36,7 @@ struct TokenShape {
 /// It is made from a view of rank 1 (packed tokens), 2 (B, T) or 3 (B, G, T) with any strides. The
 /// elements may be float, double, 16-bit floats, integers or bool, but double needs S = double. If
 /// the tokens of a row are contiguous and of type S, they are read in place; others are converted
-/// one row at a time. Made by default or from `View{}`, it is an absent array. From a view of an
-/// array without elements it is not absent: the call that reads it says that its shape is wrong.
+/// one row at a time. A view with a null pointer is an absent array, or one without elements.
 template <class S>
 class TokenView {
  public:
@@ -48,7 +45,7 @@ class TokenView {
   template <class T, int Rank>
   TokenView(View<T, Rank> v)
       : data_(v.data),
-        shape_(v),
+        shape_(v, present(v)),
         direct_(reads_directly<T>),
         stored_as_(gdpo::stored_as<T>()),
         convert_(&convert<T>) {
@@ -96,6 +93,12 @@ class TokenView {
   }
 
  private:
+  template <class T, int Rank>
+  static bool present(const View<T, Rank>& v) {
+    bool empty = false;  // an array without elements may have a null pointer
+    for (const index_t extent : v.extent) empty = empty || extent == 0;
+    return v.data || empty;
+  }
   template <class T>
   static constexpr bool reads_directly = std::is_same_v<std::remove_const_t<T>, S> ||
                                          (std::is_same_v<S, unsigned char> &&
@@ -122,14 +125,14 @@ class TokenView {
 
 /// The output array of a gradient: a writable view of the batch's shape, with elements of type S.
 ///
-/// Made by default or from `View{}`, it means that no gradient is wanted.
+/// Made by default, it means that no gradient is wanted.
 template <class S>
 class TokenOut {
  public:
   TokenOut() = default;
   /// From a view of rank 1, 2 or 3 with any strides.
   template <class T, int Rank>
-  TokenOut(View<T, Rank> v) : data_(v.data), shape_(v) {
+  TokenOut(View<T, Rank> v) : data_(v.data), shape_(v, v.data != nullptr) {
     static_assert(!std::is_const_v<T>, "the gradient is written: its view must not be of const");
     static_assert(std::is_same_v<std::remove_const_t<T>, S>,
                   "the gradient has the scalar of the batch: float for a TokenBatch<float>, double "
@@ -330,9 +333,7 @@ GDPO_NOINLINE inline void check_shape_of(const char* function, const char* name,
 template <class Tokens>
 void check_tokens(const char* function, const char* name, const Tokens& v,
                   const TokenLayout& layout) {
-  if (v.rank() == 0 || (!v && layout.shape.empty())) return;
-  check_shape_of(function, name, v.shape(), layout);
-  if (!v) contract::fail_null(function, name, v.rank(), v.shape().extent);
+  if (v) check_shape_of(function, name, v.shape(), layout);
 }
 /// The same for an array that is written: each token has an element of its own.
 template <class S>
@@ -345,14 +346,14 @@ void check_written_tokens(const char* function, const char* name, const TokenOut
 /// 3; beside other tokens the number of its elements is that of the rows.
 GDPO_NOINLINE inline void check_rows(const char* function, const char* name, const Column& c,
                                      const TokenLayout& layout) {
-  if (c.rank() == 0) return;
+  if (!c) return;
   const index_t *own = c.extents(), *shape = layout.shape.extent;
   if (c.rank() == 2 && layout.shape.rank == 3 && (own[0] != shape[0] || own[1] != shape[1])) {
     contract::fail(
         function, name, contract::shape(2, own),
         contract::shape(2, shape) + ", the prompts and completions of batch." + layout.shaped);
   }
-  check_column(function, name, c, layout.rows);
+  contract::check_entries(function, name, c.size(), layout.rows);
 }
 
 /// Refuses labels that stand in place of a mask: -100, at positions that have no label, is not 0,

@@ -62,7 +62,7 @@ template <class T, int Rank, class M, class Visit>
 void visit_counted(const char* function, const View<T, Rank>& values, const View<M, Rank>& mask,
                    const Visit& visit) {
   contract::check_array(function, "values", values);
-  if (mask.is_array()) check_shape(function, "mask", mask, values, "values");
+  if (mask) check_shape(function, "mask", mask, values, "values");
   const View<T, 2> x = as_table(values);
   const View<M, 2> m = as_table(mask);
   double block[grid_block];
@@ -104,7 +104,7 @@ std::vector<double> row_means(const char* function, const View<T, 2>& values,
                               const View<M, 2>& mask, double count_eps) {
   check_eps(function, "count_eps", count_eps);
   contract::check_array(function, "values", values);
-  if (mask.is_array()) check_shape(function, "mask", mask, values, "values");
+  if (mask) check_shape(function, "mask", mask, values, "values");
   std::vector<double> means;
   means.reserve(static_cast<std::size_t>(values.extent[0]));
   for (index_t i = 0; i < values.extent[0]; ++i) {

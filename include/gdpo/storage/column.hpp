@@ -15,11 +15,11 @@ class ColumnOf {
  public:
   /// An absent column.
   ColumnOf() = default;
-  /// The column that `values` refers to; it is absent if that is `View{}`.
+  /// The column that `values` refers to; it is absent if the pointer of the view is null.
   template <class T>
   ColumnOf(View<T, 1> values)
       : data_(values.data),
-        rank_(values.is_array() ? 1 : 0),
+        rank_(1),
         extent_{values.extent[0], 1},
         stride_{values.stride[0], 0},
         size_(values.extent[0]),
@@ -31,7 +31,7 @@ class ColumnOf {
   template <class T, class S = R, std::enable_if_t<std::is_floating_point_v<S>, int> = 0>
   ColumnOf(View<T, 2> values)
       : data_(values.data),
-        rank_(values.is_array() ? 2 : 0),
+        rank_(2),
         extent_{values.extent[0], values.extent[1]},
         stride_{values.stride[1], 0},
         size_(contract::check_extents("gdpo::Column", "values", 2, values.extent)),
@@ -44,14 +44,14 @@ class ColumnOf {
     read_ = &read_of_two<T>;
   }
 
-  /// Whether there is a column with elements.
+  /// Whether the column is there.
   explicit operator bool() const { return data_ != nullptr; }
   /// The number of rows.
   index_t size() const { return size_; }
   /// The number of row i, which is not checked against size().
   R operator()(index_t i) const { return read_(*this, i); }
 
-  /// 1, or 2 for a column of (prompts, completions); 0 for an absent one.
+  /// 1, or 2 for a column of (prompts, completions).
   int rank() const { return rank_; }
   /// The extents of the view that the column was made from, rank() of them.
   const index_t* extents() const { return extent_; }
@@ -96,19 +96,6 @@ class ColumnOf {
 using Column = ColumnOf<double>;
 /// A column of integers; it must be stored as integers.
 using IndexColumn = ColumnOf<index_t>;
-
-namespace detail {
-
-/// Throws unless a column is absent or has a number for each row.
-template <class R>
-void check_column(const char* function, const contract::Text& name, const ColumnOf<R>& column,
-                  index_t rows) {
-  if (column.rank() == 0) return;
-  contract::check_entries(function, name, column.size(), rows);
-  if (!column && rows > 0) contract::fail_null(function, name, column.rank(), column.extents());
-}
-
-}  // namespace detail
 
 /// Column c of an array of rank 2, as a view.
 ///

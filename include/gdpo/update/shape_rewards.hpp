@@ -173,12 +173,12 @@ bool shape(const Rule& rule, double& reward, double tokens) {
 /// Throws unless `lengths` has a count for each row, or is absent and no rule reads it.
 inline void check_lengths(const char* function, const Column& lengths, index_t rows, bool read) {
   using contract::text;
-  check_column(function, "lengths", lengths, rows);
   if (!lengths) {
     if (read && rows > 0)
       contract::fail(function, "lengths", "no column", "token counts, because a rule reads them");
     return;
   }
+  contract::check_entries(function, "lengths", lengths.size(), rows);
   for (index_t i = 0; i < rows; ++i) {
     const double tokens = lengths(i);
     if (!(tokens >= 0) || math::not_finite(tokens)) {

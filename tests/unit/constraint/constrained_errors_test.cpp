@@ -290,7 +290,7 @@ TEST_CASE("column and measure name what does not fit", "[errors][constraint]") {
   CHECK(measure({0, no}).find("set_point.scale: given ") != std::string::npos);
   const std::vector<double> three{1, 1, 1};
   CHECK(measure({}, gdpo::view(three)) ==
-        "gdpo::measure: valid: given 3 entries; needed: one for each of the 2 rows");
+        "gdpo::measure: valid: given 3 entries; needed: one for each of the 2 values");
 }
 
 }  // namespace constrained_errors_test

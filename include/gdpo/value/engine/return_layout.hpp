@@ -32,7 +32,6 @@ void check_return_shape(const char* function, const char* name, const Tokens& ar
     contract::fail(function, name, contract::shape(own.rank, own.extent),
                    contract::shape(shape.rank, shape.extent) + ", the shape of " + layout.shaped);
   }
-  if (!array && !shape.empty()) contract::fail_null(function, name, own.rank, own.extent);
 }
 
 /// The layout of a batch and its outputs, with all shapes checked. The shape is that of the first
@@ -98,18 +97,18 @@ TokenLayout return_layout(const char* function, const ReturnBatch<S>& b,
 
   if (reads == ReadsArrays::Yes) check_mask(function, "batch.mask", b.mask, layout.rows, layout);
 
-  const auto check = [&](const char* name, const Column& c) {
-    if (c.rank() == 0) return;
+  const auto check_column = [&](const char* name, const Column& c) {
+    if (!c) return;
     const index_t* own = c.extents();
     if (c.rank() == 2 && shape.rank == 3 &&
         (own[0] != shape.extent[0] || own[1] != shape.extent[1])) {
       fail(function, name, contract::shape(2, own),
            contract::shape(2, shape.extent) + ", the prompts and completions of " + shaped);
     }
-    check_column(function, name, c, layout.rows);
+    contract::check_entries(function, name, c.size(), layout.rows);
   };
-  check("batch.row_rewards", b.row_rewards);
-  check("batch.bootstrap", b.bootstrap);
+  check_column("batch.row_rewards", b.row_rewards);
+  check_column("batch.bootstrap", b.bootstrap);
   return layout;
 }
 
