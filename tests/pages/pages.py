@@ -155,22 +155,21 @@ def site(root, page):
         return re.sub(r"[^a-z0-9]+", "-", f"{folder}-{heading}").strip("-")
 
     def link(match):
-        text, (name, _, fragment) = match[2], match[3].partition("#")
+        # Doxygen takes a link that goes over the end of a line for the rest of the page.
+        text, (name, _, fragment) = match[2].replace("\n", " "), match[3].partition("#")
         if match[1]:
             return f"![{text}]({pathlib.PurePosixPath(name).name})"
         file = (page.parent / name).resolve() if name else page
         if "://" in name:
-            return match[0]
+            return f"[{text}]({match[3]})"
         if file.suffix == ".hpp":  # Doxygen makes a link of the name
             return str(file.relative_to(root / "include"))
         if file.suffix != ".md":
             return text  # what it names is not on the site
-        return f"[{text}](#{label(file, fragment)})" if fragment else match[0]
+        return f"[{text}]({'#' + label(file, fragment) if fragment else name})"
 
     def prose(text):
         text = re.sub(r"\$`([^`]+)`\$", r"\\f$\1\\f$", text)
-        # Doxygen takes a link that goes over the end of a line for the rest of the page.
-        text = re.sub(r"\[[^\]]*\]\(", lambda m: m[0].replace("\n", " "), text)
         text = re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", link, text)
         text = re.sub(r"<!-- site: (.*?) -->", r"\1", text)
         return re.sub(r"^##+ (.*)$", lambda m: f"{m[0]} {{#{label(page, anchor(m[1]))}}}", text,

@@ -79,11 +79,11 @@ class AdvantagesAndReport(NamedTuple):
     report: Report
 
 
-def _with_nan(entry: Any) -> Any:
-    """The entry of a list, or list, with NaN for None: a reward function has not scored it."""
-    if isinstance(entry, (list, tuple)):
-        return [_with_nan(e) for e in entry]
-    return math.nan if entry is None else entry
+def _with_nan(rewards: Any) -> Any:
+    """The rewards with NaN for None in lists: a reward function has not scored the completion."""
+    if not isinstance(rewards, (list, tuple)):
+        return rewards
+    return [math.nan if entry is None else _with_nan(entry) for entry in rewards]
 
 
 def _tensor(name: str, array: Any, device: Optional[torch.device] = None
@@ -94,14 +94,13 @@ def _tensor(name: str, array: Any, device: Optional[torch.device] = None
     """
     if array is None or isinstance(array, torch.Tensor):
         return array.detach() if array is not None else None
-    if hasattr(array, "__dlpack__"):
-        # PyTorch has no tensors with negative strides.
-        backwards = any(step < 0 for step in getattr(array, "strides", None) or ())
-        return torch.from_dlpack(array.copy() if backwards else array)
     try:
-        array = _with_nan(array)
+        if hasattr(array, "__dlpack__"):
+            # PyTorch has no tensors with negative strides.
+            backwards = any(step < 0 for step in getattr(array, "strides", None) or ())
+            return torch.from_dlpack(array.copy() if backwards else array)
         tensor = torch.as_tensor(array, device=device)  # makes float32 of Python's floats
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"gdpo::advantages: {name}: {error}; needed: an array of numbers"
                          ) from None
     if not tensor.is_floating_point():
@@ -212,12 +211,12 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     except TypeError:
         raise ValueError(f"gdpo::advantages: group_size: given {group_size!r}; needed: an integer"
                          ) from None
-    values = _tensor("rewards", rewards)
+    values = _tensor("rewards", _with_nan(rewards))
     if values is None:
         raise ValueError("gdpo::advantages: rewards: given None; needed: an array of numbers")
     device = values.device
-    ids, offsets = (_tensor(name, array, device) for name, array in
-                    (("group_ids", group_ids), ("group_offsets", group_offsets)))
+    ids = _tensor("group_ids", group_ids, device)
+    offsets = _tensor("group_offsets", group_offsets, device)
     columns = {name: _tensor(name, array, device) for name, array in
                (("tokens", tokens), ("valid", valid), ("baseline", baseline),
                 ("row_weights", row_weights), ("penalty", penalty))}

@@ -114,9 +114,12 @@ def test_none_in_a_list_is_a_missing_reward():
 
 @pytest.mark.parametrize("given, message", [
     ({"rewards": [["a"]]}, "rewards: .*needed: an array of numbers"),
+    ({"rewards": np.array(["a"])}, "rewards: .*needed: an array of numbers"),
     ({"rewards": None}, "rewards: given None; needed: an array of numbers"),
     ({"rewards": [[1., 2], [3]]}, "rewards: .*needed: an array of numbers"),
     ({"group_ids": ["a"] * 4, "group_size": 0}, "group_ids: .*needed: an array of numbers"),
+    ({"valid": [1, None, 1, 1]}, "valid: .*needed: an array of numbers"),
+    ({"baseline": [None] * 4}, "baseline: .*needed: an array of numbers"),
     ({"group_size": "4"}, "group_size: given '4'; needed: an integer"),
     ({"group_size": 4.0}, "group_size: given 4.0; needed: an integer"),
     ({"weights": {"a": 1.}}, "weights: given .*; needed: a number for each reward"),
