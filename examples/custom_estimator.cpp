@@ -37,9 +37,7 @@ struct Quantile {
 int main() {
   // GDPO is normalisation per reward, then a weighted sum, then normalisation over the batch. Only
   // the baseline of the first step is replaced.
-  using Estimator = gdpo::GroupAdvantage<Quantile, gdpo::scale::StdDev,
-                                         gdpo::combine::NormalizeThenSum, gdpo::renorm::Batch>;
-  Estimator estimator;
+  gdpo::GroupAdvantage<Quantile, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum> estimator;
   estimator.scale.eps = 1e-6;
   estimator.weights = {1.0, 0.5};
   // Reward 1 counts only where reward 0 is at least 1 (the GDPO paper's eq. 8).

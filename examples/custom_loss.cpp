@@ -34,8 +34,8 @@ struct ParabolicClip {
 
 int main() {
   // The other parts come from the library: one ratio a token, no KL term, the mean over tokens.
-  gdpo::PolicyLoss<gdpo::level::Token<>, ParabolicClip, gdpo::kl::None, gdpo::aggregate::TokenMean>
-      loss;
+  gdpo::PolicyLoss<gdpo::level::Token<>, ParabolicClip, gdpo::kl::None> loss;
+  loss.aggregate = gdpo::aggregate::token_mean();
   loss.surrogate.eps = 0.3;
 
   const int B = 2, T = 3;  // completions, tokens; log-probs in nats

@@ -44,7 +44,7 @@ Estimator named(const char* name, const char* formula, const GroupAdvantage& set
 template <class Baseline, class Scale>
 Estimator of_sum(const char* name, const char* formula, const Baseline& b, const Scale& s,
                  const char* plain = "") {
-  gdpo::GroupAdvantage<Baseline, Scale, combine::SumThenNormalize, renorm::None> e;
+  gdpo::GroupAdvantage<Baseline, Scale, combine::SumThenNormalize> e;
   e.baseline = b;
   e.scale = s;
   return named(name, formula, e, plain);
@@ -62,7 +62,11 @@ Estimator of_each(const char* name, const char* formula, const Baseline& b, cons
 
 /// The reward minus the mean of the batch, over its std: no group is looked at (Lite-PPO's and
 /// REINFORCE++'s baseline).
-using BatchMean = gdpo::GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize>;
+auto batch_mean() {
+  gdpo::GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize> e;
+  e.renorm = renorm::batch();
+  return e;
+}
 
 /// scale::StdDev of another set of values than the group.
 scale::StdDev std_of(scale::Of of) {
@@ -100,7 +104,7 @@ const std::vector<Estimator>& all_estimators() {
       of_sum("trimmed_shrunk", "TrimmedMean, ShrunkStd", baseline::TrimmedMean{},
              scale::ShrunkStd{}, "trimmed_std"),
       of_sum("winsorised", "WinsorisedMean", baseline::WinsorisedMean{}, scale::None{}),
-      named("batch_mean", "None; Batch", BatchMean{}),
+      named("batch_mean", "None; Batch", batch_mean()),
       of_each("gdpo", "each: Mean, StdDev; Batch", baseline::Mean{}, scale::StdDev{}),
       of_each("gdpo_shrunk", "each: Mean, ShrunkStd; Batch", baseline::Mean{}, scale::ShrunkStd{},
               "gdpo"),

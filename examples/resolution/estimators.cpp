@@ -18,19 +18,11 @@ using gdpo::index_t;
 // An estimator is a type composed of policies (gdpo/advantage/group_advantage.hpp); which policies
 // it has says what the tool needs to know of it.
 template <class Estimator>
-using RenormOf = std::decay_t<decltype(std::declval<Estimator>().renorm)>;
-template <class Estimator>
 using CombineOf = std::decay_t<decltype(std::declval<Estimator>().combine)>;
 
 template <class Estimator>
 constexpr bool normalises_first =
     std::is_same_v<CombineOf<Estimator>, gdpo::combine::NormalizeThenSum>;
-template <class Estimator>
-constexpr bool weights_by_tokens =
-    std::is_same_v<RenormOf<Estimator>, gdpo::renorm::TokenWeightedBatch>;
-template <class Estimator>
-constexpr bool has_batch_step =
-    weights_by_tokens<Estimator> || std::is_same_v<RenormOf<Estimator>, gdpo::renorm::Batch>;
 
 /// Sets weights and conditions, which every estimator has.
 template <class Estimator>
@@ -58,9 +50,8 @@ auto with_estimator(const std::string& name, const Settings& settings, const Use
   if (name == "gdpo") return configured(gdpo);
   if (name == "gdpo_pre_bn") return configured(gdpo::before_renorm(gdpo));
   if (name == "gdpo_then_group_norm") {
-    gdpo::renorm::PerGroup group_norm;
-    group_norm.eps = settings.eps;
-    return configured(gdpo::with_renorm(gdpo, group_norm));
+    gdpo.renorm.over = gdpo::RenormOver::Group;
+    return configured(gdpo);
   }
   if (name == "grpo") {
     gdpo::Grpo grpo;
@@ -172,7 +163,7 @@ EstimatorInfo describe(const std::string& name) {
   with_estimator(name, {}, [&info](const auto& estimator) {
     using Estimator = std::decay_t<decltype(estimator)>;
     info.family = normalises_first<Estimator> ? Family::NormaliseFirst : Family::SumFirst;
-    info.needs_lengths = weights_by_tokens<Estimator>;
+    info.needs_lengths = estimator.renorm.over == gdpo::RenormOver::Tokens;
     info.description =
         std::string("The library's ") +
         (info.name.find("::") == std::string::npos ? "estimator" : "preset") + " of this name; " +
@@ -200,11 +191,9 @@ std::vector<double> advantages_before_batch_step(const std::string& name,
     return with_estimator(name, {}, [&](const auto& estimator) {
       const auto values = reward_view(rewards, channels);
       const auto groups = gdpo::groups_of(static_cast<index_t>(group_size));
-      if constexpr (has_batch_step<std::decay_t<decltype(estimator)>>) {
-        return gdpo::advantages(values, groups, gdpo::before_renorm(estimator));
-      } else {
-        return gdpo::advantages(values, groups, estimator);
-      }
+      auto before = estimator;
+      if (before.renorm.over != gdpo::RenormOver::Group) before = gdpo::before_renorm(before);
+      return gdpo::advantages(values, groups, before);
     });
   });
 }
@@ -213,11 +202,10 @@ std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollout
                                          double eps) {
   gdpo::Gdpo gdpo;
   gdpo.scale.eps = settings.eps;
-  gdpo::renorm::TokenWeightedBatch over_tokens;
-  over_tokens.eps = eps;
-  auto estimator = gdpo::with_renorm(gdpo, over_tokens);
-  configure(estimator, settings);
-  return run("gdpo over tokens", estimator, rollouts);
+  gdpo.renorm = gdpo::renorm::token_weighted_batch();
+  gdpo.renorm.eps = eps;
+  configure(gdpo, settings);
+  return run("gdpo over tokens", gdpo, rollouts);
 }
 
 }  // namespace resolution

@@ -53,7 +53,7 @@
 ///     array      shape    needed
 ///     rewards    (N, C)   always; (N) is one reward. NaN is a missing reward
 ///     groups              always: groups_of, by_offsets or by_id
-///     tokens     (N)      by renorm::TokenWeightedBatch and baseline::LengthWeighted: lengths
+///     tokens     (N)      by RenormOver::Tokens and baseline::LengthWeighted: lengths
 ///     penalty    (N)      where estimator.penalty.coef is not 0: KL of the row, in nats
 ///     baseline   (N)      by baseline::External
 ///     valid      (N)      where some rows are no completions: those with 0 enter no statistic

@@ -41,8 +41,7 @@
 ///     loss(batch, n, gradient)                   loss and metrics, and dlogp in gradient; on simd
 ///     loss(exec, batch, n, gradient, workspace)  no allocation after the first such call
 ///     merge(result, result)                      results of micro-batches or ranks
-///     with_level<L>(loss), with_kl(loss, kl),
-///       with_aggregate<A>(loss)                  the loss with one part exchanged
+///     with_level<L>(loss), with_kl(loss, kl)     the loss with one part exchanged
 ///     with_metrics<M>(loss)                      M: metrics::All (default), Means or None
 ///
 /// n is the sum of count() over all micro-batches and ranks of the step; gradient has the shape of

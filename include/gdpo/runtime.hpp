@@ -56,6 +56,9 @@
 /// A setting has the name of the member, or the end of it if no other setting of that loss or
 /// estimator ends the same: `high` for `surrogate.high`, `beta` for `kl.beta`.
 ///
+/// `gdpo::runtime::settings(gdpo::runtime::loss("trl::dapo"))` lists the settings of any named
+/// thing: name, kind, value, the numbers that fit, and what it means.
+///
 /// **Inputs.** As for the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
 /// number that only the trainer knows:
 ///
@@ -68,9 +71,10 @@
 ///     "seq-mean-token-sum-norm"        the same; without it, it divides by the padded width
 ///
 /// **Cost.** Look names up once, not in every step: the search is linear and allocates. A loss by
-/// name chooses its KL term and aggregate at run time; otherwise a call costs what the type costs.
-/// std::visit compiles its call for every type of the variant, half a minute with -O2 for the
-/// example above: keep it in one source file.
+/// name chooses its KL term at run time, and its surrogate and factors too unless that is the
+/// clipped ratio; otherwise a call costs what the type costs. std::visit compiles its call for
+/// every type of the variant, half a minute with -O2 for the example above: keep it in one source
+/// file.
 ///
 /// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones, and what the
 /// calls throw, such as for a `normaliser.given` or `constant` of 0 where one is needed.
@@ -78,9 +82,11 @@
 /// **Read on.** include/gdpo/presets/README.md: which preset is which trainer's. presets/trl.hpp,
 /// verl.hpp, ...: what each name sets. loss/any_kl.hpp: KL terms chosen at run time.
 #include <charconv>
+#include <cstdio>
 #include <gdpo/advantages.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/loss/any_surrogate.hpp>
 #include <gdpo/presets/all.hpp>
 #include <gdpo/value.hpp>
 #include <limits>
@@ -232,93 +238,41 @@ inline TokenAdvantage token_advantage(std::string_view name) {
   return detail::named("gdpo::runtime::token_advantage", "name", name, detail::token_advantages());
 }
 
-/// An aggregate whose formula is chosen at run time, on devices too. `mode` names the formula, one
-/// of namespace `aggregate` (loss/aggregate.hpp). The other members are the settings of all
-/// formulas; each formula reads its own.
-struct Aggregate {
-  /// The formulas, by the names of their types.
-  enum class Mode { SeqMeanTokenMean, TokenMean, SeqMeanTokenSum, SeqMeanTokenSumNorm, TokenSum };
-  Mode mode = Mode::SeqMeanTokenMean;  ///< The formula.
-  Over over = Over::Rows;              ///< The count that divides. Not read by TokenSum.
-  double count_eps = 0,                ///< Added to that count: 0, or the 1e-8 of a trainer.
-      scale = 1;                       ///< Factor of the loss, such as the data-parallel size.
-  double row_count_eps = 0;            ///< SeqMeanTokenMean: added to the tokens of each row.
-  double constant = 0;                 ///< SeqMeanTokenSumNorm: the length that divides, in tokens.
-  bool padded_width = false;  ///< SeqMeanTokenSumNorm: with constant 0, the padded width divides.
-
-  /// SeqMeanTokenMean with its defaults.
-  constexpr Aggregate() = default;
-  /// The mode and the settings of a.
-  constexpr Aggregate(const aggregate::SeqMeanTokenMean& a)
-      : mode(Mode::SeqMeanTokenMean),
-        over(a.over),
-        count_eps(a.count_eps),
-        scale(a.scale),
-        row_count_eps(a.row_count_eps) {}
-  /// The mode and the settings of a.
-  constexpr Aggregate(const aggregate::TokenMean& a)
-      : mode(Mode::TokenMean), over(a.over), count_eps(a.count_eps), scale(a.scale) {}
-  /// The mode and the settings of a.
-  constexpr Aggregate(const aggregate::SeqMeanTokenSum& a)
-      : mode(Mode::SeqMeanTokenSum), over(a.over), count_eps(a.count_eps), scale(a.scale) {}
-  /// The mode and the settings of a.
-  constexpr Aggregate(const aggregate::SeqMeanTokenSumNorm& a)
-      : mode(Mode::SeqMeanTokenSumNorm),
-        over(a.over),
-        count_eps(a.count_eps),
-        scale(a.scale),
-        constant(a.constant),
-        padded_width(a.padded_width) {}
-  /// The mode and the settings of a.
-  constexpr Aggregate(const aggregate::TokenSum& a) : mode(Mode::TokenSum), scale(a.scale) {}
-  /// All members, for dist::agree_on.
-  auto settings() const {
-    return std::tie(mode, over, count_eps, scale, row_count_eps, constant, padded_width);
-  }
-
- private:
-  /// f(the chosen formula with its settings).
-  GDPO_CALLS_ANY
-  template <class F>
-  GDPO_DEVICE auto chosen(const F& f) const {
-    switch (mode) {
-      case Mode::TokenMean:
-        return f(aggregate::TokenMean{over, count_eps, scale});
-      case Mode::SeqMeanTokenSum:
-        return f(aggregate::SeqMeanTokenSum{over, count_eps, scale});
-      case Mode::SeqMeanTokenSumNorm:
-        return f(aggregate::SeqMeanTokenSumNorm{constant, padded_width, over, count_eps, scale});
-      case Mode::TokenSum:
-        return f(aggregate::TokenSum{scale});
-      case Mode::SeqMeanTokenMean:
-        break;
-    }
-    return f(aggregate::SeqMeanTokenMean{over, count_eps, scale, row_count_eps});
-  }
-
- public:
-  /// The weight of a row in the loss, by the chosen formula.
-  GDPO_DEVICE double operator()(const AggregateArgs& a) const {
-    return chosen([&](const auto& of) { return of(a); });
-  }
-  /// Throws `invalid_input` for a setting of the chosen formula that is out of range.
-  void check(const char* function) const {
-    chosen([&](const auto& of) { of.check(function); });
-  }
-  /// Whether the chosen formula divides by the padded width, which a packed batch does not have.
-  bool reads_width() const {
-    return chosen([](const auto& of) { return gdpo::detail::reads_width(of); });
-  }
-  /// The name of the count that the chosen formula divides by, if that count is 0 in n; else null.
-  const char* divides_by_nothing(const Normaliser& n) const {
-    return chosen([&](const auto& of) { return gdpo::detail::divides_by_nothing(of, n); });
-  }
-};
-
-/// The loss type of most names: the clipped ratio at a level, with KL term and aggregate chosen at
-/// run time.
+/// The loss type of names whose surrogate is the clipped ratio: at a level, with KL term and
+/// aggregate chosen at run time.
 template <class Level>
-using LossAt = PolicyLoss<Level, surrogate::Ratio, AnyKl, Aggregate>;
+using LossAt = PolicyLoss<Level, surrogate::Ratio, AnyKl>;
+
+namespace detail {
+/// Called with a list of losses (in decltype only), gives an AnyOf of all their surrogates, or of
+/// all their lists of factors.
+template <template <class...> class AnyOf, class Known, class... T>
+struct AnyOfTypes;
+template <template <class...> class AnyOf, class... T>
+struct AnyOfTypes<AnyOf, std::variant<T...>> {
+  using type = AnyOf<T...>;
+};
+struct OfSurrogates {
+  template <class... L>
+  typename AnyOfTypes<gdpo::AnySurrogate, typename Distinct<std::variant<surrogate::Ratio>,
+                                                            decltype(L::surrogate)...>::type>::type
+  operator()(const presets::Preset<L>&...) const;
+};
+struct OfFactors {
+  template <class... L>
+  typename AnyOfTypes<gdpo::AnyFactors, typename Distinct<std::variant<Factors<>>,
+                                                          decltype(L::factor)...>::type>::type
+  operator()(const presets::Preset<L>&...) const;
+};
+}  // namespace detail
+/// Any surrogate that a name can stand for.
+using AnySurrogate = decltype(presets::with_losses(detail::OfSurrogates{}));
+/// Any list of detached factors that a name can stand for.
+using AnyFactors = decltype(presets::with_losses(detail::OfFactors{}));
+/// The loss type of all other names: at a level, with everything else chosen at run time. A new
+/// surrogate adds a formula to it and no type.
+template <class Level>
+using AnyLossAt = PolicyLoss<Level, AnySurrogate, AnyKl, Aggregate, AnyFactors>;
 
 namespace detail {
 /// The KL term as an AnyKl, whose estimator and gradient are members.
@@ -335,28 +289,33 @@ constexpr AnyKl any_kl(const Kl<Estimator, Gradient>& kl) {
                                                                : KlGradient::Direct;
   return {kl.beta, kl.against, kl.input, kl.output, estimator, gradient};
 }
-/// The same loss with KL term and aggregate chosen at run time, so that names can change them.
+/// The same loss with its KL term, and all but the clipped ratio, chosen at run time.
 template <class L>
-constexpr auto any_loss(const L& loss) {
-  return with_kl(with_aggregate(loss, Aggregate{loss.aggregate}), any_kl(loss.kl));
+constexpr auto any_loss(const L& l) {
+  if constexpr (std::is_same_v<LossAt<decltype(l.level)>, decltype(with_kl(l, any_kl(l.kl)))>) {
+    return with_kl(l, any_kl(l.kl));
+  } else {
+    return AnyLossAt<std::decay_t<decltype(l.level)>>{l.level, l.surrogate, any_kl(l.kl),
+                                                      l.aggregate, l.factor};
+  }
 }
-/// Called with a list of losses (in decltype only), gives the variant of their types and of LossAt
-/// at every level.
+/// Called with a list of losses (in decltype only), gives the variant of their types, and of LossAt
+/// and AnyLossAt at every level.
 struct OfLosses {
   template <class... L>
   typename Distinct<std::variant<LossAt<level::Token<>>, LossAt<level::Sequence<>>,
-                                 LossAt<level::SequenceToken<>>>,
+                                 LossAt<level::SequenceToken<>>, AnyLossAt<level::Token<>>,
+                                 AnyLossAt<level::Sequence<>>, AnyLossAt<level::SequenceToken<>>>,
                     decltype(any_loss(std::declval<L>()))...>::type
   operator()(const presets::Preset<L>&...) const;
 };
 }  // namespace detail
 
-/// A variant of every loss type that a name can stand for, at any level. Losses that differ only in
-/// their KL term or aggregate share one type.
+/// A variant of every loss type that a name can stand for, at any level.
 using Loss = decltype(presets::with_losses(detail::OfLosses{}));
 
-/// The value loss of any name: the aggregate is chosen at run time.
-using ValueLoss = gdpo::ValueLoss<Aggregate>;
+/// The value loss of any name.
+using ValueLoss = gdpo::ValueLoss<>;
 
 namespace detail {
 inline const Table<Loss>& losses() {
@@ -371,8 +330,7 @@ inline const Table<Aggregate>& aggregates() {
 }
 inline const Table<ValueLoss>& value_losses() {
   static const auto entries = presets::with_value_losses([](const auto&... preset) {
-    return Table<ValueLoss>{
-        {preset.name, with_aggregate(preset.value, Aggregate{preset.value.aggregate})}...};
+    return Table<ValueLoss>{{preset.name, preset.value}...};
   });
   return entries;
 }
@@ -454,82 +412,20 @@ inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
 
 namespace detail {
 
-/// Calls f(name, member) for each setting of a loss of the variant. A setting has the name by which
-/// messages about its value call it. `kl` and `aggregate` choose the formula of a part.
-template <class L, class F>
-void for_each_setting(L& loss, const F& f) {
-  const auto ends = [&f](const std::string& name, auto& bounds) {
-    f(name + ".lo", bounds.lo);
-    f(name + ".hi", bounds.hi);
-  };
-  if constexpr (!std::is_empty_v<decltype(loss.level.map)>) ends("level.map", loss.level.map);
-  if constexpr (decltype(loss.level)::of_segment) {
-    f("level.statistic.count_eps", loss.level.statistic.count_eps);
-    ends("level.bounds", loss.level.bounds);
-  }
-  f("surrogate.low", loss.surrogate.low);
-  f("surrogate.high", loss.surrogate.high);
-  f("surrogate.delta", loss.surrogate.delta);
-  f("surrogate.dual", loss.surrogate.dual);
-  f("kl", loss.kl);
-  f("kl.beta", loss.kl.beta);
-  f("kl.against", loss.kl.against);
-  ends("kl.input", loss.kl.input);
-  ends("kl.output", loss.kl.output);
-  f("aggregate", loss.aggregate);
-  f("aggregate.over", loss.aggregate.over);
-  f("aggregate.count_eps", loss.aggregate.count_eps);
-  f("aggregate.scale", loss.aggregate.scale);
-  f("aggregate.row_count_eps", loss.aggregate.row_count_eps);
-  f("aggregate.constant", loss.aggregate.constant);
-  f("aggregate.padded_width", loss.aggregate.padded_width);
-}
-
-template <class F>
-void for_each_setting_of_scale(gdpo::scale::StdDev& scale, const F& f) {
-  f("scale.of", scale.of);
-  f("scale.ddof", scale.ddof);
-  f("scale.eps", scale.eps);
-  f("scale.eps_at", scale.eps_at);
-}
-template <class F>
-void for_each_setting_of_scale(gdpo::scale::LeaveOneOutStd& scale, const F& f) {
-  f("scale.ddof", scale.ddof);
-  f("scale.eps", scale.eps);
-  f("scale.eps_at", scale.eps_at);
-}
-template <class F>
-void for_each_setting_of_scale(gdpo::scale::ShrunkStd& scale, const F& f) {
-  f("scale.prior_dof", scale.prior_dof);
-  f("scale.equal_groups", scale.equal_groups);
-  f("scale.eps", scale.eps);
-  f("scale.eps_at", scale.eps_at);
-}
-/// A scale without settings.
-template <class Scale, class F>
-void for_each_setting_of_scale(Scale& scale, const F&) {
-  static_assert(std::is_empty_v<Scale>, "a scale with settings needs a function of its own above");
-  static_cast<void>(scale);
-}
-/// The same for each setting of an estimator of the variant, without its weights and gates.
-template <class Baseline, class Scale, class Combine, class Renorm, class F>
-void for_each_setting(GroupAdvantage<Baseline, Scale, Combine, Renorm>& e, const F& f) {
-  static_assert(std::is_empty_v<Baseline>, "a baseline with settings needs its lines here");
-  for_each_setting_of_scale(e.scale, f);
-  if constexpr (!std::is_empty_v<Renorm>) {
-    f("renorm.ddof", e.renorm.ddof);
-    f("renorm.eps", e.renorm.eps);
-    f("renorm.eps_at", e.renorm.eps_at);
-    f("renorm.count_eps", e.renorm.count_eps);
-    f("renorm.keep_mean", e.renorm.keep_mean);
-  }
-  f("missing.entry", e.missing.entry);
-  f("missing.row", e.missing.row);
-  f("missing.infinite", e.missing.infinite);
-  f("missing.unused", e.missing.unused);
-  f("singleton", e.singleton);
-  f("penalty.coef", e.penalty.coef);
-  f("penalty.reward", e.penalty.reward);
+/// Whether a line of text can set a member of this type.
+template <class Member>
+constexpr bool is_setting_v =
+    std::is_arithmetic_v<Member> || gdpo::detail::has_enumerators_v<Member> ||
+    std::is_same_v<Member, AnyKl> || std::is_same_v<Member, Aggregate> ||
+    std::is_same_v<Member, Renorm>;
+/// Calls f(name, member) for each setting of a struct with fields that a line of text can set,
+/// named as in messages: "surrogate.low". Weights, gates and policies of the caller's own are not
+/// among them.
+template <class T, class F>
+void for_each_setting(T& x, const F& f) {
+  gdpo::detail::walk_fields(x, {}, [&f](const auto& path, auto& member, const auto&) {
+    if constexpr (is_setting_v<std::decay_t<decltype(member)>>) f(path.text(), member);
+  });
 }
 
 /// Reads a whole text as a number, such as "0.2", "1e-6" or "inf". Returns whether it is one.
@@ -575,110 +471,70 @@ struct ReadSetting {
     if (text != "true" && text != "false") fail("true or false");
     setting = text == "true";
   }
-  void operator()(Over& setting) const {
-    static const Table<Over> words = {{"tokens", Over::Tokens},
-                                      {"rows", Over::Rows},
-                                      {"non_empty_rows", Over::NonEmptyRows},
-                                      {"given", Over::Given}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(Against& setting) const {
-    static const Table<Against> words = {{"ref", Against::Ref},
-                                         {"old", Against::Old},
-                                         {"teacher", Against::Teacher},
-                                         {"rollout", Against::Rollout}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(EpsAt& setting) const {
-    static const Table<EpsAt> words = {{"std", EpsAt::Std},
-                                       {"var", EpsAt::Var},
-                                       {"clamp_std", EpsAt::ClampStd},
-                                       {"clamp_var", EpsAt::ClampVar},
-                                       {"none", EpsAt::None},
-                                       {"std_or_one", EpsAt::StdOrOne}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(gdpo::scale::Of& setting) const {
-    using gdpo::scale::Of;
-    static const Table<Of> words = {{"group", Of::Group},
-                                    {"batch", Of::Batch},
-                                    {"batch_centred", Of::BatchCentred},
-                                    {"within", Of::Within}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(EqualGroups& setting) const {
-    static const Table<EqualGroups> words = {{"exclude", EqualGroups::Exclude},
-                                             {"include", EqualGroups::Include}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(MissingEntry& setting) const {
-    static const Table<MissingEntry> words = {{"skip", MissingEntry::Skip},
-                                              {"zero", MissingEntry::Zero},
-                                              {"propagate", MissingEntry::Propagate},
-                                              {"reject", MissingEntry::Reject}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(MissingRow& setting) const {
-    static const Table<MissingRow> words = {{"exclude", MissingRow::Exclude},
-                                            {"exclude_unscored", MissingRow::ExcludeUnscored},
-                                            {"keep", MissingRow::Keep}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(InfiniteEntry& setting) const {
-    static const Table<InfiniteEntry> words = {{"propagate", InfiniteEntry::Propagate},
-                                               {"missing", InfiniteEntry::Missing},
-                                               {"nan_to_num", InfiniteEntry::NanToNum},
-                                               {"reject", InfiniteEntry::Reject}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(UnusedRow& setting) const {
-    static const Table<UnusedRow> words = {{"compare", UnusedRow::Compare},
-                                           {"exclude", UnusedRow::Exclude}};
-    setting = named(function, name.c_str(), text, words);
-  }
-  void operator()(Singleton& setting) const {
-    static const Table<Singleton> words = {{"zero", Singleton::Zero},
-                                           {"raw", Singleton::Raw},
-                                           {"error", Singleton::Error},
-                                           {"nan", Singleton::Nan}};
+  template <class E, std::enable_if_t<gdpo::detail::has_enumerators_v<E>, int> = 0>
+  void operator()(E& setting) const {
+    Table<E> words;
+    for (const auto& e : enumerators(setting)) words.emplace_back(e.word, e.value);
     setting = named(function, name.c_str(), text, words);
   }
   void operator()(AnyKl& setting) const { setting = kl(text, setting); }
   void operator()(Aggregate& setting) const { setting = aggregate(text); }
+  void operator()(Renorm& setting) const {
+    static const Table<Renorm> words = {{"none", renorm::none()},
+                                        {"batch", renorm::batch()},
+                                        {"group", renorm::per_group()},
+                                        {"tokens", renorm::token_weighted_batch()}};
+    setting = named(function, name.c_str(), text, words);
+  }
 };
+
+/// A setting of some value: its name, where it is, and how its type is read.
+struct SettingAt {
+  std::string name;
+  void* member;
+  void (*read)(const char* function, const std::string& name, std::string_view text, void* member);
+};
+template <class Member>
+void read_setting(const char* function, const std::string& name, std::string_view text,
+                  void* member) {
+  ReadSetting{function, name, text}(*static_cast<Member*>(member));
+}
+/// The settings of `x`, in the order of its lists. What follows is compiled once for all types.
+template <class T>
+std::vector<SettingAt> settings_at(T& x) {
+  std::vector<SettingAt> list;
+  for_each_setting(x, [&list](std::string&& name, auto& member) {
+    list.push_back({std::move(name), &member, &read_setting<std::decay_t<decltype(member)>>});
+  });
+  return list;
+}
 
 /// Whether `name` is the end of the name of a setting, behind a dot.
 inline bool ends_in(const std::string& setting, const std::string& name) {
   return setting.size() > name.size() && setting[setting.size() - name.size() - 1] == '.' &&
          setting.compare(setting.size() - name.size(), name.size(), name) == 0;
 }
-/// Sets one setting of a value of a variant. name: its name, or the end of it that no other setting
-/// of this value has. Errors: `invalid_input` for an unknown name, with a list of the settings of
-/// this value, for one that several have, with a list of these, and for a text that does not fit
-/// the type of the setting.
-template <class Variant>
-void set(const char* function, Variant& value, const std::string& name, std::string_view text) {
-  std::visit(
-      [&](auto& v) {
-        std::string names, found;  // of all settings, and of those that the name may mean
-        int whole = 0, ends = 0;
-        for_each_setting(v, [&](const std::string& setting, const auto&) {
-          names += (names.empty() ? "" : ", ") + setting;
-          if (setting == name) ++whole;
-          if (!ends_in(setting, name)) return;
-          found += (found.empty() ? "" : ", ") + setting;
-          ++ends;
-        });
-        if (whole == 0 && ends != 1) {
-          contract::fail(function, "line", "the setting '" + name + "'",
-                         "one of " + (ends == 0 ? names : found));
-        }
-        for_each_setting(v, [&](const std::string& setting, auto& member) {
-          if (whole > 0 ? setting == name : ends_in(setting, name))
-            ReadSetting{function, name, text}(member);
-        });
-      },
-      value);
+/// Sets one setting of a list. name: its name, or the end of it that no other setting of the list
+/// has. Errors: `invalid_input` for an unknown name, with the list, for one that several have, with
+/// a list of these, and for a text that does not fit the type of the setting.
+inline void set(const char* function, const std::vector<SettingAt>& list, const std::string& name,
+                std::string_view text) {
+  std::string names, found;  // of all settings, and of those that the name may mean
+  const SettingAt *whole = nullptr, *end = nullptr;
+  int ends = 0;
+  for (const SettingAt& setting : list) {
+    names += (names.empty() ? "" : ", ") + setting.name;
+    if (setting.name == name) whole = &setting;
+    if (!ends_in(setting.name, name)) continue;
+    found += (found.empty() ? "" : ", ") + setting.name;
+    end = &setting, ++ends;
+  }
+  if (!whole && ends != 1) {
+    contract::fail(function, "line", "the setting '" + name + "'",
+                   "one of " + (ends == 0 ? names : found));
+  }
+  const SettingAt& chosen = whole ? *whole : *end;
+  chosen.read(function, name, text, chosen.member);
 }
 
 /// The words of a line, which blanks separate; each call takes the next, and an empty one at its
@@ -698,14 +554,16 @@ struct Words {
     return place != std::string_view::npos && line[place] == first;
   }
 };
-/// Applies settings SETTING=VALUE, of which `word` is the first.
+/// Applies settings SETTING=VALUE, of which `word` is the first, to the value of a variant. A
+/// setting may change which others there are, so each looks at the list anew.
 template <class Variant>
 void apply_settings(const char* function, Variant& value, std::string_view word, Words& next) {
   for (; !word.empty(); word = next()) {
     const std::size_t sign = word.find('=');
     if (sign == std::string_view::npos)
       contract::fail(function, "line", "'" + std::string(word) + "'", "SETTING=VALUE");
-    set(function, value, std::string(word.substr(0, sign)), word.substr(sign + 1));
+    const std::vector<SettingAt> list = std::visit([](auto& v) { return settings_at(v); }, value);
+    set(function, list, std::string(word.substr(0, sign)), word.substr(sign + 1));
   }
 }
 
@@ -749,14 +607,16 @@ inline Loss configured_loss(std::string_view line) {
 /// NAME is that of `estimator`. A SETTING is named as in the members of the estimator and in
 /// messages: `scale.of` (group, batch, batch_centred, within), `scale.ddof`, `scale.eps`,
 /// `scale.eps_at` (std, var, clamp_std, clamp_var, none, std_or_one), of ShrunkStd
-/// `scale.prior_dof` (nan: from_batch) and `scale.equal_groups` (exclude, include); `renorm.ddof`,
+/// `scale.prior_dof` (nan: from_batch) and `scale.equal_groups` (exclude, include); `renorm`
+/// (none, batch, group, tokens), which sets all of the renormalisation as the functions of
+/// namespace renorm do; `renorm.over` (the same words) and, unless that is none, `renorm.ddof`,
 /// `renorm.eps`, `renorm.eps_at`, `renorm.count_eps`, `renorm.keep_mean`; `missing.entry` (skip,
 /// zero, propagate, reject), `missing.row` (exclude, exclude_unscored, keep), `missing.infinite`
 /// (propagate, missing, nan_to_num, reject), `missing.unused` (compare, exclude), `singleton`
 /// (zero, raw, error, nan), `penalty.coef` and `penalty.reward`, or the end of a name where no
 /// other setting has it, such as `singleton`, `coef`, and `eps` of an estimator without a
-/// renormalisation. An estimator has those of its own scale and renormalisation. Weights and gates
-/// are lists: set them in the value.
+/// renormalisation. An estimator has those of its own scale. Weights and gates are lists: set them
+/// in the value.
 ///
 /// Errors: as those of configured_loss.
 inline Estimator configured_estimator(std::string_view line) {
@@ -765,6 +625,65 @@ inline Estimator configured_estimator(std::string_view line) {
   Estimator configured = estimator(next());
   detail::apply_settings(function, configured, next(), next);
   return configured;
+}
+
+/// A setting of a loss, an estimator, ... as a line of text writes it.
+struct Setting {
+  std::string
+      name,     ///< The name of the member, "surrogate.low"; its end does where no other ends so.
+      kind,     ///< "number", "integer", "true or false", or the words: "std | var | none".
+      value,    ///< What it is now: "0.2", "inf", "true", "std".
+      fits,     ///< The numbers that fit, "at least 0 (infinity: off)"; empty for words.
+      meaning;  ///< What it means, in a phrase.
+};
+
+namespace detail {
+/// A number as a line writes it: the fewest digits that read back as the same number.
+inline std::string shortest(double x) {
+  char text[32];
+  for (const int digits : {6, 15, 17}) {
+    std::snprintf(text, sizeof text, "%.*g", digits, x);
+    double back = 0;
+    if (read_number(std::string_view(text), back) && back == x) break;
+  }
+  return text;
+}
+template <class Member>
+Setting setting_of(std::string name, const Member& member, const gdpo::detail::FieldInfo& info) {
+  Setting s{std::move(name), "", "", "", info.meaning};
+  if constexpr (std::is_same_v<Member, bool>) {
+    s.kind = "true or false", s.value = member ? "true" : "false";
+  } else if constexpr (std::is_enum_v<Member>) {
+    for (const auto& e : enumerators(member)) {
+      s.kind += (s.kind.empty() ? "" : " | ") + std::string(e.word);
+      if (e.value == member) s.value = e.word;
+    }
+  } else {
+    constexpr bool integer = std::is_integral_v<Member>;
+    s.kind = integer ? "integer" : "number";
+    s.value = shortest(static_cast<double>(member));
+    s.fits = gdpo::detail::needed(info.range, integer);
+  }
+  return s;
+}
+}  // namespace detail
+
+/// The settings of a struct that lists them (core/fields.hpp), in their order.
+template <class T>
+std::vector<Setting> settings(const T& x) {
+  std::vector<Setting> list;
+  gdpo::detail::walk_fields(
+      x, {}, [&list](const auto& path, const auto& member, const gdpo::detail::FieldInfo& info) {
+        using Member = std::decay_t<decltype(member)>;
+        if constexpr (std::is_arithmetic_v<Member> || gdpo::detail::has_enumerators_v<Member>)
+          list.push_back(detail::setting_of(path.text(), member, info));
+      });
+  return list;
+}
+/// The settings of a loss, an estimator, ... by name: `settings(loss("trl::dapo"))`.
+template <class... T>
+std::vector<Setting> settings(const std::variant<T...>& named) {
+  return std::visit([](const auto& x) { return settings(x); }, named);
 }
 
 }  // namespace runtime

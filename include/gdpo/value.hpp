@@ -50,7 +50,8 @@
 ///
 ///     advantages_and_returns_into(exec, batch, estimator, advantages, returns, workspace)
 ///     advantages_and_returns_into(batch, estimator, advantages, returns)     on simd, own memory
-///     with_renorm<R>(estimator)         R: renorm::None, or renorm::TokenWeightedBatch (whitening)
+///     estimator.renorm                  renorm::none(), or renorm::token_weighted_batch():
+///                                       whitening
 ///     count(batch)                      what the loss is divided by, as for the policy loss
 ///     loss(exec, batch, n, gradient, workspace), loss(batch, n, gradient)
 ///     merge(result, result)             results of micro-batches or ranks

@@ -96,15 +96,15 @@ class Estimators {
   explicit Estimators(const Lines& lines) : line_(lines) {}
 
   void all() {
-    std::set<std::size_t> types;
+    std::set<std::pair<std::size_t, gdpo::RenormOver>> kinds;
     for (const std::string& name : gdpo::runtime::estimator_names()) {
       const gdpo::runtime::Estimator estimator = gdpo::runtime::estimator(name);
-      const bool first = types.insert(estimator.index()).second;
       std::visit(
           [&](const auto& e) {
+            const bool first = kinds.insert({estimator.index(), e.renorm.over}).second;
             side_by_side(name, e);
             ragged(name, e, false);
-            if (!first) return;  // the settings have been run with another estimator of this type
+            if (!first) return;  // the settings have been run with another of this kind
             for (const Setting& setting : settings) {
               const auto with = changed(e, setting);
               side_by_side(name + "/" + setting.name, with);
@@ -262,14 +262,13 @@ class Estimators {
     penalised("loss", "k3_clamped", clamped);
 
     const auto values = table(std::as_const(ref_logp));
-    const auto whitened = [&](const std::string& name,
-                              const gdpo::renorm::TokenWeightedBatch& renorm) {
+    const auto whitened = [&](const std::string& name, const gdpo::Renorm& renorm) {
       gdpo::whiten_into(values, counted, renorm, table(out));
       line("any", "whiten_" + name);
     };
     whitened("verl", gdpo::verl::masked_whiten);
     whitened("nvlabs", gdpo::nvlabs::masked_whiten);
-    gdpo::renorm::TokenWeightedBatch kept = gdpo::verl::masked_whiten;
+    gdpo::Renorm kept = gdpo::verl::masked_whiten;
     kept.keep_mean = true;
     whitened("keep_mean", kept);
 

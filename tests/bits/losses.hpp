@@ -32,11 +32,9 @@ void add_loss(Hash& hash, const Loss& loss, const gdpo::TokenBatch<S>& batch,
 }
 
 /// Gives a length to an aggregate that divides by a constant length and has none.
-void give_length(gdpo::runtime::Aggregate& aggregate) {
+void give_length(gdpo::Aggregate& aggregate) {
   if (!aggregate.padded_width && !(aggregate.constant > 0)) aggregate.constant = 64;
 }
-template <class Aggregate>
-void give_length(Aggregate&) {}
 
 class Losses {
  public:
@@ -87,13 +85,10 @@ class Losses {
     }
   }
 
-  /// The presets with the types of level and KL term that they have. Their aggregates are called
-  /// through that of runtime.hpp, which saves compiling one type for each; an aggregate is called
-  /// outside the loops over tokens.
+  /// The presets with the types of level and KL term that they have.
   void presets() {
     const auto preset = [this](const std::string& name, const auto& loss) {
-      const gdpo::runtime::Aggregate aggregate(loss.aggregate);
-      on_shapes("preset." + name, gdpo::with_aggregate(loss, aggregate));
+      on_shapes("preset." + name, loss);
     };
     gdpo::presets::for_each_loss([&](const auto& of_list) {
       const std::string name = of_list.name;
@@ -204,8 +199,7 @@ class Losses {
       for (const char* level : {"token", "sequence", "sequence_token"}) {
         std::visit(
             [&](auto loss) {
-              loss.surrogate.low = c.low, loss.surrogate.high = c.high;
-              loss.surrogate.delta = c.delta, loss.surrogate.dual = c.dual;
+              loss.surrogate = gdpo::surrogate::Ratio{c.low, c.high, c.delta, c.dual};
               on_shapes(std::string("surrogate.") + c.name + "/" + level, loss);
             },
             gdpo::runtime::loss("grpo", level));
@@ -216,7 +210,7 @@ class Losses {
   }
 
   void aggregates() {
-    using Aggregate = gdpo::runtime::Aggregate;
+    using Aggregate = gdpo::Aggregate;
     constexpr std::pair<const char*, Aggregate::Mode> modes[] = {
         {"seq_mean_token_mean", Aggregate::Mode::SeqMeanTokenMean},
         {"token_mean", Aggregate::Mode::TokenMean},

@@ -63,9 +63,10 @@ class Results {
     sequence_token.kl.beta = 0.5, sequence_token.surrogate.low = 0.1;
     loss<float>("sequence_token", sequence_token);
     PolicyLoss<level::Token<map::Clamp>, Soft,
-               Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K1, kl::ScoreFunction>>,
-               aggregate::TokenMean, Factors<Truncated>>
+               Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K1, kl::ScoreFunction>>, Aggregate,
+               Factors<Truncated>>
         several;
+    several.aggregate = aggregate::token_mean();
     several.kl.rest.first.against = Against::Rollout;
     loss<float>("several", several);
     loss<double>("grpo_double", grpo_loss);

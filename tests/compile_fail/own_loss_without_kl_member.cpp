@@ -4,7 +4,7 @@
 struct Own {
   gdpo::level::Token<> level;
   gdpo::surrogate::Ratio surrogate;
-  gdpo::aggregate::TokenMean aggregate;
+  gdpo::Aggregate aggregate;
   gdpo::Factors<> factor;
   static constexpr gdpo::metrics::All metrics{};
 };

@@ -5,7 +5,7 @@ struct Own {
   gdpo::level::Token<> level;
   gdpo::map::Clamp surrogate;
   gdpo::kl::None kl;
-  gdpo::aggregate::TokenMean aggregate;
+  gdpo::Aggregate aggregate;
   gdpo::Factors<> factor;
   static constexpr gdpo::metrics::All metrics{};
 };

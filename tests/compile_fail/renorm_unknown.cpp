@@ -1,4 +1,4 @@
-// expect: Renorm is renorm::None, Batch, PerGroup or TokenWeightedBatch
+// expect: a Renorm needs: RenormOver over
 #include <gdpo/advantages.hpp>
 
 struct PerToken {};

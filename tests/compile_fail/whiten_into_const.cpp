@@ -2,5 +2,5 @@
 #include <gdpo/advantages.hpp>
 
 void use(gdpo::View<const float, 2> values, gdpo::View<const bool, 2> mask) {
-  gdpo::whiten_into(values, mask, {}, values);
+  gdpo::whiten_into(values, mask, gdpo::renorm::token_weighted_batch(), values);
 }

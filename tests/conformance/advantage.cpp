@@ -149,21 +149,14 @@ void set_scale(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
 void set_renorm(gdpo::runtime::Estimator& estimator, double eps, int ddof) {
   std::visit(
       [&](auto& e) {
-        if constexpr (!std::is_same_v<decltype(e.renorm), gdpo::renorm::None>) {
-          e.renorm.eps = eps;
-          e.renorm.ddof = ddof;
-        }
+        e.renorm.eps = eps;
+        e.renorm.ddof = ddof;
       },
       estimator);
 }
 
 void set_count_eps(gdpo::runtime::Estimator& estimator, double count_eps) {
-  std::visit(
-      [&](auto& e) {
-        if constexpr (!std::is_same_v<decltype(e.renorm), gdpo::renorm::None>)
-          e.renorm.count_eps = count_eps;
-      },
-      estimator);
+  std::visit([&](auto& e) { e.renorm.count_eps = count_eps; }, estimator);
 }
 
 void set_weights(gdpo::runtime::Estimator& estimator, const std::vector<double>& weights) {

@@ -15,9 +15,7 @@ void agg_loss(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   // With A = -1 the loss -A logp is logp: the array that the trainer sums takes the place of the
   // log-probs.
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None,
-                   gdpo::runtime::Aggregate>
-      loss;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None> loss;
   const auto known = [&](const char* name) { return params.has(name) ? params.number(name) : 0.0; };
   const GlobalBatch step{params.number("dp_size"), known("batch_num_tokens"),
                          known("global_batch_size"), known("loss_scale_factor")};
@@ -112,8 +110,7 @@ void open_instruct_mean(const Case& recorded, Comparison& comparison) {
   mean_and_variance(recorded, 0, comparison);
 }
 
-void whiten(gdpo::renorm::TokenWeightedBatch settings, const Case& recorded,
-            Comparison& comparison) {
+void whiten(const gdpo::Renorm& settings, const Case& recorded, Comparison& comparison) {
   const Values in = values_of(recorded);
   Array padded{in.values.shape, std::vector<double>(in.values.data.size())};
   std::vector<double> packed(in.counted.size());
@@ -133,7 +130,7 @@ void whiten(gdpo::renorm::TokenWeightedBatch settings, const Case& recorded,
 
 void verl_whiten(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  gdpo::renorm::TokenWeightedBatch settings = gdpo::verl::masked_whiten;
+  gdpo::Renorm settings = gdpo::verl::masked_whiten;
   params.of_preset("whiten_eps", settings.eps);
   params.of_preset("whiten_ddof", settings.ddof);
   params.of_preset("mean_eps", settings.count_eps);
@@ -144,7 +141,7 @@ void verl_whiten(const Case& recorded, Comparison& comparison) {
 
 void nvlabs_whiten(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  gdpo::renorm::TokenWeightedBatch settings = gdpo::nvlabs::masked_whiten;
+  gdpo::Renorm settings = gdpo::nvlabs::masked_whiten;
   params.of_preset("eps", settings.eps);
   params.of_preset("ddof", settings.ddof);
   settings.keep_mean = !params.flag("shift_mean");

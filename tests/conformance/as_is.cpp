@@ -1,5 +1,6 @@
 #include "as_is.hpp"
 
+#include <gdpo/dist/describe.hpp>
 #include <string_view>
 #include <type_traits>
 #include <variant>
@@ -29,16 +30,21 @@ std::string text(const T&... values) {
   return line;
 }
 
-std::string settings_of(const gdpo::map::None&) { return " as it is"; }
-std::string settings_of(const gdpo::map::Clamp& map) { return text(map.lo, map.hi); }
-template <class Level>
-std::string settings_of_level(const Level& level) {
-  if constexpr (Level::of_segment) {
-    return text("segment", Level::straight_through, level.bounds, level.statistic.count_eps) +
-           settings_of(level.map);
-  } else {
-    return text("token") + settings_of(level.map);
-  }
+// The settings of a policy, all but those that belong to a run.
+template <class Policy>
+std::string settings_of_fields(const Policy& policy) {
+  std::string line;
+  gdpo::detail::walk_fields(policy, {}, [&](const auto& path, const auto& member, const auto&) {
+    const std::string name = path.text();
+    if (name == "aggregate.scale" || name == "aggregate.constant" ||
+        name == "aggregate.padded_width") {
+      return;
+    }
+    using Member = std::decay_t<decltype(member)>;
+    if constexpr (std::is_arithmetic_v<Member> || std::is_enum_v<Member>)
+      line += " " + name + text(member);
+  });
+  return line;
 }
 
 }  // namespace
@@ -48,15 +54,8 @@ std::string settings_of(const gdpo::runtime::Estimator& estimator) {
                     estimator);
 }
 std::string settings_of(const gdpo::runtime::Loss& loss) {
-  return std::visit(
-      [](const auto& l) {
-        return settings_of_level(l.level) +
-               text("clip", l.surrogate.low, l.surrogate.high, l.surrogate.delta, l.surrogate.dual,
-                    "kl", l.kl.beta, l.kl.against, l.kl.input, l.kl.output, l.kl.estimator,
-                    l.kl.gradient, "sum", l.aggregate.mode, l.aggregate.over, l.aggregate.count_eps,
-                    l.aggregate.row_count_eps);
-      },
-      loss);
+  return std::to_string(loss.index()) +
+         std::visit([](const auto& l) { return settings_of_fields(l); }, loss);
 }
 std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
   return std::visit(
@@ -66,7 +65,7 @@ std::string settings_of(const gdpo::runtime::TokenAdvantage& estimator) {
           line +=
               text("gae", e.returns.length_alpha > 0, gdpo::math::is_nan(e.returns.lambda_returns));
         }
-        if constexpr (!std::is_same_v<std::decay_t<decltype(e.renorm)>, gdpo::renorm::None>) {
+        if (e.renorm.over != gdpo::RenormOver::None) {
           line += text("whiten", e.renorm.ddof, e.renorm.eps, e.renorm.eps_at, e.renorm.count_eps,
                        e.renorm.keep_mean);
         }
@@ -78,14 +77,8 @@ std::string settings_of(const gdpo::runtime::ValueLoss& loss) {
   return text("value", loss.half, loss.aggregate.mode, loss.aggregate.over,
               loss.aggregate.count_eps, loss.aggregate.row_count_eps);
 }
-std::string settings_of(const gdpo::prepass::Importance& w) {
-  return text("importance", w.statistic, w.clamp, w.clip, w.count_eps, w.reach, w.missing,
-              w.token_clamp);
-}
-std::string settings_of(const gdpo::prepass::Gate& g) {
-  return text("gate", g.estimator, g.pair, g.statistic, g.when, g.advantage, g.min, g.max, g.clamp,
-              g.count_eps, g.reach, g.missing);
-}
+std::string settings_of(const gdpo::prepass::Importance& w) { return gdpo::detail::description(w); }
+std::string settings_of(const gdpo::prepass::Gate& g) { return gdpo::detail::description(g); }
 
 std::vector<std::string> without_record(const Report& report) {
   std::vector<std::string> names;

@@ -11,8 +11,8 @@
 namespace conformance {
 
 // The weighted sum of the rewards of a row, and nothing else.
-using SummedRewards = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
-                                           gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
+using SummedRewards =
+    gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>;
 
 // Every estimator that the runner calls.
 using DeviceEstimator = detail::With<gdpo::runtime::Estimator, SummedRewards>::type;

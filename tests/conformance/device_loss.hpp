@@ -11,9 +11,9 @@ namespace conformance {
 
 // Every loss that the runner calls. KL term and aggregate are chosen at run time, so that few
 // kernels are compiled.
-using AnyLoss = detail::With<gdpo::runtime::Loss,
-                             gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce,
-                                              gdpo::kl::None, gdpo::runtime::Aggregate>>::type;
+using AnyLoss = detail::With<
+    gdpo::runtime::Loss,
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None>>::type;
 
 // Runs the loss. Unless `gradient` is null, it receives dloss/dlogp at every token of the batch. S
 // is double or float.

@@ -33,7 +33,7 @@ LossRun sum_of(const AnyKl& term, const TokenInputs& in, Comparison& comparison)
   gdpo::runtime::LossAt<gdpo::level::Token<>> loss;
   loss.kl = term;
   loss.kl.beta = 1;
-  loss.aggregate = gdpo::aggregate::TokenSum{};
+  loss.aggregate = gdpo::aggregate::token_sum();
   return padded_and_packed(
       in, [&](const TokenInputs& layout) { return run_loss(loss, layout); }, comparison);
 }

@@ -56,7 +56,7 @@ struct GlobalBatch {
 
 // The aggregate of verl's loss_agg_mode. If it divides by a count of the whole step, that count
 // goes into `given`.
-gdpo::runtime::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given);
+gdpo::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given);
 
 // Runs the case padded and packed. Laws: both have the same bits, and the gradient is exactly 0 at
 // every position that the mask does not select.

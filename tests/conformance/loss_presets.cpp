@@ -1,5 +1,6 @@
 // Maps each recorded loss function to a preset, and its parameters to the members of that preset.
 #include <algorithm>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -9,10 +10,10 @@
 namespace conformance {
 namespace {
 
+using gdpo::Aggregate;
 using gdpo::LossMetrics;
 using gdpo::Over;
 using gdpo::Reach;
-using gdpo::runtime::Aggregate;
 namespace prepass = gdpo::prepass;
 namespace trl = gdpo::trl;
 namespace ms_swift = gdpo::ms_swift;
@@ -26,8 +27,25 @@ Aggregate& aggregate_of(LossSetup& setup) {
   return std::visit([](auto& loss) -> Aggregate& { return loss.aggregate; }, setup.loss);
 }
 
+template <class Loss>
+constexpr bool clips_ratio = std::is_same_v<decltype(Loss::surrogate), gdpo::surrogate::Ratio>;
+
 void set_clip(LossSetup& setup, double low, double high, double delta, double dual) {
-  with_loss(setup, [&](auto& loss) { loss.surrogate = {low, high, delta, dual}; });
+  with_loss(setup, [&](auto& loss) {
+    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
+      loss.surrogate = {low, high, delta, dual};
+    else
+      throw std::logic_error("set_clip: this loss has another surrogate");
+  });
+}
+// The bounds of the detached ratio of CISPO.
+void set_ratio_bounds(LossSetup& setup, double min, double max) {
+  with_loss(setup, [&](auto& loss) {
+    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
+      throw std::logic_error("set_ratio_bounds: this loss has no factor");
+    else
+      loss.factor = gdpo::Factors<gdpo::factor::ClippedRatio>{{min, max}, {}};
+  });
 }
 
 void set_beta(LossSetup& setup, double beta) {
@@ -46,7 +64,9 @@ void no_log_ratio_clamp(Params& params) {
 // The settings that TRL, its fork by NVlabs, ms-swift and Liger share.
 LossSetup trl_family(Params& params, const std::string& trainer,
                      std::initializer_list<const char*> levels) {
-  const std::string type = params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo"});
+  const std::string type =
+      params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"});
+  const bool cispo = type == "cispo";
   const std::vector<std::string>& known = gdpo::runtime::loss_names();
   if (std::find(known.begin(), known.end(), trainer + type) == known.end()) {
     throw Unsupported("there is no preset " + trainer + type);
@@ -56,23 +76,30 @@ LossSetup trl_family(Params& params, const std::string& trainer,
   if (type == "luspo" && (level == "token" || params.number("beta") != 0))
     throw Unsupported("LUSPO of terms of tokens: the recorded release takes means over padding");
   setup.loss = gdpo::runtime::loss(trainer + type, level);
-  set_clip(setup, params.number("epsilon_low"), params.number("epsilon_high"),
-           params.at_most("delta"), gdpo::math::infinity);
+  const double high = params.number("epsilon_high");
+  if (cispo) {
+    set_ratio_bounds(setup, 0, high);
+    params.without_effect({"epsilon_low", "delta"});
+  } else {
+    set_clip(setup, params.number("epsilon_low"), high, params.at_most("delta"),
+             gdpo::math::infinity);
+  }
   set_beta(setup, params.number("beta"));
   params.remark("kl");
+  if (cispo && params.has("rule")) params.remark("rule");
   no_log_ratio_clamp(params);
   if (type == "dr_grpo") {
     aggregate_of(setup).constant = params.number("max_completion_length");
   } else {
     params.without_effect({"max_completion_length"});
   }
-  if (type == "dapo") {
+  if (type == "dapo" || cispo) {
     Over& over = aggregate_of(setup).over;
     if (params.has("num_items_in_batch")) {
       setup.given = params.number("num_items_in_batch");
       if (trainer == "liger::") over = Over::Given;  // the argument is optional in Liger
     } else if (over == Over::Given) {
-      throw Unsupported("loss_type dapo without num_items_in_batch is not mapped");
+      throw Unsupported("loss_type " + type + " without num_items_in_batch is not mapped");
     }
   } else {
     params.without_effect({"num_items_in_batch"});
@@ -130,7 +157,13 @@ void clip_metrics_of_tokens(const ClipKeys& keys, const LossMetrics& m, Comparis
 // delta counts other tokens than the library, which counts after.
 bool delta_hides_clips(const LossSetup& setup) {
   return std::visit(
-      [](const auto& loss) { return loss.surrogate.delta <= 1 + loss.surrogate.high; }, setup.loss);
+      [](const auto& loss) {
+        if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
+          return loss.surrogate.delta <= 1 + loss.surrogate.high;
+        else
+          return false;
+      },
+      setup.loss);
 }
 
 // The weights after the pre-passes over valid tokens: their mean, and the share of those that are
@@ -189,6 +222,7 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
   // to_map() has the keys and the numbers that TRL logs.
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     for (const auto& [key, value] : run.result.metrics.to_map()) comparison.metric(key, value);
+    comparison.metric("cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
   };
   return setup;
 }
@@ -222,7 +256,7 @@ LossSetup nvlabs_verl_loss(Params& params, const TokenInputs&) {
 
 LossSetup liger_loss(Params& params, const TokenInputs&) {
   LossSetup setup = trl_family(params, "liger::", {"token", "sequence"});
-  params.remark("rule");
+  if (params.has("rule")) params.remark("rule");
   params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
                          "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"});
   const bool same_clips = !delta_hides_clips(setup);
@@ -278,6 +312,7 @@ LossSetup swift_trainer_loss(Params& params, const TokenInputs&) {
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
     clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, comparison);
+    comparison.metric("clipping/cispo_clip_ratio", run.result.metrics.clip_fraction_high.mean());
     comparison.metric("rollout_correction/is_weight_mean", weights_of(run).mean);
   };
   return setup;
@@ -291,6 +326,7 @@ LossSetup swift_megatron_loss(Params& params, const TokenInputs&) {
     comparison.metric("loss", run.result.loss);
     comparison.metric("kl", m.kl.mean());
     if (same_clips) clip_metrics_of_tokens(kTrlKeys, m, comparison);
+    comparison.metric("cispo_clip_ratio", m.clip_fraction_high.mean());
     comparison.metric("completions/mean_length", m.completion_length.row_mean());
     comparison.metric("completions/max_length", m.completion_length.row_max);
     comparison.metric("completions/min_length", m.completion_length.row_min);
@@ -337,16 +373,23 @@ LossSetup verl_loss(Params& params, const char* name, double dual) {
   return setup;
 }
 
+// The clamp of the log ratio, which is that of the preset.
+void check_log_ratio_clamp(Params& params, const LossSetup& setup) {
+  std::visit(
+      [&](const auto& loss) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
+                                     gdpo::level::Token<gdpo::map::Clamp>>) {
+          params.of_preset("log_ratio_clamp", gdpo::Bounds{loss.level.map.lo, loss.level.map.hi});
+        }
+      },
+      setup.loss);
+}
+
 // compute_policy_loss_vanilla, and its predecessor compute_policy_loss.
 auto verl_vanilla(const VerlKeys& keys) {
   return [keys](Params& params, const TokenInputs&) {
     LossSetup setup = verl_loss(params, "verl::vanilla", params.number("clip_ratio_c"));
-    with_loss(setup, [&](const auto& loss) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
-                                   gdpo::level::Token<gdpo::map::Clamp>>) {
-        params.of_preset("log_ratio_clamp", gdpo::Bounds{loss.level.map.lo, loss.level.map.hi});
-      }
-    });
+    check_log_ratio_clamp(params, setup);
     if (params.has("entropy_coeff")) params.fixed("entropy_coeff", 0);
     verl_metrics(params, setup, keys);
     return setup;
@@ -366,13 +409,100 @@ LossSetup verl_gspo(Params& params, const TokenInputs&) {
   return setup;
 }
 
+// compute_policy_loss_cispo counts the tokens outside the bounds, whatever their advantage.
+LossSetup verl_cispo(Params& params, const TokenInputs&) {
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("verl::cispo");
+  params.without_effect({"clip_ratio"});
+  set_ratio_bounds(setup, 1 - params.number("clip_ratio_low"),
+                   1 + params.number("clip_ratio_high"));
+  aggregate_of(setup) = verl_aggregate(params, global_batch(params), setup.given);
+  check_log_ratio_clamp(params, setup);
+  const double eps = params.number("mean_eps");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    comparison.metric("actor/pg_clipfrac", m.clip_fraction_any.mean(eps));
+    comparison.metric("actor/pg_clipfrac_lower", m.dual_clip_fraction.mean(eps));
+    comparison.metric("actor/ppo_kl", m.approx_kl_k1.mean(eps));
+  };
+  return setup;
+}
+
+// --- nemo_rl, slime
+
+LossSetup nemo_rl_loss(Params& params, const TokenInputs&) {
+  if (!params.flag("use_cispo")) throw Unsupported("there are no presets of ClippedPGLossFn");
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("nemo_rl::cispo");
+  set_ratio_bounds(setup, 1 - params.number("ratio_clip_min"), 1 + params.number("ratio_clip_max"));
+  set_beta(setup, params.number("reference_policy_kl_penalty"));
+  params.choice("reference_policy_kl_type", {"k3"});
+  with_loss(setup, [&](const auto& loss) {
+    params.of_preset("kl_input_clamp_value", loss.kl.input.hi);
+    params.of_preset("kl_output_clamp_value", loss.kl.output.hi);
+  });
+  for (const char* off : {"disable_ppo_ratio", "sequence_level_importance_ratios",
+                          "use_kl_in_reward", "use_importance_sampling_correction",
+                          "use_on_policy_kl_approximation", "force_on_policy_ratio"}) {
+    if (params.flag(off)) throw Unsupported(std::string(off) + " is not mapped");
+  }
+  if (!params.flag("token_level_loss")) throw Unsupported("token_level_loss is not mapped");
+  params.fixed("positive_example_nll_weight", 0);
+  params.without_effect({"ratio_clip_c", "global_valid_seqs", "truncated_importance_sampling_type",
+                         "truncated_importance_sampling_ratio",
+                         "truncated_importance_sampling_ratio_min"});
+  Aggregate& aggregate = aggregate_of(setup);
+  aggregate.over = Over::Given, aggregate.count_eps = params.number("mean_eps");
+  setup.given = params.number("global_valid_toks");
+  no_log_ratio_clamp(params);
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    comparison.metric("loss", run.result.loss);
+    comparison.metric("probs_ratio_min", m.ratio.min);
+    comparison.metric("probs_ratio_max", m.ratio.max);
+  };
+  return setup;
+}
+
+LossSetup slime_loss(Params& params, const TokenInputs&) {
+  if (params.choice("advantage_estimator", {"cispo", "grpo", "gspo"}) != "cispo")
+    throw Unsupported("there are no presets of loss_function");
+  LossSetup setup;
+  setup.loss = gdpo::runtime::loss("slime::cispo");
+  set_ratio_bounds(setup, 1 - params.number("eps_clip"), 1 + params.number("eps_clip_high"));
+  for (const char* off : {"use_kl_loss", "use_unbiased_kl", "calculate_per_token_loss"}) {
+    if (params.flag(off)) throw Unsupported(std::string(off) + " is not mapped");
+  }
+  params.without_effect({"eps_clip_c", "kl_loss_type", "kl_loss_coef"});
+  params.remark("kl_clamp");
+  params.remark("reduction");
+  params.fixed("normalizer", 1);
+  setup.given = params.number("step_global_batch_size");
+  no_log_ratio_clamp(params);
+  // Its metrics are sums over the samples.
+  const double samples = setup.given;
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    comparison.metric("loss", run.result.loss * samples);
+    comparison.metric("pg_loss", run.result.policy_loss * samples);
+    comparison.metric("pg_clipfrac", run.result.metrics.clip_fraction_any.row_sum);
+    comparison.metric("ppo_kl", run.result.metrics.approx_kl_k1.row_sum);
+  };
+  return setup;
+}
+
 // --- open_instruct
 
 LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
   LossSetup setup;
-  setup.loss = gdpo::runtime::loss("open_instruct::" + params.choice("loss_fn", {"dapo"}));
-  set_clip(setup, params.number("clip_lower"), params.number("clip_higher"), gdpo::math::infinity,
-           gdpo::math::infinity);
+  const std::string type = params.choice("loss_fn", {"dapo", "cispo"});
+  setup.loss = gdpo::runtime::loss("open_instruct::" + type);
+  if (type == "cispo") {
+    set_ratio_bounds(setup, 0, 1 + params.number("clip_higher"));
+    params.without_effect({"clip_lower"});
+  } else {
+    set_clip(setup, params.number("clip_lower"), params.number("clip_higher"), gdpo::math::infinity,
+             gdpo::math::infinity);
+  }
   setup.given = params.number("denominator_value");
   params.without_effect({"loss_denominator"});  // denominator_value was computed from it
   params.fixed("world_size", 1);
@@ -439,9 +569,11 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
     // The trainer measures all four estimates, the library only the one in the loss.
     if (beta != 0)
       comparison.metric("objective/kl" + std::to_string(estimator) + "_avg", m.kl.mean());
-    // The tokens that are clipped and that the gate keeps, as a share of all tokens.
-    comparison.metric("policy/clipfrac_avg",
-                      m.ratio.count > 0 ? run.kept.clip_fraction.sum / m.ratio.count : 0.0);
+    // The tokens that are clipped and that the gate keeps, as a share of all tokens; with CISPO
+    // those above the bound, whatever their advantage.
+    const gdpo::Metric& clipped =
+        type == "cispo" ? run.kept.clip_fraction_any : run.kept.clip_fraction;
+    comparison.metric("policy/clipfrac_avg", m.ratio.count > 0 ? clipped.sum / m.ratio.count : 0.0);
     comparison.metric("val/ratio", m.ratio.mean());
     // The trainer reports 0 for a correction that is off.
     const Weights weights = corrected ? weights_of(run) : Weights{};
@@ -577,6 +709,9 @@ void add_losses(Registry& registry) {
   add("verl", "compute_policy_loss_vanilla", verl_vanilla(kActorKeys));
   add("verl", "compute_policy_loss", verl_vanilla(kPlainKeys));
   add("verl", "compute_policy_loss_gspo", verl_gspo);
+  add("verl", "compute_policy_loss_cispo", verl_cispo);
+  add("nemo_rl", "ClippedPGLossFn.__call__", nemo_rl_loss);
+  add("slime", "loss_function[policy_loss]", slime_loss);
   add("open_instruct", "compute_grpo_loss+masked_mean", open_instruct_loss);
   registry.add_loss("grpo_tutorial", "loss", "grpo_loss_plain",
                     tutorial("textbook::grpo_numpy", false));

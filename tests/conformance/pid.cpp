@@ -189,7 +189,7 @@ void compute_adv_surrogate(const Case& recorded, Comparison& comparison) {
   for (std::size_t i = 0; i < of_reward.size(); ++i)
     columns.insert(columns.end(), {of_reward[i], of_cost[i]});
   using AsTheyAre = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
-                                         gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
+                                         gdpo::combine::SumThenNormalize>;
   const gdpo::Constrained constrained{
       AsTheyAre{}, gdpo::placement::AdvantageMix{norm}, {{1, lambda, 0, 1, gdpo::Bound::AtMost}}};
   const auto placed =

@@ -53,7 +53,7 @@ struct Reader {
 TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   only(recorded.inputs,
        {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
-        "entropies", "advantages", "truncated_mask", "response_mask",
+        "entropies", "advantages", "truncated_mask", "response_mask", "sample_mask",
         // Source grpo_tutorial records these, from which its log-probs and advantages were
         // computed.
         "rewards", "group_ids", "logits", "actions"});
@@ -80,6 +80,10 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
     in.advantages = read.of_rows("advantages");
   }
   for (const double flag : read.tokens("response_mask")) in.mask.push_back(flag != 0);
+  const std::vector<double> samples = read.of_rows("sample_mask");  // NeMo-RL: rows that count
+  for (std::size_t k = 0; k < samples.size() * read.width; ++k) {
+    if (samples[k / read.width] == 0) in.mask.at(k) = 0;
+  }
   return in;
 }
 

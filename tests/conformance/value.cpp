@@ -190,25 +190,9 @@ void set_penalty(TokenAdvantage& any, double coef, const std::string& kl_type) {
       },
       any);
 }
-// Other settings of the whitening. What the name stands for has one.
-void set_whitening(TokenAdvantage& any, const gdpo::renorm::TokenWeightedBatch& whitening) {
-  std::visit(
-      [&](auto& e) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(e.renorm)>, gdpo::renorm::None>)
-          e.renorm = whitening;
-      },
-      any);
-}
-gdpo::renorm::TokenWeightedBatch whitening_of(const TokenAdvantage& any) {
-  return std::visit(
-      [](const auto& e) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(e.renorm)>, gdpo::renorm::None>) {
-          return gdpo::renorm::TokenWeightedBatch{};
-        } else {
-          return e.renorm;
-        }
-      },
-      any);
+// The whitening, whose settings may be changed.
+gdpo::Renorm& whitening_of(TokenAdvantage& any) {
+  return std::visit([](auto& e) -> gdpo::Renorm& { return e.renorm; }, any);
 }
 
 void compare_returns(const Case& recorded, TokenAdvantage estimator, Comparison& comparison) {
@@ -245,10 +229,9 @@ auto verl_returns(const char* name) {
     of.gamma = params.number("gamma");
     if (params.has("lam")) of.lambda = params.number("lam");
     of.set(e);
-    gdpo::renorm::TokenWeightedBatch whitening = whitening_of(e);
+    gdpo::Renorm& whitening = whitening_of(e);
     whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
     whitening.count_eps = params.number("mean_eps");
-    set_whitening(e, whitening);
     return e;
   };
 }
@@ -264,9 +247,8 @@ TokenAdvantage nemo_rl_gae(Params& params) {
   of.set(e);
   set_penalty(e, params.number("kl_coef"), params.choice("kl_type", {"k1", "k2", "k3"}));
   params.fixed("normalize_advantages", true);
-  gdpo::renorm::TokenWeightedBatch whitening = whitening_of(e);
+  gdpo::Renorm& whitening = whitening_of(e);
   whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
-  set_whitening(e, whitening);
   return e;
 }
 
@@ -281,13 +263,12 @@ TokenAdvantage openrlhf_returns(Params& params) {
   std::visit([&](auto& of_tokens) { of_tokens.reward_clip = clip; }, e);
   params.remark("reward_clip");
   Params norm = params.object("batch_norm");
-  gdpo::renorm::TokenWeightedBatch whitening = whitening_of(e);
+  gdpo::Renorm& whitening = whitening_of(e);
   norm.fixed("level", "valid tokens");
   whitening.ddof = norm.integer("ddof"), whitening.eps = norm.number("var_clamp_min");
   norm.remark("note");
   norm.all_read();
   if (params.flag("no_std_norm")) whitening.eps_at = gdpo::EpsAt::None;
-  set_whitening(e, whitening);
   params.without_effect({"n_samples_per_prompt", "group_norm_eps", "ddof"});
   return e;
 }
@@ -309,12 +290,10 @@ TokenAdvantage slime_returns(Params& params) {
   of.set(e);
   set_penalty(e, params.number("kl_coef"), params.choice("kl_loss_type", {"k1", "k2", "k3"}));
   params.remark("whiten"), params.remark("padding");
-  gdpo::renorm::TokenWeightedBatch whitening = gdpo::slime::whiten;
+  gdpo::Renorm whitening = gdpo::slime::whiten;
   whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
-  if (!params.flag("normalize_advantages")) return e;
-  return std::visit(
-      [&](const auto& of_tokens) -> TokenAdvantage { return with_renorm(of_tokens, whitening); },
-      e);
+  if (params.flag("normalize_advantages")) whitening_of(e) = whitening;
+  return e;
 }
 
 // --- value losses

@@ -37,8 +37,8 @@ struct Truncated {
   }
 };
 
-template <class Level, class Kl, class Aggregate>
-using Ratio = PolicyLoss<Level, surrogate::Ratio, Kl, Aggregate>;
+template <class Level, class Kl>
+using Ratio = PolicyLoss<Level, surrogate::Ratio, Kl>;
 
 void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gradient,
             const OfLoss& to) {
@@ -46,18 +46,17 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
   const auto each = [&](const auto&... loss) { (one_loss(call, loss, batch, gradient, to), ...); };
   each(grpo_loss, verl::vanilla_loss, gspo_loss, verl::gspo_loss);
   // Policies that no preset has, among them KL estimates, KL gradients, a map and a statistic.
-  each(PolicyLoss<level::Token<>, surrogate::Reinforce,
-                  Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>, aggregate::TokenSum,
-                  Factors<Truncated>>{},
-       Ratio<level::Sequence<map::Clamp, statistic::Sum>, Kl<kl::K2, kl::StraightThroughK2>,
-             aggregate::SeqMeanTokenSum>{},
-       Ratio<level::SequenceToken<map::Clamp, statistic::Sum>, Kl<kl::K3, kl::ImportanceWeighted>,
-             aggregate::SeqMeanTokenSumNorm>{},
-       with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>, aggregate::TokenMean>{}));
+  each(
+      PolicyLoss<level::Token<>, surrogate::Reinforce,
+                 Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs>>, Aggregate, Factors<Truncated>>{},
+      Ratio<level::Sequence<map::Clamp, statistic::Sum>, Kl<kl::K2, kl::StraightThroughK2>>{},
+      Ratio<level::SequenceToken<map::Clamp, statistic::Sum>, Kl<kl::K3, kl::ImportanceWeighted>>{},
+      with_metrics<metrics::None>(Ratio<level::Token<>, Kls<>>{}));
   presets::for_each_loss([&](const auto& preset) { each(preset.value); });
   each(with_metrics<metrics::Means>(grpo_loss));
   // The losses that runtime::loss finds by name.
-  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{});
+  each(runtime::LossAt<level::Token<>>{}, runtime::LossAt<level::Sequence<>>{},
+       runtime::AnyLossAt<level::SequenceToken<>>{});
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient,
             const OfLoss& to) {

@@ -21,7 +21,8 @@ int main() {
 
   std::vector<double> out(8, 42.0);
   const auto target = gdpo::view(out.data(), 2, 4);
-  gdpo::whiten_into(values, counted, {1, 0, gdpo::EpsAt::None}, target);
+  gdpo::whiten_into(values, counted, gdpo::renorm::token_weighted_batch(1, 0, gdpo::EpsAt::None),
+                    target);
   same("whitened", out, {-3, 0, -1, 0, 0, 4, 0, 0});
   gdpo::token_advantages_into(gdpo::view(x.data(), 2), counted, values, values,
                               gdpo::penalty::Token<>{0}, target);
@@ -31,14 +32,15 @@ int main() {
   x[2] = no;
   expect("mean of NaN", exact::is_nan(gdpo::masked_mean(values, counted)));
   expect("moments of NaN", exact::is_nan(gdpo::masked_moments(values, counted).m2));
-  gdpo::whiten_into(values, counted, {}, target);
+  gdpo::whiten_into(values, counted, gdpo::renorm::token_weighted_batch(), target);
   for (std::size_t i = 0; i < 8; ++i) {
     expect("whitened NaN", mask[i] > 0 ? exact::is_nan(out[i]) : bits(out[i]) == 0);
   }
 
   std::vector<double> equal(8, 0.1);
   equal[1] = no;
-  gdpo::whiten_into(gdpo::view(equal.data(), 2, 4), counted, {}, target);
+  gdpo::whiten_into(gdpo::view(equal.data(), 2, 4), counted, gdpo::renorm::token_weighted_batch(),
+                    target);
   same("equal values", out, std::vector<double>(8, 0.0));
   return exact::failures == 0 ? 0 : 1;
 }

@@ -153,7 +153,7 @@ void masked_variance(Trial& t) {
 void whiten_into(Trial& t) {
   const auto extents = some_extents<double, 2>(t.in);
   const Masked<double, unsigned char, 2> m(t, extents);
-  gdpo::renorm::TokenWeightedBatch renorm;
+  gdpo::Renorm renorm = gdpo::renorm::token_weighted_batch();
   renorm.ddof = ddof_of(t);
   renorm.count_eps = eps_of(t, "renorm.count_eps");
   renorm.keep_mean = t.in.chance(64);

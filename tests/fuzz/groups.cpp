@@ -12,9 +12,10 @@ namespace {
 
 /// Whether an estimator reads the tokens or the baselines of the rows.
 template <class Estimator>
-constexpr bool reads_tokens =
-    std::is_same_v<decltype(Estimator::renorm), gdpo::renorm::TokenWeightedBatch> ||
-    std::is_same_v<decltype(Estimator::baseline), gdpo::baseline::LengthWeighted>;
+bool reads_tokens(const Estimator& e) {
+  return e.renorm.over == gdpo::RenormOver::Tokens ||
+         std::is_same_v<decltype(Estimator::baseline), gdpo::baseline::LengthWeighted>;
+}
 template <class Estimator>
 constexpr bool reads_baselines =
     std::is_same_v<decltype(Estimator::baseline), gdpo::baseline::External>;
@@ -39,9 +40,8 @@ naive::Settings settings_of(const Estimator& e) {
   }
   if constexpr (std::is_same_v<decltype(e.combine), gdpo::combine::SumThenNormalize>)
     s.combine = naive::Combine::SumThenNormalize;
-  if constexpr (std::is_same_v<decltype(e.renorm), gdpo::renorm::None>)
-    s.renorm = naive::Renorm::None;
-  if constexpr (std::is_same_v<decltype(e.renorm), gdpo::renorm::TokenWeightedBatch>) {
+  if (e.renorm.over == gdpo::RenormOver::None) s.renorm = naive::Renorm::None;
+  if (e.renorm.over == gdpo::RenormOver::Tokens) {
     s.renorm = naive::Renorm::Tokens;
     s.renorm_spread.eps = 1e-8;
     s.renorm_spread.eps_at = naive::EpsAt::Var;
@@ -95,7 +95,8 @@ void compare_advantages(Trial& t, const naive::Settings& settings, const naive::
 }
 
 /// Rewards of T in groups, by both forms of the call.
-template <class T, class Grouping, class Estimator, class Exec>
+template <class T, class Grouping, class Estimator, class Exec,
+          gdpo::RenormOver Over = Estimator{}.renorm.over>
 void advantages(Trial& t) {
   using Result = gdpo::result_t<T>;
   const Grouping groups(t);
@@ -105,6 +106,9 @@ void advantages(Trial& t) {
     return std::is_integral_v<T> ? 4 * x : t.in.chance(6) ? nan : x;
   };
   Estimator e;
+  if (Over == gdpo::RenormOver::None) e.renorm = gdpo::renorm::none();
+  if (Over == gdpo::RenormOver::Tokens) e.renorm = gdpo::renorm::token_weighted_batch();
+  const bool with_tokens = reads_tokens(e);
   naive::Data data;
   const auto give_data = [&](const auto& rewards, index_t rows, index_t columns) {
     data.rows = static_cast<int>(rows), data.channels = static_cast<int>(columns);
@@ -124,7 +128,7 @@ void advantages(Trial& t) {
       need_groups(rewards.extent(0));
       choose_settings(t, e, 1, rewards.extent(0), {});
       t.leave_out_if(rewards.large() && rewards.sound());  // the result would be as large
-      if (reads_tokens<Estimator> || reads_baselines<Estimator>)
+      if (with_tokens || reads_baselines<Estimator>)
         t.need(rewards.extent(0) == 0, "a batch with tokens or baselines");
       if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of"},
                        [&] { result = gdpo::advantages(rewards.view(), groups.make(), e); }))
@@ -136,7 +140,7 @@ void advantages(Trial& t) {
       need_groups(rewards.extent(0));
       choose_settings(t, e, rewards.extent(1), rewards.extent(0), {});
       t.leave_out_if(rewards.large() && rewards.shape.sound());
-      if (reads_tokens<Estimator> || reads_baselines<Estimator>)
+      if (with_tokens || reads_baselines<Estimator>)
         t.need(rewards.extent(0) == 0, "a batch with tokens or baselines");
       if (!t.make_call({"gdpo::advantages", "gdpo::by_id", "gdpo::groups_of"},
                        [&] { result = gdpo::advantages(rewards.view(), groups.make(), e); }))
@@ -155,7 +159,7 @@ void advantages(Trial& t) {
     to = numbers_column(t, halves ? groups.rows / 2 : groups.rows, halves ? 2 : 1, value);
     t.need(to.fits(rows), "a column");
   };
-  if (t.in.chance(96) || reads_tokens<Estimator>) {
+  if (t.in.chance(96) || with_tokens) {
     const bool odd = t.in.hostile(32);
     column(tokens, [&] { return odd && t.in.chance(64) ? odd_number(t.in) : t.in.below(9); });
     if (tokens.present && tokens.fits(rows)) {
@@ -170,7 +174,7 @@ void advantages(Trial& t) {
   t.need(out->sound() && out->extent(0) == rows, "out");
   need_groups(rows);
   choose_settings(t, e, rewards.extent(1), rows, penalty);
-  if (reads_tokens<Estimator>) t.need(tokens.present || rows == 0, "batch.tokens");
+  if (with_tokens) t.need(tokens.present || rows == 0, "batch.tokens");
   if (reads_baselines<Estimator>) t.need(baselines.present || rows == 0, "batch.baseline");
   t.leave_out_if((t.well_formed() || out->extent(0) == rows) && rewards.large() &&
                  rewards.shape.sound());
@@ -194,13 +198,9 @@ void advantages(Trial& t) {
   if (reports) t.compare("rows", static_cast<real>(report.rows), static_cast<real>(rows), 0);
 }
 
-using TokenWeighted =
-    gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum,
-                         gdpo::renorm::TokenWeightedBatch>;
 using LengthWeighted = gdpo::GroupAdvantage<gdpo::baseline::LengthWeighted, gdpo::scale::None,
-                                            gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
-using External = gdpo::GroupAdvantage<gdpo::baseline::External, gdpo::scale::StdDev,
-                                      gdpo::combine::NormalizeThenSum, gdpo::renorm::None>;
+                                            gdpo::combine::SumThenNormalize>;
+using External = gdpo::GroupAdvantage<gdpo::baseline::External>;
 
 // ---- per_row ----
 
@@ -231,14 +231,15 @@ void per_row(Trial& t) {
 
 const std::vector<Case>& group_cases() {
   using gdpo::Seq, gdpo::Simd;
+  constexpr auto None = gdpo::RenormOver::None, Tokens = gdpo::RenormOver::Tokens;
   static const std::vector<Case> cases{
       {"advantages, groups_of", advantages<float, OfSize, gdpo::Gdpo, Simd>},
-      {"advantages, groups_of", advantages<double, OfSize, TokenWeighted, Seq>},
+      {"advantages, groups_of", advantages<double, OfSize, gdpo::Gdpo, Seq, Tokens>},
       {"advantages, by_offsets", advantages<double, Between<std::int32_t>, gdpo::Grpo, Seq>},
       {"advantages, by_offsets", advantages<int, Between<std::int64_t>, gdpo::Rloo, Simd>},
       {"advantages, by_offsets", advantages<float, Between<std::uint64_t>, gdpo::DrGrpo, Simd>},
       {"advantages, by_offsets", advantages<double, Between<std::int64_t>, LengthWeighted, Simd>},
-      {"advantages, by_id", advantages<float, SameId<std::int32_t>, External, Seq>},
+      {"advantages, by_id", advantages<float, SameId<std::int32_t>, External, Seq, None>},
       {"advantages, by_id", advantages<int, SameId<std::int64_t>, gdpo::Gdpo, Seq>},
       {"advantages, by_id", advantages<double, SameId<signed char>, gdpo::Grpo, Simd>},
       {"per_row", per_row<OfSize>},

@@ -85,23 +85,23 @@ void count(Trial& t) {
 }
 
 /// The settings of the losses below, as the oracle calls them.
-naive_loss::Settings settings_of(const decltype(gdpo::grpo_loss)&) {
+naive_loss::Settings of_grpo() {
   naive_loss::Settings s;
   s.kl = {{}};
   return s;
 }
-naive_loss::Settings settings_of(const decltype(gdpo::dapo_loss)&) {
+naive_loss::Settings of_dapo() {
   naive_loss::Settings s;
   s.high = 0.28;
   s.aggregate = naive_loss::Aggregate::TokenMean, s.over = naive_loss::Over::Tokens;
   return s;
 }
-naive_loss::Settings settings_of(const decltype(gdpo::dr_grpo_loss)&) {
+naive_loss::Settings of_dr_grpo() {
   naive_loss::Settings s;
   s.aggregate = naive_loss::Aggregate::SeqMeanTokenSumNorm;
   return s;
 }
-naive_loss::Settings settings_of(const decltype(gdpo::gspo_loss)&) {
+naive_loss::Settings of_gspo() {
   naive_loss::Settings s;
   s.level = naive_loss::Level::Sequence;
   s.low = 3e-4, s.high = 4e-4;
@@ -109,11 +109,10 @@ naive_loss::Settings settings_of(const decltype(gdpo::gspo_loss)&) {
 }
 
 template <class S, class Exec, class Loss>
-void run_loss(Trial& t, Loss loss) {
+void run_loss(Trial& t, Loss loss, naive_loss::Settings settings) {
   Batch<S> b(t);
   if (!t.in.hostile(6)) b.give_logp(b.logp);
   if (!t.in.chance(48)) b.give_logp(b.old_logp);
-  naive_loss::Settings settings = settings_of(loss);
   const bool kl = !settings.kl.empty();
   if (kl && t.in.chance(64)) loss.kl.beta = 0, settings.kl.clear();
   if (kl ? !t.in.hostile(12) : t.in.chance(24)) b.give_logp(b.ref_logp);
@@ -139,7 +138,7 @@ void run_loss(Trial& t, Loss loss) {
     settings.count_eps = loss.aggregate.count_eps = t.in.hostile(64) ? odd_number(t.in) : 0.5;
     t.need(settings.count_eps >= 0 && std::isfinite(settings.count_eps), "aggregate.count_eps");
   }
-  if constexpr (std::is_same_v<Loss, std::decay_t<decltype(gdpo::dr_grpo_loss)>>) {
+  if (settings.aggregate == naive_loss::Aggregate::SeqMeanTokenSumNorm) {
     loss.aggregate.constant = settings.constant = t.in.hostile(24) ? odd_number(t.in) : 8;
     t.need(settings.constant > 0 && std::isfinite(settings.constant), "aggregate.constant");
   }
@@ -185,10 +184,10 @@ void run_loss(Trial& t, Loss loss) {
     }
   }
 }
-void grpo(Trial& t) { run_loss<double, gdpo::Seq>(t, gdpo::grpo_loss); }
-void dapo(Trial& t) { run_loss<float, gdpo::Simd>(t, gdpo::dapo_loss); }
-void dr_grpo(Trial& t) { run_loss<double, gdpo::Simd>(t, gdpo::dr_grpo_loss); }
-void gspo(Trial& t) { run_loss<float, gdpo::Seq>(t, gdpo::gspo_loss); }
+void grpo(Trial& t) { run_loss<double, gdpo::Seq>(t, gdpo::grpo_loss, of_grpo()); }
+void dapo(Trial& t) { run_loss<float, gdpo::Simd>(t, gdpo::dapo_loss, of_dapo()); }
+void dr_grpo(Trial& t) { run_loss<double, gdpo::Simd>(t, gdpo::dr_grpo_loss, of_dr_grpo()); }
+void gspo(Trial& t) { run_loss<float, gdpo::Seq>(t, gdpo::gspo_loss, of_gspo()); }
 
 /// A mask of truncated rows, and importance weights clipped at 2.
 void prepare(Trial& t) {

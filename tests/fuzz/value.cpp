@@ -67,8 +67,8 @@ void choose_steps(Trial& t, Returns& r, naive::ReturnsSettings& s) {
   r.steps = of[k], s.steps = expected[k];
 }
 
-void choose(Trial&, gdpo::renorm::None&) {}
-void choose(Trial& t, gdpo::renorm::TokenWeightedBatch& r) {
+void choose(Trial& t, gdpo::Renorm& r) {
+  if (r.over == gdpo::RenormOver::None) return;
   if (t.in.chance(128)) {
     r.ddof = t.in.hostile(12) ? -1 : t.in.pick({1, 0, 2});
     r.eps = setting(t, {1e-8, 0.25, 0});
@@ -91,12 +91,10 @@ struct Whitened {
     return 8 * error * (1 + multiplier * (1 + std::fabs(a - mean) * multiplier));
   }
 };
-Whitened whitened(const gdpo::renorm::None&, const std::vector<real>&, real) { return {}; }
-Whitened whitened(const gdpo::renorm::TokenWeightedBatch& r, const std::vector<real>& a,
-                  real largest) {
+Whitened whitened(const gdpo::Renorm& r, const std::vector<real>& a, real largest) {
   const real n = static_cast<real>(a.size()), count = n + r.count_eps;
   Whitened w;
-  if (a.empty()) return w;
+  if (a.empty() || r.over == gdpo::RenormOver::None) return w;
   real square = 0;
   for (const real x : a) w.mean += x / count;
   for (const real x : a) square += (x - w.mean) * (x - w.mean);
@@ -124,14 +122,15 @@ real kl_of(const gdpo::kl::K3&, real logp, real ref_logp) {
   return std::expm1(ref_logp - logp) - (ref_logp - logp);
 }
 
-template <class S, class Returns, class Kind, class Renorm, class Exec>
+template <class S, class Returns, class Kind, gdpo::RenormOver Over, class Exec>
 void advantages_and_returns(Trial& t) {
-  using Estimator = gdpo::TokenAdvantage<Returns, gdpo::Kl<Kind>, Renorm>;
+  using Estimator = gdpo::TokenAdvantage<Returns, gdpo::Kl<Kind>>;
   TokenRows b(t);
   Estimator e;
   naive::ReturnsSettings settings;
   choose(t, e.returns, settings);
   choose_steps(t, e.returns, settings);
+  if (Over == gdpo::RenormOver::Tokens) e.renorm = gdpo::renorm::token_weighted_batch();
   choose(t, e.renorm);
   if (t.in.chance(96)) e.penalty.coef = setting(t, {0.25, -0.5});
   t.need(std::isfinite(e.penalty.coef), "penalty.coef");
@@ -301,16 +300,16 @@ struct Values : TokenRows {
 };
 
 /// Settings of an aggregate, and what the oracle calls it. `factor` multiplies its count.
-void choose(Trial&, gdpo::aggregate::TokenMean&, naive_value::Settings&, double&, index_t) {}
-void choose(Trial& t, gdpo::aggregate::SeqMeanTokenMean& a, naive_value::Settings& s, double&,
-            index_t) {
-  s.aggregate = naive_value::Aggregate::RowsTokenMean;
-  if (!t.in.chance(128)) return;
-  a.over = gdpo::Over::NonEmptyRows;
-  s.aggregate = naive_value::Aggregate::NonEmptyRowsTokenMean;
-}
-void choose(Trial& t, gdpo::aggregate::SeqMeanTokenSumNorm& a, naive_value::Settings& s,
-            double& factor, index_t width) {
+void choose(Trial& t, gdpo::Aggregate& a, naive_value::Settings& s, double& factor, index_t width) {
+  using Mode = gdpo::Aggregate::Mode;
+  if (a.mode == Mode::TokenMean) return;
+  if (a.mode == Mode::SeqMeanTokenMean) {
+    s.aggregate = naive_value::Aggregate::RowsTokenMean;
+    if (!t.in.chance(128)) return;
+    a.over = gdpo::Over::NonEmptyRows;
+    s.aggregate = naive_value::Aggregate::NonEmptyRowsTokenMean;
+    return;
+  }
   s.aggregate = naive_value::Aggregate::RowsTokenSum;
   a.padded_width = t.in.chance(64);
   a.constant = a.padded_width && !t.in.chance(64) ? 0 : setting(t, {8, 0.5});
@@ -319,12 +318,14 @@ void choose(Trial& t, gdpo::aggregate::SeqMeanTokenSumNorm& a, naive_value::Sett
   factor = of_width ? static_cast<double>(width) : a.constant;
 }
 
-template <class S, class Aggregate, class Exec>
+template <class S, gdpo::Aggregate::Mode mode, class Exec>
 void value_loss(Trial& t) {
   Values<S> b(t);
   b.give_marks();
   b.give_offsets();
-  gdpo::ValueLoss<Aggregate> loss;
+  gdpo::ValueLoss<> loss;
+  loss.aggregate = {
+      mode, mode == gdpo::Aggregate::Mode::TokenMean ? gdpo::Over::Tokens : gdpo::Over::Rows};
   naive_value::Settings settings;
   const bool exact_clip = !t.in.chance(32);
   if (t.in.chance(160)) loss.clip = exact_clip ? setting(t, {0.5, 0, 1, 1e39}) : 0.2;
@@ -346,8 +347,7 @@ void value_loss(Trial& t) {
   b.need_shapes(true);
   double factor = 1;
   choose(t, loss.aggregate, settings, factor, b.width);
-  if constexpr (std::is_same_v<Aggregate, gdpo::aggregate::SeqMeanTokenSumNorm>)
-    t.need(!loss.aggregate.reads_width() || !b.offsets.present, "aggregate.padded_width");
+  t.need(!loss.aggregate.reads_width() || !b.offsets.present, "aggregate.padded_width");
   if (t.in.chance(48)) loss.aggregate.count_eps = setting(t, {0.5, 1e-8});
   t.need(at_least_0(loss.aggregate.count_eps), "aggregate.count_eps");
   if (t.in.hostile(12)) loss.aggregate.scale = t.in.pick({nan, infinity, -infinity});
@@ -458,18 +458,18 @@ void count_values(Trial& t) {
 
 const std::vector<Case>& value_cases() {
   using gdpo::Seq, gdpo::Simd, gdpo::kl::K1, gdpo::kl::K3;
-  using gdpo::renorm::None, gdpo::renorm::TokenWeightedBatch;
+  constexpr auto None = gdpo::RenormOver::None, Tokens = gdpo::RenormOver::Tokens;
   using gdpo::returns::Gae, gdpo::returns::RewardToGo;
-  namespace aggregate = gdpo::aggregate;
+  using Mode = gdpo::Aggregate::Mode;
   constexpr const char* returns = "advantages_and_returns";
   static const std::vector<Case> cases{
       {returns, advantages_and_returns<double, Gae, K1, None, Seq>},
-      {returns, advantages_and_returns<float, Gae, K1, TokenWeightedBatch, Simd>},
-      {returns, advantages_and_returns<double, RewardToGo, K3, TokenWeightedBatch, Seq>},
+      {returns, advantages_and_returns<float, Gae, K1, Tokens, Simd>},
+      {returns, advantages_and_returns<double, RewardToGo, K3, Tokens, Seq>},
       {returns, advantages_and_returns<float, RewardToGo, K1, None, Simd>},
-      {"ValueLoss", value_loss<float, aggregate::TokenMean, Simd>},
-      {"ValueLoss", value_loss<double, aggregate::SeqMeanTokenMean, Seq>},
-      {"ValueLoss", value_loss<double, aggregate::SeqMeanTokenSumNorm, Simd>},
+      {"ValueLoss", value_loss<float, Mode::TokenMean, Simd>},
+      {"ValueLoss", value_loss<double, Mode::SeqMeanTokenMean, Seq>},
+      {"ValueLoss", value_loss<double, Mode::SeqMeanTokenSumNorm, Simd>},
       {"count", count_values<float>}};
   return cases;
 }

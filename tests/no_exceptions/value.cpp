@@ -21,8 +21,7 @@ int main() {
   const gdpo::ValueLoss<> loss;
   const double got = loss(learnt, gdpo::count(learnt), gdpo::view(gradient.data(), 1, 2)).loss;
   expect("loss", got == (0.1875 * 0.1875 + 0.75 * 0.75) / 4 && gradient[1] == -0.375);
-  expect_mistake(
-      "gdpo::advantages_and_returns_into: returns.gamma: given 2; needed: a number from 0 to 1");
+  expect_mistake("gdpo::advantages_and_returns_into: returns.gamma: given 2; needed: 0 to 1");
   gae.returns.gamma = 2;
   run();
   std::puts("a gamma of 2 went unnoticed");

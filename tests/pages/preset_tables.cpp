@@ -6,7 +6,7 @@
 // compile: whoever adds one to a preset says here how the table writes it. The page says above each
 // table what its cells leave out because it holds for almost all rows: mean and std are the
 // group's, a std is the sample std, the ratio of a sequence is exp of its mean log ratio, and
-// every KL term is K3.
+// every KL term is K3 unless it says K1.
 #include <algorithm>
 #include <cstdio>
 #include <gdpo/presets/all.hpp>
@@ -89,17 +89,17 @@ std::string text(const gdpo::scale::StdDev& s) {
 std::string text(const gdpo::combine::SumThenNormalize&) { return "sum"; }
 std::string text(const gdpo::combine::NormalizeThenSum&) { return "each"; }
 
-std::string text(const gdpo::renorm::None&) { return ""; }
-template <class Renorm>
-std::string second_stage(const char* over, const Renorm& r) {
-  std::string stage = over + (": " + divisor(r.ddof, r.eps, r.eps_at));
+std::string text(const gdpo::Renorm& r) {
+  using gdpo::RenormOver;
+  if (r.over == RenormOver::None) return "";
+  const std::string over = r.over == RenormOver::Batch   ? "rows"
+                           : r.over == RenormOver::Group ? "group's rows"
+                                                         : "tokens";
+  std::string stage = over + ": " + divisor(r.ddof, r.eps, r.eps_at);
   if (r.count_eps != 0) stage += ", counts" + plus(r.count_eps);
   if (r.keep_mean) stage += ", mean kept";
   return stage;
 }
-std::string text(const gdpo::renorm::Batch& r) { return second_stage("rows", r); }
-std::string text(const gdpo::renorm::PerGroup& r) { return second_stage("group's rows", r); }
-std::string text(const gdpo::renorm::TokenWeightedBatch& r) { return second_stage("tokens", r); }
 
 std::string text(const gdpo::Missing& m) {
   switch (m.entry) {
@@ -202,8 +202,20 @@ std::string text(const gdpo::surrogate::Ratio& s) {
   return clip;
 }
 
-std::string text(const gdpo::Kl<gdpo::kl::K3, gdpo::kl::Direct>& kl) {
-  std::string term = number(kl.beta);
+std::string clip(const gdpo::surrogate::Ratio& s, const gdpo::Factors<>&) { return text(s); }
+/// CISPO: the bounds hold the detached ratio.
+std::string clip(const gdpo::surrogate::Reinforce&,
+                 const gdpo::Factors<gdpo::factor::ClippedRatio>& factors) {
+  const gdpo::factor::ClippedRatio& f = factors.first;
+  return within("detached ratio",
+                {f.min_ratio > 0 ? f.min_ratio : -gdpo::math::infinity, f.max_ratio});
+}
+
+template <class Estimator>
+std::string text(const gdpo::Kl<Estimator, gdpo::kl::Direct>& kl) {
+  constexpr bool k1 = std::is_same_v<Estimator, gdpo::kl::K1>;
+  static_assert(k1 || std::is_same_v<Estimator, gdpo::kl::K3>);
+  std::string term = (k1 ? "K1 " : "") + number(kl.beta);
   append(term, within("log ratio", kl.input));
   append(term, within("value", kl.output));
   return term;
@@ -218,24 +230,27 @@ std::string over(gdpo::Over of) {
 std::string count(const std::string& of, double eps) {
   return eps == 0 ? of : "(" + of + plus(eps) + ")";
 }
-std::string text(const gdpo::aggregate::TokenMean& a) { return count(over(a.over), a.count_eps); }
-std::string text(const gdpo::aggregate::SeqMeanTokenMean& a) {
-  return count("row's tokens", a.row_count_eps) + " x " + count(over(a.over), a.count_eps);
+std::string text(const gdpo::Aggregate& a) {
+  using Mode = gdpo::Aggregate::Mode;
+  const std::string step = count(over(a.over), a.count_eps);
+  switch (a.mode) {
+    case Mode::SeqMeanTokenMean:
+      return count("row's tokens", a.row_count_eps) + " x " + step;
+    case Mode::SeqMeanTokenSumNorm:
+      return (a.constant != 0  ? number(a.constant)
+              : a.padded_width ? "padded width"
+                               : "`aggregate.constant`") +
+             " x " + step;
+    case Mode::TokenSum:
+      return "1";
+    default:
+      return step;
+  }
 }
-std::string text(const gdpo::aggregate::SeqMeanTokenSum& a) {
-  return count(over(a.over), a.count_eps);
-}
-std::string text(const gdpo::aggregate::SeqMeanTokenSumNorm& a) {
-  const std::string length = a.constant != 0  ? number(a.constant)
-                             : a.padded_width ? "padded width"
-                                              : "`aggregate.constant`";
-  return length + " x " + count(over(a.over), a.count_eps);
-}
-std::string text(const gdpo::aggregate::TokenSum&) { return "1"; }
 
-template <class Level, class Surrogate, class Kl, class Aggregate>
-Row cells(const gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate>& loss) {
-  return {text(loss.level), text(loss.surrogate), text(loss.kl), text(loss.aggregate)};
+template <class Level, class Surrogate, class Kl, class Aggregate, class Factors>
+Row cells(const gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate, Factors>& loss) {
+  return {text(loss.level), clip(loss.surrogate, loss.factor), text(loss.kl), text(loss.aggregate)};
 }
 template <class Aggregate>
 Row cells(const gdpo::ValueLoss<Aggregate>& loss) {

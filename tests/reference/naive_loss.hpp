@@ -127,7 +127,10 @@ struct Settings {
   double statistic_count_eps = 0;
   Bounds level_bounds;
   Surrogate surrogate = Surrogate::Ratio;
-  double low = 0.2, high = 0.2, delta = off, dual = off;
+  double low = 0.2, high = 0.2, delta = off, dual = off;  // of Ratio
+  // A factor: the ratio between these bounds. It counts the clips in place of the surrogate.
+  bool clipped_ratio = false;
+  double min_ratio = 0, max_ratio = off;
   std::vector<Kl> kl;
   std::function<real(const FactorArgs&)> factor;
   Aggregate aggregate = Aggregate::SeqMeanTokenMean;
@@ -254,6 +257,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
     const N ratio = exp(log_ratio);
     real w = t.weight;
     if (s.factor) w *= s.factor({number(log_ratio), t.advantage, t.row_advantage, t.tag});
+    if (s.clipped_ratio) w *= clamp(number(ratio), s.min_ratio, s.max_ratio);
     if (!std::isfinite(w)) w = 0;
     const real wk = std::isfinite(t.kl_weight) ? t.kl_weight : 0;
     N surrogate_term(0), kl_terms(0);
@@ -301,12 +305,17 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                                  : s.map == Map::TrustRegion && (a == 0 || x != number(own));
     sums->bounded += mapped_away || (s.level != Level::Token &&
                                      (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
+    if (s.clipped_ratio) {
+      sums->low += r < s.min_ratio && a < 0;
+      sums->high += r > s.max_ratio && a > 0;
+      sums->outside += r < s.min_ratio || r > s.max_ratio;
+    }
     if (s.surrogate == Surrogate::Ratio) {  // counted also where the token's weight is 0
       const real lo = 1 - static_cast<real>(s.low), hi = 1 + static_cast<real>(s.high),
                  capped = clamp(r, -off, s.delta);
-      sums->low += capped < lo && a < 0;
-      sums->high += capped > hi && a > 0;
-      sums->outside += r < lo || r > hi;
+      sums->low += !s.clipped_ratio && capped < lo && a < 0;
+      sums->high += !s.clipped_ratio && capped > hi && a > 0;
+      sums->outside += !s.clipped_ratio && (r < lo || r > hi);
       sums->dual += a < 0 && std::fmax(-a * capped, -a * clamp(r, lo, hi)) > -a * s.dual;
     }
   }

@@ -41,10 +41,6 @@ struct OfTheRow {
   }
 };
 
-/// The library's aggregates behind one type, so that presets with different aggregates share one
-/// kernel.
-using AnyAggregate = gdpo::runtime::Aggregate;
-
 // ---- layouts ----
 
 /// Where tokens stand in memory: the first one `first` numbers from its start, consecutive tokens

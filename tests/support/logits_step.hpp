@@ -15,7 +15,7 @@ struct OwnLoss {
   gdpo::level::Token<> level;
   gdpo::surrogate::Ratio surrogate{0.1, 0.3};
   gdpo::Kl<gdpo::kl::K2> kl{0.02};
-  gdpo::aggregate::TokenMean aggregate;
+  gdpo::Aggregate aggregate = gdpo::aggregate::token_mean();
   gdpo::Factors<> factor;
   static constexpr gdpo::metrics::All metrics{};
 };

@@ -212,29 +212,6 @@ inline std::string difference_of(const Outcome& a, const Outcome& b) {
          (result.empty() ? "" : " result " + result);
 }
 
-/// The library's aggregates, chosen at run time.
-struct AnyAggregate {
-  naive_loss::Aggregate kind{};
-  gdpo::Over over = gdpo::Over::Rows;
-  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 100;
-  bool padded_width = false;
-  double operator()(const gdpo::AggregateArgs& a) const {
-    switch (kind) {
-      case naive_loss::Aggregate::TokenMean:
-        return gdpo::aggregate::TokenMean{over, count_eps, scale}(a);
-      case naive_loss::Aggregate::SeqMeanTokenMean:
-        return gdpo::aggregate::SeqMeanTokenMean{over, count_eps, scale, row_count_eps}(a);
-      case naive_loss::Aggregate::SeqMeanTokenSum:
-        return gdpo::aggregate::SeqMeanTokenSum{over, count_eps, scale}(a);
-      case naive_loss::Aggregate::SeqMeanTokenSumNorm:
-        return gdpo::aggregate::SeqMeanTokenSumNorm{constant, padded_width, over, count_eps,
-                                                    scale}(a);
-      default:
-        return gdpo::aggregate::TokenSum{scale}(a);
-    }
-  }
-};
-
 // ---- from the oracle's settings to the library's ----
 
 inline gdpo::Bounds bounds_of(const naive_loss::Bounds& b) { return {b.lo, b.hi}; }
@@ -273,11 +250,23 @@ void set_kl(gdpo::Kls<First, Rest...>& to, const Settings& s, std::size_t k = 0)
   set_kl(to.first, s, k);
   set_kl(to.rest, s, k + 1);
 }
-inline AnyAggregate aggregate_of(const Settings& s) {
-  return {s.aggregate,     static_cast<gdpo::Over>(s.over), s.count_eps,   s.scale,
-          s.row_count_eps, s.padded_width ? 0 : s.constant, s.padded_width};
+inline gdpo::Aggregate aggregate_of(const Settings& s) {
+  using Mode = gdpo::Aggregate::Mode;
+  const Mode mode =
+      s.aggregate == naive_loss::Aggregate::TokenMean             ? Mode::TokenMean
+      : s.aggregate == naive_loss::Aggregate::SeqMeanTokenMean    ? Mode::SeqMeanTokenMean
+      : s.aggregate == naive_loss::Aggregate::SeqMeanTokenSum     ? Mode::SeqMeanTokenSum
+      : s.aggregate == naive_loss::Aggregate::SeqMeanTokenSumNorm ? Mode::SeqMeanTokenSumNorm
+                                                                  : Mode::TokenSum;
+  return {mode,
+          static_cast<gdpo::Over>(s.over),
+          s.count_eps,
+          s.scale,
+          s.row_count_eps,
+          s.padded_width ? 0 : s.constant,
+          s.padded_width};
 }
-/// A loss with the oracle's settings; its aggregate has to be AnyAggregate.
+/// A loss with the oracle's settings.
 template <class Loss>
 Loss loss_of(const Settings& s) {
   Loss loss;
@@ -309,6 +298,10 @@ inline void random_settings(Random& random, Settings& s) {
   s.low = random.pick({0.2, 0.1, 3e-4, 1.0, off});
   s.high = random.pick({0.2, 0.28, 4e-4, 0.0, off});
   s.delta = random.pick({off, off, 1.1, 2.0, 0.9});
+  if (s.clipped_ratio) {
+    s.min_ratio = random.pick({0.0, 0.5, 0.9, 1.0});
+    s.max_ratio = random.pick({off, 5.0, 1.2, 1.0});
+  }
   s.dual = random.pick({off, off, 1.25, 3.0});
   for (naive_loss::Kl& kl : s.kl) {
     kl.beta = random.pick({0.04, 1.0, 2.5});

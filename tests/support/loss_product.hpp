@@ -43,13 +43,15 @@ Outcome run_sequence(const Settings& settings, const Data& data,
                      const gdpo::Normaliser* normaliser);
 Outcome run_sequence_token(const Settings& settings, const Data& data,
                            const gdpo::Normaliser* normaliser);
+/// Calls the loss type of names (gdpo::runtime::AnyLossAt) of these settings: every surrogate and
+/// KL term, in one type for each level.
+Outcome run_any(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
 namespace detail {
 template <int Surrogate>
 using SurrogateAt = std::tuple_element_t<static_cast<std::size_t>(Surrogate), Surrogates>;
 template <class Level, class Surrogate, class Kl>
 Outcome run_one(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
-  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl, AnyAggregate>>(s), data,
-                      normaliser);
+  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl>>(s), data, normaliser);
 }
 template <int Index, class Level, int Surrogate, int E, class Estimator, int R, class... Rules>
 Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {

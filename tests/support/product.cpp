@@ -40,12 +40,14 @@ void set_scale(gdpo::scale::LeaveOneOutStd& to, const naive::Settings& from) {
   set_spread(to, from.scale_spread);
 }
 void set_scale(gdpo::scale::NonzeroShare&, const naive::Settings&) {}
-void set_renorm(gdpo::renorm::None&, const naive::Spread&) {}
-template <class Renorm>
-void set_renorm(Renorm& to, const naive::Spread& from) {
-  set_spread(to, from);
-  to.count_eps = from.count_eps;
-  to.keep_mean = from.keep_mean;
+void set_renorm(gdpo::Renorm& to, const naive::Settings& from) {
+  to.over = from.renorm == naive::Renorm::None       ? gdpo::RenormOver::None
+            : from.renorm == naive::Renorm::Batch    ? gdpo::RenormOver::Batch
+            : from.renorm == naive::Renorm::PerGroup ? gdpo::RenormOver::Group
+                                                     : gdpo::RenormOver::Tokens;
+  set_spread(to, from.renorm_spread);
+  to.count_eps = from.renorm_spread.count_eps;
+  to.keep_mean = from.renorm_spread.keep_mean;
 }
 
 template <class Estimator>
@@ -53,15 +55,14 @@ Estimator estimator_of(const naive::Settings& from) {
   Estimator e;
   set_baseline(e.baseline, from);
   set_scale(e.scale, from);
-  set_renorm(e.renorm, from.renorm_spread);
+  set_renorm(e.renorm, from);
   set_rules(e, from);
   return e;
 }
 
-template <class Baseline, class Scale, class Combine, class Renorm>
+template <class Baseline, class Scale, class Combine>
 Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::GroupReport* report) {
-  const auto estimator =
-      estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>>(settings);
+  const auto estimator = estimator_of<gdpo::GroupAdvantage<Baseline, Scale, Combine>>(settings);
   gdpo::RewardBatch batch{gdpo::view(data.rewards.data(), data.rows, data.channels),
                           gdpo::by_id(data.ids)};
   if (!data.tokens.empty()) batch.tokens = gdpo::view(data.tokens);
@@ -86,40 +87,12 @@ Outcome run(const naive::Settings& settings, const naive::Data& data, gdpo::Grou
   return outcome;
 }
 
-template <class... Chosen>
-Outcome with_renorm(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
-  switch (e.renorm) {
-    case naive::Renorm::None:
-      return run<Chosen..., gdpo::renorm::None>(e, data, report);
-    case naive::Renorm::Batch:
-      return run<Chosen..., gdpo::renorm::Batch>(e, data, report);
-    case naive::Renorm::PerGroup:
-      return run<Chosen..., gdpo::renorm::PerGroup>(e, data, report);
-    default:
-      return run<Chosen..., gdpo::renorm::TokenWeightedBatch>(e, data, report);
-  }
-}
-/// One of the two combinations that every pair of policies is compiled with.
-template <class Baseline, class Scale>
-Outcome in_two_ways(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
-  using namespace gdpo;
-  REQUIRE(is_compiled(naive::Baseline::Median, e.combine, e.renorm));
-  return e.combine == naive::Combine::SumThenNormalize
-             ? run<Baseline, Scale, combine::SumThenNormalize, renorm::None>(e, data, report)
-             : run<Baseline, Scale, combine::NormalizeThenSum, renorm::Batch>(e, data, report);
-}
 template <class Baseline, class Scale>
 Outcome with_combine(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
-  using namespace gdpo;
-  const bool sums_first = e.combine == naive::Combine::SumThenNormalize;
-  if constexpr (std::is_same_v<Baseline, baseline::Mean> ||
-                std::is_same_v<Baseline, baseline::LeaveOneOut> ||
-                std::is_same_v<Baseline, baseline::None>) {
-    return sums_first ? with_renorm<Baseline, Scale, combine::SumThenNormalize>(e, data, report)
-                      : with_renorm<Baseline, Scale, combine::NormalizeThenSum>(e, data, report);
-  } else {
-    return in_two_ways<Baseline, Scale>(e, data, report);
-  }
+  using namespace gdpo::combine;
+  return e.combine == naive::Combine::SumThenNormalize
+             ? run<Baseline, Scale, SumThenNormalize>(e, data, report)
+             : run<Baseline, Scale, NormalizeThenSum>(e, data, report);
 }
 template <class Baseline>
 Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::GroupReport* report) {
@@ -127,11 +100,11 @@ Outcome with_scale(const naive::Settings& e, const naive::Data& data, gdpo::Grou
     if (e.scale == naive::Scale::Shrunk)
       return with_combine<Baseline, gdpo::scale::ShrunkStd>(e, data, report);
     if (e.scale == naive::Scale::NonzeroShare)
-      return in_two_ways<Baseline, gdpo::scale::NonzeroShare>(e, data, report);
+      return with_combine<Baseline, gdpo::scale::NonzeroShare>(e, data, report);
   }
   if constexpr (std::is_same_v<Baseline, gdpo::baseline::LeaveOneOut>) {
     if (e.scale == naive::Scale::Others)
-      return in_two_ways<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, report);
+      return with_combine<Baseline, gdpo::scale::LeaveOneOutStd>(e, data, report);
   }
   return e.scale == naive::Scale::None
              ? with_combine<Baseline, gdpo::scale::None>(e, data, report)

@@ -39,20 +39,20 @@ void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::External>{}, naive::Baseline::External, "External");
 }
 
-/// Whether every combination of combine and renorm is compiled with a baseline. With the others
-/// there are two, which take all paths of the engine: SumThenNormalize without a renormalisation,
-/// and NormalizeThenSum with one over the batch; and fewer sets to scale by.
+/// Whether every combination of combine and renorm is tried with a baseline. With the others there
+/// are two, which take all paths of the engine: SumThenNormalize without a renormalisation, and
+/// NormalizeThenSum with one over the batch; and fewer sets to scale by.
 inline bool has_whole_product(naive::Baseline b) {
   return b == naive::Baseline::Mean || b == naive::Baseline::LeaveOneOut ||
          b == naive::Baseline::None;
 }
-inline bool is_compiled(naive::Baseline b, naive::Combine c, naive::Renorm r) {
+inline bool is_tried(naive::Baseline b, naive::Combine c, naive::Renorm r) {
   return has_whole_product(b) ||
          r == (c == naive::Combine::SumThenNormalize ? naive::Renorm::None : naive::Renorm::Batch);
 }
 
-/// Calls visit(settings) for every compiled combination of baseline, kind of scale, combine and
-/// renorm.
+/// Calls visit(settings) for every combination of baseline, kind of scale, combine and renorm that
+/// is tried.
 template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
@@ -64,7 +64,7 @@ void for_each_type(const Visit& visit) {
       if (s == Scale::Shrunk && b != Baseline::Mean) continue;
       for (const Combine c : {Combine::SumThenNormalize, Combine::NormalizeThenSum}) {
         for (const Renorm r : {Renorm::None, Renorm::Batch, Renorm::PerGroup, Renorm::Tokens}) {
-          if (!is_compiled(b, c, r)) continue;
+          if (!is_tried(b, c, r)) continue;
           Settings e;
           e.baseline = b, e.scale = s, e.combine = c, e.renorm = r;
           visit(e);
@@ -107,18 +107,16 @@ inline void read_scale(const gdpo::scale::LeaveOneOutStd& from, naive::Settings&
 inline void read_scale(const gdpo::scale::NonzeroShare&, naive::Settings& to) {
   to.scale = naive::Scale::NonzeroShare;
 }
-template <class Renorm>
-void read_renorm(const Renorm& from, naive::Settings& to) {
-  if constexpr (std::is_same_v<Renorm, gdpo::renorm::None>) {
-    to.renorm = naive::Renorm::None;
-  } else {
-    to.renorm = std::is_same_v<Renorm, gdpo::renorm::Batch>      ? naive::Renorm::Batch
-                : std::is_same_v<Renorm, gdpo::renorm::PerGroup> ? naive::Renorm::PerGroup
-                                                                 : naive::Renorm::Tokens;
-    to.renorm_spread = spread_of(from);
-    to.renorm_spread.count_eps = from.count_eps;
-    to.renorm_spread.keep_mean = from.keep_mean;
-  }
+inline void read_renorm(const gdpo::Renorm& from, naive::Settings& to) {
+  using gdpo::RenormOver;
+  to.renorm = from.over == RenormOver::None    ? naive::Renorm::None
+              : from.over == RenormOver::Batch ? naive::Renorm::Batch
+              : from.over == RenormOver::Group ? naive::Renorm::PerGroup
+                                               : naive::Renorm::Tokens;
+  if (from.over == RenormOver::None) return;
+  to.renorm_spread = spread_of(from);
+  to.renorm_spread.count_eps = from.count_eps;
+  to.renorm_spread.keep_mean = from.keep_mean;
 }
 }  // namespace detail
 

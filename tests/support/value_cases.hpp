@@ -151,30 +151,31 @@ std::string difference(const Outcome<S>& a, const Outcome<S>& b) {
   return of_results == "" ? difference(a.gradient, b.gradient) : of_results;
 }
 
-/// The loss of these settings with an aggregate of the library, to f.
-template <class F>
-void with_loss(const naive_value::Settings& s, const F& f) {
-  const auto call = [&](auto aggregate) {
-    gdpo::ValueLoss<decltype(aggregate)> loss;
-    if (s.clips) loss.clip = s.clip;
-    loss.half = s.half, loss.aggregate = aggregate;
-    f(loss);
-  };
+/// The library's aggregate of these settings.
+inline gdpo::Aggregate aggregate_of(const naive_value::Settings& s) {
   using naive_value::Aggregate;
-  gdpo::aggregate::SeqMeanTokenMean mean;
+  namespace aggregate = gdpo::aggregate;
   switch (s.aggregate) {
     case Aggregate::TokenMean:
-      return call(gdpo::aggregate::TokenMean{});
+      return aggregate::token_mean();
     case Aggregate::RowsTokenMean:
-      return call(mean);
+      return aggregate::seq_mean_token_mean();
     case Aggregate::NonEmptyRowsTokenMean:
-      mean.over = gdpo::Over::NonEmptyRows;
-      return call(mean);
+      return aggregate::seq_mean_token_mean(gdpo::Over::NonEmptyRows);
     case Aggregate::RowsTokenSum:
-      return call(gdpo::aggregate::SeqMeanTokenSum{});
+      return aggregate::seq_mean_token_sum();
     case Aggregate::TokenSum:
-      return call(gdpo::aggregate::TokenSum{});
+      break;
   }
+  return aggregate::token_sum();
+}
+/// The loss of these settings, to f.
+template <class F>
+void with_loss(const naive_value::Settings& s, const F& f) {
+  gdpo::ValueLoss<> loss;
+  if (s.clips) loss.clip = s.clip;
+  loss.half = s.half, loss.aggregate = aggregate_of(s);
+  f(loss);
 }
 inline naive_value::Settings random_settings(Random& random) {
   naive_value::Settings s;

@@ -42,7 +42,7 @@ struct RewardBatch {
                 "gdpo::by_id(ids)");
   RewardView<T> rewards;  ///< (N, C) rewards, with any strides; (N) is one reward. Required.
   Groups groups;          ///< Which rows form a group: groups_of, by_offsets or by_id. Required.
-  /// (N) completion lengths in tokens, finite and at least 0; required by TokenWeightedBatch and
+  /// (N) completion lengths in tokens, finite and at least 0; required by RenormOver::Tokens and
   /// baseline::LengthWeighted.
   Column tokens{};
   /// (N) flags; absent: every row is used. A row with 0 is unused: it enters no statistic, but
@@ -92,7 +92,7 @@ struct RewardColumn {
 template <class Batch>
 constexpr RewardColumn<Batch> reward_columns[] = {
     {&Batch::tokens, "batch.tokens", &UsedMembers::tokens, true,
-     "token counts, because renorm is TokenWeightedBatch"},
+     "token counts, because renorm.over is Tokens"},
     {&Batch::valid, "batch.valid", nullptr, false, nullptr},
     {&Batch::baseline, "batch.baseline", &UsedMembers::external, false,
      "the caller's baseline of each row, because a policy reads it"},

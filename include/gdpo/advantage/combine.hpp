@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/errors.hpp>
+#include <gdpo/advantage/renorm.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -13,12 +13,16 @@ namespace combine {
 /// First the weighted sum x_i = sum_c w_c r_ic, then baseline and scale of x.
 /// This is GRPO (GDPO paper, arXiv 2601.05242, eq. 1 and 2): combinations of rewards with the
 /// same sum get the same advantage.
-struct SumThenNormalize {};
+struct SumThenNormalize {
+  static constexpr Renorm default_renorm = renorm::none();  ///< Of an estimator with this policy.
+};
 
 /// First baseline and scale of each reward by itself, z_ic, then s_i = sum_c w_c z_ic.
 /// This is GDPO (arXiv 2601.05242, eq. 4, 5 and 7): combinations with the same sum stay apart
 /// where the rewards spread differently in the group.
-struct NormalizeThenSum {};
+struct NormalizeThenSum {
+  static constexpr Renorm default_renorm = renorm::batch();  ///< Of an estimator with this policy.
+};
 
 }  // namespace combine
 GDPO_END_NAMESPACE

@@ -7,7 +7,7 @@ namespace gdpo {
 
 /// What a rank knows of the combined values of its rows after the first stage; merge() adds ranks.
 struct CombinedMoments {
-  /// Of the combined values. Each row counts once, or once for each token with TokenWeightedBatch.
+  /// Of the combined values. Each row counts once, or once for each token with RenormOver::Tokens.
   /// Where the values are only rescaled, n is their number and the range is not kept: -inf to inf.
   Moments values;
   /// The combined values of every group sum to 0, so that the second stage need not subtract their
@@ -22,9 +22,8 @@ namespace detail {
 
 /// The moments of a rank as merge() needs them: those of values that are only rescaled come without
 /// number and range, and then the weight is the number of rows.
-template <class Renorm>
-GDPO_DEVICE CombinedMoments combined_moments(Moments m, bool zero_sum) {
-  if (rescales<Renorm>(zero_sum)) {
+GDPO_DEVICE inline CombinedMoments combined_moments(Moments m, RenormOver over, bool zero_sum) {
+  if (rescales(over, zero_sum)) {
     m.n = static_cast<index_t>(m.weight);
     m.min = -math::infinity, m.max = math::infinity;
   }

@@ -10,6 +10,19 @@
 #include <gdpo/core/list.hpp>
 
 GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// The renormalisation that an estimator has unless another is set.
+template <class Combine, class Renorm>
+constexpr Renorm default_renorm() {
+  if constexpr (std::is_same_v<Renorm, gdpo::Renorm>) {
+    return Combine::default_renorm;
+  } else {
+    return {};
+  }
+}
+
+}  // namespace detail
 
 /// A group-relative advantage estimator over rows: the type is the algorithm, the members its
 /// settings. It is an aggregate and trivially copyable (a kernel argument). A *column* is what is
@@ -21,10 +34,11 @@ GDPO_BEGIN_NAMESPACE
 ///     SumThenNormalize  gates, missing rewards; weighted sum, penalty on the sum;
 ///                       baseline and scale of the sum in its group; renorm
 ///
-/// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4 to 7): sample std and
-/// renormalisation over the batch, without eps. The maths stands in gdpo/advantages.hpp.
+/// The defaults are those of the papers: sample std without eps, and a renormalisation over the
+/// batch with NormalizeThenSum (GDPO, arXiv 2601.05242, eq. 4 to 7), none with SumThenNormalize
+/// (GRPO). The maths stands in gdpo/advantages.hpp.
 template <class Baseline = baseline::Mean, class Scale = scale::StdDev,
-          class Combine = combine::NormalizeThenSum, class Renorm = renorm::Batch>
+          class Combine = combine::NormalizeThenSum, class Renorm = gdpo::Renorm>
 struct GroupAdvantage {
   static_assert(is_baseline_v<Baseline> || detail::per_group_values_v<Baseline>,
                 "a Baseline needs: double operator()(const gdpo::BaselineArgs&) const");
@@ -42,15 +56,16 @@ struct GroupAdvantage {
   static_assert(std::is_same_v<Combine, combine::SumThenNormalize> ||
                     std::is_same_v<Combine, combine::NormalizeThenSum>,
                 "Combine is combine::SumThenNormalize or combine::NormalizeThenSum");
-  static_assert(std::is_same_v<Renorm, renorm::None> || std::is_same_v<Renorm, renorm::Batch> ||
-                    std::is_same_v<Renorm, renorm::PerGroup> ||
-                    std::is_same_v<Renorm, renorm::TokenWeightedBatch>,
-                "Renorm is renorm::None, Batch, PerGroup or TokenWeightedBatch");
+  static_assert(is_renorm_v<Renorm>,
+                "a Renorm needs: RenormOver over; gdpo::Affine operator()(const "
+                "gdpo::RenormArgs&) const");
 
-  Baseline baseline{};                    ///< What is subtracted from a value (baseline.hpp).
-  Scale scale{};                          ///< What a centred value is multiplied by (scale.hpp).
-  Combine combine{};                      ///< The order of sum and standardisation (combine.hpp).
-  Renorm renorm{};                        ///< The second normalisation (renorm.hpp).
+  Baseline baseline{};  ///< What is subtracted from a value (baseline.hpp).
+  Scale scale{};        ///< What a centred value is multiplied by (scale.hpp).
+  Combine combine{};    ///< The order of sum and standardisation (combine.hpp).
+  /// The second normalisation (renorm.hpp): by default over the batch with NormalizeThenSum, none
+  /// with SumThenNormalize.
+  Renorm renorm = detail::default_renorm<Combine, Renorm>();
   Missing missing{};                      ///< What NaN rewards and rows without rewards mean.
   Singleton singleton = Singleton::Zero;  ///< What a group with one used member gets.
   penalty::Row penalty{};                 ///< KL inside the reward of a row; off by default.
@@ -59,6 +74,19 @@ struct GroupAdvantage {
   /// gate.
   List<double> weights{};
   List<Gate, 16> gates{};  ///< Conditions on rewards, at most 16.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("baseline", s.baseline, "what is subtracted from a value");
+    field("scale", s.scale, "what a value is divided by");
+    field("combine", s.combine, "how the rewards become one value");
+    field("renorm", s.renorm, "the second normalization");
+    field("missing", s.missing, "missing and infinite rewards, unused rows");
+    field("singleton", s.singleton, "what a group with one used member gets");
+    field("penalty", s.penalty, "KL inside the reward");
+    field("weights", s.weights, "one a reward; none: all 1");
+    field("gates", s.gates, "conditions on rewards");
+  }
 };
 
 namespace detail {
@@ -74,41 +102,24 @@ constexpr bool computes_advantages_v<GroupAdvantage<B, S, C, R>> = true;
 /// GDPO (arXiv 2601.05242): each reward is standardised in its group, their sum over the batch.
 using Gdpo = GroupAdvantage<>;
 /// GRPO (arXiv 2402.03300): the weighted sum of the rewards is standardised in its group.
-using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNormalize, renorm::None>;
+using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNormalize>;
 /// Dr.GRPO (arXiv 2503.20783), "GRPO without std": the weighted sum minus its mean in the group.
-using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None>;
+using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize>;
 /// RLOO (arXiv 2402.14740): the weighted sum minus its mean over the other members of the group.
-using Rloo =
-    GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize, renorm::None>;
+using Rloo = GroupAdvantage<baseline::LeaveOneOut, scale::None, combine::SumThenNormalize>;
 /// GDPO whose stds are shrunk towards the batch's, reward by reward: for groups of a few
 /// completions, where a group's own std is a coin flip (advantage/shrunk_std.hpp).
 using ShrunkGdpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd>;
 /// GRPO whose stds are shrunk towards the batch's (advantage/shrunk_std.hpp).
-using ShrunkGrpo =
-    GroupAdvantage<baseline::Mean, scale::ShrunkStd, combine::SumThenNormalize, renorm::None>;
+using ShrunkGrpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd, combine::SumThenNormalize>;
 static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
 
-/// The same estimator with another renormalisation; every other setting is kept.
-template <class NewRenorm, class B, class S, class C, class R>
-constexpr GroupAdvantage<B, S, C, NewRenorm> with_renorm(const GroupAdvantage<B, S, C, R>& e,
-                                                         NewRenorm renorm = {}) {
-  GroupAdvantage<B, S, C, NewRenorm> other;
-  other.baseline = e.baseline;
-  other.scale = e.scale;
-  other.combine = e.combine;
-  other.renorm = renorm;
-  other.missing = e.missing;
-  other.singleton = e.singleton;
-  other.penalty = e.penalty;
-  other.weights = e.weights;
-  other.gates = e.gates;
-  return other;
-}
 /// The same estimator without its renormalisation: its advantages are the combined values before
 /// it, those of `Workspace::sums`.
 template <class B, class S, class C, class R>
-GroupAdvantage<B, S, C, renorm::None> before_renorm(const GroupAdvantage<B, S, C, R>& e) {
-  return with_renorm<renorm::None>(e);
+constexpr GroupAdvantage<B, S, C, R> before_renorm(GroupAdvantage<B, S, C, R> e) {
+  e.renorm.over = RenormOver::None;
+  return e;
 }
 
 GDPO_END_NAMESPACE

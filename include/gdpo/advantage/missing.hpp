@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/errors.hpp>
+#include <gdpo/core/fields.hpp>
 
 namespace gdpo {
 
@@ -14,6 +14,12 @@ enum class MissingEntry {
   Propagate,
   Reject  ///< It throws invalid_input, which names the row and the reward.
 };
+/// The enumerators of MissingEntry with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(MissingEntry) {
+  using E = Enumerator<MissingEntry>;
+  return std::array{E{"skip", MissingEntry::Skip}, E{"zero", MissingEntry::Zero},
+                    E{"propagate", MissingEntry::Propagate}, E{"reject", MissingEntry::Reject}};
+}
 
 /// What a row gets whose rewards are all missing, those of weight 0 not asked. Such rows exist only
 /// under MissingEntry::Skip.
@@ -24,6 +30,13 @@ enum class MissingRow {
   ExcludeUnscored,
   Keep  ///< Its weighted sum or combined value is 0 and counts like any other (ms-swift).
 };
+/// The enumerators of MissingRow with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(MissingRow) {
+  using E = Enumerator<MissingRow>;
+  return std::array{E{"exclude", MissingRow::Exclude},
+                    E{"exclude_unscored", MissingRow::ExcludeUnscored},
+                    E{"keep", MissingRow::Keep}};
+}
 
 /// What a reward that is infinite means.
 enum class InfiniteEntry {
@@ -38,12 +51,23 @@ enum class InfiniteEntry {
   NanToNum,
   Reject  ///< It throws invalid_input, which names the row and the reward.
 };
+/// The enumerators of InfiniteEntry with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(InfiniteEntry) {
+  using E = Enumerator<InfiniteEntry>;
+  return std::array{E{"propagate", InfiniteEntry::Propagate}, E{"missing", InfiniteEntry::Missing},
+                    E{"nan_to_num", InfiniteEntry::NanToNum}, E{"reject", InfiniteEntry::Reject}};
+}
 
 /// What a row gets that is not used (RewardBatch::valid is 0). It is in no statistic in any case.
 enum class UnusedRow {
   Compare,  ///< The advantage that the statistics of the used rows give to its rewards.
   Exclude   ///< Advantage 0: a placeholder, which counts in nothing.
 };
+/// The enumerators of UnusedRow with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(UnusedRow) {
+  using E = Enumerator<UnusedRow>;
+  return std::array{E{"compare", UnusedRow::Compare}, E{"exclude", UnusedRow::Exclude}};
+}
 
 /// What happens to rewards that are missing or infinite, and to rows that are not used.
 struct Missing {
@@ -51,6 +75,14 @@ struct Missing {
   MissingRow row = MissingRow::Exclude;               ///< A row without any.
   InfiniteEntry infinite = InfiniteEntry::Propagate;  ///< A single reward that is infinite.
   UnusedRow unused = UnusedRow::Compare;              ///< A row that is not used.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("entry", s.entry, "a single reward that is missing");
+    field("row", s.row, "a row without any reward");
+    field("infinite", s.infinite, "a single reward that is infinite");
+    field("unused", s.unused, "a row that is not used");
+  }
 };
 
 /// What a group with one used member gets, for every baseline except `None` and `External`, which
@@ -63,6 +95,12 @@ enum class Singleton {
   Error,  ///< It throws invalid_input, which names the group.
   Nan     ///< NaN, as torch's sample std of one number gives; for presets whose name says so.
 };
+/// The enumerators of Singleton with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Singleton) {
+  using E = Enumerator<Singleton>;
+  return std::array{E{"zero", Singleton::Zero}, E{"raw", Singleton::Raw},
+                    E{"error", Singleton::Error}, E{"nan", Singleton::Nan}};
+}
 
 }  // namespace gdpo
 
@@ -77,6 +115,12 @@ struct Row {
   /// What carries the penalty. With SumThenNormalize it must be -1, the weighted sum. With
   /// NormalizeThenSum it is the column of one reward, since each is standardised by itself.
   index_t reward = -1;
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("coef", s.coef, finite(), "in units of the reward per nat; 0: off");
+    field("reward", s.reward, at_least(-1).with_note("-1: the sum"), "what carries the penalty");
+  }
 };
 }  // namespace penalty
 

@@ -15,6 +15,16 @@ enum class EpsAt {
   /// 0 after centring: under scale::LeaveOneOutStd, or a baseline from outside the group.
   StdOrOne
 };
+/// The enumerators of EpsAt with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(EpsAt) {
+  using E = Enumerator<EpsAt>;
+  return std::array{E{"std", EpsAt::Std},
+                    E{"var", EpsAt::Var},
+                    E{"clamp_std", EpsAt::ClampStd},
+                    E{"clamp_var", EpsAt::ClampVar},
+                    E{"none", EpsAt::None},
+                    E{"std_or_one", EpsAt::StdOrOne}};
+}
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE

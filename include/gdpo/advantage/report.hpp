@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <gdpo/core/errors.hpp>
+#include <gdpo/math/settings.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
@@ -44,6 +44,12 @@ enum class ZeroStd {
   /// 1 if the combined values before renorm have std <= 1e-8, else 0 (TRL, normalize_then_sum).
   Sum
 };
+/// The enumerators of ZeroStd with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(ZeroStd) {
+  using E = Enumerator<ZeroStd>;
+  return std::array{E{"groups", ZeroStd::Groups}, E{"batch", ZeroStd::Batch},
+                    E{"sum", ZeroStd::Sum}};
+}
 
 /// Which standard deviation of the reward sums `GroupReport::to_map` writes as `reward_std`.
 enum class RewardStd {
@@ -54,6 +60,11 @@ enum class RewardStd {
   /// releases of TRL.
   MeanOfGroups
 };
+/// The enumerators of RewardStd with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(RewardStd) {
+  using E = Enumerator<RewardStd>;
+  return std::array{E{"batch", RewardStd::Batch}, E{"mean_of_groups", RewardStd::MeanOfGroups}};
+}
 
 /// What a call of `advantages` saw: counts, degenerate groups and statistics of the rewards.
 /// Statistics of the *reward sum* are those of sum_c w_c r_ic over the rows that are neither
@@ -257,7 +268,10 @@ GDPO_COLD inline std::string reward_name(const std::vector<std::string>& names, 
 template <class Map>
 Map reward_keys(const GroupReport& r, const std::string& prefix,
                 const std::vector<std::string>& names, ZeroStd zero_std, RewardStd std) {
-  check_reward_names("gdpo::GroupReport::to_map", "names", names, r.channels.size());
+  constexpr const char* function = "gdpo::GroupReport::to_map";
+  check_reward_names(function, "names", names, r.channels.size());
+  check_fields(function, "zero_std", zero_std);
+  check_fields(function, "std", std);
   Map map;
   if (r.reward_sums.n > 0) map[prefix + "reward"] = r.reward_mean;
   if (std == RewardStd::Batch ? r.reward_sums.n > 1 : r.group_stds.n > 0)

@@ -5,13 +5,6 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// A share of the values that is taken off each end must leave some.
-inline void check_fraction(const char* function, double fraction) {
-  if (!(fraction >= 0 && fraction < 0.5) || math::not_finite(fraction)) {
-    contract::fail(function, "baseline.fraction", contract::text(fraction),
-                   "a share of at least 0 and below 0.5");
-  }
-}
-
 /// floor(fraction n), the number of values that are taken off each end; one at least is left.
 GDPO_DEVICE inline index_t number_cut(double fraction, index_t n) {
   const auto cut = static_cast<index_t>(math::mul(fraction, static_cast<double>(n)));
@@ -42,7 +35,7 @@ GDPO_DEVICE inline Split<double> mean_of_middle(const View<double, 1>& x, index_
 /// They are computed once for a group, from its used values in ascending order, so that rows in
 /// another order give the same bits. A group of equal values gets exactly 0, and so do values that
 /// equal the baseline. The centred values do not sum to 0, so a second normalisation over the batch
-/// subtracts their mean; use renorm::None to keep the zeros.
+/// subtracts their mean; use RenormOver::None to keep the zeros.
 namespace baseline {
 
 /// The median: the middle one of the values or, of an even number, the mean of the two in the
@@ -70,8 +63,11 @@ struct TrimmedMean {
   double fraction = 0.25;  ///< The share that is left out at each end; at least 0, below 0.5.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
-  /// Throws invalid_input for a fraction out of its range.
-  void check(const char* function) const { detail::check_fraction(function, fraction); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("fraction", s.fraction, at_least(0).below(0.5), "the share at each end");
+  }
   /// The trimmed mean of the values.
   GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
     return detail::mean_of_middle(detail::sorted_values(a),
@@ -89,8 +85,11 @@ struct WinsorisedMean {
   double fraction = 0.25;  ///< The share that is replaced at each end; at least 0, below 0.5.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
-  /// Throws invalid_input for a fraction out of its range.
-  void check(const char* function) const { detail::check_fraction(function, fraction); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("fraction", s.fraction, at_least(0).below(0.5), "the share at each end");
+  }
   /// The winsorised mean of the values.
   GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
     const index_t cut = detail::number_cut(fraction, a.values.extent[0]);

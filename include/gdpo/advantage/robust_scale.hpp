@@ -11,6 +11,11 @@ enum class AtZero {
   Std,
   Zero  ///< The multiplier is 0, whatever eps is: the group gets 0.
 };
+/// The enumerators of AtZero with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(AtZero) {
+  using E = Enumerator<AtZero>;
+  return std::array{E{"std", AtZero::Std}, E{"zero", AtZero::Zero}};
+}
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
@@ -69,8 +74,13 @@ struct Mad {
 
   /// It reads the group alone.
   bool reads_batch() const { return false; }
-  /// Throws invalid_input for an eps out of its range.
-  void check(const char* function) const { detail::check_eps(function, "scale.eps", eps); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("eps", s.eps, at_least(0), "in units of the reward");
+    field("eps_at", s.eps_at, "where eps stands");
+    field("at_zero", s.at_zero, "what counts where the measure is 0");
+  }
   /// The multiplier of the group.
   GDPO_DEVICE double operator()(const GroupArgs& a) const {
     const detail::RobustScale scale{eps, eps_at, at_zero};
@@ -96,8 +106,13 @@ struct Iqr {
 
   /// It reads the group alone.
   bool reads_batch() const { return false; }
-  /// Throws invalid_input for an eps out of its range.
-  void check(const char* function) const { detail::check_eps(function, "scale.eps", eps); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("eps", s.eps, at_least(0), "in units of the reward");
+    field("eps_at", s.eps_at, "where eps stands");
+    field("at_zero", s.at_zero, "what counts where the measure is 0");
+  }
   /// The multiplier of the group.
   GDPO_DEVICE double operator()(const GroupArgs& a) const {
     const detail::RobustScale scale{eps, eps_at, at_zero};

@@ -19,6 +19,12 @@ enum class Of {
   /// of two or more enter.
   Within
 };
+/// The enumerators of Of with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Of) {
+  using E = Enumerator<Of>;
+  return std::array{E{"group", Of::Group}, E{"batch", Of::Batch},
+                    E{"batch_centred", Of::BatchCentred}, E{"within", Of::Within}};
+}
 
 /// The standard deviation: 1 / (sigma + eps), sigma being that of the values that `of` names:
 ///
@@ -36,13 +42,17 @@ struct StdDev {
   int ddof = 1;    ///< Degrees of freedom taken off n, at least 0: 1 sample std, 0 population std.
   double eps = 0;  ///< At least 0; in units of the reward, squared under EpsAt::Var and ClampVar.
   EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("of", s.of, "whose spread");
+    field("ddof", s.ddof, at_least(0).with_note("0: population"), "degrees of freedom taken off n");
+    field("eps", s.eps, at_least(0), "in units of the reward");
+    field("eps_at", s.eps_at, "where eps stands");
+  }
 
   /// Whether the spread is one of the batch.
   bool reads_batch() const { return of != Of::Group; }
-  void check(const char* function) const {
-    detail::check_ddof(function, "scale.ddof", ddof);
-    detail::check_eps(function, "scale.eps", eps);
-  }
   /// The multiplier of the group.
   template <class Args>
   GDPO_DEVICE auto operator()(const Args& a) const {
@@ -80,21 +90,23 @@ struct StdDev {
 ///
 /// With a multiplier for each member the combined values of a group do not sum to 0, and a
 /// renormalisation over the batch subtracts their mean. Two rewards that cancel each other leave
-/// their rounding, some 1e-16 of a term, where scale::StdDev leaves exactly 0: renorm::Batch
+/// their rounding, some 1e-16 of a term, where scale::StdDev leaves exactly 0: RenormOver::Batch
 /// scales it to full size if the whole batch holds nothing else.
 struct LeaveOneOutStd {
   static constexpr bool own_value = true;  ///< Depends on the group and the member's own value.
   int ddof = 1;                            ///< Degrees of freedom taken off n - 1, at least 0.
   double eps = 0;  ///< At least 0; in units of the reward, squared under EpsAt::Var and ClampVar.
   EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("ddof", s.ddof, at_least(0).with_note("0: population"), "degrees of freedom taken off n");
+    field("eps", s.eps, at_least(0), "in units of the reward");
+    field("eps_at", s.eps_at, "where eps stands");
+  }
 
   /// It reads the group alone.
   bool reads_batch() const { return false; }
-  /// Throws invalid_input for settings out of their range.
-  void check(const char* function) const {
-    detail::check_ddof(function, "scale.ddof", ddof);
-    detail::check_eps(function, "scale.eps", eps);
-  }
   /// The multiplier of the member.
   GDPO_DEVICE double operator()(const ScaleArgs& a) const {
     const GroupStat& group = a.group;

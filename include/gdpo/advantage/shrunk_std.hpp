@@ -19,6 +19,11 @@ enum class EqualGroups {
   /// They count like all others: variance 0 with all their degrees of freedom.
   Include
 };
+/// The enumerators of EqualGroups with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(EqualGroups) {
+  using E = Enumerator<EqualGroups>;
+  return std::array{E{"exclude", EqualGroups::Exclude}, E{"include", EqualGroups::Include}};
+}
 
 }  // namespace gdpo
 
@@ -76,18 +81,19 @@ struct ShrunkStd {
   EqualGroups equal_groups = EqualGroups::Exclude;  ///< Which groups m and nu are taken from.
   double eps = 0;             ///< At least 0; in units of the reward, as in StdDev.
   EpsAt eps_at = EpsAt::Std;  ///< Where eps stands.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("prior_dof", s.prior_dof,
+          at_least(0).or_infinity("the batch alone").or_nan("NaN: from_batch"),
+          "how many degrees of freedom the batch's variance counts for");
+    field("equal_groups", s.equal_groups, "whether groups of equal values count");
+    field("eps", s.eps, at_least(0), "in units of the reward");
+    field("eps_at", s.eps_at, "where eps stands");
+  }
 
   /// Whether the batch's variance has any weight.
   bool reads_batch() const { return !math::is_zero(prior_dof); }
-  /// Throws invalid_input unless prior_dof is from_batch or at least 0, and eps finite and at least
-  /// 0.
-  void check(const char* function) const {
-    if (!math::is_nan(prior_dof) && !(prior_dof >= 0)) {
-      contract::fail(function, "scale.prior_dof", contract::text(prior_dof),
-                     "from_batch or at least 0");
-    }
-    detail::check_eps(function, "scale.eps", eps);
-  }
   /// The groups that the batch's variance and nu are taken from.
   GDPO_INLINE const GroupSpreads::Count& counted(const GroupSpreads& of) const {
     return equal_groups == EqualGroups::Exclude ? of.unequal : of.all;

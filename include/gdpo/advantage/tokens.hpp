@@ -16,11 +16,11 @@ struct Token {
   /// A KL term of the loss (loss/kl.hpp). Its value is used, clamps included. Its beta and
   /// `against` are not: coef and the array of reference log-probs take their place.
   KlTerm kl{};
-
-  void check(const char* function) const {
-    if (math::not_finite(coef))
-      contract::fail(function, "penalty.coef", contract::text(coef), "a finite number");
-    detail::Checks<KlTerm>::run(kl, function);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("coef", s.coef, finite(), "in units of the reward per nat; 0: off");
+    field("kl", s.kl, "the KL term, whose beta and `against` are not read");
   }
 };
 /// Deduces the KL term.
@@ -82,7 +82,7 @@ void token_advantages_into(View<A, 1> advantages, View<M, 2> mask, View<L, 2> lo
                 "gdpo::Token<V>&) const");
   static_assert(std::is_same_v<R, float> || std::is_same_v<R, double>,
                 "advantages are written as float or double");
-  penalty.check(function);
+  detail::check_fields(function, "penalty", penalty);
   contract::check_array(function, "advantages", advantages);
   contract::check_written(function, "out", out);
   if (out.extent[0] != advantages.extent[0]) {

@@ -9,9 +9,9 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 template <class Batch, class Estimator>
-FirstStage first_stage_of(const Batch& batch, const Estimator&) {
+FirstStage first_stage_of(const Batch& batch, const Estimator& e) {
   const index_t rows = batch.rewards.extent[0];
-  return {batch.rewards.data, &type_mark<Estimator>, rows, batch.groups.count(rows)};
+  return {batch.rewards.data, &type_mark<Estimator>, e.renorm.over, rows, batch.groups.count(rows)};
 }
 
 }  // namespace detail
@@ -48,8 +48,8 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
     evaluation(exec);
     if (report) fill_report(batch, evaluation.reader(), work, *report);
     const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
-    moments = combined_moments<Renorm>(batch_moments<Renorm>(blocks, batch, work),
-                                       work.combined.zero_sum);
+    moments = combined_moments(batch_moments(blocks, batch, estimator.renorm.over, work),
+                               estimator.renorm.over, work.combined.zero_sum);
     work.first_stage = first_stage_of(batch, estimator);
   }
   return moments;
@@ -58,9 +58,9 @@ CombinedMoments first_stage(const Exec& exec, const RewardBatch<T, Groups>& batc
 /// The second stage of an estimator: writes the advantages of the batch whose first_stage() used
 /// `workspace` last, by the moments of all ranks. `merged` of one rank gives that rank's own.
 ///
-/// renorm::None and renorm::PerGroup read nothing of `merged` but zero_sum. Errors: invalid_input
-/// for an `out` of another size, and for a workspace that first_stage() has not used last with this
-/// batch and a type like this.
+/// RenormOver::None and RenormOver::Group read nothing of `merged` but zero_sum. Errors:
+/// invalid_input for an `out` of another size, and for a workspace that first_stage() has not used
+/// last with this batch, this type and this renorm.over.
 template <class Exec, class T, class Groups, class B, class S, class C, class Renorm, class R>
 void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
             const GroupAdvantage<B, S, C, Renorm>& estimator, const CombinedMoments& merged,
@@ -80,7 +80,7 @@ void finish(const Exec& exec, const RewardBatch<T, Groups>& batch,
     }
     const GroupUnits units(batch);
     const index_t workers = workers_for(exec, units.count(), rows * batch.rewards.extent[1]);
-    if constexpr (std::is_same_v<Renorm, renorm::PerGroup>) {
+    if (estimator.renorm.over == RenormOver::Group) {
       // The workers of first_stage() may have been fewer.
       const std::size_t members = at(units.longest(batch.groups));
       if (work.workers.size() < at(workers)) work.workers = std::vector<GroupScratch>(at(workers));

@@ -1,6 +1,7 @@
 #pragma once
 #include <array>
 #include <gdpo/advantage/batch.hpp>
+#include <gdpo/advantage/renorm.hpp>
 #include <gdpo/core/until_moved.hpp>
 #include <vector>
 
@@ -41,10 +42,12 @@ struct CombinedValues {
 /// Which call of first_stage() the memory belongs to. Every other use of the memory clears it.
 struct FirstStage {
   const void *rewards = nullptr, *estimator = nullptr;  // the array; the type (type_mark)
+  RenormOver over = RenormOver::None;                   // of its renormalisation
   index_t rows = -1, groups = -1;                       // rows -1: it belongs to none
 
   bool operator==(const FirstStage& o) const {
-    return rewards == o.rewards && estimator == o.estimator && rows == o.rows && groups == o.groups;
+    return rewards == o.rewards && estimator == o.estimator && over == o.over && rows == o.rows &&
+           groups == o.groups;
   }
 };
 /// Has an address of its own for each type.

@@ -22,11 +22,11 @@ struct AdaptiveKl {
   /// in nats; if it is not finite, the result is coef. steps: samples since the last call, in the
   /// unit of the horizon.
   /// Errors: `invalid_input` for a coef that is negative or not finite, for steps below 0 or above
-  /// horizon / -min_error (beyond it the coefficient could turn negative), and what `check()`
-  /// throws.
+  /// horizon / -min_error (beyond it the coefficient could turn negative), and for settings out of
+  /// their range.
   double operator()(double coef, double kl, double steps) const {
     constexpr const char* function = "gdpo::AdaptiveKl";
-    check(function);
+    detail::check_fields(function, "", *this);
     if (!(coef >= 0) || math::not_finite(coef)) {
       contract::fail(function, "coef", contract::text(coef), "a finite number of at least 0");
     }
@@ -40,19 +40,20 @@ struct AdaptiveKl {
     return math::mul(coef, 1.0 + math::mul(error, steps) / horizon);
   }
 
-  /// Throws `invalid_input` for a target or horizon that is not a finite number above 0, and for
-  /// error bounds that are not finite or in the wrong order.
-  void check(const char* function) const {
-    for (const auto& [name, value] : {std::pair{"target", target}, std::pair{"horizon", horizon}}) {
-      if (!(value > 0) || math::not_finite(value)) {
-        contract::fail(function, name, contract::text(value), "a finite number above 0");
-      }
-    }
-    if (math::not_finite(min_error) || math::not_finite(max_error) || !(min_error <= max_error)) {
-      contract::fail(function, "min_error, max_error",
-                     contract::text(min_error) + " and " + contract::text(max_error),
-                     "finite numbers, the lower before the upper");
-    }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("target", s.target, more_than(0), "the KL to be kept, in nats");
+    field("horizon", s.horizon, more_than(0), "larger: the coefficient moves more slowly");
+    field("min_error", s.min_error, finite(), "lower bound of the relative error");
+    field("max_error", s.max_error, finite(), "upper bound of the relative error");
+  }
+  /// Throws unless min_error <= max_error.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    if (min_error <= max_error) return;
+    contract::fail(function, path.text("min_error") + ", " + path.text("max_error"),
+                   contract::text(min_error) + " and " + contract::text(max_error),
+                   "the lower before the upper");
   }
 };
 

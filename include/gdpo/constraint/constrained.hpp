@@ -43,6 +43,13 @@ struct Constrained {
   Estimator estimator{};               ///< Gives the advantages of the primary rewards.
   Placement placement{};               ///< Where the violations enter (namespace placement).
   List<Constraint, 16> constraints{};  ///< At most 16; several may limit the same reward.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("estimator", s.estimator, "gives the advantages of the primary rewards");
+    field("placement", s.placement, "where the violations enter");
+    field("constraints", s.constraints, "the constrained rewards, at most 16");
+  }
 };
 /// Takes constraints from a List, braces or a std::vector.
 template <class Estimator, class Placement>
@@ -64,6 +71,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
   constexpr const char* function = "gdpo::advantages";
   if constexpr (detail::may_run<Exec, Groups>()) {
     detail::check_out(function, batch, out);
+    detail::check_fields(function, "placement", constrained.placement);
     using Call = detail::ConstrainedCall<Exec, T, Groups, Estimator>;
     static_assert(std::is_invocable_v<const Placement&, Call&>,
                   "a placement is placement::FixedScale or one of its neighbours, or needs: "

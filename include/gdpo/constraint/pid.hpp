@@ -98,7 +98,8 @@ class PidLagrangian {
           "one of each for every constraint, one at least");
     }
     for (std::size_t c = 0; c < m; ++c) {
-      gains[c].check(function, "gains[" + text(static_cast<index_t>(c)) + "]");
+      const std::string name = "gains[" + text(static_cast<index_t>(c)) + "]";
+      detail::check_fields(function, name.c_str(), gains[c]);
       detail::check_set_point(function, c, set_points[c]);
     }
     state_.set_points = set_points;

@@ -20,6 +20,13 @@ enum class PidForm {
   /// log lambda += Ki lambda e: a small multiplier hardly moves. Safe RLHF.
   Log
 };
+/// The enumerators of PidForm with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(PidForm) {
+  using E = Enumerator<PidForm>;
+  return std::array{E{"positional", PidForm::Positional}, E{"velocity", PidForm::Velocity},
+                    E{"adam", PidForm::Adam}, E{"rms_prop", PidForm::RmsProp},
+                    E{"log", PidForm::Log}};
+}
 
 /// What an exponential average (share a of the old average, 1 - a of the new value) starts from.
 enum class EmaStart {
@@ -34,6 +41,12 @@ enum class EmaStart {
   /// the integral alone (nuPI, init "SGD" in the code of Cooper).
   AfterFirst
 };
+/// The enumerators of EmaStart with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(EmaStart) {
+  using E = Enumerator<EmaStart>;
+  return std::array{E{"zero", EmaStart::Zero}, E{"bias_corrected", EmaStart::BiasCorrected},
+                    E{"first_value", EmaStart::FirstValue}, E{"after_first", EmaStart::AfterFirst}};
+}
 
 /// What keeps the integral from growing while lambda_max or the slew limit holds the multiplier.
 /// Without it, the integral winds up during a long violation, and the multiplier stays at its bound
@@ -44,12 +57,23 @@ enum class AntiWindup {
   Conditional,     ///< The integral grows only until the output reaches its bound.
   BackCalculation  ///< The integral is pulled back by `kt` times what the bound cut off.
 };
+/// The enumerators of AntiWindup with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(AntiWindup) {
+  using E = Enumerator<AntiWindup>;
+  return std::array{E{"none", AntiWindup::None}, E{"conditional", AntiWindup::Conditional},
+                    E{"back_calculation", AntiWindup::BackCalculation}};
+}
 
 /// Which changes of the measurement the derivative term sees.
 enum class PidDerivative {
   Relu,   ///< Only changes towards a larger violation (Stooke 2020).
   Signed  ///< All changes: an improving measurement lowers the multiplier.
 };
+/// The enumerators of PidDerivative with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(PidDerivative) {
+  using E = Enumerator<PidDerivative>;
+  return std::array{E{"relu", PidDerivative::Relu}, E{"signed", PidDerivative::Signed}};
+}
 
 }  // namespace gdpo
 
@@ -109,67 +133,67 @@ struct PidGains {
       beta2 = 0.999,    ///< Adam and RmsProp: share of the old second moment (alpha in RMSprop).
       adam_eps = 1e-8;  ///< Adam and RmsProp: added to the root of the second moment.
 
-  /// Throws `invalid_input` for a setting outside its range. name: what messages call this struct.
-  void check(const char* function, const std::string& name) const {
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    const Range share = at_least(0).below(1);
+    field("form", s.form, "the control law");
+    field("kp", s.kp, finite(), "proportional gain");
+    field("ki", s.ki, finite(), "integral gain, or the rate of ascent");
+    field("kd", s.kd, finite(), "derivative gain");
+    field("p_ema", s.p_ema, share, "average of the error: share of the old average");
+    field("p_start", s.p_start, "what that average starts from");
+    field("d_ema", s.d_ema, share, "average of the measurement: share of the old average");
+    field("d_delay", s.d_delay,
+          at_least(1).at_most(largest_d_delay).with_note("as many measurements are kept"),
+          "updates over which the derivative takes the difference");
+    field("d_start", s.d_start, "what the average of the measurement starts from");
+    field("derivative", s.derivative, "which changes the derivative sees");
+    field("integral_min", s.integral_min, anything().below(math::infinity),
+          "lower bound of the integral");
+    field("integral_max", s.integral_max, anything(), "upper bound of the integral");
+    field("anti_windup", s.anti_windup, "what keeps the integral from growing at a bound");
+    field("kt", s.kt, at_least(0), "back_calculation: how fast the integral is pulled back");
+    field("lambda_init", s.lambda_init, finite(), "multiplier before the first update");
+    field("lambda_max", s.lambda_max, at_least(0).or_infinity(), "upper bound of the multiplier");
+    field("slew", s.slew, at_least(0).or_infinity(), "largest change in an update");
+    field("dead_band", s.dead_band, at_least(0).or_infinity("all errors"),
+          "errors up to this size count as 0");
+    field("warm_up", s.warm_up, at_least(0), "first updates that move no multiplier");
+    field("period", s.period, at_least(1), "calls for each update");
+    field("beta1", s.beta1, share, "adam: share of the old first moment");
+    field("beta2", s.beta2, share, "adam, rms_prop: share of the old second moment");
+    field("adam_eps", s.adam_eps, at_least(0).or_infinity("no step"),
+          "adam, rms_prop: added to the root of the second moment");
+  }
+  /// Throws for what several settings decide together.
+  void check_together(const char* function, const detail::FieldPath& path) const {
     const auto number = [&](const char* member, double value, bool ok, const char* needed) {
-      if (!ok) contract::fail(function, name + "." + member, contract::text(value), needed);
+      if (!ok) contract::fail(function, path.text(member), contract::text(value), needed);
     };
-    const auto finite = [&](const char* member, double value) {
-      number(member, value, !math::not_finite(value), "a finite number");
-    };
-    const auto at_least_0 = [&](const char* member, double value) {
-      number(member, value, value >= 0 && !math::is_nan(value), "a number of at least 0");
-    };
-    const auto share = [&](const char* member, double value) {
-      number(member, value, value >= 0 && value < 1 && !math::is_nan(value),
-             "at least 0 and below 1");
-    };
-    const auto whole = [&](const char* member, int value, int least) {
-      if (value < least) {
-        contract::fail(function, name + "." + member, contract::text(index_t{value}),
-                       "at least " + contract::text(index_t{least}));
-      }
-    };
-    finite("kp", kp), finite("ki", ki), finite("kd", kd), finite("kt", kt), at_least_0("kt", kt);
-    share("p_ema", p_ema), share("d_ema", d_ema), share("beta1", beta1), share("beta2", beta2);
-    at_least_0("lambda_max", lambda_max), at_least_0("slew", slew),
-        at_least_0("dead_band", dead_band);
-    at_least_0("adam_eps", adam_eps);
-    whole("d_delay", d_delay, 1);
-    if (d_delay > largest_d_delay) {
-      contract::fail(function, name + ".d_delay", contract::text(index_t{d_delay}),
-                     "at most " + contract::text(index_t{largest_d_delay}) +
-                         ", because as many measurements are kept");
-    }
-    whole("warm_up", warm_up, 0), whole("period", period, 1);
-    number("integral_min", integral_min,
-           !math::is_nan(integral_min) && integral_min < math::infinity, "a number below infinity");
-    number("integral_max", integral_max,
-           integral_min <= integral_max && !math::is_nan(integral_max), "at least integral_min");
+    number("integral_max", integral_max, integral_min <= integral_max, "at least integral_min");
     const bool positional = form == PidForm::Positional, below_0 = lambda_init < 0;
-    number("lambda_init", lambda_init,
-           (positional || !below_0) && lambda_init <= lambda_max && !math::not_finite(lambda_init),
-           positional ? "a finite number of at most lambda_max"
-                      : "a finite number from 0 to lambda_max");
+    number("lambda_init", lambda_init, (positional || !below_0) && lambda_init <= lambda_max,
+           positional ? "at most lambda_max" : "0 to lambda_max");
     if (positional) {
       number("lambda_init", lambda_init,
              (below_0 || integral_min <= lambda_init) && lambda_init <= integral_max,
              "a number from integral_min to integral_max, where the integral begins");
     }
     if (d_start != EmaStart::Zero && d_start != EmaStart::FirstValue) {
-      contract::fail(function, name + ".d_start", "a start of averages of errors",
-                     "EmaStart::Zero or FirstValue");
+      contract::fail(function, path.text("d_start"), "a start of averages of errors",
+                     "zero or first_value");
     }
     const bool rate_alone =
         form == PidForm::Adam || form == PidForm::RmsProp || form == PidForm::Log;
     if (rate_alone && (kp != 0 || kd != 0)) {
-      contract::fail(function, name + ".kp, kd", contract::text(kp) + " and " + contract::text(kd),
+      contract::fail(function, path.text("kp") + ", kd",
+                     contract::text(kp) + " and " + contract::text(kd),
                      "0: this form has a rate, ki, alone");
     }
-    if (form == PidForm::Log && !(lambda_init > 0)) {
-      contract::fail(function, name + ".lambda_init", contract::text(lambda_init),
-                     "above 0: a multiplier of 0 stays 0 in this form");
-    }
+    if (form == PidForm::Log)
+      number("lambda_init", lambda_init, lambda_init > 0,
+             "above 0: a multiplier of 0 stays 0 in this form");
   }
 };
 

@@ -53,6 +53,12 @@ struct Composite {
   /// -1: the only primary reward. With `combine::SumThenNormalize` it must be -1: the violations
   /// are subtracted from the weighted sum.
   index_t reward = -1;
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("reward", s.reward, at_least(-1).with_note("-1: the only one, or the sum"),
+          "the primary reward from which the violations are subtracted");
+  }
 
   /// Computes the advantages of one call.
   template <class Call>
@@ -70,6 +76,11 @@ struct Composite {
 /// nothing there. Without renormalisation (GRPO) the step grows with lambda, and Sum bounds it.
 struct NormalizeThenCombine {
   LambdaNorm norm = LambdaNorm::None;  ///< How the step is bounded when multipliers grow.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("norm", s.norm, "how the step is bounded when multipliers grow");
+  }
 
   /// Computes the advantages of one call.
   template <class Call>
@@ -87,11 +98,16 @@ struct NormalizeThenCombine {
 /// less than the baseline did, `LambdaNorm::Sum` makes the steps smaller as lambda grows.
 struct FixedScale {
   LambdaNorm norm = LambdaNorm::Sum;  ///< How the step is bounded when multipliers grow.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("norm", s.norm, "how the step is bounded when multipliers grow");
+  }
 
   /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
-    GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize, renorm::None> centred;
+    GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize> centred;
     centred.missing = call.estimator().missing;
     centred.singleton = call.estimator().singleton;
     detail::mix(call, norm,
@@ -104,6 +120,11 @@ struct FixedScale {
 /// with `Signal::Linear` for their cost; their A_c come from a critic (see `mix_into`).
 struct AdvantageMix {
   LambdaNorm norm = LambdaNorm::Sum;  ///< How the step is bounded when multipliers grow.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("norm", s.norm, "how the step is bounded when multipliers grow");
+  }
 
   /// Computes the advantages of one call.
   template <class Call>
@@ -134,6 +155,7 @@ void mix_into(View<A, 1> reward_advantages, View<B, 2> cost_advantages,
   contract::check_written(function, "out", out);
   contract::check_array(function, "lambda", lambda);
   contract::check_extents(function, "cost_advantages", 2, cost_advantages.extent);
+  detail::check_fields(function, "norm", norm);
   const index_t rows = out.extent[0], m = lambda.extent[0];
   if (reward_advantages.extent[0] != rows || cost_advantages.extent[0] != m ||
       (m > 0 && cost_advantages.extent[1] != rows)) {

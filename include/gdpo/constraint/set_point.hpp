@@ -1,6 +1,20 @@
 #pragma once
 // The limit of a constrained reward, and the constraint on it that an estimator sees.
+#include <gdpo/math/settings.hpp>
 #include <gdpo/stats/moments.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Checks the inverse of a scale, because violations are divided by it.
+inline void check_inverse(const char* function, const FieldPath& owner, double scale) {
+  if (!math::not_finite(1.0 / scale)) return;
+  contract::fail(function, owner.text("scale"), contract::text(scale),
+                 "a finite number that is more than 0 (its inverse too)");
+}
+
+}  // namespace detail
+GDPO_END_NAMESPACE
 
 // The structs below are plain data, outside the inline namespace: checkpoints hold set-points.
 namespace gdpo {
@@ -10,6 +24,11 @@ enum class Bound {
   AtMost,  ///< The value is a cost: it satisfies the constraint at the limit and below.
   AtLeast  ///< The value is a reward: it satisfies the constraint at the limit and above.
 };
+/// The enumerators of Bound with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Bound) {
+  using E = Enumerator<Bound>;
+  return std::array{E{"at_most", Bound::AtMost}, E{"at_least", Bound::AtLeast}};
+}
 
 /// The limit of a measured value x, and the unit in which its violation is measured.
 /// The signed error is positive where x violates the constraint:
@@ -24,6 +43,24 @@ struct SetPoint {
   Bound bound = Bound::AtLeast;  ///< The side of the limit that satisfies the constraint.
   double k = 0;        ///< The k that `calibrate()` was given; kept as a record, read by nothing.
   Moments baseline{};  ///< The moments that `calibrate()` was given; n = 0: a limit set by hand.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("limit", s.limit, finite(), "limit of the value, in its units");
+    field("scale", s.scale, more_than(0).with_note("its inverse too"), "unit of the violation");
+    field("bound", s.bound, "the side of the limit that satisfies the constraint");
+    field("k", s.k, anything().or_nan(""), "what calibrate() was given; a record");
+    field("baseline", s.baseline, "what calibrate() was given; a record");
+  }
+  /// Throws for a scale without a finite inverse, and for a baseline of less than no values.
+  template <class Path>
+  void check_together(const char* function, const Path& path) const {
+    detail::check_inverse(function, path, scale);
+    if (baseline.n < 0) {
+      contract::fail(function, path.text("baseline") + ".n", contract::text(baseline.n),
+                     "a count of at least 0");
+    }
+  }
 };
 
 /// A mean as a sum and a count, so that micro-batches and ranks can be added before dividing.
@@ -42,6 +79,12 @@ enum class Signal {
   Hinge,     ///< max(0, e). Recommendation-as-Generation (arXiv 2606.25496).
   Indicator  ///< 1 beyond the limit, else 0; `scale` plays no part. Constrained GRPO (2602.05863).
 };
+/// The enumerators of Signal with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Signal) {
+  using E = Enumerator<Signal>;
+  return std::array{E{"linear", Signal::Linear}, E{"hinge", Signal::Hinge},
+                    E{"indicator", Signal::Indicator}};
+}
 
 /// How the weights of reward and violations are bounded when multipliers grow.
 /// A_R: advantages of the reward; A_c: advantages of the violations of constraint c; S: the sum of
@@ -55,6 +98,12 @@ enum class LambdaNorm {
   /// `PidGains::lambda_max` to 1 / m, so that S stays at most 1.
   Diff
 };
+/// The enumerators of LambdaNorm with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(LambdaNorm) {
+  using E = Enumerator<LambdaNorm>;
+  return std::array{E{"none", LambdaNorm::None}, E{"sum", LambdaNorm::Sum},
+                    E{"diff", LambdaNorm::Diff}};
+}
 
 /// A constraint on one reward of the batch, with its current multiplier.
 struct Constraint {
@@ -67,6 +116,21 @@ struct Constraint {
   double scale = 1;
   Bound bound = Bound::AtLeast;    ///< The side of the limit that satisfies the constraint.
   Signal signal = Signal::Linear;  ///< What counts as the violation of one sample.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("reward", s.reward, at_least(0), "column of the constrained reward");
+    field("lambda", s.lambda, at_least(0), "multiplier; 0: the reward is not read");
+    field("limit", s.limit, finite(), "limit of the reward, in its units");
+    field("scale", s.scale, more_than(0).with_note("its inverse too"), "unit of the violation");
+    field("bound", s.bound, "the side of the limit that satisfies the constraint");
+    field("signal", s.signal, "what counts as the violation of one sample");
+  }
+  /// Throws for a scale without a finite inverse.
+  template <class Path>
+  void check_together(const char* function, const Path& path) const {
+    detail::check_inverse(function, path, scale);
+  }
 };
 
 }  // namespace gdpo
@@ -83,18 +147,4 @@ GDPO_INLINE double error_of(const SetPoint& s, double x) {
   return signed_violation(s.limit, s.bound, x) / s.scale;
 }
 
-namespace detail {
-
-/// Checks the limit and the scale that `name` names in a message. The inverse of the scale must be
-/// finite too, because violations are divided by it.
-inline void check_limit(const char* function, const std::string& name, double limit, double scale) {
-  if (math::not_finite(limit))
-    contract::fail(function, name + ".limit", contract::text(limit), "a finite number");
-  if (!(scale > 0) || math::not_finite(scale) || math::not_finite(1.0 / scale)) {
-    contract::fail(function, name + ".scale", contract::text(scale),
-                   "a finite number above 0, as its inverse");
-  }
-}
-
-}  // namespace detail
 GDPO_END_NAMESPACE

@@ -97,7 +97,7 @@ inline ConstraintMetrics merge(const ConstraintMetrics& a, const ConstraintMetri
 template <class T>
 ConstraintMetrics measure(View<T, 1> values, const SetPoint& set_point, const Column& valid = {}) {
   constexpr const char* function = "gdpo::measure";
-  detail::check_limit(function, "set_point", set_point.limit, set_point.scale);
+  detail::check_fields(function, "set_point", set_point);
   contract::check_array(function, "values", values);
   if (valid && valid.size() != values.extent[0]) {
     contract::fail(function, "valid", contract::text(valid.size()) + " entries",

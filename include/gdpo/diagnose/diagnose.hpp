@@ -17,7 +17,7 @@ namespace detail {
 class Diagnosis {
  public:
   GDPO_COLD explicit Diagnosis(const DiagnoseSettings& settings) : settings_(settings) {
-    check_diagnose_settings(settings);
+    check_fields("gdpo::diagnose", "settings", settings);
   }
   GDPO_COLD std::vector<Finding> findings() && { return std::move(findings_); }
 

@@ -1,6 +1,5 @@
 #pragma once
-#include <gdpo/core/errors.hpp>
-#include <gdpo/math/scalar.hpp>
+#include <gdpo/math/settings.hpp>
 #include <string>
 #include <vector>
 
@@ -66,39 +65,42 @@ struct DiagnoseSettings {
 
   /// Names of the C rewards, all different; empty: "0", "1" and so on.
   std::vector<std::string> reward_names;
+
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    const Range share = at_least(0).at_most(1).with_note("a share");
+    const Range off_1 = at_least(0).or_infinity();
+    const Range nats = at_least(0).with_note("nats");
+    field("first_step", s.first_step, "the policy is still the one that sampled");
+    field("later_step", s.later_step, "the policy has been updated since");
+    field("whole_step", s.whole_step, "the result is that of a whole optimizer step");
+    field("first_step_ratio", s.first_step_ratio, off_1,
+          "how far a ratio may typically be off 1 in the first step");
+    field("clip_fraction_min", s.clip_fraction_min, share, "least share of clipped tokens");
+    field("clip_fraction_max", s.clip_fraction_max, share, "largest share of clipped tokens");
+    field("near_ratio", s.near_ratio, off_1, "how far off 1 a large share of clips is judged");
+    field("positive_logp", s.positive_logp, share,
+          "largest share of rows that begin with a positive log-prob");
+    field("dead_groups", s.dead_groups, share, "largest share of groups without a spread");
+    field("truncated", s.truncated, more_than(0).at_most(1).with_note("a share"),
+          "the share of truncated completions that counts as all");
+    field("entropy_floor", s.entropy_floor, nats, "least mean entropy of a token");
+    field("first_entropy", s.first_entropy, nats,
+          "that of the first step of the run; 0: not known");
+    field("entropy_share", s.entropy_share, share, "the least share of it that is left");
+    field("reward_names", s.reward_names, "names of the rewards");
+  }
+  /// Throws for what two settings decide together.
+  GDPO_COLD void check_together(const char* function, const detail::FieldPath& path) const {
+    if (first_step && later_step) {
+      contract::fail(function, path.text("first_step") + ", " + path.text("later_step"), "both",
+                     "at most one of them");
+    }
+    if (clip_fraction_min <= clip_fraction_max) return;
+    contract::fail(function, path.text("clip_fraction_min"), contract::text(clip_fraction_min),
+                   "at most " + path.text("clip_fraction_max"));
+  }
 };
 
-namespace detail {
-
-GDPO_COLD inline void check_diagnose_settings(const DiagnoseSettings& s) {
-  const auto check = [](const char* name, double value, bool fits, const char* needed) {
-    if (fits && !math::is_nan(value)) return;
-    contract::fail("gdpo::diagnose", contract::Text("settings.") + name, contract::text(value),
-                   needed);
-  };
-  const auto share = [&check](const char* name, double value) {
-    check(name, value, value >= 0 && value <= 1, "a share, 0 to 1");
-  };
-  const auto nats = [&check](const char* name, double value) {
-    check(name, value, value >= 0 && !math::is_inf(value), "a finite number of at least 0, nats");
-  };
-  if (s.first_step && s.later_step) {
-    contract::fail("gdpo::diagnose", "settings.first_step, settings.later_step", "both",
-                   "at most one of them");
-  }
-  check("first_step_ratio", s.first_step_ratio, s.first_step_ratio >= 0, "0 or more");
-  share("clip_fraction_min", s.clip_fraction_min);
-  share("clip_fraction_max", s.clip_fraction_max);
-  check("clip_fraction_min", s.clip_fraction_min, s.clip_fraction_min <= s.clip_fraction_max,
-        "at most settings.clip_fraction_max");
-  check("near_ratio", s.near_ratio, s.near_ratio >= 0, "0 or more");
-  share("positive_logp", s.positive_logp);
-  share("dead_groups", s.dead_groups);
-  check("truncated", s.truncated, s.truncated > 0 && s.truncated <= 1, "above 0, to 1");
-  nats("entropy_floor", s.entropy_floor);
-  nats("first_entropy", s.first_entropy);
-  share("entropy_share", s.entropy_share);
-}
-
-}  // namespace detail
 GDPO_END_NAMESPACE

@@ -1,5 +1,6 @@
 #pragma once
 // Settings in words, so that ranks can compare them and say where they differ.
+#include <gdpo/core/fields.hpp>
 #include <gdpo/core/list.hpp>
 #include <gdpo/math/scalar.hpp>
 #include <tuple>
@@ -103,13 +104,15 @@ void for_each_member(const T& x, const F& f) {
 }
 
 /// Whether T, a class with constructors, lists its settings: `auto settings() const`, a std::tuple.
+/// It comes before fields, of a policy that is chosen at run time with all that can be chosen.
 template <class T, class = void>
 constexpr bool has_settings_v = false;
 template <class T>
 constexpr bool has_settings_v<T, std::void_t<decltype(std::declval<const T&>().settings())>> = true;
 
-/// Writes settings as text: numbers with all their digits, enumerators as numbers, words in
-/// quotes, and lists and aggregates member by member in braces after the name of their type.
+/// Writes settings as text: numbers with all their digits, enumerators as their words, strings in
+/// quotes, and structs in braces after the name of their type. Fields (core/fields.hpp) stand there
+/// as name=value; aggregates without fields and lists member by member.
 class Description {
  public:
   void add(const std::string& words) {
@@ -140,14 +143,23 @@ class Description {
       // The sign of NaN is not promised.
       text_ += math::is_nan(x) ? "nan" : std::string(contract::text(static_cast<double>(x)));
     } else if constexpr (std::is_enum_v<T>) {
-      text_ += std::to_string(static_cast<std::underlying_type_t<T>>(x));
+      add_enumerator(x);
     } else if constexpr (std::is_integral_v<T>) {
       text_ += std::to_string(x);
+    } else if constexpr (has_fields_v<T> && !has_settings_v<T>) {
+      if (depth_ == 0) text_ += type_name<T>();
+      add_between_braces([&](const auto& one) {
+        T::fields(x, [&](const char* name, const auto& member, const auto&...) {
+          one(member, *name ? std::string(name) + "=" : "");
+        });
+      });
     } else {
       constexpr bool known = std::is_aggregate_v<T> || has_settings_v<T>;
-      static_assert(known,
-                    "settings are numbers, enumerators, strings, lists of them, aggregates of at "
-                    "most 12 such members, and classes with `auto settings() const`, a std::tuple");
+      static_assert(
+          known,
+          "settings are numbers, enumerators, strings, lists of them, structs with fields, "
+          "aggregates of at most 12 such members, and classes with `auto settings() "
+          "const`, a std::tuple");
       if (depth_ == 0) text_ += type_name<T>();
       add_between_braces([&](const auto& one) {
         if constexpr (has_settings_v<T>) {
@@ -161,6 +173,15 @@ class Description {
   const std::string& text() const { return text_; }
 
  private:
+  template <class E>
+  void add_enumerator(E x) {
+    if constexpr (has_enumerators_v<E>) {
+      for (const auto& e : enumerators(x)) {
+        if (e.value == x) return void(text_ += e.word);
+      }
+    }
+    text_ += std::to_string(static_cast<std::underlying_type_t<E>>(x));
+  }
   template <class Items>
   void add_all(const Items& items) {
     add_between_braces([&](const auto& one) {
@@ -171,8 +192,8 @@ class Description {
   void add_between_braces(const Walk& walk) {
     const char* before = "{";
     ++depth_;
-    walk([&](const auto& item) {
-      text_ += before;
+    walk([&](const auto& item, const std::string& name = "") {
+      text_ += before + name;
       add(item);
       before = ", ";
     });

@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/core/errors.hpp>
+#include <gdpo/math/settings.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace dist {
@@ -53,6 +53,24 @@ enum class Engine {
   /// dp_size on every backend (verl 0.9.1).
   Verl
 };
+/// The enumerators of Engine with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Engine) {
+  using E = Enumerator<Engine>;
+  return std::array{E{"sum", Engine::Sum},
+                    E{"ddp", Engine::Ddp},
+                    E{"fsdp", Engine::Fsdp},
+                    E{"accelerate", Engine::Accelerate},
+                    E{"deepspeed", Engine::DeepSpeed},
+                    E{"deepspeed_unscaled", Engine::DeepSpeedUnscaled},
+                    E{"deepspeed_sum", Engine::DeepSpeedSum},
+                    E{"huggingface", Engine::HuggingFace},
+                    E{"huggingface_scaled", Engine::HuggingFaceScaled},
+                    E{"huggingface_items", Engine::HuggingFaceItems},
+                    E{"megatron", Engine::Megatron},
+                    E{"megatron_tokens", Engine::MegatronTokens},
+                    E{"megatron_per_token", Engine::MegatronPerToken},
+                    E{"verl", Engine::Verl}};
+}
 
 /// The factor that makes the engine's gradient the plain sum over all ranks and micro-batches,
 /// except for roundings.
@@ -92,6 +110,7 @@ inline double grad_scale(index_t world, index_t accumulation, Engine engine) {
     contract::fail(function, "accumulation", contract::text(accumulation),
                    "a number of micro-batches of at least 1");
   }
+  gdpo::detail::check_fields(function, "engine", engine);
   const auto ranks = static_cast<double>(world), steps = static_cast<double>(accumulation);
   switch (engine) {
     case Engine::Sum:
@@ -111,10 +130,9 @@ inline double grad_scale(index_t world, index_t accumulation, Engine engine) {
     case Engine::Megatron:
     case Engine::MegatronTokens:
     case Engine::MegatronPerToken:
-      return ranks * steps;
+      break;
   }
-  contract::fail(function, "engine", contract::text(static_cast<index_t>(engine)),
-                 "an enumerator of dist::Engine");
+  return ranks * steps;
 }
 
 }  // namespace dist

@@ -16,6 +16,20 @@ enum class KlGradient {
   ScoreFunction,      ///< kl::ScoreFunction
   ImportanceWeighted  ///< kl::ImportanceWeighted
 };
+/// The enumerators of KlEstimator with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(KlEstimator) {
+  using E = Enumerator<KlEstimator>;
+  return std::array{E{"k1", KlEstimator::K1}, E{"abs", KlEstimator::Abs}, E{"k2", KlEstimator::K2},
+                    E{"k3", KlEstimator::K3}};
+}
+/// The enumerators of KlGradient with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(KlGradient) {
+  using E = Enumerator<KlGradient>;
+  return std::array{E{"direct", KlGradient::Direct},
+                    E{"straight_through_k2", KlGradient::StraightThroughK2},
+                    E{"score_function", KlGradient::ScoreFunction},
+                    E{"importance_weighted", KlGradient::ImportanceWeighted}};
+}
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
@@ -41,7 +55,16 @@ struct AnyKl {
   GDPO_DEVICE GDPO_NOINLINE Term<V> own_ratio(const Token<V>& t) const {
     return chosen([&](const auto& kl) { return kl.own_ratio(t); });
   }
-  void check(const char* function) const { as<kl::K3, kl::Direct>().check(function); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("estimator", s.estimator, "the estimate of the divergence");
+    field("gradient", s.gradient, "the rule for its gradient");
+    field("beta", s.beta, at_least(0).with_note("0: off"), "coefficient of the KL term");
+    field("against", s.against, "the other policy");
+    field("input", s.input, "bounds of other - logp, in nats");
+    field("output", s.output, "bounds of the value, in nats");
+  }
 
  private:
   template <class Estimator, class Gradient>

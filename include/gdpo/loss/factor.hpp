@@ -5,14 +5,16 @@
 GDPO_BEGIN_NAMESPACE
 
 namespace detail {
-// The flags that a surrogate, map or factor may declare; see Factors. `ratio_only` is for
-// surrogates: their d_logp is 0.
+// The flags that a surrogate, map or factor may declare; see Factors. The last two are for
+// surrogates: `ratio_only` says that d_logp is 0, `general_rows` that a loss is to compile one loop
+// over tokens, and not others for rows without optional arrays.
 GDPO_DECLARED(reads_ref);
 GDPO_DECLARED(reads_rollout);
 GDPO_DECLARED(reads_teacher);
 GDPO_DECLARED(reads_tag);
 GDPO_DECLARED(reads_row_advantage);
 GDPO_DECLARED(ratio_only);
+GDPO_DECLARED(general_rows);
 }  // namespace detail
 
 /// A list of factors of the surrogate; `Factors<>` is none.
@@ -31,14 +33,22 @@ GDPO_DECLARED(ratio_only);
 /// `reads_ref`, `reads_rollout`, `reads_teacher`, `reads_tag` and `reads_row_advantage`, each as
 /// `static constexpr bool ... = true`. The loss then reads the array, or computes the mean, and
 /// throws invalid_input where the array is absent. Without the flag the member may be 0. Settings
-/// are checked by `void check(const char* function) const`, where a factor has it.
+/// are listed as fields (core/fields.hpp).
+///
+/// A factor that clips may say which tokens: `template <class V> void clips(const Token<V>&,
+/// Term<V>&) const` sets `low`, `high` and `outside` of the surrogate's term, which the clip
+/// metrics count.
 ///
 /// The factors are `first`, `rest.first`, `rest.rest.first`, ...
 template <class... F>
 struct Factors;
 /// No factor.
 template <>
-struct Factors<> {};
+struct Factors<> {
+  /// It has no settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self&, const Field&) {}
+};
 /// At least one factor.
 template <class First, class... Rest>
 struct Factors<First, Rest...> {
@@ -61,7 +71,63 @@ struct Factors<First, Rest...> {
       (detail::reads_row_advantage_v<First> || ... || detail::reads_row_advantage_v<Rest>);
   First first{};            ///< The first factor.
   Factors<Rest...> rest{};  ///< The others.
+  /// The settings of all factors (core/fields.hpp): "factor.max_ratio".
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("", s.first);
+    field("", s.rest);
+  }
 };
+
+/// Factors that the library has.
+namespace factor {
+
+/// The level's ratio between bounds, without its gradient: min(max(r, min_ratio), max_ratio).
+///
+/// With surrogate::Reinforce it is CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5): every token
+/// keeps a gradient, also where its ratio is clipped, and the bound only limits its size.
+/// (Truncated importance sampling is the same with `max_ratio` alone.)
+///
+/// Clip metrics: a token is clipped from above if r > max_ratio and A > 0, from below if
+/// r < min_ratio and A < 0, and outside if r is beyond either bound. A ratio on a bound is inside.
+/// Where r is NaN the factor is 1, and the surrogate of that token is NaN because of its log-probs.
+struct ClippedRatio {
+  double min_ratio = 0;               ///< Lower bound of the ratio, at least 0; 0: none.
+  double max_ratio = math::infinity;  ///< Upper bound, more than 0 and at least min_ratio.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("min_ratio", s.min_ratio, at_least(0), "lower bound of the detached ratio");
+    field("max_ratio", s.max_ratio, more_than(0).or_infinity(),
+          "upper bound of the detached ratio");
+  }
+  /// Throws invalid_input unless min_ratio is at most max_ratio.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    if (!(min_ratio > max_ratio && max_ratio > 0)) return;  // one alone: its range
+    contract::fail(function, path.text("min_ratio") + ", " + path.text("max_ratio"),
+                   contract::text(min_ratio) + " and " + contract::text(max_ratio),
+                   "min_ratio of at most max_ratio");
+  }
+  /// The factor of a token.
+  template <class V>
+  GDPO_INLINE V operator()(const Token<V>& t) const {
+    using math::constant, math::select;
+    const V r = select(math::is_nan(t.ratio), constant<V>(1.0), t.ratio);
+    return (math::max)((math::min)(r, constant<V>(max_ratio)), constant<V>(min_ratio));
+  }
+  /// Which clip metrics count a token.
+  template <class V>
+  GDPO_INLINE void clips(const Token<V>& t, Term<V>& term) const {
+    using math::both, math::constant, math::either;
+    const V zero = constant<V>(0.0);
+    const auto below = t.ratio<constant<V>(min_ratio), above = t.ratio> constant<V>(max_ratio);
+    term.low = both(t.advantage < zero, below);
+    term.high = both(t.advantage > zero, above);
+    term.outside = either(below, above);
+  }
+};
+
+}  // namespace factor
 
 namespace detail {
 
@@ -70,13 +136,20 @@ constexpr bool is_factors_v = false;
 template <class... F>
 constexpr bool is_factors_v<Factors<F...>> = true;
 
-/// Calls f with each factor.
-template <class F>
-void for_each_factor(const Factors<>&, const F&) {}
-template <class First, class... Rest, class F>
-void for_each_factor(const Factors<First, Rest...>& factors, const F& f) {
-  f(factors.first);
-  for_each_factor(factors.rest, f);
+template <class F, class V, class = void>
+constexpr bool has_clips_v = false;
+template <class F, class V>
+constexpr bool has_clips_v<F, V,
+                           std::void_t<decltype(std::declval<const F&>().clips(
+                               std::declval<const Token<V>&>(), std::declval<Term<V>&>()))>> = true;
+/// Lets the factors say which tokens they clip.
+template <class V>
+GDPO_INLINE void add_clips(const Factors<>&, const Token<V>&, Term<V>&) {}
+template <class First, class... Rest, class V>
+GDPO_INLINE void add_clips(const Factors<First, Rest...>& factors, const Token<V>& t,
+                           Term<V>& term) {
+  if constexpr (has_clips_v<First, V>) factors.first.clips(t, term);
+  add_clips(factors.rest, t, term);
 }
 
 /// The product of all factors at a token; 1 if there are none.

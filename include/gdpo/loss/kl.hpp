@@ -10,6 +10,12 @@ enum class Against {
   Teacher,  ///< A teacher: `TokenBatch::teacher_logp`.
   Rollout   ///< The policy as the sampling engine computed it: `TokenBatch::rollout_logp`.
 };
+/// The enumerators of Against with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Against) {
+  using E = Enumerator<Against>;
+  return std::array{E{"ref", Against::Ref}, E{"old", Against::Old}, E{"teacher", Against::Teacher},
+                    E{"rollout", Against::Rollout}};
+}
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
@@ -281,13 +287,13 @@ struct Kl {
   /// The same term, if is_plain(), with constants in place of these settings. The compiler then
   /// drops the clamps and the choice of the policy from the loop over tokens.
   GDPO_INLINE Kl as_plain() const { return {beta, Against::Ref, {}, {}}; }
-  void check(const char* function) const {
-    if (!(beta >= 0) || math::is_inf(beta)) {
-      contract::fail(function, "kl.beta", contract::text(beta),
-                     "a finite number of at least 0 (0: off)");
-    }
-    detail::check_bounds(function, "kl.input", input);
-    detail::check_bounds(function, "kl.output", output);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("beta", s.beta, at_least(0).with_note("0: off"), "coefficient of the KL term");
+    field("against", s.against, "the other policy");
+    field("input", s.input, "bounds of other - logp, in nats");
+    field("output", s.output, "bounds of the value, in nats");
   }
 
  private:

@@ -26,8 +26,10 @@ struct Mean {
   GDPO_DEVICE double share(double n) const {
     return n + count_eps > 0 ? 1.0 / (n + count_eps) : 0.0;
   }
-  void check(const char* function) const {
-    detail::check_eps(function, "level.statistic.count_eps", count_eps);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("count_eps", s.count_eps, at_least(0), "added to the number of tokens");
   }
 };
 
@@ -69,7 +71,11 @@ struct Token {
   static constexpr bool of_segment = false;        ///< The ratio is the token's own.
   static constexpr bool straight_through = false;  ///< There is no segment to pass through.
   Map map{};                                       ///< Map of the token's log ratio.
-  void check(const char* function) const { detail::Checks<Map>::run(map, function); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("map", s.map, "what is done to the log ratio of each token");
+  }
 };
 
 /// One ratio per segment, differentiated through the statistic.
@@ -94,10 +100,12 @@ struct Sequence {
   Map map{};                                       ///< Map of each token's log ratio.
   Statistic statistic{};                           ///< From the tokens' log ratios to s.
   Bounds bounds{};                                 ///< Bounds of s, in nats.
-  void check(const char* function) const {
-    detail::Checks<Map>::run(map, function);
-    detail::Checks<Statistic>::run(statistic, function);
-    detail::check_bounds(function, "level.bounds", bounds);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("map", s.map, "what is done to the log ratio of each token");
+    field("statistic", s.statistic, "from the log ratios of a segment to its own");
+    field("bounds", s.bounds, "bounds of that log ratio, in nats");
   }
 };
 
@@ -125,10 +133,12 @@ struct SequenceToken {
   Map map{};                                      ///< Map of each token's log ratio.
   Statistic statistic{};                          ///< From the tokens' log ratios to s.
   Bounds bounds{};                                ///< Bounds of s, in nats.
-  void check(const char* function) const {
-    detail::Checks<Map>::run(map, function);
-    detail::Checks<Statistic>::run(statistic, function);
-    detail::check_bounds(function, "level.bounds", bounds);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("map", s.map, "what is done to the log ratio of each token");
+    field("statistic", s.statistic, "from the log ratios of a segment to its own");
+    field("bounds", s.bounds, "bounds of that log ratio, in nats");
   }
 };
 

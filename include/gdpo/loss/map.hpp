@@ -3,12 +3,33 @@
 
 GDPO_BEGIN_NAMESPACE
 
+namespace detail {
+
+/// Throws unless the ends of an interval are in order.
+inline void check_ends(const char* function, const FieldPath& path, double lo, double hi) {
+  if (lo < hi && !math::is_nan(lo) && !math::is_nan(hi)) return;
+  contract::fail(function, path.text() + ".lo, " + path.text() + ".hi",
+                 contract::text(lo) + " and " + contract::text(hi), "lo < hi (infinite: off)");
+}
+
+}  // namespace detail
+
 /// A closed interval that a log ratio or an estimate is clamped to. Infinite ends are off.
 ///
 /// The gradient passes inside, both ends included, and is 0 outside. Needed: lo < hi.
 struct Bounds {
   double lo = -math::infinity;  ///< Lower end, in the unit of what is bounded.
   double hi = math::infinity;   ///< Upper end.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("lo", s.lo, anything(), "lower end; -infinity: off");
+    field("hi", s.hi, anything(), "upper end; infinity: off");
+  }
+  /// Throws unless lo < hi.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::check_ends(function, path, lo, hi);
+  }
 };
 
 namespace detail {
@@ -32,11 +53,7 @@ GDPO_INLINE Bounded<V> bound(const Bounds& bounds, const V& x) {
 }
 
 inline void check_bounds(const char* function, const char* owner, const Bounds& b) {
-  if (!(b.lo < b.hi) || math::is_nan(b.lo) || math::is_nan(b.hi)) {
-    contract::fail(function, contract::Text(owner) + ".lo, " + owner + ".hi",
-                   contract::text(b.lo) + " and " + contract::text(b.hi),
-                   "lo < hi (infinite: off)");
-  }
+  check_ends(function, FieldPath{nullptr, owner}, b.lo, b.hi);
 }
 
 }  // namespace detail
@@ -71,7 +88,16 @@ struct Clamp {
     const auto x = detail::bound({lo, hi}, t.token_log_ratio);
     return {x.value, math::select(x.outside, math::constant<V>(0.0), math::constant<V>(1.0))};
   }
-  void check(const char* function) const { detail::check_bounds(function, "level.map", {lo, hi}); }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("lo", s.lo, anything(), "lower end, in nats; -infinity: off");
+    field("hi", s.hi, anything(), "upper end, in nats; infinity: off");
+  }
+  /// Throws unless lo < hi.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    detail::check_ends(function, path, lo, hi);
+  }
 };
 
 }  // namespace map

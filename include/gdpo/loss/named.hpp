@@ -11,18 +11,14 @@
 // longer GSPO's 3e-4.
 GDPO_BEGIN_NAMESPACE
 
-/// The clipped ratio of each token, the KL term K3, and an aggregate: what most trainers compose.
-template <class Aggregate>
-using ClippedLoss = PolicyLoss<level::Token<>, surrogate::Ratio, Kl<kl::K3>, Aggregate>;
-
 /// GRPO (arXiv 2402.03300): clip 0.2, KL term K3 with beta 0.04 against the reference policy, mean
 /// over all rows of their token means.
 inline constexpr PolicyLoss<> grpo_loss{};
 /// DAPO (arXiv 2503.14476): clip 0.2 below and 0.28 above, no KL (beta 0), mean over tokens.
-inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {0.2, 0.28}, {0.0}};
+inline constexpr PolicyLoss<> dapo_loss{{}, {0.2, 0.28}, {0.0}, aggregate::token_mean()};
 /// Dr.GRPO (arXiv 2503.20783): clip 0.2, no KL (beta 0), mean over rows of their token sums divided
 /// by `aggregate.constant`. Set that member to the maximal completion length, in tokens.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
+inline constexpr PolicyLoss<> dr_grpo_loss{{}, {}, {0.0}, aggregate::seq_mean_token_sum_norm()};
 /// GSPO (arXiv 2507.18071): one ratio per sequence, clip 3e-4 below and 4e-4 above, no KL (beta 0),
 /// mean over rows.
 ///
@@ -34,6 +30,15 @@ inline constexpr PolicyLoss<level::Sequence<>> gspo_loss{{}, {3e-4, 4e-4}, {0.0}
 /// GSPO-token (arXiv 2507.18071, eq. 13 and 14): the ratio of gspo_loss, but each token has its own
 /// advantage and gradient.
 inline constexpr PolicyLoss<level::SequenceToken<>> gspo_token_loss{{}, {3e-4, 4e-4}, {0.0}};
+/// The type of CISPO: REINFORCE whose tokens are weighted by their ratio between bounds, without
+/// the gradient of that ratio.
+template <class Level = level::Token<>, class Kl = gdpo::Kl<>>
+using CispoLoss =
+    PolicyLoss<Level, surrogate::Reinforce, Kl, Aggregate, Factors<factor::ClippedRatio>>;
+/// CISPO (MiniMax-M1, arXiv 2506.13585, eq. 4): no lower bound of the ratio, no KL (beta 0), mean
+/// over tokens. The paper tunes the upper bound and does not tell it; 5 is what TRL's documentation
+/// recommends.
+inline constexpr CispoLoss<> cispo_loss{{}, {}, {0.0}, aggregate::token_mean(), {{0, 5}, {}}};
 static_assert(std::is_trivially_copyable_v<PolicyLoss<>>, "losses are kernel arguments");
 
 GDPO_END_NAMESPACE

@@ -34,8 +34,7 @@ GDPO_BEGIN_NAMESPACE
 /// The ratio is against old_logp: the policy that sampled, or the proximal one. Some texts write
 /// the reference policy there; bind its log-probs as old_logp to get that.
 template <class Level = level::Token<>, class Surrogate = surrogate::Ratio, class Kl = gdpo::Kl<>,
-          class Aggregate = aggregate::SeqMeanTokenMean, class Factor = Factors<>,
-          class Metrics = metrics::All>
+          class Aggregate = gdpo::Aggregate, class Factor = Factors<>, class Metrics = metrics::All>
 struct PolicyLoss {
   static_assert(is_level_v<Level>,
                 "a Level is level::Token, level::Sequence or level::SequenceToken");
@@ -58,6 +57,15 @@ struct PolicyLoss {
   Aggregate aggregate{};               ///< What the loss is divided by (loss/aggregate.hpp).
   Factor factor{};                     ///< Detached factors of the surrogate (loss/factor.hpp).
   static constexpr Metrics metrics{};  ///< What is measured (loss/metrics.hpp).
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("level", s.level, "whose ratio the surrogate sees");
+    field("surrogate", s.surrogate, "the part that the advantage weighs");
+    field("kl", s.kl, "the distance to another policy");
+    field("aggregate", s.aggregate, "what the loss is divided by");
+    field("factor", s.factor, "detached factors of the surrogate");
+  }
 
   /// Computes loss and metrics and, if `gradient` is given, dloss/dlogp of every token.
   ///
@@ -179,14 +187,6 @@ template <class NewKl, class Loss>
 constexpr auto with_kl(const Loss& loss, NewKl kl = {}) {
   static_assert(detail::needs_loss<Loss>());
   return detail::compose(Loss::metrics, loss.level, loss.surrogate, kl, loss.aggregate,
-                         loss.factor);
-}
-/// The same loss with another aggregate, all other settings kept:
-/// `gdpo::with_aggregate<gdpo::aggregate::TokenMean>(loss)`.
-template <class NewAggregate, class Loss>
-constexpr auto with_aggregate(const Loss& loss, NewAggregate aggregate = {}) {
-  static_assert(detail::needs_loss<Loss>());
-  return detail::compose(Loss::metrics, loss.level, loss.surrogate, loss.kl, aggregate,
                          loss.factor);
 }
 /// The same loss with another set of metrics, all settings kept:

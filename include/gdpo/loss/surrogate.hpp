@@ -50,6 +50,17 @@ struct Ratio {
   double delta = math::infinity;
   /// Where A < 0 the loss is at most -A dual. More than 1; infinity: off.
   double dual = math::infinity;
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("low", s.low,
+          at_least(0).at_most(1).with_note("the ratio is clipped to 1 - low").or_infinity(),
+          "the ratio is clipped to at least 1 - low");
+    field("high", s.high, at_least(0).or_infinity(), "the ratio is clipped to at most 1 + high");
+    field("delta", s.delta, more_than(0).or_infinity(),
+          "upper bound of the ratio in the unclipped branch");
+    field("dual", s.dual, more_than(1).or_infinity(), "where A < 0, the loss is at most -A dual");
+  }
 
   /// The term depends on logp through the ratio alone.
   static constexpr bool ratio_only = true;
@@ -84,18 +95,6 @@ struct Ratio {
     // If dual >= max(H, delta), the other bound is reached first and the dual clip never holds.
     term.dual = t.ratio > select(negative, constant<V>(above > dual ? dual : math::infinity), off);
     return term;
-  }
-  void check(const char* function) const {
-    const auto number = [function](const char* name, double value, bool fits, const char* needed) {
-      if (!fits || math::is_nan(value))
-        contract::fail(function, contract::Text("surrogate.") + name, contract::text(value),
-                       needed);
-    };
-    number("low", low, low >= 0 && (low <= 1 || math::is_inf(low)),
-           "0 to 1 (the ratio is clipped to 1 - low), or infinity: off");
-    number("high", high, high >= 0, "at least 0 (infinity: off)");
-    number("delta", delta, delta > 0, "more than 0 (infinity: off)");
-    number("dual", dual, dual > 1, "more than 1 (infinity: off)");
   }
 };
 

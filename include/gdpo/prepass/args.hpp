@@ -17,6 +17,13 @@ enum class Reach {
   /// trainers, but not in non_empty_rows.
   Denominator
 };
+/// The enumerators of Reach with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Reach) {
+  using E = Enumerator<Reach>;
+  return std::array{E{"none", Reach::None}, E{"surrogate", Reach::Surrogate},
+                    E{"surrogate_and_kl", Reach::SurrogateAndKl},
+                    E{"denominator", Reach::Denominator}};
+}
 }  // namespace gdpo
 
 GDPO_BEGIN_NAMESPACE
@@ -83,8 +90,8 @@ class PrepassRows {
 ///
 /// which writes the weights of valid tokens. The others need not be written. Arrays of a row that
 /// the batch does not have are null; before the forward pass `logp` is one of them. No gradient
-/// flows through a weight. A pre-pass checks its settings in `void check(const char* function)
-/// const`, which throws invalid_input.
+/// flows through a weight. Settings are checked by the list of fields of a pre-pass
+/// (core/fields.hpp), or by `void check(const char* function) const`, which throws invalid_input.
 template <class S>
 struct PrepassArgs {
   const PrepassRows<S>& rows;  ///< The rows of the batch.

@@ -34,7 +34,14 @@ struct Overlong {
   Reach reach = Reach::Denominator;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::drop_rows(args, truncated, "prepass::Overlong::truncated");
+    detail::drop_rows(args, truncated, "overlong.truncated");
+  }
+  static constexpr const char* name = "overlong";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("truncated", s.truncated, "marks the rows to drop");
+    field("reach", s.reach, "what the dropped rows are left out of");
   }
 };
 
@@ -52,7 +59,14 @@ struct DegenerateGroups {
   Reach reach = Reach::None;  ///< What the dropped rows are left out of.
   template <class S>
   void operator()(const PrepassArgs<S>& args) const {
-    detail::drop_rows(args, degenerate, "prepass::DegenerateGroups::degenerate");
+    detail::drop_rows(args, degenerate, "degenerate_groups.degenerate");
+  }
+  static constexpr const char* name = "degenerate_groups";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("degenerate", s.degenerate, "marks the rows to drop");
+    field("reach", s.reach, "what the dropped rows are left out of");
   }
 };
 

@@ -13,6 +13,12 @@ enum class Pair {
   Update,    ///< x = logp - old: what the updates since have changed.
   Drift      ///< x = logp - rollout: both; x = logp - old where the batch has no rollout_logp.
 };
+/// The enumerators of Pair with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Pair) {
+  using E = Enumerator<Pair>;
+  return std::array{E{"mismatch", Pair::Mismatch}, E{"update", Pair::Update},
+                    E{"drift", Pair::Drift}};
+}
 /// What a gate computes from the difference x.
 ///
 /// Ratio takes the statistic of x and then the exponential. The others compute their estimate at
@@ -25,17 +31,34 @@ enum class Estimator {
   K3,             ///< e^x - 1 - x
   TotalVariation  ///< |e^x - 1|
 };
+/// The enumerators of Estimator with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Estimator) {
+  using E = Enumerator<Estimator>;
+  return std::array{E{"ratio", Estimator::Ratio}, E{"k1", Estimator::K1}, E{"k2", Estimator::K2},
+                    E{"k3", Estimator::K3}, E{"total_variation", Estimator::TotalVariation}};
+}
 /// At which tokens a gate may close.
 enum class When {
   Always,             ///< At every token.
   NegativeAdvantage,  ///< Where A < 0.
   Outward             ///< Where A x > 0: the update would push the token further away. Or x is NaN.
 };
+/// The enumerators of When with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(When) {
+  using E = Enumerator<When>;
+  return std::array{E{"always", When::Always}, E{"negative_advantage", When::NegativeAdvantage},
+                    E{"outward", When::Outward}};
+}
 /// Whose advantage A is in `When`.
 enum class GateAdvantage {
   Token,  ///< The token's own.
   Row     ///< The mean over the row's valid tokens.
 };
+/// The enumerators of GateAdvantage with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(GateAdvantage) {
+  using E = Enumerator<GateAdvantage>;
+  return std::array{E{"token", GateAdvantage::Token}, E{"row", GateAdvantage::Row}};
+}
 
 /// A mask by bounds: weight 0 where an estimate is outside [min, max] and `when` holds, else 1.
 ///
@@ -104,14 +127,28 @@ struct Gate {
       }
     }
   }
-  void check(const char* function) const {
-    detail::check_bounds(function, "prepass::Gate::clamp", clamp);
-    detail::check_eps(function, "prepass::Gate::count_eps", count_eps);
-    if (!(min < max) || math::is_nan(min) || math::is_nan(max)) {
-      contract::fail(function, "prepass::Gate::min, prepass::Gate::max",
-                     contract::text(min) + " and " + contract::text(max),
-                     "min < max (infinite: off)");
-    }
+  static constexpr const char* name = "gate";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("estimator", s.estimator, "what is computed from the difference of log-probs");
+    field("pair", s.pair, "the two policies that are compared");
+    field("statistic", s.statistic, "token by token, or one number per row");
+    field("when", s.when, "at which tokens the gate may close");
+    field("advantage", s.advantage, "the advantage that `when` looks at");
+    field("min", s.min, anything(), "the smallest estimate that is let through");
+    field("max", s.max, anything(), "the largest estimate that is let through");
+    field("clamp", s.clamp, "bounds of the difference, in nats");
+    field("count_eps", s.count_eps, at_least(0), "added to the number of tokens of the mean");
+    field("reach", s.reach, "what the decision acts on");
+    field("missing", s.missing, "what a NaN in rollout_logp means");
+  }
+  /// Throws unless min < max.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    if (min < max) return;
+    contract::fail(function, path.text("min") + ", " + path.text("max"),
+                   contract::text(min) + " and " + contract::text(max),
+                   "min < max (infinite: off)");
   }
 
  private:

@@ -63,16 +63,23 @@ struct Importance {
       }
     }
   }
-  void check(const char* function) const {
-    detail::check_bounds(function, "prepass::Importance::clamp", clamp);
-    detail::check_bounds(function, "prepass::Importance::token_clamp", token_clamp);
-    detail::check_eps(function, "prepass::Importance::count_eps", count_eps);
-    detail::check_bounds(function, "prepass::Importance::clip", clip);
-    if (reach == Reach::Denominator) {
-      contract::fail(function, "prepass::Importance::reach",
-                     "Denominator, which only takes tokens out",
-                     "Surrogate or SurrogateAndKl: its weights are no mask");
-    }
+  static constexpr const char* name = "importance";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("statistic", s.statistic, "token by token, or one number per row");
+    field("clamp", s.clamp, "bounds of the statistic, in nats");
+    field("clip", s.clip, "bounds of the weight");
+    field("count_eps", s.count_eps, at_least(0), "added to the number of tokens of the mean");
+    field("reach", s.reach, "what the weights multiply");
+    field("missing", s.missing, "what a NaN in rollout_logp means");
+    field("token_clamp", s.token_clamp, "bounds of each token's log ratio, in nats");
+  }
+  /// Throws for Reach::Denominator.
+  void check_together(const char* function, const detail::FieldPath& path) const {
+    if (reach != Reach::Denominator) return;
+    contract::fail(function, path.text("reach"), "denominator, which only takes tokens out",
+                   "surrogate or surrogate_and_kl: its weights are no mask");
   }
 };
 

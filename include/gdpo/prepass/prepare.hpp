@@ -33,7 +33,7 @@ TokenBatch<S> prepare(const TokenBatch<S>& batch, PrepassMemory<S>& memory,
                 "gdpo::PrepassArgs<S>&) const");
   constexpr const char* function = "gdpo::prepare";
   const detail::TokenLayout layout = detail::layout_of(function, batch, detail::NeedsLogp::No);
-  (detail::Checks<Passes>::run(passes, function), ...);
+  (detail::check_fields(function, passes), ...);
   memory.rows.reserve(layout.longest);
   TokenBatch<S> prepared = batch;
   const bool moves = batch.prepared.uses && batch.prepared.uses != memory.uses.data();

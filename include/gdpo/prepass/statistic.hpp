@@ -12,6 +12,13 @@ enum class Statistic {
   SequenceSum,   ///< Sum over the row's valid tokens.
   SequenceMax    ///< Largest of the row's valid tokens.
 };
+/// The enumerators of Statistic with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Statistic) {
+  using E = Enumerator<Statistic>;
+  return std::array{E{"token", Statistic::Token}, E{"sequence_mean", Statistic::SequenceMean},
+                    E{"sequence_sum", Statistic::SequenceSum},
+                    E{"sequence_max", Statistic::SequenceMax}};
+}
 
 /// What a token means whose rollout_logp is NaN, because the sampling engine has given none.
 ///
@@ -23,6 +30,12 @@ enum class MissingRollout {
   /// neither for nor against its row (TRL since 1.11.0).
   NoDifference
 };
+/// The enumerators of MissingRollout with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(MissingRollout) {
+  using E = Enumerator<MissingRollout>;
+  return std::array{E{"drop", MissingRollout::Drop},
+                    E{"no_difference", MissingRollout::NoDifference}};
+}
 
 }  // namespace prepass
 

@@ -34,13 +34,15 @@ struct TopEntropy {
     }
     return {limit};
   }
-  void check(const char* function) const {
-    if (!(quantile >= 0 && quantile <= 1)) {
-      contract::fail(function, "prepass::TopEntropy::quantile", contract::text(quantile), "0 to 1");
-    }
-    if (math::is_nan(threshold))
-      contract::fail(function, "prepass::TopEntropy::threshold", "NaN",
-                     "nats, or infinity: the batch's own quantile");
+  static constexpr const char* name = "top_entropy";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("quantile", s.quantile, at_least(0).at_most(1), "0.8 keeps the upper fifth");
+    field("threshold", s.threshold,
+          anything().with_note("nats, or infinity: the batch's own quantile"),
+          "nats, in place of the quantile of the batch");
+    field("reach", s.reach, "what the decision acts on");
   }
 
  private:

@@ -11,13 +11,16 @@ GDPO_BEGIN_NAMESPACE
 namespace liger {
 inline constexpr const char* version = "linkedin/Liger-Kernel@ead96b61";
 /// loss_type="grpo": the mean over all rows of their token means.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{};
+inline constexpr PolicyLoss<> grpo_loss{};
 /// loss_type="bnpo": the mean over the tokens of the batch.
-inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{};
+inline constexpr PolicyLoss<> bnpo_loss{{}, {}, {}, aggregate::token_mean()};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{};
+inline constexpr PolicyLoss<> dr_grpo_loss{{}, {}, {}, aggregate::seq_mean_token_sum_norm()};
 /// loss_type="dapo" without num_items_in_batch, which divides by the tokens of the batch. With
 /// num_items_in_batch set aggregate.over = Over::Given and bind it as Normaliser::given.
-inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{};
+inline constexpr PolicyLoss<> dapo_loss{{}, {}, {}, aggregate::token_mean()};
+/// loss_type="cispo": divided as `dapo_loss`. Set factor.first.max_ratio = epsilon_high, which is
+/// the bound itself. Here it is 5; the default, 0.2, clips nearly every token.
+inline constexpr CispoLoss<> cispo_loss{{}, {}, {}, aggregate::token_mean(), {{0, 5}, {}}};
 }  // namespace liger
 GDPO_END_NAMESPACE

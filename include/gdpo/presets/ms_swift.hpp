@@ -17,8 +17,7 @@ inline constexpr const char* version = "modelscope/ms-swift@3602360a";
 inline constexpr const char* release = "ms-swift 4.6.0";
 
 namespace detail {
-using ScaledRloo =
-    GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize, renorm::None>;
+using ScaledRloo = GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::SumThenNormalize>;
 
 template <class Estimator>
 constexpr Estimator conventions(Estimator e) {
@@ -72,17 +71,22 @@ inline constexpr Gdpo gdpo = [] {
 /// clamp ends the gradient at ref_logp - logp = 2.6, where K3 is 10.
 inline constexpr Kl<kl::K3> clamped_kl{0.04, Against::Ref, {-20, 20}, {-10, 10}};
 /// loss_type="grpo": the mean over all rows of their token means.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, clamped_kl};
+inline constexpr PolicyLoss<> grpo_loss{{}, {}, clamped_kl};
 /// loss_type="bnpo": the mean over the tokens of the micro-batch.
-inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, clamped_kl};
+inline constexpr PolicyLoss<> bnpo_loss{{}, {}, clamped_kl, aggregate::token_mean()};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, clamped_kl};
+inline constexpr PolicyLoss<> dr_grpo_loss{
+    {}, {}, clamped_kl, aggregate::seq_mean_token_sum_norm()};
 /// loss_type="dapo": the sum over tokens divided by num_items_in_batch. Set Normaliser::given =
 /// num_items_in_batch and aggregate.scale = num_processes. Since 4.6.0 GRPOTrainer multiplies by
 /// gradient_accumulation_steps too, because its base class divides by them, and MegatronGRPOTrainer
 /// by num_microbatches, for the same reason: what reaches the optimiser is this loss with this
 /// scale, where it was smaller by that factor before.
-inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, clamped_kl, {Over::Given}};
+inline constexpr PolicyLoss<> dapo_loss{{}, {}, clamped_kl, aggregate::token_mean(Over::Given)};
+/// loss_type="cispo": divided as `dapo_loss`. Set factor.first.max_ratio = epsilon_high, which is
+/// the bound itself. Here it is 5; the trainer's default, 0.2, clips nearly every token.
+inline constexpr CispoLoss<> cispo_loss{
+    {}, {}, clamped_kl, aggregate::token_mean(Over::Given), {{0, 5}, {}}};
 /// loss_type="bnpo" of MegatronGRPOTrainer, which is its dapo since 4.6.0. Before it was
 /// `bnpo_loss`, as it still is in GRPOTrainer.
 inline constexpr auto megatron_bnpo_loss = dapo_loss;

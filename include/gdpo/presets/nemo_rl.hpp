@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/loss/named.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
@@ -16,8 +17,8 @@ namespace nemo_rl {
 inline constexpr const char* version = "NVIDIA-NeMo/RL@7ea279ab";
 
 namespace detail {
-template <class Combine, class Renorm>
-using LeaveOneOut = GroupAdvantage<baseline::LeaveOneOut, scale::LeaveOneOutStd, Combine, Renorm>;
+template <class Combine>
+using LeaveOneOut = GroupAdvantage<baseline::LeaveOneOut, scale::LeaveOneOutStd, Combine>;
 
 template <class Estimator>
 constexpr Estimator conventions(Estimator e) {
@@ -35,8 +36,7 @@ constexpr Estimator scaled() {
 
 /// GRPOAdvantageEstimator with normalize_rewards and use_leave_one_out_baseline, the defaults: the
 /// reward minus the mean of the others, divided by the std of the others + 1e-6.
-inline constexpr auto grpo =
-    detail::scaled<detail::LeaveOneOut<combine::SumThenNormalize, renorm::None>>();
+inline constexpr auto grpo = detail::scaled<detail::LeaveOneOut<combine::SumThenNormalize>>();
 /// GRPOAdvantageEstimator with use_leave_one_out_baseline=False: mean and std of the group.
 inline constexpr Grpo grpo_group_mean = detail::scaled<Grpo>();
 /// GRPOAdvantageEstimator with normalize_rewards=False: the reward minus the mean of the others.
@@ -45,14 +45,13 @@ inline constexpr Rloo grpo_no_std = detail::conventions(Rloo{});
 inline constexpr DrGrpo grpo_group_mean_no_std = detail::conventions(DrGrpo{});
 /// GDPOAdvantageEstimator with the defaults: each reward as in `grpo`, then over the rows of the
 /// batch, without eps.
-inline constexpr auto gdpo =
-    detail::scaled<detail::LeaveOneOut<combine::NormalizeThenSum, renorm::Batch>>();
+inline constexpr auto gdpo = detail::scaled<detail::LeaveOneOut<combine::NormalizeThenSum>>();
 /// GDPOAdvantageEstimator with use_leave_one_out_baseline=False.
 inline constexpr Gdpo gdpo_group_mean = detail::scaled<Gdpo>();
 
 /// GeneralizedAdvantageEstimator: GAE over the valid tokens with gae_lambda 0.95, then whitened
 /// over them. The penalty is K3 with its input clamped to +-20 and its value to +-10.
-inline constexpr TokenAdvantage<returns::Gae, AnyKl, renorm::TokenWeightedBatch> gae{
+inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
     {1, 0.95}, {0, {0, Against::Ref, {-20, 20}, {-10, 10}}}, {}, verl::masked_whiten};
 /// The same as in VAPO (arXiv 2504.05118): gae_lambda_value=1 for the returns, and for the
 /// advantages lambda = 1 - 1 / (0.05 n) in a row of n tokens (length_adaptive_alpha).
@@ -65,6 +64,15 @@ inline constexpr auto vapo = [] {
 
 /// MseValueLossFn: half the squared error, a mean over the tokens of the step. Set clip =
 /// cliprange, whose default is none.
-inline constexpr ValueLoss<aggregate::TokenMean> value_loss{};
+inline constexpr ValueLoss<> value_loss{};
+/// ClippedPGLossFn with use_cispo: the detached ratio between 1 - ratio_clip_min and 1 +
+/// ratio_clip_max, 0.2 both, the KL term K3 with beta 0.01 and clamps, and token_level_loss, the
+/// mean over the tokens of the step. reference_policy_kl_penalty is kl.beta. (NeMo-RL adds 1e-8 to
+/// the number of tokens.)
+inline constexpr CispoLoss<> cispo_loss{{},
+                                        {},
+                                        {0.01, Against::Ref, {-20, 20}, {-10, 10}},
+                                        aggregate::token_mean(),
+                                        {{1 - 0.2, 1 + 0.2}, {}}};
 }  // namespace nemo_rl
 GDPO_END_NAMESPACE

@@ -9,7 +9,7 @@ inline constexpr const char* version = "NVlabs/GDPO@b080e63d";
 
 /// masked_whiten of the verl fork, for whiten_into(). Unlike verl's it adds no 1e-8 to the count of
 /// tokens that it divides by.
-inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var};
+inline constexpr Renorm masked_whiten = renorm::token_weighted_batch(1, 1e-8, EpsAt::Var);
 
 namespace detail {
 /// The TRL fork turns a missing reward into 0 before anything else.
@@ -55,30 +55,29 @@ inline constexpr Grpo verl_grpo = verl::detail::conventions(detail::scaled(Grpo{
 inline constexpr DrGrpo verl_grpo_no_std = verl::detail::conventions(DrGrpo{});
 /// verl fork, compute_grpo_bn_outcome_advantage: `verl_grpo`, then whitened over the tokens of the
 /// batch.
-inline constexpr auto verl_grpo_bn =
-    detail::whitened(detail::scaled(with_renorm<renorm::TokenWeightedBatch>(Grpo{}), 1e-6));
+inline constexpr Grpo verl_grpo_bn = detail::whitened(detail::scaled(Grpo{}, 1e-6));
 /// verl fork, compute_grpo_no_std_bn_outcome_advantage: `verl_grpo_no_std`, then whitened over the
 /// tokens of the batch.
-inline constexpr auto verl_grpo_no_std_bn = detail::whitened(verl::detail::ReinforceBaseline{});
+inline constexpr DrGrpo verl_grpo_no_std_bn = detail::whitened(DrGrpo{});
 /// verl fork, "gdpo" of compute_advantage: GDPO with eps 1e-6, whitened over the tokens of the
 /// batch.
-inline constexpr auto verl_gdpo = detail::whitened(detail::scaled(verl::detail::Whitened{}, 1e-6));
+inline constexpr Gdpo verl_gdpo = detail::whitened(detail::scaled(Gdpo{}, 1e-6));
 
 // The losses of the TRL fork, GRPOTrainer._compute_loss, have beta 0.04. Its default is "bnpo".
 
 /// TRL fork, loss_type="grpo": the mean over all rows of their token means.
 inline constexpr auto trl_grpo_loss = grpo_loss;
 /// TRL fork, loss_type="bnpo", its default: the mean over the tokens of the micro-batch.
-inline constexpr ClippedLoss<aggregate::TokenMean> trl_bnpo_loss{};
+inline constexpr PolicyLoss<> trl_bnpo_loss{{}, {}, {}, aggregate::token_mean()};
 /// TRL fork, loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no
 /// default.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> trl_dr_grpo_loss{};
+inline constexpr PolicyLoss<> trl_dr_grpo_loss{{}, {}, {}, aggregate::seq_mean_token_sum_norm()};
 /// verl fork, compute_policy_loss: the mean over the tokens of the micro-batch, without a clamp of
 /// the log ratio and without dual clip.
 ///
 /// With use_kl_loss=True the fork subtracts the KL term from the loss; this library adds it, if
 /// kl.beta is set.
-inline constexpr ClippedLoss<aggregate::TokenMean> verl_loss{
-    {}, {}, {0.0, Against::Ref, {}, {-10, 10}}};
+inline constexpr PolicyLoss<> verl_loss{
+    {}, {}, {0.0, Against::Ref, {}, {-10, 10}}, aggregate::token_mean()};
 }  // namespace nvlabs
 GDPO_END_NAMESPACE

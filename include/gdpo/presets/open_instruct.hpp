@@ -30,8 +30,14 @@ inline constexpr DrGrpo centered = [] {
 /// The sum over tokens is divided by Normaliser::given: the tokens of the accumulation group, or a
 /// constant. kl_estimator 0, 1 and 2 are kl::K1, kl::K2 and kl::K3; 3 is
 /// `Kl<kl::K1, kl::ImportanceWeighted>`.
-inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{
-    {}, {0.2, 0.272}, {0.05, Against::Ref, {-40, 40}}, {Over::Given}};
+inline constexpr PolicyLoss<> dapo_loss{
+    {}, {0.2, 0.272}, {0.05, Against::Ref, {-40, 40}}, aggregate::token_mean(Over::Given)};
+/// loss_fn="cispo": the same with REINFORCE and the detached ratio, at most 1 + clip_higher.
+inline constexpr CispoLoss<> cispo_loss{{},
+                                        {},
+                                        {0.05, Against::Ref, {-40, 40}},
+                                        aggregate::token_mean(Over::Given),
+                                        {{0, 1 + 0.272}, {}}};
 /// use_rho_correction=True with rho_clamp at its default: the ratio of each token to the rollout
 /// policy, at most 2, from a log ratio clamped to +-10. The bounds of rho_mask are a prepass::Gate
 /// with the same clamp.

@@ -14,18 +14,18 @@ namespace openrlhf {
 inline constexpr const char* version = "OpenRLHF/OpenRLHF@3c3be623";
 
 /// Normalisation over the valid tokens of the batch: the population variance, at least 1e-8.
-inline constexpr renorm::TokenWeightedBatch batch_norm{0, 1e-8, EpsAt::ClampVar};
+inline constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
 /// advantage_estimator="gae": GAE over the valid tokens with lambd 1, then `batch_norm`.
-inline constexpr TokenAdvantage<returns::Gae, AnyKl, renorm::TokenWeightedBatch> gae{
+inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
 /// advantage_estimator="reinforce": discounted rewards to go over the valid tokens, then
 /// `batch_norm`. With "reinforce_baseline" the rewards of rows have the mean of their group
 /// subtracted first (gdpo::DrGrpo).
-inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl, renorm::TokenWeightedBatch> reinforce{
+inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, batch_norm};
 
 /// ValueLoss with token_level_loss: half the larger squared error, a mean over tokens. Set clip =
 /// clip_eps; none by default.
-inline constexpr ValueLoss<aggregate::TokenMean> value_loss{};
+inline constexpr ValueLoss<> value_loss{};
 }  // namespace openrlhf
 GDPO_END_NAMESPACE

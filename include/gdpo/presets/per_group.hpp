@@ -10,9 +10,11 @@ GDPO_BEGIN_NAMESPACE
 /// option for it.
 namespace per_group {
 inline constexpr const char* version = "a description of GDPO";
-using Gdpo =
-    GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>;
-/// That estimator with the paper's settings: sample std and no eps in both stages.
-inline constexpr Gdpo gdpo{};
+/// The paper's settings, sample std and no eps in both stages, with the second over each group.
+inline constexpr Gdpo gdpo = [] {
+  Gdpo e{};
+  e.renorm = renorm::per_group();
+  return e;
+}();
 }  // namespace per_group
 GDPO_END_NAMESPACE

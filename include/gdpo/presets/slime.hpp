@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/loss/named.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
@@ -10,7 +11,7 @@ GDPO_BEGIN_NAMESPACE
 ///
 /// Rewards of rows are normalised first, then given to the tokens. Each token pays penalty.coef =
 /// kl_coef times its KL; kl_loss_type is penalty.kl.estimator. Missing (NaN) rewards are not
-/// handled. With normalize_advantages use with_renorm(e, slime::whiten).
+/// handled. With normalize_advantages set renorm = slime::whiten.
 namespace slime {
 inline constexpr const char* version = "THUDM/slime@624b824a";
 
@@ -37,8 +38,8 @@ inline constexpr Grpo grpo_nan_singleton = detail::scaled(Singleton::Nan);
 /// the reward minus the mean of the group.
 inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
 
-/// normalize_advantages, for with_renorm(): over the tokens of the batch, by sqrt(variance + 1e-8).
-inline constexpr renorm::TokenWeightedBatch whiten{};
+/// normalize_advantages, for `renorm`: over the tokens of the batch, by sqrt(variance + 1e-8).
+inline constexpr Renorm whiten = renorm::token_weighted_batch();
 /// advantage_estimator="ppo" (vanilla_gae, chunked_gae): GAE with lambd 1 in which every position
 /// of the response is a step, masked ones too.
 inline constexpr TokenAdvantage<returns::Gae, AnyKl> ppo{
@@ -48,8 +49,14 @@ inline constexpr TokenAdvantage<returns::Gae, AnyKl> ppo{
 inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
     {1, Steps::RowRewardOnValid}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}};
 
+/// policy_loss_function with advantage_estimator="cispo": the detached ratio between 1 - eps_clip
+/// and 1 + eps_clip_high, 0.2 both. The mean over the rows of the step of their token means: set
+/// Normaliser::given = global_batch_size. use_kl_loss is kl.beta = kl_loss_coef.
+inline constexpr CispoLoss<level::Token<>, Kl<kl::K1>> cispo_loss{
+    {}, {}, {0.0}, aggregate::seq_mean_token_mean(Over::Given), {{1 - 0.2, 1 + 0.2}, {}}};
+
 /// value_loss_function: the larger squared error, not halved, with clip 0.2 (value_clip); the mean
 /// over rows of their token means.
-inline constexpr ValueLoss<aggregate::SeqMeanTokenMean> value_loss{0.2, false};
+inline constexpr ValueLoss<> value_loss{0.2, false, aggregate::seq_mean_token_mean()};
 }  // namespace slime
 GDPO_END_NAMESPACE

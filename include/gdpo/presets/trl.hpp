@@ -63,11 +63,11 @@ inline constexpr Gdpo gdpo = [] {
 //                                           MissingRollout::NoDifference
 
 /// loss_type="grpo": the mean over all rows of their token means.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenMean> grpo_loss{{}, {}, {0.0}};
+inline constexpr PolicyLoss<> grpo_loss{{}, {}, {0.0}};
 /// loss_type="bnpo": the mean over the tokens of the micro-batch.
-inline constexpr ClippedLoss<aggregate::TokenMean> bnpo_loss{{}, {}, {0.0}};
+inline constexpr PolicyLoss<> bnpo_loss{{}, {}, {0.0}, aggregate::token_mean()};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
-inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}, {0.0}};
+inline constexpr PolicyLoss<> dr_grpo_loss{{}, {}, {0.0}, aggregate::seq_mean_token_sum_norm()};
 /// loss_type="dapo", its default: the sum over tokens divided by num_items_in_batch, the tokens of
 /// all processes. Set Normaliser::given to it, and aggregate.scale = num_processes *
 /// steps_per_generation / gradient_accumulation_steps: gradients are averaged over the processes,
@@ -77,16 +77,22 @@ inline constexpr ClippedLoss<aggregate::SeqMeanTokenSumNorm> dr_grpo_loss{{}, {}
 /// as the sum of the gathered completion lengths, and _compute_loss reads
 /// inputs["num_items_in_batch"]; here it is the sum of count(batch).tokens over the processes and
 /// the micro-batches of the generation batch, which are those of the step by default.
-inline constexpr ClippedLoss<aggregate::TokenMean> dapo_loss{{}, {}, {0.0}, {Over::Given}};
+inline constexpr PolicyLoss<> dapo_loss{{}, {}, {0.0}, aggregate::token_mean(Over::Given)};
+
+/// loss_type="cispo": divided as `dapo_loss`, whose notes on Normaliser::given and aggregate.scale
+/// hold here too. The bound of the ratio is epsilon_high itself, not 1 + epsilon_high: set
+/// factor.first.max_ratio = epsilon_high. Here it is 5, as TRL's documentation recommends; TRL's
+/// own default, 0.2, clips nearly every token. epsilon and delta have no effect.
+inline constexpr CispoLoss<> cispo_loss{
+    {}, {}, {0.0}, aggregate::token_mean(Over::Given), {{0, 5}, {}}};
 
 /// loss_type="luspo" with importance_sampling_level="sequence", as TRL recommends for it: GSPO's
 /// ratio, and the mean over all rows of their token sums, so that a row counts by its length
 /// (LUSPO, arXiv 2602.05261). Up to 1.9.2 TRL did not apply the mask here. That changes no number
 /// as long as all terms of a row are equal; with ratios of tokens, a KL term or weights of tokens
 /// it took means over the padding too, which no preset does.
-inline constexpr PolicyLoss<level::Sequence<>, surrogate::Ratio, Kl<kl::K3>,
-                            aggregate::SeqMeanTokenSum>
-    luspo_loss{{}, {}, {0.0}};
+inline constexpr PolicyLoss<level::Sequence<>> luspo_loss{
+    {}, {}, {0.0}, aggregate::seq_mean_token_sum()};
 
 // The pre-passes of vllm_importance_sampling_mode, with a cap of 3. A token whose rollout_logp is
 // NaN has the ratio 1 (up to 1.10.0 it made the loss NaN). "token_truncate" and

@@ -18,19 +18,13 @@ inline constexpr const char* release = "verl 0.9.1";
 
 /// masked_whiten, for whiten_into(): it divides by sqrt(var + 1e-8), and adds 1e-8 to the count of
 /// tokens. shift_mean=False is keep_mean = true.
-inline constexpr renorm::TokenWeightedBatch masked_whiten{1, 1e-8, EpsAt::Var, 1e-8};
+inline constexpr Renorm masked_whiten = renorm::token_weighted_batch(1, 1e-8, EpsAt::Var, 1e-8);
 
 namespace detail {
-// These types have their policies' own default settings, and the values below have verl's. So the
-// types are not public under verl's names.
-using Whitened = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
-                                renorm::TokenWeightedBatch>;
-using WhitenedNoStd = GroupAdvantage<baseline::Mean, scale::None, combine::NormalizeThenSum,
-                                     renorm::TokenWeightedBatch>;
+// This type has its policies' own default settings, and the values below have verl's. So it is not
+// public under verl's names.
 template <class Baseline, class Scale>
-using OfSum = GroupAdvantage<Baseline, Scale, combine::SumThenNormalize, renorm::None>;
-using ReinforceBaseline = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize,
-                                         renorm::TokenWeightedBatch>;
+using OfSum = GroupAdvantage<Baseline, Scale, combine::SumThenNormalize>;
 
 template <class Estimator>
 constexpr Estimator conventions(Estimator e, Singleton singleton = Singleton::Raw) {
@@ -57,17 +51,17 @@ inline constexpr Grpo grpo = detail::conventions(detail::scaled(Grpo{}));
 inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
 /// adv_estimator=gdpo (compute_gdpo_outcome_advantage): the second stage counts every row as often
 /// as it has tokens.
-inline constexpr auto gdpo = detail::whitened(detail::scaled(detail::Whitened{}));
+inline constexpr Gdpo gdpo = detail::whitened(detail::scaled(Gdpo{}));
 /// compute_gdpo_outcome_advantage with norm_adv_by_std_in_grpo=False: the first stage only centres.
 /// verl's trainer does not pass this option on to gdpo; it is for who calls the function.
-inline constexpr auto gdpo_no_std = detail::whitened(detail::WhitenedNoStd{});
+inline constexpr auto gdpo_no_std = detail::whitened(GroupAdvantage<baseline::Mean, scale::None>{});
 /// adv_estimator=rloo (compute_rloo_outcome_advantage): a group of one keeps its reward.
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
 /// adv_estimator=rloo_vectorized: as `rloo`, but a group of one gives 0.
 inline constexpr Rloo rloo_vectorized = detail::conventions(Rloo{}, Singleton::Zero);
 /// adv_estimator=reinforce_plus_plus_baseline: centred in the group, then whitened over the tokens
 /// of the batch (compute_reinforce_plus_plus_baseline_outcome_advantage).
-inline constexpr auto reinforce_plus_plus_baseline = detail::whitened(detail::ReinforceBaseline{});
+inline constexpr DrGrpo reinforce_plus_plus_baseline = detail::whitened(DrGrpo{});
 /// adv_estimator=opo (compute_opo_outcome_advantage): the reward minus the mean of the group in
 /// which each completion counts by its length (OPO, arXiv 2505.23585). RewardBatch::tokens.
 inline constexpr auto opo =
@@ -87,30 +81,31 @@ inline constexpr auto grpo_passk_no_std =
 /// adv_estimator=gae (compute_gae_advantage_return): GAE over the valid tokens with lam 1, then
 /// masked_whiten over the tokens. Token rewards that have paid for their KL are `rewards`; the
 /// penalty here is off.
-inline constexpr TokenAdvantage<returns::Gae, AnyKl, renorm::TokenWeightedBatch> gae{
+inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
 /// adv_estimator=reinforce_plus_plus (compute_reinforce_plus_plus_outcome_advantage): discounted
 /// rewards to go over the valid tokens, then masked_whiten.
-inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl, renorm::TokenWeightedBatch>
-    reinforce_plus_plus{{}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
+inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
+    {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
 
 // The aggregates of loss_agg_mode. Without a global batch they divide by the counts of the
 // micro-batch. With one, set over = Over::Given, Normaliser::given = the summed batch_num_tokens or
 // global_batch_size, and scale = dp_size.
 
 /// loss_agg_mode="token-mean": the mean over tokens.
-inline constexpr aggregate::TokenMean token_mean{};
+inline constexpr Aggregate token_mean = aggregate::token_mean();
 /// loss_agg_mode="token-sum": the sum over tokens.
-inline constexpr aggregate::TokenSum token_sum{};
+inline constexpr Aggregate token_sum = aggregate::token_sum();
 /// loss_agg_mode="seq-mean-token-sum": the mean over rows with tokens of their token sums.
-inline constexpr aggregate::SeqMeanTokenSum seq_mean_token_sum{Over::NonEmptyRows};
+inline constexpr Aggregate seq_mean_token_sum = aggregate::seq_mean_token_sum(Over::NonEmptyRows);
 /// loss_agg_mode="seq-mean-token-mean": the mean over rows with tokens of their token means, with
 /// 1e-8 added to the number of tokens.
-inline constexpr aggregate::SeqMeanTokenMean seq_mean_token_mean{Over::NonEmptyRows, 0, 1, 1e-8};
+inline constexpr Aggregate seq_mean_token_mean{Aggregate::Mode::SeqMeanTokenMean,
+                                               Over::NonEmptyRows, 0, 1, 1e-8};
 /// loss_agg_mode="seq-mean-token-sum-norm" without loss_scale_factor: divided by the padded width
 /// of the micro-batch. With it, set constant = loss_scale_factor and padded_width = false.
-inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true,
-                                                                        Over::NonEmptyRows};
+inline constexpr Aggregate seq_mean_token_sum_norm{
+    Aggregate::Mode::SeqMeanTokenSumNorm, Over::NonEmptyRows, 0, 1, 0, 0, true};
 
 // use_kl_loss=True is kl.beta = kl_loss_coef in the losses below, for kl_loss_type="low_var_kl".
 // For another kl_loss_type use with_kl(), without the clamps, which verl has for k3 alone; a "+" at
@@ -120,23 +115,30 @@ inline constexpr aggregate::SeqMeanTokenSumNorm seq_mean_token_sum_norm{0, true,
 inline constexpr Kl<kl::K3> clamped_kl{0.0, Against::Ref, {-20, 20}, {-10, 10}};
 /// policy_loss.loss_mode=vanilla (compute_policy_loss_vanilla): the log ratio clamped to +-20, clip
 /// 0.2, dual clip 3, and loss_agg_mode="token-mean".
-inline constexpr PolicyLoss<level::Token<map::Clamp>, surrogate::Ratio, Kl<kl::K3>,
-                            aggregate::TokenMean>
-    vanilla_loss{{{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl};
+inline constexpr PolicyLoss<level::Token<map::Clamp>> vanilla_loss{
+    {{-20, 20}}, {0.2, 0.2, math::infinity, 3}, clamped_kl, aggregate::token_mean()};
 /// policy_loss.loss_mode=gspo (compute_policy_loss_gspo): GSPO-token with the log ratio of the
 /// sequence at most 10, and loss_agg_mode="token-mean", which verl's configuration has.
-inline constexpr PolicyLoss<level::SequenceToken<>, surrogate::Ratio, Kl<kl::K3>,
-                            aggregate::TokenMean>
-    gspo_loss{{{}, {}, {-math::infinity, 10}}, {}, clamped_kl};
+inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
+    {{}, {}, {-math::infinity, 10}}, {}, clamped_kl, aggregate::token_mean()};
+/// policy_loss.loss_mode=cispo (compute_policy_loss_cispo): the log ratio clamped to +-20, the
+/// detached ratio between 1 - clip_ratio_low and 1 + clip_ratio_high, 0.2 both, and
+/// loss_agg_mode="token-mean".
+inline constexpr CispoLoss<level::Token<map::Clamp>> cispo_loss{
+    {{-20, 20}}, {}, clamped_kl, aggregate::token_mean(), {{1 - 0.2, 1 + 0.2}, {}}};
 
 /// What releases up to 0.9.0 compute in another way.
 namespace v0_9_0 {
 /// policy_loss.loss_mode=gspo: always "seq-mean-token-mean", whatever loss_agg_mode says.
-inline constexpr auto gspo_loss = with_aggregate(verl::gspo_loss, seq_mean_token_mean);
+inline constexpr auto gspo_loss = [] {
+  auto loss = verl::gspo_loss;
+  loss.aggregate = seq_mean_token_mean;
+  return loss;
+}();
 }  // namespace v0_9_0
 
 /// compute_value_loss: half the larger squared error, with clip 0.5 (cliprange_value) and
 /// loss_agg_mode="token-mean".
-inline constexpr ValueLoss<aggregate::TokenMean> value_loss{0.5};
+inline constexpr ValueLoss<> value_loss{0.5};
 }  // namespace verl
 GDPO_END_NAMESPACE

@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/dist/agree.hpp>
+#include <gdpo/math/settings.hpp>
 #include <gdpo/update/engine/grad_norm.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -10,6 +11,11 @@ enum class Norm {
   Two,  ///< The root of the sum of squares over all elements of all arrays.
   Max   ///< The largest magnitude (norm_type=inf of PyTorch).
 };
+/// The enumerators of Norm with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Norm) {
+  using E = Enumerator<Norm>;
+  return std::array{E{"two", Norm::Two}, E{"max", Norm::Max}};
+}
 
 /// What happens to a gradient with a NaN or an infinity.
 enum class OnNonFinite {
@@ -19,6 +25,12 @@ enum class OnNonFinite {
   Zero,  ///< It becomes 0 in all arrays, and the step is taken: moments decay, weights decay.
   Throw  ///< invalid_input, before anything is written (error_if_nonfinite=True of PyTorch).
 };
+/// The enumerators of OnNonFinite with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(OnNonFinite) {
+  using E = Enumerator<OnNonFinite>;
+  return std::array{E{"skip", OnNonFinite::Skip}, E{"zero", OnNonFinite::Zero},
+                    E{"throw", OnNonFinite::Throw}};
+}
 
 /// Settings of clip_grad_norm().
 struct ClipSettings {
@@ -27,19 +39,12 @@ struct ClipSettings {
   /// Added to the norm in the divisor, at least 0. PyTorch, DeepSpeed and Megatron-LM add 1e-6,
   /// which makes the clipped norm that much smaller. By default there is none.
   double eps = 0;
-
-  /// Throws invalid_input for an eps that is negative or not finite, and for a number that is no
-  /// enumerator.
-  void check(const char* function) const {
-    if (norm != Norm::Two && norm != Norm::Max)
-      contract::fail(function, "norm", contract::text(static_cast<index_t>(norm)), "an enumerator");
-    if (on_non_finite != OnNonFinite::Skip && on_non_finite != OnNonFinite::Zero &&
-        on_non_finite != OnNonFinite::Throw) {
-      contract::fail(function, "on_non_finite", contract::text(static_cast<index_t>(on_non_finite)),
-                     "an enumerator");
-    }
-    if (!(eps >= 0) || math::not_finite(eps))
-      contract::fail(function, "eps", contract::text(eps), "a finite number of at least 0");
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("norm", s.norm, "which norm of the whole gradient is bounded");
+    field("on_non_finite", s.on_non_finite, "what happens to a NaN or an infinity");
+    field("eps", s.eps, at_least(0), "added to the norm in the divisor");
   }
 };
 
@@ -207,7 +212,7 @@ ClippedGradient clip_grad_norm(const Exec& exec, const Comm& comm,
   std::vector<index_t> elements;
   std::optional<ParameterGrid> grid;
   const Records records = exchange(function, comm, [&](Contribution& mine) {
-    settings.check(function);
+    check_fields(function, "", settings);
     if (!(max_norm >= 0) || math::is_nan(max_norm))
       contract::fail(function, "max_norm", contract::text(max_norm), "a number of at least 0");
     elements = written_elements(function, "gradients", gradients);

@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/core/until_moved.hpp>
+#include <gdpo/math/settings.hpp>
 #include <gdpo/update/engine/parts.hpp>
 #include <string>
 #include <utility>
@@ -16,10 +17,20 @@ enum class Oversize {
   /// pack_sequences has such packs too.
   Alone
 };
+/// The enumerators of Oversize with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Oversize) {
+  using E = Enumerator<Oversize>;
+  return std::array{E{"refuse", Oversize::Refuse}, E{"alone", Oversize::Alone}};
+}
 
 /// Settings of pack().
 struct PackSettings {
   Oversize oversize = Oversize::Refuse;  ///< What happens to a row longer than the budget.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("oversize", s.oversize, "what happens to a row longer than the budget");
+  }
 };
 
 }  // namespace update
@@ -210,10 +221,7 @@ Packing pack(View<T, 1> lengths, index_t budget, PackSettings settings = {}) {
   if (budget < 1) {
     contract::fail(function, "budget", contract::text(budget), "a number of tokens of at least 1");
   }
-  if (settings.oversize != Oversize::Refuse && settings.oversize != Oversize::Alone) {
-    contract::fail(function, "oversize", contract::text(static_cast<index_t>(settings.oversize)),
-                   "an enumerator of update::Oversize");
-  }
+  gdpo::detail::check_fields(function, "", settings);
   return Packing(detail::PackedRows(function, detail::TokenLengths(function, lengths), budget,
                                     settings.oversize == Oversize::Alone));
 }

@@ -186,7 +186,7 @@ class Plan {
 /// rows under Keep and Spread, or contradict three given numbers. These say which numbers would do.
 inline Plan plan(index_t rows, const PlanSettings& settings) {
   constexpr const char* function = "gdpo::update::plan";
-  gdpo::detail::check_plan_settings(function, settings);
+  gdpo::detail::check_fields(function, "", settings);
   if (settings.whole != Whole::Rows) {
     contract::fail(function, "whole", "groups that stay whole, but no groups",
                    "Whole::Rows, or plan(rows, groups, settings)");
@@ -218,7 +218,7 @@ Plan plan(index_t rows, const Groups& groups, const PlanSettings& settings) {
   constexpr const char* function = "gdpo::update::plan";
   static_assert(gdpo::detail::is_host_grouping_v<Groups>,
                 "the second argument of plan is groups_of, by_offsets or by_id");
-  gdpo::detail::check_plan_settings(function, settings);
+  gdpo::detail::check_fields(function, "", settings);
   gdpo::detail::check_plan_rows(function, rows, settings);
   groups.check(function, rows);
   if (settings.whole == Whole::Rows) return plan(rows, settings);

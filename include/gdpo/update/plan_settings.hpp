@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <gdpo/core/view.hpp>
+#include <gdpo/math/settings.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace update {
@@ -19,6 +20,12 @@ enum class Remainder {
   /// The mini-batches of an epoch differ by at most one row, or one group where groups stay whole.
   Spread
 };
+/// The enumerators of Remainder with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Remainder) {
+  using E = Enumerator<Remainder>;
+  return std::array{E{"refuse", Remainder::Refuse}, E{"drop", Remainder::Drop},
+                    E{"keep", Remainder::Keep}, E{"spread", Remainder::Spread}};
+}
 
 /// What has to stay together.
 enum class Whole {
@@ -26,6 +33,12 @@ enum class Whole {
   InStep,       ///< A group stays within one optimiser step, over any ranks and micro-batches.
   InMicroBatch  ///< A group stays within one micro-batch, and so on one rank.
 };
+/// The enumerators of Whole with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Whole) {
+  using E = Enumerator<Whole>;
+  return std::array{E{"rows", Whole::Rows}, E{"in_step", Whole::InStep},
+                    E{"in_micro_batch", Whole::InMicroBatch}};
+}
 
 /// When the rows, or the groups where these stay whole, get into a random order.
 enum class Shuffle {
@@ -33,6 +46,12 @@ enum class Shuffle {
   Once,       ///< They are shuffled once, and all epochs use this order.
   EveryEpoch  ///< Each epoch has a random order of its own.
 };
+/// The enumerators of Shuffle with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Shuffle) {
+  using E = Enumerator<Shuffle>;
+  return std::array{E{"never", Shuffle::Never}, E{"once", Shuffle::Once},
+                    E{"every_epoch", Shuffle::EveryEpoch}};
+}
 
 /// How plan() cuts a batch. Each of the three numbers that cut it, `mini_batches`, `accumulation`
 /// and `micro_batch`, follows from the others where it is 0; mini_batches only from both others.
@@ -62,6 +81,28 @@ struct PlanSettings {
   Whole whole = Whole::Rows;                ///< What has to stay together.
   Shuffle shuffle = Shuffle::Never;         ///< When the order becomes a random one.
   std::uint64_t seed = 0;                   ///< The random orders follow from it alone.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    const Range or_follows = at_least(0).with_note("0: follows from the others");
+    field("epochs", s.epochs, at_least(1), "how many times each row is used");
+    field("mini_batches", s.mini_batches, or_follows, "optimizer steps of an epoch");
+    field("accumulation", s.accumulation, or_follows, "micro-batches of each rank in a step");
+    field("micro_batch", s.micro_batch, or_follows, "rows of a micro-batch, at most");
+    field("ranks", s.ranks, at_least(1), "data-parallel ranks");
+    field("remainder", s.remainder, "what happens to rows that do not come out even");
+    field("whole", s.whole, "what has to stay together");
+    field("shuffle", s.shuffle, "when the order becomes a random one");
+    field("seed", s.seed, finite(), "the random orders follow from it");
+  }
+  /// Throws where mini_batches is to follow from numbers that are not given.
+  void check_together(const char* function, const gdpo::detail::FieldPath& path) const {
+    if (mini_batches > 0 || (accumulation > 0 && micro_batch > 0)) return;
+    contract::fail(function, path.text("mini_batches"),
+                   "0 with accumulation " + contract::text(accumulation) + " and micro_batch " +
+                       contract::text(micro_batch),
+                   "at least 1, or both others at least 1, from which it follows");
+  }
 };
 
 }  // namespace update

@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/math/settings.hpp>
 #include <gdpo/update/engine/change_lanes.hpp>
 #include <gdpo/update/engine/parameter_grid.hpp>
 
@@ -121,13 +122,17 @@ struct Refresh {
   /// training steps in open-instruct. 0: the reference stays.
   index_t every = 0;
   double tau = 1;  ///< 1: the reference becomes the policy; below: polyak().
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("every", s.every, at_least(0).with_note("0: never"), "steps between two refreshes");
+    field("tau", s.tau, at_least(0).at_most(1), "how far the reference moves to the policy");
+  }
 
   /// Whether the reference is refreshed after step `step`, counted from 1: after every `every`
-  /// steps. Throws invalid_input for a negative `every`.
+  /// steps. Throws invalid_input for settings out of their range.
   bool due(index_t step) const {
-    if (every < 0)
-      contract::fail("gdpo::update::Refresh", "every", contract::text(every),
-                     "a number of steps, or 0: never");
+    gdpo::detail::check_fields("gdpo::update::Refresh", "", *this);
     return every > 0 && step > 0 && step % every == 0;
   }
 };

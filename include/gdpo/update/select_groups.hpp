@@ -28,6 +28,12 @@ enum class FlatIn : unsigned char {
   /// A group is flat if the caller's flag for it, `given`, is not 0; nothing else decides.
   Given
 };
+/// The enumerators of FlatIn with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(FlatIn) {
+  using E = Enumerator<FlatIn>;
+  return std::array{E{"every_column", FlatIn::EveryColumn}, E{"sum", FlatIn::Sum},
+                    E{"column", FlatIn::Column}, E{"given", FlatIn::Given}};
+}
 
 /// What select_groups() does when its last attempt has fewer groups than wanted.
 enum class GiveUp : unsigned char {
@@ -37,6 +43,12 @@ enum class GiveUp : unsigned char {
   KeepFirst,
   Refuse  ///< It throws invalid_input, as verl raises a ValueError.
 };
+/// The enumerators of GiveUp with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(GiveUp) {
+  using E = Enumerator<GiveUp>;
+  return std::array{E{"keep_short", GiveUp::KeepShort}, E{"keep_first", GiveUp::KeepFirst},
+                    E{"refuse", GiveUp::Refuse}};
+}
 
 /// What select_groups() found about a group. The first that applies is given.
 enum class Verdict : unsigned char {
@@ -69,6 +81,22 @@ struct GroupSelection {
   index_t wanted = 0;        ///< Groups to be selected; 0: as many as pass.
   index_t max_attempts = 0;  ///< The last attempt; 0: there is none.
   GiveUp give_up = GiveUp::KeepShort;  ///< What happens if the last attempt has too few groups.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("flat_in", s.flat_in, "where a group must vary");
+    field("column", s.column, finite(), "the reward that FlatIn::Column looks at");
+    field("given", s.given, "flags of flat groups, for FlatIn::Given");
+    field("weights", s.weights, "those of the estimator");
+    field("gates", s.gates, "those of the estimator");
+    field("missing", s.missing, "that of the estimator");
+    field("min_std", s.min_std, at_least(0), "groups with a std up to this are dropped");
+    field("top_p", s.top_p, more_than(0).at_most(1).with_note("1: all"),
+          "share of the std that is kept");
+    field("wanted", s.wanted, at_least(0).with_note("0: all that pass"), "groups to be selected");
+    field("max_attempts", s.max_attempts, at_least(0).with_note("0: no limit"), "the last attempt");
+    field("give_up", s.give_up, "what happens if the last attempt has too few groups");
+  }
 };
 
 /// What select_groups() selected, and why not the rest.
@@ -99,11 +127,8 @@ namespace detail {
 inline void check_selection(const char* function, const update::GroupSelection& settings,
                             index_t rewards, index_t groups, index_t attempt) {
   using contract::fail, contract::text;
-  using update::FlatIn, update::GiveUp;
-  if (settings.flat_in > FlatIn::Given)
-    fail(function, "flat_in", text(static_cast<index_t>(settings.flat_in)), "an enumerator");
-  if (settings.give_up > GiveUp::Refuse)
-    fail(function, "give_up", text(static_cast<index_t>(settings.give_up)), "an enumerator");
+  using update::FlatIn;
+  check_fields(function, "", settings);
   if (settings.flat_in == FlatIn::Column && (settings.column < 0 || settings.column >= rewards)) {
     fail(function, "column", text(settings.column),
          "one of " + text(rewards) + " rewards, counted from 0");
@@ -115,13 +140,6 @@ inline void check_selection(const char* function, const update::GroupSelection& 
     }
     contract::check_array(function, "given", settings.given);
   }
-  check_eps(function, "min_std", settings.min_std);
-  if (!(settings.top_p > 0) || !(settings.top_p <= 1) || math::is_nan(settings.top_p))
-    fail(function, "top_p", text(settings.top_p), "a share above 0 and at most 1");
-  if (settings.wanted < 0)
-    fail(function, "wanted", text(settings.wanted), "a number of groups, or 0: all that pass");
-  if (settings.max_attempts < 0)
-    fail(function, "max_attempts", text(settings.max_attempts), "a number, or 0: no limit");
   if (attempt < 0 || (attempt == 0 && settings.max_attempts > 0))
     fail(function, "attempt", text(attempt), "1 for the first, then 2, and so on");
   if (settings.max_attempts > 0 && attempt > settings.max_attempts) {

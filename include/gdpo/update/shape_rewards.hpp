@@ -4,24 +4,14 @@
 #include <gdpo/storage/column.hpp>
 
 GDPO_BEGIN_NAMESPACE
-namespace detail {
-
-/// Checks a setting that may be any number but NaN and infinity.
-inline void check_number(const char* function, const char* name, double value) {
-  if (math::not_finite(value))
-    contract::fail(function, name, contract::text(value), "a finite number");
-}
-
-}  // namespace detail
-
 namespace update {
 
 /// Rules of shape_rewards(): what becomes of the reward of one completion.
 ///
 /// A rule is a struct with `double operator()(const shaping::Args&) const`, so you can write your
-/// own. It declares `static constexpr bool reads_tokens = true` if it reads the length, and may
-/// have `void check(const char* function) const`, which throws invalid_input for settings out of
-/// their range.
+/// own. It declares `static constexpr bool reads_tokens = true` if it reads the length. Its list of
+/// fields (core/fields.hpp) checks its settings; without one `void check(const char* function)
+/// const` does, which throws invalid_input.
 namespace shaping {
 
 /// What a rule sees of a completion.
@@ -36,13 +26,19 @@ struct Clip {
   double max = math::infinity;   ///< The largest reward, at least min; infinity: no bound.
   /// The reward within the bounds.
   double operator()(const Args& a) const { return (math::min)((math::max)(a.reward, min), max); }
-  /// Throws for bounds that are NaN or in the wrong order.
-  void check(const char* function) const {
-    if (math::is_nan(min) || math::is_nan(max) || !(min <= max)) {
-      contract::fail(function, "Clip::min, Clip::max",
-                     contract::text(min) + " and " + contract::text(max),
-                     "numbers, the lower before the upper");
-    }
+  static constexpr const char* name = "clip";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("min", s.min, anything(), "the least reward; -infinity: no bound");
+    field("max", s.max, anything(), "the largest reward; infinity: no bound");
+  }
+  /// Throws unless min <= max.
+  void check_together(const char* function, const gdpo::detail::FieldPath& path) const {
+    if (min <= max) return;
+    contract::fail(function, path.text("min") + ", " + path.text("max"),
+                   contract::text(min) + " and " + contract::text(max),
+                   "the lower before the upper");
   }
 };
 
@@ -52,10 +48,12 @@ struct Affine {
   double offset = 0;  ///< What is added, in units of the reward.
   /// The scaled and shifted reward.
   double operator()(const Args& a) const { return math::fma(scale, a.reward, offset); }
-  /// Throws for numbers that are not finite.
-  void check(const char* function) const {
-    detail::check_number(function, "Affine::scale", scale);
-    detail::check_number(function, "Affine::offset", offset);
+  static constexpr const char* name = "affine";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("scale", s.scale, finite(), "what the reward is multiplied by");
+    field("offset", s.offset, finite(), "what is added, in units of the reward");
   }
 };
 
@@ -81,18 +79,21 @@ struct SoftOverlong {
     const double counted = clamp ? (math::min)(exceed, buffer) : exceed;
     return a.reward - math::mul(counted / buffer, penalty);
   }
-  /// Throws for lengths and penalties that are out of their ranges.
-  void check(const char* function) const {
-    if (!(max_length > 0) || math::not_finite(max_length)) {
-      contract::fail(function, "SoftOverlong::max_length", contract::text(max_length),
-                     "the number of tokens of the longest completion, above 0");
-    }
-    if (!(buffer > 0) || !(buffer <= max_length) || math::is_nan(buffer)) {
-      contract::fail(
-          function, "SoftOverlong::buffer", contract::text(buffer),
-          "tokens above 0 and at most max_length, which is " + contract::text(max_length));
-    }
-    detail::check_eps(function, "SoftOverlong::penalty", penalty);
+  static constexpr const char* name = "soft_overlong";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("max_length", s.max_length, more_than(0).with_note("tokens of the longest completion"),
+          "the limit, in tokens; must be set");
+    field("buffer", s.buffer, more_than(0), "the tokens before it that cost; at most max_length");
+    field("penalty", s.penalty, at_least(0), "what max_length tokens cost");
+    field("clamp", s.clamp, "no length costs more than `penalty`");
+  }
+  /// Throws unless buffer <= max_length.
+  void check_together(const char* function, const gdpo::detail::FieldPath& path) const {
+    if (buffer <= max_length) return;
+    contract::fail(function, path.text("buffer"), contract::text(buffer),
+                   "at most max_length, which is " + contract::text(max_length));
   }
 };
 
@@ -106,10 +107,12 @@ struct LengthTarget {
   double operator()(const Args& a) const {
     return a.reward - math::mul(alpha, math::abs(target - a.tokens));
   }
-  /// Throws for numbers that are negative or not finite.
-  void check(const char* function) const {
-    detail::check_eps(function, "LengthTarget::target", target);
-    detail::check_eps(function, "LengthTarget::alpha", alpha);
+  static constexpr const char* name = "length_target";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("target", s.target, at_least(0), "the length that is asked for, in tokens");
+    field("alpha", s.alpha, at_least(0), "what a token too many or too few costs");
   }
 };
 
@@ -127,12 +130,13 @@ struct LengthLimit {
     const double factor = math::fma(alpha, limit - a.tokens, delta);
     return math::mul(a.reward, (math::min)((math::max)(factor, 0.0), 1.0));
   }
-  /// Throws for numbers that are out of their ranges.
-  void check(const char* function) const {
-    detail::check_eps(function, "LengthLimit::limit", limit);
-    detail::check_eps(function, "LengthLimit::alpha", alpha);
-    if (!(delta >= 0) || !(delta <= 1) || math::is_nan(delta))
-      contract::fail(function, "LengthLimit::delta", contract::text(delta), "a number from 0 to 1");
+  static constexpr const char* name = "length_limit";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("limit", s.limit, at_least(0), "the length that is asked for, in tokens");
+    field("alpha", s.alpha, at_least(0), "how fast the factor falls, per token");
+    field("delta", s.delta, at_least(0).at_most(1), "the factor at the limit");
   }
 };
 
@@ -144,9 +148,11 @@ struct LengthAtMost {
   double limit = 0;  ///< The greatest length that earns the reward, in tokens; at least 0.
   /// The length reward.
   double operator()(const Args& a) const { return a.tokens <= limit ? 1.0 : 0.0; }
-  /// Throws for a limit that is negative or not finite.
-  void check(const char* function) const {
-    detail::check_eps(function, "LengthAtMost::limit", limit);
+  static constexpr const char* name = "length_at_most";  ///< What messages call it.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("limit", s.limit, at_least(0), "the greatest length that earns the reward");
   }
 };
 
@@ -225,7 +231,7 @@ ShapedRewards shape_rewards(View<T, 1> rewards, const Column& lengths, const Rul
                 "a rule needs: double operator()(const gdpo::update::shaping::Args&) const");
   constexpr const char* function = "gdpo::update::shape_rewards";
   const index_t rows = contract::check_written(function, "rewards", rewards);
-  (detail::Checks<Rules>::run(rules, function), ...);
+  (gdpo::detail::check_fields(function, rules), ...);
   detail::check_lengths(function, lengths, rows, (detail::reads_tokens_v<Rules> || ...));
 
   ShapedRewards shaped;

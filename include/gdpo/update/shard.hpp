@@ -1,7 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <gdpo/group/groups_of.hpp>
-#include <gdpo/math/scalar.hpp>
+#include <gdpo/math/settings.hpp>
 #include <gdpo/update/engine/deal.hpp>
 #include <type_traits>
 #include <utility>
@@ -49,6 +49,11 @@ enum class ShardSizes {
   /// The balance may suffer.
   Equal
 };
+/// The enumerators of ShardSizes with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(ShardSizes) {
+  using E = Enumerator<ShardSizes>;
+  return std::array{E{"free", ShardSizes::Free}, E{"equal", ShardSizes::Equal}};
+}
 
 /// The rows of each rank; shard() makes it.
 ///
@@ -111,10 +116,7 @@ update::Sharding shard_groups(View<T, 1> lengths, const Groups& groups, index_t 
   if (ranks < 1 || ranks > index_t{1} << 20) {
     contract::fail(function, "ranks", contract::text(ranks), "from 1 to 2^20 ranks");
   }
-  if (counts != update::ShardSizes::Free && counts != update::ShardSizes::Equal) {
-    contract::fail(function, "counts", contract::text(static_cast<index_t>(counts)),
-                   "an enumerator of update::ShardSizes");
-  }
+  check_fields(function, "counts", counts);
   const TokenLengths rows(function, lengths);
   const auto row_count = static_cast<index_t>(rows.of_row.size());
   groups.check(function, row_count);

@@ -27,6 +27,12 @@ enum class Steps {
   /// position. The row's reward and its bootstrap belong to the last run. SkyRL.
   Turns
 };
+/// The enumerators of Steps with their words.
+GDPO_DATA_INLINE constexpr auto enumerators(Steps) {
+  using E = Enumerator<Steps>;
+  return std::array{E{"valid", Steps::Valid}, E{"row", Steps::Row},
+                    E{"row_reward_on_valid", Steps::RowRewardOnValid}, E{"turns", Steps::Turns}};
+}
 
 }  // namespace gdpo
 
@@ -66,16 +72,6 @@ struct Decay {
 /// the bootstrap, and what it gives is both. V is double or a pack of double.
 namespace returns {
 
-namespace detail {
-
-/// Throws unless a discount is from 0 to 1.
-inline void check_discount(const char* function, const char* name, double given) {
-  if (!(given >= 0 && given <= 1) || math::is_nan(given))
-    contract::fail(function, name, contract::text(given), "a number from 0 to 1");
-}
-
-}  // namespace detail
-
 /// The discounted sum of the rewards from a token on, which is both its advantage and its return.
 ///
 ///     G_t = r_t + gamma G_next
@@ -98,8 +94,11 @@ struct RewardToGo {
     using math::mul;
     return a.reward + mul(a.decay, a.carried);
   }
-  void check(const char* function) const {
-    detail::check_discount(function, "returns.gamma", gamma);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("gamma", s.gamma, at_least(0).at_most(1), "discount of a step");
+    field("steps", s.steps, "which positions are steps");
   }
 };
 
@@ -150,15 +149,16 @@ struct Gae {
     const V delta = (a.reward + mul(math::constant<V>(gamma), a.next_value)) - a.value;
     return delta + mul(a.decay, a.carried);
   }
-  void check(const char* function) const {
-    detail::check_discount(function, "returns.gamma", gamma);
-    detail::check_discount(function, "returns.lambda", lambda);
-    if (!math::is_nan(lambda_returns))
-      detail::check_discount(function, "returns.lambda_returns", lambda_returns);
-    if (!(length_alpha >= 0) || math::not_finite(length_alpha)) {
-      contract::fail(function, "returns.length_alpha", contract::text(length_alpha),
-                     "a finite number of at least 0 (0: off)");
-    }
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("gamma", s.gamma, at_least(0).at_most(1), "discount of a step");
+    field("lambda", s.lambda, at_least(0).at_most(1), "decay of later errors in the advantages");
+    field("lambda_returns", s.lambda_returns, at_least(0).at_most(1).or_nan("NaN: lambda"),
+          "the same in the returns");
+    field("length_alpha", s.length_alpha, at_least(0).with_note("0: off"),
+          "above 0: lambda follows from the length of the row");
+    field("steps", s.steps, "which positions are steps");
   }
 };
 

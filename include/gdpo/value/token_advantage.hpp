@@ -4,14 +4,6 @@
 #include <gdpo/value/returns.hpp>
 
 GDPO_BEGIN_NAMESPACE
-namespace detail {
-
-/// Whether a renormalisation is one that advantages of tokens have: none, or whitening.
-template <class Renorm>
-constexpr bool whitens_tokens_v =
-    std::is_same_v<Renorm, renorm::None> || std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
-
-}  // namespace detail
 
 /// An estimator of the advantages and returns of tokens: the critic's side of PPO.
 ///
@@ -25,13 +17,12 @@ constexpr bool whitens_tokens_v =
 ///
 ///     gdpo::TokenAdvantage<> gae{{0.99, 0.95}};                        // GAE
 ///     gdpo::TokenAdvantage<gdpo::returns::RewardToGo> reinforce{{1}};  // reward to go
-///     gdpo::TokenAdvantage<gdpo::returns::Gae, gdpo::Kl<gdpo::kl::K1>,
-///                          gdpo::renorm::TokenWeightedBatch>
-///         ppo{{1, 0.95}, {0.05}, {-5, 5}};                 // and penalty, clip, whitening
+///     gdpo::TokenAdvantage<> ppo{{1, 0.95}, {0.05}, {-5, 5},   // and penalty, clip, whitening
+///                                gdpo::renorm::token_weighted_batch()};
 ///
 /// The returns are those before the renormalisation, because a critic learns them in the unit of
 /// the rewards.
-template <class Returns = returns::Gae, class KlTerm = Kl<kl::K1>, class Renorm = renorm::None>
+template <class Returns = returns::Gae, class KlTerm = Kl<kl::K1>, class Renorm = gdpo::Renorm>
 struct TokenAdvantage {
   static_assert(is_returns_v<Returns>,
                 "Returns is returns::Gae, returns::RewardToGo, or needs: steps, reads_values, "
@@ -40,29 +31,24 @@ struct TokenAdvantage {
   static_assert(detail::gives_term_v<KlTerm, double>,
                 "the penalty needs one KL term: template <class V> Term<V> operator()(const "
                 "gdpo::Token<V>&) const");
-  static_assert(detail::whitens_tokens_v<Renorm>,
-                "advantages of tokens are renormalised by renorm::TokenWeightedBatch, or not at "
-                "all: renorm::None");
+  static_assert(is_renorm_v<Renorm>,
+                "a Renorm needs: RenormOver over; gdpo::Affine operator()(const "
+                "gdpo::RenormArgs&) const");
 
   Returns returns{};                 ///< From rewards to advantages and returns.
   penalty::Token<KlTerm> penalty{};  ///< KL inside the reward of each step. Off by default.
   Bounds reward_clip{};              ///< Bounds of the row's reward. Off by default.
-  Renorm renorm{};                   ///< None, or whitening of the advantages over valid tokens.
+  Renorm renorm{};  ///< Of the advantages: none, or over the valid tokens (RenormOver::Tokens).
 
-  void check(const char* function) const {
-    detail::Checks<Returns>::run(returns, function);
-    penalty.check(function);
-    detail::check_bounds(function, "reward_clip", reward_clip);
-    detail::Checks<Renorm>::run(renorm, function);
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("returns", s.returns, "from rewards to advantages and returns");
+    field("penalty", s.penalty, "KL inside the reward of each step");
+    field("reward_clip", s.reward_clip, "bounds of the row's reward");
+    field("renorm", s.renorm, "whitening of the advantages over the valid tokens");
   }
 };
-
-/// The same estimator with another renormalisation; every other setting is kept.
-template <class NewRenorm, class Returns, class KlTerm, class Renorm>
-constexpr TokenAdvantage<Returns, KlTerm, NewRenorm> with_renorm(
-    const TokenAdvantage<Returns, KlTerm, Renorm>& e, NewRenorm renorm = {}) {
-  return {e.returns, e.penalty, e.reward_clip, renorm};
-}
 
 /// Whether P is an estimator of token advantages: a type with the members of TokenAdvantage.
 template <class P, class = void>

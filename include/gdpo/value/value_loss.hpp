@@ -2,6 +2,19 @@
 #include <gdpo/value/engine/value_batch_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// The mean over tokens, if A is the library's aggregate; else A with its own defaults.
+template <class A>
+constexpr A mean_over_tokens() {
+  if constexpr (std::is_same_v<A, Aggregate>) {
+    return aggregate::token_mean();
+  } else {
+    return {};
+  }
+}
+
+}  // namespace detail
 
 /// The counts of one (micro-)batch: valid tokens, rows, and rows with a valid token.
 ///
@@ -49,7 +62,7 @@ Normaliser count(const ValueBatch<S>& batch) {
 /// `Metrics` is the set that is measured: metrics::All; metrics::Means, without ranges over tokens;
 /// or metrics::None, which keeps rows and inputs that are not finite. It changes no bit of the loss
 /// or its gradient.
-template <class Aggregate = aggregate::TokenMean, class Metrics = metrics::All>
+template <class Aggregate = gdpo::Aggregate, class Metrics = metrics::All>
 struct ValueLoss {
   static_assert(is_aggregate_v<Aggregate>,
                 "an Aggregate needs: double operator()(const gdpo::AggregateArgs&) const");
@@ -59,9 +72,17 @@ struct ValueLoss {
   /// Infinite: no clip, and ValueBatch::old_values is not read. In a batch of float so is a clip
   /// beyond the largest float.
   double clip = math::infinity;
-  bool half = true;                    ///< Whether the squares are halved.
-  Aggregate aggregate{};               ///< What the loss is divided by (loss/aggregate.hpp).
+  bool half = true;  ///< Whether the squares are halved.
+  /// What the loss is divided by (loss/aggregate.hpp): by default the tokens.
+  Aggregate aggregate = detail::mean_over_tokens<Aggregate>();
   static constexpr Metrics metrics{};  ///< What is measured (ValueMetrics).
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("clip", s.clip, at_least(0).or_infinity("no clip"), "how far a value may move");
+    field("half", s.half, "the squares are halved");
+    field("aggregate", s.aggregate, "what the loss is divided by");
+  }
 
   /// Computes loss and metrics and, if `gradient` is given, dloss/dv of every token.
   ///
@@ -112,12 +133,6 @@ struct ValueLoss {
   }
 };
 
-/// The same value loss with another aggregate, all other settings kept.
-template <class NewAggregate, class Aggregate, class Metrics>
-constexpr ValueLoss<NewAggregate, Metrics> with_aggregate(const ValueLoss<Aggregate, Metrics>& loss,
-                                                          NewAggregate aggregate = {}) {
-  return {loss.clip, loss.half, aggregate};
-}
 /// The same value loss with another set of metrics, all settings kept.
 template <class NewMetrics, class Aggregate, class Metrics>
 constexpr ValueLoss<Aggregate, NewMetrics> with_metrics(const ValueLoss<Aggregate, Metrics>& loss) {

@@ -15,6 +15,7 @@
 #include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
+#include "support/renormed.hpp"
 #include "support/tolerance.hpp"
 
 namespace parallel_test {
@@ -148,11 +149,14 @@ struct Untouched {
 
 TEST_CASE("every named estimator gives on several threads the bits of one", "[parallel]") {
   std::uint64_t seed = 0;
-  std::map<std::size_t, int> names;  // of each type, which names share
+  // Of each type and what its renormalisation runs over, which names share.
+  std::map<std::pair<std::size_t, gdpo::RenormOver>, int> names;
   for (const std::string& name : gdpo::runtime::estimator_names()) {
-    // The first name of a type takes every round, the others one each: they are other numbers in
+    // The first name of a kind takes every round, the others one each: they are other numbers in
     // the same code.
-    const int before = names[gdpo::runtime::estimator(name).index()]++;
+    const auto named = gdpo::runtime::estimator(name);
+    const auto over = std::visit([](const auto& e) { return e.renorm.over; }, named);
+    const int before = names[{named.index(), over}]++;
     for (int round = 0; round < 3; ++round) {
       Random random(++seed);
       if (before > 0 && round != before % 3) continue;
@@ -189,12 +193,11 @@ TEST_CASE("policies that read members, columns and the batch give the same bits 
     check_parallel(batch, GroupAdvantage<gdpo::baseline::Median, gdpo::scale::Mad>{}, workers);
     check_parallel(batch, GroupAdvantage<RowWeighted, LeaveOneOutStd>{}, workers);
     check_parallel(batch,
-                   GroupAdvantage<gdpo::baseline::External, gdpo::scale::NonzeroShare,
-                                  gdpo::combine::SumThenNormalize>{},
+                   renormed(GroupAdvantage<gdpo::baseline::External, gdpo::scale::NonzeroShare,
+                                           gdpo::combine::SumThenNormalize>{},
+                            gdpo::renorm::batch()),
                    workers);
-    check_parallel(batch,
-                   GroupAdvantage<LengthWeighted, gdpo::scale::StdDev,
-                                  gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>{},
+    check_parallel(batch, renormed(GroupAdvantage<LengthWeighted>{}, gdpo::renorm::per_group()),
                    workers);
     gdpo::Gdpo settings;
     settings.penalty = {0.1, 0};
@@ -235,10 +238,9 @@ void check_threads(int group) {
     }
   };
   check(gdpo::Grpo{});
-  auto shifted = gdpo::with_renorm<gdpo::renorm::Batch>(
-      gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None,
-                           gdpo::combine::SumThenNormalize>{});
-  shifted.renorm.eps = 1e-4;
+  gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::None, gdpo::combine::SumThenNormalize>
+      shifted;
+  shifted.renorm = gdpo::renorm::batch(1, 1e-4);
   check(shifted);  // without a baseline, weight, mean and spread of the batch all reach the numbers
   check(gdpo::Gdpo{});
   CHECK(difference(one, gdpo::advantages(gdpo::parallel(pool(3)), batch)) == "");

@@ -49,6 +49,7 @@ template <class Estimator>
 Estimator estimator_of(const naive::Settings& from) {
   Estimator e;
   if constexpr (is_cut<decltype(e.baseline)>) e.baseline.fraction = from.fraction;
+  e.renorm = renorm::none();
   set_scale(e.scale, from);
   product::set_rules(e, from);
   return e;
@@ -82,10 +83,8 @@ struct Type {
 };
 template <class B, class S, class Visit>
 void both_combines(naive::Baseline b, naive::Scale s, const Visit& visit) {
-  visit(Type<GroupAdvantage<B, S, SumThenNormalize, renorm::None>>{}, b, s,
-        naive::Combine::SumThenNormalize);
-  visit(Type<GroupAdvantage<B, S, NormalizeThenSum, renorm::None>>{}, b, s,
-        naive::Combine::NormalizeThenSum);
+  visit(Type<GroupAdvantage<B, S, SumThenNormalize>>{}, b, s, naive::Combine::SumThenNormalize);
+  visit(Type<GroupAdvantage<B, S, NormalizeThenSum>>{}, b, s, naive::Combine::NormalizeThenSum);
 }
 template <class Visit>
 void for_each_pair(const Visit& visit) {
@@ -171,7 +170,7 @@ Vector of_group(const Vector& x, const Estimator& e, const Vector& tokens) {
   return run(batch, e);
 }
 template <class Baseline, class Scale = scale::None>
-using Plain = GroupAdvantage<Baseline, Scale, SumThenNormalize, renorm::None>;
+using Plain = GroupAdvantage<Baseline, Scale, SumThenNormalize>;
 
 /// Calls visit(estimator, is a scale) for each policy by itself that compares a group with itself.
 template <class Visit>

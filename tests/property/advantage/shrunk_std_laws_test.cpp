@@ -24,7 +24,11 @@ constexpr double inf = gdpo::math::infinity;
 
 template <class Scale, class Combine = combine::NormalizeThenSum,
           class Baseline = gdpo::baseline::Mean>
-using Estimator = gdpo::GroupAdvantage<Baseline, Scale, Combine, gdpo::renorm::None>;
+gdpo::GroupAdvantage<Baseline, Scale, Combine> estimator(const Scale& scale = {}) {
+  gdpo::GroupAdvantage<Baseline, Scale, Combine> e{{}, scale};
+  e.renorm = gdpo::renorm::none();
+  return e;
+}
 
 template <class Exec, class E>
 Numbers by_id(const Exec& exec, const naive::Data& data, const E& e) {
@@ -94,8 +98,9 @@ void check_limits(Random& random, E shrunk) {
   shrunk.scale.eps = random.pick({0.0, 0.1});
   shrunk.scale.eps_at = static_cast<gdpo::EpsAt>(random.below(6));
   using Plain = gdpo::GroupAdvantage<decltype(shrunk.baseline), gdpo::scale::StdDev,
-                                     decltype(shrunk.combine), decltype(shrunk.renorm)>;
+                                     decltype(shrunk.combine)>;
   Plain plain;
+  plain.renorm = shrunk.renorm;
   plain.singleton = shrunk.singleton;
   plain.scale.eps = shrunk.scale.eps, plain.scale.eps_at = shrunk.scale.eps_at;
   shrunk.scale.prior_dof = random.pick({0.0, -0.0});
@@ -133,7 +138,7 @@ struct Spreads {
 template <class Scale>
 std::map<long long, double> stds(const naive::Data& data, const Scale& scale) {
   std::map<double, double> found;
-  by_id(data, Estimator<Multipliers<Scale>>{{}, {scale, &found}});
+  by_id(data, estimator(Multipliers<Scale>{scale, &found}));
   std::map<long long, double> by_group;
   for (const auto& [id, members] : data.groups()) {
     double mean = 0;
@@ -151,9 +156,9 @@ std::map<long long, double> stds(const naive::Data& data, const Scale& scale) {
 TEST_CASE("shrunk: without a prior the group's std, with an infinite one the pooled std",
           "[shrunk]") {
   for_seeds(1, rounds, [](Random& random) {
-    check_limits(random, Estimator<ShrunkStd>{});
-    check_limits(random, Estimator<ShrunkStd, combine::SumThenNormalize>{});
-    check_limits(random, Estimator<ShrunkStd, combine::SumThenNormalize, gdpo::baseline::None>{});
+    check_limits(random, estimator<ShrunkStd>());
+    check_limits(random, estimator<ShrunkStd, combine::SumThenNormalize>());
+    check_limits(random, estimator<ShrunkStd, combine::SumThenNormalize, gdpo::baseline::None>());
   });
 }
 
@@ -181,13 +186,13 @@ TEST_CASE("shrunk: groups of equal values that are left out change no bit of the
       for (const int i : unequal) got.push_back(all[static_cast<std::size_t>(i)]);
       CHECK(difference(got, by_id(others, of_others)) == "");
     };
-    Estimator<ShrunkStd> e;
+    auto e = estimator<ShrunkStd>();
     check(e, e);
     e.scale.prior_dof = 3;
     check(e, e);
     e.scale.prior_dof = inf;
     check(e, e);
-    Estimator<gdpo::scale::StdDev> within;
+    auto within = estimator<gdpo::scale::StdDev>();
     within.scale.of = gdpo::scale::Of::Within;
     check(e, within);
   });
@@ -201,7 +206,7 @@ TEST_CASE("shrunk: sums over the groups do not depend on the order of rows or on
     random.shuffle(order);
     naive::Data shuffled = rows_of(data, order);
     for (long long& id : shuffled.ids) id = 3 - id;
-    Estimator<ShrunkStd> e;
+    auto e = estimator<ShrunkStd>();
     e.scale.prior_dof = random.pick({gdpo::from_batch, 2.5, inf});
     e.scale.equal_groups = random.pick({EqualGroups::Exclude, EqualGroups::Include});
     const Numbers before = by_id(data, e), after = by_id(shuffled, e);
@@ -214,7 +219,7 @@ TEST_CASE("shrunk: sums over the groups do not depend on the order of rows or on
 TEST_CASE("shrunk: another unit or another zero of the reward changes nothing", "[shrunk]") {
   for_seeds(3001, rounds, [](Random& random) {
     naive::Data data = random_rewards(random, 0.1);
-    Estimator<ShrunkStd, combine::SumThenNormalize> e;
+    auto e = estimator<ShrunkStd, combine::SumThenNormalize>();
     e.scale.prior_dof = random.pick({gdpo::from_batch, gdpo::from_batch, 4.0, inf});
     const Numbers before = by_id(data, e);
     // A power of two is exact, however large.
@@ -299,8 +304,8 @@ TEST_CASE("shrunk: equal rewards and single rows are exactly 0, whatever the bat
         if (zero[i]) CHECK(same_bits(out[i], 0.0));
       }
     };
-    check(Estimator<ShrunkStd>{});
-    check(Estimator<ShrunkStd, combine::SumThenNormalize>{});
+    check(estimator<ShrunkStd>());
+    check(estimator<ShrunkStd, combine::SumThenNormalize>());
     check(gdpo::GroupAdvantage<gdpo::baseline::Mean, ShrunkStd>{});
   });
 }
@@ -310,7 +315,7 @@ TEST_CASE("shrunk: unused rows change no bit, and get what their group's moments
   for_seeds(6001, rounds, [](Random& random) {
     naive::Data data = random_rewards(random, 0);
     if (data.valid.empty()) return;
-    Estimator<ShrunkStd> e;
+    auto e = estimator<ShrunkStd>();
     const Numbers before = by_id(data, e);
     naive::Data poisoned = data;
     const auto channels = static_cast<std::size_t>(data.channels);
@@ -352,8 +357,8 @@ TEST_CASE("shrunk: every execution gives the bits of seq", "[shrunk][parallel]")
       CHECK(difference(by_id(gdpo::simd, data, e), id) == "");
       CHECK(difference(by_id(gdpo::parallel(pool), data, e), id) == "");
     };
-    check(Estimator<ShrunkStd>{});
-    check(Estimator<ShrunkStd, combine::SumThenNormalize>{});
+    check(estimator<ShrunkStd>());
+    check(estimator<ShrunkStd, combine::SumThenNormalize>());
   });
 }
 
@@ -396,10 +401,10 @@ TEST_CASE("shrunk: other baselines give what the formulas give", "[shrunk]") {
     using gdpo::baseline::LeaveOneOut, gdpo::baseline::None;
     using Sums = combine::SumThenNormalize;
     using Each = combine::NormalizeThenSum;
-    check_oracle(random, naive::Baseline::LeaveOneOut, Estimator<ShrunkStd, Each, LeaveOneOut>{},
+    check_oracle(random, naive::Baseline::LeaveOneOut, estimator<ShrunkStd, Each, LeaveOneOut>(),
                  compared);
-    check_oracle(random, naive::Baseline::None, Estimator<ShrunkStd, Sums, None>{}, compared);
-    check_oracle(random, naive::Baseline::Mean, Estimator<ShrunkStd, Sums>{}, compared);
+    check_oracle(random, naive::Baseline::None, estimator<ShrunkStd, Sums, None>(), compared);
+    check_oracle(random, naive::Baseline::Mean, estimator<ShrunkStd, Sums>(), compared);
   });
   CHECK(compared > 2 * rounds);
 }
@@ -411,7 +416,7 @@ TEST_CASE("shrunk: the estimated prior is the one that rewards were drawn with",
   };
   const auto spreads = [](const naive::Data& data, const std::vector<int>& offsets) {
     gdpo::GroupSpreads seen;
-    by_offsets(gdpo::seq, data, offsets, Estimator<Spreads>{{}, {&seen}});
+    by_offsets(gdpo::seq, data, offsets, estimator(Spreads{&seen}));
     return seen;
   };
   for (const int nu : {8, 14, 40}) {

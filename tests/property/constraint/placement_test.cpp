@@ -11,24 +11,20 @@
 #include "support/generators.hpp"
 #include "support/message.hpp"
 #include "support/product.hpp"
+#include "support/renormed.hpp"
 #include "support/tolerance.hpp"
 
 namespace placement_test {
 
 namespace {
 
-using SumBatch = gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev,
-                                      gdpo::combine::SumThenNormalize, gdpo::renorm::Batch>;
-using LeaveOneOutPerGroup =
-    gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
-                         gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
-using Uncentred = gdpo::GroupAdvantage<gdpo::baseline::None, gdpo::scale::StdDev,
-                                       gdpo::combine::NormalizeThenSum, gdpo::renorm::Batch>;
+using LeaveOneOutEach = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut>;
+using Uncentred = gdpo::GroupAdvantage<gdpo::baseline::None>;
 using Placement = std::variant<gdpo::placement::Composite, gdpo::placement::NormalizeThenCombine,
                                gdpo::placement::FixedScale, gdpo::placement::AdvantageMix>;
 
-/// An estimator with its settings: one that has a name, or one of three types that have none.
-using Estimator = std::variant<gdpo::runtime::Estimator, SumBatch, LeaveOneOutPerGroup, Uncentred>;
+/// An estimator with its settings: one that has a name, or one of two types that have none.
+using Estimator = std::variant<gdpo::runtime::Estimator, LeaveOneOutEach, Uncentred>;
 template <class F>
 auto visit_estimator(const F& f, Estimator& e) {
   return std::visit(
@@ -175,9 +171,8 @@ void vary_scale(Random& random, gdpo::scale::ShrunkStd& s) {
   s.eps = random.pick({0.0, 0.0, 1e-6, 1e-4, 0.3});
   s.eps_at = static_cast<gdpo::EpsAt>(random.below(6));
 }
-void vary_renorm(Random&, gdpo::renorm::None&) {}
-template <class Renorm>
-void vary_renorm(Random& random, Renorm& r) {
+void vary_renorm(Random& random, gdpo::Renorm& r) {
+  if (r.over == gdpo::RenormOver::None) return;
   vary_spread(random, r);
   r.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
   r.keep_mean = random.chance(0.2);
@@ -188,7 +183,9 @@ Estimator random_estimator(Random& random) {
   const int k = random.below(static_cast<int>(names.size()) + 9);
   if (k < static_cast<int>(names.size()))
     return gdpo::runtime::estimator(names[static_cast<std::size_t>(k)]);
-  return random.pick<Estimator>({SumBatch{}, LeaveOneOutPerGroup{}, Uncentred{}});
+  return random.pick<Estimator>(
+      {gdpo::runtime::Estimator{renormed(gdpo::Grpo{}, gdpo::renorm::batch())},
+       renormed(LeaveOneOutEach{}, gdpo::renorm::per_group()), Uncentred{}});
 }
 
 /// Random estimator, constraints and data: anything that is allowed. Reward 0 is always a primary

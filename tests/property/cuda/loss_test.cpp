@@ -13,7 +13,6 @@ namespace loss_test {
 
 namespace {
 
-using cuda_loss::AnyAggregate;
 using cuda_loss::Data;
 using cuda_loss::Layout;
 using cuda_loss::Outcome;
@@ -45,13 +44,8 @@ void set_kl(Random& random, AnyKl& to, const loss_product::Settings& s, std::siz
   to.estimator = static_cast<gdpo::KlEstimator>(random.below(4));
   to.gradient = static_cast<gdpo::KlGradient>(random.below(4));
 }
-template <class A>
-void set_aggregate(Random& random, A& a, bool) {
-  a.scale = random.pick({1.0, 4.0});
-  if constexpr (gdpo::detail::has_over_v<A>) a.over = static_cast<gdpo::Over>(random.below(4));
-}
-void set_aggregate(Random& random, AnyAggregate& a, bool is_packed) {
-  a.mode = static_cast<AnyAggregate::Mode>(random.below(5));
+void set_aggregate(Random& random, gdpo::Aggregate& a, bool is_packed) {
+  a.mode = static_cast<gdpo::Aggregate::Mode>(random.below(5));
   a.scale = random.pick({1.0, 4.0}), a.over = static_cast<gdpo::Over>(random.below(4));
   a.row_count_eps = random.pick({0.0, 1e-8, 0.5});
   a.padded_width = !is_packed && random.chance(0.5);
@@ -195,12 +189,8 @@ void check_shapes(Loss loss) {
 /// its KL term switched on.
 template <class Loss>
 void check_preset(const Loss& preset) {
-  auto aggregate = preset.aggregate;
-  using Norm = gdpo::aggregate::SeqMeanTokenSumNorm;
-  if constexpr (std::is_same_v<decltype(aggregate), Norm>) {
-    if (!aggregate.padded_width) aggregate.constant = 64;
-  }
-  auto loss = gdpo::with_aggregate(preset, AnyAggregate(aggregate));
+  auto loss = preset;
+  if (!loss.aggregate.padded_width) loss.aggregate.constant = 64;
   for (unsigned seed = 1; seed <= 4; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -299,8 +289,8 @@ void check_ratios() {
 
 }  // namespace
 
-using Grpo = PolicyLoss<level::Token<>, Ratio, Kl<>, AnyAggregate>;
-using OfSequence = PolicyLoss<level::Sequence<>, Ratio, Kl<>, AnyAggregate>;
+using Grpo = PolicyLoss<level::Token<>, Ratio, Kl<>>;
+using OfSequence = PolicyLoss<level::Sequence<>, Ratio, Kl<>>;
 
 TEST_CASE("on a device: GRPO, any aggregate", "[cuda][loss]") {
   check<float>(Grpo{});
@@ -309,30 +299,28 @@ TEST_CASE("on a device: GRPO, any aggregate", "[cuda][loss]") {
 }
 
 TEST_CASE("on a device: no KL term", "[cuda][loss]") {
-  check<float>(PolicyLoss<level::Token<>, Ratio, kl::None, AnyAggregate>{});
+  check<float>(PolicyLoss<level::Token<>, Ratio, kl::None>{});
 }
 
 TEST_CASE("on a device: every estimator and gradient rule of a KL term", "[cuda][loss]") {
-  check<float>(PolicyLoss<level::Token<>, Ratio, AnyKl, aggregate::TokenMean>{},
-               few_rounds ? 16 : 300);
+  check<float>(PolicyLoss<level::Token<>, Ratio, AnyKl>{}, few_rounds ? 16 : 300);
 }
 
 TEST_CASE("on a device: several KL terms and factors", "[cuda][loss]") {
-  check<float>(
-      PolicyLoss<level::Token<map::Clamp>, Reinforce,
-                 Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
-                 aggregate::SeqMeanTokenSum, Factors<cuda_loss::ClippedRatio, cuda_loss::ByTag>>{});
+  check<float>(PolicyLoss<level::Token<map::Clamp>, Reinforce,
+                          Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
+                          gdpo::Aggregate, Factors<cuda_loss::ClippedRatio, cuda_loss::ByTag>>{});
 }
 
 TEST_CASE("on a device: terms of the token's own ratio", "[cuda][loss]") {
   check<float>(
       PolicyLoss<level::Token<>, Ratio,
-                 Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K2, kl::Direct>, Kl<kl::K1>>,
-                 aggregate::SeqMeanTokenSumNorm>{{}, {}, {}, {64.0}});
+                 Kls<Kl<kl::K3, kl::ImportanceWeighted>, Kl<kl::K2, kl::Direct>, Kl<kl::K1>>>{
+          {}, {}, {}, gdpo::aggregate::seq_mean_token_sum_norm(64)});
 }
 
 TEST_CASE("on a device: one ratio a segment", "[cuda][loss]") {
-  check<float>(PolicyLoss<level::Sequence<map::Clamp>, Ratio, AnyKl, AnyAggregate>{});
+  check<float>(PolicyLoss<level::Sequence<map::Clamp>, Ratio, AnyKl>{});
   check<float>(OfSequence{});
   check_shapes<float>(OfSequence{});
 }
@@ -343,9 +331,9 @@ TEST_CASE("on a device: one ratio a segment, in double", "[cuda][loss]") {
 
 TEST_CASE("on a device: the ratio of the segment, the token's derivative", "[cuda][loss]") {
   check<double>(PolicyLoss<level::SequenceToken<map::None, statistic::Sum>, Reinforce, Kl<kl::Abs>,
-                           aggregate::TokenSum, Factors<cuda_loss::OfTheRow>>{});
+                           gdpo::Aggregate, Factors<cuda_loss::OfTheRow>>{});
 #if defined(GDPO_TEST_FULL_PRODUCT)
-  check<float>(PolicyLoss<level::SequenceToken<map::Clamp>, Ratio, Kl<kl::K2>, AnyAggregate>{});
+  check<float>(PolicyLoss<level::SequenceToken<map::Clamp>, Ratio, Kl<kl::K2>>{});
 #endif
 }
 
@@ -356,7 +344,9 @@ TEST_CASE("on a device: the losses of every trainer", "[cuda][loss][presets][san
   });
   gdpo::presets::for_each_aggregate([](const auto& preset) {
     INFO(preset.name);
-    check_preset(gdpo::with_aggregate(gdpo::verl::vanilla_loss, AnyAggregate(preset.value)));
+    auto loss = gdpo::verl::vanilla_loss;
+    loss.aggregate = preset.value;
+    check_preset(loss);
   });
   check_preset(gdpo::with_level<level::Sequence<>>(gdpo::trl::grpo_loss));
   check_preset(gdpo::with_level<level::Sequence<>>(gdpo::liger::bnpo_loss));

@@ -12,6 +12,7 @@
 #include "support/loss_parts.hpp"
 #include "support/named_losses.hpp"
 #include "support/product.hpp"
+#include "support/renormed.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tolerance.hpp"
 
@@ -354,12 +355,7 @@ void check_two_stages(const Estimator& estimator, std::uint64_t seed) {
 
 TEST_CASE("two stages with merged moments give the advantages of one call", "[ranks]") {
   using namespace gdpo;
-  using ByTokens = GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
-                                  renorm::TokenWeightedBatch>;
-  using Plain =
-      GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize, renorm::Batch>;
-  using InGroup =
-      GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>;
+  using Plain = GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize>;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     Gdpo gdpo;
     gdpo.renorm.eps = seed % 2 ? 0 : 1e-4;
@@ -368,9 +364,9 @@ TEST_CASE("two stages with merged moments give the advantages of one call", "[ra
     check_two_stages(gdpo, seed);
     gdpo.singleton = Singleton::Raw;  // then the mean is subtracted on all ranks
     check_two_stages(gdpo, seed);
-    check_two_stages(ByTokens{}, seed);
-    check_two_stages(Plain{}, seed);
-    check_two_stages(InGroup{}, seed);
+    check_two_stages(renormed(Gdpo{}, renorm::token_weighted_batch()), seed);
+    check_two_stages(renormed(Plain{}, renorm::batch()), seed);
+    check_two_stages(renormed(Gdpo{}, renorm::per_group()), seed);
     check_two_stages(Grpo{}, seed);
   }
 }
@@ -406,6 +402,7 @@ TEST_CASE("two stages refuse what they cannot do", "[ranks]") {
       "needed: that of first_stage() with this batch and estimator";
   gdpo::first_stage(gdpo::seq, batch, gdpo::Gdpo{}, workspace);
   CHECK(finished(batch, gdpo::Grpo{}) == other);
+  CHECK(finished(batch, renormed(gdpo::Gdpo{}, gdpo::renorm::per_group())) == other);
   CHECK(finished(gdpo::RewardBatch{gdpo::view(rewards.data(), 4, 1), gdpo::groups_of(4)},
                  gdpo::Gdpo{}) == other);
   CHECK(finished(batch, gdpo::Gdpo{}) == "no error");
@@ -413,8 +410,7 @@ TEST_CASE("two stages refuse what they cannot do", "[ranks]") {
 
 TEST_CASE("the second stage may have more threads than the first", "[ranks]") {
   // One long group after many short ones, in a workspace that has seen short groups alone.
-  using InGroup = gdpo::GroupAdvantage<gdpo::baseline::Mean, gdpo::scale::StdDev,
-                                       gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
+  const gdpo::Gdpo in_group = renormed(gdpo::Gdpo{}, gdpo::renorm::per_group());
   Random random(9);
   std::vector<double> rewards(1 << 17), out(rewards.size());
   for (double& x : rewards) x = random.uniform();
@@ -427,11 +423,11 @@ TEST_CASE("the second stage may have more threads than the first", "[ranks]") {
   gdpo::Workspace workspace;
   gdpo::ThreadPool pool(4);
   const auto threads = gdpo::parallel(pool);
-  gdpo::advantages_into(threads, gdpo::RewardBatch{all, gdpo::groups_of(2)}, InGroup{},
+  gdpo::advantages_into(threads, gdpo::RewardBatch{all, gdpo::groups_of(2)}, in_group,
                         gdpo::view(out), workspace);
-  const auto moments = gdpo::first_stage(gdpo::seq, batch, InGroup{}, workspace);
-  gdpo::finish(threads, batch, InGroup{}, moments, gdpo::view(out), workspace);
-  CHECK(difference(out, gdpo::advantages(gdpo::seq, batch, InGroup{})) == "");
+  const auto moments = gdpo::first_stage(gdpo::seq, batch, in_group, workspace);
+  gdpo::finish(threads, batch, in_group, moments, gdpo::view(out), workspace);
+  CHECK(difference(out, gdpo::advantages(gdpo::seq, batch, in_group)) == "");
 }
 
 }  // namespace ranks_test

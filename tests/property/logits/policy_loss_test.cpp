@@ -102,9 +102,8 @@ void check_layouts(const Loss& loss) {
 
 TEST_CASE("one call has the bits of three: levels of tokens") {
   check_layouts(gdpo::grpo_loss);
-  gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>,
-                   gdpo::aggregate::TokenMean>
-      mapped;
+  gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>> mapped;
+  mapped.aggregate = gdpo::aggregate::token_mean();
   mapped.kl.beta = 0.1;
   check_layouts(mapped);
   check_loss<gdpo::BFloat16, 3>(gdpo::dapo_loss);
@@ -112,15 +111,14 @@ TEST_CASE("one call has the bits of three: levels of tokens") {
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
   check_loss<float, 3>(
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                       gdpo::aggregate::TokenMean, gdpo::Factors<archetype::OfTheRow>>{});
+                       gdpo::Aggregate, gdpo::Factors<archetype::OfTheRow>>{});
 }
 TEST_CASE("a loss that is no PolicyLoss has the bits of the PolicyLoss of its members") {
   const logits_step::OwnLoss own;
   const auto composed = gdpo::with_kl(own, own.kl);
-  static_assert(
-      std::is_same_v<decltype(composed),
-                     const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
-                                            gdpo::Kl<gdpo::kl::K2>, gdpo::aggregate::TokenMean>>);
+  static_assert(std::is_same_v<decltype(composed),
+                               const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio,
+                                                      gdpo::Kl<gdpo::kl::K2>>>);
   Step<float> s(71, vocabulary);
   const Layout<float, 3> l{s};
   const Outcome<float> expected = three_calls(composed, l, l.batch(0));

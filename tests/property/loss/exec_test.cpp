@@ -71,9 +71,8 @@ TEST_CASE("GRPO on every target", "[loss][exec]") {
 }
 
 TEST_CASE("one ratio a segment, on every target", "[loss][exec]") {
-  PolicyLoss<level::Sequence<map::Clamp>, Ratio, Kl<kl::K3, kl::ImportanceWeighted>,
-             aggregate::TokenMean>
-      loss;
+  PolicyLoss<level::Sequence<map::Clamp>, Ratio, Kl<kl::K3, kl::ImportanceWeighted>> loss;
+  loss.aggregate = gdpo::aggregate::token_mean();
   loss.level.map = {-0.2, 0.3}, loss.level.bounds = {-0.1, 0.05};
   check<float>(loss);
 }
@@ -81,8 +80,9 @@ TEST_CASE("one ratio a segment, on every target", "[loss][exec]") {
 TEST_CASE("several KL terms and factors, on every target", "[loss][exec]") {
   PolicyLoss<level::Token<map::Clamp>, Reinforce,
              Kls<Kl<kl::K1, kl::ScoreFunction>, Kl<kl::Abs, kl::StraightThroughK2>>,
-             aggregate::SeqMeanTokenSum, Factors<archetype::ClippedRatio, archetype::ByTag>>
+             gdpo::Aggregate, Factors<archetype::ClippedRatio, archetype::ByTag>>
       loss;
+  loss.aggregate = gdpo::aggregate::seq_mean_token_sum();
   loss.kl.first.against = Against::Rollout, loss.kl.first.output = {-0.1, 0.1};
   loss.kl.rest.first.input = {-0.2, 0.1};
   loss.factor.first = {0.5, 1.5};
@@ -99,7 +99,7 @@ TEST_CASE("the caller's maps and statistics, on every target", "[loss][exec][arc
   check<float>(PolicyLoss<level::Sequence<archetype::TrustRegion, archetype::SumOverRoot>, Ratio,
                           kl::None>{});
   check<float>(PolicyLoss<level::SequenceToken<archetype::WithoutTagZero>, Reinforce, Kl<kl::K2>,
-                          aggregate::SeqMeanTokenMean, Factors<archetype::Gamma>>{});
+                          gdpo::Aggregate, Factors<archetype::Gamma>>{});
 }
 
 TEST_CASE("in double, on every target", "[loss][exec]") {

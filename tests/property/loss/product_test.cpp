@@ -87,6 +87,46 @@ TEST_CASE("level SequenceToken: loss, gradient and metrics are those of the form
   check_level(3);
 }
 
+TEST_CASE("the loss types of names: every surrogate and factor at every level with every KL term",
+          "[loss][product]") {
+  std::uint64_t seed = 50000;
+  int clipped = 0;
+  for (int round = 0; round < 4; ++round) {
+    for (int level = 0; level < 4; ++level) {
+      for (int policy = 0; policy < 4; ++policy) {
+        for (int kl = -1; kl < 16; ++kl) {
+          Settings s;
+          s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
+          s.map = level == 1 ? Map::Clamp : Map::None;
+          s.surrogate = static_cast<Surrogate>(policy % 2);
+          s.clipped_ratio = policy >= 2;
+          if (kl >= 0) {
+            s.kl.resize(1);
+            s.kl[0].estimator = static_cast<Estimator>(kl / 4);
+            s.kl[0].rule = static_cast<Rule>(kl % 4);
+          }
+          Random random(++seed);
+          loss_product::random_settings(random, s);
+          const naive_loss::Data data =
+              loss_product::random_tokens(random, 4, 9, random.pick({0.1, 0.7}));
+          loss_product::fit(s, data);
+          naive_loss::Counts counts = naive_loss::count(data);
+          counts.given = 64;
+          if (counts.tokens == 0) continue;
+          INFO("seed " << seed << ": " << describe(s));
+          const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
+          const naive_loss::Result expected = naive_loss::loss(s, data, counts);
+          if (s.clipped_ratio) clipped += expected.sums.low + expected.sums.high;
+          CHECK(loss_product::mismatch(s, data, expected,
+                                       loss_product::run_any(s, data, &normaliser),
+                                       tolerance::unit) == "");
+        }
+      }
+    }
+  }
+  CHECK(clipped > 100);  // those of the detached ratio are counted
+}
+
 TEST_CASE("gradients are the central differences of what each rule differentiates",
           "[loss][gradient]") {
   std::uint64_t seed = 1000;

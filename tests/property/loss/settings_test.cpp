@@ -77,8 +77,8 @@ bool reaches(const Loss& loss, const Change& change) {
 }
 
 template <class Level, class Surrogate = gdpo::surrogate::Ratio, class Kl = gdpo::Kl<>,
-          class Aggregate = gdpo::aggregate::TokenMean, class Factor = gdpo::Factors<>>
-using Loss = gdpo::PolicyLoss<Level, Surrogate, Kl, Aggregate, Factor>;
+          class Factor = gdpo::Factors<>>
+using Loss = gdpo::PolicyLoss<Level, Surrogate, Kl, gdpo::Aggregate, Factor>;
 
 template <class L>
 void check_surrogate(const L& loss) {
@@ -186,34 +186,27 @@ TEST_CASE("each of several KL terms has its own settings", "[loss][settings]") {
 }
 
 TEST_CASE("every setting of an aggregate reaches loss and gradient", "[loss][settings]") {
-  using namespace gdpo::aggregate;
-  using gdpo::level::Token;
-  using gdpo::surrogate::Ratio;
-  using Means = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenMean>;
-  using Norm = Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSumNorm>;
-  using Sum = Loss<Token<>, Ratio, gdpo::Kl<>, TokenSum>;
-  // Both have over, count_eps and scale.
-  static_assert(settings<TokenMean>() == 3 && settings<SeqMeanTokenSum>() == 3);
-  static_assert(settings<SeqMeanTokenMean>() == 4 && settings<SeqMeanTokenSumNorm>() == 5 &&
-                settings<TokenSum>() == 1);
-  check_over(Loss<Token<>>{});
-  check_over(Means{});
-  check_over(Loss<Token<>, Ratio, gdpo::Kl<>, SeqMeanTokenSum>{});
-  Norm norm;
-  norm.aggregate.constant = 100;
+  namespace aggregate = gdpo::aggregate;
+  using L = Loss<gdpo::level::Token<>>;
+  static_assert(settings<gdpo::Aggregate>() == 7);  // mode, three below, and the last three
+  const auto with = [](const gdpo::Aggregate& a) { return L{{}, {}, {}, a}; };
+  const L means = with(aggregate::seq_mean_token_mean()),
+          norm = with(aggregate::seq_mean_token_sum_norm(100));
+  check_over(with(aggregate::token_mean()));
+  check_over(means);
+  check_over(with(aggregate::seq_mean_token_sum()));
   check_over(norm);
-  CHECK(reaches(norm, [](Norm& l) { l.aggregate.constant = 50; }));
-  CHECK(reaches(norm, [](Norm& l) { l.aggregate.constant = 0, l.aggregate.padded_width = true; }));
-  CHECK(reaches(Means{}, [](Means& l) { l.aggregate.row_count_eps = 0.5; }));
-  CHECK(reaches(Sum{}, [](Sum& l) { l.aggregate.scale = 3; }));
+  CHECK(reaches(norm, [](L& l) { l.aggregate.constant = 50; }));
+  CHECK(reaches(norm, [](L& l) { l.aggregate.constant = 0, l.aggregate.padded_width = true; }));
+  CHECK(reaches(means, [](L& l) { l.aggregate.row_count_eps = 0.5; }));
+  CHECK(reaches(means, [](L& l) { l.aggregate.mode = gdpo::Aggregate::Mode::TokenMean; }));
+  CHECK(reaches(with(aggregate::token_sum()), [](L& l) { l.aggregate.scale = 3; }));
 }
 
 TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
   using Kls = gdpo::Kls<gdpo::Kl<>, gdpo::Kl<gdpo::kl::K2, gdpo::kl::Direct>,
                         gdpo::Kl<gdpo::kl::K3, gdpo::kl::ScoreFunction>>;
-  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls, gdpo::aggregate::TokenMean,
-       gdpo::Factors<ByTag>>
-      loss;
+  Loss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, Kls, gdpo::Factors<ByTag>> loss;
   loss.surrogate = {infinite, infinite};
   loss.kl.rest.first.against = gdpo::Against::Rollout;
   loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
@@ -274,7 +267,8 @@ TEST_CASE("another level, KL or aggregate keeps every other setting", "[loss][se
   CHECK(k1.surrogate.high == 0.3);
   const auto none = gdpo::with_kl<gdpo::kl::None>(dapo);
   CHECK(run(none).result.kl_loss == 0);
-  const auto fixed = gdpo::with_aggregate(dapo, gdpo::aggregate::SeqMeanTokenSumNorm{100});
+  auto fixed = dapo;
+  fixed.aggregate = gdpo::aggregate::seq_mean_token_sum_norm(100);
   CHECK(fixed.aggregate.constant == 100);
   CHECK(fixed.kl.beta == 0.5);
   CHECK(!same_bits(run(fixed).result.loss, run(dapo).result.loss));

@@ -70,7 +70,7 @@ std::string packed_mismatch(const Loss& loss, const Data& data, const std::vecto
 
 using Weighted = gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>;
 template <class Level>
-using Full = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Weighted, loss_product::AnyAggregate>;
+using Full = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Weighted>;
 
 }  // namespace
 

@@ -37,8 +37,7 @@ Data small_numbers() {
   return d;
 }
 
-using Loss = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
-                              gdpo::aggregate::TokenMean>;
+using Loss = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>>;
 
 template <class S, class L = Loss>
 Outcome run(const gdpo::TokenBatch<S>& batch, const L& loss = {}) {

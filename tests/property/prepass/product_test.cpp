@@ -501,9 +501,8 @@ std::string wrong(Random& random, const Case& c, const Passes&... passes) {
 
   auto grpo = gdpo::grpo_loss;
   grpo.aggregate.over = gdpo::Over::NonEmptyRows;
-  using Sequence = gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
-                                    gdpo::aggregate::TokenMean>;
-  const Sequence sequence{};
+  using Sequence = gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::Kl<>>;
+  const Sequence sequence{{}, {}, {}, gdpo::aggregate::token_mean()};
   for (text = differs_by_hand(grpo, c, prepared, got); !text.empty();) return "by hand: " + text;
   for (text = differs_by_hand(sequence, other, clean, got); !text.empty();)
     return "by hand, sequence: " + text;

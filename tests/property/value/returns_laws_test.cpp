@@ -17,8 +17,8 @@ using gdpo::Steps;
 using gdpo::returns::Gae, gdpo::returns::RewardToGo;
 using K1 = gdpo::Kl<gdpo::kl::K1>;
 using K2 = gdpo::Kl<gdpo::kl::K2>;
-template <class Returns, class Kl = K1, class Renorm = gdpo::renorm::None>
-using Estimator = gdpo::TokenAdvantage<Returns, Kl, Renorm>;
+template <class Returns, class Kl = K1>
+using Estimator = gdpo::TokenAdvantage<Returns, Kl>;
 
 constexpr int seeds = few_rounds ? 40 : 200;
 
@@ -110,8 +110,8 @@ TEST_CASE("returns: all executions give the bits of seq") {
         random_gae(random, random_steps(random)), {}, {}, {}};
     gae.penalty.coef = random.pick({0.0, 0.1});
     Estimator<RewardToGo> to_go{{0.99, random_steps(random)}, {}, {}, {}};
-    Estimator<Gae, K1, gdpo::renorm::TokenWeightedBatch> whitened{
-        random_gae(random, Steps::Valid), {}, {}, {}};
+    Estimator<Gae> whitened{
+        random_gae(random, Steps::Valid), {}, {}, gdpo::renorm::token_weighted_batch()};
     const auto check = [&](const auto& estimator, auto zero) {
       using S = decltype(zero);
       const Out<S> wanted = packed<S>(gdpo::seq, d, estimator);
@@ -130,7 +130,7 @@ TEST_CASE("returns: layout, padding and storage change no bit") {
     Random random(static_cast<std::uint64_t>(seed) + 3000);
     const Data d = small_data(random);
     const Steps steps = random.pick({Steps::Valid, Steps::Turns});  // the others see padding
-    Estimator<Gae, K1, gdpo::renorm::TokenWeightedBatch> e{random_gae(random, steps), {}, {}, {}};
+    Estimator<Gae> e{random_gae(random, steps), {}, {}, gdpo::renorm::token_weighted_batch()};
     e.penalty.coef = random.pick({0.0, 0.1});
     const Out<float> wanted = packed<float>(gdpo::seq, d, e);
     const Out<double> wanted_double = packed<double>(gdpo::seq, d, e);
@@ -345,15 +345,13 @@ TEST_CASE("returns: the renormalisation is whiten_into, bit for bit") {
     Random random(static_cast<std::uint64_t>(seed) + 10000);
     const Data d = random_rows(random, 1 + random.below(19), random.pick({40, 40, 1500}));
     const Gae g = random_gae(random, random_steps(random));
-    gdpo::renorm::TokenWeightedBatch w;
-    if (random.chance(0.5)) w = {0, 1e-8, gdpo::EpsAt::ClampVar};
+    gdpo::Renorm w = gdpo::renorm::token_weighted_batch();
+    if (random.chance(0.5)) w = gdpo::renorm::token_weighted_batch(0, 1e-8, gdpo::EpsAt::ClampVar);
     w.count_eps = random.pick({0.0, 1e-8}), w.keep_mean = random.chance(0.3);
     Out<float> plain = packed<float>(gdpo::simd, d, Estimator<Gae>{g});
     gdpo::whiten_into(gdpo::view(plain.advantages), gdpo::view(d.mask), w,
                       gdpo::view(plain.advantages));
-    CHECK(packed<float>(gdpo::simd, d,
-                        Estimator<Gae, K1, gdpo::renorm::TokenWeightedBatch>{g, {}, {}, w}) ==
-          plain);
+    CHECK(packed<float>(gdpo::simd, d, Estimator<Gae>{g, {}, {}, w}) == plain);
   }
 }
 

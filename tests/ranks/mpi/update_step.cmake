@@ -45,6 +45,6 @@ endif()
 execute_process(COMMAND ${LAUNCH} 2 ${STEP} --alpha 1.5
   RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE errors)
 if(status EQUAL 0 OR NOT errors MATCHES
-    "update_step: gdpo::update::polyak: tau: given 1.5; needed: a number from 0 to 1\n")
+    "update_step: gdpo::update::Refresh: tau: given 1.5; needed: 0 to 1\n")
   message(SEND_ERROR "--alpha 1.5: status ${status}, errors\n${errors}")
 endif()

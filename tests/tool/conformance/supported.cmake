@@ -32,6 +32,7 @@ set(supported
     "open_instruct DataPreparationActor(advantages) 19"
     "open_instruct masked_mean 7"
     "open_instruct estimate_kl 7"
+    "open_instruct compute_grpo_loss+masked_mean 61"
     "nemo_rl GRPOAdvantageEstimator.compute_advantage 31"
     "nemo_rl GeneralizedAdvantageEstimator.compute_advantage 12"
     "openrlhf AdaptiveKLController 1"
@@ -59,21 +60,23 @@ set(supported
     "verl compute_rewards 1"
     "verl kl_penalty 39"
     "verl compute_policy_loss 3"
+    "verl compute_policy_loss_cispo 15"
     "verl compute_policy_loss_gspo 16"
     "verl compute_policy_loss_vanilla 52"
     "verl AdaptiveKLController 2")
 # Functions of which some cases are unsupported: "<source> <function> <pass> <unsupported>". The
-# loss types grpo, bnpo, dr_grpo and dapo pass, with every correction, and luspo where the recorded
-# release takes no means over padding.
+# loss types grpo, bnpo, dr_grpo, dapo and cispo pass, with every correction, and luspo where the
+# recorded release takes no means over padding.
 set(partly_supported
-    "liger LigerFusedLinearGRPOFunction.ppo_loss_fn 37 24"
-    "ms_swift GRPOTrainer._compute_loss_and_metrics 77 40"
-    "ms_swift MegatronGRPOTrainer.loss_func 4 4"
+    "liger LigerFusedLinearGRPOFunction.ppo_loss_fn 41 20"
+    "ms_swift GRPOTrainer._compute_loss_and_metrics 83 34"
+    "ms_swift MegatronGRPOTrainer.loss_func 5 3"
+    "nemo_rl ClippedPGLossFn.__call__ 8 70"
     "nemo_rl GDPOAdvantageEstimator.compute_advantage 17 4"
     "openrlhf RemoteExperienceMaker.compute_advantages_and_returns 12 49"
     "slime compute_advantages_and_returns 12 9"
-    "open_instruct compute_grpo_loss+masked_mean 43 18"
-    "trl GRPOTrainer._compute_loss 102 59")
+    "slime loss_function(policy_loss) 8 56"
+    "trl GRPOTrainer._compute_loss 116 45")
 
 execute_process(COMMAND "${RUNNER}" "${GOLDEN}" --exec ${EXEC} --json "${REPORT}"
                 RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -102,7 +105,7 @@ endforeach()
 # Losses also run in float, on every target but seq, where only the kernels of double are run.
 string(JSON passed_in_float GET "${report}" float passed)
 if(NOT EXEC STREQUAL "seq")
-  list(APPEND supported "kernels of float 564")
+  list(APPEND supported "kernels of float 638")
 endif()
 if(passed_in_float GREATER 0)
   list(APPEND found "kernels of float ${passed_in_float}")

@@ -88,6 +88,20 @@ TEST_CASE("groups that do not fit", "[errors]") {
   expect([&] { gdpo::advantages(view, gdpo::by_id(ids)); }, {"advantages", "5 ids", "10 rows"});
 }
 
+TEST_CASE("numbers that are no enumerators", "[errors]") {
+  rejects([](auto& e) { e.missing.entry = static_cast<gdpo::MissingEntry>(4); },
+          {"missing.entry: given 4, which is no enumerator", "skip, zero, propagate, reject"});
+  rejects([](auto& e) { e.missing.row = static_cast<gdpo::MissingRow>(9); }, {"missing.row"});
+  rejects([](auto& e) { e.missing.infinite = static_cast<gdpo::InfiniteEntry>(9); },
+          {"missing.infinite"});
+  rejects([](auto& e) { e.missing.unused = static_cast<gdpo::UnusedRow>(2); }, {"missing.unused"});
+  rejects<gdpo::Grpo>([](auto& e) { e.singleton = static_cast<gdpo::Singleton>(-1); },
+                      {"singleton: given -1, which is no enumerator"});
+  rejects([](auto& e) { e.scale.of = static_cast<gdpo::scale::Of>(4); }, {"scale.of: given 4"});
+  rejects([](auto& e) { e.renorm.eps_at = static_cast<gdpo::EpsAt>(6); },
+          {"renorm.eps_at: given 6"});
+}
+
 TEST_CASE("weights and gates that do not fit", "[errors]") {
   rejects([](auto& e) { e.weights = {1, 1, 1}; }, {"weights", "3 weights", "2 rewards"});
   rejects([](auto& e) { e.weights = {1}; }, {"weights", "1 weights", "2 rewards"});
@@ -101,7 +115,8 @@ TEST_CASE("weights and gates that do not fit", "[errors]") {
 }
 
 TEST_CASE("settings out of range", "[errors]") {
-  rejects([](auto& e) { e.scale.ddof = -1; }, {"scale.ddof", "given -1", "0 (population) or more"});
+  rejects([](auto& e) { e.scale.ddof = -1; },
+          {"scale.ddof", "given -1", "at least 0 (0: population)"});
   rejects([](auto& e) { e.scale.eps = -1e-4; }, {"scale.eps", "-0.0001", "at least 0"});
   rejects<gdpo::Grpo>([](auto& e) { e.scale.eps = no; }, {"scale.eps", "nan"});
   rejects([](auto& e) { e.scale.eps = inf; }, {"scale.eps", "inf"});
@@ -131,7 +146,7 @@ TEST_CASE("columns that do not fit", "[errors]") {
     call.batch.tokens = gdpo::view(call.tokens);
     call.fails(gdpo::Gdpo{}, {"batch.tokens(2)", "at least 0"});
   }
-  Call().fails(gdpo::verl::gdpo, {"batch.tokens", "no column", "TokenWeightedBatch"});
+  Call().fails(gdpo::verl::gdpo, {"batch.tokens", "no column", "renorm.over is Tokens"});
 
   Call call;
   std::vector<double> out(3, 42.0);

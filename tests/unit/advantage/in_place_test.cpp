@@ -9,6 +9,7 @@
 #include "support/catch.hpp"
 #include "support/executors.hpp"
 #include "support/generators.hpp"
+#include "support/renormed.hpp"
 
 namespace in_place_test {
 
@@ -84,10 +85,8 @@ TEST_CASE("advantages may be written over the rewards", "[advantages]") {
   check_all<double>(Rloo{});
   check_all<double>(ShrunkGdpo{});  // reads the batch before the groups
   check_all<double>(GroupAdvantage<baseline::Median, scale::Mad>{});  // orders the values
-  check_all<float>(GroupAdvantage<baseline::LeaveOneOut, scale::StdDev, combine::NormalizeThenSum,
-                                  renorm::PerGroup>{});
-  check_all<double>(GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
-                                   renorm::TokenWeightedBatch>{});
+  check_all<float>(renormed(GroupAdvantage<baseline::LeaveOneOut>{}, renorm::per_group()));
+  check_all<double>(renormed(Gdpo{}, renorm::token_weighted_batch()));
   check_all<double>(Constrained<>{{}, {}, {{0, 0.5, 0.5}}});
   // As many numbers as make two threads worth it.
   check<float>(parallel(executors::pool(2)), groups_of(group), Gdpo{}, 2 * detail::worth_a_thread);

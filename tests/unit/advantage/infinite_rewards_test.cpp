@@ -348,7 +348,7 @@ TEST_CASE("a row that is not used: compared, or a placeholder", "[infinite]") {
   check_placeholder(e);
   check_placeholder(gdpo::Gdpo{});
   check_placeholder(gdpo::Rloo{});
-  check_placeholder(gdpo::with_renorm<gdpo::renorm::PerGroup>(gdpo::Gdpo{}));
+  check_placeholder(gdpo::per_group::gdpo);
   // What a placeholder holds says nothing, also where NaN and infinities flow.
   gdpo::Gdpo flows;
   flows.missing = {gdpo::MissingEntry::Propagate, gdpo::MissingRow::Keep};

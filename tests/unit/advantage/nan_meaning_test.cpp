@@ -17,7 +17,6 @@ std::vector<double> advantages(const std::vector<double>& rewards, const std::ve
                                gdpo::MissingEntry entry, gdpo::index_t size) {
   gdpo::Gdpo estimator;
   estimator.missing.entry = entry;
-  estimator.renorm = {};
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), static_cast<gdpo::index_t>(rewards.size()), 1),
                           gdpo::groups_of(size)};
   batch.valid = gdpo::view(valid);

@@ -413,6 +413,13 @@ TEST_CASE("rewards under the keys of trainers", "[report]") {
 
 TEST_CASE("what cannot be known has no key", "[report]") {
   CHECK(gdpo::GroupReport{}.to_map().empty());
+  CHECK(message_of([&] { gdpo::GroupReport{}.to_map("", {}, static_cast<gdpo::ZeroStd>(3)); }) ==
+        "gdpo::GroupReport::to_map: zero_std: given 3, which is no enumerator; needed: one of "
+        "groups, batch, sum");
+  CHECK(message_of(
+            [&] { gdpo::GroupReport{}.to_map("", {}, {}, static_cast<gdpo::RewardStd>(2)); }) ==
+        "gdpo::GroupReport::to_map: std: given 2, which is no enumerator; needed: one of batch, "
+        "mean_of_groups");
   const std::vector<double> none;
   gdpo::GroupReport r;
   gdpo::advantages(gdpo::view(none.data(), 0, 2), gdpo::groups_of(4), &r);

@@ -30,8 +30,9 @@ using Vector = std::vector<double>;
 const double no = std::nan("");
 
 template <class Baseline, class Scale = scale::None, class Combine = SumThenNormalize>
-GroupAdvantage<Baseline, Scale, Combine, renorm::None> estimator(Baseline of = {}, Scale by = {}) {
-  GroupAdvantage<Baseline, Scale, Combine, renorm::None> e;
+GroupAdvantage<Baseline, Scale, Combine> estimator(Baseline of = {}, Scale by = {}) {
+  GroupAdvantage<Baseline, Scale, Combine> e;
+  e.renorm = renorm::none();
   e.baseline = of;
   e.scale = by;
   return e;
@@ -156,7 +157,8 @@ TEST_CASE("second best: only who leads the others is told apart", "[robust]") {
                   Vector{0, 2 / std::sqrt(4.0 / 3), 0}, tolerance::formula) == "");
   // Sums that tie at the top up to rounding are a tie: 0.1 + 0.2 and 0.3 differ in the last bit.
   const Vector sums{0.1, 0.2, 0.3, 0, 0, 0};
-  GroupAdvantage<baseline::SecondBest, scale::None, SumThenNormalize, renorm::PerGroup> tied;
+  auto tied = estimator<baseline::SecondBest>();
+  tied.renorm = renorm::per_group();
   CHECK(all_zero(gdpo::advantages(gdpo::view(sums.data(), 3, 2), gdpo::groups_of(3), tied)));
 }
 
@@ -358,7 +360,7 @@ TEST_CASE("settings out of their range are refused by name", "[robust][errors]")
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double fraction : {-0.01, 0.5, 1.0, no, infinity, -infinity}) {
     INFO(fraction);
-    const std::string needed = "; needed: a share of at least 0 and below 0.5";
+    const std::string needed = "; needed: 0 to below 0.5";
     CHECK_THAT(said(estimator(baseline::TrimmedMean{fraction})),
                ContainsSubstring("gdpo::advantages: baseline.fraction: given ") &&
                    ContainsSubstring(needed));

@@ -13,8 +13,8 @@ namespace shrunk_std_test {
 namespace {
 
 using gdpo::EqualGroups, gdpo::GroupSpreads, gdpo::scale::ShrunkStd;
-using Shrunk = gdpo::GroupAdvantage<gdpo::baseline::Mean, ShrunkStd,
-                                    gdpo::combine::SumThenNormalize, gdpo::renorm::None>;
+using Shrunk =
+    gdpo::GroupAdvantage<gdpo::baseline::Mean, ShrunkStd, gdpo::combine::SumThenNormalize>;
 using Numbers = std::vector<double>;
 
 constexpr double inf = gdpo::math::infinity;
@@ -42,9 +42,7 @@ Numbers of(const Numbers& rewards, const std::vector<int>& offsets, const Estima
 }
 GroupSpreads spreads(const Numbers& rewards, const std::vector<int>& offsets) {
   GroupSpreads seen;
-  gdpo::GroupAdvantage<gdpo::baseline::Mean, Spy, gdpo::combine::SumThenNormalize,
-                       gdpo::renorm::None>
-      e;
+  gdpo::GroupAdvantage<gdpo::baseline::Mean, Spy, gdpo::combine::SumThenNormalize> e;
   e.scale.seen = &seen;
   of(rewards, offsets, e);
   return seen;
@@ -230,9 +228,7 @@ TEST_CASE("shrunk: weighted sums that are equal but for rounding are a group of 
   const gdpo::RewardBatch batch{gdpo::view(rewards.data(), 9, 2), gdpo::groups_of(3)};
   REQUIRE(0.1 + 0.7 != 0.2 + 0.6);
   GroupSpreads seen;
-  gdpo::GroupAdvantage<gdpo::baseline::Mean, Spy, gdpo::combine::SumThenNormalize,
-                       gdpo::renorm::None>
-      e;
+  gdpo::GroupAdvantage<gdpo::baseline::Mean, Spy, gdpo::combine::SumThenNormalize> e;
   e.scale.seen = &seen;
   gdpo::advantages(gdpo::seq, batch, e);
   CHECK(seen.all.groups == 3);
@@ -250,9 +246,7 @@ TEST_CASE("shrunk: each reward has its own prior", "[shrunk]") {
     rewards.push_back(three[i]), rewards.push_back(second[i]);
   }
   const gdpo::RewardBatch batch{gdpo::view(rewards.data(), 9, 2), gdpo::groups_of(3)};
-  gdpo::GroupAdvantage<gdpo::baseline::Mean, ShrunkStd, gdpo::combine::NormalizeThenSum,
-                       gdpo::renorm::None>
-      e;
+  const auto e = gdpo::before_renorm(gdpo::ShrunkGdpo{});
   const Numbers both = gdpo::advantages(gdpo::seq, batch, e), first = of(three, by_three, Shrunk{}),
                 other = of(second, by_three, Shrunk{});
   for (std::size_t i = 0; i < 9; ++i) CHECK(both[i] == first[i] + other[i]);
@@ -268,7 +262,8 @@ TEST_CASE("shrunk: settings and what they read", "[shrunk]") {
   CHECK(message(inf, 1) == "no error");
   CHECK(message(-0.0, 1) == "no error");
   CHECK(message(-1, 0) ==
-        "gdpo::advantages: scale.prior_dof: given -1; needed: from_batch or at least 0");
+        "gdpo::advantages: scale.prior_dof: given -1; needed: at least 0 (NaN: from_batch), or "
+        "infinity: the batch alone");
   CHECK(message(-inf, 0).find("scale.prior_dof: given -inf") != std::string::npos);
   CHECK(message(0, -1).find("scale.eps") != std::string::npos);
   CHECK(message(1, inf).find("scale.eps") != std::string::npos);

@@ -300,7 +300,9 @@ TEST_CASE("mistakes in token advantages", "[tokens][errors]") {
   }
   const gdpo::penalty::Token bounds{0.04, gdpo::Kl<gdpo::kl::K3>{0, gdpo::Against::Ref, {20, -20}}};
   CHECK(call(good, good, good, bounds) ==
-        function + "kl.input.lo, kl.input.hi: given 20 and -20; needed: lo < hi (infinite: off)");
+        function +
+            "penalty.kl.input.lo, penalty.kl.input.hi: given 20 and -20; needed: lo < hi "
+            "(infinite: off)");
   CHECK(message_of([&] {
           gdpo::token_advantages_into(gdpo::view(a), good, good, good, on,
                                       gdpo::view(out.data(), 3, 2));

@@ -8,6 +8,7 @@
 #include "support/archetypes.hpp"
 #include "support/catch.hpp"
 #include "support/generators.hpp"
+#include "support/renormed.hpp"
 #include "support/tolerance.hpp"
 
 namespace workspace_test {
@@ -16,8 +17,8 @@ namespace {
 
 using counted::allocations;
 using Gdpo = gdpo::Gdpo;
-using PerMember = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
-                                       gdpo::combine::NormalizeThenSum, gdpo::renorm::PerGroup>;
+const auto per_member =
+    renormed(gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut>{}, gdpo::renorm::per_group());
 
 /// A batch together with the data that it views.
 struct Input {
@@ -71,10 +72,11 @@ TEST_CASE("nothing is allocated after the first call with a shape", "[workspace]
   const long start = allocations;
   check(Gdpo{});
   CHECK(allocations > start);  // the counter works
-  check(PerMember{});
+  check(per_member);
   gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, gdpo::scale::StdDev,
-                       gdpo::combine::SumThenNormalize, gdpo::renorm::TokenWeightedBatch>
+                       gdpo::combine::SumThenNormalize>
       batch;
+  batch.renorm = gdpo::renorm::token_weighted_batch();
   batch.scale.of = gdpo::scale::Of::BatchCentred;
   check(batch);
   check(
@@ -91,7 +93,7 @@ TEST_CASE("the same input gives the same bits, whatever the workspace served bef
     gdpo::Workspace fresh, other;
     input.run(Gdpo{}, fresh);
     whole.push_back(input.out);
-    input.run(PerMember{}, other);
+    input.run(per_member, other);
     members.push_back(input.out);
   }
   Random random(9);
@@ -100,7 +102,7 @@ TEST_CASE("the same input gives the same bits, whatever the workspace served bef
     const auto i = static_cast<std::size_t>(random.below(6));
     const bool by_member = random.chance(0.5);
     std::fill(inputs[i].out.begin(), inputs[i].out.end(), 7.0);
-    by_member ? inputs[i].run(PerMember{}, shared) : inputs[i].run(Gdpo{}, shared);
+    by_member ? inputs[i].run(per_member, shared) : inputs[i].run(Gdpo{}, shared);
     CHECK(difference(inputs[i].out, by_member ? members[i] : whole[i]) == "");
   }
 }
@@ -146,7 +148,7 @@ TEST_CASE("masked reductions and token advantages allocate nothing", "[workspace
   const long before = allocations;
   gdpo::token_advantages_into(gdpo::view(advantages), mask, x, x, gdpo::penalty::Token<>{0.04},
                               target);
-  gdpo::whiten_into(target, mask, {}, target);
+  gdpo::whiten_into(target, mask, gdpo::renorm::token_weighted_batch(), target);
   sum += gdpo::masked_mean(x, mask) + gdpo::masked_mean_over(x, mask, 3) +
          gdpo::masked_moments(x, mask).m2;
   sum += gdpo::masked_variance(x, mask);

@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/message.hpp"
+#include "support/renormed.hpp"
 #include "support/tolerance.hpp"
 
 namespace constrained_errors_test {
@@ -66,7 +67,7 @@ TEST_CASE("constraints out of range", "[errors][constraint]") {
   for (const double scale : {0.0, -2.0, inf, 1e-310}) {
     CHECK(call.message({on(2, 1, 0, scale)}) ==
           at + "constraints[0].scale: given " + gdpo::contract::text(scale) +
-              "; needed: a finite number above 0, as its inverse");
+              "; needed: a finite number that is more than 0 (its inverse too)");
   }
   CHECK(call.message({on(2, 1, 0, no)}).find("constraints[0].scale: given ") != std::string::npos);
   // A constraint is checked also where its lambda is 0, and under every placement.
@@ -76,6 +77,21 @@ TEST_CASE("constraints out of range", "[errors][constraint]") {
   CHECK(call.message({on(7)}, gdpo::placement::AdvantageMix{}).find("constraints[0].reward") !=
         std::string::npos);
   CHECK(call.message({on(2), on(3), on(2)}) == "no error");
+  // Numbers that are no enumerators.
+  gdpo::Constraint other = on(2);
+  other.bound = static_cast<gdpo::Bound>(2);
+  CHECK(call.message({other}) ==
+        at + "constraints[0].bound: given 2, which is no enumerator; needed: one of at_most, "
+             "at_least");
+  other = on(2);
+  other.signal = static_cast<gdpo::Signal>(3);
+  CHECK(call.message({other}).find("constraints[0].signal: given 3, which") != std::string::npos);
+  const auto beyond = static_cast<gdpo::LambdaNorm>(3);
+  const std::string norm =
+      at + "placement.norm: given 3, which is no enumerator; needed: one of none, sum, diff";
+  CHECK(call.message({on(2)}, gdpo::placement::NormalizeThenCombine{beyond}) == norm);
+  CHECK(call.message({on(2)}, gdpo::placement::FixedScale{beyond}) == norm);
+  CHECK(call.message({on(2)}, gdpo::placement::AdvantageMix{beyond}) == norm);
   const std::vector<gdpo::Constraint> many(17, on(2));
   CHECK(message_of([&] { gdpo::List<gdpo::Constraint, 16>{many}; }) ==
         "gdpo::List: items: given 17 entries; needed: at most 16");
@@ -163,7 +179,7 @@ TEST_CASE("what the estimator itself refuses, it refuses under constraints",
   call.batch.valid = gdpo::view(lone);
   every(call, e, "groups: given one used row in group 0");
 
-  const auto whitened = gdpo::with_renorm<gdpo::renorm::TokenWeightedBatch>(gdpo::Grpo{});
+  const auto whitened = renormed(gdpo::Grpo{}, gdpo::renorm::token_weighted_batch());
   every(Call{}, whitened, "batch.tokens: given no column");
   // A constraint with lambda 0 is not applied, so its missing reward is not rejected.
   Call missing;
@@ -233,6 +249,8 @@ TEST_CASE("mix_into with shapes and multipliers that do not fit", "[errors][cons
   CHECK(run(3, 2, 3, {no, 1}).find("lambda(0): given ") != std::string::npos);
   CHECK(run(3, 2, 3, {1e308, 1e308}) ==
         "gdpo::mix_into: lambda: given multipliers without a finite sum; needed: a finite sum");
+  CHECK(run(3, 2, 3, {1, 1}, static_cast<gdpo::LambdaNorm>(3)) ==
+        "gdpo::mix_into: norm: given 3, which is no enumerator; needed: one of none, sum, diff");
   CHECK(run(3, 0, 0, {}) == "no error");
 }
 
@@ -286,7 +304,8 @@ TEST_CASE("column and measure name what does not fit", "[errors][constraint]") {
   CHECK(measure({inf}) == "gdpo::measure: set_point.limit: given inf; needed: a finite number");
   CHECK(measure({no}).find("set_point.limit: given ") != std::string::npos);
   CHECK(measure({0, 0}) ==
-        "gdpo::measure: set_point.scale: given 0; needed: a finite number above 0, as its inverse");
+        "gdpo::measure: set_point.scale: given 0; needed: a finite number that is more than 0 (its "
+        "inverse too)");
   CHECK(measure({0, no}).find("set_point.scale: given ") != std::string::npos);
   const std::vector<double> three{1, 1, 1};
   CHECK(measure({}, gdpo::view(three)) ==

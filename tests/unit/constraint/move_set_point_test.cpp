@@ -221,8 +221,9 @@ TEST_CASE("what cannot be moved is refused, and nothing changes") {
   CHECK(said(1, {5, 1}) == move + "set_points[1].bound: given AtLeast; needed: AtMost" + why);
   CHECK(said(0, {gdpo::math::nan(), 1}) ==
         move + "set_points[0].limit: given nan; needed: a finite number");
-  CHECK(said(0, {1, 0}) ==
-        move + "set_points[0].scale: given 0; needed: a finite number above 0, as its inverse");
+  CHECK(said(0, {1, 0}) == move +
+                               "set_points[0].scale: given 0; needed: a finite number that is more "
+                               "than 0 (its inverse too)");
   CHECK(said(0, {1e308, 1e-3}) ==
         move +
             "set_points[0]: given limit 1e+308 and scale 0.001; needed: numbers "

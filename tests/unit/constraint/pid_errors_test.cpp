@@ -39,36 +39,41 @@ TEST_CASE("settings of a controller that are out of range are named") {
     const char* name;
     double PidGains::*member;
   };
-  const std::string finite = "a finite number", at_least_0 = "a number of at least 0";
+  const std::string finite = "a finite number", at_least_0 = "a finite number of at least 0";
   for (const Member& m :
        {Member{"kp", &PidGains::kp}, Member{"ki", &PidGains::ki}, Member{"kd", &PidGains::kd}}) {
     for (const double bad : {no, infinite, -infinite})
       CHECK(set(m.member, bad) == given(m.name, bad, finite));
     for (const double good : {0.0, -1.0, 1e300}) CHECK(set(m.member, good) == "no error");
   }
-  for (const double bad : {no, infinite, -infinite})
-    CHECK(set(&PidGains::kt, bad) == given("kt", bad, finite));
-  CHECK(set(&PidGains::kt, -0.5) == given("kt", -0.5, at_least_0));
+  for (const double bad : {no, infinite, -infinite, -0.5})
+    CHECK(set(&PidGains::kt, bad) == given("kt", bad, at_least_0));
   CHECK(set(&PidGains::kt, 0.0) == "no error");
   for (const Member& m : {Member{"p_ema", &PidGains::p_ema}, Member{"d_ema", &PidGains::d_ema},
                           Member{"beta1", &PidGains::beta1}, Member{"beta2", &PidGains::beta2}}) {
     for (const double bad : {-0.1, 1.0, 1.5, infinite, no}) {
-      CHECK(set(m.member, bad) == given(m.name, bad, "at least 0 and below 1"));
+      CHECK(set(m.member, bad) == given(m.name, bad, "0 to below 1"));
     }
     for (const double good : {0.0, 0.5, 1 - 0x1p-53}) CHECK(set(m.member, good) == "no error");
   }
-  for (const Member& m :
-       {Member{"lambda_max", &PidGains::lambda_max}, Member{"slew", &PidGains::slew},
-        Member{"dead_band", &PidGains::dead_band}, Member{"adam_eps", &PidGains::adam_eps}}) {
+  struct Bound {
+    const char* name;
+    double PidGains::*member;
+    const char* infinity;
+  };
+  for (const Bound& m :
+       {Bound{"lambda_max", &PidGains::lambda_max, "off"}, Bound{"slew", &PidGains::slew, "off"},
+        Bound{"dead_band", &PidGains::dead_band, "all errors"},
+        Bound{"adam_eps", &PidGains::adam_eps, "no step"}}) {
+    const std::string needed = std::string("at least 0 (infinity: ") + m.infinity + ")";
     for (const double bad : {-1e-300, -infinite, no})
-      CHECK(set(m.member, bad) == given(m.name, bad, at_least_0));
+      CHECK(set(m.member, bad) == given(m.name, bad, needed));
     for (const double good : {0.0, 0.5, infinite}) CHECK(set(m.member, good) == "no error");
   }
   // An integral may begin below 0; a multiplier, which is the memory of the other forms, may not.
-  for (const double bad : {10.5, infinite, -infinite, no}) {
-    CHECK(set(&PidGains::lambda_init, bad) ==
-          given("lambda_init", bad, "a finite number of at most lambda_max"));
-  }
+  for (const double bad : {infinite, -infinite, no})
+    CHECK(set(&PidGains::lambda_init, bad) == given("lambda_init", bad, finite));
+  CHECK(set(&PidGains::lambda_init, 10.5) == given("lambda_init", 10.5, "at most lambda_max"));
   for (const double good : {10.0, 0.0, -0.5, -1e300})
     CHECK(set(&PidGains::lambda_init, good) == "no error");
   for (const gdpo::PidForm form :
@@ -76,9 +81,10 @@ TEST_CASE("settings of a controller that are out of range are named") {
     const auto begins_at = [&](double x) {
       return of_gains([&](PidGains& g) { g.form = form, g.kp = 0, g.lambda_init = x; });
     };
-    for (const double bad : {-0.5, -5e-324, 10.5, infinite, no}) {
-      CHECK(begins_at(bad) == given("lambda_init", bad, "a finite number from 0 to lambda_max"));
-    }
+    for (const double bad : {-0.5, -5e-324, 10.5})
+      CHECK(begins_at(bad) == given("lambda_init", bad, "0 to lambda_max"));
+    for (const double bad : {infinite, no})
+      CHECK(begins_at(bad) == given("lambda_init", bad, finite));
     CHECK(begins_at(10.0) == "no error");
   }
 
@@ -86,20 +92,21 @@ TEST_CASE("settings of a controller that are out of range are named") {
     const char* name;
     int PidGains::*member;
     int least;
+    const char* needed;
   };
   for (const Count& c :
-       {Count{"d_delay", &PidGains::d_delay, 1}, Count{"warm_up", &PidGains::warm_up, 0},
-        Count{"period", &PidGains::period, 1}}) {
-    for (const int bad : {c.least - 1, -1000}) {
-      CHECK(set(c.member, bad) == given(c.name, bad, "at least " + std::to_string(c.least)));
-    }
+       {Count{"d_delay", &PidGains::d_delay, 1, "1 to 65536 (as many measurements are kept)"},
+        Count{"warm_up", &PidGains::warm_up, 0, "at least 0"},
+        Count{"period", &PidGains::period, 1, "at least 1"}}) {
+    for (const int bad : {c.least - 1, -1000})
+      CHECK(set(c.member, bad) == given(c.name, bad, c.needed));
     CHECK(set(c.member, c.least) == "no error");
   }
 
   // As many measurements are kept, so the number has a bound.
   for (const int bad : {PidGains::largest_d_delay + 1, std::numeric_limits<int>::max()}) {
     CHECK(set(&PidGains::d_delay, bad) ==
-          given("d_delay", bad, "at most 65536, because as many measurements are kept"));
+          given("d_delay", bad, "1 to 65536 (as many measurements are kept)"));
   }
   CHECK(set(&PidGains::d_delay, PidGains::largest_d_delay) == "no error");
 
@@ -108,9 +115,10 @@ TEST_CASE("settings of a controller that are out of range are named") {
           given("integral_min", bad, "a number below infinity"));
   }
   CHECK(set(&PidGains::integral_min, -infinite) == "no error");
-  for (const double bad : {-0.5, -infinite, no}) {
+  for (const double bad : {-0.5, -infinite}) {
     CHECK(set(&PidGains::integral_max, bad) == given("integral_max", bad, "at least integral_min"));
   }
+  CHECK(set(&PidGains::integral_max, no) == given("integral_max", no, "a number"));
   CHECK(set(&PidGains::integral_max, 0.0) == "no error");
   const auto begins = [](double low, double high, gdpo::PidForm form) {
     return of_gains([&](PidGains& g) {
@@ -133,12 +141,24 @@ TEST_CASE("settings of a controller that are out of range are named") {
   CHECK(begins(0.6, infinite, gdpo::PidForm::Velocity) == "no error");
 
   for (const gdpo::EmaStart start : {gdpo::EmaStart::BiasCorrected, gdpo::EmaStart::AfterFirst}) {
-    CHECK(set(&PidGains::d_start, start) ==
-          "gdpo::PidLagrangian: gains[0].d_start: given a start of averages of errors; needed: "
-          "EmaStart::Zero or "
-          "FirstValue");
+    CHECK(
+        set(&PidGains::d_start, start) ==
+        "gdpo::PidLagrangian: gains[0].d_start: given a start of averages of errors; needed: zero "
+        "or first_value");
     CHECK(set(&PidGains::p_start, start) == "no error");
   }
+  // A number that is no enumerator would switch the constraint off for ever.
+  CHECK(set(&PidGains::form, static_cast<gdpo::PidForm>(9)) ==
+        "gdpo::PidLagrangian: gains[0].form: given 9, which is no enumerator; needed: one of "
+        "positional, velocity, adam, rms_prop, log");
+  CHECK(set(&PidGains::p_start, static_cast<gdpo::EmaStart>(4)).find("gains[0].p_start: given 4") !=
+        std::string::npos);
+  CHECK(set(&PidGains::anti_windup, static_cast<gdpo::AntiWindup>(3))
+            .find("gains[0].anti_windup: "
+                  "given 3") != std::string::npos);
+  CHECK(set(&PidGains::derivative, static_cast<gdpo::PidDerivative>(-1))
+            .find("gains[0].derivative: "
+                  "given -1") != std::string::npos);
   for (const gdpo::PidForm form :
        {gdpo::PidForm::Adam, gdpo::PidForm::RmsProp, gdpo::PidForm::Log}) {
     const auto with = [&](double kp, double kd) {
@@ -161,7 +181,7 @@ TEST_CASE("each published rule is a valid setting") {
         pid::omnisafe(LambdaNorm::None, 5), pid::omnisafe(LambdaNorm::None, 5, 0.75),
         pid::nupi(1, 1), pid::nupi(1, 1, 0.9, gdpo::EmaStart::AfterFirst), pid::dual_ascent(0.1),
         pid::dual_ascent_adam(), pid::dual_ascent_rmsprop(), pid::safe_rlhf_log()}) {
-    CHECK(message_of([&] { g.check("test", "gains"); }) == "no error");
+    CHECK(message_of([&] { gdpo::detail::check_fields("test", "gains", g); }) == "no error");
     const PidLagrangian pid(g);
     CHECK(pid.lambda(0) == g.lambda_init);
     CHECK(pid.last()[0].lambda == g.lambda_init);
@@ -183,7 +203,7 @@ TEST_CASE("a published rule takes a negative initial multiplier as its source do
     CHECK(PidLagrangian(g).lambda(0) == 0);
   CHECK(PidLagrangian(pid::dual_ascent(0.25, -2)).update({3.0})[0].lambda == 0.75);
   CHECK(message_of([] { PidLagrangian{pid::dual_ascent(0.25, no)}; }) ==
-        given("lambda_init", no, "a finite number from 0 to lambda_max"));
+        given("lambda_init", no, "a finite number"));
   // OmniSafe's integral starts below 0; one update later it is at least 0.
   PidGains g = pid::omnisafe(gdpo::LambdaNorm::Sum, 100, -1);
   g.kp = g.kd = 0, g.ki = 0.25;
@@ -196,7 +216,7 @@ TEST_CASE("a published rule takes a negative initial multiplier as its source do
   CHECK(still_below.update({5.0})[0].lambda == 1.25);
   // A multiplier that is kept in its logarithm cannot be negative.
   CHECK(message_of([] { PidLagrangian{pid::safe_rlhf_log(0.1, -2)}; }) ==
-        given("lambda_init", -2, "a finite number from 0 to lambda_max"));
+        given("lambda_init", -2, "0 to lambda_max"));
 }
 
 TEST_CASE("a controller needs one set of gains and one set-point for each constraint") {
@@ -238,7 +258,7 @@ TEST_CASE("a controller needs one set of gains and one set-point for each constr
   }
   for (const double value : {0.0, -1.0, 5e-324, no, infinite}) {
     CHECK(point(0, value) == at + "scale: given " + gdpo::contract::text(value) +
-                                 "; needed: a finite number above 0, as its inverse");
+                                 "; needed: a finite number that is more than 0 (its inverse too)");
   }
   CHECK(point(-1e300, 1e-300) == "no error");
 }

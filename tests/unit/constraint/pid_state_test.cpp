@@ -335,8 +335,8 @@ TEST_CASE("restore names the field that does not fit and changes nothing") {
           range("saturated_steps", bad, count));
   }
   CHECK(said([](PidState& s) { s.set_points[1].scale = 0; }) ==
-        "gdpo::PidLagrangian::restore: set_points[1].scale: given 0; needed: a finite number above "
-        "0, as its inverse");
+        "gdpo::PidLagrangian::restore: set_points[1].scale: given 0; needed: a finite number that "
+        "is more than 0 (its inverse too)");
   CHECK(said([](PidState& s) { s.set_points[0].limit = std::nan(""); }) ==
         "gdpo::PidLagrangian::restore: set_points[0].limit: given nan; needed: a finite number");
 

@@ -184,7 +184,7 @@ TEST_CASE("masked values, token advantages and constraints that are null", "[edg
         "gdpo::masked_row_means: values:" + two);
   CHECK(message_of([&] { gdpo::masked_mean(gdpo::view(x.data(), -4)); }) ==
         "gdpo::masked_mean: values: given (-4)" + negative);
-  const gdpo::renorm::TokenWeightedBatch whiten;
+  const gdpo::Renorm whiten = gdpo::renorm::token_weighted_batch();
   CHECK(message_of([&] { gdpo::whiten_into(some, some, whiten, none); }) ==
         "gdpo::whiten_into: out:" + four);
   CHECK(message_of([&] { gdpo::whiten_into(none, some, whiten, out); }) ==

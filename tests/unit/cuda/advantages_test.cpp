@@ -12,6 +12,7 @@
 #include "support/few_rounds.hpp"
 #include "support/generators.hpp"
 #include "support/message.hpp"
+#include "support/renormed.hpp"
 #include "support/tolerance.hpp"
 
 namespace advantages_test {
@@ -345,7 +346,7 @@ Estimator random_settings(Random& random, Estimator e, index_t channels) {
     e.scale.of = random.pick(
         {scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentred});
   }
-  if constexpr (!std::is_same_v<decltype(e.renorm), renorm::None>) {
+  if (e.renorm.over != RenormOver::None) {
     spread(e.renorm);
     e.renorm.count_eps = random.pick({0.0, 1e-8});
     e.renorm.keep_mean = random.chance(0.3);
@@ -392,15 +393,16 @@ TEST_CASE("cuda: every axis with random settings gives the bits of seq") {
     check_settings<Grouping::Ragged>(random, Rloo{});
     check_settings<Grouping::Ragged>(random, verl::gdpo);
     check_settings<Grouping::Ragged>(random, verl::reinforce_plus_plus_baseline);
-    check_settings<Grouping::Ragged>(random, per_group::Gdpo{});
+    check_settings<Grouping::Ragged>(random, per_group::gdpo);
     check_settings<Grouping::Ragged>(random,
                                      GroupAdvantage<baseline::LeaveOneOut, scale::StdDev>{});
     check_settings<Grouping::Ragged>(random, GroupAdvantage<baseline::None, scale::None>{});
     check_settings<Grouping::Ragged>(
-        random, GroupAdvantage<baseline::None, scale::StdDev, combine::SumThenNormalize>{});
+        random, renormed(GroupAdvantage<baseline::None, scale::StdDev, combine::SumThenNormalize>{},
+                         renorm::batch()));
     check_settings<Grouping::ById>(random, Gdpo{});
     check_settings<Grouping::ById>(random, verl::gdpo);
-    check_settings<Grouping::ById>(random, per_group::Gdpo{});
+    check_settings<Grouping::ById>(random, per_group::gdpo);
     check_settings<Grouping::ById>(random, ms_swift::rloo_group_scale);
   }
 }
@@ -634,19 +636,23 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
       check_parity<double>(c, gdpo::by_offsets(offsets), on.groups(), e, random_device(random));
     };
     check(GroupAdvantage<Median, MedianAbsoluteDeviation>{});
-    check(GroupAdvantage<LengthWeighted, scale::StdDev, SumThenNormalize>{});
+    check(renormed(GroupAdvantage<LengthWeighted, scale::StdDev, SumThenNormalize>{},
+                   renorm::batch()));
     check(GroupAdvantage<RowWeighted, scale::NonzeroShare>{});
-    check(GroupAdvantage<External, scale::None, SumThenNormalize>{});
+    check(renormed(GroupAdvantage<External, scale::None, SumThenNormalize>{}, renorm::batch()));
     check(GroupAdvantage<MidRange, scale::LeaveOneOutStd>{});
     GroupAdvantage<baseline::Median, scale::Mad> robust;
     robust.scale.at_zero = random.pick({AtZero::Std, AtZero::Zero});
     robust.scale.eps_at = random.pick({EpsAt::Std, EpsAt::StdOrOne});
     check(robust);
-    check(GroupAdvantage<baseline::TrimmedMean, scale::LeaveOneOutStd, SumThenNormalize>{});
-    check(GroupAdvantage<baseline::LeaveOneOut, scale::Iqr, SumThenNormalize>{});
+    check(renormed(GroupAdvantage<baseline::TrimmedMean, scale::LeaveOneOutStd, SumThenNormalize>{},
+                   renorm::batch()));
+    check(renormed(GroupAdvantage<baseline::LeaveOneOut, scale::Iqr, SumThenNormalize>{},
+                   renorm::batch()));
     check(GroupAdvantage<baseline::WinsorisedMean, scale::None>{});
     check(GroupAdvantage<baseline::LengthWeighted, scale::StdDev>{});
-    check(GroupAdvantage<baseline::SecondBest, scale::StdDev, SumThenNormalize>{});
+    check(renormed(GroupAdvantage<baseline::SecondBest, scale::StdDev, SumThenNormalize>{},
+                   renorm::batch()));
     check(GroupAdvantage<baseline::External, scale::Mad>{});
   }
 }
@@ -866,15 +872,11 @@ TEST_CASE("the two stages of a device are those of the host", "[cuda][sanitize]"
   Gdpo raw;
   raw.singleton = Singleton::Raw;
   check_stages(raw, data);
-  check_stages(GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum,
-                              renorm::TokenWeightedBatch>{},
+  check_stages(renormed(Gdpo{}, renorm::token_weighted_batch()), data);
+  check_stages(renormed(GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize>{},
+                        renorm::batch()),
                data);
-  check_stages(
-      GroupAdvantage<baseline::None, scale::None, combine::SumThenNormalize, renorm::Batch>{},
-      data);
-  check_stages(
-      GroupAdvantage<baseline::Mean, scale::StdDev, combine::NormalizeThenSum, renorm::PerGroup>{},
-      data);
+  check_stages(per_group::gdpo, data);
   check_stages(Grpo{}, data);
   // Without rows only the moments of no values are written.
   OnDevice<CombinedMoments> to(std::vector<CombinedMoments>(1, {{7, 7, 7, 7, 7, 7, 7}, false}));

@@ -157,9 +157,8 @@ void check_loss(const Loss& loss, int vocabulary, int step = 1) {
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of tokens") {
   check_loss<float, 3>(gdpo::grpo_loss, 301);
   check_loss<gdpo::BFloat16, 2>(gdpo::grpo_loss, 704);
-  gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>,
-                   gdpo::aggregate::TokenMean>
-      mapped;
+  gdpo::PolicyLoss<gdpo::level::Token<gdpo::map::Clamp>, gdpo::surrogate::Ratio, gdpo::Kl<>> mapped;
+  mapped.aggregate = gdpo::aggregate::token_mean();
   mapped.kl.beta = 0.1;
   check_loss<float, 2>(mapped, 40, 3);
   check_loss<float, 2>(logits_step::OwnLoss{}, 40, 3);
@@ -168,7 +167,7 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
   // A factor that reads the mean advantage of the row, the reference and the sampling policy.
   check_loss<float, 3>(
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                       gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>{},
+                       gdpo::Aggregate, gdpo::Factors<cuda_loss::OfTheRow>>{},
       50);
 }
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of segments") {

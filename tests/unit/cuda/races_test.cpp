@@ -126,7 +126,7 @@ Data poisoned(Random& random, Data d) {
 
 /// A loss of token ratios, with a factor that reads the mean advantage of the row.
 using OfTokens = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
-                                  gdpo::aggregate::TokenMean, gdpo::Factors<cuda_loss::OfTheRow>>;
+                                  gdpo::Aggregate, gdpo::Factors<cuda_loss::OfTheRow>>;
 
 }  // namespace
 
@@ -382,9 +382,8 @@ TEST_CASE("cuda threads: returns and their renormalisation", "[cuda][races]") {
   Random random(17);
   const return_cases::Data d = return_cases::random_rows(random, 21, 150);
   const std::vector<index_t> offsets = d.offsets();
-  using Renorm = gdpo::renorm::TokenWeightedBatch;
-  gdpo::TokenAdvantage<gdpo::returns::Gae, gdpo::Kl<gdpo::kl::K2>, Renorm> estimator{
-      {0.99, 0.95, 1, 0.1}, {0.1}, {-1, 1}};
+  gdpo::TokenAdvantage<gdpo::returns::Gae, gdpo::Kl<gdpo::kl::K2>> estimator{
+      {0.99, 0.95, 1, 0.1}, {0.1}, {-1, 1}, gdpo::renorm::token_weighted_batch()};
   gdpo::ReturnBatch<double> batch;
   batch.rewards = view(d.rewards), batch.values = view(d.values);
   batch.logp = view(d.logp), batch.ref_logp = view(d.ref_logp), batch.mask = view(d.mask);

@@ -19,7 +19,6 @@ using gdpo::Steps;
 using K2 = gdpo::Kl<gdpo::kl::K2>;
 using Gae = gdpo::TokenAdvantage<gdpo::returns::Gae, K2>;
 using ToGo = gdpo::TokenAdvantage<gdpo::returns::RewardToGo>;
-using Whitened = gdpo::TokenAdvantage<gdpo::returns::Gae, K2, gdpo::renorm::TokenWeightedBatch>;
 
 /// The packed arrays of a Data on the device.
 template <class S>
@@ -133,7 +132,8 @@ TEST_CASE("cuda returns: the renormalisation", "[cuda]") {
     Random random(seed + 200);
     // More than 1024 rows: several rows form a unit.
     const Data d = random_rows(random, random.pick({1, 5, 40, 2100}), 20);
-    const Whitened e = random_gae<Whitened>(random);
+    Gae e = random_gae<Gae>(random);
+    e.renorm = gdpo::renorm::token_weighted_batch();
     const auto got = OnTheDevice<double>(d)(test_device(seed), e);
     const auto wanted = packed<double>(gdpo::seq, d, e);
     CHECK(difference(got.returns, wanted.returns) == "");
@@ -149,7 +149,7 @@ TEST_CASE("cuda returns: the renormalisation", "[cuda]") {
   Data d = random_rows(random, 9, 30);
   for (auto* v : {&d.rewards, &d.values, &d.row_rewards, &d.bootstrap})
     for (double& x : *v) x = 0;
-  Whitened e;
+  const Gae e{{}, {}, {}, gdpo::renorm::token_weighted_batch()};
   for (const float x : OnTheDevice<float>(d)(test_device(), e).advantages)
     CHECK(same_bits(static_cast<double>(x), 0));
   for (std::size_t k = 0; k < d.mask.size(); ++k) d.values[k] = std::nan("");
@@ -169,9 +169,12 @@ TEST_CASE(
     return message_of(
         [&] { gdpo::advantages_and_returns_into(device, b, e, out, {}, gdpo::cuda::Scratch{}); });
   };
-  CHECK(message(Whitened{}).find("scratch: given no memory; needed: ") != std::string::npos);
-  CHECK(message(Gae{{2}}).find("returns.gamma: given 2; needed: a number from 0 to 1") !=
-        std::string::npos);
+  CHECK(message(Gae{{}, {}, {}, gdpo::renorm::token_weighted_batch()})
+            .find("scratch: given no memory; needed: ") != std::string::npos);
+  CHECK(
+      message(Gae{{}, {}, {}, gdpo::renorm::batch()}).find("renorm.over: given batch; needed: ") !=
+      std::string::npos);
+  CHECK(message(Gae{{2}}).find("returns.gamma: given 2; needed: 0 to 1") != std::string::npos);
   b.values = {};
   CHECK(message(Gae{}).find("batch.values: given no array; needed: the critic's values") !=
         std::string::npos);

@@ -16,7 +16,7 @@ using cuda_loss::Data;
 /// Sets what a name leaves to the caller, and sometimes a KL term that no named loss has.
 template <class Loss>
 void complete(Random& random, Loss& loss) {
-  using Mode = runtime::Aggregate::Mode;
+  using Mode = gdpo::Aggregate::Mode;
   if (loss.aggregate.mode == Mode::SeqMeanTokenSumNorm && !loss.aggregate.padded_width)
     loss.aggregate.constant = 64;
   if (random.chance(0.5)) return;

@@ -9,6 +9,7 @@
 #include "support/device.hpp"
 #include "support/few_rounds.hpp"
 #include "support/generators.hpp"
+#include "support/renormed.hpp"
 #include "support/tolerance.hpp"
 
 namespace shrunk_std_test {
@@ -19,9 +20,12 @@ using gdpo::index_t, gdpo::view;
 using gdpo::scale::ShrunkStd;
 namespace combine = gdpo::combine;
 
-template <class Scale, class Combine = combine::NormalizeThenSum, class Renorm = gdpo::renorm::None,
+template <class Scale, class Combine = combine::NormalizeThenSum,
           class Baseline = gdpo::baseline::Mean>
-using Estimator = gdpo::GroupAdvantage<Baseline, Scale, Combine, Renorm>;
+gdpo::GroupAdvantage<Baseline, Scale, Combine> estimator(
+    const gdpo::Renorm& renorm = gdpo::renorm::none()) {
+  return renormed(gdpo::GroupAdvantage<Baseline, Scale, Combine>{}, renorm);
+}
 
 /// Groups of consecutive rows, some of them empty, of one row, or of equal rewards.
 struct Rows {
@@ -133,14 +137,14 @@ TEST_CASE("cuda: spreads inside groups give the bits of seq") {
                  random.pick({0.0, 0.02, 0.3}), random.chance(0.5));
     using LeaveOneOut = gdpo::baseline::LeaveOneOut;
     using Sums = combine::SumThenNormalize;
-    check_ragged(random, r, settings(random, Estimator<ShrunkStd>{}));
-    check_ragged(random, r, settings(random, Estimator<ShrunkStd, Sums>{}));
+    check_ragged(random, r, settings(random, estimator<ShrunkStd>()));
+    check_ragged(random, r, settings(random, estimator<ShrunkStd, Sums>()));
     check_ragged(random, r,
-                 settings(random, Estimator<ShrunkStd, combine::NormalizeThenSum,
-                                            gdpo::renorm::PerGroup, LeaveOneOut>{}));
-    check_ragged(random, r, settings(random, Estimator<gdpo::scale::StdDev>{}));
-    check_by_id(random, r, settings(random, Estimator<ShrunkStd>{}));
-    check_by_id(random, r, settings(random, Estimator<ShrunkStd, Sums>{}));
+                 settings(random, estimator<ShrunkStd, combine::NormalizeThenSum, LeaveOneOut>(
+                                      gdpo::renorm::per_group())));
+    check_ragged(random, r, settings(random, estimator<gdpo::scale::StdDev>()));
+    check_by_id(random, r, settings(random, estimator<ShrunkStd>()));
+    check_by_id(random, r, settings(random, estimator<ShrunkStd, Sums>()));
   }
 }
 
@@ -150,13 +154,12 @@ TEST_CASE("cuda: spreads inside more groups than fit into a window", "[sanitize]
   for (const int groups : {4095, 4097, 9000}) {
     INFO(groups << " groups");
     const Rows r(random, groups, 4, 2, 0.02, true);
-    check_ragged(random, r, Estimator<ShrunkStd>{});
-    check_ragged(random, r, Estimator<ShrunkStd, combine::SumThenNormalize>{});
-    check_by_id(random, r, Estimator<ShrunkStd>{});
+    check_ragged(random, r, estimator<ShrunkStd>());
+    check_ragged(random, r, estimator<ShrunkStd, combine::SumThenNormalize>());
+    check_by_id(random, r, estimator<ShrunkStd>());
   }
   const Rows complete(random, 5000, 3, 8, 0, false);
-  check_ragged(random, complete,
-               Estimator<ShrunkStd, combine::NormalizeThenSum, gdpo::renorm::Batch>{});
+  check_ragged(random, complete, estimator<ShrunkStd>(gdpo::renorm::batch()));
 }
 
 }  // namespace shrunk_std_test

@@ -180,7 +180,8 @@ TEST_CASE("cuda value loss: padded and packed rows", "[cuda][value][sanitize]") 
     lengths[0] = d.width;
     if (!d.mask.empty()) d.mask[0] = 1;  // some token counts
     gdpo::ValueLoss<> of_tokens;
-    gdpo::ValueLoss<gdpo::aggregate::SeqMeanTokenMean> of_rows;
+    gdpo::ValueLoss<> of_rows;
+    of_rows.aggregate = gdpo::aggregate::seq_mean_token_mean();
     of_tokens.half = of_rows.half = random.chance(0.5);
     of_tokens.clip = of_rows.clip = random.pick({0.0, 0.2, gdpo::math::infinity});
     check(of_rows, Arrays<float>(d), 1, seed);

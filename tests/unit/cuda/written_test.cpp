@@ -9,7 +9,9 @@
 #include <gdpo/cuda/loss/policy_loss.hpp>
 #include <gdpo/cuda/value/returns.hpp>
 #include <gdpo/cuda/value/value_loss.hpp>
-#include <gdpo/gdpo.hpp>
+#include <gdpo/dist.hpp>
+#include <gdpo/update.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/catch.hpp"
 #include "support/host_only.hpp"
@@ -125,10 +127,10 @@ TEST_CASE("written arrays: advantages, combined, broadcast, whitened and mixed",
                                 out);
   });
   check_of_tokens<float>("gdpo::whiten_into: out", [&](const auto& out) {
-    gdpo::whiten_into(tokens, tokens, gdpo::renorm::TokenWeightedBatch{}, out);
+    gdpo::whiten_into(tokens, tokens, gdpo::renorm::token_weighted_batch(), out);
   });
   check_of_rows<float>("gdpo::whiten_into: out", [&](const auto& out) {
-    gdpo::whiten_into(view(per_row), View<const float, 1>{}, gdpo::renorm::TokenWeightedBatch{},
+    gdpo::whiten_into(view(per_row), View<const float, 1>{}, gdpo::renorm::token_weighted_batch(),
                       out);
   });
 }

@@ -517,7 +517,7 @@ TEST_CASE("thresholds out of their range, and names that do not fit", "[diagnose
   CHECK(message([](Settings& s) { s.clip_fraction_min = 0.3; }) ==
         "gdpo::diagnose: settings.clip_fraction_min: given 0.29999999999999999; needed: at most "
         "settings.clip_fraction_max");
-  CHECK(message([](Settings& s) { s.dead_groups = 1.5; }).find("a share, 0 to 1") !=
+  CHECK(message([](Settings& s) { s.dead_groups = 1.5; }).find("needed: 0 to 1 (a share)") !=
         std::string::npos);
   Settings named;
   named.reward_names = {"a", "b", "c"};

@@ -5,6 +5,8 @@
 #include <gdpo/dist.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/runtime.hpp>
+#include <gdpo/value.hpp>
 
 #include "support/catch.hpp"
 #include "support/generators.hpp"
@@ -146,16 +148,28 @@ TEST_CASE("ranks with different settings are told where they differ", "[dist]") 
           if (other) own.surrogate.high = 0.28125;
           dist::agree_on(comm, own, estimator);
         }) ==
-        "gdpo::dist::agree_on: settings: given ... 0.20000000000000001, inf, inf}, "
-        "{0.040000000000000001, 0,... on rank 0 and ... 0.28125, inf, inf}, "
-        "{0.040000000000000001, 0, {-inf, inf}... on rank 2; needed: the same settings on "
-        "all ranks");
+        "gdpo::dist::agree_on: settings: given ... high=0.20000000000000001, delta=inf, dual=inf}, "
+        "kl={beta=... on rank 0 and ... high=0.28125, delta=inf, dual=inf}, "
+        "kl={beta=0.0400000000... on rank 2; needed: the same settings on all ranks");
+  // Two losses by name of one type: the formula that is chosen, and its settings.
+  CHECK(differ([&](const ThreadRank& comm, bool other) {
+          gdpo::runtime::Loss own = gdpo::runtime::configured_loss("cispo");
+          if (other) own = gdpo::runtime::configured_loss("cispo max_ratio=4");
+          dist::agree_on(comm, own);
+        }).find("on rank 2; needed: the same settings on all ranks") != std::string::npos);
+  using Any = gdpo::runtime::AnyLossAt<gdpo::level::Token<>>;
+  CHECK(differ([&](const ThreadRank& comm, bool other) {
+          Any own;
+          if (other) own.surrogate = gdpo::surrogate::Reinforce{};
+          dist::agree_on(comm, own);
+        }).find("on rank 2; needed: the same settings on all ranks") != std::string::npos);
   CHECK(differ([&](const ThreadRank& comm, bool other) {
           auto own = estimator;
           if (other) own.weights = {1, 0.5};
           dist::agree_on(comm, own);
-        }).find("given ... {}, {}} on rank 0 and ... {1, 0.5}, {}} on rank 2") !=
-        std::string::npos);
+        })
+            .find("given ... weights={}, gates={}} on rank 0 and ... weights={1, 0.5}, gates={}} "
+                  "on rank 2") != std::string::npos);
   // Another type of estimator, and another number of arguments.
   CHECK(differ([&](const ThreadRank& comm, bool other) {
           if (other) return dist::agree_on(comm, gdpo::Grpo{});
@@ -191,6 +205,7 @@ TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[d
   };
   CHECK(changed([](auto& x) { x.scale.ddof = 0; }));
   CHECK(changed([](auto& x) { x.scale.eps = 1e-6; }));
+  CHECK(changed([](auto& x) { x.renorm.over = gdpo::RenormOver::Group; }));
   CHECK(changed([](auto& x) { x.renorm.eps_at = gdpo::EpsAt::Var; }));
   CHECK(changed([](auto& x) { x.renorm.keep_mean = true; }));
   CHECK(changed([](auto& x) { x.missing.row = gdpo::MissingRow::Exclude; }) ==
@@ -202,11 +217,36 @@ TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[d
   CHECK(changed([](auto& x) { x.weights = {1}; }));
   CHECK(changed([](auto& x) { x.gates = {{0, 1, 0.5}}; }));
   CHECK_FALSE(changed([](auto&) {}));
+  // Each field by itself.
+  const auto every = [](auto x) {
+    const std::string before = description(x);
+    int fields = 0;
+    gdpo::detail::walk_fields(x, {}, [&](const auto& path, auto& member, const auto&) {
+      using Member = std::decay_t<decltype(member)>;
+      if constexpr (std::is_enum_v<Member> || std::is_arithmetic_v<Member>) {
+        INFO(path.text());
+        const Member kept = member;
+        member = member == static_cast<Member>(1) ? static_cast<Member>(0) : static_cast<Member>(1);
+        CHECK(description(x) != before);
+        member = kept;
+        ++fields;
+      }
+    });
+    CHECK(description(x) == before);
+    return fields;
+  };
+  CHECK(every(e) == 17);
+  CHECK(every(gdpo::gspo_loss) > 16);
+  CHECK(every(gdpo::PidGains{}) == 23);
+  CHECK(every(gdpo::TokenAdvantage<>{}) == 15);
+  // Types count too, also where their settings are the same.
+  CHECK(description(gdpo::scale::Mad{}) != description(gdpo::scale::Iqr{}));
   // The name of the instruction set is left out: ranks may have different processors.
   CHECK(description(e).find("lanes") == std::string::npos);
   CHECK(description(std::vector<double>{1, -0.5}) == "{1, -0.5}");
   CHECK(description(std::string("x")) == "\"x\"");
-  CHECK(description(gdpo::Singleton::Zero) == "0");
+  CHECK(description(gdpo::Singleton::Zero) == "zero");
+  CHECK(description(static_cast<gdpo::Singleton>(9)) == "9");
 }
 
 TEST_CASE("ranks that make different calls are told so", "[dist]") {

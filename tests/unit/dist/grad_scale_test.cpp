@@ -489,8 +489,11 @@ TEST_CASE("grad_scale refuses numbers of ranks and micro-batches below 1", "[dis
           "gdpo::dist::grad_scale: accumulation: given -1; needed: a number of micro-batches of at "
           "least 1");
   }
-  CHECK(message_of([] { grad_scale(2, 1, static_cast<Engine>(99)); }) ==
-        "gdpo::dist::grad_scale: engine: given 99; needed: an enumerator of dist::Engine");
+  CHECK(
+      message_of([] { grad_scale(2, 1, static_cast<Engine>(99)); }) ==
+      "gdpo::dist::grad_scale: engine: given 99, which is no enumerator; needed: one of sum, ddp, "
+      "fsdp, accelerate, deepspeed, deepspeed_unscaled, deepspeed_sum, huggingface, "
+      "huggingface_scaled, huggingface_items, megatron, megatron_tokens, megatron_per_token, verl");
 }
 
 }  // namespace grad_scale_test

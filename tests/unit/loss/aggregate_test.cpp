@@ -9,13 +9,13 @@ namespace aggregate_test {
 namespace {
 
 using namespace gdpo::aggregate;
-using gdpo::Over;
+using gdpo::Aggregate, gdpo::Over;
+using Mode = Aggregate::Mode;
 using loss_product::Data;
 
 const gdpo::Normaliser n{40, 8, 5, 64};
 
-template <class A>
-double weight(const A& a, gdpo::index_t tokens, gdpo::index_t width = 16) {
+double weight(const Aggregate& a, gdpo::index_t tokens, gdpo::index_t width = 16) {
   return a(gdpo::AggregateArgs{{tokens, width}, n});
 }
 
@@ -29,9 +29,13 @@ Data rows_of_lengths(const std::vector<int>& lengths) {
   }
   return d;
 }
-template <class A>
-loss_product::Outcome run(const Data& d, const A& aggregate = {}) {
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, A> loss;
+Aggregate norm_over_width() {
+  Aggregate a = seq_mean_token_sum_norm();
+  a.padded_width = true;
+  return a;
+}
+loss_product::Outcome run(const Data& d, const Aggregate& aggregate) {
+  gdpo::PolicyLoss<> loss;
   loss.aggregate = aggregate;
   return loss_product::call<double>(loss, d);
 }
@@ -39,39 +43,39 @@ loss_product::Outcome run(const Data& d, const A& aggregate = {}) {
 }  // namespace
 
 TEST_CASE("weights by hand", "[aggregate]") {
-  CHECK(weight(TokenMean{}, 3) == 1.0 / 40);
-  CHECK(weight(TokenMean{Over::Given}, 3) == 1.0 / 64);
-  CHECK(weight(TokenMean{Over::Rows, 0.5, 3}, 3) == 3 / 8.5);
-  CHECK(weight(SeqMeanTokenMean{}, 4) == 1.0 / 32);
-  CHECK(weight(SeqMeanTokenMean{Over::NonEmptyRows}, 4) == 1.0 / 20);
-  CHECK(weight(SeqMeanTokenMean{Over::Rows, 0, 2, 1}, 3) == 0.0625);
-  CHECK(weight(SeqMeanTokenSum{}, 4) == 1.0 / 8);
-  CHECK(weight(SeqMeanTokenSum{Over::NonEmptyRows, 0, 4}, 4) == 0.8);
-  CHECK(weight(SeqMeanTokenSumNorm{100}, 4) == 1.0 / 800);
-  CHECK(weight(SeqMeanTokenSumNorm{0, true}, 4, 16) == 1.0 / 128);
-  CHECK(weight(SeqMeanTokenSumNorm{100, false, Over::NonEmptyRows, 0, 2}, 4) == 2.0 / 500);
-  CHECK(weight(TokenSum{}, 4) == 1);
-  CHECK(weight(TokenSum{0.25}, 4) == 0.25);
+  CHECK(weight(token_mean(), 3) == 1.0 / 40);
+  CHECK(weight(token_mean(Over::Given), 3) == 1.0 / 64);
+  CHECK(weight({Mode::TokenMean, Over::Rows, 0.5, 3}, 3) == 3 / 8.5);
+  CHECK(weight(seq_mean_token_mean(), 4) == 1.0 / 32);
+  CHECK(weight(seq_mean_token_mean(Over::NonEmptyRows), 4) == 1.0 / 20);
+  CHECK(weight({Mode::SeqMeanTokenMean, Over::Rows, 0, 2, 1}, 3) == 0.0625);
+  CHECK(weight(seq_mean_token_sum(), 4) == 1.0 / 8);
+  CHECK(weight({Mode::SeqMeanTokenSum, Over::NonEmptyRows, 0, 4}, 4) == 0.8);
+  CHECK(weight(seq_mean_token_sum_norm(100), 4) == 1.0 / 800);
+  CHECK(weight(norm_over_width(), 4, 16) == 1.0 / 128);
+  CHECK(weight({Mode::SeqMeanTokenSumNorm, Over::NonEmptyRows, 0, 2, 0, 100}, 4) == 2.0 / 500);
+  CHECK(weight(token_sum(), 4) == 1);
+  CHECK(weight(token_sum(0.25), 4) == 0.25);
 }
 
 TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") {
   const gdpo::Normaliser none;
   const gdpo::AggregateArgs args{{0, 0}, none};
-  CHECK(TokenMean{}(args) == 0);
-  CHECK(SeqMeanTokenMean{}(args) == 0);
-  CHECK(SeqMeanTokenSum{}(args) == 0);
-  CHECK(SeqMeanTokenSumNorm{100}(args) == 0);
-  CHECK(SeqMeanTokenSumNorm{0, true}(args) == 0);
+  CHECK(token_mean()(args) == 0);
+  CHECK(seq_mean_token_mean()(args) == 0);
+  CHECK(seq_mean_token_sum()(args) == 0);
+  CHECK(seq_mean_token_sum_norm(100)(args) == 0);
+  CHECK(norm_over_width()(args) == 0);
 }
 
 TEST_CASE("rows of one length: token mean, mean of means and the fixed length agree",
           "[aggregate]") {
   // The weight of every token is 1 / 32, a power of two, so nothing is rounded and the bits agree.
   const Data d = rows_of_lengths({8, 8, 8, 8});
-  const loss_product::Outcome tokens = run<TokenMean>(d);
-  CHECK(difference(tokens.gradient, run<SeqMeanTokenMean>(d).gradient) == "");
-  CHECK(difference(tokens.gradient, run(d, SeqMeanTokenSumNorm{8}).gradient) == "");
-  CHECK(difference(tokens.gradient, run(d, SeqMeanTokenSumNorm{0, true}).gradient) == "");
+  const loss_product::Outcome tokens = run(d, token_mean());
+  CHECK(difference(tokens.gradient, run(d, seq_mean_token_mean()).gradient) == "");
+  CHECK(difference(tokens.gradient, run(d, seq_mean_token_sum_norm(8)).gradient) == "");
+  CHECK(difference(tokens.gradient, run(d, norm_over_width()).gradient) == "");
 }
 
 TEST_CASE("how a row's length weighs: not, as one over it, or against a fixed one", "[aggregate]") {
@@ -79,41 +83,39 @@ TEST_CASE("how a row's length weighs: not, as one over it, or against a fixed on
   // minus its weight.
   Data d = rows_of_lengths({2, 8});
   d.old_logp.clear(), d.token_advantages.clear(), d.advantages = {1, 1};
-  const auto check = [&](const auto& aggregate, double of_short, double of_long) {
-    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                     std::decay_t<decltype(aggregate)>>
-        loss;
+  const auto check = [&](const Aggregate& aggregate, double of_short, double of_long) {
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None> loss;
     loss.aggregate = aggregate;
     const loss_product::Outcome o = loss_product::call<double>(loss, d);
     CHECK(o.gradient[0] == -of_short);
     CHECK(o.gradient[8] == -of_long);
     CHECK(o.result.loss == Approx(-2 * of_short - 8 * of_long).epsilon(1e-15));
   };
-  check(TokenMean{}, 0.1, 0.1);
-  check(SeqMeanTokenMean{}, 0.25, 1.0 / 16);
-  check(SeqMeanTokenSum{}, 0.5, 0.5);
-  check(SeqMeanTokenSumNorm{16}, 1.0 / 32, 1.0 / 32);
-  check(SeqMeanTokenSumNorm{0, true}, 1.0 / 16, 1.0 / 16);
-  check(TokenSum{}, 1, 1);
+  check(token_mean(), 0.1, 0.1);
+  check(seq_mean_token_mean(), 0.25, 1.0 / 16);
+  check(seq_mean_token_sum(), 0.5, 0.5);
+  check(seq_mean_token_sum_norm(16), 1.0 / 32, 1.0 / 32);
+  check(norm_over_width(), 1.0 / 16, 1.0 / 16);
+  check(token_sum(), 1, 1);
 }
 
 TEST_CASE("Over::NonEmptyRows leaves empty rows out of the count, Over::Rows does not",
           "[aggregate]") {
   const Data d = rows_of_lengths({4, 0, 4, 0});
-  const loss_product::Outcome rows = run<SeqMeanTokenSum>(d),
-                              non_empty = run(d, SeqMeanTokenSum{Over::NonEmptyRows});
+  const loss_product::Outcome rows = run(d, seq_mean_token_sum()),
+                              non_empty = run(d, seq_mean_token_sum(Over::NonEmptyRows));
   CHECK(non_empty.result.loss == 2 * rows.result.loss);
   for (std::size_t k = 0; k < rows.gradient.size(); ++k)
     CHECK(non_empty.gradient[k] == 2 * rows.gradient[k]);
 }
 
 TEST_CASE(
-    "row weights multiply the row's weight; TokenSum with them is any aggregate of the caller's",
+    "row weights multiply the row's weight; token_sum with them is any aggregate of the caller's",
     "[aggregate]") {
   Data d = rows_of_lengths({8, 4, 2, 1});
-  const loss_product::Outcome mean = run<SeqMeanTokenMean>(d);
+  const loss_product::Outcome mean = run(d, seq_mean_token_mean());
   d.row_weights = {1.0 / 32, 1.0 / 16, 1.0 / 8, 1.0 / 4};
-  CHECK(difference(run<TokenSum>(d).gradient, mean.gradient) == "");
+  CHECK(difference(run(d, token_sum()).gradient, mean.gradient) == "");
 }
 
 TEST_CASE("count: tokens, rows, rows with tokens; counts add", "[aggregate]") {

@@ -11,7 +11,6 @@ namespace archetypes_test {
 
 namespace {
 
-using loss_product::AnyAggregate;
 using loss_product::Data;
 using loss_product::Outcome;
 using naive_loss::real;
@@ -86,11 +85,10 @@ using Token = gdpo::level::Token<>;
 TEST_CASE("CISPO: Reinforce times a detached clip of the ratio", "[loss][archetype]") {
   Settings s;
   s.surrogate = naive_loss::Surrogate::Reinforce;
-  gdpo::PolicyLoss<Token, Reinforce, None, AnyAggregate, Factors<archetype::ClippedRatio>> loss;
+  s.clipped_ratio = true, s.min_ratio = 0.9, s.max_ratio = 1.1;
+  gdpo::PolicyLoss<Token, Reinforce, None, gdpo::Aggregate, Factors<gdpo::factor::ClippedRatio>>
+      loss;
   loss.factor.first = {0.9, 1.1};
-  s.factor = [](const naive_loss::FactorArgs& a) {
-    return naive_loss::clamp(std::exp(a.log_ratio), static_cast<real>(0.9), static_cast<real>(1.1));
-  };
   check_against_oracle(s, loss);
 }
 
@@ -101,7 +99,7 @@ TEST_CASE("GMPO: a trust region of the token's log ratio under a geometric mean"
   s.map = naive_loss::Map::TrustRegion;
   s.map_bounds = {-0.1, 0.05};
   s.low = s.high = infinite;
-  gdpo::PolicyLoss<gdpo::level::Sequence<archetype::TrustRegion>, Ratio, None, AnyAggregate> loss;
+  gdpo::PolicyLoss<gdpo::level::Sequence<archetype::TrustRegion>, Ratio, None> loss;
   loss.level.map = {0.1, 0.05};
   loss.surrogate = {infinite, infinite};
   check_against_oracle(s, loss);
@@ -119,7 +117,7 @@ TEST_CASE("VESPO: a gamma weight of the sequence's summed log ratio", "[loss][ar
     return std::exp(lambda + k * a.log_ratio - lambda * std::exp(a.log_ratio));
   };
   gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp, gdpo::statistic::Sum>, Reinforce, None,
-                   AnyAggregate, Factors<archetype::Gamma>>
+                   gdpo::Aggregate, Factors<archetype::Gamma>>
       loss;
   loss.level.bounds = {std::log(1e-8), 20};
   check_against_oracle(s, loss);
@@ -128,7 +126,7 @@ TEST_CASE("VESPO: a gamma weight of the sequence's summed log ratio", "[loss][ar
 TEST_CASE("factors that read a tag, the row's advantage and other policies; their product",
           "[loss][archetype]") {
   Settings s;
-  gdpo::PolicyLoss<gdpo::level::SequenceToken<>, Ratio, gdpo::Kl<>, AnyAggregate,
+  gdpo::PolicyLoss<gdpo::level::SequenceToken<>, Ratio, gdpo::Kl<>, gdpo::Aggregate,
                    Factors<archetype::ByTag, archetype::ClippedRatio>>
       tagged;
   tagged.factor.rest.first.max = 1.05;
@@ -142,10 +140,10 @@ TEST_CASE("factors that read a tag, the row's advantage and other policies; thei
   Data d = smooth_data(3);
   for (const std::size_t k : {std::size_t{3}, std::size_t{4}})
     d.token_advantages[k] = std::nan("");  // masked
-  const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum,
-                         Factors<archetype::OfTheRow>>
-      of_row;
-  const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum> plain;
+  const gdpo::Aggregate sum = gdpo::aggregate::token_sum();
+  const gdpo::PolicyLoss<Token, Ratio, None, gdpo::Aggregate, Factors<archetype::OfTheRow>> of_row{
+      {}, {}, {}, sum};
+  const gdpo::PolicyLoss<Token, Ratio, None> plain{{}, {}, {}, sum};
   const Outcome with = loss_product::call<double>(of_row, d),
                 without = loss_product::call<double>(plain, d);
   for (int i = 0; i < d.rows; ++i) {
@@ -183,12 +181,12 @@ TEST_CASE(
 
 TEST_CASE("a KL policy of one's own, alone and among others", "[loss][archetype]") {
   const Data d = smooth_data(4);
-  const gdpo::PolicyLoss<Token, Ratio, archetype::GatedTeacher, gdpo::aggregate::TokenSum> alone;
-  const gdpo::PolicyLoss<Token, Ratio, gdpo::Kls<gdpo::Kl<>, archetype::GatedTeacher>,
-                         gdpo::aggregate::TokenSum>
-      both;
-  const gdpo::PolicyLoss<Token, Ratio, gdpo::Kl<>, gdpo::aggregate::TokenSum> k3;
-  const gdpo::PolicyLoss<Token, Ratio, None, gdpo::aggregate::TokenSum> none;
+  const gdpo::Aggregate sum = gdpo::aggregate::token_sum();
+  const gdpo::PolicyLoss<Token, Ratio, archetype::GatedTeacher> alone{{}, {}, {}, sum};
+  const gdpo::PolicyLoss<Token, Ratio, gdpo::Kls<gdpo::Kl<>, archetype::GatedTeacher>> both{
+      {}, {}, {}, sum};
+  const gdpo::PolicyLoss<Token, Ratio, gdpo::Kl<>> k3{{}, {}, {}, sum};
+  const gdpo::PolicyLoss<Token, Ratio, None> none{{}, {}, {}, sum};
   const Outcome a = loss_product::call<double>(alone, d), b = loss_product::call<double>(both, d),
                 c = loss_product::call<double>(k3, d), n = loss_product::call<double>(none, d);
   double kl = 0;
@@ -217,7 +215,7 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
     Settings s;
     s.low = s.high = 0.1;
     s.kl.resize(1);
-    gdpo::PolicyLoss<Token, Ratio, gdpo::Kl<>, AnyAggregate> loss;
+    gdpo::PolicyLoss<Token, Ratio, gdpo::Kl<>> loss;
     loss.surrogate = {0.1, 0.1};
     loss.aggregate = loss_product::aggregate_of(s);
     const loss_product::Arrays<double> arrays(d);

@@ -224,9 +224,8 @@ TEST_CASE("counts from before prepare() are refused, sums and counts by hand are
     auto of_rows = gdpo::grpo_loss;  // divides by the rows, whose number no pre-pass changes
     of_rows.kl.beta = 0;
     CHECK(loss(of_rows, prepared, before) == "no error");
-    const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                           gdpo::aggregate::TokenSum>
-        of_nothing;
+    const gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None> of_nothing{
+        {}, {}, {}, gdpo::aggregate::token_sum()};
     CHECK(loss(of_nothing, prepared, before) == "no error");
     CHECK(loss(gdpo::dapo_loss, prepared, after) == "no error");
     CHECK(loss(gdpo::dapo_loss, batch, before) == "no error");

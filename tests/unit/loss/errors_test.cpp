@@ -153,18 +153,24 @@ TEST_CASE("settings of aggregates", "[loss][errors]") {
   shared(gdpo::grpo_loss), shared(gdpo::dapo_loss), shared(gdpo::dr_grpo_loss);
   rejects([](Loss& l) { l.aggregate.row_count_eps = -1; },
           "aggregate.row_count_eps: given -1" + at_least);
-  using Sum = gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>, TokenSum>;
-  rejects<Sum>([](Sum& l) { l.aggregate.scale = no; }, "aggregate.scale: given nan" + finite);
-  using Dr = std::decay_t<decltype(gdpo::dr_grpo_loss)>;
+  rejects([](Loss& l) { l.aggregate = gdpo::aggregate::token_sum(no); },
+          "aggregate.scale: given nan" + finite);
+  rejects([](Loss& l) { l.aggregate.mode = static_cast<gdpo::Aggregate::Mode>(99); },
+          "aggregate.mode: given 99, which is no enumerator; needed: one of seq-mean-token-mean, "
+          "token-mean, seq-mean-token-sum, seq-mean-token-sum-norm, token-sum");
+  rejects([](Loss& l) { l.aggregate.over = static_cast<gdpo::Over>(-1); },
+          "aggregate.over: given -1, which is no enumerator; needed: one of tokens, rows, "
+          "non_empty_rows, given");
   const std::string length =
       "; needed: a length in tokens, more than 0, the same for the whole training";
-  rejects<Dr>([](Dr&) {}, "aggregate.constant: given 0" + length);
-  rejects<Dr>([](Dr& l) { l.aggregate.constant = -3; }, "aggregate.constant: given -3" + length);
-  rejects<Dr>([](Dr& l) { l.aggregate.constant = no; }, "aggregate.constant: given nan" + length);
-  rejects<Dr>([](Dr& l) { l.aggregate.constant = inf; }, "aggregate.constant: given inf" + length);
+  for (const double constant : {0.0, -3.0, no, inf}) {
+    rejects(
+        [constant](Loss& l) { l.aggregate = gdpo::aggregate::seq_mean_token_sum_norm(constant); },
+        "aggregate.constant: given " + std::string(gdpo::contract::text(constant)) + length);
+  }
   Call packed;
   packed.pack();
-  Dr dr;
+  Loss dr = gdpo::dr_grpo_loss;
   dr.aggregate.padded_width = true;
   packed.fails(dr,
                "gdpo::PolicyLoss: aggregate.padded_width: given true, with a packed batch; needed: "
@@ -378,9 +384,8 @@ TEST_CASE("counts of fewer tokens and rows than the batch holds", "[loss][errors
     CHECK(with(Over::Given, {1, 1, 1, 0.25}, four, packed) == "no error");
   }
   Call sum;
-  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                   gdpo::aggregate::TokenSum>
-      of_nothing;
+  gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None> of_nothing{
+      {}, {}, {}, gdpo::aggregate::token_sum()};
   sum.normaliser = {1, 1, 1, 1};
   CHECK(of_nothing(sum.batch, sum.normaliser, sum.out).over == -1);
 }

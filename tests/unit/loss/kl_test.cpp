@@ -166,20 +166,17 @@ TEST_CASE("several KL terms add up; the metric is of the first that is on", "[kl
     if (tally.leaves_out(naive_loss::count(data).tokens == 0)) continue;
     const naive_loss::Result expected = naive_loss::loss(s, data);
     using gdpo::surrogate::Ratio;
-    using loss_product::AnyAggregate;
-    CHECK(loss_product::mismatch(
-              s, data, expected,
-              loss_product::call<double>(
-                  loss_product::loss_of<
-                      gdpo::PolicyLoss<gdpo::level::Token<>, Ratio, Kls, AnyAggregate>>(s),
-                  data),
-              tolerance::unit) == "");
+    CHECK(
+        loss_product::mismatch(
+            s, data, expected,
+            loss_product::call<double>(
+                loss_product::loss_of<gdpo::PolicyLoss<gdpo::level::Token<>, Ratio, Kls>>(s), data),
+            tolerance::unit) == "");
     s.level = naive_loss::Level::Sequence;
     CHECK(loss_product::mismatch(
               s, data, naive_loss::loss(s, data),
               loss_product::call<double>(
-                  loss_product::loss_of<
-                      gdpo::PolicyLoss<gdpo::level::Sequence<>, Ratio, Kls, AnyAggregate>>(s),
+                  loss_product::loss_of<gdpo::PolicyLoss<gdpo::level::Sequence<>, Ratio, Kls>>(s),
                   data),
               tolerance::unit) == "");
   }

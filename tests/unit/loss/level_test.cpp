@@ -34,7 +34,7 @@ void check_against_oracle(naive_loss::Level level, naive_loss::Map map,
     const Data data = loss_product::random_tokens(random, 3, 7, 0.2);
     loss_product::fit(s, data);
     if (naive_loss::count(data).tokens == 0) continue;
-    using Loss = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Kl, loss_product::AnyAggregate>;
+    using Loss = gdpo::PolicyLoss<Level, gdpo::surrogate::Ratio, Kl>;
     CHECK(loss_product::mismatch(s, data, naive_loss::loss(s, data),
                                  loss_product::call<double>(loss_product::loss_of<Loss>(s), data),
                                  tolerance::unit) == "");
@@ -107,9 +107,8 @@ TEST_CASE("a sequence ratio by hand: two tokens, the mean of their log ratios", 
   d.logp = {-1, -2, 50}, d.old_logp = {-1.5, -2.25, -50};
   d.mask = {1, 1, 0};
   d.advantages = {2};
-  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                   gdpo::aggregate::TokenSum>
-      loss;
+  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None> loss{
+      {}, {}, {}, gdpo::aggregate::token_sum()};
   loss.surrogate = {1, 10};
   const double ratio = std::exp(0.375);
   const Outcome o = loss_product::call<double>(loss, d);
@@ -208,12 +207,10 @@ TEST_CASE(
   Data d = plain(7, 1, 4);
   d.advantages.clear();
   d.token_advantages = {1, 0, -2, 0.5};
-  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                   gdpo::aggregate::TokenSum>
-      sequence;
-  gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, gdpo::kl::None,
-                   gdpo::aggregate::TokenSum>
-      token;
+  gdpo::PolicyLoss<gdpo::level::Sequence<>, gdpo::surrogate::Ratio, gdpo::kl::None> sequence{
+      {}, {}, {}, gdpo::aggregate::token_sum()};
+  gdpo::PolicyLoss<gdpo::level::SequenceToken<>, gdpo::surrogate::Ratio, gdpo::kl::None> token{
+      {}, {}, {}, gdpo::aggregate::token_sum()};
   sequence.surrogate = token.surrogate = {1, 10};
   const Outcome a = loss_product::call<double>(sequence, d),
                 b = loss_product::call<double>(token, d);

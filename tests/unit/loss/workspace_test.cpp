@@ -125,8 +125,7 @@ constexpr Form forms[] = {Form::Dense, Form::Columns, Form::Reversed, Form::Rank
 
 using Everything = gdpo::PolicyLoss<
     gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
-    gdpo::Kls<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>, gdpo::Kl<gdpo::kl::K1>>,
-    gdpo::aggregate::SeqMeanTokenMean>;
+    gdpo::Kls<gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>, gdpo::Kl<gdpo::kl::K1>>>;
 Everything everything() {
   Everything loss;
   loss.kl.first = {0.1, gdpo::Against::Teacher}, loss.kl.rest.first = {0.1, gdpo::Against::Rollout};

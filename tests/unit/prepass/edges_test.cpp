@@ -107,9 +107,7 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   x.flags = {0, 3};
   const double k3 = std::exp(-0.5) - 0.5;
   const auto loss = [&](Reach reach, gdpo::Over over) {
-    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>,
-                     gdpo::aggregate::SeqMeanTokenMean>
-        l;
+    gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<>> l;
     l.kl.beta = 1;
     l.aggregate.over = over;
     return x.run(l, x.prepare(prepass::Overlong{gdpo::view(x.flags), reach}));

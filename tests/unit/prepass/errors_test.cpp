@@ -43,18 +43,18 @@ prepass::TopEntropy top(double quantile, double threshold = inf) {
 TEST_CASE("arrays that a pre-pass needs and does not find", "[prepass][errors]") {
   Batch x;
   CHECK(x(prepass::Overlong{}) ==
-        "gdpo::prepare: prepass::Overlong::truncated: given no column; needed: one flag for each "
+        "gdpo::prepare: overlong.truncated: given no column; needed: one flag for each "
         "row (not 0: dropped)");
   CHECK(x(prepass::DegenerateGroups{{}, Reach::Surrogate}) ==
-        "gdpo::prepare: prepass::DegenerateGroups::degenerate: given no column; needed: one flag "
+        "gdpo::prepare: degenerate_groups.degenerate: given no column; needed: one flag "
         "for each row (not 0: "
         "dropped)");
   const std::vector<int> three{1, 0, 1};
   CHECK(x(prepass::Overlong{gdpo::view(three)}) ==
-        "gdpo::prepare: prepass::Overlong::truncated: given 3 entries; needed: one for each of the "
+        "gdpo::prepare: overlong.truncated: given 3 entries; needed: one for each of the "
         "2 rows");
   CHECK(x(prepass::DegenerateGroups{gdpo::view(three), Reach::Denominator}) ==
-        "gdpo::prepare: prepass::DegenerateGroups::degenerate: given 3 entries; needed: one for "
+        "gdpo::prepare: degenerate_groups.degenerate: given 3 entries; needed: one for "
         "each of the 2 rows");
   for (const double threshold : {inf, 1.0}) {
     CHECK(x(top(0.5, threshold)) ==
@@ -97,59 +97,64 @@ TEST_CASE("arrays that a pre-pass needs and does not find", "[prepass][errors]")
 
 TEST_CASE("settings of pre-passes out of range", "[prepass][errors]") {
   Batch x;
-  CHECK(x(top(1.5)) == "gdpo::prepare: prepass::TopEntropy::quantile: given 1.5; needed: 0 to 1");
-  CHECK(x(top(-0.25)) ==
-        "gdpo::prepare: prepass::TopEntropy::quantile: given -0.25; needed: 0 to 1");
-  CHECK_THAT(x(top(nan_)),
-             Catch::Matchers::ContainsSubstring("prepass::TopEntropy::quantile: given nan"));
+  CHECK(x(top(1.5)) == "gdpo::prepare: top_entropy.quantile: given 1.5; needed: 0 to 1");
+  CHECK(x(top(-0.25)) == "gdpo::prepare: top_entropy.quantile: given -0.25; needed: 0 to 1");
+  CHECK_THAT(x(top(nan_)), Catch::Matchers::ContainsSubstring("top_entropy.quantile: given nan"));
   CHECK(x(top(0.5, nan_)) ==
-        "gdpo::prepare: prepass::TopEntropy::threshold: given NaN; needed: nats, or infinity: the "
-        "batch's own quantile");
+        "gdpo::prepare: top_entropy.threshold: given nan; needed: a number (nats, or infinity: the "
+        "batch's own quantile)");
 
   const std::string order = "given 2 and 1; needed: lo < hi (infinite: off)";
   prepass::Gate gate;
   gate.min = 2, gate.max = 1;
   CHECK(x(gate) ==
-        "gdpo::prepare: prepass::Gate::min, prepass::Gate::max: given 2 and 1; needed: min < max "
+        "gdpo::prepare: gate.min, gate.max: given 2 and 1; needed: min < max "
         "(infinite: off)");
   gate = {};
   gate.max = nan_;
-  CHECK_THAT(x(gate), Catch::Matchers::ContainsSubstring(
-                          "prepass::Gate::min, prepass::Gate::max: given -inf and nan"));
+  CHECK(x(gate) == "gdpo::prepare: gate.max: given nan; needed: a number");
   gate = {};
   gate.clamp = {2, 1};
-  CHECK(x(gate) == "gdpo::prepare: prepass::Gate::clamp.lo, prepass::Gate::clamp.hi: " + order);
+  CHECK(x(gate) == "gdpo::prepare: gate.clamp.lo, gate.clamp.hi: " + order);
   gate = {};
   gate.count_eps = -1;
   CHECK(x(gate) ==
-        "gdpo::prepare: prepass::Gate::count_eps: given -1; needed: a finite number of at least 0");
+        "gdpo::prepare: gate.count_eps: given -1; needed: a finite number of at least 0");
 
   prepass::Importance importance;
   importance.clamp = {2, 1};
-  CHECK(x(importance) ==
-        "gdpo::prepare: prepass::Importance::clamp.lo, prepass::Importance::clamp.hi: " + order);
+  CHECK(x(importance) == "gdpo::prepare: importance.clamp.lo, importance.clamp.hi: " + order);
   importance = {};
   importance.clip = {2, 1};
-  CHECK(x(importance) ==
-        "gdpo::prepare: prepass::Importance::clip.lo, prepass::Importance::clip.hi: " + order);
+  CHECK(x(importance) == "gdpo::prepare: importance.clip.lo, importance.clip.hi: " + order);
   importance = {};
   importance.count_eps = inf;
   CHECK(x(importance) ==
-        "gdpo::prepare: prepass::Importance::count_eps: given inf; needed: a finite number of at "
+        "gdpo::prepare: importance.count_eps: given inf; needed: a finite number of at "
         "least 0");
 
   importance = {};
   importance.reach = Reach::Denominator;
   CHECK(x(importance) ==
-        "gdpo::prepare: prepass::Importance::reach: given Denominator, which only takes tokens "
-        "out; needed: Surrogate or "
-        "SurrogateAndKl: its weights are no mask");
+        "gdpo::prepare: importance.reach: given denominator, which only takes tokens out; needed: "
+        "surrogate or surrogate_and_kl: its weights are no mask");
+
+  // A number that is no enumerator.
+  gate = {};
+  gate.when = static_cast<prepass::When>(9);
+  CHECK(x(gate) ==
+        "gdpo::prepare: gate.when: given 9, which is no enumerator; needed: one of always, "
+        "negative_advantage, outward");
+  prepass::DegenerateGroups groups;
+  groups.reach = static_cast<Reach>(9);
+  CHECK_THAT(x(groups),
+             Catch::Matchers::ContainsSubstring("degenerate_groups.reach: given 9, which is no"));
 
   // Settings are checked whether a pre-pass is on or off, first or last.
   importance.reach = Reach::None;
   importance.count_eps = inf;
   CHECK_THAT(x(prepass::DegenerateGroups{}, importance),
-             Catch::Matchers::ContainsSubstring("Importance::count_eps"));
+             Catch::Matchers::ContainsSubstring("importance.count_eps"));
 }
 
 TEST_CASE("the batch is checked under the name of prepare", "[prepass][errors]") {

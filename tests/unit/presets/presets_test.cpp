@@ -89,7 +89,7 @@ TEST_CASE("a name of the critic's side gives the value of its line", "[presets][
     CHECK(loss.half == preset.value.half);
     CHECK(loss.aggregate.over == preset.value.aggregate.over);
   });
-  using Mode = runtime::Aggregate::Mode;
+  using Mode = gdpo::Aggregate::Mode;
   CHECK(runtime::value_loss("slime::value_loss").aggregate.mode == Mode::SeqMeanTokenMean);
   CHECK(!runtime::value_loss("slime::value_loss").half);
   CHECK(runtime::value_loss("verl::value_loss").clip == 0.5);

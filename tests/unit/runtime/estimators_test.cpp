@@ -224,7 +224,7 @@ naive::Data sample() {
 }  // namespace
 
 TEST_CASE("every setting reaches the numbers", "[settings]") {
-  // Each setting changes some result of an estimator that reads it. TokenWeightedBatch subtracts
+  // Each setting changes some result of an estimator that reads it. Over tokens the step subtracts
   // the mean, so that keep_mean has an effect. The batch has missing entries, a row without any
   // reward, and two groups of one.
   naive::Settings base;
@@ -377,6 +377,22 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   CHECK(e.row == Keep);
   CHECK(e.singleton == Singleton::Raw);
 
+  // A renormalisation by one word has the settings of that kind; a later one changes them.
+  e = line_of("gdpo renorm.eps=0.5 renorm=tokens");
+  CHECK(e.renorm == Renorm::Tokens);
+  CHECK(e.renorm_spread.eps == 1e-8);
+  CHECK(e.renorm_spread.eps_at == EpsAt::Var);
+  e = line_of("rloo renorm=batch renorm.eps=0.5 keep_mean=true");
+  CHECK(e.renorm == Renorm::Batch);
+  CHECK(e.renorm_spread.ddof == 1);
+  CHECK(e.renorm_spread.eps == 0.5);
+  CHECK(e.renorm_spread.keep_mean);
+  e = line_of("verl::gdpo renorm.over=group");
+  CHECK(e.renorm == Renorm::PerGroup);
+  CHECK(e.renorm_spread.count_eps == 1e-8);
+  CHECK(line_of("gdpo renorm=group").renorm == Renorm::PerGroup);
+  CHECK(line_of("gdpo renorm=none").renorm == Renorm::None);
+
   const auto with = [](const char* line, const auto& check) {
     std::visit(check, runtime::configured_estimator(line));
   };
@@ -404,7 +420,11 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   // A name alone, in every estimator: its own settings; and each setting that it lists can be set.
   for (const std::string& name : runtime::estimator_names()) {
     INFO(name);
-    CHECK(runtime::configured_estimator(name).index() == runtime::estimator(name).index());
+    const auto named = runtime::estimator(name);
+    CHECK(runtime::configured_estimator(name).index() == named.index());
+    CHECK(product::describe(line_of(name.c_str())) ==
+          product::describe(
+              std::visit([](const auto& x) { return product::settings_of(x); }, named)));
     CHECK_NOTHROW(runtime::configured_estimator(name + " singleton=nan missing.entry=skip"));
   }
 
@@ -443,10 +463,14 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
         std::string::npos);
   CHECK(refused("gdpo missing.entry=drop")
             .find(of + "missing.entry: given 'drop'; needed: one of skip, zero, ") == 0);
-  // RLOO has neither a scale nor a renormalisation to be set.
+  CHECK(refused("gdpo renorm=rows") ==
+        of + "renorm: given 'rows'; needed: one of none, batch, group, tokens");
+  // RLOO has no scale to be set, and without a renormalisation only what that runs over.
   CHECK(refused("rloo scale.eps=1") ==
-        of + "line: given the setting 'scale.eps'; needed: one of missing.entry, missing.row, "
-             "missing.infinite, missing.unused, singleton, penalty.coef, penalty.reward");
+        of + "line: given the setting 'scale.eps'; needed: one of renorm, renorm.over, "
+             "missing.entry, missing.row, missing.infinite, missing.unused, singleton, "
+             "penalty.coef, penalty.reward");
+  CHECK(refused("rloo renorm.eps=1").find(of + "line: given the setting 'renorm.eps'") == 0);
   // The end of a name, where no other setting of this estimator ends so.
   CHECK(refused("trl::gdpo eps=1") ==
         of + "line: given the setting 'eps'; needed: one of scale.eps, renorm.eps");

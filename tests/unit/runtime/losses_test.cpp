@@ -26,38 +26,14 @@ constexpr Level level_of = !L::of_segment        ? Level::Token
 template <>
 constexpr Level level_of<gdpo::level::Token<gdpo::map::Clamp>> = Level::Clamped;
 
-using Sum = runtime::Aggregate::Mode;
+using Sum = gdpo::Aggregate::Mode;
 
-/// An aggregate of any type in one form: its mode and its numbers, with defaults for those it does
-/// not have.
-struct Aggregate {
-  Sum sum;
-  Over over = Over::Rows;
-  double count_eps = 0, scale = 1, row_count_eps = 0, constant = 0;
-  bool padded_width = false;
-  bool operator==(const Aggregate& o) const {
-    return sum == o.sum && over == o.over && count_eps == o.count_eps && scale == o.scale &&
-           row_count_eps == o.row_count_eps && constant == o.constant &&
-           padded_width == o.padded_width;
-  }
-};
-Aggregate form(const gdpo::aggregate::TokenMean& a) {
-  return {Sum::TokenMean, a.over, a.count_eps, a.scale};
-}
-Aggregate form(const gdpo::aggregate::SeqMeanTokenMean& a) {
-  return {Sum::SeqMeanTokenMean, a.over, a.count_eps, a.scale, a.row_count_eps};
-}
-Aggregate form(const gdpo::aggregate::SeqMeanTokenSum& a) {
-  return {Sum::SeqMeanTokenSum, a.over, a.count_eps, a.scale};
-}
-Aggregate form(const gdpo::aggregate::SeqMeanTokenSumNorm& a) {
-  return {Sum::SeqMeanTokenSumNorm, a.over, a.count_eps, a.scale, 0, a.constant, a.padded_width};
-}
-Aggregate form(const gdpo::aggregate::TokenSum& a) {
-  return {Sum::TokenSum, Over::Rows, 0, a.scale};
-}
-Aggregate form(const runtime::Aggregate& a) {
-  return {a.mode, a.over, a.count_eps, a.scale, a.row_count_eps, a.constant, a.padded_width};
+using gdpo::Aggregate;
+/// Whether two aggregates have the same settings.
+bool equal(const Aggregate& a, const Aggregate& b) {
+  return a.mode == b.mode && a.over == b.over && a.count_eps == b.count_eps && a.scale == b.scale &&
+         a.row_count_eps == b.row_count_eps && a.constant == b.constant &&
+         a.padded_width == b.padded_width;
 }
 bool equal(const Bounds& a, const Bounds& b) { return a.lo == b.lo && a.hi == b.hi; }
 
@@ -68,6 +44,8 @@ struct Settings {
   double low = 0.2, high = 0.2, delta = inf, dual = inf, beta = 0;
   Bounds input{}, output{};
   Aggregate aggregate{Sum::SeqMeanTokenMean};
+  gdpo::KlEstimator estimator = gdpo::KlEstimator::K3;
+  double min_ratio = 0, max_ratio = inf;  // of CISPO, whose low and high are 0 here
 };
 template <class Loss>
 Settings settings_of(const Loss& loss) {
@@ -80,15 +58,24 @@ Settings settings_of(const Loss& loss) {
     s.bounds = loss.level.bounds;
     CHECK(loss.level.statistic.count_eps == 0);
   }
-  s.low = loss.surrogate.low, s.high = loss.surrogate.high;
-  s.delta = loss.surrogate.delta, s.dual = loss.surrogate.dual;
+  if constexpr (std::is_same_v<decltype(Loss::surrogate), gdpo::surrogate::Ratio>) {
+    s.low = loss.surrogate.low, s.high = loss.surrogate.high;
+    s.delta = loss.surrogate.delta, s.dual = loss.surrogate.dual;
+  } else {
+    s.low = s.high = 0;
+    loss.factor.visit([&s](const auto& factors) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(factors)>,
+                                   gdpo::Factors<gdpo::factor::ClippedRatio>>)
+        s.min_ratio = factors.first.min_ratio, s.max_ratio = factors.first.max_ratio;
+    });
+  }
   s.beta = loss.kl.beta, s.input = loss.kl.input, s.output = loss.kl.output;
   CHECK(loss.kl.against == gdpo::Against::Ref);
   if constexpr (std::is_same_v<std::decay_t<decltype(loss.kl)>, gdpo::AnyKl>) {
-    CHECK(loss.kl.estimator == gdpo::KlEstimator::K3);
+    s.estimator = loss.kl.estimator;
     CHECK(loss.kl.gradient == gdpo::KlGradient::Direct);
   }
-  s.aggregate = form(loss.aggregate);
+  s.aggregate = loss.aggregate;
   return s;
 }
 Settings settings_of(const runtime::Loss& loss) {
@@ -105,7 +92,10 @@ void check(const Settings& got, const Settings& expected) {
   CHECK(got.beta == expected.beta);
   CHECK(equal(got.input, expected.input));
   CHECK(equal(got.output, expected.output));
-  CHECK(got.aggregate == expected.aggregate);
+  CHECK(equal(got.aggregate, expected.aggregate));
+  CHECK(got.estimator == expected.estimator);
+  CHECK(got.min_ratio == expected.min_ratio);
+  CHECK(got.max_ratio == expected.max_ratio);
 }
 
 struct Line {
@@ -115,6 +105,11 @@ struct Line {
 Settings clipped(double low, double high, double beta, Aggregate aggregate,
                  Level level = Level::Token) {
   return {level, {}, {}, low, high, inf, inf, beta, {}, {}, aggregate};
+}
+Settings cispo(double min_ratio, double max_ratio, double beta, Aggregate aggregate) {
+  Settings s = clipped(0, 0, beta, aggregate);
+  s.min_ratio = min_ratio, s.max_ratio = max_ratio;
+  return s;
 }
 Settings bounded_kl(Settings s, Bounds input, Bounds output) {
   s.input = input, s.output = output;
@@ -136,6 +131,10 @@ std::vector<Line> lines() {
   gspo.bounds = {-inf, 10};
   Settings gspo_of_tokens = gspo;
   gspo_of_tokens.aggregate = token_mean;
+  Settings verl_cispo = bounded_kl(cispo(0.8, 1.2, 0, token_mean), ends, cut);
+  verl_cispo.level = Level::Clamped, verl_cispo.map = {-20, 20};
+  Settings slime = cispo(0.8, 1.2, 0, {Sum::SeqMeanTokenMean, Over::Given});
+  slime.estimator = gdpo::KlEstimator::K1;
   const auto swift = [&](Aggregate a) { return bounded_kl(clipped(0.2, 0.2, 0.04, a), ends, cut); };
   return {
       {"grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
@@ -143,14 +142,17 @@ std::vector<Line> lines() {
       {"dr_grpo", clipped(0.2, 0.2, 0, norm)},
       {"gspo", clipped(3e-4, 4e-4, 0, seq_mean, Level::Sequence)},
       {"gspo_token", clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)},
+      {"cispo", cispo(0, 5, 0, token_mean)},
       {"trl::grpo", clipped(0.2, 0.2, 0, seq_mean)},
       {"trl::bnpo", clipped(0.2, 0.2, 0, token_mean)},
       {"trl::dr_grpo", clipped(0.2, 0.2, 0, norm)},
       {"trl::dapo", clipped(0.2, 0.2, 0, token_given)},
+      {"trl::cispo", cispo(0, 5, 0, token_given)},
       {"trl::luspo", clipped(0.2, 0.2, 0, {Sum::SeqMeanTokenSum}, Level::Sequence)},
       {"verl::vanilla", vanilla},
       {"verl::gspo", gspo_of_tokens},
       {"verl::v0_9_0::gspo", gspo},
+      {"verl::cispo", verl_cispo},
       {"nvlabs::trl_grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
       {"nvlabs::trl_bnpo", clipped(0.2, 0.2, 0.04, token_mean)},
       {"nvlabs::trl_dr_grpo", clipped(0.2, 0.2, 0.04, norm)},
@@ -159,12 +161,17 @@ std::vector<Line> lines() {
       {"ms_swift::bnpo", swift(token_mean)},
       {"ms_swift::dr_grpo", swift(norm)},
       {"ms_swift::dapo", swift(token_given)},
+      {"ms_swift::cispo", bounded_kl(cispo(0, 5, 0.04, token_given), ends, cut)},
       {"ms_swift::megatron_bnpo", swift(token_given)},
       {"open_instruct::dapo", bounded_kl(clipped(0.2, 0.272, 0.05, token_given), {-40, 40}, {})},
+      {"open_instruct::cispo", bounded_kl(cispo(0, 1.272, 0.05, token_given), {-40, 40}, {})},
+      {"nemo_rl::cispo", bounded_kl(cispo(0.8, 1.2, 0.01, token_mean), ends, cut)},
+      {"slime::cispo", slime},
       {"liger::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
       {"liger::bnpo", clipped(0.2, 0.2, 0.04, token_mean)},
       {"liger::dr_grpo", clipped(0.2, 0.2, 0.04, norm)},
       {"liger::dapo", clipped(0.2, 0.2, 0.04, token_mean)},
+      {"liger::cispo", cispo(0, 5, 0.04, token_mean)},
       {"textbook::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
   };
 }
@@ -253,8 +260,7 @@ TEST_CASE("every loss by name gives the numbers of its preset", "[runtime][loss]
   int compared = 0;
   const auto same = [&](const char* name, auto loss) {
     INFO(name);
-    if constexpr (std::is_same_v<decltype(loss.aggregate), gdpo::aggregate::SeqMeanTokenSumNorm>)
-      loss.aggregate.constant = 16;
+    if (loss.aggregate.mode == Sum::SeqMeanTokenSumNorm) loss.aggregate.constant = 16;
     CHECK(difference(batch(with_constant(runtime::loss(name), 16)), batch(loss)) == "");
     ++compared;
   };
@@ -293,19 +299,20 @@ TEST_CASE("aggregates by verl's loss_agg_mode: the numbers of the shipped ones",
           "[runtime][loss]") {
   Batch batch(3);
   runtime::Loss by_name = runtime::loss("grpo");
-  const auto same = [&](const char* mode, const auto& aggregate) {
+  const auto same = [&](const char* mode, const Aggregate& aggregate) {
     INFO(mode);
     std::visit([&](auto& l) { l.aggregate = runtime::aggregate(mode); }, by_name);
-    CHECK(form(runtime::aggregate(mode)) == form(aggregate));
-    CHECK(difference(batch(by_name), batch(gdpo::with_aggregate(gdpo::grpo_loss, aggregate))) ==
-          "");
+    CHECK(equal(runtime::aggregate(mode), aggregate));
+    auto typed = gdpo::grpo_loss;
+    typed.aggregate = aggregate;
+    CHECK(difference(batch(by_name), batch(typed)) == "");
   };
-  same("token-mean", gdpo::aggregate::TokenMean{});
-  same("token-sum", gdpo::aggregate::TokenSum{});
-  same("seq-mean-token-sum", gdpo::aggregate::SeqMeanTokenSum{Over::NonEmptyRows});
-  same("seq-mean-token-mean", gdpo::aggregate::SeqMeanTokenMean{Over::NonEmptyRows, 0, 1, 1e-8});
-  gdpo::aggregate::SeqMeanTokenSumNorm norm_over_width;
-  norm_over_width.padded_width = true, norm_over_width.over = Over::NonEmptyRows;
+  same("token-mean", gdpo::aggregate::token_mean());
+  same("token-sum", gdpo::aggregate::token_sum());
+  same("seq-mean-token-sum", gdpo::aggregate::seq_mean_token_sum(Over::NonEmptyRows));
+  same("seq-mean-token-mean", {Sum::SeqMeanTokenMean, Over::NonEmptyRows, 0, 1, 1e-8});
+  auto norm_over_width = gdpo::aggregate::seq_mean_token_sum_norm(0, Over::NonEmptyRows);
+  norm_over_width.padded_width = true;
   same("seq-mean-token-sum-norm", norm_over_width);
 
   // Values by hand: with ratio 1 the policy loss is a weighted sum of -A.
@@ -390,34 +397,35 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
   CHECK(compared == 12);
 }
 
-TEST_CASE("an aggregate chosen at run time gives what its type gives", "[runtime][loss]") {
-  namespace aggregate = gdpo::aggregate;
+TEST_CASE("the weight of a row by each formula", "[runtime][loss]") {
   gdpo::Normaliser n;
   n.tokens = 7, n.rows = 5, n.non_empty_rows = 3, n.given = 11;
-  int compared = 0;
-  const auto same = [&](const auto& one) {
-    const runtime::Aggregate any = one;
-    CHECK(form(any) == form(one));
-    CHECK(any.reads_width() == gdpo::detail::reads_width(one));
-    for (const gdpo::index_t tokens : {0, 1, 6}) {
-      for (const gdpo::index_t width : {0, 9}) {
-        const gdpo::AggregateArgs args{{tokens, width}, n};
-        CHECK(same_bits(any(args), one(args)));
-        ++compared;
-      }
+  const std::pair<Over, double> counts[] = {{Over::Tokens, 7.0 + 1e-8},
+                                            {Over::Rows, 5.0 + 1e-8},
+                                            {Over::NonEmptyRows, 3.0 + 1e-8},
+                                            {Over::Given, 11.0 + 1e-8}};
+  for (const auto& [over, count] : counts) {
+    for (const gdpo::index_t tokens : {1, 6}) {
+      const gdpo::AggregateArgs args{{tokens, 9}, n};
+      const double share = 4 / count;
+      const auto weight = [&, counted = over](Sum mode, double constant, bool padded_width) {
+        return Aggregate{mode, counted, 1e-8, 4, 0.5, constant, padded_width}(args);
+      };
+      CHECK(same_bits(weight(Sum::TokenMean, 0, false), share));
+      CHECK(same_bits(weight(Sum::SeqMeanTokenMean, 0, false),
+                      share / (static_cast<double>(tokens) + 0.5)));
+      CHECK(same_bits(weight(Sum::SeqMeanTokenSum, 0, false), share));
+      CHECK(same_bits(weight(Sum::SeqMeanTokenSumNorm, 64, true), share / 64));
+      CHECK(same_bits(weight(Sum::SeqMeanTokenSumNorm, 0, true), share / 9));
+      CHECK(weight(Sum::TokenSum, 0, false) == 4);
     }
-  };
-  for (const Over over : {Over::Tokens, Over::Rows, Over::NonEmptyRows, Over::Given}) {
-    same(aggregate::TokenMean{over, 1e-8, 4});
-    same(aggregate::SeqMeanTokenMean{over, 1e-8, 4, 0.5});
-    same(aggregate::SeqMeanTokenSum{over, 1e-8, 4});
-    same(aggregate::SeqMeanTokenSumNorm{64, false, over, 1e-8, 4});
-    same(aggregate::SeqMeanTokenSumNorm{0, true, over, 1e-8, 4});
   }
-  same(aggregate::TokenSum{4});
-  CHECK(compared == 126);
-  const runtime::Aggregate none;
-  CHECK(form(none) == form(aggregate::SeqMeanTokenMean{}));
+  // Quotients whose count is 0.
+  const gdpo::AggregateArgs nothing{{0, 0}, {}}, no_tokens{{0, 0}, n};
+  for (const Sum mode : {Sum::TokenMean, Sum::SeqMeanTokenMean, Sum::SeqMeanTokenSum})
+    CHECK(Aggregate{mode}(nothing) == 0);
+  CHECK(gdpo::aggregate::seq_mean_token_mean()(no_tokens) == 0);
+  CHECK(Aggregate{Sum::SeqMeanTokenSumNorm, Over::Rows, 0, 1, 0, 0, true}(no_tokens) == 0);
 }
 
 TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][loss][errors]") {
@@ -429,7 +437,7 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   CHECK(batch.error(with_constant(runtime::loss("dr_grpo"), 16)) == "no error");
 
   runtime::Loss loss = runtime::loss("grpo");
-  const auto set = [&](const runtime::Aggregate& a) {
+  const auto set = [&](const gdpo::Aggregate& a) {
     std::visit([&](auto& l) { l.aggregate = a; }, loss);
   };
   const auto error = [&](const gdpo::Normaliser& n) {
@@ -455,7 +463,7 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
     without.non_empty_rows = 0;
     CHECK(error(without) == nothing("non_empty_rows"));
   }
-  set(runtime::Aggregate{gdpo::aggregate::TokenMean{Over::Given}});
+  set(gdpo::aggregate::token_mean(Over::Given));
   // `given` stays 0 until the caller sets it.
   CHECK_THAT(error(gdpo::count(batch.batch)),
              Catch::Matchers::StartsWith(
@@ -472,15 +480,15 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
         "constant: packed tokens "
         "have "
         "no padded width");
-  gdpo::aggregate::SeqMeanTokenSumNorm scaled = gdpo::verl::seq_mean_token_sum_norm;
+  Aggregate scaled = gdpo::verl::seq_mean_token_sum_norm;
   // As verl's loss_scale_factor; the width is not read then.
   scaled.constant = 64;
-  set(runtime::Aggregate{scaled});
+  set(scaled);
   CHECK(error(batch.count()) == "no error");
   set(runtime::aggregate("seq-mean-token-sum"));
   CHECK(error(batch.count()) == "no error");
 
-  set(runtime::Aggregate{gdpo::aggregate::TokenSum{inf}});
+  set(gdpo::aggregate::token_sum(inf));
   CHECK(error(batch.count()) ==
         "gdpo::PolicyLoss: aggregate.scale: given inf; needed: a finite number");
 }
@@ -539,14 +547,14 @@ struct Half {
 };
 }  // namespace
 
-TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]") {
+TEST_CASE("another level or KL term: every other setting is kept", "[loss]") {
   gdpo::PolicyLoss<gdpo::level::Sequence<gdpo::map::Clamp>, gdpo::surrogate::Ratio,
-                   gdpo::Kl<gdpo::kl::K2>, gdpo::aggregate::SeqMeanTokenMean, gdpo::Factors<Half>>
+                   gdpo::Kl<gdpo::kl::K2>, gdpo::Aggregate, gdpo::Factors<Half>>
       loss;
   loss.level.bounds = {-0.5, 0.5}, loss.level.map = {-3, 3}, loss.level.statistic.count_eps = 1;
   loss.surrogate = {0.1, 0.3, 5, 2.5};
   loss.kl = {0.7, gdpo::Against::Old, {-1, 1}, {-2, 2}};
-  loss.aggregate = {Over::Tokens, 1e-8, 4, 0.5};
+  loss.aggregate = {Sum::SeqMeanTokenMean, Over::Tokens, 1e-8, 4, 0.5};
   loss.factor.first.factor = 0.25;
   const auto level_kept = [&](const auto& l) {
     CHECK(equal(l.level.bounds, {-0.5, 0.5}));
@@ -567,7 +575,7 @@ TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]
     CHECK(equal(l.kl.output, {-2, 2}));
   };
   const auto aggregate_kept = [&](const auto& l) {
-    CHECK(form(l.aggregate) == Aggregate{Sum::SeqMeanTokenMean, Over::Tokens, 1e-8, 4, 0.5});
+    CHECK(equal(l.aggregate, Aggregate{Sum::SeqMeanTokenMean, Over::Tokens, 1e-8, 4, 0.5}));
   };
   const auto token = gdpo::with_level<gdpo::level::Token<>>(loss);
   surrogate_kept(token), kl_kept(token), aggregate_kept(token);
@@ -581,16 +589,11 @@ TEST_CASE("another level, KL or aggregate: every other setting is kept", "[loss]
   const auto other = gdpo::with_kl(loss, gdpo::Kl<gdpo::kl::K3, gdpo::kl::ImportanceWeighted>{0.3});
   CHECK(other.kl.beta == 0.3);
   level_kept(other), surrogate_kept(other), aggregate_kept(other);
-  const auto summed = gdpo::with_aggregate(loss, gdpo::aggregate::TokenSum{3});
-  CHECK(summed.aggregate.scale == 3);
-  level_kept(summed), surrogate_kept(summed), kl_kept(summed);
 
   // A named loss keeps its own settings, not those of its policies.
   const auto sequence = gdpo::with_level<gdpo::level::Sequence<>>(gdpo::dapo_loss);
   CHECK(sequence.surrogate.high == 0.28);
   CHECK(sequence.kl.beta == 0);
-  static_assert(
-      gdpo::with_aggregate(gdpo::gspo_loss, gdpo::aggregate::TokenMean{}).surrogate.high == 4e-4);
 }
 
 // Named losses are values, not types. A type of gdpo with one of these names would make the tuple
@@ -625,6 +628,41 @@ TEST_CASE("a named loss keeps its other settings when one member is set", "[loss
         expected(clipped(3e-4, 4e-4, 0, seq_mean, Level::SequenceToken)));
 }
 
+TEST_CASE("a loss by name whose surrogate is not the clipped ratio: its own settings",
+          "[runtime][loss]") {
+  // The settings of the chosen policies, and none of those that were not chosen.
+  const std::string none = message_of([] { runtime::configured_loss("cispo low=0.1"); });
+  CHECK(none.find("given the setting 'low'; needed: one of kl, ") != std::string::npos);
+  CHECK(none.find("factor.min_ratio, factor.max_ratio") != std::string::npos);
+  const std::string other = message_of([] { runtime::configured_loss("grpo max_ratio=2"); });
+  CHECK(other.find("given the setting 'max_ratio'; needed: one of surrogate.low, ") !=
+        std::string::npos);
+  Batch batch(11);
+  const auto refused = [&](const char* line) {
+    return batch.error(runtime::configured_loss(line));
+  };
+  CHECK(refused("cispo min_ratio=-1") ==
+        "gdpo::PolicyLoss: factor.min_ratio: given -1; needed: a finite number of at least 0");
+  CHECK(refused("cispo min_ratio=nan").find("factor.min_ratio: given nan") != std::string::npos);
+  CHECK(refused("cispo max_ratio=0") ==
+        "gdpo::PolicyLoss: factor.max_ratio: given 0; needed: more than 0 (infinity: off)");
+  CHECK(refused("cispo min_ratio=2 max_ratio=1") ==
+        "gdpo::PolicyLoss: factor.min_ratio, factor.max_ratio: given 2 and 1; needed: min_ratio of "
+        "at most max_ratio");
+  // At every level, with every KL term: the numbers of the composition, bit for bit.
+  auto cispo = gdpo::cispo_loss;
+  cispo.factor.first = {0.9, 1.1};
+  const auto by_name = [](std::string line) {
+    return runtime::configured_loss("cispo " + line + " min_ratio=0.9 max_ratio=1.1");
+  };
+  CHECK(difference(batch(by_name("")), batch(cispo)) == "");
+  CHECK(difference(batch(by_name("sequence")),
+                   batch(gdpo::with_level<gdpo::level::Sequence<>>(cispo))) == "");
+  CHECK(difference(batch(by_name("sequence_token kl=k2 beta=0.3")),
+                   batch(gdpo::with_level<gdpo::level::SequenceToken<>>(
+                       gdpo::with_kl(cispo, gdpo::Kl<gdpo::kl::K2>{0.3})))) == "");
+}
+
 TEST_CASE("a composition is an aggregate", "[loss]") {
   const gdpo::PolicyLoss<> braces{{}, {0.1, 0.3}, {0.5}};
   CHECK(braces.surrogate.high == 0.3);
@@ -636,7 +674,7 @@ TEST_CASE("a composition is an aggregate", "[loss]") {
   CHECK(loss.surrogate.low == 0.2);
   CHECK(loss.surrogate.high == 0.3);
   CHECK(loss.kl.beta == 0.04);
-  CHECK(form(loss.aggregate) == Aggregate{Sum::SeqMeanTokenMean, Over::Given, 0, 2});
+  CHECK(equal(loss.aggregate, Aggregate{Sum::SeqMeanTokenMean, Over::Given, 0, 2}));
   const gdpo::prepass::Gate gate{
       .estimator = gdpo::prepass::Estimator::K3, .max = 2, .reach = gdpo::Reach::Denominator};
   CHECK(gate.min == -inf);
@@ -662,7 +700,7 @@ TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
   };
   check(of("dapo surrogate.low=0.1 surrogate.high=inf surrogate.delta=4 surrogate.dual=3"),
         with("dapo", "", [](auto& l) {
-          l.surrogate = {0.1, inf, 4, 3};
+          l.surrogate = gdpo::surrogate::Ratio{0.1, inf, 4, 3};
         }));
   check(of("grpo kl.beta=1e-3 kl.input.lo=-5 kl.input.hi=6 kl.output.lo=-1 kl.output.hi=2"),
         with("grpo", "", [](auto& l) {
@@ -708,7 +746,7 @@ TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
 
   // As a line comes from a file.
   const auto from_file = runtime::configured_loss("\tdapo\ttoken surrogate.low=0.25\r\n");
-  std::visit([](const auto& l) { CHECK(l.surrogate.low == 0.25); }, from_file);
+  CHECK(settings_of(from_file).low == 0.25);
 
   const auto refused = [](const char* line) {
     return message_of([line] { runtime::configured_loss(line); });
@@ -753,6 +791,7 @@ TEST_CASE("a setting may be called by the end of its name, where no other ends s
   // One of a token's loss alone.
   same("dapo count_eps=0.5 input.lo=-1", "dapo aggregate.count_eps=0.5 kl.input.lo=-1");
   same("gspo bounds.hi=3", "gspo level.bounds.hi=3");
+  same("cispo min_ratio=0.5 max_ratio=2", "cispo factor.min_ratio=0.5 factor.max_ratio=2");
   std::visit(
       [](const auto& l) {
         if constexpr (std::is_same_v<std::decay_t<decltype(l.kl)>, gdpo::AnyKl>)

@@ -19,7 +19,8 @@ using gdpo::index_t;
 using masked::Data;
 using masked::Table;
 using Vector = std::vector<double>;
-using Whiten = gdpo::renorm::TokenWeightedBatch;
+using Whiten = gdpo::Renorm;
+using gdpo::renorm::token_weighted_batch;
 
 template <class T>
 constexpr typename Table<T>::Layout layouts[] = {
@@ -62,7 +63,8 @@ Vector everything(gdpo::View<T, 2> values, gdpo::View<M, 2> mask) {
   const index_t height = values.extent[0], width = values.extent[1];
   Vector out(static_cast<std::size_t>(height * width), 42.0);
   for (const bool keep_mean : {false, true}) {
-    gdpo::whiten_into(values, mask, {1, 1e-4, gdpo::EpsAt::Std, 1e-8, keep_mean},
+    gdpo::whiten_into(values, mask,
+                      token_weighted_batch(1, 1e-4, gdpo::EpsAt::Std, 1e-8, keep_mean),
                       gdpo::view(out.data(), height, width));
     all.insert(all.end(), out.begin(), out.end());
   }
@@ -98,11 +100,12 @@ TEST_CASE("masked reductions of a few numbers", "[masked]") {
 
   Vector out(6, 42.0);
   const auto target = gdpo::view(out.data(), 2, 3);
-  gdpo::whiten_into(values, mask, {2, 0, gdpo::EpsAt::None}, target);
+  gdpo::whiten_into(values, mask, token_weighted_batch(2, 0, gdpo::EpsAt::None), target);
   CHECK(difference(out, Vector{-3, 0, -1, 0, 0, 4}) == "");
-  gdpo::whiten_into(values, mask, {1, 3, gdpo::EpsAt::Var}, target);  // times 1 / sqrt(13 + 3)
+  gdpo::whiten_into(values, mask, token_weighted_batch(1, 3, gdpo::EpsAt::Var),
+                    target);  // times 1 / sqrt(13 + 3)
   CHECK(difference(out, Vector{-0.75, 0, -0.25, 0, 0, 1}) == "");
-  gdpo::whiten_into(values, mask, {1, 3, gdpo::EpsAt::Var, 0, true}, target);
+  gdpo::whiten_into(values, mask, token_weighted_batch(1, 3, gdpo::EpsAt::Var, 0, true), target);
   CHECK(difference(out, Vector{3.25, 0, 3.75, 0, 0, 5}) == "");
 }
 
@@ -118,7 +121,8 @@ TEST_CASE("without a mask everything counts", "[masked]") {
   CHECK(gdpo::masked_variance(values, {}, 0) == 34.0 / 6);
   CHECK(gdpo::masked_moments(gdpo::view(x)).m2 == 34);
   Vector out(6, 42.0);
-  gdpo::whiten_into(gdpo::view(x), {}, {1, 0, gdpo::EpsAt::None}, gdpo::view(out));
+  gdpo::whiten_into(gdpo::view(x), {}, token_weighted_batch(1, 0, gdpo::EpsAt::None),
+                    gdpo::view(out));
   CHECK(difference(out, Vector{-3, -2, 2, -1, 0, 4}) == "");
 }
 
@@ -176,10 +180,13 @@ TEST_CASE("whitening against its formula, with every setting", "[masked]") {
     const double offset = random.pick({0.0, 3.0, 1e3});
     const Data d = masked::random_data(
         random, {1 + random.below(6), 1 + random.below(9), random.pick({0.3, 1.0}), offset});
-    const Whiten settings{random.below(3), random.pick({0.0, 1e-8, 1e-4, 0.5}),
+    const Whiten settings{gdpo::RenormOver::Tokens,
+                          random.below(3),
+                          random.pick({0.0, 1e-8, 1e-4, 0.5}),
                           random.pick({EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar,
                                        EpsAt::None, EpsAt::StdOrOne}),
-                          random.pick({0.0, 1e-8}), random.chance(0.3)};
+                          random.pick({0.0, 1e-8}),
+                          random.chance(0.3)};
     const Vector x = d.counted();
     INFO("seed " << seed << ", " << x.size() << " count, ddof " << settings.ddof << ", eps "
                  << settings.eps << " at " << static_cast<int>(settings.eps_at) << ", count_eps "
@@ -240,8 +247,8 @@ TEST_CASE("every layout, rank and type of storage gives the same bits", "[masked
     CHECK(same_bits(gdpo::masked_mean(reversed, gdpo::view(d.mask)), expected[0]));
     CHECK(same_bits(gdpo::masked_moments(reversed, gdpo::view(d.mask)).m2, expected[10]));
     Vector one(d.values.size());
-    gdpo::whiten_into(reversed, gdpo::view(d.mask), {}, gdpo::view(one));
-    CHECK(difference(one, whiten(d, {})) == "");
+    gdpo::whiten_into(reversed, gdpo::view(d.mask), token_weighted_batch(), gdpo::view(one));
+    CHECK(difference(one, whiten(d, token_weighted_batch())) == "");
   }
 }
 
@@ -250,18 +257,21 @@ TEST_CASE("16-bit values, a float result, in place", "[masked]") {
   const std::vector<unsigned char> mask{1, 0, 1};
   CHECK(gdpo::masked_mean(gdpo::view(halves), gdpo::view(mask)) == 2);
   std::vector<float> x{1, std::nanf(""), 3};
-  gdpo::whiten_into(gdpo::view(halves), gdpo::view(mask), {1, 0, gdpo::EpsAt::None}, gdpo::view(x));
+  gdpo::whiten_into(gdpo::view(halves), gdpo::view(mask),
+                    token_weighted_batch(1, 0, gdpo::EpsAt::None), gdpo::view(x));
   CHECK(x == std::vector<float>{-1, 0, 1});
 
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
     Data d = masked::random_data(random, {5, 8, 0.6});
-    const Vector expected = whiten(d, {});
+    const Vector expected = whiten(d, token_weighted_batch());
     std::vector<float> narrow(d.values.size());
-    gdpo::whiten_into(values_of(d), mask_of(d), {}, gdpo::view(narrow.data(), d.rows, d.width));
+    gdpo::whiten_into(values_of(d), mask_of(d), token_weighted_batch(),
+                      gdpo::view(narrow.data(), d.rows, d.width));
     for (std::size_t i = 0; i < narrow.size(); ++i)
       CHECK(same_bits(narrow[i], static_cast<float>(expected[i])));
-    gdpo::whiten_into(values_of(d), mask_of(d), {}, gdpo::view(d.values.data(), d.rows, d.width));
+    gdpo::whiten_into(values_of(d), mask_of(d), token_weighted_batch(),
+                      gdpo::view(d.values.data(), d.rows, d.width));
     CHECK(difference(d.values, expected) == "");
   }
 }
@@ -312,9 +322,10 @@ TEST_CASE("the order of summation is the stated one, and holes do not change it"
     CHECK(same_bits(m.m2, packed.m2));
     CHECK(same_bits(gdpo::masked_mean(gdpo::view(x)), sum / static_cast<double>(n)));
     Vector out(x.size());
-    gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{}, {}, gdpo::view(out));
+    gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{}, token_weighted_batch(),
+                      gdpo::view(out));
     Data whitened = d;
-    whitened.values = whiten(d, {});
+    whitened.values = whiten(d, token_weighted_batch());
     CHECK(difference(whitened.counted(), out) == "");
 
     // The blocks are merged, so the error against long double is what merging promises.
@@ -338,7 +349,8 @@ TEST_CASE("permuted rows", "[masked]") {
         p.mask[i * 7 + j] = d.mask[static_cast<std::size_t>(order[i]) * 7 + j];
       }
     }
-    const Vector rows = gdpo::masked_row_means(values_of(d), mask_of(d)), whitened = whiten(d, {});
+    const Vector rows = gdpo::masked_row_means(values_of(d), mask_of(d)),
+                 whitened = whiten(d, token_weighted_batch());
     Vector moved_rows, moved;
     for (const index_t i : order) {
       const auto begin = whitened.begin() + i * 7;
@@ -348,7 +360,7 @@ TEST_CASE("permuted rows", "[masked]") {
     INFO("seed " << seed);
     CHECK(difference(gdpo::masked_row_means(values_of(p), mask_of(p)), moved_rows) == "");
     // Only the order of the sums differs: at most 63 values below 2, and multipliers of order 1.
-    CHECK(deviation(whiten(p, {}), moved, 64 * 2 * tolerance::unit) == "");
+    CHECK(deviation(whiten(p, token_weighted_batch()), moved, 64 * 2 * tolerance::unit) == "");
     CHECK(std::fabs(gdpo::masked_mean(values_of(p), mask_of(p)) -
                     gdpo::masked_mean(values_of(d), mask_of(d))) <= 64 * 2 * tolerance::unit);
   }
@@ -366,8 +378,8 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
                        Vector(static_cast<std::size_t>(d.rows))) == "");
     }
     CHECK(gdpo::masked_moments(values_of(d), mask_of(d)).n == 0);
-    for (const Whiten& s :
-         {Whiten{}, gdpo::verl::masked_whiten, Whiten{0, 0, gdpo::EpsAt::None, 0, true}}) {
+    for (const Whiten& s : {token_weighted_batch(), gdpo::verl::masked_whiten,
+                            Whiten{gdpo::RenormOver::Tokens, 0, 0, gdpo::EpsAt::None, 0, true}}) {
       CHECK(difference(whiten(d, s), Vector(d.values.size())) == "");
     }
   }
@@ -379,8 +391,9 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
   CHECK(gdpo::masked_variance(values_of(one), mask_of(one)) == 0);
   CHECK(gdpo::degenerate(gdpo::masked_moments(values_of(one), mask_of(one))));
   // The spread of one value is unknown: the multiplier is 0.
-  CHECK(difference(whiten(one, {}), Vector(4)) == "");
-  CHECK(difference(whiten(one, {1, 0, gdpo::EpsAt::Std, 0, true}), Vector{0, 5, 0, 0}) == "");
+  CHECK(difference(whiten(one, token_weighted_batch()), Vector(4)) == "");
+  CHECK(difference(whiten(one, token_weighted_batch(1, 0, gdpo::EpsAt::Std, 0, true)),
+                   Vector{0, 5, 0, 0}) == "");
 
   for (const double bad : {std::nan(""), infinite, -infinite}) {
     const Data d{2, 3, {1, bad, 2, 4, 5, 6}, {1, 1, 1, 0, 1, 1}};
@@ -391,7 +404,7 @@ TEST_CASE("nothing, all masked, one, NaN and inf that count", "[masked]") {
     CHECK(std::isnan(gdpo::masked_variance(values_of(d), mask_of(d))));
     for (const auto at :
          {gdpo::EpsAt::Std, gdpo::EpsAt::ClampVar, gdpo::EpsAt::None, gdpo::EpsAt::StdOrOne}) {
-      const Vector out = whiten(d, {1, 1e-8, at});
+      const Vector out = whiten(d, token_weighted_batch(1, 1e-8, at));
       for (std::size_t k = 0; k < 6; ++k)
         CHECK((k == 3 ? same_bits(out[k], 0) : std::isnan(out[k])));
     }
@@ -410,8 +423,8 @@ TEST_CASE("equal values are whitened to exactly 0", "[masked]") {
       for (const EpsAt at : {EpsAt::Std, EpsAt::Var, EpsAt::ClampStd, EpsAt::ClampVar, EpsAt::None,
                              EpsAt::StdOrOne}) {
         for (const double eps : {0.0, 1e-8}) {
-          gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{}, {1, eps, at},
-                            gdpo::view(out));
+          gdpo::whiten_into(gdpo::view(x), gdpo::View<const bool, 1>{},
+                            token_weighted_batch(1, eps, at), gdpo::view(out));
           CHECK(all_zero(out));
         }
       }
@@ -489,7 +502,7 @@ TEST_CASE("whitening broadcast rows is the token-weighted renormalisation", "[ma
 
 TEST_CASE("every setting of the whitening reaches the numbers", "[masked]") {
   const Data d{1, 5, {1, 2, 4, 9, 5}, {1, 1, 1, 1, 0}};
-  const Whiten base{1, 0.5, gdpo::EpsAt::Std, 0.25, false};
+  const Whiten base = token_weighted_batch(1, 0.5, gdpo::EpsAt::Std, 0.25);
   const auto changes = [&](const auto& change) {
     Whiten other = base;
     change(other);
@@ -521,10 +534,12 @@ TEST_CASE("mistakes in masked reductions", "[masked][errors]") {
         "gdpo::masked_moments" + shape);
   CHECK(message_of([&] { gdpo::masked_variance(values, transposed); }) ==
         "gdpo::masked_variance" + shape);
-  CHECK(message_of([&] { gdpo::whiten_into(values, transposed, {}, target); }) ==
-        "gdpo::whiten_into" + shape);
-  CHECK(message_of([&] { gdpo::whiten_into(values, mask, {}, gdpo::view(out.data(), 2, 2)); }) ==
-        "gdpo::whiten_into: out: given (2, 2); needed: (2, 3), the shape of values");
+  CHECK(message_of([&] {
+          gdpo::whiten_into(values, transposed, token_weighted_batch(), target);
+        }) == "gdpo::whiten_into" + shape);
+  CHECK(message_of([&] {
+          gdpo::whiten_into(values, mask, token_weighted_batch(), gdpo::view(out.data(), 2, 2));
+        }) == "gdpo::whiten_into: out: given (2, 2); needed: (2, 3), the shape of values");
   CHECK(message_of([&] { gdpo::masked_mean(gdpo::view(x), gdpo::view(m.data(), 5)); }) ==
         "gdpo::masked_mean: mask: given (5); needed: (6), the shape of values");
 
@@ -542,10 +557,11 @@ TEST_CASE("mistakes in masked reductions", "[masked][errors]") {
     CHECK(message_of([&] { gdpo::masked_variance(values, mask, 1, bad); }) ==
           "gdpo::masked_variance: count_eps" + end);
     CHECK(message_of([&] {
-            gdpo::whiten_into(values, mask, {1, bad}, target);
+            gdpo::whiten_into(values, mask, token_weighted_batch(1, bad), target);
           }) == "gdpo::whiten_into: renorm.eps" + end);
     CHECK(message_of([&] {
-            gdpo::whiten_into(values, mask, {1, 0, gdpo::EpsAt::Var, bad}, target);
+            gdpo::whiten_into(values, mask, token_weighted_batch(1, 0, gdpo::EpsAt::Var, bad),
+                              target);
           }) == "gdpo::whiten_into: renorm.count_eps" + end);
     CHECK(message_of([&] { gdpo::masked_mean_over(values, mask, bad); }) ==
           "gdpo::masked_mean_over: denominator: given " + std::string(text) +
@@ -555,8 +571,8 @@ TEST_CASE("mistakes in masked reductions", "[masked][errors]") {
         "gdpo::masked_mean_over: denominator: given 0; needed: a finite number greater than 0");
   CHECK(message_of([&] { gdpo::masked_variance(values, mask, -1); }) ==
         "gdpo::masked_variance: ddof: given -1; needed: 0 (population) or more");
-  CHECK(message_of([&] { gdpo::whiten_into(values, mask, {-2}, target); }) ==
-        "gdpo::whiten_into: renorm.ddof: given -2; needed: 0 (population) or more");
+  CHECK(message_of([&] { gdpo::whiten_into(values, mask, token_weighted_batch(-2), target); }) ==
+        "gdpo::whiten_into: renorm.ddof: given -2; needed: at least 0 (0: population)");
   CHECK(out == Vector(6, 42.0));
 }
 

@@ -454,11 +454,10 @@ TEST_CASE("clip_grad_norm: faults and mistakes of one rank reach all ranks") {
         }) ==
         "gdpo::update::clip_grad_norm: rank 1 of 3: gradients[1]: given a null pointer; needed: "
         "(3) elements");
-  CHECK(
-      error([](Views&, Numbers&, Numbers&, double& bound, ClipSettings&) { bound = 2; }) ==
-      "gdpo::update::clip_grad_norm: settings: given ... 1, update::ClipSettings{0, 0, 0} on rank "
-      "0 and ... 2, update::ClipSettings{0, 0, 0} on rank 1; needed: the same settings on all "
-      "ranks");
+  CHECK(error([](Views&, Numbers&, Numbers&, double& bound, ClipSettings&) { bound = 2; }) ==
+        "gdpo::update::clip_grad_norm: settings: given ... 1, update::ClipSettings{norm=two, "
+        "on_non_finite=skip, eps=0} on rank 0 and ... 2, update::ClipSettings{norm=two, "
+        "on_non_finite=skip, eps=0} on rank 1; needed: the same settings on all ranks");
   CHECK(error([](Views& v, Numbers&, Numbers&, double&, ClipSettings&) { v.erase(v.begin()); }) ==
         "gdpo::update::clip_grad_norm: gradients: given 2 replicated elements on rank 0 and 0 "
         "replicated elements on rank 1; needed: the same replicated arrays on all ranks");
@@ -489,9 +488,10 @@ TEST_CASE("clip_grad_norm: refuses what it cannot clip, and writes nothing") {
   settings.eps = -1e-6;
   CHECK(error({va}, 1, settings) ==
         "eps: given -9.9999999999999995e-07; needed: a finite number of at least 0");
-  CHECK(error({va}, 1, {static_cast<Norm>(7)}) == "norm: given 7; needed: an enumerator");
+  CHECK(error({va}, 1, {static_cast<Norm>(7)}) ==
+        "norm: given 7, which is no enumerator; needed: one of two, max");
   CHECK(error({va}, 1, {Norm::Max, static_cast<OnNonFinite>(3)}) ==
-        "on_non_finite: given 3; needed: an enumerator");
+        "on_non_finite: given 3, which is no enumerator; needed: one of skip, zero, throw");
   settings.eps = gdpo::math::infinity;
   CHECK(error({va}, 1, settings) == "eps: given inf; needed: a finite number of at least 0");
   CHECK(error({vb, gdpo::view(std::as_const(a))}, 1) ==

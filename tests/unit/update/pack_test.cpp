@@ -332,8 +332,8 @@ TEST_CASE("pack refuses what it cannot pack", "[update]") {
         "gdpo::update::pack: lengths: given the length -3 for row 2; needed: lengths of at least "
         "0");
   CHECK(message_of([&] { pack(lengths, 10, {static_cast<Oversize>(7)}); }) ==
-        "gdpo::update::pack: oversize: given 7; needed: an enumerator of "
-        "update::Oversize");
+        "gdpo::update::pack: oversize: given 7, which is no enumerator; needed: one of "
+        "refuse, alone");
   CHECK(message_of([] {
           pack(gdpo::View<const int, 1>{nullptr, {2}, {1}}, 10);
         }) == "gdpo::update::pack: lengths: given a null pointer; needed: (2) elements");

@@ -625,7 +625,7 @@ TEST_CASE("update::plan: mistakes in settings and indices", "[update][errors]") 
   };
   CHECK(with([](auto& s) { s.epochs = 0; }) == plan_ + "epochs: given 0; needed: at least 1");
   CHECK(with([](auto& s) { s.ranks = 0; }) == plan_ + "ranks: given 0; needed: at least 1");
-  const std::string or_0 = "; needed: at least 1, or 0: follows from the others";
+  const std::string or_0 = "; needed: at least 0 (0: follows from the others)";
   CHECK(with([](auto& s) { s.mini_batches = -1; }) == plan_ + "mini_batches: given -1" + or_0);
   CHECK(with([](auto& s) { s.accumulation = -2; }) == plan_ + "accumulation: given -2" + or_0);
   CHECK(with([](auto& s) { s.micro_batch = -3; }) == plan_ + "micro_batch: given -3" + or_0);
@@ -634,12 +634,16 @@ TEST_CASE("update::plan: mistakes in settings and indices", "[update][errors]") 
             "mini_batches: given 0 with accumulation 0 and micro_batch 4; needed: at least 1, or "
             "both others at least 1, from which it follows");
   CHECK(with([](auto& s) { s.mini_batches = 0, s.accumulation = 4; }) != "no error");
-  CHECK(with([](auto& s) { s.remainder = static_cast<Remainder>(4); }) ==
-        plan_ + "remainder: given 4; needed: an enumerator of Remainder");
+  CHECK(
+      with([](auto& s) { s.remainder = static_cast<Remainder>(4); }) ==
+      plan_ +
+          "remainder: given 4, which is no enumerator; needed: one of refuse, drop, keep, spread");
   CHECK(with([](auto& s) { s.whole = static_cast<Whole>(3); }) ==
-        plan_ + "whole: given 3; needed: an enumerator of Whole");
+        plan_ +
+            "whole: given 3, which is no enumerator; needed: one of rows, in_step, in_micro_batch");
   CHECK(with([](auto& s) { s.shuffle = static_cast<Shuffle>(-1); }) ==
-        plan_ + "shuffle: given -1; needed: an enumerator of Shuffle");
+        plan_ +
+            "shuffle: given -1, which is no enumerator; needed: one of never, once, every_epoch");
   CHECK(with([](auto& s) { s.whole = Whole::InStep; }) ==
         plan_ +
             "whole: given groups that stay whole, but no groups; needed: Whole::Rows, or "

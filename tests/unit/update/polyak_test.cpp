@@ -212,7 +212,7 @@ TEST_CASE("polyak: a reference is due after every so many steps") {
   CHECK_FALSE(Refresh{}.due(100));
   CHECK(message_of([] {
           (void)Refresh{-1, 1}.due(1);
-        }) == "gdpo::update::Refresh: every: given -1; needed: a number of steps, or 0: never");
+        }) == "gdpo::update::Refresh: every: given -1; needed: at least 0 (0: never)");
 }
 
 }  // namespace polyak_test

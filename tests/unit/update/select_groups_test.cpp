@@ -717,10 +717,10 @@ TEST_CASE("select_groups refuses settings out of their range", "[update]") {
     INFO(top_p);
     const std::string message = refused([&](GroupSelection& s) { s.top_p = top_p; });
     CHECK_THAT(message,
-               Catch::Matchers::ContainsSubstring("; needed: a share above 0 and at most 1"));
+               Catch::Matchers::ContainsSubstring("; needed: more than 0 and at most 1 (1: all)"));
   }
   CHECK(refused([](GroupSelection& s) { s.top_p = 0; }) ==
-        f + "top_p: given 0; needed: a share above 0 and at most 1");
+        f + "top_p: given 0; needed: more than 0 and at most 1 (1: all)");
   for (const double min_std : {-1.0, missing, infinity}) {
     const std::string message = refused([&](GroupSelection& s) { s.min_std = min_std; });
     CHECK_THAT(message, Catch::Matchers::ContainsSubstring("min_std: given "));
@@ -739,9 +739,11 @@ TEST_CASE("select_groups refuses settings out of their range", "[update]") {
           s.flat_in = FlatIn::Given, s.given = {nullptr, {2}, {1}};
         }) == f + "given: given a null pointer; needed: (2) elements");
   CHECK(refused([](GroupSelection& s) { s.flat_in = static_cast<FlatIn>(9); }) ==
-        f + "flat_in: given 9; needed: an enumerator");
+        f + "flat_in: given 9, which is no enumerator; needed: one of every_column, sum, column, "
+            "given");
   CHECK(refused([](GroupSelection& s) { s.give_up = static_cast<GiveUp>(9); }) ==
-        f + "give_up: given 9; needed: an enumerator");
+        f + "give_up: given 9, which is no enumerator; needed: one of keep_short, keep_first, "
+            "refuse");
   CHECK(refused([](GroupSelection& s) {
           s.weights = {1, 2};
         }) == f + "weights: given 2 weights; needed: one for each of the 1 rewards, or none");
@@ -751,9 +753,9 @@ TEST_CASE("select_groups refuses settings out of their range", "[update]") {
           s.gates = {{1, 0, 0}};
         }) == f + "gates: given reward 1; needed: a reward from 0 to 0");
   CHECK(refused([](GroupSelection& s) { s.wanted = -1; }) ==
-        f + "wanted: given -1; needed: a number of groups, or 0: all that pass");
+        f + "wanted: given -1; needed: at least 0 (0: all that pass)");
   CHECK(refused([](GroupSelection& s) { s.max_attempts = -1; }) ==
-        f + "max_attempts: given -1; needed: a number, or 0: no limit");
+        f + "max_attempts: given -1; needed: at least 0 (0: no limit)");
   CHECK(refused([](GroupSelection&) {}, 0) == "no error");
   CHECK(refused([](GroupSelection&) {}, -1) ==
         f + "attempt: given -1; needed: 1 for the first, then 2, and so on");

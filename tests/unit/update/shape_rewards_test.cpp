@@ -350,7 +350,7 @@ TEST_CASE("shape_rewards refuses settings out of their range and writes nothing"
   const std::string f = "gdpo::update::shape_rewards: ",
                     at_least_0 = "a finite number of at least 0";
   CHECK(refused(shaping::Clip{2, 1}) ==
-        f + "Clip::min, Clip::max: given 2 and 1; needed: numbers, the lower before the upper");
+        f + "clip.min, clip.max: given 2 and 1; needed: the lower before the upper");
   for (const double bad : {missing, infinity, -infinity}) {
     INFO(bad);
     const auto fails = [&](const auto& rule, const std::string& name) {
@@ -358,49 +358,49 @@ TEST_CASE("shape_rewards refuses settings out of their range and writes nothing"
       CHECK_THAT(message, Catch::Matchers::ContainsSubstring(f + name + ": given "));
     };
     if (std::isnan(bad)) {
-      fails(shaping::Clip{bad, 1}, "Clip::min, Clip::max");
-      fails(shaping::Clip{1, bad}, "Clip::min, Clip::max");
+      fails(shaping::Clip{bad, 1}, "clip.min");
+      fails(shaping::Clip{1, bad}, "clip.max");
     }
-    fails(shaping::Affine{bad, 0}, "Affine::scale");
-    fails(shaping::Affine{1, bad}, "Affine::offset");
-    fails(shaping::SoftOverlong{bad, 1}, "SoftOverlong::max_length");
-    fails(shaping::SoftOverlong{10, bad}, "SoftOverlong::buffer");
-    fails(shaping::SoftOverlong{10, 1, bad}, "SoftOverlong::penalty");
-    fails(shaping::LengthTarget{bad}, "LengthTarget::target");
-    fails(shaping::LengthTarget{1, bad}, "LengthTarget::alpha");
-    fails(shaping::LengthLimit{bad}, "LengthLimit::limit");
-    fails(shaping::LengthLimit{1, bad}, "LengthLimit::alpha");
-    fails(shaping::LengthLimit{1, 1, bad}, "LengthLimit::delta");
-    fails(shaping::LengthAtMost{bad}, "LengthAtMost::limit");
+    fails(shaping::Affine{bad, 0}, "affine.scale");
+    fails(shaping::Affine{1, bad}, "affine.offset");
+    fails(shaping::SoftOverlong{bad, 1}, "soft_overlong.max_length");
+    fails(shaping::SoftOverlong{10, bad}, "soft_overlong.buffer");
+    fails(shaping::SoftOverlong{10, 1, bad}, "soft_overlong.penalty");
+    fails(shaping::LengthTarget{bad}, "length_target.target");
+    fails(shaping::LengthTarget{1, bad}, "length_target.alpha");
+    fails(shaping::LengthLimit{bad}, "length_limit.limit");
+    fails(shaping::LengthLimit{1, bad}, "length_limit.alpha");
+    fails(shaping::LengthLimit{1, 1, bad}, "length_limit.delta");
+    fails(shaping::LengthAtMost{bad}, "length_at_most.limit");
   }
   CHECK(refused(shaping::Affine{missing, 0}) ==
-        f + "Affine::scale: given nan; needed: a finite number");
-  const std::string longest = "the number of tokens of the longest completion, above 0";
+        f + "affine.scale: given nan; needed: a finite number");
+  const std::string longest =
+      "a finite number that is more than 0 (tokens of the longest completion)";
   CHECK(refused(shaping::SoftOverlong{}) ==
-        f + "SoftOverlong::max_length: given 0; needed: " + longest);
-  CHECK(refused(shaping::SoftOverlong{10}) == f + "SoftOverlong::buffer: given 0; needed: tokens "
-                                                  "above 0 and at most max_length, which is 10");
+        f + "soft_overlong.max_length: given 0; needed: " + longest);
+  CHECK(refused(shaping::SoftOverlong{10}) ==
+        f + "soft_overlong.buffer: given 0; needed: a finite number that is more than 0");
   CHECK(refused(shaping::SoftOverlong{10, 11}) ==
-        f + "SoftOverlong::buffer: given 11; needed: tokens above 0 and at most max_length, which "
-            "is 10");
+        f + "soft_overlong.buffer: given 11; needed: at most max_length, which is 10");
   CHECK(refused(shaping::SoftOverlong{10, 10, -1}) ==
-        f + "SoftOverlong::penalty: given -1; needed: " + at_least_0);
+        f + "soft_overlong.penalty: given -1; needed: " + at_least_0);
   CHECK(refused(shaping::SoftOverlong{-1, 1}) ==
-        f + "SoftOverlong::max_length: given -1; needed: " + longest);
+        f + "soft_overlong.max_length: given -1; needed: " + longest);
   CHECK(refused(shaping::LengthTarget{-1}) ==
-        f + "LengthTarget::target: given -1; needed: " + at_least_0);
+        f + "length_target.target: given -1; needed: " + at_least_0);
   CHECK(refused(shaping::LengthTarget{1, -1}) ==
-        f + "LengthTarget::alpha: given -1; needed: " + at_least_0);
+        f + "length_target.alpha: given -1; needed: " + at_least_0);
   CHECK(refused(shaping::LengthLimit{-1}) ==
-        f + "LengthLimit::limit: given -1; needed: " + at_least_0);
+        f + "length_limit.limit: given -1; needed: " + at_least_0);
   CHECK(refused(shaping::LengthLimit{1, -1}) ==
-        f + "LengthLimit::alpha: given -1; needed: " + at_least_0);
+        f + "length_limit.alpha: given -1; needed: " + at_least_0);
   for (const double delta : {-0.5, 1.5}) {
     CHECK_THAT(refused(shaping::LengthLimit{1, 1, delta}),
-               Catch::Matchers::ContainsSubstring("; needed: a number from 0 to 1"));
+               Catch::Matchers::ContainsSubstring("; needed: 0 to 1"));
   }
   CHECK(refused(shaping::LengthAtMost{-1}) ==
-        f + "LengthAtMost::limit: given -1; needed: " + at_least_0);
+        f + "length_at_most.limit: given -1; needed: " + at_least_0);
 }
 
 TEST_CASE("shape_rewards refuses arrays that do not fit and writes nothing", "[update]") {

@@ -330,7 +330,7 @@ TEST_CASE("shard refuses what it cannot deal out", "[update]") {
           shard(gdpo::View<const int, 1>{nullptr, {2}, {1}}, 2);
         }) == " lengths: given a null pointer; needed: (2) elements");
   CHECK(said([&] { shard(lengths, 2, {}, static_cast<ShardSizes>(9)); }) ==
-        " counts: given 9; needed: an enumerator of update::ShardSizes");
+        " counts: given 9, which is no enumerator; needed: one of free, equal");
   CHECK(said([&] {
           shard(lengths, 2, cost::Attention{1, -0.5});
         }) == " cost_of: given the cost -1.5 for row 0; needed: finite costs of at least 0");

@@ -62,14 +62,15 @@ TEST_CASE("returns: settings out of their range are named") {
   Call call;
   const double nan = std::nan(""), infinite = std::numeric_limits<double>::infinity();
   CHECK(call() == "no error");
-  const std::string needed = "; needed: a number from 0 to 1";
+  const std::string needed = "; needed: 0 to 1";
   Call fresh;
   CHECK(fresh(TokenAdvantage<>{{1.5}}) == "returns.gamma: given 1.5" + needed);
   CHECK(fresh(TokenAdvantage<>{{-0.5}}) == "returns.gamma: given -0.5" + needed);
   CHECK(fresh(TokenAdvantage<>{{nan}}) == "returns.gamma: given nan" + needed);
   CHECK(fresh(TokenAdvantage<>{{1, 2}}) == "returns.lambda: given 2" + needed);
   CHECK(fresh(TokenAdvantage<>{{1, nan}}) == "returns.lambda: given nan" + needed);
-  CHECK(fresh(TokenAdvantage<>{{1, 1, -1}}) == "returns.lambda_returns: given -1" + needed);
+  CHECK(fresh(TokenAdvantage<>{{1, 1, -1}}) ==
+        "returns.lambda_returns: given -1" + needed + " (NaN: lambda)");
   CHECK(fresh(TokenAdvantage<>{{1, 1, 1, -1}}) ==
         "returns.length_alpha: given -1; needed: a finite number of at least 0 (0: off)");
   CHECK(fresh(TokenAdvantage<>{{1, 1, 1, infinite}}).find("returns.length_alpha: given inf") == 0);
@@ -78,8 +79,23 @@ TEST_CASE("returns: settings out of their range are named") {
   CHECK(fresh(TokenAdvantage<>{{}, {infinite}}) ==
         "penalty.coef: given inf; needed: a finite number");
   CHECK(fresh(TokenAdvantage<>{{}, {}, {1, 1}}).find("reward_clip.lo, reward_clip.hi: ") == 0);
-  using Whitened = TokenAdvantage<Gae, gdpo::Kl<gdpo::kl::K1>, gdpo::renorm::TokenWeightedBatch>;
-  CHECK(fresh(Whitened{{}, {}, {}, {-1}}).find("renorm.ddof: given -1") == 0);
+  const auto with = [](const gdpo::Renorm& renorm) { return TokenAdvantage<>{{}, {}, {}, renorm}; };
+  CHECK(fresh(with(gdpo::renorm::token_weighted_batch(-1))).find("renorm.ddof: given -1") == 0);
+  const std::string of_tokens = "; needed: tokens or none, because the values are those of tokens";
+  CHECK(fresh(with(gdpo::renorm::batch())) == "renorm.over: given batch" + of_tokens);
+  CHECK(fresh(with(gdpo::renorm::per_group())) == "renorm.over: given group" + of_tokens);
+  CHECK(fresh(with({static_cast<gdpo::RenormOver>(99)})) ==
+        "renorm.over: given 99, which is no enumerator; needed: one of none, batch, group, tokens");
+  CHECK(call(with(gdpo::renorm::token_weighted_batch())) == "no error");
+  Gae steps;
+  steps.steps = static_cast<gdpo::Steps>(9);
+  CHECK(fresh(TokenAdvantage<>{steps}) ==
+        "returns.steps: given 9, which is no enumerator; needed: one of valid, row, "
+        "row_reward_on_valid, turns");
+  gdpo::Kl<gdpo::kl::K1> clamped;
+  clamped.input = {1, -1};
+  CHECK(fresh(TokenAdvantage<>{{}, {0.5, clamped}})
+            .find("penalty.kl.input.lo, penalty.kl.input.hi: ") == 0);
   // Exactly 0 and 1 are allowed.
   CHECK(call(TokenAdvantage<>{{0, 0, 0}}) == "no error");
   CHECK(call(TokenAdvantage<>{{1, 1, 1}}) == "no error");
@@ -199,7 +215,7 @@ TEST_CASE("returns: a batch without tokens needs nothing") {
   gdpo::ReturnBatch<float> none;
   none.rewards = gdpo::view(&nothing, 0, 5);
   gdpo::advantages_and_returns_into(
-      none, TokenAdvantage<Gae, gdpo::Kl<gdpo::kl::K1>, gdpo::renorm::TokenWeightedBatch>{},
+      none, TokenAdvantage<>{{}, {}, {}, gdpo::renorm::token_weighted_batch()},
       gdpo::view(&nothing, 0, 5));
   gdpo::ReturnBatch<float> narrow;  // rows without a position
   narrow.rewards = gdpo::view(&nothing, 5, 0);

@@ -186,8 +186,7 @@ TEST_CASE("returns: a NaN reaches the steps before it in its row, and through wh
       if (!reached) CHECK(got.advantages[k] == clean.advantages[k]);
     }
     const auto all = packed<float>(
-        exec, d,
-        TokenAdvantage<Gae, gdpo::Kl<gdpo::kl::K1>, gdpo::renorm::TokenWeightedBatch>{{0.9, 0.9}});
+        exec, d, TokenAdvantage<>{{0.9, 0.9}, {}, {}, gdpo::renorm::token_weighted_batch()});
     for (const float x : all.advantages) CHECK(std::isnan(x));
   };
   check(gdpo::seq), check(gdpo::simd);
@@ -196,7 +195,7 @@ TEST_CASE("returns: a NaN reaches the steps before it in its row, and through wh
 TEST_CASE("returns: whitened equal advantages are exactly 0, the returns are not whitened") {
   const Row row{{}, {}, {1, 1, 0, 1}, {3}, {}};
   const auto got =
-      row(TokenAdvantage<RewardToGo, gdpo::Kl<gdpo::kl::K1>, gdpo::renorm::TokenWeightedBatch>{});
+      row(TokenAdvantage<RewardToGo>{{}, {}, {}, gdpo::renorm::token_weighted_batch()});
   for (const double x : got.advantages) CHECK(same_bits(x, 0));
   CHECK(got.returns == Vector{3, 3, 0, 3});
 }
@@ -218,8 +217,7 @@ TEST_CASE("returns: inputs of 16 bits and integers are read exactly") {
 TEST_CASE("returns: the second call allocates nothing, whatever ran before") {
   Random random(9);
   const Data small = random_rows(random, 3, 20), large = random_rows(random, 30, 1500);
-  const TokenAdvantage<Gae, gdpo::Kl<gdpo::kl::K1>, gdpo::renorm::TokenWeightedBatch> e{
-      {0.9, 0.9, 1}, {0.1}};
+  const TokenAdvantage<> e{{0.9, 0.9, 1}, {0.1}, {}, gdpo::renorm::token_weighted_batch()};
   gdpo::ReturnsWorkspace<float> workspace;
   const auto wanted = packed<float>(gdpo::seq, small, e);
   const auto padded_once = [&](const Data& d) {
@@ -236,7 +234,7 @@ TEST_CASE("returns: the second call allocates nothing, whatever ran before") {
   b.rewards = gdpo::view(rewards.data(), {rows, width}, {1, rows});  // converted
   b.values = gdpo::view(values.data(), rows, width);
   b.mask = gdpo::view(mask.data(), rows, width);
-  const TokenAdvantage<Gae, gdpo::Kl<gdpo::kl::K1>, gdpo::renorm::TokenWeightedBatch> whitened;
+  const TokenAdvantage<> whitened{{}, {}, {}, gdpo::renorm::token_weighted_batch()};
   const auto allocations_of = [&](const auto& exec) {
     gdpo::ReturnsWorkspace<float> kept;
     const auto call = [&] {

@@ -58,8 +58,8 @@ TEST_CASE("value loss errors: a valid call", "[value]") { CHECK(Call{}.message()
 
 TEST_CASE("value loss errors: settings", "[value]") {
   CHECK(after([](Call& c) { c.loss.clip = -0.1; }) ==
-        "gdpo::ValueLoss: clip: given -0.10000000000000001; needed: 0 or more; "
-        "gdpo::math::infinity is no clip");
+        "gdpo::ValueLoss: clip: given -0.10000000000000001; needed: at least 0 "
+        "(infinity: no clip)");
   CHECK(after([](Call& c) { c.loss.clip = std::nan(""); }).find("clip: given nan") !=
         std::string::npos);
   CHECK(after([](Call& c) { c.loss.aggregate.count_eps = -1; }) ==
@@ -72,7 +72,8 @@ TEST_CASE("value loss errors: settings", "[value]") {
       view(packed.numbers.data(), 6);
   packed.batch.mask = {}, packed.batch.offsets = view(packed.offsets);
   packed.out = view(packed.gradient.data(), 6);
-  gdpo::ValueLoss<gdpo::aggregate::SeqMeanTokenSumNorm> of_width;
+  gdpo::ValueLoss<> of_width;
+  of_width.aggregate = gdpo::aggregate::seq_mean_token_sum_norm();
   of_width.aggregate.padded_width = true;
   CHECK(packed.message(of_width) ==
         "gdpo::ValueLoss: aggregate.padded_width: given true, with a packed batch; needed: a "

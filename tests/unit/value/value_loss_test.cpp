@@ -36,7 +36,8 @@ struct OneToken {
   double loss, slope, clipped;
 };
 OneToken one_token(double clip, double value, double old_value, double target, bool half = true) {
-  gdpo::ValueLoss<gdpo::aggregate::TokenSum> loss;
+  gdpo::ValueLoss<> loss;
+  loss.aggregate = gdpo::aggregate::token_sum();
   loss.clip = clip, loss.half = half;
   const Arrays<double> arrays(row({value}, {old_value}, {target}));
   const auto o = run<double>(gdpo::seq, loss, arrays);
@@ -86,21 +87,20 @@ TEST_CASE("value loss: aggregates by hand", "[value]") {
   d.values = {1, 2, 3, 4, 9, 9, 9, 9, 9}, d.returns.assign(9, 0), d.old_values = d.values;
   d.mask = {1, 1, 1, 1, 0, 0, 0, 0, 0};
   const Arrays<double> arrays(d);
-  const auto with = [&](auto aggregate) {
-    gdpo::ValueLoss<decltype(aggregate)> loss;
+  const auto with = [&](const gdpo::Aggregate& aggregate) {
+    gdpo::ValueLoss<> loss;
     loss.aggregate = aggregate;
     const auto o = run<double>(gdpo::simd, loss, arrays);
     return std::vector<double>{o.result.loss, o.gradient[0], o.gradient[3]};
   };
   using List = std::vector<double>;
-  CHECK(with(gdpo::aggregate::TokenMean{}) == List{15.0 / 4, 0.25, 1});
-  CHECK(with(gdpo::aggregate::TokenSum{}) == List{15, 1, 4});
-  CHECK(with(gdpo::aggregate::TokenSum{-2.0}) == List{-30, -2, -8});
-  gdpo::aggregate::SeqMeanTokenMean mean;
-  mean.over = gdpo::Over::NonEmptyRows;
+  CHECK(with(gdpo::aggregate::token_mean()) == List{15.0 / 4, 0.25, 1});
+  CHECK(with(gdpo::aggregate::token_sum()) == List{15, 1, 4});
+  CHECK(with(gdpo::aggregate::token_sum(-2)) == List{-30, -2, -8});
+  const auto mean = gdpo::aggregate::seq_mean_token_mean(gdpo::Over::NonEmptyRows);
   CHECK(with(mean)[0] == Approx((7.0 / 3 + 8) / 2).epsilon(1e-15));
-  CHECK(with(gdpo::aggregate::SeqMeanTokenSum{})[0] == Approx(5).epsilon(1e-15));
-  gdpo::aggregate::SeqMeanTokenSumNorm norm;
+  CHECK(with(gdpo::aggregate::seq_mean_token_sum())[0] == Approx(5).epsilon(1e-15));
+  auto norm = gdpo::aggregate::seq_mean_token_sum_norm();
   norm.padded_width = true;
   CHECK(with(norm)[0] == Approx(15.0 / 9).epsilon(1e-15));
 
@@ -344,17 +344,14 @@ TEST_CASE("value loss: results of a step merge", "[value]") {
   CHECK(merge(b, gdpo::ValueLossResult{}).normaliser.tokens == 10);
 }
 
-TEST_CASE("value loss: settings are kept by with_aggregate and with_metrics", "[value]") {
+TEST_CASE("value loss: settings are kept by with_metrics", "[value]") {
   gdpo::ValueLoss<> loss;
   loss.clip = 0.3, loss.half = false, loss.aggregate.scale = 2;
   const auto means = gdpo::with_metrics<gdpo::metrics::Means>(loss);
   CHECK(means.clip == 0.3);
   CHECK_FALSE(means.half);
   CHECK(means.aggregate.scale == 2);
-  const auto rows = gdpo::with_aggregate<gdpo::aggregate::SeqMeanTokenMean>(means);
-  CHECK(rows.clip == 0.3);
-  CHECK_FALSE(rows.half);
-  CHECK_FALSE(decltype(rows)::metrics.everything);
+  CHECK_FALSE(decltype(means)::metrics.everything);
 }
 
 }  // namespace value_loss_test

@@ -81,9 +81,10 @@ class RowBlocks {
 
 /// The moments of the combined values over the batch, by which the renormalisation of the batch
 /// moves and scales them. Of values that it only rescales they have neither n nor a range.
-template <class Renorm, class Exec, class Batch>
-Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, EstimatorScratch& work) {
-  constexpr bool by_tokens = std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
+template <class Exec, class Batch>
+Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, RenormOver over,
+                      EstimatorScratch& work) {
+  const bool by_tokens = over == RenormOver::Tokens;
   using Order = typename decltype(Batch::groups)::Order;
   const CombinedValues combined = work.combined;
   const index_t rows = batch.rewards.extent[0];
@@ -99,8 +100,8 @@ Moments batch_moments(const RowBlocks<Exec>& blocks, const Batch& batch, Estimat
     });
   }
   return blocks.moments(Order{}, work.partial_sums, [&](const auto& order) {
-    return rescales<Renorm>(combined.zero_sum) ? moments_about(order, sums, weights, rows, 0.0)
-                                               : moments_of(order, sums, weights, rows);
+    return rescales(over, combined.zero_sum) ? moments_about(order, sums, weights, rows, 0.0)
+                                             : moments_of(order, sums, weights, rows);
   });
 }
 
@@ -135,11 +136,11 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
                 EstimatorScratch& work, View<R, 1> out, const BatchOf& moments) {
   const RowBlocks<Exec> blocks(exec, batch.rewards.extent[0]);
   const double* sums = work.row_sums.data();
-  if constexpr (std::is_same_v<Renorm, renorm::None>) {
+  if (renorm.over == RenormOver::None) {
     blocks.for_each([&](index_t begin, index_t end) {
       for (index_t i = begin; i < end; ++i) out(i) = static_cast<R>(sums[i]);
     });
-  } else if constexpr (std::is_same_v<Renorm, renorm::PerGroup>) {
+  } else if (renorm.over == RenormOver::Group) {
     for_each_unit(exec, workers, units.count(), [&](index_t worker, index_t unit) {
       double* values = work.workers[at(worker)].values.data();
       for (index_t g = units.begin(unit); g < units.end(unit); ++g) {
@@ -150,12 +151,13 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
           if (work.state(i) == RowState::Counted) values[n++] = sums[i];
         }
         const Affine affine =
-            affine_of(renorm, group_stat(typename Groups::Order{}, values, n), centred);
+            renorm(RenormArgs{group_stat(typename Groups::Order{}, values, n), centred});
         for (index_t k = 0; k < members; ++k) write_row(work, affine, batch.groups.row(g, k), out);
       }
     });
   } else {
-    write_batch(blocks, work, affine_of(renorm, moments(blocks), rescales<Renorm>(centred)), out);
+    write_batch(blocks, work, renorm(RenormArgs{moments(blocks), rescales(renorm.over, centred)}),
+                out);
   }
 }
 
@@ -165,7 +167,7 @@ void batch_step(const Exec& exec, const GroupUnits& units, index_t workers,
                 const RewardBatch<T, Groups>& batch, const Renorm& renorm, EstimatorScratch& work,
                 View<R, 1> out) {
   batch_step(exec, units, workers, batch, renorm, work.combined.zero_sum, work, out,
-             [&](const auto& blocks) { return batch_moments<Renorm>(blocks, batch, work); });
+             [&](const auto& blocks) { return batch_moments(blocks, batch, renorm.over, work); });
 }
 
 }  // namespace detail

@@ -57,6 +57,8 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
     if (math::is_nan(gate.at_least))
       contract::fail(function, "gates", "a threshold that is NaN", "a number");
   }
+  check_fields(function, "missing", e.missing);
+  check_fields(function, "singleton", e.singleton);
   check_finite("penalty.coef", e.penalty.coef);
   if (e.penalty.coef != 0) {
     check_present(function, batch, &RewardBatch<T, Groups>::penalty);
@@ -106,10 +108,9 @@ inline void check_reward(const char* function, const Missing& missing, double va
 template <class T, class Groups, class Renorm>
 void check_batch_step(const char* function, const RewardBatch<T, Groups>& batch,
                       const Renorm& renorm) {
-  Checks<Renorm>::run(renorm, function);
-  if constexpr (std::is_same_v<Renorm, renorm::TokenWeightedBatch>) {
+  check_fields(function, "renorm", renorm);
+  if (renorm.over == RenormOver::Tokens)
     check_present(function, batch, &RewardBatch<T, Groups>::tokens);
-  }
 }
 
 /// Checks that the rewards are there, and that advantages can be written to `out`.

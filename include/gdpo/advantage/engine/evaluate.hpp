@@ -57,8 +57,8 @@ class Evaluation {
         call_(function, batch, estimator, reader_, work) {
     call_.report = report;
     call_.lanes = !std::is_same_v<Exec, Seq>;
-    Checks<Baseline>::run(estimator.baseline, function);
-    Checks<Scale>::run(estimator.scale, function);
+    check_fields(function, "baseline", estimator.baseline);
+    check_fields(function, "scale", estimator.scale);
     const std::size_t rows = at(batch.rewards.extent[0]);
     work.first_stage = {};
     prepare_scratch();

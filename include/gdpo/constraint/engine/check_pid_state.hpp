@@ -6,14 +6,10 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Checks set-point number c: its limit, its scale, and the count of its baseline.
+/// Checks set-point number c.
 inline void check_set_point(const char* function, std::size_t c, const SetPoint& s) {
   const std::string name = "set_points[" + contract::text(static_cast<index_t>(c)) + "]";
-  check_limit(function, name, s.limit, s.scale);
-  if (s.baseline.n < 0) {
-    contract::fail(function, name + ".baseline.n", contract::text(s.baseline.n),
-                   "a count of at least 0");
-  }
+  check_fields(function, name.c_str(), s);
 }
 
 /// Checks that constraint c keeps its bound: a multiplier says nothing about the other one.

@@ -403,10 +403,7 @@ class ConstrainedCall {
       if (c.reward < 0 || c.reward >= columns()) {
         fail(name + ".reward", text(c.reward), "one of " + text(columns()) + " rewards");
       }
-      if (!(c.lambda >= 0) || math::not_finite(c.lambda)) {
-        fail(name + ".lambda", text(c.lambda), "a finite number of at least 0");
-      }
-      check_limit(function_, name, c.limit, c.scale);
+      check_fields(function_, name.c_str(), c);
       if (c.lambda > 0) at_work[n++] = c;
     }
     active_ = {at_work, n};

@@ -34,7 +34,7 @@
 ///   - Over the batch: 2 for Gdpo of at most 8 rewards in groups of consecutive rows. 3 where the
 ///     sums over the batch need a pass of their own: by id, SumThenNormalize, more rewards, a
 ///     policy that reads the members of a group. 4 where a mean is subtracted as well:
-///     TokenWeightedBatch, baseline None, a scale for each member, Singleton::Raw.
+///     RenormOver::Tokens, baseline None, a scale for each member, Singleton::Raw.
 ///   - 4 more where a baseline reads the batch, 8 more where a scale does.
 #include <algorithm>
 #include <gdpo/advantage/engine/check_rewards.hpp>
@@ -50,9 +50,6 @@ namespace detail {
 template <class T, class Groups, class Baseline, class Scale, class Combine, class Renorm>
 class AdvantagesCall {
   static constexpr bool sums_first = std::is_same_v<Combine, combine::SumThenNormalize>;
-  static constexpr bool over_batch =
-      std::is_same_v<Renorm, renorm::Batch> || std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
-  static constexpr bool by_tokens = std::is_same_v<Renorm, renorm::TokenWeightedBatch>;
   using Stored = layout_t<T>;
   using Call = DeviceCall<Stored, Groups, Baseline, Scale, sums_first>;
   using Order = typename Groups::Order;
@@ -81,7 +78,7 @@ class AdvantagesCall {
     if (call_.columns > columns_at_once) call_.magnitudes = scratch.template take<double>(rows);
     if (may_be_raw_) call_.raw = scratch.template take<unsigned char>(call_.group_count);
     const index_t sets = reads_batch_.any ? (std::max<index_t>)(call_.columns, 1) : 1;
-    if (over_batch || reads_batch_.any) {
+    if (over_batch() || reads_batch_.any) {
       about_ = scratch.template take<SumsAbout<Order>>(sets * windows_);
       if (reads_batch_.any || two_passes())
         first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
@@ -111,33 +108,33 @@ class AdvantagesCall {
     if (call_.rows == 0) return;
     const index_t most = (std::max)(device.tuning().blocks, 1);
     if (reads_batch_.any) read_batch(device, most);
-    if constexpr (std::is_same_v<Renorm, renorm::None>) {
+    if (renorm_.over == RenormOver::None) {
       launch_groups(device, most,
                     CombineGroups<Call, ToCaller<R>>{call_, team_of(256 * most), {out}});
+      return;
+    }
+    const AdvantagesOut<R> to{call_.combined, call_.state, out};
+    combine(device, most);
+    if (over_batch()) {
+      BatchStep<Order, Renorm, R> kernel{to, renorm_};
+      if (two_passes()) kernel.first = first_;
+      kernel.about = about_;
+      if (!by_tokens()) kernel.moved = call_.raw;
+      kernel.groups = call_.group_count;
+      launch_rows(device, most, kernel, kernel.shared_bytes());
     } else {
-      const AdvantagesOut<R> to{call_.combined, call_.state, out};
-      combine(device, most);
-      if constexpr (over_batch) {
-        BatchStep<Order, Renorm, R> kernel{to, renorm_};
-        if (two_passes()) kernel.first = first_;
-        kernel.about = about_;
-        if (!by_tokens) kernel.moved = call_.raw;
-        kernel.groups = call_.group_count;
-        launch_rows(device, most, kernel, kernel.shared_bytes());
-      } else {
-        normalise_groups(device, most, to, Call::zero_sum, call_.raw);
-      }
+      normalise_groups(device, most, to, Call::zero_sum, call_.raw);
     }
   }
 
   /// The first stage alone: the combined values, which stay in the scratch, and their moments.
   template <class Device>
   void first_stage(const Device& device, CombinedMoments* moments) {
-    StageMoments<Order, Renorm> kernel{moments};
+    StageMoments<Order> kernel{moments, renorm_.over};
     kernel.zero_sum = Call::zero_sum;
     if (call_.rows > 0) {
       combine(device, (std::max)(device.tuning().blocks, 1));
-      if (over_batch) kernel.about = about_, kernel.first = first_;
+      if (over_batch()) kernel.about = about_, kernel.first = first_;
       kernel.moved = call_.raw;
       kernel.groups = call_.group_count, kernel.rows = call_.rows;
     }
@@ -146,16 +143,17 @@ class AdvantagesCall {
   /// The second stage alone, from the combined values in the scratch.
   template <class Device, class R>
   void finish(const Device& device, const CombinedMoments& merged, View<R, 1> out) const {
-    using namespace gdpo::detail;
     if (call_.rows == 0) return;
     const index_t most = (std::max)(device.tuning().blocks, 1);
     const AdvantagesOut<R> to{call_.combined, call_.state, out};
-    if constexpr (std::is_same_v<Renorm, renorm::PerGroup>) {
+    if (renorm_.over == RenormOver::Group) {
       normalise_groups(device, most, to, merged.zero_sum, nullptr);
     } else {
       Affine affine;
-      if constexpr (over_batch)
-        affine = affine_of(renorm_, merged.values, rescales<Renorm>(merged.zero_sum));
+      if (over_batch()) {
+        const bool centred = gdpo::detail::rescales(renorm_.over, merged.zero_sum);
+        affine = renorm_(RenormArgs{merged.values, centred});
+      }
       launch_rows(device, most, ApplyAffine<R>{to, affine});
     }
   }
@@ -172,13 +170,12 @@ class AdvantagesCall {
     launch_groups(device, most, kernel);
   }
   static bool check(const char* function, const Batch& batch, const Estimator& e) {
-    using gdpo::detail::Checks;
     gdpo::detail::check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) {
       DeviceGroups<Groups>::check(batch.groups, of, rows);
     });
     gdpo::detail::check_batch_step(function, batch, e.renorm);
-    Checks<Baseline>::run(e.baseline, function);
-    Checks<Scale>::run(e.scale, function);
+    gdpo::detail::check_fields(function, "baseline", e.baseline);
+    gdpo::detail::check_fields(function, "scale", e.scale);
     if (e.singleton == Singleton::Error) {
       contract::fail(function, "singleton", "Error", "Zero, Raw or Nan: a kernel cannot throw");
     }
@@ -216,13 +213,16 @@ class AdvantagesCall {
     return kernel;
   }
 
+  bool by_tokens() const { return renorm_.over == RenormOver::Tokens; }
+  bool over_batch() const { return renorm_.over == RenormOver::Batch || by_tokens(); }
   /// Whether the renormalisation over the batch subtracts a mean, or may have to (raw singletons).
-  bool two_passes() const { return by_tokens || !Call::zero_sum || may_be_raw_; }
+  bool two_passes() const { return by_tokens() || !Call::zero_sum || may_be_raw_; }
   /// Whether one kernel can compute combined values and their sums over the batch (CombineWindow).
-  static constexpr bool fits_windows = std::is_same_v<Renorm, renorm::Batch> && Call::zero_sum &&
-                                       !sums_first && DeviceGroups<Groups>::consecutive &&
-                                       !Call::has_members;
-  bool in_windows() const { return !two_passes() && call_.columns <= columns_at_once; }
+  static constexpr bool fits_windows =
+      Call::zero_sum && !sums_first && DeviceGroups<Groups>::consecutive && !Call::has_members;
+  bool in_windows() const {
+    return renorm_.over == RenormOver::Batch && !two_passes() && call_.columns <= columns_at_once;
+  }
 
   /// Launches the combined values, and their sums over the batch if those are needed.
   template <class Device>
@@ -236,7 +236,7 @@ class AdvantagesCall {
       }
     }
     launch_groups(device, most, CombineGroups<Call, ToScratch>{call_, team_of(256 * most), {}});
-    if (over_batch)
+    if (over_batch())
       sum_windows(device, 1, {call_.combined, call_.state, {}, call_.rows}, two_passes(),
                   call_.raw);
   }
@@ -260,7 +260,7 @@ class AdvantagesCall {
   template <class Device>
   void sum_windows(const Device& device, index_t sets, WeightedNumbers numbers, bool twice,
                    const unsigned char* moved) {
-    if (by_tokens && numbers.x == call_.combined) numbers.weights = call_.tokens, moved = nullptr;
+    if (by_tokens() && numbers.x == call_.combined) numbers.weights = call_.tokens, moved = nullptr;
     if (twice) {
       const SumWindows<FirstSums<Order>, Order> kernel{numbers, nullptr, nullptr, 0, first_};
       device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);

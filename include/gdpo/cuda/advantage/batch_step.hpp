@@ -7,8 +7,6 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-using gdpo::detail::Affine;
-
 /// Writes advantages from combined values that are complete.
 template <class R>
 struct AdvantagesOut {
@@ -47,7 +45,7 @@ struct BatchStep {
     const Moments m = rescales
                           ? sums.moments(0.0)
                           : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
-    const Affine affine = gdpo::detail::affine_of(renorm, m, rescales);
+    const Affine affine = renorm(RenormArgs{m, rescales});
     block.each([&](int thread) {
       for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
         to.write(i, affine);
@@ -57,9 +55,10 @@ struct BatchStep {
 
 /// Writes the moments of the combined values of a batch. Members are those of BatchStep; without
 /// `about` the moments are not needed, and only zero_sum is written. One block.
-template <class Order, class Renorm>
+template <class Order>
 struct StageMoments {
   CombinedMoments* to;
+  RenormOver over;
   const FirstSums<Order>* first = nullptr;
   const SumsAbout<Order>* about = nullptr;
   const unsigned char* moved = nullptr;
@@ -77,12 +76,12 @@ struct StageMoments {
     Moments m;
     if (about) {
       const SumsAbout<Order> sums = sums_of_windows(block, about, windows, room);
-      m = gdpo::detail::rescales<Renorm>(centred)
+      m = gdpo::detail::rescales(over, centred)
               ? sums.moments(0.0)
               : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
     }
     block.each([&](int thread) {
-      if (thread == 0) *to = gdpo::detail::combined_moments<Renorm>(m, centred);
+      if (thread == 0) *to = gdpo::detail::combined_moments(m, over, centred);
     });
   }
 };
@@ -157,7 +156,7 @@ struct GroupStep {
     each([&](double x) { sum.add(x); });
     gdpo::detail::SquaresSum<Order> squares(sum);
     if (!sum.unknown) each([&](double x) { squares.add(x); });
-    return gdpo::detail::affine_of(renorm, squares.stat(sum), centred);
+    return renorm(RenormArgs{squares.stat(sum), centred});
   }
 };
 

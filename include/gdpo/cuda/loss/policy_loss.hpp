@@ -147,15 +147,19 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
                   static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State), kernel);
   };
   using gdpo::detail::General, gdpo::detail::Plain;
-  const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out);
-  if (!rows.plain) {
+  if constexpr (gdpo::detail::general_rows_v<decltype(Loss::surrogate)>) {
     launch(General{});
-  } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {
-    launch(Plain<true, false>{});
-  } else if (rows.with_kl) {
-    launch(Plain<true, true>{});
   } else {
-    launch(Plain<true, false>{});
+    const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out);
+    if (!rows.plain) {
+      launch(General{});
+    } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {
+      launch(Plain<true, false>{});
+    } else if (rows.with_kl) {
+      launch(Plain<true, true>{});
+    } else {
+      launch(Plain<true, false>{});
+    }
   }
   using Finish = detail::FinishLoss<decltype(Loss::metrics)>;
   const detail::Spans spans(units.count());

@@ -294,7 +294,7 @@ struct MergeAdvantages {
   Renorm renorm;
   const Moments* of_units;
   int count;
-  gdpo::detail::Affine* affine;
+  Affine* affine;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -310,7 +310,7 @@ struct MergeAdvantages {
       if (thread != 0) return;
       Moments all;
       for (int s = 0; s < spans; ++s) all = merge(all, of_span[s]);
-      *affine = gdpo::detail::affine_of(renorm, all, false);
+      *affine = renorm(RenormArgs{all, false});
     });
   }
 };
@@ -321,7 +321,7 @@ struct ApplyToAdvantages {
   static constexpr int threads = 128, largest_block = threads;
   DeviceReturns<S> batch;
   ReturnUnits units;
-  const gdpo::detail::Affine* affine;
+  const Affine* affine;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
@@ -343,10 +343,9 @@ struct ApplyToAdvantages {
 /// Scratch arrays of a call with a renormalisation.
 struct ReturnsMemory {
   Moments* units;
-  gdpo::detail::Affine* affine;
+  Affine* affine;
   explicit ReturnsMemory(ScratchCursor& cursor)
-      : units(cursor.take<Moments>(ReturnUnits::most)),
-        affine(cursor.take<gdpo::detail::Affine>(1)) {}
+      : units(cursor.take<Moments>(ReturnUnits::most)), affine(cursor.take<Affine>(1)) {}
 };
 
 }  // namespace detail
@@ -354,10 +353,10 @@ struct ReturnsMemory {
 /// Bytes of Scratch that advantages_and_returns_into(device, batch, ...) needs: the same for every
 /// batch, and none without a renormalisation.
 template <class Estimator, class S>
-std::size_t scratch_bytes(const Estimator&, const ReturnBatch<S>&) {
+std::size_t scratch_bytes(const Estimator& estimator, const ReturnBatch<S>&) {
   static_assert(is_token_advantage_v<Estimator>,
                 "the estimator is a gdpo::TokenAdvantage, or has its members");
-  if (std::is_same_v<std::decay_t<decltype(Estimator::renorm)>, renorm::None>) return 0;
+  if (estimator.renorm.over == RenormOver::None) return 0;
   detail::ScratchCursor cursor;
   const detail::ReturnsMemory memory(cursor);
   static_cast<void>(memory);
@@ -392,9 +391,8 @@ void advantages_and_returns_into(const Device& device, const ReturnBatch<S>& bat
   static_assert(is_token_advantage_v<Estimator>,
                 "the estimator is a gdpo::TokenAdvantage, or has its members: returns, penalty, "
                 "reward_clip, renorm");
-  using Renorm = std::decay_t<decltype(Estimator::renorm)>;
   constexpr const char* function = "gdpo::advantages_and_returns_into";
-  detail::Checks<Estimator>::run(estimator, function);
+  detail::check_fields(function, "", estimator);
   const auto layout =
       detail::return_layout(function, batch, advantages, returns, detail::ReadsArrays::No);
   const auto reads = detail::check_returns(function, estimator, batch, advantages, returns, layout);
@@ -411,12 +409,12 @@ void advantages_and_returns_into(const Device& device, const ReturnBatch<S>& bat
   } else {
     scan(cuda::detail::ScanReturns<false, S, Estimator>{estimator, on, reads.penalised});
   }
-  if constexpr (!std::is_same_v<Renorm, renorm::None>) {
+  if (estimator.renorm.over != RenormOver::None) {
     cuda::detail::ScratchCursor cursor(scratch);
     const cuda::detail::ReturnsMemory memory(cursor);
     const cuda::detail::ReturnUnits units(on.rows);
     using Sums = cuda::detail::AdvantageMoments<S>;
-    using Merge = cuda::detail::MergeAdvantages<Renorm>;
+    using Merge = cuda::detail::MergeAdvantages<std::decay_t<decltype(Estimator::renorm)>>;
     using Apply = cuda::detail::ApplyToAdvantages<S>;
     device.launch(units.count, Sums::threads, 0, Sums{on, units, memory.units});
     device.launch(1, Merge::spans, Merge::spans * sizeof(Moments),

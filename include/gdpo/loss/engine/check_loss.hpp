@@ -27,14 +27,11 @@ bool reads_width(const A& aggregate) {
 /// Checks that the settings of a loss are in range.
 template <class Loss>
 void check_settings(const char* function, const Loss& loss) {
-  const auto check = [function](const auto& policy) {
-    Checks<std::decay_t<decltype(policy)>>::run(policy, function);
-  };
-  check(loss.level);
-  check(loss.surrogate);
-  check(loss.aggregate);
-  for_each_factor(loss.factor, check);
-  for_each_kl(loss.kl, check);
+  check_fields(function, "level", loss.level);
+  check_fields(function, "surrogate", loss.surrogate);
+  check_fields(function, "aggregate", loss.aggregate);
+  check_fields(function, "factor", loss.factor);
+  for_each_kl(loss.kl, [&](const auto& kl) { check_fields(function, "kl", kl); });
 }
 
 /// Checks that the settings of a loss are in range and that the batch has the arrays they need.
@@ -85,11 +82,6 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
   return reads;
 }
 
-/// Whether an aggregate has a member `Over over`.
-template <class A, class = void>
-constexpr bool has_over_v = false;
-template <class A>
-constexpr bool has_over_v<A, std::enable_if_t<std::is_same_v<decltype(A::over), Over>>> = true;
 /// Whether an aggregate has a member `const char* divides_by_nothing(const Normaliser&) const`.
 template <class A, class = void>
 constexpr bool knows_its_count_v = false;
@@ -98,22 +90,11 @@ constexpr bool knows_its_count_v<
     A, std::enable_if_t<std::is_same_v<
            const char*, decltype(std::declval<const A&>().divides_by_nothing(Normaliser{}))>>> =
     true;
-
-/// The name in messages of a count that the caller fills in (Over::Given).
-inline constexpr const char* given_count = "normaliser.given (aggregate.over is Over::Given)";
-
-/// The name of the count that an aggregate divides by if that count is 0, else null. The
-/// aggregate's own divides_by_nothing() decides, or else its member `over`.
+/// The name of the count that an aggregate divides by if that count is 0, else null.
 template <class A>
 const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
   if constexpr (knows_its_count_v<A>) {
     return aggregate.divides_by_nothing(n);
-  } else if constexpr (has_over_v<A>) {
-    return count_of(n, aggregate.over) > 0        ? nullptr
-           : aggregate.over == Over::Tokens       ? "normaliser.tokens"
-           : aggregate.over == Over::Rows         ? "normaliser.rows"
-           : aggregate.over == Over::NonEmptyRows ? "normaliser.non_empty_rows"
-                                                  : given_count;
   } else {
     return nullptr;
   }
@@ -173,9 +154,9 @@ void check_normaliser(const char* function, const Aggregate& aggregate, const No
                      "a count: finite, at least 0");
     }
   }
-  if constexpr (has_over_v<Aggregate>) {
-    if (aggregate.over == Over::Given || aggregate.over == Over::Rows) return;
-  } else if constexpr (!knows_its_count_v<Aggregate>) {
+  const index_t over = over_of(aggregate);
+  if (over < 0 || over == static_cast<index_t>(Over::Given) ||
+      over == static_cast<index_t>(Over::Rows)) {
     return;
   }
   const CountedBatch& counted = n.counted;

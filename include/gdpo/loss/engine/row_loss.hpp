@@ -92,7 +92,8 @@ class RowLoss {
   static constexpr index_t ratio_part = 128;                        // tokens
   static constexpr bool own_ratio = Terms::own_ratio, shares = Terms::shares, maps = Terms::maps,
                         has_kl = Terms::has_kl, several_kl = Terms::several_kl,
-                        reads_row_advantage = Terms::reads_row_advantage;
+                        reads_row_advantage = Terms::reads_row_advantage,
+                        one_shape = L::width == 1 || general_rows_v<typename Terms::Surrogate>;
   using Sums = typename Terms::Sums;
   using Ranges = typename Terms::Ranges;
 
@@ -102,8 +103,8 @@ class RowLoss {
   void with_shape(const TokenSpan<S>& span, const F& f) const {
     const TokenRow<S>& row = span.row;
     const PlainRows rows = plain_rows(kls_, arrays_of(row));
-    if (L::width == 1 || !rows.plain) return f(General{});
-    if constexpr (L::width > 1) {
+    if (one_shape || !rows.plain) return f(General{});
+    if constexpr (!one_shape) {
       if constexpr (has_kl) {
         if (rows.with_kl) return row.mask ? f(Plain<true, true>{}) : f(Plain<false, true>{});
       }

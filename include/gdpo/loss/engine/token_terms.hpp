@@ -217,7 +217,8 @@ struct TokenTerms {
       x.log_ratio = mapped.log_ratio;
     }
 
-    const Term<V> s = surrogate(x);
+    Term<V> s = surrogate(x);
+    if constexpr (has_factors) add_clips(factors, x, s);
     // With own_ratio, d_log_ratio is the sum of both derivatives and d_logp stays 0.
     V value = s.value, d_log_ratio = s.d_log_ratio, d_logp = own_ratio ? zero : s.d_logp;
     if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_log_ratio = d_log_ratio + s.d_logp;

@@ -86,33 +86,6 @@ inline std::string plan_words(index_t n, const char* thing, const char* plural =
   contract::fail(function, s.whole == Whole::Rows ? "rows" : "groups", plan_words(n, unit), needed);
 }
 
-/// Checks everything about the settings that does not need the rows.
-inline void check_plan_settings(const char* function, const update::PlanSettings& s) {
-  using contract::fail;
-  using contract::text;
-  if (s.epochs < 1) fail(function, "epochs", text(s.epochs), "at least 1");
-  for (const auto& [name, number] :
-       {std::pair<const char*, index_t>{"mini_batches", s.mini_batches},
-        {"accumulation", s.accumulation},
-        {"micro_batch", s.micro_batch}}) {
-    if (number < 0) fail(function, name, text(number), "at least 1, or 0: follows from the others");
-  }
-  if (s.ranks < 1) fail(function, "ranks", text(s.ranks), "at least 1");
-  const auto check_enumerator = [&](const char* name, int value, int last, const char* needed) {
-    if (value < 0 || value > last) fail(function, name, text(index_t{value}), needed);
-  };
-  check_enumerator("remainder", static_cast<int>(s.remainder),
-                   static_cast<int>(update::Remainder::Spread), "an enumerator of Remainder");
-  check_enumerator("whole", static_cast<int>(s.whole),
-                   static_cast<int>(update::Whole::InMicroBatch), "an enumerator of Whole");
-  check_enumerator("shuffle", static_cast<int>(s.shuffle),
-                   static_cast<int>(update::Shuffle::EveryEpoch), "an enumerator of Shuffle");
-  if (s.mini_batches == 0 && (s.accumulation == 0 || s.micro_batch == 0)) {
-    fail(function, "mini_batches",
-         "0 with accumulation " + text(s.accumulation) + " and micro_batch " + text(s.micro_batch),
-         "at least 1, or both others at least 1, from which it follows");
-  }
-}
 /// Checks the number of rows and of their uses, so that no count that is made from them overflows.
 inline void check_plan_rows(const char* function, index_t rows, const update::PlanSettings& s) {
   if (rows < 0) contract::fail(function, "rows", contract::text(rows), "a count of at least 0");

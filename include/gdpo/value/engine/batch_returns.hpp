@@ -54,9 +54,10 @@ class BatchReturns {
     for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
       scan(first, last, scratch);
     });
-    if constexpr (!std::is_same_v<std::decay_t<decltype(Estimator::renorm)>, renorm::None>) {
-      const Affine affine = affine_of(rows_.estimator().renorm,
-                                      advantage_moments(rows_, workspace.workers[0]), false);
+    const auto& renorm = rows_.estimator().renorm;
+    if (renorm.over != RenormOver::None) {
+      const Affine affine =
+          renorm(RenormArgs{advantage_moments(rows_, workspace.workers[0]), false});
       for_each_range([&](index_t first, index_t last, ReturnScratch<S>& scratch) {
         for (index_t i = first; i < last; ++i) apply_to_row(rows_, i, affine, scratch);
       });

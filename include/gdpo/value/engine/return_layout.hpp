@@ -124,6 +124,7 @@ template <class S, class Estimator>
 ReturnReads check_returns(const char* function, const Estimator& estimator, const ReturnBatch<S>& b,
                           const TokenOut<S>& advantages, const TokenOut<S>& returns,
                           const TokenLayout& layout) {
+  check_over_tokens(function, estimator.renorm, true);
   const ReturnReads reads{std::decay_t<decltype(estimator.returns)>::reads_values,
                           estimator.penalty.coef != 0,
                           static_cast<bool>(returns) && estimator.returns.scans_twice()};

@@ -40,7 +40,7 @@ class ReturnRows {
   ReturnRows(const char* function, const ReturnBatch<S>& batch, const Estimator& estimator,
              const TokenOut<S>& advantages, const TokenOut<S>& returns)
       : batch_(batch), estimator_(estimator), advantages_(advantages), returns_(returns) {
-    Checks<Estimator>::run(estimator, function);
+    check_fields(function, "", estimator);
     layout_ = return_layout(function, batch, advantages, returns, ReadsArrays::Yes);
     reads_ = check_returns(function, estimator, batch, advantages, returns, layout_);
   }

@@ -73,10 +73,7 @@ template <class S, class Loss>
 void check_value_loss(const char* function, const Loss& loss, const ValueBatch<S>& batch,
                       const TokenLayout& layout) {
   using contract::fail;
-  if (math::is_nan(loss.clip) || loss.clip < 0) {
-    fail(function, "clip", contract::text(loss.clip), "0 or more; gdpo::math::infinity is no clip");
-  }
-  Checks<std::decay_t<decltype(loss.aggregate)>>::run(loss.aggregate, function);
+  check_fields(function, "", loss);
   if (reads_width(loss.aggregate) && batch.offsets) {
     fail(function, "aggregate.padded_width", "true, with a packed batch",
          "a constant: packed tokens have no padded width");

@@ -20,20 +20,10 @@ inline std::string diagnose(const Array& result, const Array& report, const std:
   constexpr const char* function = "gdpo::diagnose";
   DiagnoseSettings s;
   s.reward_names = reward_names;
-  detail::read_settings(
-      function, settings,
-      [&s](const auto& f) {
-        f("first_step", s.first_step), f("later_step", s.later_step);
-        f("whole_step", s.whole_step), f("first_step_ratio", s.first_step_ratio);
-        f("clip_fraction_min", s.clip_fraction_min), f("clip_fraction_max", s.clip_fraction_max);
-        f("near_ratio", s.near_ratio), f("positive_logp", s.positive_logp);
-        f("dead_groups", s.dead_groups), f("truncated", s.truncated);
-        f("entropy_floor", s.entropy_floor), f("first_entropy", s.first_entropy);
-        f("entropy_share", s.entropy_share);
-      },
-      [&](const std::string& name, std::string_view text, auto& member) {
-        runtime::detail::ReadSetting{function, name, text}(member);
-      });
+  detail::read_settings(function, settings, s,
+                        [&](const std::string& name, std::string_view text, auto& member) {
+                          runtime::detail::ReadSetting{function, name, text}(member);
+                        });
   if (!result && !report)
     contract::fail(function, "metrics, report", "neither", "one of them, or both");
   LossResult r;

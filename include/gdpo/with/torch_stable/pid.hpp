@@ -15,67 +15,21 @@ struct ReadGain {
 
   template <class T>
   void operator()(const std::string& name, std::string_view text, T& setting) const {
-    using runtime::detail::named;
-    using runtime::detail::Table;
     if constexpr (std::is_same_v<T, int>) {
       double number = 0;
       const runtime::detail::ReadSetting read{function, name, text};
       read(number);
       if (number != std::floor(number) || std::fabs(number) > 1e9) read.fail("a whole number");
       setting = static_cast<int>(number);
-    } else if constexpr (std::is_same_v<T, double>) {
-      runtime::detail::ReadSetting{function, name, text}(setting);
     } else {
-      setting = named(function, name.c_str(), text, words(setting));
+      runtime::detail::ReadSetting{function, name, text}(setting);
     }
-  }
-
- private:
-  template <class T>
-  using Table = runtime::detail::Table<T>;
-  static const Table<PidForm>& words(PidForm) {
-    static const Table<PidForm> of = {{"positional", PidForm::Positional},
-                                      {"velocity", PidForm::Velocity},
-                                      {"adam", PidForm::Adam},
-                                      {"rms_prop", PidForm::RmsProp},
-                                      {"log", PidForm::Log}};
-    return of;
-  }
-  static const Table<EmaStart>& words(EmaStart) {
-    static const Table<EmaStart> of = {{"zero", EmaStart::Zero},
-                                       {"bias_corrected", EmaStart::BiasCorrected},
-                                       {"first_value", EmaStart::FirstValue},
-                                       {"after_first", EmaStart::AfterFirst}};
-    return of;
-  }
-  static const Table<AntiWindup>& words(AntiWindup) {
-    static const Table<AntiWindup> of = {{"none", AntiWindup::None},
-                                         {"conditional", AntiWindup::Conditional},
-                                         {"back_calculation", AntiWindup::BackCalculation}};
-    return of;
-  }
-  static const Table<PidDerivative>& words(PidDerivative) {
-    static const Table<PidDerivative> of = {{"relu", PidDerivative::Relu},
-                                            {"signed", PidDerivative::Signed}};
-    return of;
   }
 };
 /// The gains that a line of text changes.
 inline PidGains gains_of(const char* function, const std::string& line) {
   PidGains g;
-  read_settings(
-      function, line,
-      [&g](const auto& f) {
-        f("form", g.form), f("kp", g.kp), f("ki", g.ki), f("kd", g.kd), f("p_ema", g.p_ema);
-        f("p_start", g.p_start), f("d_ema", g.d_ema), f("d_delay", g.d_delay);
-        f("d_start", g.d_start), f("derivative", g.derivative);
-        f("integral_min", g.integral_min), f("integral_max", g.integral_max);
-        f("anti_windup", g.anti_windup), f("kt", g.kt), f("lambda_init", g.lambda_init);
-        f("lambda_max", g.lambda_max), f("slew", g.slew), f("dead_band", g.dead_band);
-        f("warm_up", g.warm_up), f("period", g.period), f("beta1", g.beta1), f("beta2", g.beta2);
-        f("adam_eps", g.adam_eps);
-      },
-      ReadGain{function});
+  read_settings(function, line, g, ReadGain{function});
   return g;
 }
 

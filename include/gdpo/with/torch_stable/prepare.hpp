@@ -30,11 +30,8 @@ struct AnyPrepass {
         chosen);
   }
   void check(const char* function) const {
-    std::visit(
-        [function](const auto& pass) {
-          gdpo::detail::Checks<std::decay_t<decltype(pass)>>::run(pass, function);
-        },
-        chosen);
+    std::visit([function](const auto& pass) { gdpo::detail::check_fields(function, pass); },
+               chosen);
   }
 };
 

@@ -257,14 +257,12 @@ inline std::tuple<std::string, Tensor> report_map(const Tensor& report, const st
                                                   const std::string& zero_std,
                                                   const std::string& std) {
   constexpr const char* function = "gdpo::report_map";
-  static const runtime::detail::Table<ZeroStd> of_rows = {
-      {"groups", ZeroStd::Groups}, {"batch", ZeroStd::Batch}, {"sum", ZeroStd::Sum}};
-  static const runtime::detail::Table<RewardStd> of_rewards = {
-      {"batch", RewardStd::Batch}, {"mean_of_groups", RewardStd::MeanOfGroups}};
+  ZeroStd of_rows{};
+  RewardStd of_rewards{};
+  runtime::detail::ReadSetting{function, "zero_std", zero_std}(of_rows);
+  runtime::detail::ReadSetting{function, "std", std}(of_rewards);
   return detail::lines_of(
-      detail::report_from(function, "report", report)
-          .to_map(prefix, names, runtime::detail::named(function, "zero_std", zero_std, of_rows),
-                  runtime::detail::named(function, "std", std, of_rewards)));
+      detail::report_from(function, "report", report).to_map(prefix, names, of_rows, of_rewards));
 }
 
 /// What an operator of this name declares.

@@ -6,12 +6,11 @@ GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
 namespace detail {
 
-/// Reads settings from a line. each(f) calls f(name, member) for every setting there is; `read`
-/// is called as read(name, text, member) for those of the line.
+/// Reads the settings of a struct with fields (core/fields.hpp) from a line. `read` is called as
+/// read(name, text, member) for those of the line.
 /// Errors: `invalid_input` for a setting that there is not, with a list of those that there are.
-template <class Each, class Read>
-void read_settings(const char* function, std::string_view line, const Each& each,
-                   const Read& read) {
+template <class T, class Read>
+void read_settings(const char* function, std::string_view line, T& x, const Read& read) {
   while (!line.empty()) {
     const std::string_view word = line.substr(0, line.find(' '));
     line.remove_prefix((std::min)(word.size() + 1, line.size()));
@@ -20,8 +19,8 @@ void read_settings(const char* function, std::string_view line, const Each& each
     const std::string_view text = word.substr((std::min)(name.size() + 1, word.size()));
     bool known = false;
     std::string names;
-    each([&](const char* setting, auto& member) {
-      names += (names.empty() ? "" : ", ") + std::string(setting);
+    runtime::detail::for_each_setting(x, [&](const std::string& setting, auto& member) {
+      names += (names.empty() ? "" : ", ") + setting;
       if (name != setting) return;
       known = true;
       read(name, text, member);

@@ -1,0 +1,137 @@
+#pragma once
+// Surrogates and detached factors chosen at run time, so that all of them share one loss type.
+#include <gdpo/loss/factor.hpp>
+#include <gdpo/loss/surrogate.hpp>
+#include <tuple>
+
+GDPO_BEGIN_NAMESPACE
+namespace detail {
+
+/// Several policies with their settings. A std::variant would do, but devices cannot visit it.
+template <class... P>
+struct Policies;
+template <class P>
+struct Policies<P> {
+  P first{};
+  GDPO_CALLS_ANY
+  template <class F>
+  GDPO_DEVICE constexpr decltype(auto) visit(int, const F& f) const {
+    return f(first);
+  }
+  template <class F>
+  constexpr void change(int, const F& f) {
+    f(first);
+  }
+};
+template <class P, class Next, class... Rest>
+struct Policies<P, Next, Rest...> {
+  P first{};
+  Policies<Next, Rest...> rest{};
+  /// Calls f with policy number `at`.
+  GDPO_CALLS_ANY
+  template <class F>
+  GDPO_DEVICE constexpr decltype(auto) visit(int at, const F& f) const {
+    if (at == 0) return f(first);
+    return rest.visit(at - 1, f);
+  }
+  template <class F>
+  constexpr void change(int at, const F& f) {
+    if (at == 0) return f(first);
+    rest.change(at - 1, f);
+  }
+};
+
+/// The number of T in a list of types that has it.
+template <class T, class... P>
+constexpr int number_of() {
+  constexpr bool same[] = {std::is_same_v<T, P>...};
+  int number = 0;
+  while (!same[number]) ++number;
+  return number;
+}
+
+/// One policy of several, chosen at run time: its number, and the settings of each. Made from the
+/// policy itself.
+template <class... P>
+struct OneOf {
+  Policies<P...> all{};
+  int number = 0;
+
+  constexpr OneOf() = default;
+  /// The policy with its settings.
+  template <class Policy, std::enable_if_t<(std::is_same_v<Policy, P> || ...), int> = 0>
+  constexpr OneOf(const Policy& policy) : number(number_of<Policy, P...>()) {
+    all.change(number, [&policy](auto& own) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Policy>) own = policy;
+    });
+  }
+  /// Calls f(policy) with the chosen one.
+  GDPO_CALLS_ANY
+  template <class F>
+  GDPO_DEVICE constexpr decltype(auto) visit(const F& f) const {
+    return all.visit(number, f);
+  }
+  /// What ranks compare: which one is chosen, and the settings of all.
+  std::tuple<int, const Policies<P...>&> settings() const { return {number, all}; }
+  /// The settings of the chosen one (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    if constexpr (std::is_const_v<Self>) {
+      s.visit([&](const auto& policy) { field("", policy); });
+    } else {
+      s.all.change(s.number, [&](auto& policy) { field("", policy); });
+    }
+  }
+};
+
+}  // namespace detail
+
+/// A surrogate that is chosen at run time among S..., made from it. Its settings are those of the
+/// chosen one.
+template <class... S>
+struct AnySurrogate : detail::OneOf<S...> {
+  static_assert((is_surrogate_v<S> && ...), "AnySurrogate takes surrogates");
+  // They differ from surrogate to surrogate, and a loss asks for them when it is compiled.
+  static_assert(!((detail::reads_ref_v<S> || detail::reads_rollout_v<S> ||
+                   detail::reads_teacher_v<S> || detail::reads_tag_v<S> ||
+                   detail::reads_row_advantage_v<S>) ||
+                  ...),
+                "a surrogate that declares what it reads has a type of its own");
+  using detail::OneOf<S...>::OneOf;
+  /// A loss compiles one loop over tokens, not one more for each shape of rows.
+  static constexpr bool general_rows = true;
+  // It is not inlined, because it contains all formulas, for every V.
+  template <class V>
+  GDPO_DEVICE GDPO_NOINLINE Term<V> operator()(const Token<V>& t) const {
+    return this->visit([&t](const auto& surrogate) { return surrogate(t); });
+  }
+};
+
+/// A list of detached factors that is chosen at run time among F..., each a gdpo::Factors; made
+/// from it.
+template <class... F>
+struct AnyFactors : detail::OneOf<F...> {
+  static_assert((detail::is_factors_v<F> && ...), "AnyFactors takes gdpo::Factors<...>");
+  static_assert(!((detail::reads_ref_v<F> || detail::reads_rollout_v<F> ||
+                   detail::reads_teacher_v<F> || detail::reads_tag_v<F> ||
+                   detail::reads_row_advantage_v<F>) ||
+                  ...),
+                "a factor that declares what it reads has a type of its own");
+  using detail::OneOf<F...>::OneOf;
+};
+
+namespace detail {
+template <class... F>
+constexpr bool is_factors_v<AnyFactors<F...>> = true;
+
+template <class... F, class V>
+GDPO_DEVICE GDPO_NOINLINE V product(const AnyFactors<F...>& any, const Token<V>& t) {
+  return any.visit([&t](const auto& factors) { return product(factors, t); });
+}
+template <class... F, class V>
+GDPO_DEVICE GDPO_NOINLINE void add_clips(const AnyFactors<F...>& any, const Token<V>& t,
+                                         Term<V>& term) {
+  any.visit([&](const auto& factors) { add_clips(factors, t, term); });
+}
+}  // namespace detail
+GDPO_END_NAMESPACE

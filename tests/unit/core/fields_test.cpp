@@ -1,0 +1,427 @@
+// labels: none
+// The settings of every struct of the library: what fits each of them, said here a second time;
+// that numbers and enumerators beyond it are refused by name; and that no member is left out.
+#include <cmath>
+#include <gdpo/advantage/robust_baseline.hpp>
+#include <gdpo/advantage/robust_scale.hpp>
+#include <gdpo/advantage/shrunk_std.hpp>
+#include <gdpo/gdpo.hpp>
+#include <gdpo/loss/any_kl.hpp>
+
+#include "support/catch.hpp"
+#include "support/message.hpp"
+
+namespace fields_test {
+
+namespace {
+
+using namespace gdpo;
+using gdpo::detail::FieldInfo, gdpo::detail::FieldPath;
+
+/// What fits a setting, in the words of messages; empty for what is not a single value.
+template <class T>
+std::string what_fits(const T& member, const FieldInfo& info) {
+  if constexpr (std::is_enum_v<T>) {
+    std::string words;
+    for (const auto& e : enumerators(member))
+      words += (words.empty() ? "" : " | ") + std::string(e.word);
+    return words;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return "true or false";
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    return gdpo::detail::needed(info.range, std::is_integral_v<T>);
+  } else {
+    return "";
+  }
+}
+/// Values just beyond what fits.
+template <class T>
+std::vector<T> beyond(const T& member, const FieldInfo& info) {
+  const Range& r = info.range;
+  std::vector<T> values;
+  if constexpr (std::is_enum_v<T>) {
+    static_cast<void>(member);
+    values.push_back(static_cast<T>(99));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const double inf = gdpo::math::infinity;
+    if (!r.nan) values.push_back(std::nan(""));
+    if (!r.infinity || r.open_above) values.push_back(inf);
+    if (!r.infinity || r.low > -inf) values.push_back(-inf);
+    if (r.low > -inf) values.push_back(r.open ? r.low : std::nextafter(r.low, -inf));
+    if (r.high < inf) values.push_back(r.open_above ? r.high : std::nextafter(r.high, inf));
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    if (std::isfinite(r.low)) values.push_back(static_cast<T>(r.low) - 1);
+    if (std::isfinite(r.high)) values.push_back(static_cast<T>(r.high) + 1);
+  }
+  return values;
+}
+
+struct Setting {
+  const char* path;
+  const char* fits;
+};
+/// Checks the settings of a struct: `expected` has each of them, in the order of its list.
+template <class T>
+void settings(const T& good, const std::vector<Setting>& expected) {
+  const auto said = [](const T& x) {
+    return message_of([&] { gdpo::detail::check_fields("test", "s", x); });
+  };
+  CHECK(said(good) == "no error");
+
+  // No member is left out.
+  std::size_t fields = 0;
+  T::fields(good, [&fields](const auto&...) { ++fields; });
+  CHECK(fields == (gdpo::detail::member_count<T, 32>()));
+
+  std::size_t n = 0;
+  T copy = good;
+  gdpo::detail::walk_fields(
+      copy, {}, [&](const FieldPath& path, auto& member, const FieldInfo& info) {
+        const std::string name = path.text(), fits = what_fits(member, info);
+        INFO(name);
+        CHECK(std::string(info.meaning) != "");
+        if (fits.empty()) return;
+        REQUIRE(n < expected.size());
+        CHECK(name == expected[n].path);
+        CHECK(fits == expected[n].fits);
+        ++n;
+        const auto before = member;
+        for (const auto& bad : beyond(member, info)) {
+          member = bad;
+          const std::string message = said(copy);
+          INFO(message);
+          // The message begins with the names of the settings that it is about.
+          const std::string about = message.substr(0, message.find(": given ")) + ",";
+          CHECK(about.find(" s." + name + ",") != std::string::npos);
+          CHECK(message.find("; needed: ") != std::string::npos);
+        }
+        member = before;
+      });
+  CHECK(n == expected.size());
+}
+
+// What fits several settings.
+const char* const eps_at = "std | var | clamp_std | clamp_var | none | std_or_one";
+const char* const mode =
+    "seq-mean-token-mean | token-mean | seq-mean-token-sum | seq-mean-token-sum-norm | token-sum";
+const char* const against = "ref | old | teacher | rollout";
+const char* const statistic = "token | sequence_mean | sequence_sum | sequence_max";
+const char* const reach = "none | surrogate | surrogate_and_kl | denominator";
+const char* const steps = "valid | row | row_reward_on_valid | turns";
+const char* const start = "zero | bias_corrected | first_value | after_first";
+const char* const ddof = "at least 0 (0: population)";
+const char* const or_0 = "a finite number of at least 0 (0: off)";
+const char* const least_0 = "a finite number of at least 0";
+const char* const inverse = "a finite number that is more than 0 (its inverse too)";
+const char* const or_infinity = "at least 0 (infinity: off)";
+const char* const or_follows = "at least 0 (0: follows from the others)";
+const char* const part = "0 to below 1";
+const char* const share = "0 to 1 (a share)";
+const char* const unit = "0 to 1";
+const char* const flag = "true or false";
+const char* const finite = "a finite number";
+const char* const number = "a number";
+const char* const over_of_renorm = "none | batch | group | tokens";
+const char* const norm = "none | sum | diff";
+
+}  // namespace
+
+TEST_CASE("settings: losses", "[fields]") {
+  settings(surrogate::Ratio{},
+           {{"low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
+            {"high", or_infinity},
+            {"delta", "more than 0 (infinity: off)"},
+            {"dual", "more than 1 (infinity: off)"}});
+  settings(map::Clamp{}, {{"lo", number}, {"hi", number}});
+  settings(level::Token<map::Clamp>{}, {{"map.lo", number}, {"map.hi", number}});
+  settings(level::Sequence<map::Clamp>{}, {{"map.lo", number},
+                                           {"map.hi", number},
+                                           {"statistic.count_eps", least_0},
+                                           {"bounds.lo", number},
+                                           {"bounds.hi", number}});
+  settings(level::SequenceToken<map::Clamp>{}, {{"map.lo", number},
+                                                {"map.hi", number},
+                                                {"statistic.count_eps", least_0},
+                                                {"bounds.lo", number},
+                                                {"bounds.hi", number}});
+  settings(Kl<kl::K3>{}, {{"beta", or_0},
+                          {"against", against},
+                          {"input.lo", number},
+                          {"input.hi", number},
+                          {"output.lo", number},
+                          {"output.hi", number}});
+  settings(AnyKl{},
+           {{"estimator", "k1 | abs | k2 | k3"},
+            {"gradient", "direct | straight_through_k2 | score_function | importance_weighted"},
+            {"beta", or_0},
+            {"against", against},
+            {"input.lo", number},
+            {"input.hi", number},
+            {"output.lo", number},
+            {"output.hi", number}});
+  settings(Aggregate{}, {{"mode", mode},
+                         {"over", "tokens | rows | non_empty_rows | given"},
+                         {"count_eps", least_0},
+                         {"scale", finite},
+                         {"row_count_eps", least_0},
+                         {"constant", number},
+                         {"padded_width", flag}});
+  settings(PolicyLoss<>{},
+           {{"surrogate.low", "0 to 1 (the ratio is clipped to 1 - low), or infinity: off"},
+            {"surrogate.high", or_infinity},
+            {"surrogate.delta", "more than 0 (infinity: off)"},
+            {"surrogate.dual", "more than 1 (infinity: off)"},
+            {"kl.beta", or_0},
+            {"kl.against", against},
+            {"kl.input.lo", number},
+            {"kl.input.hi", number},
+            {"kl.output.lo", number},
+            {"kl.output.hi", number},
+            {"aggregate.mode", mode},
+            {"aggregate.over", "tokens | rows | non_empty_rows | given"},
+            {"aggregate.count_eps", least_0},
+            {"aggregate.scale", finite},
+            {"aggregate.row_count_eps", least_0},
+            {"aggregate.constant", number},
+            {"aggregate.padded_width", flag}});
+}
+
+TEST_CASE("settings: a detached factor", "[fields]") {
+  settings(factor::ClippedRatio{},
+           {{"min_ratio", least_0}, {"max_ratio", "more than 0 (infinity: off)"}});
+}
+
+TEST_CASE("settings: estimators", "[fields]") {
+  settings(scale::StdDev{}, {{"of", "group | batch | batch_centred | within"},
+                             {"ddof", ddof},
+                             {"eps", least_0},
+                             {"eps_at", eps_at}});
+  settings(scale::LeaveOneOutStd{}, {{"ddof", ddof}, {"eps", least_0}, {"eps_at", eps_at}});
+  settings(scale::ShrunkStd{},
+           {{"prior_dof", "at least 0 (NaN: from_batch), or infinity: the batch alone"},
+            {"equal_groups", "exclude | include"},
+            {"eps", least_0},
+            {"eps_at", eps_at}});
+  settings(scale::Mad{}, {{"eps", least_0}, {"eps_at", eps_at}, {"at_zero", "std | zero"}});
+  settings(scale::Iqr{}, {{"eps", least_0}, {"eps_at", eps_at}, {"at_zero", "std | zero"}});
+  settings(baseline::TrimmedMean{}, {{"fraction", "0 to below 0.5"}});
+  settings(baseline::WinsorisedMean{}, {{"fraction", "0 to below 0.5"}});
+  settings(renorm::batch(), {{"over", over_of_renorm},
+                             {"ddof", ddof},
+                             {"eps", least_0},
+                             {"eps_at", eps_at},
+                             {"count_eps", least_0},
+                             {"keep_mean", flag}});
+  settings(Missing{}, {{"entry", "skip | zero | propagate | reject"},
+                       {"row", "exclude | exclude_unscored | keep"},
+                       {"infinite", "propagate | missing | nan_to_num | reject"},
+                       {"unused", "compare | exclude"}});
+  settings(penalty::Row{}, {{"coef", finite}, {"reward", "at least -1 (-1: the sum)"}});
+  settings(penalty::Token<>{}, {{"coef", finite},
+                                {"kl.beta", or_0},
+                                {"kl.against", against},
+                                {"kl.input.lo", number},
+                                {"kl.input.hi", number},
+                                {"kl.output.lo", number},
+                                {"kl.output.hi", number}});
+  settings(Gdpo{}, {{"scale.of", "group | batch | batch_centred | within"},
+                    {"scale.ddof", ddof},
+                    {"scale.eps", least_0},
+                    {"scale.eps_at", eps_at},
+                    {"renorm.over", over_of_renorm},
+                    {"renorm.ddof", ddof},
+                    {"renorm.eps", least_0},
+                    {"renorm.eps_at", eps_at},
+                    {"renorm.count_eps", least_0},
+                    {"renorm.keep_mean", flag},
+                    {"missing.entry", "skip | zero | propagate | reject"},
+                    {"missing.row", "exclude | exclude_unscored | keep"},
+                    {"missing.infinite", "propagate | missing | nan_to_num | reject"},
+                    {"missing.unused", "compare | exclude"},
+                    {"singleton", "zero | raw | error | nan"},
+                    {"penalty.coef", finite},
+                    {"penalty.reward", "at least -1 (-1: the sum)"}});
+}
+
+TEST_CASE("settings: pre-passes", "[fields]") {
+  settings(prepass::Gate{}, {{"estimator", "ratio | k1 | k2 | k3 | total_variation"},
+                             {"pair", "mismatch | update | drift"},
+                             {"statistic", statistic},
+                             {"when", "always | negative_advantage | outward"},
+                             {"advantage", "token | row"},
+                             {"min", number},
+                             {"max", number},
+                             {"clamp.lo", number},
+                             {"clamp.hi", number},
+                             {"count_eps", least_0},
+                             {"reach", reach},
+                             {"missing", "drop | no_difference"}});
+  settings(prepass::Importance{}, {{"statistic", statistic},
+                                   {"clamp.lo", number},
+                                   {"clamp.hi", number},
+                                   {"clip.lo", number},
+                                   {"clip.hi", number},
+                                   {"count_eps", least_0},
+                                   {"reach", reach},
+                                   {"missing", "drop | no_difference"},
+                                   {"token_clamp.lo", number},
+                                   {"token_clamp.hi", number}});
+  settings(prepass::TopEntropy{},
+           {{"quantile", unit},
+            {"threshold", "a number (nats, or infinity: the batch's own quantile)"},
+            {"reach", reach}});
+  settings(prepass::Overlong{}, {{"reach", reach}});
+  settings(prepass::DegenerateGroups{}, {{"reach", reach}});
+}
+
+TEST_CASE("settings: the critic's side", "[fields]") {
+  settings(returns::Gae{}, {{"gamma", unit},
+                            {"lambda", unit},
+                            {"lambda_returns", "0 to 1 (NaN: lambda)"},
+                            {"length_alpha", or_0},
+                            {"steps", steps}});
+  settings(returns::RewardToGo{}, {{"gamma", unit}, {"steps", steps}});
+  settings(TokenAdvantage<>{}, {{"returns.gamma", unit},
+                                {"returns.lambda", unit},
+                                {"returns.lambda_returns", "0 to 1 (NaN: lambda)"},
+                                {"returns.length_alpha", or_0},
+                                {"returns.steps", steps},
+                                {"penalty.coef", finite},
+                                {"penalty.kl.beta", or_0},
+                                {"penalty.kl.against", against},
+                                {"penalty.kl.input.lo", number},
+                                {"penalty.kl.input.hi", number},
+                                {"penalty.kl.output.lo", number},
+                                {"penalty.kl.output.hi", number},
+                                {"reward_clip.lo", number},
+                                {"reward_clip.hi", number},
+                                {"renorm.over", over_of_renorm}});
+  settings(ValueLoss<>{}, {{"clip", "at least 0 (infinity: no clip)"},
+                           {"half", flag},
+                           {"aggregate.mode", mode},
+                           {"aggregate.over", "tokens | rows | non_empty_rows | given"},
+                           {"aggregate.count_eps", least_0},
+                           {"aggregate.scale", finite},
+                           {"aggregate.row_count_eps", least_0},
+                           {"aggregate.constant", number},
+                           {"aggregate.padded_width", flag}});
+}
+
+TEST_CASE("settings: constraints", "[fields]") {
+  settings(AdaptiveKl{}, {{"target", "a finite number that is more than 0"},
+                          {"horizon", "a finite number that is more than 0"},
+                          {"min_error", finite},
+                          {"max_error", finite}});
+  settings(PidGains{}, {{"form", "positional | velocity | adam | rms_prop | log"},
+                        {"kp", finite},
+                        {"ki", finite},
+                        {"kd", finite},
+                        {"p_ema", part},
+                        {"p_start", start},
+                        {"d_ema", part},
+                        {"d_delay", "1 to 65536 (as many measurements are kept)"},
+                        {"d_start", start},
+                        {"derivative", "relu | signed"},
+                        {"integral_min", "a number below infinity"},
+                        {"integral_max", number},
+                        {"anti_windup", "none | conditional | back_calculation"},
+                        {"kt", least_0},
+                        {"lambda_init", finite},
+                        {"lambda_max", or_infinity},
+                        {"slew", or_infinity},
+                        {"dead_band", "at least 0 (infinity: all errors)"},
+                        {"warm_up", "at least 0"},
+                        {"period", "at least 1"},
+                        {"beta1", part},
+                        {"beta2", part},
+                        {"adam_eps", "at least 0 (infinity: no step)"}});
+  settings(SetPoint{},
+           {{"limit", finite}, {"scale", inverse}, {"bound", "at_most | at_least"}, {"k", number}});
+  settings(Constraint{}, {{"reward", "at least 0"},
+                          {"lambda", least_0},
+                          {"limit", finite},
+                          {"scale", inverse},
+                          {"bound", "at_most | at_least"},
+                          {"signal", "linear | hinge | indicator"}});
+  settings(placement::Composite{}, {{"reward", "at least -1 (-1: the only one, or the sum)"}});
+  settings(placement::NormalizeThenCombine{}, {{"norm", norm}});
+  settings(placement::FixedScale{}, {{"norm", norm}});
+  settings(placement::AdvantageMix{}, {{"norm", norm}});
+  settings(Constrained<>{},
+           {{"estimator.scale.of", "group | batch | batch_centred | within"},
+            {"estimator.scale.ddof", ddof},
+            {"estimator.scale.eps", least_0},
+            {"estimator.scale.eps_at", eps_at},
+            {"estimator.renorm.over", over_of_renorm},
+            {"estimator.renorm.ddof", ddof},
+            {"estimator.renorm.eps", least_0},
+            {"estimator.renorm.eps_at", eps_at},
+            {"estimator.renorm.count_eps", least_0},
+            {"estimator.renorm.keep_mean", flag},
+            {"estimator.missing.entry", "skip | zero | propagate | reject"},
+            {"estimator.missing.row", "exclude | exclude_unscored | keep"},
+            {"estimator.missing.infinite", "propagate | missing | nan_to_num | reject"},
+            {"estimator.missing.unused", "compare | exclude"},
+            {"estimator.singleton", "zero | raw | error | nan"},
+            {"estimator.penalty.coef", finite},
+            {"estimator.penalty.reward", "at least -1 (-1: the sum)"},
+            {"placement.norm", norm}});
+}
+
+TEST_CASE("settings: diagnosis", "[fields]") {
+  settings(DiagnoseSettings{}, {{"first_step", flag},
+                                {"later_step", flag},
+                                {"whole_step", flag},
+                                {"first_step_ratio", or_infinity},
+                                {"clip_fraction_min", share},
+                                {"clip_fraction_max", share},
+                                {"near_ratio", or_infinity},
+                                {"positive_logp", share},
+                                {"dead_groups", share},
+                                {"truncated", "more than 0 and at most 1 (a share)"},
+                                {"entropy_floor", "a finite number of at least 0 (nats)"},
+                                {"first_entropy", "a finite number of at least 0 (nats)"},
+                                {"entropy_share", share}});
+}
+
+TEST_CASE("settings: steps of training", "[fields]") {
+  settings(update::PlanSettings{}, {{"epochs", "at least 1"},
+                                    {"mini_batches", or_follows},
+                                    {"accumulation", or_follows},
+                                    {"micro_batch", or_follows},
+                                    {"ranks", "at least 1"},
+                                    {"remainder", "refuse | drop | keep | spread"},
+                                    {"whole", "rows | in_step | in_micro_batch"},
+                                    {"shuffle", "never | once | every_epoch"},
+                                    {"seed", "an integer"}});
+  settings(update::ClipSettings{},
+           {{"norm", "two | max"}, {"on_non_finite", "skip | zero | throw"}, {"eps", least_0}});
+  settings(update::PackSettings{}, {{"oversize", "refuse | alone"}});
+  settings(update::GroupSelection{},
+           {{"flat_in", "every_column | sum | column | given"},
+            {"column", "an integer"},
+            {"missing.entry", "skip | zero | propagate | reject"},
+            {"missing.row", "exclude | exclude_unscored | keep"},
+            {"missing.infinite", "propagate | missing | nan_to_num | reject"},
+            {"missing.unused", "compare | exclude"},
+            {"min_std", least_0},
+            {"top_p", "more than 0 and at most 1 (1: all)"},
+            {"wanted", "at least 0 (0: all that pass)"},
+            {"max_attempts", "at least 0 (0: no limit)"},
+            {"give_up", "keep_short | keep_first | refuse"}});
+  settings(update::Refresh{}, {{"every", "at least 0 (0: never)"}, {"tau", unit}});
+  settings(update::shaping::Clip{}, {{"min", number}, {"max", number}});
+  settings(update::shaping::Affine{}, {{"scale", finite}, {"offset", finite}});
+  settings(
+      update::shaping::SoftOverlong{10, 5},
+      {{"max_length", "a finite number that is more than 0 (tokens of the longest completion)"},
+       {"buffer", "a finite number that is more than 0"},
+       {"penalty", least_0},
+       {"clamp", flag}});
+  settings(update::shaping::LengthTarget{}, {{"target", least_0}, {"alpha", least_0}});
+  settings(update::shaping::LengthLimit{},
+           {{"limit", least_0}, {"alpha", least_0}, {"delta", unit}});
+  settings(update::shaping::LengthAtMost{}, {{"limit", least_0}});
+}
+
+}  // namespace fields_test
