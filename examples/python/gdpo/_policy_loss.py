@@ -16,7 +16,8 @@ SETTINGS = SettingNames({
     "row_count_eps": "aggregate.row_count_eps", "constant": "aggregate.constant",
     "padded_width": "aggregate.padded_width", "scale": "aggregate.scale",
     "low": "surrogate.low", "high": "surrogate.high", "delta": "surrogate.delta",
-    "dual": "surrogate.dual", "kl": "kl", "beta": "kl.beta", "against": "kl.against",
+    "dual": "surrogate.dual", "min_ratio": "factor.min_ratio", "max_ratio": "factor.max_ratio",
+    "kl": "kl", "beta": "kl.beta", "against": "kl.against",
     "level_count_eps": "level.statistic.count_eps",
 }, {"kl_input": "kl.input", "kl_output": "kl.output", "level_map": "level.map",
     "level_bounds": "level.bounds"})
@@ -173,12 +174,16 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
 class PolicyLoss(torch.nn.Module):
     """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
 
-    name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "dr_grpo", "gspo") or a trainer's
-      ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one of them,
-      as a keyword or behind the name and the level, as in "dapo sequence low=0.1".
+    name: one of `gdpo.losses()`: a paper's ("grpo", "dapo", "dr_grpo", "gspo", "cispo") or a
+      trainer's ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one
+      of them, as a keyword or behind the name and the level, as in "dapo sequence low=0.1".
     level: whose ratio is clipped, "token", "sequence" or "sequence_token" (GSPO).
     low, high: the ratio is clipped to 1 - low .. 1 + high. delta: its upper bound without the
-      clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A.
+      clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A. (Of all
+      losses but those called cispo.)
+    min_ratio, max_ratio: of the losses called cispo, whose tokens have the loss -A r logp with the
+      ratio r between these bounds and without a gradient. min_ratio is at least 0, which is no
+      bound; max_ratio is above 0 and at least min_ratio, and infinity is no bound.
     beta: the coefficient of the KL term, 0 switches it off. kl: its estimator as verl names it,
       "k1", "abs", "k2", "k3" ("low_var_kl"), with "+" for the straight-through gradient,
       with "*" times the ratio (TRL's use_bias_correction_kl).
@@ -207,6 +212,7 @@ class PolicyLoss(torch.nn.Module):
     def __init__(self, name: str, level: Optional[str] = None, *,
                  low: Optional[float] = None, high: Optional[float] = None,
                  delta: Optional[float] = None, dual: Optional[float] = None,
+                 min_ratio: Optional[float] = None, max_ratio: Optional[float] = None,
                  beta: Optional[float] = None, kl: Optional[str] = None,
                  against: Optional[str] = None, aggregate: Optional[str] = None,
                  over: Optional[str] = None, count_eps: Optional[float] = None,
@@ -377,6 +383,24 @@ class PolicyLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.line)
+
+
+def is_cispo(name: str) -> bool:
+    """Whether a loss, by its name or its line, is one of those called cispo.
+
+    Their clip is that of a factor, min_ratio and max_ratio, in place of low, high, delta and dual.
+    """
+    return name.split(" ")[0].split("::")[-1] == "cispo"
+
+
+def ratio_bounds(low: float, high: float) -> Dict[str, float]:
+    """The bounds of a loss called cispo for a ratio between 1 - low, at least 0, and 1 + high."""
+    return {"min_ratio": max(0.0, 1.0 - low), "max_ratio": 1.0 + high}
+
+
+def outside(ratio: torch.Tensor, bounds: Dict[str, float]) -> torch.Tensor:
+    """Where a ratio is beyond either of these bounds, which `gdpo.Metrics` does not measure."""
+    return (ratio < bounds["min_ratio"]) | (ratio > bounds["max_ratio"])
 
 
 def dividing_by_given(loss: PolicyLoss) -> PolicyLoss:

@@ -26,6 +26,9 @@ class Settings:
     high: float = 0.2
     delta: float = INF
     dual: float = INF
+    cispo: bool = False          # whether the surrogate is -A clip(r) logp, with clip(r) detached
+    min_ratio: float = 0.0
+    max_ratio: float = INF
     beta: float = 0.04
     kl: str = "k3"
     against: str = "ref"
@@ -100,8 +103,14 @@ def log_ratio(settings: Settings, x: torch.Tensor, mask: torch.Tensor,
     return torch.zeros_like(x).index_put(place, torch.stack(values))
 
 
-def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), and at most -A dual where A < 0."""
+def surrogate(settings: Settings, ratio: torch.Tensor, advantage: torch.Tensor,
+              logp: torch.Tensor) -> torch.Tensor:
+    """max(-A min(r, delta), -A clip(r, 1 - low, 1 + high)), and at most -A dual where A < 0.
+
+    CISPO: -A clip(r, min_ratio, max_ratio) logp, without a gradient through r.
+    """
+    if settings.cispo:
+        return -advantage * ratio.clamp(settings.min_ratio, settings.max_ratio).detach() * logp
     unclipped = -advantage * ratio.clamp(max=settings.delta)
     clipped = -advantage * ratio.clamp(1 - settings.low, 1 + settings.high)
     # On a tie, inside of the clip range, the gradient is that of the unclipped branch.
@@ -166,7 +175,7 @@ def policy_loss(settings: Settings, counts: Counts, mask: torch.Tensor, logp: to
     if advantage is None:
         advantage = advantages.double().reshape(-1, 1).expand_as(logp)
     ratio = log_ratio(settings, logp - old, mask, arrays.get("segments")).exp()
-    terms = surrogate(settings, ratio, advantage)
+    terms = surrogate(settings, ratio, advantage, logp)
     if arrays.get("weights") is not None:
         terms = terms * tokens("weights")
     absolute = terms.abs()
@@ -218,6 +227,10 @@ def _norm(**changed) -> Settings:
     return Settings(aggregate="seq-mean-token-sum-norm", **changed)
 
 
+def _cispo(**changed) -> Settings:
+    return _tokens(cispo=True, **{"max_ratio": 5.0, **changed})
+
+
 _GSPO = dict(low=3e-4, high=4e-4, beta=0.0)
 _CLAMPED_KL = dict(kl_input=(-20.0, 20.0), kl_output=(-10.0, 10.0))
 
@@ -229,11 +242,13 @@ NAMED = {
     "dr_grpo": _norm(beta=0.0),
     "gspo": _rows(level="sequence", **_GSPO),
     "gspo_token": _rows(level="sequence_token", **_GSPO),
+    "cispo": _cispo(beta=0.0),
     # TRL has beta 0 by default.
     "trl::grpo": _rows(beta=0.0),
     "trl::bnpo": _tokens(beta=0.0),
     "trl::dr_grpo": _norm(beta=0.0),
     "trl::dapo": _tokens(beta=0.0, over="given"),
+    "trl::cispo": _cispo(beta=0.0, over="given"),
     "trl::luspo": _rows(level="sequence", aggregate="seq-mean-token-sum", beta=0.0),
     # verl clamps the log ratio and the KL term, which is off by default.
     "verl::vanilla": _tokens(beta=0.0, dual=3.0, map_clamp=(-20.0, 20.0), **_CLAMPED_KL),
@@ -241,6 +256,8 @@ NAMED = {
                           **_CLAMPED_KL),
     "verl::v0_9_0::gspo": _rows(level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0),
                                 over="non_empty_rows", row_count_eps=1e-8, **_CLAMPED_KL),
+    "verl::cispo": _cispo(min_ratio=0.8, max_ratio=1.2, beta=0.0, map_clamp=(-20.0, 20.0),
+                          **_CLAMPED_KL),
     # The GDPO paper's authors: a fork of TRL with beta 0.04, and one of an older verl.
     "nvlabs::trl_grpo": _rows(),
     "nvlabs::trl_bnpo": _tokens(),
@@ -251,12 +268,20 @@ NAMED = {
     "ms_swift::bnpo": _tokens(**_CLAMPED_KL),
     "ms_swift::dr_grpo": _norm(**_CLAMPED_KL),
     "ms_swift::dapo": _tokens(over="given", **_CLAMPED_KL),
+    "ms_swift::cispo": _cispo(over="given", **_CLAMPED_KL),
     "ms_swift::megatron_bnpo": _tokens(over="given", **_CLAMPED_KL),
     "open_instruct::dapo": _tokens(high=0.272, beta=0.05, over="given", kl_input=(-40.0, 40.0)),
+    "open_instruct::cispo": _cispo(max_ratio=1.272, beta=0.05, over="given",
+                                   kl_input=(-40.0, 40.0)),
+    "nemo_rl::cispo": _cispo(min_ratio=0.8, max_ratio=1.2, beta=0.01, **_CLAMPED_KL),
+    # slime: a row counts by its own tokens, and its KL estimate is k1.
+    "slime::cispo": _rows(cispo=True, min_ratio=0.8, max_ratio=1.2, beta=0.0, kl="k1",
+                          over="given"),
     # Liger: beta 0.04 without clamps.
     "liger::grpo": _rows(),
     "liger::bnpo": _tokens(),
     "liger::dr_grpo": _norm(),
     "liger::dapo": _tokens(),
+    "liger::cispo": _cispo(),
     "textbook::grpo": _rows(),
 }

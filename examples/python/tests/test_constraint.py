@@ -132,7 +132,7 @@ def test_controller_and_estimator(estimator):
     (dict(limits=[1.0], form="fast"), "form: given 'fast'; needed: one of positional, velocity"),
     (dict(limits=[1.0], kp="much"), "kp: given 'much'; needed: a number"),
     (dict(limits=[1.0], d_delay=1.5), "d_delay: given '1.5'; needed: a whole number"),
-    (dict(limits=[1.0], d_delay=10**9), "d_delay: given 1000000000; needed: at most 65536"),
+    (dict(limits=[1.0], d_delay=10**9), "d_delay: given 1000000000; needed: 1 to 65536"),
     (dict(limits=[1.0], lambda_max=-1), "gains[0].lambda_max: given -1"),
 ])
 def test_what_is_refused(arguments, words):
@@ -219,7 +219,8 @@ def test_other_scales():
 @pytest.mark.parametrize("change, words", [
     (lambda pid: pid.move([1.0, 2.0]), "move: limits: given 2; needed: one for each of the 1"),
     (lambda pid: pid.move([math.nan]), "limit: given nan; needed: a finite number"),
-    (lambda pid: pid.move([1.0], scale=0.0), "scale: given 0; needed: a finite number above 0"),
+    (lambda pid: pid.move([1.0], scale=0.0),
+     "scale: given 0; needed: a finite number that is more than 0"),
     (lambda pid: pid.move([1.0], scale=[1.0, 2.0]), "move: scale, bound: given 2 and 1"),
     (lambda pid: pid.move([1e308], scale=1e-3), "gdpo.PidLagrangian.move: set_points[0]: given "
      "limit 1e+308 and scale 0.001; needed: numbers in whose units the errors so far are finite"),

@@ -9,8 +9,8 @@ import gdpo
 from batches import packed, random_batch
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-#: A loss for each level, and one with a map.
-NAMES = ("dapo", "gspo", "gspo_token", "verl::vanilla", "grpo")
+#: A loss for each level, one with a map, and those with a detached factor.
+NAMES = ("dapo", "gspo", "gspo_token", "verl::vanilla", "grpo", "cispo", "verl::cispo")
 VOCABULARY = 37
 
 
@@ -33,8 +33,9 @@ def random_step(seed: int, layout: str, dtype: torch.dtype = torch.float32) -> t
 
 
 def loss_named(name: str) -> gdpo.PolicyLoss:
+    bounds = dict(min_ratio=0.9, max_ratio=1.2) if name.endswith("cispo") else {}
     return gdpo.PolicyLoss(name, beta=0.1, kl="k3", level_map=(-0.2, 0.3)
-                           if name == "verl::vanilla" else None)
+                           if name.startswith("verl::") else None, **bounds)
 
 
 def one_by_one(loss, logits, targets, arrays, counts, temperature=1.0) -> tuple:

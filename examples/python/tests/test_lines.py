@@ -21,11 +21,13 @@ REWARDS = torch.rand(12, 3, generator=torch.Generator().manual_seed(2))
 VALUES = {
     "aggregate": "token-mean", "over": "given", "count_eps": 0.5, "row_count_eps": 0.25,
     "constant": 7.0, "padded_width": True, "scale": 2.0, "low": 0.1, "high": 0.3, "delta": 4.0,
-    "dual": 3.0, "kl": "k1", "beta": 0.5, "against": "old", "level_count_eps": 0.125,
+    "dual": 3.0, "min_ratio": 0.5, "max_ratio": 1.5, "kl": "k1", "beta": 0.5, "against": "old",
+    "level_count_eps": 0.125,
     "kl_input": (-2.0, 3.0), "kl_output": (-4.0, 5.0), "level_map": (-6.0, 7.0),
     "level_bounds": (-8.0, 9.0),
 }
-NAMES = {"level_map": "verl::vanilla", "level_count_eps": "gspo", "level_bounds": "gspo"}
+NAMES = {"level_map": "verl::vanilla", "level_count_eps": "gspo", "level_bounds": "gspo",
+         "min_ratio": "cispo", "max_ratio": "cispo"}
 
 
 def text(value):
@@ -114,6 +116,19 @@ MESSAGES = [
     ("dapo kl.against=old", {}, "beta: given none, with kl or against"),
     ("dapo low=0.1", {"surrogate.low": 0.1}, "surrogate.low: given beside low, which is the same"),
     ("dapo low=0.1 surrogate.low=0.1", {}, "surrogate.low: given beside low, which is the same"),
+    ("cispo max_ratio=0", {}, "PolicyLoss: max_ratio: given 0; needed: "),
+    ("cispo", {"max_ratio": -1}, "PolicyLoss: max_ratio: given -1; needed: "),
+    ("cispo", {"factor.max_ratio": 0}, "PolicyLoss: factor.max_ratio: given 0; needed: "),
+    ("cispo", {"min_ratio": -0.5}, "PolicyLoss: min_ratio: given -0.5; needed: "),
+    ("cispo min_ratio=2 max_ratio=1", {}, "min_ratio, max_ratio: given 2 and 1; needed: min_ratio"),
+    ("cispo", {"factor.min_ratio": 2, "factor.max_ratio": 1},
+     "PolicyLoss: factor.min_ratio, factor.max_ratio: given 2 and 1; needed: "),
+    ("cispo", {"max_ratio": float("nan")}, "PolicyLoss: max_ratio: given nan; needed: "),
+    ("cispo", {"min_ratio": 6}, "PolicyLoss: min_ratio, max_ratio: given 6 and 5; needed: "),
+    ("cispo max_ratio=x", {}, "configured_loss: max_ratio: given 'x'; needed: a number"),
+    ("cispo", {"low": 0.1}, "given the setting 'low'; needed: one of "),
+    ("cispo low=0.1", {}, "given the setting 'low'; needed: one of "),
+    ("dapo", {"max_ratio": 2}, "given the setting 'max_ratio'; needed: one of "),
     ("dapo low=0.1 token", {}, "line: given 'token'; needed: SETTING=VALUE"),
     ("dapo x low=0.1", {}, "level: given 'x'; needed: one of token"),
     (None, {}, "gdpo.PolicyLoss: name: given None; needed: a name"),
@@ -134,7 +149,8 @@ def needed(call):
     return re.search(r"needed: one of ([^;]+?)$", str(error.value))[1].split(", ")
 
 
-@pytest.mark.parametrize("name", ("dapo", "gspo", "verl::vanilla", "trl::dr_grpo constant=3"))
+@pytest.mark.parametrize("name", ("dapo", "gspo", "verl::vanilla", "trl::dr_grpo constant=3",
+                                  "cispo"))
 @pytest.mark.parametrize("keyword", (True, False))
 def test_what_a_message_lists_is_taken_there(name, keyword):
     def make(setting, value="?"):
@@ -143,7 +159,7 @@ def test_what_a_message_lists_is_taken_there(name, keyword):
         return gdpo.PolicyLoss(f"{name} {setting}={value}")
 
     listed = needed(make)
-    assert {"low", "beta", "over"} <= set(listed)
+    assert {"max_ratio" if name == "cispo" else "low", "beta", "over"} <= set(listed)
     for setting in listed:
         with pytest.raises(ValueError) as refused:
             make(setting)

@@ -66,11 +66,13 @@ def test_micro_batches_add_up(name):
 def test_gradient_is_that_of_the_loss(name):
     """Numerical derivatives agree with the analytic gradient, away from the kinks of clips.
 
-    Sequence-token losses are left out: their gradient is by definition not that of their value.
+    Sequence-token losses are left out: their gradient is by definition not that of their value. So
+    is that of CISPO, except where its bounds leave the ratio no room.
     """
     batch = random_batch(5, 3, 6)
     settings = NAMED[name]
-    loss = gdpo.PolicyLoss(name, low=0.9, high=0.9, beta=0.3, **needs(settings))
+    clip = dict(min_ratio=1.1, max_ratio=1.1) if settings.cispo else dict(low=0.9, high=0.9)
+    loss = gdpo.PolicyLoss(name, **clip, beta=0.3, **needs(settings))
     counts = torch.tensor(batch.counts(given=9), dtype=torch.float64)
     arrays = {name: batch.arrays[name] for name in PLAIN}
     arrays["old_logp"] = batch.arrays["logp"] + 0.3 * (arrays["old_logp"] - batch.arrays["logp"])
@@ -288,6 +290,73 @@ def test_each_setting_has_an_effect(changed):
     plain = call(gdpo.PolicyLoss("grpo"), counts, arrays)
     other = call(gdpo.PolicyLoss("grpo", **changed), counts, arrays)
     assert plain[0] != other[0] or not torch.equal(plain[1], other[1]), changed
+
+
+#: Settings of CISPO; the first are without an effect on its default.
+CISPO_SETTINGS = [
+    dict(min_ratio=0.0), dict(max_ratio=5.0), dict(min_ratio=0.9), dict(max_ratio=1.1),
+    dict(max_ratio=0.2), dict(min_ratio=0.9, max_ratio=1.1), dict(min_ratio=1.2, max_ratio=1.2),
+    dict(min_ratio=0.8, max_ratio=float("inf")), dict(max_ratio=1.1, beta=0.5),
+    dict(max_ratio=1.1, beta=0.5, kl="k3*"), dict(max_ratio=1.1, beta=0.5, kl="k1+"),
+    dict(max_ratio=1.1, aggregate="seq-mean-token-mean"), dict(max_ratio=1.1, over="given"),
+    dict(max_ratio=1.1, scale=-2.0),
+]
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32), ids=str)
+@pytest.mark.parametrize("level", ("token", "sequence", "sequence_token"))
+@pytest.mark.parametrize("changed", CISPO_SETTINGS, ids=str)
+def test_each_setting_of_cispo(changed, level, dtype):
+    """Loss and gradient of -A clip(r) logp, whose clip(r) autograd takes for a constant."""
+    settings, own = reference.with_level(NAMED["cispo"], level), dict(changed)
+    if "aggregate" in own:
+        settings = reference.with_aggregate(settings, own.pop("aggregate"))
+    settings = dataclasses.replace(settings, **own)
+    batch = random_batch(17, 6, 23, dtype=dtype)
+    batch.mask[2] = False
+    names = PLAIN + ("weights", "row_weights", "segments")
+    counts = batch.counts(given=19)
+    for advantages in ("advantages", "token_advantages"):
+        given = tuple(advantages if name == "advantages" else name for name in names)
+        arrays = {name: batch.arrays[name].to(dtype) if batch.arrays[name].is_floating_point()
+                  else batch.arrays[name] for name in given + ("logp",)} | {"mask": batch.mask}
+        got = call(gdpo.PolicyLoss("cispo", level, **changed), counts, arrays)
+        agrees(f"17, {changed}, {advantages}", got, expected(settings, counts, batch, given), dtype)
+
+
+@pytest.mark.parametrize("changed", CISPO_SETTINGS[2:], ids=str)
+def test_each_setting_of_cispo_has_an_effect(changed):
+    batch = batch_with_an_empty_row()
+    arrays = {name: batch.arrays[name] for name in PLAIN + ("logp",)} | {"mask": batch.mask}
+    counts = batch.counts(given=19)
+    plain = call(gdpo.PolicyLoss("cispo"), counts, arrays)
+    other = call(gdpo.PolicyLoss("cispo", **changed), counts, arrays)
+    assert plain[0] != other[0] or not torch.equal(plain[1], other[1])
+
+
+def test_clipped_tokens_of_cispo_keep_a_gradient():
+    """Every token with an advantage has one, which for PPO's clip is 0 beyond its range."""
+    batch = random_batch(23, 5, 30, spread=2.0, full=True)
+    arrays = {name: batch.arrays[name] for name in ("logp", "old_logp", "advantages")}
+    counts = batch.counts()
+    _, gradient, metrics = call(gdpo.PolicyLoss("cispo", max_ratio=1.2), counts, arrays)
+    assert metrics["clip_fraction_high.sum"] > 0 and (gradient != 0).all()
+    assert (call(gdpo.PolicyLoss("grpo", beta=0.0), counts, arrays)[1] == 0).any()
+
+
+def test_cispo_of_16_bits():
+    """bfloat16 log-probs are read as float32, and their gradient is rounded once."""
+    batch = random_batch(27, 4, 21, dtype=torch.bfloat16)
+    arrays = {name: batch.arrays[name].bfloat16() for name in ("logp", "old_logp")}
+    arrays |= {"advantages": batch.arrays["advantages"].float(), "mask": batch.mask}
+    wide = {name: value.float() if value.is_floating_point() else value
+            for name, value in arrays.items()}
+    loss = gdpo.PolicyLoss("cispo", min_ratio=0.7, max_ratio=1.3)
+    got, want = (call(loss, batch.counts(), given) for given in (arrays, wide))
+    assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1].bfloat16())
+    settings = dataclasses.replace(NAMED["cispo"], min_ratio=0.7, max_ratio=1.3)
+    agrees(27, want, expected(settings, batch.counts(), batch, ("advantages", "old_logp")),
+           torch.float32)
 
 
 def test_padded_width_stands_in_for_the_constant():

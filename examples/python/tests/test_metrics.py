@@ -59,6 +59,23 @@ def test_means_over_tokens(dtype, rel):
     assert 0 < metrics.mean("clip_fraction") < 1
 
 
+@pytest.mark.parametrize("level", ("token", "sequence"))
+def test_clipped_tokens_of_cispo(level):
+    """Beyond the upper bound with A > 0, and beyond the lower one with A < 0."""
+    least, most = 0.98, 1.02
+    batch, metrics = measured("cispo", level, seed=89, min_ratio=least, max_ratio=most)
+    mask, x = batch.mask, batch.arrays["logp"] - batch.arrays["old_logp"]
+    if level == "sequence":
+        x = rows_mean(x, mask)[:, None].expand_as(x)
+    ratio, advantage = x.exp(), batch.arrays["advantages"][:, None].expand_as(x)
+    low, high = (advantage < 0) & (ratio < least), (advantage > 0) & (ratio > most)
+    for name, values in {"clip_fraction_low": low, "clip_fraction_high": high,
+                         "clip_fraction": low | high}.items():
+        assert metrics[name + ".sum"] == values[mask].sum() > 0, name
+    surrogate = -advantage * ratio.clamp(least, most) * batch.arrays["logp"]
+    assert metrics.mean("surrogate") == pytest.approx(surrogate[mask].mean().item(), rel=1e-12)
+
+
 def test_counts_and_losses():
     """What the loss is made of, and the rows that say nothing."""
     batch, metrics = measured()

@@ -110,12 +110,12 @@ def test_the_loss_takes_what_was_prepared():
     (["x"], "gdpo::prepare: passes: given 'x'; needed: one of overlong, degenerate_groups, "
             "top_entropy QUANTILE, trl::token_truncate"),
     (["top_entropy"], "gdpo::prepare: passes: given 'top_entropy'; needed: one of overlong"),
-    ("overlong", "prepass::Overlong::truncated"),
+    ("overlong", "overlong.truncated"),
     (["top_entropy much"], "gdpo::prepare: top_entropy: given 'much'; needed: a number"),
-    (["top_entropy 2"], "prepass::TopEntropy::quantile: given 2; needed: 0 to 1"),
+    (["top_entropy 2"], "top_entropy.quantile: given 2; needed: 0 to 1"),
     (["overlong"] * 5, "gdpo::prepare: passes: given 5; needed: at most 4 pre-passes"),
     (["trl::token_truncate"], "batch.rollout_logp: given no array"),
-    (["overlong"], "prepass::Overlong::truncated"),
+    (["overlong"], "overlong.truncated"),
 ])
 def test_what_is_refused(passes, words):
     with pytest.raises(ValueError) as refused:

@@ -19,7 +19,7 @@ import torch
 from .. import PolicyLoss, advantages, count, estimators, losses, prepare
 from .._advantages import SETTINGS as _OF_ESTIMATORS
 from .._library import ops
-from .._policy_loss import SETTINGS as _OF_LOSSES, dividing_by_given
+from .._policy_loss import SETTINGS as _OF_LOSSES, dividing_by_given, is_cispo
 from ._constraints import Constraints
 from ._known import knows
 
@@ -65,7 +65,7 @@ _ESTIMATORS = {
     ("reinforce_plus_plus", "none"): "ms_swift::reinforce_plus_plus_no_scale",
     ("reinforce_plus_plus", "gdpo"): "ms_swift::reinforce_plus_plus_no_scale",
 }
-_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo")
+_LOSS_TYPES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo")
 
 # What the log shows of a loss under gdpo/, with the name that it has in gdpo.Metrics.
 _EXTRA = {"policy_loss": "policy_loss", "kl_loss": "kl_loss", "ratio/mean": "ratio",
@@ -328,9 +328,13 @@ def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
     if choices.loss is not None:
         chosen = PolicyLoss(choices.loss, **choices.loss_settings)
         return chosen if choices.loss.startswith("ms_swift::") else dividing_by_given(chosen)
-    settings = {"level": trainer.importance_sampling_level, "low": trainer.epsilon_low,
-                "high": trainer.epsilon_high, "delta": trainer.args.delta,
+    settings = {"level": trainer.importance_sampling_level,
                 "beta": 0.0 if trainer.kl_in_reward else trainer.beta}
+    if trainer.loss_type == "cispo":
+        settings["max_ratio"] = trainer.epsilon_high  # the bound itself
+    else:
+        settings.update(low=trainer.epsilon_low, high=trainer.epsilon_high,
+                        delta=trainer.args.delta)
     if trainer.loss_type == "dr_grpo":
         settings["constant"] = trainer.max_completion_length
     others = _OF_LOSSES.meant_in(choices.loss_settings)
@@ -473,6 +477,8 @@ def _numbers_of(trainer: Any, metrics: Any) -> Tuple[Dict[str, float], Optional[
     clip = {"low_clip_mean": means[0], "low_clip_min": ranks[:, 0].min().item(),
             "high_clip_mean": means[1], "high_clip_max": ranks[:, 1].max().item(),
             "region_clip_mean": means[2]}
+    if is_cispo(trainer._gdpo_loss.line):
+        clip = {"cispo_clip_ratio": means[1]}
     has_kl = ops.check_loss(trainer._gdpo_loss.line) != 0  # the loss's beta
     return clip, means[3] if has_kl else None, dict(zip(_EXTRA, means[4:]))
 

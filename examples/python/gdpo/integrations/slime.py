@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 
 from .. import PolicyLoss, losses
-from .._policy_loss import SETTINGS
+from .._policy_loss import SETTINGS, outside, ratio_bounds
 
 LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
                         Tuple[torch.Tensor, Dict[str, torch.Tensor]]]
@@ -54,14 +54,20 @@ def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunctio
 
 
 def policy_loss(args, batch, logits, sum_of_sample_mean):
-    """The loss that slime's own options describe: its PPO or GSPO loss with its KL term.
+    """The loss that slime's own options describe: its PPO, GSPO or CISPO loss with its KL term.
 
     It reads eps_clip, eps_clip_high, eps_clip_c, use_kl_loss, kl_loss_coef, kl_loss_type,
-    entropy_coef and advantage_estimator ("gspo" compares sequences).
+    entropy_coef and advantage_estimator ("gspo" compares sequences, and "cispo" is its loss of that
+    name, without eps_clip_c).
 
     Errors: ValueError for options that it does not have.
     """
-    settings = {"low": args.eps_clip, "high": args.eps_clip_high, "dual": args.eps_clip_c}
+    if args.advantage_estimator == "cispo":
+        name, bounds = "slime::cispo", ratio_bounds(args.eps_clip, args.eps_clip_high)
+        settings: Dict[str, Any] = dict(bounds)
+    else:
+        name, bounds = "trl::grpo", None
+        settings = {"low": args.eps_clip, "high": args.eps_clip_high, "dual": args.eps_clip_c}
     if getattr(args, "pg_loss_type", "ppo") not in ("ppo", None):
         raise ValueError(f"gdpo.integrations.slime: pg_loss_type: given {args.pg_loss_type}; "
                          "needed: ppo, or a loss by its name")
@@ -71,8 +77,8 @@ def policy_loss(args, batch, logits, sum_of_sample_mean):
         if args.kl_loss_type == "low_var_kl":
             settings["kl_output"] = (-10.0, 10.0)
     level = "sequence" if args.advantage_estimator == "gspo" else "token"
-    made = PolicyLoss("trl::grpo", level, aggregate="token-sum", beta=beta, **settings)
-    return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean)
+    made = PolicyLoss(name, level, aggregate="token-sum", beta=beta, **settings)
+    return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean, bounds)
 
 
 def __getattr__(name: str) -> Any:
@@ -84,9 +90,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _loss_of_batch(made: PolicyLoss, beta: Optional[float], args: Any, batch: Dict[str, Any],
-                   logits: torch.Tensor, sum_of_sample_mean: Any
+                   logits: torch.Tensor, sum_of_sample_mean: Any,
+                   bounds: Optional[Dict[str, float]] = None
                    ) -> Tuple[torch.Tensor, Dict[str, torch.Tensor]]:
-    """The loss of one micro-batch and the metrics that slime logs, both not yet divided by it."""
+    """The loss of one micro-batch and the metrics that slime logs, both not yet divided by it.
+
+    bounds: of the ratio of tokens; those beyond them are its pg_clipfrac, whatever their advantage.
+    """
     from megatron.core import mpu
     from slime.backends.megatron_utils import loss as own
     _check(args, batch, mpu.get_context_parallel_world_size())
@@ -119,6 +129,9 @@ def _loss_of_batch(made: PolicyLoss, beta: Optional[float], args: Any, batch: Di
     log = {"loss": total.detach(), "pg_loss": like.new_tensor(metrics["policy_loss"]),
            "entropy_loss": entropy_loss.detach(), "pg_clipfrac": like.new_tensor(clipped),
            "ppo_kl": sum_of_sample_mean(old_logp - logp.detach()).detach()}
+    if bounds is not None:
+        beyond = outside((logp.detach() - old_logp).exp(), bounds)
+        log["pg_clipfrac"] = sum_of_sample_mean(beyond.to(logp.dtype)).detach()
     if beta:
         log["kl_loss"] = like.new_tensor(metrics["kl_loss"] / beta)
     sampled = _packed(batch.get("rollout_log_probs"))

@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
 from .._library import ops
-from .._policy_loss import SETTINGS, dividing_by_given
+from .._policy_loss import SETTINGS, dividing_by_given, is_cispo
 from ._constraints import Constraints
 from ._known import knows
 
@@ -51,8 +51,12 @@ _LOSS = {
 _LOSS_TYPES = {
     "grpo": {"name": "trl::grpo"}, "bnpo": {"name": "trl::bnpo"},
     "dr_grpo": {"name": "trl::dr_grpo"}, "dapo": {"name": "trl::dapo"},
-    "luspo": {"name": "trl::luspo"},
+    "luspo": {"name": "trl::luspo"}, "cispo": {"name": "trl::cispo"},
 }
+# The shares of clipped tokens that TRL logs, and of losses called cispo.
+_SHARES = {"clip_ratio/low_mean": "clip_fraction_low", "clip_ratio/high_mean": "clip_fraction_high",
+           "clip_ratio/region_mean": "clip_fraction"}
+_CISPO_SHARES = {"cispo_clip_ratio": "clip_fraction_high"}
 _ESTIMATORS = {"group": "trl::grpo", "batch": "trl::grpo_batch_scale", "none": "trl::grpo_no_scale"}
 
 
@@ -120,7 +124,7 @@ class GRPOTrainer(trl.GRPOTrainer):
       that is resumed with other limits goes on with them. `gdpo_constraints` has them.
 
     All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the loss
-    types cispo, sapo and vespo, and the entropy bonus) TRL's own code computes, after a warning.
+    types sapo and vespo, and the entropy bonus) TRL's own code computes, after a warning.
 
     Errors: ValueError for unknown names, with a list of those there are, for settings that do not
     fit, and for a choice that cannot be honoured.
@@ -200,9 +204,12 @@ class GRPOTrainer(trl.GRPOTrainer):
     def _translated_settings(self) -> Dict[str, Any]:
         """The settings of PolicyLoss that TRL's options stand for."""
         settings: Dict[str, Any] = dict(
-            _LOSS_TYPES[self.loss_type], level=self.importance_sampling_level, beta=self.beta,
-            low=self.epsilon_low if self.epsilon_low <= 1 else math.inf,  # a ratio is never below 0
-            high=self.epsilon_high, delta=self.args.delta)
+            _LOSS_TYPES[self.loss_type], level=self.importance_sampling_level, beta=self.beta)
+        if self.loss_type == "cispo":
+            settings["max_ratio"] = self.epsilon_high  # the bound itself
+        else:  # a ratio is never below 0
+            settings.update(low=self.epsilon_low if self.epsilon_low <= 1 else math.inf,
+                            high=self.epsilon_high, delta=self.args.delta)
         if self.beta != 0 and self.args.use_bias_correction_kl:
             settings["kl"] = "k3*"
         if self.loss_type == "dr_grpo":
@@ -276,9 +283,12 @@ class GRPOTrainer(trl.GRPOTrainer):
         policy_loss = self._gdpo_loss or _policy_loss(**self._translated_settings())
         loss, metrics = policy_loss(logp, **arrays)
         numbers = dict(zip(metrics.names(), metrics.result.tolist()))
-        self._log_means(mode, numbers, len(mask), diagnose(metrics))
-        self._log_extremes(mode, numbers, functools.partial(
-            _without_empty_rows, policy_loss, logp, arrays))
+        cispo = is_cispo(policy_loss.line)
+        self._log_means(mode, numbers, len(mask), diagnose(metrics),
+                        _CISPO_SHARES if cispo else _SHARES)
+        if not cispo:
+            self._log_extremes(mode, numbers, functools.partial(
+                _without_empty_rows, policy_loss, logp, arrays))
         if self.aux_loss_enabled:
             loss = loss + self.router_aux_loss_coef * aux_loss / accumulation
             self._metrics[mode]["aux_loss"].append(
@@ -338,11 +348,8 @@ class GRPOTrainer(trl.GRPOTrainer):
     # The log
 
     def _log_means(self, mode: str, numbers: Dict[str, float], rows: int,
-                   findings: Sequence[Any]) -> None:
+                   findings: Sequence[Any], shares: Mapping[str, str]) -> None:
         """Logs the means that TRL logs, of all processes and by its names, and ours under gdpo/."""
-        shares = {"clip_ratio/low_mean": "clip_fraction_low",
-                  "clip_ratio/high_mean": "clip_fraction_high",
-                  "clip_ratio/region_mean": "clip_fraction"}
         pairs = {"entropy": (numbers["entropy.sum"], numbers["entropy.count"])}
         if numbers["kl.count"] > 0 or self.beta != 0:
             pairs["kl"] = (numbers["kl.sum"], numbers["kl.count"])

@@ -20,7 +20,7 @@ import torch
 
 import gdpo
 
-from .._policy_loss import SETTINGS
+from .._policy_loss import SETTINGS, is_cispo, outside, ratio_bounds
 from ._constraints import Constraints
 from ._known import knows
 
@@ -33,7 +33,7 @@ _GDPO_PARAMETERS = ("token_level_rewards", "response_mask", "index", "epsilon",
 _LOG_PARAMETERS = ("self", "data", "step", "backend")
 
 # verl's own losses that this library has, by loss_mode.
-_OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo"}
+_OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo", "cispo": "verl::cispo"}
 # verl adds the KL term itself (actor.use_kl_loss), and hands no reference log-probs to a loss.
 _OF_KL = ("beta", "kl", "against", "kl_input", "kl_output")
 _LOSS_SETTINGS = [name for name in SETTINGS if name not in _OF_KL]
@@ -74,10 +74,11 @@ class Loss:
       "gdpo:trl::dapo sequence high=0.28" or "... surrogate.high=0.28". verl adds the KL term, so
       those of the KL are not taken.
 
-    As with verl's losses, the clip range (clip_ratio_low, clip_ratio_high), the dual clip
-    (clip_ratio_c, of ratios of tokens) and the aggregate (loss_agg_mode, loss_scale_factor) are
-    those of the actor's configuration, unless the line sets them. With the word "own" they are the
-    loss's own. The counts that divide are those of config.global_batch_info in any case.
+    As with verl's losses, the clip range (clip_ratio_low, clip_ratio_high; of a loss called cispo
+    it is that of min_ratio and max_ratio), the dual clip (clip_ratio_c, of ratios of tokens) and
+    the aggregate (loss_agg_mode, loss_scale_factor) are those of the actor's configuration, unless
+    the line sets them. With the word "own" they are the loss's own. The counts that divide are
+    those of config.global_batch_info in any case.
 
     Errors: ValueError for unknown names and settings, with a list of the known ones.
     """
@@ -105,6 +106,10 @@ class Loss:
         return self._level == "token" or (self._level is None and "gspo" not in self.name)
 
     @property
+    def _is_cispo(self) -> bool:
+        return is_cispo(self.name)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the mode is the name of a loss and nothing else."""
         return not self._settings and self._level is None and not self._own
@@ -121,11 +126,11 @@ class Loss:
         """The settings that verl's configuration has for a loss."""
         if self._own:
             return {}
-        low, high = config.clip_ratio_low, config.clip_ratio_high
-        settings = {"low": config.clip_ratio if low is None else low,
-                    "high": config.clip_ratio if high is None else high,
-                    "aggregate": self._values.get("aggregate", loss_agg_mode)}
-        if self._is_of_tokens:  # verl has no dual clip for ratios of sequences
+        low, high = (config.clip_ratio if end is None else end
+                     for end in (config.clip_ratio_low, config.clip_ratio_high))
+        settings = ratio_bounds(low, high) if self._is_cispo else {"low": low, "high": high}
+        settings["aggregate"] = self._values.get("aggregate", loss_agg_mode)
+        if self._is_of_tokens and not self._is_cispo:  # verl has no other dual clip
             settings["dual"] = config.get("clip_ratio_c", 3.0)
         length = config.global_batch_info.get("loss_scale_factor")
         if settings["aggregate"] == "seq-mean-token-sum-norm" and length is not None:
@@ -145,6 +150,9 @@ class Loss:
             weights=rollout_is_weights,
             counts=_counts(response_mask, config.global_batch_info, settings.get("aggregate")))
         result = _metrics(metrics)
+        if {"min_ratio", "max_ratio"} <= set(settings) and self._is_of_tokens:
+            beyond = outside(_ratio(old_log_prob, log_prob.detach()), settings)
+            result["actor/pg_clipfrac"] = _share(beyond, response_mask)
         if "dual" not in settings and not self._own:
             result["actor/pg_clipfrac_lower"] = 0.0
         elif "dual" in settings and self._is_of_tokens:
@@ -179,9 +187,19 @@ def _counts(mask: torch.Tensor, info: Dict[str, Any], aggregate: Optional[str]) 
 def _dual_clip_fraction(old_logp: torch.Tensor, logp: torch.Tensor, advantages: torch.Tensor,
                         mask: torch.Tensor, dual: float) -> float:
     """The share of tokens at the dual clip, which `gdpo.Metrics` does not measure."""
+    return _share((_ratio(old_logp, logp) > dual) & (advantages < 0), mask)
+
+
+def _ratio(old_logp: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
+    """The ratio of each token, from a log ratio clamped as verl does it; not in 16 bits."""
+    wide = torch.promote_types(logp.dtype, torch.float32)
+    return (logp.to(wide) - old_logp.to(wide)).clamp(-20, 20).exp()
+
+
+def _share(tokens: torch.Tensor, mask: torch.Tensor) -> float:
+    """The share of the tokens of a mask that these are; verl adds 1e-8 to their number."""
     mask = mask.bool()
-    clipped = ((logp - old_logp).clamp(-20, 20).exp() > dual) & (advantages < 0) & mask
-    return (clipped.sum() / (mask.sum() + 1e-8)).item()
+    return ((tokens & mask).sum() / (mask.sum() + 1e-8)).item()
 
 
 def _metrics(metrics: gdpo.Metrics) -> Dict[str, float]:

@@ -215,9 +215,11 @@ def settings_of(rng, loss_type):
     # token's entropy, its threshold can be above it by one rounding, and the token is dropped.
     top = rng.choice([1.0, 1.0, 0.25, 0.5, 0.77])
     teacher = rng.random() < 0.2
+    # Of CISPO it is the bound of the ratio itself.
+    highs = [0.2, 1.05, 5.0] if loss_type == "cispo" else [0.2, 0.28, 0.4]
     return {
         "loss_type": loss_type, "epsilon_low": rng.choice([0.1, 0.2, 0.3]),
-        "epsilon_high": rng.choice([0.2, 0.28, 0.4]), "beta": rng.choice([0.0, 0.04, 0.5]),
+        "epsilon_high": rng.choice(highs), "beta": rng.choice([0.0, 0.04, 0.5]),
         "importance_sampling_level": rng.choice(["token", "sequence", "sequence_token"]),
         "kl_in_reward": rng.random() < 0.2, "overlong_filter": rng.random() < 0.5,
         "max_completion_length": rng.choice([9, 100]), "top_entropy_quantile": top,
@@ -311,7 +313,7 @@ def test_rollout_corrections(record, helpers, seeds, mode):
                          f"seed {mode} {seed}")
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo"])
 def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
     """MegatronGRPOTrainer.loss_func, which ours does not replace, beside the presets of its losses.
 
@@ -352,9 +354,10 @@ def test_megatron_loss(record, megatron, helpers, seeds, loss_type):
         counts[:3].clamp_(min=1)
         counts[3] = max(batch.num_items_in_batch.item() / 2, 1.0) / micro_batches
         extra = {"constant": trainer.max_completion_length} if loss_type == "dr_grpo" else {}
+        clip = dict(max_ratio=trainer.epsilon_high) if loss_type == "cispo" else dict(
+            low=trainer.epsilon_low, high=trainer.epsilon_high, delta=trainer.args.delta)
         loss, metrics = gdpo.PolicyLoss(
-            preset, trainer.importance_sampling_level, low=trainer.epsilon_low,
-            high=trainer.epsilon_high, delta=trainer.args.delta,
+            preset, trainer.importance_sampling_level, **clip,
             beta=0.0 if trainer.kl_in_reward else trainer.beta, **extra)(
                 ours_at, old_logp=batch.old_per_token_logps, ref_logp=batch.ref_per_token_logps,
                 mask=mask, token_advantages=batch.advantages, weights=weights, counts=counts)

@@ -70,12 +70,16 @@ def slimes(args, batch, logits, reduce, train):
     plain = -ratio * advantages
     clipped = -ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip_high) * advantages
     token_loss = torch.maximum(plain, clipped)
-    if args.eps_clip_c is not None:
+    beyond = clipped > plain
+    if args.advantage_estimator == "cispo":
+        truncated = ratio.clamp(1 - args.eps_clip, 1 + args.eps_clip_high)
+        token_loss, beyond = -truncated.detach() * advantages * logp, truncated != ratio
+    elif args.eps_clip_c is not None:
         token_loss = torch.where(advantages < 0, token_loss.minimum(-args.eps_clip_c * advantages),
                                  token_loss)
     entropy = torch.cat(found["entropy"])
     total = reduce(token_loss) - args.entropy_coef * reduce(entropy)
-    log = {"pg_loss": reduce(token_loss), "pg_clipfrac": reduce((clipped > plain).to(logp)),
+    log = {"pg_loss": reduce(token_loss), "pg_clipfrac": reduce(beyond.to(logp)),
            "entropy_loss": reduce(entropy), "ppo_kl": reduce(old - logp)}
     if args.use_kl_loss:
         d = logp - torch.cat(batch["ref_log_probs"]).to(logp)
@@ -87,7 +91,9 @@ def slimes(args, batch, logits, reduce, train):
     return total, {"loss": total, **log}
 
 
-def test_policy_loss(record, train):
+@pytest.mark.parametrize("estimators, preset", [(["grpo", "gspo"], "trl::grpo"),
+                                                (["cispo"], "slime::cispo")])
+def test_policy_loss(record, train, estimators, preset):
     """Beside slime's formulas, as they are written, with all options that the plug-in reads."""
     for seed in range(type(record).batch.__globals__["BATCHES"]):
         rng = random.Random(seed)
@@ -98,15 +104,17 @@ def test_policy_loss(record, train):
             "use_kl_loss": rng.random() < 0.5, "kl_loss_coef": rng.choice([0.01, 0.5]),
             "kl_loss_type": rng.choice(["k1", "k2", "k3", "low_var_kl"]),
             "entropy_coef": rng.choice([0.0, 0.01]),
-            "advantage_estimator": rng.choice(["grpo", "gspo"]),
+            "advantage_estimator": rng.choice(estimators),
             "calculate_per_token_loss": rng.random() < 0.5})
+        if preset == "slime::cispo" and seed % 4 == 0:  # without a bound below, and a wide one
+            args.eps_clip, args.eps_clip_high = rng.choice([1.0, 1.5]), 4.0
         reduce = train.sample_mean(batch, args.calculate_per_token_loss)
         ours_at, theirs_at = (logits.clone().requires_grad_(True) for _ in range(2))
         loss, log = slime.policy_loss(args, batch, ours_at, reduce)
         own, own_log = slimes(args, batch, theirs_at, reduce, train)
         [gradient] = torch.autograd.grad(loss, ours_at)
         [own_gradient] = torch.autograd.grad(own, theirs_at)
-        name, key = "policy_loss_function", ("slime formulas", "policy_loss_function", "trl::grpo")
+        name, key = "policy_loss_function", ("slime formulas", "policy_loss_function", preset)
         record.batch(*key)
         terms = own_gradient.abs().sum().item()
         record.close(*key, "loss", [loss.item(), terms], [own.item(), terms], 1e-5,
@@ -122,6 +130,13 @@ def test_every_loss_by_its_name(train, name):
     log = train.main(f"gdpo.integrations.slime.{name}", steps=2)
     assert {"loss", "pg_loss", "entropy_loss", "pg_clipfrac", "ppo_kl", "gdpo/ratio"} <= set(log[0])
     assert log[0]["gdpo/ratio"] == pytest.approx(1.0)
+    if name.endswith("cispo"):
+        # A step does not lower this loss, whose weights are constants for the gradient. At ratio 1
+        # its gradient is that of the clipped ratio, and so the first step is.
+        plain = train.main("gdpo.integrations.slime.dapo", steps=2)
+        assert plain[1]["gdpo/ratio"] != pytest.approx(1.0)
+        assert log[1]["gdpo/ratio"] == pytest.approx(plain[1]["gdpo/ratio"], rel=1e-5)
+        return
     assert log[1]["loss"] < log[0]["loss"]
 
 

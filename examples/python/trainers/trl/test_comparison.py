@@ -23,7 +23,7 @@ from gdpo.integrations.trl import GRPOTrainer
 
 BATCHES = 200  # of each function
 TYPES = (torch.float32, torch.bfloat16, torch.float64)
-LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "luspo"]
+LOSS_TYPES = ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"]
 
 
 def random_mask(rng, rows, width, empty=True):
@@ -56,6 +56,9 @@ class LossBatch:
         self.arguments = dict(delta=rng.choice([None, 1.05, 2.0, 0.97]), report_to=[],
                               use_bias_correction_kl=rng.random() < 0.4,
                               steps_per_generation=self.steps)
+        if loss_type == "cispo":  # whose bound is of the ratio itself
+            self.settings["epsilon_high"] = random.Random(f"cispo {seed}").choice(
+                [0.2, 0.9, 1.05, 5.0])
         shape = (self.rows, self.width)
         self.spread = rng.choice([0.02, 0.3, 1.0])
         self.logp = self._rounded(-torch.rand(shape) * 3)
@@ -68,12 +71,14 @@ class LossBatch:
 
     def _inputs(self, shape):
         rng = self.rng
+        # A bound below 1 clips the ratio 1 that TRL gives to a row without tokens, and counts it.
+        empty = self.settings["loss_type"] != "cispo" or self.settings["epsilon_high"] >= 1
         near = lambda: self._rounded(self.logp.float() + self.spread * torch.randn(shape))
         inputs = {
             "prompt_ids": torch.zeros(self.rows, 2, dtype=torch.long),
             "prompt_mask": torch.ones(self.rows, 2, dtype=torch.long),
             "completion_ids": torch.zeros(shape, dtype=torch.long),
-            "completion_mask": random_mask(rng, *shape),
+            "completion_mask": random_mask(rng, *shape, empty=empty),
             "advantages": torch.randn(self.rows) + rng.choice([0.0, 0.5]),
             "ref_per_token_logps": near()}
         if rng.random() < 0.2:
@@ -82,6 +87,7 @@ class LossBatch:
             inputs["advantages"] = torch.zeros(self.rows)
         if rng.random() < 0.3:
             inputs["tool_mask"] = (torch.rand(shape) < 0.7).long()
+            inputs["tool_mask"][:, 0] |= not empty
         if rng.random() < 0.7:
             inputs["old_per_token_logps"] = near()
         if rng.random() < 0.6:
@@ -142,6 +148,8 @@ def test_losses(helpers, record, loss_type):
                                        msg=lambda differences: f"{differences}; {context}")
         else:
             record.close(*about, "gradient", gradient, their_gradient, 1e-5, context)
+        clips = {key for key in metrics if "clip_ratio" in key}
+        assert clips == {key for key in their_metrics if "clip_ratio" in key}, context
         for key, value in their_metrics.items():
             record.close(*about, "metrics", metrics[key], value, 1e-5, f"{key}, {context}")
 

@@ -188,8 +188,19 @@ def test_a_loss_by_name_takes_its_kl_term_from_the_configuration(corrected, kl):
     gdpo.PolicyLoss(**settings)
 
 
-@pytest.mark.parametrize("settings", [{"loss_type": "cispo"}, {"loss_type": "sapo"},
-                                      {"loss_type": "vespo"}, {"entropy_coef": 0.01}], ids=str)
+def test_cispo_is_bounded_by_epsilon_high_itself(make, recwarn):
+    """And TRL's own loss is not used; that both train alike is in test_training.py."""
+    ours = make(loss_type="cispo", epsilon_high=1.1)
+    assert ours._translated_settings() == {"name": "trl::cispo", "level": "token",
+                                           "beta": ours.beta, "max_ratio": 1.1}
+    ours.train()
+    assert not [warning for warning in recwarn if "TRL's own loss" in str(warning.message)]
+    log = ours.state.log_history[0]
+    assert "cispo_clip_ratio" in log and not [key for key in log if key.startswith("clip_ratio/")]
+
+
+@pytest.mark.parametrize("settings", [{"loss_type": "sapo"}, {"loss_type": "vespo"},
+                                      {"entropy_coef": 0.01}], ids=str)
 def test_what_is_missing_here_is_trls_own_after_one_warning(make, settings):
     with pytest.warns(UserWarning, match="there is no .* here; TRL's own loss is used") as told:
         ours = make(**settings)

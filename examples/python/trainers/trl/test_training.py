@@ -20,6 +20,9 @@ RUNS = {
         loss_type="grpo", gradient_accumulation_steps=2, per_device_train_batch_size=8),
     "dapo with two steps on a rollout of four micro-batches": dict(
         gradient_accumulation_steps=2, steps_per_generation=4, per_device_train_batch_size=8),
+    "cispo with two steps on a rollout": dict(
+        loss_type="cispo", epsilon_high=1.05, num_iterations=2, gradient_accumulation_steps=2,
+        per_device_train_batch_size=8),
     "bnpo with a KL term, GRPO": dict(
         loss_type="bnpo", beta=0.1, num_iterations=2,
         multi_objective_aggregation="sum_then_normalize"),

@@ -2,7 +2,7 @@
 
 Masks are ragged, some rows are empty, some groups have one row or equal rewards, and some rewards
 are NaN. verl computes in the type that it is given. Where that is bfloat16, its rounding is the
-limit of a comparison, so verl's function then gets the same stored values widened to float32; ours
+limit of a comparison, so verl's function then gets the same stored values widened to float64; ours
 gets the bfloat16 tensors. The gradients of bfloat16 log-probs are compared after ours was rounded
 to bfloat16 and theirs too.
 """
@@ -33,8 +33,12 @@ MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
 
 
 def widened(tensor):
-    """The stored values in a type in which verl's arithmetic has the precision of ours."""
-    return tensor.float() if tensor is not None and tensor.dtype == torch.bfloat16 else tensor
+    """The stored values in a type in which verl's arithmetic has the precision of ours.
+
+    Of bfloat16 it is float64: a product of such numbers may lie just between two of them, and then
+    the rounding of float32 would decide which of them it becomes.
+    """
+    return tensor.double() if tensor is not None and tensor.dtype == torch.bfloat16 else tensor
 
 
 class Groups:
@@ -317,7 +321,7 @@ def loss_function(tokens, name, config, widen):
     return lambda logp: core_algos.get_policy_loss_fn(name)(log_prob=logp, **arguments)
 
 
-@pytest.mark.parametrize("mode", ["vanilla", "gspo"])
+@pytest.mark.parametrize("mode", ["vanilla", "gspo", "cispo"])
 def test_losses(record, seeds, mode):
     """verl's loss and ours, both from verl's registry and with verl's configuration."""
     for seed in seeds:

@@ -83,6 +83,9 @@ def test_every_loss_can_be_chosen(name):
     assert run(f"gdpo:{name} own {line}")[0] == ours(name, **constant)
     settings = {"low": 0.1, "high": 0.3, "aggregate": "seq-mean-token-sum"}
     dual = {} if "gspo" in name else {"dual": 2.0}
+    if name.endswith("cispo"):
+        settings, dual = {"min_ratio": 0.9, "max_ratio": 1.3,
+                          "aggregate": "seq-mean-token-sum"}, {}
     loss, metrics = run(f"gdpo:{name}", clip_ratio_low=0.1, clip_ratio_high=0.3, clip_ratio_c=2.0,
                         loss_agg_mode="seq-mean-token-sum")
     assert loss == ours(name, **settings, **dual)
@@ -127,7 +130,26 @@ def test_plain_names_are_verls_losses():
     for mode in ("gdpo", "gdpo:vanilla", "gdpo:verl::vanilla"):
         torch.testing.assert_close(run(mode), run(mode), rtol=0, atol=0)
         assert run(mode)[0].item() == pytest.approx(run("vanilla")[0].item(), rel=1e-6)
-    assert run("gdpo:verl::gspo")[0].item() == pytest.approx(run("gspo")[0].item(), rel=1e-6)
+    for mode in ("gspo", "cispo"):
+        assert run(f"gdpo:verl::{mode}")[0].item() == pytest.approx(run(mode)[0].item(), rel=1e-6)
+
+
+def test_bounds_of_cispo():
+    """Of the line before those of the actor, and the metric counts tokens beyond either of them."""
+    assert run("gdpo:cispo max_ratio=1.25", clip_ratio_low=0.1)[0] == ours(
+        "cispo", min_ratio=0.9, max_ratio=1.25)
+    given = arrays()
+    ratio = (given["log_prob"] - given["old_log_prob"]).exp()[MASK]
+    for line, low, high in (("", 0.7, 1.4), (" factor.max_ratio=1.1", 0.7, 1.1),
+                            (" min_ratio=0 max_ratio=1.3", 0.0, 1.3),
+                            (" own min_ratio=0.6 max_ratio=1.3", 0.6, 1.3)):
+        _, metrics = run(f"gdpo:verl::cispo{line}", clip_ratio_low=0.3, clip_ratio_high=0.4)
+        beyond = ((ratio < low) | (ratio > high)).float().mean().item()
+        assert metrics["actor/pg_clipfrac"] == pytest.approx(beyond, rel=1e-6) and beyond > 0
+    assert run("gdpo:verl::cispo", clip_ratio_low=1.5)[0] == run(
+        "gdpo:verl::cispo", clip_ratio_low=1.0)[0]  # a ratio is never below 0
+    with pytest.raises(ValueError, match="given the setting '?low'?; needed: one of"):
+        core_algos.get_policy_loss_fn("gdpo:cispo low=0.1")
 
 
 @pytest.mark.parametrize("mode, needed", [
@@ -311,6 +333,7 @@ def test_other_losses_of_another_signature(monkeypatch):
         plugin.register()
     assert core_algos.get_policy_loss_fn("gdpo") is changed
     assert run("gdpo") == run("vanilla") and run("gdpo:verl::gspo") == run("gspo")
+    assert run("gdpo:verl::cispo") == run("cispo")
     for mode in ("gdpo:dapo", "gdpo:vanilla high=0.3"):
         with pytest.raises(ValueError, match="needed: verl 0.9.1"):
             core_algos.get_policy_loss_fn(mode)
