@@ -654,10 +654,8 @@ Setting setting_of(std::string name, const Member& member, const gdpo::detail::F
   if constexpr (std::is_same_v<Member, bool>) {
     s.kind = "true or false", s.value = member ? "true" : "false";
   } else if constexpr (std::is_enum_v<Member>) {
-    for (const auto& e : enumerators(member)) {
-      s.kind += (s.kind.empty() ? "" : " | ") + std::string(e.word);
-      if (e.value == member) s.value = e.word;
-    }
+    const char* const word = gdpo::detail::word_of(member);
+    s.kind = gdpo::detail::words_of<Member>(" | "), s.value = word ? word : "";
   } else {
     constexpr bool integer = std::is_integral_v<Member>;
     s.kind = integer ? "integer" : "number";

@@ -160,6 +160,21 @@ template <class E, class = void>
 constexpr bool has_enumerators_v = false;
 template <class E>
 constexpr bool has_enumerators_v<E, std::void_t<decltype(enumerators(E{}))>> = std::is_enum_v<E>;
+/// The word for an enumerator; null for a number that is none.
+template <class E>
+const char* word_of(E x) {
+  for (const auto& e : enumerators(x))
+    if (e.value == x) return e.word;
+  return nullptr;
+}
+/// The words for all enumerators of E.
+template <class E>
+std::string words_of(const char* between) {
+  std::string words;
+  for (const auto& e : enumerators(E{}))
+    words += (words.empty() ? "" : between) + std::string(e.word);
+  return words;
+}
 
 }  // namespace detail
 GDPO_END_NAMESPACE

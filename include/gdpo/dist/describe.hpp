@@ -176,9 +176,7 @@ class Description {
   template <class E>
   void add_enumerator(E x) {
     if constexpr (has_enumerators_v<E>) {
-      for (const auto& e : enumerators(x)) {
-        if (e.value == x) return void(text_ += e.word);
-      }
+      if (const char* word = word_of(x)) return void(text_ += word);
     }
     text_ += std::to_string(static_cast<std::underlying_type_t<E>>(x));
   }

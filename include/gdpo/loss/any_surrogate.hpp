@@ -14,30 +14,21 @@ template <class P>
 struct Policies<P> {
   P first{};
   GDPO_CALLS_ANY
-  template <class F>
-  GDPO_DEVICE constexpr decltype(auto) visit(int, const F& f) const {
-    return f(first);
-  }
-  template <class F>
-  constexpr void change(int, const F& f) {
-    f(first);
+  template <class Self, class F>
+  GDPO_DEVICE static constexpr decltype(auto) visit(Self& policies, int, const F& f) {
+    return f(policies.first);
   }
 };
 template <class P, class Next, class... Rest>
 struct Policies<P, Next, Rest...> {
   P first{};
   Policies<Next, Rest...> rest{};
-  /// Calls f with policy number `at`.
+  /// Calls f with policy number `at`, which f may change unless `policies` is constant.
   GDPO_CALLS_ANY
-  template <class F>
-  GDPO_DEVICE constexpr decltype(auto) visit(int at, const F& f) const {
-    if (at == 0) return f(first);
-    return rest.visit(at - 1, f);
-  }
-  template <class F>
-  constexpr void change(int at, const F& f) {
-    if (at == 0) return f(first);
-    rest.change(at - 1, f);
+  template <class Self, class F>
+  GDPO_DEVICE static constexpr decltype(auto) visit(Self& policies, int at, const F& f) {
+    if (at == 0) return f(policies.first);
+    return Policies<Next, Rest...>::visit(policies.rest, at - 1, f);
   }
 };
 
@@ -61,26 +52,22 @@ struct OneOf {
   /// The policy with its settings.
   template <class Policy, std::enable_if_t<(std::is_same_v<Policy, P> || ...), int> = 0>
   constexpr OneOf(const Policy& policy) : number(number_of<Policy, P...>()) {
-    all.change(number, [&policy](auto& own) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Policy>) own = policy;
+    Policies<P...>::visit(all, number, [&policy](auto& chosen) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(chosen)>, Policy>) chosen = policy;
     });
   }
   /// Calls f(policy) with the chosen one.
   GDPO_CALLS_ANY
   template <class F>
   GDPO_DEVICE constexpr decltype(auto) visit(const F& f) const {
-    return all.visit(number, f);
+    return Policies<P...>::visit(all, number, f);
   }
   /// What ranks compare: which one is chosen, and the settings of all.
   std::tuple<int, const Policies<P...>&> settings() const { return {number, all}; }
   /// The settings of the chosen one (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    if constexpr (std::is_const_v<Self>) {
-      s.visit([&](const auto& policy) { field("", policy); });
-    } else {
-      s.all.change(s.number, [&](auto& policy) { field("", policy); });
-    }
+    Policies<P...>::visit(s.all, s.number, [&field](auto& policy) { field("", policy); });
   }
 };
 
@@ -92,10 +79,7 @@ template <class... S>
 struct AnySurrogate : detail::OneOf<S...> {
   static_assert((is_surrogate_v<S> && ...), "AnySurrogate takes surrogates");
   // They differ from surrogate to surrogate, and a loss asks for them when it is compiled.
-  static_assert(!((detail::reads_ref_v<S> || detail::reads_rollout_v<S> ||
-                   detail::reads_teacher_v<S> || detail::reads_tag_v<S> ||
-                   detail::reads_row_advantage_v<S>) ||
-                  ...),
+  static_assert(!(detail::reads_any_v<S> || ...),
                 "a surrogate that declares what it reads has a type of its own");
   using detail::OneOf<S...>::OneOf;
   /// A loss compiles one loop over tokens, not one more for each shape of rows.
@@ -112,10 +96,7 @@ struct AnySurrogate : detail::OneOf<S...> {
 template <class... F>
 struct AnyFactors : detail::OneOf<F...> {
   static_assert((detail::is_factors_v<F> && ...), "AnyFactors takes gdpo::Factors<...>");
-  static_assert(!((detail::reads_ref_v<F> || detail::reads_rollout_v<F> ||
-                   detail::reads_teacher_v<F> || detail::reads_tag_v<F> ||
-                   detail::reads_row_advantage_v<F>) ||
-                  ...),
+  static_assert(!(detail::reads_any_v<F> || ...),
                 "a factor that declares what it reads has a type of its own");
   using detail::OneOf<F...>::OneOf;
 };

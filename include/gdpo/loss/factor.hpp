@@ -15,6 +15,10 @@ GDPO_DECLARED(reads_tag);
 GDPO_DECLARED(reads_row_advantage);
 GDPO_DECLARED(ratio_only);
 GDPO_DECLARED(general_rows);
+/// Whether P declares that it reads an optional member.
+template <class P>
+constexpr bool reads_any_v = reads_ref_v<P> || reads_rollout_v<P> || reads_teacher_v<P> ||
+                             reads_tag_v<P> || reads_row_advantage_v<P>;
 }  // namespace detail
 
 /// A list of factors of the surrogate; `Factors<>` is none.

@@ -62,14 +62,10 @@ struct CheckField {
   void operator()(const FieldPath& path, const T& member, const FieldInfo& info) const {
     if constexpr (std::is_enum_v<T>) {
       static_assert(has_enumerators_v<T>, "an enumeration of settings needs enumerators(E)");
-      for (const auto& e : enumerators(member))
-        if (e.value == member) return;
-      std::string words;
-      for (const auto& e : enumerators(member))
-        words += (words.empty() ? "one of " : ", ") + std::string(e.word);
+      if (word_of(member)) return;
       contract::fail(function, path.text(),
                      contract::text(static_cast<index_t>(member)) + ", which is no enumerator",
-                     words);
+                     "one of " + words_of<T>(", "));
     } else if constexpr (std::is_floating_point_v<T> ||
                          (std::is_integral_v<T> && !std::is_same_v<T, bool>)) {
       if (fits(info.range, static_cast<double>(member))) return;
@@ -127,9 +123,7 @@ inline void check_ddof(const char* function, const char* name, int ddof) {
 }
 
 inline void check_eps(const char* function, const char* name, double eps) {
-  if (!(eps >= 0) || math::not_finite(eps)) {
-    contract::fail(function, name, contract::text(eps), "a finite number of at least 0");
-  }
+  CheckField{function}(FieldPath{nullptr, name}, eps, FieldInfo{at_least(0), ""});
 }
 
 }  // namespace detail
