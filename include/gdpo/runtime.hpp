@@ -54,10 +54,11 @@
 ///     gdpo::runtime::configured_estimator("trl::gdpo scale.eps=1e-6 missing.entry=zero")
 ///
 /// A setting has the name of the member, or the end of it if no other setting of that loss or
-/// estimator ends the same: `high` for `surrogate.high`, `beta` for `kl.beta`.
+/// estimator ends the same: `high` for `surrogate.high`, `beta` for `kl.beta`. The dots may be "_".
 ///
 /// `gdpo::runtime::settings(gdpo::runtime::loss("trl::dapo"))` lists the settings of any named
-/// thing: name, kind, value, the numbers that fit, and what it means.
+/// thing: name, kind, value, the numbers that fit, and what it means; `shorthands` what sets
+/// several of them by one word.
 ///
 /// **Inputs.** As for the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
 /// number that only the trainer knows:
@@ -81,6 +82,7 @@
 ///
 /// **Read on.** include/gdpo/presets/README.md: which preset is which trainer's. presets/trl.hpp,
 /// verl.hpp, ...: what each name sets. loss/any_kl.hpp: KL terms chosen at run time.
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <gdpo/advantages.hpp>
@@ -341,6 +343,22 @@ inline const Table<KlEstimator>& estimators_of_kl() {
       {"k3", KlEstimator::K3}};
   return entries;
 }
+inline void read_kl(const char* function, const char* argument, std::string_view text, AnyKl& kl) {
+  const char last = text.empty() ? ' ' : text.back();
+  const bool marked = last == '+' || last == '*';
+  const std::string_view name = text.substr(0, text.size() - (marked ? 1 : 0));
+  kl.estimator = named(function, argument, name, estimators_of_kl());
+  kl.gradient = last == '+'   ? KlGradient::StraightThroughK2
+                : last == '*' ? KlGradient::ImportanceWeighted
+                              : KlGradient::Direct;
+}
+inline const Table<Renorm>& renorms() {
+  static const Table<Renorm> entries = {{"none", renorm::none()},
+                                        {"batch", renorm::batch()},
+                                        {"group", renorm::per_group()},
+                                        {"tokens", renorm::token_weighted_batch()}};
+  return entries;
+}
 }  // namespace detail
 
 /// The names of all losses, in the order of presets/all.hpp.
@@ -399,34 +417,25 @@ inline Aggregate aggregate(std::string_view loss_agg_mode) {
 /// kept. Pass `loss.kl` to keep those of the loss.
 /// Errors: `invalid_input` for an unknown type, with a list of the types.
 inline AnyKl kl(std::string_view kl_loss_type, AnyKl kl = {}) {
-  const char last = kl_loss_type.empty() ? ' ' : kl_loss_type.back();
-  const bool marked = last == '+' || last == '*';
-  const std::string_view name = kl_loss_type.substr(0, kl_loss_type.size() - (marked ? 1 : 0));
-  kl.estimator =
-      detail::named("gdpo::runtime::kl", "kl_loss_type", name, detail::estimators_of_kl());
-  kl.gradient = last == '+'   ? KlGradient::StraightThroughK2
-                : last == '*' ? KlGradient::ImportanceWeighted
-                              : KlGradient::Direct;
+  detail::read_kl("gdpo::runtime::kl", "kl_loss_type", kl_loss_type, kl);
   return kl;
 }
 
 namespace detail {
 
-/// Whether a line of text can set a member of this type.
+/// Whether a struct is a pair of ends, `lo` and `hi`.
+template <class T, class = void>
+constexpr bool is_pair_v = false;
+template <class T>
+constexpr bool is_pair_v<T, std::void_t<decltype(T::lo), decltype(T::hi)>> = true;
+/// Whether a member is a setting, with a number or a word for its value.
 template <class Member>
-constexpr bool is_setting_v =
-    std::is_arithmetic_v<Member> || gdpo::detail::has_enumerators_v<Member> ||
+constexpr bool is_leaf_v = std::is_arithmetic_v<Member> || gdpo::detail::has_enumerators_v<Member>;
+/// Whether a line of text can set several settings of a struct at once, by a word or a pair.
+template <class Member>
+constexpr bool is_shorthand_v =
     std::is_same_v<Member, AnyKl> || std::is_same_v<Member, Aggregate> ||
-    std::is_same_v<Member, Renorm>;
-/// Calls f(name, member) for each setting of a struct with fields that a line of text can set,
-/// named as in messages: "surrogate.low". Weights, gates and policies of the caller's own are not
-/// among them.
-template <class T, class F>
-void for_each_setting(T& x, const F& f) {
-  gdpo::detail::walk_fields(x, {}, [&f](const auto& path, auto& member, const auto&) {
-    if constexpr (is_setting_v<std::decay_t<decltype(member)>>) f(path.text(), member);
-  });
-}
+    std::is_same_v<Member, Renorm> || std::is_same_v<Member, Missing> || is_pair_v<Member>;
 
 /// Reads a whole text as a number, such as "0.2", "1e-6" or "inf". Returns whether it is one.
 template <class Number>
@@ -477,64 +486,100 @@ struct ReadSetting {
     for (const auto& e : enumerators(setting)) words.emplace_back(e.word, e.value);
     setting = named(function, name.c_str(), text, words);
   }
-  void operator()(AnyKl& setting) const { setting = kl(text, setting); }
-  void operator()(Aggregate& setting) const { setting = aggregate(text); }
+  void operator()(AnyKl& setting) const { read_kl(function, name.c_str(), text, setting); }
+  void operator()(Aggregate& setting) const {
+    setting = named(function, name.c_str(), text, aggregates());
+  }
   void operator()(Renorm& setting) const {
-    static const Table<Renorm> words = {{"none", renorm::none()},
-                                        {"batch", renorm::batch()},
-                                        {"group", renorm::per_group()},
-                                        {"tokens", renorm::token_weighted_batch()}};
-    setting = named(function, name.c_str(), text, words);
+    setting = named(function, name.c_str(), text, renorms());
+  }
+  void operator()(Missing& setting) const { (*this)(setting.entry); }
+  template <class Pair, std::enable_if_t<is_pair_v<Pair>, int> = 0>
+  void operator()(Pair& setting) const {
+    const std::size_t comma = text.find(',');
+    if (comma == std::string_view::npos || !read_number(text.substr(0, comma), setting.lo) ||
+        !read_number(text.substr(comma + 1), setting.hi)) {
+      fail("two numbers, the lower and the upper end: LO,HI");
+    }
   }
 };
 
-/// A setting of some value: its name, where it is, and how its type is read.
+/// A member of some value that its lists name: its name, where it is, what fits, and what reads and
+/// checks its type.
 struct SettingAt {
   std::string name;
   void* member;
+  gdpo::detail::FieldInfo info;
+  bool alone;  ///< Whether it is checked by itself: a number, a word, or a pair of ends.
+  /// Null: no line can set it.
   void (*read)(const char* function, const std::string& name, std::string_view text, void* member);
+  void (*check)(const char* function, const gdpo::detail::FieldPath& path, const void* member,
+                const gdpo::detail::FieldInfo& info);
 };
 template <class Member>
 void read_setting(const char* function, const std::string& name, std::string_view text,
                   void* member) {
   ReadSetting{function, name, text}(*static_cast<Member*>(member));
 }
+template <class Member>
+void check_setting(const char* function, const gdpo::detail::FieldPath& path, const void* member,
+                   const gdpo::detail::FieldInfo& info) {
+  gdpo::detail::CheckField{function}(path, *static_cast<const Member*>(member), info);
+}
 /// The settings of `x`, in the order of its lists. What follows is compiled once for all types.
 template <class T>
 std::vector<SettingAt> settings_at(T& x) {
   std::vector<SettingAt> list;
-  for_each_setting(x, [&list](std::string&& name, auto& member) {
-    list.push_back({std::move(name), &member, &read_setting<std::decay_t<decltype(member)>>});
-  });
+  gdpo::detail::walk_fields(
+      x, {}, [&list](const auto& path, auto& member, const gdpo::detail::FieldInfo& info) {
+        using Member = std::decay_t<decltype(member)>;
+        SettingAt at{path.text(), &member,
+                     info,        is_leaf_v<Member> || is_pair_v<Member>,
+                     nullptr,     &check_setting<Member>};
+        if constexpr (is_leaf_v<Member> || is_shorthand_v<Member>) at.read = &read_setting<Member>;
+        list.push_back(std::move(at));
+      });
   return list;
 }
 
-/// Whether `name` is the end of the name of a setting, behind a dot.
-inline bool ends_in(const std::string& setting, const std::string& name) {
-  return setting.size() > name.size() && setting[setting.size() - name.size() - 1] == '.' &&
-         setting.compare(setting.size() - name.size(), name.size(), name) == 0;
+template <class... T>
+std::vector<SettingAt> settings_at(std::variant<T...>& value) {
+  return std::visit([](auto& x) { return settings_at(x); }, value);
 }
-/// Sets one setting of a list. name: its name, or the end of it that no other setting of the list
-/// has. Errors: `invalid_input` for an unknown name, with the list, for one that several have, with
-/// a list of these, and for a text that does not fit the type of the setting.
-inline void set(const char* function, const std::vector<SettingAt>& list, const std::string& name,
-                std::string_view text) {
+
+/// Whether a name, which may have "_" for dots, is that of a setting.
+inline bool means(std::string_view name, std::string_view setting) {
+  return name.size() == setting.size() &&
+         std::equal(name.begin(), name.end(), setting.begin(),
+                    [](char n, char s) { return n == s || (n == '_' && s == '.'); });
+}
+/// Whether it is the end of the name of a setting, behind a dot.
+inline bool means_end(std::string_view name, std::string_view setting) {
+  if (name.size() >= setting.size()) return false;
+  const std::size_t before = setting.size() - name.size() - 1;
+  return setting[before] == '.' && means(name, setting.substr(before + 1));
+}
+/// The setting of a list that a name means: its name, or the end of it that no other setting of the
+/// list has. Errors: `invalid_input` for an unknown name, with the list, and for one that several
+/// have, with a list of these.
+inline const SettingAt& find_setting(const char* function, const std::vector<SettingAt>& list,
+                                     const std::string& name) {
   std::string names, found;  // of all settings, and of those that the name may mean
-  const SettingAt *whole = nullptr, *end = nullptr;
+  const SettingAt* end = nullptr;
   int ends = 0;
   for (const SettingAt& setting : list) {
+    if (!setting.read) continue;
+    if (means(name, setting.name)) return setting;
     names += (names.empty() ? "" : ", ") + setting.name;
-    if (setting.name == name) whole = &setting;
-    if (!ends_in(setting.name, name)) continue;
+    if (!means_end(name, setting.name)) continue;
     found += (found.empty() ? "" : ", ") + setting.name;
     end = &setting, ++ends;
   }
-  if (!whole && ends != 1) {
+  if (ends != 1) {
     contract::fail(function, "line", "the setting '" + name + "'",
                    "one of " + (ends == 0 ? names : found));
   }
-  const SettingAt& chosen = whole ? *whole : *end;
-  chosen.read(function, name, text, chosen.member);
+  return *end;
 }
 
 /// The words of a line, which blanks separate; each call takes the next, and an empty one at its
@@ -554,17 +599,77 @@ struct Words {
     return place != std::string_view::npos && line[place] == first;
   }
 };
-/// Applies settings SETTING=VALUE, of which `word` is the first, to the value of a variant. A
-/// setting may change which others there are, so each looks at the list anew.
-template <class Variant>
-void apply_settings(const char* function, Variant& value, std::string_view word, Words& next) {
+/// What the words SETTING=VALUE of a line have set, in their order.
+struct Said {
+  gdpo::detail::GivenNames names;   ///< The names of the settings, and what the line calls them.
+  std::vector<std::string> values;  ///< As text.
+};
+
+/// Applies settings SETTING=VALUE, of which `word` is the first, and checks each by itself. A setting
+/// may change which others there are, so each looks at the list anew. Returns what was set.
+template <class T>
+Said apply_settings(const char* function, T& x, std::string_view word, Words& next) {
+  Said said;
   for (; !word.empty(); word = next()) {
     const std::size_t sign = word.find('=');
     if (sign == std::string_view::npos)
       contract::fail(function, "line", "'" + std::string(word) + "'", "SETTING=VALUE");
-    const std::vector<SettingAt> list = std::visit([](auto& v) { return settings_at(v); }, value);
-    set(function, list, std::string(word.substr(0, sign)), word.substr(sign + 1));
+    const std::string name(word.substr(0, sign));
+    const std::string_view value = word.substr(sign + 1);
+    const std::vector<SettingAt> all = settings_at(x);
+    const SettingAt& setting = find_setting(function, all, name);
+    for (const auto& [before, called] : said.names) {
+      if (before != setting.name || called == name) continue;
+      contract::fail(function, name, "beside " + called + ", which is the same setting",
+                     "one of the two");
+    }
+    setting.read(function, name, value, setting.member);
+    if (setting.alone)
+      setting.check(function, {nullptr, name.c_str()}, setting.member, setting.info);
+    said.names.emplace_back(setting.name, name);
+    said.values.emplace_back(value);
   }
+  return said;
+}
+/// Throws unless all settings fit, together too; messages call them as a line did.
+template <class T>
+void check_configured(const char* function, T& x, const Said& said) {
+  for (const SettingAt& at : settings_at(x)) {
+    const gdpo::detail::FieldPath path{nullptr, at.name.c_str(), &said.names};
+    at.check(function, path, at.member, at.info);
+  }
+}
+/// What a line describes.
+template <class Value>
+struct Configured {
+  Value value;
+  std::string words;  ///< The words before the settings: NAME [LEVEL].
+  Said said;          ///< The settings behind them.
+};
+inline Configured<Loss> configured_loss(const char* function, std::string_view line) {
+  Words next{line};
+  const std::string_view name = next();
+  const std::string_view word = next();
+  const bool has_level = !word.empty() && word.find('=') == std::string_view::npos;
+  if (next.at('=')) {
+    contract::fail(function, "line", "'" + std::string(word) + " ='",
+                   "SETTING=VALUE, without blanks around =");
+  }
+  const std::string_view level = has_level ? word : "";
+  Configured<Loss> c{loss(name, level), std::string(name), {}};
+  if (has_level) c.words += " " + std::string(level);
+  c.said = apply_settings(function, c.value, has_level ? next() : word, next);
+  return c;
+}
+/// The same of a line without a level; `named` is the function that knows the names.
+template <class Value>
+Configured<Value> configured(const char* function, std::string_view line,
+                             Value (*named)(std::string_view)) {
+  Words next{line};
+  const std::string_view name = next();
+  Configured<Value> c{named(name), std::string(name), {}};
+  c.said = apply_settings(function, c.value, next(), next);
+  return c;
 }
 
 }  // namespace detail
@@ -576,55 +681,46 @@ void apply_settings(const char* function, Variant& value, std::string_view word,
 /// Words are separated by blanks, tabs or ends of lines. NAME and LEVEL are those of `loss`. A
 /// SETTING is named as in the members of the loss and in messages, such as `surrogate.low` or
 /// `aggregate.constant`, or by the end of that where no other setting has it, such as `low` or
-/// `constant`; a VALUE is a number ("inf" for infinity), true or false, or a word: `kl` takes the
-/// types of `kl()` and keeps its other settings, `aggregate` the modes of `aggregate()` and sets
-/// all of the aggregate's settings, `kl.against` is ref, old, teacher or rollout, and
-/// `aggregate.over` is tokens, rows, non_empty_rows or given. Settings are applied in their order.
+/// `constant`, and "_" may stand for the dots; a VALUE is a number ("inf" for infinity), true or
+/// false, or a word. Some words set several settings: `kl` takes the types of `kl()` and sets
+/// estimator and gradient, `aggregate` the modes of `aggregate()` and sets all of its settings; two
+/// ends are LO,HI, as in `kl.input=-20,20`. Settings are applied in their order. `settings` and
+/// `shorthands` list what there is.
 ///
 /// Errors: `invalid_input` for an unknown name, level or setting, with a list of the known ones;
-/// for an end that several settings have, with a list of these; and for a value that is not of the
-/// setting's type. A message calls the setting as the line does. Whether a number is in its range
-/// is checked by the loss when it is called.
+/// for an end that several settings have, with a list of these; for a setting by two names; and for
+/// a value that does not fit. A message calls the setting as the line does. What several settings
+/// decide together is checked by the loss when it is called.
 inline Loss configured_loss(std::string_view line) {
-  constexpr const char* function = "gdpo::runtime::configured_loss";
-  detail::Words next{line};
-  const std::string_view name = next();
-  const std::string_view word = next();
-  const bool has_level = !word.empty() && word.find('=') == std::string_view::npos;
-  if (next.at('=')) {
-    contract::fail(function, "line", "'" + std::string(word) + " ='",
-                   "SETTING=VALUE, without blanks around =");
-  }
-  Loss configured = loss(name, has_level ? word : "");
-  detail::apply_settings(function, configured, has_level ? next() : word, next);
-  return configured;
+  return detail::configured_loss("gdpo::runtime::configured_loss", line).value;
 }
 
 /// The estimator that one line of text describes:
 ///
 ///     NAME [SETTING=VALUE ...]          trl::gdpo scale.eps=1e-6 missing.entry=zero
 ///
-/// NAME is that of `estimator`. A SETTING is named as in the members of the estimator and in
-/// messages: `scale.of` (group, batch, batch_centred, within), `scale.ddof`, `scale.eps`,
-/// `scale.eps_at` (std, var, clamp_std, clamp_var, none, std_or_one), of ShrunkStd
-/// `scale.prior_dof` (nan: from_batch) and `scale.equal_groups` (exclude, include); `renorm`
-/// (none, batch, group, tokens), which sets all of the renormalisation as the functions of
-/// namespace renorm do; `renorm.over` (the same words) and, unless that is none, `renorm.ddof`,
-/// `renorm.eps`, `renorm.eps_at`, `renorm.count_eps`, `renorm.keep_mean`; `missing.entry` (skip,
-/// zero, propagate, reject), `missing.row` (exclude, exclude_unscored, keep), `missing.infinite`
-/// (propagate, missing, nan_to_num, reject), `missing.unused` (compare, exclude), `singleton`
-/// (zero, raw, error, nan), `penalty.coef` and `penalty.reward`, or the end of a name where no
-/// other setting has it, such as `singleton`, `coef`, and `eps` of an estimator without a
-/// renormalisation. An estimator has those of its own scale. Weights and gates are lists: set them
-/// in the value.
+/// NAME is that of `estimator`; SETTING and VALUE are as in configured_loss. An estimator has the
+/// settings of its own scale, and those of a renormalisation unless `renorm.over` is none. `renorm`
+/// (none, batch, group, tokens) sets all of the renormalisation as the functions of namespace
+/// renorm do, `missing` is short for `missing.entry`. Weights and gates are lists: set them in the
+/// value.
 ///
 /// Errors: as those of configured_loss.
 inline Estimator configured_estimator(std::string_view line) {
-  constexpr const char* function = "gdpo::runtime::configured_estimator";
-  detail::Words next{line};
-  Estimator configured = estimator(next());
-  detail::apply_settings(function, configured, next(), next);
-  return configured;
+  return detail::configured("gdpo::runtime::configured_estimator", line, &estimator).value;
+}
+/// The pre-pass that a line NAME [SETTING=VALUE ...] describes, as in configured_estimator.
+inline Prepass configured_prepass(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_prepass", line, &prepass).value;
+}
+/// The same for an estimator over tokens: "verl::gae gamma=0.99 lambda=0.95".
+inline TokenAdvantage configured_token_advantage(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_token_advantage", line, &token_advantage)
+      .value;
+}
+/// The same for a value loss: "verl::value_loss clip=0.2".
+inline ValueLoss configured_value_loss(std::string_view line) {
+  return detail::configured("gdpo::runtime::configured_value_loss", line, &value_loss).value;
 }
 
 /// A setting of a loss, an estimator, ... as a line of text writes it.
@@ -664,6 +760,24 @@ Setting setting_of(std::string name, const Member& member, const gdpo::detail::F
   }
   return s;
 }
+template <class Value>
+std::string words_in(const Table<Value>& table) {
+  std::string words;
+  for (const auto& entry : table) words += (words.empty() ? "" : " | ") + entry.first;
+  return words;
+}
+inline std::string words_for(const AnyKl&) {
+  return words_in(estimators_of_kl()) + ", and + (gradient of k2) or * (times the ratio) behind it";
+}
+inline std::string words_for(const Aggregate&) { return words_in(aggregates()); }
+inline std::string words_for(const Renorm&) { return words_in(renorms()); }
+inline std::string words_for(const Missing& m) {
+  return gdpo::detail::words_of<std::decay_t<decltype(m.entry)>>(" | ");
+}
+template <class Pair>
+std::string words_for(const Pair&) {
+  return "two numbers, LO,HI";
+}
 }  // namespace detail
 
 /// The settings of a struct that lists them (core/fields.hpp), in their order.
@@ -672,9 +786,21 @@ std::vector<Setting> settings(const T& x) {
   std::vector<Setting> list;
   gdpo::detail::walk_fields(
       x, {}, [&list](const auto& path, const auto& member, const gdpo::detail::FieldInfo& info) {
-        using Member = std::decay_t<decltype(member)>;
-        if constexpr (std::is_arithmetic_v<Member> || gdpo::detail::has_enumerators_v<Member>)
+        if constexpr (detail::is_leaf_v<std::decay_t<decltype(member)>>)
           list.push_back(detail::setting_of(path.text(), member, info));
+      });
+  return list;
+}
+/// What sets several of the settings at once, by one word or a pair: `kl`, `aggregate`, `renorm`,
+/// `missing`, and all with two ends, such as `kl.input`. Their value is empty.
+template <class T>
+std::vector<Setting> shorthands(const T& x) {
+  std::vector<Setting> list;
+  gdpo::detail::walk_fields(
+      x, {}, [&list](const auto& path, const auto& member, const gdpo::detail::FieldInfo& info) {
+        using Member = std::decay_t<decltype(member)>;
+        if constexpr (detail::is_shorthand_v<Member>)
+          list.push_back({path.text(), detail::words_for(member), "", "", info.meaning});
       });
   return list;
 }
@@ -682,6 +808,11 @@ std::vector<Setting> settings(const T& x) {
 template <class... T>
 std::vector<Setting> settings(const std::variant<T...>& named) {
   return std::visit([](const auto& x) { return settings(x); }, named);
+}
+/// The shorthands of a loss, an estimator, ... by name.
+template <class... T>
+std::vector<Setting> shorthands(const std::variant<T...>& named) {
+  return std::visit([](const auto& x) { return shorthands(x); }, named);
 }
 
 }  // namespace runtime

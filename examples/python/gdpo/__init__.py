@@ -19,7 +19,9 @@ from ._library import estimators, level, losses
 from ._logprobs import TokenLogprobs, token_logprobs
 from ._policy_loss import Metrics, PolicyLoss, count
 from ._prepare import Prepared, prepare, prepasses
+from ._settings import Setting, estimator_settings, loss_settings
 
 __all__ = ["Finding", "Metrics", "PidLagrangian", "PidStep", "PolicyLoss", "Prepared", "Report",
-           "TokenLogprobs", "advantages", "count", "diagnose", "estimators", "level", "losses",
-           "prepare", "prepasses", "token_logprobs"]
+           "Setting", "TokenLogprobs", "advantages", "count", "diagnose", "estimator_settings",
+           "estimators", "level", "loss_settings", "losses", "prepare", "prepasses",
+           "token_logprobs"]

@@ -3,21 +3,18 @@ import functools
 import math
 import operator
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence,
+                    Tuple, Union)
 
 import torch
 
-from ._library import Line, SettingNames, check_tensors, names, ops, our_errors
+from ._library import check_tensors, names, ops, our_errors
+from ._settings import line, takes_settings, text_of
 
-#: The settings of `advantages` with the names that they have in the library.
-SETTINGS = SettingNames({
-    "of": "scale.of", "ddof": "scale.ddof", "eps": "scale.eps", "eps_at": "scale.eps_at",
-    "renorm_ddof": "renorm.ddof", "renorm_eps": "renorm.eps", "renorm_eps_at": "renorm.eps_at",
-    "missing": "missing.entry", "missing_row": "missing.row", "infinite": "missing.infinite",
-    "unused": "missing.unused", "singleton": "singleton",
-    "penalty_coef": "penalty.coef", "penalty_reward": "penalty.reward",
-})
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from ._keywords import EstimatorSettings
 
 class Report:
     """What a call of `advantages` saw of the whole batch.
@@ -132,32 +129,26 @@ def _flat(entries: Sequence[Sequence[float]]) -> Optional[List[float]]:
     return [float(number) for entry in entries for number in entry] if entries else None
 
 
-def _on_cpu(line: Line, values: torch.Tensor, arguments: tuple
+def _on_cpu(estimator: str, values: torch.Tensor, arguments: tuple
             ) -> Tuple[torch.Tensor, torch.Tensor]:
     """The operator on the CPU: the kernels for devices have no constraints and no report."""
-    with our_errors(line.in_given_words):
-        return ops.advantages(values.cpu(), line.text, *(
+    with our_errors():
+        return ops.advantages(values.cpu(), estimator, *(
             a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments))
 
 
-def _report_on_cpu(line: Line, values: torch.Tensor, arguments: tuple) -> torch.Tensor:
-    return _on_cpu(line, values, arguments)[1]
+def _report_on_cpu(estimator: str, values: torch.Tensor, arguments: tuple) -> torch.Tensor:
+    return _on_cpu(estimator, values, arguments)[1]
 
 
+@takes_settings("estimator")
 def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, group_ids: Any = None,
                group_offsets: Any = None, weights: Optional[Sequence[float]] = None,
                gates: Sequence[Tuple[int, int, float]] = (),
                constraints: Sequence[Tuple[int, float, float, float, str]] = (),
                tokens: Any = None, valid: Any = None, baseline: Any = None,
-               row_weights: Any = None, penalty: Any = None, of: Optional[str] = None,
-               ddof: Optional[int] = None, eps: Optional[float] = None,
-               eps_at: Optional[str] = None, renorm_ddof: Optional[int] = None,
-               renorm_eps: Optional[float] = None, renorm_eps_at: Optional[str] = None,
-               missing: Optional[str] = None, missing_row: Optional[str] = None,
-               infinite: Optional[str] = None, unused: Optional[str] = None,
-               singleton: Optional[str] = None, penalty_coef: Optional[float] = None,
-               penalty_reward: Optional[int] = None, report: bool = False,
-               **settings: Any) -> Any:
+               row_weights: Any = None, penalty: Any = None, report: bool = False,
+               **settings: "Unpack[EstimatorSettings]") -> Any:
     """Group-relative advantages: one number for each row (completion).
 
     rewards: (rows) or (rows, rewards); a NaN is a reward that is missing, as is None in a list.
@@ -166,7 +157,7 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
       waits.
     estimator: one of `gdpo.estimators()`: "gdpo" (arXiv 2601.05242), "grpo", "dr_grpo", "rloo", or
       a trainer's such as "trl::gdpo". It brings its settings; what you give replaces one of them,
-      as a keyword or behind the name, as in "trl::gdpo eps=1e-6".
+      as a keyword or behind the name, as in "trl::gdpo scale.eps=1e-6".
     One of these says who belongs together: group_size (that many rows in a row), group_ids (rows),
       integers in any order, or group_offsets (groups + 1), where each group begins.
     weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
@@ -182,30 +173,19 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     penalty: (rows) the KL of each row in nats, which penalty_coef times is taken off the reward:
       off the sum, or off that of the number penalty_reward, of estimators that scale each reward by
       itself.
-    of, ddof, eps, eps_at: the standard deviation that a reward is divided by, where the estimator
-      has one: of the "group", the "batch" ("batch_centred": after the baseline), or "within" the
-      groups; degrees of freedom taken off; eps, and where it stands: "std", "var", "clamp_std",
-      "clamp_var", "none", "std_or_one" (include/gdpo/advantage/multiplier.hpp). renorm_ddof,
-      renorm_eps, renorm_eps_at: the same of the second normalisation.
-    missing: what a NaN means, "skip", "zero", "propagate" or "reject"; missing_row: what a row
-      without any reward gets, "exclude", "exclude_unscored" or "keep"; infinite: what an infinite
-      reward means, "propagate", "missing", "nan_to_num" or "reject"; singleton: what a group of one
-      gets, "zero", "raw", "nan" or "error" (include/gdpo/advantage/missing.hpp). "reject" and
-      "error" raise, and are for the CPU.
-    settings: those by their names in the library, and further ones, as in
-      **{"scale.eps": 1e-6, "renorm.keep_mean": True} (include/gdpo/runtime.hpp lists them).
+    settings: what an estimator has of these, which `gdpo.estimator_settings(name)` lists with its
+      values; each also by its whole name, and by the end of that where the estimator has no other
+      that ends so: trl::grpo has one eps, scale.eps, and trl::gdpo two, scale_eps and renorm_eps.
+      "reject" and "error" raise, and are for the CPU. The formulas of eps_at:
+      include/gdpo/advantage/multiplier.hpp; of missing rewards: include/gdpo/advantage/missing.hpp.
+      {settings}
 
     Returns the advantages (rows), float32 for rewards of float32 and narrower, else float64, as an
     array of the library that `rewards` is of (a tensor for a list); with report=True also a Report.
 
     Errors: ValueError for unknown names and for types, shapes and settings that do not fit.
     """
-    given = {"of": of, "ddof": ddof, "eps": eps, "eps_at": eps_at, "renorm_ddof": renorm_ddof,
-             "renorm_eps": renorm_eps, "renorm_eps_at": renorm_eps_at, "missing": missing,
-             "missing_row": missing_row, "infinite": infinite, "unused": unused,
-             "singleton": singleton, "penalty_coef": penalty_coef,
-             "penalty_reward": penalty_reward, **settings}
-    line = SETTINGS.line("gdpo::advantages", [estimator], given)
+    text = line("gdpo::advantages", (estimator,), settings)
     try:
         group_size = operator.index(group_size)
     except TypeError:
@@ -230,16 +210,20 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
                  _weights(weights), _flat(gates), _flat(limits), *columns.values())
 
     if values.device.type == "cpu" or limits:
-        result, numbers = _on_cpu(line, values, arguments)
+        result, numbers = _on_cpu(text, values, arguments)
         result = result.to(values.device)
     else:
-        with our_errors(line.in_given_words):
-            result, _ = ops.advantages(values, line.text, *arguments)
+        with our_errors():
+            result, _ = ops.advantages(values, text, *arguments)
         # Of what the rewards are now, whatever becomes of them before the report is read.
-        numbers = functools.partial(_report_on_cpu, line, values.clone() if report else values,
+        numbers = functools.partial(_report_on_cpu, text, values.clone() if report else values,
                                     arguments)
     result = _like(rewards, result)
     if not report:
         return result
     return AdvantagesAndReport(
         result, Report(numbers, values.shape[1] if values.dim() == 2 else 1))
+
+
+if advantages.__doc__:  # python -OO has none
+    advantages.__doc__ = advantages.__doc__.replace("{settings}", text_of("estimator"))

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple, Union
 import torch
 
 from ._library import ops, our_errors
+from ._settings import word
 
 _BOUNDS = {"at_most": 0.0, "at_least": 1.0}
 
@@ -84,7 +85,7 @@ class PidLagrangian:
         if unknown:
             raise ValueError(f"gdpo.PidLagrangian: bound: given {unknown[0]!r}; needed: one of "
                              "at_least, at_most")
-        self._gains = " ".join(f"{name}={value}" for name, value in gains.items())
+        self._gains = " ".join(f"{name}={word(value)}" for name, value in gains.items())
         self._set_points = _set_points("gdpo.PidLagrangian", limits, scale,
                                        [_BOUNDS[b] for b in bounds])
         self._state = torch.empty((1, 0), dtype=torch.float64)

@@ -2,8 +2,9 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from ._advantages import Report
-from ._library import ops, our_errors, word
+from ._library import ops, our_errors
 from ._policy_loss import Metrics
+from ._settings import word
 
 
 class Finding(NamedTuple):

@@ -1,12 +1,10 @@
 """Loads the operators, and tells PyTorch their shapes and derivatives."""
 import contextlib
 import functools
-import numbers
 import pathlib
 import re
 import zlib
-from typing import (Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set,
-                    Tuple)
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -68,98 +66,6 @@ def raise_ours(error: Exception, translate: Callable[[str], str] = str) -> None:
             " or a CUDA device")
         raise ValueError(f"{operator}: batch: given no tensors that it runs on; needed: dense "
                          f"tensors on the CPU{cuda}, one at least") from None
-
-
-class Line(NamedTuple):
-    """A line for the library, and how its settings were called by who gave them."""
-
-    text: str
-    called: Dict[str, str]  #: From names in the library to the given ones, where they differ.
-
-    def in_given_words(self, message: str) -> str:
-        """A message of the library that calls settings as they were given."""
-        names = "|".join(sorted(map(re.escape, self.called), key=len, reverse=True))
-        return re.sub(rf"(?<![\w.])({names})(?![\w]|\.(?!lo|hi))",
-                      lambda found: self.called[found[1]], message)
-
-
-class SettingNames:
-    """The settings of a function: their names in Python, and those in the library.
-
-    Lines and keywords take both, as `low` and `surrogate.low`, and the last name of a setting where
-    no other has it.
-
-    numbers: of settings with one value. bounds: of those with a lower and an upper end, which in
-      the library are two, NAME.lo and NAME.hi; in a line they may be NAME=LO,HI.
-    """
-
-    def __init__(self, numbers: Dict[str, str], bounds: Optional[Dict[str, str]] = None) -> None:
-        self._bounds = bounds or {}
-        self._in_library = {**numbers, **self._bounds}
-        self._in_python = {name: setting for setting, name in self._in_library.items()}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._in_library)
-
-    def _library_name(self, name: str) -> str:
-        """The name in the library of a setting; one that is not known here stays as it is."""
-        if name in self._in_library or name in self._in_python:
-            return self._in_library.get(name, name)
-        whole, dot, end = name.rpartition(".")
-        if end in ("lo", "hi") and self._library_name(whole) in self._bounds.values():
-            return self._library_name(whole) + dot + end
-        ends = [path for path in self._in_python if path.endswith(f".{name}")]
-        return ends[0] if len(ends) == 1 else name
-
-    def meant(self, name: str) -> str:
-        """The name in Python of the setting that a name means; an unknown one stays as it is."""
-        whole = self._library_name(re.sub(r"\.(lo|hi)$", "", name))
-        return self._in_python.get(whole, name)
-
-    def meant_in(self, names: Iterable[str]) -> Set[str]:
-        """The names in Python of settings, or of those that the words NAME=VALUE of a line set."""
-        return {self.meant(name.partition("=")[0]) for name in names}
-
-    def line(self, function: str, words: Sequence[str], given: Dict[str, object]) -> Line:
-        """The line of these words and settings for the library; None is no setting.
-
-        words: the first of them may be a line with settings itself, which stand before the others.
-        Errors: ValueError for one setting by two names, and for bounds that are not two numbers.
-        """
-        if not all(isinstance(word, str) for word in words):
-            raise ValueError(f"{function}: name: given {words[0]!r}; needed: a name, and perhaps "
-                             "settings behind it, NAME SETTING=VALUE")
-        head, tail = words[0].split(), []
-        while head and "=" in head[-1]:
-            tail.insert(0, head.pop())
-        pairs = [word.partition("=")[::2] for word in tail]
-        pairs += [(name, value) for name, value in given.items() if value is not None]
-        result, called, before = [*head, *words[1:]], dict(self._in_python), {}
-        for name, value in pairs:
-            setting = self._library_name(name)
-            if before.setdefault(setting, name) != name:
-                raise ValueError(f"{function}: {name}: given beside {before[setting]}, which is "
-                                 "the same setting; needed: one of the two")
-            called[setting] = name
-            if setting not in self._bounds.values():
-                result.append(f"{setting}={word(value)}")
-                continue
-            try:
-                lo, hi = value.split(",") if isinstance(value, str) else value
-            except (TypeError, ValueError):
-                raise ValueError(f"{function}: {name}: given {value!r}; needed: two numbers, the "
-                                 "lower and the upper end") from None
-            result += [f"{setting}.lo={word(lo)}", f"{setting}.hi={word(hi)}"]
-        return Line(" ".join(result), called)
-
-
-def word(value: object) -> str:
-    """A setting as the library reads it from a line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (str, int)):
-        return str(value)
-    return str(int(value)) if isinstance(value, numbers.Integral) else repr(float(value))
 
 
 def check_type(function: str, name: str, tensor: object) -> None:

@@ -2,26 +2,19 @@
 import copy
 import inspect
 import re
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Optional
 
 import torch
 
-from ._library import (ARRAYS, FromLogitsInPlace, SettingNames, WithGradient, check_tensors,
-                       check_type, names, ops, our_errors, raise_ours, refuse_hidden_gradient,
-                       refuse_transforms, unwrapped)
+from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
+                       ops, our_errors, raise_ours, refuse_hidden_gradient, refuse_transforms,
+                       unwrapped)
+from ._settings import configured, keywords, line, loss_settings, said, takes_settings, text_of
 
-#: The settings of PolicyLoss with the names that they have in the library.
-SETTINGS = SettingNames({
-    "aggregate": "aggregate", "over": "aggregate.over", "count_eps": "aggregate.count_eps",
-    "row_count_eps": "aggregate.row_count_eps", "constant": "aggregate.constant",
-    "padded_width": "aggregate.padded_width", "scale": "aggregate.scale",
-    "low": "surrogate.low", "high": "surrogate.high", "delta": "surrogate.delta",
-    "dual": "surrogate.dual", "min_ratio": "factor.min_ratio", "max_ratio": "factor.max_ratio",
-    "kl": "kl", "beta": "kl.beta", "against": "kl.against",
-    "level_count_eps": "level.statistic.count_eps",
-}, {"kl_input": "kl.input", "kl_output": "kl.output", "level_map": "level.map",
-    "level_bounds": "level.bounds"})
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from ._keywords import LossSettings
 
 class Metrics:
     """What a loss call measured; every number is read when it is asked for.
@@ -178,28 +171,15 @@ class PolicyLoss(torch.nn.Module):
       trainer's ("trl::dapo", "verl::vanilla"). It brings its settings; what you give replaces one
       of them, as a keyword or behind the name and the level, as in "dapo sequence low=0.1".
     level: whose ratio is clipped, "token", "sequence" or "sequence_token" (GSPO).
-    low, high: the ratio is clipped to 1 - low .. 1 + high. delta: its upper bound without the
-      clip (INTELLECT-2). dual: with a negative advantage the loss is at most -dual A. (Of all
-      losses but those called cispo.)
-    min_ratio, max_ratio: of the losses called cispo, whose tokens have the loss -A r logp with the
-      ratio r between these bounds and without a gradient. min_ratio is at least 0, which is no
-      bound; max_ratio is above 0 and at least min_ratio, and infinity is no bound.
-    beta: the coefficient of the KL term, 0 switches it off. kl: its estimator as verl names it,
-      "k1", "abs", "k2", "k3" ("low_var_kl"), with "+" for the straight-through gradient,
-      with "*" times the ratio (TRL's use_bias_correction_kl).
-      against: the other policy, "ref", "old", "teacher" or "rollout". kl_input, kl_output: (lo,
-      hi), to which the log ratio and the estimate are clamped.
-    aggregate: "token-mean", "seq-mean-token-mean", "seq-mean-token-sum",
-      "seq-mean-token-sum-norm" or "token-sum" (verl's loss_agg_mode). over: the count that
-      divides, "tokens", "rows", "non_empty_rows" or "given". count_eps, row_count_eps: added to
-      the counts. constant: the length of "seq-mean-token-sum-norm"; without one, verl's mode takes
-      the padded width of each batch (padded_width). scale: a factor of the loss, such as the
-      number of ranks whose gradients are averaged.
-    level_map: (lo, hi), to which the log ratio of each token is clamped, of losses that do so
-      (verl). level_bounds: (lo, hi), to which that of a sequence is clamped, and level_count_eps,
-      added to its number of tokens: of the levels of sequences.
-    settings: the same by their names in the library, as in **{"surrogate.low": 0.1}
-      (include/gdpo/runtime.hpp lists them).
+    settings: what the loss has of these, which `gdpo.loss_settings(name)` lists with its values;
+      each also by its whole name, "surrogate.low" or surrogate_low, and by the end of that where
+      the loss has no other that ends so. Bounds are (lo, hi). beta is that of the KL term, which 0
+      switches off; kl its estimator as verl names it, with "+" for the straight-through gradient,
+      with "*" times the ratio (TRL's use_bias_correction_kl); aggregate verl's loss_agg_mode;
+      constant the length of "seq-mean-token-sum-norm", without which verl's mode takes the padded
+      width of each batch (padded_width); scale a factor of the loss, such as the number of ranks
+      whose gradients are averaged.
+      {settings}
 
     The formulas stand in the headers of the C++ library, include/gdpo/loss. The call computes in
     float32, or in float64 where logp is float64; log-probs of 16 bits are read as float32, and
@@ -209,39 +189,22 @@ class PolicyLoss(torch.nn.Module):
     torch.compile makes a RuntimeError with the same words of it.
     """
 
-    def __init__(self, name: str, level: Optional[str] = None, *,
-                 low: Optional[float] = None, high: Optional[float] = None,
-                 delta: Optional[float] = None, dual: Optional[float] = None,
-                 min_ratio: Optional[float] = None, max_ratio: Optional[float] = None,
-                 beta: Optional[float] = None, kl: Optional[str] = None,
-                 against: Optional[str] = None, aggregate: Optional[str] = None,
-                 over: Optional[str] = None, count_eps: Optional[float] = None,
-                 row_count_eps: Optional[float] = None, constant: Optional[float] = None,
-                 padded_width: Optional[bool] = None, scale: Optional[float] = None,
-                 kl_input: Optional[Tuple[float, float]] = None,
-                 kl_output: Optional[Tuple[float, float]] = None,
-                 level_map: Optional[Tuple[float, float]] = None,
-                 level_bounds: Optional[Tuple[float, float]] = None,
-                 level_count_eps: Optional[float] = None, **settings: Any) -> None:
-        given = locals()
+    @takes_settings("loss")
+    def __init__(self, name: str, level: Optional[str] = None,
+                 **settings: "Unpack[LossSettings]") -> None:
         super().__init__()
-        given = {**{setting: given[setting] for setting in SETTINGS}, **settings}
-        line = SETTINGS.line("gdpo.PolicyLoss", [name] if level is None else [name, level], given)
-        for setting, argument in (("kl", "kl_loss_type"), ("aggregate", "loss_agg_mode")):
-            line.called[argument] = f"{line.called[setting]} ({argument})"
-        self._line = line
+        words = (name,) if level is None else (name, level)
         #: The loss in one line, as the operator takes it.
-        self.line = line.text
-        with our_errors(line.in_given_words):
-            own_beta = ops.check_loss(self.line)
-        said = {word.partition("=")[0] for word in self.line.split() if "=" in word}
-        if own_beta == 0 and "kl.beta" not in said and said & {"kl", "kl.against"}:
+        self.line = configured("loss", line("gdpo.PolicyLoss", words, settings))
+        given = said(self.line)
+        if "kl.beta" not in given and given.keys() & {"kl", "kl.estimator", "kl.against"} and (
+                not has_kl(self)):
             raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "
                              f"coefficient of the KL term, which \"{self.line.split()[0]}\" does "
                              "not have (0: off)")
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in SETTINGS:
+        if name in keywords("loss"):
             raise AttributeError(f"gdpo.PolicyLoss: {name} is set when the loss is made: "
                                  f"PolicyLoss(..., {name}={value!r})")
         super().__setattr__(name, value)
@@ -301,7 +264,7 @@ class PolicyLoss(torch.nn.Module):
                 with torch.no_grad():
                     loss, _, result = ops.policy_loss_forward(self.line, counts, False, *arrays)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, self._line.in_given_words)
+            raise_ours(error)
             raise
         return LossAndMetrics(loss, Metrics(result))
 
@@ -376,13 +339,26 @@ class PolicyLoss(torch.nn.Module):
             else:
                 loss, _, result, logp, entropies = ops.policy_loss_from_logits(*arguments)
         except (RuntimeError, ValueError) as error:
-            raise_ours(error, lambda message: self._line.in_given_words(
-                re.sub(r"^gdpo::\w+", function, message)))
+            raise_ours(error, lambda message: re.sub(r"^gdpo::\w+", function, message))
             raise
         return LossFromLogits(loss, Metrics(result), logp, entropies)
 
     def extra_repr(self) -> str:
         return repr(self.line)
+
+
+if PolicyLoss.__doc__:  # python -OO has none
+    PolicyLoss.__doc__ = PolicyLoss.__doc__.replace("{settings}", text_of("loss"))
+
+
+def value_of(loss: PolicyLoss, setting: str) -> str:
+    """The value that a setting has in a loss, by its name in the library."""
+    return next(s.value for s in loss_settings(loss.line) if s.name == setting)
+
+
+def has_kl(loss: PolicyLoss) -> bool:
+    """Whether the loss has a KL term."""
+    return float(value_of(loss, "kl.beta")) != 0
 
 
 def is_cispo(name: str) -> bool:
@@ -395,12 +371,13 @@ def is_cispo(name: str) -> bool:
 
 def ratio_bounds(low: float, high: float) -> Dict[str, float]:
     """The bounds of a loss called cispo for a ratio between 1 - low, at least 0, and 1 + high."""
-    return {"min_ratio": max(0.0, 1.0 - low), "max_ratio": 1.0 + high}
+    return {"factor.min_ratio": max(0.0, 1.0 - low), "factor.max_ratio": 1.0 + high}
 
 
 def outside(ratio: torch.Tensor, bounds: Dict[str, float]) -> torch.Tensor:
     """Where a ratio is beyond either of these bounds, which `gdpo.Metrics` does not measure."""
-    return (ratio < bounds["min_ratio"]) | (ratio > bounds["max_ratio"])
+    return ((ratio < float(bounds["factor.min_ratio"])) |
+            (ratio > float(bounds["factor.max_ratio"])))
 
 
 def dividing_by_given(loss: PolicyLoss) -> PolicyLoss:
@@ -413,8 +390,7 @@ def dividing_by_given(loss: PolicyLoss) -> PolicyLoss:
     if ops.loss_over(loss.line) != "tokens":
         return loss
     other = copy.copy(loss)
-    words = [word for word in loss.line.split(" ")
-             if not word.startswith(("aggregate.over=", "over="))]
+    words = [word for word in loss.line.split(" ") if not word.startswith("aggregate.over=")]
     other.line = " ".join([*words, "aggregate.over=given"])
     return other
 

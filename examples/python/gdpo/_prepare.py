@@ -35,7 +35,8 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
             degenerate: Optional[torch.Tensor] = None) -> Prepared:
     """Runs at most four pre-passes over a batch; count and PolicyLoss then take what it returns.
 
-    passes: names of `prepasses()`, or one name. The rollout corrections of trainers, such as
+    passes: names of `prepasses()`, or one name, with settings behind it as in
+      "trl::token_truncate clip.hi=2". The rollout corrections of trainers, such as
       "trl::token_truncate", "ms_swift::sequence_mask" and "open_instruct::rho", compare old_logp,
       or logp where that is absent, with rollout_logp; their caps are the trainers' (TRL 3, ms-swift
       and open-instruct 2). "overlong" drops the rows that `truncated` (rows) marks from loss and
@@ -50,8 +51,7 @@ def prepare(passes: Union[str, Sequence[str]], *, logp: Optional[torch.Tensor] =
     """
     passes = [passes] if isinstance(passes, str) else list(passes)
     for name in passes:
-        words = name.split(" ")
-        if words[0] not in prepasses() or (len(words) == 2) != (words[0] == "top_entropy"):
+        if name.split(" ")[0] not in prepasses():
             known = ", ".join(prepasses()).replace("top_entropy", "top_entropy QUANTILE")
             raise ValueError(f"gdpo::prepare: passes: given {name!r}; needed: one of {known}")
     arrays = batch_arrays("gdpo::prepare", {

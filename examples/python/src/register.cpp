@@ -44,7 +44,8 @@ STABLE_TORCH_LIBRARY(gdpo, library) {
   library.def(policy_loss_from_logits_in_place_schema);
   library.def(scaled_schema);
   library.def(scale_in_place_schema);
-  library.def(check_loss_schema);
+  library.def(settings_schema);
+  library.def(configure_schema);
   library.def(loss_over_schema);
   library.def(count_schema);
   library.def(token_logprobs_schema);
@@ -86,7 +87,8 @@ STABLE_TORCH_LIBRARY_IMPL(gdpo, CPU, library) {
 // Operators without a tensor have no device by which PyTorch could choose.
 STABLE_TORCH_LIBRARY_IMPL(gdpo, CompositeExplicitAutograd, library) {
   library.impl("names", TORCH_BOX(&gdpo::torch_stable::names));
-  library.impl("check_loss", TORCH_BOX(&gdpo::torch_stable::check_loss));
+  library.impl("settings", TORCH_BOX(&gdpo::torch_stable::settings));
+  library.impl("configure", TORCH_BOX(&gdpo::torch_stable::configure));
   library.impl("loss_over", TORCH_BOX(&gdpo::torch_stable::loss_over));
   library.impl("level", TORCH_BOX(&level));
 }

@@ -314,7 +314,7 @@ def test_settings_of_the_spread():
     close(grpo(of="within"), centred / (centred.square().sum() / 24).sqrt(), 12)
     close(grpo(eps_at="none"), centred, 12)
     first = grpo(eps=0.5)
-    close(gdpo.advantages(rewards, estimator="gdpo", group_size=5, eps=0.5, renorm_eps=0.25,
+    close(gdpo.advantages(rewards, estimator="gdpo", group_size=5, scale_eps=0.5, renorm_eps=0.25,
                           renorm_ddof=0).reshape(6, 5),
           first / (first.square().mean().sqrt() + 0.25), 12)
 
@@ -384,12 +384,15 @@ def test_a_penalty_inside_the_reward():
 
 
 @pytest.mark.parametrize("settings, words", [
-    (dict(eps=-1.0), "eps: given -1"), (dict(ddof=0.5), "ddof: given '0.5'; needed: an integer"),
+    (dict(scale_eps=-1.0), "scale_eps: given -1"),
+    (dict(scale_ddof=0.5), "scale_ddof: given '0.5'; needed: an integer"),
+    (dict(eps=1.0), "given the setting 'eps'; needed: one of scale.eps, renorm.eps"),
     (dict(missing="drop"), "missing: given 'drop'; needed: one of skip, zero"),
-    (dict(eps_at="mean"), "eps_at: given 'mean'"), (dict(of="all"), "of: given 'all'"),
+    (dict(scale_eps_at="mean"), "scale_eps_at: given 'mean'"), (dict(of="all"), "of: given 'all'"),
     (dict(penalty_coef=1.0), "batch.penalty"),
     (dict(estimator="rloo", eps=1.0), "given the setting 'eps'"),
-    (dict(estimator="gdpo epsilon=1"), "given the setting 'epsilon'; needed: one of of, ddof, eps"),
+    (dict(estimator="gdpo epsilon=1"), "given the setting 'epsilon'; needed: one of scale.of, scale.ddof, "
+     "scale.eps"),
 ], ids=str)
 def test_settings_that_do_not_fit(settings, words):
     with pytest.raises(ValueError, match=words):

@@ -1,10 +1,12 @@
 """Settings by name, behind the name of a loss or an estimator and as keywords.
 
-Each has a name in Python and one in the library, and both are taken wherever one is; so is the last
-name of a setting where no other has it. A message calls a setting as it was given, and what it
-lists is taken in that very place.
+All that the library lists can be set by its name, with "_" for the dots, and by the end of it where
+no other setting ends so. A message calls a setting as it was given, and what it lists is taken in
+that very place.
 """
 import copy
+import inspect
+import pathlib
 import pickle
 import re
 
@@ -12,85 +14,140 @@ import pytest
 import torch
 
 import gdpo
-from gdpo._advantages import SETTINGS as OF_ESTIMATORS
-from gdpo._policy_loss import SETTINGS as OF_LOSSES
+from gdpo._settings import keywords, stub
 
 REWARDS = torch.rand(12, 3, generator=torch.Generator().manual_seed(2))
+LISTS = {"loss": (gdpo.losses, gdpo.loss_settings),
+         "estimator": (gdpo.estimators, gdpo.estimator_settings)}
 
-# A value for each setting, of a loss that has it.
-VALUES = {
-    "aggregate": "token-mean", "over": "given", "count_eps": 0.5, "row_count_eps": 0.25,
-    "constant": 7.0, "padded_width": True, "scale": 2.0, "low": 0.1, "high": 0.3, "delta": 4.0,
-    "dual": 3.0, "min_ratio": 0.5, "max_ratio": 1.5, "kl": "k1", "beta": 0.5, "against": "old",
-    "level_count_eps": 0.125,
-    "kl_input": (-2.0, 3.0), "kl_output": (-4.0, 5.0), "level_map": (-6.0, 7.0),
-    "level_bounds": (-8.0, 9.0),
-}
-NAMES = {"level_map": "verl::vanilla", "level_count_eps": "gspo", "level_bounds": "gspo",
-         "min_ratio": "cispo", "max_ratio": "cispo"}
+
+def configure(what, name, **settings):
+    """The values of all settings of a loss or an estimator with these."""
+    if what == "loss":
+        name = gdpo.PolicyLoss(name, **{"kl.beta": 0.5, **settings}).line
+    else:
+        gdpo.advantages(REWARDS, group_size=4, estimator=name, **settings)
+        name = " ".join([name, *(f"{key}={text(value)}" for key, value in settings.items())])
+    return {s.name: s.value for s in LISTS[what][1](name)}
 
 
 def text(value):
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).replace(
-        "True", "true")
+        "True", "true").replace("False", "false")
 
 
-def library_names(settings):
-    return {setting: settings._in_library[setting] for setting in settings}
+def values_for(setting):
+    """Values for a setting, of which one at least fits and is not what it is."""
+    if setting.kind in ("number", "integer"):
+        return [2, 0, 1] if setting.kind == "integer" else [0.25, 1.25, 2.5, 0.5]
+    if setting.kind == "true or false":
+        return [setting.value == "false"]
+    if setting.kind.startswith("two numbers"):
+        return [(-2.5, 3.5)]
+    return [word for word in setting.kind.split(", and ")[0].split(" | ") if word != setting.value]
 
 
-@pytest.mark.parametrize("setting", VALUES)
-def test_a_setting_of_a_loss_by_all_its_names(setting):
-    name, value = NAMES.get(setting, "trl::grpo"), VALUES[setting]
-    beta = {} if setting == "beta" else {"beta": 0.5}
-    want = gdpo.PolicyLoss(name, **{setting: value, **beta}).line
-    path = library_names(OF_LOSSES)[setting]
-    ways = [gdpo.PolicyLoss(name, **{path: value, **beta}).line]
-    for called in (setting, path):
-        ways.append(gdpo.PolicyLoss(f"{name} {called}={text(value)}", **beta).line)
-    assert [sorted(way.split()) for way in ways] == [sorted(want.split())] * len(ways)
-    if isinstance(value, tuple):
-        for called in (setting, path):
-            ends = f"{name} {called}.lo={value[0]} {called}.hi={value[1]}"
-            assert sorted(gdpo.PolicyLoss(ends, **beta).line.split()) == sorted(want.split())
-    assert set(VALUES) == set(OF_LOSSES)
+def change(what, name, setting):
+    """A value that the setting takes and that changes it, and the values of all settings then."""
+    for value in values_for(setting):
+        try:
+            values = configure(what, name, **{setting.name: value})
+        except ValueError as refused:
+            assert f"{setting.name}" in str(refused) or "penalty" in str(refused)
+            continue
+        if values != configure(what, name):
+            return value, values
+    return None
+
+
+@pytest.mark.parametrize("what, name", [(what, name) for what in LISTS
+                                        for name in LISTS[what][0]()])
+def test_every_setting_by_all_its_names(what, name):
+    listed = LISTS[what][1](name)
+    assert len({s.name for s in listed}) == len(listed)
+    changed = 0
+    for setting in listed:
+        found = change(what, name, setting)
+        if not found:
+            continue
+        changed += 1
+        value, want = found
+        if setting.value:  # not of what sets several
+            expected = {"True": "true", "False": "false"}.get(str(value), str(value))
+            assert float(want[setting.name]) == value if setting.kind in ("number", "integer") else (
+                want[setting.name] == expected)
+        ends = [other.name for other in listed
+                if other.name.endswith("." + setting.name.rpartition(".")[2])]
+        called = [setting.name, setting.name.replace(".", "_")]
+        if len(ends) == 1:
+            called.append(setting.name.rpartition(".")[2])
+        for word in called:
+            assert configure(what, name, **{word: value}) == want
+            if what == "loss":
+                assert configure(what, f"{name} {word}={text(value)}") == want
+    # What is left has no second word, or needs more than rewards.
+    assert changed >= len(listed) - 6, [s.name for s in listed if not change(what, name, s)]
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_keywords_are_those_of_the_lists(what):
+    known = keywords(what)
+    function = gdpo.PolicyLoss if what == "loss" else gdpo.advantages
+    assert known.keys() <= inspect.signature(function).parameters.keys()
+    for keyword, setting in known.items():
+        assert f"{keyword} ({setting.name}): " in re.sub(r"\s+", " ", function.__doc__)
+        assert setting.meaning
+    names = {s.name for name in LISTS[what][0]() for s in LISTS[what][1](name)}
+    pairs = {s.name for s in known.values() if s.kind.startswith("two numbers")}
+    assert {s.name for s in known.values()} == {
+        name for name in names if name.rpartition(".")[0] not in pairs}
+
+
+def test_the_stub_is_what_the_library_lists():
+    """Else: python -m gdpo._settings > gdpo/_keywords.pyi"""
+    stored = pathlib.Path(__file__).parents[1] / "gdpo" / "_keywords.pyi"
+    assert stored.read_text() == stub()
 
 
 def test_last_names_and_levels():
     made = gdpo.PolicyLoss("gspo statistic.count_eps=0.5 bounds=-1,1 output.hi=3 beta=1").line
-    assert made == ("gspo level.statistic.count_eps=0.5 level.bounds.lo=-1 level.bounds.hi=1 "
-                    "kl.output.hi=3 kl.beta=1")
+    assert made == ("gspo level.statistic.count_eps=0.5 level.bounds=-1,1 kl.output.hi=3 "
+                    "kl.beta=1")
     assert gdpo.PolicyLoss("dapo low=0.1", "sequence", high=0.5).line == (
         "dapo sequence surrogate.low=0.1 surrogate.high=0.5")
     assert gdpo.PolicyLoss("dapo sequence low=0.1").line == "dapo sequence surrogate.low=0.1"
 
 
-@pytest.mark.parametrize("setting", ("of", "ddof", "eps", "eps_at", "renorm_ddof", "renorm_eps",
-                                     "renorm_eps_at", "missing", "missing_row", "singleton",
-                                     "penalty_coef"))
-def test_a_setting_of_an_estimator_by_all_its_names(setting):
-    value = {"of": "batch", "eps_at": "var", "renorm_eps_at": "var", "missing": "zero", "ddof": 0,
-             "missing_row": "keep", "singleton": "raw", "renorm_ddof": 0}.get(setting, 0.5)
+@pytest.mark.parametrize("setting, path, value", [
+    ("of", "scale.of", "batch"), ("ddof", "scale.ddof", 0), ("eps", "scale.eps", 0.5),
+    ("eps_at", "scale.eps_at", "var"), ("renorm_ddof", "renorm.ddof", 0),
+    ("renorm_eps", "renorm.eps", 0.5), ("renorm_eps_at", "renorm.eps_at", "var"),
+    ("missing", "missing.entry", "zero"), ("missing_row", "missing.row", "keep"),
+    ("singleton", "singleton", "raw"), ("penalty_coef", "penalty.coef", 0.5)])
+def test_a_setting_of_an_estimator_changes_the_advantages(setting, path, value):
     rewards = REWARDS.clone()
     rewards[1, 0] = rewards[6] = float("nan")
     rest = dict(group_ids=torch.tensor([0] * 6 + [1] * 5 + [2]), penalty=torch.rand(12))
+    if setting in ("ddof", "eps", "eps_at"):
+        setting = "scale_" + setting  # a gdpo has two of them
 
     def estimate(name="trl::gdpo", **settings):
         return gdpo.advantages(rewards, estimator=name, penalty_reward=0, **rest, **settings)
 
     want = estimate(**{setting: value})
     assert not torch.equal(want, estimate())
-    path = library_names(OF_ESTIMATORS)[setting]
     for got in (estimate(**{path: value}), estimate(f"trl::gdpo {setting}={value}"),
                 estimate(f"trl::gdpo {path}={value}")):
         assert torch.equal(got, want)
 
 
 def test_the_lines_that_pages_teach():
-    want = gdpo.advantages(REWARDS, group_size=4, estimator="trl::gdpo", eps=0.5, missing="zero")
+    want = gdpo.advantages(REWARDS, group_size=4, estimator="trl::gdpo", scale_eps=0.5,
+                           missing="zero")
     assert torch.equal(want, gdpo.advantages(REWARDS, group_size=4,
-                                             estimator="trl::gdpo eps=0.5 missing=zero"))
-    # What has no name in Python has its own in the library, or the end of it.
+                                             estimator="trl::gdpo scale.eps=0.5 missing=zero"))
+    with pytest.raises(ValueError, match="'eps'; needed: one of scale.eps, renorm.eps"):
+        gdpo.advantages(REWARDS, group_size=4, estimator="trl::gdpo", eps=0.5)
     for name in ("renorm.keep_mean", "keep_mean"):
         got = gdpo.advantages(REWARDS[:, :2], group_size=4, estimator=f"trl::gdpo {name}=true",
                               gates=[(0, 1, 0.9)])
@@ -99,16 +156,16 @@ def test_the_lines_that_pages_teach():
 
 
 MESSAGES = [
-    ("dapo low=two", {}, "configured_loss: low: given 'two'; needed: a number"),
-    ("dapo surrogate.low=two", {}, "configured_loss: surrogate.low: given 'two'; needed: a number"),
+    ("dapo low=two", {}, "PolicyLoss: low: given 'two'; needed: a number"),
+    ("dapo surrogate.low=two", {}, "PolicyLoss: surrogate.low: given 'two'; needed: a number"),
     ("dapo low=-1", {}, "PolicyLoss: low: given -1; needed: 0 to 1"),
     ("dapo surrogate.low=-1", {}, "PolicyLoss: surrogate.low: given -1; needed: 0 to 1"),
     ("dapo", {"low": -1}, "PolicyLoss: low: given -1; needed: 0 to 1"),
     ("dapo", {"surrogate.low": -1}, "PolicyLoss: surrogate.low: given -1; needed: 0 to 1"),
-    ("dapo kl=k9 beta=1", {}, "kl (kl_loss_type): given 'k9'"),
-    ("dapo", {"aggregate": "x"}, "aggregate (loss_agg_mode): given 'x'"),
+    ("dapo kl=k9 beta=1", {}, "PolicyLoss: kl: given 'k9'"),
+    ("dapo", {"aggregate": "x"}, "PolicyLoss: aggregate: given 'x'"),
     ("dapo kl_output=3", {}, "kl_output: given '3'; needed: two numbers"),
-    ("dapo", {"kl.output": 3}, "kl.output: given 3; needed: two numbers"),
+    ("dapo", {"kl.output": 3}, "kl.output: given '3'; needed: two numbers"),
     ("dapo kl_output=3,1 beta=1", {}, "kl_output.lo, kl_output.hi: given 3 and 1"),
     ("dapo kl.output=3,1 beta=1", {}, "kl.output.lo, kl.output.hi: given 3 and 1"),
     ("dapo kl=k1", {}, 'beta: given none, with kl or against; needed: the coefficient of the KL '
@@ -124,8 +181,8 @@ MESSAGES = [
     ("cispo", {"factor.min_ratio": 2, "factor.max_ratio": 1},
      "PolicyLoss: factor.min_ratio, factor.max_ratio: given 2 and 1; needed: "),
     ("cispo", {"max_ratio": float("nan")}, "PolicyLoss: max_ratio: given nan; needed: "),
-    ("cispo", {"min_ratio": 6}, "PolicyLoss: min_ratio, max_ratio: given 6 and 5; needed: "),
-    ("cispo max_ratio=x", {}, "configured_loss: max_ratio: given 'x'; needed: a number"),
+    ("cispo", {"min_ratio": 6}, "PolicyLoss: min_ratio, factor.max_ratio: given 6 and 5; needed: "),
+    ("cispo max_ratio=x", {}, "PolicyLoss: max_ratio: given 'x'; needed: a number"),
     ("cispo", {"low": 0.1}, "given the setting 'low'; needed: one of "),
     ("cispo low=0.1", {}, "given the setting 'low'; needed: one of "),
     ("dapo", {"max_ratio": 2}, "given the setting 'max_ratio'; needed: one of "),
@@ -159,13 +216,13 @@ def test_what_a_message_lists_is_taken_there(name, keyword):
         return gdpo.PolicyLoss(f"{name} {setting}={value}")
 
     listed = needed(make)
-    assert {"max_ratio" if name == "cispo" else "low", "beta", "over"} <= set(listed)
+    assert {"factor.max_ratio" if name == "cispo" else "surrogate.low", "kl.beta",
+            "aggregate.over"} <= set(listed)
     for setting in listed:
         with pytest.raises(ValueError) as refused:
             make(setting)
         assert "the setting" not in str(refused.value)
-        assert f"{setting}: given '?'" in str(refused.value).replace(" (kl_loss_type)", "").replace(
-            " (loss_agg_mode)", "")
+        assert f"{setting}: given '?'" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ("gdpo", "rloo", "trl::grpo", "gdpo_shrunk"))
@@ -180,11 +237,10 @@ def test_what_a_message_about_an_estimator_lists_is_taken_there(name, keyword):
             make(setting)
 
 
-@pytest.mark.parametrize("called", ("beta", "kl.beta"))
-def test_a_loss_keeps_how_its_settings_were_called(called):
-    """Also through a copy and a checkpoint, for the messages of its calls."""
-    loss = gdpo.PolicyLoss("dapo", **{called: 0.5})
+def test_a_loss_is_its_line_through_a_copy_and_a_checkpoint():
+    loss = gdpo.PolicyLoss("dapo", beta=0.5)
     for made in (loss, copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
-        with pytest.raises(ValueError, match=rf"ref_logp: given no array.*\({called} is not 0\)"):
+        assert made.line == "dapo kl.beta=0.5"
+        with pytest.raises(ValueError, match=r"ref_logp: given no array.*\(kl.beta is not 0\)"):
             made(torch.zeros(1, 2), counts=torch.ones(4, dtype=torch.float64),
                  advantages=torch.ones(1))

@@ -126,7 +126,8 @@ def test_text():
     for arguments in (("losses",), ("estimators",), ("result",), ("report", 3)):
         checked(ops.names, arguments, test_utils=TEXT)
     checked(ops.level, (), test_utils=TEXT)
-    checked(ops.check_loss, ("grpo",))
+    checked(ops.settings, ("loss", "grpo"), test_utils=TEXT)
+    checked(ops.configure, ("loss", "grpo low=0.1"), test_utils=TEXT)
     checked(ops.loss_over, ("grpo",), test_utils=TEXT)
 
 
@@ -159,8 +160,9 @@ def test_merges_with_fake_tensors(operator, numbers):
 def test_every_operator_is_checked():
     """A new operator needs its line above."""
     known = {"policy_loss", "policy_loss_forward", "policy_loss_from_logits",
-             "policy_loss_from_logits_", "scaled", "scale_", "check_loss", "loss_over", "count",
-             "token_logprobs", "token_logprobs_backward", "advantages", "prepare", "names",
+             "policy_loss_from_logits_", "scaled", "scale_", "settings", "configure",
+             "loss_over", "count", "token_logprobs", "token_logprobs_backward", "advantages",
+             "prepare", "names",
              "metrics_map", "merge_results", "report_map", "merge_reports", "diagnose", "pid",
              "level"}
     registered = {name.split("::")[1].split(".")[0]

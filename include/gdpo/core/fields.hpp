@@ -4,6 +4,8 @@
 #include <array>
 #include <gdpo/core/errors.hpp>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace gdpo {
 /// An enumerator and the word for it, in lines of text and in Python.
@@ -77,17 +79,34 @@ constexpr Range more_than(double least) {
 
 namespace detail {
 
+/// What somebody calls settings: from their names to those that were given, "kl.input" to "input".
+using GivenNames = std::vector<std::pair<std::string, std::string>>;
+
 /// Where a field is: its name, behind those of the structs that it is in.
 ///
 /// It refers to the path of its owner, so it is used within the call that gets it.
 struct FieldPath {
-  const FieldPath* owner = nullptr;  ///< The struct that the field is in; null: the outermost.
-  const char* name = "";             ///< The name of the member.
+  const FieldPath* owner = nullptr;   ///< The struct that the field is in; null: the outermost.
+  const char* name = "";              ///< The name of the member.
+  const GivenNames* given = nullptr;  ///< Of the outermost: what its settings are called.
 
-  /// The names from the outermost to this one, with dots between them: "kl.input.lo".
+  /// The names from the outermost to this one, with dots between them: "kl.input.lo"; or the given
+  /// name.
   GDPO_COLD std::string text() const {
-    const std::string before = owner ? owner->text() : "";
-    return before.empty() ? name : before + (*name ? "." : "") + name;
+    std::string names;
+    const GivenNames* called = nullptr;
+    for (const FieldPath* at = this; at; at = at->owner) {
+      if (*at->name) names = at->name + (names.empty() ? "" : "." + names);
+      called = at->given;
+    }
+    if (called) {
+      for (const auto& [setting, word] : *called) {
+        const bool begins = names.compare(0, setting.size(), setting) == 0;
+        if (begins && (names.size() == setting.size() || names[setting.size()] == '.'))
+          return word + names.substr(setting.size());
+      }
+    }
+    return names;
   }
   /// The same for a member of the struct that is here.
   GDPO_COLD std::string text(const char* member) const { return FieldPath{this, member}.text(); }

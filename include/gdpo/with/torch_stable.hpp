@@ -32,3 +32,4 @@
 #include <gdpo/with/torch_stable/pid.hpp>
 #include <gdpo/with/torch_stable/prepare.hpp>
 #include <gdpo/with/torch_stable/scale.hpp>
+#include <gdpo/with/torch_stable/settings.hpp>

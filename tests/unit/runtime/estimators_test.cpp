@@ -468,7 +468,7 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   // RLOO has no scale to be set, and without a renormalisation only what that runs over.
   CHECK(refused("rloo scale.eps=1") ==
         of + "line: given the setting 'scale.eps'; needed: one of renorm, renorm.over, "
-             "missing.entry, missing.row, missing.infinite, missing.unused, singleton, "
+             "missing, missing.entry, missing.row, missing.infinite, missing.unused, singleton, "
              "penalty.coef, penalty.reward");
   CHECK(refused("rloo renorm.eps=1").find(of + "line: given the setting 'renorm.eps'") == 0);
   // The end of a name, where no other setting of this estimator ends so.

@@ -641,10 +641,19 @@ TEST_CASE("a loss by name whose surrogate is not the clipped ratio: its own sett
   const auto refused = [&](const char* line) {
     return batch.error(runtime::configured_loss(line));
   };
-  CHECK(refused("cispo min_ratio=-1") ==
+  // A number that is set in the value, and not by a line.
+  const auto refused_values = [&](double min_ratio, double max_ratio) {
+    runtime::Loss loss = runtime::loss("cispo");
+    for (const runtime::detail::SettingAt& at : runtime::detail::settings_at(loss)) {
+      if (at.name == "factor.min_ratio") *static_cast<double*>(at.member) = min_ratio;
+      if (at.name == "factor.max_ratio") *static_cast<double*>(at.member) = max_ratio;
+    }
+    return batch.error(loss);
+  };
+  CHECK(refused_values(-1, 2) ==
         "gdpo::PolicyLoss: factor.min_ratio: given -1; needed: a finite number of at least 0");
-  CHECK(refused("cispo min_ratio=nan").find("factor.min_ratio: given nan") != std::string::npos);
-  CHECK(refused("cispo max_ratio=0") ==
+  CHECK(refused_values(gdpo::math::nan<double>(), 2).find("factor.min_ratio: given nan") != std::string::npos);
+  CHECK(refused_values(0, 0) ==
         "gdpo::PolicyLoss: factor.max_ratio: given 0; needed: more than 0 (infinity: off)");
   CHECK(refused("cispo min_ratio=2 max_ratio=1") ==
         "gdpo::PolicyLoss: factor.min_ratio, factor.max_ratio: given 2 and 1; needed: min_ratio of "
@@ -769,7 +778,7 @@ TEST_CASE("a loss is configured by a line of text", "[loss][runtime]") {
             .find("needed: one of tokens, rows, non_empty_rows, given") != std::string::npos);
   CHECK(refused("dapo kl.against=him").find("needed: one of ref, old, teacher, rollout") !=
         std::string::npos);
-  CHECK(refused("dapo kl=k9").find("gdpo::runtime::kl: kl_loss_type: given 'k9'") == 0);
+  CHECK(refused("dapo kl=k9").find("gdpo::runtime::configured_loss: kl: given 'k9'") == 0);
   const std::string unknown = refused("dapo clip=0.2");
   CHECK(unknown.find("line: given the setting 'clip'; needed: one of surrogate.low, ") !=
         std::string::npos);

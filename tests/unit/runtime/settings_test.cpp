@@ -79,4 +79,102 @@ TEST_CASE("every named thing: its settings, read back, are the same thing", "[ru
     same(name, runtime::settings(runtime::estimator(name)), &runtime::configured_estimator);
 }
 
+TEST_CASE("names of settings: dots as \"_\", pairs, one name for one setting", "[runtime]") {
+  const auto value = [](const std::string& line, const std::string& name) {
+    return find(runtime::settings(runtime::configured_loss(line)), name).value;
+  };
+  for (const char* called : {"surrogate.low", "surrogate_low", "low"})
+    CHECK(value("dapo " + std::string(called) + "=0.125", "surrogate.low") == "0.125");
+  for (const char* called : {"kl.input", "kl_input", "input"}) {
+    const std::string line = "dapo " + std::string(called) + "=-3,inf";
+    CHECK(value(line, "kl.input.lo") == "-3");
+    CHECK(value(line, "kl.input.hi") == "inf");
+  }
+  // The underscores of a name are none of its dots.
+  CHECK(value("dapo row_count_eps=0.5 aggregate_count_eps=0.25", "aggregate.count_eps") == "0.25");
+  CHECK(value("dapo row_count_eps=0.5", "aggregate.row_count_eps") == "0.5");
+  CHECK(value("dapo low=0.1 low=0.3", "surrogate.low") == "0.3");  // the last one counts
+  const auto estimator = runtime::settings(runtime::configured_estimator("gdpo missing=zero"));
+  CHECK(find(estimator, "missing.entry").value == "zero");
+
+  const auto refused = [](const std::string& line) {
+    try {
+      runtime::configured_loss(line);
+    } catch (const gdpo::invalid_input& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const std::string of = "gdpo::runtime::configured_loss: ";
+  CHECK(refused("dapo low=0.1 surrogate_low=0.1") ==
+        of + "surrogate_low: given beside low, which is the same setting; needed: one of the two");
+  CHECK(refused("dapo kl.input=3") ==
+        of + "kl.input: given '3'; needed: two numbers, the lower and the upper end: LO,HI");
+  for (const char* pair : {"1,", ",1", "1,2,3", "a,1", "1;2"}) {
+    INFO(pair);
+    CHECK(refused(std::string("dapo kl.input=") + pair).find(of + "kl.input: given '") == 0);
+  }
+  CHECK(refused("dapo low_=0.1").find(of + "line: given the setting 'low_'") == 0);
+  CHECK(refused("dapo surrogate-low=0.1").find(of + "line: given the setting") == 0);
+}
+
+TEST_CASE("a line is checked, and messages call settings as it does", "[runtime]") {
+  const auto refused = [](const auto& configured, const std::string& line) {
+    try {
+      configured(line);
+    } catch (const gdpo::invalid_input& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const std::string of = "gdpo::runtime::configured_";
+  CHECK(refused(&runtime::configured_loss, "dapo low=2").find(of + "loss: low: given 2; ") == 0);
+  CHECK(refused(&runtime::configured_loss, "dapo surrogate_low=-1")
+            .find(of + "loss: surrogate_low: given -1; needed: 0 to 1") == 0);
+  CHECK(refused(&runtime::configured_loss, "dapo output=3,1")
+            .find(of + "loss: output.lo, output.hi: given 3 and 1; ") == 0);
+  // What settings decide together, the call checks.
+  for (const char* line : {"cispo min_ratio=6 max_ratio=7", "cispo min_ratio=7", "dr_grpo low=0.1",
+                           "dapo aggregate=seq-mean-token-sum-norm constant=3"})
+    CHECK(refused(&runtime::configured_loss, line) == "taken");
+  CHECK(refused(&runtime::configured_estimator, "trl::gdpo renorm_eps=-1")
+            .find(of + "estimator: renorm_eps: given -1; ") == 0);
+  CHECK(refused(&runtime::configured_prepass, "trl::token_truncate clip=2,1")
+            .find(of + "prepass: clip.lo, clip.hi: given 2 and 1; ") == 0);
+  CHECK(refused(&runtime::configured_token_advantage, "verl::gae gamma=1.5")
+            .find(of + "token_advantage: gamma: given 1.5; needed: 0 to 1") == 0);
+  CHECK(refused(&runtime::configured_value_loss, "verl::value_loss clip=-1")
+            .find(of + "value_loss: clip: given -1; ") == 0);
+  CHECK(refused(&runtime::configured_prepass, "trl::token")
+            .find("gdpo::runtime::prepass: name: given 'trl::token'; ") == 0);
+}
+
+TEST_CASE("pre-passes, token advantages and value losses from a line", "[runtime]") {
+  const auto value = [](const auto& named, const std::string& name) {
+    return find(runtime::settings(named), name).value;
+  };
+  CHECK(value(runtime::configured_prepass("trl::token_truncate clip.hi=2.5"), "clip.hi") == "2.5");
+  CHECK(value(runtime::configured_token_advantage("verl::gae gamma=0.5 kl=k2"), "returns.gamma") ==
+        "0.5");
+  CHECK(value(runtime::configured_value_loss("verl::value_loss half=false"), "half") == "false");
+}
+
+TEST_CASE("what sets several settings at once", "[runtime]") {
+  const auto names = [](const std::vector<runtime::Setting>& list) {
+    std::string all;
+    for (const runtime::Setting& s : list) {
+      all += (all.empty() ? "" : " ") + s.name;
+      CHECK(s.value == "");
+      CHECK(s.kind != "");
+      CHECK(s.meaning != "");
+    }
+    return all;
+  };
+  CHECK(names(runtime::shorthands(runtime::loss("verl::vanilla"))) ==
+        "level.map kl kl.input kl.output aggregate");
+  CHECK(names(runtime::shorthands(runtime::estimator("gdpo"))) == "renorm missing");
+  CHECK(find(runtime::shorthands(runtime::loss("dapo")), "aggregate").kind.find("token-mean | ") ==
+        0);
+}
+
 }  // namespace settings_test

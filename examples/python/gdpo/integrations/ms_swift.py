@@ -10,6 +10,7 @@ ms-swift in the memory of that process and nothing else. This module imports ms-
 `install` is called or `GRPOTrainer` is asked for.
 """
 import functools
+import inspect
 import os
 import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -17,9 +18,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 
 from .. import PolicyLoss, advantages, count, estimators, losses, prepare
-from .._advantages import SETTINGS as _OF_ESTIMATORS
-from .._library import ops
-from .._policy_loss import SETTINGS as _OF_LOSSES, dividing_by_given, is_cispo
+from .._policy_loss import dividing_by_given, has_kl, is_cispo
+from .._settings import configured, keywords, line, said
 from ._constraints import Constraints
 from ._known import knows
 
@@ -103,9 +103,9 @@ def install(*, loss: Optional[str] = None, loss_settings: Optional[Dict[str, Any
       importance_sampling_level are not read. Without it they are translated, so that the numbers
       are those of ms-swift.
     loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either.
-    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo eps=1e-6"), in
+    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo scale.eps=1e-6"), in
       place of advantage_estimator and scale_rewards.
-    estimator_settings: keyword arguments of `gdpo.advantages`, such as eps, missing or gates.
+    estimator_settings: keyword arguments of `gdpo.advantages`, such as scale_eps, missing or gates.
     constraints: reward functions to be kept at a limit, as lines of `Constraints`.
 
     Errors: ValueError for unknown names and for settings that do not fit.
@@ -212,8 +212,8 @@ class PluggedIn:
         weights = self._gdpo_constraints.unconstrained(self.reward_weights.tolist(),
                                                        self.reward_func_names)
         settings = {"weights": weights, **choices.estimator_settings}
-        if "penalty" in arrays and "penalty_coef" not in _OF_ESTIMATORS.meant_in(
-                [*self._gdpo_estimator.split(), *choices.estimator_settings]):
+        if "penalty" in arrays and not _sets_penalty(self._gdpo_estimator,
+                                                     choices.estimator_settings):
             settings["penalty_coef"] = self.beta
         rewards, groups, back = rewards_per_func, {}, None
         if self.dynamic_num_samples:
@@ -328,18 +328,28 @@ def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
     if choices.loss is not None:
         chosen = PolicyLoss(choices.loss, **choices.loss_settings)
         return chosen if choices.loss.startswith("ms_swift::") else dividing_by_given(chosen)
-    settings = {"level": trainer.importance_sampling_level,
-                "beta": 0.0 if trainer.kl_in_reward else trainer.beta}
+    settings = {"kl.beta": 0.0 if trainer.kl_in_reward else trainer.beta}
     if trainer.loss_type == "cispo":
-        settings["max_ratio"] = trainer.epsilon_high  # the bound itself
+        settings["factor.max_ratio"] = trainer.epsilon_high  # the bound itself
     else:
-        settings.update(low=trainer.epsilon_low, high=trainer.epsilon_high,
-                        delta=trainer.args.delta)
+        settings.update({"surrogate.low": trainer.epsilon_low,
+                         "surrogate.high": trainer.epsilon_high,
+                         "surrogate.delta": trainer.args.delta})
     if trainer.loss_type == "dr_grpo":
-        settings["constant"] = trainer.max_completion_length
-    others = _OF_LOSSES.meant_in(choices.loss_settings)
-    settings = {name: value for name, value in settings.items() if name not in others}
-    return PolicyLoss(f"ms_swift::{trainer.loss_type}", **settings, **choices.loss_settings)
+        settings["aggregate.constant"] = trainer.max_completion_length
+    name, chosen = f"ms_swift::{trainer.loss_type}", dict(choices.loss_settings)
+    level = chosen.pop("level", trainer.importance_sampling_level)
+    own = said(configured("loss", line("gdpo.PolicyLoss", (name, level), chosen)))
+    return PolicyLoss(name, level, **chosen, **{setting: value for setting, value
+                                                in settings.items() if setting not in own})
+
+
+def _sets_penalty(estimator: str, settings: Dict[str, Any]) -> bool:
+    """Whether the coefficient of the KL inside the reward is among these arguments of advantages."""
+    arguments = inspect.signature(advantages).parameters.keys() - keywords("estimator").keys()
+    text = line("gdpo::advantages", (estimator,), {name: value for name, value in settings.items()
+                                                   if name not in arguments})
+    return "penalty.coef" in said(configured("estimator", text))
 
 
 def _own_estimator(trainer: Any) -> Optional[str]:
@@ -479,8 +489,7 @@ def _numbers_of(trainer: Any, metrics: Any) -> Tuple[Dict[str, float], Optional[
             "region_clip_mean": means[2]}
     if is_cispo(trainer._gdpo_loss.line):
         clip = {"cispo_clip_ratio": means[1]}
-    has_kl = ops.check_loss(trainer._gdpo_loss.line) != 0  # the loss's beta
-    return clip, means[3] if has_kl else None, dict(zip(_EXTRA, means[4:]))
+    return clip, means[3] if has_kl(trainer._gdpo_loss) else None, dict(zip(_EXTRA, means[4:]))
 
 
 def _constraint_callback(constraints: Constraints) -> Any:

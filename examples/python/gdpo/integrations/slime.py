@@ -13,7 +13,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 import torch
 
 from .. import PolicyLoss, losses
-from .._policy_loss import SETTINGS, outside, ratio_bounds
+from .._policy_loss import outside, ratio_bounds
+from .._settings import configured, line, said
 
 LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
                         Tuple[torch.Tensor, Dict[str, torch.Tensor]]]
@@ -38,14 +39,14 @@ def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunctio
     if name not in losses():
         raise ValueError(f"gdpo.integrations.slime: loss: given {name!r}; needed: one of "
                          f"{', '.join(losses())}")
-    meant = {SETTINGS.meant(setting): value for setting, value in settings.items()}
-    refused = sorted(setting for setting in settings if SETTINGS.meant(setting) in (
-        "aggregate", "over", "constant", "scale", "padded_width", "count_eps", "row_count_eps"))
-    if refused:
-        raise ValueError(f"gdpo.integrations.slime: {refused[0]}: given {settings[refused[0]]!r}; "
-                         "needed: none, because slime averages the tokens")
+    words = (name,) if level is None else (name, level)
+    given = said(configured("loss", line("gdpo.integrations.slime.loss", words, settings)))
+    for setting, value in given.items():
+        if setting.split(".")[0] == "aggregate":
+            raise ValueError(f"gdpo.integrations.slime: {setting}: given {value}; needed: none, "
+                             "because slime averages the tokens")
     made = PolicyLoss(name, level, aggregate="token-sum", **settings)
-    beta = meant.get("beta")
+    beta = float(given["kl.beta"]) if "kl.beta" in given else None
 
     def chosen(args, batch, logits, sum_of_sample_mean):
         return _loss_of_batch(made, beta, args, batch, logits, sum_of_sample_mean)

@@ -18,8 +18,8 @@ import trl
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import PolicyLoss, advantages as group_advantages, count, diagnose
-from .._library import ops
-from .._policy_loss import SETTINGS, dividing_by_given, is_cispo
+from .._policy_loss import dividing_by_given, is_cispo, value_of
+from .._settings import configured, said
 from ._constraints import Constraints
 from ._known import knows
 
@@ -81,14 +81,14 @@ def _own_settings(name: str, args: Any) -> Dict[str, Any]:
     itself is not replaced.
     """
     words = name.split() or [name]
-    settings: Dict[str, Any] = {"beta": args.beta}
+    settings: Dict[str, Any] = {"kl.beta": args.beta}
     if args.beta != 0 and args.use_bias_correction_kl:
         settings["kl"] = "k3*"
     if args.importance_sampling_level != "token" and not (len(words) > 1 and "=" not in words[1]):
         settings["level"] = args.importance_sampling_level
     if words[0].split("::")[-1].endswith("dr_grpo"):
-        settings["constant"] = args.max_completion_length
-    own = SETTINGS.meant_in(words[1:])
+        settings["aggregate.constant"] = args.max_completion_length
+    own = said(configured("loss", name))
     return {"name": name, **{key: value for key, value in settings.items() if key not in own}}
 
 
@@ -101,7 +101,7 @@ def _check_kl(loss: PolicyLoss, beta: float) -> None:
     """Raises ValueError where a loss that was made by the user and TRL differ on the KL term."""
     if "kl.against=" in loss.line and "kl.against=ref" not in loss.line:
         return  # it does not read the reference model's log-probs
-    own = ops.check_loss(loss.line)
+    own = float(value_of(loss, "kl.beta"))
     if (own != 0) != (beta != 0):
         raise ValueError(
             f"gdpo.integrations.trl: loss: given one with beta={own:g} and GRPOConfig with beta="
@@ -116,7 +116,7 @@ class GRPOTrainer(trl.GRPOTrainer):
       `gdpo.PolicyLoss`. Without one it is the preset of `GRPOConfig.loss_type` with epsilon,
       epsilon_high, delta, beta, importance_sampling_level, use_bias_correction_kl and
       max_completion_length. A chosen loss brings its own clip instead.
-    estimator: a name of `gdpo.estimators()`, perhaps with settings as in "trl::gdpo eps=1e-6", or a
+    estimator: a name of `gdpo.estimators()`, perhaps with settings as in "trl::gdpo scale.eps=1e-6", or a
       dict of it, as "estimator", and of settings of `gdpo.advantages`. Without one it is the preset
       of scale_rewards and multi_objective_aggregation.
     constraints: lines such as "format_reward>=0.9 scale=0.3", one for each reward function that is

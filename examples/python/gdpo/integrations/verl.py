@@ -20,7 +20,8 @@ import torch
 
 import gdpo
 
-from .._policy_loss import SETTINGS, is_cispo, outside, ratio_bounds
+from .._policy_loss import is_cispo, outside, ratio_bounds
+from .._settings import configured, said
 from ._constraints import Constraints
 from ._known import knows
 
@@ -34,36 +35,6 @@ _LOG_PARAMETERS = ("self", "data", "step", "backend")
 
 # verl's own losses that this library has, by loss_mode.
 _OF_VERL = {"vanilla": "verl::vanilla", "gspo": "verl::gspo", "cispo": "verl::cispo"}
-# verl adds the KL term itself (actor.use_kl_loss), and hands no reference log-probs to a loss.
-_OF_KL = ("beta", "kl", "against", "kl_input", "kl_output")
-_LOSS_SETTINGS = [name for name in SETTINGS if name not in _OF_KL]
-
-
-def _parse(mode: str, line: str) -> Tuple[List[str], Dict[str, Any]]:
-    """The words of a line, and its settings of name=value, with numbers as numbers."""
-    words, settings = [], {}
-    for word in line.split():
-        name, equals, value = word.partition("=")
-        if not equals:
-            words.append(word)
-        elif SETTINGS.meant(name) in _LOSS_SETTINGS:
-            settings[name] = _value(value)
-        else:
-            raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}, with the setting "
-                             f"{name}; needed: one of {', '.join(_LOSS_SETTINGS)}, or its name in "
-                             "the library, such as surrogate.low")
-    return words, settings
-
-
-def _value(text: str) -> Union[int, float, str, Tuple[float, ...]]:
-    if "," in text:
-        return tuple(float(part) for part in text.split(","))
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            pass
-    return text
 
 
 class Loss:
@@ -84,11 +55,11 @@ class Loss:
     """
 
     def __init__(self, mode: str) -> None:
-        _, _, line = mode.partition(":")
-        words, self._settings = _parse(mode, line or "vanilla")
-        self._values = {SETTINGS.meant(name): value for name, value in self._settings.items()}
+        words = (mode.partition(":")[2] or "vanilla").split()
         self._own = "own" in words
         words = [word for word in words if word != "own"]
+        settings = [word for word in words if "=" in word]
+        words = [word for word in words if "=" not in word]
         if not 1 <= len(words) <= 2:
             raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}; needed: gdpo:NAME"
                              " [LEVEL] [own] [SETTING=VALUE ...], with the name of one of "
@@ -96,6 +67,14 @@ class Loss:
         #: The name of the loss in `gdpo.losses()`.
         self.name = "verl::vanilla" if words[0] == "vanilla" else words[0]
         self._level = words[1] if len(words) == 2 else None
+        # What the line sets, by the names in the library.
+        self._said = said(configured("loss", " ".join([self.name, *words[1:], *settings])))
+        for setting in self._said:
+            if setting.split(".")[0] == "kl":
+                raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}, with the "
+                                 f"setting {setting}; needed: none of the KL term, because verl "
+                                 "adds that itself (actor.use_kl_loss), and hands no reference "
+                                 "log-probs to a loss")
         # Mistakes in the line are to be found now, and not in the first step.
         default = {} if self._own else {"aggregate": "token-mean"}
         self._policy_loss(default, 1)
@@ -112,14 +91,12 @@ class Loss:
     @property
     def is_plain(self) -> bool:
         """Whether the mode is the name of a loss and nothing else."""
-        return not self._settings and self._level is None and not self._own
+        return not self._said and self._level is None and not self._own
 
     def _policy_loss(self, default: Dict[str, Any], dp_size: int) -> gdpo.PolicyLoss:
-        """The loss with its own settings, by the names that they were given, and these others."""
-        settings = {name: value for name, value in default.items() if name not in self._values}
-        scale = next((name for name in self._settings if SETTINGS.meant(name) == "scale"), "scale")
-        settings.update(self._settings, beta=0.0)
-        settings[scale] = settings.get(scale, 1) * dp_size
+        """The loss with these settings, by the names in the library, and its own instead of them."""
+        settings = {**default, **self._said, "kl.beta": 0.0}
+        settings["aggregate.scale"] = float(settings.get("aggregate.scale", 1)) * dp_size
         return _make(self.name, self._level, tuple(sorted(settings.items())))
 
     def _from_config(self, loss_agg_mode: str, config: Any) -> Dict[str, Any]:
@@ -128,13 +105,14 @@ class Loss:
             return {}
         low, high = (config.clip_ratio if end is None else end
                      for end in (config.clip_ratio_low, config.clip_ratio_high))
-        settings = ratio_bounds(low, high) if self._is_cispo else {"low": low, "high": high}
-        settings["aggregate"] = self._values.get("aggregate", loss_agg_mode)
+        settings = (ratio_bounds(low, high) if self._is_cispo else
+                    {"surrogate.low": low, "surrogate.high": high})
+        settings["aggregate"] = self._said.get("aggregate", loss_agg_mode)
         if self._is_of_tokens and not self._is_cispo:  # verl has no other dual clip
-            settings["dual"] = config.get("clip_ratio_c", 3.0)
+            settings["surrogate.dual"] = config.get("clip_ratio_c", 3.0)
         length = config.global_batch_info.get("loss_scale_factor")
         if settings["aggregate"] == "seq-mean-token-sum-norm" and length is not None:
-            settings["constant"] = length
+            settings["aggregate.constant"] = length
         return settings
 
     def __call__(self, old_log_prob: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor,
@@ -144,20 +122,21 @@ class Loss:
         """The loss of one micro-batch and its metrics, as verl's ppo_loss asks for them."""
         dp_size = config.global_batch_info.get("dp_size", 1)
         default = self._from_config(loss_agg_mode, config)
-        settings = {**default, **self._values}
+        settings = {**default, **self._said}
         loss, metrics = self._policy_loss(default, dp_size)(
             log_prob, old_logp=old_log_prob, mask=response_mask, token_advantages=advantages,
             weights=rollout_is_weights,
             counts=_counts(response_mask, config.global_batch_info, settings.get("aggregate")))
         result = _metrics(metrics)
-        if {"min_ratio", "max_ratio"} <= set(settings) and self._is_of_tokens:
+        if {"factor.min_ratio", "factor.max_ratio"} <= settings.keys() and self._is_of_tokens:
             beyond = outside(_ratio(old_log_prob, log_prob.detach()), settings)
             result["actor/pg_clipfrac"] = _share(beyond, response_mask)
-        if "dual" not in settings and not self._own:
+        if "surrogate.dual" not in settings and not self._own:
             result["actor/pg_clipfrac_lower"] = 0.0
-        elif "dual" in settings and self._is_of_tokens:
+        elif "surrogate.dual" in settings and self._is_of_tokens:
             result["actor/pg_clipfrac_lower"] = _dual_clip_fraction(
-                old_log_prob, log_prob.detach(), advantages, response_mask, settings["dual"])
+                old_log_prob, log_prob.detach(), advantages, response_mask,
+                float(settings["surrogate.dual"]))
         return loss, result
 
 
@@ -270,7 +249,7 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
     config: verl's configuration `algorithm`. Of it are read
       gdpo_reward_keys and gdpo_reward_weights, as verl reads them;
       gdpo_estimator, one of `gdpo.estimators()` with settings of `gdpo.advantages`, such as
-        "trl::gdpo eps=1e-6"; without it "verl::gdpo". Without gdpo_reward_keys it is that of one
+        "trl::gdpo scale.eps=1e-6"; without it "verl::gdpo". Without gdpo_reward_keys it is that of one
         reward, the sum of token_level_rewards;
       gdpo_gates, a list of [reward, condition, threshold] with reward keys: the reward counts only
         where the condition is at least the threshold;

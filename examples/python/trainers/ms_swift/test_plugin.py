@@ -90,13 +90,13 @@ def test_settings_replace_what_the_options_say_by_all_their_names(helpers):
 
 
 @pytest.mark.parametrize("choices", [
-    {"estimator": "gdpo eps=0.5"}, {"estimator": "gdpo scale.eps=0.5"},
+    {"estimator": "gdpo scale_eps=0.5"}, {"estimator": "gdpo scale.eps=0.5"},
     {"estimator": "gdpo", "estimator_settings": {"scale.eps": 0.5}}])
 def test_settings_of_an_estimator_by_all_their_names(helpers, choices):
     ms_swift.install(**choices)
     trainer = helpers.trainer(ms_swift._choices, num_generations=4, **PAIR)
     torch.testing.assert_close(advantages_of(trainer), gdpo.advantages(
-        REWARDS, group_size=4, estimator="gdpo", eps=0.5))
+        REWARDS, group_size=4, estimator="gdpo", scale_eps=0.5))
 
 
 def test_accumulated_micro_batches_divide_by_all_tokens(helpers):

@@ -258,11 +258,11 @@ def test_every_estimator_can_be_chosen(name):
 
 
 def test_settings_weights_and_gates_of_estimators():
-    same(estimate(gdpo_estimator="trl::gdpo eps=1e-3 ddof=0 missing=zero"),
-         expected("trl::gdpo", eps=1e-3, ddof=0, missing="zero"))
-    same(estimate(gdpo_estimator="trl::gdpo scale.eps=1e-3 ddof=0 missing.entry=zero "
+    same(estimate(gdpo_estimator="trl::gdpo scale.eps=1e-3 scale.ddof=0 missing=zero"),
+         expected("trl::gdpo", scale_eps=1e-3, scale_ddof=0, missing="zero"))
+    same(estimate(gdpo_estimator="trl::gdpo scale_eps=1e-3 scale.ddof=0 missing.entry=zero "
                                  "renorm.keep_mean=true"),
-         expected("trl::gdpo", eps=1e-3, ddof=0, missing="zero", **{"renorm.keep_mean": True}))
+         expected("trl::gdpo", scale_eps=1e-3, scale_ddof=0, missing="zero", **{"renorm.keep_mean": True}))
     same(estimate(gdpo_reward_weights=[1, 0.5]), expected("verl::gdpo", weights=[1, 0.5]))
     same(estimate(gdpo_estimator="gdpo", gdpo_gates=[["accuracy", "format", 1]]),
          expected("gdpo", gates=[(0, 1, 1.0)]))
@@ -279,7 +279,7 @@ def test_one_reward_without_reward_keys():
     ({"gdpo_estimator": "nothing"}, None, gdpo.estimators()),
     ({"gdpo_estimator": "gdpo epsilon=1"}, None, ["eps", "missing"]),
     ({"gdpo_estimator": "gdpo scale.eps=x"}, None, ["scale.eps: given 'x'; needed: a number"]),
-    ({"gdpo_estimator": "gdpo eps=x"}, None, [" eps: given 'x'; needed: a number"]),
+    ({"gdpo_estimator": "gdpo scale.eps=x"}, None, [" scale.eps: given 'x'; needed: a number"]),
     ({"gdpo_gates": [["accuracy", "length", 1]]}, None, ["accuracy", "format"]),
     ({"gdpo_constraints": ["length<=1"]}, None, ["accuracy", "format"]),
     ({"gdpo_reward_keys": None}, None, ["gdpo_reward_keys"]), ({}, {"score": []}, ["use_v1"])])

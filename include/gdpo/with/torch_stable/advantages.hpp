@@ -182,7 +182,7 @@ inline std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::s
         grouped(Constrained<decltype(e), placement::FixedScale>{
             e, {}, List16(detail::constraints_of(*constraints, table.count))});
       },
-      runtime::configured_estimator(estimator));
+      runtime::detail::configured(function, estimator, &runtime::estimator).value);
   return {out, detail::numbers_of(report)};
 }
 

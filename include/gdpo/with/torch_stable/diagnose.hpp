@@ -1,8 +1,8 @@
 #pragma once
 // The operator that looks for mistakes.
 #include <gdpo/diagnose.hpp>
+#include <gdpo/runtime.hpp>
 #include <gdpo/with/torch_stable/result.hpp>
-#include <gdpo/with/torch_stable/settings.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
@@ -20,10 +20,8 @@ inline std::string diagnose(const Array& result, const Array& report, const std:
   constexpr const char* function = "gdpo::diagnose";
   DiagnoseSettings s;
   s.reward_names = reward_names;
-  detail::read_settings(function, settings, s,
-                        [&](const std::string& name, std::string_view text, auto& member) {
-                          runtime::detail::ReadSetting{function, name, text}(member);
-                        });
+  runtime::detail::Words next{settings};
+  runtime::detail::apply_settings(function, s, next(), next);
   if (!result && !report)
     contract::fail(function, "metrics, report", "neither", "one of them, or both");
   LossResult r;

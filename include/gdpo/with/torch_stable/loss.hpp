@@ -107,22 +107,9 @@ inline std::tuple<Tensor, Tensor, Tensor> policy_loss(const std::string& loss, c
 }
 
 /// What an operator of this name declares.
-inline constexpr const char* check_loss_schema = "check_loss(str loss) -> float";
-/// Throws `invalid_input` if the line is not that of a loss (runtime::configured_loss) or a setting
-/// is out of its range, as the loss itself would. Returns the coefficient of its KL term.
-inline double check_loss(const std::string& loss) {
-  return std::visit(
-      [](const auto& l) {
-        gdpo::detail::check_settings("gdpo::PolicyLoss", l);
-        return l.kl.beta;
-      },
-      runtime::configured_loss(loss));
-}
-
-/// What an operator of this name declares.
 inline constexpr const char* loss_over_schema = "loss_over(str loss) -> str";
 /// Which count the loss of that line divides by: tokens, rows, non_empty_rows, given, or "" where
-/// it divides by none. Errors: `invalid_input` as from check_loss.
+/// it divides by none. Errors: `invalid_input` as from configured_loss.
 inline std::string loss_over(const std::string& loss) {
   return std::visit(
       [](const auto& l) -> std::string {

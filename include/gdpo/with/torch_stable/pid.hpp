@@ -1,37 +1,12 @@
 #pragma once
 // The operator of the controller of Lagrange multipliers.
-#include <cmath>
 #include <gdpo/constraint.hpp>
-#include <gdpo/with/torch_stable/settings.hpp>
+#include <gdpo/runtime.hpp>
 #include <gdpo/with/torch_stable/tensor.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
 namespace detail {
-
-/// Reads a setting of PidGains from text.
-struct ReadGain {
-  const char* function;
-
-  template <class T>
-  void operator()(const std::string& name, std::string_view text, T& setting) const {
-    if constexpr (std::is_same_v<T, int>) {
-      double number = 0;
-      const runtime::detail::ReadSetting read{function, name, text};
-      read(number);
-      if (number != std::floor(number) || std::fabs(number) > 1e9) read.fail("a whole number");
-      setting = static_cast<int>(number);
-    } else {
-      runtime::detail::ReadSetting{function, name, text}(setting);
-    }
-  }
-};
-/// The gains that a line of text changes.
-inline PidGains gains_of(const char* function, const std::string& line) {
-  PidGains g;
-  read_settings(function, line, g, ReadGain{function});
-  return g;
-}
 
 /// The set-points of a tensor: (m, 3) float64, the limit and scale of each constraint, and 1 for at
 /// least, 0 for at most.
@@ -69,8 +44,10 @@ inline std::tuple<Tensor, Tensor> pid(const std::string& gains, const Tensor& se
                                       const Tensor& state, const Tensor& measured,
                                       const std::optional<Tensor>& before) {
   constexpr const char* function = "gdpo::PidLagrangian";
-  PidLagrangian controller(detail::gains_of(function, gains),
-                           detail::set_points_of(function, "set_points", set_points));
+  PidGains settings;
+  runtime::detail::Words next{gains};
+  runtime::detail::apply_settings(function, settings, next(), next);
+  PidLagrangian controller(settings, detail::set_points_of(function, "set_points", set_points));
 
   PidState s = controller.state();
   std::int64_t size = 0;

@@ -35,33 +35,38 @@ struct AnyPrepass {
   }
 };
 
-/// The pre-pass of that name: "overlong", "degenerate_groups", "top_entropy" followed by a blank
-/// and the quantile, or one of runtime::prepass.
-inline AnyPrepass any_prepass(const std::string& name, const Column& truncated,
+/// The pre-pass of that line: "overlong", "degenerate_groups", "top_entropy" followed by a blank and
+/// the quantile, or one of runtime::prepass; settings may follow.
+inline AnyPrepass any_prepass(const std::string& line, const Column& truncated,
                               const Column& degenerate, double& threshold) {
   constexpr const char* function = "gdpo::prepare";
   AnyPrepass any;
   any.entropy_threshold = &threshold;
-  const std::string top = "top_entropy ";
+  runtime::detail::Words next{line};
+  const std::string name(next());
+  const auto choose = [&](auto pass, std::string_view word) {
+    runtime::detail::apply_settings(function, pass, word, next);
+    any.chosen = pass, any.reach = pass.reach;
+  };
   if (name == "overlong") {
     prepass::Overlong pass;
     pass.truncated = truncated;
-    any.chosen = pass;
+    choose(pass, next());
   } else if (name == "degenerate_groups") {
     prepass::DegenerateGroups pass;
     pass.degenerate = degenerate;
     pass.reach = Reach::Denominator;
-    any.chosen = pass;
-  } else if (name.compare(0, top.size(), top) == 0) {
+    choose(pass, next());
+  } else if (name == "top_entropy") {
     prepass::TopEntropy pass;
-    const std::string setting = "top_entropy";
-    runtime::detail::ReadSetting{function, setting,
-                                 std::string_view(name).substr(top.size())}(pass.quantile);
-    any.chosen = pass;
+    const std::string_view word = next();
+    const bool named = word.find('=') != std::string_view::npos;
+    if (word.empty()) contract::fail(function, "passes", "'top_entropy'", "top_entropy QUANTILE");
+    if (!named) runtime::detail::ReadSetting{function, name, word}(pass.quantile);
+    choose(pass, named ? word : next());
   } else {
-    std::visit([&any](const auto& pass) { any.chosen = pass; }, runtime::prepass(name));
+    std::visit([&](const auto& pass) { choose(pass, next()); }, runtime::prepass(name));
   }
-  std::visit([&any](const auto& pass) { any.reach = pass.reach; }, any.chosen);
   return any;
 }
 
@@ -124,7 +129,7 @@ inline constexpr const char* prepare_schema =
 /// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
 /// of the loss.
 ///
-/// `passes`: at most 4 names. Those of runtime::prepass, such as "trl::token_truncate"; "overlong"
+/// `passes`: at most 4. Lines of runtime::configured_prepass, such as "trl::token_truncate"; "overlong"
 /// drops the rows of `truncated` from the counts, "degenerate_groups" those of the column
 /// `degenerate`, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other arguments
 /// are the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.

@@ -1,34 +1,67 @@
 #pragma once
-// Settings of an operator from one line of text: SETTING=VALUE, separated by blanks.
+// The operators that list settings and check lines of them.
+#include <gdpo/constraint.hpp>
+#include <gdpo/diagnose.hpp>
 #include <gdpo/runtime.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace torch_stable {
-namespace detail {
 
-/// Reads the settings of a struct with fields (core/fields.hpp) from a line. `read` is called as
-/// read(name, text, member) for those of the line.
-/// Errors: `invalid_input` for a setting that there is not, with a list of those that there are.
-template <class T, class Read>
-void read_settings(const char* function, std::string_view line, T& x, const Read& read) {
-  while (!line.empty()) {
-    const std::string_view word = line.substr(0, line.find(' '));
-    line.remove_prefix((std::min)(word.size() + 1, line.size()));
-    if (word.empty()) continue;
-    const std::string name(word.substr(0, word.find('=')));
-    const std::string_view text = word.substr((std::min)(name.size() + 1, word.size()));
-    bool known = false;
-    std::string names;
-    runtime::detail::for_each_setting(x, [&](const std::string& setting, auto& member) {
-      names += (names.empty() ? "" : ", ") + setting;
-      if (name != setting) return;
-      known = true;
-      read(name, text, member);
-    });
-    if (!known) contract::fail(function, "settings", "'" + name + "'", "one of " + names);
-  }
+namespace detail {
+/// Calls f with what a line of that kind describes.
+template <class F>
+auto with_named(const char* function, const std::string& what, const std::string& line,
+                const F& f) {
+  if (what == "loss") return f(runtime::configured_loss(line));
+  if (what == "estimator") return f(runtime::configured_estimator(line));
+  if (what == "prepass") return f(runtime::configured_prepass(line));
+  if (what == "pid") return f(PidGains{});
+  if (what == "diagnose") return f(DiagnoseSettings{});
+  contract::fail(function, "what", "'" + what + "'", "loss, estimator, prepass, pid or diagnose");
+}
+}  // namespace detail
+
+/// What an operator of this name declares.
+inline constexpr const char* settings_schema = "settings(str what, str line) -> str";
+/// The settings of what a line describes, and then its shorthands (runtime::settings), one a line:
+/// name, kind, value, what fits, and meaning, with tabs between them.
+///
+/// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
+/// configured_estimator; "prepass", with that of configured_prepass; "pid" or "diagnose", with an empty line.
+/// Errors: `invalid_input` for another word, and those of reading the line.
+inline std::string settings(const std::string& what, const std::string& line) {
+  std::string lines;
+  const auto add = [&lines](const std::vector<runtime::Setting>& list) {
+    for (const runtime::Setting& s : list) {
+      lines += (lines.empty() ? "" : "\n") + s.name + "\t" + s.kind + "\t" + s.value + "\t" +
+               s.fits + "\t" + s.meaning;
+    }
+  };
+  detail::with_named("gdpo::settings", what, line, [&add](const auto& named) {
+    add(runtime::settings(named)), add(runtime::shorthands(named));
+  });
+  return lines;
 }
 
-}  // namespace detail
+/// What an operator of this name declares.
+inline constexpr const char* configure_schema = "configure(str what, str line) -> str";
+/// Checks the line of a "loss" or an "estimator", as the call itself would, and returns it with the
+/// names that settings have in the library: "dapo low=0.1" as "dapo surrogate.low=0.1".
+/// Errors: `invalid_input`, which calls settings as the line does.
+inline std::string configure(const std::string& what, const std::string& line) {
+  const auto text = [](const char* function, auto configured) {
+    runtime::detail::check_configured(function, configured.value, configured.said);
+    std::string words = configured.words;
+    for (std::size_t at = 0; at < configured.said.values.size(); ++at)
+      words += " " + configured.said.names[at].first + "=" + configured.said.values[at];
+    return words;
+  };
+  constexpr const char *loss = "gdpo::PolicyLoss", *estimator = "gdpo::advantages";
+  if (what == "loss") return text(loss, runtime::detail::configured_loss(loss, line));
+  if (what == "estimator")
+    return text(estimator, runtime::detail::configured(estimator, line, &runtime::estimator));
+  contract::fail("gdpo::configure", "what", "'" + what + "'", "loss or estimator");
+}
+
 }  // namespace torch_stable
 GDPO_END_NAMESPACE

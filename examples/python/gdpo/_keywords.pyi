@@ -1,0 +1,84 @@
+"""The settings of losses and estimators as keywords, for type checkers.
+
+Made from the library's lists: python -m gdpo._settings > gdpo/_keywords.pyi
+"""
+from typing import Optional, Tuple, TypedDict
+
+
+class LossSettings(TypedDict, total=False):
+    low: Optional[float]  # the ratio is clipped to at least 1 - low
+    surrogate_low: Optional[float]  # the ratio is clipped to at least 1 - low
+    high: Optional[float]  # the ratio is clipped to at most 1 + high
+    surrogate_high: Optional[float]  # the ratio is clipped to at most 1 + high
+    delta: Optional[float]  # upper bound of the ratio in the unclipped branch
+    surrogate_delta: Optional[float]  # upper bound of the ratio in the unclipped branch
+    dual: Optional[float]  # where A < 0, the loss is at most -A dual
+    surrogate_dual: Optional[float]  # where A < 0, the loss is at most -A dual
+    estimator: Optional[str]  # the estimate of the divergence
+    kl_estimator: Optional[str]  # the estimate of the divergence
+    gradient: Optional[str]  # the rule for its gradient
+    kl_gradient: Optional[str]  # the rule for its gradient
+    beta: Optional[float]  # coefficient of the KL term
+    kl_beta: Optional[float]  # coefficient of the KL term
+    against: Optional[str]  # the other policy
+    kl_against: Optional[str]  # the other policy
+    mode: Optional[str]  # the formula
+    aggregate_mode: Optional[str]  # the formula
+    over: Optional[str]  # the count of the step that divides
+    aggregate_over: Optional[str]  # the count of the step that divides
+    aggregate_count_eps: Optional[float]  # added to that count
+    scale: Optional[float]  # factor of the loss
+    aggregate_scale: Optional[float]  # factor of the loss
+    row_count_eps: Optional[float]  # added to the tokens of each row
+    aggregate_row_count_eps: Optional[float]  # added to the tokens of each row
+    constant: Optional[float]  # the length that divides, in tokens
+    aggregate_constant: Optional[float]  # the length that divides, in tokens
+    padded_width: Optional[bool]  # with constant 0, the padded width divides
+    aggregate_padded_width: Optional[bool]  # with constant 0, the padded width divides
+    kl: Optional[str]  # the distance to another policy
+    kl_input: Optional[Tuple[float, float]]  # bounds of other - logp, in nats
+    kl_output: Optional[Tuple[float, float]]  # bounds of the value, in nats
+    aggregate: Optional[str]  # what the loss is divided by
+    level_statistic_count_eps: Optional[float]  # added to the number of tokens
+    level_bounds: Optional[Tuple[float, float]]  # bounds of that log ratio, in nats
+    min_ratio: Optional[float]  # lower bound of the detached ratio
+    factor_min_ratio: Optional[float]  # lower bound of the detached ratio
+    max_ratio: Optional[float]  # upper bound of the detached ratio
+    factor_max_ratio: Optional[float]  # upper bound of the detached ratio
+    level_map: Optional[Tuple[float, float]]  # what is done to the log ratio of each token
+
+
+class EstimatorSettings(TypedDict, total=False):
+    of: Optional[str]  # whose spread
+    scale_of: Optional[str]  # whose spread
+    scale_ddof: Optional[int]  # degrees of freedom taken off n
+    scale_eps: Optional[float]  # in units of the reward
+    scale_eps_at: Optional[str]  # where eps stands
+    over: Optional[str]  # what the second normalisation runs over
+    renorm_over: Optional[str]  # what the second normalisation runs over
+    renorm_ddof: Optional[int]  # degrees of freedom taken off n
+    renorm_eps: Optional[float]  # added where eps_at says
+    renorm_eps_at: Optional[str]  # where eps stands
+    count_eps: Optional[float]  # added to the count that sums are divided by
+    renorm_count_eps: Optional[float]  # added to the count that sums are divided by
+    keep_mean: Optional[bool]  # scale about the mean and add it back
+    renorm_keep_mean: Optional[bool]  # scale about the mean and add it back
+    entry: Optional[str]  # a single reward that is missing
+    missing_entry: Optional[str]  # a single reward that is missing
+    row: Optional[str]  # a row without any reward
+    missing_row: Optional[str]  # a row without any reward
+    infinite: Optional[str]  # a single reward that is infinite
+    missing_infinite: Optional[str]  # a single reward that is infinite
+    unused: Optional[str]  # a row that is not used
+    missing_unused: Optional[str]  # a row that is not used
+    singleton: Optional[str]  # what a group with one used member gets
+    coef: Optional[float]  # in units of the reward per nat; 0: off
+    penalty_coef: Optional[float]  # in units of the reward per nat; 0: off
+    reward: Optional[int]  # what carries the penalty
+    penalty_reward: Optional[int]  # what carries the penalty
+    renorm: Optional[str]  # the second normalization
+    missing: Optional[str]  # missing and infinite rewards, unused rows
+    prior_dof: Optional[float]  # how many degrees of freedom the batch's variance counts for
+    scale_prior_dof: Optional[float]  # how many degrees of freedom the batch's variance counts for
+    equal_groups: Optional[str]  # whether groups of equal values count
+    scale_equal_groups: Optional[str]  # whether groups of equal values count

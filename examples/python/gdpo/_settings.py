@@ -1,0 +1,177 @@
+"""Settings of losses, estimators and others by name, all of them read from the library's lists."""
+import collections
+import functools
+import inspect
+import numbers
+import textwrap
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, TypeVar
+
+from ._library import estimators, losses, ops, our_errors
+
+_T = TypeVar("_T", bound=Callable[..., Any])
+_NAMES = {"loss": losses, "estimator": estimators}
+_PAIR = "two numbers, LO,HI"
+_TYPES = {"number": "float", "integer": "int", "true or false": "bool",
+          _PAIR: "Tuple[float, float]"}
+
+
+class Setting(NamedTuple):
+    """A setting of a loss, an estimator, ..., as the library lists it."""
+
+    name: str  #: Such as "surrogate.low"; as a keyword with "_" for the dots, or its end: low.
+    kind: str  #: "number", "integer", "true or false", "two numbers, LO,HI", or the words.
+    value: str  #: What it is; empty for what sets several settings at once.
+    fits: str  #: The numbers that fit; empty for words.
+    meaning: str  #: What it means, in a phrase.
+
+
+def settings_of(what: str, line: str = "") -> List[Setting]:
+    """The settings of a "loss", an "estimator" or a "prepass" of that line, of "pid" or "diagnose".
+
+    Errors: ValueError for an unknown name or setting, with a list of the known ones.
+    """
+    with our_errors():
+        return [Setting(*row.split("\t")) for row in ops.settings(what, line).split("\n")]
+
+
+def loss_settings(name: str) -> List[Setting]:
+    """The settings of `PolicyLoss(name)`: name, kind, value, what fits, meaning.
+
+    name: one of `losses()`, perhaps with a level and settings behind it, as in "dapo low=0.1".
+    Errors: ValueError for an unknown name or setting, with a list of the known ones.
+    """
+    return settings_of("loss", name)
+
+
+def estimator_settings(name: str) -> List[Setting]:
+    """The settings of `advantages(..., estimator=name)`: name, kind, value, what fits, meaning.
+
+    name: one of `estimators()`, perhaps with settings behind it, as in "trl::gdpo ddof=0".
+    Errors: ValueError for an unknown name or setting, with a list of the known ones.
+    """
+    return settings_of("estimator", name)
+
+
+@functools.lru_cache(maxsize=None)
+def keywords(what: str) -> Dict[str, Setting]:
+    """What sets a "loss" or an "estimator" of any name: the keyword, and the setting that it means.
+
+    A keyword is the end of a setting's name where no other setting ends so, in every loss that has
+    it, else the whole name with "_" for the dots. Of bounds it sets both ends.
+    """
+    found: Dict[str, Setting] = {}
+    ends: Dict[str, bool] = {}  # whether the end of that name does
+    for name in _NAMES[what]():
+        listed = settings_of(what, name)
+        pairs = {s.name for s in listed if s.kind == _PAIR}
+        count = collections.Counter(".".join(s.name.split(".")[at:]) for s in listed
+                                    for at in range(s.name.count(".") + 1))
+        for s in listed:
+            if s.name.rpartition(".")[0] not in pairs:
+                found.setdefault(s.name, s)
+                alone = count[s.name.rpartition(".")[2]] == 1 and s.name not in pairs
+                ends[s.name] = ends.get(s.name, True) and alone
+    return {name.rpartition(".")[2] if ends[name] else name.replace(".", "_"): s
+            for name, s in found.items()}
+
+
+def word(value: object) -> str:
+    """A value as the library reads it from a line."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    try:
+        if isinstance(value, (list, tuple)):
+            return ",".join(word(part) for part in value)
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return str(value)
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
+
+
+def line(function: str, words: Tuple[Any, ...], settings: Dict[str, Any]) -> str:
+    """The line of these words and settings for the library; None is no setting.
+
+    words: the first of them may be a line with settings itself, which stand before the others.
+    """
+    if not all(isinstance(given, str) for given in words):
+        raise ValueError(f"{function}: name: given {words[0]!r}; needed: a name, and perhaps "
+                         "settings behind it, NAME SETTING=VALUE")
+    head, tail = words[0].split(), []
+    while head and "=" in head[-1]:
+        tail.insert(0, head.pop())
+    given = [f"{name}={word(value)}" for name, value in settings.items() if value is not None]
+    return " ".join([*head, *words[1:], *tail, *given])
+
+
+@functools.lru_cache(maxsize=1024)
+def configured(what: str, text: str) -> str:
+    """A line with the names that settings have in the library, which has checked it.
+
+    Errors: ValueError, which calls settings as the line does.
+    """
+    with our_errors():
+        return ops.configure(what, text)
+
+
+def said(text: str) -> Dict[str, str]:
+    """The settings of a line, name and value."""
+    return dict(part.split("=", 1) for part in text.split() if "=" in part)
+
+
+def _annotation(setting: Setting) -> str:
+    return _TYPES.get(setting.kind, "str")
+
+
+def takes_settings(what: str) -> Callable[[_T], _T]:
+    """Gives a function with `**settings` the keywords of all losses or estimators.
+
+    They are in its signature, and in its text where that has {settings}: both are for help() and
+    editors, because the library itself looks for a setting when it is given.
+    """
+    def change(function: _T) -> _T:
+        signature = inspect.signature(function)
+        known = keywords(what)
+        before = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
+        rest = [p for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD]
+        own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None,
+                                 annotation=f"Optional[{_annotation(s)}]")
+               for name, s in known.items()]
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*before, *own, *rest])
+        return function
+    return change
+
+
+def text_of(what: str, indent: str = "      ") -> str:
+    """The keywords of all losses or estimators for help(), each with what it means and what fits."""
+    rows = []
+    for name, s in keywords(what).items():
+        fits = s.fits or s.kind
+        rows.append(textwrap.fill(f"{name} ({s.name}): {s.meaning}; {fits}.", 100,
+                                  initial_indent=indent, subsequent_indent=indent + "  ",
+                                  break_long_words=False, break_on_hyphens=False))
+    return "\n".join(rows).lstrip()
+
+
+def stub() -> str:
+    """The keywords as types, for editors and type checkers: _keywords.pyi holds this text."""
+    text = ('"""The settings of losses and estimators as keywords, for type checkers.\n\n'
+            'Made from the library\'s lists: python -m gdpo._settings > gdpo/_keywords.pyi\n"""\n'
+            "from typing import Optional, Tuple, TypedDict\n")
+    for what in _NAMES:
+        text += f"\n\nclass {what.capitalize()}Settings(TypedDict, total=False):\n"
+        seen = set()
+        for name, s in keywords(what).items():
+            for keyword in (name, s.name.replace(".", "_")):
+                if keyword not in seen:
+                    text += f"    {keyword}: Optional[{_annotation(s)}]  # {s.meaning}\n"
+                seen.add(keyword)
+    return text
+
+
+if __name__ == "__main__":
+    print(stub(), end="")
