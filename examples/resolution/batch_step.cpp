@@ -46,11 +46,10 @@ std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<d
   return steps;
 }
 
-LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
-                                 const std::vector<double>& sums, const std::vector<double>& plain,
+LengthWeighting length_weighting(const Rollouts& rollouts, const std::vector<double>& sums,
+                                 const std::vector<double>& plain,
+                                 const std::vector<double>& over_tokens,
                                  const std::vector<char>& rewarded) {
-  const std::vector<double> over_tokens =
-      length_weighted_gdpo(settings, rollouts, LengthWeighting::eps);
   LengthWeighting result;
   for (std::size_t b = 0; b < rollouts.batches(); ++b) {
     LengthWeighting::Batch batch;

@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "estimators.hpp"
 #include "input/rollouts.hpp"
 
 namespace resolution {
@@ -26,7 +25,8 @@ std::vector<BatchStep> batch_steps(const Rollouts& rollouts, const std::vector<d
 /// tokens. The weighted mean is not 0, so every completion of a batch is shifted by one constant,
 /// including completions whose advantage was 0.
 struct LengthWeighting {
-  static constexpr double eps = 1e-8;  ///< added to the variance: a / sqrt(variance + eps)
+  /// Added to the variance, a / sqrt(variance + eps): that of renorm=tokens.
+  static constexpr double eps = 1e-8;
   struct Batch {
     /// mean = sum n a / N, variance = sum n (a - mean)^2 / (N - 1), with lengths n and N = sum n.
     BatchStep weighted;
@@ -38,10 +38,12 @@ struct LengthWeighting {
   double sign_changed_share = 0;  ///< share of the other completions whose sign differs
 };
 
-/// Compares the two. `sums` and `plain` are GDPO's advantages before and after the plain batch
-/// step, `rewarded` the same as for batch_steps(). rollouts.lengths must not be empty.
-LengthWeighting length_weighting(const Settings& settings, const Rollouts& rollouts,
-                                 const std::vector<double>& sums, const std::vector<double>& plain,
+/// Compares the two. `sums`, `plain` and `over_tokens` are GDPO's advantages before the step, after
+/// the plain one and after the weighted one, `rewarded` the same as for batch_steps().
+/// rollouts.lengths must not be empty.
+LengthWeighting length_weighting(const Rollouts& rollouts, const std::vector<double>& sums,
+                                 const std::vector<double>& plain,
+                                 const std::vector<double>& over_tokens,
                                  const std::vector<char>& rewarded);
 
 }  // namespace resolution

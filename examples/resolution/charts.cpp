@@ -263,7 +263,6 @@ std::vector<double> ticks(double most, int count) {
 
 std::string bars(const std::vector<Bar>& bars, double most, const std::string& summary,
                  const Limit* limit) {
-  constexpr std::size_t most_label = 60;
   std::size_t widest = 0;
   double lowest = 0;
   for (const Bar& bar : bars) {
@@ -297,8 +296,7 @@ std::string bars(const std::vector<Bar>& bars, double most, const std::string& s
     const double value = std::isfinite(bar.value) ? bar.value : 0;
     const double from = share(std::min(value, 0.0));
     const double to = share(std::max(value, 0.0));
-    content +=
-        element("span", attribute("class", "label"), escaped(shortened(bar.label, most_label)));
+    content += element("span", attribute("class", "label"), escaped(bar.label));
     content += element(
         "span", track,
         mark("fill " + class_of(bar.tone), "left:" + across(from) + ";width:" + across(to - from)) +

@@ -6,15 +6,11 @@
 namespace resolution {
 namespace {
 
-/// The result of the first of these names that was computed, else the first result of the family,
-/// else null.
-const EstimatorResult* preferred(const Comparison& comparison,
-                                 const std::vector<std::string>& names, Family family) {
-  for (const std::string& name : names) {
-    if (const EstimatorResult* result = comparison.find(name)) return result;
-  }
+/// The first result whose estimator passes the test, or null.
+template <class Test>
+const EstimatorResult* first(const Comparison& comparison, const Test& test) {
   for (const EstimatorResult& result : comparison.results) {
-    if (result.info.family == family) return &result;
+    if (test(result.info)) return &result;
   }
   return nullptr;
 }
@@ -22,18 +18,28 @@ const EstimatorResult* preferred(const Comparison& comparison,
 }  // namespace
 
 const EstimatorResult* Comparison::find(const std::string& name) const {
-  for (const EstimatorResult& result : results) {
-    if (result.info.name == name) return &result;
-  }
-  return nullptr;
+  return first(*this, [&](const EstimatorInfo& e) { return e.name == name; });
 }
 
 const EstimatorResult* Comparison::sum_first() const {
-  return preferred(*this, {"grpo", "grpo_no_std"}, Family::SumFirst);
+  return first(*this, [](const EstimatorInfo& e) { return e.family == Family::SumFirst; });
+}
+
+const EstimatorResult* Comparison::normalise_first(const std::string& renorm) const {
+  return first(*this, [&](const EstimatorInfo& e) {
+    return e.family == Family::NormaliseFirst && e.value("renorm.over") == renorm;
+  });
 }
 
 const EstimatorResult* Comparison::normalise_first() const {
-  return preferred(*this, {"gdpo", "gdpo_pre_bn"}, Family::NormaliseFirst);
+  if (const EstimatorResult* result = normalise_first("batch")) return result;
+  return first(*this, [](const EstimatorInfo& e) { return e.family == Family::NormaliseFirst; });
+}
+
+const EstimatorResult* Comparison::gdpo() const {
+  return first(*this, [](const EstimatorInfo& e) {
+    return e.preset == "gdpo" && e.value("renorm.over") == "batch";
+  });
 }
 
 std::vector<std::size_t> Comparison::counted_rows(std::size_t group) const {
@@ -51,11 +57,11 @@ Comparison compare(Rollouts rollouts, Settings settings,
   comparison.settings = std::move(settings);
 
   std::vector<EstimatorInfo> infos;
-  for (const std::string& name : estimators) {
-    infos.push_back(describe(name));
-    if (infos.back().needs_lengths && comparison.rollouts.lengths.empty()) {
+  for (const std::string& line : estimators) {
+    infos.push_back(describe(line));
+    if (infos.back().value("renorm.over") == "tokens" && comparison.rollouts.lengths.empty()) {
       throw UserError(
-          "estimator " + name +
+          "estimator " + infos.back().name +
           " weights completions by their number of tokens: name that column with --length");
     }
   }
@@ -85,15 +91,17 @@ Comparison compare(Rollouts rollouts, Settings settings,
     comparison.results.push_back(std::move(result));
   }
 
-  const auto of_gdpo = [&](const std::string& name) {
-    const EstimatorResult* result = comparison.find(name);
-    return result != nullptr ? result->advantages : advantages(name, comparison.settings, log);
+  const EstimatorResult* compared = comparison.gdpo();
+  const std::string gdpo = compared != nullptr ? compared->info.name : "gdpo";
+  const auto of_gdpo = [&](const std::string& renorm) {
+    return advantages(gdpo + " renorm=" + renorm, comparison.settings, log);
   };
-  const std::vector<double> sums = of_gdpo("gdpo_pre_bn");
+  const std::vector<double> sums = of_gdpo("none");
   comparison.batch_steps = batch_steps(log, sums, measure.rewarded());
   if (!log.lengths.empty()) {
     comparison.length =
-        length_weighting(comparison.settings, log, sums, of_gdpo("gdpo"), measure.rewarded());
+        length_weighting(log, sums, compared != nullptr ? compared->advantages : of_gdpo("batch"),
+                         of_gdpo("tokens"), measure.rewarded());
   }
   return comparison;
 }

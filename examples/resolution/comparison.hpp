@@ -30,15 +30,18 @@ struct Comparison {
   std::vector<BatchStep> batch_steps;     ///< the last step of GDPO in each batch
   std::optional<LengthWeighting> length;  ///< where the log has lengths
 
-  /// The result that stands for estimators that sum the rewards first: GRPO, else GRPO without std,
-  /// else the first of that kind. Null where there is none.
+  /// The result that stands for estimators that sum the rewards first, the first of them, or null.
   const EstimatorResult* sum_first() const;
-  /// The same for estimators that normalise each reward first: GDPO, else GDPO before its batch
-  /// step, else the first of that kind.
+  /// The same for estimators that normalise each reward first, with this second normalisation
+  /// (none, batch, group, tokens).
+  const EstimatorResult* normalise_first(const std::string& renorm) const;
+  /// The same with a batch step, as GDPO, or else with any.
   const EstimatorResult* normalise_first() const;
+  /// GDPO with its batch step, whatever its other settings; null where it is not compared.
+  const EstimatorResult* gdpo() const;
   /// The rows of a group that count, in their order.
   std::vector<std::size_t> counted_rows(std::size_t group) const;
-  /// The result of the estimator with this name, or null.
+  /// The result of the estimator of this line, or null.
   const EstimatorResult* find(const std::string& name) const;
 };
 

@@ -208,9 +208,9 @@ class Writer {
   }
 
   void group_norm(std::vector<Finding>& out) const {
-    const EstimatorResult* again = c_.find("gdpo_then_group_norm");
-    const EstimatorResult* batch =
-        c_.find("gdpo") != nullptr ? c_.find("gdpo") : c_.find("gdpo_pre_bn");
+    const EstimatorResult* again = c_.normalise_first("group");
+    const EstimatorResult* batch = c_.normalise_first("batch");
+    if (batch == nullptr) batch = c_.normalise_first("none");
     if (again == nullptr || batch == nullptr || groups_ == 1) return;
     const std::size_t after = again->metrics.distinct_group_vectors_within_batches;
     const std::size_t before = batch->metrics.distinct_group_vectors_within_batches;

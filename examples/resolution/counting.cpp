@@ -165,7 +165,7 @@ const char* const count_meaning =
 const char* const count_definition =
     "Counted: distinct multisets {A_1 .. A_G} of advantages (the order of the rollouts does not "
     "matter) over all 2^(n G) assignments of n binary rewards to G rollouts; the all-zero multiset "
-    "counts once; eps = 0 (presets keep their own); before the batch step, which does not change "
+    "counts once; before the batch step, which does not change "
     "the count. Values closer than 1e-9 are one value.";
 
 }  // namespace resolution

@@ -11,9 +11,9 @@ namespace resolution {
 ///
 /// There are n binary rewards and G rollouts in a group. The count is that of the distinct
 /// multisets {A_1 .. A_G} of advantages (the order of the rollouts does not matter) over all
-/// 2^(n*G) assignments of rewards; the multiset of zeros counts once. eps is 0. Advantages are
-/// taken before the batch step, which would multiply all advantages of a batch by one number.
-/// Assignments that differ only in the order of the rollouts are enumerated once.
+/// 2^(n*G) assignments of rewards; the multiset of zeros counts once. Advantages are taken before
+/// the batch step, which would multiply all advantages of a batch by one number. Assignments that
+/// differ only in the order of the rollouts are enumerated once.
 struct CountTable {
   struct Series {
     std::string estimator;

@@ -37,29 +37,40 @@ void configure(Estimator& estimator, const Settings& settings) {
   if (!gates.empty()) estimator.gates = {gates.data(), static_cast<index_t>(gates.size())};
 }
 
-/// Calls use(estimator) with the estimator of this name and these settings: one of the five
-/// built-in ones, or a preset of the library.
-template <class Use>
-auto with_estimator(const std::string& name, const Settings& settings, const Use& use) {
-  const auto configured = [&](auto estimator) {
-    configure(estimator, settings);
-    return use(estimator);
-  };
-  gdpo::Gdpo gdpo;
-  gdpo.scale.eps = gdpo.renorm.eps = settings.eps;
-  if (name == "gdpo") return configured(gdpo);
-  if (name == "gdpo_pre_bn") return configured(gdpo::before_renorm(gdpo));
-  if (name == "gdpo_then_group_norm") {
-    gdpo.renorm.over = gdpo::RenormOver::Group;
-    return configured(gdpo);
-  }
-  if (name == "grpo") {
-    gdpo::Grpo grpo;
-    grpo.scale.eps = settings.eps;
-    return configured(grpo);
-  }
-  if (name == "grpo_no_std") return configured(gdpo::DrGrpo{});
-  return std::visit(configured, gdpo::runtime::estimator(name));
+/// A name of the tool's own for a line of the library, and what reports say of it.
+struct OwnName {
+  const char *name, *line, *label, *description;
+};
+
+constexpr OwnName own_names[] = {
+    {"grpo", "grpo", "GRPO",
+     "The rewards are summed; the sum is centred and divided by its standard deviation in the "
+     "group."},
+    {"grpo_no_std", "dr_grpo", "GRPO without std",
+     "The rewards are summed; the sum is centred in the group (Dr.GRPO)."},
+    {"gdpo_pre_bn", "gdpo renorm=none", "GDPO before batch step",
+     "Each reward is centred and divided by its own standard deviation in the group; then they are "
+     "summed."},
+    {"gdpo", "gdpo", "GDPO",
+     "As before the batch step, then divided by the standard deviation over the whole batch."},
+    {"gdpo_then_group_norm", "gdpo renorm=group", "GDPO, group norm",
+     "As before the batch step, then normalised a second time inside the group instead of over the "
+     "batch."},
+};
+
+std::string first_word(const std::string& line) { return line.substr(0, line.find(' ')); }
+
+/// Its entry if a line begins with a name of the tool's own, else null.
+const OwnName* own_name(const std::string& line) {
+  const auto* own = std::find_if(std::begin(own_names), std::end(own_names),
+                                 [&](const OwnName& n) { return first_word(line) == n.name; });
+  return own == std::end(own_names) ? nullptr : own;
+}
+
+/// A line in the library's words.
+std::string library_line(const std::string& line) {
+  const OwnName* own = own_name(line);
+  return own ? own->line + line.substr(first_word(line).size()) : line;
 }
 
 /// Calls call(). What the library refuses is a mistake of the tool's user, so its error becomes a
@@ -73,9 +84,17 @@ auto reported(const std::string& name, const Call& call) {
   }
 }
 
-gdpo::View<const double, 2> reward_view(const std::vector<double>& rewards, std::size_t channels) {
-  return gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / channels),
-                    static_cast<index_t>(channels));
+/// Calls use(estimator) with the estimator of this line and these settings.
+template <class Use>
+auto with_estimator(const std::string& line, const Settings& settings, const Use& use) {
+  return reported(line, [&] {
+    return std::visit(
+        [&](auto estimator) {
+          configure(estimator, settings);
+          return use(estimator);
+        },
+        gdpo::runtime::configured_estimator(library_line(line)));
+  });
 }
 
 /// The advantages of the log. Each batch is a call of its own, as in training.
@@ -110,36 +129,11 @@ std::vector<double> run(const std::string& name, const Estimator& estimator,
   return out;
 }
 
-struct BuiltIn {
-  const char* name;
-  const char* label;
-  const char* description;
-};
-
-constexpr BuiltIn built_in[] = {
-    {"grpo", "GRPO",
-     "The rewards are summed; the sum is centred and divided by its standard deviation in the "
-     "group."},
-    {"grpo_no_std", "GRPO without std",
-     "The rewards are summed; the sum is centred in the group (Dr.GRPO)."},
-    {"gdpo_pre_bn", "GDPO before batch step",
-     "Each reward is centred and divided by its own standard deviation in the group; then they are "
-     "summed."},
-    {"gdpo", "GDPO",
-     "As before the batch step, then divided by the standard deviation over the whole batch."},
-    {"gdpo_then_group_norm", "GDPO, group norm",
-     "As before the batch step, then normalised a second time inside the group instead of over the "
-     "batch."},
-};
-
 }  // namespace
 
-const std::vector<std::string>& default_estimators() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const BuiltIn& e : built_in) all.emplace_back(e.name);
-    return all;
-  }();
+std::vector<std::string> default_estimators() {
+  std::vector<std::string> names;
+  for (const OwnName& own : own_names) names.emplace_back(own.name);
   return names;
 }
 
@@ -151,61 +145,97 @@ std::vector<std::string> all_estimators() {
   return names;
 }
 
-EstimatorInfo describe(const std::string& name) {
-  const std::vector<std::string> known = all_estimators();
-  if (std::find(known.begin(), known.end(), name) == known.end()) {
-    std::string names;
-    for (const std::string& n : known) names += (names.empty() ? "" : ", ") + n;
-    throw UserError("there is no estimator " + in_quotes(name) + "; the names are " + names);
+std::string EstimatorInfo::value(const std::string& setting) const {
+  for (const auto& known : settings) {
+    if (known.first == setting) return known.second;
   }
+  return "";
+}
+
+std::string EstimatorInfo::whole_line() const {
+  std::string line = preset;
+  for (const auto& setting : settings) line += " " + setting.first + "=" + setting.second;
+  return line;
+}
+
+EstimatorInfo describe(const std::string& line) {
+  // Two completions, so that a value that does not fit is refused before a log is read.
+  static const Rollouts pair = [] {
+    Rollouts log;
+    log.reward_names = log.group_names = log.batch_names = {""};
+    log.rewards = log.lengths = {1, 2};
+    log.group_begin = {0, 2};
+    log.batch_begin = {0, 1};
+    return log;
+  }();
   EstimatorInfo info;
-  info.name = info.label = name;
-  with_estimator(name, {}, [&info](const auto& estimator) {
-    using Estimator = std::decay_t<decltype(estimator)>;
-    info.family = normalises_first<Estimator> ? Family::NormaliseFirst : Family::SumFirst;
-    info.needs_lengths = estimator.renorm.over == gdpo::RenormOver::Tokens;
-    info.description =
-        std::string("The library's ") +
-        (info.name.find("::") == std::string::npos ? "estimator" : "preset") + " of this name; " +
-        (normalises_first<Estimator> ? "each reward is normalised, then they are summed."
-                                     : "the rewards are summed, then the sum is normalised.");
+  info.name = wrapped(line, line.size(), 0);
+  info.preset = first_word(library_line(info.name));
+  with_estimator(info.name, {}, [&info](const auto& estimator) {
+    info.family = normalises_first<std::decay_t<decltype(estimator)>> ? Family::NormaliseFirst
+                                                                      : Family::SumFirst;
+    for (const auto& s : gdpo::runtime::settings(estimator))
+      info.settings.emplace_back(s.name, s.value);
+    run(info.name, estimator, pair);
   });
-  for (const BuiltIn& e : built_in) {
-    if (name != e.name) continue;
-    info.label = e.label;
-    info.description = e.description;
+  const OwnName* own = own_name(info.name);
+  const std::string name = first_word(info.name);
+  info.label = own ? own->label : name;
+  info.description = info.family == Family::NormaliseFirst
+                         ? "Each reward is normalised, then they are summed."
+                         : "The rewards are summed, then the sum is normalised.";
+  if (name != info.name) {
+    info.label += " (";
+    for (const char c : info.name.substr(name.size() + 1))
+      info.label += c == ' ' ? ", " : std::string(1, c);
+    info.label += ")";
+  } else if (own) {
+    info.description = own->description;
   }
   return info;
 }
 
-std::vector<double> advantages(const std::string& name, const Settings& settings,
-                               const Rollouts& rollouts) {
-  return with_estimator(name, settings,
-                        [&](const auto& estimator) { return run(name, estimator, rollouts); });
+std::string listing(const std::vector<std::string>& lines) {
+  constexpr std::size_t width = 100;
+  std::string names = "Estimators:";
+  for (const std::string& name : all_estimators()) names += " " + name;
+  std::string out = wrapped(names, width, 2) + "\n";
+  for (const OwnName& own : own_names) {
+    if (std::string(own.name) != own.line)
+      out += std::string("  ") + own.name + " is " + own.line + "\n";
+  }
+  for (const std::string& line : lines) {
+    out += "\nThe settings of " + line + ":\n";
+    with_estimator(line, {}, [&out](const auto& estimator) {
+      for (const auto& s : gdpo::runtime::settings(estimator)) {
+        out += "  " +
+               wrapped(s.name + "=" + s.value + " (" + s.kind +
+                           (s.fits.empty() ? "" : ", " + s.fits) + "): " + s.meaning,
+                       width - 2, 6) +
+               "\n";
+      }
+    });
+  }
+  return out;
 }
 
-std::vector<double> advantages_before_batch_step(const std::string& name,
+std::vector<double> advantages(const std::string& line, const Settings& settings,
+                               const Rollouts& rollouts) {
+  return with_estimator(line, settings,
+                        [&](const auto& estimator) { return run(line, estimator, rollouts); });
+}
+
+std::vector<double> advantages_before_batch_step(const std::string& line,
                                                  const std::vector<double>& rewards,
                                                  std::size_t channels, std::size_t group_size) {
-  return reported(name, [&] {
-    return with_estimator(name, {}, [&](const auto& estimator) {
-      const auto values = reward_view(rewards, channels);
-      const auto groups = gdpo::groups_of(static_cast<index_t>(group_size));
-      auto before = estimator;
-      if (before.renorm.over != gdpo::RenormOver::Group) before = gdpo::before_renorm(before);
-      return gdpo::advantages(values, groups, before);
-    });
+  return with_estimator(line, {}, [&](const auto& estimator) {
+    const auto values = gdpo::view(rewards.data(), static_cast<index_t>(rewards.size() / channels),
+                                   static_cast<index_t>(channels));
+    const auto groups = gdpo::groups_of(static_cast<index_t>(group_size));
+    auto before = estimator;
+    if (before.renorm.over != gdpo::RenormOver::Group) before = gdpo::before_renorm(before);
+    return gdpo::advantages(values, groups, before);
   });
-}
-
-std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts,
-                                         double eps) {
-  gdpo::Gdpo gdpo;
-  gdpo.scale.eps = settings.eps;
-  gdpo.renorm = gdpo::renorm::token_weighted_batch();
-  gdpo.renorm.eps = eps;
-  configure(gdpo, settings);
-  return run("gdpo over tokens", gdpo, rollouts);
 }
 
 }  // namespace resolution

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "input/rollouts.hpp"
@@ -16,12 +17,10 @@ struct Condition {
   double at_least;     ///< threshold
 };
 
-/// The settings that every estimator is given.
+/// What the rewards of the log are to every estimator. All other settings are in its line.
 struct Settings {
   std::vector<double> weights;  ///< one per reward; empty: all 1
   std::vector<Condition> given;
-  /// Added to every standard deviation of the five built-in estimators; presets keep their own.
-  double eps = 0;
 };
 
 /// How an estimator treats several rewards: it sums them and normalises the sum (GRPO), or
@@ -30,37 +29,44 @@ enum class Family { SumFirst, NormaliseFirst };
 
 /// What reports say of an estimator.
 struct EstimatorInfo {
-  std::string name;         ///< as given on the command line
+  std::string name;         ///< its line as given, with one blank between two words
   std::string label;        ///< name in reports
   std::string description;  ///< what it computes, in one sentence
   Family family = Family::SumFirst;
-  bool needs_lengths = false;  ///< weights rows by their number of tokens
+  std::string preset;  ///< the library's name; with all of `settings` it is the same estimator
+  std::vector<std::pair<std::string, std::string>> settings;  ///< name and value of each
+
+  /// The value of the setting of this name; empty where the estimator does not have it.
+  std::string value(const std::string& setting) const;
+  /// The line that repeats the estimator whatever the defaults are: `preset` and all `settings`.
+  std::string whole_line() const;
 };
 
-/// The names of the five built-in estimators, which are compared by default.
-const std::vector<std::string>& default_estimators();
+// An estimator is given by a line, NAME [SETTING=VALUE ...], such as "trl::gdpo scale.eps=1e-6",
+// which gdpo::runtime::configured_estimator reads. A few names of the tool's own stand for lines.
 
-/// Describes one of the five built-in estimators or a preset of gdpo::runtime. Throws UserError for
-/// another name; the message lists the names.
-EstimatorInfo describe(const std::string& name);
+/// The lines that are compared by default.
+std::vector<std::string> default_estimators();
 
-/// All names that describe() knows.
+/// The names of all estimators: the default ones, then those of the library.
 std::vector<std::string> all_estimators();
+
+/// Describes an estimator. Throws UserError with the library's reason for a name or a setting that
+/// there is not, and for a value that does not fit.
+EstimatorInfo describe(const std::string& line);
+
+/// All names, and the settings of the estimators of these lines: name, value, what fits, meaning.
+std::string listing(const std::vector<std::string>& lines);
 
 /// The advantages (N) of a log, computed by the library batch by batch. Throws UserError where the
 /// library refuses the input.
-std::vector<double> advantages(const std::string& name, const Settings& settings,
+std::vector<double> advantages(const std::string& line, const Settings& settings,
                                const Rollouts& rollouts);
 
 /// The advantages before any batch step: what a group gets whatever else is in the batch. `rewards`
 /// is (N, channels) without missing values, in N / group_size groups of consecutive rows.
-std::vector<double> advantages_before_batch_step(const std::string& name,
+std::vector<double> advantages_before_batch_step(const std::string& line,
                                                  const std::vector<double>& rewards,
                                                  std::size_t channels, std::size_t group_size);
-
-/// GDPO with the step over each batch weighted by completion length, as verl whitens over tokens;
-/// eps is added to the variance.
-std::vector<double> length_weighted_gdpo(const Settings& settings, const Rollouts& rollouts,
-                                         double eps);
 
 }  // namespace resolution

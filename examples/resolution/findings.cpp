@@ -256,7 +256,11 @@ std::vector<Finding> findings(const Comparison& comparison) {
   const auto& steps = comparison.batch_steps;
   const bool any_signal =
       std::any_of(steps.begin(), steps.end(), [](const BatchStep& step) { return step.std > 0; });
-  if (comparison.find("gdpo") != nullptr && any_signal) out.push_back(step_finding(comparison));
+  const bool centred = std::none_of(steps.begin(), steps.end(), [](const BatchStep& step) {
+    return std::abs(step.mean) > advantage_tolerance;
+  });
+  if (comparison.gdpo() != nullptr && any_signal && centred)
+    out.push_back(step_finding(comparison));
   if (comparison.length) out.push_back(length_finding(comparison));
   rounding(comparison, out);
   for (const EstimatorResult& r : comparison.results) {

@@ -100,7 +100,10 @@ std::string group_card(const Comparison& c, const Alike& alike) {
       notes += " and " + grouped(alike.groups.size() - most_names) + " more";
     notes += ".";
   }
-  return element("figure", varying.size() + shown.size() > 5 ? "class=\"roomy\"" : "",
+  const bool long_label = std::any_of(shown.begin(), shown.end(), [](const EstimatorResult* r) {
+    return width_of(r->info.label) > 30;
+  });
+  return element("figure", varying.size() + shown.size() > 5 || long_label ? "class=\"roomy\"" : "",
                  html::table("Group " + c.rollouts.group_name(alike.groups.front()), header, body) +
                      (notes.empty() ? "" : element("figcaption", "", escaped(notes))));
 }

@@ -105,14 +105,9 @@ std::string metrics_table(const Comparison& c) {
 
 std::string definitions(const Comparison& c) {
   std::string out;
-  for (const auto& r : c.results) {
-    out += term(r.info.label + (r.info.label == r.info.name ? "" : " (" + r.info.name + ")"),
-                r.info.description);
-  }
-  std::string settings = "Standard deviations have the divisor n \u2212 1; eps " +
-                         compact(c.settings.eps) +
-                         " is added to them (presets keep their own). A group whose used rewards "
-                         "are all equal gets exactly 0.";
+  for (const auto& r : c.results)
+    out += term(r.info.label, r.info.description + " In full: " + r.info.whole_line());
+  std::string settings = "A group whose used rewards are all equal gets exactly 0.";
   for (const Condition& condition : c.settings.given) {
     settings += " " + in_quotes(c.rollouts.reward_names[condition.reward]) + " counts only where " +
                 in_quotes(c.rollouts.reward_names[condition.given]) + " \u2265 " +

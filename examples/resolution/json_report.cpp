@@ -49,6 +49,35 @@ Json to_object(const Metrics& m, const RewardSummary& rewards) {
   return object;
 }
 
+/// What repeats an estimator. Numbers are numbers; infinity and NaN are words, as in a line.
+Json to_object(const EstimatorInfo& info) {
+  Json object;
+  object["name"] = info.preset;
+  for (const auto& [name, value] : info.settings) {
+    const Json parsed = Json::parse(value, nullptr, false);
+    object["settings"][name] = parsed.is_discarded() ? Json(value) : parsed;
+  }
+  return object;
+}
+
+/// What repeats every estimator of a comparison.
+Json estimators_object(const Comparison& c) {
+  const auto& names = c.rollouts.reward_names;
+  Json conditions = Json::array();
+  for (const Condition& g : c.settings.given)
+    conditions.push_back(
+        {{"reward", names[g.reward]}, {"given", names[g.given]}, {"at_least", g.at_least}});
+  const auto& weights = c.settings.weights;
+  Json all;
+  for (const EstimatorResult& result : c.results) {
+    Json object = to_object(result.info);
+    object["weights"] = weights.empty() ? std::vector<double>(names.size(), 1.0) : weights;
+    object["conditions"] = conditions;
+    all[result.info.name] = object;
+  }
+  return all;
+}
+
 /// A step over a batch as one object: its values where there is one batch, else lists of them.
 Json to_object(const LengthWeighting& length, const Comparison& c) {
   const auto each = [&](const auto& value) {
@@ -163,6 +192,7 @@ std::string to_json(const Comparison& comparison) {
     const BatchStep& step = comparison.batch_steps.front();
     object["bn"] = {{"bn_mean", number(step.mean)}, {"bn_std", number(step.std)}};
   }
+  object["estimators"] = estimators_object(comparison);
   object["methods"] = methods;
   if (comparison.length)
     object["bn_sequence_vs_length_weighted"] = to_object(*comparison.length, comparison);
@@ -172,6 +202,8 @@ std::string to_json(const Comparison& comparison) {
 
 std::string to_json(const Counting& counting) {
   Json object;
+  for (const auto& series : counting.by_group_size.series)
+    object["estimators"][series.estimator] = to_object(describe(series.estimator));
   object["by_group_size"] = to_object(counting.by_group_size, "n", counting.rewards);
   object["by_rewards"] = to_object(counting.by_rewards, "G", counting.group_size);
   return text_of(object);

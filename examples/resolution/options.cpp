@@ -51,6 +51,13 @@ std::size_t reward_index(const std::string& name, const std::vector<std::string>
                                   rewards.begin());
 }
 
+void refuse_twice(const std::vector<std::string>& parts, const std::string& option) {
+  for (auto part = parts.begin(); part != parts.end(); ++part) {
+    if (std::find(parts.begin(), part, *part) != part)
+      throw UserError(option + ": " + in_quotes(*part) + " is given twice");
+  }
+}
+
 /// The parts of a list separated by commas; `\,` is a comma inside a part. Throws UserError where a
 /// part is empty or occurs twice.
 std::vector<std::string> split(const std::string& text, const std::string& option) {
@@ -67,11 +74,10 @@ std::vector<std::string> split(const std::string& text, const std::string& optio
       parts.back().push_back(text[i]);
     }
   }
-  for (auto part = parts.begin(); part != parts.end(); ++part) {
-    if (part->empty()) throw UserError(option + ": a name is empty in " + in_quotes(text));
-    if (std::find(parts.begin(), part, *part) != part)
-      throw UserError(option + ": " + in_quotes(*part) + " is given twice");
+  for (const std::string& part : parts) {
+    if (part.empty()) throw UserError(option + ": a name is empty in " + in_quotes(text));
   }
+  refuse_twice(parts, option);
   return parts;
 }
 
@@ -97,7 +103,6 @@ struct Words {
   std::string rewards;
   std::string weights;
   std::vector<std::string> given;
-  std::string eps;
   std::string estimators;
   std::string missing;
 };
@@ -149,12 +154,6 @@ void interpret_log_options(const Words& words, Options& options) {
   if (weights != 0 && weights != columns.rewards.size()) {
     throw UserError("--weights: " + counted(weights, "weight") + " for " +
                     counted(columns.rewards.size(), "reward"));
-  }
-  if (!words.eps.empty()) {
-    const auto eps = parse_number(words.eps);
-    if (!eps || *eps < 0)
-      throw UserError("--eps: " + in_quotes(words.eps) + " is not a number from 0");
-    options.settings.eps = *eps;
   }
   for (const std::string& text : words.given)
     options.settings.given.push_back(parse_condition(text, columns.rewards));
@@ -226,17 +225,20 @@ Parsed parse_options(int argc, const char* const* argv) {
   log_option("--valid", options.columns.valid, "COL",
              "Column that is 0 or false in rows that are no completions, such as\npadding: they "
              "are left out");
-  log_option("--eps", words.eps, "E",
-             "Added to standard deviations (default 0; presets keep their own)");
   log_option("--format", words.format, "NAME",
              "csv, tsv, json, jsonl or auto (default: by file name, then by\ncontent)");
   log_option("--delimiter", words.delimiter, "CHAR",
              "What separates the cells of CSV, or tab (default: the comma, tab,\nsemicolon or bar "
              "that fits the header)");
   app.add_option("--estimators", words.estimators,
-                 "Default: grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm\n(with --count: "
-                 "grpo,grpo_no_std,gdpo); also presets such as trl::gdpo")
+                 "Names, each with its settings: 'trl::gdpo scale.eps=1e-6,grpo'. Default:\n"
+                 "grpo,grpo_no_std,gdpo_pre_bn,gdpo,gdpo_then_group_norm (with\n"
+                 "--count: grpo,grpo_no_std,gdpo)")
       ->type_name("NAME,...");
+  bool list = false;
+  app.add_flag("--list", list,
+               "Instead of reading a log, print all names, and the settings of\n--estimators: "
+               "value, what fits, meaning");
   app.add_option(
          "--json", options.json,
          "Write the numbers as JSON; - writes them to standard output\ninstead of the table")
@@ -270,19 +272,22 @@ Parsed parse_options(int argc, const char* const* argv) {
         throw UserError(printable(output) + ": is the log itself, and is not overwritten");
     }
   }
-  if (options.count) {
+  if (options.count || list) {
     for (const CLI::Option* option : of_a_log) {
       if (option->count() > 0)
-        throw UserError("--count reads no log, so " + option->get_name() + " does not go with it");
+        throw UserError(std::string(list ? "--list" : "--count") + " reads no log, so " +
+                        option->get_name() + " does not go with it");
     }
-    options.estimators = {"grpo", "grpo_no_std", "gdpo"};
   } else {
     interpret_log_options(words, options);
-    options.estimators = default_estimators();
   }
+  options.estimators = default_estimators();
+  if (options.count) options.estimators = {"grpo", "grpo_no_std", "gdpo"};
   if (!words.estimators.empty()) options.estimators = split(words.estimators, "--estimators");
-  // Refuse an unknown name before the log is read.
-  for (const std::string& name : options.estimators) describe(name);
+  // What the library does not know is refused before the log is read.
+  for (std::string& line : options.estimators) line = describe(line).name;
+  refuse_twice(options.estimators, "--estimators");
+  if (list) return {std::nullopt, listing(options.estimators)};
   return {options, ""};
 }
 

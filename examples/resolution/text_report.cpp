@@ -15,6 +15,9 @@ namespace {
 constexpr std::size_t terminal_width = 100;
 constexpr std::size_t name_width = 32;
 
+/// The line of an estimator in the first column of a table.
+std::string name_cell(const std::string& line) { return wrapped(line, name_width, 2); }
+
 std::string paragraph(const std::string& text) { return wrapped(text, terminal_width, 0) + "\n"; }
 
 std::string rewards_table(const Comparison& comparison) {
@@ -40,7 +43,7 @@ std::string counts_table(const Comparison& comparison) {
                    "tied\npairs", "tie rate\nin groups", "dead\ngroups", "of them\ncancelled"});
   for (const auto& result : comparison.results) {
     const Metrics& m = result.metrics;
-    table.add({result.info.name, grouped(m.distinct_values_within_batches),
+    table.add({name_cell(result.info.name), grouped(m.distinct_values_within_batches),
                grouped(m.distinct_group_vectors_within_batches), fixed(m.mean_levels_per_group, 3),
                grouped(m.pairs_collapsed), percent(m.collapse_rate), grouped(m.zero_groups),
                grouped(m.cancelled_groups.size())});
@@ -72,7 +75,7 @@ std::string batches_table(const Comparison& comparison) {
       const std::vector<double> all = part(0, batches);
       if (all.empty()) continue;
       const auto [least, most] = std::minmax_element(all.begin(), all.end());
-      table.add({shortened(printable(series.title), name_width) + ", " + line.name,
+      table.add({wrapped(shortened(printable(series.title), name_width) + ", " + line.name, 60, 2),
                  text(mean(part(0, tenth))), text(mean(part(batches - tenth, batches))),
                  text(*least), text(*most)});
     }
@@ -86,7 +89,7 @@ std::string size_table(const Comparison& comparison) {
     header.push_back("corr. with\n" + shortened(printable(name), 16));
   TextTable table(header);
   for (const auto& result : comparison.results) {
-    std::vector<std::string> row{result.info.name, fixed(result.metrics.adv_std, 4),
+    std::vector<std::string> row{name_cell(result.info.name), fixed(result.metrics.adv_std, 4),
                                  fixed(result.metrics.adv_absmax, 4)};
     for (const double c : result.metrics.mean_corr_with_each_reward) row.push_back(fixed(c, 3));
     table.add(row);
@@ -100,7 +103,7 @@ std::string count_text(const CountTable& table, const std::string& heading,
   for (const std::size_t size : table.sizes) header.push_back(std::to_string(size));
   TextTable text(header);
   for (const auto& series : table.series) {
-    std::vector<std::string> row{series.estimator};
+    std::vector<std::string> row{name_cell(series.estimator)};
     for (const std::size_t count : series.counts) row.push_back(std::to_string(count));
     text.add(row);
   }

@@ -30,17 +30,19 @@ std::string without_trailing_blanks(std::string line) {
 }  // namespace
 
 std::string TextTable::text(std::size_t width) const {
-  std::vector<std::vector<std::string>> head;
-  std::vector<std::size_t> widths;
-  std::size_t head_lines = 0;
-  for (std::size_t c = 0; c < header_.size(); ++c) {
-    head.push_back(lines_of(header_[c]));
-    head_lines = std::max(head_lines, head.back().size());
-    std::size_t needed = 0;
-    for (const std::string& line : head.back()) needed = std::max(needed, width_of(line));
-    for (const auto& row : rows_) needed = std::max(needed, width_of(row[c]));
-    widths.push_back(needed);
-  }
+  // Per row and column, the lines of its cell. The first row is the header.
+  std::vector<std::vector<std::vector<std::string>>> cells;
+  std::vector<std::size_t> widths(header_.size(), 0);
+  const auto add = [&](const std::vector<std::string>& row) {
+    cells.emplace_back();
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      cells.back().push_back(lines_of(row[c]));
+      for (const std::string& line : cells.back().back())
+        widths[c] = std::max(widths[c], width_of(line));
+    }
+  };
+  add(header_);
+  for (const auto& row : rows_) add(row);
 
   std::string out;
   std::size_t first = 1;
@@ -49,22 +51,24 @@ std::string TextTable::text(std::size_t width) const {
     std::size_t used = widths[0];
     while (last < widths.size() && (last == first || used + gutter + widths[last] <= width))
       used += gutter + widths[last++];
-    const auto line = [&](const auto& cell) {
-      std::string text = aligned(cell(0), widths[0], true);
-      for (std::size_t c = first; c < last; ++c)
-        text += std::string(gutter, ' ') + aligned(cell(c), widths[c], false);
-      return without_trailing_blanks(text);
-    };
     if (!out.empty()) out += '\n';
-    for (std::size_t l = 0; l < head_lines; ++l) {
-      out += line([&](std::size_t c) {
+    for (const auto& row : cells) {
+      const bool header = &row == &cells.front();
+      std::size_t height = 0;
+      for (const auto& cell : row) height = std::max(height, cell.size());
+      for (std::size_t l = 0; l < height; ++l) {
         // Headers with fewer lines are aligned at the bottom, above the rule.
-        const std::size_t above = head_lines - head[c].size();
-        return l < above ? std::string() : head[c][l - above];
-      });
+        const auto part = [&](std::size_t c) {
+          const std::size_t above = header ? height - row[c].size() : 0;
+          return l < above || l - above >= row[c].size() ? std::string() : row[c][l - above];
+        };
+        std::string text = aligned(part(0), widths[0], true);
+        for (std::size_t c = first; c < last; ++c)
+          text += std::string(gutter, ' ') + aligned(part(c), widths[c], false);
+        out += without_trailing_blanks(text);
+      }
+      if (header) out += std::string(std::min(used, width), '-') + '\n';
     }
-    out += std::string(std::min(used, width), '-') + '\n';
-    for (const auto& row : rows_) out += line([&](std::size_t c) { return row[c]; });
     first = last;
   } while (first < widths.size());
   return out;

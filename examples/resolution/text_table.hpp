@@ -5,9 +5,9 @@
 
 namespace resolution {
 
-/// A table for a terminal. The first column is aligned left, the others right. The cells of the
-/// header may have several lines, separated by '\n'. Columns that do not fit into `width` continue
-/// in another block, which repeats the first column.
+/// A table for a terminal. The first column is aligned left, the others right. A cell may have
+/// several lines, separated by '\n'. Columns that do not fit into `width` continue in another
+/// block, which repeats the first column.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}

@@ -37,7 +37,8 @@ TEST_CASE("The counting experiment has the numbers of the paper's figure") {
   CHECK(by_rewards.series[2].counts == Counts{14, 45, 127, 318, 722});
 
   const auto json = nlohmann::json::parse(to_json(counting));
-  CHECK(json.size() == 2);
+  CHECK(json.size() == 3);
+  CHECK(json["estimators"]["grpo_no_std"]["name"] == "dr_grpo");
   CHECK(json["by_group_size"]["n"] == 2);
   CHECK(json["by_group_size"]["gdpo"]["16"] == 497);
   CHECK(json["by_group_size"]["grpo"].size() == 15);

@@ -99,9 +99,9 @@ TEST_CASE("A completion without any reward may lack its length") {
   CHECK(std::isnan(r.lengths[2]));
   CHECK(r.lengths[3] == 7);
   CHECK(compare(r, {}, {"gdpo"}).curves.length[0] == 4);
-  const std::vector<double> weighted = length_weighted_gdpo({}, r, 0);
+  const std::vector<double> weighted = advantages("gdpo renorm=tokens", {}, r);
   const std::vector<double> without =
-      length_weighted_gdpo({}, read("g,a,b,n\n1,1,,5\n1,0,1,3\n", with_length), 0);
+      advantages("gdpo renorm=tokens", {}, read("g,a,b,n\n1,1,,5\n1,0,1,3\n", with_length));
   CHECK(weighted == std::vector<double>{without[0], 0, 0, 0, without[1]});
   CHECK(error_in("g,a,b,n\n1,1,,\n", with_length) ==
         "log:2:6: an empty cell in \"n\" is not a length (a number from 0); only a completion "

@@ -8,6 +8,7 @@
 
 using namespace resolution;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::StartsWith;
 using Paths = std::vector<std::string>;
 
 namespace {
@@ -37,7 +38,6 @@ TEST_CASE("Defaults") {
   CHECK(o.columns.batch.empty());
   CHECK(o.reading.format == Format::Auto);
   CHECK(o.columns.rewards == std::vector<std::string>{"a", "b"});
-  CHECK(o.settings.eps == 0);
   CHECK(o.settings.weights.empty());
   CHECK(o.estimators == std::vector<std::string>{"grpo", "grpo_no_std", "gdpo_pre_bn", "gdpo",
                                                  "gdpo_then_group_norm"});
@@ -55,12 +55,19 @@ TEST_CASE("The log may stand before or after the options") {
 }
 
 TEST_CASE("Every option") {
-  const Options o =
-      options({"log.csv",   "more.csv", "--format",    "csv",    "--batch",      "s,t",
-               "--group",   "g,h",      "--delimiter", "tab",    "--rewards",    "a,b",
-               "--weights", "-1,0.5",   "--given",     "b:a>=1", "--given",      "a:b>=-2e-1",
-               "--length",  "n",        "--eps",       "1e-4",   "--estimators", "trl::gdpo,gdpo",
-               "--json",    "x.json",   "--html",      "x.html"});
+  const Options o = options({"log.csv",      "more.csv",
+                             "--format",     "csv",
+                             "--batch",      "s,t",
+                             "--group",      "g,h",
+                             "--delimiter",  "tab",
+                             "--rewards",    "a,b",
+                             "--weights",    "-1,0.5",
+                             "--given",      "b:a>=1",
+                             "--given",      "a:b>=-2e-1",
+                             "--length",     "n",
+                             "--estimators", "trl::gdpo  scale.eps=1e-4, gdpo",
+                             "--json",       "x.json",
+                             "--html",       "x.html"});
   CHECK(o.inputs == Paths{"log.csv", "more.csv"});
   CHECK(o.reading.format == Format::Csv);
   CHECK(o.reading.delimiter == '\t');
@@ -73,8 +80,7 @@ TEST_CASE("Every option") {
   CHECK(o.settings.given[0].at_least == 1);
   CHECK(o.settings.given[1].at_least == -0.2);
   CHECK(o.columns.length == "n");
-  CHECK(o.settings.eps == 1e-4);
-  CHECK(o.estimators == std::vector<std::string>{"trl::gdpo", "gdpo"});
+  CHECK(o.estimators == std::vector<std::string>{"trl::gdpo scale.eps=1e-4", "gdpo"});
   CHECK(o.json == "x.json");
   CHECK(o.html == "x.html");
   CHECK(options({"--group", "g", "--rewards", "a", "--file-is-batch"}).columns.file_is_batch);
@@ -149,13 +155,30 @@ TEST_CASE("What does not fit is refused") {
              ContainsSubstring("1 weight for 2 rewards"));
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--weights", "heavy"}),
              ContainsSubstring("--weights"));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--eps", "-1"}), ContainsSubstring("--eps"));
-  CHECK_THAT(error({"--group", "g", "--rewards", "a", "--estimators", "gdpo,best"}),
-             ContainsSubstring("there is no estimator \"best\"; the names are grpo, "));
+  const auto refused = [](const char* lines) {
+    return error({"--group", "g", "--rewards", "a", "--estimators", lines});
+  };
+  CHECK_THAT(refused("gdpo,best"),
+             StartsWith("estimator best: gdpo::runtime::estimator: name: given 'best'; needed: one "
+                        "of gdpo, grpo, "));
+  CHECK_THAT(
+      refused("gdpo scale.epsilon=1"),
+      StartsWith("estimator gdpo scale.epsilon=1: gdpo::runtime::configured_estimator: line: "
+                 "given the setting 'scale.epsilon'; needed: one of scale.of, scale.ddof, "));
+  CHECK(refused("gdpo_pre_bn eps=wide") ==
+        "estimator gdpo_pre_bn eps=wide: gdpo::runtime::configured_estimator: eps: given 'wide'; "
+        "needed: a number");
+  CHECK(refused("trl::gdpo scale.eps=-1") ==
+        "estimator trl::gdpo scale.eps=-1: gdpo::advantages: scale.eps: given -1; needed: a finite "
+        "number of at least 0");
+  CHECK(refused("gdpo scale.eps=1, gdpo  scale.eps=1 ") ==
+        "--estimators: \"gdpo scale.eps=1\" is given twice");
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--surprise"}),
              ContainsSubstring("--surprise"));
   CHECK_THAT(error({"--count", "--group", "g"}),
              ContainsSubstring("--count reads no log, so --group does not go with it"));
+  CHECK_THAT(error({"--list", "--group", "g"}),
+             ContainsSubstring("--list reads no log, so --group does not go with it"));
   CHECK_THAT(error({"--count", "log.csv"}), ContainsSubstring("so input does not go with it"));
   for (const char* empty : {"a,,b", "a,b,", ",a"}) {
     CHECK_THAT(error({"--group", "g", "--rewards", empty}), ContainsSubstring("a name is empty"));

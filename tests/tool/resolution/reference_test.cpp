@@ -47,10 +47,18 @@ std::size_t check_equal(const Json& actual, const Json& expected, const std::str
 }
 
 Json run(const std::string& file, const std::vector<std::string>& rewards,
-         const Settings& settings = {}, const std::string& length = "") {
-  return Json::parse(
-      to_json(compare(read_data(file, rewards, length), settings, default_estimators())));
+         const Settings& settings = {}, const std::string& length = "",
+         const std::vector<std::string>& estimators = default_estimators()) {
+  return Json::parse(to_json(compare(read_data(file, rewards, length), settings, estimators)));
 }
+
+/// The default estimators with eps 1e-4 in each standard deviation, by the names of the reference.
+const std::pair<const char*, const char*> at_1e_4[] = {
+    {"grpo", "grpo eps=1e-4"},
+    {"grpo_no_std", "grpo_no_std"},
+    {"gdpo_pre_bn", "gdpo_pre_bn eps=1e-4"},
+    {"gdpo", "gdpo scale.eps=1e-4 renorm.eps=1e-4"},
+    {"gdpo_then_group_norm", "gdpo_then_group_norm scale.eps=1e-4 renorm.eps=1e-4"}};
 
 const char* const data_sets[] = {"vlm_dapo_rollouts",    "vlm_dapo_rollouts_binary2",
                                  "vlm_dapo_rollouts_k2", "wmt21_ted_mqm_ende",
@@ -71,17 +79,18 @@ TEST_CASE("Every data set has the figures of the reference, under the same keys"
 
     const Json actual = run(expected.at("file"), rewards, {}, weighted.at("length_column"));
     CHECK(check_equal(actual, expected, name) > 100);
-    // The reference knows no batches, it takes each log as one, and no missing rewards.
-    const std::set<std::string> of_batches{"batches",
+    // The reference knows no batches, it takes each log as one, no missing rewards and no settings.
+    const std::set<std::string> ours_alone{"batches",
                                            "batch_columns",
                                            "per_batch",
                                            "distinct_reward_multisets_within_batches",
                                            "completions_without_reward",
                                            "groups_without_reward",
                                            "rows_left_out",
+                                           "estimators",
                                            "warnings"};
     for (const auto& member : actual.items())
-      CHECK(expected.contains(member.key()) != (of_batches.count(member.key()) == 1));
+      CHECK(expected.contains(member.key()) != (ours_alone.count(member.key()) == 1));
     CHECK(actual.at("batches") == 1);
     for (const auto& method : actual.at("methods").items()) {
       for (const auto& member : method.value().items()) {
@@ -97,10 +106,12 @@ TEST_CASE("Every data set has the figures of the reference, under the same keys"
     }
     CHECK_FALSE(run(expected.at("file"), rewards).contains("bn_sequence_vs_length_weighted"));
 
-    Settings settings;
-    settings.eps = 1e-4;
-    const Json with_eps = run(expected.at("file"), rewards, settings);
-    check_equal(with_eps.at("methods"), at_eps, name + " eps 1e-4");
+    std::vector<std::string> lines;
+    for (const auto& [method, line] : at_1e_4) lines.emplace_back(line);
+    const Json with_eps = run(expected.at("file"), rewards, {}, "", lines);
+    for (const auto& [method, line] : at_1e_4)
+      check_equal(with_eps.at("methods").at(line), at_eps.at(method), name + ", " + line);
+    CHECK(at_eps.size() == lines.size());
     check_equal(with_eps.at("bn"), step_at_eps, name + " eps 1e-4");
   }
 }
