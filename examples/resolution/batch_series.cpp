@@ -23,7 +23,7 @@ std::vector<BatchSeries> batch_series(const Comparison& comparison) {
                    "Share of the pairs with different rewards that get the same advantage.",
                    true,
                    {}};
-  for (const EstimatorResult* result : {comparison.sum_first(), comparison.normalise_first()}) {
+  for (const EstimatorResult* result : {comparison.sum_first(), comparison.normalize_first()}) {
     if (result == nullptr) continue;
     ties.lines.push_back(
         {result->info.label, result->metrics.collapse_rate_of_batch, &result->info});

@@ -12,7 +12,7 @@ struct BatchSeries {
   struct Line {
     std::string name;
     std::vector<double> values;                ///< NaN where a batch has none
-    const EstimatorInfo* estimator = nullptr;  ///< whose colour the line has, if any
+    const EstimatorInfo* estimator = nullptr;  ///< whose color the line has, if any
   };
   std::string title;
   std::string caption;

@@ -6,8 +6,8 @@
 
 namespace resolution {
 
-/// The statistics of GDPO's last step, which divides the sums of the normalised rewards by their
-/// standard deviation over the batch. `mean` is 0 up to rounding, because every group is centred.
+/// The statistics of GDPO's last step, which divides the sums of the normalized rewards by their
+/// standard deviation over the batch. `mean` is 0 up to rounding, because every group is centered.
 /// The step is therefore one division of all advantages of a batch, and changes none of the counts
 /// inside it.
 struct BatchStep {

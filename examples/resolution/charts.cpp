@@ -219,17 +219,17 @@ struct Point {
   double x, value;
 };
 
-/// How many neighbours one point of a curve stands for.
-std::size_t neighbours(std::size_t values, std::size_t most_points) {
+/// How many neighbors one point of a curve stands for.
+std::size_t neighbors(std::size_t values, std::size_t most_points) {
   return (values + most_points - 1) / most_points;
 }
 
-/// The points of a curve: means of neighbours, each in the middle of its neighbours.
+/// The points of a curve: means of neighbors, each in the middle of its neighbors.
 std::vector<Point> thinned(const std::vector<double>& values, std::size_t most_points) {
-  const std::size_t together = neighbours(values.size(), most_points);
+  const std::size_t together = neighbors(values.size(), most_points);
   const double last = static_cast<double>(std::max<std::size_t>(values.size(), 2) - 1);
   std::vector<Point> points;
-  for (const double mean : means_of_neighbours(values, most_points)) {
+  for (const double mean : means_of_neighbors(values, most_points)) {
     const std::size_t first = points.size() * together;
     const std::size_t end = std::min(first + together, values.size());
     points.push_back({static_cast<double>(first + end - 1) / 2 / last, mean});
@@ -239,9 +239,8 @@ std::vector<Point> thinned(const std::vector<double>& values, std::size_t most_p
 
 }  // namespace
 
-std::vector<double> means_of_neighbours(const std::vector<double>& values,
-                                        std::size_t most_points) {
-  const std::size_t together = neighbours(values.size(), most_points);
+std::vector<double> means_of_neighbors(const std::vector<double>& values, std::size_t most_points) {
+  const std::size_t together = neighbors(values.size(), most_points);
   std::vector<double> means;
   for (std::size_t first = 0; first < values.size(); first += together) {
     double sum = 0;
@@ -329,9 +328,9 @@ std::string histogram(const Histogram& data, double most, double highest, Tone t
   constexpr double filled = 0.86;  // of the width of a bin
   const Scale y{{"", 0, highest}, 18, 150};
   const double bin = 1 / static_cast<double>(data.shares.size());
-  const auto bar = [&](std::size_t i, double from, double to, Tone colour) {
+  const auto bar = [&](std::size_t i, double from, double to, Tone color) {
     return rectangle(bin * (static_cast<double>(i) + (1 - filled) / 2), y(to), bin * filled,
-                     y(from) - y(to), colour);
+                     y(from) - y(to), color);
   };
 
   const Grid grid = grid_of(y, ticks(highest, 3), [](double tick) {

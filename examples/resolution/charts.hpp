@@ -14,8 +14,8 @@ namespace resolution::charts {
 //
 // Screen readers read `summary` in place of the picture.
 
-/// The colour of a mark, by its name in the style sheet: summed first, normalised first, what the
-/// page is about, and grey.
+/// The color of a mark, by its name in the style sheet: summed first, normalized first, what the
+/// page is about, and gray.
 enum class Tone { Sum, Norm, Own, Idle };
 
 /// A bar with its name on the left of it, or above it, and its value in words on the right.
@@ -38,7 +38,7 @@ std::string bars(const std::vector<Bar>& bars, double most, const std::string& s
                  const Limit* limit = nullptr);
 
 /// A histogram of values over [-most, most]. The outermost bins also hold what lies beyond. Values
-/// within `tolerance` of 0 are counted apart and drawn grey.
+/// within `tolerance` of 0 are counted apart and drawn gray.
 struct Histogram {
   std::vector<double> shares;  ///< share of all values in each bin; the number of bins is odd
   double zero_share = 0;       ///< share of the values that count as 0
@@ -60,7 +60,7 @@ std::string lines(const std::vector<std::size_t>& x, const std::vector<Line>& li
 /// Curves of many points without markers. Where there are several, each has its name at the end or
 /// in the key. The points are spread evenly over the x axis, which counts whole numbers (steps,
 /// batches); `limit` is a dashed horizontal line. A curve of more than `most_points` points is
-/// drawn by means of neighbours, so its highest peaks may be lower than in the data.
+/// drawn by means of neighbors, so its highest peaks may be lower than in the data.
 struct Curve {
   std::string label;
   std::vector<double> values;  ///< within the range of the y axis; where not finite, a gap
@@ -76,9 +76,9 @@ std::string curves(const std::vector<Curve>& curves, const Axis& x, const Axis& 
                    std::size_t most_points = 400);
 
 /// The points that curves() draws: the values, or where there are more than `most_points`, the
-/// means of runs of neighbours. Values that are not finite take part in no mean; where there is no
+/// means of runs of neighbors. Values that are not finite take part in no mean; where there is no
 /// other, the mean is not finite.
-std::vector<double> means_of_neighbours(const std::vector<double>& values, std::size_t most_points);
+std::vector<double> means_of_neighbors(const std::vector<double>& values, std::size_t most_points);
 
 /// Up to about `count` round numbers from 0 to `most`.
 std::vector<double> ticks(double most, int count);

@@ -25,15 +25,15 @@ const EstimatorResult* Comparison::sum_first() const {
   return first(*this, [](const EstimatorInfo& e) { return e.family == Family::SumFirst; });
 }
 
-const EstimatorResult* Comparison::normalise_first(const std::string& renorm) const {
+const EstimatorResult* Comparison::normalize_first(const std::string& renorm) const {
   return first(*this, [&](const EstimatorInfo& e) {
-    return e.family == Family::NormaliseFirst && e.value("renorm.over") == renorm;
+    return e.family == Family::NormalizeFirst && e.value("renorm.over") == renorm;
   });
 }
 
-const EstimatorResult* Comparison::normalise_first() const {
-  if (const EstimatorResult* result = normalise_first("batch")) return result;
-  return first(*this, [](const EstimatorInfo& e) { return e.family == Family::NormaliseFirst; });
+const EstimatorResult* Comparison::normalize_first() const {
+  if (const EstimatorResult* result = normalize_first("batch")) return result;
+  return first(*this, [](const EstimatorInfo& e) { return e.family == Family::NormalizeFirst; });
 }
 
 const EstimatorResult* Comparison::gdpo() const {

@@ -32,11 +32,11 @@ struct Comparison {
 
   /// The result that stands for estimators that sum the rewards first, the first of them, or null.
   const EstimatorResult* sum_first() const;
-  /// The same for estimators that normalise each reward first, with this second normalisation
+  /// The same for estimators that normalize each reward first, with this second normalization
   /// (none, batch, group, tokens).
-  const EstimatorResult* normalise_first(const std::string& renorm) const;
+  const EstimatorResult* normalize_first(const std::string& renorm) const;
   /// The same with a batch step, as GDPO, or else with any.
-  const EstimatorResult* normalise_first() const;
+  const EstimatorResult* normalize_first() const;
   /// GDPO with its batch step, whatever its other settings; null where it is not compared.
   const EstimatorResult* gdpo() const;
   /// The rows of a group that count, in their order.

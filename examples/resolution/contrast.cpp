@@ -38,8 +38,8 @@ double span(const Comparison& c, std::size_t group, std::size_t channel) {
 class Writer {
  public:
   Writer(const Comparison& comparison, const EstimatorResult& sum,
-         const EstimatorResult& normalised)
-      : c_(comparison), s_(sum), n_(normalised), groups_(comparison.rewards.groups) {}
+         const EstimatorResult& normalized)
+      : c_(comparison), s_(sum), n_(normalized), groups_(comparison.rewards.groups) {}
 
   /// Titles name counts, never a ratio of two small counts: "half as many" says nothing where it
   /// means 1 instead of 2 of a million.
@@ -76,7 +76,7 @@ class Writer {
     if (n > s) {
       return {n_.info.label + " is not finer than " + s_.info.label + " on this log",
               text +
-                  " Normalising each reward first gives small and large differences the same "
+                  " Normalizing each reward first gives small and large differences the same "
                   "weight, and here some of them cancel that the plain sum keeps." +
                   values()};
     }
@@ -135,7 +135,7 @@ class Writer {
     }
     text +=
         " They compare groups with each other, and a smaller count is no loss inside a group: a "
-        "reward that takes two values in a group gets the same two normalised values whether they "
+        "reward that takes two values in a group gets the same two normalized values whether they "
         "are 0.1 or 0.9 apart, while a sum keeps the distance.";
     const auto& channels = c_.rewards.channels;
     const auto richest =
@@ -161,13 +161,13 @@ class Writer {
                   " all completions have the same rewards, and no estimator that compares inside "
                   "the group can use those. ";
     if (c_.rewards.uniform_groups == groups_) return {"Dead groups", text};
-    if (s_.metrics.cancelled_groups.empty() && n_.metrics.cancelled_groups.empty()) {
+    if (s_.metrics.canceled_groups.empty() && n_.metrics.canceled_groups.empty()) {
       text += std::string(c_.rewards.uniform_groups == 0 ? "Every group" : "Every other group") +
               " gets an advantage from both " + s_.info.label + " and " + n_.info.label + ".";
     } else {
       text += "Where rewards do differ, " + s_.info.label +
-              " still gives 0 to the whole group in " + cases(s_.metrics.cancelled_groups.size()) +
-              " and " + n_.info.label + " in " + cases(n_.metrics.cancelled_groups.size()) + ".";
+              " still gives 0 to the whole group in " + cases(s_.metrics.canceled_groups.size()) +
+              " and " + n_.info.label + " in " + cases(n_.metrics.canceled_groups.size()) + ".";
     }
     const auto& equal_sum = c_.rewards.equal_sum_groups;
     if (!equal_sum.empty()) {
@@ -183,14 +183,14 @@ class Writer {
 
   /// Appends the finding about groups that cancel, if there is one.
   void cancellation(std::vector<Finding>& out) const {
-    const std::vector<std::size_t> groups = cancelled_groups(c_);
+    const std::vector<std::size_t> groups = canceled_groups(c_);
     if (groups.empty()) return;
     const auto told_apart = std::count_if(groups.begin(), groups.end(),
                                           [&](std::size_t g) { return !is_zero(c_, s_, g); });
     std::string text =
         "In " + counted(groups.size(), "group") +
-        " the normalised rewards cancel: they disagree, and after " +
-        "normalisation every disagreement has the same size, so all completions get 0.";
+        " the normalized rewards cancel: they disagree, and after " +
+        "normalization every disagreement has the same size, so all completions get 0.";
     if (told_apart > 0) {
       const std::size_t g = groups.front();
       std::string spans;
@@ -202,22 +202,22 @@ class Writer {
       text += " " + s_.info.label + " does tell the completions apart in " +
               grouped(static_cast<std::size_t>(told_apart)) + " of them. For example group " +
               c_.rollouts.group_name(g) + ": " + spans +
-              "; after normalisation these differences count alike, however small one of them was.";
+              "; after normalization these differences count alike, however small one of them was.";
     }
     out.push_back({"Groups that " + n_.info.label + " cancels", text});
   }
 
   void group_norm(std::vector<Finding>& out) const {
-    const EstimatorResult* again = c_.normalise_first("group");
-    const EstimatorResult* batch = c_.normalise_first("batch");
-    if (batch == nullptr) batch = c_.normalise_first("none");
+    const EstimatorResult* again = c_.normalize_first("group");
+    const EstimatorResult* batch = c_.normalize_first("batch");
+    if (batch == nullptr) batch = c_.normalize_first("none");
     if (again == nullptr || batch == nullptr || groups_ == 1) return;
     const std::size_t after = again->metrics.distinct_group_vectors_within_batches;
     const std::size_t before = batch->metrics.distinct_group_vectors_within_batches;
     const std::size_t reference = s_.metrics.distinct_group_vectors_within_batches;
     if (after >= before) return;
     std::string text =
-        "Normalising the sum a second time inside the group, instead of over the batch, divides "
+        "Normalizing the sum a second time inside the group, instead of over the batch, divides "
         "every group by its own spread, so how strongly the rewards agree in a group is lost. ";
     text += "Of " + grouped(before) + " distinct group vectors " + grouped(after) + " remain";
     if (after == reference) {
@@ -227,8 +227,8 @@ class Writer {
       text += grouped(reference) + " of " + s_.info.label;
     }
     out.push_back({before > reference
-                       ? "A second normalisation inside the group undoes part of the gain"
-                       : "A second normalisation inside the group loses detail",
+                       ? "A second normalization inside the group undoes part of the gain"
+                       : "A second normalization inside the group loses detail",
                    text + ". Ties inside a group stay as they are."});
   }
 
@@ -265,10 +265,10 @@ class Writer {
 
   std::string equal_reason() const {
     if (c_.rewards.group_sizes.back().first == 2) {
-      return "With two completions in a group every reward that differs is normalised to the same "
+      return "With two completions in a group every reward that differs is normalized to the same "
              "two values, so opposite differences cancel whatever their size.";
     }
-    return "Normalising each reward first removes no tie here.";
+    return "Normalizing each reward first removes no tie here.";
   }
 
   /// Least and largest of the values that are not NaN.
@@ -290,13 +290,13 @@ class Writer {
 }  // namespace
 
 Finding tie_rate(const Comparison& comparison, const EstimatorResult& sum,
-                 const EstimatorResult& normalised) {
-  return Writer(comparison, sum, normalised).tie_rate();
+                 const EstimatorResult& normalized) {
+  return Writer(comparison, sum, normalized).tie_rate();
 }
 
 void contrast(const Comparison& comparison, const EstimatorResult& sum,
-              const EstimatorResult& normalised, std::vector<Finding>& out) {
-  const Writer writer(comparison, sum, normalised);
+              const EstimatorResult& normalized, std::vector<Finding>& out) {
+  const Writer writer(comparison, sum, normalized);
   writer.counts(out);
   out.push_back(writer.dead_groups());
   writer.cancellation(out);

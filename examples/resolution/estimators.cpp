@@ -21,7 +21,7 @@ template <class Estimator>
 using CombineOf = std::decay_t<decltype(std::declval<Estimator>().combine)>;
 
 template <class Estimator>
-constexpr bool normalises_first =
+constexpr bool normalizes_first =
     std::is_same_v<CombineOf<Estimator>, gdpo::combine::NormalizeThenSum>;
 
 /// Sets weights and conditions, which every estimator has.
@@ -44,17 +44,18 @@ struct OwnName {
 
 constexpr OwnName own_names[] = {
     {"grpo", "grpo", "GRPO",
-     "The rewards are summed; the sum is centred and divided by its standard deviation in the "
+     "The rewards are summed; the sum is centered and divided by its standard deviation in the "
      "group."},
     {"grpo_no_std", "dr_grpo", "GRPO without std",
-     "The rewards are summed; the sum is centred in the group (Dr.GRPO)."},
+     "The rewards are summed; the sum is centered in the group (Dr.GRPO)."},
     {"gdpo_pre_bn", "gdpo renorm=none", "GDPO before batch step",
-     "Each reward is centred and divided by its own standard deviation in the group; then they are "
+     "Each reward is centered and divided by its own standard deviation in the group; then they "
+     "are "
      "summed."},
     {"gdpo", "gdpo", "GDPO",
      "As before the batch step, then divided by the standard deviation over the whole batch."},
     {"gdpo_then_group_norm", "gdpo renorm=group", "GDPO, group norm",
-     "As before the batch step, then normalised a second time inside the group instead of over the "
+     "As before the batch step, then normalized a second time inside the group instead of over the "
      "batch."},
 };
 
@@ -172,7 +173,7 @@ EstimatorInfo describe(const std::string& line) {
   info.name = wrapped(line, line.size(), 0);
   info.preset = first_word(library_line(info.name));
   with_estimator(info.name, {}, [&info](const auto& estimator) {
-    info.family = normalises_first<std::decay_t<decltype(estimator)>> ? Family::NormaliseFirst
+    info.family = normalizes_first<std::decay_t<decltype(estimator)>> ? Family::NormalizeFirst
                                                                       : Family::SumFirst;
     for (const auto& s : gdpo::runtime::settings(estimator))
       info.settings.emplace_back(s.name, s.value);
@@ -181,9 +182,9 @@ EstimatorInfo describe(const std::string& line) {
   const OwnName* own = own_name(info.name);
   const std::string name = first_word(info.name);
   info.label = own ? own->label : name;
-  info.description = info.family == Family::NormaliseFirst
-                         ? "Each reward is normalised, then they are summed."
-                         : "The rewards are summed, then the sum is normalised.";
+  info.description = info.family == Family::NormalizeFirst
+                         ? "Each reward is normalized, then they are summed."
+                         : "The rewards are summed, then the sum is normalized.";
   if (name != info.name) {
     info.label += " (";
     for (const char c : info.name.substr(name.size() + 1))

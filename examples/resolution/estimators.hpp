@@ -23,9 +23,9 @@ struct Settings {
   std::vector<Condition> given;
 };
 
-/// How an estimator treats several rewards: it sums them and normalises the sum (GRPO), or
-/// normalises each and sums the results (GDPO). Reports colour and compare estimators by this.
-enum class Family { SumFirst, NormaliseFirst };
+/// How an estimator treats several rewards: it sums them and normalizes the sum (GRPO), or
+/// normalizes each and sums the results (GDPO). Reports color and compare estimators by this.
+enum class Family { SumFirst, NormalizeFirst };
 
 /// What reports say of an estimator.
 struct EstimatorInfo {

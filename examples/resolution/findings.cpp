@@ -25,7 +25,7 @@ Finding batches_finding(const Comparison& c) {
   const Rollouts& log = c.rollouts;
   if (log.batch_columns.empty()) {
     std::string text =
-        "The last step of GDPO normalises over what one training step saw. Here that is the whole "
+        "The last step of GDPO normalizes over what one training step saw. Here that is the whole "
         "log" +
         std::string(log.group_size > 0
                         ? "."
@@ -48,7 +48,7 @@ Finding batches_finding(const Comparison& c) {
                      "batch.";
   if (alone > 0) {
     text += " In " + share(alone, log.batches()) +
-            " of them there is only one group: the batch step of GDPO then normalises inside this "
+            " of them there is only one group: the batch step of GDPO then normalizes inside this "
             "group.";
   }
   if (!log.unused_step_columns.empty()) {
@@ -74,7 +74,7 @@ void lists(const Comparison& c, std::vector<Finding>& out) {
 Finding step_finding(const Comparison& c) {
   if (c.rewards.groups == 1) {
     return {"There is only one group",
-            "The batch step of GDPO then normalises inside this group, which loses the gain; it is "
+            "The batch step of GDPO then normalizes inside this group, which loses the gain; it is "
             "meant to span many groups."};
   }
   std::vector<double> stds;
@@ -83,9 +83,9 @@ Finding step_finding(const Comparison& c) {
   }
   const bool one = c.rollouts.batches() == 1;
   return {"The batch step only rescales",
-          "Every group is centred (sizes: " + group_sizes_text(c.rewards) + "), so the " +
+          "Every group is centered (sizes: " + group_sizes_text(c.rewards) + "), so the " +
               (one ? "batch mean" : "mean over a batch") +
-              " of the summed, normalised rewards is 0 and GDPO's last step divides all of them " +
+              " of the summed, normalized rewards is 0 and GDPO's last step divides all of them " +
               (one ? "by one number, " : "by one number a batch, ") + range_text(stds, 4) +
               ". It changes the size of the advantages, not their order nor their zeros."};
 }
@@ -122,13 +122,13 @@ std::string rewards_text(const Comparison& c, std::size_t row,
   return text;
 }
 
-/// The group in which normalising first separates most of what summing first ties.
+/// The group in which normalizing first separates most of what summing first ties.
 void separated_finding(const Comparison& c, std::vector<Finding>& out) {
   const std::vector<SeparatedGroup> groups = separated_groups(c);
   if (groups.empty()) return;
   const SeparatedGroup& most = groups.front();
   const EstimatorResult& sum = *c.sum_first();
-  const EstimatorResult& normalised = *c.normalise_first();
+  const EstimatorResult& normalized = *c.normalize_first();
   const std::size_t first = c.rollouts.rows_of(most.group).begin;
   std::vector<std::size_t> different;
   for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {
@@ -140,12 +140,12 @@ void separated_finding(const Comparison& c, std::vector<Finding>& out) {
     return std::to_string(row - first + 1) + " (" + rewards_text(c, row, different) + ")";
   };
   out.push_back(
-      {"What " + normalised.info.label + " tells apart and " + sum.info.label + " does not",
+      {"What " + normalized.info.label + " tells apart and " + sum.info.label + " does not",
        "This happens in " + counted(groups.size(), "group") + ", most in group " +
            c.rollouts.group_name(most.group) + ": completions " + completion(most.low) + " and " +
            completion(most.high) + " both get " + fixed(sum.advantages[most.low], 3) + " from " +
-           sum.info.label + ", and " + fixed(normalised.advantages[most.low], 3) + " and " +
-           fixed(normalised.advantages[most.high], 3) + " from " + normalised.info.label + "."});
+           sum.info.label + ", and " + fixed(normalized.advantages[most.low], 3) + " and " +
+           fixed(normalized.advantages[most.high], 3) + " from " + normalized.info.label + "."});
 }
 
 /// A warning where values lie closer together than the rounding grid: then the count of distinct
@@ -175,10 +175,10 @@ bool is_zero(const Comparison& comparison, const EstimatorResult& result, std::s
                      [&](std::size_t row) { return is_zero(result.advantages[row]); });
 }
 
-std::vector<std::size_t> cancelled_groups(const Comparison& comparison) {
-  const EstimatorResult* normalised = comparison.normalise_first();
-  if (normalised == nullptr) return {};
-  std::vector<std::size_t> groups = normalised->metrics.cancelled_groups;
+std::vector<std::size_t> canceled_groups(const Comparison& comparison) {
+  const EstimatorResult* normalized = comparison.normalize_first();
+  if (normalized == nullptr) return {};
+  std::vector<std::size_t> groups = normalized->metrics.canceled_groups;
   if (const EstimatorResult* sum = comparison.sum_first()) {
     std::stable_partition(groups.begin(), groups.end(),
                           [&](std::size_t g) { return !is_zero(comparison, *sum, g); });
@@ -218,9 +218,9 @@ Finding headline(const Comparison& comparison) {
                 counted(comparison.rollouts.rows(), "row") + "."};
   }
   const EstimatorResult* sum = comparison.sum_first();
-  const EstimatorResult* normalised = comparison.normalise_first();
-  if (sum != nullptr && normalised != nullptr) {
-    Finding finding = tie_rate(comparison, *sum, *normalised);
+  const EstimatorResult* normalized = comparison.normalize_first();
+  if (sum != nullptr && normalized != nullptr) {
+    Finding finding = tie_rate(comparison, *sum, *normalized);
     if (comparison.rollouts.batch_columns.empty() &&
         !comparison.rollouts.unused_step_columns.empty()) {
       finding.text += " All of it is taken as one batch, though the log has " +
@@ -242,24 +242,24 @@ Finding headline(const Comparison& comparison) {
 std::vector<Finding> findings(const Comparison& comparison) {
   std::vector<Finding> out{batches_finding(comparison)};
   const EstimatorResult* sum = comparison.sum_first();
-  const EstimatorResult* normalised = comparison.normalise_first();
+  const EstimatorResult* normalized = comparison.normalize_first();
   lists(comparison, out);
-  if (sum != nullptr && normalised != nullptr) {
+  if (sum != nullptr && normalized != nullptr) {
     if (comparison.rollouts.channels() == 1) {
       out.push_back({"One reward",
                      "With a single reward GDPO is GRPO divided by one number a batch: the same "
                      "ties, zeros and order. The two differ from two rewards on."});
     }
     separated_finding(comparison, out);
-    contrast(comparison, *sum, *normalised, out);
+    contrast(comparison, *sum, *normalized, out);
   }
   const auto& steps = comparison.batch_steps;
   const bool any_signal =
       std::any_of(steps.begin(), steps.end(), [](const BatchStep& step) { return step.std > 0; });
-  const bool centred = std::none_of(steps.begin(), steps.end(), [](const BatchStep& step) {
+  const bool centered = std::none_of(steps.begin(), steps.end(), [](const BatchStep& step) {
     return std::abs(step.mean) > advantage_tolerance;
   });
-  if (comparison.gdpo() != nullptr && any_signal && centred)
+  if (comparison.gdpo() != nullptr && any_signal && centered)
     out.push_back(step_finding(comparison));
   if (comparison.length) out.push_back(length_finding(comparison));
   rounding(comparison, out);

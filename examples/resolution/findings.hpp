@@ -23,9 +23,9 @@ std::vector<Finding> warnings(const Comparison& comparison);
 /// All other findings, one per topic. Topics that do not apply to the log are left out.
 std::vector<Finding> findings(const Comparison& comparison);
 
-/// Groups whose rewards differ but whose advantages are all 0 when each reward is normalised first.
+/// Groups whose rewards differ but whose advantages are all 0 when each reward is normalized first.
 /// Groups that an estimator that sums first does tell apart come first.
-std::vector<std::size_t> cancelled_groups(const Comparison& comparison);
+std::vector<std::size_t> canceled_groups(const Comparison& comparison);
 
 /// Whether an estimator gives advantage 0 to every completion of a group that has a reward.
 bool is_zero(const Comparison& comparison, const EstimatorResult& result, std::size_t group);

@@ -12,7 +12,7 @@ namespace {
 
 using charts::Tone;
 
-// The curve of a long log would be a hedge: it is drawn by means of neighbours.
+// The curve of a long log would be a hedge: it is drawn by means of neighbors.
 constexpr std::size_t most_points = 60;
 
 std::string chart(const Comparison& c, const BatchSeries& series) {
@@ -26,7 +26,7 @@ std::string chart(const Comparison& c, const BatchSeries& series) {
                       : line.estimator->family == Family::SumFirst ? Tone::Sum
                                                                    : Tone::Norm;
     curves.push_back({line.name, line.values, tone});
-    for (const double value : charts::means_of_neighbours(line.values, most_points)) {
+    for (const double value : charts::means_of_neighbors(line.values, most_points)) {
       if (!std::isfinite(value)) continue;
       y.least = std::min(y.least, value);
       y.most = std::max(y.most, value);
@@ -51,7 +51,7 @@ std::string batches_section(const Comparison& c) {
          html::paragraph(
              counted(log.batches(), "batch", "batches") + " by " + list(log.batch_columns) +
              ": the first is " + log.batch_names.front() + ", the last " + log.batch_names.back() +
-             "." + (log.batches() > most_points ? " Each point is the mean of neighbours." : "")) +
+             "." + (log.batches() > most_points ? " Each point is the mean of neighbors." : "")) +
          html::division("charts three", figures);
 }
 

@@ -74,7 +74,7 @@ std::string group_card(const Comparison& c, const Alike& alike) {
 
   std::vector<std::string> header{"#"};
   for (const std::size_t k : varying) header.push_back(escaped(c.rollouts.reward_names[k]));
-  for (const auto* r : shown) header.push_back(coloured_label(r->info));
+  for (const auto* r : shown) header.push_back(colored_label(r->info));
   std::vector<std::vector<std::string>> body;
   for (std::size_t i = 0; i < std::min(rows.size(), most_rows); ++i) {
     std::vector<std::string> line{std::to_string(i + 1)};
@@ -121,34 +121,34 @@ std::string separated_section(const Comparison& c) {
   for (std::size_t i = 0; i < std::min(found.size(), most_looked_at); ++i)
     groups.push_back(found[i].group);
   const std::string sum = c.sum_first()->info.label;
-  const std::string normalised = c.normalise_first()->info.label;
+  const std::string normalized = c.normalize_first()->info.label;
   const std::vector<Alike> different = by_rewards(c, groups);
   std::string cards;
   for (std::size_t i = 0; i < std::min(most, different.size()); ++i)
     cards += group_card(c, different[i]);
-  return heading("Groups that " + sum + " ties and " + normalised + " tells apart") +
+  return heading("Groups that " + sum + " ties and " + normalized + " tells apart") +
          paragraph("In " + counted(found.size(), "group") + " " + sum +
                    " gives completions with different rewards the same advantage and " +
-                   normalised + " does not. Shown: where it sets them furthest apart.") +
+                   normalized + " does not. Shown: where it sets them furthest apart.") +
          division("groups", cards);
 }
 
-std::string cancelled_section(const Comparison& c) {
-  const EstimatorResult* normalised = c.normalise_first();
-  if (normalised == nullptr) return "";
+std::string canceled_section(const Comparison& c) {
+  const EstimatorResult* normalized = c.normalize_first();
+  if (normalized == nullptr) return "";
   constexpr std::size_t most = 12;
-  const std::vector<std::size_t> groups = cancelled_groups(c);
+  const std::vector<std::size_t> groups = canceled_groups(c);
   std::string out = heading("Groups whose rewards cancel");
   if (groups.empty()) {
     return out + paragraph("None: wherever rewards differ inside a group, " +
-                           normalised->info.label + " gives at least one advantage that is not 0.");
+                           normalized->info.label + " gives at least one advantage that is not 0.");
   }
   const std::vector<Alike> different = by_rewards(c, groups);
   std::string cards;
   for (std::size_t i = 0; i < std::min(most, different.size()); ++i)
     cards += group_card(c, different[i]);
   return out +
-         paragraph("Completions with different rewards, and " + normalised->info.label +
+         paragraph("Completions with different rewards, and " + normalized->info.label +
                    " gives 0 to all of them: " + grouped(groups.size()) + " of " +
                    counted(c.rewards.groups, "group") +
                    ". Groups with the same rewards are shown once" +

@@ -99,12 +99,12 @@ std::string tiles(const Comparison& c) {
                "of " + grouped(c.rewards.groups) + ": every advantage is 0"));
 }
 
-/// The legend of the two colours.
+/// The legend of the two colors.
 std::string keys() {
   return element(
       "p", "class=\"keys note\"",
-      "<span class=\"sum\"><i class=\"key\"></i><b>rewards summed, then normalised</b></span>"
-      "<span class=\"norm\"><i class=\"key\"></i><b>each reward normalised, then "
+      "<span class=\"sum\"><i class=\"key\"></i><b>rewards summed, then normalized</b></span>"
+      "<span class=\"norm\"><i class=\"key\"></i><b>each reward normalized, then "
       "summed</b></span>");
 }
 
@@ -166,7 +166,7 @@ std::string dead_chart(const Comparison& c) {
             percent(rewards.zero_variance_groups_sum, 1), Tone::Idle},
            {"every reward constant", rewards.zero_variance_groups_all,
             percent(rewards.zero_variance_groups_all, 1), Tone::Idle}}),
-      "Grey: groups that their rewards do not tell apart, by the sum and by every reward. Colour: "
+      "Gray: groups that their rewards do not tell apart, by the sum and by every reward. Color: "
       "groups in which the estimator gives 0 to all.");
 }
 
@@ -244,7 +244,7 @@ std::string to_html(const Comparison& c) {
   body += heading("How large the advantages are");
   body += paragraph(
       "Share of completions per advantage, each estimator on its own axis: at most 4 standard "
-      "deviations, the outermost bars hold what lies beyond. Grey: the advantage is 0.");
+      "deviations, the outermost bars hold what lies beyond. Gray: the advantage is 0.");
   body += histograms(c);
   body += heading("Which rewards the advantage follows");
   body += paragraph(
@@ -255,7 +255,7 @@ std::string to_html(const Comparison& c) {
   body += balance_charts(c);
   body += batches_section(c);
   body += separated_section(c);
-  body += cancelled_section(c);
+  body += canceled_section(c);
   body += heading("The numbers");
   body += rewards_table(c);
   body += metrics_table(c);

@@ -9,17 +9,17 @@ namespace resolution {
 
 // Parts of the page of a comparison. Each function except compared_results() returns HTML.
 
-/// The style sheet's name for the colour of an estimator.
+/// The style sheet's name for the color of an estimator.
 std::string class_of(const EstimatorInfo& info);
 
-/// The estimator's name in its colour.
-std::string coloured_label(const EstimatorInfo& info);
+/// The estimator's name in its color.
+std::string colored_label(const EstimatorInfo& info);
 
-/// The results that stand for summing first and for normalising first; a result that does not exist
+/// The results that stand for summing first and for normalizing first; a result that does not exist
 /// is left out.
 std::vector<const EstimatorResult*> compared_results(const Comparison& comparison);
 
-/// Three groups in which summing first ties completions that normalising first sets furthest apart,
+/// Three groups in which summing first ties completions that normalizing first sets furthest apart,
 /// rewards and advantages side by side; empty where there is none.
 std::string separated_section(const Comparison& comparison);
 
@@ -28,7 +28,7 @@ std::string batches_section(const Comparison& comparison);
 
 /// The groups whose rewards differ but whose advantages are all 0, rewards and advantages side by
 /// side. Groups with the same rewards are shown once.
-std::string cancelled_section(const Comparison& comparison);
+std::string canceled_section(const Comparison& comparison);
 
 std::string rewards_table(const Comparison& comparison);
 std::string metrics_table(const Comparison& comparison);

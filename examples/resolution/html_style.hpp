@@ -2,8 +2,8 @@
 
 namespace resolution::html {
 
-/// The style sheet of every page. Two hues of the Okabe-Ito palette, which readers with any colour
-/// vision tell apart, mean "summed first" (blue) and "normalised first" (orange) throughout the
+/// The style sheet of every page. Two hues of the Okabe-Ito palette, which readers with any color
+/// vision tell apart, mean "summed first" (blue) and "normalized first" (orange) throughout the
 /// resolution report; a green beside them marks what a page is about. Every mark also has its name
 /// beside it.
 constexpr const char* style_sheet = R"(

@@ -21,13 +21,13 @@ std::string class_of(const EstimatorInfo& info) {
   return info.family == Family::SumFirst ? "sum" : "norm";
 }
 
-std::string coloured_label(const EstimatorInfo& info) {
+std::string colored_label(const EstimatorInfo& info) {
   return "<span class=\"" + class_of(info) + "\">" + escaped(info.label) + "</span>";
 }
 
 std::vector<const EstimatorResult*> compared_results(const Comparison& c) {
   std::vector<const EstimatorResult*> results;
-  for (const EstimatorResult* r : {c.sum_first(), c.normalise_first()}) {
+  for (const EstimatorResult* r : {c.sum_first(), c.normalize_first()}) {
     if (r != nullptr) results.push_back(r);
   }
   return results;
@@ -51,7 +51,7 @@ std::string rewards_table(const Comparison& c) {
 
 std::string metrics_table(const Comparison& c) {
   std::vector<std::string> header{"measure"};
-  for (const auto& r : c.results) header.push_back(coloured_label(r.info));
+  for (const auto& r : c.results) header.push_back(colored_label(r.info));
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const std::string& name,
                        const std::function<std::string(const Metrics&)>& text) {
@@ -93,7 +93,7 @@ std::string metrics_table(const Comparison& c) {
   add("tie rate", [](const Metrics& m) { return percent(m.collapse_rate, 3); });
   add("dead groups", [](const Metrics& m) { return grouped(m.zero_groups); });
   add("of them with different rewards",
-      [](const Metrics& m) { return grouped(m.cancelled_groups.size()); });
+      [](const Metrics& m) { return grouped(m.canceled_groups.size()); });
   add("standard deviation", [](const Metrics& m) { return fixed(m.adv_std, 4); });
   add("largest |advantage|", [](const Metrics& m) { return fixed(m.adv_absmax, 4); });
   for (std::size_t k = 0; k < c.rollouts.channels(); ++k) {

@@ -37,7 +37,7 @@ Json to_object(const Metrics& m, const RewardSummary& rewards) {
   object["pairs_with_different_reward_vectors"] = rewards.pairs_with_different_vectors;
   object["pairs_collapsed"] = m.pairs_collapsed;
   object["collapse_rate"] = m.collapse_rate;
-  object["groups_with_reward_differences_but_all_zero_advantage"] = m.cancelled_groups.size();
+  object["groups_with_reward_differences_but_all_zero_advantage"] = m.canceled_groups.size();
   object["distinct_reward_multisets"] = rewards.distinct_multisets;
   object["cross_group_collapse_rate"] = m.cross_group_collapse_rate;
   object["adv_std"] = number(m.adv_std);

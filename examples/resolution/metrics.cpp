@@ -117,8 +117,8 @@ Measure::Measure(const Rollouts& rollouts, const Settings& settings, const OnRow
   leave_out_unrewarded();
   number_reward_vectors();
   count_pairs();
-  summarise_groups(on_rows);
-  summarise();
+  summarize_groups(on_rows);
+  summarize();
 }
 
 /// Applies the conditions as the estimators do: a reward whose condition fails is 0, and one whose
@@ -249,7 +249,7 @@ void Measure::present(Range rows, std::size_t channel, std::vector<double>& valu
 }
 
 /// What the rewards do in each group.
-void Measure::summarise_groups(const OnRows& on_rows) {
+void Measure::summarize_groups(const OnRows& on_rows) {
   const std::size_t channels = counted().channels();
   const std::size_t groups = counted().groups();
   varying_.assign(groups * channels, 0);
@@ -292,7 +292,7 @@ void Measure::summarise_groups(const OnRows& on_rows) {
 }
 
 /// What each reward does in the whole log.
-void Measure::summarise() {
+void Measure::summarize() {
   const std::size_t groups = counted().groups();
   std::vector<double> values;
   for (std::size_t k = 0; k < counted().channels(); ++k) {
@@ -374,7 +374,7 @@ Metrics Measure::of(const std::vector<double>& all_advantages, const OnRows& on_
         std::all_of(advantages.begin() + static_cast<std::ptrdiff_t>(rows.begin),
                     advantages.begin() + static_cast<std::ptrdiff_t>(rows.end), is_zero);
     metrics.zero_groups += zero ? 1 : 0;
-    if (zero && levels_[g] > 1) metrics.cancelled_groups.push_back(group_of_log(g));
+    if (zero && levels_[g] > 1) metrics.canceled_groups.push_back(group_of_log(g));
     levels += sort_and_count(on_grid, rows);
     ties_of_group[g] = ties.count(rows, levels_[g]);
     metrics.pairs_collapsed += ties_of_group[g];

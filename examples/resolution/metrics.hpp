@@ -74,7 +74,7 @@ struct Metrics {
   std::size_t pairs_collapsed = 0;
   double collapse_rate = 0;  ///< share of the pairs with different rewards that are ties
   std::vector<double> collapse_rate_of_batch;  ///< the same in each batch; NaN without such pairs
-  std::vector<std::size_t> cancelled_groups;   ///< reward vectors differ, every advantage is 0
+  std::vector<std::size_t> canceled_groups;    ///< reward vectors differ, every advantage is 0
   /// Share of the pairs of different reward multisets that get the same multiset of advantages.
   double cross_group_collapse_rate = 0;
   std::size_t not_finite = 0;  ///< advantages that are NaN or infinite
@@ -124,8 +124,8 @@ class Measure {
   void leave_out_unrewarded();
   void number_reward_vectors();
   void count_pairs();
-  void summarise();
-  void summarise_groups(const OnRows& on_rows);
+  void summarize();
+  void summarize_groups(const OnRows& on_rows);
   /// The completions that count, and their rewards after the conditions.
   const Rollouts& counted() const { return counted_ ? *counted_ : rollouts_; }
   const std::vector<double>& counted_rewards() const {

@@ -24,7 +24,7 @@ path, rewards.accuracy or prompt.0.content; * is every element of a list, as in 
 Gzip is read. Several files are one log. What trainers write, with a command for each:
 examples/resolution/README.md.
 
-A batch is what one training step saw: GDPO normalises over it last. Without --batch the whole log
+A batch is what one training step saw: GDPO normalizes over it last. Without --batch the whole log
 is one. A group lies inside its batch; its rows need not stand together. An empty cell, null or NaN
 in a reward is a missing reward: it takes part in no statistic of its channel; a completion without
 any reward counts in no pair, tie or group, and may lack its length. The report says how many there

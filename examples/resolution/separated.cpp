@@ -7,10 +7,10 @@ namespace resolution {
 
 std::vector<SeparatedGroup> separated_groups(const Comparison& comparison) {
   const EstimatorResult* sum = comparison.sum_first();
-  const EstimatorResult* normalised = comparison.normalise_first();
-  if (sum == nullptr || normalised == nullptr) return {};
+  const EstimatorResult* normalized = comparison.normalize_first();
+  if (sum == nullptr || normalized == nullptr) return {};
   const std::vector<double>& s = sum->advantages;
-  const std::vector<double>& n = normalised->advantages;
+  const std::vector<double>& n = normalized->advantages;
   std::vector<SeparatedGroup> groups;
   std::vector<std::size_t> order;
   for (std::size_t g = 0; g < comparison.rollouts.groups(); ++g) {

@@ -7,10 +7,10 @@
 namespace resolution {
 
 /// A group in which the estimator that sums first gives two completions the same advantage, and the
-/// one that normalises each reward first does not.
+/// one that normalizes each reward first does not.
 struct SeparatedGroup {
   std::size_t group;
-  std::size_t low, high;  ///< the two rows of one tie that normalising first sets furthest apart
+  std::size_t low, high;  ///< the two rows of one tie that normalizing first sets furthest apart
   double apart;           ///< the difference of their advantages, in the second estimator's
 };
 

@@ -20,9 +20,9 @@ inline double mean(const std::vector<double>& values) {
 /// Standard deviation with the divisor n - ddof.
 inline double standard_deviation(const std::vector<double>& values, std::size_t ddof) {
   if (values.size() <= ddof) return std::numeric_limits<double>::quiet_NaN();
-  const double centre = mean(values);
+  const double center = mean(values);
   double squares = 0;
-  for (const double v : values) squares += (v - centre) * (v - centre);
+  for (const double v : values) squares += (v - center) * (v - center);
   return std::sqrt(squares / static_cast<double>(values.size() - ddof));
 }
 

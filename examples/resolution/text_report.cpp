@@ -40,13 +40,13 @@ std::string counts_table(const Comparison& comparison) {
   const bool one = comparison.rollouts.batches() == 1;
   TextTable table({"estimator", one ? "distinct\nvalues" : "distinct values\nin batches",
                    one ? "distinct\ngroup vec." : "group vec.\nin batches", "levels\nper group",
-                   "tied\npairs", "tie rate\nin groups", "dead\ngroups", "of them\ncancelled"});
+                   "tied\npairs", "tie rate\nin groups", "dead\ngroups", "of them\ncanceled"});
   for (const auto& result : comparison.results) {
     const Metrics& m = result.metrics;
     table.add({name_cell(result.info.name), grouped(m.distinct_values_within_batches),
                grouped(m.distinct_group_vectors_within_batches), fixed(m.mean_levels_per_group, 3),
                grouped(m.pairs_collapsed), percent(m.collapse_rate), grouped(m.zero_groups),
-               grouped(m.cancelled_groups.size())});
+               grouped(m.canceled_groups.size())});
   }
   const RewardSummary& rewards = comparison.rewards;
   table.add({"(most possible)", "-", grouped(rewards.distinct_multisets_within_batches),
@@ -144,7 +144,7 @@ std::string to_text(const Comparison& comparison) {
   out += paragraph(
       "Values are rounded to 1e-6. Distinct group vectors: different multisets of advantages. Tied "
       "pair: two completions of a group with different rewards and the same advantage. Dead group: "
-      "every advantage is 0; cancelled: although rewards differ. Completions without any reward "
+      "every advantage is 0; canceled: although rewards differ. Completions without any reward "
       "count "
       "in nothing.");
   out += "\n" + size_table(comparison);

@@ -98,7 +98,7 @@ void refuse_other_formats(std::string_view first, const std::string& name) {
   refuse(name, "binary data (byte " + grouped(nul + 1) + " is NUL)", nullptr);
 }
 
-Format recognised(const std::string& name, std::string_view first) {
+Format recognized(const std::string& name, std::string_view first) {
   std::filesystem::path path(name);
   if (path.extension() == ".gz") path = path.stem();
   const std::string extension = path.extension().string();

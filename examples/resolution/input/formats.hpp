@@ -21,6 +21,6 @@ void refuse_other_formats(std::string_view first, const std::string& name);
 
 /// What the format of a log called `name` is: by its extension (.csv, .tsv, .json, .jsonl, .ndjson,
 /// also followed by .gz), else JSON where the first character after blanks is `{` or `[`, else CSV.
-Format recognised(const std::string& name, std::string_view first);
+Format recognized(const std::string& name, std::string_view first);
 
 }  // namespace resolution

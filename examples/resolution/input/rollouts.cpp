@@ -133,7 +133,7 @@ class Collector {
       bad_cells_.add(bytes.name(), at, bad);
     };
     const Format format =
-        reading.format == Format::Auto ? recognised(name, bytes.window()) : reading.format;
+        reading.format == Format::Auto ? recognized(name, bytes.window()) : reading.format;
     if (format == Format::Json) {
       const ListRecords found = read_json(bytes, wanted_, on_names, on_record, on_bad_cell);
       objects_ += found.objects;

@@ -76,7 +76,7 @@ TEST_CASE("The answer names all estimators, the finest first, or the only one") 
         "rewards. With 1 reward and 3 completions: GRPO 4, trl::gdpo 3, out of 5.");
 }
 
-TEST_CASE("A second normalisation inside the group loses distinct groups") {
+TEST_CASE("A second normalization inside the group loses distinct groups") {
   const Counts by_size{2, 4, 9, 17, 28, 44, 63};
   for (std::size_t size = 2; size <= 8; ++size) {
     CHECK(count_multisets(2, size, {"gdpo_then_group_norm"}).distinct == Counts{by_size[size - 2]});

@@ -226,11 +226,11 @@ TEST_CASE("Reports name a configured estimator by its settings, and fit") {
     CHECK_THAT(page, ContainsSubstring(whole));
   }
   // Estimators are known by what they are, not by their names.
-  CHECK(c.normalise_first() == &c.results[2]);
+  CHECK(c.normalize_first() == &c.results[2]);
   CHECK(c.sum_first() == &c.results[0]);
   const Comparison d = compare(small_log(), {}, {"gdpo scale.eps=0.5", "gdpo renorm=group"});
   CHECK(d.gdpo() == &d.results[0]);
-  CHECK(d.normalise_first("group") == &d.results[1]);
+  CHECK(d.normalize_first("group") == &d.results[1]);
   // The step is that of the GDPO which is compared.
   const double divisor =
       advantages("gdpo scale.eps=0.5 renorm=none", {}, small_log())[0] / d.results[0].advantages[0];

@@ -1,4 +1,4 @@
-// What a log is recognised as by its first bytes, gzip, and how little of a log a message shows.
+// What a log is recognized as by its first bytes, gzip, and how little of a log a message shows.
 #ifdef GDPO_HAS_ZLIB
 #include <zlib.h>
 #endif

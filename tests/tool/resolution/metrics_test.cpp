@@ -46,7 +46,7 @@ TEST_CASE("Counts of a small log, worked out by hand") {
   CHECK(m.distinct_values == 3);
   CHECK(m.distinct_group_vectors_sorted == 2);  // that of x, and that of y and z
   CHECK(m.zero_groups == 2);
-  CHECK(m.cancelled_groups == std::vector<std::size_t>{2});
+  CHECK(m.canceled_groups == std::vector<std::size_t>{2});
   CHECK(m.pairs_collapsed == 2);
   CHECK(m.collapse_rate == 0.5);
   CHECK(m.mean_levels_per_group == Approx(4.0 / 3));
@@ -135,7 +135,7 @@ TEST_CASE("A reward of weight 0 is described, and seen by nothing else") {
   for (const std::string& name : default_estimators()) {
     const Metrics m = measure.of(advantages(name, settings, r));
     CHECK(m.zero_groups == 1);
-    CHECK(m.cancelled_groups.empty());  // its completions have the same rewards
+    CHECK(m.canceled_groups.empty());  // its completions have the same rewards
   }
 }
 
@@ -219,10 +219,10 @@ TEST_CASE("Rows without any reward change no count, wherever they stand") {
       CHECK(m.cross_group_collapse_rate == n.cross_group_collapse_rate);
       CHECK(m.adv_std == Approx(n.adv_std));
       CHECK(m.clusters.count == n.clusters.count);
-      REQUIRE(m.cancelled_groups.size() == n.cancelled_groups.size());
-      for (std::size_t i = 0; i < m.cancelled_groups.size(); ++i) {
-        CHECK(x.rollouts.group_name(m.cancelled_groups[i]) ==
-              y.rollouts.group_name(n.cancelled_groups[i]));
+      REQUIRE(m.canceled_groups.size() == n.canceled_groups.size());
+      for (std::size_t i = 0; i < m.canceled_groups.size(); ++i) {
+        CHECK(x.rollouts.group_name(m.canceled_groups[i]) ==
+              y.rollouts.group_name(n.canceled_groups[i]));
       }
     }
   }

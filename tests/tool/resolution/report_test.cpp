@@ -75,7 +75,7 @@ TEST_CASE("The findings say where GDPO is finer and where it is not") {
       text,
       ContainsSubstring(
           "fewer distinct group vectors (181 against 185, from 260 different groups of rewards)"));
-  CHECK_THAT(text, ContainsSubstring("Every group is centred (sizes: 540 of 4, 74 of 8)"));
+  CHECK_THAT(text, ContainsSubstring("Every group is centered (sizes: 540 of 4, 74 of 8)"));
   CHECK_THAT(text, ContainsSubstring(
                        "Of 181 distinct group vectors 174 remain, fewer than the 185 of GRPO"));
   CHECK_THAT(text,
@@ -94,7 +94,7 @@ TEST_CASE("The findings do not praise GDPO where it ties more") {
              ContainsSubstring("GRPO gives 18 (0.58 %) the same advantage, GDPO 21 (0.68 %)"));
 }
 
-TEST_CASE("The findings say what a second normalisation inside the group undoes") {
+TEST_CASE("The findings say what a second normalization inside the group undoes") {
   const std::string text = all_findings(compare(
       read_data("vlm_dapo_rollouts_k2.csv", {"accuracy", "format"}), {}, default_estimators()));
   CHECK_THAT(text, ContainsSubstring("undoes part of the gain"));
@@ -157,16 +157,16 @@ TEST_CASE("The report shows where GDPO separates most of what GRPO ties") {
       compare(read("g,a,b\nx,1,0\nx,0,1\nx,0,1\nx,0,0\nx,0,0\n", columns("g", {"a", "b"})), {},
               default_estimators());
   auto& sum = two.results[0].advantages;
-  auto& normalised = two.results[3].advantages;
-  REQUIRE((two.sum_first() == &two.results[0] && two.normalise_first() == &two.results[3]));
+  auto& normalized = two.results[3].advantages;
+  REQUIRE((two.sum_first() == &two.results[0] && two.normalize_first() == &two.results[3]));
   sum = {1, 1, 2, 2, 2 + 9e-7};
-  normalised = {-1, 4, 0, 0.5, 9};
+  normalized = {-1, 4, 0, 0.5, 9};
   REQUIRE(separated_groups(two).size() == 1);
   CHECK(separated_groups(two)[0].apart == 9);
-  normalised = {-1, 4, 9, 9.5, std::nan("")};
+  normalized = {-1, 4, 9, 9.5, std::nan("")};
   CHECK(separated_groups(two)[0].apart == 5);
   sum = {0, 9e-7, 18e-7, 27e-7, 36e-7};  // a chain of ties is not one tie
-  normalised = {0, 1, 3, 6, 10};
+  normalized = {0, 1, 3, 6, 10};
   CHECK(separated_groups(two)[0].apart == 3);
 
   const std::string page = to_html(rollouts());
@@ -227,7 +227,7 @@ TEST_CASE("Groups of one are named as what they are") {
 
 TEST_CASE("Group 465: the small dip of one reward cancels the only correct answer") {
   const Comparison& c = rollouts();
-  const std::vector<std::size_t> groups = cancelled_groups(c);
+  const std::vector<std::size_t> groups = canceled_groups(c);
   REQUIRE(groups.size() == 8);
   CHECK(c.rollouts.group_names[groups.front()] == "465");
   const Range rows = c.rollouts.rows_of(groups.front());
@@ -310,7 +310,7 @@ TEST_CASE("A curve has at most 400 points, and gaps where there is no number") {
   const std::string path = path_of(many);
   CHECK(occurrences(path, "L") + occurrences(path, "M") == 385);  // 13 at a time
   CHECK(path.substr(0, 24) == "M0.12 116.0L0.38 80.0L0.");
-  // A point without neighbours is drawn as a dot.
+  // A point without neighbors is drawn as a dot.
   const std::string one =
       charts::curves({{"", {none, 0.5}, charts::Tone::Own}}, {"x", 1, 1}, {"y", 1, 1}, "one");
   CHECK_THAT(one, ContainsSubstring("class=\"fill own\""));

@@ -40,11 +40,11 @@ def rows_of(step):
     rows = []
     for group, (prompt, completions) in enumerate(STEPS[step].items()):
         totals = np.nansum(np.array(completions, np.float32), axis=1)
-        centred = totals - totals.mean()
+        centered = totals - totals.mean()
         for k, rewards in enumerate(completions):
             rows.append(Thing(
                 group=group, k=k, prompt=PROMPTS[prompt], rewards=rewards, total=totals[k],
                 answer=f"{ANSWERS[k]} ({step}.{group}.{k})", truth=f"{prompt}; é",
                 uid=uuid.UUID(int=step * 10**37 + prompt), id=BIG + 100 * step + 10 * group + k,
-                centred=centred[k], advantage=centred[k] / (totals.std(ddof=1) + 1e-4)))
+                centered=centered[k], advantage=centered[k] / (totals.std(ddof=1) + 1e-4)))
     return rows

@@ -158,7 +158,7 @@ def open_instruct(checkout, out):
         result = Thing(responses=tokens, finish_reasons=each("stop"), request_info=calls,
                        logprobs=[[-0.5] * len(ids) for ids in tokens])
         space["_save_rollouts"](str(out), "grpo__1__1767225600", step, batch, result,
-                                np.array([row.centred for row in rows]), 4, 0)
+                                np.array([row.centered for row in rows]), 4, 0)
 
 
 def expected(name, columns, values):
