@@ -30,6 +30,12 @@ struct Tokens {
 struct Attention {
   double linear = 24576;  ///< Cost of a token, at least 0.
   double quadratic = 1;   ///< Cost of a pair of tokens of one row, at least 0.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("linear", s.linear, at_least(0), "the cost of a token");
+    field("quadratic", s.quadratic, at_least(0), "the cost of a pair of tokens of one row");
+  }
 
   /// The cost of a row of `length` tokens.
   double operator()(index_t length) const {
@@ -117,6 +123,7 @@ update::Sharding shard_groups(View<T, 1> lengths, const Groups& groups, index_t 
     contract::fail(function, "ranks", contract::text(ranks), "from 1 to 2^20 ranks");
   }
   check_fields(function, "counts", counts);
+  if constexpr (has_fields_v<Cost>) check_fields(function, "cost_of", cost_of);
   const TokenLengths rows(function, lengths);
   const auto row_count = static_cast<index_t>(rows.of_row.size());
   groups.check(function, row_count);
@@ -183,8 +190,8 @@ namespace update {
 /// Takes time O(rows log ranks) and memory O(rows + ranks).
 ///
 /// Errors: `invalid_input` for a number of ranks out of its range, a length below 0, more than 2^53
-/// tokens, a cost that is negative or not finite, costs with a sum of 2^1023 or more, and a number
-/// that is no ShardSizes.
+/// tokens, a setting of cost_of out of its range, a cost that is negative or not finite, costs with
+/// a sum of 2^1023 or more, and a number that is no ShardSizes.
 template <class T, class Cost = cost::Tokens>
 Sharding shard(View<T, 1> lengths, index_t ranks, const Cost& cost_of = {},
                ShardSizes counts = ShardSizes::Free) {

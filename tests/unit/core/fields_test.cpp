@@ -397,6 +397,7 @@ TEST_CASE("settings: steps of training", "[fields]") {
   settings(update::ClipSettings{},
            {{"norm", "two | max"}, {"on_non_finite", "skip | zero | throw"}, {"eps", least_0}});
   settings(update::PackSettings{}, {{"oversize", "refuse | alone"}});
+  settings(update::cost::Attention{}, {{"linear", least_0}, {"quadratic", least_0}});
   settings(update::GroupSelection{},
            {{"flat_in", "every_column | sum | column | given"},
             {"column", "an integer"},

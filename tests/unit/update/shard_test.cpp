@@ -333,7 +333,12 @@ TEST_CASE("shard refuses what it cannot deal out", "[update]") {
         " counts: given 9, which is no enumerator; needed: one of free, equal");
   CHECK(said([&] {
           shard(lengths, 2, cost::Attention{1, -0.5});
-        }) == " cost_of: given the cost -1.5 for row 0; needed: finite costs of at least 0");
+        }) == " cost_of.quadratic: given -0.5; needed: a finite number of at least 0");
+  CHECK(said([] {  // although no cost is negative
+          shard(Numbers{1, 2}, 2, cost::Attention{-1, 2});
+        }) == " cost_of.linear: given -1; needed: a finite number of at least 0");
+  CHECK(said([&] { shard(lengths, 2, [](index_t) { return -1.5; }); }) ==
+        " cost_of: given the cost -1.5 for row 0; needed: finite costs of at least 0");
   for (const double bad :
        {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     CHECK(said([&] { shard(lengths, 2, [&](index_t l) { return l == 11 ? bad : 1; }); }) ==
