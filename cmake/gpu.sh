@@ -103,7 +103,8 @@ gpu_quick() {
   if has_tests; then
     limit=60 step tests.txt $tests --durations yes "[sanitize]"  # a few tests of every family
     limit=60 may_stop=1 step tests.txt $tests --durations yes "~[sanitize]"
-    step conformance.txt build/cuda/tests/cuda/gdpo_cuda_conformance --exec cuda tests/golden
+    step conformance.txt build/cuda/tests/cuda/gdpo_cuda_conformance --exec cuda tests/golden \
+      tests/golden/released
   fi
   local section
   for section in loss advantages logits; do

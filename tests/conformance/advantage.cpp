@@ -171,10 +171,10 @@ void set_penalty(gdpo::runtime::Estimator& estimator, double coef) {
   std::visit([&](auto& e) { e.penalty.coef = coef; }, estimator);
 }
 
-Handler rows(std::function<Setup(Params&)> mapping) {
+Handler rows(std::function<Setup(Params&, const Case&)> mapping) {
   return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
-    const Setup setup = mapping(params);
+    const Setup setup = mapping(params, recorded);
     params.all_read();
     comparison.runs(settings_of(setup.estimator));
     if (recorded.float32) {

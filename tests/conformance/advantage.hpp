@@ -34,6 +34,6 @@ void set_penalty(gdpo::runtime::Estimator& estimator, double coef);
 // A handler for a function whose cases hold `rewards` (N, or N by rewards) and `group_ids`, and
 // optionally a `response_mask` (N by tokens) and `kl_values` (N). The mapping must read every
 // parameter.
-Handler rows(std::function<Setup(Params&)> mapping);
+Handler rows(std::function<Setup(Params&, const Case&)> mapping);
 
 }  // namespace conformance

@@ -41,7 +41,20 @@ void remarks(Params& params) {
 
 // --- trl
 
-Setup trl_rollouts(Params& params) {
+auto trl_metrics(gdpo::ZeroStd zero_std) {
+  return [zero_std](const gdpo::GroupReport& report, Comparison& comparison) {
+    for (std::size_t k = 0; k < report.channels.size(); ++k) {
+      const std::string name = "rewards/r" + std::to_string(k);
+      comparison.metric(name + "/mean", report.channels[k].mean);
+      comparison.metric(name + "/std", report.channels[k].std);
+    }
+    comparison.metric("reward", report.reward_mean);
+    comparison.metric("reward_std", report.reward_std);
+    comparison.metric("frac_reward_zero_std", report.zero_std_rows(zero_std));
+  };
+}
+
+Setup trl_rollouts(Params& params, const Case&) {
   const auto aggregation =
       params.choice("multi_objective_aggregation", {"sum_then_normalize", "normalize_then_sum"});
   const bool per_reward = aggregation == "normalize_then_sum";
@@ -60,22 +73,79 @@ Setup trl_rollouts(Params& params) {
   const auto zero_std = per_reward         ? gdpo::ZeroStd::Sum
                         : scale == "batch" ? gdpo::ZeroStd::Batch
                                            : gdpo::ZeroStd::Groups;
-  setup.metrics = [zero_std](const gdpo::GroupReport& report, Comparison& comparison) {
-    for (std::size_t k = 0; k < report.channels.size(); ++k) {
-      const std::string name = "rewards/r" + std::to_string(k);
-      comparison.metric(name + "/mean", report.channels[k].mean);
-      comparison.metric(name + "/std", report.channels[k].std);
-    }
-    comparison.metric("reward", report.reward_mean);
-    comparison.metric("reward_std", report.reward_std);
-    comparison.metric("frac_reward_zero_std", report.zero_std_rows(zero_std));
-  };
+  setup.metrics = trl_metrics(zero_std);
+  return setup;
+}
+
+// The mean of the others among the rows that were scored.
+Setup trl_rloo(Params& params, const Case&) {
+  Setup setup{estimator("rloo")};
+  setup.group_size = params.integer("num_generations");
+  weights(params, setup);
+  const gdpo::Missing missing = gdpo::trl::grpo.missing;
+  std::visit([&](auto& e) { e.missing = missing; }, setup.estimator);
+  params.fixed("normalize_advantages", false);
+  params.without_effect({"eps", "ddof", "kl"});
+  params.fixed("beta", 0);
+  setup.metrics = trl_metrics(gdpo::ZeroStd::Groups);
+  return setup;
+}
+
+// --- skyrl, trinity, areal, prime_rl: the conventions of verl or of its papers
+
+Setup skyrl_grpo(Params& params, const Case&) {
+  Setup setup{estimator(params.flag("grpo_norm_by_std") ? "verl::grpo" : "verl::grpo_no_std")};
+  std_settings(params, setup);
+  return setup;
+}
+
+void of_batch(Setup& setup) {
+  std::visit(
+      [](auto& e) {
+        if constexpr (std::is_same_v<decltype(e.scale), gdpo::scale::StdDev>)
+          e.scale.of = gdpo::scale::Of::Batch;
+      },
+      setup.estimator);
+}
+
+Setup trinity_grpo(Params& params, const Case&) {
+  Setup setup{estimator("verl::grpo")};
+  set_scale(setup.estimator, params.number("epsilon"), 1);
+  if (params.choice("std_cal_level", {"group", "batch"}) == "batch") of_batch(setup);
+  params.fixed("duplicate_experiences", false);
+  return setup;
+}
+
+Setup trinity_rec(Params& params, const Case&) {
+  const bool divides = params.flag("std_normalize");
+  Setup setup{estimator(divides ? "verl::grpo" : "verl::grpo_no_std")};
+  set_scale(setup.estimator, params.number("epsilon"), 0);
+  return setup;
+}
+
+Setup trinity_opmd(Params& params, const Case&) {
+  params.fixed("opmd_baseline", "mean");
+  params.without_effect({"tau"});
+  return {estimator("verl::grpo_no_std")};
+}
+
+Setup areal_normalization(Params& params, const Case&) {
+  params.fixed("mean_level", "group");
+  const bool others = params.flag("mean_leave1out");
+  const std::string std = params.has("std_level") ? params.choice("std_level", {"group", "batch"})
+                                                  : std::string("none");
+  Setup setup{estimator(others           ? "verl::rloo"
+                        : std == "batch" ? "ms_swift::reinforce_plus_plus"
+                        : std == "group" ? "ms_swift::grpo"
+                                         : "ms_swift::grpo_no_scale")};
+  set_scale(setup.estimator, params.number("eps"), params.flag("std_unbiased") ? 1 : 0);
+  setup.group_size = params.integer("group_size");
   return setup;
 }
 
 // --- nvlabs_gdpo: its forks of trl and verl
 
-Setup nvlabs_trl_rollouts(Params& params) {
+Setup nvlabs_trl_rollouts(Params& params, const Case&) {
   const bool per_reward = params.flag("apply_gdpo"), scale = params.flag("scale_rewards");
   if (per_reward && !scale)
     throw Unsupported("parameter apply_gdpo = true with scale_rewards = false is not mapped");
@@ -92,7 +162,7 @@ Setup nvlabs_trl_rollouts(Params& params) {
 
 // An outcome estimator of the verl fork. Only functions that whiten record the whitening.
 auto nvlabs_outcome(const char* preset, bool divides, bool whitens) {
-  return [=](Params& params) {
+  return [=](Params& params, const Case&) {
     Setup setup{estimator(preset)};
     params.fixed("divide_by_std", divides);
     std_settings(params, setup);
@@ -105,7 +175,7 @@ auto nvlabs_outcome(const char* preset, bool divides, bool whitens) {
 // compute_advantage of the verl fork, which chooses the estimator and is given the two rewards
 // separately.
 auto nvlabs_choice(const char* preset, bool whitens) {
-  return [=](Params& params) {
+  return [=](Params& params, const Case&) {
     Setup setup{estimator(preset)};
     std_settings(params, setup);
     weights(params, setup);
@@ -138,7 +208,7 @@ std::string ms_swift_preset(const std::string& kind, const std::string& scale) {
                             : "ms_swift::reinforce_plus_plus_no_scale";
 }
 
-Setup ms_swift_rows(Params& params) {
+Setup ms_swift_rows(Params& params, const Case& recorded) {
   const auto kind = params.choice("advantage_estimator", {"grpo", "rloo", "reinforce_plus_plus"});
   const auto scale = params.choice("scale_rewards", {"group", "batch", "none", "gdpo"});
   Setup setup{estimator(ms_swift_preset(kind, scale))};
@@ -152,13 +222,17 @@ Setup ms_swift_rows(Params& params) {
   }
   remarks(params);
 
-  const bool over_batch = scale == "batch";
-  setup.metrics = [over_batch](const gdpo::GroupReport& report, Comparison& comparison) {
+  const bool over_batch = scale == "batch", of_release = since(recorded, {4, 6});
+  setup.metrics = [=](const gdpo::GroupReport& report, Comparison& comparison) {
     Array mean{{report.channels.size()}, {}}, std{{report.channels.size()}, {}};
     for (const gdpo::ChannelReport& channel : report.channels) {
+      // Releases leave out a reward that nobody gave, and one reward alone has std 0.
+      if (of_release && gdpo::math::is_nan(channel.mean)) continue;
+      const bool alone = of_release && gdpo::math::is_nan(channel.std);
       mean.data.push_back(channel.mean);
-      std.data.push_back(channel.std);
+      std.data.push_back(alone ? 0 : channel.std);
     }
+    mean.shape = std.shape = {mean.data.size()};
     comparison.metric("per_func_mean", mean);
     comparison.metric("per_func_std", std);
     comparison.metric("reward_mean", report.reward_mean);
@@ -171,7 +245,7 @@ Setup ms_swift_rows(Params& params) {
 
 // --- open_instruct
 
-Setup open_instruct_rows(Params& params) {
+Setup open_instruct_rows(Params& params, const Case&) {
   const auto kind = params.choice("advantage_normalization_type", {"standard", "centered"});
   Setup setup{estimator("open_instruct::" + kind)};
   setup.group_size = params.integer("num_generations");
@@ -181,7 +255,7 @@ Setup open_instruct_rows(Params& params) {
 
 // --- verl
 
-Setup verl_grpo(Params& params) {
+Setup verl_grpo(Params& params, const Case&) {
   Setup setup{
       estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::grpo" : "verl::grpo_no_std")};
   std_settings(params, setup);
@@ -189,7 +263,7 @@ Setup verl_grpo(Params& params) {
   return setup;
 }
 
-Setup verl_gdpo(Params& params) {
+Setup verl_gdpo(Params& params, const Case&) {
   Setup setup{
       estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::gdpo" : "verl::gdpo_no_std")};
   std_settings(params, setup);
@@ -199,7 +273,7 @@ Setup verl_gdpo(Params& params) {
   return setup;
 }
 
-Setup verl_reinforce_baseline(Params& params) {
+Setup verl_reinforce_baseline(Params& params, const Case&) {
   Setup setup{estimator("verl::reinforce_plus_plus_baseline")};
   whiten(params, setup);
   remarks(params);
@@ -208,26 +282,26 @@ Setup verl_reinforce_baseline(Params& params) {
 
 // A function without settings of its own.
 auto without_settings(const char* preset) {
-  return [=](Params& params) {
+  return [=](Params& params, const Case&) {
     remarks(params);
     return Setup{estimator(preset)};
   };
 }
 
-Setup verl_gpg(Params& params) {
+Setup verl_gpg(Params& params, const Case&) {
   params.fixed("f_norm", 1);
   params.remark("alpha");
   remarks(params);
   return {estimator("verl::gpg")};
 }
 
-Setup verl_opo(Params& params) {
+Setup verl_opo(Params& params, const Case&) {
   params.remark("baseline");
   remarks(params);
   return {estimator("verl::opo")};
 }
 
-Setup verl_passk(Params& params) {
+Setup verl_passk(Params& params, const Case&) {
   Setup setup{estimator(params.flag("norm_adv_by_std_in_grpo") ? "verl::grpo_passk"
                                                                : "verl::grpo_passk_no_std")};
   std_settings(params, setup);
@@ -245,7 +319,7 @@ void nemo_rl_settings(Params& params, Setup& setup) {
   remarks(params);
 }
 
-Setup nemo_rl_grpo(Params& params) {
+Setup nemo_rl_grpo(Params& params, const Case&) {
   const std::string mean = params.flag("use_leave_one_out_baseline") ? "" : "_group_mean",
                     std = params.flag("normalize_rewards") ? "" : "_no_std";
   Setup setup{estimator("nemo_rl::grpo" + mean + std)};
@@ -253,7 +327,7 @@ Setup nemo_rl_grpo(Params& params) {
   return setup;
 }
 
-Setup nemo_rl_gdpo(Params& params) {
+Setup nemo_rl_gdpo(Params& params, const Case&) {
   const bool others = params.flag("use_leave_one_out_baseline");
   if (!params.flag("normalize_rewards"))
     throw Unsupported("parameter normalize_rewards = false is not mapped");
@@ -270,7 +344,7 @@ Setup nemo_rl_gdpo(Params& params) {
 
 // --- slime
 
-Setup slime_rows(Params& params) {
+Setup slime_rows(Params& params, const Case&) {
   const auto kind = params.choice("advantage_estimator", {"grpo", "reinforce_plus_plus_baseline"});
   const bool scaled = params.flag("grpo_std_normalization") && kind == "grpo";
   Setup setup{estimator(scaled ? "slime::grpo_nan_singleton" : "slime::grpo_no_std")};
@@ -283,7 +357,7 @@ Setup slime_rows(Params& params) {
 
 void add_advantages(Registry& registry) {
   const auto add = [&](const char* source, const char* function,
-                       std::function<Setup(Params&)> mapping) {
+                       std::function<Setup(Params&, const Case&)> mapping) {
     registry.add(source, "advantage", function, rows(std::move(mapping)));
   };
   add("trl", "GRPOTrainer._generate_and_score_completions[advantages]", trl_rollouts);
@@ -322,6 +396,15 @@ void add_advantages(Registry& registry) {
   add("nemo_rl", "GDPOAdvantageEstimator.compute_advantage", nemo_rl_gdpo);
 
   add("slime", "RolloutManager._post_process_rewards", slime_rows);
+
+  add("trl", "RLOOTrainer._generate_and_score_completions[advantages]", trl_rloo);
+  add("skyrl", "compute_grpo_outcome_advantage", skyrl_grpo);
+  add("skyrl", "compute_rloo_outcome_advantage", without_settings("verl::rloo_vectorized"));
+  add("trinity", "GRPOGroupedAdvantage", trinity_grpo);
+  add("trinity", "RECGroupedAdvantage", trinity_rec);
+  add("trinity", "OPMDGroupAdvantage", trinity_opmd);
+  add("areal", "Normalization", areal_normalization);
+  add("prime_rl", "GRPOAlgorithm.score_group", without_settings("dr_grpo"));
 }
 
 }  // namespace conformance

@@ -5,29 +5,53 @@
 #include <utility>
 
 #include "loss.hpp"
+#include "releases.hpp"
 
 namespace conformance {
 namespace {
 
 // --- from losses of tokens to one loss
 
-void agg_loss(const Case& recorded, Comparison& comparison) {
-  Params params(recorded.params);
-  // With A = -1 the loss -A logp is logp: the array that the trainer sums takes the place of the
-  // log-probs.
+// With A = -1 the loss -A logp is logp: the array that the trainer sums takes the place of the
+// log-probs.
+void compare_sums(const Case& recorded, const gdpo::Aggregate& aggregate, double given,
+                  Comparison& comparison) {
   gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Reinforce, gdpo::kl::None> loss;
-  const auto known = [&](const char* name) { return params.has(name) ? params.number(name) : 0.0; };
-  const GlobalBatch step{params.number("dp_size"), known("batch_num_tokens"),
-                         known("global_batch_size"), known("loss_scale_factor")};
-  double given = 0;
-  loss.aggregate = verl_aggregate(params, step, given);
-  params.all_read();
+  loss.aggregate = aggregate;
   TokenInputs in = token_inputs(recorded, "loss_mat");
   in.advantages.assign(static_cast<std::size_t>(in.rows), -1.0);
   const LossRun run = padded_and_packed(
       in, [&](const TokenInputs& layout) { return run_loss(loss, layout, {}, given); }, comparison);
   comparison.output("loss", Array{{}, {run.result.loss}});
   comparison.output("grad_loss_mat", of_tokens(in, run.gradient));
+}
+
+void openrlhf_sums(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  double given = 0;
+  const gdpo::Aggregate aggregate = openrlhf_aggregate(params, given);
+  params.all_read();
+  compare_sums(recorded, aggregate, given, comparison);
+}
+
+void trinity_sums(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  double given = 0;
+  const auto width = static_cast<double>(array_of(recorded.inputs.at("loss_mat")).shape.at(1));
+  const gdpo::Aggregate aggregate = trinity_aggregate(params, width, given);
+  params.all_read();
+  compare_sums(recorded, aggregate, given, comparison);
+}
+
+void agg_loss(const Case& recorded, Comparison& comparison) {
+  Params params(recorded.params);
+  const auto known = [&](const char* name) { return params.has(name) ? params.number(name) : 0.0; };
+  const GlobalBatch step{params.number("dp_size"), known("batch_num_tokens"),
+                         known("global_batch_size"), known("loss_scale_factor")};
+  double given = 0;
+  const gdpo::Aggregate aggregate = verl_aggregate(params, step, given);
+  params.all_read();
+  compare_sums(recorded, aggregate, given, comparison);
 }
 
 // --- means and moments
@@ -178,7 +202,10 @@ void dynamic_sampling(const Case& recorded, Comparison& comparison) {
 // trl: 1 for every row that stays and 0 for the others, as (rows, 1).
 void off_policy_mask(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
-  const auto pass = gdpo::prepass::off_policy_sequence_mask(params.number("off_policy_threshold"));
+  // The parameter's name in tests/golden, and in its recordings of releases.
+  const char* threshold =
+      params.has("off_policy_threshold") ? "off_policy_threshold" : "off_policy_mask_threshold";
+  const auto pass = trl_off_policy_mask(recorded, params.number(threshold));
   params.all_read();
   const TokenInputs in = token_inputs(recorded);
   const auto kept = [&](const TokenInputs& layout) {
@@ -196,13 +223,22 @@ void off_policy_mask(const Case& recorded, Comparison& comparison) {
   };
   const Array rows = kept(in);
   comparison.law(rows.data == kept(packed(in)).data, "another mask of the packed batch");
-  comparison.output("mask", rows);
+  Array recorded_shape = rows;
+  recorded_shape.shape = array_of(recorded.expected.at("mask")).shape;  // (rows, 1) or (rows)
+  // The recorded releases judge a row without valid tokens too, whose mean is 0.
+  std::vector<unsigned char> with_tokens(rows.data.size(), !since(recorded, {1, 11}));
+  for (std::size_t k = 0; k < in.mask.size(); ++k) {
+    if (in.mask[k] != 0) with_tokens[k / static_cast<std::size_t>(in.width)] = 1;
+  }
+  comparison.output("mask", recorded_shape, with_tokens);
 }
 
 }  // namespace
 
 void add_reductions(Registry& registry) {
   registry.add_loss("verl", "aggregate", "agg_loss", agg_loss);
+  registry.add_loss("openrlhf", "aggregate", "aggregate_loss", openrlhf_sums);
+  registry.add_loss("trinity", "aggregate", "aggregate_loss", trinity_sums);
   registry.add("verl", "aggregate", "masked_mean", masked_mean("mean_eps"));
   registry.add("verl", "aggregate", "masked_whiten", verl_whiten);
   registry.add("nvlabs_gdpo", "aggregate", "masked_mean", masked_mean("eps"));

@@ -83,7 +83,8 @@ std::string settings_of(const gdpo::prepass::Gate& g) { return gdpo::detail::des
 std::vector<std::string> without_record(const Report& report) {
   std::vector<std::string> names;
   const auto add_unless_recorded = [&](const auto& preset, const std::string& settings) {
-    const bool of_trainer = std::string_view(preset.version).find('@') != std::string_view::npos;
+    const bool of_trainer = std::string_view(preset.version).find('@') != std::string_view::npos ||
+                            report.has_version(preset.version);
     if (of_trainer && !report.passed_as_is(preset.version, settings)) names.push_back(preset.name);
   };
   gdpo::presets::for_each_estimator(

@@ -21,7 +21,7 @@ std::string settings_of(const gdpo::prepass::Importance& weight);
 std::string settings_of(const gdpo::prepass::Gate& gate);
 
 // The names of the trainers' presets that no passed case, of the version the preset names, ran as
-// they are.
+// they are. A preset whose version is a release counts if cases of that release ran.
 std::vector<std::string> without_record(const Report& report);
 
 }  // namespace conformance

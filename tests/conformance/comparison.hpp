@@ -16,6 +16,7 @@ struct Verdict {
   Status status = Status::Unsupported;
   // Failed: one line per value that differs. Unsupported: the reason.
   std::vector<std::string> details;
+  bool listed = false;  // unsupported for a reason that gaps.cpp has
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   // The names of the metrics that a case which ran did not compare.
   std::vector<std::string> missing_metrics;

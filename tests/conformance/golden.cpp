@@ -4,6 +4,7 @@
 #include <cctype>
 #include <fstream>
 #include <limits>
+#include <sstream>
 #include <system_error>
 
 namespace conformance {
@@ -46,6 +47,23 @@ void resolve(Json& value, const Json& texts) {
   }
 }
 
+// "ms_swift" and "4.6.0" are "ms-swift 4.6.0".
+std::string name_of_release(std::string source, const std::string& release) {
+  std::replace(source.begin(), source.end(), '_', '-');
+  return source + ' ' + release;
+}
+
+// The numbers of a release; none if it is named otherwise, such as by a commit.
+std::vector<int> numbers_of_release(const std::string& release) {
+  const bool numbers = std::all_of(release.begin(), release.end(), [](unsigned char c) {
+    return std::isdigit(c) != 0 || c == '.';
+  });
+  std::vector<int> out;
+  std::istringstream parts(numbers ? release : "");
+  for (std::string part; std::getline(parts, part, '.');) out.push_back(std::stoi(part));
+  return out;
+}
+
 Case read_case(const Json& record, const std::string& source, const std::string& version,
                const Json& texts) {
   Case c{source,
@@ -76,13 +94,17 @@ void read_file(const fs::path& path, bool& is_golden, std::vector<Case>& out) {
     if (!file.is_object() || !file.contains("cases")) return;
     is_golden = true;
     const std::string source = file.at("source");
+    const std::string release = file.value("version", "");
     const std::string version =
-        file.value("repo", "") + '@' + file.value("commit", "").substr(0, 8);
+        release.empty() ? file.value("repo", "") + '@' + file.value("commit", "").substr(0, 8)
+                        : name_of_release(source, release);
     const Json texts = file.value("texts", Json::array());
     for (const Json& record : file.at("cases")) {
       at = record.is_object() ? record.value("name", "a case without a name")
                               : "a case that is not an object";
       out.push_back(read_case(record, source, version, texts));
+      out.back().file = path.stem().string();
+      out.back().release = numbers_of_release(release);
     }
   } catch (const std::exception& error) {
     throw BadGolden(path.string() + (at.empty() ? "" : ", " + at) + ": " + error.what());
@@ -90,6 +112,10 @@ void read_file(const fs::path& path, bool& is_golden, std::vector<Case>& out) {
 }
 
 }  // namespace
+
+bool since(const Case& recorded, const std::vector<int>& release) {
+  return recorded.release >= release;
+}
 
 Array array_of(const Json& value) {
   Array out;

@@ -1,6 +1,7 @@
 // Golden files: what a real implementation returned for given inputs, as JSON.
 //
-// File  {"source", "texts", "cases": [...], ...}; a *.json without "cases" is not a golden file.
+// File  {"source", "version" or "repo" and "commit", "texts", "cases": [...], ...}; a *.json
+//       without "cases" is not a golden file. "version" is the release whose code ran.
 // Case  {"name", "kind", "function", "precision", "params", "inputs", "expected",
 //        "tol": [rtol, atol]} and optionally "ill_conditioned".
 // A parameter "#3" stands for texts[3]. NaN is null, infinities are "inf" and "-inf".
@@ -30,7 +31,7 @@ struct Target {
 };
 
 struct Case {
-  // version: repository@commit, with eight digits of the commit.
+  // version: repository@commit, with eight digits of the commit; or of a release "trl 1.16.0".
   std::string source, version, kind, function, name;
   Json params, inputs, expected;
   double rtol, atol;
@@ -38,8 +39,15 @@ struct Case {
   bool float32;
   bool ill_conditioned;  // the numbers are rounding noise: only finiteness is compared
 
+  std::string file{};          // its name without ".json"
+  std::vector<int> release{};  // {1, 16, 0} for 1.16.0; empty if code of a commit was recorded
+
   Target target{};  // not part of the record
 };
+
+// Whether a case is from this release of its trainer or a later one. Commits are older than every
+// release that is recorded.
+bool since(const Case& recorded, const std::vector<int>& release);
 
 // Dense row-major numbers of any rank; a scalar has no extents and one element.
 struct Array {

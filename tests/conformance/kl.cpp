@@ -16,6 +16,10 @@ template <class S>
 std::vector<double> values(const AnyKl& term, const TokenInputs& in) {
   std::vector<double> out;
   for (std::size_t k = 0; k < in.logp.size(); ++k) {
+    if (!in.mask.empty() && in.mask[k] == 0) {
+      out.push_back(0);
+      continue;
+    }
     gdpo::Token<S> token{};
     token.logp = static_cast<S>(in.logp[k]);
     token.ref_logp = static_cast<S>(in.ref_logp[k]);
@@ -65,6 +69,14 @@ TokenInputs token_inputs_of(const Case& recorded) {
   return in;
 }
 
+void compare_estimates(AnyKl term, Params& params, const TokenInputs& in, Comparison& comparison) {
+  term.output = params.interval("output_clamp");
+  const Estimates got = estimates(term, in, comparison);
+  params.all_read();
+  comparison.output("kl", of_tokens(in, got.values));
+  comparison.output("grad_logp", of_tokens(in, got.gradient));
+}
+
 // The estimator by its name in verl. A "+" at the end keeps the value and takes the gradient of k2.
 void kl_penalty(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
@@ -77,11 +89,34 @@ void kl_penalty(const Case& recorded, Comparison& comparison) {
   const TokenInputs in = token_inputs_of(recorded);
   AnyKl term = gdpo::runtime::kl(name);
   term.input = params.interval("input_clamp");
-  term.output = params.interval("output_clamp");
-  const Estimates got = estimates(term, in, comparison);
-  params.all_read();
-  comparison.output("kl", of_tokens(in, got.values));
-  comparison.output("grad_logp", of_tokens(in, got.gradient));
+  compare_estimates(term, params, in, comparison);
+}
+
+// An estimator of the same name in verl; `name` is the trainer's word for the parameter.
+Handler kl_estimator(const char* name) {
+  return [name](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    AnyKl term = gdpo::runtime::kl(params.choice(name, {"k1", "k2", "k3", "abs"}));
+    params.without_effect({"masked"});
+    // OpenRLHF: the value as it is, with the gradient of k2.
+    if (params.has("unbiased_gradient") && params.flag("unbiased_gradient"))
+      term.gradient = gdpo::KlGradient::StraightThroughK2;
+    term.input = params.interval("input_clamp");
+    // OpenRLHF bounds logp - ref_logp, the library its negative.
+    if (recorded.source == "openrlhf") term.input = {-term.input.hi, -term.input.lo};
+    compare_estimates(term, params, token_inputs_of(recorded), comparison);
+  };
+}
+
+// Trinity-RFT has a class for each estimator.
+Handler trinity_kl(const char* name) {
+  return [name](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    params.without_effect({"ratio_clamp"});
+    AnyKl term = gdpo::runtime::kl(name);
+    term.input = params.interval("input_clamp");
+    compare_estimates(term, params, token_inputs_of(recorded), comparison);
+  };
 }
 
 // open_instruct: its four estimators in one case.
@@ -138,6 +173,15 @@ void add_kl_estimates(Registry& registry) {
   registry.add_loss("nvlabs_gdpo", "kl", "kl_penalty", kl_penalty);
   registry.add_loss("liger", "kl", "k3_loss_fn", kl_penalty);
   registry.add_loss("open_instruct", "kl", "estimate_kl", estimate_kl);
+  registry.add_loss("areal", "kl", "KLEstimator", kl_estimator("kl_estimator"));
+  registry.add_loss("openrlhf", "kl", "compute_approx_kl", kl_estimator("kl_estimator"));
+  registry.add_loss("skyrl", "kl", "compute_approx_kl", kl_estimator("kl_estimator_type"));
+  registry.add_loss("torchrl", "kl", "k3_kl_token_estimate", kl_penalty);
+  registry.add_loss("trinity", "kl", "K1Fn.calculate_kl", trinity_kl("k1"));
+  registry.add_loss("trinity", "kl", "K2Fn.calculate_kl", trinity_kl("k2"));
+  registry.add_loss("trinity", "kl", "K3Fn.calculate_kl", trinity_kl("k3"));
+  registry.add_loss("trinity", "kl", "LowVarKLFn.calculate_kl", trinity_kl("k3"));
+  registry.add_loss("trinity", "kl", "AbsFn.calculate_kl", trinity_kl("abs"));
 }
 
 }  // namespace conformance

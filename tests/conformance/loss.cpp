@@ -56,6 +56,8 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   run.gradient = padded(in, std::vector<double>(gradient.begin(), gradient.end()));
   run.weights = padded(in, std::vector<double>(weights.begin(), weights.end()));
   run.mask = padded(in, mask);
+  run.rows = static_cast<std::size_t>(in.rows);
+  run.recorded = padded(in, tokens_of<unsigned char>(in, view_of(in, in.mask), 1));
 
   for (std::size_t k = 0; k < mask.size(); ++k) mask[k] = mask[k] != 0 && weights[k] != 0;
   batch.mask = view_of(in, mask);

@@ -42,7 +42,14 @@ struct LossRun {
   std::vector<double> gradient;
   std::vector<double> weights;      // of the surrogate, after the pre-passes; 1 if there are none
   std::vector<unsigned char> mask;  // after the pre-passes
+  std::vector<unsigned char> recorded;  // before them
+  std::size_t rows = 0;
 };
+
+// The loss of a recorded function, whose parameters it must read.
+using Mapping = std::function<LossSetup(Params&, const Case&)>;
+// Compares the loss, its gradient and its metrics with the record.
+Handler losses(Mapping mapping);
 
 // The loss on the target of the case. `given` is Normaliser::given.
 LossRun run_loss(const AnyLoss& loss, const TokenInputs& in, const Prepare& prepare = {},
@@ -57,6 +64,12 @@ struct GlobalBatch {
 // The aggregate of verl's loss_agg_mode. If it divides by a count of the whole step, that count
 // goes into `given`.
 gdpo::Aggregate verl_aggregate(Params& params, const GlobalBatch& step, double& given);
+
+// The mean over tokens, or over rows that have some of the means of their tokens, of OpenRLHF's
+// token_level_loss.
+gdpo::Aggregate openrlhf_aggregate(Params& params, double& given);
+// The aggregate of Trinity-RFT's loss_agg_mode. `width` is the padded width.
+gdpo::Aggregate trinity_aggregate(Params& params, double width, double& given);
 
 // Runs the case padded and packed. Laws: both have the same bits, and the gradient is exactly 0 at
 // every position that the mask does not select.

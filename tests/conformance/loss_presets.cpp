@@ -4,8 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "as_is.hpp"
-#include "loss.hpp"
+#include "corrections.hpp"
+#include "loss_settings.hpp"
+#include "releases.hpp"
 
 namespace conformance {
 namespace {
@@ -18,64 +19,19 @@ namespace prepass = gdpo::prepass;
 namespace trl = gdpo::trl;
 namespace ms_swift = gdpo::ms_swift;
 
-template <class F>
-void with_loss(LossSetup& setup, const F& f) {
-  std::visit([&](auto& loss) { f(loss); }, setup.loss);
-}
-
-Aggregate& aggregate_of(LossSetup& setup) {
-  return std::visit([](auto& loss) -> Aggregate& { return loss.aggregate; }, setup.loss);
-}
-
-template <class Loss>
-constexpr bool clips_ratio = std::is_same_v<decltype(Loss::surrogate), gdpo::surrogate::Ratio>;
-
-void set_clip(LossSetup& setup, double low, double high, double delta, double dual) {
-  with_loss(setup, [&](auto& loss) {
-    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
-      loss.surrogate = {low, high, delta, dual};
-    else
-      throw std::logic_error("set_clip: this loss has another surrogate");
-  });
-}
-// The bounds of the detached ratio of CISPO.
-void set_ratio_bounds(LossSetup& setup, double min, double max) {
-  with_loss(setup, [&](auto& loss) {
-    if constexpr (clips_ratio<std::decay_t<decltype(loss)>>)
-      throw std::logic_error("set_ratio_bounds: this loss has no factor");
-    else
-      loss.factor = gdpo::Factors<gdpo::factor::ClippedRatio>{{min, max}, {}};
-  });
-}
-
-void set_beta(LossSetup& setup, double beta) {
-  with_loss(setup, [&](auto& loss) { loss.kl.beta = beta; });
-}
-void set_kl(LossSetup& setup, gdpo::KlEstimator estimator,
-            gdpo::KlGradient gradient = gdpo::KlGradient::Direct) {
-  with_loss(setup, [&](auto& loss) { loss.kl.estimator = estimator, loss.kl.gradient = gradient; });
-}
-
-void no_log_ratio_clamp(Params& params) {
-  if (params.has("log_ratio_clamp"))
-    throw Unsupported("a log_ratio_clamp is not mapped for this function");
-}
-
 // The settings that TRL, its fork by NVlabs, ms-swift and Liger share.
-LossSetup trl_family(Params& params, const std::string& trainer,
+LossSetup trl_family(Params& params, const Case& recorded, const std::string& trainer,
                      std::initializer_list<const char*> levels) {
   const std::string type =
       params.choice("loss_type", {"grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"});
   const bool cispo = type == "cispo";
   const std::vector<std::string>& known = gdpo::runtime::loss_names();
-  if (std::find(known.begin(), known.end(), trainer + type) == known.end()) {
-    throw Unsupported("there is no preset " + trainer + type);
-  }
+  const std::string preset = preset_of(recorded, trainer + type);
+  if (std::find(known.begin(), known.end(), preset) == known.end())
+    throw Unsupported("there is no preset " + preset);
   LossSetup setup;
   const std::string level = params.choice("importance_sampling_level", levels, "token");
-  if (type == "luspo" && (level == "token" || params.number("beta") != 0))
-    throw Unsupported("LUSPO of terms of tokens: the recorded release takes means over padding");
-  setup.loss = gdpo::runtime::loss(trainer + type, level);
+  setup.loss = gdpo::runtime::loss(preset, level);
   const double high = params.number("epsilon_high");
   if (cispo) {
     set_ratio_bounds(setup, 0, high);
@@ -87,14 +43,14 @@ LossSetup trl_family(Params& params, const std::string& trainer,
   set_beta(setup, params.number("beta"));
   params.remark("kl");
   if (cispo && params.has("rule")) params.remark("rule");
-  no_log_ratio_clamp(params);
+  if (trainer != "unsloth_zoo::") no_log_ratio_clamp(params);
   if (type == "dr_grpo") {
     aggregate_of(setup).constant = params.number("max_completion_length");
   } else {
     params.without_effect({"max_completion_length"});
   }
-  if (type == "dapo" || cispo) {
-    Over& over = aggregate_of(setup).over;
+  Over& over = aggregate_of(setup).over;
+  if (type == "dapo" || cispo || over == Over::Given) {
     if (params.has("num_items_in_batch")) {
       setup.given = params.number("num_items_in_batch");
       if (trainer == "liger::") over = Over::Given;  // the argument is optional in Liger
@@ -109,26 +65,6 @@ LossSetup trl_family(Params& params, const std::string& trainer,
     set_kl(setup, gdpo::KlEstimator::K3, gdpo::KlGradient::ImportanceWeighted);
   }
   return setup;
-}
-
-// Sets the pre-passes. Every record has at most one correction, so a second one is unsupported.
-template <class F>
-void set_prepare(LossSetup& setup, const F& prepare) {
-  if (std::get<0>(setup.prepare)) throw Unsupported("two corrections at once are not mapped");
-  setup.prepare = {prepare, prepare};
-}
-// Notes the settings of a pre-pass if presets of its kind exist.
-template <class Pass>
-void note_settings(LossSetup& setup, const Pass& pass) {
-  if constexpr (std::is_constructible_v<gdpo::runtime::Prepass, Pass>)
-    setup.passes.push_back(settings_of(pass));
-}
-template <class... Pass>
-void set_passes(LossSetup& setup, const Pass&... pass) {
-  (note_settings(setup, pass), ...);
-  set_prepare(setup, [=](const auto& batch, auto& memory) {
-    return gdpo::prepare(batch, memory, pass...);
-  });
 }
 
 // --- metrics
@@ -166,58 +102,73 @@ bool delta_hides_clips(const LossSetup& setup) {
       setup.loss);
 }
 
-// The weights after the pre-passes over valid tokens: their mean, and the share of those that are
-// 0.
+// The weights after the pre-passes, over the tokens that were valid before: their mean, and the
+// share of those that are 0.
 struct Weights {
   double mean = 0, zeros = 0;
 };
 Weights weights_of(const LossRun& run) {
   double sum = 0, zeros = 0, n = 0;
-  for (std::size_t k = 0; k < run.mask.size(); ++k) {
-    if (run.mask[k] != 0) sum += run.weights[k], zeros += run.weights[k] == 0, n += 1;
+  for (std::size_t k = 0; k < run.recorded.size(); ++k) {
+    if (run.recorded[k] != 0) sum += run.weights[k], zeros += run.weights[k] == 0, n += 1;
   }
   return n > 0 ? Weights{sum / n, zeros / n} : Weights{};
 }
 
 // --- trl
 
-LossSetup trl_loss(Params& params, const TokenInputs&) {
-  LossSetup setup = trl_family(params, "trl::", {"token", "sequence"});
-  if (params.has("gradient_accumulation_steps")) {
-    const double scale = 1 / params.number("gradient_accumulation_steps");
-    Aggregate& of = aggregate_of(setup);
-    // dapo divides by the count of the whole step; the other losses are divided by the number of
-    // accumulation steps.
-    const bool of_the_step = of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;
-    if (!of_the_step) of.scale = scale;
-  }
+// Whether the loss is divided by a count that the step gives.
+bool counts_the_step(LossSetup& setup) {
+  const Aggregate& of = aggregate_of(setup);
+  return of.mode == Aggregate::Mode::TokenMean && of.over == Over::Given;
+}
 
-  if (params.has("off_policy_mask_threshold")) {
-    set_passes(setup,
-               prepass::off_policy_sequence_mask(params.number("off_policy_mask_threshold")));
+// dapo and cispo divide by the count of a generation batch, of which a step sees a part; the other
+// losses are divided by the number of accumulation steps.
+void trl_accumulation(Params& params, LossSetup& setup) {
+  if (!params.has("gradient_accumulation_steps")) return;
+  const double steps = params.number("gradient_accumulation_steps");
+  const double of_generation =
+      params.has("steps_per_generation") ? params.number("steps_per_generation") : steps;
+  aggregate_of(setup).scale = (counts_the_step(setup) ? of_generation : 1) / steps;
+}
+
+// vllm_importance_sampling_mode. unsloth-zoo has geometric means of a row too.
+void vllm_importance(Params& params, LossSetup& setup) {
+  if (!params.has("vllm_importance_sampling_mode")) return;
+  const std::string how = params.choice("vllm_importance_sampling_mode",
+                                        {"token_truncate", "token_mask", "sequence_truncate",
+                                         "sequence_mask", "geometric_truncate", "geometric_mask"});
+  const gdpo::Bounds range{params.at_least("vllm_importance_sampling_clip_min"),
+                           params.at_most("vllm_importance_sampling_clip_max")};
+  const auto starts = [&](const char* with) { return how.rfind(with, 0) == 0; };
+  const bool of_rows = !starts("token"), masks = how.find("mask") != std::string::npos;
+  const auto geometric = [&](auto pass) {
+    if (starts("geometric")) pass.statistic = prepass::Statistic::SequenceMean;
+    return pass;
+  };
+  if (masks) {
+    prepass::Gate gate = geometric(of_rows ? trl::sequence_mask : trl::token_mask);
+    gate.min = range.lo, gate.max = range.hi;
+    set_passes(setup, geometric(of_rows ? trl::sequence_weight : trl::token_weight), gate);
+  } else {
+    prepass::Importance weight = geometric(of_rows ? trl::sequence_truncate : trl::token_truncate);
+    weight.clip = range;
+    set_passes(setup, weight);
   }
+}
+
+LossSetup trl_loss(Params& params, const Case& recorded) {
+  LossSetup setup = trl_family(params, recorded, "trl::", {"token", "sequence"});
+  trl_accumulation(params, setup);
+  if (params.has("off_policy_mask_threshold"))
+    set_passes(setup, trl_off_policy_mask(recorded, params.number("off_policy_mask_threshold")));
   if (params.has("top_entropy_quantile")) {
     prepass::TopEntropy top;
     top.quantile = 1 - params.number("top_entropy_quantile");
     set_passes(setup, top);
   }
-  if (params.has("vllm_importance_sampling_mode")) {
-    const std::string how =
-        params.choice("vllm_importance_sampling_mode",
-                      {"token_truncate", "token_mask", "sequence_truncate", "sequence_mask"});
-    const gdpo::Bounds range{params.at_least("vllm_importance_sampling_clip_min"),
-                             params.at_most("vllm_importance_sampling_clip_max")};
-    const bool of_rows = how.rfind("sequence", 0) == 0;
-    if (how == "token_truncate" || how == "sequence_truncate") {
-      prepass::Importance weight = of_rows ? trl::sequence_truncate : trl::token_truncate;
-      weight.clip = range;
-      set_passes(setup, weight);
-    } else {
-      prepass::Gate gate = of_rows ? trl::sequence_mask : trl::token_mask;
-      gate.min = range.lo, gate.max = range.hi;
-      set_passes(setup, of_rows ? trl::sequence_weight : trl::token_weight, gate);
-    }
-  }
+  vllm_importance(params, setup);
 
   // to_map() has the keys and the numbers that TRL logs.
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
@@ -227,10 +178,60 @@ LossSetup trl_loss(Params& params, const TokenInputs&) {
   return setup;
 }
 
+// --- unsloth_zoo
+
+double rows_with_tokens(const LossRun& run) {
+  const std::size_t width = run.recorded.size() / run.rows;
+  double rows = 0;
+  for (std::size_t k = 0; k < run.recorded.size(); k += width) {
+    const auto row = run.recorded.begin() + static_cast<std::ptrdiff_t>(k);
+    rows += std::any_of(row, row + static_cast<std::ptrdiff_t>(width),
+                        [](unsigned char valid) { return valid != 0; });
+  }
+  return rows;
+}
+
+LossSetup unsloth_loss(Params& params, const Case& recorded) {
+  LossSetup setup = trl_family(params, recorded, "unsloth_zoo::", {"token", "sequence"});
+  with_loss(setup, [&](const auto& loss) {
+    params.of_preset("kl_input_clamp", loss.kl.input);
+    params.of_preset("kl_output_clamp", loss.kl.output);
+  });
+  trl_accumulation(params, setup);
+  const bool of_rollout = params.has("rollout_logps_as_old") && params.flag("rollout_logps_as_old");
+  if (of_rollout) {
+    const gdpo::Bounds clamp = params.interval("log_ratio_clamp");
+    setup.loss = with_token_clamp(setup.loss, clamp);
+  }
+  if (recorded.inputs.contains("sample_weight")) {  // in place of every denominator
+    Aggregate& aggregate = aggregate_of(setup);
+    if (!counts_the_step(setup)) aggregate.scale = 1;
+    aggregate = {Aggregate::Mode::TokenSum, Over::Rows, 0, aggregate.scale};
+  }
+  if (params.has("off_policy_mask_threshold"))
+    set_passes(setup, trl_off_policy_mask(recorded, params.number("off_policy_mask_threshold")));
+  vllm_importance(params, setup);
+  if (params.has("rollout_rs")) {
+    const auto pair = of_rollout ? prepass::Pair::Update : prepass::Pair::Mismatch;
+    for (const prepass::Gate& gate :
+         rejections({params.text("rollout_rs")}, params.text("rollout_rs_threshold"), pair,
+                    Reach::SurrogateAndKl))
+      set_passes(setup, gate);
+  }
+  const bool rejects = params.has("rollout_rs");
+  setup.metrics = [=](const LossRun& run, Comparison& comparison) {
+    const LossMetrics& m = run.result.metrics;
+    // A mean over the rows that have tokens, of those that are not rejected.
+    if (!rejects) comparison.metric("kl", m.kl.row_sum / rows_with_tokens(run));
+    comparison.metric("completion_length", m.completion_length.row_mean());
+  };
+  return setup;
+}
+
 // --- nvlabs_gdpo: its forks of trl and verl
 
-LossSetup nvlabs_trl_loss(Params& params, const TokenInputs&) {
-  LossSetup setup = trl_family(params, "nvlabs::trl_", {"token"});
+LossSetup nvlabs_trl_loss(Params& params, const Case& recorded) {
+  LossSetup setup = trl_family(params, recorded, "nvlabs::trl_", {"token"});
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
     clip_metrics_of_tokens(kTrlKeys, run.result.metrics, comparison);
@@ -238,11 +239,11 @@ LossSetup nvlabs_trl_loss(Params& params, const TokenInputs&) {
   return setup;
 }
 
-LossSetup nvlabs_verl_loss(Params& params, const TokenInputs&) {
+LossSetup nvlabs_verl_loss(Params& params, const Case&) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss("nvlabs::verl");
   const double range = params.number("cliprange");
-  set_clip(setup, range, range, gdpo::math::infinity, gdpo::math::infinity);
+  set_clip(setup, range, range);
   no_log_ratio_clamp(params);
   params.fixed("loss_agg", "token-mean");
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
@@ -254,8 +255,9 @@ LossSetup nvlabs_verl_loss(Params& params, const TokenInputs&) {
 
 // --- liger
 
-LossSetup liger_loss(Params& params, const TokenInputs&) {
-  LossSetup setup = trl_family(params, "liger::", {"token", "sequence"});
+LossSetup liger_loss(Params& params, const Case& recorded) {
+  LossSetup setup = trl_family(params, recorded, "liger::", {"token", "sequence"});
+  params.without_effect({"chunks"});  // rows were cut, losses and metrics added
   if (params.has("rule")) params.remark("rule");
   params.without_effect({"sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
                          "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"});
@@ -269,18 +271,20 @@ LossSetup liger_loss(Params& params, const TokenInputs&) {
 
 // --- ms_swift
 
-LossSetup swift_loss(Params& params) {
-  LossSetup setup = trl_family(params, "ms_swift::", {"token", "sequence", "sequence_token"});
+LossSetup swift_loss(Params& params, const Case& recorded, const char* accumulation) {
+  LossSetup setup =
+      trl_family(params, recorded, "ms_swift::", {"token", "sequence", "sequence_token"});
+  // Its base class divides by the number of accumulated batches, so a loss that is divided by a
+  // count of the whole step is multiplied by it.
+  if (params.has(accumulation)) {
+    const double batches = params.number(accumulation);
+    if (counts_the_step(setup)) aggregate_of(setup).scale = batches;
+  }
 
   if (params.has("overlong_filter") && params.flag("overlong_filter")) {
     set_prepare(setup, [](const auto& batch, auto& memory) {
       return gdpo::prepare(batch, memory, prepass::Overlong{batch.truncated});
     });
-  }
-  if (params.has("off_policy_sequence_mask_delta")) {
-    set_passes(setup,
-               prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
-                                                 Reach::Denominator, prepass::GateAdvantage::Row));
   }
   if (params.has("top_entropy_quantile")) {
     prepass::TopEntropy top;
@@ -304,11 +308,16 @@ LossSetup swift_loss(Params& params) {
       set_passes(setup, ms_swift::token_weight, gate);
     }
   }
+  if (params.has("off_policy_sequence_mask_delta")) {
+    set_passes(setup,
+               prepass::off_policy_sequence_mask(params.number("off_policy_sequence_mask_delta"),
+                                                 Reach::Denominator, prepass::GateAdvantage::Row));
+  }
   return setup;
 }
 
-LossSetup swift_trainer_loss(Params& params, const TokenInputs&) {
-  LossSetup setup = swift_loss(params);
+LossSetup swift_trainer_loss(Params& params, const Case& recorded) {
+  LossSetup setup = swift_loss(params, recorded, "gradient_accumulation_steps");
   setup.metrics = [](const LossRun& run, Comparison& comparison) {
     comparison.metric("kl", run.result.metrics.kl.mean());
     clip_metrics_of_tokens(kSwiftKeys, run.result.metrics, comparison);
@@ -318,8 +327,8 @@ LossSetup swift_trainer_loss(Params& params, const TokenInputs&) {
   return setup;
 }
 
-LossSetup swift_megatron_loss(Params& params, const TokenInputs&) {
-  LossSetup setup = swift_loss(params);
+LossSetup swift_megatron_loss(Params& params, const Case& recorded) {
+  LossSetup setup = swift_loss(params, recorded, "num_microbatches");
   const bool same_clips = !delta_hides_clips(setup);
   setup.metrics = [=](const LossRun& run, Comparison& comparison) {
     const LossMetrics& m = run.result.metrics;
@@ -362,7 +371,7 @@ void verl_metrics(Params& params, LossSetup& setup, const VerlKeys& keys) {
   };
 }
 
-LossSetup verl_loss(Params& params, const char* name, double dual) {
+LossSetup verl_loss(Params& params, const std::string& name, double dual = gdpo::math::infinity) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss(name);
   // clip_ratio is the default of clip_ratio_low and clip_ratio_high, which are recorded.
@@ -373,21 +382,9 @@ LossSetup verl_loss(Params& params, const char* name, double dual) {
   return setup;
 }
 
-// The clamp of the log ratio, which is that of the preset.
-void check_log_ratio_clamp(Params& params, const LossSetup& setup) {
-  std::visit(
-      [&](const auto& loss) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
-                                     gdpo::level::Token<gdpo::map::Clamp>>) {
-          params.of_preset("log_ratio_clamp", gdpo::Bounds{loss.level.map.lo, loss.level.map.hi});
-        }
-      },
-      setup.loss);
-}
-
 // compute_policy_loss_vanilla, and its predecessor compute_policy_loss.
 auto verl_vanilla(const VerlKeys& keys) {
-  return [keys](Params& params, const TokenInputs&) {
+  return [keys](Params& params, const Case&) {
     LossSetup setup = verl_loss(params, "verl::vanilla", params.number("clip_ratio_c"));
     check_log_ratio_clamp(params, setup);
     if (params.has("entropy_coeff")) params.fixed("entropy_coeff", 0);
@@ -396,8 +393,8 @@ auto verl_vanilla(const VerlKeys& keys) {
   };
 }
 
-LossSetup verl_gspo(Params& params, const TokenInputs&) {
-  LossSetup setup = verl_loss(params, "verl::v0_9_0::gspo", gdpo::math::infinity);
+LossSetup verl_gspo(Params& params, const Case& recorded) {
+  LossSetup setup = verl_loss(params, preset_of(recorded, "verl::v0_9_0::gspo"));
   with_loss(setup, [&](const auto& loss) {
     if constexpr (std::is_same_v<std::decay_t<decltype(loss.level)>,
                                  gdpo::level::SequenceToken<>>) {
@@ -410,7 +407,7 @@ LossSetup verl_gspo(Params& params, const TokenInputs&) {
 }
 
 // compute_policy_loss_cispo counts the tokens outside the bounds, whatever their advantage.
-LossSetup verl_cispo(Params& params, const TokenInputs&) {
+LossSetup verl_cispo(Params& params, const Case&) {
   LossSetup setup;
   setup.loss = gdpo::runtime::loss("verl::cispo");
   params.without_effect({"clip_ratio"});
@@ -430,7 +427,7 @@ LossSetup verl_cispo(Params& params, const TokenInputs&) {
 
 // --- nemo_rl, slime
 
-LossSetup nemo_rl_loss(Params& params, const TokenInputs&) {
+LossSetup nemo_rl_loss(Params& params, const Case&) {
   if (!params.flag("use_cispo")) throw Unsupported("there are no presets of ClippedPGLossFn");
   LossSetup setup;
   setup.loss = gdpo::runtime::loss("nemo_rl::cispo");
@@ -464,7 +461,7 @@ LossSetup nemo_rl_loss(Params& params, const TokenInputs&) {
   return setup;
 }
 
-LossSetup slime_loss(Params& params, const TokenInputs&) {
+LossSetup slime_loss(Params& params, const Case&) {
   if (params.choice("advantage_estimator", {"cispo", "grpo", "gspo"}) != "cispo")
     throw Unsupported("there are no presets of loss_function");
   LossSetup setup;
@@ -492,7 +489,7 @@ LossSetup slime_loss(Params& params, const TokenInputs&) {
 
 // --- open_instruct
 
-LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
+LossSetup open_instruct_loss(Params& params, const Case&) {
   LossSetup setup;
   const std::string type = params.choice("loss_fn", {"dapo", "cispo"});
   setup.loss = gdpo::runtime::loss("open_instruct::" + type);
@@ -500,8 +497,7 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
     set_ratio_bounds(setup, 0, 1 + params.number("clip_higher"));
     params.without_effect({"clip_lower"});
   } else {
-    set_clip(setup, params.number("clip_lower"), params.number("clip_higher"), gdpo::math::infinity,
-             gdpo::math::infinity);
+    set_clip(setup, params.number("clip_lower"), params.number("clip_higher"));
   }
   setup.given = params.number("denominator_value");
   params.without_effect({"loss_denominator"});  // denominator_value was computed from it
@@ -585,8 +581,6 @@ LossSetup open_instruct_loss(Params& params, const TokenInputs&) {
 
 // --- the handlers
 
-using Mapping = std::function<LossSetup(Params&, const TokenInputs&)>;
-
 void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in,
              Comparison& comparison) {
   const LossRun run = padded_and_packed(
@@ -617,17 +611,21 @@ void compare(const Case& recorded, const LossSetup& setup, const TokenInputs& in
   setup.metrics(run, comparison);
 }
 
+}  // namespace
+
 Handler losses(Mapping mapping) {
   return [mapping = std::move(mapping)](const Case& recorded, Comparison& comparison) {
     Params params(recorded.params);
     TokenInputs in = token_inputs(recorded);
-    const LossSetup setup = mapping(params, in);
+    const LossSetup setup = mapping(params, recorded);
     params.all_read();
     comparison.runs(settings_of(setup.loss));
     for (const std::string& settings : setup.passes) comparison.runs(settings);
     compare(recorded, setup, in, comparison);
   };
 }
+
+namespace {
 
 // Source grpo_tutorial, the NumPy and PyTorch listings of GRPO (gdpo/presets/textbook.hpp). A
 // listing goes from rewards to the loss: the loss here is given the advantages that the library
@@ -638,7 +636,7 @@ Handler tutorial(const char* estimator, bool torch) {
     LossSetup setup;
     setup.loss = gdpo::runtime::loss("textbook::grpo");
     const double range = params.number("epsilon"), beta = params.number("beta");
-    set_clip(setup, range, range, gdpo::math::infinity, gdpo::math::infinity);
+    set_clip(setup, range, range);
     set_beta(setup, beta);
     params.fixed("kl", "k3");
     params.remark("reduction");
@@ -701,6 +699,7 @@ void add_losses(Registry& registry) {
     registry.add_loss(source, "loss", function, losses(std::move(mapping)));
   };
   add("trl", "GRPOTrainer._compute_loss", trl_loss);
+  add("unsloth_zoo", "grpo_compute_loss", unsloth_loss);
   add("nvlabs_gdpo", "GRPOTrainer._compute_loss", nvlabs_trl_loss);
   add("nvlabs_gdpo", "compute_policy_loss", nvlabs_verl_loss);
   add("liger", "LigerFusedLinearGRPOFunction.ppo_loss_fn", liger_loss);

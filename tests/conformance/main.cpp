@@ -9,11 +9,14 @@
 //   passed        all its outputs, and every metric the library has, are within the tolerance;
 //   failed        something differs (the first differing element is listed), or the library threw;
 //   unsupported   no preset is mapped to the function, or a parameter has a value the mapping does
-//                 not know.
+//                 not know. gaps.cpp lists the reasons for which a case cannot be compared; a case
+//                 that it lists and that passes has failed.
+// The version of a file decides which preset a function is, where a release changed the function
+// (releases.cpp).
 // The runner only chooses presets and sets their members: every number is computed by the library.
-// advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp and
-// loss_presets.cpp say which function is which preset; value.cpp (the critic's side), kl.cpp,
-// aggregate.cpp and pid.cpp do both.
+// advantage.cpp and loss.cpp bind the inputs of a kind of case; advantage_presets.cpp,
+// loss_presets.cpp and release_losses.cpp say which function is which preset; value.cpp (the
+// critic's side), kl.cpp, aggregate.cpp, corrections.cpp and pid.cpp do both.
 // Every loss is computed twice, padded and packed, and both must have the same bits. So must every
 // controller that is fed or stored in another way.
 //
@@ -75,6 +78,8 @@ int run(const Options& options) {
   Registry registry;
   add_advantages(registry);
   add_losses(registry);
+  add_release_losses(registry);
+  add_corrections(registry);
   add_values(registry);
   add_kl_estimates(registry);
   add_reductions(registry);
@@ -142,7 +147,7 @@ int main(int argc, char** argv) {
   app.add_option("DIR", options.directories, "directories with golden JSON files")->required();
   app.add_option("--kind", options.kinds, "only cases of this kind (may be repeated)")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"advantage", "loss", "kl", "aggregate", "pid"}));
+      ->check(CLI::IsMember({"advantage", "loss", "kl", "aggregate", "logp", "pid"}));
   app.add_option("--source", options.sources,
                  "only cases of this trainer, such as trl (may be repeated)")
       ->allow_extra_args(false);

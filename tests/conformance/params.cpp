@@ -37,6 +37,16 @@ int Params::integer(const std::string& name) {
   return value.get<int>();
 }
 
+std::string Params::text(const std::string& name) {
+  const Json& value = read(name);
+  if (!value.is_string()) refuse(name);
+  return value.get<std::string>();
+}
+
+bool Params::is_text(const std::string& name) const {
+  return values_.contains(name) && values_.at(name).is_string();
+}
+
 bool Params::flag(const std::string& name) {
   const Json& value = read(name);
   if (!value.is_boolean()) refuse(name);

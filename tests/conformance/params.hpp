@@ -28,6 +28,8 @@ class Params {
   // The value of a parameter. Throws Unsupported if it is missing or of another type.
   double number(const std::string& name);
   int integer(const std::string& name);
+  std::string text(const std::string& name);
+  bool is_text(const std::string& name) const;  // present and a string
   bool flag(const std::string& name);
   std::vector<double> numbers(const std::string& name);
   Params object(const std::string& name);

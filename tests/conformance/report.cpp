@@ -17,6 +17,7 @@ void count(const Verdict& verdict, Tally& tally) {
       break;
     case Status::Unsupported:
       ++tally.unsupported;
+      tally.unlisted += !verdict.listed;
       break;
   }
   tally.on_device += verdict.on_device && verdict.status != Status::Unsupported;
@@ -28,6 +29,7 @@ Json counts(const Tally& tally) {
   return {{"passed", tally.passed},
           {"failed", tally.failed},
           {"unsupported", tally.unsupported},
+          {"unlisted", tally.unlisted},
           {"on_device", tally.on_device}};
 }
 
@@ -51,6 +53,8 @@ void print_total(std::ostream& out, const Tally& total) {
 void Report::add(const Case& recorded, const Verdict& verdict) {
   Tally& tally = functions_[{recorded.source, recorded.kind, recorded.function}];
   count(verdict, tally);
+  versions_.insert(recorded.version);
+  count(verdict, files_[recorded.file]);
   count(verdict, total_);
   if (verdict.status == Status::Passed) {
     for (const std::string& settings : verdict.settings)
@@ -154,7 +158,13 @@ Json Report::json() const {
     entry["metrics_not_compared"] = tally.missing_metrics;
     functions.push_back(std::move(entry));
   }
-  return {{"functions", std::move(functions)}, {"total", counts(total_)}};
+  Json files = Json::array();
+  for (const auto& [file, tally] : files_) {
+    files.push_back(counts(tally));
+    files.back()["file"] = file;
+  }
+  return {
+      {"functions", std::move(functions)}, {"files", std::move(files)}, {"total", counts(total_)}};
 }
 
 }  // namespace conformance

@@ -17,6 +17,7 @@ namespace conformance {
 
 struct Tally {
   std::size_t passed = 0, failed = 0, unsupported = 0;
+  std::size_t unlisted = 0;   // unsupported for a reason that gaps.cpp does not list
   std::size_t on_device = 0;  // of the cases that passed or failed
   std::size_t metrics_compared = 0, metrics_not_compared = 0;
   std::map<std::string, std::size_t> reasons;  // why unsupported, and how often
@@ -33,6 +34,9 @@ class Report {
     return as_is_.count({version, settings}) != 0;
   }
 
+  // True if a case of this version of a trainer ran, whatever its outcome.
+  bool has_version(const std::string& version) const { return versions_.count(version) != 0; }
+
   const Tally& total() const { return total_; }
 
   void print(std::ostream& out) const;
@@ -43,16 +47,19 @@ class Report {
   // Prints how many cases ran on the device, how many on the host instead, and which.
   void print_places(std::ostream& out, const std::string& device) const;
 
-  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported", "on_device",
-  //                 "metrics_not_compared": {name: times}}], "total": {...}}
+  // {"functions": [{"source", "kind", "function", "passed", "failed", "unsupported",
+  //                 "unlisted", "on_device", "metrics_not_compared": {name: times}}],
+  //  "files": [{"file", "passed", ...}], "total": {...}}
   Json json() const;
 
  private:
   using Key = std::tuple<std::string, std::string, std::string>;  // source, kind, function
 
   std::map<Key, Tally> functions_;
+  std::map<std::string, Tally> files_;
   Tally total_;
   std::set<std::pair<std::string, std::string>> as_is_;  // version, settings
+  std::set<std::string> versions_;
   std::vector<std::string> failures_;
 };
 

@@ -53,7 +53,8 @@ struct Reader {
 TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   only(recorded.inputs,
        {logp.c_str(), "old_logp", "ref_logp", "rollout_logp", "rollout_is_weights", "vllm_is_ratio",
-        "entropies", "advantages", "truncated_mask", "response_mask", "sample_mask",
+        "entropies", "entropy_mask", "advantages", "truncated_mask", "response_mask", "sample_mask",
+        "sample_weight",
         // Source grpo_tutorial records these, from which its log-probs and advantages were
         // computed.
         "rewards", "group_ids", "logits", "actions"});
@@ -72,8 +73,10 @@ TokenInputs token_inputs(const Case& recorded, const std::string& logp) {
   in.rollout_logp = read.tokens("rollout_logp");
   in.weights = read.tokens("rollout_is_weights");
   if (in.weights.empty()) in.weights = read.tokens("vllm_is_ratio");
+  if (in.weights.empty()) in.weights = read.tokens("entropy_mask");  // unsloth-zoo: 1 or 0
   in.entropies = read.tokens("entropies");
   in.truncated = read.of_rows("truncated_mask");
+  in.row_weights = read.of_rows("sample_weight");  // unsloth-zoo
   if (read.array("advantages").shape.size() == 2) {
     in.token_advantages = read.tokens("advantages");
   } else {
@@ -93,6 +96,7 @@ TokenInputs packed(const TokenInputs& in) {
   out.rows = in.rows, out.width = in.width;
   out.advantages = in.advantages;
   out.truncated = in.truncated;
+  out.row_weights = in.row_weights;
   out.offsets = {0};
   const auto width = static_cast<std::size_t>(in.width);
   const bool any = in.mask.empty() || std::find(in.mask.begin(), in.mask.end(), 1) != in.mask.end();

@@ -15,10 +15,10 @@ namespace conformance {
 struct TokenInputs {
   gdpo::index_t rows = 0, width = 0;
   std::vector<double> logp, old_logp, ref_logp, rollout_logp, token_advantages, weights,
-      entropies;                              // per token
-  std::vector<unsigned char> mask;            // per token
-  std::vector<double> advantages, truncated;  // per row
-  std::vector<std::int64_t> offsets;          // packed: rows + 1; padded: empty
+      entropies;                                           // per token
+  std::vector<unsigned char> mask;                         // per token
+  std::vector<double> advantages, truncated, row_weights;  // per row
+  std::vector<std::int64_t> offsets;                       // packed: rows + 1; padded: empty
 
   std::vector<std::size_t> place;  // packed: the place of each token in the padded arrays
 
@@ -90,6 +90,7 @@ class TokenArrays {
     if (in_.is_packed()) batch.offsets = gdpo::view(in_.offsets);
     if (!in_.advantages.empty()) batch.advantages = gdpo::view(in_.advantages);
     if (!in_.truncated.empty()) batch.truncated = gdpo::view(in_.truncated);
+    if (!in_.row_weights.empty()) batch.row_weights = gdpo::view(in_.row_weights);
     return batch;
   }
 

@@ -231,7 +231,7 @@ auto verl_returns(const char* name) {
     of.set(e);
     gdpo::Renorm& whitening = whitening_of(e);
     whitening.eps = params.number("whiten_eps"), whitening.ddof = params.integer("whiten_ddof");
-    whitening.count_eps = params.number("mean_eps");
+    whitening.count_eps = params.has("mean_eps") ? params.number("mean_eps") : 0;  // SkyRL has none
     return e;
   };
 }
@@ -305,7 +305,7 @@ struct ValueRun {
 
 template <class S>
 ValueRun run_value_loss_as(const Target& target, gdpo::runtime::ValueLoss loss, const Inputs& in,
-                           const Layout& layout) {
+                           const Layout& layout, double given) {
   const auto values = layout.of<S>(in.values), old_values = layout.of<S>(in.old_values),
              returns = layout.of<S>(in.returns);
   const auto mask = layout.of<unsigned char>(in.mask);
@@ -316,7 +316,8 @@ ValueRun run_value_loss_as(const Target& target, gdpo::runtime::ValueLoss loss, 
   batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
   if (!layout.offsets.empty()) batch.offsets = gdpo::view(layout.offsets);
   std::vector<S> gradient(layout.place.size(), S(-77));
-  const gdpo::Normaliser n = gdpo::count(batch);
+  gdpo::Normaliser n = gdpo::count(batch);
+  n.given = given;
   ValueRun run;
   if (target.exec == Exec::Device) {
     run.result = value_loss_on_device(loss, batch, n, gradient.data());
@@ -333,13 +334,14 @@ ValueRun run_value_loss_as(const Target& target, gdpo::runtime::ValueLoss loss, 
 }
 
 void compare_value_loss(const Case& recorded, const gdpo::runtime::ValueLoss& loss,
-                        Comparison& comparison) {
+                        Comparison& comparison, double given = 0) {
   const Inputs in = inputs_of(recorded);
   comparison.runs(settings_of(loss));
   const auto run = [&](bool packed) {
     const Layout layout(in, packed);
-    return recorded.target.single ? run_value_loss_as<float>(recorded.target, loss, in, layout)
-                                  : run_value_loss_as<double>(recorded.target, loss, in, layout);
+    return recorded.target.single
+               ? run_value_loss_as<float>(recorded.target, loss, in, layout, given)
+               : run_value_loss_as<double>(recorded.target, loss, in, layout, given);
   };
   const ValueRun padded = run(false), packed = run(true);
   comparison.law(same_bits({padded.result.loss}, {packed.result.loss}), "another loss packed");
@@ -347,6 +349,7 @@ void compare_value_loss(const Case& recorded, const gdpo::runtime::ValueLoss& lo
   comparison.output("loss", Array{{}, {padded.result.loss}});
   comparison.output("grad_vpreds", Array{{at(in.rows), at(in.width)}, padded.gradient});
   comparison.metric("vf_clipfrac", padded.result.metrics.clip_fraction.mean());
+  comparison.metric("clipfrac", padded.result.metrics.clip_fraction.mean());
 }
 
 void verl_value_loss(const Case& recorded, Comparison& comparison) {
@@ -359,13 +362,29 @@ void verl_value_loss(const Case& recorded, Comparison& comparison) {
   compare_value_loss(recorded, loss, comparison);
 }
 
+// Half the squared error: the mean over rows of their means (SkyRL) or over tokens (AReaL).
+Handler half_squared_error(const char* clip, const gdpo::Aggregate& aggregate) {
+  return [=](const Case& recorded, Comparison& comparison) {
+    Params params(recorded.params);
+    gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("verl::value_loss");
+    loss.clip = params.at_most(clip);
+    loss.aggregate = aggregate;
+    params.fixed("factor", 0.5);
+    if (params.has("loss_fn_type")) params.fixed("loss_fn_type", "mse");
+    params.all_read();
+    compare_value_loss(recorded, loss, comparison);
+  };
+}
+
 void openrlhf_value_loss(const Case& recorded, Comparison& comparison) {
   Params params(recorded.params);
   gdpo::runtime::ValueLoss loss = gdpo::runtime::value_loss("openrlhf::value_loss");
   loss.clip = params.at_most("clip_eps");
-  params.fixed("token_level_loss", true);
+  double given = 0;
+  loss.aggregate = openrlhf_aggregate(params, given);
+  if (params.has("factor")) params.fixed("factor", 0.5);
   params.all_read();
-  compare_value_loss(recorded, loss, comparison);
+  compare_value_loss(recorded, loss, comparison, given);
 }
 
 }  // namespace
@@ -378,12 +397,19 @@ void add_values(Registry& registry) {
   add("verl", "compute_gae_advantage_return", verl_returns("verl::gae"));
   add("verl", "compute_reinforce_plus_plus_outcome_advantage",
       verl_returns("verl::reinforce_plus_plus"));
+  add("skyrl", "compute_gae_advantage_return", verl_returns("verl::gae"));
+  add("skyrl", "compute_reinforce_plus_plus_outcome_advantage",
+      verl_returns("verl::reinforce_plus_plus"));
   add("nemo_rl", "GeneralizedAdvantageEstimator.compute_advantage", nemo_rl_gae);
   add("openrlhf", "RemoteExperienceMaker.compute_advantages_and_returns", openrlhf_returns);
   add("slime", "vanilla_gae", slime_gae);
   add("slime", "chunked_gae", slime_gae);
   add("slime", "compute_advantages_and_returns", slime_returns);
   registry.add_loss("verl", "loss", "compute_value_loss", verl_value_loss);
+  registry.add_loss("skyrl", "loss", "ppo_critic_loss",
+                    half_squared_error("value_clip", gdpo::aggregate::seq_mean_token_mean()));
+  registry.add_loss("areal", "loss", "ppo_critic_loss_fn",
+                    half_squared_error("value_eps_clip", gdpo::aggregate::token_mean()));
   registry.add_loss("openrlhf", "loss", "ValueLoss.forward", openrlhf_value_loss);
 }
 

@@ -14,6 +14,7 @@
                                       the tables of PAGE are rows of the tables of the same names in
                                       the page SOURCE; with --write they are copied from there
     pages.py recorded FILE.json       prints a table of what gdpo_conformance --json has counted
+    pages.py released FILE.json       the same for recordings of releases
     pages.py metrics metric_list.hpp  prints a table of the metrics, with their comments
 
     pages.py site ROOT PAGE           prints the page as Doxygen reads it: its formulas, and anchors
@@ -42,6 +43,7 @@ FOREIGN = {"benchmark_repetitions", "column_stride", "rollout_data_dir", "rollou
            "save_traces", "uniq"}
 # Pages about other people's data and code: what they name stands in no source of ours.
 ABOUT_OTHERS = {"examples/data/README.md", "tests/golden/README.md",
+                "tests/golden/released/README.md",
                 "tests/tool/resolution/logs/README.md"}
 
 
@@ -299,10 +301,7 @@ def shown(path, lines, known, found):
 # ---- tables ----
 
 
-KINDS = ["advantage", "loss", "kl", "aggregate", "pid"]
-
-
-def recorded(path):
+def counted(path, table, kinds):
     """What gdpo_conformance has counted, by trainer: cases compared, and recorded, of each kind."""
     by_source, everything = {}, {}
     for line in json.loads(path.read_text(encoding="utf-8"))["functions"]:
@@ -310,14 +309,24 @@ def recorded(path):
         for of in (by_source.setdefault(line["source"], {}), everything):
             passed, all_cases = of.get(line["kind"], (0, 0))
             of[line["kind"]] = (passed + line["passed"], all_cases + cases)
-    print("<!-- table: recorded -->")
-    print("| recorded from | compared, all equal | of | " + " | ".join(KINDS) + " |")
-    print("| --- " * (3 + len(KINDS)) + "|")
+    print(f"<!-- table: {table} -->")
+    print("| recorded from | compared, all equal | of | " + " | ".join(kinds) + " |")
+    print("| --- " * (3 + len(kinds)) + "|")
     for source, of in [*sorted(by_source.items()), ("all", everything)]:
         passed, cases = (sum(counts) for counts in zip(*of.values()))
-        cells = ["{}/{}".format(*of[kind]) if kind in of else "" for kind in KINDS]
+        cells = ["{}/{}".format(*of[kind]) if kind in of else "" for kind in kinds]
         print(f"| {source} | {passed} | {cases} | {' | '.join(cells)} |")
     print("<!-- end -->")
+
+
+def recorded(path):
+    """The recordings of tests/golden."""
+    counted(path, "recorded", ["advantage", "loss", "kl", "aggregate", "pid"])
+
+
+def released(path):
+    """Those of tests/golden/released."""
+    counted(path, "released", ["advantage", "loss", "kl", "aggregate", "logp"])
 
 
 METRIC = re.compile(r"/\* ((?:(?!\*/).)*) \*/ X\((\w+), (.*?)(?=/\*|#define|$)", re.S)
@@ -419,7 +428,7 @@ def steps(page, root, copy):
 
 def main(command, *arguments):
     checks = {"columns": columns, "links": links, "names": names, "built": built}
-    prints = {"recorded": recorded, "metrics": metrics, "site": site}
+    prints = {"recorded": recorded, "released": released, "metrics": metrics, "site": site}
     if command in checks:
         root = pathlib.Path(*arguments).resolve()
         found = Findings(root)

@@ -7,9 +7,12 @@
 #include <gdpo/presets/openrlhf.hpp>
 #include <gdpo/presets/paper.hpp>
 #include <gdpo/presets/per_group.hpp>
+#include <gdpo/presets/skyrl.hpp>
 #include <gdpo/presets/slime.hpp>
 #include <gdpo/presets/textbook.hpp>
+#include <gdpo/presets/trinity.hpp>
 #include <gdpo/presets/trl.hpp>
+#include <gdpo/presets/unsloth_zoo.hpp>
 #include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -201,6 +204,21 @@ constexpr auto with_losses(const F& f) {
       Preset{"liger::dr_grpo", liger::dr_grpo_loss, "loss_type=dr_grpo", liger::version},
       Preset{"liger::dapo", liger::dapo_loss, "loss_type=dapo", liger::version},
       Preset{"liger::cispo", liger::cispo_loss, "loss_type=cispo", liger::version},
+      Preset{"unsloth_zoo::grpo", unsloth_zoo::grpo_loss, "loss_type=grpo", unsloth_zoo::version},
+      Preset{"unsloth_zoo::bnpo", unsloth_zoo::bnpo_loss, "loss_type=bnpo", unsloth_zoo::version},
+      Preset{"unsloth_zoo::dr_grpo", unsloth_zoo::dr_grpo_loss, "loss_type=dr_grpo",
+             unsloth_zoo::version},
+      Preset{"unsloth_zoo::dapo", unsloth_zoo::dapo_loss, "loss_type=dapo", unsloth_zoo::version},
+      Preset{"unsloth_zoo::cispo", unsloth_zoo::cispo_loss, "loss_type=cispo",
+             unsloth_zoo::version},
+      Preset{"unsloth_zoo::luspo", unsloth_zoo::luspo_loss,
+             "loss_type=luspo importance_sampling_level=sequence", unsloth_zoo::version},
+      Preset{"skyrl::regular", skyrl::regular_loss, "policy_loss_type=regular", skyrl::version},
+      Preset{"skyrl::gspo", skyrl::gspo_loss, "policy_loss_type=gspo", skyrl::version},
+      Preset{"skyrl::cispo", skyrl::cispo_loss, "policy_loss_type=cispo", skyrl::version},
+      Preset{"trinity::ppo", trinity::ppo_loss, "PPOPolicyLossFn", trinity::version},
+      Preset{"trinity::gspo", trinity::gspo_loss, "GSPOLossFn", trinity::version},
+      Preset{"trinity::cispo", trinity::cispo_loss, "CISPOPolicyLossFn", trinity::version},
       Preset{"textbook::grpo", textbook::grpo_loss, "both listings", textbook::version});
 }
 

@@ -46,6 +46,7 @@ struct Settings {
   Aggregate aggregate{Sum::SeqMeanTokenMean};
   gdpo::KlEstimator estimator = gdpo::KlEstimator::K3;
   double min_ratio = 0, max_ratio = inf;  // of CISPO, whose low and high are 0 here
+  double statistic_eps = 0;               // of a level of segments
 };
 template <class Loss>
 Settings settings_of(const Loss& loss) {
@@ -56,7 +57,7 @@ Settings settings_of(const Loss& loss) {
     s.map = {loss.level.map.lo, loss.level.map.hi};
   if constexpr (L::of_segment) {
     s.bounds = loss.level.bounds;
-    CHECK(loss.level.statistic.count_eps == 0);
+    s.statistic_eps = loss.level.statistic.count_eps;
   }
   if constexpr (std::is_same_v<decltype(Loss::surrogate), gdpo::surrogate::Ratio>) {
     s.low = loss.surrogate.low, s.high = loss.surrogate.high;
@@ -96,6 +97,7 @@ void check(const Settings& got, const Settings& expected) {
   CHECK(got.estimator == expected.estimator);
   CHECK(got.min_ratio == expected.min_ratio);
   CHECK(got.max_ratio == expected.max_ratio);
+  CHECK(got.statistic_eps == expected.statistic_eps);
 }
 
 struct Line {
@@ -135,6 +137,19 @@ std::vector<Line> lines() {
   verl_cispo.level = Level::Clamped, verl_cispo.map = {-20, 20};
   Settings slime = cispo(0.8, 1.2, 0, {Sum::SeqMeanTokenMean, Over::Given});
   slime.estimator = gdpo::KlEstimator::K1;
+  const auto unsloth = [&](Aggregate a) { return bounded_kl(clipped(0.2, 0.2, 0, a), ends, cut); };
+  Settings unsloth_luspo = unsloth({Sum::SeqMeanTokenSum});
+  unsloth_luspo.level = Level::Sequence;
+  const Aggregate token_sum{Sum::TokenSum}, trinity_mean{Sum::TokenMean, Over::Tokens, 1e-8};
+  Settings skyrl = clipped(0.2, 0.2, 0, token_sum, Level::Clamped),
+           skyrl_gspo = clipped(0.2, 0.2, 0, token_sum, Level::SequenceToken),
+           skyrl_cispo = cispo(1, 6, 0, token_sum);
+  skyrl.map = skyrl_cispo.map = {-20, 20}, skyrl_cispo.level = Level::Clamped;
+  skyrl_gspo.bounds = {-inf, 10};
+  Settings trinity = clipped(0.2, 0.2, 0, trinity_mean, Level::Clamped),
+           trinity_gspo = clipped(3e-4, 4e-4, 0, {Sum::SeqMeanTokenMean, Over::Rows, 0, 1, 1e-8},
+                                  Level::SequenceToken);
+  trinity.map = {-20, 20}, trinity.dual = 3, trinity_gspo.statistic_eps = 1e-8;
   const auto swift = [&](Aggregate a) { return bounded_kl(clipped(0.2, 0.2, 0.04, a), ends, cut); };
   return {
       {"grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
@@ -172,6 +187,18 @@ std::vector<Line> lines() {
       {"liger::dr_grpo", clipped(0.2, 0.2, 0.04, norm)},
       {"liger::dapo", clipped(0.2, 0.2, 0.04, token_mean)},
       {"liger::cispo", cispo(0, 5, 0.04, token_mean)},
+      {"unsloth_zoo::grpo", unsloth(seq_mean)},
+      {"unsloth_zoo::bnpo", unsloth(token_mean)},
+      {"unsloth_zoo::dr_grpo", unsloth(norm)},
+      {"unsloth_zoo::dapo", unsloth(token_given)},
+      {"unsloth_zoo::cispo", bounded_kl(cispo(0, 5, 0, token_given), ends, cut)},
+      {"unsloth_zoo::luspo", unsloth_luspo},
+      {"skyrl::regular", skyrl},
+      {"skyrl::gspo", skyrl_gspo},
+      {"skyrl::cispo", skyrl_cispo},
+      {"trinity::ppo", trinity},
+      {"trinity::gspo", trinity_gspo},
+      {"trinity::cispo", cispo(0, 1.28, 0, trinity_mean)},
       {"textbook::grpo", clipped(0.2, 0.2, 0.04, seq_mean)},
   };
 }
@@ -270,7 +297,7 @@ TEST_CASE("every loss by name gives the numbers of its preset", "[runtime][loss]
 
 TEST_CASE("a level by its name; the loss's own keeps its map and bounds", "[runtime][loss]") {
   const auto with = [](Settings s, Level level) {
-    s.level = level, s.map = {}, s.bounds = {};
+    s.level = level, s.map = {}, s.bounds = {}, s.statistic_eps = 0;
     return s;
   };
   for (const Line& line : lines()) {

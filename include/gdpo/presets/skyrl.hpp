@@ -1,0 +1,25 @@
+#pragma once
+#include <gdpo/loss/named.hpp>
+
+GDPO_BEGIN_NAMESPACE
+/// The losses of SkyRL, ppo_utils.py, chosen by policy_loss_type.
+///
+/// They are sums over tokens: SkyRL has divided the advantages by the counts of its loss_reduction
+/// before. To divide here instead, set `aggregate` (token_mean is Over::Tokens; sequence_mean is
+/// aggregate::seq_mean_token_mean()). SkyRL computes its KL term apart from them, so beta is 0.
+namespace skyrl {
+inline constexpr const char* version = "skyrl 0.3.0";
+/// policy_loss_type="regular" (ppo_policy_loss): the log ratio clamped to +-20, and clip 0.2.
+/// "dual_clip" is surrogate.dual = clip_ratio_c, 3 by default.
+inline constexpr PolicyLoss<level::Token<map::Clamp>> regular_loss{
+    {{-20, 20}}, {}, {0.0}, aggregate::token_sum()};
+/// policy_loss_type="gspo" (gspo_policy_loss): GSPO-token with the log ratio of the sequence at
+/// most 10, and clip 0.2.
+inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
+    {{}, {}, {-math::infinity, 10}}, {}, {0.0}, aggregate::token_sum()};
+/// policy_loss_type="cispo" (compute_policy_loss_cispo): the log ratio clamped to +-20, the
+/// detached ratio between 1 - cispo_eps_clip_low and 1 + cispo_eps_clip_high, which are 0 and 5.
+inline constexpr CispoLoss<level::Token<map::Clamp>> cispo_loss{
+    {{-20, 20}}, {}, {0.0}, aggregate::token_sum(), {{1 - 0.0, 1 + 5.0}, {}}};
+}  // namespace skyrl
+GDPO_END_NAMESPACE

@@ -1,0 +1,35 @@
+#pragma once
+#include <gdpo/loss/named.hpp>
+
+GDPO_BEGIN_NAMESPACE
+/// The losses of Trinity-RFT, algorithm/policy_loss_fn, without its separate KL loss.
+///
+/// Each mean over tokens adds 1e-8 to their number. Its loss_agg_mode:
+///
+///     token-mean               aggregate::token_mean() with count_eps = 1e-8
+///     seq-mean-token-sum       aggregate::seq_mean_token_sum(), over all rows
+///     seq-mean-token-mean      aggregate::seq_mean_token_mean() with row_count_eps = 1e-8
+///     seq-mean-token-sum-norm  aggregate::token_mean(Over::Given) with count_eps = 1e-8, given the
+///                              padded width: it is not divided by the number of rows
+namespace trinity {
+inline constexpr const char* version = "trinity 0.6.0";
+namespace detail {
+inline constexpr Aggregate token_mean{Aggregate::Mode::TokenMean, Over::Tokens, 1e-8};
+inline constexpr Aggregate seq_mean_token_mean{Aggregate::Mode::SeqMeanTokenMean, Over::Rows, 0, 1,
+                                               1e-8};
+}  // namespace detail
+/// PPOPolicyLossFn: the log ratio clamped to +-20, clip 0.2, dual clip 3, and "token-mean".
+/// enable_sequence_masking is prepass::Gate{Estimator::K1, Pair::Update, Statistic::SequenceMean,
+/// When::NegativeAdvantage} with max = delta_sequence_masking.
+inline constexpr PolicyLoss<level::Token<map::Clamp>> ppo_loss{
+    {{-20, 20}}, {0.2, 0.2, math::infinity, 3}, {0.0}, detail::token_mean};
+/// GSPOLossFn: GSPO-token, clip 3e-4 below and 4e-4 above, and "seq-mean-token-mean".
+inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
+    {{}, {1e-8}}, {3e-4, 4e-4}, {0.0}, detail::seq_mean_token_mean};
+/// CISPOPolicyLossFn: the detached ratio between 1 - clip_range_low and 1 + clip_range_high, which
+/// are 1 (no lower bound) and 0.28, and "token-mean". enable_mask_clip is prepass::Gate with
+/// Pair::Update, When::Outward, min = 1 - mask_clip_range_low and max = 1 + mask_clip_range_high.
+inline constexpr CispoLoss<> cispo_loss{
+    {}, {}, {0.0}, detail::token_mean, {{1 - 1.0, 1 + 0.28}, {}}};
+}  // namespace trinity
+GDPO_END_NAMESPACE

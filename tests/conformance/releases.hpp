@@ -1,0 +1,23 @@
+// What a release of a trainer computes in another way than the preset that its function is by
+// default.
+#pragma once
+
+#include <gdpo/prepass.hpp>
+#include <string>
+
+#include "golden.hpp"
+
+namespace conformance {
+
+// The preset of the case, whose function is `preset` by default: from the release on that changed
+// the function, it is another one.
+std::string preset_of(const Case& recorded, const std::string& preset);
+
+// TRL's off_policy_mask_threshold.
+inline gdpo::prepass::Gate trl_off_policy_mask(const Case& recorded, double max) {
+  gdpo::prepass::Gate gate = gdpo::prepass::off_policy_sequence_mask(max);
+  if (since(recorded, {1, 11})) gate.missing = gdpo::prepass::MissingRollout::NoDifference;
+  return gate;
+}
+
+}  // namespace conformance
