@@ -22,6 +22,7 @@ class Settings:
     level: str = "token"
     map_clamp: Bounds = OFF      # of the log ratio of each token, in nats
     level_bounds: Bounds = OFF   # of the log ratio of a segment, in nats
+    level_eps: float = 0.0       # added to the number of tokens of a segment
     low: float = 0.2
     high: float = 0.2
     delta: float = INF
@@ -92,7 +93,7 @@ def log_ratio(settings: Settings, x: torch.Tensor, mask: torch.Tensor,
         return x
     rows, tokens, values = [], [], []
     for row, run in segments_of(mask, ids):
-        mean = x[row, run].mean()
+        mean = x[row, run].sum() / (len(run) + settings.level_eps)
         for t in run:
             own = x[row, t]
             value = mean if settings.level == "sequence" else mean.detach() + own - own.detach()
@@ -212,7 +213,8 @@ def with_level(settings: Settings, level: str) -> Settings:
     """The settings at a level; one that is not the loss's own has no clamp of log ratios."""
     if level == settings.level:
         return settings
-    return dataclasses.replace(settings, level=level, map_clamp=OFF, level_bounds=OFF)
+    return dataclasses.replace(settings, level=level, map_clamp=OFF, level_bounds=OFF,
+                               level_eps=0.0)
 
 
 def _rows(**changed) -> Settings:
@@ -283,5 +285,24 @@ NAMED = {
     "liger::dr_grpo": _norm(),
     "liger::dapo": _tokens(),
     "liger::cispo": _cispo(),
+    # unsloth-zoo is TRL with a KL term between clamps.
+    "unsloth_zoo::grpo": _rows(beta=0.0, **_CLAMPED_KL),
+    "unsloth_zoo::bnpo": _tokens(beta=0.0, **_CLAMPED_KL),
+    "unsloth_zoo::dr_grpo": _norm(beta=0.0, **_CLAMPED_KL),
+    "unsloth_zoo::dapo": _tokens(beta=0.0, over="given", **_CLAMPED_KL),
+    "unsloth_zoo::cispo": _cispo(beta=0.0, over="given", **_CLAMPED_KL),
+    "unsloth_zoo::luspo": _rows(level="sequence", aggregate="seq-mean-token-sum", beta=0.0,
+                                **_CLAMPED_KL),
+    # SkyRL sums: its advantages have been divided before.
+    "skyrl::regular": _rows(aggregate="token-sum", beta=0.0, map_clamp=(-20.0, 20.0)),
+    "skyrl::gspo": _rows(level="sequence_token", aggregate="token-sum", beta=0.0,
+                         level_bounds=(-INF, 10.0)),
+    "skyrl::cispo": _rows(aggregate="token-sum", cispo=True, min_ratio=1.0, max_ratio=6.0,
+                          beta=0.0, map_clamp=(-20.0, 20.0)),
+    # Trinity-RFT adds 1e-8 to every number of tokens.
+    "trinity::ppo": _tokens(beta=0.0, dual=3.0, map_clamp=(-20.0, 20.0), count_eps=1e-8),
+    "trinity::gspo": _rows(level="sequence_token", low=3e-4, high=4e-4, beta=0.0, level_eps=1e-8,
+                           row_count_eps=1e-8),
+    "trinity::cispo": _cispo(max_ratio=1.28, beta=0.0, count_eps=1e-8),
     "textbook::grpo": _rows(),
 }
