@@ -164,7 +164,7 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   using Finish = detail::FinishLoss<decltype(Loss::metrics)>;
   const detail::Spans spans(units.count());
   add_spans(device, memory.tallies, spans);
-  device.launch(1, Finish::largest_block, detail::Spans::most * sizeof(detail::Tally),
+  device.launch(1, Finish::Sum::threads, Finish::Sum::shared_bytes,
                 Finish{memory.tallies, spans, normaliser,
                        gdpo::detail::traits_of(loss, batch, reads), result});
 }

@@ -10,14 +10,13 @@ namespace detail {
 
 using gdpo::detail::Tally;
 
-/// Adds the tallies of the spans and writes the LossResult, in one block. Each warp adds one part
-/// of the tallies.
+/// Adds the tallies of the spans and writes the LossResult, in one block. Each warp writes one
+/// metric at a time.
 template <class Metrics>
 struct FinishLoss {
-  static constexpr int largest_block = Spans::most * Tally::parts;
-  static_assert(largest_block <= most_threads,
-                "more metrics than a block has threads for: add parts in turns");
-  const Tally* tallies;
+  using Sum = SumOfSpans<Tally>;
+  static constexpr int largest_block = Sum::threads;
+  Tally* tallies;
   Spans spans;
   DeviceNormaliser normaliser;
   gdpo::detail::ResultTraits traits;
@@ -25,15 +24,13 @@ struct FinishLoss {
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    Tally* const of_span = block.template shared<Tally>();
-    sum_of_spans(block, of_span, tallies, spans);
+    const Tally& total = Sum::of(block, tallies, spans);
     block.each([&](int thread) {
-      const int q =
-          thread % Spans::most == 0 ? thread / Spans::most : gdpo::detail::metrics_of_tokens;
-      if (q < gdpo::detail::metrics_of_tokens)
-        gdpo::detail::write_metric<Metrics>(*result, q, of_span[0], traits);
+      for (int q = thread / warp; thread % warp == 0 && q < gdpo::detail::metrics_of_tokens;
+           q += block.threads() / warp)
+        gdpo::detail::write_metric<Metrics>(*result, q, total, traits);
       if (thread == block.threads() - 1)
-        gdpo::detail::write_others(*result, of_span[0], normaliser(), traits);
+        gdpo::detail::write_others(*result, total, normaliser(), traits);
     });
   }
 };

@@ -207,8 +207,8 @@ class LossKernel {
     });
     block.each([&](int thread) {
       if constexpr (Metrics::means) {
-        if (thread < gdpo::detail::quantities)
-          state.tally.add_quantity(thread, state.sums, row.tokens);
+        for (int q = thread; q < gdpo::detail::quantities; q += block.threads())
+          state.tally.add_quantity(q, state.sums, row.tokens);
       }
       if (thread == block.threads() - 1) {
         const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();

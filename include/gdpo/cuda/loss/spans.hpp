@@ -32,11 +32,13 @@ GDPO_DEVICE void copy_tallies(Block& block, Tallies* to, const Tallies* from, in
 }
 
 /// Adds the tallies of each span, in the order of its units, into that of its first unit. A block
-/// takes a span, and each of its threads one part of the tallies (add_part).
+/// takes a span, and its threads share the parts of the tallies (add_part).
 template <class Tallies>
 struct AddSpans {
-  static constexpr int threads = loss_threads, largest_block = threads, at_once = 16;
-  static_assert(Tallies::parts <= threads);
+  static constexpr int threads = loss_threads, largest_block = threads;
+  /// How many tallies are in the block's memory at once: 16, or as many as fit 32 KiB.
+  static constexpr int at_once =
+      (std::max)(1, (std::min)(16, static_cast<int>(32 * 1024 / sizeof(Tallies)) - 1));
   static constexpr std::size_t shared_bytes = (at_once + 1) * sizeof(Tallies);
   Tallies* tallies;
   Spans spans;
@@ -53,8 +55,8 @@ struct AddSpans {
       const int n = end - first < at_once ? end - first : at_once;
       copy_tallies(block, total + 1, tallies + first, n);
       block.each([&](int thread) {
-        for (int u = 0; thread < Tallies::parts && u < n; ++u)
-          total->add_part(thread, total[1 + u]);
+        for (int part = thread; part < Tallies::parts; part += threads)
+          for (int u = 0; u < n; ++u) total->add_part(part, total[1 + u]);
       });
     }
     copy_tallies(block, tallies + begin, total, begin < end);
@@ -68,26 +70,51 @@ void add_spans(const Device& device, Tallies* tallies, const Spans& spans) {
     device.launch(spans.count(), Kernel::threads, Kernel::shared_bytes, Kernel{tallies, spans});
 }
 
-/// Adds the tallies of the spans, as a tree, into the first of of_span. Neighbouring spans first: a
-/// sum then always stands for consecutive units, so the first input that is not finite stays the
-/// first. The block has a thread for each part of each span. of_span: (Spans::most) in its memory.
-template <class Tallies, class Block>
-GDPO_DEVICE void sum_of_spans(Block& block, Tallies* of_span, const Tallies* tallies,
-                              const Spans& spans) {
-  block.each([&](int thread) {
-    if (thread < Spans::most) of_span[thread] = Tallies{};
-  });
-  block.each([&](int thread) {
-    const int span = thread % Spans::most, at = spans.begin(span);
-    if (at < spans.units) of_span[span].add_part(thread / Spans::most, tallies[at]);
-  });
-  for (int by = 1; by < Spans::most; by *= 2) {
+/// Adds the tallies of the spans, as a tree, in one block. Neighbouring spans first: a sum then
+/// always stands for consecutive units, so the first input that is not finite stays the first. Each
+/// warp takes a part of the tallies, or several in turns if there are more parts than warps.
+template <class Tallies>
+struct SumOfSpans {
+  static constexpr int parts_at_once = (std::min)(+Tallies::parts, most_threads / Spans::most),
+                       threads = Spans::most * parts_at_once;
+  /// Whether the spans are added in the block's memory, or else where their tallies are: 64 KiB are
+  /// the least memory that a device has for a block.
+  static constexpr bool in_block = Spans::most * sizeof(Tallies) <= 64 * 1024;
+  static constexpr int copies = in_block ? Spans::most : 1;
+  static constexpr std::size_t shared_bytes = copies * sizeof(Tallies);
+
+  /// The sum, in the block's memory. The tallies may be overwritten.
+  template <class Block>
+  GDPO_DEVICE static const Tallies& of(Block& block, Tallies* tallies, const Spans& spans) {
+    Tallies* const memory = block.template shared<Tallies>();
+    const auto each = [&](const auto& add) {
+      block.each([&](int thread) {
+        for (int part = thread / Spans::most; part < Tallies::parts; part += parts_at_once)
+          add(thread % Spans::most, part);
+      });
+    };
+    const auto place = [&](int span) -> Tallies& {
+      return in_block ? memory[span] : tallies[spans.begin(span)];
+    };
+    const auto there = [&](int span) { return spans.begin(span) < spans.units; };
+    const auto copy = [&] {
+      each([&](int span, int part) {
+        if (span < copies && there(span)) memory[span].add_part(part, tallies[spans.begin(span)]);
+      });
+    };
     block.each([&](int thread) {
-      const int span = thread % Spans::most;
-      if (span % (2 * by) == 0) of_span[span].add_part(thread / Spans::most, of_span[span + by]);
+      if (thread < copies) memory[thread] = Tallies{};
     });
+    if (in_block) copy();
+    for (int by = 1; by < Spans::most; by *= 2) {
+      each([&](int span, int part) {
+        if (span % (2 * by) == 0 && there(span + by)) place(span).add_part(part, place(span + by));
+      });
+    }
+    if (!in_block) copy();
+    return memory[0];
   }
-}
+};
 
 }  // namespace detail
 }  // namespace cuda

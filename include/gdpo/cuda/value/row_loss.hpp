@@ -343,12 +343,11 @@ class ValueKernel {
   }
 };
 
-/// Adds the tallies of the spans and writes the ValueLossResult, in one block. Each warp adds one
-/// part of the tallies.
+/// Adds the tallies of the spans and writes the ValueLossResult, in one block.
 struct FinishValueLoss {
-  static constexpr int largest_block = Spans::most * ValueTally::parts;
-  static_assert(largest_block <= most_threads, "more parts than a block has threads for");
-  const ValueTally* tallies;
+  using Sum = SumOfSpans<ValueTally>;
+  static constexpr int largest_block = Sum::threads;
+  ValueTally* tallies;
   Spans spans;
   DeviceNormaliser normaliser;
   index_t over;
@@ -356,14 +355,13 @@ struct FinishValueLoss {
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    ValueTally* const of_span = block.template shared<ValueTally>();
-    sum_of_spans(block, of_span, tallies, spans);
+    const ValueTally& total = Sum::of(block, tallies, spans);
     block.each([&](int thread) {
       if (thread != 0) return;
-      result->loss = of_span[0].loss;
+      result->loss = total.loss;
       result->normaliser = normaliser();
       result->over = over;
-      result->metrics = of_span[0].metrics;
+      result->metrics = total.metrics;
     });
   }
 };

@@ -117,7 +117,7 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   using Finish = detail::FinishValueLoss;
   const detail::Spans spans(units.count());
   add_spans(device, memory.tallies, spans);
-  device.launch(1, Finish::largest_block, detail::Spans::most * sizeof(detail::ValueTally),
+  device.launch(1, Finish::Sum::threads, Finish::Sum::shared_bytes,
                 Finish{memory.tallies, spans, normaliser, over, result});
 }
 
