@@ -6,6 +6,7 @@
 #include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace gdpo {
@@ -227,6 +228,52 @@ inline Moments merge_described(const Moments& a, const Moments& b) {
   return m;
 }
 
+/// How merge() joins a count of two reports.
+enum class CountOf { Both, SmallerGroup, LargerGroup };
+/// A count of a GroupReport, with the name of its number.
+struct ReportCount {
+  const char* name;
+  index_t GroupReport::*member;
+  CountOf merged = CountOf::Both;
+};
+/// The members of a GroupReport from which the others follow (derive), each said once: merge(),
+/// how a report travels between ranks and the numbers that Python has walk these lists. A new
+/// member gets a line here, and a value in engine/fill_report.hpp.
+inline constexpr ReportCount report_counts[] = {
+    {"rows", &GroupReport::rows},
+    {"groups", &GroupReport::groups},
+    {"smallest_group", &GroupReport::smallest_group, CountOf::SmallerGroup},
+    {"largest_group", &GroupReport::largest_group, CountOf::LargerGroup},
+    {"singletons", &GroupReport::singletons},
+    {"empty_groups", &GroupReport::empty_groups},
+    {"excluded_rewards", &GroupReport::excluded_rewards},
+    {"infinite_rewards", &GroupReport::infinite_rewards},
+    {"excluded_rows", &GroupReport::excluded_rows},
+    {"unused_rows", &GroupReport::unused_rows},
+    {"flat_rows", &GroupReport::flat_rows}};
+inline constexpr std::pair<const char*, Moments GroupReport::*> report_moments[] = {
+    {"reward_sums", &GroupReport::reward_sums},
+    {"group_stds", &GroupReport::group_stds},
+    {"combined", &GroupReport::combined}};
+/// Those with entries for each group: merge() puts the entries of both reports behind each other.
+inline constexpr std::tuple report_lists{&GroupReport::degenerate, &GroupReport::channel_degenerate,
+                                         &GroupReport::group_std, &GroupReport::channel_std,
+                                         &GroupReport::group_squares};
+/// The numbers that derive() fills in: five, and the flag one_group.
+constexpr std::size_t derived_numbers = 5 + 1;
+static_assert(sizeof(GroupReport) ==
+                  std::size(report_counts) * sizeof(index_t) +
+                      std::size(report_moments) * sizeof(Moments) +
+                      (1 + std::tuple_size_v<decltype(report_lists)>)*sizeof(std::vector<double>) +
+                      derived_numbers * sizeof(double),
+              "a member of GroupReport is in one of these lists, or derived from those that are");
+
+/// Calls f(member) for each member of report_lists.
+template <class F>
+void for_each_report_list(const F& f) {
+  std::apply([&](const auto... member) { (f(member), ...); }, report_lists);
+}
+
 /// How many groups are degenerate although some reward differs within them.
 inline index_t cancelled_groups(const GroupReport& r) {
   const std::size_t rewards = r.channels.size();
@@ -349,27 +396,21 @@ GDPO_COLD inline GroupReport merge(const GroupReport& a, const GroupReport& b) {
     into.values = detail::merge_described(into.values, other.values);
     into.known_groups += other.known_groups, into.flat_groups += other.flat_groups;
   }
-  if (b.groups > 0) {
-    const bool first = a.groups == 0;
-    if (first || b.smallest_group < r.smallest_group) r.smallest_group = b.smallest_group;
-    if (first || b.largest_group > r.largest_group) r.largest_group = b.largest_group;
+  for (const detail::ReportCount& count : detail::report_counts) {
+    index_t& into = r.*count.member;
+    const index_t other = b.*count.member;
+    if (count.merged == detail::CountOf::Both) {
+      into += other;
+    } else if (b.groups > 0) {
+      const bool smaller = count.merged == detail::CountOf::SmallerGroup;
+      if (a.groups == 0 || (smaller ? other < into : other > into)) into = other;
+    }
   }
-  r.rows += b.rows, r.groups += b.groups, r.singletons += b.singletons;
-  r.empty_groups += b.empty_groups;
-  r.excluded_rewards += b.excluded_rewards, r.infinite_rewards += b.infinite_rewards;
-  r.excluded_rows += b.excluded_rows, r.unused_rows += b.unused_rows;
-  const auto append = [](auto& to, const auto& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
-  append(r.degenerate, b.degenerate);
-  append(r.channel_degenerate, b.channel_degenerate);
-  append(r.group_std, b.group_std);
-  append(r.channel_std, b.channel_std);
-  append(r.group_squares, b.group_squares);
-  r.reward_sums = detail::merge_described(a.reward_sums, b.reward_sums);
-  r.group_stds = detail::merge_described(a.group_stds, b.group_stds);
-  r.combined = detail::merge_described(a.combined, b.combined);
-  r.flat_rows += b.flat_rows;
+  detail::for_each_report_list([&](const auto member) {
+    (r.*member).insert((r.*member).end(), (b.*member).begin(), (b.*member).end());
+  });
+  for (const auto& [name, member] : detail::report_moments)
+    r.*member = detail::merge_described(a.*member, b.*member);
   detail::derive(r);
   return r;
 }

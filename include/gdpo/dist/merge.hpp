@@ -83,12 +83,10 @@ struct Travels<GroupReport> {
   /// Calls f for each member that merge() reads; the others follow from these.
   template <class Report, class F>
   static void for_each(Report& r, const F& f) {
-    f(r.channels), f(r.rows), f(r.groups), f(r.smallest_group), f(r.largest_group);
-    f(r.singletons), f(r.empty_groups), f(r.excluded_rewards), f(r.infinite_rewards),
-        f(r.excluded_rows);
-    f(r.unused_rows), f(r.degenerate), f(r.channel_degenerate), f(r.group_std);
-    f(r.channel_std), f(r.group_squares);
-    f(r.reward_sums), f(r.group_stds), f(r.combined), f(r.flat_rows);
+    f(r.channels);
+    for (const ReportCount& count : report_counts) f(r.*count.member);
+    for_each_report_list([&](const auto member) { f(r.*member); });
+    for (const auto& moments : report_moments) f(r.*moments.second);
   }
   static void put(Contribution& to, const GroupReport& r) {
     for_each(r, [&](const auto& x) { Travels<std::decay_t<decltype(x)>>::put(to, x); });

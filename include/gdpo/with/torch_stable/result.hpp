@@ -121,21 +121,15 @@ struct MakeFlags {
 /// flags there are their counts, and of the rest nothing.
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, GroupReport>, int> = 0>
 void for_each_number(R&& r, const F& f) {
-  f("", "rows", r.rows), f("", "groups", r.groups);
-  f("", "smallest_group", r.smallest_group), f("", "largest_group", r.largest_group);
-  f("", "singletons", r.singletons), f("", "empty_groups", r.empty_groups);
-  f("", "excluded_rewards", r.excluded_rewards);
-  f("", "infinite_rewards", r.infinite_rewards), f("", "excluded_rows", r.excluded_rows);
-  f("", "unused_rows", r.unused_rows), f("", "flat_rows", r.flat_rows);
+  for (const auto& count : gdpo::detail::report_counts) f("", count.name, r.*count.member);
   constexpr bool reads = !std::is_const_v<std::remove_reference_t<R>>;
   const std::size_t rewards = r.channels.size();
   index_t degenerate = flags_set(r.degenerate, 1, 0), cancelled = gdpo::detail::cancelled_groups(r);
   f("", "degenerate_groups", degenerate), f("", "cancelled_groups", cancelled);
   std::optional<MakeFlags> flags;
   if constexpr (reads) flags.emplace(r, degenerate, cancelled);
-  for_each_moment("reward_sums", r.reward_sums, f);
-  for_each_moment("group_stds", r.group_stds, f);
-  for_each_moment("combined", r.combined, f);
+  for (const auto& [name, member] : gdpo::detail::report_moments)
+    for_each_moment(name, r.*member, f);
   for (std::size_t c = 0; c < r.channels.size(); ++c) {
     const std::string name = "channels." + std::to_string(c);
     auto& channel = r.channels[c];
