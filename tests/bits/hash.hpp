@@ -40,13 +40,32 @@ void add(Hash& hash, const gdpo::NonFinite& n) {
   for (const index_t x : {n.count, n.row, n.token}) hash.add(static_cast<double>(x));
 }
 void add(Hash& hash, const gdpo::LossMetrics& m) {
-  for (const gdpo::Metric& x :
-       {m.loss, m.surrogate, m.kl, m.clip_fraction, m.clip_fraction_low, m.clip_fraction_high,
-        m.clip_fraction_any, m.dual_clip_fraction, m.approx_kl_k1, m.approx_kl_k3, m.ratio,
-        m.log_ratio_bounded, m.kl_bounded, m.entropy, m.completion_length, m.clipped_completions,
-        m.positive_logp}) {
-    add(hash, x);
+  // In this order first, which is that of the hashes of earlier commits.
+  using M = gdpo::LossMetrics;
+  std::vector<gdpo::detail::MetricMember> members{
+      &M::loss,
+      &M::surrogate,
+      &M::kl,
+      &M::clip_fraction,
+      &M::clip_fraction_low,
+      &M::clip_fraction_high,
+      &M::clip_fraction_any,
+      &M::dual_clip_fraction,
+      &M::approx_kl_k1,
+      &M::approx_kl_k3,
+      &M::ratio,
+      &M::log_ratio_bounded,
+      &M::kl_bounded,
+      &M::entropy,
+      &M::completion_length,
+      &M::clipped_completions,
+      &M::positive_logp,
+  };
+  for (const auto& metric : gdpo::detail::metric::list) {
+    if (std::find(members.begin(), members.end(), metric.member) == members.end())
+      members.push_back(metric.member);
   }
+  for (const auto member : members) add(hash, m.*member);
   const gdpo::NonFiniteInputs& n = m.non_finite;
   for (const gdpo::NonFinite& x : {n.logp, n.old_logp, n.ref_logp, n.rollout_logp, n.teacher_logp,
                                    n.advantages, n.weights, n.entropies}) {
@@ -59,7 +78,8 @@ void add(Hash& hash, const gdpo::LossMetrics& m) {
                          m.one_ratio_a_row ? 1.0 : 0.0}) {
     hash.add(x);
   }
-  static_assert(sizeof(gdpo::LossMetrics) == (17 * 8 + 8 * 3 + 7 + 5) * sizeof(double),
+  static_assert(sizeof m == std::size(gdpo::detail::metric::list) * sizeof(gdpo::Metric) +
+                                (8 * 3 + 7 + 5) * sizeof(double),
                 "a new member: add it here");
   for (const auto& [key, value] : m.to_map()) hash.add(value);
 }

@@ -166,15 +166,15 @@ template <class S>
 bool unchanged(const gdpo::LossResult& a, const gdpo::LossResult& b, const std::vector<S>& x,
                const std::vector<S>& y) {
   bool same = bits(a.loss) == bits(b.loss) && bits(a.kl_loss) == bits(b.kl_loss);
-  gdpo::LossMetrics m = a.metrics;
-  gdpo::detail::for_each_metric(m, b.metrics, [&](const auto& p, const auto& q) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(p)>, gdpo::Metric>) {
-      same = same && bits(p.sum) == bits(q.sum) && bits(p.min) == bits(q.min) &&
-             bits(p.max) == bits(q.max) && bits(p.row_sum) == bits(q.row_sum);
-    } else {
-      same = same && p.count == q.count;
-    }
-  });
+  for (const auto& metric : gdpo::detail::metric::list) {
+    const gdpo::Metric &p = a.metrics.*metric.member, &q = b.metrics.*metric.member;
+    same = same && bits(p.sum) == bits(q.sum) && bits(p.min) == bits(q.min) &&
+           bits(p.max) == bits(q.max) && bits(p.row_sum) == bits(q.row_sum);
+  }
+  for (int k = 0; k < gdpo::detail::counted_inputs; ++k) {
+    const auto counter = gdpo::detail::input_counter(k);
+    same = same && (a.metrics.non_finite.*counter).count == (b.metrics.non_finite.*counter).count;
+  }
   for (std::size_t k = 0; k < x.size(); ++k)
     same = same && bits(static_cast<double>(x[k])) == bits(static_cast<double>(y[k]));
   return same && bits(a.metrics.advantage.m2) == bits(b.metrics.advantage.m2);

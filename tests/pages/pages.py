@@ -15,7 +15,7 @@
                                       the page SOURCE; with --write they are copied from there
     pages.py recorded FILE.json       prints a table of what gdpo_conformance --json has counted
     pages.py released FILE.json       the same for recordings of releases
-    pages.py metrics metric_list.hpp  prints a table of the metrics, with their comments
+    pages.py metrics metrics.hpp      prints a table of the metrics, with their comments
 
     pages.py site ROOT PAGE           prints the page as Doxygen reads it: its formulas, and anchors
                                       that links find on the site
@@ -329,21 +329,24 @@ def released(path):
     counted(path, "released", ["advantage", "loss", "kl", "aggregate", "logp"])
 
 
-METRIC = re.compile(r"/\* ((?:(?!\*/).)*) \*/ X\((\w+), (.*?)(?=/\*|#define|$)", re.S)
+MEMBER = re.compile(r"((?:\s*///(?!<).*\n)*)\s*Metric (\w+);(?: *///<(.*))?")
+METRIC = re.compile(r'\{"\w+", &M::(\w+), (\w+)(.*?)\}(?=,\s*\{"\w+", &M::|;)', re.S)
 
 
 def metrics(path):
-    """The lines of metric_list.hpp: /* comment */ X(member, ..., keys("key", statistic, ...))."""
-    text = " ".join(path.read_text(encoding="utf-8").replace("\\\n", " ").split())
+    """The metrics of loss/metrics.hpp: members with their comments, and the lines of the list."""
+    text = path.read_text(encoding="utf-8")
+    members = text[text.index("struct LossMetrics {"):text.index("struct Key {")]
+    comments = {name: " ".join((before.replace("///", "") + (after or "")).split())
+                for before, name, after in MEMBER.findall(members)}
     print("<!-- table: metrics -->")
     print("| member | is | kept by | keys |")
     print("| --- | --- | --- | --- |")
-    for comment, member, rest in METRIC.findall(text):
-        kept = re.match(r"\w+, (All|Means|Loss), ", rest)
-        kept_by = {"All": "All", "Means": "All, Means", "Loss": "All, Means", None: "always"}[
-            kept and kept[1]]
+    for member, kind, rest in METRIC.findall(text[text.index("Facts list[] = {"):]):
+        kept_by = ("always" if kind == "OfRow" else
+                   "All" if re.search(r"\bAll\b", rest) else "All, Means")
         keys = ", ".join(f"`{key}`" for key in re.findall(r'"([^"]+)"', rest))
-        comment = comment.rstrip(".").replace("|", "\\|")
+        comment = comments[member].rstrip(".").replace("|", "\\|")
         print(f"| `{member}` | {comment} | {kept_by} | {keys} |")
     print("<!-- end -->")
 

@@ -10,6 +10,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace naive_loss {
@@ -229,6 +231,17 @@ struct Sums {
   real magnitude = 0;       // sum of the absolute values of the terms of policy and kl
   real surrogate = 0, first_kl = 0, token_loss = 0, k1 = 0, k3 = 0, ratio = 0;
   int tokens = 0, low = 0, high = 0, outside = 0, dual = 0, bounded = 0, kl_bounded = 0;
+
+  /// By the names of the metrics: the sums of the numbers, and how many tokens the shares count.
+  std::map<std::string, real> metrics() const {
+    return {{"surrogate", surrogate},      {"kl", first_kl},
+            {"loss", token_loss},          {"approx_kl_k1", k1},
+            {"approx_kl_k3", k3},          {"ratio", ratio},
+            {"clip_fraction", low + high}, {"clip_fraction_low", low},
+            {"clip_fraction_high", high},  {"clip_fraction_any", outside},
+            {"dual_clip_fraction", dual},  {"log_ratio_bounded", bounded},
+            {"kl_bounded", kl_bounded}};
+  }
 };
 
 /// The loss of one segment (at level Token: of one token), times W, the weight of its row. It adds

@@ -338,11 +338,6 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
     const double of_range = of_segment ? rounding * size : 0;
     near(name + ".min", x.min, y.min, of_range), near(name + ".max", x.max, y.max, of_range);
   };
-#define GDPO_X(name, ...) mean(#name, m.name, n.name, size_of(#name, n.name));
-  GDPO_TOKEN_SUMS(GDPO_X)
-  GDPO_ROW_SUMS(GDPO_X)
-#undef GDPO_X
-
   const auto share = [&](const std::string& name, const gdpo::Metric& x, const gdpo::Metric& y) {
     for (const auto number :
          {&gdpo::Metric::sum, &gdpo::Metric::count, &gdpo::Metric::min, &gdpo::Metric::max,
@@ -351,11 +346,14 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
     }
     near(name + ".row_sum", x.row_sum, y.row_sum, y.rows * y.rows * 0x1p-53);
   };
-#define GDPO_X(name, ...) share(#name, m.name, n.name);
-  GDPO_TOKEN_COUNTS(GDPO_X)
-  GDPO_ROW_COUNTS(GDPO_X)
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
+  for (const auto& metric : gdpo::detail::metric::list) {
+    const gdpo::Metric &x = m.*metric.member, &y = n.*metric.member;
+    if (metric.kind < gdpo::detail::metric::Share) {
+      mean(metric.name, x, y, size_of(metric.name, y));
+    } else {
+      share(metric.name, x, y);
+    }
+  }
 
   same("advantage.n", static_cast<double>(m.advantage.n), static_cast<double>(n.advantage.n));
   same("advantage.weight", m.advantage.weight, n.advantage.weight);

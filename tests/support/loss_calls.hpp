@@ -183,10 +183,7 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
     all.insert(all.end(), {static_cast<double>(x.count), static_cast<double>(x.row),
                            static_cast<double>(x.token)});
   };
-#define GDPO_X(name, ...) metric(m.name);
-  GDPO_TOKEN_METRICS(GDPO_X)
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
+  for (const auto& facts : gdpo::detail::metric::list) metric(m.*facts.member);
 #define GDPO_X(in_batch, in_row, ...) counter(m.non_finite.in_row);
   GDPO_COUNTED_INPUTS(GDPO_X)
 #undef GDPO_X

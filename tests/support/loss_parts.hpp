@@ -26,10 +26,8 @@ inline std::string merged_mismatch(const gdpo::LossMetrics& whole, const gdpo::L
       compare(name + " range or count", a.*exact, b.*exact, 0);
     }
   };
-#define GDPO_X(name, ...) compare_metric(#name, whole.name, parts.name);
-  GDPO_TOKEN_METRICS(GDPO_X)
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
+  for (const auto& metric : gdpo::detail::metric::list)
+    compare_metric(metric.name, whole.*metric.member, parts.*metric.member);
   compare("advantage.mean", whole.advantage.mean, parts.advantage.mean, 1e-12);
   compare("advantage.m2", whole.advantage.m2, parts.advantage.m2, 1e-12 * (1 + whole.advantage.m2));
   if (whole.advantage.n != parts.advantage.n || whole.rows != parts.rows ||

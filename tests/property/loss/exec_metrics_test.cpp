@@ -34,9 +34,9 @@ void check_same(const Outcome& few, const Outcome& all) {
 /// over tokens and the other metrics.
 void check_means(const LossMetrics& means, const LossMetrics& all) {
   for (int q = 0; q < gdpo::detail::metrics_of_tokens; ++q) {
-    const gdpo::detail::MetricFacts facts = gdpo::detail::facts_of(q);
+    const gdpo::detail::metric::Facts& facts = gdpo::detail::metric::list[q];
     const Metric &a = means.*facts.member, &b = all.*facts.member;
-    if (facts.kept_by == gdpo::detail::KeptBy::All) {
+    if (facts.kept_by == gdpo::detail::metric::All) {
       CHECK(a.rows == 0);
       continue;
     }
@@ -49,7 +49,7 @@ void check_means(const LossMetrics& means, const LossMetrics& all) {
 /// metrics::None keeps none of the metrics of tokens.
 void check_none(const LossMetrics& none) {
   for (int q = 0; q < gdpo::detail::metrics_of_tokens; ++q) {
-    CHECK((none.*gdpo::detail::facts_of(q).member).rows == 0);
+    CHECK((none.*gdpo::detail::metric::list[q].member).rows == 0);
   }
 }
 

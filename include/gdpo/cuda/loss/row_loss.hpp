@@ -10,7 +10,7 @@ namespace cuda {
 namespace detail {
 
 using gdpo::detail::General;
-using gdpo::detail::RowSums;
+using gdpo::detail::of_metric, gdpo::detail::RowSums;
 using gdpo::detail::SegmentRatio;
 using gdpo::detail::Tally;
 
@@ -200,7 +200,7 @@ class LossKernel {
       Terms::finish(loss.kl, static_cast<bool>(batch.kl_weights), sums);
       Tally& tally = state.tally;
       if (row.counts) {
-        tally.policy_loss += math::mul(row.weight, sums.of[gdpo::detail::of_surrogate]);
+        tally.policy_loss += math::mul(row.weight, sums.of[of_metric<&LossMetrics::surrogate>]);
         tally.kl_loss += math::mul(row.weight, sums.kl_loss);
       }
       tally.tokens += static_cast<double>(row.tokens);
@@ -298,7 +298,7 @@ class LossKernel {
     });
     const bool spoils = needs_census && census(block, state, row, begin, end, of_segment);
     if constexpr (Terms::shares) {
-      const double shared = spoils ? math::nan() : totals.shared;
+      const double shared = spoils ? math::nan() : totals.sum[Terms::shared];
       spread(block, row, begin, end, of_segment,
              of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
     }
@@ -368,8 +368,8 @@ class LossKernel {
     }
     block.each([&](int thread) {
       if (thread != 0) return;
-      if (found.surrogate) state.sums.of[gdpo::detail::of_surrogate] = math::nan();
-      if (found.kl) state.sums.of[gdpo::detail::of_kl] = math::nan();
+      if (found.surrogate) state.sums.of[of_metric<&LossMetrics::surrogate>] = math::nan();
+      if (found.kl) state.sums.of[of_metric<&LossMetrics::kl>] = math::nan();
       if (found.kl_loss) state.sums.kl_loss = math::nan();
     });
     return found.surrogate || found.kl_loss;

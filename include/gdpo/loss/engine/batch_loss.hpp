@@ -170,7 +170,7 @@ class BatchLoss {
       S* const to = out && gradient_.contiguous() ? out.data : scratch.gradient.data();
       const RowSums sums = row_loss(row, weight, to, scratch.tokens.data());
       if (counts) {
-        tally.policy_loss += math::mul(weight, sums.of[of_surrogate]);
+        tally.policy_loss += math::mul(weight, sums.of[of_metric<&LossMetrics::surrogate>]);
         tally.kl_loss += math::mul(weight, sums.kl_loss);
       }
       if (out && (!counts || to != out.data)) {

@@ -225,7 +225,7 @@ class RowLoss {
     });
     const auto block_totals = totals(span.row, sums);
     block_totals.add_to(row_sums);
-    shared += block_totals.shared;
+    shared += block_totals.sum[Terms::shared];
     const bool all_finite = !block_totals.needs_census() &&
                             !math::not_finite(static_cast<C>(span.row.advantage)) &&
                             !(Level::of_segment && math::is_nan(of_segment.log_ratio));
@@ -243,9 +243,9 @@ class RowLoss {
     const V advantage = constant<V>(row.advantage), row_advantage = constant<V>(row_advantage_);
     Sums local[registers];
     for (int k = 0; k < registers; ++k)
-      local[k].template with<AddedIn::Ratios, Shape>(sums[k], take);
+      local[k].template with<metric::Ratios, Shape>(sums[k], take);
     Ranges ranges;
-    ranges.template take<AddedIn::Ratios>(ranges_);
+    ranges.template take<metric::Ratios>(ranges_);
     for (index_t t = begin; t < end; t += math::logical_lanes) {
       for (int k = 0; k < registers; ++k) {
         const index_t at = t + k * L::width;
@@ -258,8 +258,8 @@ class RowLoss {
       }
     }
     for (int k = 0; k < registers; ++k)
-      sums[k].template with<AddedIn::Ratios, Shape>(local[k], take);
-    ranges_.template take<AddedIn::Ratios>(ranges);
+      sums[k].template with<metric::Ratios, Shape>(local[k], take);
+    ranges_.template take<metric::Ratios>(ranges);
   }
 
   /// The second loop of a block adds the terms of the tokens to the sums and writes their gradient.
@@ -279,18 +279,19 @@ class RowLoss {
             row_advantage = math::constant<V>(row_advantage_);
     Sums local_sums[registers];
     for (int k = 0; k < registers; ++k)
-      local_sums[k].template with<AddedIn::Terms, Shape>(sums[k], take);
+      local_sums[k].template with<metric::Terms, Shape>(sums[k], take);
     Ranges ranges;
-    ranges.template take<AddedIn::Terms>(ranges_);
-    constexpr bool adds_ratio = Terms::template adds<Shape>(of_ratio);
+    ranges.template take<metric::Terms>(ranges_);
+    constexpr int of_ratio = of_metric<&LossMetrics::ratio>;
+    constexpr bool adds_ratio = Terms::template adds_v<Shape, of_ratio>;
     V ratios[registers]{};  // of the parts that are complete
     index_t next_part = begin + ratio_part;
     for (index_t t = begin; t < end; t += math::logical_lanes) {
       if (adds_ratio && t == next_part) {
         next_part += ratio_part;
         for (int k = 0; k < registers; ++k) {
-          ratios[k] = ratios[k] + local_sums[k].ratio;
-          local_sums[k].ratio = math::constant<V>(0.0);
+          ratios[k] = ratios[k] + local_sums[k].sum[of_ratio];
+          local_sums[k].sum[of_ratio] = math::constant<V>(0.0);
         }
       }
       for (int k = 0; k < registers; ++k) {
@@ -311,40 +312,37 @@ class RowLoss {
       }
     }
     for (int k = 0; adds_ratio && k < registers; ++k)
-      local_sums[k].ratio = ratios[k] + local_sums[k].ratio;
+      local_sums[k].sum[of_ratio] = ratios[k] + local_sums[k].sum[of_ratio];
     for (int k = 0; k < registers; ++k)
-      sums[k].template with<AddedIn::Terms, Shape>(local_sums[k], take);
-    ranges_.template take<AddedIn::Terms>(ranges);
+      sums[k].template with<metric::Terms, Shape>(local_sums[k], take);
+    ranges_.template take<metric::Terms>(ranges);
   }
 
-  // These types have names, because nvcc writes parentheses around unnamed ones that g++ warns
-  // about.
-  using SumOf = V Sums::*;
-  using CountOf = Count Sums::*;
   /// Adds the lanes of one sum of a block. It is not inlined, because there are many sums.
-  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], SumOf member) {
-    return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].*member; });
+  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], int q) {
+    return math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return sums[k].sum[q]; });
   }
-  GDPO_NOINLINE static double total_of(const Sums (&sums)[registers], CountOf member) {
+  GDPO_NOINLINE static double total_count(const Sums (&sums)[registers], int k) {
     double total = 0;
-    for (const Sums& s : sums) total += static_cast<double>((s.*member).total());
+    for (const Sums& s : sums) total += static_cast<double>(s.count[k].total());
     return total;
   }
   /// Adds the lanes of every sum of a block.
   static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
     typename Terms::Totals t;
-#define GDPO_X(name, added_in, kept_by, where, ...)            \
-  if constexpr (Terms::template adds<General>(of_##name)) {    \
-    if (Where::where != Where::WithEntropies || row.entropies) \
-      t.name = total_of(sums, &Sums::name);                    \
-  }
-    GDPO_TOKEN_SUMS(GDPO_X)
-    GDPO_TOKEN_COUNTS(GDPO_X)
-#undef GDPO_X
-    t.inputs = total_of(sums, &Sums::inputs);
-    if (several_kl || (has_kl && row.kl_weights)) t.kl_loss = total_of(sums, &Sums::kl_loss);
-    if constexpr (shares) t.shared = total_of(sums, &Sums::shared);
-    if (row.advantages) t.advantages = total_of(sums, &Sums::advantages);
+    const auto there = [&](int q) {
+      return Terms::template adds<General>(q) &&
+             (metric::list[q].where != metric::WithEntropies || row.entropies);
+    };
+    for (int q = 0; q < token_sums; ++q)
+      if (there(q)) t.sum[q] = total_of(sums, q);
+    for (int k = 0; k < token_counts; ++k)
+      if (there(measured + k)) t.count[k] = total_count(sums, k);
+    t.sum[Terms::inputs] = total_of(sums, Terms::inputs);
+    if (several_kl || (has_kl && row.kl_weights))
+      t.sum[Terms::kl_loss] = total_of(sums, Terms::kl_loss);
+    if constexpr (shares) t.sum[Terms::shared] = total_of(sums, Terms::shared);
+    if (row.advantages) t.count[Terms::advantages] = total_count(sums, Terms::advantages);
     return t;
   }
 
@@ -378,8 +376,8 @@ class RowLoss {
       const auto spoiled =
           OneToken::census(level_, kls_, factors_, of_segment, RowTokens<C, S>{row, t}, x,
                            NoteAt{tally_.non_finite, row.row, t});
-      if (spoiled.surrogate) sums.of[of_surrogate] = math::nan();
-      if (spoiled.kl) sums.of[of_kl] = math::nan();
+      if (spoiled.surrogate) sums.of[of_metric<&LossMetrics::surrogate>] = math::nan();
+      if (spoiled.kl) sums.of[of_metric<&LossMetrics::kl>] = math::nan();
       if (spoiled.kl_loss) sums.kl_loss = math::nan();
       if (!spoiled.gradient()) continue;
       if constexpr (shares) {

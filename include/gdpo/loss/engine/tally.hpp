@@ -7,48 +7,41 @@ GDPO_BEGIN_NAMESPACE
 
 namespace detail {
 
-/// The metrics of tokens (loss/metric_list.hpp), numbered, so that rows and batches add them side
-/// by side in lanes. Numbers come before shares. In both, sums over tokens come before what follows
-/// from other sums at the end of a row.
-enum Quantity : int {
-#define GDPO_X(name, ...) of_##name,
-  GDPO_TOKEN_METRICS(GDPO_X)
-#undef GDPO_X
-      metrics_of_tokens
-};
-#define GDPO_ONE_MORE(...) +1
-constexpr int token_sums = 0 GDPO_TOKEN_SUMS(GDPO_ONE_MORE);
-constexpr int measured =
-    token_sums GDPO_ROW_SUMS(GDPO_ONE_MORE);  ///< The first so many have ranges.
-constexpr int token_counts = 0 GDPO_TOKEN_COUNTS(GDPO_ONE_MORE);
-constexpr int row_metrics = 0 GDPO_ROW_METRICS(GDPO_ONE_MORE);
-#undef GDPO_ONE_MORE
+// The list of metrics cut by kind. A place in the list is also the lane in which rows and batches
+// add a metric of tokens.
+constexpr int token_sums = metric::before(metric::NumberAtEnd);  ///< Numbers that loops add.
+constexpr int measured = metric::before(metric::Share);          ///< The first so many have ranges.
+constexpr int token_counts = metric::before(metric::ShareAtEnd) - measured;
+constexpr int metrics_of_tokens = metric::before(metric::OfRow);
+constexpr int row_metrics = static_cast<int>(std::size(metric::list)) - metrics_of_tokens;
 /// The size of arrays with an element for each metric of tokens: rounded up to whole sets of lanes.
 /// The elements left over are 0.
 constexpr int quantities =
     (metrics_of_tokens + math::logical_lanes - 1) / math::logical_lanes * math::logical_lanes;
 
-// The columns of the list in loss/metric_list.hpp, which explains them.
-enum class AddedIn { Ratios, Terms };
-enum class KeptBy { Loss, Means, All };
-enum class Where { Always, WithKl, WithEntropies, WithBounds };
-// This type has a name, because nvcc writes parentheses around an unnamed one that g++ warns about.
-using MetricMember = Metric LossMetrics::*;
-struct MetricFacts {
-  MetricMember member;
-  KeptBy kept_by;
-  Where where;
+/// The place of a metric in the list: of_metric<&LossMetrics::kl>.
+template <MetricMember member>
+constexpr int of_metric = metric::place_of(member);
+/// The place of a share among the shares.
+template <MetricMember member>
+constexpr int of_share = of_metric<member> - measured;
+
+/// A place in the list that is known at compile time.
+template <int q>
+struct Place {
+  GDPO_INLINE constexpr operator int() const { return q; }
 };
-GDPO_INLINE constexpr MetricFacts facts_of(int q) {
-  switch (q) {
-#define GDPO_X(name, added_in, kept, where, keys) \
-  case of_##name:                                 \
-    return {&LossMetrics::name, KeptBy::kept, Where::where};
-    GDPO_TOKEN_METRICS(GDPO_X)
-#undef GDPO_X
-    default:
-      return {nullptr, KeptBy::All, Where::Always};
-  }
+GDPO_CALLS_ANY
+template <class F, int... q>
+GDPO_INLINE void with_places(const F& f, std::integer_sequence<int, q...>) {
+  f(Place<q>{}...);
+}
+/// Calls f(Place<0>{}, ..., Place<n - 1>{}). Loops over metrics in registers are written so: an
+/// index that is a constant from the start lets each sum stay in a register.
+GDPO_CALLS_ANY
+template <int n, class F>
+GDPO_INLINE void with_places(const F& f) {
+  with_places(f, std::make_integer_sequence<int, n>{});
 }
 
 /// Whether the loops over tokens keep the smallest or the largest value of a quantity with a range.
@@ -58,8 +51,10 @@ GDPO_INLINE constexpr MetricFacts facts_of(int q) {
 /// it, so these ends belong to the smallest or the largest x (complete_range in
 /// loss/engine/write_result.hpp). At levels of segments the ratio is known before the loops, and
 /// SegmentRatio adds it to its range.
-GDPO_INLINE constexpr bool keeps_min(int q) { return q != of_ratio; }
-GDPO_INLINE constexpr bool keeps_max(int q) { return q != of_ratio && q != of_approx_kl_k3; }
+GDPO_INLINE constexpr bool keeps_min(int q) { return q != of_metric<&LossMetrics::ratio>; }
+GDPO_INLINE constexpr bool keeps_max(int q) {
+  return keeps_min(q) && q != of_metric<&LossMetrics::approx_kl_k3>;
+}
 
 /// e^x, the ratio of a log ratio x of a token, and what goes with it. It saturates at exp_limit of
 /// S, the batch's scalar, also if V is wider.
@@ -74,7 +69,7 @@ GDPO_INLINE math::ExpParts<V> parts_of_ratio(const V& x) {
 
 /// Sums over the valid tokens of one row, before the row's weight.
 struct RowSums {
-  double of[quantities] = {};  ///< By Quantity; a share is the number of its tokens.
+  double of[quantities] = {};  ///< By place; a share is the number of its tokens.
   double kl_loss = 0;          ///< The sum of beta * kl over all KL terms.
   bool advantage = false;      ///< Some token has an advantage that is not 0.
 };
@@ -82,16 +77,14 @@ struct RowSums {
 /// Sums over rows: those of one unit, or of a whole call.
 ///
 /// Rows are added in their order, then the tallies of consecutive units in theirs. The arrays are
-/// indexed by Quantity: `sum` is over tokens; `row_sum`, `row_min` and `row_max` are over the means
-/// of rows, where a row without tokens has means of 0.
+/// indexed by the place of the metric: `sum` is over tokens; `row_sum`, `row_min` and `row_max` are
+/// over the means of rows, where a row without tokens has means of 0.
 struct Tally {
   double policy_loss = 0, kl_loss = 0;
   double sum[quantities] = {}, row_sum[quantities] = {}, row_min[quantities], row_max[quantities];
   double min[measured], max[measured];  ///< Ranges over tokens.
   double tokens = 0;
-#define GDPO_X(name, ...) Metric name;
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
+  Metric of_row[row_metrics];
   Moments advantage;
   NonFiniteInputs non_finite;
   index_t rows = 0, empty_rows = 0, degenerate_rows = 0;
@@ -123,10 +116,10 @@ struct Tally {
   }
   GDPO_INLINE void add_row(const RowSums& row, index_t n, index_t completion, double truncated,
                            double positive) {
-    add_row_value(completion_length, static_cast<double>(completion));
+    add_row_value<&LossMetrics::completion_length>(static_cast<double>(completion));
     if (!math::is_nan(truncated))
-      add_row_value(clipped_completions, math::is_zero(truncated) ? 0.0 : 1.0);
-    if (!math::is_nan(positive)) add_row_value(positive_logp, positive);
+      add_row_value<&LossMetrics::clipped_completions>(math::is_zero(truncated) ? 0.0 : 1.0);
+    if (!math::is_nan(positive)) add_row_value<&LossMetrics::positive_logp>(positive);
     ++rows;
     empty_rows += n == 0;
     degenerate_rows += n > 0 && !row.advantage;
@@ -159,14 +152,13 @@ struct Tally {
     } else if (part == quantities + 1) {
       advantage = merge(advantage, o.advantage);
     } else {
-      int left = part - (quantities + 2);
-#define GDPO_X(name, ...) \
-  if (left-- == 0) name = merge(name, o.name);
-      GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
-      if (left < 0) return;
-      const auto counter = input_counter(left);
-      non_finite.*counter = merge(non_finite.*counter, o.non_finite.*counter);
+      const int k = part - (quantities + 2);
+      if (k < row_metrics) {
+        of_row[k] = merge(of_row[k], o.of_row[k]);
+      } else {
+        const auto counter = input_counter(k - row_metrics);
+        non_finite.*counter = merge(non_finite.*counter, o.non_finite.*counter);
+      }
     }
   }
 
@@ -196,11 +188,17 @@ struct Tally {
     (math::min)(Lanes::load(row_min + q), low).store(row_min + q);
     (math::max)(Lanes::load(row_max + q), high).store(row_max + q);
   }
-  GDPO_DEVICE static void add_row_value(Metric& m, double value) {
+  template <MetricMember member>
+  GDPO_DEVICE void add_row_value(double value) {
+    Metric& m = of_row[of_metric<member> - metrics_of_tokens];
     m.row_sum += value, m.rows += 1;
     m.row_min = (math::min)(m.row_min, value), m.row_max = (math::max)(m.row_max, value);
   }
 };
+
+/// Whether metric q is added in one of the two loops over tokens.
+template <metric::AddedIn Loop, int q>
+constexpr bool is_added_in = metric::list[q].added_in == Loop;
 
 /// The smallest and largest values of the quantities that have a range, in lanes, as far as the
 /// loops keep them (keeps_min, keeps_max). NaN is left out.
@@ -215,7 +213,7 @@ struct LaneRanges {
     }
   }
   /// Adds the values x of the valid tokens to those ends of the range that the loops keep.
-  GDPO_INLINE void add(Quantity q, const Mask& valid, const V& x) {
+  GDPO_INLINE void add(int q, const Mask& valid, const V& x) {
     using math::select;
 #if defined(__CUDA_ARCH__)  // fmin and fmax of a device leave NaN out
     const V counted = select(valid, x, math::nan<V>());
@@ -230,16 +228,12 @@ struct LaneRanges {
   }
   /// Copies the quantities of one of the two loops. A copy of the whole would keep the other
   /// quantities from staying in registers.
-  template <AddedIn Loop>
+  template <metric::AddedIn Loop>
   GDPO_INLINE void take(const LaneRanges& o) {
-#define GDPO_X(name, added_in, ...)                                        \
-  if constexpr (AddedIn::added_in == Loop) {                               \
-    if constexpr (keeps_min(of_##name)) min[of_##name] = o.min[of_##name]; \
-    if constexpr (keeps_max(of_##name)) max[of_##name] = o.max[of_##name]; \
-  }
-    GDPO_TOKEN_SUMS(GDPO_X)
-    GDPO_ROW_SUMS(GDPO_X)
-#undef GDPO_X
+    with_places<measured>([&](auto... q) GDPO_INLINE_LAMBDA {
+      ((is_added_in<Loop, q> && keeps_min(q) ? void(min[q] = o.min[q]) : void()), ...);
+      ((is_added_in<Loop, q> && keeps_max(q) ? void(max[q] = o.max[q]) : void()), ...);
+    });
   }
   void add_to(Tally& tally) const {
     typename L::Scalar lanes[L::width];
@@ -260,7 +254,7 @@ struct LaneRanges {
 struct NoRanges {
   template <class... Any>
   GDPO_INLINE void add(const Any&...) {}
-  template <AddedIn Loop>
+  template <metric::AddedIn Loop>
   void take(const NoRanges&) {}
 };
 

@@ -19,9 +19,10 @@ struct SegmentRatio {
   /// Adds the ratio, at each of the n tokens, to the sums of their row and to its range.
   GDPO_INLINE void add_to(RowSums& row, Tally& tally) const {
     if (n == 0) return;
-    row.of[of_ratio] += math::mul(n, ratio);
-    tally.min[of_ratio] = (math::min)(tally.min[of_ratio], ratio);
-    tally.max[of_ratio] = (math::max)(tally.max[of_ratio], ratio);
+    constexpr int q = of_metric<&LossMetrics::ratio>;
+    row.of[q] += math::mul(n, ratio);
+    tally.min[q] = (math::min)(tally.min[q], ratio);
+    tally.max[q] = (math::max)(tally.max[q], ratio);
   }
 };
 
@@ -62,6 +63,7 @@ struct TokenTerms {
   using L = math::Lanes<V>;
   using Mask = mask_t<V>;
   using Count = typename L::Count;
+  using M = LossMetrics;
 
   // The level's ratio is the token's own, without a map. Then d_log_ratio goes to the token itself
   // as d_logp does, so the two are kept as one sum (kl.hpp, own_ratio).
@@ -84,48 +86,50 @@ struct TokenTerms {
     V d_log_ratio, d_logp;
   };
 
-  /// Whether tokens of this shape add to quantity q, given the level, KL terms and metrics.
+  /// Whether tokens of this shape add to metric q, given the level, KL terms and metrics.
   template <class Shape>
   GDPO_DEVICE static constexpr bool adds(int q) {
-    const MetricFacts facts = facts_of(q);
-    const bool kept = facts.kept_by == KeptBy::Loss ||
-                      (facts.kept_by == KeptBy::Means && Metrics::means) || Metrics::everything;
-    const bool there = facts.where == Where::WithKl          ? has_kl && Shape::with_kl
-                       : facts.where == Where::WithEntropies ? !Shape::plain
-                       : facts.where == Where::WithBounds    ? maps || Level::of_segment
-                                                             : true;
-    return kept && there && !(Level::of_segment && q == of_ratio);
+    const metric::KeptBy kept_by = metric::list[q].kept_by;
+    const metric::Where where = metric::list[q].where;
+    const bool kept = kept_by == metric::Loss || (kept_by == metric::Means && Metrics::means) ||
+                      Metrics::everything;
+    const bool there = where == metric::WithKl          ? has_kl && Shape::with_kl
+                       : where == metric::WithEntropies ? !Shape::plain
+                       : where == metric::WithBounds    ? maps || Level::of_segment
+                                                        : true;
+    return kept && there && !(Level::of_segment && q == of_metric<&M::ratio>);
   }
+  template <class Shape, int q>
+  static constexpr bool adds_v = adds<Shape>(q);
 
+  /// The places of sums behind those of metrics: the sum of beta * kl, that of d_log_ratio, from
+  /// which the shared derivative comes, and one of inputs, which is not finite if one of them is
+  /// not. Among the counts: the tokens whose advantage is not 0.
+  enum : int { kl_loss = token_sums, shared, inputs, sums_of_tokens, advantages = token_counts };
   /// The sums of one register of tokens: the metrics of tokens, and what the loss itself needs.
   struct Sums {
-#define GDPO_X(name, ...) V name{};
-    GDPO_TOKEN_SUMS(GDPO_X)
-#undef GDPO_X
-    V kl_loss{};
-    V shared{};  ///< The sum of d_log_ratio, from which the shared derivative comes.
-    V inputs{};  ///< A sum of inputs, which is not finite if one of them is not.
-#define GDPO_X(name, ...) Count name;
-    GDPO_TOKEN_COUNTS(GDPO_X)
-#undef GDPO_X
-    Count advantages;  ///< Tokens whose advantage is not 0.
+    V sum[sums_of_tokens]{};
+    Count count[advantages + 1];
 
-    /// Calls f(member, the same member of o) for each sum that one of the two loops over tokens of
-    /// this shape adds to. A loop copies only these; a copy of the whole would keep its sums from
+    /// Calls f(sum, the same sum of o) for each sum that one of the two loops over tokens of this
+    /// shape adds to. A loop copies only these; a copy of the whole would keep its sums from
     /// staying in registers.
     GDPO_CALLS_ANY
-    template <AddedIn Loop, class Shape, class F>
+    template <metric::AddedIn Loop, class Shape, class F>
     GDPO_INLINE void with(Sums& o, const F& f) {
-#define GDPO_X(name, added_in, ...) \
-  if constexpr (AddedIn::added_in == Loop && adds<Shape>(of_##name)) f(name, o.name);
-      GDPO_TOKEN_SUMS(GDPO_X)
-      GDPO_TOKEN_COUNTS(GDPO_X)
-#undef GDPO_X
-      if constexpr (Loop == AddedIn::Terms || maps || !Metrics::means) f(inputs, o.inputs);
-      if constexpr (Loop == AddedIn::Terms) {
-        if constexpr (several_kl || !Shape::plain) f(kl_loss, o.kl_loss);
-        if constexpr (!Shape::plain) f(advantages, o.advantages);
-        if constexpr (shares) f(shared, o.shared);
+      with_places<token_sums>([&](auto... q) GDPO_INLINE_LAMBDA {
+        ((is_added_in<Loop, q> && adds_v<Shape, q> ? f(sum[q], o.sum[q]) : void()), ...);
+      });
+      with_places<token_counts>([&](auto... k) GDPO_INLINE_LAMBDA {
+        ((is_added_in<Loop, measured + k> && adds_v<Shape, measured + k> ? f(count[k], o.count[k])
+                                                                         : void()),
+         ...);
+      });
+      if constexpr (Loop == metric::Terms || maps || !Metrics::means) f(sum[inputs], o.sum[inputs]);
+      if constexpr (Loop == metric::Terms) {
+        if constexpr (several_kl || !Shape::plain) f(sum[kl_loss], o.sum[kl_loss]);
+        if constexpr (!Shape::plain) f(count[advantages], o.count[advantages]);
+        if constexpr (shares) f(sum[shared], o.sum[shared]);
       }
     }
   };
@@ -133,11 +137,7 @@ struct TokenTerms {
 
   /// The sums of a block of tokens, in double.
   struct Totals {
-#define GDPO_X(name, ...) double name = 0;
-    GDPO_TOKEN_SUMS(GDPO_X)
-    GDPO_TOKEN_COUNTS(GDPO_X)
-#undef GDPO_X
-    double kl_loss = 0, shared = 0, inputs = 0, advantages = 0;
+    double sum[sums_of_tokens] = {}, count[advantages + 1] = {};
 
     /// Whether some input may not be finite, so that census() has to look at each token.
     ///
@@ -145,28 +145,28 @@ struct TokenTerms {
     /// about e^80 = 5e34 or more, far above the limit here.
     GDPO_INLINE bool needs_census() const {
       constexpr double huge = 1e20;
-      return math::not_finite(inputs + approx_kl_k1) ||
-             (has_kl && (!(math::abs(kl) < huge) || !(math::abs(kl_loss) < huge)));
+      return math::not_finite(sum[inputs] + sum[of_metric<&M::approx_kl_k1>]) ||
+             (has_kl &&
+              (!(math::abs(sum[of_metric<&M::kl>]) < huge) || !(math::abs(sum[kl_loss]) < huge)));
     }
     GDPO_INLINE void add_to(RowSums& row) const {
-#define GDPO_X(name, ...) row.of[of_##name] += name;
-      GDPO_TOKEN_SUMS(GDPO_X)
-      GDPO_TOKEN_COUNTS(GDPO_X)
-#undef GDPO_X
-      row.kl_loss += kl_loss;
-      row.advantage = row.advantage || advantages > 0;
+      for (int q = 0; q < token_sums; ++q) row.of[q] += sum[q];
+      for (int k = 0; k < token_counts; ++k) row.of[measured + k] += count[k];
+      row.kl_loss += sum[kl_loss];
+      row.advantage = row.advantage || count[advantages] > 0;
     }
   };
   /// Completes the sums of a row after its last token. `kl_weights` says that the batch has them.
   GDPO_INLINE static void finish(const Kls& kls, bool kl_weights, RowSums& row) {
     if constexpr (!several_kl) {
-      if (!kl_weights) row.kl_loss = row.of[of_kl];
+      if (!kl_weights) row.kl_loss = row.of[of_metric<&M::kl>];
       for_each_kl(kls, [&](const auto& kl) {
         row.kl_loss = kl.beta == 0 ? 0.0 : math::mul(kl.beta, row.kl_loss);
       });
     }
-    row.of[of_loss] = row.of[of_surrogate] + row.kl_loss;
-    row.of[of_clip_fraction] = row.of[of_clip_fraction_low] + row.of[of_clip_fraction_high];
+    row.of[of_metric<&M::loss>] = row.of[of_metric<&M::surrogate>] + row.kl_loss;
+    row.of[of_metric<&M::clip_fraction>] =
+        row.of[of_metric<&M::clip_fraction_low>] + row.of[of_metric<&M::clip_fraction_high>];
   }
 
   /// Adds x to the sum at valid tokens, and nothing at the others. With AVX-512 the sum is selected
@@ -190,13 +190,14 @@ struct TokenTerms {
     const V zero = constant<V>(0.0);
     const auto own = parts_of_ratio<S>(log_ratio);
     if constexpr (Metrics::means) {  // without a map, the log ratio of a masked token is 0 already
-      sums.approx_kl_k1 = sums.approx_kl_k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
-      sums.approx_kl_k3 = sums.approx_kl_k3 + (maps ? select(valid, own.k3, zero) : own.k3);
+      V &k1 = sums.sum[of_metric<&M::approx_kl_k1>], &k3 = sums.sum[of_metric<&M::approx_kl_k3>];
+      k1 = k1 - (maps ? select(valid, log_ratio, zero) : log_ratio);
+      k3 = k3 + (maps ? select(valid, own.k3, zero) : own.k3);
     }
-    if constexpr (maps || !Metrics::means) sums.inputs = sums.inputs + x.token_log_ratio;
+    if constexpr (maps || !Metrics::means) sums.sum[inputs] = sums.sum[inputs] + x.token_log_ratio;
     if constexpr (Metrics::everything) {
-      ranges.add(of_approx_kl_k1, valid, -log_ratio);
-      ranges.add(of_approx_kl_k3, valid, own.k3);
+      ranges.add(of_metric<&M::approx_kl_k1>, valid, -log_ratio);
+      ranges.add(of_metric<&M::approx_kl_k3>, valid, own.k3);
     }
     return own.exp;
   }
@@ -224,18 +225,18 @@ struct TokenTerms {
     if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_log_ratio = d_log_ratio + s.d_logp;
     if constexpr (!Shape::plain || has_factors) {
       const V given = weight_of<Shape>(factors, from, x);
-      sums.inputs = sums.inputs + select(valid, given, zero);
+      sums.sum[inputs] = sums.sum[inputs] + select(valid, given, zero);
       const Mask off = either(math::not_finite(given), math::is_zero(given));
       value = select(off, zero, mul(given, value));
       d_log_ratio = select(off, zero, mul(given, d_log_ratio));
       if constexpr (!own_ratio) d_logp = select(off, zero, mul(given, d_logp));
     }
-    add_where<Shape>(valid, value, sums.surrogate);
+    add_where<Shape>(valid, value, sums.sum[of_metric<&M::surrogate>]);
     V loss = value;
     if constexpr (has_kl && Shape::with_kl) {
       const bool given = !Shape::plain && from.has_kl_weights();
       const V wk = given ? from.kl_weights() : constant<V>(1.0);
-      if (given) sums.inputs = sums.inputs + select(valid, wk, zero);
+      if (given) sums.sum[inputs] = sums.sum[inputs] + select(valid, wk, zero);
       const Mask off = either(math::not_finite(wk), math::is_zero(wk));
       bool first = true;
       for_each_kl(kls, [&](const auto& kl) GDPO_INLINE_LAMBDA {
@@ -244,10 +245,10 @@ struct TokenTerms {
         const Term<V> k = term_by<folded, V>(kl, x);
         if (first) {
           // Not add_where: g++ masks the last addition of k.value, so the selection is free.
-          sums.kl = sums.kl + select(valid, k.value, zero);
+          sums.sum[of_metric<&M::kl>] = sums.sum[of_metric<&M::kl>] + select(valid, k.value, zero);
           if constexpr (Metrics::everything) {
-            ranges.add(of_kl, valid, k.value);
-            sums.kl_bounded.add(both(valid, k.outside));
+            ranges.add(of_metric<&M::kl>, valid, k.value);
+            sums.count[of_share<&M::kl_bounded>].add(both(valid, k.outside));
           }
         }
         first = false;
@@ -261,45 +262,47 @@ struct TokenTerms {
         add(own_ratio ? d_log_ratio : d_logp, k.d_logp);
         if (given) of_kls = select(off, zero, of_kls);
         if (several_kl) {
-          add_where<Shape>(valid, of_kls, sums.kl_loss);
+          add_where<Shape>(valid, of_kls, sums.sum[kl_loss]);
         } else if (given) {
-          add_where<Shape>(valid, V(select(off, zero, mul(wk, k.value))), sums.kl_loss);
+          add_where<Shape>(valid, V(select(off, zero, mul(wk, k.value))), sums.sum[kl_loss]);
         }
         if constexpr (Metrics::everything) loss = loss + of_kls;
       });
     }
     if constexpr (Metrics::means) {
-      if constexpr (!Level::of_segment) add_where<Shape>(valid, x.ratio, sums.ratio);
-      sums.clip_fraction_low.add(both(valid, s.low));
-      sums.clip_fraction_high.add(both(valid, s.high));
+      if constexpr (!Level::of_segment)
+        add_where<Shape>(valid, x.ratio, sums.sum[of_metric<&M::ratio>]);
+      sums.count[of_share<&M::clip_fraction_low>].add(both(valid, s.low));
+      sums.count[of_share<&M::clip_fraction_high>].add(both(valid, s.high));
     }
-    add_inputs<Shape>(from, valid, x, sums.inputs);
+    add_inputs<Shape>(from, valid, x, sums.sum[inputs]);
     if constexpr (Metrics::everything) {
-      sums.clip_fraction_any.add(both(valid, s.outside));
-      sums.dual_clip_fraction.add(both(valid, s.dual));
-      ranges.add(of_surrogate, valid, value);
-      ranges.add(of_loss, valid, loss);
+      sums.count[of_share<&M::clip_fraction_any>].add(both(valid, s.outside));
+      sums.count[of_share<&M::dual_clip_fraction>].add(both(valid, s.dual));
+      ranges.add(of_metric<&M::surrogate>, valid, value);
+      ranges.add(of_metric<&M::loss>, valid, loss);
     }
     if (!Shape::plain && from.has_advantages())
-      sums.advantages.add(both(
+      sums.count[advantages].add(both(
           valid, either(either(x.advantage<zero, x.advantage> zero), math::is_nan(x.advantage))));
     if (!Shape::plain && from.has_entropies()) {
       const V entropy = select(valid, from.entropies(), zero);
-      sums.entropy = sums.entropy + entropy;
-      sums.inputs = sums.inputs + entropy;
-      if constexpr (Metrics::everything) ranges.add(of_entropy, valid, entropy);
+      sums.sum[of_metric<&M::entropy>] = sums.sum[of_metric<&M::entropy>] + entropy;
+      sums.sum[inputs] = sums.sum[inputs] + entropy;
+      if constexpr (Metrics::everything) ranges.add(of_metric<&M::entropy>, valid, entropy);
     }
 
     if constexpr (maps) {
       const Mask stopped = math::is_zero(mapped.pass);
       if constexpr (Metrics::everything)
-        sums.log_ratio_bounded.add(both(valid, of_segment.held ? L::all_lanes() : stopped));
+        sums.count[of_share<&M::log_ratio_bounded>].add(
+            both(valid, of_segment.held ? L::all_lanes() : stopped));
       if constexpr (!shares) d_log_ratio = select(stopped, zero, d_log_ratio);
     } else if constexpr (Level::of_segment && Metrics::everything) {
-      if (of_segment.held) sums.log_ratio_bounded.add(valid);
+      if (of_segment.held) sums.count[of_share<&M::log_ratio_bounded>].add(valid);
     }
     if constexpr (shares) {
-      add_where<Shape>(valid, d_log_ratio, sums.shared);
+      add_where<Shape>(valid, d_log_ratio, sums.sum[shared]);
       return {zero, d_logp};
     } else {
       if constexpr (Level::of_segment) d_log_ratio = of_segment.held ? zero : d_log_ratio;
@@ -328,7 +331,7 @@ struct TokenTerms {
       const V ratio = own<S>(mapped.log_ratio, valid, x, sums, ranges);
       if constexpr (!Level::of_segment) x.ratio = ratio;
     } else {
-      sums.inputs = sums.inputs + x.token_log_ratio;
+      sums.sum[inputs] = sums.sum[inputs] + x.token_log_ratio;
     }
     return add<Shape>(loss.surrogate, of_shape<Shape>(loss.kl), loss.factor, of_segment, from,
                       valid, x, mapped, sums, ranges);

@@ -47,26 +47,43 @@ template <class S, class V>
 GDPO_INLINE void complete_range(Metric& m, int q, double low, double high) {
   const auto at_low = parts_of_ratio<S>(static_cast<V>(low)),
              at_high = parts_of_ratio<S>(static_cast<V>(high));
-  const double a = static_cast<double>(q == of_ratio ? at_low.exp : at_low.k3),
-               b = static_cast<double>(q == of_ratio ? at_high.exp : at_high.k3);
+  const bool is_ratio = q == of_metric<&LossMetrics::ratio>;
+  const double a = static_cast<double>(is_ratio ? at_low.exp : at_low.k3),
+               b = static_cast<double>(is_ratio ? at_high.exp : at_high.k3);
   if (!keeps_min(q)) m.min = (math::min)(a, b);
   if (!keeps_max(q)) m.max = (math::max)(a, b);
+}
+
+/// What the list says about writing metric q. A device reads the list at constant places alone.
+struct WrittenMetric {
+  MetricMember member;
+  metric::KeptBy kept_by;
+  metric::Where where;
+};
+template <int q>
+GDPO_INLINE WrittenMetric written_metric() {
+  constexpr metric::Facts facts = metric::list[q];
+  return {facts.member, facts.kept_by, facts.where};
 }
 
 /// Writes the metric of quantity q into the result, or an empty one if the call did not measure it.
 template <class Metrics>
 GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total,
                               const ResultTraits& traits) {
-  const MetricFacts facts = facts_of(q);
-  const bool kept = facts.kept_by == KeptBy::All ? Metrics::everything : Metrics::means;
-  const bool there = facts.where == Where::WithKl          ? traits.has_kl
-                     : facts.where == Where::WithEntropies ? traits.has_entropy
-                                                           : true;
+  WrittenMetric facts{};
+  with_places<metrics_of_tokens>(
+      [&](auto... place) { ((q == place ? void(facts = written_metric<place>()) : void()), ...); });
+  const bool kept = facts.kept_by == metric::All ? Metrics::everything : Metrics::means;
+  const bool there = facts.where == metric::WithKl          ? traits.has_kl
+                     : facts.where == metric::WithEntropies ? traits.has_entropy
+                                                            : true;
   Metric& m = r.metrics.*facts.member;
   m = kept && there ? total.metric(q, Metrics::everything) : Metric{};
   if constexpr (Metrics::everything) {
-    const bool complete = (keeps_min(q) && keeps_max(q)) || (q == of_ratio && traits.of_segment);
-    const double low = -total.max[of_approx_kl_k1], high = -total.min[of_approx_kl_k1];
+    constexpr int k1 = of_metric<&LossMetrics::approx_kl_k1>;
+    const bool complete = (keeps_min(q) && keeps_max(q)) ||
+                          (q == of_metric<&LossMetrics::ratio> && traits.of_segment);
+    const double low = -total.max[k1], high = -total.min[k1];
     if (complete || !(low <= high))
       return;  // low > high: no token, or the log ratio of each is NaN
     if (!traits.in_float) {
@@ -87,9 +104,9 @@ GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normalise
   r.normaliser = normaliser;
   r.over = traits.over;
   LossMetrics& m = r.metrics;
-#define GDPO_X(name, ...) m.name = total.name;
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
+  with_places<row_metrics>([&](auto... k) {
+    ((m.*written_metric<metrics_of_tokens + k>().member = total.of_row[k]), ...);
+  });
   m.advantage = total.advantage;
   m.non_finite = total.non_finite;
   m.rows = total.rows, m.empty_rows = total.empty_rows, m.degenerate_rows = total.degenerate_rows;

@@ -57,6 +57,12 @@ GDPO_DEVICE void for_each_part(const char* name, M& m, const F& f) {
   f(name, ".max", m.max), f(name, ".row_sum", m.row_sum), f(name, ".rows", m.rows);
   f(name, ".row_min", m.row_min), f(name, ".row_max", m.row_max);
 }
+GDPO_CALLS_ANY
+template <int q, class M, class F>
+GDPO_DEVICE void of_metric(M& m, const F& f) {
+  constexpr gdpo::detail::metric::Facts facts = gdpo::detail::metric::list[q];
+  for_each_part(facts.name, m.*facts.member, f);
+}
 /// Calls f for each number of a LossResult.
 GDPO_CALLS_ANY
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, LossResult>, int> = 0>
@@ -67,10 +73,8 @@ GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   f("normaliser", ".non_empty_rows", n.non_empty_rows), f("normaliser", ".given", n.given);
   f("", "over", r.over);
   auto& m = r.metrics;
-#define GDPO_X(name, ...) for_each_part(#name, m.name, f);
-  GDPO_TOKEN_METRICS(GDPO_X)
-  GDPO_ROW_METRICS(GDPO_X)
-#undef GDPO_X
+  gdpo::detail::with_places<gdpo::detail::metrics_of_tokens + gdpo::detail::row_metrics>(
+      [&](auto... q) { (of_metric<q>(m, f), ...); });
   for_each_moment("advantage", m.advantage, f);
 #define GDPO_X(in_batch, in_row, ...)                              \
   f("non_finite." #in_batch, ".count", m.non_finite.in_row.count); \
