@@ -18,9 +18,13 @@
   X(token_advantages, advantages, advantage, always, Absent)
 
 /// The log-probs among the inputs of policies, with the same columns.
-#define GDPO_LOGPS(X)                                          \
-  X(logp, logp, logp, always, Needed)                          \
-  X(old_logp, old_logp, old_logp, always, Needed)              \
+#define GDPO_LOGPS(X)                             \
+  X(logp, logp, logp, always, Needed)             \
+  X(old_logp, old_logp, old_logp, always, Needed) \
+  GDPO_OTHER_LOGPS(X)
+
+/// Those that are 0 at the tokens of a batch that does not have them.
+#define GDPO_OTHER_LOGPS(X)                                    \
   X(ref_logp, ref_logp, ref_logp, ref, WithKl)                 \
   X(rollout_logp, rollout_logp, rollout_logp, rollout, Absent) \
   X(teacher_logp, teacher_logp, teacher_logp, teacher, Absent)

@@ -97,9 +97,10 @@ struct DeviceToken {
     if (!valid) return x;
     x.logp = read(batch.logp);
     x.old_logp = has_old_logp() ? read(batch.old_logp) : x.logp;
-    if (has_ref_logp()) x.ref_logp = read(batch.ref_logp);
-    if (has_rollout_logp()) x.rollout_logp = read(batch.rollout_logp);
-    if (has_teacher_logp()) x.teacher_logp = read(batch.teacher_logp);
+#define GDPO_X(in_batch, in_row, in_token, ...) \
+  if (batch.in_batch) x.in_token = read(batch.in_batch);
+    GDPO_OTHER_LOGPS(GDPO_X)
+#undef GDPO_X
     if (batch.tags) x.tag = read(batch.tags);
     x.advantage = has_advantages() ? read(batch.token_advantages) : advantage;
     x.row_advantage = row_advantage;

@@ -198,13 +198,15 @@ struct TokenReader {
     constexpr bool plain = Shape::plain;
     x.logp = read(row.logp);
     x.old_logp = plain || row.old_logp ? read(row.old_logp) : x.logp;
-    if constexpr (plain) {
-      x.ref_logp = Shape::with_kl ? read(row.ref_logp) : zero;
-    } else {
-      x.ref_logp = maybe(row.ref_logp);
-    }
-    x.rollout_logp = plain ? zero : maybe(row.rollout_logp);
-    x.teacher_logp = plain ? zero : maybe(row.teacher_logp);
+#define GDPO_X(in_batch, in_row, in_token, reads, in_plain)                \
+  if constexpr (plain) {                                                   \
+    constexpr bool there = is_in_plain(InPlain::in_plain, Shape::with_kl); \
+    x.in_token = there ? read(row.in_row) : zero;                          \
+  } else {                                                                 \
+    x.in_token = maybe(row.in_row);                                        \
+  }
+    GDPO_OTHER_LOGPS(GDPO_X)
+#undef GDPO_X
     x.tag = plain ? zero : maybe(row.tags);
     x.advantage = plain || !row.advantages ? advantage : read(row.advantages);
     x.row_advantage = row_advantage;
