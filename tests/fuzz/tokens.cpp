@@ -92,7 +92,7 @@ naive_loss::Settings of_grpo() {
 }
 naive_loss::Settings of_dapo() {
   naive_loss::Settings s;
-  s.high = 0.28;
+  s.surrogate = naive_loss::Ratio{0.2, 0.28};
   s.aggregate = naive_loss::Aggregate::TokenMean, s.over = naive_loss::Over::Tokens;
   return s;
 }
@@ -104,7 +104,7 @@ naive_loss::Settings of_dr_grpo() {
 naive_loss::Settings of_gspo() {
   naive_loss::Settings s;
   s.level = naive_loss::Level::Sequence;
-  s.low = 3e-4, s.high = 4e-4;
+  s.surrogate = naive_loss::Ratio{3e-4, 4e-4};
   return s;
 }
 

@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace naive_loss {
@@ -89,18 +90,92 @@ inline real exp_less_line(real x) {
 inline Dual exp_less_line(Dual x) { return {exp_less_line(x.v), x.d * std::expm1(x.v)}; }
 inline Moved exp_less_line(Moved x) { return {exp_less_line(x.at), exp_less_line(x.now)}; }
 
+// ---- surrogates and factors ----
+
+/// A token's log-prob as the number type N, and its other inputs as plain numbers.
+template <class N>
+struct Token {
+  N logp;
+  bool has_old;
+  real old, ref, rollout, teacher, advantage, row_advantage, weight, kl_weight, tag;
+};
+
+/// Which clip metrics count a token.
+struct Clips {
+  bool low = false, high = false, outside = false, dual = false;
+};
+
+// Each has the name that it has in the library, the names that its settings have there, its value
+// at a token, and the tokens that it clips, from the ratio r and the advantage a.
+
+struct Ratio {
+  static constexpr const char* name = "Ratio";
+  double low = 0.2, high = 0.2, delta = off, dual = off;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("low", s.low), f("high", s.high), f("delta", s.delta), f("dual", s.dual);
+  }
+  template <class N>
+  N operator()(const Token<N>& t, const N& ratio) const {
+    const real a = t.advantage;
+    const N plain = N(-a) * clamp(ratio, -off, delta);
+    const N clipped = N(-a) * clamp(ratio, 1 - static_cast<real>(low), 1 + static_cast<real>(high));
+    const N value = max_first(plain, clipped);
+    return a < 0 ? clamp(value, -off, -a * dual) : value;
+  }
+  Clips clips(real r, real a) const {
+    const real lo = 1 - static_cast<real>(low), hi = 1 + static_cast<real>(high),
+               capped = clamp(r, -off, delta);
+    return {capped < lo && a<0, capped> hi && a > 0, r < lo || r > hi,
+            a < 0 && std::fmax(-a * capped, -a * clamp(r, lo, hi)) > -a * dual};
+  }
+};
+struct Reinforce {
+  static constexpr const char* name = "Reinforce";
+  template <class Self, class F>
+  static void settings(Self&, const F&) {}
+  template <class N>
+  N operator()(const Token<N>& t, const N&) const {
+    return N(-t.advantage) * t.logp;
+  }
+  Clips clips(real, real) const { return {}; }
+};
+using Surrogate = std::variant<Ratio, Reinforce>;
+
+struct NoFactor {
+  static constexpr const char* name = "";
+  template <class Self, class F>
+  static void settings(Self&, const F&) {}
+  real operator()(real) const { return 1; }
+  Clips clips(real, real, const Clips& of_surrogate) const { return of_surrogate; }
+};
+/// It counts the clips in place of the surrogate.
+struct ClippedRatio {
+  static constexpr const char* name = "ClippedRatio";
+  double min_ratio = 0, max_ratio = off;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("min_ratio", s.min_ratio), f("max_ratio", s.max_ratio);
+  }
+  real operator()(real r) const { return clamp(r, min_ratio, max_ratio); }
+  Clips clips(real r, real a, const Clips& of_surrogate) const {
+    return {r < min_ratio && a<0, r> max_ratio && a > 0, r < min_ratio || r > max_ratio,
+            of_surrogate.dual};
+  }
+};
+using Factor = std::variant<NoFactor, ClippedRatio>;
+
 // ---- settings ----
 
 enum class Level { Token, Sequence, SequenceToken };
 enum class Map { None, Clamp, TrustRegion };
 enum class Statistic { Mean, Sum };
-enum class Surrogate { Ratio, Reinforce };
 enum class Estimator { K1, Abs, K2, K3 };
 enum class Rule { Direct, StraightThroughK2, ScoreFunction, ImportanceWeighted };
 enum class Against { Ref, Old, Teacher, Rollout };
 enum class Aggregate {
-  TokenMean,
   SeqMeanTokenMean,
+  TokenMean,
   SeqMeanTokenSum,
   SeqMeanTokenSumNorm,
   TokenSum
@@ -116,6 +191,12 @@ struct Kl {
   double beta = 0.04;
   Against against = Against::Ref;
   Bounds input, output;
+  template <class Self, class F>
+  static void settings(Self& s, const F& f) {
+    f("estimator", s.estimator), f("gradient", s.rule), f("beta", s.beta), f("against", s.against);
+    f("input.lo", s.input.lo), f("input.hi", s.input.hi);
+    f("output.lo", s.output.lo), f("output.hi", s.output.hi);
+  }
 };
 /// What a factor may read; all of it is detached.
 struct FactorArgs {
@@ -128,18 +209,29 @@ struct Settings {
   Statistic statistic = Statistic::Mean;
   double statistic_count_eps = 0;
   Bounds level_bounds;
-  Surrogate surrogate = Surrogate::Ratio;
-  double low = 0.2, high = 0.2, delta = off, dual = off;  // of Ratio
-  // A factor: the ratio between these bounds. It counts the clips in place of the surrogate.
-  bool clipped_ratio = false;
-  double min_ratio = 0, max_ratio = off;
+  Surrogate surrogate;
+  Factor detached;  // a factor of the library
   std::vector<Kl> kl;
-  std::function<real(const FactorArgs&)> factor;
+  std::function<real(const FactorArgs&)> factor;  // one of a test's own
   Aggregate aggregate = Aggregate::SeqMeanTokenMean;
   Over over = Over::Rows;
   double count_eps = 0, scale = 1, row_count_eps = 0, constant = 100;
-  bool padded_width = false;
+  bool padded_width = false;  // where constant is 0: the padded width in its place
 };
+/// Calls f(name, member) for the settings of the level, named as in the library.
+template <class S, class F>
+void level_settings(S& s, const F& f) {
+  f("map.lo", s.map_bounds.lo), f("map.hi", s.map_bounds.hi);
+  f("statistic.count_eps", s.statistic_count_eps);
+  f("bounds.lo", s.level_bounds.lo), f("bounds.hi", s.level_bounds.hi);
+}
+/// The same for the aggregate.
+template <class S, class F>
+void aggregate_settings(S& s, const F& f) {
+  f("mode", s.aggregate), f("over", s.over), f("count_eps", s.count_eps), f("scale", s.scale);
+  f("row_count_eps", s.row_count_eps), f("constant", s.constant);
+  f("padded_width", s.padded_width);
+}
 
 /// Arrays of rows x width, row by row; an empty array is absent.
 struct Data {
@@ -171,14 +263,6 @@ inline Counts count(const Data& data) {
 
 // ---- formulas ----
 
-/// A token's log-prob as the number type N, and its other inputs as plain numbers.
-template <class N>
-struct Token {
-  N logp;
-  bool has_old;
-  real old, ref, rollout, teacher, advantage, row_advantage, weight, kl_weight, tag;
-};
-
 template <class N>
 N token_log_ratio(const Token<N>& t) {
   return t.has_old ? t.logp - N(t.old) : t.logp - detach(t.logp);
@@ -195,13 +279,7 @@ N mapped(const Settings& s, const Token<N>& t) {
 
 template <class N>
 N surrogate(const Settings& s, const Token<N>& t, const N& ratio) {
-  const real a = t.advantage;
-  if (s.surrogate == Surrogate::Reinforce) return N(-a) * t.logp;
-  const N plain = N(-a) * clamp(ratio, -off, s.delta);
-  const N clipped =
-      N(-a) * clamp(ratio, 1 - static_cast<real>(s.low), 1 + static_cast<real>(s.high));
-  const N value = max_first(plain, clipped);
-  return a < 0 ? clamp(value, -off, -a * s.dual) : value;
+  return std::visit([&](const auto& chosen) { return chosen(t, ratio); }, s.surrogate);
 }
 
 template <class N>
@@ -270,7 +348,7 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
     const N ratio = exp(log_ratio);
     real w = t.weight;
     if (s.factor) w *= s.factor({number(log_ratio), t.advantage, t.row_advantage, t.tag});
-    if (s.clipped_ratio) w *= clamp(number(ratio), s.min_ratio, s.max_ratio);
+    w *= std::visit([&](const auto& chosen) { return chosen(number(ratio)); }, s.detached);
     if (!std::isfinite(w)) w = 0;
     const real wk = std::isfinite(t.kl_weight) ? t.kl_weight : 0;
     N surrogate_term(0), kl_terms(0);
@@ -318,19 +396,13 @@ N segment_loss(const Settings& s, const std::vector<Token<N>>& tokens, real W,
                                  : s.map == Map::TrustRegion && (a == 0 || x != number(own));
     sums->bounded += mapped_away || (s.level != Level::Token &&
                                      (raw < s.level_bounds.lo || raw > s.level_bounds.hi));
-    if (s.clipped_ratio) {
-      sums->low += r < s.min_ratio && a < 0;
-      sums->high += r > s.max_ratio && a > 0;
-      sums->outside += r < s.min_ratio || r > s.max_ratio;
-    }
-    if (s.surrogate == Surrogate::Ratio) {  // counted also where the token's weight is 0
-      const real lo = 1 - static_cast<real>(s.low), hi = 1 + static_cast<real>(s.high),
-                 capped = clamp(r, -off, s.delta);
-      sums->low += !s.clipped_ratio && capped < lo && a < 0;
-      sums->high += !s.clipped_ratio && capped > hi && a > 0;
-      sums->outside += !s.clipped_ratio && (r < lo || r > hi);
-      sums->dual += a < 0 && std::fmax(-a * capped, -a * clamp(r, lo, hi)) > -a * s.dual;
-    }
+    // Counted also where the token's weight is 0.
+    const Clips clips =
+        std::visit([&](const auto& chosen,
+                       const auto& detached) { return detached.clips(r, a, chosen.clips(r, a)); },
+                   s.surrogate, s.detached);
+    sums->low += clips.low, sums->high += clips.high;
+    sums->outside += clips.outside, sums->dual += clips.dual;
   }
   return total;
 }
@@ -350,7 +422,8 @@ inline real row_weight(const Settings& s, const Data& data, const Counts& n, int
       return given * s.scale / count / (tokens + static_cast<real>(s.row_count_eps));
     case Aggregate::SeqMeanTokenSumNorm:
       return given * s.scale / count /
-             (s.padded_width ? static_cast<real>(data.width) : static_cast<real>(s.constant));
+             (s.padded_width && s.constant == 0 ? static_cast<real>(data.width)
+                                                : static_cast<real>(s.constant));
     default:
       return given * s.scale;
   }
@@ -456,6 +529,107 @@ inline std::vector<real> differences(const Settings& s, const Data& data, const 
     }
   });
   return gradient;
+}
+
+// ---- the losses that have names ----
+
+/// The settings of a loss by name, from the paper or the code of the trainer. Those of a trainer
+/// with recorded results may be left to the records (tests/golden).
+struct Named {
+  const char* name;
+  Settings settings;
+};
+
+/// A loss of tokens with one KL term.
+inline Settings settings_of(const Surrogate& surrogate, double beta, Aggregate aggregate,
+                            Over over = Over::Rows) {
+  Settings s;
+  s.surrogate = surrogate, s.aggregate = aggregate, s.over = over, s.constant = 0;
+  s.kl.resize(1);
+  s.kl[0].beta = beta;
+  return s;
+}
+/// The same of sequences, with a gradient for each token where `level` says so.
+inline Settings at_level(Level level, Settings s) {
+  s.level = level;
+  return s;
+}
+/// CISPO: REINFORCE times the detached ratio between bounds.
+inline Settings cispo(double min_ratio, double max_ratio, double beta, Aggregate aggregate,
+                      Over over) {
+  Settings s = settings_of(Reinforce{}, beta, aggregate, over);
+  s.detached = ClippedRatio{min_ratio, max_ratio};
+  return s;
+}
+/// The same with bounds of the KL term's log ratio and value.
+inline Settings bounded_kl(Settings s, Bounds input, Bounds output) {
+  s.kl[0].input = input, s.kl[0].output = output;
+  return s;
+}
+/// The same with a clamp of each token's log ratio.
+inline Settings clamped(Settings s) {
+  s.map = Map::Clamp;  // -20 to 20
+  return s;
+}
+
+inline std::vector<Named> named() {
+  using A = Aggregate;
+  constexpr auto tokens = Over::Tokens, given = Over::Given;
+  const Bounds ends{-20, 20}, cut{-10, 10}, none;
+  const Ratio clip, dapo{0.2, 0.28}, narrow{3e-4, 4e-4}, dual{0.2, 0.2, off, 3};
+  const auto sequence = [](const Settings& s) { return at_level(Level::Sequence, s); };
+  const auto swift = [&](A aggregate, Over over) {
+    return bounded_kl(settings_of(clip, 0.04, aggregate, over), ends, cut);
+  };
+  Settings gspo = bounded_kl(
+      at_level(Level::SequenceToken, settings_of(clip, 0, A::TokenMean, tokens)), ends, cut);
+  gspo.level_bounds = {-off, 10};
+  Settings gspo_of_rows = gspo;
+  gspo_of_rows.aggregate = A::SeqMeanTokenMean, gspo_of_rows.over = Over::NonEmptyRows;
+  gspo_of_rows.row_count_eps = 1e-8;
+  Settings slime = cispo(0.8, 1.2, 0, A::SeqMeanTokenMean, given);
+  slime.kl[0].estimator = Estimator::K1;
+  const auto mean = A::SeqMeanTokenMean, norm = A::SeqMeanTokenSumNorm, token_mean = A::TokenMean;
+  return {
+      {"grpo", settings_of(clip, 0.04, mean)},
+      {"dapo", settings_of(dapo, 0, token_mean, tokens)},
+      {"dr_grpo", settings_of(clip, 0, norm)},
+      {"gspo", sequence(settings_of(narrow, 0, mean))},
+      {"gspo_token", at_level(Level::SequenceToken, settings_of(narrow, 0, mean))},
+      {"cispo", cispo(0, 5, 0, token_mean, tokens)},
+      {"trl::grpo", settings_of(clip, 0, mean)},
+      {"trl::bnpo", settings_of(clip, 0, token_mean, tokens)},
+      {"trl::dr_grpo", settings_of(clip, 0, norm)},
+      {"trl::dapo", settings_of(clip, 0, token_mean, given)},
+      {"trl::cispo", cispo(0, 5, 0, token_mean, given)},
+      {"trl::luspo", sequence(settings_of(clip, 0, A::SeqMeanTokenSum))},
+      {"verl::vanilla", clamped(bounded_kl(settings_of(dual, 0, token_mean, tokens), ends, cut))},
+      {"verl::gspo", gspo},
+      {"verl::v0_9_0::gspo", gspo_of_rows},
+      {"verl::cispo", clamped(bounded_kl(cispo(0.8, 1.2, 0, token_mean, tokens), ends, cut))},
+      {"nvlabs::trl_grpo", settings_of(clip, 0.04, mean)},
+      {"nvlabs::trl_bnpo", settings_of(clip, 0.04, token_mean, tokens)},
+      {"nvlabs::trl_dr_grpo", settings_of(clip, 0.04, norm)},
+      {"nvlabs::verl", bounded_kl(settings_of(clip, 0, token_mean, tokens), none, cut)},
+      {"ms_swift::grpo", swift(mean, Over::Rows)},
+      {"ms_swift::bnpo", swift(token_mean, tokens)},
+      {"ms_swift::dr_grpo", swift(norm, Over::Rows)},
+      {"ms_swift::dapo", swift(token_mean, given)},
+      {"ms_swift::cispo", bounded_kl(cispo(0, 5, 0.04, token_mean, given), ends, cut)},
+      {"ms_swift::megatron_bnpo", swift(token_mean, given)},
+      {"open_instruct::dapo",
+       bounded_kl(settings_of(Ratio{0.2, 0.272}, 0.05, token_mean, given), {-40, 40}, none)},
+      {"open_instruct::cispo",
+       bounded_kl(cispo(0, 1.272, 0.05, token_mean, given), {-40, 40}, none)},
+      {"nemo_rl::cispo", bounded_kl(cispo(0.8, 1.2, 0.01, token_mean, tokens), ends, cut)},
+      {"slime::cispo", slime},
+      {"liger::grpo", settings_of(clip, 0.04, mean)},
+      {"liger::bnpo", settings_of(clip, 0.04, token_mean, tokens)},
+      {"liger::dr_grpo", settings_of(clip, 0.04, norm)},
+      {"liger::dapo", settings_of(clip, 0.04, token_mean, tokens)},
+      {"liger::cispo", cispo(0, 5, 0.04, token_mean, tokens)},
+      {"textbook::grpo", settings_of(clip, 0.04, mean)},
+  };
 }
 
 }  // namespace naive_loss

@@ -2,8 +2,12 @@
 // random inputs, and the comparison with the oracle. support/loss_product.hpp has every composition
 // behind one function.
 #pragma once
+#include <gdpo/dist/describe.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/loss/any_kl.hpp>
+#include <gdpo/loss/any_surrogate.hpp>
 #include <reference/naive_loss.hpp>
+#include <stdexcept>
 #include <string>
 #include <support/generators.hpp>
 #include <support/tolerance.hpp>
@@ -211,36 +215,106 @@ inline std::string difference_of(const Outcome& a, const Outcome& b) {
 
 // ---- from the oracle's settings to the library's ----
 
-inline gdpo::Bounds bounds_of(const naive_loss::Bounds& b) { return {b.lo, b.hi}; }
-inline void set_map(gdpo::map::None&, const Settings&) {}
-inline void set_map(gdpo::map::Clamp& map, const Settings& s) {
-  map = {s.map_bounds.lo, s.map_bounds.hi};
+/// Calls copy(member, number of the oracle) for each setting of a policy of the library, by its
+/// name in the policy's list of fields. `known(f)` calls f(name, number) for those that the oracle
+/// has. Throws where the oracle lacks one, or the list a member, so that none is ignored.
+template <class Policy, class Known, class Copy>
+void for_each_setting(Policy& policy, const Known& known, const Copy& copy) {
+  using P = std::remove_const_t<Policy>;
+  static_assert(gdpo::detail::has_fields_v<P> || std::is_empty_v<P>,
+                "a policy with settings lists them as fields (core/fields.hpp)");
+  if constexpr (gdpo::detail::has_fields_v<P>) {
+    const std::string type = gdpo::detail::type_name<P>();
+    std::size_t fields = 0;
+    P::fields(policy, [&fields](const auto&...) { ++fields; });
+    if (fields != gdpo::detail::member_count<P>())
+      throw std::logic_error(type + " has a member that is not among its fields");
+    gdpo::detail::walk_fields(policy, {}, [&](const auto& path, auto& member, const auto&) {
+      using Member = std::decay_t<decltype(member)>;
+      if constexpr (std::is_arithmetic_v<Member> || std::is_enum_v<Member>) {
+        bool found = false;
+        known([&](const char* name, auto& of_oracle) {
+          if (path.text() != name) return;
+          found = true, copy(member, of_oracle);
+        });
+        if (!found)
+          throw std::logic_error(
+              "the oracle (reference/naive_loss.hpp) does not know the setting '" + path.text() +
+              "' of " + type);
+      } else {
+        static_assert(gdpo::detail::has_fields_v<Member> || std::is_empty_v<Member>,
+                      "a struct of settings lists them as fields (core/fields.hpp)");
+      }
+    });
+  }
 }
-inline void set_statistic(gdpo::statistic::Mean& to, const Settings& s) {
-  to.count_eps = s.statistic_count_eps;
+/// To the library, and to the oracle; enumerators by their numbers.
+inline constexpr auto to_library = [](auto& member, const auto& of_oracle) {
+  member = static_cast<std::decay_t<decltype(member)>>(of_oracle);
+};
+inline constexpr auto to_oracle = [](const auto& member, auto& of_oracle) {
+  of_oracle = static_cast<std::decay_t<decltype(of_oracle)>>(member);
+};
+
+/// Whether the oracle's surrogate or factor Of is the library's type Policy, by its name.
+template <class Policy, class Of>
+bool is_of(const Of&) {
+  const std::string type = gdpo::detail::type_name<Policy>();
+  return type == std::string("surrogate::") + Of::name ||
+         type == std::string("factor::") + Of::name;
 }
-inline void set_statistic(gdpo::statistic::Sum&, const Settings&) {}
-template <class Map>
-void set_level(gdpo::level::Token<Map>& level, const Settings& s) {
-  set_map(level.map, s);
+/// The oracle's surrogate or factor of the library's type, in Any, a variant of all of them.
+template <class Any, class Policy, std::size_t At = 0>
+Any known_as() {
+  if constexpr (At == std::variant_size_v<Any>) {
+    throw std::logic_error("the oracle (reference/naive_loss.hpp) does not know " +
+                           gdpo::detail::type_name<Policy>());
+  } else {
+    using Of = std::variant_alternative_t<At, Any>;
+    return is_of<Policy>(Of{}) ? Any{Of{}} : known_as<Any, Policy, At + 1>();
+  }
+}
+/// Gives a surrogate or factor the settings that the oracle has for it.
+template <class Policy, class Any>
+void set_policy(Policy& to, const Any& any) {
+  std::visit(
+      [&to](const auto& of) {
+        using Of = std::decay_t<decltype(of)>;
+        if (!is_of<Policy>(of))
+          throw std::logic_error(std::string("the settings are those of ") + Of::name +
+                                 ", the loss has " + gdpo::detail::type_name<Policy>());
+        for_each_setting(
+            to, [&of](const auto& f) { Of::settings(of, f); }, to_library);
+      },
+      any);
+}
+template <class Surrogate>
+void set_surrogate(Surrogate& to, const Settings& s) {
+  set_policy(to, s.surrogate);
+}
+inline void set_factor(gdpo::Factors<>&, const Settings& s) {
+  if (!std::holds_alternative<naive_loss::NoFactor>(s.detached))
+    throw std::logic_error("the settings have a factor, the loss has none");
+}
+template <class Factor>
+void set_factor(gdpo::Factors<Factor>& to, const Settings& s) {
+  set_policy(to.first, s.detached);
 }
 template <class Level>
 void set_level(Level& level, const Settings& s) {
-  set_map(level.map, s);
-  set_statistic(level.statistic, s);
-  level.bounds = bounds_of(s.level_bounds);
+  for_each_setting(
+      level, [&s](const auto& f) { naive_loss::level_settings(s, f); }, to_library);
 }
-template <class Surrogate>
-void set_surrogate(Surrogate&, const Settings&) {}  // a surrogate without settings
-inline void set_surrogate(gdpo::surrogate::Ratio& to, const Settings& s) {
-  to = {s.low, s.high, s.delta, s.dual};
+/// The settings of KL term k.
+template <class Kl>
+void set_term(Kl& to, const Settings& s, std::size_t k) {
+  for_each_setting(
+      to, [&](const auto& f) { naive_loss::Kl::settings(s.kl[k], f); }, to_library);
 }
 inline void set_kl(gdpo::Kls<>&, const Settings&, std::size_t) {}
 template <class E, class R>
 void set_kl(gdpo::Kl<E, R>& to, const Settings& s, std::size_t k = 0) {
-  to.beta = s.kl[k].beta;
-  to.against = static_cast<gdpo::Against>(s.kl[k].against);
-  to.input = bounds_of(s.kl[k].input), to.output = bounds_of(s.kl[k].output);
+  set_term(to, s, k);
 }
 template <class First, class... Rest>
 void set_kl(gdpo::Kls<First, Rest...>& to, const Settings& s, std::size_t k = 0) {
@@ -248,20 +322,10 @@ void set_kl(gdpo::Kls<First, Rest...>& to, const Settings& s, std::size_t k = 0)
   set_kl(to.rest, s, k + 1);
 }
 inline gdpo::Aggregate aggregate_of(const Settings& s) {
-  using Mode = gdpo::Aggregate::Mode;
-  const Mode mode =
-      s.aggregate == naive_loss::Aggregate::TokenMean             ? Mode::TokenMean
-      : s.aggregate == naive_loss::Aggregate::SeqMeanTokenMean    ? Mode::SeqMeanTokenMean
-      : s.aggregate == naive_loss::Aggregate::SeqMeanTokenSum     ? Mode::SeqMeanTokenSum
-      : s.aggregate == naive_loss::Aggregate::SeqMeanTokenSumNorm ? Mode::SeqMeanTokenSumNorm
-                                                                  : Mode::TokenSum;
-  return {mode,
-          static_cast<gdpo::Over>(s.over),
-          s.count_eps,
-          s.scale,
-          s.row_count_eps,
-          s.padded_width ? 0 : s.constant,
-          s.padded_width};
+  gdpo::Aggregate a;
+  for_each_setting(
+      a, [&s](const auto& f) { naive_loss::aggregate_settings(s, f); }, to_library);
+  return a;
 }
 /// A loss with the oracle's settings.
 template <class Loss>
@@ -271,8 +335,82 @@ Loss loss_of(const Settings& s) {
   set_surrogate(loss.surrogate, s);
   set_kl(loss.kl, s, 0);
   loss.aggregate = aggregate_of(s);
+  set_factor(loss.factor, s);
   return loss;
 }
+// ---- and back ----
+
+namespace detail {
+template <class Any, class Policy>
+void read_policy(Any& any, const Policy& policy) {
+  any = known_as<Any, Policy>();
+  std::visit(
+      [&policy](auto& of) {
+        using Of = std::decay_t<decltype(of)>;
+        for_each_setting(
+            policy, [&of](const auto& f) { Of::settings(of, f); }, to_oracle);
+      },
+      any);
+}
+inline void read_factors(Settings&, const gdpo::Factors<>&) {}
+template <class F>
+void read_factors(Settings& s, const gdpo::Factors<F>& factors) {
+  read_policy(s.detached, factors.first);
+}
+template <class... F>
+void read_factors(Settings& s, const gdpo::AnyFactors<F...>& any) {
+  any.visit([&s](const auto& factors) { read_factors(s, factors); });
+}
+template <class Surrogate>
+void read_surrogate(Settings& s, const Surrogate& surrogate) {
+  read_policy(s.surrogate, surrogate);
+}
+template <class... S>
+void read_surrogate(Settings& s, const gdpo::AnySurrogate<S...>& any) {
+  any.visit([&s](const auto& surrogate) { read_surrogate(s, surrogate); });
+}
+inline void read_kl(naive_loss::Kl& to, const gdpo::AnyKl& kl) {
+  for_each_setting(
+      kl, [&to](const auto& f) { naive_loss::Kl::settings(to, f); }, to_oracle);
+}
+template <class Estimator>
+void read_kl(naive_loss::Kl& to, const gdpo::Kl<Estimator, gdpo::kl::Direct>& kl) {
+  using E = naive_loss::Estimator;
+  for_each_setting(
+      kl, [&to](const auto& f) { naive_loss::Kl::settings(to, f); }, to_oracle);
+  to.estimator = std::is_same_v<Estimator, gdpo::kl::K1>    ? E::K1
+                 : std::is_same_v<Estimator, gdpo::kl::Abs> ? E::Abs
+                 : std::is_same_v<Estimator, gdpo::kl::K2>  ? E::K2
+                                                            : E::K3;
+}
+inline void read_kl(naive_loss::Kl& to, const gdpo::Kls<>&) { to.beta = 0; }
+}  // namespace detail
+/// The settings of a loss of the library, with its KL term, as the oracle has them.
+template <class Loss>
+Settings settings_of(const Loss& loss) {
+  using Level = std::decay_t<decltype(loss.level)>;
+  using Map = std::decay_t<decltype(loss.level.map)>;
+  static_assert(std::is_same_v<Map, gdpo::map::None> || std::is_same_v<Map, gdpo::map::Clamp>);
+  Settings s;
+  s.level = !Level::of_segment        ? naive_loss::Level::Token
+            : Level::straight_through ? naive_loss::Level::SequenceToken
+                                      : naive_loss::Level::Sequence;
+  s.map = std::is_same_v<Map, gdpo::map::None> ? naive_loss::Map::None : naive_loss::Map::Clamp;
+  if constexpr (Level::of_segment) {
+    if (!std::is_same_v<decltype(loss.level.statistic), gdpo::statistic::Mean>)
+      s.statistic = naive_loss::Statistic::Sum;
+  }
+  for_each_setting(
+      loss.level, [&s](const auto& f) { naive_loss::level_settings(s, f); }, to_oracle);
+  detail::read_surrogate(s, loss.surrogate);
+  detail::read_factors(s, loss.factor);
+  s.kl.resize(1);
+  detail::read_kl(s.kl[0], loss.kl);
+  for_each_setting(
+      loss.aggregate, [&s](const auto& f) { naive_loss::aggregate_settings(s, f); }, to_oracle);
+  return s;
+}
+
 inline gdpo::Normaliser normaliser_of(const naive_loss::Counts& n) {
   return {n.tokens, n.rows, n.non_empty_rows, n.given};
 }
@@ -286,34 +424,9 @@ inline int level_index(const Settings& s) {
 
 // ---- random inputs ----
 
-/// Random numbers for all settings; the types stay as they are.
-inline void random_settings(Random& random, Settings& s) {
-  using namespace naive_loss;
-  s.map_bounds = {-random.pick({0.05, 0.4, 20.0}), random.pick({0.05, 0.4, 20.0})};
-  s.statistic_count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
-  s.level_bounds = random.pick({Bounds{}, Bounds{}, Bounds{-0.1, 0.05}, Bounds{-off, 0.3}});
-  s.low = random.pick({0.2, 0.1, 3e-4, 1.0, off});
-  s.high = random.pick({0.2, 0.28, 4e-4, 0.0, off});
-  s.delta = random.pick({off, off, 1.1, 2.0, 0.9});
-  if (s.clipped_ratio) {
-    s.min_ratio = random.pick({0.0, 0.5, 0.9, 1.0});
-    s.max_ratio = random.pick({off, 5.0, 1.2, 1.0});
-  }
-  s.dual = random.pick({off, off, 1.25, 3.0});
-  for (naive_loss::Kl& kl : s.kl) {
-    kl.beta = random.pick({0.04, 1.0, 2.5});
-    kl.against = static_cast<Against>(random.below(4));
-    kl.input = random.pick({Bounds{}, Bounds{-0.2, 0.1}, Bounds{-20, 20}});
-    kl.output = random.pick({Bounds{}, Bounds{-0.1, 0.08}, Bounds{-10, 10}});
-  }
-  s.aggregate = static_cast<Aggregate>(random.below(5));
-  s.over = static_cast<Over>(random.below(4));
-  s.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
-  s.scale = random.pick({1.0, 1.0, 4.0, 0.125});
-  s.row_count_eps = random.pick({0.0, 1e-8, 0.5});
-  s.constant = random.pick({1.0, 64.0, 8192.0});
-  s.padded_width = random.chance(0.3);
-}
+/// Random numbers for all settings, those of surrogate, factor and KL terms from the ranges of the
+/// library's fields; the types stay as they are.
+void random_settings(Random& random, Settings& s);
 
 /// Random tokens: log-probs of order -1, all other log-probs within about 1.5 `spread` of them,
 /// rounded to float where `single`. Masks have gaps and empty rows. Each optional array is there in
@@ -389,20 +502,6 @@ std::string mismatch(const Settings& settings, const Data& data, const naive_los
                      const Outcome& got, double unit);
 
 /// The settings as text, enough to rebuild a failing case with its seed.
-inline std::string describe(const Settings& s) {
-  std::string text = "level " + std::to_string(level_index(s)) + ", surrogate " +
-                     std::to_string(static_cast<int>(s.surrogate)) + " {" + std::to_string(s.low) +
-                     ", " + std::to_string(s.high) + ", " + std::to_string(s.delta) + ", " +
-                     std::to_string(s.dual) + "}";
-  for (const naive_loss::Kl& k : s.kl) {
-    text += ", kl estimator " + std::to_string(static_cast<int>(k.estimator)) + " rule " +
-            std::to_string(static_cast<int>(k.rule)) + " beta " + std::to_string(k.beta) +
-            " against " + std::to_string(static_cast<int>(k.against)) + " input [" +
-            std::to_string(k.input.lo) + ", " + std::to_string(k.input.hi) + "] output [" +
-            std::to_string(k.output.lo) + ", " + std::to_string(k.output.hi) + "]";
-  }
-  return text + ", aggregate " + std::to_string(static_cast<int>(s.aggregate)) + " over " +
-         std::to_string(static_cast<int>(s.over));
-}
+std::string describe(const Settings& s);
 
 }  // namespace loss_product

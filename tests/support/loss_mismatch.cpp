@@ -1,7 +1,132 @@
-// The comparison of a loss with the oracle.
-#include "support/loss_calls.hpp"
+// The comparison of a loss with the oracle, and random settings for both.
+#include <gdpo/runtime.hpp>
+
+#include "support/loss_product.hpp"
 
 namespace loss_product {
+namespace {
+
+/// A number that fits: often the present one, else one of those at which clips begin or end for
+/// ratios around 1, and bounds, which may be negative, for log ratios around 0.
+double random_in(Random& random, const gdpo::Range& range, double present) {
+  if (random.chance(0.4)) return present;
+  const double inf = naive_loss::off;
+  for (int tries = 0; tries < 1000; ++tries) {
+    const double x = range.low < 0 ? random.pick({-inf, -0.5, -0.2, -0.1, 0.08, 0.1, 0.4, inf})
+                                   : random.pick({0.0, 3e-4, 0.04, 0.1, 0.28, 0.5, 0.85, 1.0, 1.15,
+                                                  1.25, 2.0, 5.0, inf, 2 * random.uniform()});
+    if (gdpo::detail::fits(range, x)) return x;
+  }
+  return present;
+}
+/// Random numbers for the settings of a policy, by their ranges and by what they decide together.
+template <class Policy>
+void random_policy(Random& random, Policy& policy) {
+  if constexpr (gdpo::detail::has_fields_v<Policy>) {
+    const Policy given = policy;
+    while (true) {
+      policy = given;
+      gdpo::detail::walk_fields(policy, {}, [&](const auto&, auto& member, const auto& info) {
+        using Member = std::decay_t<decltype(member)>;
+        if constexpr (std::is_same_v<Member, bool>) {
+          member = random.chance(0.5);
+        } else if constexpr (std::is_enum_v<Member>) {
+          const auto all = enumerators(member);
+          member = all[static_cast<std::size_t>(random.below(static_cast<int>(all.size())))].value;
+        } else if constexpr (std::is_arithmetic_v<Member>) {
+          member = static_cast<Member>(random_in(random, info.range, static_cast<double>(member)));
+        }
+      });
+      try {
+        gdpo::detail::check_fields("random_settings", "", policy);
+        return;
+      } catch (const gdpo::invalid_input&) {  // two settings that do not go together
+      }
+    }
+  }
+}
+/// The same for a surrogate or factor of the oracle; P... are the library's.
+template <class... P, class Any>
+void random_of(Random& random, Any& any) {
+  bool found = false;
+  std::visit(
+      [&](auto& of) {
+        using Of = std::decay_t<decltype(of)>;
+        const auto try_type = [&](auto policy) {
+          if (found || !is_of<decltype(policy)>(of)) return;
+          found = true;
+          random_policy(random, policy);
+          for_each_setting(
+              policy, [&of](const auto& f) { Of::settings(of, f); }, to_oracle);
+        };
+        (try_type(P{}), ...);
+        if (!found) throw std::logic_error(std::string("no loss by name has ") + Of::name);
+      },
+      any);
+}
+template <class... S>
+void random_surrogate(Random& random, Settings& s, const std::tuple<S...>*) {
+  random_of<S...>(random, s.surrogate);
+}
+template <class... F>
+void random_factor(Random& random, Settings& s, const std::tuple<F...>*) {
+  if (!std::holds_alternative<naive_loss::NoFactor>(s.detached))
+    random_of<F...>(random, s.detached);
+}
+
+}  // namespace
+
+void random_settings(Random& random, Settings& s) {
+  using namespace naive_loss;
+  s.map_bounds = {-random.pick({0.05, 0.4, 20.0}), random.pick({0.05, 0.4, 20.0})};
+  s.statistic_count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
+  s.level_bounds = random.pick({naive_loss::Bounds{}, naive_loss::Bounds{},
+                                naive_loss::Bounds{-0.1, 0.05}, naive_loss::Bounds{-off, 0.3}});
+  random_surrogate(random, s, static_cast<Surrogates*>(nullptr));
+  random_factor(random, s, static_cast<DetachedFactors*>(nullptr));
+  for (naive_loss::Kl& kl : s.kl) {
+    gdpo::AnyKl term;
+    random_policy(random, term);
+    const naive_loss::Kl types = kl;
+    for_each_setting(
+        term, [&kl](const auto& f) { naive_loss::Kl::settings(kl, f); }, to_oracle);
+    kl.estimator = types.estimator, kl.rule = types.rule;
+    if (kl.beta == 0) kl.beta = 1;  // 0 is off
+  }
+  s.aggregate = static_cast<naive_loss::Aggregate>(random.below(5));
+  s.over = static_cast<naive_loss::Over>(random.below(4));
+  s.count_eps = random.pick({0.0, 0.0, 1e-8, 0.5});
+  s.scale = random.pick({1.0, 1.0, 4.0, 0.125});
+  s.row_count_eps = random.pick({0.0, 1e-8, 0.5});
+  s.padded_width = random.chance(0.3);
+  s.constant = s.padded_width ? 0 : random.pick({1.0, 64.0, 8192.0});
+}
+
+std::string describe(const Settings& s) {
+  std::string text = "level " + std::to_string(level_index(s));
+  const auto add = [&text](const char* name, const auto& number) {
+    char line[64];
+    std::snprintf(line, sizeof line, " %s=%.17g", name, static_cast<double>(number));
+    text += line;
+  };
+  add("map", s.map), add("statistic", s.statistic);
+  naive_loss::level_settings(s, add);
+  const auto policy = [&](const char* what) {
+    return [&text, &add, what](const auto& of) {
+      text += std::string(", ") + what + " " + of.name;
+      of.settings(of, add);
+    };
+  };
+  std::visit(policy("surrogate"), s.surrogate);
+  std::visit(policy("factor"), s.detached);
+  for (const naive_loss::Kl& k : s.kl) {
+    text += ", kl";
+    naive_loss::Kl::settings(k, add);
+  }
+  text += ", aggregate";
+  naive_loss::aggregate_settings(s, add);
+  return text;
+}
 
 std::string mismatch(const Settings& s, const Data& data, const naive_loss::Result& expected,
                      const Outcome& got, double unit) {

@@ -2,6 +2,7 @@
 // not a template, on TokenBatch<double>. Each level is compiled once, in a file of its own
 // (support/loss_product/), for all tests that call it.
 #pragma once
+#include <gdpo/runtime.hpp>
 #include <stdexcept>
 #include <tuple>
 
@@ -9,9 +10,23 @@
 
 namespace loss_product {
 
-/// The surrogates of the library, in the order of naive_loss::Surrogate. A new one is a line here
-/// and its formula in the oracle.
-using Surrogates = std::tuple<gdpo::surrogate::Ratio, gdpo::surrogate::Reinforce>;
+namespace detail {
+template <class... P>
+std::tuple<P...> types_of(const gdpo::detail::OneOf<P...>&);
+template <class... P>
+std::tuple<P...> single_types_of(const gdpo::detail::OneOf<gdpo::Factors<>, gdpo::Factors<P>...>&);
+}  // namespace detail
+/// The surrogates and detached factors of the losses that have names: those of the list of presets.
+using Surrogates = decltype(detail::types_of(std::declval<gdpo::runtime::AnySurrogate>()));
+using DetachedFactors =
+    decltype(detail::single_types_of(std::declval<gdpo::runtime::AnyFactors>()));
+/// How many there are, without a factor among them.
+constexpr int surrogates = static_cast<int>(std::tuple_size_v<Surrogates>),
+              factors = 1 + static_cast<int>(std::tuple_size_v<DetachedFactors>);
+/// Number `at` of the surrogates, as the oracle knows it.
+naive_loss::Surrogate surrogate_at(int at);
+/// Number `at` of the factors, as the oracle knows it; 0: none.
+naive_loss::Factor factor_at(int at);
 
 /// Whether a composition is compiled in this build. One build compiles all of them
 /// (GDPO_TEST_FULL_PRODUCT in tests/CMakeLists.txt). The others compile
@@ -91,8 +106,8 @@ Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* norm
 /// It is instantiated once for each level, in a file of its own (support/loss_product/).
 template <int Index, class Level, int Surrogate = 0>
 Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
-  if constexpr (Surrogate + 1 < static_cast<int>(std::tuple_size_v<Surrogates>)) {
-    if (static_cast<int>(s.surrogate) != Surrogate)
+  if constexpr (Surrogate + 1 < surrogates) {
+    if (surrogate_at(Surrogate).index() != s.surrogate.index())
       return run_level<Index, Level, Surrogate + 1>(s, data, normaliser);
   }
   return run_kl<Index, Level, Surrogate>(s, data, normaliser);
@@ -109,9 +124,8 @@ void for_each_type(int only, const Visit& visit) {
     Settings s;
     s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
     s.map = level == 1 ? Map::Clamp : Map::None;
-    for (int surrogate = 0; surrogate < static_cast<int>(std::tuple_size_v<Surrogates>);
-         ++surrogate) {
-      s.surrogate = static_cast<naive_loss::Surrogate>(surrogate);
+    for (int surrogate = 0; surrogate < surrogates; ++surrogate) {
+      s.surrogate = surrogate_at(surrogate);
       s.kl.clear();
       visit(s);
       for (int estimator = 0; estimator < 4; ++estimator) {

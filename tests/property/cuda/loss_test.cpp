@@ -56,6 +56,7 @@ template <class Loss>
 void randomise(Random& random, Loss& loss, bool is_packed) {
   loss_product::Settings s;
   s.kl.resize(3);
+  s.surrogate = loss_product::known_as<naive_loss::Surrogate, decltype(loss.surrogate)>();
   loss_product::random_settings(random, s);
   loss_product::set_level(loss.level, s);
   loss_product::set_surrogate(loss.surrogate, s);

@@ -89,7 +89,7 @@ TEST_CASE("float gradients, losses and KL means at every scale of the log ratios
       s.kl[0].rule = naive_loss::Rule::ImportanceWeighted;
       check_errors(unbiased, s, d);
       s.kl.clear();
-      s.high = 0.28;
+      s.surrogate = naive_loss::Ratio{0.2, 0.28};
       s.aggregate = naive_loss::Aggregate::TokenMean, s.over = naive_loss::Over::Tokens;
       check_errors(gdpo::dapo_loss, s, d);
     }
@@ -127,7 +127,7 @@ TEST_CASE("sequence levels in float: gradient and loss to float's rounding of th
     INFO("seed " << seed);
     const Data d = normal_tokens(random, 8, 64, 1e-3);
     Settings s;
-    s.low = 3e-4, s.high = 4e-4;
+    s.surrogate = naive_loss::Ratio{3e-4, 4e-4};
     for (const auto level : {naive_loss::Level::Sequence, naive_loss::Level::SequenceToken}) {
       s.level = level;
       const naive_loss::Result expected = naive_loss::loss(s, d);

@@ -93,13 +93,13 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
   int clipped = 0;
   for (int round = 0; round < 4; ++round) {
     for (int level = 0; level < 4; ++level) {
-      for (int policy = 0; policy < 4; ++policy) {
+      for (int policy = 0; policy < loss_product::surrogates * loss_product::factors; ++policy) {
         for (int kl = -1; kl < 16; ++kl) {
           Settings s;
           s.level = level < 2 ? Level::Token : level == 2 ? Level::Sequence : Level::SequenceToken;
           s.map = level == 1 ? Map::Clamp : Map::None;
-          s.surrogate = static_cast<Surrogate>(policy % 2);
-          s.clipped_ratio = policy >= 2;
+          s.surrogate = loss_product::surrogate_at(policy % loss_product::surrogates);
+          s.detached = loss_product::factor_at(policy / loss_product::surrogates);
           if (kl >= 0) {
             s.kl.resize(1);
             s.kl[0].estimator = static_cast<Estimator>(kl / 4);
@@ -116,7 +116,7 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
           INFO("seed " << seed << ": " << describe(s));
           const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
           const naive_loss::Result expected = naive_loss::loss(s, data, counts);
-          if (s.clipped_ratio) clipped += expected.sums.low + expected.sums.high;
+          if (s.detached.index() != 0) clipped += expected.sums.low + expected.sums.high;
           CHECK(loss_product::mismatch(s, data, expected,
                                        loss_product::run_any(s, data, &normaliser),
                                        tolerance::unit) == "");
@@ -124,7 +124,7 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
       }
     }
   }
-  CHECK(clipped > 100);  // those of the detached ratio are counted
+  CHECK(clipped > 100);  // those of detached ratios are counted
 }
 
 TEST_CASE("gradients are the central differences of what each rule differentiates",
@@ -165,7 +165,8 @@ TEST_CASE("the oracle's derivatives are the central differences of its values",
     s.level = static_cast<Level>(random.below(3));
     s.map = static_cast<Map>(random.below(3));
     s.statistic = static_cast<Statistic>(random.below(2));
-    s.surrogate = static_cast<Surrogate>(random.below(2));
+    s.surrogate = loss_product::surrogate_at(random.below(loss_product::surrogates));
+    s.detached = loss_product::factor_at(random.below(loss_product::factors));
     s.kl.resize(static_cast<std::size_t>(random.below(3)));
     for (naive_loss::Kl& k : s.kl)
       k.estimator = static_cast<Estimator>(random.below(4)),
@@ -236,7 +237,7 @@ TEST_CASE("where nothing is detached the gradient is the central difference of t
 
 TEST_CASE("the compiled part of the product makes every two options of different axes meet",
           "[loss][product]") {
-  constexpr int surrogates = static_cast<int>(std::tuple_size_v<loss_product::Surrogates>);
+  using loss_product::surrogates;
   for (int level = 0; level < 4; ++level) {
     for (int other = 0; other < 4; ++other) {
       bool level_estimator = false, level_rule = false, estimator_rule = false;

@@ -1,35 +1,39 @@
 // The loss types of names: every surrogate, detached factor and KL term in one type for each level.
-#include <gdpo/runtime.hpp>
-
 #include "support/loss_product.hpp"
 
 namespace loss_product {
 namespace {
 
+/// Chooses the surrogate of these settings.
+template <class Any, class... S>
+void choose_surrogate(Any& any, const Settings& s, const std::tuple<S...>*) {
+  const auto try_type = [&](auto surrogate) {
+    if (known_as<naive_loss::Surrogate, decltype(surrogate)>().index() != s.surrogate.index())
+      return;
+    set_surrogate(surrogate, s);
+    any = surrogate;
+  };
+  (try_type(S{}), ...);
+}
+/// The same for the factor.
+template <class Any, class... F>
+void choose_factor(Any& any, const Settings& s, const std::tuple<F...>*) {
+  const auto try_type = [&](auto factors) {
+    if (known_as<naive_loss::Factor, decltype(factors.first)>().index() != s.detached.index())
+      return;
+    set_factor(factors, s);
+    any = factors;
+  };
+  (try_type(gdpo::Factors<F>{}), ...);
+}
 template <class Level>
 Outcome run_at(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   gdpo::runtime::AnyLossAt<Level> loss;
   set_level(loss.level, s);
-  switch (s.surrogate) {
-    case naive_loss::Surrogate::Ratio:
-      loss.surrogate = gdpo::surrogate::Ratio{s.low, s.high, s.delta, s.dual};
-      break;
-    case naive_loss::Surrogate::Reinforce:
-      loss.surrogate = gdpo::surrogate::Reinforce{};
-      break;
-  }
-  if (s.clipped_ratio)
-    loss.factor = gdpo::Factors<gdpo::factor::ClippedRatio>{{s.min_ratio, s.max_ratio}, {}};
+  choose_surrogate(loss.surrogate, s, static_cast<Surrogates*>(nullptr));
+  choose_factor(loss.factor, s, static_cast<DetachedFactors*>(nullptr));
   loss.kl.beta = 0;
-  if (!s.kl.empty()) {
-    const naive_loss::Kl& kl = s.kl[0];
-    loss.kl = {kl.beta,
-               static_cast<gdpo::Against>(kl.against),
-               bounds_of(kl.input),
-               bounds_of(kl.output),
-               static_cast<gdpo::KlEstimator>(kl.estimator),
-               static_cast<gdpo::KlGradient>(kl.rule)};
-  }
+  if (!s.kl.empty()) set_term(loss.kl, s, 0);
   loss.aggregate = aggregate_of(s);
   return call<double>(loss, data, normaliser);
 }

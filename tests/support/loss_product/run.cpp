@@ -2,6 +2,27 @@
 #include "support/loss_product.hpp"
 
 namespace loss_product {
+namespace {
+
+template <class... S>
+naive_loss::Surrogate surrogate_of(int at, const std::tuple<S...>*) {
+  const naive_loss::Surrogate all[] = {known_as<naive_loss::Surrogate, S>()...};
+  return all[at];
+}
+template <class... F>
+naive_loss::Factor factor_of(int at, const std::tuple<F...>*) {
+  const naive_loss::Factor all[] = {naive_loss::NoFactor{}, known_as<naive_loss::Factor, F>()...};
+  return all[at];
+}
+
+}  // namespace
+
+naive_loss::Surrogate surrogate_at(int at) {
+  return surrogate_of(at, static_cast<Surrogates*>(nullptr));
+}
+naive_loss::Factor factor_at(int at) {
+  return factor_of(at, static_cast<DetachedFactors*>(nullptr));
+}
 
 Outcome run(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
   switch (level_index(s)) {

@@ -84,8 +84,8 @@ using Token = gdpo::level::Token<>;
 
 TEST_CASE("CISPO: Reinforce times a detached clip of the ratio", "[loss][archetype]") {
   Settings s;
-  s.surrogate = naive_loss::Surrogate::Reinforce;
-  s.clipped_ratio = true, s.min_ratio = 0.9, s.max_ratio = 1.1;
+  s.surrogate = naive_loss::Reinforce{};
+  s.detached = naive_loss::ClippedRatio{0.9, 1.1};
   gdpo::PolicyLoss<Token, Reinforce, None, gdpo::Aggregate, Factors<gdpo::factor::ClippedRatio>>
       loss;
   loss.factor.first = {0.9, 1.1};
@@ -98,7 +98,7 @@ TEST_CASE("GMPO: a trust region of the token's log ratio under a geometric mean"
   s.level = naive_loss::Level::Sequence;
   s.map = naive_loss::Map::TrustRegion;
   s.map_bounds = {-0.1, 0.05};
-  s.low = s.high = infinite;
+  s.surrogate = naive_loss::Ratio{infinite, infinite};
   gdpo::PolicyLoss<gdpo::level::Sequence<archetype::TrustRegion>, Ratio, None> loss;
   loss.level.map = {0.1, 0.05};
   loss.surrogate = {infinite, infinite};
@@ -111,7 +111,7 @@ TEST_CASE("VESPO: a gamma weight of the sequence's summed log ratio", "[loss][ar
   s.map = naive_loss::Map::Clamp;
   s.statistic = naive_loss::Statistic::Sum;
   s.level_bounds = {std::log(1e-8), 20};
-  s.surrogate = naive_loss::Surrogate::Reinforce;
+  s.surrogate = naive_loss::Reinforce{};
   s.factor = [](const naive_loss::FactorArgs& a) {
     const real k = a.advantage >= 0 ? 2 : 3, lambda = a.advantage >= 0 ? 3 : 2;
     return std::exp(lambda + k * a.log_ratio - lambda * std::exp(a.log_ratio));
@@ -213,7 +213,7 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
     pass.min = 0.1, pass.max = 2, pass.fraction = 1;  // every candidate
     pass.surrogate = {0.1, 0.1};
     Settings s;
-    s.low = s.high = 0.1;
+    s.surrogate = naive_loss::Ratio{0.1, 0.1};
     s.kl.resize(1);
     gdpo::PolicyLoss<Token, Ratio, gdpo::Kl<>> loss;
     loss.surrogate = {0.1, 0.1};
