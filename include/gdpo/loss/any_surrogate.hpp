@@ -45,6 +45,10 @@ constexpr int number_of() {
 /// policy itself.
 template <class... P>
 struct OneOf {
+  /// A loss asks the chosen one which arrays it reads (check_loss.hpp).
+  static constexpr bool is_chosen = true;
+  /// The mean advantage of a row is computed if one of all reads it.
+  static constexpr bool reads_row_advantage = (reads_row_advantage_v<P> || ...);
   Policies<P...> all{};
   int number = 0;
 
@@ -73,14 +77,11 @@ struct OneOf {
 
 }  // namespace detail
 
-/// A surrogate that is chosen at run time among S..., made from it. Its settings are those of the
-/// chosen one.
+/// A surrogate that is chosen at run time among S..., made from it. Its settings, and the arrays
+/// that a batch needs, are those of the chosen one.
 template <class... S>
 struct AnySurrogate : detail::OneOf<S...> {
   static_assert((is_surrogate_v<S> && ...), "AnySurrogate takes surrogates");
-  // They differ from surrogate to surrogate, and a loss asks for them when it is compiled.
-  static_assert(!(detail::reads_any_v<S> || ...),
-                "a surrogate that declares what it reads has a type of its own");
   using detail::OneOf<S...>::OneOf;
   /// A loss compiles one loop over tokens, not one more for each shape of rows.
   static constexpr bool general_rows = true;
@@ -96,8 +97,6 @@ struct AnySurrogate : detail::OneOf<S...> {
 template <class... F>
 struct AnyFactors : detail::OneOf<F...> {
   static_assert((detail::is_factors_v<F> && ...), "AnyFactors takes gdpo::Factors<...>");
-  static_assert(!(detail::reads_any_v<F> || ...),
-                "a factor that declares what it reads has a type of its own");
   using detail::OneOf<F...>::OneOf;
 };
 

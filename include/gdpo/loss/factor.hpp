@@ -15,10 +15,19 @@ GDPO_DECLARED(reads_tag);
 GDPO_DECLARED(reads_row_advantage);
 GDPO_DECLARED(ratio_only);
 GDPO_DECLARED(general_rows);
-/// Whether P declares that it reads an optional member.
-template <class P>
-constexpr bool reads_any_v = reads_ref_v<P> || reads_rollout_v<P> || reads_teacher_v<P> ||
-                             reads_tag_v<P> || reads_row_advantage_v<P>;
+// One of several that is chosen at run time; `visit` calls a function with it (any_surrogate.hpp).
+GDPO_DECLARED(is_chosen);
+/// Both derivatives of a surrogate's term by the token's logp, where the ratio is the token's own.
+template <class S, class V>
+GDPO_INLINE V both_slopes(const S& surrogate, const Term<V>& term) {
+  if constexpr (is_chosen_v<S>) {
+    return surrogate.visit([&term](const auto& chosen) { return both_slopes(chosen, term); });
+  } else if constexpr (ratio_only_v<S>) {
+    return term.d_log_ratio;
+  } else {
+    return term.d_log_ratio + term.d_logp;
+  }
+}
 }  // namespace detail
 
 /// A list of factors of the surrogate; `Factors<>` is none.

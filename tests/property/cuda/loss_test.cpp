@@ -3,6 +3,7 @@
 // in every layout. Also, no bit depends on the layout, on what masked tokens hold, on the grid, or
 // on the order of blocks and threads.
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/loss/any_surrogate.hpp>
 #include <gdpo/presets/all.hpp>
 
 #include "support/catch.hpp"
@@ -333,6 +334,10 @@ TEST_CASE("on a device: one ratio a segment, in double", "[cuda][loss]") {
 TEST_CASE("on a device: the ratio of the segment, the token's derivative", "[cuda][loss]") {
   check<double>(PolicyLoss<level::SequenceToken<map::None, statistic::Sum>, Reinforce, Kl<kl::Abs>,
                            gdpo::Aggregate, Factors<cuda_loss::OfTheRow>>{});
+  // The same factor, chosen at run time.
+  check<double>(PolicyLoss<level::SequenceToken<>, Reinforce, kl::None, gdpo::Aggregate,
+                           gdpo::AnyFactors<Factors<>, Factors<cuda_loss::OfTheRow>>>{
+      {}, {}, {}, {}, Factors<cuda_loss::OfTheRow>{}});
 #if defined(GDPO_TEST_FULL_PRODUCT)
   check<float>(PolicyLoss<level::SequenceToken<map::Clamp>, Ratio, Kl<kl::K2>>{});
 #endif

@@ -3,6 +3,7 @@
 // token_logprobs_backward, whatever the level, the layout, the target, and the place of dlogits.
 // Its gradient is that of long double.
 #include <cstring>
+#include <gdpo/loss/any_surrogate.hpp>
 #include <gdpo/with/eigen.hpp>
 
 #include "support/allocations.hpp"
@@ -112,6 +113,11 @@ TEST_CASE("one call has the bits of three: levels of tokens") {
   check_loss<float, 3>(
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
                        gdpo::Aggregate, gdpo::Factors<archetype::OfTheRow>>{});
+  // The same, chosen at run time.
+  using Any = gdpo::AnyFactors<gdpo::Factors<>, gdpo::Factors<archetype::OfTheRow>>;
+  check_loss<float, 3>(
+      gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                       gdpo::Aggregate, Any>{{}, {}, {}, {}, gdpo::Factors<archetype::OfTheRow>{}});
 }
 TEST_CASE("a loss that is no PolicyLoss has the bits of the PolicyLoss of its members") {
   const logits_step::OwnLoss own;

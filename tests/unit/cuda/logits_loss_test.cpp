@@ -2,6 +2,7 @@
 // policy_loss_from_logits on a device gives the bits of its parts called one by one, for any launch
 // configuration, and the numbers of the host within tolerances.
 #include <gdpo/cuda/logits/policy_loss.hpp>
+#include <gdpo/loss/any_surrogate.hpp>
 
 #include "support/catch.hpp"
 #include "support/cuda_loss.hpp"
@@ -168,6 +169,12 @@ TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, leve
   check_loss<float, 3>(
       gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
                        gdpo::Aggregate, gdpo::Factors<cuda_loss::OfTheRow>>{},
+      50);
+  // The same, chosen at run time.
+  using Any = gdpo::AnyFactors<gdpo::Factors<>, gdpo::Factors<cuda_loss::OfTheRow>>;
+  check_loss<float, 3>(
+      gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None,
+                       gdpo::Aggregate, Any>{{}, {}, {}, {}, gdpo::Factors<cuda_loss::OfTheRow>{}},
       50);
 }
 TEST_CASE("cuda: one call from logits to dlogits has the bits of its parts, levels of segments") {

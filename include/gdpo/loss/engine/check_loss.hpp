@@ -34,6 +34,19 @@ void check_settings(const char* function, const Loss& loss) {
   for_each_kl(loss.kl, [&](const auto& kl) { check_fields(function, "kl", kl); });
 }
 
+/// Adds the arrays that a policy declares that it reads; of several, those of the chosen one.
+template <class P>
+void add_reads(TokenReads& reads, const P& policy) {
+  if constexpr (is_chosen_v<P>) {
+    policy.visit([&reads](const auto& chosen) { add_reads(reads, chosen); });
+  } else {
+    reads.ref = reads.ref || reads_ref_v<P>;
+    reads.rollout = reads.rollout || reads_rollout_v<P>;
+    reads.teacher = reads.teacher || reads_teacher_v<P>;
+    reads.tags = reads.tags || reads_tag_v<P>;
+  }
+}
+
 /// Checks that the settings of a loss are in range and that the batch has the arrays they need.
 /// Returns which of the optional arrays the loss reads.
 template <class S, class Loss>
@@ -41,14 +54,8 @@ TokenReads check_loss(const char* function, const Loss& loss, const TokenBatch<S
                       const TokenLayout& layout) {
   using contract::fail;
   check_settings(function, loss);
-  using Map = decltype(loss.level.map);
-  using Surrogate = decltype(loss.surrogate);
-  using Factor = decltype(loss.factor);
-  TokenReads reads;
-  reads.ref = reads_ref_v<Map> || reads_ref_v<Surrogate> || reads_ref_v<Factor>;
-  reads.rollout = reads_rollout_v<Map> || reads_rollout_v<Surrogate> || reads_rollout_v<Factor>;
-  reads.teacher = reads_teacher_v<Map> || reads_teacher_v<Surrogate> || reads_teacher_v<Factor>;
-  reads.tags = reads_tag_v<Map> || reads_tag_v<Surrogate> || reads_tag_v<Factor>;
+  TokenReads reads = TokenReads::none();
+  add_reads(reads, loss.level.map), add_reads(reads, loss.surrogate), add_reads(reads, loss.factor);
   bool reads_old = false;
   for_each_kl(loss.kl, [&](const auto& kl) {
     if (kl.beta == 0) return;

@@ -222,7 +222,7 @@ struct TokenTerms {
     if constexpr (has_factors) add_clips(factors, x, s);
     // With own_ratio, d_log_ratio is the sum of both derivatives and d_logp stays 0.
     V value = s.value, d_log_ratio = s.d_log_ratio, d_logp = own_ratio ? zero : s.d_logp;
-    if constexpr (own_ratio && !ratio_only_v<Surrogate>) d_log_ratio = d_log_ratio + s.d_logp;
+    if constexpr (own_ratio) d_log_ratio = both_slopes(surrogate, s);
     if constexpr (!Shape::plain || has_factors) {
       const V given = weight_of<Shape>(factors, from, x);
       sums.sum[inputs] = sums.sum[inputs] + select(valid, given, zero);
