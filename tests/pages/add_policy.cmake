@@ -1,5 +1,5 @@
 # Does what "Add a policy in five steps" of tests/README.md says, to a copy of the tree, and runs
-# the tests that step 4 names.
+# the tests that step 4 names, and those of the new loss by its name. They are compiled as one file.
 #   cmake -DCXX=<compiler> -DSTEPS=<pages.py;steps;page;root> -DCOPY=<folder> -DFILES=<a,b,...>
 #         -DOBJECTS=<objects or libraries of Catch2 with a main> -DINCLUDES=<of Eigen>
 #         -P add_policy.cmake
@@ -14,8 +14,10 @@ endfunction()
 
 gdpo_run(${STEPS} ${COPY})
 string(REPLACE "," ";" files "${FILES}")
-list(TRANSFORM files PREPEND ${COPY}/)
+list(TRANSFORM files REPLACE "(.+)" "#include \"${COPY}/\\1\"\n")
+list(JOIN files "" all)
+file(WRITE ${COPY}/all.cpp "${all}")
 list(TRANSFORM INCLUDES PREPEND -isystem)
-gdpo_run(${CXX} -std=c++17 -O0 -I${COPY}/include -I${COPY}/tests ${INCLUDES} ${files} ${OBJECTS}
-  -o ${COPY}/tests_of_the_policy)
-gdpo_run(${COPY}/tests_of_the_policy "[product]")
+gdpo_run(${CXX} -std=c++17 -O0 -I${COPY}/include -I${COPY}/tests ${INCLUDES} ${COPY}/all.cpp
+  ${OBJECTS} -o ${COPY}/tests_of_the_policy)
+gdpo_run(${COPY}/tests_of_the_policy "[product],[runtime]")

@@ -2,13 +2,15 @@
 // (presets/all.hpp). The test pages.presets compares them with the page, and the target `pages`
 // puts them there.
 //
-// Each policy is described by one overload of `text`, so a policy that no overload knows does not
-// compile: whoever adds one to a preset says here how the table writes it. The page says above each
-// table what its cells leave out because it holds for almost all rows: mean and std are the
-// group's, a std is the sample std, the ratio of a sequence is exp of its mean log ratio, and
-// every KL term is K3 unless it says K1.
+// Each policy of an estimator is described by one overload of `text`, so a policy that no overload
+// knows does not compile: whoever adds one to a preset says here how the table writes it. A
+// surrogate or factor without words of its own is described by its settings. The page says above
+// each table what its cells leave out because it holds for almost all rows: mean and std are the
+// group's, a std is the sample std, the ratio of a sequence is exp of its mean log ratio, and every
+// KL term is K3 unless it says K1.
 #include <algorithm>
 #include <cstdio>
+#include <gdpo/dist/describe.hpp>
 #include <gdpo/presets/all.hpp>
 #include <map>
 #include <set>
@@ -209,6 +211,40 @@ std::string clip(const gdpo::surrogate::Reinforce&,
   const gdpo::factor::ClippedRatio& f = factors.first;
   return within("detached ratio",
                 {f.min_ratio > 0 ? f.min_ratio : -gdpo::math::infinity, f.max_ratio});
+}
+
+/// Any other surrogate or factor: "Capped, cap 2".
+template <class Policy>
+std::string words(const Policy& policy) {
+  const std::string type = gdpo::detail::type_name<Policy>();
+  std::string all = type.substr(type.rfind(':') + 1);
+  if constexpr (gdpo::detail::has_fields_v<Policy>) {
+    gdpo::detail::walk_fields(policy, {},
+                              [&all](const auto& path, const auto& member, const auto& info) {
+                                using Member = std::decay_t<decltype(member)>;
+                                if constexpr (std::is_enum_v<Member>) {
+                                  append(all, path.text() + " " + gdpo::detail::word_of(member));
+                                } else if constexpr (std::is_arithmetic_v<Member>) {
+                                  const double x = static_cast<double>(member);
+                                  if (!gdpo::math::is_inf(x) || !info.range.infinity)
+                                    append(all, path.text() + " " + number(x));
+                                }
+                              });
+  }
+  return all;
+}
+std::string words(const gdpo::Factors<>&) { return ""; }
+template <class First, class... Rest>
+std::string words(const gdpo::Factors<First, Rest...>& factors) {
+  std::string all = "times " + words(factors.first);
+  append(all, words(factors.rest));
+  return all;
+}
+template <class Surrogate, class Factors>
+std::string clip(const Surrogate& surrogate, const Factors& factors) {
+  std::string all = words(surrogate);
+  append(all, words(factors));
+  return all;
 }
 
 template <class Estimator>
