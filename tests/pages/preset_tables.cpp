@@ -233,12 +233,15 @@ std::string words(const Policy& policy) {
   }
   return all;
 }
-std::string words(const gdpo::Factors<>&) { return ""; }
-template <class First, class... Rest>
-std::string words(const gdpo::Factors<First, Rest...>& factors) {
-  std::string all = "times " + words(factors.first);
-  append(all, words(factors.rest));
-  return all;
+template <class... F>
+std::string words(const gdpo::Factors<F...>& factors) {
+  if constexpr (sizeof...(F) == 0) {
+    return "";
+  } else {
+    std::string all = "times " + words(factors.first);
+    append(all, words(factors.rest));
+    return all;
+  }
 }
 template <class Surrogate, class Factors>
 std::string clip(const Surrogate& surrogate, const Factors& factors) {
