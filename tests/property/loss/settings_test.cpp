@@ -42,6 +42,25 @@ struct ByTag {
   }
 };
 
+/// A surrogate that the oracle does not know, with a member that is not among its fields.
+struct Unknown {
+  double high = 1, left_out = 2;
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("high", s.high, gdpo::at_least(0), "some number");
+  }
+};
+
+template <class F>
+std::string error_of(const F& f) {
+  try {
+    f();
+  } catch (const std::logic_error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
 /// A batch in which log ratios, distances to the reference and advantages are large enough for
 /// every clip and clamp to take effect somewhere.
 Data wide_data() {
@@ -173,6 +192,36 @@ TEST_CASE("every setting of a KL term reaches the loss, for every estimator and 
   // it.
   check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ScoreFunction>>{});
   check_kl(Loss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::Kl<K1, ImportanceWeighted>>{});
+}
+
+TEST_CASE("a setting that the oracle does not know is an error", "[loss][settings]") {
+  using naive_loss::Ratio;
+  CHECK(error_of([] {
+          loss_product::known_as<naive_loss::Surrogate, Unknown>();
+        }).find("naive_loss.hpp) does not know settings_test::") != std::string::npos);
+  Unknown unknown;
+  CHECK(error_of([&unknown] {
+          loss_product::set_policy(unknown, naive_loss::Surrogate{});
+        }).find("the settings are those of Ratio, the loss has settings_test::") == 0);
+  gdpo::surrogate::Ratio ratio;
+  const auto all_but_high = [](const auto& f) {
+    const Ratio of;
+    f("low", of.low), f("delta", of.delta), f("dual", of.dual);
+  };
+  CHECK(error_of([&] {
+          loss_product::for_each_setting(ratio, all_but_high, loss_product::to_library);
+        }) ==
+        "the oracle (reference/naive_loss.hpp) does not know the setting 'high' of "
+        "surrogate::Ratio");
+  CHECK(error_of([&] {
+          loss_product::for_each_setting(
+              unknown,
+              [](const auto& f) {
+                const double high = 1;
+                f("high", high);
+              },
+              loss_product::to_library);
+        }).find("Unknown has a member that is not among its fields") != std::string::npos);
 }
 
 TEST_CASE("each of several KL terms has its own settings", "[loss][settings]") {
