@@ -587,6 +587,18 @@ inline std::vector<Named> named() {
   Settings gspo_of_rows = gspo;
   gspo_of_rows.aggregate = A::SeqMeanTokenMean, gspo_of_rows.over = Over::NonEmptyRows;
   gspo_of_rows.row_count_eps = 1e-8;
+  const auto unsloth = [&](A aggregate, Over over) {
+    return bounded_kl(settings_of(clip, 0, aggregate, over), ends, cut);
+  };
+  const auto with_eps = [](Settings s) {
+    s.count_eps = 1e-8;
+    return s;
+  };
+  Settings skyrl_gspo = at_level(Level::SequenceToken, settings_of(clip, 0, A::TokenSum));
+  skyrl_gspo.level_bounds = {-off, 10};
+  Settings trinity_gspo =
+      at_level(Level::SequenceToken, settings_of(narrow, 0, A::SeqMeanTokenMean));
+  trinity_gspo.row_count_eps = trinity_gspo.statistic_count_eps = 1e-8;
   Settings slime = cispo(0.8, 1.2, 0, A::SeqMeanTokenMean, given);
   slime.kl[0].estimator = Estimator::K1;
   const auto mean = A::SeqMeanTokenMean, norm = A::SeqMeanTokenSumNorm, token_mean = A::TokenMean;
@@ -628,6 +640,18 @@ inline std::vector<Named> named() {
       {"liger::dr_grpo", settings_of(clip, 0.04, norm)},
       {"liger::dapo", settings_of(clip, 0.04, token_mean, tokens)},
       {"liger::cispo", cispo(0, 5, 0.04, token_mean, tokens)},
+      {"unsloth_zoo::grpo", unsloth(mean, Over::Rows)},
+      {"unsloth_zoo::bnpo", unsloth(token_mean, tokens)},
+      {"unsloth_zoo::dr_grpo", unsloth(norm, Over::Rows)},
+      {"unsloth_zoo::dapo", unsloth(token_mean, given)},
+      {"unsloth_zoo::cispo", bounded_kl(cispo(0, 5, 0, token_mean, given), ends, cut)},
+      {"unsloth_zoo::luspo", sequence(unsloth(A::SeqMeanTokenSum, Over::Rows))},
+      {"skyrl::regular", clamped(settings_of(clip, 0, A::TokenSum))},
+      {"skyrl::gspo", skyrl_gspo},
+      {"skyrl::cispo", clamped(cispo(1, 6, 0, A::TokenSum, Over::Rows))},
+      {"trinity::ppo", clamped(with_eps(settings_of(dual, 0, token_mean, tokens)))},
+      {"trinity::gspo", trinity_gspo},
+      {"trinity::cispo", with_eps(cispo(0, 1.28, 0, token_mean, tokens))},
       {"textbook::grpo", settings_of(clip, 0.04, mean)},
   };
 }
