@@ -128,12 +128,12 @@ def test_controller_and_estimator(estimator):
     (dict(limits=[1.0], scale=0.0), "set_points[0]"),
     (dict(limits=[1.0], bound="above"), "bound: given 'above'"),
     (dict(limits=[1.0], scale=[1.0, 2.0]), "one for each of the 1 limits"),
-    (dict(limits=[1.0], speed=3), "settings: given 'speed'; needed: one of form, kp, ki"),
+    (dict(limits=[1.0], speed=3), "line: given the setting 'speed'; needed: one of form, kp, ki"),
     (dict(limits=[1.0], form="fast"), "form: given 'fast'; needed: one of positional, velocity"),
     (dict(limits=[1.0], kp="much"), "kp: given 'much'; needed: a number"),
-    (dict(limits=[1.0], d_delay=1.5), "d_delay: given '1.5'; needed: a whole number"),
+    (dict(limits=[1.0], d_delay=1.5), "d_delay: given '1.5'; needed: an integer"),
     (dict(limits=[1.0], d_delay=10**9), "d_delay: given 1000000000; needed: 1 to 65536"),
-    (dict(limits=[1.0], lambda_max=-1), "gains[0].lambda_max: given -1"),
+    (dict(limits=[1.0], lambda_max=-1), "lambda_max: given -1"),
 ])
 def test_what_is_refused(arguments, words):
     with pytest.raises(ValueError) as refused:
@@ -287,7 +287,7 @@ def test_a_state_that_one_constraint_refuses_changes_none():
 
 
 @pytest.mark.parametrize("line, words", [
-    ("f>=0.9 sacle=0.3", "given 'sacle'; needed: one of scale, form, kp, ki"),
+    ("f>=0.9 sacle=0.3", "given the setting 'sacle'; needed: one of scale, form, kp, ki"),
     ("f>=0.9 scale=wide", "needed: a number as scale"),
     ("f>=0.9 bound=at_most", 'needed: ">=" or "<="'),
     ("f>=0.9 limits=3", 'needed: ">=" or "<="'),

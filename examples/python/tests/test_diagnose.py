@@ -173,8 +173,8 @@ def test_a_share_of_the_tokens_is_a_count_of_the_trainers_own(line, settings):
 
 @pytest.mark.parametrize("arguments, words", [
     (dict(), "gdpo::diagnose: metrics, report: given neither"),
-    (dict(report=True, truncated=2), "settings.truncated: given 2"),
-    (dict(report=True, much=1), "gdpo::diagnose: settings: given 'much'; needed: one of "
+    (dict(report=True, truncated=2), "truncated: given 2"),
+    (dict(report=True, much=1), "gdpo::diagnose: line: given the setting 'much'; needed: one of "
                                 "first_step, later_step, whole_step"),
     (dict(report=True, reward_names=["a", "b"]), "settings.reward_names: given 2 names"),
 ])

@@ -24,9 +24,17 @@ LISTS = {"loss": (gdpo.losses, gdpo.loss_settings),
 def configure(what, name, **settings):
     """The values of all settings of a loss or an estimator with these."""
     if what == "loss":
-        name = gdpo.PolicyLoss(name, **{"kl.beta": 0.5, **settings}).line
+        # A dr_grpo has no length of its own, and dapo no coefficient, which kl asks for.
+        own = " aggregate.constant=7 kl.beta=0.5" if name.split(" ")[0].endswith("dr_grpo") else (
+            " kl.beta=0.5")
+        first, *rest = name.split(" ")
+        kept = [word for word in own.split() if word.split(".")[1].split("=")[0] not in
+                {key.split("=")[0].replace("_", ".").rpartition(".")[2]
+                 for key in (*rest, *settings)}]
+        name = gdpo.PolicyLoss(" ".join([first, *kept, *rest]), **settings).line
     else:
-        gdpo.advantages(REWARDS, group_size=4, estimator=name, **settings)
+        gdpo.advantages(REWARDS, group_size=4, estimator=name, tokens=torch.ones(12),
+                        baseline=torch.zeros(12), penalty=torch.zeros(12), **settings)
         name = " ".join([name, *(f"{key}={text(value)}" for key, value in settings.items())])
     return {s.name: s.value for s in LISTS[what][1](name)}
 
@@ -206,8 +214,8 @@ def needed(call):
     return re.search(r"needed: one of ([^;]+?)$", str(error.value))[1].split(", ")
 
 
-@pytest.mark.parametrize("name", ("dapo", "gspo", "verl::vanilla", "trl::dr_grpo constant=3",
-                                  "cispo"))
+@pytest.mark.parametrize("name", ("dapo", "gspo", "verl::vanilla", "cispo",
+                                  "trl::dr_grpo aggregate.constant=3"))
 @pytest.mark.parametrize("keyword", (True, False))
 def test_what_a_message_lists_is_taken_there(name, keyword):
     def make(setting, value="?"):

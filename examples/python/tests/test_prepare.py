@@ -109,7 +109,7 @@ def test_the_loss_takes_what_was_prepared():
 @pytest.mark.parametrize("passes, words", [
     (["x"], "gdpo::prepare: passes: given 'x'; needed: one of overlong, degenerate_groups, "
             "top_entropy QUANTILE, trl::token_truncate"),
-    (["top_entropy"], "gdpo::prepare: passes: given 'top_entropy'; needed: one of overlong"),
+    (["top_entropy"], "gdpo::prepare: passes: given 'top_entropy'; needed: top_entropy QUANTILE"),
     ("overlong", "overlong.truncated"),
     (["top_entropy much"], "gdpo::prepare: top_entropy: given 'much'; needed: a number"),
     (["top_entropy 2"], "top_entropy.quantile: given 2; needed: 0 to 1"),
