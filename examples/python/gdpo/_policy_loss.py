@@ -196,7 +196,7 @@ class PolicyLoss(torch.nn.Module):
         words = (name,) if level is None else (name, level)
         #: The loss in one line, as the operator takes it.
         self.line = configured("loss", line("gdpo.PolicyLoss", words, settings))
-        given = said(self.line)
+        given = said("loss", self.line)
         if "kl.beta" not in given and given.keys() & {"kl", "kl.estimator", "kl.against"} and (
                 not has_kl(self)):
             raise ValueError("gdpo.PolicyLoss: beta: given none, with kl or against; needed: the "

@@ -108,18 +108,19 @@ def line(function: str, words: Tuple[Any, ...], settings: Dict[str, Any]) -> str
 
 
 @functools.lru_cache(maxsize=1024)
-def configured(what: str, text: str) -> str:
+def configured(what: str, text: str, whole: bool = True) -> str:
     """A line with the names that settings have in the library, which has checked it.
 
+    whole: else what several settings decide together is not checked, because others will follow.
     Errors: ValueError, which calls settings as the line does.
     """
     with our_errors():
-        return ops.configure(what, text)
+        return ops.configure(what, text, whole)
 
 
-def said(text: str) -> Dict[str, str]:
-    """The settings of a line, name and value."""
-    return dict(part.split("=", 1) for part in text.split() if "=" in part)
+def said(what: str, text: str) -> Dict[str, str]:
+    """What a line sets: the names in the library, and the values. It need not be the whole line."""
+    return dict(word.split("=", 1) for word in configured(what, text, False).split() if "=" in word)
 
 
 def _annotation(setting: Setting) -> str:
@@ -147,7 +148,7 @@ def takes_settings(what: str) -> Callable[[_T], _T]:
 
 
 def text_of(what: str, indent: str = "      ") -> str:
-    """The keywords of all losses or estimators for help(), each with what it means and what fits."""
+    """The keywords of all losses or estimators for help(): what each means and what fits."""
     rows = []
     for name, s in keywords(what).items():
         fits = s.fits or s.kind

@@ -391,8 +391,8 @@ def test_a_penalty_inside_the_reward():
     (dict(scale_eps_at="mean"), "scale_eps_at: given 'mean'"), (dict(of="all"), "of: given 'all'"),
     (dict(penalty_coef=1.0), "batch.penalty"),
     (dict(estimator="rloo", eps=1.0), "given the setting 'eps'"),
-    (dict(estimator="gdpo epsilon=1"), "given the setting 'epsilon'; needed: one of scale.of, scale.ddof, "
-     "scale.eps"),
+    (dict(estimator="gdpo epsilon=1"), "given the setting 'epsilon'; needed: one of scale.of, "
+     "scale.ddof, scale.eps"),
 ], ids=str)
 def test_settings_that_do_not_fit(settings, words):
     with pytest.raises(ValueError, match=words):

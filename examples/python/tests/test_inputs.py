@@ -369,7 +369,7 @@ def test_nested_tensors_of_strided_layout():
 
 NAMES = [
     (("nope",), {}, "name"), (("grpo", "nope"), {}, "level"), (("grpo",), {"kl": "k9"}, "kl"),
-    (("grpo",), {"aggregate": "x"}, "loss_agg_mode"), (("grpo",), {"over": "x"}, "over: given"),
+    (("grpo",), {"aggregate": "x"}, "aggregate: given"), (("grpo",), {"over": "x"}, "over: given"),
     (("grpo",), {"against": "x"}, "against: given"),
 ]
 RANGES = [

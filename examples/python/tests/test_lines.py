@@ -82,8 +82,9 @@ def test_every_setting_by_all_its_names(what, name):
         value, want = found
         if setting.value:  # not of what sets several
             expected = {"True": "true", "False": "false"}.get(str(value), str(value))
-            assert float(want[setting.name]) == value if setting.kind in ("number", "integer") else (
-                want[setting.name] == expected)
+            number = setting.kind in ("number", "integer")
+            got = want[setting.name]
+            assert float(got) == value if number else got == expected
         ends = [other.name for other in listed
                 if other.name.endswith("." + setting.name.rpartition(".")[2])]
         called = [setting.name, setting.name.replace(".", "_")]

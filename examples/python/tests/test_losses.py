@@ -275,7 +275,9 @@ def test_each_setting(changed, level):
     names = ("advantages", "old_logp", "ref_logp", "teacher_logp", "rollout_logp")
     arrays = {name: batch.arrays[name] for name in names + ("logp",)} | {"mask": batch.mask}
     counts = batch.counts(given=19)
-    got = call(gdpo.PolicyLoss("grpo", level, **changed), counts, arrays)
+    called = {"aggregate_count_eps" if name == "count_eps" else name: value  # levels have one too
+              for name, value in changed.items()}
+    got = call(gdpo.PolicyLoss("grpo", level, **called), counts, arrays)
     agrees(f"17, {changed}", got, expected(settings, counts, batch, names))
 
 

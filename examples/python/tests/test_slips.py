@@ -68,11 +68,12 @@ def test_a_kl_term_that_is_off_on_purpose():
 def test_settings_are_numbers_of_any_library():
     for number in (np.float64(0.25), np.float32(0.25), torch.tensor(0.25)):
         assert gdpo.PolicyLoss("dapo", low=number).line == "dapo surrogate.low=0.25"
-        assert gdpo.advantages([1.0, 0.0], group_size=2, scale_eps=number).tolist() == gdpo.advantages(
-            [1.0, 0.0], group_size=2, scale_eps=0.25).tolist()
+        pair = dict(rewards=[1.0, 0.0], group_size=2)
+        assert gdpo.advantages(**pair, scale_eps=number).tolist() == gdpo.advantages(
+            **pair, scale_eps=0.25).tolist()
     for number in (0, np.int64(0)):
-        assert gdpo.advantages([1.0, 0.0], group_size=2, scale_ddof=number).tolist() == [
-            pytest.approx(a) for a in gdpo.advantages([1.0, 0.0], group_size=2, scale_ddof=0).tolist()]
+        assert gdpo.advantages(**pair, scale_ddof=number).tolist() == [
+            pytest.approx(a) for a in gdpo.advantages(**pair, scale_ddof=0).tolist()]
 
 
 def test_settings_are_those_that_the_loss_was_made_with():

@@ -19,7 +19,7 @@ import torch
 
 from .. import PolicyLoss, advantages, count, estimators, losses, prepare
 from .._policy_loss import dividing_by_given, has_kl, is_cispo
-from .._settings import configured, keywords, line, said
+from .._settings import keywords, line, said
 from ._constraints import Constraints
 from ._known import knows
 
@@ -103,7 +103,7 @@ def install(*, loss: Optional[str] = None, loss_settings: Optional[Dict[str, Any
       importance_sampling_level are not read. Without it they are translated, so that the numbers
       are those of ms-swift.
     loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either.
-    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo scale.eps=1e-6"), in
+    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo singleton=raw"), in
       place of advantage_estimator and scale_rewards.
     estimator_settings: keyword arguments of `gdpo.advantages`, such as scale_eps, missing or gates.
     constraints: reward functions to be kept at a limit, as lines of `Constraints`.
@@ -339,17 +339,17 @@ def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
         settings["aggregate.constant"] = trainer.max_completion_length
     name, chosen = f"ms_swift::{trainer.loss_type}", dict(choices.loss_settings)
     level = chosen.pop("level", trainer.importance_sampling_level)
-    own = said(configured("loss", line("gdpo.PolicyLoss", (name, level), chosen)))
+    own = said("loss", line("gdpo.PolicyLoss", (name, level), chosen))
     return PolicyLoss(name, level, **chosen, **{setting: value for setting, value
                                                 in settings.items() if setting not in own})
 
 
 def _sets_penalty(estimator: str, settings: Dict[str, Any]) -> bool:
-    """Whether the coefficient of the KL inside the reward is among these arguments of advantages."""
+    """Whether these arguments of advantages set the coefficient of the KL inside the reward."""
     arguments = inspect.signature(advantages).parameters.keys() - keywords("estimator").keys()
     text = line("gdpo::advantages", (estimator,), {name: value for name, value in settings.items()
                                                    if name not in arguments})
-    return "penalty.coef" in said(configured("estimator", text))
+    return "penalty.coef" in said("estimator", text)
 
 
 def _own_estimator(trainer: Any) -> Optional[str]:

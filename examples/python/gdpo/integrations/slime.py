@@ -14,7 +14,7 @@ import torch
 
 from .. import PolicyLoss, losses
 from .._policy_loss import outside, ratio_bounds
-from .._settings import configured, line, said
+from .._settings import line, said
 
 LossFunction = Callable[[Any, Dict[str, Any], torch.Tensor, Callable[[torch.Tensor], torch.Tensor]],
                         Tuple[torch.Tensor, Dict[str, torch.Tensor]]]
@@ -40,7 +40,7 @@ def loss(name: str, level: Optional[str] = None, **settings: Any) -> LossFunctio
         raise ValueError(f"gdpo.integrations.slime: loss: given {name!r}; needed: one of "
                          f"{', '.join(losses())}")
     words = (name,) if level is None else (name, level)
-    given = said(configured("loss", line("gdpo.integrations.slime.loss", words, settings)))
+    given = said("loss", line("gdpo.integrations.slime.loss", words, settings))
     for setting, value in given.items():
         if setting.split(".")[0] == "aggregate":
             raise ValueError(f"gdpo.integrations.slime: {setting}: given {value}; needed: none, "

@@ -21,7 +21,7 @@ import torch
 import gdpo
 
 from .._policy_loss import is_cispo, outside, ratio_bounds
-from .._settings import configured, said
+from .._settings import said
 from ._constraints import Constraints
 from ._known import knows
 
@@ -68,7 +68,7 @@ class Loss:
         self.name = "verl::vanilla" if words[0] == "vanilla" else words[0]
         self._level = words[1] if len(words) == 2 else None
         # What the line sets, by the names in the library.
-        self._said = said(configured("loss", " ".join([self.name, *words[1:], *settings])))
+        self._said = said("loss", " ".join([self.name, *words[1:], *settings]))
         for setting in self._said:
             if setting.split(".")[0] == "kl":
                 raise ValueError(f"gdpo.integrations.verl: loss_mode: given {mode!r}, with the "
@@ -94,7 +94,7 @@ class Loss:
         return not self._said and self._level is None and not self._own
 
     def _policy_loss(self, default: Dict[str, Any], dp_size: int) -> gdpo.PolicyLoss:
-        """The loss with these settings, by the names in the library, and its own instead of them."""
+        """The loss with these settings, named as in the library, unless it has its own."""
         settings = {**default, **self._said, "kl.beta": 0.0}
         settings["aggregate.scale"] = float(settings.get("aggregate.scale", 1)) * dp_size
         return _make(self.name, self._level, tuple(sorted(settings.items())))
@@ -249,8 +249,8 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
     config: verl's configuration `algorithm`. Of it are read
       gdpo_reward_keys and gdpo_reward_weights, as verl reads them;
       gdpo_estimator, one of `gdpo.estimators()` with settings of `gdpo.advantages`, such as
-        "trl::gdpo scale.eps=1e-6"; without it "verl::gdpo". Without gdpo_reward_keys it is that of one
-        reward, the sum of token_level_rewards;
+        "trl::gdpo scale.eps=1e-6"; without it "verl::gdpo". Without gdpo_reward_keys it is that of
+        one reward, the sum of token_level_rewards;
       gdpo_gates, a list of [reward, condition, threshold] with reward keys: the reward counts only
         where the condition is at least the threshold;
       gdpo_constraints, lines such as "format>=0.9 scale=0.3", see Constraints.
@@ -264,7 +264,7 @@ def advantages(token_level_rewards: torch.Tensor, response_mask: torch.Tensor, i
                                        needs_keys=line is None)
     if line is None:
         estimator = "verl::gdpo" if norm_adv_by_std_in_grpo else "verl::gdpo_no_std"
-        settings = {"eps": epsilon} if norm_adv_by_std_in_grpo else {}
+        settings = {"scale.eps": epsilon} if norm_adv_by_std_in_grpo else {}
     else:
         estimator, settings = line, {}
     groups: Dict[Any, int] = {}

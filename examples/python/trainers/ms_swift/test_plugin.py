@@ -134,9 +134,9 @@ def test_every_estimator_can_be_chosen(helpers, name):
     ({"estimator": "gppo"}, "estimator: given 'gppo'; needed: one of .*trl::gdpo"),
     ({"loss": "dapo", "loss_settings": {"lowest": 1}}, "lowest"),
     ({"estimator": "gdpo", "estimator_settings": {"epsilon": 1}}, "epsilon"),
-    ({"estimator": "gdpo epsilon=1"}, "'epsilon'; needed: one of of, ddof, eps, "),
+    ({"estimator": "gdpo epsilon=1"}, "'epsilon'; needed: one of scale.of, scale.ddof, "),
     ({"estimator": "gdpo scale.eps=x"}, "scale.eps: given 'x'; needed: a number"),
-    ({"loss": "dapo lowest=1"}, "'lowest'; needed: one of low, high, "),
+    ({"loss": "dapo lowest=1"}, "'lowest'; needed: one of surrogate.low, "),
     ({"loss": "dapo", "loss_settings": {"surrogate.low": -1}}, "surrogate.low: given -1"),
     ({"constraints": "format"}, "constraints: given 'format'; needed")])
 def test_mistakes_name_what_there_is(given, message):

@@ -158,9 +158,9 @@ def test_settings_of_an_estimator(make):
     ({"loss": "ppo"}, {}, "trl::dapo, .*verl::vanilla"),
     ({"estimator": "gdop"}, {}, "trl::grpo_no_scale, trl::grpo_batch_scale"),
     ({"estimator": {"estimator": "gdpo", "epsilon": 1}}, {}, "epsilon"),
-    ({"estimator": "gdpo epsilon=1"}, {}, "'epsilon'; needed: one of of, ddof, eps, "),
+    ({"estimator": "gdpo epsilon=1"}, {}, "'epsilon'; needed: one of scale.of, scale.ddof, "),
     ({"estimator": "gdpo scale.eps=x"}, {}, "scale.eps: given 'x'; needed: a number"),
-    ({"loss": "dapo lowest=1"}, {}, "'lowest'; needed: one of low, high, "),
+    ({"loss": "dapo lowest=1"}, {}, "'lowest'; needed: one of surrogate.low, "),
     ({"loss": "dapo surrogate.low=x"}, {}, "surrogate.low: given 'x'; needed: a number"),
     ({"loss": "dapo kl.beta=0.1"}, {}, "both 0 or both not"),
     ({"constraints": ["long>=0.9"]}, {}, "even, short"),
@@ -184,7 +184,7 @@ def test_a_loss_by_name_takes_its_kl_term_from_the_configuration(corrected, kl):
     args = types.SimpleNamespace(beta=0.1, use_bias_correction_kl=corrected,
                                  importance_sampling_level="token")
     settings = plugin._own_settings("dapo", args)
-    assert (settings["beta"], settings.get("kl")) == (0.1, kl)
+    assert (settings["kl.beta"], settings.get("kl")) == (0.1, kl)
     gdpo.PolicyLoss(**settings)
 
 

@@ -117,8 +117,8 @@ def test_settings_by_their_names_in_the_library():
 @pytest.mark.parametrize("line, words", [
     ("surrogate.low=-1", "surrogate.low: given -1"), ("low=-1", "low: given -1"),
     ("surrogate.low=x", "surrogate.low: given 'x'; needed: a number"),
-    ("kl.beta=0.1", "with the setting kl.beta; needed: one of aggregate, over"),
-    ("surrogate.lowest=1", "with the setting surrogate.lowest; needed: one of aggregate, over"),
+    ("kl.beta=0.1", "with the setting kl.beta; needed: none of the KL term"),
+    ("surrogate.lowest=1", "given the setting 'surrogate.lowest'; needed: one of surrogate.low, "),
     ("low=0.1 surrogate.low=0.1", "surrogate.low: given beside low")])
 def test_a_message_calls_a_setting_as_the_line_does(line, words):
     with pytest.raises(ValueError) as error:
@@ -155,7 +155,7 @@ def test_bounds_of_cispo():
 @pytest.mark.parametrize("mode, needed", [
     ("gdpo:nothing", gdpo.losses()), ("gdpo:", []), ("gdpo:dapo token token", gdpo.losses()),
     ("gdpo:dapo nowhere", ["token", "sequence", "sequence_token"]),
-    ("gdpo:dapo upper=0.28", ["high", "low", "aggregate"]), ("gdpo:dapo beta=0.1", ["scale"]),
+    ("gdpo:dapo upper=0.28", ["high", "low", "aggregate"]), ("gdpo:dapo beta=0.1", ["the setting kl.beta", "use_kl_loss"]),
     ("gdpo:dapo aggregate=mean", ["token-mean", "token-sum"]), ("nothing", ["vanilla", "gspo"])])
 def test_unknown_names_of_losses_are_refused_with_a_list(mode, needed):
     if mode == "gdpo:":

@@ -44,13 +44,15 @@ inline std::string settings(const std::string& what, const std::string& line) {
 }
 
 /// What an operator of this name declares.
-inline constexpr const char* configure_schema = "configure(str what, str line) -> str";
-/// Checks the line of a "loss" or an "estimator", as the call itself would, and returns it with the
-/// names that settings have in the library: "dapo low=0.1" as "dapo surrogate.low=0.1".
+inline constexpr const char* configure_schema = 
+    "configure(str what, str line, bool whole=True) -> str";
+/// The line of a "loss" or an "estimator" with the names that settings have in the library: "dapo
+/// low=0.1" as "dapo surrogate.low=0.1". Each setting is checked, and what several decide together
+/// too, unless the line is not the `whole`.
 /// Errors: `invalid_input`, which calls settings as the line does.
-inline std::string configure(const std::string& what, const std::string& line) {
-  const auto text = [](const char* function, auto configured) {
-    runtime::detail::check_configured(function, configured.value, configured.said);
+inline std::string configure(const std::string& what, const std::string& line, bool whole) {
+  const auto text = [whole](const char* function, auto configured) {
+    if (whole) runtime::detail::check_configured(function, configured.value, configured.said);
     std::string words = configured.words;
     for (std::size_t at = 0; at < configured.said.values.size(); ++at)
       words += " " + configured.said.names[at].first + "=" + configured.said.values[at];
