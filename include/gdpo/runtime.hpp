@@ -326,6 +326,15 @@ inline const Table<Loss>& losses() {
   });
   return entries;
 }
+/// The levels by their names, each at the place of its number.
+inline const Table<int>& levels() {
+  static const Table<int> entries = {{"token", 0}, {"sequence", 1}, {"sequence_token", 2}};
+  return entries;
+}
+template <class Level>
+constexpr int level_of = !Level::of_segment         ? 0
+                         : !Level::straight_through ? 1
+                                                    : 2;
 inline const Table<Aggregate>& aggregates() {
   static const Table<Aggregate> entries = presets::with_aggregates(TableOf<Aggregate>{});
   return entries;
@@ -375,17 +384,24 @@ inline const std::vector<std::string>& loss_names() {
 inline Loss loss(std::string_view name, std::string_view level = "") {
   Loss chosen = detail::named("gdpo::runtime::loss", "name", name, detail::losses());
   if (level.empty()) return chosen;
-  static const detail::Table<int> levels = {{"token", 0}, {"sequence", 1}, {"sequence_token", 2}};
-  const int at = detail::named("gdpo::runtime::loss", "level", level, levels);
+  const int at = detail::named("gdpo::runtime::loss", "level", level, detail::levels());
   return std::visit(
       [at](const auto& l) -> Loss {
-        using Own = std::decay_t<decltype(l.level)>;
-        if (at == (!Own::of_segment ? 0 : !Own::straight_through ? 1 : 2)) return l;
+        if (at == detail::level_of<std::decay_t<decltype(l.level)>>) return l;
         if (at == 0) return with_level<level::Token<>>(l);
         if (at == 1) return with_level<level::Sequence<>>(l);
         return with_level<level::SequenceToken<>>(l);
       },
       chosen);
+}
+/// The name of a loss's level, as `loss` takes it.
+inline const std::string& level_name(const Loss& loss) {
+  return std::visit(
+      [](const auto& l) -> const std::string& {
+        const int at = detail::level_of<std::decay_t<decltype(l.level)>>;
+        return detail::levels()[static_cast<std::size_t>(at)].first;
+      },
+      loss);
 }
 
 /// The names of all value losses, in the order of presets/all.hpp.
@@ -605,8 +621,8 @@ struct Said {
   std::vector<std::string> values;  ///< As text.
 };
 
-/// Applies settings SETTING=VALUE, of which `word` is the first, and checks each by itself. A setting
-/// may change which others there are, so each looks at the list anew. Returns what was set.
+/// Applies settings SETTING=VALUE, of which `word` is the first, and checks each by itself. A
+/// setting may change which others there are, so each looks at the list anew. Returns what was set.
 template <class T>
 Said apply_settings(const char* function, T& x, std::string_view word, Words& next) {
   Said said;

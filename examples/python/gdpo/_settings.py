@@ -67,7 +67,7 @@ def keywords(what: str) -> Dict[str, Setting]:
         count = collections.Counter(".".join(s.name.split(".")[at:]) for s in listed
                                     for at in range(s.name.count(".") + 1))
         for s in listed:
-            if s.name.rpartition(".")[0] not in pairs:
+            if s.name != "level" and s.name.rpartition(".")[0] not in pairs:
                 found.setdefault(s.name, s)
                 alone = count[s.name.rpartition(".")[2]] == 1 and s.name not in pairs
                 ends[s.name] = ends.get(s.name, True) and alone

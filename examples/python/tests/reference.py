@@ -1,12 +1,11 @@
 """The losses written from their definition in plain PyTorch, for autograd in float64.
 
 Nothing here calls gdpo, so that a mistake of the library cannot be in the reference as well.
-Batches are padded, (rows, tokens); what masked positions hold is not read. NAMED says by hand what
-each name of gdpo.losses() sets, from include/gdpo/presets and include/gdpo/loss/named.hpp.
+Batches are padded, (rows, tokens); what masked positions hold is not read.
 """
 import dataclasses
 import math
-from typing import NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -217,92 +216,37 @@ def with_level(settings: Settings, level: str) -> Settings:
                                level_eps=0.0)
 
 
-def _rows(**changed) -> Settings:
-    return Settings(**changed)
-
-
-def _tokens(**changed) -> Settings:
-    return Settings(aggregate="token-mean", **{"over": "tokens", **changed})
-
-
-def _norm(**changed) -> Settings:
-    return Settings(aggregate="seq-mean-token-sum-norm", **changed)
-
-
-def _cispo(**changed) -> Settings:
-    return _tokens(cispo=True, **{"max_ratio": 5.0, **changed})
-
-
-_GSPO = dict(low=3e-4, high=4e-4, beta=0.0)
-_CLAMPED_KL = dict(kl_input=(-20.0, 20.0), kl_output=(-10.0, 10.0))
-
-#: What each name of gdpo.losses() sets.
-NAMED = {
-    # The papers. Where a paper names no clip range it is 0.2.
-    "grpo": _rows(),
-    "dapo": _tokens(high=0.28, beta=0.0),
-    "dr_grpo": _norm(beta=0.0),
-    "gspo": _rows(level="sequence", **_GSPO),
-    "gspo_token": _rows(level="sequence_token", **_GSPO),
-    "cispo": _cispo(beta=0.0),
-    # TRL has beta 0 by default.
-    "trl::grpo": _rows(beta=0.0),
-    "trl::bnpo": _tokens(beta=0.0),
-    "trl::dr_grpo": _norm(beta=0.0),
-    "trl::dapo": _tokens(beta=0.0, over="given"),
-    "trl::cispo": _cispo(beta=0.0, over="given"),
-    "trl::luspo": _rows(level="sequence", aggregate="seq-mean-token-sum", beta=0.0),
-    # verl clamps the log ratio and the KL term, which is off by default.
-    "verl::vanilla": _tokens(beta=0.0, dual=3.0, map_clamp=(-20.0, 20.0), **_CLAMPED_KL),
-    "verl::gspo": _tokens(level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0),
-                          **_CLAMPED_KL),
-    "verl::v0_9_0::gspo": _rows(level="sequence_token", beta=0.0, level_bounds=(-INF, 10.0),
-                                over="non_empty_rows", row_count_eps=1e-8, **_CLAMPED_KL),
-    "verl::cispo": _cispo(min_ratio=0.8, max_ratio=1.2, beta=0.0, map_clamp=(-20.0, 20.0),
-                          **_CLAMPED_KL),
-    # The GDPO paper's authors: a fork of TRL with beta 0.04, and one of an older verl.
-    "nvlabs::trl_grpo": _rows(),
-    "nvlabs::trl_bnpo": _tokens(),
-    "nvlabs::trl_dr_grpo": _norm(),
-    "nvlabs::verl": _tokens(beta=0.0, kl_output=(-10.0, 10.0)),
-    # ms-swift is TRL with beta 0.04 and a KL term between clamps.
-    "ms_swift::grpo": _rows(**_CLAMPED_KL),
-    "ms_swift::bnpo": _tokens(**_CLAMPED_KL),
-    "ms_swift::dr_grpo": _norm(**_CLAMPED_KL),
-    "ms_swift::dapo": _tokens(over="given", **_CLAMPED_KL),
-    "ms_swift::cispo": _cispo(over="given", **_CLAMPED_KL),
-    "ms_swift::megatron_bnpo": _tokens(over="given", **_CLAMPED_KL),
-    "open_instruct::dapo": _tokens(high=0.272, beta=0.05, over="given", kl_input=(-40.0, 40.0)),
-    "open_instruct::cispo": _cispo(max_ratio=1.272, beta=0.05, over="given",
-                                   kl_input=(-40.0, 40.0)),
-    "nemo_rl::cispo": _cispo(min_ratio=0.8, max_ratio=1.2, beta=0.01, **_CLAMPED_KL),
-    # slime: a row counts by its own tokens, and its KL estimate is k1.
-    "slime::cispo": _rows(cispo=True, min_ratio=0.8, max_ratio=1.2, beta=0.0, kl="k1",
-                          over="given"),
-    # Liger: beta 0.04 without clamps.
-    "liger::grpo": _rows(),
-    "liger::bnpo": _tokens(),
-    "liger::dr_grpo": _norm(),
-    "liger::dapo": _tokens(),
-    "liger::cispo": _cispo(),
-    # unsloth-zoo is TRL with a KL term between clamps.
-    "unsloth_zoo::grpo": _rows(beta=0.0, **_CLAMPED_KL),
-    "unsloth_zoo::bnpo": _tokens(beta=0.0, **_CLAMPED_KL),
-    "unsloth_zoo::dr_grpo": _norm(beta=0.0, **_CLAMPED_KL),
-    "unsloth_zoo::dapo": _tokens(beta=0.0, over="given", **_CLAMPED_KL),
-    "unsloth_zoo::cispo": _cispo(beta=0.0, over="given", **_CLAMPED_KL),
-    "unsloth_zoo::luspo": _rows(level="sequence", aggregate="seq-mean-token-sum", beta=0.0,
-                                **_CLAMPED_KL),
-    # SkyRL sums: its advantages have been divided before.
-    "skyrl::regular": _rows(aggregate="token-sum", beta=0.0, map_clamp=(-20.0, 20.0)),
-    "skyrl::gspo": _rows(level="sequence_token", aggregate="token-sum", beta=0.0,
-                         level_bounds=(-INF, 10.0)),
-    "skyrl::cispo": _rows(aggregate="token-sum", cispo=True, min_ratio=1.0, max_ratio=6.0,
-                          beta=0.0, map_clamp=(-20.0, 20.0)),
-    # Trinity-RFT adds 1e-8 to every number of tokens.
-    "trinity::ppo": _tokens(beta=0.0, dual=3.0, map_clamp=(-20.0, 20.0), count_eps=1e-8),
-    "trinity::gspo": _rows(level="sequence_token", low=3e-4, high=4e-4, beta=0.0, level_eps=1e-8,
-                           row_count_eps=1e-8),
-    "trinity::cispo": _cispo(max_ratio=1.28, beta=0.0, count_eps=1e-8),
-    "textbook::grpo": _rows(),
+#: Where the settings of the library stand in Settings.
+_PLACES = {
+    "level": "level", "level.map": "map_clamp", "level.bounds": "level_bounds",
+    "level.statistic.count_eps": "level_eps",
+    **{f"surrogate.{name}": name for name in ("low", "high", "delta", "dual")},
+    **{f"factor.{name}": name for name in ("min_ratio", "max_ratio")},
+    "kl.beta": "beta", "kl.estimator": "kl", "kl.against": "against", "kl.input": "kl_input",
+    "kl.output": "kl_output", "aggregate.mode": "aggregate",
+    **{f"aggregate.{name}": name for name in ("over", "count_eps", "row_count_eps", "constant",
+                                              "padded_width", "scale")},
 }
+
+
+def settings_from(values: Dict[str, str]) -> Optional[Settings]:
+    """The settings of a loss, from the names and values that the library lists.
+
+    None where there is a setting, such as that of another surrogate, that is not known here. What
+    they must be for each name, the library's own tests say.
+    """
+    given, bounds = {"cispo": "factor.max_ratio" in values}, {}
+    for name, value in values.items():
+        if name == "kl.gradient" and value == "direct":
+            continue
+        owner, _, end = name.rpartition(".")
+        if end in ("lo", "hi") and owner in _PLACES:
+            bounds.setdefault(_PLACES[owner], {})[end] = float(value)
+            continue
+        if name not in _PLACES:
+            return None
+        kind = type(getattr(Settings, _PLACES[name]))
+        given[_PLACES[name]] = value if kind is str else (
+            value == "true" if kind is bool else float(value))
+    given.update({name: (ends["lo"], ends["hi"]) for name, ends in bounds.items()})
+    return Settings(**given)

@@ -546,7 +546,8 @@ TEST_CASE("a loss by name whose surrogate is not the clipped ratio: its own sett
   };
   CHECK(refused_values(-1, 2) ==
         "gdpo::PolicyLoss: factor.min_ratio: given -1; needed: a finite number of at least 0");
-  CHECK(refused_values(gdpo::math::nan<double>(), 2).find("factor.min_ratio: given nan") != std::string::npos);
+  CHECK(refused_values(gdpo::math::nan<double>(), 2).find("factor.min_ratio: given nan") !=
+        std::string::npos);
   CHECK(refused_values(0, 0) ==
         "gdpo::PolicyLoss: factor.max_ratio: given 0; needed: more than 0 (infinity: off)");
   CHECK(refused("cispo min_ratio=2 max_ratio=1") ==

@@ -103,8 +103,8 @@ def install(*, loss: Optional[str] = None, loss_settings: Optional[Dict[str, Any
       importance_sampling_level are not read. Without it they are translated, so that the numbers
       are those of ms-swift.
     loss_settings: keyword arguments of `gdpo.PolicyLoss`, which replace settings of either.
-    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo singleton=raw"), in
-      place of advantage_estimator and scale_rewards.
+    estimator: one of `gdpo.estimators()`, as `gdpo.advantages` takes it ("trl::gdpo
+      singleton=raw"), in place of advantage_estimator and scale_rewards.
     estimator_settings: keyword arguments of `gdpo.advantages`, such as scale_eps, missing or gates.
     constraints: reward functions to be kept at a limit, as lines of `Constraints`.
 

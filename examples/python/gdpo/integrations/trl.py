@@ -116,9 +116,10 @@ class GRPOTrainer(trl.GRPOTrainer):
       `gdpo.PolicyLoss`. Without one it is the preset of `GRPOConfig.loss_type` with epsilon,
       epsilon_high, delta, beta, importance_sampling_level, use_bias_correction_kl and
       max_completion_length. A chosen loss brings its own clip instead.
-    estimator: a name of `gdpo.estimators()`, perhaps with settings as in "trl::gdpo scale.eps=1e-6",
-      or a dict of it, as "estimator", and of settings of `gdpo.advantages`. Without one it is the
-      preset of scale_rewards and multi_objective_aggregation.
+    estimator: a name of `gdpo.estimators()`, perhaps with settings as in
+      "trl::gdpo scale.eps=1e-6", or a dict of it, as "estimator", and of settings of
+      `gdpo.advantages`. Without one it is the preset of scale_rewards and
+      multi_objective_aggregation.
     constraints: lines such as "format_reward>=0.9 scale=0.3", one for each reward function that is
       kept at a limit instead of maximised. Their multipliers are saved in checkpoints, and a run
       that is resumed with other limits goes on with them. `gdpo_constraints` has them.

@@ -105,7 +105,8 @@ def test_a_loss_in_a_line(helpers, line, same):
 def test_settings_of_an_estimator_in_a_line(make):
     torch.manual_seed(6)
     rewards = torch.rand(16, 2)
-    for line in ("trl::gdpo scale_eps=0.5 missing=zero", "trl::gdpo scale.eps=0.5 missing.entry=zero"):
+    for line in ("trl::gdpo scale_eps=0.5 missing=zero",
+                 "trl::gdpo scale.eps=0.5 missing.entry=zero"):
         for estimator in (line, {"estimator": line}):
             trainer = make(choices={"estimator": estimator})
             trainer._gdpo_rewards = rewards
@@ -151,7 +152,8 @@ def test_settings_of_an_estimator(make):
     trainer._gdpo_rewards = torch.rand(16, 2)
     given = trainer._group_advantages(torch.ones(16, 3))
     torch.testing.assert_close(given, gdpo.advantages(
-        trainer._gdpo_rewards, group_size=8, estimator="trl::gdpo", scale_eps=0.5, weights=[2.0, 1.0]))
+        trainer._gdpo_rewards, group_size=8, estimator="trl::gdpo", scale_eps=0.5,
+        weights=[2.0, 1.0]))
 
 
 @pytest.mark.parametrize("choices, settings, words", [

@@ -155,7 +155,8 @@ def test_bounds_of_cispo():
 @pytest.mark.parametrize("mode, needed", [
     ("gdpo:nothing", gdpo.losses()), ("gdpo:", []), ("gdpo:dapo token token", gdpo.losses()),
     ("gdpo:dapo nowhere", ["token", "sequence", "sequence_token"]),
-    ("gdpo:dapo upper=0.28", ["high", "low", "aggregate"]), ("gdpo:dapo beta=0.1", ["the setting kl.beta", "use_kl_loss"]),
+    ("gdpo:dapo upper=0.28", ["high", "low", "aggregate"]),
+    ("gdpo:dapo beta=0.1", ["the setting kl.beta", "use_kl_loss"]),
     ("gdpo:dapo aggregate=mean", ["token-mean", "token-sum"]), ("nothing", ["vanilla", "gspo"])])
 def test_unknown_names_of_losses_are_refused_with_a_list(mode, needed):
     if mode == "gdpo:":
@@ -262,7 +263,8 @@ def test_settings_weights_and_gates_of_estimators():
          expected("trl::gdpo", scale_eps=1e-3, scale_ddof=0, missing="zero"))
     same(estimate(gdpo_estimator="trl::gdpo scale_eps=1e-3 scale.ddof=0 missing.entry=zero "
                                  "renorm.keep_mean=true"),
-         expected("trl::gdpo", scale_eps=1e-3, scale_ddof=0, missing="zero", **{"renorm.keep_mean": True}))
+         expected("trl::gdpo", scale_eps=1e-3, scale_ddof=0, missing="zero",
+                  **{"renorm.keep_mean": True}))
     same(estimate(gdpo_reward_weights=[1, 0.5]), expected("verl::gdpo", weights=[1, 0.5]))
     same(estimate(gdpo_estimator="gdpo", gdpo_gates=[["accuracy", "format", 1]]),
          expected("gdpo", gates=[(0, 1, 1.0)]))

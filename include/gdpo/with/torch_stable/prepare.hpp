@@ -35,8 +35,8 @@ struct AnyPrepass {
   }
 };
 
-/// The pre-pass of that line: "overlong", "degenerate_groups", "top_entropy" followed by a blank and
-/// the quantile, or one of runtime::prepass; settings may follow.
+/// The pre-pass of that line: "overlong", "degenerate_groups", "top_entropy" followed by a blank
+/// and the quantile, or one of runtime::prepass; settings may follow.
 inline AnyPrepass any_prepass(const std::string& line, const Column& truncated,
                               const Column& degenerate, double& threshold) {
   constexpr const char* function = "gdpo::prepare";
@@ -129,8 +129,8 @@ inline constexpr const char* prepare_schema =
 /// Pre-passes over a batch (prepass/prepare.hpp): what it returns replaces the mask and the weights
 /// of the loss.
 ///
-/// `passes`: at most 4. Lines of runtime::configured_prepass, such as "trl::token_truncate"; "overlong"
-/// drops the rows of `truncated` from the counts, "degenerate_groups" those of the column
+/// `passes`: at most 4. Lines of runtime::configured_prepass, such as "trl::token_truncate";
+/// "overlong" drops the rows of `truncated` from the counts, "degenerate_groups" those of the column
 /// `degenerate`, and "top_entropy 0.8" keeps the surrogate of the upper fifth. The other arguments
 /// are the members of TokenBatch. Where `logp` or `old_logp` is float64, numbers are too.
 ///

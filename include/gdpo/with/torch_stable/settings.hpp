@@ -19,12 +19,17 @@ auto with_named(const char* function, const std::string& what, const std::string
   if (what == "diagnose") return f(DiagnoseSettings{});
   contract::fail(function, "what", "'" + what + "'", "loss, estimator, prepass, pid or diagnose");
 }
+/// The level of a loss as a setting.
+inline runtime::Setting level_setting(const runtime::Loss& loss) {
+  return {"level", runtime::detail::words_in(runtime::detail::levels()), runtime::level_name(loss),
+          "", "whose ratio is compared"};
+}
 }  // namespace detail
 
 /// What an operator of this name declares.
 inline constexpr const char* settings_schema = "settings(str what, str line) -> str";
 /// The settings of what a line describes, and then its shorthands (runtime::settings), one a line:
-/// name, kind, value, what fits, and meaning, with tabs between them.
+/// name, kind, value, what fits, and meaning, with tabs between them. A loss's level comes first.
 ///
 /// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
 /// configured_estimator; "prepass", with that of configured_prepass; "pid" or "diagnose", with an empty line.
@@ -38,13 +43,15 @@ inline std::string settings(const std::string& what, const std::string& line) {
     }
   };
   detail::with_named("gdpo::settings", what, line, [&add](const auto& named) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(named)>, runtime::Loss>)
+      add({detail::level_setting(named)});
     add(runtime::settings(named)), add(runtime::shorthands(named));
   });
   return lines;
 }
 
 /// What an operator of this name declares.
-inline constexpr const char* configure_schema = 
+inline constexpr const char* configure_schema =
     "configure(str what, str line, bool whole=True) -> str";
 /// The line of a "loss" or an "estimator" with the names that settings have in the library: "dapo
 /// low=0.1" as "dapo surrogate.low=0.1". Each setting is checked, and what several decide together
