@@ -32,7 +32,8 @@ inline constexpr const char* settings_schema = "settings(str what, str line) -> 
 /// name, kind, value, what fits, and meaning, with tabs between them. A loss's level comes first.
 ///
 /// `what`: "loss" or "estimator", with the line of runtime::configured_loss or
-/// configured_estimator; "prepass", with that of configured_prepass; "pid" or "diagnose", with an empty line.
+/// configured_estimator; "prepass", with that of configured_prepass; "pid" or "diagnose",
+/// with an empty line.
 /// Errors: `invalid_input` for another word, and those of reading the line.
 inline std::string settings(const std::string& what, const std::string& line) {
   std::string lines;
