@@ -787,9 +787,7 @@ inline std::string words_for(const AnyKl&) {
 }
 inline std::string words_for(const Aggregate&) { return words_in(aggregates()); }
 inline std::string words_for(const Renorm&) { return words_in(renorms()); }
-inline std::string words_for(const Missing& m) {
-  return gdpo::detail::words_of<std::decay_t<decltype(m.entry)>>(" | ");
-}
+inline std::string words_for(const Missing&) { return gdpo::detail::words_of<MissingEntry>(" | "); }
 template <class Pair>
 std::string words_for(const Pair&) {
   return "two numbers, LO,HI";

@@ -232,8 +232,9 @@ inline Moments merge_described(const Moments& a, const Moments& b) {
 enum class CountOf { Both, SmallerGroup, LargerGroup };
 /// A count of a GroupReport, with the name of its number.
 struct ReportCount {
+  using Member = index_t GroupReport::*;
   const char* name;
-  index_t GroupReport::*member;
+  Member member;
   CountOf merged = CountOf::Both;
 };
 /// The members of a GroupReport from which the others follow (derive), each said once: merge(),

@@ -88,7 +88,7 @@ struct TokenTerms {
 
   /// Whether tokens of this shape add to metric q, given the level, KL terms and metrics.
   template <class Shape>
-  GDPO_DEVICE static constexpr bool adds(int q) {
+  static constexpr bool adds(int q) {
     const metric::KeptBy kept_by = metric::list[q].kept_by;
     const metric::Where where = metric::list[q].where;
     const bool kept = kept_by == metric::Loss || (kept_by == metric::Means && Metrics::means) ||
@@ -117,20 +117,28 @@ struct TokenTerms {
     GDPO_CALLS_ANY
     template <metric::AddedIn Loop, class Shape, class F>
     GDPO_INLINE void with(Sums& o, const F& f) {
-      with_places<token_sums>([&](auto... q) GDPO_INLINE_LAMBDA {
-        ((is_added_in<Loop, q> && adds_v<Shape, q> ? f(sum[q], o.sum[q]) : void()), ...);
-      });
-      with_places<token_counts>([&](auto... k) GDPO_INLINE_LAMBDA {
-        ((is_added_in<Loop, measured + k> && adds_v<Shape, measured + k> ? f(count[k], o.count[k])
-                                                                         : void()),
-         ...);
-      });
+      with_sums<Loop, Shape>(o, f, std::make_integer_sequence<int, token_sums>{});
+      with_counts<Loop, Shape>(o, f, std::make_integer_sequence<int, token_counts>{});
       if constexpr (Loop == metric::Terms || maps || !Metrics::means) f(sum[inputs], o.sum[inputs]);
       if constexpr (Loop == metric::Terms) {
         if constexpr (several_kl || !Shape::plain) f(sum[kl_loss], o.sum[kl_loss]);
         if constexpr (!Shape::plain) f(count[advantages], o.count[advantages]);
         if constexpr (shares) f(sum[shared], o.sum[shared]);
       }
+    }
+
+   private:
+    GDPO_CALLS_ANY
+    template <metric::AddedIn Loop, class Shape, class F, int... q>
+    GDPO_INLINE void with_sums(Sums& o, const F& f, std::integer_sequence<int, q...>) {
+      ((is_added_in<Loop, q> && adds_v<Shape, q> ? f(sum[q], o.sum[q]) : void()), ...);
+    }
+    GDPO_CALLS_ANY
+    template <metric::AddedIn Loop, class Shape, class F, int... k>
+    GDPO_INLINE void with_counts(Sums& o, const F& f, std::integer_sequence<int, k...>) {
+      ((is_added_in<Loop, measured + k> && adds_v<Shape, measured + k> ? f(count[k], o.count[k])
+                                                                       : void()),
+       ...);
     }
   };
   using Ranges = std::conditional_t<Metrics::everything, LaneRanges<V>, NoRanges>;
