@@ -331,7 +331,7 @@ class RowLoss {
   static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
     typename Terms::Totals t;
     const auto there = [&](int q) {
-      return Terms::template adds<General>(q) &&
+      return Terms::template adds_to<General>(metric::list[q], q) &&
              (metric::list[q].where != metric::WithEntropies || row.entropies);
     };
     for (int q = 0; q < token_sums; ++q)

@@ -86,21 +86,25 @@ struct TokenTerms {
     V d_log_ratio, d_logp;
   };
 
-  /// Whether tokens of this shape add to metric q, given the level, KL terms and metrics.
   template <class Shape>
-  static constexpr bool adds(int q) {
-    const metric::KeptBy kept_by = metric::list[q].kept_by;
-    const metric::Where where = metric::list[q].where;
-    const bool kept = kept_by == metric::Loss || (kept_by == metric::Means && Metrics::means) ||
-                      Metrics::everything;
-    const bool there = where == metric::WithKl          ? has_kl && Shape::with_kl
-                       : where == metric::WithEntropies ? !Shape::plain
-                       : where == metric::WithBounds    ? maps || Level::of_segment
-                                                        : true;
+  GDPO_DEVICE static constexpr bool adds_to(const metric::Facts& facts, int q) {
+    const bool kept = facts.kept_by == metric::Loss ||
+                      (facts.kept_by == metric::Means && Metrics::means) || Metrics::everything;
+    const bool there = facts.where == metric::WithKl          ? has_kl && Shape::with_kl
+                       : facts.where == metric::WithEntropies ? !Shape::plain
+                       : facts.where == metric::WithBounds    ? maps || Level::of_segment
+                                                              : true;
     return kept && there && !(Level::of_segment && q == of_metric<&M::ratio>);
   }
+
+  /// Whether tokens of this shape add to metric q, given the level, KL terms and metrics.
+  template <class Shape>
+  GDPO_DEVICE static constexpr bool adds(int q) {
+    return adds_to<Shape>(metric::list[q], q);
+  }
+  // Not by adds(): nvcc would compile it for the device, which has no list.
   template <class Shape, int q>
-  static constexpr bool adds_v = adds<Shape>(q);
+  static constexpr bool adds_v = adds_to<Shape>(metric::list[q], q);
 
   /// The places of sums behind those of metrics: the sum of beta * kl, that of d_log_ratio, from
   /// which the shared derivative comes, and one of inputs, which is not finite if one of them is
