@@ -14,6 +14,7 @@ file(GLOB gdpo_pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/*.md
   ${PROJECT_SOURCE_DIR}/bench/small_groups/tables.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/README.md
   ${PROJECT_SOURCE_DIR}/examples/python/trainers/*/README.md
+  ${PROJECT_SOURCE_DIR}/tests/golden/released/README.md
   ${PROJECT_SOURCE_DIR}/tests/tool/resolution/logs/README.md)
 
 find_package(Doxygen 1.9 QUIET)

@@ -150,6 +150,8 @@ void shard_rows(Trial& t, const Lengths<T>& lengths, const std::vector<Indices>&
   if (t.in.hostile(12)) cost.quadratic = t.in.pick({odd_number(t.in), 1e308});
   const auto counts = enumerator<gdpo::update::ShardSizes>(t, 2, "counts");
   t.need(ranks >= 1 && ranks <= index_t{1} << 20, "ranks");
+  for (const double setting : {cost.linear, cost.quadratic})
+    t.need(setting >= 0 && std::isfinite(setting), "a setting of the cost");
   std::vector<double> costs;
   double total = 0;
   if (t.well_formed()) {

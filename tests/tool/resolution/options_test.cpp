@@ -168,9 +168,10 @@ TEST_CASE("What does not fit is refused") {
   CHECK(refused("gdpo_pre_bn eps=wide") ==
         "estimator gdpo_pre_bn eps=wide: gdpo::runtime::configured_estimator: eps: given 'wide'; "
         "needed: a number");
-  CHECK(refused("trl::gdpo scale.eps=-1") ==
-        "estimator trl::gdpo scale.eps=-1: gdpo::advantages: scale.eps: given -1; needed: a finite "
-        "number of at least 0");
+  CHECK(
+      refused("trl::gdpo scale.eps=-1") ==
+      "estimator trl::gdpo scale.eps=-1: gdpo::runtime::configured_estimator: scale.eps: given -1; "
+      "needed: a finite number of at least 0");
   CHECK(refused("gdpo scale.eps=1, gdpo  scale.eps=1 ") ==
         "--estimators: \"gdpo scale.eps=1\" is given twice");
   CHECK_THAT(error({"--group", "g", "--rewards", "a", "--surprise"}),
