@@ -198,7 +198,7 @@ std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& 
         if (order) return evaluated(e, cuda::sorted_groups(detail::indices_in(*order), offsets));
         evaluated(e, ByOffsets<index_t>{offsets});
       },
-      runtime::configured_estimator(estimator));
+      runtime::detail::configured(call.function, estimator, &runtime::estimator).value);
   Tensor out = in_double;
   if (table.narrow) {
     out = detail::new_tensor(call, {rows}, ScalarType::Float);
