@@ -262,11 +262,14 @@ inline constexpr std::tuple report_lists{&GroupReport::degenerate, &GroupReport:
                                          &GroupReport::group_squares};
 /// The numbers that derive() fills in: five, and the flag one_group.
 constexpr std::size_t derived_numbers = 5 + 1;
-static_assert(sizeof(GroupReport) ==
-                  std::size(report_counts) * sizeof(index_t) +
-                      std::size(report_moments) * sizeof(Moments) +
-                      (1 + std::tuple_size_v<decltype(report_lists)>)*sizeof(std::vector<double>) +
-                      derived_numbers * sizeof(double),
+// Where pointers have 32 bits, there is padding behind the lists.
+static_assert(sizeof(void*) < sizeof(index_t) ||
+                  sizeof(GroupReport) ==
+                      std::size(report_counts) * sizeof(index_t) +
+                          std::size(report_moments) * sizeof(Moments) +
+                          (1 +
+                           std::tuple_size_v<decltype(report_lists)>)*sizeof(std::vector<double>) +
+                          derived_numbers * sizeof(double),
               "a member of GroupReport is in one of these lists, or derived from those that are");
 
 /// Calls f(member) for each member of report_lists.

@@ -146,7 +146,7 @@ def test_every_estimator_is_reached_by_its_name(helpers, name):
 
 
 def test_settings_of_an_estimator(make):
-    trainer = make(choices={"estimator": {"estimator": "trl::gdpo", "eps": 0.5,
+    trainer = make(choices={"estimator": {"estimator": "trl::gdpo", "scale.eps": 0.5,
                                           "weights": [2.0, 1.0]}})
     torch.manual_seed(6)
     trainer._gdpo_rewards = torch.rand(16, 2)
