@@ -549,11 +549,12 @@ std::vector<SettingAt> settings_at(T& x) {
   gdpo::detail::walk_fields(
       x, {}, [&list](const auto& path, auto& member, const gdpo::detail::FieldInfo& info) {
         using Member = std::decay_t<decltype(member)>;
-        SettingAt at{path.text(), &member,
-                     info,        is_leaf_v<Member> || is_pair_v<Member>,
-                     nullptr,     &check_setting<Member>};
-        if constexpr (is_leaf_v<Member> || is_shorthand_v<Member>) at.read = &read_setting<Member>;
-        list.push_back(std::move(at));
+        SettingAt setting{path.text(), &member,
+                          info,        is_leaf_v<Member> || is_pair_v<Member>,
+                          nullptr,     &check_setting<Member>};
+        if constexpr (is_leaf_v<Member> || is_shorthand_v<Member>)
+          setting.read = &read_setting<Member>;
+        list.push_back(std::move(setting));
       });
   return list;
 }
@@ -650,9 +651,9 @@ Said apply_settings(const char* function, T& x, std::string_view word, Words& ne
 /// Throws unless all settings fit, together too; messages call them as a line did.
 template <class T>
 void check_configured(const char* function, T& x, const Said& said) {
-  for (const SettingAt& at : settings_at(x)) {
-    const gdpo::detail::FieldPath path{nullptr, at.name.c_str(), &said.names};
-    at.check(function, path, at.member, at.info);
+  for (const SettingAt& setting : settings_at(x)) {
+    const gdpo::detail::FieldPath path{nullptr, setting.name.c_str(), &said.names};
+    setting.check(function, path, setting.member, setting.info);
   }
 }
 /// What a line describes.

@@ -9,7 +9,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Option
 import torch
 
 from ._library import check_tensors, names, ops, our_errors
-from ._settings import line, takes_settings, text_of
+from ._settings import line, takes_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -223,7 +223,3 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
         return result
     return AdvantagesAndReport(
         result, Report(numbers, values.shape[1] if values.dim() == 2 else 1))
-
-
-if advantages.__doc__:  # python -OO has none
-    advantages.__doc__ = advantages.__doc__.replace("{settings}", text_of("estimator"))

@@ -9,7 +9,7 @@ import torch
 from ._library import (ARRAYS, FromLogitsInPlace, WithGradient, check_tensors, check_type, names,
                        ops, our_errors, raise_ours, refuse_hidden_gradient, refuse_transforms,
                        unwrapped)
-from ._settings import configured, keywords, line, loss_settings, said, takes_settings, text_of
+from ._settings import configured, keywords, line, loss_settings, said, takes_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -164,6 +164,7 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
     return counts
 
 
+@takes_settings("loss")
 class PolicyLoss(torch.nn.Module):
     """A policy loss over tokens, with its analytic gradient and its metrics in one pass.
 
@@ -189,7 +190,6 @@ class PolicyLoss(torch.nn.Module):
     torch.compile makes a RuntimeError with the same words of it.
     """
 
-    @takes_settings("loss")
     def __init__(self, name: str, level: Optional[str] = None,
                  **settings: "Unpack[LossSettings]") -> None:
         super().__init__()
@@ -345,10 +345,6 @@ class PolicyLoss(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.line)
-
-
-if PolicyLoss.__doc__:  # python -OO has none
-    PolicyLoss.__doc__ = PolicyLoss.__doc__.replace("{settings}", text_of("loss"))
 
 
 def value_of(loss: PolicyLoss, setting: str) -> str:

@@ -128,22 +128,22 @@ def _annotation(setting: Setting) -> str:
 
 
 def takes_settings(what: str) -> Callable[[_T], _T]:
-    """Gives a function with `**settings` the keywords of all losses or estimators.
+    """Gives a function, or a class, with `**settings` the keywords of all losses or estimators.
 
-    They are in its signature, and in its text where that has {settings}: both are for help() and
+    They are in its signature, and in its text in place of {settings}: both are for help() and
     editors, because the library itself looks for a setting when it is given.
     """
-    def change(function: _T) -> _T:
+    def change(taker: _T) -> _T:
+        function: Any = taker.__init__ if isinstance(taker, type) else taker  # type: ignore[misc]
         signature = inspect.signature(function)
-        known = keywords(what)
-        before = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
-        rest = [p for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD]
+        *before, rest = signature.parameters.values()
         own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None,
                                  annotation=f"Optional[{_annotation(s)}]")
-               for name, s in known.items()]
-        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*before, *own, *rest])
-        return function
+               for name, s in keywords(what).items()]
+        function.__signature__ = signature.replace(parameters=[*before, *own, rest])
+        if taker.__doc__:  # python -OO has none
+            taker.__doc__ = taker.__doc__.replace("{settings}", text_of(what))
+        return taker
     return change
 
 

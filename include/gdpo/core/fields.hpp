@@ -95,9 +95,9 @@ struct FieldPath {
   GDPO_COLD std::string text() const {
     std::string names;
     const GivenNames* called = nullptr;
-    for (const FieldPath* at = this; at; at = at->owner) {
-      if (*at->name) names = at->name + (names.empty() ? "" : "." + names);
-      called = at->given;
+    for (const FieldPath* field = this; field; field = field->owner) {
+      if (*field->name) names = field->name + (names.empty() ? "" : "." + names);
+      called = field->given;
     }
     if (called) {
       for (const auto& [setting, word] : *called) {

@@ -1,4 +1,5 @@
 #pragma once
+// The policy losses of SkyRL as presets.
 #include <gdpo/loss/named.hpp>
 
 GDPO_BEGIN_NAMESPACE

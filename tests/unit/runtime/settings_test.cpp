@@ -6,6 +6,7 @@
 #include <string>
 
 #include "support/catch.hpp"
+#include "support/message.hpp"
 
 namespace settings_test {
 
@@ -98,12 +99,7 @@ TEST_CASE("names of settings: dots as \"_\", pairs, one name for one setting", "
   CHECK(find(estimator, "missing.entry").value == "zero");
 
   const auto refused = [](const std::string& line) {
-    try {
-      runtime::configured_loss(line);
-    } catch (const gdpo::invalid_input& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
+    return message_of([&line] { runtime::configured_loss(line); });
   };
   const std::string of = "gdpo::runtime::configured_loss: ";
   CHECK(refused("dapo low=0.1 surrogate_low=0.1") ==
@@ -120,12 +116,7 @@ TEST_CASE("names of settings: dots as \"_\", pairs, one name for one setting", "
 
 TEST_CASE("a line is checked, and messages call settings as it does", "[runtime]") {
   const auto refused = [](const auto& configured, const std::string& line) {
-    try {
-      configured(line);
-    } catch (const gdpo::invalid_input& error) {
-      return std::string(error.what());
-    }
-    return std::string("taken");
+    return message_of([&] { configured(line); });
   };
   const std::string of = "gdpo::runtime::configured_";
   CHECK(refused(&runtime::configured_loss, "dapo low=2").find(of + "loss: low: given 2; ") == 0);
@@ -136,7 +127,7 @@ TEST_CASE("a line is checked, and messages call settings as it does", "[runtime]
   // What settings decide together, the call checks.
   for (const char* line : {"cispo min_ratio=6 max_ratio=7", "cispo min_ratio=7", "dr_grpo low=0.1",
                            "dapo aggregate=seq-mean-token-sum-norm constant=3"})
-    CHECK(refused(&runtime::configured_loss, line) == "taken");
+    CHECK(refused(&runtime::configured_loss, line) == "no error");
   CHECK(refused(&runtime::configured_estimator, "trl::gdpo renorm_eps=-1")
             .find(of + "estimator: renorm_eps: given -1; ") == 0);
   CHECK(refused(&runtime::configured_prepass, "trl::token_truncate clip=2,1")

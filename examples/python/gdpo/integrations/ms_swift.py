@@ -344,11 +344,14 @@ def _loss_of(trainer: Any, choices: Choices) -> PolicyLoss:
                                                 in settings.items() if setting not in own})
 
 
+#: The arguments of `advantages` that are no settings.
+_ARRAYS_OF_ADVANTAGES = inspect.signature(advantages).parameters.keys() - keywords("estimator")
+
+
 def _sets_penalty(estimator: str, settings: Dict[str, Any]) -> bool:
     """Whether these arguments of advantages set the coefficient of the KL inside the reward."""
-    arguments = inspect.signature(advantages).parameters.keys() - keywords("estimator").keys()
     text = line("gdpo::advantages", (estimator,), {name: value for name, value in settings.items()
-                                                   if name not in arguments})
+                                                   if name not in _ARRAYS_OF_ADVANTAGES})
     return "penalty.coef" in said("estimator", text)
 
 
