@@ -95,7 +95,6 @@
 #include <locale>
 #include <sstream>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -117,18 +116,25 @@ struct Distinct<std::variant<Known...>, T, Rest...>
 /// Called with a list of presets (in decltype only), gives the variant of their types.
 struct OfValues {
   template <class... T>
-  typename Distinct<std::variant<>, T...>::type operator()(const presets::Preset<T>&...) const;
+  typename Distinct<std::variant<>, T...>::type operator()(const Preset<T>&...) const;
 };
 
 /// Names with their values.
 template <class Value>
 using Table = std::vector<std::pair<std::string, Value>>;
+/// Adds a line to a table. It is not inlined: lists are long, and of few types.
+template <class Value, class T>
+GDPO_NOINLINE void add(Table<Value>& table, const char* name, const T& value) {
+  table.emplace_back(name, value);
+}
 /// Called with a list of presets, gives the table of their names and values.
 template <class Value>
 struct TableOf {
   template <class... T>
-  Table<Value> operator()(const presets::Preset<T>&... preset) const {
-    return {{preset.name, preset.value}...};
+  Table<Value> operator()(const Preset<T>&... preset) const {
+    Table<Value> table;
+    (add(table, preset.name, preset.value), ...);
+    return table;
   }
 };
 /// The names of a table, in its order.
@@ -258,13 +264,13 @@ struct OfSurrogates {
   template <class... L>
   typename AnyOfTypes<gdpo::AnySurrogate, typename Distinct<std::variant<surrogate::Ratio>,
                                                             decltype(L::surrogate)...>::type>::type
-  operator()(const presets::Preset<L>&...) const;
+  operator()(const Preset<L>&...) const;
 };
 struct OfFactors {
   template <class... L>
   typename AnyOfTypes<gdpo::AnyFactors, typename Distinct<std::variant<Factors<>>,
                                                           decltype(L::factor)...>::type>::type
-  operator()(const presets::Preset<L>&...) const;
+  operator()(const Preset<L>&...) const;
 };
 }  // namespace detail
 /// Any surrogate that a name can stand for.
@@ -309,7 +315,7 @@ struct OfLosses {
                                  LossAt<level::SequenceToken<>>, AnyLossAt<level::Token<>>,
                                  AnyLossAt<level::Sequence<>>, AnyLossAt<level::SequenceToken<>>>,
                     decltype(any_loss(std::declval<L>()))...>::type
-  operator()(const presets::Preset<L>&...) const;
+  operator()(const Preset<L>&...) const;
 };
 }  // namespace detail
 
@@ -322,7 +328,9 @@ using ValueLoss = gdpo::ValueLoss<>;
 namespace detail {
 inline const Table<Loss>& losses() {
   static const auto entries = presets::with_losses([](const auto&... preset) {
-    return Table<Loss>{{preset.name, any_loss(preset.value)}...};
+    Table<Loss> table;
+    (add(table, preset.name, any_loss(preset.value)), ...);
+    return table;
   });
   return entries;
 }
@@ -340,9 +348,7 @@ inline const Table<Aggregate>& aggregates() {
   return entries;
 }
 inline const Table<ValueLoss>& value_losses() {
-  static const auto entries = presets::with_value_losses([](const auto&... preset) {
-    return Table<ValueLoss>{{preset.name, preset.value}...};
-  });
+  static const Table<ValueLoss> entries = presets::with_value_losses(TableOf<ValueLoss>{});
   return entries;
 }
 inline const Table<KlEstimator>& estimators_of_kl() {
@@ -542,20 +548,23 @@ void check_setting(const char* function, const gdpo::detail::FieldPath& path, co
                    const gdpo::detail::FieldInfo& info) {
   gdpo::detail::CheckField{function}(path, *static_cast<const Member*>(member), info);
 }
+/// Adds each setting that walk_fields visits to a list.
+struct ListSettings {
+  std::vector<SettingAt>& list;
+  template <class Member>
+  GDPO_NOINLINE void operator()(const gdpo::detail::FieldPath& path, Member& member,
+                                const gdpo::detail::FieldInfo& info) const {
+    constexpr bool alone = is_leaf_v<Member> || is_pair_v<Member>;
+    list.push_back({path.text(), &member, info, alone, nullptr, &check_setting<Member>});
+    if constexpr (is_leaf_v<Member> || is_shorthand_v<Member>)
+      list.back().read = &read_setting<Member>;
+  }
+};
 /// The settings of `x`, in the order of its lists. What follows is compiled once for all types.
 template <class T>
 std::vector<SettingAt> settings_at(T& x) {
   std::vector<SettingAt> list;
-  gdpo::detail::walk_fields(
-      x, {}, [&list](const auto& path, auto& member, const gdpo::detail::FieldInfo& info) {
-        using Member = std::decay_t<decltype(member)>;
-        SettingAt setting{path.text(), &member,
-                          info,        is_leaf_v<Member> || is_pair_v<Member>,
-                          nullptr,     &check_setting<Member>};
-        if constexpr (is_leaf_v<Member> || is_shorthand_v<Member>)
-          setting.read = &read_setting<Member>;
-        list.push_back(std::move(setting));
-      });
+  gdpo::detail::walk_fields(x, {}, ListSettings{list});
   return list;
 }
 
@@ -768,7 +777,7 @@ Setting setting_of(std::string name, const Member& member, const gdpo::detail::F
     s.kind = "true or false", s.value = member ? "true" : "false";
   } else if constexpr (std::is_enum_v<Member>) {
     const char* const word = gdpo::detail::word_of(member);
-    s.kind = gdpo::detail::words_of<Member>(" | "), s.value = word ? word : "";
+    s.kind = gdpo::detail::words_of<Member>().joined(" | "), s.value = word ? word : "";
   } else {
     constexpr bool integer = std::is_integral_v<Member>;
     s.kind = integer ? "integer" : "number";
@@ -788,7 +797,9 @@ inline std::string words_for(const AnyKl&) {
 }
 inline std::string words_for(const Aggregate&) { return words_in(aggregates()); }
 inline std::string words_for(const Renorm&) { return words_in(renorms()); }
-inline std::string words_for(const Missing&) { return gdpo::detail::words_of<MissingEntry>(" | "); }
+inline std::string words_for(const Missing&) {
+  return gdpo::detail::words_of<MissingEntry>().joined(" | ");
+}
 template <class Pair>
 std::string words_for(const Pair&) {
   return "two numbers, LO,HI";

@@ -1,4 +1,4 @@
-// expect: and classes with `auto settings() const`, a std::tuple
+// expect: structs that list their fields
 #include <gdpo/dist.hpp>
 
 class Schedule {

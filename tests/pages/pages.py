@@ -236,12 +236,11 @@ def unknown(code, known, tree):
 def presets(root):
     """The presets of each trainer: the names at run time, and what its header declares."""
     folder = root / "include/gdpo/presets"
-    by_name = re.findall(r'Preset\{"(\w+)::(\w+)"', (folder / "all.hpp").read_text("utf-8"))
-    there = {header.stem: set() for header in folder.glob("*.hpp") if header.stem != "all"}
-    for trainer, declared in there.items():
-        code = re.sub(r"//.*", "", (folder / f"{trainer}.hpp").read_text("utf-8"))
-        declared |= {preset for of, preset in by_name if of == trainer}
-        declared |= set(re.findall(r"(\w+)\s*(?:=|\{|;)", code))
+    there = {}
+    for header in folder.glob("*.hpp"):
+        code = re.sub(r"//.*", "", header.read_text("utf-8"))
+        named = re.findall(rf'Preset\{{"{header.stem}::(\w+)"', code)
+        there[header.stem] = {*named, *re.findall(r"(\w+)\s*(?:=|\{|;)", code)}
     return there
 
 

@@ -380,7 +380,7 @@ std::string trainer_of(const std::string& name) {
 class Versions {
  public:
   template <class T>
-  void operator()(const gdpo::presets::Preset<T>& preset) {
+  void operator()(const gdpo::Preset<T>& preset) {
     const std::string trainer = trainer_of(preset.name);
     if (!trainer.empty() && known_.insert(trainer).second)
       print({code(trainer), code(preset.version)});
@@ -396,7 +396,7 @@ class Versions {
 class Conventions {
  public:
   template <class T>
-  void operator()(const gdpo::presets::Preset<T>& preset) {
+  void operator()(const gdpo::Preset<T>& preset) {
     const Row does{text(preset.value.missing), text(preset.value.missing.infinite),
                    text(preset.value.singleton)};
     if (presets_.count(does) == 0) order_.push_back(does);

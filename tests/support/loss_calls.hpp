@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <support/generators.hpp>
+#include <support/member_count.hpp>
 #include <support/tolerance.hpp>
 
 namespace loss_product {
@@ -227,7 +228,7 @@ void for_each_setting(Policy& policy, const Known& known, const Copy& copy) {
     const std::string type = gdpo::detail::type_name<P>();
     std::size_t fields = 0;
     P::fields(policy, [&fields](const auto&...) { ++fields; });
-    if (fields != gdpo::detail::member_count<P>())
+    if (fields != test::member_count<P>())
       throw std::logic_error(type + " has a member that is not among its fields");
     gdpo::detail::walk_fields(policy, {}, [&](const auto& path, auto& member, const auto&) {
       using Member = std::decay_t<decltype(member)>;

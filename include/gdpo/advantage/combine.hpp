@@ -37,5 +37,12 @@ struct Gate {
   index_t reward = 0,   ///< Column of the reward that is gated.
       given = 0;        ///< Column of the condition; its weight may be 0.
   double at_least = 0;  ///< The least value of the condition, in units of that reward; not NaN.
+  /// The settings (core/fields.hpp).
+  template <class Self, class Field>
+  static constexpr void fields(Self& s, const Field& field) {
+    field("reward", s.reward, gdpo::at_least(0), "column of the reward that is gated");
+    field("given", s.given, gdpo::at_least(0), "column of the condition");
+    field("at_least", s.at_least, anything(), "the least value of the condition");
+  }
 };
 }  // namespace gdpo

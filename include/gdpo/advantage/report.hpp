@@ -1,12 +1,10 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <gdpo/math/settings.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace gdpo {
@@ -256,27 +254,27 @@ inline constexpr std::pair<const char*, Moments GroupReport::*> report_moments[]
     {"reward_sums", &GroupReport::reward_sums},
     {"group_stds", &GroupReport::group_stds},
     {"combined", &GroupReport::combined}};
-/// Those with entries for each group: merge() puts the entries of both reports behind each other.
-inline constexpr std::tuple report_lists{&GroupReport::degenerate, &GroupReport::channel_degenerate,
-                                         &GroupReport::group_std, &GroupReport::channel_std,
-                                         &GroupReport::group_squares};
+/// Calls f(member) for each of those with entries for each group: merge() puts the entries of both
+/// reports behind each other.
+template <class F>
+constexpr void for_each_report_list(const F& f) {
+  f(&GroupReport::degenerate), f(&GroupReport::channel_degenerate);
+  f(&GroupReport::group_std), f(&GroupReport::channel_std), f(&GroupReport::group_squares);
+}
+constexpr std::size_t report_lists() {
+  std::size_t lists = 0;
+  for_each_report_list([&lists](auto) { ++lists; });
+  return lists;
+}
 /// The numbers that derive() fills in: five, and the flag one_group.
 constexpr std::size_t derived_numbers = 5 + 1;
 // Where pointers have 32 bits, there is padding behind the lists.
 static_assert(sizeof(void*) < sizeof(index_t) ||
-                  sizeof(GroupReport) ==
-                      std::size(report_counts) * sizeof(index_t) +
-                          std::size(report_moments) * sizeof(Moments) +
-                          (1 +
-                           std::tuple_size_v<decltype(report_lists)>)*sizeof(std::vector<double>) +
-                          derived_numbers * sizeof(double),
+                  sizeof(GroupReport) == std::size(report_counts) * sizeof(index_t) +
+                                             std::size(report_moments) * sizeof(Moments) +
+                                             (1 + report_lists()) * sizeof(std::vector<double>) +
+                                             derived_numbers * sizeof(double),
               "a member of GroupReport is in one of these lists, or derived from those that are");
-
-/// Calls f(member) for each member of report_lists.
-template <class F>
-void for_each_report_list(const F& f) {
-  std::apply([&](const auto... member) { (f(member), ...); }, report_lists);
-}
 
 /// How many groups are degenerate although some reward differs within them.
 inline index_t cancelled_groups(const GroupReport& r) {
@@ -361,7 +359,7 @@ inline double top_share(std::vector<double> squares, double fraction) {
   const auto top =
       squares.begin() + (std::max)(std::ptrdiff_t{1}, static_cast<std::ptrdiff_t>(wanted));
   if (math::is_nan(total) || math::is_inf(total)) return math::nan();
-  std::partial_sort(squares.begin(), top, squares.end(), std::greater<double>());
+  std::partial_sort(squares.begin(), top, squares.end(), [](double a, double b) { return a > b; });
   double most = 0;
   for (auto square = squares.begin(); square != top; ++square) most += *square;
   return total > 0 ? (std::min)(most / total, 1.0) : 0.0;

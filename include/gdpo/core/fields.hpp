@@ -96,15 +96,15 @@ struct FieldPath {
     std::string names;
     const GivenNames* called = nullptr;
     for (const FieldPath* field = this; field; field = field->owner) {
-      if (*field->name) names = field->name + (names.empty() ? "" : "." + names);
+      if (*field->name && !names.empty()) names.insert(0, ".");
+      names.insert(0, field->name);
       called = field->given;
     }
-    if (called) {
-      for (const auto& [setting, word] : *called) {
-        const bool begins = names.compare(0, setting.size(), setting) == 0;
-        if (begins && (names.size() == setting.size() || names[setting.size()] == '.'))
-          return word + names.substr(setting.size());
-      }
+    for (std::size_t i = 0; called && i < called->size(); ++i) {
+      const std::string& setting = (*called)[i].first;
+      const bool begins = names.compare(0, setting.size(), setting) == 0;
+      if (begins && (names.size() == setting.size() || names[setting.size()] == '.'))
+        return std::move(names.replace(0, setting.size(), (*called)[i].second));
     }
     return names;
   }
@@ -186,13 +186,47 @@ const char* word_of(E x) {
     if (e.value == x) return e.word;
   return nullptr;
 }
+/// Whether a number is that of an enumerator.
+template <class E>
+bool is_enumerator(E x) {
+  constexpr auto listed = enumerators(E{});
+  constexpr bool in_order = [](const auto& list) {
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (static_cast<std::size_t>(list[i].value) != i) return false;
+    return true;
+  }(listed);
+  if constexpr (in_order) {
+    return static_cast<std::size_t>(x) < listed.size();
+  } else {
+    return word_of(x) != nullptr;
+  }
+}
+/// Several words. One function joins them, whatever they are for.
+struct Words {
+  const char* const* first;
+  std::size_t count;
+  /// All of them, with `between` between two.
+  GDPO_COLD std::string joined(const char* between) const {
+    std::string words;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (i > 0) words += between;
+      words += first[i];
+    }
+    return words;
+  }
+};
+template <class E, std::size_t n = enumerators(E{}).size()>
+constexpr std::array<const char*, n> enumerator_words() {
+  std::array<const char*, n> words{};
+  for (std::size_t i = 0; i < n; ++i) words[i] = enumerators(E{})[i].word;
+  return words;
+}
+template <class E>
+inline constexpr auto enumerator_words_v = enumerator_words<E>();
 /// The words for all enumerators of E.
 template <class E>
-std::string words_of(const char* between) {
-  std::string words;
-  for (const auto& e : enumerators(E{}))
-    words += (words.empty() ? "" : between) + std::string(e.word);
-  return words;
+Words words_of() {
+  return {enumerator_words_v<E>.data(), enumerator_words_v<E>.size()};
 }
 
 }  // namespace detail

@@ -323,8 +323,8 @@ auto agree(const Comm& comm, Work&& work) {
 ///     gdpo::dist::agree_on(comm, estimator, loss, learning_rate, "run 17");
 ///
 /// Call it once before training, and after each change. The types are compared by the names that
-/// the compiler gives them, so all ranks have to be built by one compiler. A class of your own with
-/// constructors lists its settings by `auto settings() const { return std::tie(a, b); }`.
+/// the compiler gives them, so all ranks have to be built by one compiler. A struct of your own
+/// lists its fields (core/fields.hpp).
 template <class Comm, class... Settings>
 void agree_on(const Comm& comm, const Settings&... settings) {
   static_assert(sizeof...(Settings) > 0, "agree_on takes settings after the communicator");

@@ -3,7 +3,6 @@
 #include <gdpo/core/fields.hpp>
 #include <gdpo/core/list.hpp>
 #include <gdpo/math/scalar.hpp>
-#include <tuple>
 #include <variant>
 
 GDPO_BEGIN_NAMESPACE
@@ -33,86 +32,9 @@ std::string type_name() {
   return name;
 }
 
-/// Stands for any member in braces. It has no definition, because nothing is evaluated.
-struct AnyMember {
-  template <class T>
-  operator T() const;
-};
-template <class T, std::size_t... Number>
-constexpr auto takes(std::index_sequence<Number...>)
-    -> decltype(T{(void(Number), AnyMember{})...}, true) {
-  return true;
-}
-template <class T>
-constexpr bool takes(...) {
-  return false;
-}
-/// The number of members of an aggregate: the most that braces take.
-template <class T, std::size_t N = 12>
-constexpr std::size_t member_count() {
-  if constexpr (N == 0 || takes<T>(std::make_index_sequence<N>{})) {
-    return N;
-  } else {
-    return member_count<T, N - 1>();
-  }
-}
-
-/// Calls f(member) for each member of an aggregate of at most 12 members, in their order.
-template <class T, class F>
-void for_each_member(const T& x, const F& f) {
-  constexpr std::size_t n = member_count<T>();
-  const auto all = [&](const auto&... member) { (f(member), ...); };
-  if constexpr (n == 0) {
-    (void)x, (void)all;
-  } else if constexpr (n == 1) {
-    const auto& [a] = x;
-    all(a);
-  } else if constexpr (n == 2) {
-    const auto& [a, b] = x;
-    all(a, b);
-  } else if constexpr (n == 3) {
-    const auto& [a, b, c] = x;
-    all(a, b, c);
-  } else if constexpr (n == 4) {
-    const auto& [a, b, c, d] = x;
-    all(a, b, c, d);
-  } else if constexpr (n == 5) {
-    const auto& [a, b, c, d, e] = x;
-    all(a, b, c, d, e);
-  } else if constexpr (n == 6) {
-    const auto& [a, b, c, d, e, g] = x;
-    all(a, b, c, d, e, g);
-  } else if constexpr (n == 7) {
-    const auto& [a, b, c, d, e, g, h] = x;
-    all(a, b, c, d, e, g, h);
-  } else if constexpr (n == 8) {
-    const auto& [a, b, c, d, e, g, h, i] = x;
-    all(a, b, c, d, e, g, h, i);
-  } else if constexpr (n == 9) {
-    const auto& [a, b, c, d, e, g, h, i, j] = x;
-    all(a, b, c, d, e, g, h, i, j);
-  } else if constexpr (n == 10) {
-    const auto& [a, b, c, d, e, g, h, i, j, k] = x;
-    all(a, b, c, d, e, g, h, i, j, k);
-  } else if constexpr (n == 11) {
-    const auto& [a, b, c, d, e, g, h, i, j, k, l] = x;
-    all(a, b, c, d, e, g, h, i, j, k, l);
-  } else {
-    const auto& [a, b, c, d, e, g, h, i, j, k, l, m] = x;
-    all(a, b, c, d, e, g, h, i, j, k, l, m);
-  }
-}
-
-/// Whether T, a class with constructors, lists its settings: `auto settings() const`, a std::tuple.
-/// It comes before fields, of a policy that is chosen at run time with all that can be chosen.
-template <class T, class = void>
-constexpr bool has_settings_v = false;
-template <class T>
-constexpr bool has_settings_v<T, std::void_t<decltype(std::declval<const T&>().settings())>> = true;
-
 /// Writes settings as text: numbers with all their digits, enumerators as their words, strings in
-/// quotes, and structs in braces after the name of their type. Fields (core/fields.hpp) stand there
-/// as name=value; aggregates without fields and lists member by member.
+/// quotes, lists in braces, and structs in braces with their fields (core/fields.hpp) as
+/// name=value. The outermost struct, and one whose field has no name, begins with its type.
 class Description {
  public:
   void add(const std::string& words) {
@@ -146,26 +68,17 @@ class Description {
       add_enumerator(x);
     } else if constexpr (std::is_integral_v<T>) {
       text_ += std::to_string(x);
-    } else if constexpr (has_fields_v<T> && !has_settings_v<T>) {
-      if (depth_ == 0) text_ += type_name<T>();
-      add_between_braces([&](const auto& one) {
-        T::fields(x, [&](const char* name, const auto& member, const auto&...) {
-          one(member, *name ? std::string(name) + "=" : "");
-        });
-      });
     } else {
-      constexpr bool known = std::is_aggregate_v<T> || has_settings_v<T>;
-      static_assert(
-          known,
-          "settings are numbers, enumerators, strings, lists of them, structs with fields, "
-          "aggregates of at most 12 such members, and classes with `auto settings() "
-          "const`, a std::tuple");
+      static_assert(has_fields_v<T> || std::is_empty_v<T>,
+                    "settings are numbers, enumerators, strings, lists of them, and structs that "
+                    "list their fields (core/fields.hpp)");
       if (depth_ == 0) text_ += type_name<T>();
       add_between_braces([&](const auto& one) {
-        if constexpr (has_settings_v<T>) {
-          std::apply([&](const auto&... setting) { (one(setting), ...); }, x.settings());
-        } else if constexpr (known) {
-          for_each_member(x, one);
+        if constexpr (has_fields_v<T>) {
+          T::fields(x, [&](const char* name, const auto& member, const auto&...) {
+            using Member = std::decay_t<decltype(member)>;
+            one(member, *name ? std::string(name) + "=" : type_name<Member>());
+          });
         }
       });
     }

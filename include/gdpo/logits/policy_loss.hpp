@@ -2,6 +2,7 @@
 #include <gdpo/logits/engine/token_gradient.hpp>
 #include <gdpo/logits/token_logprobs.hpp>
 #include <gdpo/loss/policy_loss.hpp>
+#include <optional>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -105,6 +106,127 @@ GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i)
   return low;
 }
 
+/// A loss as policy_loss_from_logits() calls it. What visits the logits is compiled once for all of
+/// them: a row of logits is so long that a virtual call for it costs nothing.
+template <class Exec>
+class LossOfLogits {
+ public:
+  virtual ~LossOfLogits() = default;
+  /// Whether a gradient needs its whole segment, so that all rows are read first.
+  virtual bool of_segment() const = 0;
+  /// Throws unless the loss takes the batch, which must outlive it.
+  virtual void bind(const char* function, const TokenBatch<float>& batch,
+                    const Normaliser& normaliser) = 0;
+  virtual void reserve(LogitWorker& worker) const = 0;
+  /// d loss / d logp of the valid token i, in the order of the rows of logits, once the batch has
+  /// its log-prob; not for a loss of segments.
+  virtual float slope(LogitWorker& worker, index_t i) const = 0;
+  virtual LossResult operator()(const Exec& exec, const TokenOut<float>& dlogp,
+                                LossWorkspace<float>& workspace) const = 0;
+};
+template <class Exec, class Loss>
+class LossOfLogitsAs final : public LossOfLogits<Exec> {
+ public:
+  explicit LossOfLogitsAs(const Loss& loss) : loss_(loss) {}
+
+  bool of_segment() const override { return decltype(Loss::level)::of_segment; }
+  void bind(const char* function, const TokenBatch<float>& batch,
+            const Normaliser& normaliser) override {
+    batch_ = &batch, normaliser_ = &normaliser;
+    checked_.emplace(function, loss_, batch, normaliser, no_gradient_);
+    check_seen(function, checked_->over(), normaliser, count_rows(batch, checked_->layout()));
+  }
+  void reserve(LogitWorker& worker) const override {
+    checked_->reserve(worker.scratch);
+    worker.sequence = -1;
+  }
+  float slope(LogitWorker& worker, index_t i) const override {
+    if constexpr (decltype(Loss::level)::of_segment) {
+      return (void)worker, (void)i, 0.0f;
+    } else {
+      const TokenLayout& layout = checked_->layout();
+      const index_t sequence =
+          layout.offsets ? sequence_of(layout.offsets, layout.rows, i) : i / layout.width;
+      if (worker.sequence != sequence) {
+        Tally unused;  // the loss call makes the counts
+        const auto read = checked_->read(sequence, worker.scratch, unused);
+        worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
+        if constexpr (TokenTerms<float, Loss>::reads_row_advantage)
+          worker.row_advantage = static_cast<float>(worker.row.mean_advantage());
+      }
+      const RowTokens<float, float> token{worker.row, i - layout(sequence).begin};
+      Token<float> x;
+      TokenReader<float, float>::template load<General>(x, token.row, token.at, true,
+                                                        static_cast<float>(worker.row.advantage),
+                                                        worker.row_advantage);
+      return token_gradient(loss_, token, x, worker.weight);
+    }
+  }
+  LossResult operator()(const Exec& exec, const TokenOut<float>& dlogp,
+                        LossWorkspace<float>& workspace) const override {
+    return evaluate(exec, loss_, *batch_, *normaliser_, dlogp, workspace);
+  }
+
+ private:
+  const Loss& loss_;
+  const TokenOut<float> no_gradient_{};
+  const TokenBatch<float>* batch_ = nullptr;
+  const Normaliser* normaliser_ = nullptr;
+  std::optional<CheckedLoss<float, Loss>> checked_;
+};
+
+/// policy_loss_from_logits() of any loss.
+template <class Exec, class T, int Rank, class U>
+LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
+                        const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+                        const Normaliser& normaliser, const View<U, Rank>& dlogits,
+                        LogitsWorkspace& workspace) {
+  constexpr const char* function = "gdpo::policy_loss_from_logits";
+  const TokenBatch<float> bound = bind_logits(function, logits, batch, workspace);
+  LogitBatch<T, Rank> visited = logits;
+  const LogitRows<T, Rank> rows(visited);
+  visited.mask = rows.dense(workspace.mask);
+  visited.targets = visited.targets.with_tokens(rows.rows());  // the mask hides the last row
+  visited.offsets = {};
+  check_whole(function, visited);
+  check_logits(function, visited, Targets::OfVocabulary);
+  check_written_table(function, "dlogits", dlogits, logits.logits.extent);
+  loss.bind(function, bound, normaliser);
+
+  const auto dense = [&](auto& values) { return rows.dense(values); };
+  if (loss.of_segment()) {
+    token_logprobs_into(
+        exec, visited,
+        {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
+    const LossResult result = loss(exec, dense(workspace.dlogp), workspace.loss);
+    token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp),
+                            dlogits);
+    return result;
+  }
+  const index_t workers = workers_for(exec, rows.rows(), rows.numbers());
+  if (static_cast<index_t>(workspace.workers.size()) < workers) {
+    workspace.workers.resize(static_cast<std::size_t>(workers));
+  }
+  for (LogitWorker& worker : workspace.workers) loss.reserve(worker);
+  for_each_unit(exec, workers, rows.rows(), [&](index_t w, index_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    U* out = rows.begin(dlogits, i);
+    const bool valid = workspace.mask[at] != 0;
+    const LogitRow row = valid ? visit_row<Exec>(visited, rows, i) : LogitRow{};
+    workspace.logp[at] = valid ? static_cast<float>(logp(row)) : 0.0f;
+    workspace.entropies[at] = valid ? static_cast<float>(entropy(row)) : 0.0f;
+    workspace.logsumexp[at] = valid ? logsumexp(row) : 0.0;
+    const float g = valid ? loss.slope(workspace.workers[static_cast<std::size_t>(w)], i) : 0.0f;
+    if (math::is_zero(g)) return fill_row(out, rows.vocabulary(), 0.0);
+    RowGradient of;
+    of.g = static_cast<double>(g), of.logsumexp = workspace.logsumexp[at];
+    of.target = rows.target(i);
+    gradient_row<logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), visited.temperature,
+                                         of);
+  });
+  return loss(exec, dense(workspace.dlogp), workspace.loss);
+}
+
 }  // namespace detail
 
 /// The counts of a batch whose log-probs come from logits, for the normaliser of the loss. A token
@@ -167,80 +289,8 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
-  constexpr const char* function = "gdpo::policy_loss_from_logits";
-  const TokenBatch<float> bound = detail::bind_logits(function, logits, batch, workspace);
-  LogitBatch<T, Rank> visited = logits;
-  const detail::LogitRows<T, Rank> rows(visited);
-  visited.mask = rows.dense(workspace.mask);
-  visited.targets = visited.targets.with_tokens(rows.rows());  // the mask hides the last row
-  visited.offsets = {};
-  detail::check_whole(function, visited);
-  detail::check_logits(function, visited, detail::Targets::OfVocabulary);
-  detail::check_written_table(function, "dlogits", dlogits, logits.logits.extent);
-  const TokenOut<float> no_gradient;
-  using Batch = detail::BatchLoss<Seq, float, Loss>;
-  const Batch checked(function, loss, bound, normaliser, no_gradient);
-  detail::check_seen(function, checked.over(), normaliser,
-                     detail::count_rows(bound, checked.layout()));
-
-  if constexpr (decltype(loss.level)::of_segment) {
-    const auto dense = [&](auto& values) { return rows.dense(values); };
-    token_logprobs_into(
-        exec, visited,
-        {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
-    const LossResult result =
-        evaluate(exec, loss, bound, normaliser, dense(workspace.dlogp), workspace.loss);
-    token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp),
-                            dlogits);
-    return result;
-  } else {
-    using Terms = detail::TokenTerms<float, Loss>;
-    const detail::TokenLayout& layout = checked.layout();
-    const index_t workers = detail::workers_for(exec, rows.rows(), rows.numbers());
-    if (static_cast<index_t>(workspace.workers.size()) < workers) {
-      workspace.workers.resize(static_cast<std::size_t>(workers));
-    }
-    for (detail::LogitWorker& worker : workspace.workers) {
-      checked.reserve(worker.scratch);
-      worker.sequence = -1;
-    }
-    detail::for_each_unit(exec, workers, rows.rows(), [&](index_t w, index_t i) {
-      const auto at = static_cast<std::size_t>(i);
-      U* out = rows.begin(dlogits, i);
-      const bool valid = workspace.mask[at] != 0;
-      const LogitRow row = valid ? detail::visit_row<Exec>(visited, rows, i) : LogitRow{};
-      workspace.logp[at] = valid ? static_cast<float>(logp(row)) : 0.0f;
-      workspace.entropies[at] = valid ? static_cast<float>(entropy(row)) : 0.0f;
-      workspace.logsumexp[at] = valid ? logsumexp(row) : 0.0;
-      float g = 0;
-      if (valid) {
-        detail::LogitWorker& worker = workspace.workers[static_cast<std::size_t>(w)];
-        const index_t sequence =
-            layout.offsets ? detail::sequence_of(layout.offsets, layout.rows, i) : i / layout.width;
-        detail::Tally unused;  // the loss call below makes the counts
-        if (worker.sequence != sequence) {
-          const auto read = checked.read(sequence, worker.scratch, unused);
-          worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
-          if constexpr (Terms::reads_row_advantage) {
-            worker.row_advantage = static_cast<float>(worker.row.mean_advantage());
-          }
-        }
-        const detail::RowTokens<float, float> token{worker.row, i - layout(sequence).begin};
-        Token<float> x;
-        detail::TokenReader<float, float>::template load<detail::General>(
-            x, token.row, token.at, true, static_cast<float>(worker.row.advantage),
-            worker.row_advantage);
-        g = detail::token_gradient(loss, token, x, worker.weight);
-      }
-      if (math::is_zero(g)) return detail::fill_row(out, rows.vocabulary(), 0.0);
-      detail::RowGradient of;
-      of.g = static_cast<double>(g), of.logsumexp = workspace.logsumexp[at],
-      of.target = rows.target(i);
-      detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(),
-                                                           logits.temperature, of);
-    });
-    return evaluate(exec, loss, bound, normaliser, rows.dense(workspace.dlogp), workspace.loss);
-  }
+  detail::LossOfLogitsAs<Exec, Loss> of_logits(loss);
+  return detail::visit_logits(exec, of_logits, logits, batch, normaliser, dlogits, workspace);
 }
 /// The same with its own workspace, on one thread in lanes (`simd`).
 template <class Loss, class T, int Rank, class U>

@@ -2,7 +2,6 @@
 // Surrogates and detached factors chosen at run time, so that all of them share one loss type.
 #include <gdpo/loss/factor.hpp>
 #include <gdpo/loss/surrogate.hpp>
-#include <tuple>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -66,8 +65,6 @@ struct OneOf {
   GDPO_DEVICE constexpr decltype(auto) visit(const F& f) const {
     return Policies<P...>::visit(all, number, f);
   }
-  /// What ranks compare: which one is chosen, and the settings of all.
-  std::tuple<int, const Policies<P...>&> settings() const { return {number, all}; }
   /// The settings of the chosen one (core/fields.hpp).
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {

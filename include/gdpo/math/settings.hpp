@@ -20,38 +20,63 @@ struct Checks<P, std::void_t<decltype(std::declval<const P&>().check(""))>> {
 
 /// Whether a number fits.
 inline bool fits(const Range& r, double x) {
-  if (math::is_nan(x)) return r.nan;
-  if (math::is_inf(x)) return r.infinity && (x > 0 ? !r.open_above : r.low == -math::infinity);
+  if (math::not_finite(x)) {
+    if (math::is_nan(x)) return r.nan;
+    return r.infinity && (x > 0 ? !r.open_above : r.low == -math::infinity);
+  }
   return (r.open ? x > r.low : x >= r.low) && (r.open_above ? x < r.high : x <= r.high);
 }
+// The functions below append to strings instead of adding them: they are cold, and operator+ would
+// compile much code for each.
+
 /// The numbers that fit, as a message says them: "0 to 1 (the ratio is clipped to 1 - low), or
 /// infinity: off".
 GDPO_COLD inline std::string needed(const Range& r, bool integer) {
-  const auto text = [integer](double x) {
-    return integer ? std::string(contract::text(static_cast<index_t>(x)))
-                   : std::string(contract::text(x));
+  std::string words;
+  const auto add = [&words](const char* text) { words += text; };
+  const auto add_number = [&words, integer](const char* before, double x) {
+    words += before;
+    words += integer ? std::string(contract::text(static_cast<index_t>(x)))
+                     : std::string(contract::text(x));
   };
-  const std::string kind = integer ? "an integer" : r.infinity ? "a number" : "a finite number";
   const bool from = r.low > -math::infinity, to = r.high < math::infinity;
-  std::string words =
-      from && to && r.open ? "more than " + text(r.low) +
-                                 (r.open_above ? " and below " : " and at most ") + text(r.high)
-      : from && to   ? text(r.low) + (r.open_above ? " to below " : " to ") + text(r.high)
-      : from         ? (r.open ? "more than " : "at least ") + text(r.low)
-      : to           ? (r.open_above ? "below " : "at most ") + text(r.high)
-      : r.open_above ? "below infinity"
-                     : "";
-  if (words.empty()) {
-    words = kind;
-  } else if (!from || (!to && !r.infinity && !integer)) {
-    words = kind + (r.open || !from ? " " + std::string(from ? "that is " : "") : " of ") + words;
+  if (!from || (!to && !r.infinity && !integer)) {
+    add(integer ? "an integer" : r.infinity ? "a number" : "a finite number");
+    if (from)
+      add(r.open ? " that is " : " of ");
+    else if (to || r.open_above)
+      add(" ");
   }
-  if (*r.note) words += std::string(" (") + r.note + ")";
+  if (from) {
+    add_number(r.open ? "more than " : to ? "" : "at least ", r.low);
+    if (to && r.open) add_number(r.open_above ? " and below " : " and at most ", r.high);
+    if (to && !r.open) add_number(r.open_above ? " to below " : " to ", r.high);
+  } else if (to) {
+    add_number(r.open_above ? "below " : "at most ", r.high);
+  } else if (r.open_above) {
+    add("below infinity");
+  }
+  if (*r.note) add(" ("), add(r.note), add(")");
   if (r.infinity && from) {
-    const std::string off = std::string("infinity: ") + r.at_infinity;
-    words += *r.note ? ", or " + off : " (" + off + ")";
+    add(*r.note ? ", or infinity: " : " (infinity: "), add(r.at_infinity);
+    if (!*r.note) add(")");
   }
   return words;
+}
+
+/// Throws unless a number fits.
+GDPO_COLD inline void check_number(const char* function, const FieldPath& path, double x,
+                                   const Range& range, bool integer) {
+  if (fits(range, x)) return;
+  contract::fail(function, path.text(),
+                 integer ? contract::text(static_cast<index_t>(x)) : contract::text(x),
+                 needed(range, integer));
+}
+/// Throws because a number is that of no enumerator.
+[[noreturn]] GDPO_COLD inline void refuse_enumerator(const char* function, const FieldPath& path,
+                                                     index_t x, const Words& words) {
+  contract::fail(function, path.text(), contract::text(x) + ", which is no enumerator",
+                 contract::Text("one of ") + words.joined(", "));
 }
 
 /// Throws unless every setting of a struct is in its range. `visit` of walk_fields.
@@ -62,20 +87,12 @@ struct CheckField {
   void operator()(const FieldPath& path, const T& member, const FieldInfo& info) const {
     if constexpr (std::is_enum_v<T>) {
       static_assert(has_enumerators_v<T>, "an enumeration of settings needs enumerators(E)");
-      if (word_of(member)) return;
-      contract::fail(function, path.text(),
-                     contract::text(static_cast<index_t>(member)) + ", which is no enumerator",
-                     "one of " + words_of<T>(", "));
-    } else if constexpr (std::is_floating_point_v<T> ||
-                         (std::is_integral_v<T> && !std::is_same_v<T, bool>)) {
-      if (fits(info.range, static_cast<double>(member))) return;
-      if constexpr (std::is_integral_v<T>) {
-        contract::fail(function, path.text(), contract::text(static_cast<index_t>(member)),
-                       needed(info.range, true));
-      } else {
-        contract::fail(function, path.text(), contract::text(static_cast<double>(member)),
-                       needed(info.range, false));
-      }
+      if (!is_enumerator(member))
+        refuse_enumerator(function, path, static_cast<index_t>(member), words_of<T>());
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      if constexpr (!std::is_same_v<T, bool>)
+        check_number(function, path, static_cast<double>(member), info.range,
+                     std::is_integral_v<T>);
     } else {
       together(path, member, 0);
     }
@@ -93,13 +110,41 @@ struct CheckField {
     if constexpr (!has_fields_v<T>) Checks<T>::run(x, function);
   }
 };
+/// Looks whether every number and enumerator fits, with less work than CheckField, as it needs no
+/// names for that. What fields decide together is checked while all before them fit. `visit` of
+/// walk_fields.
+struct FieldsFit {
+  const char* function;
+  bool& fit;
+
+  template <class T>
+  void operator()(const FieldPath& path, const T& member, const FieldInfo& info) const {
+    if constexpr (std::is_enum_v<T>) {
+      fit = fit && is_enumerator(member);
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      fit = fit && (std::is_same_v<T, bool> || fits(info.range, static_cast<double>(member)));
+    } else if (fit) {
+      CheckField{function}(path, member, info);
+    }
+  }
+};
+/// Visits the settings of `x`, then `x` itself; `visit` is a CheckField or FieldsFit.
+template <class T, class Visit>
+void visit_fields(const char* name, const T& x, const Visit& visit) {
+  const FieldPath path{nullptr, name};
+  if constexpr (has_fields_v<T>) walk_fields(x, path, visit);
+  visit(path, x, FieldInfo{});
+}
+template <class T>
+GDPO_COLD void refuse_fields(const char* function, const char* name, const T& x) {
+  visit_fields(name, x, CheckField{function});
+}
 /// Throws invalid_input unless every setting of `x`, which messages call `name`, is in its range.
 template <class T>
 void check_fields(const char* function, const char* name, const T& x) {
-  const CheckField check{function};
-  const FieldPath path{nullptr, name};
-  if constexpr (has_fields_v<T>) walk_fields(x, path, check);
-  check(path, x, FieldInfo{});
+  bool fit = true;
+  visit_fields(name, x, FieldsFit{function, fit});
+  if (!fit) refuse_fields(function, name, x);
 }
 
 /// The name by which messages know a struct of type T; its fields alone where it has none.

@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of Liger Kernel, LigerFusedLinearGRPOFunction.ppo_loss_fn: epsilon 0.2, and the KL
@@ -22,5 +23,14 @@ inline constexpr PolicyLoss<> dapo_loss{{}, {}, {}, aggregate::token_mean()};
 /// loss_type="cispo": divided as `dapo_loss`. Set factor.first.max_ratio = epsilon_high, which is
 /// the bound itself. Here it is 5; the default, 0.2, clips nearly every token.
 inline constexpr CispoLoss<> cispo_loss{{}, {}, {}, aggregate::token_mean(), {{0, 5}, {}}};
+
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"liger::grpo", grpo_loss, "loss_type=grpo", version},
+           Preset{"liger::bnpo", bnpo_loss, "loss_type=bnpo", version},
+           Preset{"liger::dr_grpo", dr_grpo_loss, "loss_type=dr_grpo", version},
+           Preset{"liger::dapo", dapo_loss, "loss_type=dapo", version},
+           Preset{"liger::cispo", cispo_loss, "loss_type=cispo", version});
+};
 }  // namespace liger
 GDPO_END_NAMESPACE

@@ -2,6 +2,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators of ms-swift, compute_advantages, and its losses and rollout corrections.
@@ -122,5 +123,49 @@ inline constexpr prepass::Gate sequence_mask = [] {
   gate.statistic = prepass::Statistic::SequenceMean;
   return gate;
 }();
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"ms_swift::grpo", grpo, "advantage_estimator=grpo", version},
+           Preset{"ms_swift::grpo_no_scale", grpo_no_scale,
+                  "advantage_estimator=grpo scale_rewards=none", version},
+           Preset{"ms_swift::grpo_batch_scale", grpo_batch_scale,
+                  "advantage_estimator=grpo scale_rewards=batch", version},
+           Preset{"ms_swift::rloo", rloo, "advantage_estimator=rloo", version},
+           Preset{"ms_swift::rloo_group_scale", rloo_group_scale,
+                  "advantage_estimator=rloo scale_rewards=group", version},
+           Preset{"ms_swift::rloo_batch_scale", rloo_batch_scale,
+                  "advantage_estimator=rloo scale_rewards=batch", version},
+           Preset{"ms_swift::reinforce_plus_plus", reinforce_plus_plus,
+                  "advantage_estimator=reinforce_plus_plus", version},
+           Preset{"ms_swift::reinforce_plus_plus_group_scale", reinforce_plus_plus_group_scale,
+                  "advantage_estimator=reinforce_plus_plus scale_rewards=group", version},
+           Preset{"ms_swift::reinforce_plus_plus_no_scale", reinforce_plus_plus_no_scale,
+                  "advantage_estimator=reinforce_plus_plus scale_rewards=none", version},
+           Preset{"ms_swift::gdpo", gdpo, "advantage_estimator=grpo scale_rewards=gdpo", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"ms_swift::grpo", grpo_loss, "loss_type=grpo", version},
+           Preset{"ms_swift::bnpo", bnpo_loss, "loss_type=bnpo", version},
+           Preset{"ms_swift::dr_grpo", dr_grpo_loss, "loss_type=dr_grpo", version},
+           Preset{"ms_swift::dapo", dapo_loss, "loss_type=dapo", version},
+           Preset{"ms_swift::cispo", cispo_loss, "loss_type=cispo", version},
+           Preset{"ms_swift::megatron_bnpo", megatron_bnpo_loss,
+                  "MegatronGRPOTrainer loss_type=bnpo", release});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(Preset{"ms_swift::token_truncate", token_truncate,
+                  "rollout_importance_sampling_mode=token_truncate", version},
+           Preset{"ms_swift::sequence_truncate", sequence_truncate,
+                  "rollout_importance_sampling_mode=sequence_truncate", version},
+           Preset{"ms_swift::token_weight", token_weight,
+                  "rollout_importance_sampling_mode=token_mask or sequence_mask", version},
+           Preset{"ms_swift::token_mask", token_mask, "rollout_importance_sampling_mode=token_mask",
+                  version},
+           Preset{"ms_swift::sequence_mask", sequence_mask,
+                  "rollout_importance_sampling_mode=sequence_mask", version});
+};
 }  // namespace ms_swift
 GDPO_END_NAMESPACE

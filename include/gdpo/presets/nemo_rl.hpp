@@ -2,6 +2,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
@@ -74,5 +75,35 @@ inline constexpr CispoLoss<> cispo_loss{{},
                                         {0.01, Against::Ref, {-20, 20}, {-10, 10}},
                                         aggregate::token_mean(),
                                         {{1 - 0.2, 1 + 0.2}, {}}};
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"nemo_rl::grpo", grpo, "GRPOAdvantageEstimator", version},
+           Preset{"nemo_rl::grpo_group_mean", grpo_group_mean,
+                  "GRPOAdvantageEstimator use_leave_one_out_baseline=False", version},
+           Preset{"nemo_rl::grpo_no_std", grpo_no_std,
+                  "GRPOAdvantageEstimator normalize_rewards=False", version},
+           Preset{"nemo_rl::grpo_group_mean_no_std", grpo_group_mean_no_std,
+                  "GRPOAdvantageEstimator use_leave_one_out_baseline=False normalize_rewards=False",
+                  version},
+           Preset{"nemo_rl::gdpo", gdpo, "GDPOAdvantageEstimator", version},
+           Preset{"nemo_rl::gdpo_group_mean", gdpo_group_mean,
+                  "GDPOAdvantageEstimator use_leave_one_out_baseline=False", version});
+};
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(Preset{"nemo_rl::gae", gae, "GeneralizedAdvantageEstimator", version},
+           Preset{"nemo_rl::vapo", vapo,
+                  "GeneralizedAdvantageEstimator gae_lambda_value=1 length_adaptive_alpha=0.05",
+                  version});
+};
+/// The value losses by name.
+inline constexpr auto value_losses = [](const auto& f) {
+  return f(Preset{"nemo_rl::value_loss", value_loss, "MseValueLossFn", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"nemo_rl::cispo", cispo_loss, "use_cispo", version});
+};
 }  // namespace nemo_rl
 GDPO_END_NAMESPACE

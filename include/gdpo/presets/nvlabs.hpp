@@ -1,4 +1,5 @@
 #pragma once
+#include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -79,5 +80,30 @@ inline constexpr PolicyLoss<> trl_dr_grpo_loss{{}, {}, {}, aggregate::seq_mean_t
 /// kl.beta is set.
 inline constexpr PolicyLoss<> verl_loss{
     {}, {}, {0.0, Against::Ref, {}, {-10, 10}}, aggregate::token_mean()};
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(
+      Preset{"nvlabs::trl_grpo", trl_grpo, "apply_gdpo=False", version},
+      Preset{"nvlabs::trl_grpo_no_scale", trl_grpo_no_scale, "apply_gdpo=False scale_rewards=False",
+             version},
+      Preset{"nvlabs::trl_gdpo", trl_gdpo, "apply_gdpo=True", version},
+      Preset{"nvlabs::trl_grpo_nan_singleton", trl_grpo_nan_singleton, "apply_gdpo=False", version},
+      Preset{"nvlabs::trl_gdpo_nan_singleton", trl_gdpo_nan_singleton, "apply_gdpo=True", version},
+      Preset{"nvlabs::verl_grpo", verl_grpo, "compute_advantage[grpo]", version},
+      Preset{"nvlabs::verl_grpo_no_std", verl_grpo_no_std, "compute_advantage[grpo_no_std]",
+             version},
+      Preset{"nvlabs::verl_grpo_bn", verl_grpo_bn, "compute_grpo_bn_outcome_advantage", version},
+      Preset{"nvlabs::verl_grpo_no_std_bn", verl_grpo_no_std_bn,
+             "compute_grpo_no_std_bn_outcome_advantage", version},
+      Preset{"nvlabs::verl_gdpo", verl_gdpo, "compute_advantage[gdpo]", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"nvlabs::trl_grpo", trl_grpo_loss, "loss_type=grpo", version},
+           Preset{"nvlabs::trl_bnpo", trl_bnpo_loss, "loss_type=bnpo", version},
+           Preset{"nvlabs::trl_dr_grpo", trl_dr_grpo_loss, "loss_type=dr_grpo", version},
+           Preset{"nvlabs::verl", verl_loss, "compute_policy_loss", version});
+};
 }  // namespace nvlabs
 GDPO_END_NAMESPACE

@@ -2,6 +2,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators of open-instruct, DataPreparationActor, and its loss and rollout correction.
@@ -43,5 +44,22 @@ inline constexpr CispoLoss<> cispo_loss{{},
 /// with the same clamp.
 inline constexpr prepass::Importance rho{
     prepass::Statistic::Token, {-10, 10}, {-math::infinity, 2}};
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(
+      Preset{"open_instruct::standard", standard, "advantage_normalization_type=standard", version},
+      Preset{"open_instruct::centered", centered, "advantage_normalization_type=centered",
+             version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"open_instruct::dapo", dapo_loss, "loss_fn=dapo", version},
+           Preset{"open_instruct::cispo", cispo_loss, "loss_fn=cispo", version});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(Preset{"open_instruct::rho", rho, "use_rho_correction", version});
+};
 }  // namespace open_instruct
 GDPO_END_NAMESPACE

@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/loss/any_kl.hpp>
+#include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
@@ -27,5 +28,15 @@ inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce{
 /// ValueLoss with token_level_loss: half the larger squared error, a mean over tokens. Set clip =
 /// clip_eps; none by default.
 inline constexpr ValueLoss<> value_loss{};
+
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(Preset{"openrlhf::gae", gae, "advantage_estimator=gae", version},
+           Preset{"openrlhf::reinforce", reinforce, "advantage_estimator=reinforce", version});
+};
+/// The value losses by name.
+inline constexpr auto value_losses = [](const auto& f) {
+  return f(Preset{"openrlhf::value_loss", value_loss, "ValueLoss", version});
+};
 }  // namespace openrlhf
 GDPO_END_NAMESPACE

@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The GDPO paper (arXiv 2601.05242), section 2. Its estimators are the library's defaults: sample
@@ -19,5 +20,12 @@ using gdpo::dr_grpo_loss;
 using gdpo::grpo_loss;
 using gdpo::gspo_loss;
 using gdpo::gspo_token_loss;
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"paper::gdpo", gdpo, "eq. 4-7", version},
+           Preset{"paper::grpo", grpo, "eq. 1-2", version},
+           Preset{"paper::grpo_no_std", grpo_no_std, "GRPO w/o std", version});
+};
 }  // namespace paper
 GDPO_END_NAMESPACE

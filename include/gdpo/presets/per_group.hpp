@@ -1,5 +1,6 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// GDPO whose second stage runs inside each group, as some descriptions of GDPO have it.
@@ -16,5 +17,10 @@ inline constexpr Gdpo gdpo = [] {
   e.renorm = renorm::per_group();
   return e;
 }();
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"per_group::gdpo", gdpo, "", version});
+};
 }  // namespace per_group
 GDPO_END_NAMESPACE

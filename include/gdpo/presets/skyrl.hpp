@@ -1,6 +1,7 @@
 #pragma once
 // The policy losses of SkyRL as presets.
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of SkyRL, ppo_utils.py, chosen by policy_loss_type.
@@ -22,5 +23,12 @@ inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
 /// detached ratio between 1 - cispo_eps_clip_low and 1 + cispo_eps_clip_high, which are 0 and 5.
 inline constexpr CispoLoss<level::Token<map::Clamp>> cispo_loss{
     {{-20, 20}}, {}, {0.0}, aggregate::token_sum(), {{1 - 0.0, 1 + 5.0}, {}}};
+
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"skyrl::regular", regular_loss, "policy_loss_type=regular", version},
+           Preset{"skyrl::gspo", gspo_loss, "policy_loss_type=gspo", version},
+           Preset{"skyrl::cispo", cispo_loss, "policy_loss_type=cispo", version});
+};
 }  // namespace skyrl
 GDPO_END_NAMESPACE

@@ -2,6 +2,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
@@ -58,5 +59,28 @@ inline constexpr CispoLoss<level::Token<>, Kl<kl::K1>> cispo_loss{
 /// value_loss_function: the larger squared error, not halved, with clip 0.2 (value_clip); the mean
 /// over rows of their token means.
 inline constexpr ValueLoss<> value_loss{0.2, false, aggregate::seq_mean_token_mean()};
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(
+      Preset{"slime::grpo", grpo, "advantage_estimator=grpo", version},
+      Preset{"slime::grpo_nan_singleton", grpo_nan_singleton, "advantage_estimator=grpo", version},
+      Preset{"slime::grpo_no_std", grpo_no_std,
+             "advantage_estimator=grpo grpo_std_normalization=False", version});
+};
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(Preset{"slime::ppo", ppo, "advantage_estimator=ppo", version},
+           Preset{"slime::reinforce_plus_plus", reinforce_plus_plus,
+                  "advantage_estimator=reinforce_plus_plus", version});
+};
+/// The value losses by name.
+inline constexpr auto value_losses = [](const auto& f) {
+  return f(Preset{"slime::value_loss", value_loss, "value_loss_function", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"slime::cispo", cispo_loss, "advantage_estimator=cispo", version});
+};
 }  // namespace slime
 GDPO_END_NAMESPACE

@@ -1,6 +1,7 @@
 #pragma once
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// GRPO as it is often written by hand, in NumPy and in PyTorch.
@@ -27,5 +28,15 @@ inline constexpr Grpo grpo_torch = [] {
 // The loss of both: clip 0.2, the KL term K3 with beta 0.04, the mean over rows of their token
 // means.
 using gdpo::grpo_loss;
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"textbook::grpo_numpy", grpo_numpy, "the numpy listing", version},
+           Preset{"textbook::grpo_torch", grpo_torch, "the PyTorch listing", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"textbook::grpo", grpo_loss, "both listings", version});
+};
 }  // namespace textbook
 GDPO_END_NAMESPACE

@@ -1,6 +1,7 @@
 #pragma once
 // The policy losses of Trinity-RFT as presets.
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of Trinity-RFT, algorithm/policy_loss_fn, without its separate KL loss.
@@ -32,5 +33,12 @@ inline constexpr PolicyLoss<level::SequenceToken<>> gspo_loss{
 /// Pair::Update, When::Outward, min = 1 - mask_clip_range_low and max = 1 + mask_clip_range_high.
 inline constexpr CispoLoss<> cispo_loss{
     {}, {}, {0.0}, detail::token_mean, {{1 - 1.0, 1 + 0.28}, {}}};
+
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"trinity::ppo", ppo_loss, "PPOPolicyLossFn", version},
+           Preset{"trinity::gspo", gspo_loss, "GSPOLossFn", version},
+           Preset{"trinity::cispo", cispo_loss, "CISPOPolicyLossFn", version});
+};
 }  // namespace trinity
 GDPO_END_NAMESPACE

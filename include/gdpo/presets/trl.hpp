@@ -2,6 +2,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The estimators of TRL, GRPOTrainer._generate_and_score_completions, and its losses and rollout
@@ -132,5 +133,38 @@ inline constexpr prepass::Gate sequence_mask = [] {
   gate.statistic = prepass::Statistic::SequenceSum;
   return gate;
 }();
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(Preset{"trl::grpo", grpo, "scale_rewards=group", version},
+           Preset{"trl::grpo_no_scale", grpo_no_scale, "scale_rewards=none", version},
+           Preset{"trl::grpo_batch_scale", grpo_batch_scale, "scale_rewards=batch", version},
+           Preset{"trl::gdpo", gdpo, "multi_objective_aggregation=normalize_then_sum", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"trl::grpo", grpo_loss, "loss_type=grpo", version},
+           Preset{"trl::bnpo", bnpo_loss, "loss_type=bnpo", version},
+           Preset{"trl::dr_grpo", dr_grpo_loss, "loss_type=dr_grpo", version},
+           Preset{"trl::dapo", dapo_loss, "loss_type=dapo", version},
+           Preset{"trl::cispo", cispo_loss, "loss_type=cispo", version},
+           Preset{"trl::luspo", luspo_loss, "loss_type=luspo importance_sampling_level=sequence",
+                  release});
+};
+/// The pre-passes by name.
+inline constexpr auto prepasses = [](const auto& f) {
+  return f(
+      Preset{"trl::token_truncate", token_truncate, "vllm_importance_sampling_mode=token_truncate",
+             version},
+      Preset{"trl::sequence_truncate", sequence_truncate,
+             "vllm_importance_sampling_mode=sequence_truncate", version},
+      Preset{"trl::token_weight", token_weight, "vllm_importance_sampling_mode=token_mask",
+             version},
+      Preset{"trl::token_mask", token_mask, "vllm_importance_sampling_mode=token_mask", version},
+      Preset{"trl::sequence_weight", sequence_weight, "vllm_importance_sampling_mode=sequence_mask",
+             version},
+      Preset{"trl::sequence_mask", sequence_mask, "vllm_importance_sampling_mode=sequence_mask",
+             version});
+};
 }  // namespace trl
 GDPO_END_NAMESPACE

@@ -1,6 +1,7 @@
 #pragma once
 // The policy losses of unsloth-zoo as presets.
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 
 GDPO_BEGIN_NAMESPACE
 /// The losses of unsloth-zoo, grpo_compute_loss: TRL's (presets/trl.hpp, whose notes on the options
@@ -31,5 +32,16 @@ inline constexpr CispoLoss<> cispo_loss{
 /// token sums.
 inline constexpr PolicyLoss<level::Sequence<>> luspo_loss{
     {}, {}, clamped_kl, aggregate::seq_mean_token_sum()};
+
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"unsloth_zoo::grpo", grpo_loss, "loss_type=grpo", version},
+           Preset{"unsloth_zoo::bnpo", bnpo_loss, "loss_type=bnpo", version},
+           Preset{"unsloth_zoo::dr_grpo", dr_grpo_loss, "loss_type=dr_grpo", version},
+           Preset{"unsloth_zoo::dapo", dapo_loss, "loss_type=dapo", version},
+           Preset{"unsloth_zoo::cispo", cispo_loss, "loss_type=cispo", version},
+           Preset{"unsloth_zoo::luspo", luspo_loss,
+                  "loss_type=luspo importance_sampling_level=sequence", version});
+};
 }  // namespace unsloth_zoo
 GDPO_END_NAMESPACE

@@ -2,6 +2,7 @@
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
 #include <gdpo/value/value_loss.hpp>
 
@@ -140,5 +141,53 @@ inline constexpr auto gspo_loss = [] {
 /// compute_value_loss: half the larger squared error, with clip 0.5 (cliprange_value) and
 /// loss_agg_mode="token-mean".
 inline constexpr ValueLoss<> value_loss{0.5};
+
+/// The estimators by name.
+inline constexpr auto estimators = [](const auto& f) {
+  return f(
+      Preset{"verl::grpo", grpo, "adv_estimator=grpo", version},
+      Preset{"verl::grpo_no_std", grpo_no_std, "adv_estimator=grpo norm_adv_by_std_in_grpo=False",
+             version},
+      Preset{"verl::gdpo", gdpo, "adv_estimator=gdpo", version},
+      Preset{"verl::gdpo_no_std", gdpo_no_std,
+             "compute_gdpo_outcome_advantage norm_adv_by_std_in_grpo=False", version},
+      Preset{"verl::rloo", rloo, "adv_estimator=rloo", version},
+      Preset{"verl::rloo_vectorized", rloo_vectorized, "adv_estimator=rloo_vectorized", version},
+      Preset{"verl::reinforce_plus_plus_baseline", reinforce_plus_plus_baseline,
+             "adv_estimator=reinforce_plus_plus_baseline", version},
+      Preset{"verl::opo", opo, "adv_estimator=opo", version},
+      Preset{"verl::gpg", gpg, "adv_estimator=gpg", version},
+      Preset{"verl::grpo_passk", grpo_passk, "adv_estimator=grpo_passk", version},
+      Preset{"verl::grpo_passk_no_std", grpo_passk_no_std,
+             "adv_estimator=grpo_passk norm_adv_by_std_in_grpo=False", version});
+};
+/// The estimators over tokens by name.
+inline constexpr auto token_advantages = [](const auto& f) {
+  return f(Preset{"verl::gae", gae, "adv_estimator=gae", version},
+           Preset{"verl::reinforce_plus_plus", reinforce_plus_plus,
+                  "adv_estimator=reinforce_plus_plus", version});
+};
+/// The value losses by name.
+inline constexpr auto value_losses = [](const auto& f) {
+  return f(Preset{"verl::value_loss", value_loss, "compute_value_loss", version});
+};
+/// The losses by name.
+inline constexpr auto losses = [](const auto& f) {
+  return f(Preset{"verl::vanilla", vanilla_loss, "policy_loss.loss_mode=vanilla", version},
+           Preset{"verl::gspo", gspo_loss, "policy_loss.loss_mode=gspo", release},
+           Preset{"verl::v0_9_0::gspo", v0_9_0::gspo_loss, "policy_loss.loss_mode=gspo", version},
+           Preset{"verl::cispo", cispo_loss, "policy_loss.loss_mode=cispo", version});
+};
+/// The aggregates by name.
+inline constexpr auto aggregates = [](const auto& f) {
+  return f(
+      Preset{"token-mean", token_mean, "loss_agg_mode=token-mean", version},
+      Preset{"token-sum", token_sum, "loss_agg_mode=token-sum", version},
+      Preset{"seq-mean-token-sum", seq_mean_token_sum, "loss_agg_mode=seq-mean-token-sum", version},
+      Preset{"seq-mean-token-sum-norm", seq_mean_token_sum_norm,
+             "loss_agg_mode=seq-mean-token-sum-norm", version},
+      Preset{"seq-mean-token-mean", seq_mean_token_mean, "loss_agg_mode=seq-mean-token-mean",
+             version});
+};
 }  // namespace verl
 GDPO_END_NAMESPACE

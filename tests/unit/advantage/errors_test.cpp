@@ -109,7 +109,7 @@ TEST_CASE("weights and gates that do not fit", "[errors]") {
   rejects<gdpo::Grpo>([](auto& e) { e.weights = {-inf, 1}; }, {"weights[0]", "-inf", "finite"});
   rejects([](auto& e) { e.gates = {gdpo::Gate{2, 0, 1}}; }, {"gates", "reward 2", "from 0 to 1"});
   rejects([](auto& e) { e.gates = {gdpo::Gate{0, -1, 1}}; }, {"gates", "reward -1", "from 0 to 1"});
-  rejects([](auto& e) { e.gates = {gdpo::Gate{0, 1, no}}; }, {"gates", "NaN"});
+  rejects([](auto& e) { e.gates = {gdpo::Gate{0, 1, no}}; }, {"gates.at_least", "nan"});
   const std::vector<gdpo::Gate> many(17);
   expect([&] { gdpo::List<gdpo::Gate, 16>(many.data(), 17); }, {"17 entries", "at most 16"});
 }

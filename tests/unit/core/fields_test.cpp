@@ -9,6 +9,7 @@
 #include <gdpo/loss/any_kl.hpp>
 
 #include "support/catch.hpp"
+#include "support/member_count.hpp"
 #include "support/message.hpp"
 
 namespace fields_test {
@@ -71,7 +72,7 @@ void settings(const T& good, const std::vector<Setting>& expected) {
   // No member is left out.
   std::size_t fields = 0;
   T::fields(good, [&fields](const auto&...) { ++fields; });
-  CHECK(fields == (gdpo::detail::member_count<T, 32>()));
+  CHECK(fields == test::member_count<T>());
 
   std::size_t n = 0;
   T copy = good;

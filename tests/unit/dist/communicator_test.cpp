@@ -4,6 +4,7 @@
 #include <gdpo/constraint.hpp>
 #include <gdpo/dist.hpp>
 #include <gdpo/loss.hpp>
+#include <gdpo/loss/any_surrogate.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/value.hpp>
@@ -195,6 +196,9 @@ TEST_CASE("settings in very long words", "[dist]") {
         "");
 }
 
+// A surrogate with the settings of Reinforce, which has none.
+struct Halved : gdpo::surrogate::Reinforce {};
+
 TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[dist]") {
   using gdpo::detail::description;
   const gdpo::Gdpo e;
@@ -241,6 +245,9 @@ TEST_CASE("every setting of an estimator and a loss reaches the comparison", "[d
   CHECK(every(gdpo::TokenAdvantage<>{}) == 15);
   // Types count too, also where their settings are the same.
   CHECK(description(gdpo::scale::Mad{}) != description(gdpo::scale::Iqr{}));
+  using Any = gdpo::AnySurrogate<gdpo::surrogate::Ratio, gdpo::surrogate::Reinforce, Halved>;
+  CHECK(description(Any(gdpo::surrogate::Reinforce{})) != description(Any(Halved{})));
+  CHECK(description(Any(Halved{})) == description(Any(Halved{})));
   // The name of the instruction set is left out: ranks may have different processors.
   CHECK(description(e).find("lanes") == std::string::npos);
   CHECK(description(std::vector<double>{1, -0.5}) == "{1, -0.5}");

@@ -18,7 +18,7 @@ namespace runtime = gdpo::runtime;
 struct Lines {
   std::vector<std::string> names;
   template <class T>
-  void operator()(const presets::Preset<T>& preset) {
+  void operator()(const gdpo::Preset<T>& preset) {
     INFO(preset.name);
     const std::string name = preset.name, option = preset.option, version = preset.version;
     CHECK(!name.empty());

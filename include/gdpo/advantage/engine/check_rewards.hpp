@@ -54,8 +54,7 @@ void check_rewards(const char* function, const RewardBatch<T, Groups>& batch, co
                        "a reward from 0 to " + text(channels - 1));
       }
     }
-    if (math::is_nan(gate.at_least))
-      contract::fail(function, "gates", "a threshold that is NaN", "a number");
+    check_fields(function, "gates", gate);
   }
   check_fields(function, "missing", e.missing);
   check_fields(function, "singleton", e.singleton);

@@ -28,7 +28,8 @@ struct FinishLoss {
     block.each([&](int thread) {
       for (int q = thread / warp; thread % warp == 0 && q < gdpo::detail::metrics_of_tokens;
            q += block.threads() / warp)
-        gdpo::detail::write_metric<Metrics>(*result, q, total, traits);
+        gdpo::detail::write_metric<Metrics>(*result, q, gdpo::detail::written_metric(q), total,
+                                            traits);
       if (thread == block.threads() - 1)
         gdpo::detail::write_others(*result, total, normaliser(), traits);
     });

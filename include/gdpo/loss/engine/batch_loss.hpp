@@ -62,19 +62,12 @@ using lanes_for =
     std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
                        math::Native<std::conditional_t<Level::of_segment, double, S>>>;
 
-/// A loss call whose arguments the constructor checks.
-///
-/// The rows are cut into units of consecutive rows, at most 128 and all of the same size but the
-/// last, so the number of rows alone decides them. Workers run the units. Within a unit the rows
-/// are added in their order, then the units in theirs, so the bits do not depend on the workers.
-template <class Exec, class S, class Loss>
-class BatchLoss {
+/// The arguments of a loss call, which the constructor checks.
+template <class S, class Loss>
+class CheckedLoss {
  public:
-  using Row = RowLoss<lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
-  using Metrics = typename Row::Metrics;
-
-  BatchLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
-            const Normaliser& normaliser, const TokenOut<S>& gradient)
+  CheckedLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
+              const Normaliser& normaliser, const TokenOut<S>& gradient)
       : loss_(loss),
         batch_(batch),
         normaliser_(normaliser),
@@ -90,6 +83,54 @@ class BatchLoss {
     const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
     if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
   }
+
+  const TokenLayout& layout() const { return layout_; }
+  const TokenReads& reads() const { return reads_; }
+  index_t over() const { return over_; }
+
+  struct WeighedRow {
+    TokenRow<S> row;
+    index_t tokens;  ///< Number of valid tokens.
+    double weight;   ///< W_i. One that is not finite is counted in the tally and becomes 0.
+  };
+  WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
+    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
+    const index_t tokens = row.count();
+    double weight =
+        tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
+    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
+    if (math::not_finite(weight)) note(tally.non_finite.weights, i, -1), weight = 0;
+    return {row, tokens, weight};
+  }
+  void reserve(LossScratch<S>& scratch) const {
+    scratch.rows.reserve(layout_.longest);
+    const auto longest = static_cast<std::size_t>(layout_.longest);
+    if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
+    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest)
+      scratch.gradient.resize(longest);
+  }
+
+ protected:
+  const Loss& loss_;
+  const TokenBatch<S>& batch_;
+  const Normaliser& normaliser_;
+  const TokenOut<S>& gradient_;
+  TokenLayout layout_;
+  TokenReads reads_;
+  index_t over_;
+};
+
+/// A loss call.
+///
+/// The rows are cut into units of consecutive rows, at most 128 and all of the same size but the
+/// last, so the number of rows alone decides them. Workers run the units. Within a unit the rows
+/// are added in their order, then the units in theirs, so the bits do not depend on the workers.
+template <class Exec, class S, class Loss>
+class BatchLoss : public CheckedLoss<S, Loss> {
+ public:
+  using Row = RowLoss<lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
+  using Metrics = typename Row::Metrics;
+  using CheckedLoss<S, Loss>::CheckedLoss;
 
   Tally operator()(const Exec& exec, LossWorkspace<S>& workspace) const {
     constexpr index_t most_units = 128;
@@ -132,33 +173,10 @@ class BatchLoss {
     return total;
   }
 
-  const TokenLayout& layout() const { return layout_; }
-  const TokenReads& reads() const { return reads_; }
-  index_t over() const { return over_; }
-
-  struct WeighedRow {
-    TokenRow<S> row;
-    index_t tokens;  ///< Number of valid tokens.
-    double weight;   ///< W_i. One that is not finite is counted in the tally and becomes 0.
-  };
-  WeighedRow read(index_t i, LossScratch<S>& scratch, Tally& tally) const {
-    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, scratch.rows);
-    const index_t tokens = row.count();
-    double weight =
-        tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
-    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
-    if (math::not_finite(weight)) note(tally.non_finite.weights, i, -1), weight = 0;
-    return {row, tokens, weight};
-  }
-  void reserve(LossScratch<S>& scratch) const {
-    scratch.rows.reserve(layout_.longest);
-    const auto longest = static_cast<std::size_t>(layout_.longest);
-    if (scratch.tokens.size() < longest) scratch.tokens.resize(longest);
-    if (!(gradient_ && gradient_.contiguous()) && scratch.gradient.size() < longest)
-      scratch.gradient.resize(longest);
-  }
-
  private:
+  using Call = CheckedLoss<S, Loss>;
+  using Call::batch_, Call::gradient_, Call::layout_, Call::loss_, Call::read, Call::reserve;
+
   void run(index_t first, index_t last, LossScratch<S>& scratch, Tally& tally) const {
     Row row_loss(loss_, tally);
     for (index_t i = first; i < last; ++i) {
@@ -197,14 +215,6 @@ class BatchLoss {
     const unsigned char* mask = batch_.mask.row(at.row, at.begin, at.length, nullptr);
     for (index_t t = 0; t < (std::min)(at.length, most); t += line) prefetch(mask + t);
   }
-
-  const Loss& loss_;
-  const TokenBatch<S>& batch_;
-  const Normaliser& normaliser_;
-  const TokenOut<S>& gradient_;
-  TokenLayout layout_;
-  TokenReads reads_;
-  index_t over_;
 };
 
 }  // namespace detail

@@ -327,17 +327,21 @@ class RowLoss {
     for (const Sums& s : sums) total += static_cast<double>(s.count[k].total());
     return total;
   }
+  template <int q>
+  static constexpr bool of_entropies = metric::list[q].where == metric::WithEntropies;
   /// Adds the lanes of every sum of a block.
   static typename Terms::Totals totals(const TokenRow<S>& row, const Sums (&sums)[registers]) {
     typename Terms::Totals t;
-    const auto there = [&](int q) {
-      return Terms::template adds_to<General>(metric::list[q], q) &&
-             (metric::list[q].where != metric::WithEntropies || row.entropies);
+    const auto add_sum = [&](auto q) {
+      if constexpr (Terms::template adds_v<General, q>)
+        if (!of_entropies<q> || row.entropies) t.sum[q] = total_of(sums, q);
     };
-    for (int q = 0; q < token_sums; ++q)
-      if (there(q)) t.sum[q] = total_of(sums, q);
-    for (int k = 0; k < token_counts; ++k)
-      if (there(measured + k)) t.count[k] = total_count(sums, k);
+    const auto add_count = [&](auto k) {
+      if constexpr (Terms::template adds_v<General, measured + k>)
+        t.count[k] = total_count(sums, k);
+    };
+    with_places<token_sums>([&](auto... q) { (add_sum(q), ...); });
+    with_places<token_counts>([&](auto... k) { (add_count(k), ...); });
     t.sum[Terms::inputs] = total_of(sums, Terms::inputs);
     if (several_kl || (has_kl && row.kl_weights))
       t.sum[Terms::kl_loss] = total_of(sums, Terms::kl_loss);

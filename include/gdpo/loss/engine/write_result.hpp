@@ -65,20 +65,28 @@ GDPO_INLINE WrittenMetric written_metric() {
   constexpr metric::Facts facts = metric::list[q];
   return {facts.member, facts.kept_by, facts.where};
 }
-
-/// Writes the metric of quantity q into the result, or an empty one if the call did not measure it.
-template <class Metrics>
-GDPO_INLINE void write_metric(LossResult& r, int q, const Tally& total,
-                              const ResultTraits& traits) {
+/// The same for a place that is known when the call runs.
+GDPO_INLINE WrittenMetric written_metric(int q) {
   WrittenMetric facts{};
   with_places<metrics_of_tokens>(
       [&](auto... place) { ((q == place ? void(facts = written_metric<place>()) : void()), ...); });
-  const bool kept = facts.kept_by == metric::All ? Metrics::everything : Metrics::means;
+  return facts;
+}
+
+/// Whether a set of metrics has those of this kind.
+template <class Metrics>
+GDPO_INLINE constexpr bool has_metric(metric::KeptBy kept_by) {
+  return kept_by == metric::All ? Metrics::everything : Metrics::means;
+}
+/// Writes the metric of quantity q into the result, or an empty one if the call did not measure it.
+template <class Metrics>
+GDPO_INLINE void write_metric(LossResult& r, int q, const WrittenMetric& facts, const Tally& total,
+                              const ResultTraits& traits) {
   const bool there = facts.where == metric::WithKl          ? traits.has_kl
                      : facts.where == metric::WithEntropies ? traits.has_entropy
                                                             : true;
   Metric& m = r.metrics.*facts.member;
-  m = kept && there ? total.metric(q, Metrics::everything) : Metric{};
+  m = has_metric<Metrics>(facts.kept_by) && there ? total.metric(q, Metrics::everything) : Metric{};
   if constexpr (Metrics::everything) {
     constexpr int k1 = of_metric<&LossMetrics::approx_kl_k1>;
     const bool complete = (keeps_min(q) && keeps_max(q)) ||
@@ -115,10 +123,14 @@ GDPO_INLINE void write_others(LossResult& r, const Tally& total, const Normalise
   if (traits.keeps_rollout) m.non_finite.rollout_logp = traits.rollout;
 }
 template <class Metrics>
-LossResult loss_result(const Tally& total, const Normaliser& normaliser,
-                       const ResultTraits& traits) {
+GDPO_NOINLINE LossResult loss_result(const Tally& total, const Normaliser& normaliser,
+                                     const ResultTraits& traits) {
   LossResult r;
-  for (int q = 0; q < metrics_of_tokens; ++q) write_metric<Metrics>(r, q, total, traits);
+  for (int q = 0; q < metrics_of_tokens; ++q) {
+    const metric::Facts& facts = metric::list[q];
+    if (has_metric<Metrics>(facts.kept_by))
+      write_metric<Metrics>(r, q, {facts.member, facts.kept_by, facts.where}, total, traits);
+  }
   write_others(r, total, normaliser, traits);
   return r;
 }

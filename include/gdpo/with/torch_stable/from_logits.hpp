@@ -20,27 +20,33 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
     const Call& call, const std::string& line, const Tensor& counts, const Tensor& logits,
     const Tensor& targets, double temperature, const Tensor& dlogits, GDPO_TORCH_PARAMETERS) {
   const TokenBatch<float> batch = batch_beside_logits(call, GDPO_TORCH_NAMES);
-  const Normaliser normaliser = counts_of(call, counts);
   const Tensor log_probs = new_like(call, logits, 1, ScalarType::Float),
                entropy = new_like(call, logits, 1, ScalarType::Float),
                loss = new_tensor(call, {}, ScalarType::Float);
-  LossResult result;
-  with_logits(call, logits, targets, {}, temperature, [&](const auto& b) {
-    using T = std::decay_t<decltype(*b.logits.data)>;
-    constexpr int rank = sizeof(b.logits.extent) / sizeof(index_t);
-    thread_local LogitsWorkspace workspace;
-    result = std::visit(
-        [&](const auto& of) {
-          return gdpo::policy_loss_from_logits(gdpo::parallel(Threads{}),
-                                               with_metrics<metrics::Means>(of), b, batch,
-                                               normaliser, new_view<T, rank>(dlogits), workspace);
-        },
-        configured(line));
-    const auto copied = [](const std::vector<float>& from, const Tensor& to) {
-      std::copy(from.begin(), from.end(), static_cast<float*>(to.mutable_data_ptr()));
-    };
-    copied(workspace.logp, log_probs), copied(workspace.entropies, entropy);
-  });
+  const Normaliser normaliser = counts_of(call, counts);
+  using Exec = decltype(gdpo::parallel(Threads{}));
+  const auto compute = [&](gdpo::detail::LossOfLogits<Exec>& of_logits) {
+    LossResult result;
+    with_logits(call, logits, targets, {}, temperature, [&](const auto& b) {
+      using T = std::decay_t<decltype(*b.logits.data)>;
+      constexpr int rank = sizeof(b.logits.extent) / sizeof(index_t);
+      thread_local LogitsWorkspace workspace;
+      result = gdpo::detail::visit_logits(gdpo::parallel(Threads{}), of_logits, b, batch,
+                                          normaliser, new_view<T, rank>(dlogits), workspace);
+      const auto copied = [](const std::vector<float>& from, const Tensor& to) {
+        std::copy(from.begin(), from.end(), static_cast<float*>(to.mutable_data_ptr()));
+      };
+      copied(workspace.logp, log_probs), copied(workspace.entropies, entropy);
+    });
+    return result;
+  };
+  const LossResult result = std::visit(
+      [&compute](const auto& named) {
+        const auto of = with_metrics<metrics::Means>(named);
+        gdpo::detail::LossOfLogitsAs<Exec, std::decay_t<decltype(of)>> of_logits(of);
+        return compute(of_logits);
+      },
+      configured(line));
   *static_cast<float*>(loss.mutable_data_ptr()) = static_cast<float>(result.loss);
   return {loss, numbers_of(result), log_probs, entropy};
 }
