@@ -42,7 +42,9 @@ std::vector<T> beyond(const T& member, const FieldInfo& info) {
   std::vector<T> values;
   if constexpr (std::is_enum_v<T>) {
     static_cast<void>(member);
-    values.push_back(static_cast<T>(99));
+    int last = 0;
+    for (const auto& e : enumerators(T{})) last = (std::max)(last, static_cast<int>(e.value));
+    for (const int value : {-1, last + 1, 99}) values.push_back(static_cast<T>(value));
   } else if constexpr (std::is_floating_point_v<T>) {
     const double inf = gdpo::math::infinity;
     if (!r.nan) values.push_back(std::nan(""));
