@@ -202,7 +202,7 @@ bool is_enumerator(E x) {
   }
 }
 /// Several words. One function joins them, whatever they are for.
-struct Words {
+struct WordList {
   const char* const* first;
   std::size_t count;
   /// All of them, with `between` between two.
@@ -225,7 +225,7 @@ template <class E>
 inline constexpr auto enumerator_words_v = enumerator_words<E>();
 /// The words for all enumerators of E.
 template <class E>
-Words words_of() {
+WordList words_of() {
   return {enumerator_words_v<E>.data(), enumerator_words_v<E>.size()};
 }
 

@@ -74,7 +74,7 @@ GDPO_COLD inline void check_number(const char* function, const FieldPath& path, 
 }
 /// Throws because a number is that of no enumerator.
 [[noreturn]] GDPO_COLD inline void refuse_enumerator(const char* function, const FieldPath& path,
-                                                     index_t x, const Words& words) {
+                                                     index_t x, const WordList& words) {
   contract::fail(function, path.text(), contract::text(x) + ", which is no enumerator",
                  contract::Text("one of ") + words.joined(", "));
 }
