@@ -117,6 +117,7 @@ class LossOfLogits {
   /// Throws unless the loss takes the batch, which must outlive it.
   virtual void bind(const char* function, const TokenBatch<float>& batch,
                     const Normaliser& normaliser) = 0;
+  /// Makes a worker ready for the rows of this batch.
   virtual void reserve(LogitWorker& worker) const = 0;
   /// d loss / d logp of the valid token i, in the order of the rows of logits, once the batch has
   /// its log-prob; not for a loss of segments.
@@ -209,20 +210,20 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
   }
   for (LogitWorker& worker : workspace.workers) loss.reserve(worker);
   for_each_unit(exec, workers, rows.rows(), [&](index_t w, index_t i) {
-    const auto at = static_cast<std::size_t>(i);
+    const auto place = static_cast<std::size_t>(i);
     U* out = rows.begin(dlogits, i);
-    const bool valid = workspace.mask[at] != 0;
+    const bool valid = workspace.mask[place] != 0;
     const LogitRow row = valid ? visit_row<Exec>(visited, rows, i) : LogitRow{};
-    workspace.logp[at] = valid ? static_cast<float>(logp(row)) : 0.0f;
-    workspace.entropies[at] = valid ? static_cast<float>(entropy(row)) : 0.0f;
-    workspace.logsumexp[at] = valid ? logsumexp(row) : 0.0;
+    workspace.logp[place] = valid ? static_cast<float>(logp(row)) : 0.0f;
+    workspace.entropies[place] = valid ? static_cast<float>(entropy(row)) : 0.0f;
+    workspace.logsumexp[place] = valid ? logsumexp(row) : 0.0;
     const float g = valid ? loss.slope(workspace.workers[static_cast<std::size_t>(w)], i) : 0.0f;
     if (math::is_zero(g)) return fill_row(out, rows.vocabulary(), 0.0);
-    RowGradient of;
-    of.g = static_cast<double>(g), of.logsumexp = workspace.logsumexp[at];
-    of.target = rows.target(i);
+    RowGradient gradient;
+    gradient.g = static_cast<double>(g), gradient.logsumexp = workspace.logsumexp[place];
+    gradient.target = rows.target(i);
     gradient_row<logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), visited.temperature,
-                                         of);
+                                         gradient);
   });
   return loss(exec, dense(workspace.dlogp), workspace.loss);
 }

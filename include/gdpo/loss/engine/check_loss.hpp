@@ -111,9 +111,6 @@ const char* divides_by_nothing(const A& aggregate, const Normaliser& n) {
 /// does not say it gives -1.
 template <class A>
 index_t over_of(const A& aggregate) {
-  if constexpr (std::is_same_v<A, Aggregate>) {  // what follows would say the same, more slowly
-    return aggregate.mode == Aggregate::Mode::TokenSum ? -1 : static_cast<index_t>(aggregate.over);
-  }
   const auto divides = [&](Over over, double Normaliser::*count) -> index_t {
     Normaliser n;
     n.tokens = n.rows = n.non_empty_rows = n.given = 1;

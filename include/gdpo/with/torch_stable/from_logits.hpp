@@ -33,17 +33,18 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
       thread_local LogitsWorkspace workspace;
       result = gdpo::detail::visit_logits(gdpo::parallel(Threads{}), of_logits, b, batch,
                                           normaliser, new_view<T, rank>(dlogits), workspace);
-      const auto copied = [](const std::vector<float>& from, const Tensor& to) {
-        std::copy(from.begin(), from.end(), static_cast<float*>(to.mutable_data_ptr()));
+      const auto copy = [](const std::vector<float>& numbers, const Tensor& tensor) {
+        std::copy(numbers.begin(), numbers.end(), static_cast<float*>(tensor.mutable_data_ptr()));
       };
-      copied(workspace.logp, log_probs), copied(workspace.entropies, entropy);
+      copy(workspace.logp, log_probs), copy(workspace.entropies, entropy);
     });
     return result;
   };
   const LossResult result = std::visit(
       [&compute](const auto& named) {
-        const auto of = with_metrics<metrics::Means>(named);
-        gdpo::detail::LossOfLogitsAs<Exec, std::decay_t<decltype(of)>> of_logits(of);
+        const auto with_means = with_metrics<metrics::Means>(named);
+        gdpo::detail::LossOfLogitsAs<Exec, std::decay_t<decltype(with_means)>> of_logits(
+            with_means);
         return compute(of_logits);
       },
       configured(line));
