@@ -159,6 +159,24 @@ GDPO_DEVICE float token_gradient(const Loss& loss, const DeviceBatch<float>& bat
   return gdpo::detail::token_gradient(loss, token, x, of_sequence.weight);
 }
 
+/// What one launch reads and writes at the rows of logits, whatever the loss.
+template <class T, class U>
+struct RowsOfLogits {
+  DeviceLogits<T> logits;  ///< with the joined mask
+  DeviceBatch<float> batch;
+  DeviceRows<U> dlogits;
+  TokenWeight* weights;
+  DeviceOut<float> logp, entropies;
+  DeviceOut<double> logsumexp;
+  std::size_t kept_bytes;  ///< bytes of a row that stay in shared memory until its gradient
+
+  GDPO_INLINE void put(index_t i, double log_prob, double measured, double log_sum) const {
+    logits.put(logp, i, log_prob);
+    logits.put(entropies, i, measured);
+    logits.put(logsumexp, i, log_sum);
+  }
+};
+
 /// One block computes one row of logits: its sums, the gradient of its token by the log-prob, and
 /// from that the gradient of the row.
 template <class Loss, class T, class U>
@@ -169,53 +187,93 @@ struct LogitsLossKernel {
     PowerLine<S> line;
   };
   Loss loss;
-  DeviceLogits<T> logits;  // with the joined mask
-  DeviceBatch<float> batch;
-  DeviceRows<U> dlogits;
-  const TokenWeight* weights = nullptr;
-  DeviceOut<float> logp{}, entropies{};
-  DeviceOut<double> logsumexp{};
-  std::size_t kept_bytes = 0;  ///< bytes of a row that stay in shared memory until its gradient
+  RowsOfLogits<T, U> rows;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     const index_t i = block.index();
+    const DeviceLogits<T>& logits = rows.logits;
     Shared& shared = *block.template shared<Shared>();
     const T* x = logits.row(i);
     RowVectors<T> row(x, logits.vocabulary, block.threads());
     if (!logits.valid(i)) {
       block.each([&](int thread) {
-        if (thread == 0) put(i, 0, 0, 0);
+        if (thread == 0) rows.put(i, 0, 0, 0);
       });
-      return fill_of_row(block, row, S(0), dlogits(i));
+      return fill_of_row(block, row, S(0), rows.dlogits(i));
     }
-    row.keep(&shared + 1, kept_bytes);
+    row.keep(&shared + 1, rows.kept_bytes);
     const int target = logits.target(i);
     const MetRow<S> met = sums_of_row(block, row, logits.temperature);
     block.each([&](int thread) {
       if (thread == 0) shared.line = line_of(i, met, logit_at(x, target), target);
     });
-    gradient_of_row(block, row, shared.line, dlogits(i));
+    gradient_of_row(block, row, shared.line, rows.dlogits(i));
   }
 
  private:
-  GDPO_INLINE void put(index_t i, double log_prob, double measured, double log_sum) const {
-    logits.put(logp, i, log_prob);
-    logits.put(entropies, i, measured);
-    logits.put(logsumexp, i, log_sum);
-  }
   /// Run by one thread: writes the numbers of the token, and returns the line of the row's
   /// gradient.
   GDPO_DEVICE PowerLine<S> line_of(index_t i, const MetRow<S>& met, S x_target, int target) const {
-    const LogitRow row = logit_row_of(met, logits, x_target, target);
+    const LogitRow row = logit_row_of(met, rows.logits, x_target, target);
     const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
-    put(i, log_prob, gdpo::entropy(row), log_sum);
-    const float g =
-        token_gradient(loss, batch, logits.place(i), static_cast<float>(log_prob), weights[i]);
+    rows.put(i, log_prob, gdpo::entropy(row), log_sum);
+    const float g = token_gradient(loss, rows.batch, rows.logits.place(i),
+                                   static_cast<float>(log_prob), rows.weights[i]);
     gdpo::detail::RowGradient of;
     of.g = static_cast<double>(g), of.logsumexp = log_sum, of.target = target;
-    return PowerLine<S>(of, static_cast<double>(x_target), logits.temperature);
+    return PowerLine<S>(of, static_cast<double>(x_target), rows.logits.temperature);
   }
+};
+
+/// A loss as policy_loss_from_logits(device, ...) calls it. What is around the kernels of the loss
+/// is compiled once for all losses.
+template <class Device, class T, class U>
+class LossOfLogits {
+ public:
+  virtual ~LossOfLogits() = default;
+  /// Whether a gradient needs its whole segment, so that all rows are read first.
+  virtual bool of_segment() const = 0;
+  /// The arrays that the loss reads. Throws unless it takes the batch and the counts.
+  virtual gdpo::detail::TokenReads check(const char* function, const TokenBatch<float>& batch,
+                                         const gdpo::detail::TokenLayout& layout,
+                                         const DeviceNormaliser& normaliser) const = 0;
+  /// Writes log-probs and gradients of the rows; not for a loss of segments.
+  virtual void visit(const Device& device, const gdpo::detail::TokenLayout& layout,
+                     const DeviceNormaliser& normaliser, const RowsOfLogits<T, U>& rows) const = 0;
+  virtual void operator()(const Device& device, const TokenBatch<float>& batch,
+                          const DeviceNormaliser& normaliser, const TokenOut<float>& dlogp,
+                          LossResult* result, const Scratch& scratch) const = 0;
+};
+template <class Device, class Loss, class T, class U>
+class LossOfLogitsAs final : public LossOfLogits<Device, T, U> {
+ public:
+  explicit LossOfLogitsAs(const Loss& loss) : loss_(loss) {}
+
+  bool of_segment() const override { return decltype(Loss::level)::of_segment; }
+  gdpo::detail::TokenReads check(const char* function, const TokenBatch<float>& batch,
+                                 const gdpo::detail::TokenLayout& layout,
+                                 const DeviceNormaliser& normaliser) const override {
+    return check_call(function, loss_, batch, layout, normaliser);
+  }
+  void visit(const Device& device, const gdpo::detail::TokenLayout& layout,
+             const DeviceNormaliser& normaliser, const RowsOfLogits<T, U>& rows) const override {
+    if constexpr (!decltype(Loss::level)::of_segment) {
+      using Kernel = LogitsLossKernel<Loss, T, U>;
+      device.launch(blocks_of(device.tuning(), layout.rows), threads_for(layout.width), 0,
+                    TokenWeightKernel<Loss>{loss_, rows.batch, normaliser, rows.weights});
+      device.launch(rows.logits.rows, threads_of<T>(rows.logits.vocabulary),
+                    sizeof(typename Kernel::Shared) + rows.kept_bytes, Kernel{loss_, rows});
+    }
+  }
+  void operator()(const Device& device, const TokenBatch<float>& batch,
+                  const DeviceNormaliser& normaliser, const TokenOut<float>& dlogp,
+                  LossResult* result, const Scratch& scratch) const override {
+    evaluate(device, loss_, batch, normaliser, dlogp, result, scratch);
+  }
+
+ private:
+  const Loss& loss_;
 };
 
 /// Number of sequences of a batch. It is 0 without offsets; shape_of then throws.
@@ -266,6 +324,49 @@ struct BoundLogits {
                   0, kernel);
   }
 };
+
+/// policy_loss_from_logits(device, ...) of any loss.
+template <class Device, class T, int Rank, class U>
+void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
+                  const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
+                  const DeviceNormaliser& normaliser, const View<U, Rank>& dlogits,
+                  LossResult* result, const Scratch& scratch, const FromLogits& out) {
+  constexpr const char* function = "gdpo::policy_loss_from_logits";
+  gdpo::detail::check_whole(function, logits);
+  gdpo::detail::check_logits_shape(function, logits, gdpo::detail::Targets::OfVocabulary);
+  const index_t* const shape = logits.logits.extent;
+  gdpo::detail::check_written_table(function, "dlogits", dlogits, shape);
+  gdpo::detail::check_by_row<Rank>(function, "out.logp", out.logp, shape);
+  gdpo::detail::check_by_row<Rank>(function, "out.entropies", out.entropies, shape);
+  gdpo::detail::check_by_row<Rank>(function, "out.dlogp", out.dlogp, shape);
+  gdpo::detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, shape);
+  const BoundLogits<T, Rank> bound(function, logits, batch, out, scratch);
+  const auto reads = loss.check(function, bound.batch, bound.layout, normaliser);
+  if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
+
+  const auto logp = tokens_of(logits, bound.memory.logp, out.logp);
+  const auto entropies = tokens_of(logits, bound.memory.entropies, out.entropies);
+  const auto logsumexp = tokens_of(logits, bound.memory.logsumexp, out.logsumexp);
+  bound.launch_masks(device, function, logits, batch);
+  if (loss.of_segment()) {
+    const auto dlogp = tokens_of(logits, bound.memory.dlogp, out.dlogp);
+    token_logprobs_into(device, bound.visited, {logp, entropies, logsumexp});
+    loss(device, bound.batch, normaliser, dlogp, result, bound.for_loss);
+    token_logprobs_backward(device, bound.visited, {dlogp, {}}, logsumexp, dlogits);
+  } else {
+    const DeviceLogits<T> rows(function, bound.visited);
+    const std::size_t row_bytes =
+        (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
+    loss.visit(
+        device, bound.layout, normaliser,
+        {rows, DeviceBatch<float>(function, bound.batch, bound.layout, reads),
+         DeviceRows<U>(dlogits), bound.memory.weights, DeviceOut<float>(function, "out.logp", logp),
+         DeviceOut<float>(function, "out.entropies", entropies),
+         DeviceOut<double>(function, "out.logsumexp", logsumexp),
+         (std::min)(device.tuning().shared_bytes, row_bytes)});
+    loss(device, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
+  }
+}
 
 }  // namespace detail
 
@@ -333,57 +434,9 @@ void policy_loss_from_logits(const Device& device, const Loss& loss,
                              const cuda::FromLogits& out = {}) {
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
-  constexpr const char* function = "gdpo::policy_loss_from_logits";
-  namespace on = cuda::detail;
-  detail::check_whole(function, logits);
-  detail::check_logits_shape(function, logits, detail::Targets::OfVocabulary);
-  detail::check_written_table(function, "dlogits", dlogits, logits.logits.extent);
-  const index_t* shape = logits.logits.extent;
-  detail::check_by_row<Rank>(function, "out.logp", out.logp, shape);
-  detail::check_by_row<Rank>(function, "out.entropies", out.entropies, shape);
-  detail::check_by_row<Rank>(function, "out.dlogp", out.dlogp, shape);
-  detail::check_by_row<Rank>(function, "out.logsumexp", out.logsumexp, shape);
-  const on::BoundLogits<T, Rank> bound(function, logits, batch, out, scratch);
-  const auto reads = detail::check_loss(function, loss, bound.batch, bound.layout);
-  if (const Normaliser* const known = normaliser.known()) {
-    detail::check_normaliser(function, loss.aggregate, *known, batch.prepared);
-    detail::check_seen(function, detail::over_of(loss.aggregate), *known,
-                       detail::counts_of_shape(bound.layout, static_cast<bool>(bound.batch.mask)));
-  }
-  if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
-
-  const auto of_tokens = [&](auto* memory, const auto& given) {
-    return on::tokens_of(logits, memory, given);
-  };
-  const auto logp = of_tokens(bound.memory.logp, out.logp);
-  const auto entropies = of_tokens(bound.memory.entropies, out.entropies);
-  const auto logsumexp = of_tokens(bound.memory.logsumexp, out.logsumexp);
-  bound.launch_masks(device, function, logits, batch);
-  if constexpr (decltype(loss.level)::of_segment) {
-    const auto dlogp = of_tokens(bound.memory.dlogp, out.dlogp);
-    token_logprobs_into(device, bound.visited, {logp, entropies, logsumexp});
-    evaluate(device, loss, bound.batch, normaliser, TokenOut<float>(dlogp), result, bound.for_loss);
-    token_logprobs_backward(device, bound.visited, {dlogp, {}}, logsumexp, dlogits);
-  } else {
-    using Kernel = on::LogitsLossKernel<Loss, T, U>;
-    const on::DeviceBatch<float> tokens(function, bound.batch, bound.layout, reads);
-    device.launch(on::blocks_of(device.tuning(), tokens.rows), on::threads_for(bound.layout.width),
-                  0, on::TokenWeightKernel<Loss>{loss, tokens, normaliser, bound.memory.weights});
-    const on::DeviceLogits<T> rows(function, bound.visited);
-    const std::size_t row_bytes =
-        (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
-    const std::size_t kept =
-        device.tuning().shared_bytes < row_bytes ? device.tuning().shared_bytes : row_bytes;
-    Kernel kernel{loss, rows, tokens, on::DeviceRows<U>(dlogits)};
-    kernel.weights = bound.memory.weights;
-    kernel.logp = on::DeviceOut<float>(function, "out.logp", logp);
-    kernel.entropies = on::DeviceOut<float>(function, "out.entropies", entropies);
-    kernel.logsumexp = on::DeviceOut<double>(function, "out.logsumexp", logsumexp);
-    kernel.kept_bytes = kept;
-    device.launch(rows.rows, on::threads_of<T>(rows.vocabulary),
-                  sizeof(typename Kernel::Shared) + kept, kernel);
-    evaluate(device, loss, bound.batch, normaliser, out.dlogp, result, bound.for_loss);
-  }
+  const cuda::detail::LossOfLogitsAs<Device, Loss, T, U> of_logits(loss);
+  cuda::detail::visit_logits(device, of_logits, logits, batch, normaliser, dlogits, result, scratch,
+                             out);
 }
 
 GDPO_END_NAMESPACE

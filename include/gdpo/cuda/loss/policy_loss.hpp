@@ -52,6 +52,22 @@ gdpo::detail::PlainRows plain_rows(const Loss& loss, const DeviceBatch<S>& b,
   return rows;
 }
 
+/// The arrays that the loss reads. Throws unless it takes the batch and, where the host knows them,
+/// the counts.
+template <class Loss, class S>
+gdpo::detail::TokenReads check_call(const char* function, const Loss& loss,
+                                    const TokenBatch<S>& batch,
+                                    const gdpo::detail::TokenLayout& layout,
+                                    const DeviceNormaliser& normaliser) {
+  const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
+  if (const Normaliser* const known = normaliser.known()) {
+    gdpo::detail::check_normaliser(function, loss.aggregate, *known, batch.prepared);
+    gdpo::detail::check_seen(function, gdpo::detail::over_of(loss.aggregate), *known,
+                             gdpo::detail::counts_of_shape(layout, static_cast<bool>(batch.mask)));
+  }
+  return reads;
+}
+
 }  // namespace detail
 
 /// Bytes of Scratch that count_into(device, batch, ...) needs: never more than the loss of the same
@@ -127,12 +143,7 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   static_assert(gdpo::detail::needs_loss<Loss>());
   constexpr const char* function = "gdpo::PolicyLoss";
   const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
-  const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
-  if (const Normaliser* const known = normaliser.known()) {
-    gdpo::detail::check_normaliser(function, loss.aggregate, *known, batch.prepared);
-    gdpo::detail::check_seen(function, gdpo::detail::over_of(loss.aggregate), *known,
-                             gdpo::detail::counts_of_shape(layout, static_cast<bool>(batch.mask)));
-  }
+  const auto reads = detail::check_call(function, loss, batch, layout, normaliser);
   gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
   const detail::DeviceBatch<S> on(function, batch, layout, reads);

@@ -11,12 +11,26 @@ namespace torch_stable {
 
 namespace detail {
 
+/// f(of the loss as policy_loss_from_logits(device, ...) calls it), with its means.
+template <class Device, class T, class F>
+void visit_loss_of_logits(const runtime::Loss& loss, const F& f) {
+  std::visit(
+      [&f](const auto& of) {
+        const auto with_means = with_metrics<metrics::Means>(of);
+        const cuda::detail::LossOfLogitsAs<Device, std::decay_t<decltype(with_means)>, T, T>
+            of_logits(with_means);
+        f(static_cast<const cuda::detail::LossOfLogits<Device, T, T>&>(of_logits));
+      },
+      loss);
+}
+
 template <class Queue>
 std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
     const Call& call, const std::string& line, const Tensor& counts, const Tensor& logits,
     const Tensor& targets, double temperature, const Tensor& dlogits, GDPO_TORCH_PARAMETERS) {
   const Queue queue(call);
   const TokenBatch<float> batch = batch_beside_logits(call, GDPO_TORCH_NAMES);
+  const runtime::Loss& named = configured(line);
   const Tensor log_probs = new_like(call, logits, 1, ScalarType::Float),
                entropy = new_like(call, logits, 1, ScalarType::Float);
   Array loss, numbers;
@@ -26,17 +40,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
     cuda::FromLogits out;
     out.logp = tokens_out<float>(log_probs);
     out.entropies = tokens_out<float>(entropy);
-    std::visit(
-        [&](const auto& of) {
-          std::tie(loss, numbers) = device_loss<float>(
-              call, queue.on(), counts, cuda::scratch_bytes(b, batch, call.function),
-              [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
-                gdpo::policy_loss_from_logits(queue.on(), with_metrics<metrics::Means>(of), b,
-                                              batch, normaliser, new_view<T, rank>(dlogits), result,
-                                              scratch, out);
+    std::tie(loss, numbers) = device_loss<float>(
+        call, queue.on(), counts, cuda::scratch_bytes(b, batch, call.function),
+        [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
+          visit_loss_of_logits<std::decay_t<decltype(queue.on())>, T>(
+              named, [&](const auto& of_logits) {
+                cuda::detail::visit_logits(queue.on(), of_logits, b, batch, normaliser,
+                                           new_view<T, rank>(dlogits), result, scratch, out);
               });
-        },
-        configured(line));
+        });
   });
   return {*loss, *numbers, log_probs, entropy};
 }

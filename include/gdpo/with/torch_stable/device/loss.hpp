@@ -81,17 +81,19 @@ std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const st
   const TokenBatch<S> batch = batch_of<S>(call, GDPO_TORCH_NAMES);
   const Tensor gradient = new_gradient<S>(call, *logp, with_gradient);
   const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
-  return std::visit(
-      [&](const auto& of) -> std::tuple<Tensor, Tensor, Tensor> {
-        const auto loss = with_metrics<metrics::Means>(of);
-        const auto [value, numbers] = device_loss<S>(
-            call, queue.on(), counts, cuda::scratch_bytes(loss, batch, "gdpo::PolicyLoss"),
-            [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
-              loss(queue.on(), batch, normaliser, out, result, scratch);
-            });
-        return {value, gradient, numbers};
-      },
-      configured(line));
+  const runtime::Loss& named = configured(line);
+  const std::size_t bytes = std::visit(
+      [&](const auto& of) { return cuda::scratch_bytes(of, batch, "gdpo::PolicyLoss"); }, named);
+  const auto [value, numbers] = device_loss<S>(
+      call, queue.on(), counts, bytes,
+      [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
+        std::visit(
+            [&](const auto& of) {
+              with_metrics<metrics::Means>(of)(queue.on(), batch, normaliser, out, result, scratch);
+            },
+            named);
+      });
+  return {value, gradient, numbers};
 }
 
 }  // namespace detail

@@ -1,7 +1,0 @@
-// Registers the operators of log-probs and losses from logits for tensors of a GPU.
-#include <gdpo/with/torch_stable_cuda.hpp>
-
-STABLE_TORCH_LIBRARY_IMPL(gdpo, CUDA, library) {
-  using namespace gdpo::torch_stable;
-  device::register_logits<CurrentStream>(library);
-}
