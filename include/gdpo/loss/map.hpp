@@ -52,10 +52,6 @@ GDPO_INLINE Bounded<V> bound(const Bounds& bounds, const V& x) {
   return {(math::max)((math::min)(x, hi), lo), math::either(x<lo, x> hi)};
 }
 
-inline void check_bounds(const char* function, const char* owner, const Bounds& b) {
-  check_ends(function, FieldPath{nullptr, owner}, b.lo, b.hi);
-}
-
 }  // namespace detail
 
 /// Maps: what a level does to the log ratio of each token before anything else uses it.
