@@ -187,7 +187,7 @@ struct PidGains {
     const bool rate_alone =
         form == PidForm::Adam || form == PidForm::RmsProp || form == PidForm::Log;
     if (rate_alone && (kp != 0 || kd != 0)) {
-      contract::fail(function, path.text("kp") + ", kd",
+      contract::fail(function, path.text("kp") + ", " + path.text("kd"),
                      contract::text(kp) + " and " + contract::text(kd),
                      "0: this form has a rate, ki, alone");
     }

@@ -94,7 +94,7 @@ struct Aggregate {
   void check_together(const char* function, const detail::FieldPath& path) const {
     if (mode != Mode::SeqMeanTokenSumNorm || reads_width()) return;
     if (constant > 0 && !math::is_inf(constant)) return;
-    contract::fail(function, path.text() + ".constant", contract::text(constant),
+    contract::fail(function, path.text("constant"), contract::text(constant),
                    "a length in tokens, more than 0, the same for the whole training");
   }
 

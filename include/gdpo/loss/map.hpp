@@ -8,7 +8,7 @@ namespace detail {
 /// Throws unless the ends of an interval are in order.
 inline void check_ends(const char* function, const FieldPath& path, double lo, double hi) {
   if (lo < hi && !math::is_nan(lo) && !math::is_nan(hi)) return;
-  contract::fail(function, path.text() + ".lo, " + path.text() + ".hi",
+  contract::fail(function, path.text("lo") + ", " + path.text("hi"),
                  contract::text(lo) + " and " + contract::text(hi), "lo < hi (infinite: off)");
 }
 

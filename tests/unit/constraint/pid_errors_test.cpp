@@ -164,7 +164,7 @@ TEST_CASE("settings of a controller that are out of range are named") {
     const auto with = [&](double kp, double kd) {
       return of_gains([&](PidGains& g) { g.form = form, g.kp = kp, g.kd = kd, g.lambda_init = 1; });
     };
-    const std::string rate = "gdpo::PidLagrangian: gains[0].kp, kd: given ";
+    const std::string rate = "gdpo::PidLagrangian: gains[0].kp, gains[0].kd: given ";
     CHECK(with(2, 0) == rate + "2 and 0; needed: 0: this form has a rate, ki, alone");
     CHECK(with(0, 0.5) == rate + "0 and 0.5; needed: 0: this form has a rate, ki, alone");
     CHECK(with(0, 0) == "no error");

@@ -140,6 +140,50 @@ TEST_CASE("a line is checked, and messages call settings as it does", "[runtime]
             .find("gdpo::runtime::prepass: name: given 'trl::token'; ") == 0);
 }
 
+TEST_CASE("messages call a setting as the line does, also in what several decide together",
+          "[runtime]") {
+  namespace detail = runtime::detail;
+  const auto refused = [](const auto& configured, const std::string& line) {
+    return message_of([&] {
+      auto c = configured("f", line);
+      detail::check_configured("f", c.value, c.said);
+    });
+  };
+  const auto loss = [](const char* function, const std::string& line) {
+    return detail::configured_loss(function, line);
+  };
+  const auto estimator = [](const char* function, const std::string& line) {
+    return detail::configured(function, line, &runtime::estimator);
+  };
+  CHECK(refused(loss, "dr_grpo constant=0").find("f: constant: given 0; ") == 0);
+  CHECK(
+      refused(loss, "cispo min_ratio=7").find("f: min_ratio, factor.max_ratio: given 7 and 5; ") ==
+      0);
+  CHECK(
+      refused(loss, "verl::vanilla map.lo=3 map.hi=1").find("f: map.lo, map.hi: given 3 and 1; ") ==
+      0);
+
+  int messages = 0;
+  const auto check = [&](const auto& configured, const std::string& name, const auto& settings) {
+    for (const runtime::Setting& s : settings) {
+      const std::string end = s.name.substr(s.name.rfind('.') + 1);
+      if (end == s.name) continue;
+      for (const char* value : {"nan", "-1", "0", "9"}) {
+        const std::string line = name + " " + end + "=" + value;
+        const std::string message = refused(configured, line);
+        INFO(line << ": " << message);
+        CHECK(message.substr(0, message.find(": given")).find(s.name) == std::string::npos);
+        messages += message != "no error";
+      }
+    }
+  };
+  for (const std::string& name : runtime::loss_names())
+    check(loss, name, runtime::settings(runtime::loss(name)));
+  for (const std::string& name : runtime::estimator_names())
+    check(estimator, name, runtime::settings(runtime::estimator(name)));
+  CHECK(messages > 1000);
+}
+
 TEST_CASE("pre-passes, token advantages and value losses from a line", "[runtime]") {
   const auto value = [](const auto& named, const std::string& name) {
     return find(runtime::settings(named), name).value;
