@@ -220,9 +220,9 @@ struct LogitsLossKernel {
     rows.put(i, log_prob, gdpo::entropy(row), log_sum);
     const float g = token_gradient(loss, rows.batch, rows.logits.place(i),
                                    static_cast<float>(log_prob), rows.weights[i]);
-    gdpo::detail::RowGradient of;
-    of.g = static_cast<double>(g), of.logsumexp = log_sum, of.target = target;
-    return PowerLine<S>(of, static_cast<double>(x_target), rows.logits.temperature);
+    gdpo::detail::RowGradient gradient;
+    gradient.g = static_cast<double>(g), gradient.logsumexp = log_sum, gradient.target = target;
+    return PowerLine<S>(gradient, static_cast<double>(x_target), rows.logits.temperature);
   }
 };
 

@@ -34,6 +34,13 @@ Memory take_memory(const char* function, const Scratch& scratch, const Of&... of
   return Memory(cursor, of...);
 }
 
+/// scratch_bytes() of any loss.
+template <class S>
+std::size_t loss_bytes(const char* function, const TokenBatch<S>& batch) {
+  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
+  return bytes_of<LossMemory>(RowUnits(layout.rows));
+}
+
 /// Whether the rows are of a Plain shape (loss/engine/span.hpp) and, as the kernel's vector
 /// accesses need, the tokens of each row stand side by side as S, masks as bytes.
 template <class S, class Loss>
@@ -85,8 +92,7 @@ template <class Loss, class S>
 std::size_t scratch_bytes(const Loss&, const TokenBatch<S>& batch,
                           const char* function = "gdpo::cuda::scratch_bytes") {
   static_assert(gdpo::detail::needs_loss<Loss>());
-  const auto layout = gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::No);
-  return detail::bytes_of<detail::LossMemory>(detail::RowUnits(layout.rows));
+  return detail::loss_bytes(function, batch);
 }
 
 /// The counts of a batch on the device, written to `on_device`: count(batch) without a copy to the

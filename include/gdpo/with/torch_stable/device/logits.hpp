@@ -11,17 +11,17 @@ namespace torch_stable {
 
 namespace detail {
 
-/// f(of the loss as policy_loss_from_logits(device, ...) calls it), with its means.
+/// Calls f with the loss, which measures its means, as a LossOfLogits.
 template <class Device, class T, class F>
-void visit_loss_of_logits(const runtime::Loss& loss, const F& f) {
+void visit_loss_of_logits(const runtime::Loss& named, const F& f) {
   std::visit(
-      [&f](const auto& of) {
-        const auto with_means = with_metrics<metrics::Means>(of);
+      [&f](const auto& loss) {
+        const auto with_means = with_metrics<metrics::Means>(loss);
         const cuda::detail::LossOfLogitsAs<Device, std::decay_t<decltype(with_means)>, T, T>
             of_logits(with_means);
         f(static_cast<const cuda::detail::LossOfLogits<Device, T, T>&>(of_logits));
       },
-      loss);
+      named);
 }
 
 template <class Queue>

@@ -82,17 +82,16 @@ std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const st
   const Tensor gradient = new_gradient<S>(call, *logp, with_gradient);
   const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
   const runtime::Loss& named = configured(line);
-  const std::size_t bytes = std::visit(
-      [&](const auto& of) { return cuda::scratch_bytes(of, batch, "gdpo::PolicyLoss"); }, named);
+  const auto launch = [&](const auto& normaliser, LossResult* result,
+                          const cuda::Scratch& scratch) {
+    std::visit(
+        [&](const auto& loss) {
+          with_metrics<metrics::Means>(loss)(queue.on(), batch, normaliser, out, result, scratch);
+        },
+        named);
+  };
   const auto [value, numbers] = device_loss<S>(
-      call, queue.on(), counts, bytes,
-      [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
-        std::visit(
-            [&](const auto& of) {
-              with_metrics<metrics::Means>(of)(queue.on(), batch, normaliser, out, result, scratch);
-            },
-            named);
-      });
+      call, queue.on(), counts, cuda::detail::loss_bytes("gdpo::PolicyLoss", batch), launch);
   return {value, gradient, numbers};
 }
 
