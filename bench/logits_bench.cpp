@@ -103,7 +103,7 @@ template <class T>
 void fused(benchmark::State& state) {
   Work<T> work(state);
   TokenData tokens(rows, width);
-  const gdpo::Normaliser normaliser = gdpo::count(tokens.padded());
+  const gdpo::Normalizer normalizer = gdpo::count(tokens.padded());
   gdpo::LogitsWorkspace workspace;
   gdpo::LogitBatch<T, 3> batch;
   batch.logits = gdpo::view(std::as_const(work.logits).data(), rows, width, work.data.tokens);
@@ -112,7 +112,7 @@ void fused(benchmark::State& state) {
   of_tokens.logp = {};
   batch.mask = of_tokens.mask;
   measure(state, work.dlogits, 2 * sizeof(T), [&](const auto& exec) {
-    gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normaliser,
+    gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normalizer,
                                   gdpo::view(work.dlogits.data(), rows, width, work.data.tokens),
                                   workspace);
   });

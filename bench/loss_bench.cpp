@@ -27,19 +27,19 @@ void measure(benchmark::State& state, const Loss& loss, Form form) {
   const gdpo::TokenBatch<float> batch = form == Form::Padded ? data.padded() : data.packed();
   const gdpo::TokenOut<float> gradient =
       form == Form::Padded ? data.padded_gradient() : data.packed_gradient();
-  const gdpo::Normaliser normaliser = gdpo::count(batch);
+  const gdpo::Normalizer normalizer = gdpo::count(batch);
   gdpo::LossWorkspace<float> workspace;
-  const gdpo::LossResult want = loss(gdpo::seq, batch, normaliser, gradient, workspace);
+  const gdpo::LossResult want = loss(gdpo::seq, batch, normalizer, gradient, workspace);
   const std::vector<float> want_gradient = data.gradient;
   with_exec(state.range(2), [&](const auto& exec) {
-    const gdpo::LossResult got = loss(exec, batch, normaliser, gradient, workspace);
+    const gdpo::LossResult got = loss(exec, batch, normalizer, gradient, workspace);
     const std::size_t bytes = want_gradient.size() * sizeof(float);
     if (std::memcmp(data.gradient.data(), want_gradient.data(), bytes) != 0 ||
         !(got.loss == want.loss)) {
       return state.SkipWithError("not the bits of seq");
     }
     for (auto _ : state)
-      benchmark::DoNotOptimize(loss(exec, batch, normaliser, gradient, workspace));
+      benchmark::DoNotOptimize(loss(exec, batch, normalizer, gradient, workspace));
   });
   const std::int64_t tokens = state.iterations() * data.rows * data.width;
   // Arrays of 4 bytes a token: logp, old_logp, the gradient and, with a KL term, ref_logp.

@@ -76,7 +76,7 @@ void time_rows(int ranks, Table& table) {
   table.add({std::to_string(ranks), std::to_string(got.size()), digits(comm.received() / 1e6),
              digits(gathering * 1e3), digits(gathering * 1e9 / static_cast<double>(got.size())),
              digits(computing * 1e3), digits(choosing * 1e6),
-             digits(comm.modelled_network() * 1e3)});
+             digits(comm.modeled_network() * 1e3)});
 }
 
 // ---- records ----
@@ -93,7 +93,7 @@ auto time_merge(int ranks, const char* name, Table& table, const Record& record)
   const double seconds = median_of(
       [&] { return comm.time_without_messages([&] { gdpo::dist::all_merge(comm, own); }); });
   table.add({name, std::to_string(ranks), digits(comm.received() / 1e6), digits(seconds * 1e6),
-             digits(seconds * 1e9 / ranks), digits(comm.modelled_network() * 1e6)});
+             digits(seconds * 1e9 / ranks), digits(comm.modeled_network() * 1e6)});
   return merge(comm, ranks / 2);
 }
 
@@ -113,12 +113,12 @@ void time_records(int ranks, Table& table, Errors& errors) {
     return batch;
   };
   const auto own = [&](int r) { return part(r * sequences, sequences); };
-  const auto loss = [](const gdpo::TokenBatch<float>& batch, const gdpo::Normaliser& n, float* to) {
+  const auto loss = [](const gdpo::TokenBatch<float>& batch, const gdpo::Normalizer& n, float* to) {
     return gdpo::grpo_loss(batch, n, gdpo::view(to, batch.advantages.size(), width));
   };
 
-  const gdpo::Normaliser counts =
-      time_merge(ranks, "Normaliser", table, [&](int r) { return gdpo::count(own(r)); });
+  const gdpo::Normalizer counts =
+      time_merge(ranks, "Normalizer", table, [&](int r) { return gdpo::count(own(r)); });
   std::vector<gdpo::LossResult> results;
   for (int r = 0; r < ranks; ++r)
     results.push_back(loss(own(r), counts, data.gradient.data() + r * sequences * width));
@@ -133,7 +133,7 @@ void time_records(int ranks, Table& table, Errors& errors) {
   require(std::memcmp(one_process.data(), data.gradient.data(),
                       one_process.size() * sizeof(float)) == 0,
           ranks, "gradients are not those of one process");
-  const gdpo::Normaliser& n = want.normaliser;
+  const gdpo::Normalizer& n = want.normalizer;
   require(counts.tokens == n.tokens && counts.rows == n.rows &&
               counts.non_empty_rows == n.non_empty_rows,
           ranks, "counts are not those of one process");

@@ -34,12 +34,12 @@ void line(index_t size, double seconds, double units) {
 double time_loss(index_t rows, index_t width, long threads = 1) {
   TokenData data(rows, width);
   const gdpo::TokenBatch<float> batch = data.padded();
-  const gdpo::Normaliser normaliser = gdpo::count(batch);
+  const gdpo::Normalizer normalizer = gdpo::count(batch);
   gdpo::LossWorkspace<float> workspace;
   double seconds = 0;
   with_exec(threads, [&](const auto& exec) {
     seconds = median_time(
-        [&] { gdpo::grpo_loss(exec, batch, normaliser, data.padded_gradient(), workspace); });
+        [&] { gdpo::grpo_loss(exec, batch, normalizer, data.padded_gradient(), workspace); });
   });
   return seconds;
 }

@@ -125,7 +125,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     gdpo_add_bits(clang_named ${GDPO_BITS_CLANG} SOURCE named.cpp
       OBJECTS "v3 -march=x86-64-v3 -O1")
     # This program is not run. Nothing is inlined in it, so its objects have the most symbols.
-    gdpo_add_bits(unoptimised ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
+    gdpo_add_bits(unoptimized ${GDPO_BITS_CLANG} OBJECTS "sse2 -O0" "v3 -march=x86-64-v3 -O0")
   endif()
 else()
   message(WARNING "${CMAKE_SYSTEM_PROCESSOR} is not x86-64: "

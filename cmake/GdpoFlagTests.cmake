@@ -1,5 +1,5 @@
 # Programs built with flags that users build with, each from one file: parts of -ffast-math, and no
-# exceptions. The matrix has them, and the lines that optimise.
+# exceptions. The matrix has them, and the lines that optimize.
 
 # gdpo_add_flag_test(<name> "<files>" <flags>...)
 function(gdpo_add_flag_test name patterns)

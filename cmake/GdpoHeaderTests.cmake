@@ -92,7 +92,7 @@ function(gdpo_add_header_tests target)
   if(TARGET gdpo_dlpack)
     target_link_libraries(${target} PRIVATE gdpo_dlpack)
   endif()
-  # Nothing is executed, so nothing is optimised.
+  # Nothing is executed, so nothing is optimized.
   target_compile_options(${target} PRIVATE $<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-O0>)
 endfunction()
 

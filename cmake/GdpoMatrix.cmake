@@ -2,7 +2,7 @@
 # instruction sets.
 #
 # Each line of the matrix is a build of its own under tests/matrix/, which the test matrix.<name>
-# makes and runs. It is optimised only as far as it has to be, so that the whole matrix stays quick.
+# makes and runs. It is optimized only as far as it has to be, so that the whole matrix stays quick.
 # Its flags come after those given to this build. Together with `cmake/dev test` the matrix runs, if
 # this compiler is g++ and clang++ links sanitizers:
 #   this compiler as C++17   everything (`cmake/dev test`)
@@ -87,7 +87,7 @@ endif()
 find_program(GDPO_OTHER_COMPILER ${other})
 
 # The line of the sanitizers uses clang++ if that links them, and is then also the line of clang++
-# as C++20. It is not optimised, so nothing is forced inline (gdpo/core/config.hpp). Its reports
+# as C++20. It is not optimized, so nothing is forced inline (gdpo/core/config.hpp). Its reports
 # name functions; the preset asan gives lines too.
 set(sanitizers "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
 find_program(GDPO_CLANG NAMES clang++)

@@ -17,7 +17,7 @@ endforeach()
 add_executable(gdpo_races ${race_tests})
 target_link_libraries(gdpo_races PRIVATE gdpo_dev gdpo_catch)
 target_include_directories(gdpo_races PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-# Nearly all of its time is spent compiling it, so it is not optimised.
+# Nearly all of its time is spent compiling it, so it is not optimized.
 target_compile_options(gdpo_races PRIVATE -O0)
 if(GDPO_RUNS_THREAD_SANITIZER)
   target_compile_options(gdpo_races PRIVATE -fsanitize=thread)

@@ -12,14 +12,14 @@ else()
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion $<$<BOOL:${GDPO_WERROR}>:-Werror>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_FLAGS MATCHES "-march=|-fsanitize=")
     # Under AVX-512 and under the sanitizers, g++ 12 warns that Eigen's own packets may be
-    # uninitialised.
+    # uninitialized.
     target_compile_options(gdpo_dev INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
 
 # gdpo_optimize_less(<target>)
 #
-# Says that a program's time is that of its compiler: it is optimised less.
+# Says that a program's time is that of its compiler: it is optimized less.
 function(gdpo_optimize_less target)
   if(NOT MSVC)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -41,7 +41,7 @@ class Array {
 
 /// Adds the counts of the two micro-batches: what the loss is divided by belongs to the whole step.
 /// With several ranks, an all-reduce of this sum would follow.
-__global__ void sum_counts(gdpo::Normaliser* of_micro_batches) {
+__global__ void sum_counts(gdpo::Normalizer* of_micro_batches) {
   of_micro_batches[0] += of_micro_batches[1];
 }
 
@@ -68,7 +68,7 @@ static int run() {
   const Array<float> logits(numbers);
   const Array<double> advantages(completions);
   // Counts and results, one per micro-batch. sum_counts() replaces the first count by the sum.
-  const Array<gdpo::Normaliser> counts(2);
+  const Array<gdpo::Normalizer> counts(2);
   const Array<gdpo::LossResult> results(2);
   // Pinned host memory, so that copying the results to it does not wait.
   gdpo::LossResult* results_on_host = nullptr;
@@ -114,7 +114,7 @@ static int run() {
   check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   const gdpo::cuda::On on{stream};
   // The arrays were copied on the default stream, with which a non-blocking stream does not
-  // synchronise; wait for them.
+  // synchronize; wait for them.
   check("arrays", cudaDeviceSynchronize());
 
   const auto enqueue_step = [&] {

@@ -12,7 +12,7 @@
 #include <iostream>
 #include <vector>
 
-/// Baseline: the q-quantile of the group's rewards, without interpolation (the lower neighbour
+/// Baseline: the q-quantile of the group's rewards, without interpolation (the lower neighbor
 /// where it falls between two values). With q = 0.5, one completion that is far off does not move
 /// it.
 struct Quantile {
@@ -35,7 +35,7 @@ struct Quantile {
 };
 
 int main() {
-  // GDPO is normalisation per reward, then a weighted sum, then normalisation over the batch. Only
+  // GDPO is normalization per reward, then a weighted sum, then normalization over the batch. Only
   // the baseline of the first step is replaced.
   gdpo::GroupAdvantage<Quantile, gdpo::scale::StdDev, gdpo::combine::NormalizeThenSum> estimator;
   estimator.scale.eps = 1e-6;

@@ -46,15 +46,15 @@ int main() {
   batch.logp = gdpo::view(logp.data(), B, T);
   batch.old_logp = gdpo::view(old_logp.data(), B, T);
   batch.advantages = gdpo::view(advantages);
-  const gdpo::Normaliser normaliser = gdpo::count(batch);
-  const double before = loss(batch, normaliser, gdpo::view(dlogp.data(), B, T)).loss;
+  const gdpo::Normalizer normalizer = gdpo::count(batch);
+  const double before = loss(batch, normalizer, gdpo::view(dlogp.data(), B, T)).loss;
   std::printf("loss %.4f\n", before);
 
   // A formula and its derivative are written by hand, so check one against the other.
   const float step = 1e-2f, own = dlogp[1];
   logp[1] += step;
-  const double after = loss(batch, normaliser).loss;
+  const double after = loss(batch, normalizer).loss;
   logp[1] -= 2 * step;
-  const double difference = (after - loss(batch, normaliser).loss) / (2 * step);
+  const double difference = (after - loss(batch, normalizer).loss) / (2 * step);
   std::printf("gradient %.4f, difference quotient %.4f\n", own, difference);
 }

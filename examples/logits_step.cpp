@@ -45,7 +45,7 @@ int main() {
 
   // What the loss is divided by follows from the mask, before there are logits. A step of several
   // micro-batches adds up the counts of all of them here.
-  const gdpo::Normaliser counts = gdpo::count(gdpo::aligned(gdpo::view(mask)));
+  const gdpo::Normalizer counts = gdpo::count(gdpo::aligned(gdpo::view(mask)));
 
   // At first the model gives every token the same probability.
   Table model = Table::Zero(vocabulary, vocabulary), logits(sequences * width, vocabulary);

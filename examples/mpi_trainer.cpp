@@ -146,7 +146,7 @@ void train(const gdpo::dist::Mpi& comm, int steps, const std::string& checkpoint
     // Counts of all processes, before the first loss.
     gdpo::TokenBatch<double> batch;
     batch.offsets = gdpo::view(r.offsets);
-    const gdpo::Normaliser counts = gdpo::dist::all_merge(comm, [&] { return gdpo::count(batch); });
+    const gdpo::Normalizer counts = gdpo::dist::all_merge(comm, [&] { return gdpo::count(batch); });
 
     batch.old_logp = gdpo::view(r.old_logp);
     batch.advantages = gdpo::view(advantages);

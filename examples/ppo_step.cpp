@@ -168,13 +168,13 @@ void estimate(Rollouts& r) {
                                     view(r.returns), workspace);
 }
 
-/// What the optimiser steps of one training step measured.
+/// What the optimizer steps of one training step measured.
 struct Measured {
   gdpo::LossMetrics policy;
   gdpo::ValueMetrics value;
 };
 
-/// One optimiser step of actor and critic on some rows.
+/// One optimizer step of actor and critic on some rows.
 void update(const Rollouts& r, const Rows& rows, Network& actor, Network& critic, Adam& actor_adam,
             Adam& critic_adam, Measured& measured) {
   const auto of = [&rows](const auto& all) {
@@ -203,7 +203,7 @@ void update(const Rollouts& r, const Rows& rows, Network& actor, Network& critic
   gdpo::ValueBatch<double> of_critic;
   of_critic.values = view(values), of_critic.old_values = view(old_values);
   of_critic.returns = view(returns), of_critic.mask = view(mask);
-  const gdpo::Normaliser n = gdpo::count(tokens);
+  const gdpo::Normalizer n = gdpo::count(tokens);
   const gdpo::LossResult policy = gdpo::verl::vanilla_loss(tokens, n, view(dlogp));
   const gdpo::ValueLossResult value = gdpo::verl::value_loss(of_critic, n, view(dvalues));
   measured.policy = gdpo::merge(measured.policy, policy.metrics);

@@ -66,7 +66,7 @@ torch::Tensor log_probs(Policy& policy, const torch::Tensor& prompt, const torch
 int main() {
   torch::manual_seed(1);
   Policy policy;
-  torch::optim::Adam optimiser(policy->parameters(), torch::optim::AdamOptions(0.005));
+  torch::optim::Adam optimizer(policy->parameters(), torch::optim::AdamOptions(0.005));
   const torch::Tensor prompt = torch::arange(prompts, torch::kLong).repeat_interleave(completions);
   // The library runs on the threads that LibTorch has.
   const auto exec = gdpo::parallel(gdpo::TorchThreads{});
@@ -86,16 +86,16 @@ int main() {
     batch.advantages = gdpo::advantages(exec, rewards, gdpo::groups_of(completions), estimator);
     batch.logp = log_probs(policy, prompt, ids);
     batch.old_logp = batch.logp.detach();  // the policy is still the one that sampled
-    const gdpo::Normaliser counts = gdpo::count(batch);
+    const gdpo::Normalizer counts = gdpo::count(batch);
 
     gdpo::TorchLoss loss;
     double before = 0;
     for (int update = 0; update < 2; ++update) {
       loss = gdpo::torch_loss(exec, gdpo::dapo_loss, batch, counts);
       if (update == 0) before = loss.result.loss;
-      optimiser.zero_grad();
+      optimizer.zero_grad();
       loss.loss.backward();
-      optimiser.step();
+      optimizer.step();
       batch.logp = log_probs(policy, prompt, ids);
     }
     const double after = gdpo::torch_loss(exec, gdpo::dapo_loss, batch, counts).result.loss;

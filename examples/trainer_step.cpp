@@ -70,7 +70,7 @@ int main() {
 
   // Step 2: what the loss is divided by belongs to the whole step, so the counts of all
   // micro-batches are added before the first loss is computed. Their masks are enough.
-  gdpo::Normaliser step;
+  gdpo::Normalizer step;
   for (const int first : {0, 2}) {
     gdpo::TokenBatch<double> batch;
     batch.mask = gdpo::view(mask.middleRows(first, 2));

@@ -100,7 +100,7 @@ Rollouts sample(const gdpo::dist::Mpi& comm, const Policy& policy, int step) {
   return r;
 }
 
-/// Log-probs of the sampled words under the reference, once for all optimiser steps; the work is
+/// Log-probs of the sampled words under the reference, once for all optimizer steps; the work is
 /// shared as in sample().
 void add_reference(const gdpo::dist::Mpi& comm, const Policy& reference, Rollouts& r) {
   r.ref_logp.resize(rows * longest);
@@ -137,7 +137,7 @@ struct MicroBatch {
   std::vector<double> logp, old_logp, ref_logp, entropies, advantages, dlogp;
   gdpo::TokenBatch<double> batch;
 
-  /// Some rows, without the log-probs of the policy, which change with every optimiser step.
+  /// Some rows, without the log-probs of the policy, which change with every optimizer step.
   MicroBatch(const Rollouts& r, const std::vector<double>& advantage, std::vector<index_t> some)
       : row(std::move(some)) {
     for (const index_t i : row) {
@@ -213,7 +213,7 @@ struct Adam {
   }
 };
 
-/// What the optimiser steps of one training step log, besides the data.
+/// What the optimizer steps of one training step log, besides the data.
 struct UpdateLog {
   gdpo::LossMetrics metrics;
   double policy_loss = 0, kl_loss = 0, tokens = 0, grad_norm = 0, steps = 0;
@@ -232,7 +232,7 @@ struct UpdateLog {
   }
   void add(const gdpo::LossResult& total, double norm) {
     metrics = gdpo::merge(metrics, total.metrics);
-    const double weight = total.normaliser.tokens;
+    const double weight = total.normalizer.tokens;
     policy_loss += weight * total.policy_loss, kl_loss += weight * total.kl_loss, tokens += weight;
     grad_norm += norm, steps += 1;
   }
@@ -332,7 +332,7 @@ void train(const gdpo::dist::Mpi& comm, const Settings& settings) {
 
     log_data(r, advantages, selected, packing, log);
 
-    // Which packs go into which optimiser step, process and micro-batch. Packs come out of pack()
+    // Which packs go into which optimizer step, process and micro-batch. Packs come out of pack()
     // by length, so they are shuffled. open-instruct leaves out what does not come out even; here
     // every completion is used.
     gdpo::update::PlanSettings cut;
@@ -361,7 +361,7 @@ void train(const gdpo::dist::Mpi& comm, const Settings& settings) {
       // The tokens of all micro-batches and processes, before the first loss.
       auto accumulated = gdpo::update::Step(
           comm, plan.accumulation(), [&](index_t k) { return gdpo::count(micro[at(k)].batch); });
-      accumulated.set_given(accumulated.normaliser().tokens);
+      accumulated.set_given(accumulated.normalizer().tokens);
       const double factor = gdpo::dist::grad_scale(comm.size(), 1, gdpo::dist::Engine::Ddp);
       Policy gradient;
       for (index_t k = 0; k < plan.accumulation(); ++k) {
@@ -369,7 +369,7 @@ void train(const gdpo::dist::Mpi& comm, const Settings& settings) {
         accumulated.add(k, [&] {
           m.forward(policy, r);
           const gdpo::LossResult result =
-              loss(m.batch, accumulated.normaliser(), gdpo::view(m.dlogp));
+              loss(m.batch, accumulated.normalizer(), gdpo::view(m.dlogp));
           m.backward(policy, r, factor, gradient);
           update.add(m, result);
           return result;
@@ -406,7 +406,7 @@ int main(int argc, char** argv) {
   CLI::App app("The policy update of open-instruct on the processes that mpirun starts.");
   app.add_option("--steps", settings.steps, "training steps")->check(CLI::PositiveNumber);
   app.add_option("--epochs", settings.epochs, "times each row is used");
-  app.add_option("--mini-batches", settings.mini_batches, "optimiser steps of an epoch");
+  app.add_option("--mini-batches", settings.mini_batches, "optimizer steps of an epoch");
   app.add_option("--learning-rate", settings.learning_rate, "at the first step; falls to 0");
   app.add_option("--max-grad-norm", settings.max_grad_norm,
                  "bound of the gradient's norm; 0: none");

@@ -106,7 +106,7 @@ class Case {
     memory_ = Array<unsigned char>(
         static_cast<index_t>(gdpo::cuda::scratch_bytes(batch(logits_.data()), tokens())));
   }
-  gdpo::Normaliser normaliser() const {
+  gdpo::Normalizer normalizer() const {
     const auto n = static_cast<double>(rows());
     return {n, sequences, sequences, 0};
   }
@@ -124,7 +124,7 @@ class Case {
                                              cudaMemcpyDeviceToDevice, b_.stream()));
   }
   void fused(const gdpo::cuda::FromLogits& out) const {
-    gdpo::policy_loss_from_logits(b_.on(), loss_, batch(dlogits_.data()), tokens(), normaliser(),
+    gdpo::policy_loss_from_logits(b_.on(), loss_, batch(dlogits_.data()), tokens(), normalizer(),
                                   dlogits(), result_.data(), {memory_.data(), memory_.bytes()},
                                   out);
   }
@@ -195,7 +195,7 @@ class Case {
     t.advantages = gdpo::view(advantages);
     std::vector<float> want(dlogp.size());
     const gdpo::LossResult expected =
-        loss_(t, normaliser(), gdpo::view(want.data(), sequences, width_));
+        loss_(t, normalizer(), gdpo::view(want.data(), sequences, width_));
     b_.close(name, "the loss", result_.host()[0].loss, expected.loss, 1e-5);
     index_t different = 0;
     for (std::size_t i = 0; i < want.size(); ++i) {

@@ -9,7 +9,7 @@ namespace {
 /// all rows, loss and metrics too.
 template <class S, class Loss>
 void check_loss(Bench& b, const std::string& name, const Loss& loss, const Tokens<S>& tokens,
-                bool with_ref, const gdpo::Normaliser& normaliser) {
+                bool with_ref, const gdpo::Normalizer& normalizer) {
   const Rows rows = tokens.rows.first(index_t{1} << 20);
   const index_t n = rows.tokens;
   const auto logp = tokens.logp.host(0, n), old_logp = tokens.old_logp.host(0, n),
@@ -23,7 +23,7 @@ void check_loss(Bench& b, const std::string& name, const Loss& loss, const Token
   gdpo::TokenOut<float> gradient;
   rows.put(gradient, want.data());
   gdpo::LossWorkspace<float> workspace;
-  const gdpo::LossResult expected = loss(gdpo::seq, batch, normaliser, gradient, workspace);
+  const gdpo::LossResult expected = loss(gdpo::seq, batch, normalizer, gradient, workspace);
 
   if (const index_t nan = count_nan(b.on(), tokens.gradient))
     b.wrong(name, std::to_string(nan) + " NaN");
@@ -70,17 +70,17 @@ void measure(Bench& b, const std::string& name, const Loss& loss, const Rows& ro
   const Array<unsigned char> memory(static_cast<index_t>(
       (std::max)(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch))));
   const gdpo::cuda::Scratch scratch{memory.data(), memory.bytes()};
-  const Array<gdpo::Normaliser> normaliser(1);
-  gdpo::cuda::count_into(b.on(), batch, normaliser.data(), scratch);
+  const Array<gdpo::Normalizer> normalizer(1);
+  gdpo::cuda::count_into(b.on(), batch, normalizer.data(), scratch);
   const auto call = [&](int s) {
     const Tokens<S>& t = all[static_cast<std::size_t>(s)];
-    loss(b.on(), t.batch(with_ref), normaliser.data(), t.out(), t.result.data(), scratch);
+    loss(b.on(), t.batch(with_ref), normalizer.data(), t.out(), t.result.data(), scratch);
   };
 
   all[0].gradient.poison(b.stream());
   all[0].result.poison(b.stream());
   call(0);
-  check_loss(b, name, loss, all[0], with_ref, normaliser.host()[0]);
+  check_loss(b, name, loss, all[0], with_ref, normalizer.host()[0]);
   b.add(name, b.time_in_graph(bytes, sets, call), bytes, gate);
 }
 

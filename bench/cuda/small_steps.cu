@@ -25,12 +25,12 @@ void measure(Bench& b, index_t rows, index_t width) {
                   gdpo::cuda::scratch_bytes(loss, of_tokens)});
   const Array<unsigned char> memory(static_cast<index_t>(bytes));
   const gdpo::cuda::Scratch scratch{memory.data(), memory.bytes()};
-  const Array<gdpo::Normaliser> normaliser(1);
+  const Array<gdpo::Normalizer> normalizer(1);
   const auto step = [&] {
     gdpo::advantages_into(b.on(), batch, estimator, gdpo::view(tokens.advantages.data(), rows),
                           scratch);
-    gdpo::cuda::count_into(b.on(), of_tokens, normaliser.data(), scratch);
-    loss(b.on(), of_tokens, normaliser.data(), tokens.out(), tokens.result.data(), scratch);
+    gdpo::cuda::count_into(b.on(), of_tokens, normalizer.data(), scratch);
+    loss(b.on(), of_tokens, normalizer.data(), tokens.out(), tokens.result.data(), scratch);
   };
 
   tokens.gradient.poison(b.stream());

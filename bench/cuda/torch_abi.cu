@@ -11,7 +11,7 @@
 namespace {
 
 struct Results {
-  gdpo::Normaliser normaliser;
+  gdpo::Normalizer normalizer;
   gdpo::LossResult result;
 };
 
@@ -76,8 +76,8 @@ int gdpo_grpo_loss(void* stream, long long rows, long long width, const float* l
     }
     const gdpo::cuda::On on{static_cast<cudaStream_t>(stream)};
     auto* const to = static_cast<Results*>(results);
-    gdpo::cuda::count_into(on, batch, &to->normaliser, scratch_of(scratch, scratch_bytes));
-    loss(on, batch, &to->normaliser, gdpo::view(gradient, rows, width), &to->result,
+    gdpo::cuda::count_into(on, batch, &to->normalizer, scratch_of(scratch, scratch_bytes));
+    loss(on, batch, &to->normalizer, gdpo::view(gradient, rows, width), &to->result,
          scratch_of(scratch, scratch_bytes));
   });
 }
@@ -121,8 +121,8 @@ int gdpo_grpo_from_logits(void* stream, long long sequences, long long width, lo
     }
     const gdpo::cuda::On on{static_cast<cudaStream_t>(stream)};
     auto* const to = static_cast<Results*>(results);
-    gdpo::cuda::count_into(on, batch, tokens, &to->normaliser, scratch_of(scratch, scratch_bytes));
-    gdpo::policy_loss_from_logits(on, loss, batch, tokens, &to->normaliser, dlogits, &to->result,
+    gdpo::cuda::count_into(on, batch, tokens, &to->normalizer, scratch_of(scratch, scratch_bytes));
+    gdpo::policy_loss_from_logits(on, loss, batch, tokens, &to->normalizer, dlogits, &to->result,
                                   scratch_of(scratch, scratch_bytes));
   });
 }

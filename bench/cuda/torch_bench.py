@@ -57,8 +57,8 @@ def grpo_from_logits(logits, targets, old_logp, ref_logp, mask, advantages):
 
 def gdpo(rewards, group):
     grouped = rewards.view(-1, group, rewards.shape[1])
-    normalised = (grouped - grouped.mean(1, keepdim=True)) / grouped.std(1, keepdim=True)
-    sums = normalised.sum(-1).flatten()
+    normalized = (grouped - grouped.mean(1, keepdim=True)) / grouped.std(1, keepdim=True)
+    sums = normalized.sum(-1).flatten()
     return (sums - sums.mean()) / sums.std()
 
 

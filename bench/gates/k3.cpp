@@ -143,8 +143,8 @@ void add_fused(Bench& bench, const SharedWork& work) {
         gdpo::TokenBatch<float> tokens_of = call->tokens.padded();
         tokens_of.logp = {};
         batch.mask = tokens_of.mask;
-        const gdpo::Normaliser normaliser = gdpo::count(call->tokens.padded());
-        gdpo::policy_loss_from_logits(gdpo::simd, call->loss, batch, tokens_of, normaliser,
+        const gdpo::Normalizer normalizer = gdpo::count(call->tokens.padded());
+        gdpo::policy_loss_from_logits(gdpo::simd, call->loss, batch, tokens_of, normalizer,
                                       gdpo::view(call->logits.data(), 4, 64, work->tokens),
                                       call->workspace);
       },

@@ -46,9 +46,9 @@ double allocations_of_a_second_loss() {
   const auto run = [&](const auto& exec) {
     const auto loss = gdpo::grpo_loss;
     gdpo::LossWorkspace<float> workspace;
-    const gdpo::Normaliser normaliser = gdpo::count(data.padded());
+    const gdpo::Normalizer normalizer = gdpo::count(data.padded());
     const auto call = [&] {
-      loss(exec, data.padded(), normaliser, data.padded_gradient(), workspace);
+      loss(exec, data.padded(), normalizer, data.padded_gradient(), workspace);
     };
     call();
     const long before = calls;
@@ -65,7 +65,7 @@ double allocations_of_a_second_loss() {
 double mebibytes_of_a_loss_from_logits() {
   TokenData tokens(4, 64);
   LogitsData data(256, 152064);
-  const gdpo::Normaliser normaliser = gdpo::count(tokens.padded());
+  const gdpo::Normalizer normalizer = gdpo::count(tokens.padded());
   double most = 0;
   const auto run = [&](const auto& exec) {
     gdpo::LogitBatch<float, 3> batch;
@@ -76,7 +76,7 @@ double mebibytes_of_a_loss_from_logits() {
     batch.mask = of_tokens.mask;
     const long before = bytes;
     gdpo::LogitsWorkspace workspace;
-    gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normaliser,
+    gdpo::policy_loss_from_logits(exec, gdpo::grpo_loss, batch, of_tokens, normalizer,
                                   gdpo::view(data.logits.data(), 4, 64, data.tokens), workspace);
     most = std::max(most, static_cast<double>(bytes - before) / (1 << 20));
   };

@@ -1,6 +1,6 @@
 #pragma once
 // The speed of the memory, for comparison: loops that load and store with next to no arithmetic.
-// The compiler vectorises them.
+// The compiler vectorizes them.
 #include <omp.h>
 
 #include <cstddef>

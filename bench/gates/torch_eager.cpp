@@ -78,8 +78,8 @@ void gdpo_advantages(const float* rewards, std::ptrdiff_t prompts, std::ptrdiff_
                      std::ptrdiff_t C, float* out) {
   const at::NoGradGuard no_grad;
   const Tensor grouped = of(rewards, {prompts, K, C});
-  const Tensor normalised = (grouped - grouped.mean(1, true)) / grouped.std(1, true, true);
-  const Tensor sums = normalised.sum(-1).flatten();
+  const Tensor normalized = (grouped - grouped.mean(1, true)) / grouped.std(1, true, true);
+  const Tensor sums = normalized.sum(-1).flatten();
   copy_out((sums - sums.mean()) / sums.std(), out);
 }
 

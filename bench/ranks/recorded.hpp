@@ -82,7 +82,7 @@ class ReplayedRank {
   }
   /// A model of the seconds that a network needs, by the formula printed with the tables: 5 us for
   /// each step of a message that doubles the ranks which have been heard, and 25 GB/s.
-  double modelled_network() const {
+  double modeled_network() const {
     int steps = 0;
     while ((std::int64_t{1} << steps) < size()) ++steps;
     return static_cast<double>(recording_.messages.size()) * steps * 5e-6 + received() / 25e9;

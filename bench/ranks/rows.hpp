@@ -1,5 +1,5 @@
 #pragma once
-#include <gdpo/advantage/batch.hpp>
+#include <gdpo/advantage/reward_batch.hpp>
 #include <gdpo/group/by_id.hpp>
 
 #include "random.hpp"

@@ -34,7 +34,7 @@ struct ArmValues {
   std::vector<double> variances;
 
   /// Adds factor times the exact gradient of the expected value, or of that divided by its sigma.
-  void add_gradient(const double* policy, double factor, bool standardised, double* out) const {
+  void add_gradient(const double* policy, double factor, bool standardized, double* out) const {
     double expected = 0;
     for (std::size_t a = 0; a < means.size(); ++a) expected += policy[a] * means[a];
     double variance = 0;
@@ -45,7 +45,7 @@ struct ArmValues {
       varies = varies || (policy[a] > 0 && (means[a] != means[0] || variances[a] > 0));
     }
     if (!varies) return;
-    if (standardised) factor /= std::sqrt(variance);
+    if (standardized) factor /= std::sqrt(variance);
     for (std::size_t a = 0; a < means.size(); ++a)
       out[a] += factor * (policy[a] * (means[a] - expected));
   }
@@ -79,7 +79,7 @@ Targets targets_of(const Bandits& b) {
         v += 2 * b.rewards[0].weight * b.rewards[1].weight * covariance;
     }
     sum.add_gradient(policy, 1, false, targets.objective.data() + p * b.arms);
-    sum.add_gradient(policy, 1, true, targets.standardised.data() + p * b.arms);
+    sum.add_gradient(policy, 1, true, targets.standardized.data() + p * b.arms);
   }
   return targets;
 }

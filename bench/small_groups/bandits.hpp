@@ -14,7 +14,7 @@ enum class Draw {
   Bernoulli,  ///< 1 with the arm's mean as its probability, else 0.
   Normal,     ///< The mean plus scale times a nearly normal number.
   StudentT2,  ///< The mean plus scale times Student's t with 2 degrees of freedom: no variance.
-  Pareto      ///< The mean plus scale times a Pareto number of index 4, centred, of variance 1.
+  Pareto      ///< The mean plus scale times a Pareto number of index 4, centered, of variance 1.
 };
 
 /// One reward of all prompts.
@@ -52,7 +52,7 @@ struct Bandits {
 /// the square of its scale stands for it. What has sigma 0 has gradient 0.
 struct Targets {
   std::vector<double> objective;     ///< of J = sum_a pi_a sum_c w_c r_ac: pi_a (r_a - J)
-  std::vector<double> standardised;  ///< each prompt's, divided by sigma of its weighted sum
+  std::vector<double> standardized;  ///< each prompt's, divided by sigma of its weighted sum
   std::vector<double> each;          ///< each prompt's and reward's, divided by sigma of the reward
 };
 Targets targets_of(const Bandits& bandits);

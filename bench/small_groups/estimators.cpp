@@ -40,7 +40,7 @@ Estimator named(const char* name, const char* formula, const GroupAdvantage& set
   return e;
 }
 
-/// One that standardises the weighted sum of the rewards in its group, as GRPO does.
+/// One that standardizes the weighted sum of the rewards in its group, as GRPO does.
 template <class Baseline, class Scale>
 Estimator of_sum(const char* name, const char* formula, const Baseline& b, const Scale& s,
                  const char* plain = "") {
@@ -50,7 +50,7 @@ Estimator of_sum(const char* name, const char* formula, const Baseline& b, const
   return named(name, formula, e, plain);
 }
 
-/// One that standardises each reward in its group, and the sum over the batch, as GDPO does.
+/// One that standardizes each reward in its group, and the sum over the batch, as GDPO does.
 template <class Baseline, class Scale>
 Estimator of_each(const char* name, const char* formula, const Baseline& b, const Scale& s,
                   const char* plain = "") {
@@ -75,7 +75,7 @@ scale::StdDev std_of(scale::Of of) {
   return s;
 }
 
-/// scale::LeaveOneOutStd as in NeMo-RL: others that are equal leave the centred value as it is.
+/// scale::LeaveOneOutStd as in NeMo-RL: others that are equal leave the centered value as it is.
 scale::LeaveOneOutStd std_of_others() {
   scale::LeaveOneOutStd s;
   s.eps_at = gdpo::EpsAt::StdOrOne;
@@ -103,7 +103,7 @@ const std::vector<Estimator>& all_estimators() {
       of_sum("trimmed_std", "TrimmedMean, StdDev", baseline::TrimmedMean{}, scale::StdDev{}),
       of_sum("trimmed_shrunk", "TrimmedMean, ShrunkStd", baseline::TrimmedMean{},
              scale::ShrunkStd{}, "trimmed_std"),
-      of_sum("winsorised", "WinsorisedMean", baseline::WinsorisedMean{}, scale::None{}),
+      of_sum("winsorized", "WinsorizedMean", baseline::WinsorizedMean{}, scale::None{}),
       named("batch_mean", "None; Batch", batch_mean()),
       of_each("gdpo", "each: Mean, StdDev; Batch", baseline::Mean{}, scale::StdDev{}),
       of_each("gdpo_shrunk", "each: Mean, ShrunkStd; Batch", baseline::Mean{}, scale::ShrunkStd{},

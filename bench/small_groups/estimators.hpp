@@ -12,9 +12,9 @@ namespace small_groups {
 struct Estimator {
   std::string name;     ///< as given on the command line
   std::string formula;  ///< what is done to a group, in the library's names
-  /// The estimator of which this one is the stabilised form; empty: it is none.
+  /// The estimator of which this one is the stabilized form; empty: it is none.
   std::string plain;
-  /// Whether each reward is standardised by itself, before the sum.
+  /// Whether each reward is standardized by itself, before the sum.
   bool each_reward = false;
   /// Makes a function that writes the advantages of a batch. Each thread needs one of its own,
   /// because it keeps the library's memory.

@@ -27,7 +27,7 @@ std::string to_json(const Results& results) {
                       {"seed", s.seed}};
   for (const Estimator& e : results.estimators)
     json["estimators"][e.name] = {{"formula", e.formula}, {"plain", e.plain}};
-  const std::vector<Pair> pairs = stabilised_pairs(results);
+  const std::vector<Pair> pairs = stabilized_pairs(results);
   for (std::size_t l = 0; l < results.laws.size(); ++l) {
     Json& law = json["laws"][results.laws[l].name];
     law["description"] = results.laws[l].description;
@@ -40,19 +40,19 @@ std::string to_json(const Results& results) {
         for (std::size_t m = 0; m < measures; ++m)
           of[measure_info[m].name] = json_of(cell.interval(e, static_cast<Measure>(m)));
       }
-      for (const Measure m : {Cosine, CosineStandardised, CosineEach}) {
+      for (const Measure m : {Cosine, CosineStandardized, CosineEach}) {
         at["best"][measure_info[m].name] = results.estimators[cell.best(m)].name;
         for (const Pair& pair : pairs) {
-          at["stabilised_less_plain"][results.estimators[pair.stabilised].name]
+          at["stabilized_less_plain"][results.estimators[pair.stabilized].name]
             [measure_info[m].name] =
-                json_of(interval_of(cell.differences(pair.stabilised, pair.plain, m)));
+                json_of(interval_of(cell.differences(pair.stabilized, pair.plain, m)));
         }
       }
     }
   }
   for (std::size_t c = 0; c < s.ks.size(); ++c) {
     for (std::size_t e = 0; e < results.estimators.size(); ++e) {
-      for (const Measure m : {Cosine, CosineStandardised, CosineEach}) {
+      for (const Measure m : {Cosine, CosineStandardized, CosineEach}) {
         const Shortfall of = shortfall(results, c, e, m);
         json["shortfall"][std::to_string(s.ks[c])][results.estimators[e].name]
             [measure_info[m].name] = {{"mean", number(of.mean)},

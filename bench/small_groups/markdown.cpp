@@ -53,11 +53,11 @@ std::string in_code(const std::string& name) { return "`" + name + "`"; }
 std::vector<Measure> cosines_of(const Cell& cell) {
   for (const auto& seed : cell.by_seed) {
     for (const Numbers& x : seed) {
-      if (std::fabs(x[CosineEach] - x[CosineStandardised]) > 1e-12)
-        return {Cosine, CosineStandardised, CosineEach};
+      if (std::fabs(x[CosineEach] - x[CosineStandardized]) > 1e-12)
+        return {Cosine, CosineStandardized, CosineEach};
     }
   }
-  return {Cosine, CosineStandardised};
+  return {Cosine, CosineStandardized};
 }
 
 /// A cosine, bold where no other estimator is known to be better.
@@ -100,7 +100,7 @@ std::string main_table(const Results& results, std::size_t law) {
 
 /// All measures of one K.
 std::string detail_table(const Results& results, std::size_t law, std::size_t k_number) {
-  constexpr Measure shown[] = {MeanCosine, MeanStandardised, Weighing,     Within,
+  constexpr Measure shown[] = {MeanCosine, MeanStandardized, Weighing,     Within,
                                Slope,      RelativeVariance, PromptCosine, EffectiveShare,
                                Peak,       TopShare,         Dead,         Tied};
   std::vector<std::string> header{"estimator"};
@@ -122,7 +122,7 @@ std::string detail_table(const Results& results, std::size_t law, std::size_t k_
 }
 
 /// The best estimator of each law and K, for one measure. With CosineEach, laws of one reward are
-/// left out, because there it is CosineStandardised.
+/// left out, because there it is CosineStandardized.
 std::string best_table(const Results& results, const std::string& name, Measure measure) {
   Table table(name, k_header(results, "law"));
   for (std::size_t l = 0; l < results.laws.size(); ++l) {
@@ -152,16 +152,16 @@ std::string shortfall_table(const Results& results, const std::string& name, Mea
   return table.text();
 }
 
-/// What a stabilised estimator's cosines are above the plain one's.
+/// What a stabilized estimator's cosines are above the plain one's.
 std::string pair_table(const Results& results, const Pair& pair) {
-  const Measure own = results.estimators[pair.plain].each_reward ? CosineEach : CosineStandardised;
-  Table table(results.estimators[pair.stabilised].name + "_less_plain", k_header(results, "law"));
+  const Measure own = results.estimators[pair.plain].each_reward ? CosineEach : CosineStandardized;
+  Table table(results.estimators[pair.stabilized].name + "_less_plain", k_header(results, "law"));
   for (std::size_t l = 0; l < results.laws.size(); ++l) {
     std::vector<std::string> row{results.laws[l].name};
     for (const Cell& cell : results.cells[l]) {
       std::string text;
       for (const Measure m : {Cosine, own}) {
-        const Interval d = interval_of(cell.differences(pair.stabilised, pair.plain, m));
+        const Interval d = interval_of(cell.differences(pair.stabilized, pair.plain, m));
         const bool clear = std::fabs(d.mean) > d.half_width && std::fabs(d.mean) >= 0.0005;
         const std::string shown = signed_number(d.mean, 3);
         text += (text.empty() ? "" : " / ") + (clear ? "**" + shown + "**" : shown);
@@ -175,7 +175,7 @@ std::string pair_table(const Results& results, const Pair& pair) {
 
 }  // namespace
 
-std::vector<Pair> stabilised_pairs(const Results& results) {
+std::vector<Pair> stabilized_pairs(const Results& results) {
   std::vector<Pair> pairs;
   const std::vector<Estimator>& all = results.estimators;
   for (std::size_t a = 0; a < all.size(); ++a) {
@@ -207,18 +207,18 @@ std::string to_markdown(const Results& results, const Shown& shown) {
   if (shown.summary && results.complete) {
     text += "# Summary\n\nThe best estimator by the cosine with the objective's gradient\n\n" +
             best_table(results, "best_objective", Cosine) +
-            "\nThe best by the cosine with the standardised objective's\n\n" +
-            best_table(results, "best_standardised", CosineStandardised) +
-            "\nThe best where each reward is standardised\n\n" +
+            "\nThe best by the cosine with the standardized objective's\n\n" +
+            best_table(results, "best_standardized", CosineStandardized) +
+            "\nThe best where each reward is standardized\n\n" +
             best_table(results, "best_each", CosineEach) +
             "\nBelow the best, mean over laws (largest): objective\n\n" +
             shortfall_table(results, "shortfall_objective", Cosine) +
-            "\nBelow the best, mean over laws (largest): standardised objective\n\n" +
-            shortfall_table(results, "shortfall_standardised", CosineStandardised) +
-            "\nBelow the best, mean over laws (largest): each reward standardised\n\n" +
+            "\nBelow the best, mean over laws (largest): standardized objective\n\n" +
+            shortfall_table(results, "shortfall_standardized", CosineStandardized) +
+            "\nBelow the best, mean over laws (largest): each reward standardized\n\n" +
             shortfall_table(results, "shortfall_each", CosineEach);
-    for (const Pair& pair : stabilised_pairs(results)) {
-      text += "\n" + results.estimators[pair.stabilised].name + " less " +
+    for (const Pair& pair : stabilized_pairs(results)) {
+      text += "\n" + results.estimators[pair.stabilized].name + " less " +
               results.estimators[pair.plain].name + "\n\n" + pair_table(results, pair);
     }
     text += "\n";

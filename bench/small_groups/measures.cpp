@@ -65,7 +65,7 @@ struct Lengths {
   std::size_t prompts = 0;        ///< whose gradient is not 0
 
   Lengths(const Bandits& b, const Targets& t)
-      : targets{&t.objective, &t.standardised, &t.each}, of_prompt(b.prompts) {
+      : targets{&t.objective, &t.standardized, &t.each}, of_prompt(b.prompts) {
     for (std::size_t j = 0; j < 3; ++j) {
       for (const double x : *targets[j]) all[j] += x * x;
       all[j] = std::sqrt(all[j]);
@@ -196,10 +196,10 @@ Numbers numbers_of(const Lengths& lengths, const Tally& tally, std::size_t batch
 
 const std::array<MeasureInfo, measures> measure_info = {{
     {"cosine", "cosine"},
-    {"cosine_standardised", "cosine, standardised"},
+    {"cosine_standardized", "cosine, standardized"},
     {"cosine_each", "cosine, each"},
     {"mean_cosine", "mean's cosine"},
-    {"mean_cosine_standardised", "mean's cosine, standardised"},
+    {"mean_cosine_standardized", "mean's cosine, standardized"},
     {"mean_cosine_each", "mean's cosine, each"},
     {"weighing", "weighing"},
     {"within", "within"},

@@ -14,11 +14,11 @@ namespace small_groups {
 /// where x is 0. bench/small_groups/README.md has the targets, tables.md the formulas.
 enum Measure : std::size_t {
   Cosine,              ///< E cos(g, T) for the objective
-  CosineStandardised,  ///< the same for the standardised objective
-  CosineEach,          ///< the same where each reward is standardised
+  CosineStandardized,  ///< the same for the standardized objective
+  CosineEach,          ///< the same where each reward is standardized
   MeanCosine,        ///< cos(E g, T) for the objective: what is left of 1 is bias of the direction
-  MeanStandardised,  ///< the same for the standardised objective
-  MeanEach,          ///< the same where each reward is standardised
+  MeanStandardized,  ///< the same for the standardized objective
+  MeanEach,          ///< the same where each reward is standardized
   Weighing,          ///< the factor of MeanCosine that is due to the prompts' weights
   Within,            ///< the factor of MeanCosine that is due to directions inside the prompts
   Slope,             ///< <E g, T> / |T|^2 for the objective: 1 where the estimate is unbiased

@@ -38,7 +38,7 @@ class Random {
 
  private:
   std::uint64_t bits() { return mixed(key_ + count_++ * 0x9e3779b97f4a7c15U); }
-  /// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+  /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
   static std::uint64_t mixed(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;

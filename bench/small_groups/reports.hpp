@@ -18,14 +18,14 @@ struct Shown {
 /// tests/pages/pages.py reads.
 std::string to_markdown(const Results& results, const Shown& shown);
 
-/// All measures with their intervals, and the differences between stabilised and plain estimators.
+/// All measures with their intervals, and the differences between stabilized and plain estimators.
 std::string to_json(const Results& results);
 
-/// A stabilised estimator and the plain one, by their numbers in Results::estimators.
+/// A stabilized estimator and the plain one, by their numbers in Results::estimators.
 struct Pair {
-  std::size_t stabilised, plain;
+  std::size_t stabilized, plain;
 };
-std::vector<Pair> stabilised_pairs(const Results& results);
+std::vector<Pair> stabilized_pairs(const Results& results);
 
 /// By how much an estimator misses the best one in a law: mean and largest over the laws.
 struct Shortfall {

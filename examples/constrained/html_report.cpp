@@ -194,7 +194,7 @@ std::string to_html(const Comparison& comparison) {
   const Settings& s = comparison.settings;
   std::string body = element(
       "header", "",
-      html::paragraph("Constrained policy optimisation", "eyebrow") +
+      html::paragraph("Constrained policy optimization", "eyebrow") +
           element("h1", "", "Feedback under two constraints: which rule keeps the limits?") +
           html::paragraph(verdict(comparison) + ".", "lead") +
           html::paragraph(
@@ -203,7 +203,7 @@ std::string to_html(const Comparison& comparison) {
                   " contexts is trained with GDPO advantages and GRPO's loss, " +
                   std::to_string(s.steps) + " steps of " + std::to_string(Bandit::completions) +
                   " completions, learning rate " + resolution::compact(s.learning_rate) +
-                  ". It maximises feedback, which is anticorrelated with alignment and quality; "
+                  ". It maximizes feedback, which is anticorrelated with alignment and quality; "
                   "these have limits that the first policy misses. Each rule moves the multipliers "
                   "that weigh them. Kp " +
                   resolution::compact(s.gains.kp) + ", Ki " + resolution::compact(s.gains.ki) + ".",
@@ -223,7 +223,7 @@ std::string to_html(const Comparison& comparison) {
   body += element(
       "footer", "",
       "Made by gdpo's example constrained. This page is complete in itself and loads nothing.");
-  return html::page("Constrained policy optimisation", body);
+  return html::page("Constrained policy optimization", body);
 }
 
 }  // namespace constrained

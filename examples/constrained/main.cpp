@@ -1,5 +1,5 @@
 // The example `constrained`: a policy is trained for one reward while a controller keeps two other
-// rewards at their limits. A small recommender (bandit.hpp) maximises feedback under constraints on
+// rewards at their limits. A small recommender (bandit.hpp) maximizes feedback under constraints on
 // alignment and quality, as in Recommendation-as-Generation (arXiv 2606.25496).
 //
 // Read training.cpp: one step of it is what a trainer does with gdpo/constraint.hpp. The other

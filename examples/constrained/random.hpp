@@ -25,7 +25,7 @@ class Random {
   }
 
  private:
-  /// One step of SplitMix64 with its finaliser (Steele, Lea, Flood 2014).
+  /// One step of SplitMix64 with its finalizer (Steele, Lea, Flood 2014).
   static std::uint64_t mixed(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;

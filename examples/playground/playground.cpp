@@ -118,7 +118,7 @@ std::string loss(const Request& request) {
           batch.old_logp = batch.rollout_logp = gdpo::view(&old_logp, 1, 1);
           batch.ref_logp = batch.teacher_logp = gdpo::view(&ref_logp, 1, 1);
           batch.advantages = gdpo::view(&advantage, 1);
-          gdpo::Normaliser counts = gdpo::count(batch);
+          gdpo::Normalizer counts = gdpo::count(batch);
           counts.given = 1;
           const auto result = chosen(gdpo::seq, batch, counts, gdpo::view(&dlogp, 1, 1), workspace);
           values.push_back(result.loss);

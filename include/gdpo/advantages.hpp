@@ -42,7 +42,7 @@
 ///                                                       allocates nothing after the first call
 ///     first_stage, finish                               two stages, for rows on several ranks
 ///     per_row(groups, N, values)                        gives each row the value of its group
-///     broadcast_into, token_advantages_into             advantages of tokens, with a KL penalty
+///     broadcast_into                                    gives each token the advantage of its row
 ///     whiten_into, masked_mean, masked_moments, ...     statistics over the tokens of a mask
 ///
 /// exec is `seq`, `simd` or `parallel(executor)`; the short form uses `simd`. All give the same
@@ -76,7 +76,7 @@
 /// and infinite rewards, reports. presets/README.md: trainers. examples/custom_estimator.cpp: an
 /// estimator of your own. gdpo/with/eigen.hpp, gdpo/with/eigen_tensor.hpp: Eigen.
 #include <gdpo/advantage/advantages.hpp>
-#include <gdpo/advantage/tokens.hpp>
+#include <gdpo/advantage/broadcast.hpp>
 #include <gdpo/advantage/two_stages.hpp>
 #include <gdpo/advantage/whiten.hpp>
 #include <gdpo/group/by_id.hpp>

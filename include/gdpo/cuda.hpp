@@ -12,7 +12,7 @@
 /// float *rewards, *advantages, *logp, *old_logp, *dlogp;  // fill rewards, logp and old_logp
 /// for (float** array : {&rewards, &advantages, &logp, &old_logp, &dlogp})
 ///   gdpo::cuda::check("array", cudaMalloc(array, rows * width * sizeof(float)));
-/// gdpo::Normaliser* counts;
+/// gdpo::Normalizer* counts;
 /// gdpo::LossResult* result;
 /// gdpo::cuda::check("counts", cudaMalloc(&counts, sizeof *counts));
 /// gdpo::cuda::check("result", cudaMalloc(&result, sizeof *result));
@@ -65,13 +65,13 @@
 /// **Read on.** include/gdpo/cuda/README.md: what you can rely on, building. The header of each
 /// call: its accuracy and launches. examples/cuda_step.cu: a training step, captured into a graph.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/two_stages.hpp>
+#include <gdpo/cuda/advantage/device_two_stages.hpp>
 #include <gdpo/cuda/device/on.hpp>
-#include <gdpo/cuda/logits/policy_loss.hpp>
-#include <gdpo/cuda/logits/token_logprobs.hpp>
-#include <gdpo/cuda/loss/policy_loss.hpp>
-#include <gdpo/cuda/value/returns.hpp>
-#include <gdpo/cuda/value/value_loss.hpp>
+#include <gdpo/cuda/logits/device_logprobs.hpp>
+#include <gdpo/cuda/logits/device_loss_from_logits.hpp>
+#include <gdpo/cuda/loss/device_loss.hpp>
+#include <gdpo/cuda/value/device_returns.hpp>
+#include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/loss.hpp>
 #include <gdpo/value.hpp>

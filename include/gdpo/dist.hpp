@@ -66,8 +66,8 @@
 /// **Read on.** include/gdpo/dist/README.md: MPI, torch.distributed, bytes and times, failures,
 /// what engines divide by. examples/mpi_trainer.cpp: a policy trained on several processes.
 #include <gdpo/advantages.hpp>
+#include <gdpo/dist/gather_rows.hpp>
+#include <gdpo/dist/gather_tokens.hpp>
 #include <gdpo/dist/grad_scale.hpp>
 #include <gdpo/dist/merge.hpp>
-#include <gdpo/dist/rows.hpp>
-#include <gdpo/dist/tokens.hpp>
 #include <gdpo/loss.hpp>

@@ -12,7 +12,7 @@
 ///        v
 ///     prepare   mask and weights                prepass.hpp, optional
 ///        v
-///     count     Normaliser                      loss.hpp; summed over micro-batches and ranks
+///     count     Normalizer                      loss.hpp; summed over micro-batches and ranks
 ///        v
 ///     loss      LossResult, dloss/dlogp (N, T)  loss.hpp; from logits (N, T, V): logits.hpp
 ///        v

@@ -74,5 +74,5 @@
 /// **Read on.** "From logits" in include/gdpo/loss/README.md. logits/row.hpp: shards.
 /// examples/logits_step.cpp: a whole step.
 #include <gdpo/logits/aligned.hpp>
-#include <gdpo/logits/policy_loss.hpp>
+#include <gdpo/logits/loss_from_logits.hpp>
 #include <gdpo/loss.hpp>

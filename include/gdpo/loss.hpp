@@ -82,5 +82,5 @@
 ///
 /// **Read on.** include/gdpo/loss/README.md: denominators, policies and papers, metrics and keys.
 /// include/gdpo/prepass.hpp: prepare. examples/raw_pointers.cpp, examples/trainer_step.cpp.
-#include <gdpo/loss/count.hpp>
 #include <gdpo/loss/named.hpp>
+#include <gdpo/tokens/count.hpp>

@@ -40,7 +40,7 @@
 /// batch.logp = gdpo::view(logp.data(), 4, 2);  // two tokens each
 /// batch.old_logp = gdpo::view(old_logp.data(), 4, 2);
 /// batch.advantages = gdpo::view(advantages);
-/// gdpo::Normaliser n = gdpo::count(batch);  // add those of all micro-batches and ranks
+/// gdpo::Normalizer n = gdpo::count(batch);  // add those of all micro-batches and ranks
 /// n.given = n.tokens;                       // required by "trl::dapo", see Inputs
 /// const auto loss = gdpo::runtime::loss("trl::dapo", "sequence");
 /// const double value = std::visit([&](const auto& l) { return l(batch, n).loss; }, loss);
@@ -63,7 +63,7 @@
 /// **Inputs.** As for the calls inside std::visit (advantages.hpp, loss.hpp). Some losses need a
 /// number that only the trainer knows:
 ///
-///     "trl::dapo", "ms_swift::dapo",   normaliser.given, which count() leaves at 0: "Denominators"
+///     "trl::dapo", "ms_swift::dapo",   normalizer.given, which count() leaves at 0: "Denominators"
 ///       "open_instruct::dapo"            in include/gdpo/loss/README.md says what it is for each.
 ///                                        If gradients are then averaged over processes, set
 ///                                        loss.aggregate.scale to their number (trl::dapo:
@@ -78,7 +78,7 @@
 /// file.
 ///
 /// **Errors.** gdpo::invalid_input for an unknown name, with a list of the known ones, and what the
-/// calls throw, such as for a `normaliser.given` or `constant` of 0 where one is needed.
+/// calls throw, such as for a `normalizer.given` or `constant` of 0 where one is needed.
 ///
 /// **Read on.** include/gdpo/presets/README.md: which preset is which trainer's. presets/trl.hpp,
 /// verl.hpp, ...: what each name sets. loss/any_kl.hpp: KL terms chosen at run time.
@@ -726,8 +726,8 @@ inline Loss configured_loss(std::string_view line) {
 ///     NAME [SETTING=VALUE ...]          trl::gdpo scale.eps=1e-6 missing.entry=zero
 ///
 /// NAME is that of `estimator`; SETTING and VALUE are as in configured_loss. An estimator has the
-/// settings of its own scale, and those of a renormalisation unless `renorm.over` is none. `renorm`
-/// (none, batch, group, tokens) sets all of the renormalisation as the functions of namespace
+/// settings of its own scale, and those of a renormalization unless `renorm.over` is none. `renorm`
+/// (none, batch, group, tokens) sets all of the renormalization as the functions of namespace
 /// renorm do, `missing` is short for `missing.entry`. Weights and gates are lists: set them in the
 /// value.
 ///

@@ -15,7 +15,7 @@
 ///     pack(lengths, budget)                       rows of different lengths in few packs without
 ///                                                 padding between them
 ///     Step(comm, micro_batches, count)            counts of the step before the first loss,
-///       .normaliser(), .add(k, result), .finish()   then the sum over micro-batches and ranks
+///       .normalizer(), .add(k, result), .finish()   then the sum over micro-batches and ranks
 ///     clip_grad_norm(exec, comm, gradients, max_norm)   over all arrays and ranks
 ///     polyak(exec, reference, policy, tau)        a reference that follows the policy,
 ///     Refresh{every, tau}.due(step)                 and when
@@ -46,11 +46,11 @@
 ///   for (int i = 0; i < 2; ++i) of_rows.push_back(advantages[std::size_t(packs.rows(p)(i))]);
 ///   auto b = batch(p);
 ///   b.advantages = gdpo::view(of_rows);
-///   step.add(p, gdpo::dapo_loss(b, step.normaliser(), gdpo::view(gradient.data() + 4 * p, 4)));
+///   step.add(p, gdpo::dapo_loss(b, step.normalizer(), gdpo::view(gradient.data() + 4 * p, 4)));
 /// }
 /// const gdpo::LossResult total = step.finish();
 /// const auto clipped = gdpo::update::clip_grad_norm({gdpo::view(gradient)}, 0.1);
-/// std::printf("loss %.3f, %.0f tokens, norm %.3f\n", total.loss, step.normaliser().tokens,
+/// std::printf("loss %.3f, %.0f tokens, norm %.3f\n", total.loss, step.normalizer().tokens,
 ///             clipped.norm);
 /// // prints loss -0.250, 8 tokens, norm 0.280
 /// ```

@@ -12,7 +12,7 @@
 ///
 /// GAE is arXiv 1506.02438, eq. 16. The clipped value loss is that of PPO's first implementation
 /// (OpenAI baselines, ppo2), which verl, OpenRLHF, NeMo-RL and slime have kept. W_i is the weight
-/// of the row, by the aggregates of the policy loss (loss/aggregate.hpp).
+/// of the row, by the aggregates of the policy loss (tokens/aggregate.hpp).
 ///
 /// One row of four tokens, the third of which a tool wrote. The row was cut off, and the critic
 /// expects 0.5 more:
@@ -36,12 +36,12 @@
 ///
 /// const std::vector<float> now{0.3f, 0.9f, 0, 1.5f};  // the critic after some steps
 /// std::vector<float> by_value(4);
-/// gdpo::ValueBatch<float> learnt;
-/// learnt.values = gdpo::view(now.data(), 1, 4), learnt.old_values = batch.values;
-/// learnt.returns = gdpo::view(returns.data(), 1, 4), learnt.mask = batch.mask;
+/// gdpo::ValueBatch<float> learned;
+/// learned.values = gdpo::view(now.data(), 1, 4), learned.old_values = batch.values;
+/// learned.returns = gdpo::view(returns.data(), 1, 4), learned.mask = batch.mask;
 /// const gdpo::ValueLoss<> loss{0.2};
 /// const gdpo::ValueLossResult r =
-///     loss(learnt, gdpo::count(learnt), gdpo::view(by_value.data(), 1, 4));
+///     loss(learned, gdpo::count(learned), gdpo::view(by_value.data(), 1, 4));
 /// std::printf("\nloss %.3f, clipped %.2f\n", r.loss, r.metrics.clip_fraction.mean());
 /// // prints loss 0.081, clipped 0.67
 /// ```
@@ -52,6 +52,7 @@
 ///     advantages_and_returns_into(batch, estimator, advantages, returns)     on simd, own memory
 ///     estimator.renorm                  renorm::none(), or renorm::token_weighted_batch():
 ///                                       whitening
+///     token_advantages_into             advantages of rows, with a KL penalty at each token
 ///     count(batch)                      what the loss is divided by, as for the policy loss
 ///     loss(exec, batch, n, gradient, workspace), loss(batch, n, gradient)
 ///     merge(result, result)             results of micro-batches or ranks
@@ -90,4 +91,5 @@
 /// examples/ppo_step.cpp: a whole PPO step. presets/README.md: the settings of trainers.
 #include <gdpo/loss.hpp>
 #include <gdpo/value/advantages_and_returns.hpp>
+#include <gdpo/value/token_penalty.hpp>
 #include <gdpo/value/value_loss.hpp>

@@ -6,7 +6,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/lines.cmake)
 
 set(patterns)
 function(gdpo_bits_program name emulator program)
-  if(name STREQUAL "unoptimised")
+  if(name STREQUAL "unoptimized")
     return()
   endif()
   gdpo_run_bits_program("${program}" "${emulator}")

@@ -77,7 +77,7 @@ struct Setting {
   const char* name;
   gdpo::Missing missing{};
   gdpo::Singleton singleton = gdpo::Singleton::Zero;
-  bool penalised = false, weighted = false, gated = false;
+  bool penalized = false, weighted = false, gated = false;
 };
 constexpr Setting settings[] = {
     {"keep", {gdpo::MissingEntry::Skip, gdpo::MissingRow::Keep}},
@@ -161,7 +161,7 @@ class Estimators {
   static E changed(E e, const Setting& setting) {
     e.missing = setting.missing;
     e.singleton = setting.singleton;
-    if (setting.penalised) {
+    if (setting.penalized) {
       e.penalty.coef = 0.375;
       e.penalty.reward =
           std::is_same_v<decltype(e.combine), gdpo::combine::NormalizeThenSum> ? 1 : -1;
@@ -172,7 +172,7 @@ class Estimators {
   }
 
   /// Every place of eps, every set over which the scale is computed, and the settings of the second
-  /// normalisation.
+  /// normalization.
   void spreads() {
     constexpr std::pair<const char*, gdpo::EpsAt> places[] = {
         {"std", gdpo::EpsAt::Std},
@@ -184,7 +184,7 @@ class Estimators {
     constexpr std::pair<const char*, gdpo::scale::Of> sets[] = {
         {"group", gdpo::scale::Of::Group},
         {"batch", gdpo::scale::Of::Batch},
-        {"centred", gdpo::scale::Of::BatchCentred}};
+        {"centered", gdpo::scale::Of::BatchCentered}};
     for (const auto& [place, eps_at] : places) {
       gdpo::Gdpo e;
       e.scale.eps = e.renorm.eps = 0.125;
@@ -246,20 +246,20 @@ class Estimators {
     gdpo::broadcast_into(row_values, counted, table(out));
     line("any", "broadcast");
 
-    const auto penalised = [&](const char* kind, const std::string& name, const auto& kl) {
+    const auto penalized = [&](const char* kind, const std::string& name, const auto& kl) {
       gdpo::penalty::Token penalty{0.375, kl};
       gdpo::token_advantages_into(row_values, counted, table(std::as_const(logp)),
                                   table(std::as_const(ref_logp)), penalty, table(out));
       line(kind, "penalty_" + name);
     };
-    penalised("any", "k1", gdpo::Kl<gdpo::kl::K1>{});
-    penalised("any", "abs", gdpo::Kl<gdpo::kl::Abs>{});
-    penalised("any", "k2", gdpo::Kl<gdpo::kl::K2>{});
+    penalized("any", "k1", gdpo::Kl<gdpo::kl::K1>{});
+    penalized("any", "abs", gdpo::Kl<gdpo::kl::Abs>{});
+    penalized("any", "k2", gdpo::Kl<gdpo::kl::K2>{});
     gdpo::Kl<gdpo::kl::K3> clamped;
     clamped.input = {-0.375, 0.375};
     clamped.output = {-0.0625, 0.0625};
-    penalised("loss", "k3", gdpo::Kl<gdpo::kl::K3>{});
-    penalised("loss", "k3_clamped", clamped);
+    penalized("loss", "k3", gdpo::Kl<gdpo::kl::K3>{});
+    penalized("loss", "k3_clamped", clamped);
 
     const auto values = table(std::as_const(ref_logp));
     const auto whitened = [&](const std::string& name, const gdpo::Renorm& renorm) {

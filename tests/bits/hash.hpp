@@ -84,7 +84,7 @@ void add(Hash& hash, const gdpo::LossMetrics& m) {
   for (const auto& [key, value] : m.to_map()) hash.add(value);
 }
 void add(Hash& hash, const gdpo::LossResult& r) {
-  for (const double x : {r.loss, r.policy_loss, r.kl_loss, r.normaliser.tokens}) hash.add(x);
+  for (const double x : {r.loss, r.policy_loss, r.kl_loss, r.normalizer.tokens}) hash.add(x);
   add(hash, r.metrics);
 }
 /// Writes the lines of one object.

@@ -24,10 +24,10 @@ constexpr const Shape& shape_of(const char* name) {
 template <class S, class Loss>
 void add_loss(Hash& hash, const Loss& loss, const gdpo::TokenBatch<S>& batch,
               const Tokens<S>& tokens) {
-  gdpo::Normaliser normaliser = gdpo::count(batch);
-  normaliser.given = 1234.5;
+  gdpo::Normalizer normalizer = gdpo::count(batch);
+  normalizer.given = 1234.5;
   std::vector<S> gradient(tokens.size(), S(-77));
-  add(hash, loss(batch, normaliser, tokens.out(gradient)));
+  add(hash, loss(batch, normalizer, tokens.out(gradient)));
   hash.add(gradient);
 }
 

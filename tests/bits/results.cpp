@@ -108,12 +108,12 @@ class Results {
     for (const Shape& shape : shapes) {
       const Tokens<S> tokens(shape);
       const gdpo::TokenBatch<S> batch = tokens.batch();
-      const gdpo::Normaliser normaliser = gdpo::count(batch);
+      const gdpo::Normalizer normalizer = gdpo::count(batch);
       gdpo::LossWorkspace<S> workspace;
       const bool threads = std::strncmp(shape.name, "threads", 7) == 0;
       on_every_target("loss", name + "." + shape.name, threads, [&](const auto& exec, Hash& hash) {
         std::vector<S> gradient(tokens.size(), S(-77));
-        add(hash, loss(exec, batch, normaliser, tokens.out(gradient), workspace));
+        add(hash, loss(exec, batch, normalizer, tokens.out(gradient), workspace));
         hash.add(gradient);
       });
     }
@@ -314,12 +314,12 @@ class Results {
     tokens.offsets = gdpo::view(offsets);
     auto loss = gdpo::grpo_loss;
     loss.kl.beta = 0;
-    const gdpo::Normaliser normaliser = gdpo::count(logits, tokens);
+    const gdpo::Normalizer normalizer = gdpo::count(logits, tokens);
     gdpo::LogitsWorkspace workspace;
     on_every_target("libm", base + ".fused", vocabulary > 9000, [&](const auto& exec, Hash& hash) {
       std::vector<float> gradient(static_cast<std::size_t>(rows * vocabulary));
       add(hash,
-          gdpo::policy_loss_from_logits(exec, loss, logits, tokens, normaliser,
+          gdpo::policy_loss_from_logits(exec, loss, logits, tokens, normalizer,
                                         gdpo::view(gradient.data(), rows, vocabulary), workspace));
       hash.add(gradient);
     });

@@ -1,4 +1,4 @@
-// expect: a placement is placement::FixedScale or one of its neighbours
+// expect: a placement is placement::FixedScale or one of its neighbors
 #include <gdpo/constraint.hpp>
 
 struct Nowhere {};

@@ -1,4 +1,4 @@
-// expect: all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult
+// expect: all_merge takes Normalizer, Moments, CombinedMoments, LossMetrics, LossResult
 #include <gdpo/dist.hpp>
 #include <string>
 

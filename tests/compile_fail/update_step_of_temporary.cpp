@@ -2,4 +2,4 @@
 #include <gdpo/update/step.hpp>
 
 gdpo::update::Step dangling(gdpo::dist::Single{}, 1,
-                            [](gdpo::index_t) { return gdpo::Normaliser{}; });
+                            [](gdpo::index_t) { return gdpo::Normalizer{}; });

@@ -75,7 +75,7 @@ Array of_rows(const std::vector<T>& values) {
   return {{values.size()}, {values.begin(), values.end()}};
 }
 
-// The estimator that gives the rewards as `estimator` sees them before any statistic: penalised,
+// The estimator that gives the rewards as `estimator` sees them before any statistic: penalized,
 // weighted and summed.
 template <class E>
 auto summed_rewards(const E& estimator) {

@@ -18,7 +18,7 @@ void weights(Params& params, Setup& setup) {
   set_weights(setup.estimator, params.numbers("reward_weights"));
 }
 
-// Normalisation over the rows of the batch.
+// Normalization over the rows of the batch.
 void batch_norm(Params& params, Setup& setup) {
   Params norm = params.object("batch_norm");
   norm.fixed("level", "sequence");

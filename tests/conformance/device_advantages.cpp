@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/device_advantages.hpp>
 #include <type_traits>
 
 #include "next_device.hpp"

@@ -1,7 +1,7 @@
 #include "device_loss.hpp"
 
 #include <algorithm>
-#include <gdpo/cuda/loss/policy_loss.hpp>
+#include <gdpo/cuda/loss/device_loss.hpp>
 #include <vector>
 
 #include "device_arrays.hpp"
@@ -40,7 +40,7 @@ class BatchOnDevice {
 
 template <class S>
 gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch,
-                           const gdpo::Normaliser& normaliser, S* gradient) {
+                           const gdpo::Normalizer& normalizer, S* gradient) {
   BatchOnDevice<S> on(batch);
   const TokensShape shape(batch.logp);
   OnDevice<S> slopes;
@@ -53,7 +53,7 @@ gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch
   std::visit(
       [&](const auto& of) {
         TestScratch scratch(gdpo::cuda::scratch_bytes(of, on()));
-        of(next_device(), on(), gdpo::cuda::DeviceNormaliser(normaliser), out, result.data(),
+        of(next_device(), on(), gdpo::cuda::DeviceNormalizer(normalizer), out, result.data(),
            scratch());
       },
       loss);
@@ -65,9 +65,9 @@ gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch
 }
 
 template <class S>
-gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>& batch) {
+gdpo::Normalizer count_on_device(const gdpo::TokenBatch<S>& batch) {
   BatchOnDevice<S> on(batch);
-  OnDevice<gdpo::Normaliser> counts(std::vector<gdpo::Normaliser>(1));
+  OnDevice<gdpo::Normalizer> counts(std::vector<gdpo::Normalizer>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(on()));
   gdpo::cuda::count_into(next_device(), on(), counts.data(), scratch());
   return counts.host()[0];
@@ -75,8 +75,8 @@ gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>& batch) {
 
 #define INSTANTIATE(S)                                                            \
   template gdpo::LossResult on_device(const AnyLoss&, const gdpo::TokenBatch<S>&, \
-                                      const gdpo::Normaliser&, S*);               \
-  template gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>&);
+                                      const gdpo::Normalizer&, S*);               \
+  template gdpo::Normalizer count_on_device(const gdpo::TokenBatch<S>&);
 INSTANTIATE(double)
 INSTANTIATE(float)
 #undef INSTANTIATE

@@ -19,10 +19,10 @@ using AnyLoss = detail::With<
 // is double or float.
 template <class S>
 gdpo::LossResult on_device(const AnyLoss& loss, const gdpo::TokenBatch<S>& batch,
-                           const gdpo::Normaliser& normaliser, S* gradient);
+                           const gdpo::Normalizer& normalizer, S* gradient);
 
 // The counts of a batch.
 template <class S>
-gdpo::Normaliser count_on_device(const gdpo::TokenBatch<S>& batch);
+gdpo::Normalizer count_on_device(const gdpo::TokenBatch<S>& batch);
 
 }  // namespace conformance

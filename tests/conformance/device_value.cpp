@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <gdpo/cuda/value/returns.hpp>
-#include <gdpo/cuda/value/value_loss.hpp>
+#include <gdpo/cuda/value/device_returns.hpp>
+#include <gdpo/cuda/value/device_value_loss.hpp>
 
 #include "device_arrays.hpp"
 #include "value.hpp"
@@ -51,7 +51,7 @@ void returns_on_device(const gdpo::ReturnBatch<S>& batch,
 template <class S>
 gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,
                                            const gdpo::ValueBatch<S>& batch,
-                                           const gdpo::Normaliser& normaliser, S* gradient) {
+                                           const gdpo::Normalizer& normalizer, S* gradient) {
   gdpo::ValueBatch<S> on = batch;
   DeviceArrays<S> arrays;
   for (const auto tokens : {&gdpo::ValueBatch<S>::values, &gdpo::ValueBatch<S>::old_values,
@@ -62,7 +62,7 @@ gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,
   DeviceTokens<S> slopes(TokensShape(batch.values), gradient);
   OnDevice<gdpo::ValueLossResult> result(std::vector<gdpo::ValueLossResult>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, on));
-  loss(next_device(), on, gdpo::cuda::DeviceNormaliser(normaliser), slopes.out(), result.data(),
+  loss(next_device(), on, gdpo::cuda::DeviceNormalizer(normalizer), slopes.out(), result.data(),
        scratch());
   slopes.read(gradient);
   return result.host()[0];
@@ -72,7 +72,7 @@ gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,
   template void returns_on_device(const gdpo::ReturnBatch<S>&,                   \
                                   const gdpo::runtime::TokenAdvantage&, S*, S*); \
   template gdpo::ValueLossResult value_loss_on_device(                           \
-      const gdpo::runtime::ValueLoss&, const gdpo::ValueBatch<S>&, const gdpo::Normaliser&, S*);
+      const gdpo::runtime::ValueLoss&, const gdpo::ValueBatch<S>&, const gdpo::Normalizer&, S*);
 INSTANTIATE(double)
 INSTANTIATE(float)
 #undef INSTANTIATE

@@ -13,22 +13,22 @@ gdpo::ThreadPool& threads() {
 }
 
 template <class S>
-gdpo::Normaliser count(const Target& target, const gdpo::TokenBatch<S>& batch) {
+gdpo::Normalizer count(const Target& target, const gdpo::TokenBatch<S>& batch) {
   return target.exec == Exec::Device ? count_on_device(batch) : gdpo::count(batch);
 }
 
 // Calls the loss on the target of the case; `parallel` runs on threads of the runner.
 template <class S, class Loss>
 gdpo::LossResult call(const Target& target, const Loss& loss, const gdpo::TokenBatch<S>& batch,
-                      const gdpo::Normaliser& normaliser, const gdpo::TokenOut<S>& gradient = {}) {
-  if (target.exec == Exec::Device) return on_device(loss, batch, normaliser, gradient.data());
+                      const gdpo::Normalizer& normalizer, const gdpo::TokenOut<S>& gradient = {}) {
+  if (target.exec == Exec::Device) return on_device(loss, batch, normalizer, gradient.data());
   gdpo::LossWorkspace<S> workspace;
   if constexpr (std::is_same_v<S, double>) {
-    if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normaliser, gradient, workspace);
+    if (target.exec == Exec::Seq) return loss(gdpo::seq, batch, normalizer, gradient, workspace);
   }
   if (target.exec == Exec::Parallel)
-    return loss(gdpo::parallel(threads()), batch, normaliser, gradient, workspace);
-  return loss(gdpo::simd, batch, normaliser, gradient, workspace);
+    return loss(gdpo::parallel(threads()), batch, normalizer, gradient, workspace);
+  return loss(gdpo::simd, batch, normalizer, gradient, workspace);
 }
 
 template <class S, class Loss>
@@ -42,14 +42,14 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
   gdpo::PrepassMemory<S> memory;
   gdpo::TokenBatch<S> batch = arrays.batch();
   if (const auto& of = std::get<PrepareAs<S>>(prepare)) batch = of(batch, memory);
-  gdpo::Normaliser normaliser = count(in.target, batch);
-  normaliser.given = given;
+  gdpo::Normalizer normalizer = count(in.target, batch);
+  normalizer.given = given;
 
   std::vector<S> gradient(in.logp.size(), gdpo::math::nan<S>());
   gdpo::TokenOut<S> out = gdpo::view(gradient);
   if (!in.is_packed()) out = gdpo::view(gradient.data(), in.rows, in.width);
   LossRun run;
-  run.result = call(in.target, loss, batch, normaliser, out);
+  run.result = call(in.target, loss, batch, normalizer, out);
 
   const std::vector<S> weights = tokens_of(in, batch.weights, S(1));
   std::vector<unsigned char> mask = tokens_of<unsigned char>(in, batch.mask, 1);
@@ -61,7 +61,7 @@ LossRun run_loss_as(Loss loss, const TokenInputs& in, const Prepare& prepare, do
 
   for (std::size_t k = 0; k < mask.size(); ++k) mask[k] = mask[k] != 0 && weights[k] != 0;
   batch.mask = view_of(in, mask);
-  run.kept = call(in.target, loss, batch, normaliser).metrics;
+  run.kept = call(in.target, loss, batch, normalizer).metrics;
   return run;
 }
 

@@ -26,7 +26,7 @@ using Prepare = std::tuple<PrepareAs<double>, PrepareAs<float>>;
 struct LossRun;
 struct LossSetup {
   gdpo::runtime::Loss loss;
-  double given = 0;  // Normaliser::given
+  double given = 0;  // Normalizer::given
   Prepare prepare;
   std::vector<std::string> passes;  // settings of those of its pre-passes that may be presets
 
@@ -51,7 +51,7 @@ using Mapping = std::function<LossSetup(Params&, const Case&)>;
 // Compares the loss, its gradient and its metrics with the record.
 Handler losses(Mapping mapping);
 
-// The loss on the target of the case. `given` is Normaliser::given.
+// The loss on the target of the case. `given` is Normalizer::given.
 LossRun run_loss(const AnyLoss& loss, const TokenInputs& in, const Prepare& prepare = {},
                  double given = 0);
 LossRun run_loss(const LossSetup& setup, const TokenInputs& in);

@@ -278,7 +278,7 @@ TokenAdvantage slime_gae(Params& params) {
   Discounts of;
   of.gamma = params.number("gamma"), of.lambda = params.number("lam");
   of.set(e);
-  params.without_effect({"chunk_size"});  // how its code is vectorised
+  params.without_effect({"chunk_size"});  // how its code is vectorized
   return e;
 }
 
@@ -316,7 +316,7 @@ ValueRun run_value_loss_as(const Target& target, gdpo::runtime::ValueLoss loss, 
   batch.mask = layout.view<gdpo::TokenView<unsigned char>>(in, mask);
   if (!layout.offsets.empty()) batch.offsets = gdpo::view(layout.offsets);
   std::vector<S> gradient(layout.place.size(), S(-77));
-  gdpo::Normaliser n = gdpo::count(batch);
+  gdpo::Normalizer n = gdpo::count(batch);
   n.given = given;
   ValueRun run;
   if (target.exec == Exec::Device) {

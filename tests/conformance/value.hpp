@@ -17,6 +17,6 @@ void returns_on_device(const gdpo::ReturnBatch<S>& batch,
 template <class S>
 gdpo::ValueLossResult value_loss_on_device(const gdpo::runtime::ValueLoss& loss,
                                            const gdpo::ValueBatch<S>& batch,
-                                           const gdpo::Normaliser& normaliser, S* gradient);
+                                           const gdpo::Normalizer& normalizer, S* gradient);
 
 }  // namespace conformance

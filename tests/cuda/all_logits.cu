@@ -32,15 +32,15 @@ template void rows(const Call&, const LogitBatch<double, 2>&, View<double, 2>,
                    const cuda::FromLogits&, View<LogitRow, 1>);
 
 struct OfLoss {
-  Normaliser* normaliser;
+  Normalizer* normalizer;
   LossResult* result;
 };
 template <class T, int Rank, class... Losses>
 void fused(const Call& call, const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
            View<T, Rank> dlogits, const OfLoss& to, const Losses&... losses) {
-  cuda::count_into(call.on, logits, batch, to.normaliser, call.scratch);
+  cuda::count_into(call.on, logits, batch, to.normalizer, call.scratch);
   (policy_loss_from_logits(call.on, losses, logits, batch,
-                           static_cast<const Normaliser*>(to.normaliser), dlogits, to.result,
+                           static_cast<const Normalizer*>(to.normalizer), dlogits, to.result,
                            call.scratch),
    ...);
 }

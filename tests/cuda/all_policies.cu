@@ -16,7 +16,7 @@ struct Call {
 // ---- losses ----
 
 struct OfLoss {
-  Normaliser* normaliser;
+  Normalizer* normalizer;
   LossResult* result;
 };
 
@@ -24,7 +24,7 @@ template <class S, class Loss>
 void one_loss(const Call& call, const Loss& loss, const TokenBatch<S>& batch, View<S, 2> gradient,
               const OfLoss& to) {
   if (cuda::scratch_bytes(loss, batch) > call.scratch.bytes) return;
-  loss(call.on, batch, static_cast<const Normaliser*>(to.normaliser), gradient, to.result,
+  loss(call.on, batch, static_cast<const Normalizer*>(to.normalizer), gradient, to.result,
        call.scratch);
 }
 
@@ -42,7 +42,7 @@ using Ratio = PolicyLoss<Level, surrogate::Ratio, Kl>;
 
 void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gradient,
             const OfLoss& to) {
-  cuda::count_into(call.on, batch, to.normaliser, call.scratch);
+  cuda::count_into(call.on, batch, to.normalizer, call.scratch);
   const auto each = [&](const auto&... loss) { (one_loss(call, loss, batch, gradient, to), ...); };
   each(grpo_loss, verl::vanilla_loss, gspo_loss, verl::gspo_loss);
   // Policies that no preset has, among them KL estimates, KL gradients, a map and a statistic.
@@ -60,7 +60,7 @@ void losses(const Call& call, const TokenBatch<float>& batch, View<float, 2> gra
 }
 void losses(const Call& call, const TokenBatch<double>& batch, View<double, 2> gradient,
             const OfLoss& to) {
-  cuda::count_into(call.on, batch, to.normaliser, call.scratch);
+  cuda::count_into(call.on, batch, to.normalizer, call.scratch);
   one_loss(call, grpo_loss, batch, gradient, to);
   one_loss(call, gspo_loss, batch, gradient, to);
 }

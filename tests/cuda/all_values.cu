@@ -31,20 +31,20 @@ void estimators(const Call& call, const ReturnBatch<float>& batch, View<float, 2
 
 template <class S, class Loss>
 void one_loss(const Call& call, const Loss& loss, const ValueBatch<S>& batch, View<S, 2> gradient,
-              Normaliser* normaliser, ValueLossResult* result) {
+              Normalizer* normalizer, ValueLossResult* result) {
   if (cuda::scratch_bytes(loss, batch) > call.scratch.bytes) return;
-  cuda::count_into(call.on, batch, normaliser, call.scratch);
-  loss(call.on, batch, static_cast<const Normaliser*>(normaliser), gradient, result, call.scratch);
+  cuda::count_into(call.on, batch, normalizer, call.scratch);
+  loss(call.on, batch, static_cast<const Normalizer*>(normalizer), gradient, result, call.scratch);
 }
 void losses(const Call& call, const ValueBatch<float>& batch, View<float, 2> gradient,
-            const ValueBatch<double>& wide, View<double, 2> to_wide, Normaliser* normaliser,
+            const ValueBatch<double>& wide, View<double, 2> to_wide, Normalizer* normalizer,
             ValueLossResult* result) {
   presets::for_each_value_loss([&](const auto& preset) {
-    one_loss(call, preset.value, batch, gradient, normaliser, result);
+    one_loss(call, preset.value, batch, gradient, normalizer, result);
   });
-  one_loss(call, runtime::value_loss("verl::value_loss"), batch, gradient, normaliser, result);
-  one_loss(call, with_metrics<metrics::None>(ValueLoss<>{}), batch, gradient, normaliser, result);
-  one_loss(call, ValueLoss<>{}, wide, to_wide, normaliser, result);
+  one_loss(call, runtime::value_loss("verl::value_loss"), batch, gradient, normalizer, result);
+  one_loss(call, with_metrics<metrics::None>(ValueLoss<>{}), batch, gradient, normalizer, result);
+  one_loss(call, ValueLoss<>{}, wide, to_wide, normalizer, result);
 }
 
 }  // namespace all_values

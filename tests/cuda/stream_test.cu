@@ -37,7 +37,7 @@ struct Step {
     for (auto& m : mask) m = random() % 4 != 0;
     return mask;
   }()};
-  OnDevice<gdpo::Normaliser> normaliser{std::vector<gdpo::Normaliser>(1)};
+  OnDevice<gdpo::Normalizer> normalizer{std::vector<gdpo::Normalizer>(1)};
   OnDevice<gdpo::LossResult> result{std::vector<gdpo::LossResult>(2)};
   OnDevice<float> logits{random_numbers(rows * vocabulary, 0, 6)},
       dlogits{std::vector<float>(rows * vocabulary, 7.0f)};
@@ -71,11 +71,11 @@ struct Step {
   void enqueue(const gdpo::cuda::On& on, const gdpo::cuda::Scratch& scratch) {
     gdpo::advantages_into(on, reward_batch, estimator, gdpo::view(advantages.data(), rows),
                           scratch);
-    gdpo::cuda::count_into(on, batch, normaliser.data(), scratch);
-    loss(on, batch, normaliser.data(), gdpo::view(gradient.data(), rows, width), result.data(),
+    gdpo::cuda::count_into(on, batch, normalizer.data(), scratch);
+    loss(on, batch, normalizer.data(), gdpo::view(gradient.data(), rows, width), result.data(),
          scratch);
-    gdpo::cuda::count_into(on, one_token, normaliser.data(), scratch);
-    gdpo::policy_loss_from_logits(on, loss, logit_batch, one_token, normaliser.data(),
+    gdpo::cuda::count_into(on, one_token, normalizer.data(), scratch);
+    gdpo::policy_loss_from_logits(on, loss, logit_batch, one_token, normalizer.data(),
                                   gdpo::view(dlogits.data(), rows, index_t{1}, vocabulary),
                                   result.data() + 1, scratch);
   }
@@ -160,14 +160,14 @@ TEST_CASE("results come to the host, and a launch that fails says its code") {
   const gdpo::LossResult result = gdpo::cuda::to_host(on, step.result.data());
   CHECK(result.loss == step.result.host()[0].loss);
   CHECK(result.metrics.rows == Step::rows);
-  CHECK(result.normaliser.rows == Step::rows);
+  CHECK(result.normalizer.rows == Step::rows);
 
   gdpo::cuda::Tuning tuning = on.tuning();
   tuning.shared_bytes = std::size_t{1} << 30;  // more than any multiprocessor has
   const gdpo::cuda::On impossible(stream.stream, tuning);
   try {
     gdpo::policy_loss_from_logits(
-        impossible, step.loss, step.logit_batch, step.one_token, step.normaliser.data(),
+        impossible, step.loss, step.logit_batch, step.one_token, step.normalizer.data(),
         gdpo::view(step.dlogits.data(), Step::rows, index_t{1}, Step::vocabulary),
         step.result.data() + 1, scratch());
     SUCCEED("a row needs less than it may take");

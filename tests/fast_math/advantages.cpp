@@ -39,8 +39,8 @@ int main() {
   same("equal sums of other rewards", of({0.1, 0.7, 0.7, 0.1, 0.1, 0.7}, 2, 3, gdpo::Grpo{}),
        {0, 0, 0});
 
-  // Large offsets cancel only where sums are centred and compensated in the order in which the code
-  // writes them.
+  // Large offsets cancel only where sums are centered and compensated in the order in which the
+  // code writes them.
   const std::vector<double> small{0, 1, 2, 5}, large{1e8, 1e8 + 1, 1e8 + 2, 1e8 + 5};
   same("an offset of 1e8", of(large, 1, 4, gdpo::Gdpo{}), of(small, 1, 4, gdpo::Gdpo{}));
   const std::vector<double> shuffled{1e8 + 5, 1e8 + 1, 1e8, 1e8 + 2};

@@ -77,13 +77,14 @@ void unknown_rewards(const Exec& exec, double bad) {
   }
 }
 
-struct Learnt {
+struct Learned {
   gdpo::ValueLossResult result;
   Vector gradient = Vector(rows * width, 7);
 };
 template <class Exec>
-Learnt learn(const Exec& exec, const gdpo::ValueLoss<>& loss, const Vector& values, double hidden) {
-  Learnt l;
+Learned learn(const Exec& exec, const gdpo::ValueLoss<>& loss, const Vector& values,
+              double hidden) {
+  Learned l;
   const std::vector<unsigned char> m = masks();
   const Vector old = rows_of({1, 1, hidden, 1, 1, hidden}),
                target = rows_of({4, 0, hidden, 2, 1, hidden});
@@ -101,12 +102,12 @@ void losses(const Exec& exec, double hidden) {
   const Vector values = rows_of({2, 3, hidden, 2, 0, hidden});
   // v - R is -2, 3, 0, -1. Within 1/2 of 1 the values are 1.5, 1.5, 1.5, 0.5: v - R would be -2.5
   // (larger: clipped), 1.5, -0.5 (clipped), -0.5. The sum of squares is 6.25 + 9 + 0.25 + 1.
-  const Learnt clipped = learn(exec, {0.5}, values, hidden);
+  const Learned clipped = learn(exec, {0.5}, values, hidden);
   same("a clipped loss", {clipped.result.loss}, {16.5 / 8});
   const double one = 1.0 / (4 * rows);
   same("its gradient", clipped.gradient, rows_of({0, 3 * one, 0, 0, -one, 0}));
   same("clip fraction", {clipped.result.metrics.clip_fraction.mean()}, {0.5});
-  const Learnt free = learn(exec, {}, values, hidden);
+  const Learned free = learn(exec, {}, values, hidden);
   same("a loss without clip", {free.result.loss}, {14.0 / 8});
   same("its gradient", free.gradient, rows_of({-2 * one, 3 * one, 0, 0, -one, 0}));
   const double explained = free.result.metrics.explained_variance();
@@ -118,7 +119,7 @@ void losses(const Exec& exec, double hidden) {
 template <class Exec>
 void unknown_values(const Exec& exec, double bad) {
   const Vector values = rows_of({2, bad, 0, 2, 0, 0});
-  const Learnt l = learn(exec, {0.5}, values, 0);
+  const Learned l = learn(exec, {0.5}, values, 0);
   expect("values that are not finite are counted",
          l.result.metrics.non_finite.values.count == rows);
   expect("the loss is not finite",

@@ -2,16 +2,22 @@
 # own room and the rooms below it, never a room above it. Prints the plan.
 #   cmake -DINCLUDE=<folder that holds gdpo/> -P floors.cmake
 #
-# A room is a folder of gdpo/, or a group of front doors. A room with an engine/ has three storeys:
-# axes (what a user composes or reads), the engine, and calls (headers of the room that include its
-# engine). The engine must not include a call.
+# A room is a folder of gdpo/, or a group of front doors. It has up to four storeys:
+#   calls    headers of the room that include its engine, or a call of it
+#   engine   engine/: how calls run on the host. No other room includes it
+#   shared   shared/: what the engine and other rooms run alike, such as the formulas that kernels
+#            of devices share with the host. It includes neither engine nor calls of its room, and
+#            a header that only the engine and calls include belongs to the engine
+#   axes     the others: what a user composes or reads
+# The engine includes no call of its room.
+#
+# Every header begins with a comment that says what it is for.
 cmake_minimum_required(VERSION 3.22)
 
-# The rooms, from the ground up. The loss stands below the advantages, because these may carry a KL
-# penalty.
-set(rooms core math storage lanes stats group loss prepass logits advantage value constraint
-  diagnose dist update front_doors cuda/device cuda/advantage cuda/loss cuda/logits cuda/value
-  cuda.hpp presets runtime.hpp with gdpo.hpp)
+# The rooms, from the ground up.
+set(rooms core math storage lanes stats group tokens advantage loss prepass logits value constraint
+  diagnose dist update front_doors cuda/device cuda/advantage cuda/tokens cuda/loss cuda/logits
+  cuda/value cuda.hpp presets runtime.hpp with gdpo.hpp)
 
 # The room of a header.
 function(gdpo_room header variable)
@@ -36,6 +42,10 @@ foreach(header IN LISTS headers)
   file(STRINGS ${INCLUDE}/gdpo/${header} includes REGEX "^#include <gdpo/")
   list(TRANSFORM includes REPLACE "^#include <gdpo/(.+)>.*$" "\\1")
   set(includes_of_${header} ${includes})
+  file(STRINGS ${INCLUDE}/gdpo/${header} begin LIMIT_COUNT 2)
+  if(NOT begin MATCHES "^#pragma once;//")
+    message(SEND_ERROR "${header} does not say after \"#pragma once\" what it is for")
+  endif()
   foreach(included IN LISTS includes)
     gdpo_room(${included} below)
     list(FIND rooms ${room} floor)
@@ -44,8 +54,18 @@ foreach(header IN LISTS headers)
       message(SEND_ERROR "${header} (${room}) includes ${included} (${below}), "
         "which stands above it")
     endif()
-    if(NOT room STREQUAL below)
-      list(APPEND below_${room} ${below})
+    if(header MATCHES "/shared/" AND included MATCHES "/shared/")
+      list(APPEND used_elsewhere ${included})
+    endif()
+    if(room STREQUAL below)
+      continue()
+    endif()
+    list(APPEND below_${room} ${below})
+    if(included MATCHES "/engine/")
+      message(SEND_ERROR "${header} includes ${included}, the private engine of another room: "
+        "what several rooms need is a header of ${below}/shared/")
+    elseif(included MATCHES "/shared/")
+      list(APPEND used_elsewhere ${included})
     endif()
   endforeach()
 endforeach()
@@ -78,9 +98,14 @@ function(gdpo_calls room variable)
     foreach(included IN LISTS includes_of_${header})
       if(included IN_LIST calls)
         message(SEND_ERROR "${header} includes ${included}, which includes the engine itself: "
-          "an engine includes axes alone")
+          "an engine includes axes and shared/ alone")
       endif()
     endforeach()
+  endforeach()
+  foreach(header IN LISTS calls)
+    if(header MATCHES "/shared/")
+      message(SEND_ERROR "${header} includes the engine, directly or through a call")
+    endif()
   endforeach()
   set(${variable} ${calls} PARENT_SCOPE)
 endfunction()
@@ -110,11 +135,19 @@ foreach(room IN LISTS rooms)
   gdpo_calls(${room} calls)
   set(engine ${headers_of_${room}})
   list(FILTER engine INCLUDE REGEX "/engine/")
+  set(shared ${headers_of_${room}})
+  list(FILTER shared INCLUDE REGEX "/shared/")
+  foreach(header IN LISTS shared)
+    if(NOT header IN_LIST used_elsewhere)
+      message(SEND_ERROR "${header}: only its room includes it; its place is ${room}/engine/")
+    endif()
+  endforeach()
   set(axes ${headers_of_${room}})
-  if(engine)
-    list(REMOVE_ITEM axes ${engine} ${calls})
+  if(engine OR shared)
+    list(REMOVE_ITEM axes ${engine} ${shared} ${calls})
     gdpo_print("calls   " ${calls})
     gdpo_print("engine  " ${engine})
+    gdpo_print("shared  " ${shared})
     gdpo_print("axes    " ${axes})
   else()
     gdpo_print("" ${axes})

@@ -1,6 +1,6 @@
 // Calls whose arguments are arrays: masked statistics, advantages of tokens, columns, measurements
 // and controllers.
-#include <gdpo/advantage/tokens.hpp>
+#include <gdpo/advantage/broadcast.hpp>
 #include <gdpo/advantage/whiten.hpp>
 #include <gdpo/constraint/pid.hpp>
 #include <gdpo/constraint/placement.hpp>

@@ -54,7 +54,7 @@ struct Bounds {
 };
 
 /// The counts of a step from a batch of logits, against those of plain loops.
-void compare_counts(Trial& t, const gdpo::Normaliser& n, const std::vector<index_t>& of_rows) {
+void compare_counts(Trial& t, const gdpo::Normalizer& n, const std::vector<index_t>& of_rows) {
   real tokens = 0, rows = 0;
   for (const index_t own : of_rows) tokens += static_cast<real>(own), rows += own > 0;
   t.compare("tokens", n.tokens, tokens, 0);
@@ -80,7 +80,7 @@ void aligned_padded(Trial& t) {
     t.need(mask.absent() || of_logits(mask), "mask");
   }
   t.leave_out_if(t.well_formed() && (mask.large() || (!mask_alone && ids.large())));
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   if (!t.make_call({"gdpo::aligned", "gdpo::count"}, [&] {
         n = mask_alone ? gdpo::count(gdpo::aligned(mask.view()))
                        : gdpo::count(gdpo::aligned(logits.view(), ids.view(), mask.view()));
@@ -117,7 +117,7 @@ void aligned_packed(Trial& t) {
   }
   t.need(bounds.column.present && bounds.fits(n_rows), "offsets");
   t.leave_out_if(bounds.too_long() || (t.well_formed() && n_rows > most_work));
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   if (!t.make_call({"gdpo::aligned", "gdpo::count"}, [&] {
         const gdpo::IndexColumn offsets = bounds.column.make();
         n = mask_alone

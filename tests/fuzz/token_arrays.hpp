@@ -1,7 +1,7 @@
 // What calls with a batch of tokens share: arrays of tokens, the rows that they have, and outputs.
 #pragma once
 #include <algorithm>
-#include <gdpo/loss/batch.hpp>
+#include <gdpo/tokens/token_batch.hpp>
 
 #include "fuzz/trial.hpp"
 
@@ -212,7 +212,7 @@ struct TokenRows {
   }
   bool valid(std::size_t k) const { return !mask.given || mask.numbers[k] != 0; }
 
-  void compare_counts(const gdpo::Normaliser& n) const {
+  void compare_counts(const gdpo::Normalizer& n) const {
     real all = 0, non_empty = 0;
     for (index_t i = 0; i < rows; ++i) {
       real own = 0;

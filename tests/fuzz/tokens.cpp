@@ -79,7 +79,7 @@ void count(Trial& t) {
   b.need_shapes(false);
   // Offsets alone may say that there are many tokens: none of them is looked at.
   t.leave_out_if(t.well_formed() && (b.large || b.rows > most_work));
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   if (!t.make_call({"gdpo::count", "gdpo::Column"}, [&] { n = gdpo::count(b.make()); })) return;
   b.compare_counts(n);
 }
@@ -161,7 +161,7 @@ void run_loss(Trial& t, Loss loss, naive_loss::Settings settings) {
   gdpo::LossResult result;
   gdpo::LossWorkspace<S> workspace;
   if (!t.make_call({"gdpo::PolicyLoss", "gdpo::Column"}, [&] {
-        const gdpo::Normaliser n{counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
+        const gdpo::Normalizer n{counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
         result = loss(Exec{}, b.make(), n, gradient.make(), workspace);
       }))
     return;

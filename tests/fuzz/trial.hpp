@@ -162,7 +162,7 @@ bool same_shape(const A& a, const B& b) {
   return a.shape.extent == b.shape.extent;
 }
 
-/// One call and its judgement.
+/// One call and its judgment.
 class Trial {
  public:
   explicit Trial(Input& input) : in(input) {}

@@ -353,7 +353,7 @@ void step(Trial& t) {
     BadNumber,
     Twice,
     OtherCounts,
-    OtherNormaliser,
+    OtherNormalizer,
     LeftOut,
     AfterFinish,
     FinishTwice,
@@ -366,10 +366,10 @@ void step(Trial& t) {
   index_t n = t.in.below(4);
   if (t.in.hostile(12)) n = t.in.pick({index_t{-1}, std::numeric_limits<index_t>::min()});
   t.need(n >= 0, "micro_batches");
-  std::vector<gdpo::Normaliser> counts;
-  gdpo::Normaliser sum;
+  std::vector<gdpo::Normalizer> counts;
+  gdpo::Normalizer sum;
   for (index_t k = 0; k < n; ++k) {
-    gdpo::Normaliser c;
+    gdpo::Normalizer c;
     c.rows = t.in.below(4),
     c.non_empty_rows = c.rows > 0 ? t.in.below(static_cast<int>(c.rows)) : 0;
     c.tokens = c.non_empty_rows > 0 ? c.non_empty_rows + t.in.below(8) : 0;
@@ -380,7 +380,7 @@ void step(Trial& t) {
   const index_t odd = odd_extent(t.in, std::max<index_t>(n, 0));
   // Some are none without micro-batches, or without rows in them.
   const bool harmless =
-      mistake == None || (mistake == OtherNormaliser && sum.rows == 0) ||
+      mistake == None || (mistake == OtherNormalizer && sum.rows == 0) ||
       (mistake == LeftOut && (n <= 0 || counts[0].rows == 0)) ||
       ((mistake == Twice || mistake == OtherCounts || mistake == LateGiven) && n <= 0);
   t.need(harmless, "what Step needs");
@@ -393,11 +393,11 @@ void step(Trial& t) {
                      if (given > 0) step.set_given(given);
                      if (mistake == BadGiven) step.set_given(bad_given);
                      const auto add = [&](index_t k) {
-                       gdpo::Normaliser c;
+                       gdpo::Normalizer c;
                        if (k >= 0 && k < n) c = counts[static_cast<std::size_t>(k)];
                        gdpo::LossResult r;
-                       r.normaliser = step.normaliser();
-                       if (mistake == OtherNormaliser) r.normaliser.tokens += 1;
+                       r.normalizer = step.normalizer();
+                       if (mistake == OtherNormalizer) r.normalizer.tokens += 1;
                        r.loss = static_cast<double>(k);
                        r.metrics.rows = static_cast<index_t>(c.rows);
                        r.metrics.empty_rows = static_cast<index_t>(c.rows - c.non_empty_rows);
@@ -417,9 +417,9 @@ void step(Trial& t) {
                      step.report();
                    }))
     return;
-  t.compare("tokens", total.normaliser.tokens, as_real(sum.tokens), 0);
-  t.compare("rows", total.normaliser.rows, as_real(sum.rows), 0);
-  t.compare("given", total.normaliser.given, as_real(mistake == LateGiven ? 1 : given), 0);
+  t.compare("tokens", total.normalizer.tokens, as_real(sum.tokens), 0);
+  t.compare("rows", total.normalizer.rows, as_real(sum.rows), 0);
+  t.compare("given", total.normalizer.given, as_real(mistake == LateGiven ? 1 : given), 0);
   t.compare("rows seen", static_cast<real>(total.metrics.rows), as_real(sum.rows), 0);
   t.compare("tokens seen", static_cast<real>(total.metrics.advantage.n), as_real(sum.tokens), 0);
 }

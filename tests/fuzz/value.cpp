@@ -80,7 +80,7 @@ void choose(Trial& t, gdpo::Renorm& r) {
   t.need(at_least_0(r.eps) && at_least_0(r.count_eps), "renorm.eps, renorm.count_eps");
 }
 
-/// What a renormalisation makes of the advantages at the valid tokens.
+/// What a renormalization makes of the advantages at the valid tokens.
 struct Whitened {
   real mean = 0, multiplier = 1, back = 0;
   bool decided = true;  // false: rounding decides between 0 and 1 / 0
@@ -142,7 +142,7 @@ void advantages_and_returns(Trial& t) {
   Numbers<S> rewards, values, logp, ref_logp;
   Written<S> advantages, returns;
   AnyColumn<double> row_rewards, bootstrap;
-  const bool penalised = e.penalty.coef != 0, gae = settings.gae;
+  const bool penalized = e.penalty.coef != 0, gae = settings.gae;
   if (t.in.chance(24)) {  // the advantages over the rewards
     b.with_extents([&](const auto& extents) {
       const auto array = t.in_place<S>(extents, [&] { return t.in.number(); });
@@ -155,10 +155,10 @@ void advantages_and_returns(Trial& t) {
     if (!t.in.hostile(8)) b.give_output(advantages);
   }
   if (gae ? !t.in.hostile(12) : t.in.chance(24)) give_numbers(b, values);
-  if (penalised ? !t.in.hostile(12) : t.in.chance(24)) give_numbers(b, logp);
-  if (penalised ? !t.in.hostile(12) : t.in.chance(24)) give_numbers(b, ref_logp);
+  if (penalized ? !t.in.hostile(12) : t.in.chance(24)) give_numbers(b, logp);
+  if (penalized ? !t.in.hostile(12) : t.in.chance(24)) give_numbers(b, ref_logp);
   if (!t.in.chance(64)) b.give_output(returns);
-  if (rewards.given ? t.in.chance(64) : penalised ? t.in.chance(128) : !t.in.hostile(48))
+  if (rewards.given ? t.in.chance(64) : penalized ? t.in.chance(128) : !t.in.hostile(48))
     row_rewards = b.row_column([&] { return t.in.number(); });
   if (t.in.chance(64))
     bootstrap = b.row_column([&] { return t.in.chance(4) ? nan : t.in.number(); });
@@ -176,9 +176,9 @@ void advantages_and_returns(Trial& t) {
   b.need_column(row_rewards), b.need_column(bootstrap);
   if (t.well_formed() && b.tokens > 0) {
     t.need(advantages.given, "advantages");
-    t.need(rewards.given || row_rewards.present || penalised, "batch.rewards");
+    t.need(rewards.given || row_rewards.present || penalized, "batch.rewards");
     t.need(values.given || !gae, "batch.values");
-    t.need((logp.given && ref_logp.given) || !penalised, "batch.logp, batch.ref_logp");
+    t.need((logp.given && ref_logp.given) || !penalized, "batch.logp, batch.ref_logp");
   }
   t.leave_out_if(t.well_formed() && b.too_long());
   const bool short_form = std::is_same_v<Exec, gdpo::Simd> && t.in.chance(64);
@@ -210,7 +210,7 @@ void advantages_and_returns(Trial& t) {
       row.rewards.push_back(rewards.given ? rewards.numbers[k] : 0);
       row.values.push_back(gae ? values.numbers[k] : 0);
       row.penalties.push_back(
-          penalised ? e.penalty.coef * kl_of(Kind{}, logp.numbers[k], ref_logp.numbers[k]) : 0);
+          penalized ? e.penalty.coef * kl_of(Kind{}, logp.numbers[k], ref_logp.numbers[k]) : 0);
     }
     const auto of_row = static_cast<std::size_t>(i);
     if (row_rewards.present) {
@@ -373,7 +373,7 @@ void value_loss(Trial& t) {
     }
   }
   const bool any = counted.tokens > 0;
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   n.tokens = static_cast<double>(counted.tokens), n.rows = static_cast<double>(counted.rows);
   n.non_empty_rows = static_cast<double>(counted.non_empty_rows);
   if (t.in.chance(32)) n.tokens *= 2, n.rows *= 2, n.non_empty_rows += 1;  // of several ranks
@@ -449,7 +449,7 @@ void count_values(Trial& t) {
   b.need_shapes(false);
   // Offsets alone may say that there are many tokens: none of them is looked at.
   t.leave_out_if(t.well_formed() && (b.large || b.rows > most_work));
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   if (!t.make_call({"gdpo::count", "gdpo::Column"}, [&] { n = gdpo::count(b.make()); })) return;
   b.compare_counts(n);
 }

@@ -8,7 +8,7 @@
 
 int main() {
   const gdpo::dist::Single comm;
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   n.tokens = 3;
   expect("counts", gdpo::dist::all_merge(comm, n).tokens == 3);
   expect("work", gdpo::dist::agree(comm, [] { return 4; }) == 4);

@@ -25,7 +25,7 @@ int main() {
   tokens.advantages = gdpo::view(advantages);
   tokens.offsets = gdpo::view(offsets, 3);
   Step step(1, [&](gdpo::index_t) { return gdpo::count(tokens); });
-  step.add(0, [&] { return gdpo::dapo_loss(tokens, step.normaliser()); });
+  step.add(0, [&] { return gdpo::dapo_loss(tokens, step.normalizer()); });
   expect("tokens", step.finish().metrics.completion_length.row_sum == 2);
 
   std::vector<double> gradient{3, 4};

@@ -16,10 +16,10 @@ int main() {
   };
   run();
   expect("gae", advantages == std::vector<double>{-0.1875, 0.75});
-  gdpo::ValueBatch<double> learnt;
-  learnt.values = batch.values, learnt.returns = gdpo::view(returns.data(), 1, 2);
+  gdpo::ValueBatch<double> learned;
+  learned.values = batch.values, learned.returns = gdpo::view(returns.data(), 1, 2);
   const gdpo::ValueLoss<> loss;
-  const double got = loss(learnt, gdpo::count(learnt), gdpo::view(gradient.data(), 1, 2)).loss;
+  const double got = loss(learned, gdpo::count(learned), gdpo::view(gradient.data(), 1, 2)).loss;
   expect("loss", got == (0.1875 * 0.1875 + 0.75 * 0.75) / 4 && gradient[1] == -0.375);
   expect_mistake("gdpo::advantages_and_returns_into: returns.gamma: given 2; needed: 0 to 1");
   gae.returns.gamma = 2;

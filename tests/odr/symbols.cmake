@@ -6,7 +6,7 @@
 # This test fails for each symbol of the library that two objects share, except
 # - the tags seq and simd, and invalid_input and communication_error, which have to be one type each
 #   (their functions only make and destroy the exception of std that they are);
-# - in unoptimised objects, the constructors and destructors that the compiler makes for plain data.
+# - in unoptimized objects, the constructors and destructors that the compiler makes for plain data.
 # Functions of the standard library are shared too, which nothing here can prevent: who builds such
 # a program links the object for the oldest processor first.
 #   cmake -DPROGRAMS=<list of programs> -DNM=<nm> -P symbols.cmake
@@ -17,7 +17,7 @@ set(allowed "_Z(N4gdpo(3seq|4simd)E|N4gdpo${errors}(C|D).*|T[ISV]N4gdpo${errors}
 set(made_by_the_compiler "_ZN4gdpo.*(C[12]|D[012])Ev")
 
 function(gdpo_bits_program name emulator program)
-  if(name STREQUAL "unoptimised")
+  if(name STREQUAL "unoptimized")
     set(allowed "(${allowed}|${made_by_the_compiler})")
   endif()
   set(all)

@@ -38,7 +38,7 @@ TEST_CASE("the loss of the page by name, by type and by the oracle", "[product]"
     const Data data = loss_product::random_tokens(random, 4, 9, 0.7);
     const naive_loss::Counts counts = naive_loss::count(data);
     if (counts.tokens == 0) continue;
-    const gdpo::Normaliser n = loss_product::normaliser_of(counts);
+    const gdpo::Normalizer n = loss_product::normalizer_of(counts);
     const double cap = random.pick({0.7, 1.0, 1.5});
     auto by_type = gdpo::capped_loss;
     by_type.surrogate.cap = cap;

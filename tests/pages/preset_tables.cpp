@@ -264,7 +264,7 @@ std::string over(gdpo::Over of) {
   return of == gdpo::Over::Tokens         ? "tokens"
          : of == gdpo::Over::Rows         ? "rows"
          : of == gdpo::Over::NonEmptyRows ? "rows with tokens"
-                                          : "`normaliser.given`";
+                                          : "`normalizer.given`";
 }
 std::string count(const std::string& of, double eps) {
   return eps == 0 ? of : "(" + of + plus(eps) + ")";

@@ -78,7 +78,7 @@ std::string difference_from_one_process(const Comm& comm, const Estimator& estim
   // One process.
   gdpo::GroupReport whole_report;
   whole.advantages = gdpo::advantages(gdpo::seq, whole.batch(), estimator, &whole_report);
-  const gdpo::Normaliser counts = gdpo::count(whole.tokens());
+  const gdpo::Normalizer counts = gdpo::count(whole.tokens());
   std::vector<double> whole_gradient(whole.logp.size());
   const auto gradient_of = [](std::vector<double>& g) {
     return gdpo::view(g.data(), static_cast<int>(g.size()) / Step::width, Step::width);
@@ -96,9 +96,9 @@ std::string difference_from_one_process(const Comm& comm, const Estimator& estim
   const auto all = gdpo::dist::gather_rows(comm, mine.batch(), gdpo::view(mine.numbers));
   gdpo::GroupReport report;
   mine.advantages = all.own(gdpo::advantages(gdpo::seq, all.batch(), estimator, &report));
-  gdpo::Normaliser local;
+  gdpo::Normalizer local;
   if (mine.rows() > 0) local = gdpo::count(mine.tokens());
-  const gdpo::Normaliser merged = gdpo::dist::all_merge(comm, local);
+  const gdpo::Normalizer merged = gdpo::dist::all_merge(comm, local);
   std::vector<double> gradient(mine.logp.size()), wanted_gradient;
   for (const int i : own) {
     const auto begin = whole_gradient.begin() + i * Step::width;

@@ -1,4 +1,4 @@
-// The oracle of the randomised tests of advantages: the estimator's formulas in long double with
+// The oracle of the randomized tests of advantages: the estimator's formulas in long double with
 // plain loops, written from their definition and without any code of the library. It is meant to be
 // simple, not fast.
 #pragma once
@@ -19,7 +19,7 @@ enum class Baseline {
   LeaveOneOut,
   Median,
   TrimmedMean,
-  WinsorisedMean,
+  WinsorizedMean,
   SecondBest,
   LengthWeighted,
   External
@@ -28,7 +28,7 @@ enum class Scale {
   None,
   Group,
   Batch,
-  BatchCentred,
+  BatchCentered,
   Others,
   Mad,
   Iqr,
@@ -57,7 +57,7 @@ struct Gate {
 
 struct Settings {
   Baseline baseline = Baseline::Mean;
-  double fraction = 0.25;  // of TrimmedMean and WinsorisedMean
+  double fraction = 0.25;  // of TrimmedMean and WinsorizedMean
   Scale scale = Scale::Group;
   Spread scale_spread;
   bool zero_at_zero = false;  // of Mad and Iqr: the multiplier is 0 where they are
@@ -139,7 +139,7 @@ inline Real median(std::vector<Real> x) {
   std::sort(x.begin(), x.end());
   return (x[(x.size() - 1) / 2] + x[x.size() / 2]) / 2;
 }
-/// NumPy's quantile: linear between the neighbours of place q (n - 1).
+/// NumPy's quantile: linear between the neighbors of place q (n - 1).
 inline Real quantile(std::vector<Real> x, Real q) {
   std::sort(x.begin(), x.end());
   const Real place = q * static_cast<Real>(x.size() - 1);
@@ -183,7 +183,7 @@ inline Real baseline(const Settings& e, const Statistics& s, int own, Real value
       return median(x);
     case Baseline::TrimmedMean:
       return mean_of_bulk(x, e.fraction, false);
-    case Baseline::WinsorisedMean:
+    case Baseline::WinsorizedMean:
       return mean_of_bulk(x, e.fraction, true);
     case Baseline::SecondBest:  // only who leads all others is compared with them
       return value - best > s.rounding ? best : value;
@@ -309,9 +309,9 @@ inline Real pooled_factor(const Settings& e, const Pool& pool, const Statistics&
                     pool.dof);
 }
 
-/// The values that are centred and scaled together: one reward, or the weighted sum of all. A value
-/// per row is NaN where it is missing or where a NaN propagates; its magnitude is the sum of the
-/// absolute values of its terms, which bounds its rounding error.
+/// The values that are centered and scaled together: one reward, or the weighted sum of all. A
+/// value per row is NaN where it is missing or where a NaN propagates; its magnitude is the sum of
+/// the absolute values of its terms, which bounds its rounding error.
 struct Column {
   std::vector<Real> value, magnitude;
   int terms = 1;
@@ -391,7 +391,7 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
   }
 
-  // Each column is centred and scaled, then added to the sum.
+  // Each column is centered and scaled, then added to the sum.
   const auto groups = d.groups();
   Result result;
   std::vector<Real> sum(at(d.rows), 0), magnitude(at(d.rows), 0);
@@ -399,7 +399,7 @@ inline Result advantages(const Settings& e, const Data& d) {
   bool raw_singleton = false, on_an_edge = false;
   std::map<long long, bool> raw_in_group;
   for (const detail::Column& column : columns) {
-    std::vector<Real> centred(at(d.rows), 0), all_raw, all_centred;
+    std::vector<Real> centered(at(d.rows), 0), all_raw, all_centered;
     std::vector<int> number(at(d.rows), -1);  // of a used value among those of its group
     std::map<long long, detail::Statistics> of_group;
     // True if a group has nothing to compare: its terms are exactly 0, whatever the batch's spread.
@@ -443,22 +443,22 @@ inline Result advantages(const Settings& e, const Data& d) {
           base = detail::baseline(e, s, number[at(i)], value,
                                   d.external.empty() ? 0 : Real(d.external[at(i)]));
         }
-        centred[at(i)] = value - base;
+        centered[at(i)] = value - base;
       }
       for (const int i : in)
-        all_raw.push_back(column.value[at(i)]), all_centred.push_back(centred[at(i)]);
+        all_raw.push_back(column.value[at(i)]), all_centered.push_back(centered[at(i)]);
     }
     const detail::Statistics raw = detail::statistics(all_raw),
-                             after = detail::statistics(all_centred);
+                             after = detail::statistics(all_centered);
     Real largest_step = 0, nonzero = 0;
     for (const Real x : all_raw) nonzero += x != 0;
     const Real share = raw.n / (nonzero > 0 ? nonzero : 1);
     const detail::Pool pool(e, of_group);
     Real largest_shrunk = 0;
     for (const auto& [id, members] : groups) {
-      const detail::Statistics& s = e.scale == Scale::Batch          ? raw
-                                    : e.scale == Scale::BatchCentred ? after
-                                                                     : of_group[id];
+      const detail::Statistics& s = e.scale == Scale::Batch           ? raw
+                                    : e.scale == Scale::BatchCentered ? after
+                                                                      : of_group[id];
       const Real dof = s.n - e.scale_spread.ddof;
       Real factor = 1;
       if (detail::is_pooled(e.scale)) {
@@ -484,15 +484,15 @@ inline Result advantages(const Settings& e, const Data& d) {
         const bool unknown = detail::compares(e.baseline) && std::isnan(of_group[id].mean);
         if (zero[id] || (factor == 0 && !lone_nan && !unknown)) {
           term = 0;
-        } else if (lone_nan || std::isnan(centred[at(i)]) || std::isnan(factor)) {
+        } else if (lone_nan || std::isnan(centered[at(i)]) || std::isnan(factor)) {
           term = nan;
-        } else if (centred[at(i)] != 0 && factor != 0) {
-          term = column.weight * (centred[at(i)] * factor);
+        } else if (centered[at(i)] != 0 && factor != 0) {
+          term = column.weight * (centered[at(i)] * factor);
         }
         sum[at(i)] += term;
         magnitude[at(i)] += std::fabs(term);
         if (e.scale == Scale::Shrunk) largest_shrunk = std::fmax(largest_shrunk, std::fabs(term));
-        if (centred[at(i)] != 0 && used(i)) {
+        if (centered[at(i)] != 0 && used(i)) {
           largest_step =
               std::fmax(largest_step, std::fabs(column.weight * factor) * column.magnitude[at(i)]);
         }
@@ -524,8 +524,8 @@ inline Result advantages(const Settings& e, const Data& d) {
     }
   }
 
-  // Renormalisation.
-  const bool centred_by_construction =
+  // Renormalization.
+  const bool centered_by_construction =
       detail::sums_to_zero(e) && !raw_singleton && e.renorm != Renorm::Tokens;
   result.advantages = result.sums = sum;
   Real largest_factor = 1, largest_advantage = 0;
@@ -554,7 +554,7 @@ inline Result advantages(const Settings& e, const Data& d) {
         on_an_edge || (detail::has_no_spread(spread, factor, variance) && dof > 0 && largest > 0);
     largest_factor = std::fmax(largest_factor, factor);
     for (const int i : scope) {
-      const Real shift = count > 0 && !centred_by_construction ? mean : 0,
+      const Real shift = count > 0 && !centered_by_construction ? mean : 0,
                  back = spread.keep_mean ? shift : 0;
       const Real difference = sum[at(i)] - shift;
       const bool unknown = std::isnan(mean) || std::isnan(factor);

@@ -57,7 +57,7 @@ inline Settings primary(const Constrained& c, const Data& d) {
 }
 
 /// The estimator of one column of violations: without weights, gates and penalty, which belong to
-/// the rewards. For a single column both orders of sum and normalisation agree, except that
+/// the rewards. For a single column both orders of sum and normalization agree, except that
 /// NormalizeThenSum never counts a missing value as a sum of 0.
 inline Settings of_violations(Settings e) {
   e.combine = Combine::NormalizeThenSum;
@@ -130,8 +130,8 @@ inline Result as_rewards(const Constrained& c, Settings e, const Data& d, Real f
 inline Result composite(const Constrained& c, const Settings& e, const Data& d) {
   if (e.combine == Combine::SumThenNormalize) return as_rewards(c, e, d, 1, 1, true);
   Settings carried = e;
-  Data penalised = d;
-  penalised.penalty.assign(at(d.rows), 0);
+  Data penalized = d;
+  penalized.penalty.assign(at(d.rows), 0);
   carried.penalty_coef = 1;
   carried.penalty_reward = c.carrier;
   for (int k = 0; c.carrier < 0 && k < d.channels; ++k) {
@@ -143,12 +143,12 @@ inline Result composite(const Constrained& c, const Settings& e, const Data& d) 
       const double v = violations(e, d, k)[at(i)];
       if (!(e.entry == Entry::Skip && std::isnan(v))) sum += k.lambda * Real(v);
     }
-    penalised.penalty[at(i)] = static_cast<double>(sum);
+    penalized.penalty[at(i)] = static_cast<double>(sum);
   }
-  return advantages(carried, penalised);
+  return advantages(carried, penalized);
 }
 
-/// renorm(first s_0 - sum_c others lambda_c s_c), where s are values before renormalisation: s_0 of
+/// renorm(first s_0 - sum_c others lambda_c s_c), where s are values before renormalization: s_0 of
 /// the rewards, s_c of the violations of constraint c.
 inline Result combined(const Constrained& c, const Settings& e, const Data& d, Real first,
                        Real others) {
@@ -202,7 +202,7 @@ inline Result combined(const Constrained& c, const Settings& e, const Data& d, R
         column[at(i)] = 0;
     }
   }
-  // The columns are centred and scaled already: only the renormalisation is left.
+  // The columns are centered and scaled already: only the renormalization is left.
   Settings last = of_violations(e);
   last.baseline = Baseline::None;
   last.scale = Scale::None;
@@ -257,11 +257,11 @@ inline Result advantages(Constrained c, const Data& d) {
     case Placement::AdvantageMix:
       return detail::mixed(c, e, d, e, first, divisor);
     default: {
-      Settings centred = e;
-      centred.baseline = Baseline::Mean;
-      centred.scale = Scale::None;
-      centred.renorm = Renorm::None;
-      return detail::mixed(c, e, d, centred, first, divisor);
+      Settings centered = e;
+      centered.baseline = Baseline::Mean;
+      centered.scale = Scale::None;
+      centered.renorm = Renorm::None;
+      return detail::mixed(c, e, d, centered, first, divisor);
     }
   }
 }

@@ -117,7 +117,7 @@ struct DualAscentAdam {
   }
 };
 
-/// torch.optim.RMSprop on the loss -lambda e, without momentum and not centred, followed by the
+/// torch.optim.RMSprop on the loss -lambda e, without momentum and not centered, followed by the
 /// projection onto 0 .. upper_bound. A negative multiplier starts at 0 (OmniSafe's Lagrange). Each
 /// operation rounds by itself, in torch's order: weight times gradient, times gradient; rate times
 /// gradient, over the root.

@@ -1,7 +1,7 @@
 // Batches in the memory of a device, in any layout and storage; losses of them there and on seq;
 // and the comparison of the two.
 #pragma once
-#include <gdpo/cuda/loss/policy_loss.hpp>
+#include <gdpo/cuda/loss/device_loss.hpp>
 #include <gdpo/runtime.hpp>
 
 #include "support/device.hpp"
@@ -206,14 +206,14 @@ struct DeviceOutcome : Outcome {
 /// whatever its layout.
 template <class S, class Loss>
 DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenBatch<S>& batch,
-                  const Places& places, const gdpo::cuda::DeviceNormaliser& normaliser,
+                  const Places& places, const gdpo::cuda::DeviceNormalizer& normalizer,
                   bool with_gradient = true) {
   OnDevice<S> gradient(std::vector<S>(places.size(), S(-77)));
   OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
   gdpo::TokenOut<S> out;
   if (with_gradient) places.with_view(gradient.data(), [&](const auto& view) { out = view; });
-  loss(device, batch, normaliser, out, result.data(), scratch());
+  loss(device, batch, normalizer, out, result.data(), scratch());
   DeviceOutcome o;
   o.result = result.host()[0];
   const std::vector<S> written = gradient.host();
@@ -232,17 +232,17 @@ DeviceOutcome run(const TestDevice& device, const Loss& loss, const gdpo::TokenB
 template <class S, class Loss>
 DeviceOutcome run(const TestDevice& device, const Loss& loss, const Data& data,
                   const Layout& layout, const std::vector<int>& lengths,
-                  const gdpo::Normaliser& normaliser) {
+                  const gdpo::Normalizer& normalizer) {
   OnTheDevice<S> on(data, layout, lengths);
-  return run<S>(device, loss, on.batch(), on.places(), normaliser);
+  return run<S>(device, loss, on.batch(), on.places(), normalizer);
 }
 /// The same loss on the host, with the tag seq.
 template <class S, class Loss>
 Outcome on_seq(const Loss& loss, const Data& data, const std::vector<int>& lengths,
-               const gdpo::Normaliser& normaliser) {
+               const gdpo::Normalizer& normalizer) {
   return lengths.empty()
-             ? loss_product::call<S>(loss, data, &normaliser)
-             : loss_product::call_packed<S, std::int32_t>(loss, data, lengths, &normaliser);
+             ? loss_product::call<S>(loss, data, &normalizer)
+             : loss_product::call_packed<S, std::int32_t>(loss, data, lengths, &normalizer);
 }
 
 // ---- comparison ----
@@ -315,7 +315,7 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
     index_t tokens = 0;
     for (int t = 0; t < data.width; ++t) tokens += data.valid(i, t);
     const double w =
-        tokens > 0 ? loss.aggregate(gdpo::AggregateArgs{{tokens, data.width}, e.normaliser}) : 0.0;
+        tokens > 0 ? loss.aggregate(gdpo::AggregateArgs{{tokens, data.width}, e.normalizer}) : 0.0;
     const double of_row =
         data.row_weights.empty() ? 1.0 : data.row_weights[static_cast<std::size_t>(i)];
     if (std::isfinite(w * of_row)) weights += std::fabs(w * of_row) * static_cast<double>(tokens);
@@ -387,10 +387,10 @@ std::string mismatch(const Loss& loss, const Data& data, const Outcome& got,
   whole("entropy_threshold", m.entropy_threshold, n.entropy_threshold);
   whole("one_ratio_a_row", m.one_ratio_a_row, n.one_ratio_a_row);
   whole("over", a.over, e.over);
-  whole("normaliser.tokens", a.normaliser.tokens, e.normaliser.tokens);
-  whole("normaliser.rows", a.normaliser.rows, e.normaliser.rows);
-  whole("normaliser.non_empty_rows", a.normaliser.non_empty_rows, e.normaliser.non_empty_rows);
-  whole("normaliser.given", a.normaliser.given, e.normaliser.given);
+  whole("normalizer.tokens", a.normalizer.tokens, e.normalizer.tokens);
+  whole("normalizer.rows", a.normalizer.rows, e.normalizer.rows);
+  whole("normalizer.non_empty_rows", a.normalizer.non_empty_rows, e.normalizer.non_empty_rows);
+  whole("normalizer.given", a.normalizer.given, e.normalizer.given);
   return text;
 }
 
@@ -439,8 +439,8 @@ inline std::vector<int> random_lengths(Random& random, int rows, int width) {
   return n;
 }
 /// The counts of a batch, by plain loops.
-inline gdpo::Normaliser count(const Data& d, const std::vector<int>& lengths = {}) {
-  gdpo::Normaliser n;
+inline gdpo::Normalizer count(const Data& d, const std::vector<int>& lengths = {}) {
+  gdpo::Normalizer n;
   n.rows = d.rows, n.given = 3;
   for (int i = 0; i < d.rows; ++i) {
     const int length = lengths.empty() ? d.width : lengths[static_cast<std::size_t>(i)];

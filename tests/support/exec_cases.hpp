@@ -78,14 +78,14 @@ class Case {
     } else {
       batch_ = sixteen_ ? sixteen_->batch() : arrays_->batch();
     }
-    normaliser_ = gdpo::count(batch_);
-    normaliser_.given = 3;
+    normalizer_ = gdpo::count(batch_);
+    normalizer_.given = 3;
   }
   Case(const Case&) = delete;
   Case& operator=(const Case&) = delete;
 
   const gdpo::TokenBatch<S>& batch() const { return batch_; }
-  const gdpo::Normaliser& normaliser() const { return normaliser_; }
+  const gdpo::Normalizer& normalizer() const { return normalizer_; }
   /// An output view over `gradient`. In the form StridedGradient, tokens are two numbers apart; the
   /// numbers between them are -77 and must stay so on every target.
   gdpo::TokenOut<S> out(std::vector<S>& gradient) const {
@@ -102,7 +102,7 @@ class Case {
     std::vector<S> gradient;
     const gdpo::TokenOut<S> to = out(gradient);
     Outcome o;
-    o.result = loss(exec, batch_, normaliser_, to, workspace);
+    o.result = loss(exec, batch_, normalizer_, to, workspace);
     o.gradient.assign(gradient.begin(), gradient.end());
     return o;
   }
@@ -138,7 +138,7 @@ class Case {
   std::unique_ptr<loss_product::Arrays<S>> arrays_;
   std::unique_ptr<loss_product::Arrays<S, Upper>> sixteen_;
   gdpo::TokenBatch<S> batch_;
-  gdpo::Normaliser normaliser_;
+  gdpo::Normalizer normalizer_;
 };
 
 }  // namespace exec_cases

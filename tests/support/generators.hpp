@@ -45,7 +45,7 @@ inline double random_reward(Random& random, int kind) {
   }
 }
 
-/// The group sizes of the laws about sizes: all up to 64, then powers of two with their neighbours
+/// The group sizes of the laws about sizes: all up to 64, then powers of two with their neighbors
 /// and some others up to 1024.
 inline std::vector<int> group_sizes() {
   std::vector<int> sizes;

@@ -121,7 +121,7 @@ struct SumOverRoot {
 /// An aggregate: the weight of a token is 1 / (rows sqrt(n_i)) in a row of n_i tokens.
 struct RootOfLength {
   double operator()(const gdpo::AggregateArgs& a) const {
-    return 1 / (a.normaliser.rows * std::sqrt(static_cast<double>(a.row.tokens)));
+    return 1 / (a.normalizer.rows * std::sqrt(static_cast<double>(a.row.tokens)));
   }
 };
 

@@ -95,13 +95,13 @@ struct Outcome {
 /// Calls a loss on a padded Data, with the tag seq. One tag is enough: property/loss/exec_test.cpp
 /// checks that the others give its bits, and each tag is a kernel to compile.
 template <class S, class Loss>
-Outcome call(const Loss& loss, const Data& data, const gdpo::Normaliser* normaliser = nullptr) {
+Outcome call(const Loss& loss, const Data& data, const gdpo::Normalizer* normalizer = nullptr) {
   const Arrays<S> arrays(data);
   const gdpo::TokenBatch<S> batch = arrays.batch();
   std::vector<S> gradient(data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
   Outcome o;
-  o.result = loss(gdpo::seq, batch, normaliser ? *normaliser : gdpo::count(batch),
+  o.result = loss(gdpo::seq, batch, normalizer ? *normalizer : gdpo::count(batch),
                   gdpo::view(gradient.data(), data.rows, data.width), workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
   return o;
@@ -158,14 +158,14 @@ gdpo::TokenBatch<S> packed_batch(const Arrays<S>& arrays, const std::vector<Offs
 /// Calls a loss on a packed batch.
 template <class S, class Offset, class Loss>
 Outcome call_packed(const Loss& loss, const Data& padded, const std::vector<int>& lengths,
-                    const gdpo::Normaliser* normaliser = nullptr) {
+                    const gdpo::Normalizer* normalizer = nullptr) {
   const Packed<Offset> p = pack<Offset>(padded, lengths);
   const Arrays<S> arrays(p.data);
   const gdpo::TokenBatch<S> batch = packed_batch(arrays, p.offsets);
   std::vector<S> gradient(p.data.logp.size(), S(-77));
   gdpo::LossWorkspace<S> workspace;
   Outcome o;
-  o.result = loss(gdpo::seq, batch, normaliser ? *normaliser : gdpo::count(batch),
+  o.result = loss(gdpo::seq, batch, normalizer ? *normalizer : gdpo::count(batch),
                   gdpo::view(gradient), workspace);
   o.gradient.assign(gradient.begin(), gradient.end());
   return o;
@@ -177,10 +177,10 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
   std::vector<double> all{result.loss,
                           result.policy_loss,
                           result.kl_loss,
-                          result.normaliser.tokens,
-                          result.normaliser.rows,
-                          result.normaliser.non_empty_rows,
-                          result.normaliser.given};
+                          result.normalizer.tokens,
+                          result.normalizer.rows,
+                          result.normalizer.non_empty_rows,
+                          result.normalizer.given};
   const auto metric = [&](const gdpo::Metric& x) {
     all.insert(all.end(), {x.sum, x.count, x.min, x.max, x.row_sum, x.rows, x.row_min, x.row_max});
   };
@@ -199,7 +199,7 @@ inline std::vector<double> numbers(const gdpo::LossResult& result) {
                          static_cast<double>(m.degenerate_rows), m.entropy_threshold,
                          m.one_ratio_a_row ? 1.0 : 0.0});
   // Every member has eight bytes, the one flag with its padding included, so the sizes agree if
-  // none is missing. Which batch the normaliser was counted from is no result.
+  // none is missing. Which batch the normalizer was counted from is no result.
   if (all.size() * sizeof(double) + sizeof(gdpo::CountedBatch) != sizeof(gdpo::LossResult)) {
     throw std::logic_error(
         "a new member of LossResult or LossMetrics, outside of the lists: add it here");
@@ -412,7 +412,7 @@ Settings settings_of(const Loss& loss) {
   return s;
 }
 
-inline gdpo::Normaliser normaliser_of(const naive_loss::Counts& n) {
+inline gdpo::Normalizer normalizer_of(const naive_loss::Counts& n) {
   return {n.tokens, n.rows, n.non_empty_rows, n.given};
 }
 

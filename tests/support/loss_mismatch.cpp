@@ -150,7 +150,7 @@ std::string mismatch(const Settings& s, const Data& data, const naive_loss::Resu
   // of a segment.
   Settings surrogate_only = s;
   surrogate_only.kl.clear();
-  const gdpo::Normaliser& n = got.result.normaliser;
+  const gdpo::Normalizer& n = got.result.normalizer;
   const naive_loss::Result part =
       naive_loss::loss(surrogate_only, data, {n.tokens, n.rows, n.non_empty_rows, n.given});
   naive_loss::real largest = expected.sums.magnitude / (expected.sums.tokens + 1);

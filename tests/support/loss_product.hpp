@@ -51,66 +51,66 @@ constexpr bool is_compiled(int level, int surrogate, int estimator, int rule) {
 /// Calls the gdpo::PolicyLoss of these settings, with Statistic::Mean, at most one KL term, and any
 /// aggregate.
 Outcome run(const Settings& settings, const Data& data,
-            const gdpo::Normaliser* normaliser = nullptr);
-Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
-Outcome run_clamped(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+            const gdpo::Normalizer* normalizer = nullptr);
+Outcome run_token(const Settings& settings, const Data& data, const gdpo::Normalizer* normalizer);
+Outcome run_clamped(const Settings& settings, const Data& data, const gdpo::Normalizer* normalizer);
 Outcome run_sequence(const Settings& settings, const Data& data,
-                     const gdpo::Normaliser* normaliser);
+                     const gdpo::Normalizer* normalizer);
 Outcome run_sequence_token(const Settings& settings, const Data& data,
-                           const gdpo::Normaliser* normaliser);
+                           const gdpo::Normalizer* normalizer);
 /// Calls the loss type of names (gdpo::runtime::AnyLossAt) of these settings: every surrogate and
 /// KL term, in one type for each level.
-Outcome run_any(const Settings& settings, const Data& data, const gdpo::Normaliser* normaliser);
+Outcome run_any(const Settings& settings, const Data& data, const gdpo::Normalizer* normalizer);
 namespace detail {
 template <int Surrogate>
 using SurrogateAt = std::tuple_element_t<static_cast<std::size_t>(Surrogate), Surrogates>;
 template <class Level, class Surrogate, class Kl>
-Outcome run_one(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
-  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl>>(s), data, normaliser);
+Outcome run_one(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
+  return call<double>(loss_of<gdpo::PolicyLoss<Level, Surrogate, Kl>>(s), data, normalizer);
 }
 template <int Index, class Level, int Surrogate, int E, class Estimator, int R, class... Rules>
-Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+Outcome run_rule(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   if constexpr (sizeof...(Rules) > 0) {
     using List = std::tuple<Rules...>;
     if (static_cast<int>(s.kl[0].rule) == R) {
       if constexpr (is_compiled(Index, Surrogate, E, R)) {
         using Rule = std::tuple_element_t<static_cast<std::size_t>(R), List>;
         return run_one<Level, SurrogateAt<Surrogate>, gdpo::Kl<Estimator, Rule>>(s, data,
-                                                                                 normaliser);
+                                                                                 normalizer);
       }
     }
     if constexpr (R + 1 < static_cast<int>(sizeof...(Rules)))
-      return run_rule<Index, Level, Surrogate, E, Estimator, R + 1, Rules...>(s, data, normaliser);
+      return run_rule<Index, Level, Surrogate, E, Estimator, R + 1, Rules...>(s, data, normalizer);
   }
   throw std::logic_error("not compiled in this build");
 }
 template <int Index, class Level, int Surrogate>
-Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+Outcome run_kl(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   using namespace gdpo::kl;
-  if (s.kl.empty()) return run_one<Level, SurrogateAt<Surrogate>, None>(s, data, normaliser);
+  if (s.kl.empty()) return run_one<Level, SurrogateAt<Surrogate>, None>(s, data, normalizer);
   switch (s.kl[0].estimator) {
     case naive_loss::Estimator::K1:
       return run_rule<Index, Level, Surrogate, 0, K1, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normaliser);
+                      ImportanceWeighted>(s, data, normalizer);
     case naive_loss::Estimator::Abs:
       return run_rule<Index, Level, Surrogate, 1, Abs, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normaliser);
+                      ImportanceWeighted>(s, data, normalizer);
     case naive_loss::Estimator::K2:
       return run_rule<Index, Level, Surrogate, 2, K2, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normaliser);
+                      ImportanceWeighted>(s, data, normalizer);
     default:
       return run_rule<Index, Level, Surrogate, 3, K3, 0, Direct, StraightThroughK2, ScoreFunction,
-                      ImportanceWeighted>(s, data, normaliser);
+                      ImportanceWeighted>(s, data, normalizer);
   }
 }
 /// It is instantiated once for each level, in a file of its own (support/loss_product/).
 template <int Index, class Level, int Surrogate = 0>
-Outcome run_level(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+Outcome run_level(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   if constexpr (Surrogate + 1 < surrogates) {
     if (surrogate_at(Surrogate).index() != s.surrogate.index())
-      return run_level<Index, Level, Surrogate + 1>(s, data, normaliser);
+      return run_level<Index, Level, Surrogate + 1>(s, data, normalizer);
   }
-  return run_kl<Index, Level, Surrogate>(s, data, normaliser);
+  return run_kl<Index, Level, Surrogate>(s, data, normalizer);
 }
 }  // namespace detail
 

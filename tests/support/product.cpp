@@ -19,15 +19,15 @@ void set_spread(Spread& to, const naive::Spread& from) {
 template <class Baseline>
 void set_baseline(Baseline& to, const naive::Settings& from) {
   if constexpr (std::is_same_v<Baseline, gdpo::baseline::TrimmedMean> ||
-                std::is_same_v<Baseline, gdpo::baseline::WinsorisedMean>)
+                std::is_same_v<Baseline, gdpo::baseline::WinsorizedMean>)
     to.fraction = from.fraction;
 }
 void set_scale(gdpo::scale::None&, const naive::Settings&) {}
 void set_scale(gdpo::scale::StdDev& to, const naive::Settings& from) {
-  to.of = from.scale == naive::Scale::Batch          ? gdpo::scale::Of::Batch
-          : from.scale == naive::Scale::BatchCentred ? gdpo::scale::Of::BatchCentred
-          : from.scale == naive::Scale::Within       ? gdpo::scale::Of::Within
-                                                     : gdpo::scale::Of::Group;
+  to.of = from.scale == naive::Scale::Batch           ? gdpo::scale::Of::Batch
+          : from.scale == naive::Scale::BatchCentered ? gdpo::scale::Of::BatchCentered
+          : from.scale == naive::Scale::Within        ? gdpo::scale::Of::Within
+                                                      : gdpo::scale::Of::Group;
   set_spread(to, from.scale_spread);
 }
 void set_scale(gdpo::scale::ShrunkStd& to, const naive::Settings& from) {

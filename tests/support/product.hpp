@@ -33,14 +33,14 @@ void for_each_baseline(const Visit& visit) {
   visit(Of<gdpo::baseline::None>{}, naive::Baseline::None, "None");
   visit(Of<gdpo::baseline::Median>{}, naive::Baseline::Median, "Median");
   visit(Of<gdpo::baseline::TrimmedMean>{}, naive::Baseline::TrimmedMean, "TrimmedMean");
-  visit(Of<gdpo::baseline::WinsorisedMean>{}, naive::Baseline::WinsorisedMean, "WinsorisedMean");
+  visit(Of<gdpo::baseline::WinsorizedMean>{}, naive::Baseline::WinsorizedMean, "WinsorizedMean");
   visit(Of<gdpo::baseline::SecondBest>{}, naive::Baseline::SecondBest, "SecondBest");
   visit(Of<gdpo::baseline::LengthWeighted>{}, naive::Baseline::LengthWeighted, "LengthWeighted");
   visit(Of<gdpo::baseline::External>{}, naive::Baseline::External, "External");
 }
 
 /// Whether every combination of combine and renorm is tried with a baseline. With the others there
-/// are two, which take all paths of the engine: SumThenNormalize without a renormalisation, and
+/// are two, which take all paths of the engine: SumThenNormalize without a renormalization, and
 /// NormalizeThenSum with one over the batch; and fewer sets to scale by.
 inline bool has_whole_product(naive::Baseline b) {
   return b == naive::Baseline::Mean || b == naive::Baseline::LeaveOneOut ||
@@ -57,7 +57,7 @@ template <class Visit>
 void for_each_type(const Visit& visit) {
   using namespace naive;
   for_each_baseline([&](auto, Baseline b, const char*) {
-    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentred,
+    for (const Scale s : {Scale::None, Scale::Group, Scale::Batch, Scale::BatchCentered,
                           Scale::Within, Scale::Shrunk}) {
       if (!has_whole_product(b) && (s == Scale::Batch || s == Scale::Within)) continue;
       // property/advantage/shrunk_std_laws_test.cpp has the others.
@@ -90,7 +90,7 @@ inline void read_scale(const gdpo::scale::StdDev& from, naive::Settings& to) {
   to.scale = from.of == gdpo::scale::Of::Group    ? naive::Scale::Group
              : from.of == gdpo::scale::Of::Batch  ? naive::Scale::Batch
              : from.of == gdpo::scale::Of::Within ? naive::Scale::Within
-                                                  : naive::Scale::BatchCentred;
+                                                  : naive::Scale::BatchCentered;
   to.scale_spread = spread_of(from);
 }
 inline void read_scale(const gdpo::scale::ShrunkStd& from, naive::Settings& to) {
@@ -129,7 +129,7 @@ naive::Settings settings_of(const gdpo::GroupAdvantage<B, S, C, R>& e) {
     if (std::is_same_v<typename decltype(of)::type, B>) to.baseline = b;
   });
   if constexpr (std::is_same_v<B, gdpo::baseline::TrimmedMean> ||
-                std::is_same_v<B, gdpo::baseline::WinsorisedMean>)
+                std::is_same_v<B, gdpo::baseline::WinsorizedMean>)
     to.fraction = e.baseline.fraction;
   to.combine = std::is_same_v<C, gdpo::combine::SumThenNormalize>
                    ? naive::Combine::SumThenNormalize

@@ -1,4 +1,4 @@
-// An estimator with another second normalisation.
+// An estimator with another second normalization.
 #pragma once
 #include <gdpo/advantage/renorm.hpp>
 

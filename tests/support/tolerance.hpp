@@ -17,7 +17,7 @@ constexpr double formula = 256 * unit;
 
 /// For a comparison with naive::advantages; multiply by the oracle's `sensitivity`. It covers the
 /// longest chain of operations (mean, two passes of the variance, root, quotient, sum over rewards,
-/// and the same again in the renormalisation) over groups of at most 8 rows and batches of at most
+/// and the same again in the renormalization) over groups of at most 8 rows and batches of at most
 /// 64 rows.
 constexpr double chain = 64 * unit;
 

@@ -94,11 +94,11 @@ struct Outcome {
 };
 template <class S, class Exec, class Loss>
 Outcome<S> run(const Exec& exec, const Loss& loss, const Arrays<S>& arrays,
-               const gdpo::Normaliser& normaliser) {
+               const gdpo::Normalizer& normalizer) {
   Outcome<S> o;
   o.gradient.assign(arrays.values.size(), S(-77));
   gdpo::ValueWorkspace<S> workspace;
-  o.result = loss(exec, arrays.batch(), normaliser, arrays.out(o.gradient), workspace);
+  o.result = loss(exec, arrays.batch(), normalizer, arrays.out(o.gradient), workspace);
   return o;
 }
 template <class S, class Exec, class Loss>
@@ -108,8 +108,8 @@ Outcome<S> run(const Exec& exec, const Loss& loss, const Arrays<S>& arrays) {
 
 /// All numbers of a result, in a fixed order.
 inline std::vector<double> numbers(const gdpo::ValueLossResult& r) {
-  std::vector<double> all{r.loss, r.normaliser.tokens, r.normaliser.rows,
-                          r.normaliser.non_empty_rows};
+  std::vector<double> all{r.loss, r.normalizer.tokens, r.normalizer.rows,
+                          r.normalizer.non_empty_rows};
   const gdpo::ValueMetrics& m = r.metrics;
   for (const gdpo::Metric* x : {&m.loss, &m.value, &m.error, &m.clip_fraction}) {
     for (const double one :

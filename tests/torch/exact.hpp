@@ -22,7 +22,7 @@ inline std::string numbers_of(const gdpo::LossResult& r) {
     numbers += name + text;
   };
   put("loss", r.loss), put("policy_loss", r.policy_loss), put("kl_loss", r.kl_loss);
-  put("tokens", r.normaliser.tokens);
+  put("tokens", r.normalizer.tokens);
   for (const auto& [key, value] : r.metrics.to_map()) put(key, value);
   return numbers;
 }

@@ -132,8 +132,8 @@ TEST_CASE("a loss from logits in tensors is the library's", "[torch]") {
         logits.temperature = 0.8;
         const Own expected = own(loss, s, b, 0.8);
         REQUIRE(expected.gradient.count_nonzero().item<long>() > 100);
-        const gdpo::Normaliser counts = gdpo::count(logits, b);
-        CHECK(counts.tokens == expected.result.normaliser.tokens);
+        const gdpo::Normalizer counts = gdpo::count(logits, b);
+        CHECK(counts.tokens == expected.result.normalizer.tokens);
 
         const gdpo::TorchLoss r = gdpo::torch_loss_from_logits(loss, logits, b, counts);
         CHECK(numbers_of(r.result) == numbers_of(expected.result));
@@ -236,7 +236,7 @@ TEST_CASE("logits of a prepared batch", "[torch]") {
   gdpo::LogitsWorkspace workspace;
   const gdpo::TorchLoss r = gdpo::torch_loss_from_logits(
       gdpo::simd, gdpo::dapo_loss, aligned(s), prepared, gdpo::count(prepared), workspace);
-  CHECK(r.result.normaliser.tokens < gdpo::count(logits).tokens);
+  CHECK(r.result.normalizer.tokens < gdpo::count(logits).tokens);
   r.loss.backward();
   CHECK(s.logits.grad().select(0, 1).count_nonzero().item<long>() == 0);
   CHECK(s.logits.grad().select(0, 0).count_nonzero().item<long>() > 0);
@@ -320,7 +320,7 @@ TEST_CASE("what losses from logits refuse", "[torch]") {
 
   gdpo::TorchBatch b = arrays(s, 73);
   const gdpo::TorchLogits good = aligned(s);
-  const gdpo::Normaliser counts = gdpo::count(good, b);
+  const gdpo::Normalizer counts = gdpo::count(good, b);
   const auto loss = [&](const gdpo::TorchLogits& x) {
     return message_of([&] { gdpo::torch_loss_from_logits(gdpo::dapo_loss, x, b, counts); });
   };

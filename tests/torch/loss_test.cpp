@@ -153,8 +153,8 @@ TEST_CASE("a loss of tensors is the library's, and so is what backward gives", "
       for_each_loss([&](const char* name, const auto& loss) {
         INFO(name << ", layout " << static_cast<int>(layout) << ", " << c10::toString(dtype));
         const Own expected = own(loss, b);
-        const gdpo::Normaliser counts = gdpo::count(b);
-        CHECK(counts.tokens == expected.result.normaliser.tokens);
+        const gdpo::Normalizer counts = gdpo::count(b);
+        CHECK(counts.tokens == expected.result.normalizer.tokens);
         const gdpo::TorchLoss r = gdpo::torch_loss(loss, b, counts);
         CHECK(numbers_of(r.result) == numbers_of(expected.result));
         CHECK(r.loss.dim() == 0);
@@ -248,7 +248,7 @@ TEST_CASE("strides of the tensors change no bit", "[torch]") {
 
 TEST_CASE("a loss of tensors in a graph of autograd", "[torch]") {
   gdpo::TorchBatch b = leaf_batch();
-  const gdpo::Normaliser counts = gdpo::count(b);
+  const gdpo::Normalizer counts = gdpo::count(b);
   const auto loss = gdpo::dapo_loss;
   const at::Tensor gradient = own(loss, b).gradient, leaf = b.logp;
 
@@ -319,7 +319,7 @@ TEST_CASE("a prepared batch and a workspace", "[torch]") {
   gdpo::PrepassMemory<float> memory;
   const auto prepared = gdpo::prepare(gdpo::token_batch(b), memory,
                                       gdpo::prepass::Overlong{gdpo::torch_column(b.truncated)});
-  const gdpo::Normaliser counts = gdpo::count(prepared);
+  const gdpo::Normalizer counts = gdpo::count(prepared);
   REQUIRE(counts.tokens < gdpo::count(b).tokens);
   const at::Tensor expected = at::empty({rows, width});
   const gdpo::LossResult own_result =
@@ -378,7 +378,7 @@ TEST_CASE("a batch without rows or tokens", "[torch]") {
 
 TEST_CASE("what a loss of tensors refuses", "[torch]") {
   const gdpo::TorchBatch good = leaf_batch();
-  const gdpo::Normaliser counts = gdpo::count(good);
+  const gdpo::Normalizer counts = gdpo::count(good);
   const auto message = [&](const gdpo::TorchBatch& b) {
     return message_of([&] { gdpo::torch_loss(gdpo::dapo_loss, b, counts); });
   };

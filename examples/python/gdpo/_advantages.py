@@ -163,8 +163,8 @@ def advantages(rewards: Any, *, estimator: str = "gdpo", group_size: int = 0, gr
     weights: one for each reward. gates: (reward, condition, threshold): the reward counts only
       where the reward `condition` is at least `threshold`.
     constraints: (reward, multiplier, limit, scale, "at_least" or "at_most"), as
-      `PidLagrangian.constraints` gives them: the reward is not maximised, but its violations
-      (limit - reward) / scale, or their opposite, are subtracted, centred in the group:
+      `PidLagrangian.constraints` gives them: the reward is not maximized, but its violations
+      (limit - reward) / scale, or their opposite, are subtracted, centered in the group:
       (A - sum of multiplier (v - mean v)) / (1 + sum of multipliers). Where you give weights, give
       it 0.
     tokens: (rows) lengths, for "verl::gdpo". valid: (rows) 0 leaves a row out of the statistics;

@@ -54,8 +54,8 @@ class EstimatorSettings(TypedDict, total=False):
     scale_ddof: Optional[int]  # degrees of freedom taken off n
     scale_eps: Optional[float]  # in units of the reward
     scale_eps_at: Optional[str]  # where eps stands
-    over: Optional[str]  # what the second normalisation runs over
-    renorm_over: Optional[str]  # what the second normalisation runs over
+    over: Optional[str]  # what the second normalization runs over
+    renorm_over: Optional[str]  # what the second normalization runs over
     renorm_ddof: Optional[int]  # degrees of freedom taken off n
     renorm_eps: Optional[float]  # added where eps_at says
     renorm_eps_at: Optional[str]  # where eps stands

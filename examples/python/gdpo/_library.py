@@ -38,7 +38,7 @@ else:
     except OSError as error:  # the CPU still works
         CUDA_MISSING = f"{_CUDA} does not load: {error.__cause__ or error}"
 
-# The arrays of a batch, in the order of the operators' arguments (loss/array_list.hpp).
+# The arrays of a batch, in the order of the operators' arguments (tokens/array_list.hpp).
 ARRAYS = tuple(a.name for a in torch.ops.gdpo.count.default._schema.arguments)
 
 # Those of them that have one number for each token.

@@ -20,7 +20,7 @@ class Metrics:
     """What a loss call measured; every number is read when it is asked for.
 
     `metrics["clip_fraction.sum"]` is one number, and `names()` lists them: loss, policy_loss,
-    kl_loss, the counts (normaliser.tokens, ...), and for each metric of the library's LossMetrics
+    kl_loss, the counts (normalizer.tokens, ...), and for each metric of the library's LossMetrics
     its sum, count, min, max, row_sum, rows, row_min and row_max. `mean(name)` is sum / count. What
     only the library's metrics::All keeps, such as ranges over tokens, is not measured: its count
     is 0.
@@ -141,7 +141,7 @@ def count(*, given: float = 0.0, mask: Optional[torch.Tensor] = None,
           offsets: Optional[torch.Tensor] = None) -> torch.Tensor:
     """The counts that a loss is divided by: (4) float64 of tokens, rows, non-empty rows, `given`.
 
-    Count every batch of the optimiser step before its first loss, add the counts, over ranks too
+    Count every batch of the optimizer step before its first loss, add the counts, over ranks too
     (`torch.distributed.all_reduce(counts)`), and give the sum to every call of the loss.
 
     mask: (rows, tokens) of any type, not 0 at the tokens of the loss; or packed (tokens) with

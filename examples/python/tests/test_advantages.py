@@ -32,13 +32,13 @@ def close(got, want, seed=None) -> None:
                                msg=lambda text: f"seed {seed}: {text}")
 
 
-def over_std(centred: torch.Tensor, std: torch.Tensor, eps: float = 0.0) -> torch.Tensor:
-    """centred / (std + eps), and exactly 0 where there is no spread."""
-    return torch.where(std > 1e-13, centred / (std + eps), torch.zeros_like(centred))
+def over_std(centered: torch.Tensor, std: torch.Tensor, eps: float = 0.0) -> torch.Tensor:
+    """centered / (std + eps), and exactly 0 where there is no spread."""
+    return torch.where(std > 1e-13, centered / (std + eps), torch.zeros_like(centered))
 
 
 def gdpo_of(rewards, size, weights=None, eps=0.0):
-    """Each reward standardised in its group, their sum standardised over the batch."""
+    """Each reward standardized in its group, their sum standardized over the batch."""
     r = rewards.reshape(-1, size, rewards.shape[-1])
     z = over_std(r - r.mean(1, keepdim=True), r.std(1, keepdim=True), eps)
     w = torch.tensor([1.0] * r.shape[-1] if weights is None else weights, dtype=torch.float64)
@@ -47,7 +47,7 @@ def gdpo_of(rewards, size, weights=None, eps=0.0):
 
 
 def grpo_of(rewards, size, weights=None, eps=0.0, ddof=1):
-    """The sum of the rewards standardised in its group."""
+    """The sum of the rewards standardized in its group."""
     x = summed(rewards, weights).reshape(-1, size)
     return over_std(x - x.mean(1, keepdim=True), x.std(1, keepdim=True, correction=ddof),
                     eps).flatten()
@@ -140,7 +140,7 @@ def test_ids_and_order_change_no_bit(name):
 
 
 def test_groups_of_different_sizes():
-    """By offsets, GRPO standardises each group by itself; a group of one gets 0."""
+    """By offsets, GRPO standardizes each group by itself; a group of one gets 0."""
     rewards = random_rewards(6)[:, :1]
     got = gdpo.advantages(rewards, estimator="grpo", group_offsets=[0, 3, 10, 11, 30])
     want = torch.cat([grpo_of(rewards[a:b], b - a) if b - a > 1 else torch.zeros(1).double()
@@ -302,17 +302,17 @@ def test_settings_of_the_spread():
     """Against the formulas in float64: 1e-12."""
     rewards = random_rewards(15, rewards=1)[:, 0]
     groups = rewards.reshape(6, 5)
-    centred = groups - groups.mean(1, keepdim=True)
+    centered = groups - groups.mean(1, keepdim=True)
 
     def grpo(**settings):
         return gdpo.advantages(rewards, estimator="grpo", group_size=5, **settings).reshape(6, 5)
 
-    close(grpo(eps=0.5), centred / (groups.std(1, keepdim=True) + 0.5), 12)
+    close(grpo(eps=0.5), centered / (groups.std(1, keepdim=True) + 0.5), 12)
     close(grpo(ddof=0, eps=0.5, eps_at="var"),
-          centred / (groups.var(1, correction=0, keepdim=True) + 0.5).sqrt(), 12)
-    close(grpo(of="batch"), centred / rewards.std(), 12)
-    close(grpo(of="within"), centred / (centred.square().sum() / 24).sqrt(), 12)
-    close(grpo(eps_at="none"), centred, 12)
+          centered / (groups.var(1, correction=0, keepdim=True) + 0.5).sqrt(), 12)
+    close(grpo(of="batch"), centered / rewards.std(), 12)
+    close(grpo(of="within"), centered / (centered.square().sum() / 24).sqrt(), 12)
+    close(grpo(eps_at="none"), centered, 12)
     first = grpo(eps=0.5)
     close(gdpo.advantages(rewards, estimator="gdpo", group_size=5, scale_eps=0.5, renorm_eps=0.25,
                           renorm_ddof=0).reshape(6, 5),
@@ -324,17 +324,17 @@ def test_settings_of_missing_rewards_and_small_groups():
     rewards = torch.tensor([1.0, nan, 0.0, 2.0, 5.0], dtype=torch.float64)
     ids = torch.tensor([0, 0, 0, 0, 1])
 
-    def centred(**settings):
+    def centered(**settings):
         return gdpo.advantages(rewards, estimator="dr_grpo", group_ids=ids, **settings).tolist()
 
-    assert centred() == [0, 0, -1, 1, 0]
-    assert centred(missing="zero") == [0.25, -0.75, -0.75, 1.25, 0]
-    assert all(math.isnan(a) for a in centred(missing="propagate")[:4])
-    assert centred(singleton="raw")[4] == 5 and math.isnan(centred(singleton="nan")[4])
+    assert centered() == [0, 0, -1, 1, 0]
+    assert centered(missing="zero") == [0.25, -0.75, -0.75, 1.25, 0]
+    assert all(math.isnan(a) for a in centered(missing="propagate")[:4])
+    assert centered(singleton="raw")[4] == 5 and math.isnan(centered(singleton="nan")[4])
     with pytest.raises(ValueError, match="row 1"):
-        centred(missing="reject")
+        centered(missing="reject")
     with pytest.raises(ValueError, match="singleton"):
-        centred(singleton="error")
+        centered(singleton="error")
     two = torch.stack([rewards, rewards], 1)
     kept = gdpo.advantages(two, estimator="dr_grpo", group_ids=ids, missing_row="keep")
     assert kept.tolist() == [0.5, -1.5, -1.5, 2.5, 0]
@@ -342,16 +342,16 @@ def test_settings_of_missing_rewards_and_small_groups():
 
 def test_what_an_infinite_reward_means():
     rewards = torch.tensor([math.inf, 0, 1, 2])
-    centred = functools.partial(gdpo.advantages, rewards, estimator="dr_grpo", group_size=4)
+    centered = functools.partial(gdpo.advantages, rewards, estimator="dr_grpo", group_size=4)
     largest = torch.finfo(torch.float32).max
-    assert centred()[0].isnan() and centred()[1:].tolist() == [-math.inf] * 3
-    assert centred(infinite="missing").tolist() == [0, -1, 0, 1]
-    assert centred(infinite="nan_to_num").tolist() == [0, -largest, -largest, -largest]
+    assert centered()[0].isnan() and centered()[1:].tolist() == [-math.inf] * 3
+    assert centered(infinite="missing").tolist() == [0, -1, 0, 1]
+    assert centered(infinite="nan_to_num").tolist() == [0, -largest, -largest, -largest]
     with pytest.raises(ValueError, match="given inf in row 0, reward 0; needed: a finite number"):
-        centred(infinite="reject")
+        centered(infinite="reject")
     with pytest.raises(ValueError, match="needed: one of propagate, missing, nan_to_num, reject"):
-        centred(infinite="zero")
-    report = centred(infinite="missing", report=True).report
+        centered(infinite="zero")
+    report = centered(infinite="missing", report=True).report
     assert report["infinite_rewards"] == 1 and report["excluded_rewards"] == 1
     findings = gdpo.diagnose(report=report)
     assert [(f.name, f.subject) for f in findings] == [("non_finite", "rewards")]

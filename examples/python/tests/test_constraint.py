@@ -83,13 +83,13 @@ def test_a_state_that_does_not_fit_changes_nothing():
 
 
 def plain(rewards, size, multiplier, limit, scale, sign):
-    """GRPO of the first reward, minus the centred violations of the second."""
+    """GRPO of the first reward, minus the centered violations of the second."""
     groups = rewards.double().reshape(-1, size, 2)
     primary = groups[..., 0] - groups[..., 0].mean(1, keepdim=True)
     primary = primary / groups[..., 0].std(1, keepdim=True)
     violation = sign * (limit - groups[..., 1]) / scale
-    centred = violation - violation.mean(1, keepdim=True)
-    return ((primary - multiplier * centred) / (1 + multiplier)).flatten()
+    centered = violation - violation.mean(1, keepdim=True)
+    return ((primary - multiplier * centered) / (1 + multiplier)).flatten()
 
 
 @pytest.mark.parametrize("bound, sign", [("at_least", 1), ("at_most", -1)])

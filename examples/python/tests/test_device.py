@@ -5,7 +5,7 @@ GDPO_GRID, and on a CUDA device where there is one. Bits of gradients by log-pro
 advantages are those of the CPU; at levels of sequences gradients are within 2 ulp of float32.
 Losses and metrics are sums of the same terms in another order: 1e-6 of the sum of the absolute
 terms, here of at most a few. What comes from logits is within 2e-6
-(cuda/logits/token_logprobs.hpp).
+(cuda/logits/device_logprobs.hpp).
 """
 import dataclasses
 import os
@@ -431,7 +431,7 @@ def test_cuda_counts_of_the_cpu():
     want = loss(logp, counts=counts, **arrays)
     got = loss(logp, counts=counts.cpu(), **arrays)
     assert torch.equal(got.loss, want.loss)
-    with pytest.raises(ValueError, match="normaliser"):
+    with pytest.raises(ValueError, match="normalizer"):
         loss(logp, counts=torch.full((4,), -1.0, dtype=torch.float64), **arrays)
     with pytest.raises(ValueError, match="mask: given a tensor on cpu; needed: one on cuda"):
         loss(logp, counts=counts, **{**arrays, "mask": arrays["mask"].cpu()})

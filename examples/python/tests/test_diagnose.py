@@ -72,14 +72,14 @@ def test_a_small_clip_fraction_is_no_finding():
     assert finding.name == "clip_fraction" and "hardly moves" in finding.cause
 
 
-CANCELLED = [[1., 0], [0, 1], [1, 0], [0, 1]]
+CANCELED = [[1., 0], [0, 1], [1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("rewards, cause", [
-    (CANCELLED, "cancel each other"),
+    (CANCELED, "cancel each other"),
     ([[1., 2]] * 4, "too hard or too easy"),
-    (CANCELLED + [[2., 2]] * 6, "too hard or too easy"),
-    (CANCELLED + [[2., 2]] * 2 + [[1., 1], [1., 2]], "cancel each other"),
+    (CANCELED + [[2., 2]] * 6, "too hard or too easy"),
+    (CANCELED + [[2., 2]] * 2 + [[1., 1], [1., 2]], "cancel each other"),
 ])
 def test_dead_groups_by_their_cause(rewards, cause):
     report = gdpo.advantages(torch.tensor(rewards), group_size=2, report=True,
@@ -132,7 +132,7 @@ def test_counts_that_do_not_fit():
 
     own = call("dapo", counts)
     assert gdpo.diagnose(own, whole_step=True) == []
-    with pytest.raises(ValueError, match="gdpo::merge: normaliser.tokens: given 20, for a loss of "
+    with pytest.raises(ValueError, match="gdpo::merge: normalizer.tokens: given 20, for a loss of "
                                          "40"):
         own.merge(own)
     step = call("dapo", counts + counts)
@@ -144,7 +144,7 @@ def test_counts_that_do_not_fit():
     assert (finding.name, finding.subject, finding.figure) == ("counts", "given", 2)
     # As from a GPU, where nobody has looked at the counts.
     few = call("dapo", counts)
-    few.result[few.names().index("normaliser.tokens")] = 5
+    few.result[few.names().index("normalizer.tokens")] = 5
     (finding,) = gdpo.diagnose(few)
     assert (finding.name, finding.subject, finding.figure) == ("counts", "tokens", 4)
 

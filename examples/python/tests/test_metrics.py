@@ -80,7 +80,7 @@ def test_counts_and_losses():
     """What the loss is made of, and the rows that say nothing."""
     batch, metrics = measured()
     assert metrics["loss"] == pytest.approx(metrics["policy_loss"] + metrics["kl_loss"], rel=1e-14)
-    assert [metrics["normaliser." + name] for name in ("tokens", "rows", "non_empty_rows", "given")
+    assert [metrics["normalizer." + name] for name in ("tokens", "rows", "non_empty_rows", "given")
             ] == list(batch.counts())
     assert metrics["rows"] == 7
     assert metrics["empty_rows"] == 7 - batch.mask.any(1).sum()
@@ -151,7 +151,7 @@ def test_one_ratio_a_row():
 def test_micro_batches_merge(level):
     """Metrics of the parts of a step, with the counts of the step: those of the whole.
 
-    Counts and ranges are exact, sums to rounding (merge in loss/result.hpp).
+    Counts and ranges are exact, sums to rounding (merge in loss/loss_result.hpp).
     """
     batch, whole = measured(level=level)
     counts = gdpo.count(mask=batch.mask)
@@ -167,7 +167,7 @@ def test_micro_batches_merge(level):
 def test_merge_of_other_counts_is_refused():
     """Parts that were each divided by their own counts are not one step."""
     counts = torch.tensor([900.0, 200, 200, 0], dtype=torch.float64)
-    with pytest.raises(ValueError, match="b.normaliser"):
+    with pytest.raises(ValueError, match="b.normalizer"):
         measured()[1].merge(measured(counts=counts)[1])
 
 

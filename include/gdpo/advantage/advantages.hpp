@@ -1,9 +1,9 @@
 #pragma once
 // The calls of the front door gdpo/advantages.hpp.
 #include <algorithm>
-#include <gdpo/advantage/engine/batch_step.hpp>
-#include <gdpo/advantage/engine/call_contract.hpp>
 #include <gdpo/advantage/engine/fill_report.hpp>
+#include <gdpo/advantage/shared/batch_step.hpp>
+#include <gdpo/advantage/shared/call_contract.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -12,7 +12,7 @@ GDPO_BEGIN_NAMESPACE
 /// exec: `seq`, `simd` or `parallel(executor)`; all give the same bits. out: (N), float or
 /// double, any stride. It may be the memory of the rewards, such as one of their columns: nothing
 /// is written before all of the batch has been read. workspace: allocates what it lacks; afterwards
-/// `workspace.sums()` has the combined values before the renormalisation. report: may be null;
+/// `workspace.sums()` has the combined values before the renormalization. report: may be null;
 /// otherwise every field is filled in.
 ///
 /// Time is O(N C). The rewards are read once; those of some groups twice (with missing rewards,

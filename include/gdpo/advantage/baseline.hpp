@@ -1,4 +1,5 @@
 #pragma once
+// Baselines: what is subtracted from a reward before it is scaled.
 #include <gdpo/advantage/stat.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -16,7 +17,7 @@ struct Mean {
   static constexpr bool per_group = true,  ///< One value for the group.
       takes_lanes = true,                  ///< Several rewards in one call.
       from_group = true,                   ///< A degenerate group gets exactly 0.
-      zero_sum = true;                     ///< The centred values of a group sum to 0.
+      zero_sum = true;                     ///< The centered values of a group sum to 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
   /// The mean in two doubles.
@@ -31,7 +32,7 @@ struct Mean {
 struct LeaveOneOut {
   static constexpr bool own_value = true,  ///< Depends on the group and the member's own value.
       from_group = true,                   ///< A degenerate group gets exactly 0.
-      zero_sum = true;                     ///< The centred values of a group sum to 0.
+      zero_sum = true;                     ///< The centered values of a group sum to 0.
   /// It reads the group alone.
   bool reads_batch() const { return false; }
   GDPO_DEVICE Split<double> operator()(const BaselineArgs& a) const {
@@ -42,7 +43,7 @@ struct LeaveOneOut {
 };
 
 /// The second largest value for the best member, and the own value for every other: only the best
-/// member is told apart, by its lead. verl's compute_grpo_passk_outcome_advantage, which optimises
+/// member is told apart, by its lead. verl's compute_grpo_passk_outcome_advantage, which optimizes
 /// pass at k. With ties at the top (for weighted sums also up to rounding) every member gets 0. An
 /// unused row (RewardBatch::valid) gets what it would get as one more member: its lead over the
 /// best used one, or 0.

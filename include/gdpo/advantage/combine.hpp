@@ -1,9 +1,10 @@
 #pragma once
+// How several rewards become one value: standardized and then summed, or summed first.
 #include <gdpo/advantage/renorm.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
-/// How several rewards become one value: the order of the weighted sum and the standardisation.
+/// How several rewards become one value: the order of the weighted sum and the standardization.
 /// Both use `GroupAdvantage::weights`, w_c. A reward of weight 0 is not read, except as the
 /// `given` of a gate: NaN in it changes no bit of the advantages. The sums take the rewards in
 /// blocks of 8, those of weight 0 left out; the terms of a block are added as the tree

@@ -1,4 +1,5 @@
 #pragma once
+// What ranks exchange between the two stages of an estimator.
 #include <gdpo/advantage/renorm.hpp>
 #include <gdpo/advantage/stat.hpp>
 

@@ -1,4 +1,6 @@
 #pragma once
+// GroupAdvantage: an estimator composed of a baseline, a scale, an order of the sum and a second
+// normalization.
 #include <gdpo/advantage/baseline.hpp>
 #include <gdpo/advantage/combine.hpp>
 #include <gdpo/advantage/missing.hpp>
@@ -12,7 +14,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// The renormalisation that an estimator has unless another is set.
+/// The renormalization that an estimator has unless another is set.
 template <class Combine, class Renorm>
 constexpr Renorm default_renorm() {
   if constexpr (std::is_same_v<Renorm, gdpo::Renorm>) {
@@ -26,7 +28,7 @@ constexpr Renorm default_renorm() {
 
 /// A group-relative advantage estimator over rows: the type is the algorithm, the members its
 /// settings. It is an aggregate and trivially copyable (a kernel argument). A *column* is what is
-/// centred and scaled by itself: each reward with NormalizeThenSum, the weighted sum with
+/// centered and scaled by itself: each reward with NormalizeThenSum, the weighted sum with
 /// SumThenNormalize. The order of operations:
 ///
 ///     NormalizeThenSum  gates, missing rewards, penalty on one reward;
@@ -34,7 +36,7 @@ constexpr Renorm default_renorm() {
 ///     SumThenNormalize  gates, missing rewards; weighted sum, penalty on the sum;
 ///                       baseline and scale of the sum in its group; renorm
 ///
-/// The defaults are those of the papers: sample std without eps, and a renormalisation over the
+/// The defaults are those of the papers: sample std without eps, and a renormalization over the
 /// batch with NormalizeThenSum (GDPO, arXiv 2601.05242, eq. 4 to 7), none with SumThenNormalize
 /// (GRPO). The maths stands in gdpo/advantages.hpp.
 template <class Baseline = baseline::Mean, class Scale = scale::StdDev,
@@ -61,9 +63,9 @@ struct GroupAdvantage {
                 "gdpo::RenormArgs&) const");
 
   Baseline baseline{};  ///< What is subtracted from a value (baseline.hpp).
-  Scale scale{};        ///< What a centred value is multiplied by (scale.hpp).
-  Combine combine{};    ///< The order of sum and standardisation (combine.hpp).
-  /// The second normalisation (renorm.hpp): by default over the batch with NormalizeThenSum, none
+  Scale scale{};        ///< What a centered value is multiplied by (scale.hpp).
+  Combine combine{};    ///< The order of sum and standardization (combine.hpp).
+  /// The second normalization (renorm.hpp): by default over the batch with NormalizeThenSum, none
   /// with SumThenNormalize.
   Renorm renorm = detail::default_renorm<Combine, Renorm>();
   Missing missing{};                      ///< What NaN rewards and rows without rewards mean.
@@ -91,7 +93,7 @@ struct GroupAdvantage {
 
 namespace detail {
 
-/// Whether the type is an estimator. Constrained estimators specialise it as well.
+/// Whether the type is an estimator. Constrained estimators specialize it as well.
 template <class X>
 constexpr bool computes_advantages_v = false;
 template <class B, class S, class C, class R>
@@ -99,9 +101,9 @@ constexpr bool computes_advantages_v<GroupAdvantage<B, S, C, R>> = true;
 
 }  // namespace detail
 
-/// GDPO (arXiv 2601.05242): each reward is standardised in its group, their sum over the batch.
+/// GDPO (arXiv 2601.05242): each reward is standardized in its group, their sum over the batch.
 using Gdpo = GroupAdvantage<>;
-/// GRPO (arXiv 2402.03300): the weighted sum of the rewards is standardised in its group.
+/// GRPO (arXiv 2402.03300): the weighted sum of the rewards is standardized in its group.
 using Grpo = GroupAdvantage<baseline::Mean, scale::StdDev, combine::SumThenNormalize>;
 /// Dr.GRPO (arXiv 2503.20783), "GRPO without std": the weighted sum minus its mean in the group.
 using DrGrpo = GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize>;
@@ -114,7 +116,7 @@ using ShrunkGdpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd>;
 using ShrunkGrpo = GroupAdvantage<baseline::Mean, scale::ShrunkStd, combine::SumThenNormalize>;
 static_assert(std::is_trivially_copyable_v<Gdpo>, "estimators are kernel arguments");
 
-/// The same estimator without its renormalisation: its advantages are the combined values before
+/// The same estimator without its renormalization: its advantages are the combined values before
 /// it, those of `Workspace::sums`.
 template <class B, class S, class C, class R>
 constexpr GroupAdvantage<B, S, C, R> before_renorm(GroupAdvantage<B, S, C, R> e) {

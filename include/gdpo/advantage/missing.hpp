@@ -1,4 +1,5 @@
 #pragma once
+// Settings for rewards that are missing or infinite, gates, and the penalty of a row.
 #include <gdpo/core/fields.hpp>
 
 namespace gdpo {
@@ -24,7 +25,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(MissingEntry) {
 /// What a row gets whose rewards are all missing, those of weight 0 not asked. Such rows exist only
 /// under MissingEntry::Skip.
 enum class MissingRow {
-  Exclude,  ///< Advantage 0; the row enters no statistic and no renormalisation.
+  Exclude,  ///< Advantage 0; the row enters no statistic and no renormalization.
   /// The same, where the rewards of weight 0 are missing too; a row that has one of those is kept.
   /// TRL asks all reward functions, whatever their weights, whether a completion has a reward.
   ExcludeUnscored,
@@ -113,7 +114,7 @@ namespace penalty {
 struct Row {
   double coef = 0;  ///< In units of the reward per nat, finite; 0: off, and the column is not read.
   /// What carries the penalty. With SumThenNormalize it must be -1, the weighted sum. With
-  /// NormalizeThenSum it is the column of one reward, since each is standardised by itself.
+  /// NormalizeThenSum it is the column of one reward, since each is standardized by itself.
   index_t reward = -1;
   /// The settings (core/fields.hpp).
   template <class Self, class Field>

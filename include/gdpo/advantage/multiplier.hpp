@@ -1,18 +1,19 @@
 #pragma once
+// The factor that a variance turns into, and where eps stands in it.
 #include <gdpo/lanes/pack.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 
 namespace gdpo {
-/// Where eps stands between a variance v and the multiplier of a centred value.
+/// Where eps stands between a variance v and the multiplier of a centered value.
 enum class EpsAt {
   Std,       ///< 1 / (sqrt v + eps)
   Var,       ///< 1 / sqrt(v + eps)
   ClampStd,  ///< 1 / max(sqrt v, eps)
   ClampVar,  ///< 1 / sqrt(max(v, eps))
-  None,      ///< 1: the values are centred only, and eps is not used.
+  None,      ///< 1: the values are centered only, and eps is not used.
   /// 1 / (sqrt v + eps) for v > 0, else 1, also where the spread is unknown: a set without a spread
   /// is left unscaled (NeMo-RL). It differs from Std only where such a set has values that are not
-  /// 0 after centring: under scale::LeaveOneOutStd, or a baseline from outside the group.
+  /// 0 after centering: under scale::LeaveOneOutStd, or a baseline from outside the group.
   StdOrOne
 };
 /// The enumerators of EpsAt with their words.
@@ -29,8 +30,8 @@ GDPO_DATA_INLINE constexpr auto enumerators(EpsAt) {
 
 GDPO_BEGIN_NAMESPACE
 
-/// The multiplier of a centred value of a set with this variance on `dof` degrees of freedom.
-/// Every scale and every renormalisation uses this one formula; V is double or a pack of lanes.
+/// The multiplier of a centered value of a set with this variance on `dof` degrees of freedom.
+/// Every scale and every renormalization uses this one formula; V is double or a pack of lanes.
 /// An unknown spread (dof <= 0) gives 0, not 1 / eps, since it is not a spread of 0. A
 /// denominator of 0 gives 0, a NaN variance NaN. Under EpsAt::None the multiplier is always 1;
 /// under StdOrOne it is 1 where the spread is 0 or unknown.

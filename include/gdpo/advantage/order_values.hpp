@@ -61,7 +61,7 @@ GDPO_DEVICE inline Split<double> median_of_sorted(const View<double, 1>& x) {
 }
 
 /// The quantile q, 0 to 1, of one or more sorted numbers, by linear interpolation between the
-/// neighbours of place q (n - 1): definition 7 of Hyndman and Fan (1996), NumPy's default.
+/// neighbors of place q (n - 1): definition 7 of Hyndman and Fan (1996), NumPy's default.
 GDPO_DEVICE inline double quantile_of_sorted(const View<double, 1>& x, double q) {
   const index_t n = x.extent[0];
   const double place = math::mul(q, static_cast<double>(n - 1));

@@ -1,11 +1,12 @@
 #pragma once
+// The second normalization: over the batch, over the group, over tokens, or none.
 #include <gdpo/advantage/multiplier.hpp>
 #include <gdpo/stats/moments.hpp>
 
 namespace gdpo {
-/// What the second normalisation runs over.
+/// What the second normalization runs over.
 enum class RenormOver {
-  None,   ///< Nothing: there is no second normalisation.
+  None,   ///< Nothing: there is no second normalization.
   Batch,  ///< The rows of the batch.
   Group,  ///< The rows of each group.
   Tokens  ///< The rows of the batch, each counted once for each of its tokens.
@@ -20,14 +21,14 @@ GDPO_DATA_INLINE constexpr auto enumerators(RenormOver) {
 
 GDPO_BEGIN_NAMESPACE
 
-/// What a renormalisation is computed from.
+/// What a renormalization is computed from.
 struct RenormArgs {
-  /// Of the values that count. Of centred ones only weight, mean and m2 are promised.
+  /// Of the values that count. Of centered ones only weight, mean and m2 are promised.
   Moments moments;
-  bool centred = false;  ///< Their mean is 0 by construction and need not be subtracted.
+  bool centered = false;  ///< Their mean is 0 by construction and need not be subtracted.
 };
 
-/// What a renormalisation gives: a = (s - shift) multiplier + back. Where s == shift it is exactly
+/// What a renormalization gives: a = (s - shift) multiplier + back. Where s == shift it is exactly
 /// `back`, whatever the multiplier. V: double or lanes.
 struct Affine {
   double shift = 0;       ///< Subtracted first.
@@ -42,7 +43,7 @@ struct Affine {
   }
 };
 
-/// The second normalisation: from the combined values s_i to the advantages a_i.
+/// The second normalization: from the combined values s_i to the advantages a_i.
 ///
 ///     a_i  = (s_i - mean) multiplier(v)          multiplier: advantage/multiplier.hpp
 ///     mean = sum s / (n + count_eps)
@@ -67,7 +68,7 @@ struct Affine {
 /// mean is always subtracted: it is not 0 where lengths differ, and a degenerate group then gets a
 /// constant that is not 0.
 ///
-/// The functions of namespace renorm make one of each kind. A renormalisation of your own is a type
+/// The functions of namespace renorm make one of each kind. A renormalization of your own is a type
 /// with `RenormOver over` and `Affine operator()(const RenormArgs&) const` (GDPO_DEVICE in front,
 /// if it is to run on a GPU as well). It may have settings (core/fields.hpp).
 struct Renorm {
@@ -78,10 +79,10 @@ struct Renorm {
   double count_eps = 0;       ///< Added to the count that sums are divided by, at least 0.
   bool keep_mean = false;     ///< Scale about the mean and add it back (verl, shift_mean=False).
 
-  /// The settings (core/fields.hpp). Without a renormalisation there is only `over`.
+  /// The settings (core/fields.hpp). Without a renormalization there is only `over`.
   template <class Self, class Field>
   static constexpr void fields(Self& s, const Field& field) {
-    field("over", s.over, "what the second normalisation runs over");
+    field("over", s.over, "what the second normalization runs over");
     if (s.over == RenormOver::None) return;
     field("ddof", s.ddof, at_least(0).with_note("0: population"), "degrees of freedom taken off n");
     field("eps", s.eps, at_least(0), "added where eps_at says");
@@ -90,14 +91,14 @@ struct Renorm {
     field("keep_mean", s.keep_mean, "scale about the mean and add it back");
   }
 
-  /// The renormalisation of a set of values with these moments.
+  /// The renormalization of a set of values with these moments.
   GDPO_DEVICE Affine operator()(const RenormArgs& a) const {
     const Moments& m = a.moments;
     if (!(m.weight + count_eps > 0)) return {0, 0, 0};
     const detail::Spread spread = detail::spread_of(m, ddof, count_eps);
     if (math::is_nan(spread.variance)) return {math::nan(), math::nan(), 0};
     const double k = multiplier(eps, eps_at, spread.variance, spread.known ? 1 : 0);
-    if (a.centred) return {0, k, 0};
+    if (a.centered) return {0, k, 0};
     return {spread.mean, k, keep_mean ? spread.mean : 0.0};
   }
 };
@@ -105,7 +106,7 @@ struct Renorm {
 /// One Renorm of each kind.
 namespace renorm {
 
-/// No second normalisation: the combined values are the advantages.
+/// No second normalization: the combined values are the advantages.
 constexpr Renorm none() { return {}; }
 /// Over all rows of the batch: by their sample std, without eps.
 constexpr Renorm batch(int ddof = 1, double eps = 0, EpsAt eps_at = EpsAt::Std,
@@ -125,7 +126,7 @@ constexpr Renorm token_weighted_batch(int ddof = 1, double eps = 1e-8, EpsAt eps
 
 }  // namespace renorm
 
-/// Whether R is a renormalisation.
+/// Whether R is a renormalization.
 template <class R, class = void>
 constexpr bool is_renorm_v = false;
 template <class R>
@@ -134,13 +135,13 @@ constexpr bool is_renorm_v<R, std::enable_if_t<std::is_same_v<decltype(R::over),
 
 namespace detail {
 
-/// Whether a renormalisation only rescales: its mean is 0 by construction. Weighted by tokens,
+/// Whether a renormalization only rescales: its mean is 0 by construction. Weighted by tokens,
 /// combined values that sum to 0 in each group need not have mean 0.
 GDPO_INLINE constexpr bool rescales(RenormOver over, bool zero_sum) {
   return zero_sum && over != RenormOver::Tokens;
 }
 
-/// Throws for a renormalisation of values of tokens that is not over tokens. may_be_none: it may
+/// Throws for a renormalization of values of tokens that is not over tokens. may_be_none: it may
 /// also be off.
 template <class R>
 void check_over_tokens(const char* function, const R& renorm, bool may_be_none) {

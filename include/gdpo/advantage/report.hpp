@@ -1,7 +1,8 @@
 #pragma once
+// GroupReport: what a call counted and measured besides the advantages.
 #include <algorithm>
 #include <cmath>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <map>
 #include <string>
@@ -90,11 +91,11 @@ struct GroupReport {
   /// Groups without such a row: they have no rows, or all are unused or excluded. They are
   /// `degenerate`, but nothing is wrong with their rewards.
   index_t empty_groups = 0;
-  bool one_group = false;  ///< There is one group only: a batch renormalisation sees nothing else.
+  bool one_group = false;  ///< There is one group only: a batch renormalization sees nothing else.
   /// Missing (NaN) entries, after gates, of rewards with a weight other than 0 in used rows.
   index_t excluded_rewards = 0;
   /// Infinite entries of rewards with a weight other than 0 in used rows. They make the
-  /// advantages of their group NaN, and through a batch renormalisation all advantages.
+  /// advantages of their group NaN, and through a batch renormalization all advantages.
   index_t infinite_rewards = 0;
   index_t excluded_rows = 0;  ///< Used rows without any reward, but under MissingRow::Keep.
   index_t unused_rows = 0;    ///< Rows with valid == 0.
@@ -148,7 +149,7 @@ struct GroupReport {
 
   /// The share, 0 to 1, of the batch's squared combined values (`group_squares`) that the largest
   /// `fraction` of the groups have; at least one group is taken, and part of a group is rounded up.
-  /// Where all groups weigh the same it is about `fraction`. A renormalisation that only rescales
+  /// Where all groups weigh the same it is about `fraction`. A renormalization that only rescales
   /// keeps it, so it is that of the squared advantages. 0 where all values are 0, NaN where one is
   /// NaN. `fraction` outside 0 to 1 throws invalid_input. Allocates a copy of `group_squares`.
   GDPO_DATA_HOST_INLINE double top_groups_share(double fraction = 0.01) const;
@@ -277,16 +278,16 @@ static_assert(sizeof(void*) < sizeof(index_t) ||
               "a member of GroupReport is in one of these lists, or derived from those that are");
 
 /// How many groups are degenerate although some reward differs within them.
-inline index_t cancelled_groups(const GroupReport& r) {
+inline index_t canceled_groups(const GroupReport& r) {
   const std::size_t rewards = r.channels.size();
-  index_t cancelled = 0;
+  index_t canceled = 0;
   for (std::size_t g = 0; g < r.degenerate.size(); ++g) {
     bool differs = false;
     for (std::size_t c = 0; c < rewards && (g + 1) * rewards <= r.channel_degenerate.size(); ++c)
       differs = differs || r.channel_degenerate[g * rewards + c] == 0;
-    cancelled += r.degenerate[g] != 0 && differs;
+    canceled += r.degenerate[g] != 0 && differs;
   }
-  return cancelled;
+  return canceled;
 }
 
 /// Checks the names of C rewards; `argument` is what the caller calls them.

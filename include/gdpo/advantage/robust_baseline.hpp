@@ -1,4 +1,5 @@
 #pragma once
+// Baselines that outliers do not move: the median and trimmed means.
 #include <gdpo/advantage/order_values.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -34,8 +35,8 @@ GDPO_DEVICE inline Split<double> mean_of_middle(const View<double, 1>& x, index_
 ///
 /// They are computed once for a group, from its used values in ascending order, so that rows in
 /// another order give the same bits. A group of equal values gets exactly 0, and so do values that
-/// equal the baseline. The centred values do not sum to 0, so a second normalisation over the batch
-/// subtracts their mean; use RenormOver::None to keep the zeros.
+/// equal the baseline. The centered values do not sum to 0, so a second normalization over the
+/// batch subtracts their mean; use RenormOver::None to keep the zeros.
 namespace baseline {
 
 /// The median: the middle one of the values or, of an even number, the mean of the two in the
@@ -79,7 +80,7 @@ struct TrimmedMean {
 /// value that is left, and as many largest ones by the largest that is left
 /// (`scipy.stats.mstats.winsorize`). An outlier thus counts as a value at the end of the bulk,
 /// where TrimmedMean leaves it out. Settings and accuracy are those of TrimmedMean.
-struct WinsorisedMean {
+struct WinsorizedMean {
   static constexpr bool per_group_values = true,  ///< Once for a group, from its values.
       from_group = true;                          ///< A degenerate group gets exactly 0.
   double fraction = 0.25;  ///< The share that is replaced at each end; at least 0, below 0.5.
@@ -90,7 +91,7 @@ struct WinsorisedMean {
   static constexpr void fields(Self& s, const Field& field) {
     field("fraction", s.fraction, at_least(0).below(0.5), "the share at each end");
   }
-  /// The winsorised mean of the values.
+  /// The winsorized mean of the values.
   GDPO_DEVICE Split<double> operator()(const GroupArgs& a) const {
     const index_t cut = detail::number_cut(fraction, a.values.extent[0]);
     return detail::mean_of_middle(detail::sorted_values(a), cut, cut);

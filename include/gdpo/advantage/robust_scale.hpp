@@ -1,4 +1,5 @@
 #pragma once
+// Scales that outliers do not move.
 #include <gdpo/advantage/multiplier.hpp>
 #include <gdpo/advantage/order_values.hpp>
 
@@ -52,10 +53,10 @@ struct RobustScale {
 }  // namespace detail
 
 /// These scales measure the spread of the bulk of a group, where a std follows its outliers: a
-/// value of 1e12 divides the centred values of all others by about 1e12 / sqrt n. They are computed
-/// once for a group, from its used values in ascending order, so that rows in another order give
-/// the same bits (a fallback to the std adds in the order of the grouping). Their factor makes them
-/// the standard deviation where the values are many and normal.
+/// value of 1e12 divides the centered values of all others by about 1e12 / sqrt n. They are
+/// computed once for a group, from its used values in ascending order, so that rows in another
+/// order give the same bits (a fallback to the std adds in the order of the grouping). Their factor
+/// makes them the standard deviation where the values are many and normal.
 ///
 /// A group of one has the measure 1, as under StdDev; equal values have the measure 0, which the
 /// place of eps turns into a multiplier; weighted sums that differ by rounding alone count as equal
@@ -87,7 +88,7 @@ struct Mad {
     if (scale.at_edge(a.group)) return scale.edge(a.group);
     const View<double, 1> x = detail::sorted_values(a);
     const Split<double> median = detail::median_of_sorted(x);
-    for (index_t j = 0; j < x.extent[0]; ++j) x(j) = math::abs(detail::centre(x(j), median));
+    for (index_t j = 0; j < x.extent[0]; ++j) x(j) = math::abs(detail::center(x(j), median));
     detail::sort_ascending(x);
     return scale(a.group, factor, detail::median_of_sorted(x).high);
   }

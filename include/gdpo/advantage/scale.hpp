@@ -1,20 +1,21 @@
 #pragma once
+// Scales: what a centered reward is divided by.
 #include <gdpo/advantage/multiplier.hpp>
 #include <gdpo/advantage/stat.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
-/// Scales: the multiplier of a centred value.
+/// Scales: the multiplier of a centered value.
 /// A scale is a type with `double operator()(const ScaleArgs&) const`; what it may declare about
-/// itself stands in advantage/stat.hpp. A multiplier of exactly 0 gives 0, whatever the centred
+/// itself stands in advantage/stat.hpp. A multiplier of exactly 0 gives 0, whatever the centered
 /// value is.
 namespace scale {
 
 /// The values whose spread `StdDev` divides by.
 enum class Of {
-  Group,         ///< The used values of the group. A group of one has variance 1.
-  Batch,         ///< All used values of the column (TRL scale_rewards="batch", Lite-PPO).
-  BatchCentred,  ///< All of them after the baseline (ms-swift REINFORCE++).
+  Group,          ///< The used values of the group. A group of one has variance 1.
+  Batch,          ///< All used values of the column (TRL scale_rewards="batch", Lite-PPO).
+  BatchCentered,  ///< All of them after the baseline (ms-swift REINFORCE++).
   /// All of them about the mean of their own group: the pooled variance of the groups. Only groups
   /// of two or more enter.
   Within
@@ -23,7 +24,7 @@ enum class Of {
 GDPO_DATA_INLINE constexpr auto enumerators(Of) {
   using E = Enumerator<Of>;
   return std::array{E{"group", Of::Group}, E{"batch", Of::Batch},
-                    E{"batch_centred", Of::BatchCentred}, E{"within", Of::Within}};
+                    E{"batch_centered", Of::BatchCentered}, E{"within", Of::Within}};
 }
 
 /// The standard deviation: 1 / (sigma + eps), sigma being that of the values that `of` names:
@@ -32,7 +33,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(Of) {
 ///     sigma^2 = sum_g sum (x - mean_g)^2 / sum_g (n_g - ddof)    Of::Within, over the groups g
 ///
 /// The defaults are the GDPO paper's (arXiv 2601.05242, eq. 4): the sample std without eps. No
-/// eps is needed, because a group of equal values is recognised by max == min and gets 0. Where
+/// eps is needed, because a group of equal values is recognized by max == min and gets 0. Where
 /// the spread is unknown (n <= ddof), or the denominator is 0, the multiplier is 0
 /// (`multiplier`).
 struct StdDev {
@@ -63,7 +64,7 @@ struct StdDev {
       dof = a.batch.within.all.degrees(ddof);
       v = math::constant<V>(a.batch.within.variance(dof));
     } else if (of != Of::Group) {
-      const Moments& m = of == Of::Batch ? a.batch.raw : a.batch.centred;
+      const Moments& m = of == Of::Batch ? a.batch.raw : a.batch.centered;
       v = math::constant<V>(variance(m, ddof));
       dof = m.n - ddof;
     } else if (a.group.n != 1) {
@@ -89,7 +90,7 @@ struct StdDev {
 /// being the range of the others, where every sum of squares of n - 1 numbers with this range lies.
 ///
 /// With a multiplier for each member the combined values of a group do not sum to 0, and a
-/// renormalisation over the batch subtracts their mean. Two rewards that cancel each other leave
+/// renormalization over the batch subtracts their mean. Two rewards that cancel each other leave
 /// their rounding, some 1e-16 of a term, where scale::StdDev leaves exactly 0: RenormOver::Batch
 /// scales it to full size if the whole batch holds nothing else.
 struct LeaveOneOutStd {
@@ -125,7 +126,7 @@ struct LeaveOneOutStd {
 /// One over the share of rewards that say something: used / max(nonzero, 1), the numbers of used
 /// values of the column in the batch and of those that are not 0. GPG (arXiv 2504.02546), verl's
 /// compute_gpg_outcome_advantage: groups that are all wrong dilute the gradient of the batch, and
-/// the factor undoes it. A batch of zeros has the factor `used`, and its centred values are 0.
+/// the factor undoes it. A batch of zeros has the factor `used`, and its centered values are 0.
 struct NonzeroShare {
   static constexpr bool per_group = true;  ///< One value for the group, and for the batch.
   /// It reads the batch.
@@ -137,7 +138,7 @@ struct NonzeroShare {
   }
 };
 
-/// No scale: the centred value itself (Dr.GRPO, arXiv 2503.20783; RLOO, arXiv 2402.14740).
+/// No scale: the centered value itself (Dr.GRPO, arXiv 2503.20783; RLOO, arXiv 2402.14740).
 struct None {
   static constexpr bool per_group = true,  ///< One value for the group.
       takes_lanes = true;                  ///< Several rewards in one call.

@@ -1,4 +1,5 @@
 #pragma once
+// A scale whose variance is shrunk towards that of the batch, for small groups.
 #include <gdpo/advantage/multiplier.hpp>
 #include <gdpo/advantage/stat.hpp>
 #include <limits>

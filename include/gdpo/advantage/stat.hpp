@@ -2,14 +2,14 @@
 // What a Baseline and a Scale see, and what they may declare about themselves. Users who write
 // their own need this header; examples/custom_estimator.cpp has one.
 #include <gdpo/core/declares.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/stats/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
 /// A number in two doubles (or in two packs of lanes), high + low.
 /// A baseline that returns it is subtracted part by part, so that the rounding of the mean does
-/// not enter the centred values: an offset of the rewards costs them no digits.
+/// not enter the centered values: an offset of the rewards costs them no digits.
 template <class V>
 struct Split {
   V high,   ///< The number, rounded.
@@ -130,7 +130,7 @@ struct GroupSpreads {
 /// A policy gets them filled in if it reads the batch (`reads_batch`); otherwise they are empty.
 struct BatchStat {
   Moments raw,          ///< Before the baseline.
-      centred;          ///< After the baseline; computed for a Scale that reads the batch.
+      centered;         ///< After the baseline; computed for a Scale that reads the batch.
   index_t used = 0,     ///< Number of used values.
       nonzero = 0;      ///< Those of them that are not 0.
   GroupSpreads within;  ///< Inside the groups; computed for a Scale that reads the batch.
@@ -161,7 +161,7 @@ struct MemberArgs : UsedMembers {
 using BaselineArgs = MemberArgs;
 /// What a Scale sees.
 struct ScaleArgs : MemberArgs {
-  double centred = 0;  ///< The value minus its baseline.
+  double centered = 0;  ///< The value minus its baseline.
 };
 /// What a policy with `per_group_values` sees instead of MemberArgs: the group as a whole, once.
 struct GroupArgs : UsedMembers {
@@ -197,7 +197,7 @@ struct GroupLanes {
 //       may sort the values. The values are finite, and two or more, except under a Baseline with
 //       needs_no_group and Singleton::Raw.
 //   own_value
-//       The result depends on `group`, `batch`, `value` (and `centred`), and on whether `own` is
+//       The result depends on `group`, `batch`, `value` (and `centered`), and on whether `own` is
 //       -1. It reads no view, so a device need not write the views. per_group implies this. It may
 //       also read `own_external`, if it declares reads_external.
 //   reads_tokens
@@ -210,7 +210,7 @@ struct GroupLanes {
 //   from_group (Baseline)
 //       The baseline comes from inside the group. A degenerate group then gets exactly 0.
 //   zero_sum (Baseline)
-//       The centred values of a group sum to 0. A renormalisation then need not subtract their
+//       The centered values of a group sum to 0. A renormalization then need not subtract their
 //       mean.
 //   needs_no_group (Baseline)
 //       A value is not compared with the members of its group. The baseline is then called for
@@ -257,7 +257,7 @@ template <class P>
 struct ReadsBatch<P, std::void_t<decltype(std::declval<const P&>().reads_batch())>> {
   static bool of(const P& policy) { return policy.reads_batch(); }
 };
-/// Which policies read the batch: `any` of the two, or the `scale`, which needs the centred
+/// Which policies read the batch: `any` of the two, or the `scale`, which needs the centered
 /// values too.
 struct BatchReaders {
   bool any = false, scale = false;
@@ -272,11 +272,11 @@ struct BatchReaders {
 
 /// value - baseline; the baseline is a V or a Split of V. V: double or lanes.
 template <class V>
-GDPO_INLINE V centre(const V& value, const V& baseline) {
+GDPO_INLINE V center(const V& value, const V& baseline) {
   return value - baseline;
 }
 template <class V>
-GDPO_INLINE V centre(const V& value, const Split<V>& baseline) {
+GDPO_INLINE V center(const V& value, const Split<V>& baseline) {
   return (value - baseline.high) - baseline.low;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // The two stages of an estimator as two calls, for a batch whose rows are on several ranks.
 #include <gdpo/advantage/combined_moments.hpp>
-#include <gdpo/advantage/engine/batch_step.hpp>
-#include <gdpo/advantage/engine/call_contract.hpp>
 #include <gdpo/advantage/engine/fill_report.hpp>
+#include <gdpo/advantage/shared/batch_step.hpp>
+#include <gdpo/advantage/shared/call_contract.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {

@@ -1,10 +1,11 @@
 #pragma once
+// whiten_into: a second normalization over the tokens of a mask.
 #include <gdpo/advantage/renorm.hpp>
 #include <gdpo/stats/masked.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
-/// Whitens the values that a mask selects: a second normalisation over tokens.
+/// Whitens the values that a mask selects: a second normalization over tokens.
 /// It is meant for values that differ from token to token, such as advantages after
 /// `penalty::Token`. Where all tokens of a row share a value, RenormOver::Tokens does the same
 /// without an array of tokens.

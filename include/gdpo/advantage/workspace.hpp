@@ -1,12 +1,16 @@
 #pragma once
+// Workspace: memory that calls of advantages keep between steps.
 #include <array>
-#include <gdpo/advantage/batch.hpp>
 #include <gdpo/advantage/renorm.hpp>
+#include <gdpo/advantage/reward_batch.hpp>
 #include <gdpo/core/until_moved.hpp>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
+
+/// An index of a standard container.
+GDPO_INLINE std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 /// Memory of one worker, which has one group at hand, or a few side by side. K: members of the
 /// longest group.
@@ -42,7 +46,7 @@ struct CombinedValues {
 /// Which call of first_stage() the memory belongs to. Every other use of the memory clears it.
 struct FirstStage {
   const void *rewards = nullptr, *estimator = nullptr;  // the array; the type (type_mark)
-  RenormOver over = RenormOver::None;                   // of its renormalisation
+  RenormOver over = RenormOver::None;                   // of its renormalization
   index_t rows = -1, groups = -1;                       // rows -1: it belongs to none
 
   bool operator==(const FirstStage& o) const {
@@ -56,13 +60,13 @@ inline constexpr char type_mark = 0;
 
 /// Memory of the engine of an estimator. A column: see GroupAdvantage.
 struct EstimatorScratch {
-  std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalisation
+  std::vector<double> row_sums, row_weights;  // (N) combined values; weights in the renormalization
   std::vector<unsigned char> row_state;       // (N) RowState
   std::vector<index_t> channels;              // rewards whose weight is not 0
   std::vector<double> channel_weights;        // their weights
   std::vector<double> lane_weights;    // these weights, repeated for rows side by side in lanes
   std::vector<GroupScratch> workers;   // one for each worker
-  std::vector<double> raw, centred;    // (N) values of one column of the batch
+  std::vector<double> raw, centered;   // (N) values of one column of the batch
   std::vector<double> group_squares;   // (G) of one column: the sum of squares of each group
   std::vector<index_t> group_sizes;    // (G) of one column: the used values of each group
   std::vector<BatchStat> batch_stats;  // one for each column
@@ -93,7 +97,7 @@ struct ScratchOf;
 /// one, and no other call of it in between.
 class Workspace {
  public:
-  /// The combined values of the last call before its renormalisation, (N), in double.
+  /// The combined values of the last call before its renormalization, (N), in double.
   /// They are 0 at excluded rows. The view is valid until the next call with this Workspace.
   /// After a constrained estimator (gdpo/constraint.hpp) they are those of the last estimator
   /// that it called.

@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/math/settings.hpp>
+// AdaptiveKl: moves the KL coefficient until the measured KL is at its target.
+#include <gdpo/math/check_fields.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

@@ -1,4 +1,5 @@
 #pragma once
+// calibrate: the limit of a constraint from the rewards of a baseline run.
 #include <gdpo/constraint/shortfall.hpp>
 
 GDPO_BEGIN_NAMESPACE

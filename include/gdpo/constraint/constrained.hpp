@@ -1,4 +1,6 @@
 #pragma once
+// Constrained: advantages of an estimator under constraints.
+#include <gdpo/advantage/shared/call_contract.hpp>
 #include <gdpo/constraint/engine/constrained_call.hpp>
 #include <gdpo/constraint/placement.hpp>
 
@@ -10,7 +12,7 @@ GDPO_BEGIN_NAMESPACE
 ///                                         pid.constraints({1, 2})};
 ///     gdpo::advantages(rewards, groups, constrained);
 ///
-/// **Primary rewards** are maximised: those with a weight other than 0, or without weights all that
+/// **Primary rewards** are maximized: those with a weight other than 0, or without weights all that
 /// no constraint names. A constraint with lambda = 0 is not at work: it reads nothing. If none is
 /// at work, the advantages are those of the estimator, bit for bit.
 ///
@@ -27,7 +29,7 @@ GDPO_BEGIN_NAMESPACE
 /// if a group has a single sample of a constrained reward.
 ///
 /// **Report.** GroupReport describes the primary rewards, but `degenerate` the final advantages.
-/// Composite also reports the violations, or the reward it standardises instead of its carrier, as
+/// Composite also reports the violations, or the reward it standardizes instead of its carrier, as
 /// further rewards behind those of the batch; GroupReport::to_map and diagnose() need names for
 /// these too. `Workspace::sums()` are those of the last call of the estimator inside.
 ///
@@ -74,7 +76,7 @@ void advantages_into(const Exec& exec, const RewardBatch<T, Groups>& batch,
     detail::check_fields(function, "placement", constrained.placement);
     using Call = detail::ConstrainedCall<Exec, T, Groups, Estimator>;
     static_assert(std::is_invocable_v<const Placement&, Call&>,
-                  "a placement is placement::FixedScale or one of its neighbours, or needs: "
+                  "a placement is placement::FixedScale or one of its neighbors, or needs: "
                   "template <class Call> void operator()(Call&) const");
     Call call(function, exec, batch, constrained.estimator, constrained.constraints, workspace,
               report);

@@ -1,4 +1,5 @@
 #pragma once
+// PidLagrangian: a PID controller for the multipliers of constraints.
 #include <gdpo/constraint/engine/move_set_point.hpp>
 #include <gdpo/core/list.hpp>
 #include <gdpo/lanes/exp_parts.hpp>

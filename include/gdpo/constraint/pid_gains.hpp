@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/math/settings.hpp>
+// The settings of PidLagrangian.
+#include <gdpo/math/check_fields.hpp>
 #include <string>
 
 namespace gdpo {

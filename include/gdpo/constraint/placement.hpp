@@ -1,4 +1,5 @@
 #pragma once
+// Where the multipliers of constraints enter the advantages.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/constraint/shortfall.hpp>
 
@@ -27,7 +28,7 @@ void mix(Call& call, LambdaNorm norm, const AddViolations& add_violations) {
 ///
 /// v_ic is the violation of constraint c in row i, in units of the constraint's scale
 /// (`violation_of`). A_R are the advantages that the estimator gives to the primary rewards alone,
-/// its renormalisation included. S is the sum of the multipliers lambda_c.
+/// its renormalization included. S is the sum of the multipliers lambda_c.
 ///
 /// The table compares the placements. Second column: how many times as much as the reward a
 /// violation weighs at lambda = 1, in a group of 16 where the reward has standard deviation 0.516,
@@ -43,8 +44,8 @@ void mix(Call& call, LambdaNorm norm, const AddViolations& add_violations) {
 /// It calls the public members of Call, in which the placements below are written.
 namespace placement {
 
-/// a_i = estimator(R_i - sum_c lambda_c v_ic): violations enter before the standardisation. The
-/// published form of Recommendation-as-Generation (arXiv 2606.25496). The standardisation divides
+/// a_i = estimator(R_i - sum_c lambda_c v_ic): violations enter before the standardization. The
+/// published form of Recommendation-as-Generation (arXiv 2606.25496). The standardization divides
 /// the violations by the spread of the whole, so lambda means something else in every group. It
 /// also saturates: as lambda grows, the advantages become those of -v alone, and a controller that
 /// raises lambda further changes nothing.
@@ -63,17 +64,17 @@ struct Composite {
   /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
-    call.penalise(reward);
+    call.penalize(reward);
   }
 };
 
-/// a = renorm(z(R) - sum_c lambda_c z(v_c)): violations are standardised like a reward.
-/// z are the estimator's values before its renormalisation. This is GDPO where a reward has the
+/// a = renorm(z(R) - sum_c lambda_c z(v_c)): violations are standardized like a reward.
+/// z are the estimator's values before its renormalization. This is GDPO where a reward has the
 /// weight -lambda_c; with `Signal::Indicator` it is Constrained GRPO (arXiv 2602.05863).
 ///
 /// lambda means the same in every group, but one violation of 1e-3 in a group weighs as much as one
-/// of 1. A batch renormalisation (GDPO) bounds the step by itself, so `LambdaNorm::Sum` changes
-/// nothing there. Without renormalisation (GRPO) the step grows with lambda, and Sum bounds it.
+/// of 1. A batch renormalization (GDPO) bounds the step by itself, so `LambdaNorm::Sum` changes
+/// nothing there. Without renormalization (GRPO) the step grows with lambda, and Sum bounds it.
 struct NormalizeThenCombine {
   LambdaNorm norm = LambdaNorm::None;  ///< How the step is bounded when multipliers grow.
   /// The settings (core/fields.hpp).
@@ -107,11 +108,11 @@ struct FixedScale {
   /// Computes the advantages of one call.
   template <class Call>
   void operator()(Call& call) const {
-    GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize> centred;
-    centred.missing = call.estimator().missing;
-    centred.singleton = call.estimator().singleton;
+    GroupAdvantage<baseline::Mean, scale::None, combine::SumThenNormalize> centered;
+    centered.missing = call.estimator().missing;
+    centered.singleton = call.estimator().singleton;
     detail::mix(call, norm,
-                [&](const Constraint& c) { call.add_violations(c, centred, -c.lambda); });
+                [&](const Constraint& c) { call.add_violations(c, centered, -c.lambda); });
   }
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+// Published rules for multipliers, as settings of PidLagrangian.
 #include <gdpo/constraint/pid.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -81,13 +82,13 @@ constexpr PidGains dual_ascent_adam(double rate = 0.035, double lambda_init = 0.
 }
 
 /// Gradient ascent by torch's RMSprop with its default settings: alpha 0.99, eps 1e-8, no momentum,
-/// not centred. `Lagrange` of OmniSafe with lambda_optimizer RMSprop and its other defaults, with
+/// not centered. `Lagrange` of OmniSafe with lambda_optimizer RMSprop and its other defaults, with
 /// the bits of a torch built without fused multiply-add.
 ///
 ///     v = 0.99 v + 0.01 e^2,   lambda = clamp(lambda + rate e / (sqrt(v) + 1e-8), 0, lambda_max)
 ///
 /// v starts from 0, so the first step is ten rates, whatever the violation, and one of 1e-3 moves
-/// lambda as fast as one of 1. Of the other optimisers of torch, OmniSafe takes any; here are
+/// lambda as fast as one of 1. Of the other optimizers of torch, OmniSafe takes any; here are
 /// `dual_ascent` (SGD without momentum), `dual_ascent_adam` and this one.
 constexpr PidGains dual_ascent_rmsprop(double rate = 0.035, double lambda_init = 0.001,
                                        double lambda_max = math::infinity) {

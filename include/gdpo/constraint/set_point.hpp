@@ -1,6 +1,6 @@
 #pragma once
 // The limit of a constrained reward, and the constraint on it that an estimator sees.
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/stats/moments.hpp>
 
 GDPO_BEGIN_NAMESPACE

@@ -1,4 +1,5 @@
 #pragma once
+// Measures how far samples fall short of a constraint.
 #include <gdpo/constraint/set_point.hpp>
 #include <gdpo/storage/column.hpp>
 

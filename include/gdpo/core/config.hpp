@@ -5,7 +5,7 @@
 // without sharing functions. Plain data (View, Moments, ...) stands outside the inline namespace,
 // so that all objects of a program agree on it.
 //
-// Every call of min and max in the library is parenthesised, because some users' headers define
+// Every call of min and max in the library is parenthesized, because some users' headers define
 // macros of these names.
 #include <gdpo/core/version.hpp>
 
@@ -20,8 +20,8 @@
 #define GDPO_CALLS_ANY
 #endif
 
-/// GDPO_FORCES_INLINE is 1 where functions are forced inline. Optimised code is only fast that way.
-/// An unoptimised or sanitized build would gain nothing and take several times as long to compile,
+/// GDPO_FORCES_INLINE is 1 where functions are forced inline. Optimized code is only fast that way.
+/// An unoptimized or sanitized build would gain nothing and take several times as long to compile,
 /// so there the compiler decides. Device code is always forced inline, because a call on a device
 /// needs a stack.
 // g++ defines macros for its sanitizers; clang answers __has_feature instead.
@@ -60,7 +60,7 @@
 #endif
 #endif
 /// Marks host code that a call runs once or never: checks, error texts, the handling of unusual
-/// data. It is not inlined, and it is optimised for size.
+/// data. It is not inlined, and it is optimized for size.
 #if defined(__GNUC__)
 #define GDPO_COLD __attribute__((cold, noinline))
 #else

@@ -1,4 +1,5 @@
 #pragma once
+// GDPO_DECLARED: compile-time flags that a policy may declare about itself.
 #include <gdpo/core/config.hpp>
 #include <type_traits>
 

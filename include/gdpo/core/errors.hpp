@@ -1,4 +1,5 @@
 #pragma once
+// invalid_input, and how every error message is made.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

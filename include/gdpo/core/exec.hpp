@@ -55,7 +55,7 @@ constexpr bool is_executor_v<
 /// batch that is too small to gain from a second thread runs on the calling thread.
 ///
 ///     gdpo::ThreadPool pool(8);
-///     loss(gdpo::parallel(pool), batch, normaliser, gradient, workspace);
+///     loss(gdpo::parallel(pool), batch, normalizer, gradient, workspace);
 template <class Executor>
 constexpr Parallel<Executor> parallel(Executor&& executor) {
   static_assert(is_executor_v<Executor>,

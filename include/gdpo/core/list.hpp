@@ -1,4 +1,5 @@
 #pragma once
+// List: a short list held by value, which keeps settings trivially copyable.
 #include <gdpo/core/errors.hpp>
 #include <initializer_list>
 

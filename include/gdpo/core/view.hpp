@@ -1,4 +1,5 @@
 #pragma once
+// View: a strided array of rank 1, 2 or 3 that somebody else owns.
 #include <cstddef>
 #include <cstdint>
 #include <gdpo/core/config.hpp>

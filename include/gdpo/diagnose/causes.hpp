@@ -1,7 +1,7 @@
 #pragma once
 // The usual cause of an input that is not finite, for each input of a loss its own.
 #include <gdpo/advantage/report.hpp>
-#include <gdpo/loss/array_list.hpp>
+#include <gdpo/tokens/metric.hpp>
 #include <string>
 
 GDPO_BEGIN_NAMESPACE

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/diagnose/causes.hpp>
+#include <gdpo/diagnose/diagnose_settings.hpp>
 #include <gdpo/diagnose/finding.hpp>
-#include <gdpo/diagnose/settings.hpp>
-#include <gdpo/loss/result.hpp>
+#include <gdpo/loss/loss_result.hpp>
 #include <gdpo/value/value_result.hpp>
 #include <utility>
 
@@ -51,7 +51,7 @@ class Diagnosis {
     returns_are_advantages(m, policy);
   }
   /// Of a result, what `seen` of it says about its counts.
-  GDPO_COLD void counts(index_t over, const Normaliser& n, const Normaliser& seen) {
+  GDPO_COLD void counts(index_t over, const Normalizer& n, const Normalizer& seen) {
     for (const StepCount& c : step_counts) {
       const double counted = n.*c.count, held = seen.*c.count;
       const bool divides = static_cast<index_t>(c.over) == over;
@@ -121,7 +121,7 @@ class Diagnosis {
   }
   /// `given` is a number of the caller's own. Usual is the number of tokens, or less; twice that
   /// number or three times are of counts that were added up, `given` with them.
-  GDPO_COLD void given(const Normaliser& n, const Normaliser& seen) {
+  GDPO_COLD void given(const Normalizer& n, const Normalizer& seen) {
     const double times = seen.tokens > 0 ? n.given / seen.tokens : 0.0;
     if (!(times >= 2) || times != std::floor(times)) return;
     add("counts", "given", times, 1,
@@ -232,11 +232,11 @@ class Diagnosis {
     index_t dead_ones = -r.empty_groups;
     for (const unsigned char flag : r.degenerate) dead_ones += flag != 0;
     const index_t all = static_cast<index_t>(r.degenerate.size()) - r.empty_groups,
-                  cancelled = cancelled_groups(r), alone = r.singletons,
-                  equal = dead_ones - cancelled - alone;
+                  canceled = canceled_groups(r), alone = r.singletons,
+                  equal = dead_ones - canceled - alone;
     const char* const words = " of the groups have no spread, so their advantages are 0";
-    if (cancelled > equal && cancelled > alone) {
-      dead(dead_ones, all, words + (", although rewards differ within " + digits(cancelled)) + ".",
+    if (canceled > equal && canceled > alone) {
+      dead(dead_ones, all, words + (", although rewards differ within " + digits(canceled)) + ".",
            "Rewards that cancel each other in the weighted sum, or a reward that alone differs and "
            "has weight 0.");
     } else if (alone > equal) {
@@ -259,7 +259,7 @@ class Diagnosis {
     if (!(m.clipped_completions.rows > 0) || share < settings_.truncated) return;
     add("all_truncated", "", share, settings_.truncated,
         percent(share) + " of the completions have reached the length limit.",
-        "A length limit that is too short, or an end-of-sequence token that is not recognised.");
+        "A length limit that is too short, or an end-of-sequence token that is not recognized.");
   }
 
   GDPO_COLD void entropy_collapse(const LossMetrics& m) {
@@ -334,7 +334,7 @@ GDPO_COLD inline std::vector<Finding> diagnose(const GroupReport& report,
 GDPO_COLD inline std::vector<Finding> diagnose(const LossResult& result, const GroupReport& report,
                                                const DiagnoseSettings& settings = {}) {
   detail::Diagnosis diagnosis(settings);
-  diagnosis.counts(result.over, result.normaliser, detail::seen_by(result.metrics));
+  diagnosis.counts(result.over, result.normalizer, detail::seen_by(result.metrics));
   diagnosis.rules_of(result.metrics, &report);
   diagnosis.rules_of(report);
   return std::move(diagnosis).findings();
@@ -344,7 +344,7 @@ GDPO_COLD inline std::vector<Finding> diagnose(const LossResult& result, const G
 GDPO_COLD inline std::vector<Finding> diagnose(const LossResult& result,
                                                const DiagnoseSettings& settings = {}) {
   detail::Diagnosis diagnosis(settings);
-  diagnosis.counts(result.over, result.normaliser, detail::seen_by(result.metrics));
+  diagnosis.counts(result.over, result.normalizer, detail::seen_by(result.metrics));
   diagnosis.rules_of(result.metrics);
   diagnosis.dead_rows(result.metrics);
   return std::move(diagnosis).findings();
@@ -355,7 +355,7 @@ GDPO_COLD inline std::vector<Finding> diagnose(const ValueLossResult& result,
                                                const LossMetrics& policy,
                                                const DiagnoseSettings& settings = {}) {
   detail::Diagnosis diagnosis(settings);
-  diagnosis.counts(result.over, result.normaliser, detail::seen_by(result.metrics));
+  diagnosis.counts(result.over, result.normalizer, detail::seen_by(result.metrics));
   diagnosis.rules_of(result.metrics, policy);
   return std::move(diagnosis).findings();
 }

@@ -1,4 +1,5 @@
 #pragma once
+// Finding: one suspicious measurement, and its usual cause.
 #include <gdpo/core/config.hpp>
 #include <string>
 #include <vector>

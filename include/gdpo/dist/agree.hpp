@@ -295,7 +295,7 @@ namespace dist {
 /// with its own result, or all throw.
 ///
 ///     const gdpo::LossResult r = gdpo::dist::agree(comm, [&] {
-///       return loss(batch, normaliser, gradient);  // throws on the rank that has wrong shapes
+///       return loss(batch, normalizer, gradient);  // throws on the rank that has wrong shapes
 ///     });
 ///
 /// Without it, a rank that refuses its input never comes to the next collective, and the others

@@ -1,4 +1,5 @@
 #pragma once
+// What a communicator must provide, and the errors that it throws.
 #include <cstring>
 #include <gdpo/core/errors.hpp>
 

@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/math/settings.hpp>
+// The factor of a gradient whose framework averages over ranks or micro-batches.
+#include <gdpo/math/check_fields.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace dist {
@@ -75,7 +76,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(Engine) {
 /// The factor that makes the engine's gradient the plain sum over all ranks and micro-batches,
 /// except for roundings.
 ///
-/// A loss call divides by the counts of the whole step (`Normaliser`), so the gradients of the
+/// A loss call divides by the counts of the whole step (`Normalizer`), so the gradients of the
 /// calls only have to be added. An engine that averages divides once more; the factor takes that
 /// back. Apply it once: in `aggregate.scale`, to the loss before backward, or to its gradient.
 ///

@@ -1,9 +1,10 @@
 #pragma once
+// all_merge: the records of all ranks merged in rank order.
 #include <gdpo/advantage/combined_moments.hpp>
 #include <gdpo/advantage/report.hpp>
 #include <gdpo/constraint/shortfall.hpp>
 #include <gdpo/dist/agree.hpp>
-#include <gdpo/loss/result.hpp>
+#include <gdpo/loss/loss_result.hpp>
 #include <gdpo/value/value_result.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -15,7 +16,7 @@ X sum_of(const X& a, const X& b) {
   return gdpo::merge(a, b);
 }
 inline double sum_of(double a, double b) { return a + b; }
-inline Normaliser sum_of(const Normaliser& a, const Normaliser& b) { return a + b; }
+inline Normalizer sum_of(const Normalizer& a, const Normalizer& b) { return a + b; }
 inline SumCount sum_of(const SumCount& a, const SumCount& b) {
   return {a.sum + b.sum, a.count + b.count};
 }
@@ -47,7 +48,7 @@ X sum_in_rank_order(std::vector<X> parts) {
 
 /// Whether all_merge() takes an X, apart from lists.
 template <class X>
-constexpr bool is_record_v = std::is_same_v<X, Normaliser> || std::is_same_v<X, Moments> ||
+constexpr bool is_record_v = std::is_same_v<X, Normalizer> || std::is_same_v<X, Moments> ||
                              std::is_same_v<X, CombinedMoments> || std::is_same_v<X, LossMetrics> ||
                              std::is_same_v<X, LossResult> || std::is_same_v<X, ValueMetrics> ||
                              std::is_same_v<X, ValueLossResult> || std::is_same_v<X, GroupReport> ||
@@ -120,24 +121,24 @@ void check_losses(const char* function, const std::vector<Result>& parts) {
   const char* const needed =
       "losses that were divided by the counts of the whole step: all_merge(comm, count)";
   std::size_t first = parts.size();
-  Normaliser seen;
+  Normalizer seen;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (parts[r].metrics.rows == 0) continue;
     if (first == parts.size()) first = r;
     seen += seen_by(parts[r].metrics);
-    const Normaliser &a = parts[first].normaliser, &b = parts[r].normaliser;
+    const Normalizer &a = parts[first].normalizer, &b = parts[r].normalizer;
     if (!same_counts(a, b)) {
-      fail_between(function, "normaliser", counts_in_words(a), first, counts_in_words(b), r,
+      fail_between(function, "normalizer", counts_in_words(a), first, counts_in_words(b), r,
                    needed);
     }
   }
   if (first == parts.size()) return;
-  const Normaliser& n = parts[first].normaliser;
+  const Normalizer& n = parts[first].normalizer;
   for (const StepCount& c : step_counts) {
     const bool divides = static_cast<index_t>(c.over) == parts[first].over;
     const double counted = n.*c.count, held = seen.*c.count;
     if ((c.over != Over::Rows && !divides) || !(counted > 0) || held <= counted) continue;
-    contract::fail(function, "normaliser",
+    contract::fail(function, "normalizer",
                    contract::text(counted) + " " + c.name + ", for losses of " +
                        contract::text(held) + " " + c.name + " on all ranks",
                    needed);
@@ -200,14 +201,14 @@ template <class X, class Comm, class Own>
 X merged(const char* function, const Comm& comm, const Own& own) {
   static_assert(!is_list_of_lists_v<X>, "all_merge takes lists, and no lists of lists");
   static_assert(is_record_v<X>,
-                "all_merge takes Normaliser, Moments, CombinedMoments, LossMetrics, LossResult, "
+                "all_merge takes Normalizer, Moments, CombinedMoments, LossMetrics, LossResult, "
                 "ValueMetrics, ValueLossResult, GroupReport, SumCount, ConstraintMetrics and "
                 "double, or a std::vector of them");
   std::vector<X> parts = gathered<X>(function, comm, own);
   check_records(function, parts);
   X sum = sum_in_rank_order(std::move(parts));
   // These are the counts of no single batch, also where there is one rank.
-  if constexpr (std::is_same_v<X, Normaliser>) sum.counted = CountedBatch{};
+  if constexpr (std::is_same_v<X, Normalizer>) sum.counted = CountedBatch{};
   return sum;
 }
 
@@ -224,7 +225,7 @@ namespace dist {
 /// throw, as in agree(). The record is one of these, or a std::vector of them, of one length on all
 /// ranks:
 ///
-///     Normaliser         the counts of all ranks, before the first loss. `given` is added up as
+///     Normalizer         the counts of all ranks, before the first loss. `given` is added up as
 ///                        well, so set it on the result
 ///     CombinedMoments    for finish() (advantage/two_stages.hpp)
 ///     LossMetrics        what was measured; a rank without rows may pass LossMetrics{}. The row of

@@ -1,4 +1,5 @@
 #pragma once
+// A grouping by reference, so that one that owns memory is not copied.
 #include <gdpo/core/view.hpp>
 
 GDPO_BEGIN_NAMESPACE

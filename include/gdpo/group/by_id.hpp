@@ -1,4 +1,5 @@
 #pragma once
+// by_id: rows with the same id form a group, wherever they are.
 #include <algorithm>
 #include <cstdint>
 #include <gdpo/group/groups_of.hpp>
@@ -8,7 +9,7 @@ GDPO_BEGIN_NAMESPACE
 
 /// Rows with the same id form a group, wherever they stand; made by `by_id`.
 /// Groups are numbered by ascending id; the members of a group are in row order. Sums are
-/// compensated (stats/reduce.hpp): shuffling the rows or relabelling the ids gives the same bits.
+/// compensated (stats/reduce.hpp): shuffling the rows or relabeling the ids gives the same bits.
 /// An object that has been moved from has no groups.
 class ById {
  public:

@@ -1,4 +1,5 @@
 #pragma once
+// by_offsets: groups of consecutive rows of any length.
 #include <gdpo/group/groups_of.hpp>
 
 GDPO_BEGIN_NAMESPACE

@@ -1,4 +1,5 @@
 #pragma once
+// per_row: gives each row the value of its group.
 #include <gdpo/group/groups_of.hpp>
 #include <string>
 #include <vector>

@@ -101,7 +101,7 @@ struct Lanes<Pack<L, S>> {
   };
 };
 
-/// What vectorised loops compute with: one register of S, or S itself where there are no vectors.
+/// What vectorized loops compute with: one register of S, or S itself where there are no vectors.
 template <class S>
 using Native = std::conditional_t<native_width<S> == 1, S, Pack<native_width<S>, S>>;
 

@@ -1,6 +1,6 @@
 #pragma once
 // Packs of L lanes of S (double or float) and their operations, written out for vector registers
-// rather than left to the compiler's vectoriser. A pack that is wider than a register is two
+// rather than left to the compiler's vectorizer. A pack that is wider than a register is two
 // halves, so every build has the same L lanes and the same bits. Only the number of instructions
 // differs.
 //
@@ -201,7 +201,7 @@ GDPO_INLINE Pack<L, S> select(const Mask<L, S>& mask, const Pack<L, S>& a, const
   }
 }
 
-/// Returns a, and hides from the optimiser how it was computed (math/scalar.hpp).
+/// Returns a, and hides from the optimizer how it was computed (math/scalar.hpp).
 template <int L, class S>
 GDPO_INLINE Pack<L, S> opaque(Pack<L, S> a) {
   if constexpr (!fits_register<L, S>) {

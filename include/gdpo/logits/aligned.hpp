@@ -1,6 +1,6 @@
 #pragma once
 // Batches of logits from whole sequences, in which each row predicts the token that follows.
-#include <gdpo/logits/batch.hpp>
+#include <gdpo/logits/logits_batch.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

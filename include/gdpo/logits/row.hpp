@@ -1,4 +1,5 @@
 #pragma once
+// LogitRow: the sums of a row of logits, which merge over shards of the vocabulary.
 #include <gdpo/math/scalar.hpp>
 
 // The struct below is plain data, outside the inline namespace: it is sent between ranks.

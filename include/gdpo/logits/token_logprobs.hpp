@@ -1,7 +1,8 @@
 #pragma once
+// token_logprobs_into: log-probs and entropies of tokens from logits.
 #include <gdpo/core/exec.hpp>
-#include <gdpo/logits/batch.hpp>
-#include <gdpo/logits/engine/gradient_row.hpp>
+#include <gdpo/logits/logits_batch.hpp>
+#include <gdpo/logits/shared/gradient_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

@@ -1,4 +1,5 @@
 #pragma once
+// AnyKl: a KL term whose estimator is chosen when the program runs.
 #include <gdpo/loss/kl.hpp>
 
 namespace gdpo {

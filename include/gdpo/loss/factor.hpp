@@ -1,4 +1,5 @@
 #pragma once
+// Factors of the surrogate, such as importance weights that depend on the ratio.
 #include <gdpo/core/declares.hpp>
 #include <gdpo/loss/term.hpp>
 

@@ -1,4 +1,5 @@
 #pragma once
+// KL terms: estimators of the divergence from another policy, and rules for their gradient.
 #include <gdpo/core/declares.hpp>
 #include <gdpo/loss/map.hpp>
 
@@ -233,7 +234,7 @@ GDPO_INLINE V other_logp(Against against, const Token<V>& t) {
 /// A KL term of the loss: beta times an estimate of the divergence, with a rule for its gradient.
 ///
 /// For each valid token the loss adds W_i w' beta value, where W_i is the weight of the row
-/// (loss/aggregate.hpp) and w' the token's number in `TokenBatch::kl_weights`, or 1 without that
+/// (tokens/aggregate.hpp) and w' the token's number in `TokenBatch::kl_weights`, or 1 without that
 /// array. `LossMetrics::kl_bounded` counts the tokens where a clamp holds.
 ///
 /// `Estimator` is kl::K1, kl::Abs, kl::K2, kl::K3 or a type with the same contract; `Gradient` is

@@ -1,4 +1,5 @@
 #pragma once
+// Levels: whether the ratio belongs to a token or to a sequence.
 #include <gdpo/loss/map.hpp>
 
 GDPO_BEGIN_NAMESPACE

@@ -1,4 +1,5 @@
 #pragma once
+// Maps: bounds on the log ratio of a token.
 #include <gdpo/loss/term.hpp>
 
 GDPO_BEGIN_NAMESPACE

@@ -1,4 +1,5 @@
 #pragma once
+// The losses of the papers, as values.
 #include <gdpo/loss/policy_loss.hpp>
 
 // The losses of the papers. Each is a value: copy it and set members of the copy.

@@ -1,8 +1,9 @@
 #pragma once
-#include <gdpo/loss/count.hpp>
+// PolicyLoss: a policy loss over tokens, composed of its axes.
 #include <gdpo/loss/engine/batch_loss.hpp>
-#include <gdpo/loss/result.hpp>
+#include <gdpo/loss/loss_result.hpp>
 #include <gdpo/loss/surrogate.hpp>
+#include <gdpo/tokens/count.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -54,7 +55,7 @@ struct PolicyLoss {
   Level level{};                       ///< Whose ratio the surrogate sees (loss/level.hpp).
   Surrogate surrogate{};               ///< What the advantage weighs (loss/surrogate.hpp).
   Kl kl{};                             ///< KL terms (loss/kl.hpp).
-  Aggregate aggregate{};               ///< What the loss is divided by (loss/aggregate.hpp).
+  Aggregate aggregate{};               ///< What the loss is divided by (tokens/aggregate.hpp).
   Factor factor{};                     ///< Detached factors of the surrogate (loss/factor.hpp).
   static constexpr Metrics metrics{};  ///< What is measured (loss/metrics.hpp).
   /// The settings (core/fields.hpp).
@@ -70,7 +71,7 @@ struct PolicyLoss {
   /// Computes loss and metrics and, if `gradient` is given, dloss/dlogp of every token.
   ///
   /// - `exec`: seq, simd or parallel(executor); all give the same bits.
-  /// - `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
+  /// - `normalizer`: count(batch), summed over the micro-batches and ranks of the step.
   /// - `gradient`: has the shape of batch.logp and elements of type S, and may not overlap the
   ///   arrays of the batch. Every position is written, with exactly 0 where the mask is 0. `{}` is
   ///   no gradient.
@@ -93,12 +94,12 @@ struct PolicyLoss {
   /// the loss and are counted (`LossMetrics::non_finite`). On several threads policies of your own
   /// must not throw.
   template <class Exec, class S>
-  LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normaliser& normaliser,
+  LossResult operator()(const Exec& exec, const TokenBatch<S>& batch, const Normalizer& normalizer,
                         const std::common_type_t<TokenOut<S>>& gradient,
                         LossWorkspace<S>& workspace) const {
-    return evaluate(exec, *this, batch, normaliser, gradient, workspace);
+    return evaluate(exec, *this, batch, normalizer, gradient, workspace);
   }
-  /// The same on a device, with the arguments that cuda/loss/policy_loss.hpp describes.
+  /// The same on a device, with the arguments that cuda/loss/device_loss.hpp describes.
   template <class Device, class... Arguments,
             std::enable_if_t<detail::is_device_v<Device>, int> = 0>
   void operator()(const Device& device, const Arguments&... arguments) const {
@@ -107,10 +108,10 @@ struct PolicyLoss {
   /// The same on one thread in vector lanes (simd), with a workspace of its own, which is allocated
   /// in each call. Without `gradient`, only loss and metrics are computed.
   template <class S>
-  LossResult operator()(const TokenBatch<S>& batch, const Normaliser& normaliser,
+  LossResult operator()(const TokenBatch<S>& batch, const Normalizer& normalizer,
                         const std::common_type_t<TokenOut<S>>& gradient = {}) const {
     LossWorkspace<S> workspace;
-    return (*this)(simd, batch, normaliser, gradient, workspace);
+    return (*this)(simd, batch, normalizer, gradient, workspace);
   }
 };
 
@@ -158,19 +159,19 @@ constexpr bool needs_loss() {
 /// Computes any loss. Arguments, result and errors are those of PolicyLoss::operator().
 template <class Exec, class Loss, class S>
 LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& batch,
-                    const Normaliser& normaliser, const std::common_type_t<TokenOut<S>>& gradient,
+                    const Normalizer& normalizer, const std::common_type_t<TokenOut<S>>& gradient,
                     LossWorkspace<S>& workspace) {
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
-  const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normaliser,
+  const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normalizer,
                                                   gradient);
   const detail::Tally total = of_batch(exec, workspace);
-  Normaliser seen;
+  Normalizer seen;
   seen.tokens = total.tokens, seen.rows = static_cast<double>(total.rows);
   seen.non_empty_rows = static_cast<double>(total.rows - total.empty_rows);
-  detail::check_seen("gdpo::PolicyLoss", of_batch.over(), normaliser, seen);
+  detail::check_seen("gdpo::PolicyLoss", of_batch.over(), normalizer, seen);
   return detail::loss_result<decltype(Loss::metrics)>(
-      total, normaliser, detail::traits_of(loss, batch, of_batch.reads()));
+      total, normalizer, detail::traits_of(loss, batch, of_batch.reads()));
 }
 
 /// The same loss at another level, all other settings kept:

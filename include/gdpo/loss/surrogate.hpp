@@ -1,4 +1,5 @@
 #pragma once
+// Surrogates: the part of the loss of a token that its advantage weighs.
 #include <gdpo/loss/term.hpp>
 
 GDPO_BEGIN_NAMESPACE

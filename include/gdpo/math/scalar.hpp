@@ -13,7 +13,7 @@ GDPO_BEGIN_NAMESPACE
 /// Operations of the formulas, on float, double and packs of lanes of them.
 namespace math {
 
-/// Returns x, and hides from the optimiser how it was computed.
+/// Returns x, and hides from the optimizer how it was computed.
 ///
 /// The compiler can then not fuse, re-associate or fold what follows with what came before. It
 /// costs no instruction.
@@ -80,7 +80,7 @@ GDPO_INLINE std::uint64_t bits_of(double x) {
   std::memcpy(&bits, &kept, sizeof bits);
   return bits;
 }
-/// The double with these bits; the optimiser does not see its value.
+/// The double with these bits; the optimizer does not see its value.
 GDPO_INLINE double from_bits(std::uint64_t bits) {
   double x;
   std::memcpy(&x, &bits, sizeof x);
@@ -108,7 +108,7 @@ GDPO_INLINE std::uint32_t bits_of(float x) {
   std::memcpy(&bits, &kept, sizeof bits);
   return bits;
 }
-/// The float with these bits; the optimiser does not see its value.
+/// The float with these bits; the optimizer does not see its value.
 GDPO_INLINE float from_bits(std::uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);
@@ -184,7 +184,7 @@ GDPO_INLINE float(max)(float a, float b) {
 #endif
 }
 
-/// A quiet NaN that the optimiser does not see; -ffinite-math-only would let it drop a visible one.
+/// A quiet NaN that the optimizer does not see; -ffinite-math-only would let it drop a visible one.
 template <class T = double>
 GDPO_INLINE T nan() {
   if constexpr (std::is_same_v<T, float>) {
@@ -198,4 +198,9 @@ GDPO_INLINE T nan() {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 }  // namespace math
+
+/// The result of comparing two V: bool, or one flag for each lane.
+template <class V>
+using mask_t = std::decay_t<decltype(std::declval<const V&>() < std::declval<const V&>())>;
+
 GDPO_END_NAMESPACE

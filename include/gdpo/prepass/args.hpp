@@ -1,6 +1,7 @@
 #pragma once
 // What a pre-pass is given, and how far its decisions reach.
-#include <gdpo/loss/engine/rows.hpp>
+#include <gdpo/core/fields.hpp>
+#include <gdpo/tokens/token_row.hpp>
 
 namespace gdpo {
 /// What the weights of a pre-pass act on.
@@ -13,7 +14,7 @@ enum class Reach {
   SurrogateAndKl,
   /// The mask. Weight 0 takes the token out of the batch: out of the loss, the count of tokens, the
   /// ratio of its segment, and all metrics but the length of its completion. Any other weight keeps
-  /// it whole. A row that loses all its tokens still counts in Normaliser::rows, as in the
+  /// it whole. A row that loses all its tokens still counts in Normalizer::rows, as in the
   /// trainers, but not in non_empty_rows.
   Denominator
 };

@@ -1,4 +1,5 @@
 #pragma once
+// Pre-passes that leave whole rows out: truncated completions, and groups whose rewards are equal.
 #include <gdpo/prepass/args.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -50,7 +51,7 @@ struct Overlong {
 ///
 /// With Reach::Surrogate the rows leave the surrogate, but the KL terms still act on them and all
 /// counts stay. With Reach::SurrogateAndKl they leave the KL terms as well. With Reach::Denominator
-/// they also leave the count of tokens and Normaliser::non_empty_rows.
+/// they also leave the count of tokens and Normalizer::non_empty_rows.
 struct DegenerateGroups {
   /// (B), one entry for each row. A row whose entry is not 0 is dropped. The report of
   /// gdpo::advantages gives the column: `gdpo::per_row(groups, rows, report.degenerate)`. Required

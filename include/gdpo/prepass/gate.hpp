@@ -1,4 +1,5 @@
 #pragma once
+// Gates: pre-passes that leave out tokens or rows by how far two policies differ.
 #include <gdpo/lanes/exp_parts.hpp>
 #include <gdpo/prepass/statistic.hpp>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Truncated importance sampling against the log-probs of the sampling engine.
 #include <gdpo/prepass/statistic.hpp>
 
 GDPO_BEGIN_NAMESPACE

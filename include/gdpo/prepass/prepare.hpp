@@ -1,4 +1,6 @@
 #pragma once
+// prepare: runs pre-passes on a batch.
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/prepass/engine/run_prepass.hpp>
 
 GDPO_BEGIN_NAMESPACE

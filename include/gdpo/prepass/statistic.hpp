@@ -1,4 +1,5 @@
 #pragma once
+// How a quantity of tokens is taken over a row.
 #include <gdpo/loss/map.hpp>
 #include <gdpo/prepass/args.hpp>
 

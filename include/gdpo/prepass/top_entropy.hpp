@@ -1,4 +1,5 @@
 #pragma once
+// TopEntropy: a pre-pass that keeps the tokens of high entropy.
 #include <gdpo/prepass/args.hpp>
 
 GDPO_BEGIN_NAMESPACE

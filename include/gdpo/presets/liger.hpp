@@ -1,4 +1,5 @@
 #pragma once
+// Presets of Liger Kernel.
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/preset.hpp>
 
@@ -18,7 +19,7 @@ inline constexpr PolicyLoss<> bnpo_loss{{}, {}, {}, aggregate::token_mean()};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr PolicyLoss<> dr_grpo_loss{{}, {}, {}, aggregate::seq_mean_token_sum_norm()};
 /// loss_type="dapo" without num_items_in_batch, which divides by the tokens of the batch. With
-/// num_items_in_batch set aggregate.over = Over::Given and bind it as Normaliser::given.
+/// num_items_in_batch set aggregate.over = Over::Given and bind it as Normalizer::given.
 inline constexpr PolicyLoss<> dapo_loss{{}, {}, {}, aggregate::token_mean()};
 /// loss_type="cispo": divided as `dapo_loss`. Set factor.first.max_ratio = epsilon_high, which is
 /// the bound itself. Here it is 5; the default, 0.2, clips nearly every token.

@@ -1,4 +1,5 @@
 #pragma once
+// Presets of ms-swift.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
@@ -39,7 +40,7 @@ constexpr Estimator scaled(scale::Of of, double eps = 1e-4) {
 inline constexpr Grpo grpo = detail::scaled<Grpo>(scale::Of::Group);
 /// advantage_estimator="grpo" with scale_rewards="none": the reward minus the mean of the group.
 inline constexpr DrGrpo grpo_no_scale = detail::conventions(DrGrpo{});
-/// advantage_estimator="grpo" with scale_rewards="batch": centred in the group, divided by the std
+/// advantage_estimator="grpo" with scale_rewards="batch": centered in the group, divided by the std
 /// of all rewards + 1e-4.
 inline constexpr Grpo grpo_batch_scale = detail::scaled<Grpo>(scale::Of::Batch);
 /// advantage_estimator="rloo": the reward minus the mean of the others in the group.
@@ -48,9 +49,9 @@ inline constexpr Rloo rloo = detail::conventions(Rloo{});
 inline constexpr auto rloo_group_scale = detail::scaled<detail::ScaledRloo>(scale::Of::Group);
 /// advantage_estimator="rloo" with scale_rewards="batch".
 inline constexpr auto rloo_batch_scale = detail::scaled<detail::ScaledRloo>(scale::Of::Batch);
-/// advantage_estimator="reinforce_plus_plus": centred in the group, divided by the std of the
-/// centred values of the batch + 1e-4.
-inline constexpr Grpo reinforce_plus_plus = detail::scaled<Grpo>(scale::Of::BatchCentred);
+/// advantage_estimator="reinforce_plus_plus": centered in the group, divided by the std of the
+/// centered values of the batch + 1e-4.
+inline constexpr Grpo reinforce_plus_plus = detail::scaled<Grpo>(scale::Of::BatchCentered);
 /// advantage_estimator="reinforce_plus_plus" with scale_rewards="group", which is `grpo`.
 inline constexpr Grpo reinforce_plus_plus_group_scale = grpo;
 /// advantage_estimator="reinforce_plus_plus" with scale_rewards="none", which is `grpo_no_scale`.
@@ -78,10 +79,10 @@ inline constexpr PolicyLoss<> bnpo_loss{{}, {}, clamped_kl, aggregate::token_mea
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr PolicyLoss<> dr_grpo_loss{
     {}, {}, clamped_kl, aggregate::seq_mean_token_sum_norm()};
-/// loss_type="dapo": the sum over tokens divided by num_items_in_batch. Set Normaliser::given =
+/// loss_type="dapo": the sum over tokens divided by num_items_in_batch. Set Normalizer::given =
 /// num_items_in_batch and aggregate.scale = num_processes. Since 4.6.0 GRPOTrainer multiplies by
 /// gradient_accumulation_steps too, because its base class divides by them, and MegatronGRPOTrainer
-/// by num_microbatches, for the same reason: what reaches the optimiser is this loss with this
+/// by num_microbatches, for the same reason: what reaches the optimizer is this loss with this
 /// scale, where it was smaller by that factor before.
 inline constexpr PolicyLoss<> dapo_loss{{}, {}, clamped_kl, aggregate::token_mean(Over::Given)};
 /// loss_type="cispo": divided as `dapo_loss`. Set factor.first.max_ratio = epsilon_high, which is

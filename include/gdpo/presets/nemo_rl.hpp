@@ -1,4 +1,5 @@
 #pragma once
+// Presets of NeMo-RL.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>

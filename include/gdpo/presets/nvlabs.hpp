@@ -1,4 +1,5 @@
 #pragma once
+// Presets of NVlabs/GDPO.
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/presets/verl.hpp>
 

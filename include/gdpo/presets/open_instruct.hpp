@@ -1,4 +1,5 @@
 #pragma once
+// Presets of open-instruct.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
@@ -28,7 +29,7 @@ inline constexpr DrGrpo centered = [] {
 /// loss_fn="dapo", computed by compute_grpo_loss and masked_mean: clip 0.2 below and 0.272 above,
 /// and the KL term K3 with beta 0.05 on a log ratio clamped to +-40.
 ///
-/// The sum over tokens is divided by Normaliser::given: the tokens of the accumulation group, or a
+/// The sum over tokens is divided by Normalizer::given: the tokens of the accumulation group, or a
 /// constant. kl_estimator 0, 1 and 2 are kl::K1, kl::K2 and kl::K3; 3 is
 /// `Kl<kl::K1, kl::ImportanceWeighted>`.
 inline constexpr PolicyLoss<> dapo_loss{

@@ -1,4 +1,5 @@
 #pragma once
+// Presets of OpenRLHF.
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/presets/preset.hpp>
 #include <gdpo/value/token_advantage.hpp>
@@ -14,7 +15,7 @@ GDPO_BEGIN_NAMESPACE
 namespace openrlhf {
 inline constexpr const char* version = "OpenRLHF/OpenRLHF@3c3be623";
 
-/// Normalisation over the valid tokens of the batch: the population variance, at least 1e-8.
+/// Normalization over the valid tokens of the batch: the population variance, at least 1e-8.
 inline constexpr Renorm batch_norm = renorm::token_weighted_batch(0, 1e-8, EpsAt::ClampVar);
 /// advantage_estimator="gae": GAE over the valid tokens with lambd 1, then `batch_norm`.
 inline constexpr TokenAdvantage<returns::Gae, AnyKl> gae{

@@ -1,4 +1,5 @@
 #pragma once
+// Presets of the GDPO paper.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/preset.hpp>
@@ -8,9 +9,9 @@ GDPO_BEGIN_NAMESPACE
 /// std, no eps.
 namespace paper {
 inline constexpr const char* version = "arXiv 2601.05242";
-/// GDPO, eq. 4-7: each reward standardised in its group, summed, standardised over the batch.
+/// GDPO, eq. 4-7: each reward standardized in its group, summed, standardized over the batch.
 inline constexpr Gdpo gdpo{};
-/// GRPO, eq. 1-2: the sum of the rewards standardised in its group.
+/// GRPO, eq. 1-2: the sum of the rewards standardized in its group.
 inline constexpr Grpo grpo{};
 /// "GRPO w/o std": the sum of the rewards minus the mean of its group.
 inline constexpr DrGrpo grpo_no_std{};

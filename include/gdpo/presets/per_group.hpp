@@ -1,4 +1,5 @@
 #pragma once
+// GDPO with its second normalization inside each group.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/presets/preset.hpp>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Presets of slime.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
@@ -10,7 +11,7 @@ GDPO_BEGIN_NAMESPACE
 /// The estimators of slime, RolloutManager._post_process_rewards and
 /// compute_advantages_and_returns, and its value loss.
 ///
-/// Rewards of rows are normalised first, then given to the tokens. Each token pays penalty.coef =
+/// Rewards of rows are normalized first, then given to the tokens. Each token pays penalty.coef =
 /// kl_coef times its KL; kl_loss_type is penalty.kl.estimator. Missing (NaN) rewards are not
 /// handled. With normalize_advantages set renorm = slime::whiten.
 namespace slime {
@@ -30,7 +31,7 @@ constexpr Grpo scaled(Singleton singleton) {
 }
 }  // namespace detail
 
-/// advantage_estimator="grpo" or "gspo": centred in the group, divided by its std + 1e-6. A group
+/// advantage_estimator="grpo" or "gspo": centered in the group, divided by its std + 1e-6. A group
 /// of one row gets 0.
 inline constexpr Grpo grpo = detail::scaled(Singleton::Zero);
 /// The same with NaN for a group of one row, as slime gives it.
@@ -52,7 +53,7 @@ inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
 
 /// policy_loss_function with advantage_estimator="cispo": the detached ratio between 1 - eps_clip
 /// and 1 + eps_clip_high, 0.2 both. The mean over the rows of the step of their token means: set
-/// Normaliser::given = global_batch_size. use_kl_loss is kl.beta = kl_loss_coef.
+/// Normalizer::given = global_batch_size. use_kl_loss is kl.beta = kl_loss_coef.
 inline constexpr CispoLoss<level::Token<>, Kl<kl::K1>> cispo_loss{
     {}, {}, {0.0}, aggregate::seq_mean_token_mean(Over::Given), {{1 - 0.2, 1 + 0.2}, {}}};
 

@@ -1,4 +1,5 @@
 #pragma once
+// GRPO as tutorials write it.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/presets/preset.hpp>

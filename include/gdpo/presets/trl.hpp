@@ -1,4 +1,5 @@
 #pragma once
+// Presets of TRL.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/named.hpp>
 #include <gdpo/prepass.hpp>
@@ -35,7 +36,7 @@ inline constexpr DrGrpo grpo_no_scale = [] {
   e.missing = detail::missing;
   return e;
 }();
-/// scale_rewards="batch": centred in the group, divided by the std of all rewards + 1e-4.
+/// scale_rewards="batch": centered in the group, divided by the std of all rewards + 1e-4.
 inline constexpr Grpo grpo_batch_scale = [] {
   Grpo e = grpo;
   e.scale.of = scale::Of::Batch;
@@ -70,7 +71,7 @@ inline constexpr PolicyLoss<> bnpo_loss{{}, {}, {0.0}, aggregate::token_mean()};
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr PolicyLoss<> dr_grpo_loss{{}, {}, {0.0}, aggregate::seq_mean_token_sum_norm()};
 /// loss_type="dapo", its default: the sum over tokens divided by num_items_in_batch, the tokens of
-/// all processes. Set Normaliser::given to it, and aggregate.scale = num_processes *
+/// all processes. Set Normalizer::given to it, and aggregate.scale = num_processes *
 /// steps_per_generation / gradient_accumulation_steps: gradients are averaged over the processes,
 /// and the count is that of a generation batch, of which a step sees this part. (Up to 1.10.0
 /// scale = num_processes: the same where the two options are equal, as they are by default.) TRL
@@ -80,7 +81,7 @@ inline constexpr PolicyLoss<> dr_grpo_loss{{}, {}, {0.0}, aggregate::seq_mean_to
 /// the micro-batches of the generation batch, which are those of the step by default.
 inline constexpr PolicyLoss<> dapo_loss{{}, {}, {0.0}, aggregate::token_mean(Over::Given)};
 
-/// loss_type="cispo": divided as `dapo_loss`, whose notes on Normaliser::given and aggregate.scale
+/// loss_type="cispo": divided as `dapo_loss`, whose notes on Normalizer::given and aggregate.scale
 /// hold here too. The bound of the ratio is epsilon_high itself, not 1 + epsilon_high: set
 /// factor.first.max_ratio = epsilon_high. Here it is 5, as TRL's documentation recommends; TRL's
 /// own default, 0.2, clips nearly every token. epsilon and delta have no effect.

@@ -21,7 +21,7 @@ inline constexpr PolicyLoss<> bnpo_loss{{}, {}, clamped_kl, aggregate::token_mea
 /// loss_type="dr_grpo". Set aggregate.constant = max_completion_length; it has no default.
 inline constexpr PolicyLoss<> dr_grpo_loss{
     {}, {}, clamped_kl, aggregate::seq_mean_token_sum_norm()};
-/// loss_type="dapo": the sum over tokens divided by Normaliser::given = num_items_in_batch, with
+/// loss_type="dapo": the sum over tokens divided by Normalizer::given = num_items_in_batch, with
 /// aggregate.scale as in trl::dapo_loss.
 inline constexpr PolicyLoss<> dapo_loss{{}, {}, clamped_kl, aggregate::token_mean(Over::Given)};
 /// loss_type="cispo": divided as `dapo_loss`. Set factor.first.max_ratio = epsilon_high, which is

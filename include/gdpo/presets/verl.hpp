@@ -1,4 +1,5 @@
 #pragma once
+// Presets of verl.
 #include <gdpo/advantage/group_advantage.hpp>
 #include <gdpo/loss/any_kl.hpp>
 #include <gdpo/loss/named.hpp>
@@ -45,7 +46,7 @@ constexpr Estimator scaled(Estimator e, double eps = 1e-6) {
 }
 }  // namespace detail
 
-/// adv_estimator=grpo or grpo_vectorized (compute_grpo_outcome_advantage): centred, divided by the
+/// adv_estimator=grpo or grpo_vectorized (compute_grpo_outcome_advantage): centered, divided by the
 /// std of the group + 1e-6.
 inline constexpr Grpo grpo = detail::conventions(detail::scaled(Grpo{}));
 /// adv_estimator=grpo with norm_adv_by_std_in_grpo=False: the reward minus the mean of the group.
@@ -53,22 +54,22 @@ inline constexpr DrGrpo grpo_no_std = detail::conventions(DrGrpo{});
 /// adv_estimator=gdpo (compute_gdpo_outcome_advantage): the second stage counts every row as often
 /// as it has tokens.
 inline constexpr Gdpo gdpo = detail::whitened(detail::scaled(Gdpo{}));
-/// compute_gdpo_outcome_advantage with norm_adv_by_std_in_grpo=False: the first stage only centres.
+/// compute_gdpo_outcome_advantage with norm_adv_by_std_in_grpo=False: the first stage only centers.
 /// verl's trainer does not pass this option on to gdpo; it is for who calls the function.
 inline constexpr auto gdpo_no_std = detail::whitened(GroupAdvantage<baseline::Mean, scale::None>{});
 /// adv_estimator=rloo (compute_rloo_outcome_advantage): a group of one keeps its reward.
 inline constexpr Rloo rloo = detail::conventions(Rloo{});
 /// adv_estimator=rloo_vectorized: as `rloo`, but a group of one gives 0.
 inline constexpr Rloo rloo_vectorized = detail::conventions(Rloo{}, Singleton::Zero);
-/// adv_estimator=reinforce_plus_plus_baseline: centred in the group, then whitened over the tokens
+/// adv_estimator=reinforce_plus_plus_baseline: centered in the group, then whitened over the tokens
 /// of the batch (compute_reinforce_plus_plus_baseline_outcome_advantage).
 inline constexpr DrGrpo reinforce_plus_plus_baseline = detail::whitened(DrGrpo{});
 /// adv_estimator=opo (compute_opo_outcome_advantage): the reward minus the mean of the group in
 /// which each completion counts by its length (OPO, arXiv 2505.23585). RewardBatch::tokens.
 inline constexpr auto opo =
     detail::conventions(detail::OfSum<baseline::LengthWeighted, scale::None>{});
-/// adv_estimator=gpg (compute_gpg_outcome_advantage) with f_norm 1: centred in the group, times the
-/// number of rewards over that of rewards that are not 0 (GPG, arXiv 2504.02546).
+/// adv_estimator=gpg (compute_gpg_outcome_advantage) with f_norm 1: centered in the group, times
+/// the number of rewards over that of rewards that are not 0 (GPG, arXiv 2504.02546).
 inline constexpr auto gpg =
     detail::conventions(detail::OfSum<baseline::Mean, scale::NonzeroShare>{});
 /// adv_estimator=grpo_passk (compute_grpo_passk_outcome_advantage): the best completion of a group
@@ -90,7 +91,7 @@ inline constexpr TokenAdvantage<returns::RewardToGo, AnyKl> reinforce_plus_plus{
     {}, {0, {0, Against::Ref, {}, {}, KlEstimator::K1}}, {}, masked_whiten};
 
 // The aggregates of loss_agg_mode. Without a global batch they divide by the counts of the
-// micro-batch. With one, set over = Over::Given, Normaliser::given = the summed batch_num_tokens or
+// micro-batch. With one, set over = Over::Given, Normalizer::given = the summed batch_num_tokens or
 // global_batch_size, and scale = dp_size.
 
 /// loss_agg_mode="token-mean": the mean over tokens.

@@ -1,6 +1,7 @@
 #pragma once
+// Means and moments of the values that a mask selects.
 #include <array>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/stats/moments.hpp>
 #include <gdpo/storage/storage.hpp>
 #include <vector>
@@ -162,7 +163,7 @@ double masked_row_mean(View<T, 2> values, View<M, 2> mask = {}, double count_eps
 }
 
 /// Count, mean, spread and range of the values that count.
-/// Blocks of 4096 values, each by two centred passes, merged in order. The result merges further,
+/// Blocks of 4096 values, each by two centered passes, merged in order. The result merges further,
 /// over micro-batches and ranks (`merge`).
 template <class T, int Rank, class M = const unsigned char>
 Moments masked_moments(View<T, Rank> values, View<M, Rank> mask = {}) {

@@ -1,4 +1,5 @@
 #pragma once
+// Moments: count, mean, spread and range of numbers, which merge.
 #include <gdpo/stats/reduce.hpp>
 #include <limits>
 

@@ -13,7 +13,7 @@
 //
 // Why the order does not matter to TwoSum: before its last rounding the compensated sum is off by
 // at most about n^2 2^-106 sum|x| (Ogita, Rump, Oishi 2005, Sum2). Two orders therefore give
-// different doubles only if the exact sum lies that close to the midpoint of two neighbouring
+// different doubles only if the exact sum lies that close to the midpoint of two neighboring
 // doubles.
 // clang-format on
 #include <array>

@@ -1,4 +1,5 @@
 #pragma once
+// Column: an optional array of one number a row, stored in any type.
 #include <gdpo/storage/stored_as.hpp>
 
 GDPO_BEGIN_NAMESPACE

@@ -27,7 +27,7 @@ GDPO_BEGIN_NAMESPACE
 
 /// The library's type with the same memory layout as T; the general case is T itself.
 ///
-/// Specialise it for a class that is a binary16 or a bfloat16 in memory. Then vector lanes and CUDA
+/// Specialize it for a class that is a binary16 or a bfloat16 in memory. Then vector lanes and CUDA
 /// kernels can read and write it. with/eigen.hpp does so for Eigen's two types. For another
 /// library:
 ///
@@ -37,7 +37,7 @@ GDPO_BEGIN_NAMESPACE
 ///     };
 template <class T>
 struct LayoutOf {
-  using type = T;  ///< Float16 or BFloat16 in a specialisation
+  using type = T;  ///< Float16 or BFloat16 in a specialization
 };
 /// Shorthand for LayoutOf, which ignores a const.
 template <class T>

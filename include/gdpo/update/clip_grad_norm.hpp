@@ -1,6 +1,7 @@
 #pragma once
+// clip_grad_norm: bounds the norm of a gradient in many arrays, over all ranks.
 #include <gdpo/dist/agree.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/update/engine/grad_norm.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -19,7 +20,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(Norm) {
 
 /// What happens to a gradient with a NaN or an infinity.
 enum class OnNonFinite {
-  /// It stays as it is, and `ClippedGradient::take_step` is false: leave the optimiser step out
+  /// It stays as it is, and `ClippedGradient::take_step` is false: leave the optimizer step out
   /// (verl's `_optimizer_step`).
   Skip,
   Zero,  ///< It becomes 0 in all arrays, and the step is taken: moments decay, weights decay.
@@ -57,7 +58,7 @@ struct ClippedGradient {
   /// double it is rounded here, but not where it is applied.
   double scale = 1;
   bool clipped = false;   ///< The norm was too large, and the gradient was scaled.
-  bool take_step = true;  ///< False: leave the optimiser step out (OnNonFinite::Skip).
+  bool take_step = true;  ///< False: leave the optimizer step out (OnNonFinite::Skip).
   index_t nans = 0,       ///< Elements that are NaN; those of replicated arrays count once.
       infinities = 0;     ///< Elements that are infinite.
   /// Where the first array with such an element stands: its rank, and its place in the list of
@@ -167,7 +168,7 @@ namespace update {
 ///
 ///     gdpo::update::ClippedGradient c =
 ///         gdpo::update::clip_grad_norm(gdpo::simd, comm, gradients, 1.0);
-///     if (c.take_step) optimiser_step();
+///     if (c.take_step) optimizer_step();
 ///     log("optim/grad_norm", c.norm);
 ///
 /// The formula: norm = (sum over arrays and elements of g^2)^(1/2), or the largest |g|;

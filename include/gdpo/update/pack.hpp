@@ -1,6 +1,7 @@
 #pragma once
+// pack: distributes rows over packed micro-batches of bounded size.
 #include <gdpo/core/until_moved.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/update/engine/parts.hpp>
 #include <string>
 #include <utility>
@@ -194,7 +195,7 @@ class Packing {
 ///       batch.offsets = packing.offsets(p);
 ///       batch.logp = forward(packing.rows(p));  // a view of packing.tokens(p) log-probs
 ///       batch.advantages = advantages_of(packing.rows(p));  // one for each of these rows
-///       loss(batch, normaliser, gradient_of(p));
+///       loss(batch, normalizer, gradient_of(p));
 ///     }
 ///
 /// It is first-fit decreasing: the longest row first, rows of equal length in row order, each goes

@@ -1,4 +1,5 @@
 #pragma once
+// ParameterView: one parameter or gradient array of any rank and strides.
 #include <algorithm>
 #include <gdpo/lanes/load_store.hpp>
 

@@ -1,4 +1,5 @@
 #pragma once
+// plan: which rows go into which optimizer step, rank and micro-batch.
 #include <gdpo/core/until_moved.hpp>
 #include <gdpo/group/groups_of.hpp>
 #include <gdpo/update/engine/plan_numbers.hpp>
@@ -6,7 +7,7 @@
 GDPO_BEGIN_NAMESPACE
 namespace update {
 
-/// Which rows go into which optimiser step, rank and micro-batch, in which order; made by plan().
+/// Which rows go into which optimizer step, rank and micro-batch, in which order; made by plan().
 ///
 /// Steps are counted over all epochs: step s belongs to epoch s / mini_batches(). Every rank has
 /// the same number of micro-batches in a step, so that collective calls match; some are empty where
@@ -15,11 +16,11 @@ namespace update {
 /// plan that has been moved from has no steps, epochs and ranks.
 class Plan {
  public:
-  /// The number of optimiser steps of all epochs. It is 0 for a batch without rows.
+  /// The number of optimizer steps of all epochs. It is 0 for a batch without rows.
   index_t steps() const { return epochs_ * numbers_.value.mini_batches; }
   /// How many times each row is used.
   index_t epochs() const { return epochs_; }
-  /// The number of optimiser steps of an epoch. It is 0 for a batch without rows.
+  /// The number of optimizer steps of an epoch. It is 0 for a batch without rows.
   index_t mini_batches() const { return numbers_.value.mini_batches; }
   /// The number of micro-batches of each rank in a step, at least 1.
   index_t accumulation() const { return numbers_.value.accumulation; }
@@ -152,14 +153,14 @@ class Plan {
   std::vector<index_t> begin_;  // (orders, units + 1) where each unit begins in rows_
 };
 
-/// Cuts the rows 0 .. rows - 1 of a generated batch into optimiser steps, ranks and micro-batches.
+/// Cuts the rows 0 .. rows - 1 of a generated batch into optimizer steps, ranks and micro-batches.
 ///
 ///     gdpo::update::PlanSettings s;
 ///     s.mini_batches = 0, s.accumulation = 8, s.micro_batch = 4, s.ranks = 8;
 ///     const gdpo::update::Plan plan = gdpo::update::plan(512, s);  // 2 steps of 256 rows
 ///     for (index_t step = 0; step < plan.steps(); ++step) {
 ///       for (index_t k = 0; k < plan.accumulation(); ++k) backward(plan.rows(step, rank, k));
-///       optimiser_step();
+///       optimizer_step();
 ///     }
 ///
 /// Each epoch uses every row once, except for dropped ones. The rows of an epoch, in their own

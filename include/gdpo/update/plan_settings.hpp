@@ -1,7 +1,8 @@
 #pragma once
+// The settings of plan.
 #include <cstdint>
 #include <gdpo/core/view.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace update {
@@ -29,8 +30,8 @@ GDPO_DATA_INLINE constexpr auto enumerators(Remainder) {
 
 /// What has to stay together.
 enum class Whole {
-  Rows,         ///< Nothing: the rows of a group may go into several optimiser steps.
-  InStep,       ///< A group stays within one optimiser step, over any ranks and micro-batches.
+  Rows,         ///< Nothing: the rows of a group may go into several optimizer steps.
+  InStep,       ///< A group stays within one optimizer step, over any ranks and micro-batches.
   InMicroBatch  ///< A group stays within one micro-batch, and so on one rank.
 };
 /// The enumerators of Whole with their words.
@@ -72,7 +73,7 @@ GDPO_DATA_INLINE constexpr auto enumerators(Shuffle) {
 /// of open-instruct's plan are the n micro-batches of packed sequences of one rank.
 struct PlanSettings {
   index_t epochs = 1;        ///< How many times each row is used; "mu" in GRPO's paper.
-  index_t mini_batches = 1;  ///< Optimiser steps of an epoch; 0: follows from the two below.
+  index_t mini_batches = 1;  ///< Optimizer steps of an epoch; 0: follows from the two below.
   /// Micro-batches of each rank in a step; 0: follows from micro_batch, or 1 if that is 0 as well.
   index_t accumulation = 0;
   index_t micro_batch = 0;  ///< Rows of a micro-batch, at most; 0: follows from accumulation.

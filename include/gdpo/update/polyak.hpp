@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/math/settings.hpp>
+// polyak: moves reference parameters towards the trained ones.
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/update/engine/change_lanes.hpp>
 #include <gdpo/update/engine/parameter_grid.hpp>
 
@@ -118,7 +119,7 @@ inline void polyak(const std::vector<ParameterView>& reference,
 ///     const gdpo::update::Refresh refresh{512, 0.6};  // TRL's ref_model_sync_steps, mixup_alpha
 ///     if (refresh.due(step)) gdpo::update::polyak(reference, policy, refresh.tau);
 struct Refresh {
-  /// Steps between two refreshes, in the unit that due() is called with: optimiser steps in TRL,
+  /// Steps between two refreshes, in the unit that due() is called with: optimizer steps in TRL,
   /// training steps in open-instruct. 0: the reference stays.
   index_t every = 0;
   double tau = 1;  ///< 1: the reference becomes the policy; below: polyak().

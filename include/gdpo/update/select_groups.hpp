@@ -1,4 +1,5 @@
 #pragma once
+// select_groups: dynamic sampling, which keeps the groups whose rewards vary.
 #include <algorithm>
 #include <gdpo/update/engine/spread_reader.hpp>
 #include <vector>
@@ -16,7 +17,7 @@ namespace update {
 enum class FlatIn : unsigned char {
   /// A group is flat if every reward with a weight is. This fits GDPO, which learns from a reward
   /// that varies even if the sum does not. It keeps one kind of group from which GDPO learns
-  /// nothing: where standardised rewards cancel, as two of the same weight with a constant sum do.
+  /// nothing: where standardized rewards cancel, as two of the same weight with a constant sum do.
   /// `Given` with GroupReport::degenerate drops those too.
   EveryColumn,
   /// A group is flat if the weighted sum of its rewards is. This fits GRPO. DAPO (arXiv 2503.14476,

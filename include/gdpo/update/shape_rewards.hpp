@@ -1,6 +1,7 @@
 #pragma once
+// shape_rewards: rules that change the reward of a completion, such as length penalties.
 #include <gdpo/core/declares.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/storage/column.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -207,8 +208,8 @@ namespace update {
 ///                                 gdpo::view(lengths), gdpo::update::shaping::Clip{-1, 1},
 ///                                 gdpo::update::shaping::SoftOverlong{20480, 4096});
 ///
-/// A punishment inside a reward shares its standardisation. As a reward of its own (a column of
-/// zeros, shaped) GDPO standardises it by itself.
+/// A punishment inside a reward shares its standardization. As a reward of its own (a column of
+/// zeros, shaped) GDPO standardizes it by itself.
 ///
 /// A NaN is a missing reward and stays as it is; no rule sees it. If a rule makes NaN of a reward
 /// that is there (infinity times 0, say), infinity is written: NaN would mean that the reward is

@@ -1,7 +1,8 @@
 #pragma once
+// shard: distributes rows of different lengths evenly over ranks.
 #include <algorithm>
 #include <gdpo/group/groups_of.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 #include <gdpo/update/engine/deal.hpp>
 #include <type_traits>
 #include <utility>

@@ -1,4 +1,5 @@
 #pragma once
+// Step: collects the losses of micro-batches and ranks until the optimizer steps.
 #include <algorithm>
 #include <exception>
 #include <gdpo/dist/merge.hpp>
@@ -12,7 +13,7 @@ namespace detail {
 struct StepRecord {
   LossResult result{};
   GroupReport report{};
-  double given = 0;  // Normaliser::given
+  double given = 0;  // Normalizer::given
 };
 template <>
 struct Travels<StepRecord> {
@@ -41,7 +42,7 @@ X merged_member(const char* function, const std::vector<StepRecord>& ranks, X St
 }  // namespace detail
 namespace update {
 
-/// One optimiser step of several micro-batches and ranks: its counts before the first loss, and the
+/// One optimizer step of several micro-batches and ranks: its counts before the first loss, and the
 /// sum of what the loss calls return.
 ///
 /// A loss is divided by the counts of the whole step, which have to be known before the first
@@ -54,7 +55,7 @@ namespace update {
 ///                                    [&](gdpo::index_t k) { return gdpo::count(batch(k)); });
 ///     for (gdpo::index_t k = 0; k < micro_batches; ++k) {
 ///       step.add(k, [&] {  // forward, loss, backward
-///         return loss(batch(k), step.normaliser(), gradient(k));
+///         return loss(batch(k), step.normalizer(), gradient(k));
 ///       });
 ///     }
 ///     const gdpo::LossResult total = step.finish();  // of all micro-batches and ranks
@@ -78,7 +79,7 @@ class Step {
   static_assert(detail::needs_communicator<Comm>());
 
  public:
-  /// Counts the step: calls count(k), which returns a Normaliser, for k = 0 to micro_batches - 1,
+  /// Counts the step: calls count(k), which returns a Normalizer, for k = 0 to micro_batches - 1,
   /// and adds up the counts of all ranks.
   ///
   /// comm: must outlive the object. micro_batches: those of this rank, at least 0; ranks may have
@@ -89,10 +90,10 @@ class Step {
   /// as in dist::agree(): invalid_input as such, another exception as std::runtime_error.
   template <class Count>
   Step(const Comm& comm, index_t micro_batches, const Count& count) : comm_(&comm) {
-    static_assert(std::is_invocable_r_v<Normaliser, const Count&, index_t>,
+    static_assert(std::is_invocable_r_v<Normalizer, const Count&, index_t>,
                   "the last argument of Step is a function: the number of a micro-batch to its "
-                  "gdpo::Normaliser");
-    normaliser_ = detail::merged<Normaliser>("gdpo::update::Step", comm,
+                  "gdpo::Normalizer");
+    normalizer_ = detail::merged<Normalizer>("gdpo::update::Step", comm,
                                              [&] { return counted(micro_batches, count); });
   }
   Step(const Step&) = delete;             ///< An object is one step, which happens once.
@@ -105,9 +106,9 @@ class Step {
   Step(index_t micro_batches, const Count& count) : Step(here(), micro_batches, count) {}
 
   /// The counts of all micro-batches and ranks: the argument of every loss call of the step.
-  const Normaliser& normaliser() const { return normaliser_; }
+  const Normalizer& normalizer() const { return normalizer_; }
 
-  /// Sets Normaliser::given, the count of the caller's own that aggregates with Over::Given divide
+  /// Sets Normalizer::given, the count of the caller's own that aggregates with Over::Given divide
   /// by, such as a global batch size. Without this call it is the sum of what
   /// count() returned there, most often 0.
   ///
@@ -119,13 +120,13 @@ class Step {
       contract::fail(function, "given", contract::text(given), "a finite count above 0");
     if (std::any_of(results_.begin(), results_.end(), [](const auto& r) { return r.has_value(); }))
       contract::fail(function, "call", "one after add()", "a call before the first add()");
-    normaliser_.given = given;
+    normalizer_.given = given;
   }
 
   /// Adds the result of micro-batch k and, where advantages were computed micro-batch by
   /// micro-batch, the report of its groups.
   ///
-  /// result: what a loss call returned with normaliser(). Where the micro-batch has no rows it may
+  /// result: what a loss call returned with normalizer(). Where the micro-batch has no rows it may
   /// be LossResult{}, or add() may be left out. report: of groups that are whole in this
   /// micro-batch. The report of rows that dist::gather_rows() has gathered is that of all ranks
   /// already: do not add it.
@@ -136,23 +137,23 @@ class Step {
   /// others would wait in finish(): over several ranks use the form below.
   void add(index_t k, const LossResult& result, const GroupReport& report = {}) {
     check_number(k);
-    const Normaliser& counts = counts_[place(k)];
+    const Normalizer& counts = counts_[place(k)];
     const LossMetrics& m = result.metrics;
-    Normaliser given;
+    Normalizer given;
     given.tokens = static_cast<double>(m.advantage.n), given.rows = static_cast<double>(m.rows);
     given.non_empty_rows = static_cast<double>(m.rows - m.empty_rows);
     given.given = counts.given;
     if (!detail::same_counts(given, counts)) {
-      const auto words = [](const Normaliser& n) {
+      const auto words = [](const Normalizer& n) {
         return std::string(contract::text(n.tokens) + " tokens, " + contract::text(n.rows) +
                            " rows, " + contract::text(n.non_empty_rows) + " non-empty rows");
       };
       contract::fail(add_function, "result", words(given),
                      words(counts) + ", as counted for micro-batch " + contract::text(k));
     }
-    if (m.rows > 0 && !detail::same_counts(result.normaliser, normaliser_)) {
-      contract::fail(add_function, "result.normaliser", detail::counts_in_words(result.normaliser),
-                     detail::counts_in_words(normaliser_) + ", the normaliser() of the step");
+    if (m.rows > 0 && !detail::same_counts(result.normalizer, normalizer_)) {
+      contract::fail(add_function, "result.normalizer", detail::counts_in_words(result.normalizer),
+                     detail::counts_in_words(normalizer_) + ", the normalizer() of the step");
     }
     reports_[place(k)] = report;
     results_[place(k)] = result;
@@ -189,7 +190,7 @@ class Step {
 #endif
   }
 
-  /// The sum over all micro-batches and ranks, with the same bits on every rank. Its normaliser is
+  /// The sum over all micro-batches and ranks, with the same bits on every rank. Its normalizer is
   /// that of the step.
   ///
   /// Errors, which all ranks throw: what add() has kept, micro-batches with rows that were not
@@ -201,7 +202,7 @@ class Step {
     using detail::StepRecord;
     const std::vector<StepRecord> ranks = detail::gathered<StepRecord>(function, *comm_, [&] {
       check_complete(function);
-      return StepRecord{merged_results(), merged_reports(), normaliser_.given};
+      return StepRecord{merged_results(), merged_reports(), normalizer_.given};
     });
     for (std::size_t r = 1; r < ranks.size(); ++r) {
       if (ranks[r].given != ranks[0].given) {
@@ -213,7 +214,7 @@ class Step {
     LossResult total = detail::merged_member(function, ranks, &StepRecord::result);
     report_ = detail::merged_member(function, ranks, &StepRecord::report);
     finished_ = true;
-    total.normaliser = normaliser_;
+    total.normalizer = normalizer_;
     return total;
   }
 
@@ -238,12 +239,12 @@ class Step {
 
   /// Counts the micro-batches of this rank.
   template <class Count>
-  Normaliser counted(index_t micro_batches, const Count& count) {
+  Normalizer counted(index_t micro_batches, const Count& count) {
     if (micro_batches < 0) {
       contract::fail("gdpo::update::Step", "micro_batches", contract::text(micro_batches),
                      "a number of micro-batches of at least 0");
     }
-    Normaliser sum;
+    Normalizer sum;
     for (index_t k = 0; k < micro_batches; ++k) {
       counts_.push_back(count(k));
       sum += counts_.back();
@@ -257,7 +258,7 @@ class Step {
   void check_number(index_t k) const {
     if (finished_) {
       contract::fail(add_function, "call", "one after finish()",
-                     "every micro-batch before finish(), and a Step for each optimiser step");
+                     "every micro-batch before finish(), and a Step for each optimizer step");
     }
     if (k < 0 || k >= micro_batches()) {
       contract::fail(add_function, "k", contract::text(k),
@@ -304,8 +305,8 @@ class Step {
   }
 
   const Comm* comm_;
-  Normaliser normaliser_;
-  std::vector<Normaliser> counts_;
+  Normalizer normalizer_;
+  std::vector<Normalizer> counts_;
   std::vector<std::optional<LossResult>> results_;
   std::vector<GroupReport> reports_;
   GroupReport report_;

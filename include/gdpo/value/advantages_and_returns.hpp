@@ -1,4 +1,5 @@
 #pragma once
+// advantages_and_returns_into: advantages and returns of all tokens of a batch.
 #include <gdpo/value/engine/batch_returns.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -29,12 +30,12 @@ GDPO_BEGIN_NAMESPACE
 /// fma; what is written is rounded once to S. So all executions and all builds give the same bits,
 /// padded or packed, and rows may be split over calls. Two things depend on the build: K3 in the
 /// penalty is computed with fma where the machine has it (math::exp_parts), and with a
-/// renormalisation the advantages are rounded to S before it and once after it. They are then what
+/// renormalization the advantages are rounded to S before it and once after it. They are then what
 /// whiten_into makes of the advantages of a call without one, bit for bit.
 ///
 /// **Data.** A row without a step gives zeros, whatever its columns hold. A NaN or an infinity in a
 /// reward, a value or a bootstrap reaches the steps before it in its row (in its turn), and no
-/// other row; with a renormalisation every advantage of the batch. That holds for a factor of 0
+/// other row; with a renormalization every advantage of the batch. That holds for a factor of 0
 /// too, because 0 times infinity is NaN.
 ///
 /// **Errors.** invalid_input, before anything is written: settings out of range, shapes that do not

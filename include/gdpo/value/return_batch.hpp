@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/loss/batch.hpp>
+// ReturnBatch: rewards, values and masks, from which returns are computed.
+#include <gdpo/tokens/token_batch.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

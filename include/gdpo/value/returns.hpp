@@ -2,7 +2,7 @@
 // Returns policies: how the rewards of a row become the advantages and the returns of its tokens.
 #include <gdpo/core/declares.hpp>
 #include <gdpo/lanes/pack.hpp>
-#include <gdpo/math/settings.hpp>
+#include <gdpo/math/check_fields.hpp>
 
 namespace gdpo {
 
@@ -102,7 +102,7 @@ struct RewardToGo {
   }
 };
 
-/// Generalised advantage estimation: Schulman et al., arXiv 1506.02438, eq. 16, by its recursion.
+/// Generalized advantage estimation: Schulman et al., arXiv 1506.02438, eq. 16, by its recursion.
 ///
 ///     delta_t   = r_t + gamma V_next - V_t
 ///     A_t       = delta_t + gamma lambda A_next

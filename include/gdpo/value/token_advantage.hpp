@@ -1,7 +1,8 @@
 #pragma once
+// TokenAdvantage: an estimator of the advantages and returns of tokens.
 #include <gdpo/advantage/renorm.hpp>
-#include <gdpo/advantage/tokens.hpp>
 #include <gdpo/value/returns.hpp>
+#include <gdpo/value/token_penalty.hpp>
 
 GDPO_BEGIN_NAMESPACE
 
@@ -20,7 +21,7 @@ GDPO_BEGIN_NAMESPACE
 ///     gdpo::TokenAdvantage<> ppo{{1, 0.95}, {0.05}, {-5, 5},   // and penalty, clip, whitening
 ///                                gdpo::renorm::token_weighted_batch()};
 ///
-/// The returns are those before the renormalisation, because a critic learns them in the unit of
+/// The returns are those before the renormalization, because a critic learns them in the unit of
 /// the rewards.
 template <class Returns = returns::Gae, class KlTerm = Kl<kl::K1>, class Renorm = gdpo::Renorm>
 struct TokenAdvantage {

@@ -1,5 +1,6 @@
 #pragma once
-#include <gdpo/loss/batch.hpp>
+// ValueBatch: the tokens that a value loss reads.
+#include <gdpo/tokens/token_batch.hpp>
 
 GDPO_BEGIN_NAMESPACE
 

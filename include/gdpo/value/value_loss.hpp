@@ -1,4 +1,5 @@
 #pragma once
+// ValueLoss: the loss of a critic, with an optional clip.
 #include <gdpo/value/engine/value_batch_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -19,14 +20,14 @@ constexpr A mean_over_tokens() {
 /// The counts of one (micro-)batch: valid tokens, rows, and rows with a valid token.
 ///
 /// They are those of a TokenBatch with the same mask or offsets, so a step whose policy and critic
-/// see the same tokens counts once and gives both losses the same Normaliser. Values need not be
+/// see the same tokens counts once and gives both losses the same Normalizer. Values need not be
 /// there. Throws invalid_input for shapes and offsets that do not fit.
 template <class S>
-Normaliser count(const ValueBatch<S>& batch) {
+Normalizer count(const ValueBatch<S>& batch) {
   constexpr const char* function = "gdpo::count";
   detail::check_value_shapes(function, batch, detail::NeedsLogp::No);
   const TokenBatch<S> tokens = detail::tokens_of(batch, true);
-  Normaliser n =
+  Normalizer n =
       detail::count_rows(tokens, detail::layout_of(function, tokens, detail::NeedsLogp::No));
   n.counted = {tokens.prepared.mask_changes, n.tokens, n.rows};
   return n;
@@ -73,7 +74,7 @@ struct ValueLoss {
   /// beyond the largest float.
   double clip = math::infinity;
   bool half = true;  ///< Whether the squares are halved.
-  /// What the loss is divided by (loss/aggregate.hpp): by default the tokens.
+  /// What the loss is divided by (tokens/aggregate.hpp): by default the tokens.
   Aggregate aggregate = detail::mean_over_tokens<Aggregate>();
   static constexpr Metrics metrics{};  ///< What is measured (ValueMetrics).
   /// The settings (core/fields.hpp).
@@ -87,7 +88,7 @@ struct ValueLoss {
   /// Computes loss and metrics and, if `gradient` is given, dloss/dv of every token.
   ///
   /// - `exec`: seq, simd or parallel(executor); all give the same bits.
-  /// - `normaliser`: count(batch), summed over the micro-batches and ranks of the step.
+  /// - `normalizer`: count(batch), summed over the micro-batches and ranks of the step.
   /// - `gradient`: has the shape of batch.values and elements of type S, and may not overlap the
   ///   arrays of the batch. Every position is written, with exactly 0 where the mask is 0 and in
   ///   rows of weight 0. `{}` is no gradient.
@@ -110,14 +111,14 @@ struct ValueLoss {
   /// token NaN.
   template <class Exec, class S>
   ValueLossResult operator()(const Exec& exec, const ValueBatch<S>& batch,
-                             const Normaliser& normaliser,
+                             const Normalizer& normalizer,
                              const std::common_type_t<TokenOut<S>>& gradient,
                              ValueWorkspace<S>& workspace) const {
     static_assert(detail::needs_exec<Exec>());
-    return detail::BatchValueLoss<Exec, S, ValueLoss>("gdpo::ValueLoss", *this, batch, normaliser,
+    return detail::BatchValueLoss<Exec, S, ValueLoss>("gdpo::ValueLoss", *this, batch, normalizer,
                                                       gradient)(exec, workspace);
   }
-  /// The same on a device, with the arguments that cuda/value/value_loss.hpp describes.
+  /// The same on a device, with the arguments that cuda/value/device_value_loss.hpp describes.
   template <class Device, class... Arguments,
             std::enable_if_t<detail::is_device_v<Device>, int> = 0>
   void operator()(const Device& device, const Arguments&... arguments) const {
@@ -126,10 +127,10 @@ struct ValueLoss {
   /// The same on one thread in vector lanes (simd), with a workspace of its own, which is allocated
   /// in each call. Without `gradient`, only loss and metrics are computed.
   template <class S>
-  ValueLossResult operator()(const ValueBatch<S>& batch, const Normaliser& normaliser,
+  ValueLossResult operator()(const ValueBatch<S>& batch, const Normalizer& normalizer,
                              const std::common_type_t<TokenOut<S>>& gradient = {}) const {
     ValueWorkspace<S> workspace;
-    return (*this)(simd, batch, normaliser, gradient, workspace);
+    return (*this)(simd, batch, normalizer, gradient, workspace);
   }
 };
 

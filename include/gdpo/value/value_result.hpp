@@ -1,5 +1,8 @@
 #pragma once
-#include <gdpo/loss/result.hpp>
+// ValueLossResult: what a value loss returns, and how the results of one step merge.
+#include <gdpo/tokens/check_counts.hpp>
+#include <map>
+#include <string>
 
 namespace gdpo {  // plain data, which is sent between ranks
 
@@ -63,7 +66,7 @@ struct ValueLossResult {
   GDPO_DATA_HOST_INLINE ValueLossResult() = default;  // inlined like LossMetrics'
 
   double loss = 0;        ///< Sum over i, t of W_i L_it; 0 for a batch without valid tokens.
-  Normaliser normaliser;  ///< The counts that the loss was divided by.
+  Normalizer normalizer;  ///< The counts that the loss was divided by.
   index_t over = -1;      ///< Which of them divided, as in LossResult.
   ValueMetrics metrics;   ///< What the call measured besides the loss.
 };
@@ -80,8 +83,8 @@ GDPO_DEVICE inline ValueNonFinite merge(const ValueNonFinite& a, const ValueNonF
 namespace detail {
 
 /// What the metrics have seen, as counts. Without means the number of tokens is not known: 0.
-inline Normaliser seen_by(const ValueMetrics& m) {
-  Normaliser n;
+inline Normalizer seen_by(const ValueMetrics& m) {
+  Normalizer n;
   n.tokens = m.loss.count, n.rows = static_cast<double>(m.rows);
   n.non_empty_rows = static_cast<double>(m.rows - m.empty_rows);
   return n;

@@ -47,11 +47,11 @@ class Mpi {
   /// Errors: `invalid_input` if MPI is not running, if `caller` is null or between two groups, and
   /// for a deadline that is not above 0 or is above 1e9.
   explicit Mpi(MPI_Comm caller, double deadline = 300) {
-    int initialised = 0, finalised = 0, between = 0;
-    MPI_Initialized(&initialised);
-    MPI_Finalized(&finalised);
-    if (!initialised || finalised)
-      contract::fail("gdpo::dist::Mpi", "MPI", finalised ? "finalised" : "not initialised",
+    int initialized = 0, finalized = 0, between = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (!initialized || finalized)
+      contract::fail("gdpo::dist::Mpi", "MPI", finalized ? "finalized" : "not initialized",
                      "a call after MPI_Init or MPI_Init_thread and before MPI_Finalize");
     const Seconds limit = gdpo::detail::checked_deadline("gdpo::dist::Mpi", deadline);
     if (caller != MPI_COMM_NULL) MPI_Comm_test_inter(caller, &between);
@@ -96,9 +96,9 @@ class Mpi {
     long long number = 0;   // of the latest all_gather, counted from 1
     std::size_t bytes = 0;  // that each rank sends in it
     ~State() {
-      int finalised = 0;
-      MPI_Finalized(&finalised);
-      if (comm != MPI_COMM_NULL && !finalised) MPI_Comm_free(&comm);
+      int finalized = 0;
+      MPI_Finalized(&finalized);
+      if (comm != MPI_COMM_NULL && !finalized) MPI_Comm_free(&comm);
     }
   };
 

@@ -52,7 +52,7 @@ TEST_CASE("constant groups are exactly 0 for every estimator with a name", "[zer
             CHECK("alone" == std::string("0"));
           add_varying_group(data);
           product::Outcome outcome = product::advantages(preset.settings, data);
-          // Token-weighted renormalisation subtracts the mean of the batch, which is not 0: there
+          // Token-weighted renormalization subtracts the mean of the batch, which is not 0: there
           // the combined values of the group are 0, not its advantages.
           std::vector<double>& zero =
               preset.settings.renorm == naive::Renorm::Tokens ? outcome.sums : outcome.advantages;
@@ -133,7 +133,7 @@ void check_constant_sums(double offset) {
 
 }  // namespace
 
-// With a constant sum, the second normalised reward is minus the first, so their sum is 0. Section
+// With a constant sum, the second normalized reward is minus the first, so their sum is 0. Section
 // 3.1 of the GDPO paper says that GDPO tells r1 = (1,1,0), r2 = (0,0,1) apart; it cannot.
 TEST_CASE("two rewards with a constant sum cancel exactly in GDPO", "[zero]") {
   check_constant_sums(0);

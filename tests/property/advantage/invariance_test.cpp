@@ -61,7 +61,7 @@ naive::Data full_groups(Random& random, int groups, int channels) {
 
 }  // namespace
 
-TEST_CASE("shuffled rows and relabelled ids give the same bits", "[permutation]") {
+TEST_CASE("shuffled rows and relabeled ids give the same bits", "[permutation]") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -161,7 +161,7 @@ TEST_CASE(
 
 TEST_CASE("a shift of a group's rewards changes nothing but rounding", "[invariance]") {
   // The tolerance is tolerance::offset for a shift of at most 64 and a std of at least 0.05
-  // (rewards are multiples of 1/8, six rows in a group), times a factor for the two normalisations.
+  // (rewards are multiples of 1/8, six rows in a group), times a factor for the two normalizations.
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);
     naive::Data data = full_groups(random, 6, 3), shifted = data;
@@ -287,7 +287,7 @@ TEST_CASE("a batch given twice changes the batch std by its ddof alone", "[invar
   }
 }
 
-TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 after it",
+TEST_CASE("group sums are 0 before the renormalization, the batch has std 1 after it",
           "[invariance]") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     Random random(seed);
@@ -313,7 +313,7 @@ TEST_CASE("group sums are 0 before the renormalisation, the batch has std 1 afte
 }
 
 TEST_CASE(
-    "grouping by id: the result of a group is that of the group alone, before the renormalisation",
+    "grouping by id: the result of a group is that of the group alone, before the renormalization",
     "[invariance]") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Random random(seed);

@@ -149,7 +149,7 @@ struct Untouched {
 
 TEST_CASE("every named estimator gives on several threads the bits of one", "[parallel]") {
   std::uint64_t seed = 0;
-  // Of each type and what its renormalisation runs over, which names share.
+  // Of each type and what its renormalization runs over, which names share.
   std::map<std::pair<std::size_t, gdpo::RenormOver>, int> names;
   for (const std::string& name : gdpo::runtime::estimator_names()) {
     // The first name of a kind takes every round, the others one each: they are other numbers in

@@ -29,7 +29,7 @@ std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
 
 template <class Policy>
 constexpr bool is_cut = std::is_same_v<Policy, baseline::TrimmedMean> ||
-                        std::is_same_v<Policy, baseline::WinsorisedMean>;
+                        std::is_same_v<Policy, baseline::WinsorizedMean>;
 
 template <class Scale>
 void set_scale(Scale& to, const naive::Settings& from) {
@@ -92,7 +92,7 @@ void for_each_pair(const Visit& visit) {
   using S = naive::Scale;
   both_combines<baseline::Median, scale::Mad>(B::Median, S::Mad, visit);
   both_combines<baseline::TrimmedMean, scale::Iqr>(B::TrimmedMean, S::Iqr, visit);
-  both_combines<baseline::WinsorisedMean, scale::LeaveOneOutStd>(B::WinsorisedMean, S::Others,
+  both_combines<baseline::WinsorizedMean, scale::LeaveOneOutStd>(B::WinsorizedMean, S::Others,
                                                                  visit);
   both_combines<baseline::SecondBest, scale::NonzeroShare>(B::SecondBest, S::NonzeroShare, visit);
   both_combines<baseline::LengthWeighted, scale::Mad>(B::LengthWeighted, S::Mad, visit);
@@ -177,7 +177,7 @@ template <class Visit>
 void for_each_policy(const Visit& visit) {
   visit(Plain<baseline::Median>{}, false);
   visit(Plain<baseline::TrimmedMean>{}, false);
-  visit(Plain<baseline::WinsorisedMean>{}, false);
+  visit(Plain<baseline::WinsorizedMean>{}, false);
   visit(Plain<baseline::SecondBest>{}, false);
   visit(Plain<baseline::LengthWeighted>{}, false);
   visit(Plain<baseline::Median, scale::Mad>{}, true);
@@ -247,7 +247,7 @@ TEST_CASE("an outlier of 1e12 moves robust baselines and scales no further than 
     const double cut = 0.25 + 0.01;
     for (const double b :
          {base(Plain<baseline::Median>{}), base(Plain<baseline::TrimmedMean>{{cut}}),
-          base(Plain<baseline::WinsorisedMean>{{cut}})}) {
+          base(Plain<baseline::WinsorizedMean>{{cut}})}) {
       CHECK(b >= low - slack);
       CHECK(b <= high + slack);
     }
@@ -295,7 +295,7 @@ TEST_CASE("rows in another order give the same bits, in groups of any kind",
     };
     same(Plain<baseline::Median>{});
     same(Plain<baseline::TrimmedMean>{});
-    same(Plain<baseline::WinsorisedMean>{});
+    same(Plain<baseline::WinsorizedMean>{});
     same(Plain<baseline::SecondBest>{});
     if (largest(tokens) > 0) same(Plain<baseline::LengthWeighted>{});
     auto mad = Plain<baseline::Median, scale::Mad>{};
@@ -337,7 +337,7 @@ TEST_CASE("means of the middle: fraction 0 is the mean, and the two agree withou
     // The sum of up to 62 differences of order 1 is rounded as many times.
     const double within = 64 * tolerance::unit * 4;
     CHECK(deviation(of_group(x, Plain<baseline::TrimmedMean>{{0.0}}, tokens), mean, within) == "");
-    CHECK(deviation(of_group(x, Plain<baseline::WinsorisedMean>{{0.0}}, tokens), mean, within) ==
+    CHECK(deviation(of_group(x, Plain<baseline::WinsorizedMean>{{0.0}}, tokens), mean, within) ==
           "");
     CHECK(deviation(of_group(x, Plain<baseline::LengthWeighted>{}, tokens), mean, within) == "");
   }

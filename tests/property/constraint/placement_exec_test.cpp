@@ -213,7 +213,7 @@ TEST_CASE("constrained advantages with policies of the caller's own", "[placemen
     return batch;
   };
 
-  // With a scale per member, the combined values of a group do not sum to 0, and nothing may centre
+  // With a scale per member, the combined values of a group do not sum to 0, and nothing may center
   // them.
   gdpo::GroupAdvantage<gdpo::baseline::Mean, archetype::LeaveOneOutStd> per_member;
   const gdpo::Constrained combined{

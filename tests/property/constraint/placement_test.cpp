@@ -19,12 +19,12 @@ namespace placement_test {
 namespace {
 
 using LeaveOneOutEach = gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut>;
-using Uncentred = gdpo::GroupAdvantage<gdpo::baseline::None>;
+using Uncentered = gdpo::GroupAdvantage<gdpo::baseline::None>;
 using Placement = std::variant<gdpo::placement::Composite, gdpo::placement::NormalizeThenCombine,
                                gdpo::placement::FixedScale, gdpo::placement::AdvantageMix>;
 
 /// An estimator with its settings: one that has a name, or one of two types that have none.
-using Estimator = std::variant<gdpo::runtime::Estimator, LeaveOneOutEach, Uncentred>;
+using Estimator = std::variant<gdpo::runtime::Estimator, LeaveOneOutEach, Uncentered>;
 template <class F>
 auto visit_estimator(const F& f, Estimator& e) {
   return std::visit(
@@ -185,7 +185,7 @@ Estimator random_estimator(Random& random) {
     return gdpo::runtime::estimator(names[static_cast<std::size_t>(k)]);
   return random.pick<Estimator>(
       {gdpo::runtime::Estimator{renormed(gdpo::Grpo{}, gdpo::renorm::batch())},
-       renormed(LeaveOneOutEach{}, gdpo::renorm::per_group()), Uncentred{}});
+       renormed(LeaveOneOutEach{}, gdpo::renorm::per_group()), Uncentered{}});
 }
 
 /// Random estimator, constraints and data: anything that is allowed. Reward 0 is always a primary
@@ -219,7 +219,7 @@ Case random_case(Random& random) {
     c.naive.constraints.push_back(n);
   }
   const bool weighted = random.chance(0.5), vary = random.chance(0.5),
-             penalised = random.chance(0.3);
+             penalized = random.chance(0.3);
   visit_estimator(
       [&](auto& e) {
         if (vary) {
@@ -247,7 +247,7 @@ Case random_case(Random& random) {
                            random.pick({0.5, 1.0, 0.25, -1.0})});
         }
         e.gates = gates;
-        if (penalised)
+        if (penalized)
           e.penalty = {random.pick({0.1, -0.5, 1.0}), sums_first<decltype(e)> ? -1 : 0};
       },
       c.estimator);
@@ -259,7 +259,7 @@ Case random_case(Random& random) {
       if (weights[static_cast<std::size_t>(k)] != 0) primary.push_back(k);
     }
     const int any = random.below(static_cast<int>(primary.size()));
-    c.naive.carrier = penalised ? 0 : primary[static_cast<std::size_t>(any)];
+    c.naive.carrier = penalized ? 0 : primary[static_cast<std::size_t>(any)];
     if (primary.size() == 1 && random.chance(0.5)) c.naive.carrier = -1;
   }
   return c;
@@ -488,10 +488,10 @@ TEST_CASE("equal rewards and equal violations give exactly 0", "[placement][zero
   CHECK(zeros > 2500);
 }
 
-TEST_CASE("violations that cancel the reward give exactly 0, which no renormalisation blows up",
+TEST_CASE("violations that cancel the reward give exactly 0, which no renormalization blows up",
           "[placement][zero]") {
   // The constrained reward is x = f R + 1, at most 1/4, with lambda 1. Its violation v = f R + 3/4
-  // is computed without rounding, because R is a multiple of 2^-20. The standardised values of R
+  // is computed without rounding, because R is a multiple of 2^-20. The standardized values of R
   // and v therefore differ by rounding only.
   int zeros = 0;
   for (const std::string& name : gdpo::runtime::estimator_names()) {
@@ -526,7 +526,7 @@ TEST_CASE("violations that cancel the reward give exactly 0, which no renormalis
       // Beside groups that differ, these estimators subtract a mean that is not 0, or divide v by
       // another spread than R.
       if (differs && (e.renorm == naive::Renorm::Tokens || e.scale == naive::Scale::Batch ||
-                      e.scale == naive::Scale::BatchCentred || e.scale == naive::Scale::Shrunk)) {
+                      e.scale == naive::Scale::BatchCentered || e.scale == naive::Scale::Shrunk)) {
         continue;
       }
       std::map<long long, int> members;

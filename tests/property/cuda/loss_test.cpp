@@ -54,7 +54,7 @@ void set_aggregate(Random& random, gdpo::Aggregate& a, bool is_packed) {
 }
 /// Random numbers for all settings of a loss.
 template <class Loss>
-void randomise(Random& random, Loss& loss, bool is_packed) {
+void randomize(Random& random, Loss& loss, bool is_packed) {
   loss_product::Settings s;
   s.kl.resize(3);
   s.surrogate = loss_product::known_as<naive_loss::Surrogate, decltype(loss.surrogate)>();
@@ -123,7 +123,7 @@ const Layout& pick(Random& random, const Layout (&layouts)[N]) {
 template <class S, class Loss>
 void check_one(Random& random, const Loss& loss, const Data& d, const std::vector<int>& lengths,
                unsigned seed) {
-  const gdpo::Normaliser n = cuda_loss::count(d, lengths);
+  const gdpo::Normalizer n = cuda_loss::count(d, lengths);
   const Layout& layout = lengths.empty() ? pick(random, cuda_loss::padded_layouts)
                                          : pick(random, cuda_loss::packed_layouts);
   INFO(layout.name << ", " << d.rows << " rows of " << d.width);
@@ -153,7 +153,7 @@ void check(Loss loss, int rounds = few_rounds ? 12 : 100) {
     Data d = cuda_loss::random_batch(random, rows, width, seed % 3 == 0 ? 0.03 : 0);
     const bool is_packed = random.chance(0.4);
     if (random.chance(0.5)) simplify(random, d);
-    randomise(random, loss, is_packed);
+    randomize(random, loss, is_packed);
     bool against_old = false;
     gdpo::detail::for_each_kl(
         loss.kl, [&](const auto& k) { against_old |= k.against == gdpo::Against::Old; });
@@ -178,7 +178,7 @@ void check_shapes(Loss loss) {
     for (const bool simple : {false, true}) {
       Random random(++seed);
       INFO("seed " << seed);
-      randomise(random, loss, true);
+      randomize(random, loss, true);
       Data d = cuda_loss::random_batch(random, rows, width);
       if (simple) simplify(random, d);
       check_one<S>(random, loss, d, {}, seed);
@@ -211,8 +211,8 @@ void check_metrics(Loss loss) {
     INFO("seed " << seed);
     Data d = cuda_loss::random_batch(random, 4, 1 + random.below(200), seed % 3 == 0 ? 0.02 : 0);
     if (seed % 2 == 0) simplify(random, d);
-    randomise(random, loss, false);
-    const gdpo::Normaliser n = cuda_loss::count(d);
+    randomize(random, loss, false);
+    const gdpo::Normalizer n = cuda_loss::count(d);
     const auto run = [&](const auto& of, unsigned grid) {
       return cuda_loss::run<float>(test_device(grid), of, d, cuda_loss::dense, {}, n);
     };

@@ -137,7 +137,7 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
       INFO(name << ", seed " << seed);
       loss_product::Data data = loss_product::tokens_of(random, 12, random.pick({1, 9, 21}));
       const std::vector<int> lengths = loss_product::cut_tails(random, data);
-      gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
+      gdpo::Normalizer n = loss_product::normalizer_of(naive_loss::count(data));
       if (n.tokens == 0) return;
       n.given = 12;
       const Outcome whole = loss_product::call<double>(loss, data, &n);
@@ -149,7 +149,7 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
       for (int k = 0; k < 3 * ranks; ++k) packed.push_back(random.below(2));
       std::vector<double> gradient(whole.gradient.size(), -55);
       std::vector<gdpo::LossResult> merged(at(ranks));
-      std::vector<gdpo::Normaliser> counted(at(ranks));
+      std::vector<gdpo::Normalizer> counted(at(ranks));
       std::vector<double> magnitude(at(ranks));
       const auto thrown = on_ranks(ranks, [&](const ThreadRank& comm) {
         const int r = comm.rank();
@@ -158,10 +158,10 @@ TEST_CASE("every loss gives the gradient of one process on any ranks and micro-b
         std::vector<std::vector<int>> batches(at(micro_batches[at(r)]));
         for (std::size_t i = 0; i < rows.size(); ++i)
           batches[i % batches.size()].push_back(rows[i]);
-        gdpo::Normaliser own;
+        gdpo::Normalizer own;
         for (const auto& batch : batches)
-          own += loss_product::normaliser_of(naive_loss::count(loss_product::rows_of(data, batch)));
-        gdpo::Normaliser step = dist::all_merge(comm, own);
+          own += loss_product::normalizer_of(naive_loss::count(loss_product::rows_of(data, batch)));
+        gdpo::Normalizer step = dist::all_merge(comm, own);
         counted[at(r)] = step;
         step.given = 12;
         gdpo::LossResult result;
@@ -217,7 +217,7 @@ TEST_CASE("rows whose tokens are on several ranks give the bits of whole rows", 
                 << (scattered ? ", scattered" : ", consecutive"));
       loss_product::Data data = loss_product::tokens_of(random, 5, random.pick({1, 9, 40}));
       const std::vector<int> lengths = loss_product::cut_tails(random, data);
-      gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
+      gdpo::Normalizer n = loss_product::normalizer_of(naive_loss::count(data));
       if (n.tokens == 0) return;
       n.given = 12;
       const Outcome whole =

@@ -187,7 +187,7 @@ TEST_CASE("what is measured and what is kept") {
   const Layout<float, 3> l{s};
   gdpo::TokenBatch<float> batch = l.batch(0);
   const gdpo::LossResult r = one_call(gdpo::simd, gdpo::grpo_loss, l, batch).result;
-  CHECK(r.metrics.entropy.count == r.normaliser.tokens);
+  CHECK(r.metrics.entropy.count == r.normalizer.tokens);
   CHECK(r.metrics.entropy.mean() > 1);
   std::vector<float> own(tokens, 0.25f);
   batch.entropies = l.by_token(own);
@@ -318,7 +318,7 @@ TEST_CASE("no allocation after the first call, and 21 bytes a row") {
   const Layout<float, 3> l{s};
   const auto logits = l.logits();
   const gdpo::TokenBatch<float> batch = l.batch(7);
-  const gdpo::Normaliser n = gdpo::count(logits, batch);
+  const gdpo::Normalizer n = gdpo::count(logits, batch);
   std::vector<float> dlogits(s.logits.size());
   gdpo::LogitsWorkspace w;
   const auto check = [&](const auto& loss) {
@@ -359,7 +359,7 @@ TEST_CASE("mistakes are refused before anything is written") {
     const Layout<float, 3> l{s};
     auto logits = l.logits();
     gdpo::TokenBatch<float> batch = l.batch(0);
-    gdpo::Normaliser n{10, 4, 3, 0};
+    gdpo::Normalizer n{10, 4, 3, 0};
     std::vector<float> dlogits(s.logits.size(), 42.0f);
     auto out = l.table(dlogits);
     change(s, l, logits, batch, n, out);
@@ -385,14 +385,14 @@ TEST_CASE("mistakes are refused before anything is written") {
           "batch.advantages, batch.token_advantages: given neither; needed: one of them: an "
           "advantage for each row, or for each token");
   refuses([](auto&, auto&, auto&, auto&, auto& n, auto&) { n.rows = 0; },
-          "normaliser.rows: given 0; needed: the count that the aggregate divides by, more than 0 "
+          "normalizer.rows: given 0; needed: the count that the aggregate divides by, more than 0 "
           "for a batch with tokens");
   const std::string fewer =
       "; needed: the counts of the whole step, of all its micro-batches and ranks; a number of "
       "your "
-      "own to divide by stands in normaliser.given, with aggregate.over = Over::Given";
+      "own to divide by stands in normalizer.given, with aggregate.over = Over::Given";
   refuses([](auto&, auto&, auto&, auto&, auto& n, auto&) { n.rows = 3; },
-          "normaliser.rows: given 3, for a loss of 4" + fewer);
+          "normalizer.rows: given 3, for a loss of 4" + fewer);
   refuses([](auto&, auto&, auto&, auto&, auto&, auto& out) { out.extent[2] = 5; },
           "dlogits: given (4, 5, 5); needed: (4, 5, 700), the shape of logits");
 }

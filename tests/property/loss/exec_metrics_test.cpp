@@ -243,7 +243,7 @@ TEST_CASE("after a first call of a shape, no target allocates", "[loss][exec][wo
     const auto check = [&](const auto& exec, const std::string& name) {
       gdpo::LossWorkspace<float> workspace;
       const auto call = [&] {
-        return gdpo::grpo_loss(exec, c.batch(), c.normaliser(), out, workspace);
+        return gdpo::grpo_loss(exec, c.batch(), c.normalizer(), out, workspace);
       };
       call();
       const long before = counted::allocations;

@@ -55,7 +55,7 @@ TEST_CASE(
     Data with = d;
     with.mask.assign(15, 1);
     for (int t = 0; t < 5; ++t) with.mask[with.at(1, t)] = 0;
-    const gdpo::Normaliser n{10, 3, 2, 0};
+    const gdpo::Normalizer n{10, 3, 2, 0};
     const Outcome o = loss_product::call<float>(loss, with, &n);
     Data first = loss_product::rows_of(d, 0, 1), last = loss_product::rows_of(d, 2, 3);
     const Outcome a = loss_product::call<float>(loss, first, &n),
@@ -94,12 +94,12 @@ TEST_CASE("no rows, no columns, no memory: loss 0", "[loss][empty]") {
   const auto check = [](const gdpo::TokenBatch<float>& batch, gdpo::TokenOut<float> gradient,
                         gdpo::index_t rows) {
     for_named_losses([&](const auto& loss) {
-      const gdpo::Normaliser n = gdpo::count(batch);
+      const gdpo::Normalizer n = gdpo::count(batch);
       CHECK(n.tokens == 0);
       CHECK(n.rows == static_cast<double>(rows));
       CHECK(loss(batch, n, gradient).loss == 0);
       // A rank without rows in a step that has some.
-      CHECK(loss(batch, gdpo::Normaliser{100, 10, 10, 10}, gradient).loss == 0);
+      CHECK(loss(batch, gdpo::Normalizer{100, 10, 10, 10}, gradient).loss == 0);
       CHECK(loss(batch, n).metrics.rows == rows);
     });
   };

@@ -144,7 +144,7 @@ TEST_CASE("a mask selects by any byte that is not 0, with the same bits", "[loss
     if (ones.mask.empty()) continue;
     for (int& m : bytes.mask) m = m ? random.pick({1, 2, 64, 128, 255}) : 0;
     const auto check = [&](const auto& loss) {
-      const gdpo::Normaliser n{100, 3, 3, 100};
+      const gdpo::Normalizer n{100, 3, 3, 100};
       CHECK(difference_of(loss_product::call<float>(loss, ones, &n),
                           loss_product::call<float>(loss, bytes, &n)) == "");
       CHECK(difference_of(loss_product::call<double>(loss, ones, &n),
@@ -158,7 +158,7 @@ TEST_CASE("a mask selects by any byte that is not 0, with the same bits", "[loss
 TEST_CASE("a row of weight 0 gives nothing, whatever its tokens hold", "[loss][poison]") {
   Random random(5);
   Data d = masked_data(random, false);
-  const gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(d));
+  const gdpo::Normalizer n = loss_product::normalizer_of(naive_loss::count(d));
   d.row_weights = {1, 0, 1, 0.5, 1};
   gdpo::PolicyLoss<gdpo::level::Sequence<>> loss;
   const Outcome clean = loss_product::call<double>(loss, d, &n);

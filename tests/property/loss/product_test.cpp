@@ -56,10 +56,10 @@ void check_level(int index) {
       const double divisors[] = {counts.tokens, counts.rows, counts.non_empty_rows, counts.given};
       // Batches without tokens have tests of their own (extremes_test.cpp).
       if (tally.leaves_out(divisors[static_cast<int>(s.over)] == 0)) return;
-      const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
+      const gdpo::Normalizer normalizer = loss_product::normalizer_of(counts);
       const std::string mismatch =
           loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
-                                 loss_product::run(s, data, &normaliser), tolerance::unit);
+                                 loss_product::run(s, data, &normalizer), tolerance::unit);
       if (mismatch.empty()) return;
       INFO("seed " << seed << ": " << loss_product::describe(s));
       CHECK(mismatch == "");
@@ -114,11 +114,11 @@ TEST_CASE("the loss types of names: every surrogate and factor at every level wi
           counts.given = 64;
           if (counts.tokens == 0) continue;
           INFO("seed " << seed << ": " << describe(s));
-          const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
+          const gdpo::Normalizer normalizer = loss_product::normalizer_of(counts);
           const naive_loss::Result expected = naive_loss::loss(s, data, counts);
           if (s.detached.index() != 0) clipped += expected.sums.low + expected.sums.high;
           CHECK(loss_product::mismatch(s, data, expected,
-                                       loss_product::run_any(s, data, &normaliser),
+                                       loss_product::run_any(s, data, &normalizer),
                                        tolerance::unit) == "");
         }
       }

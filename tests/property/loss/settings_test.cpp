@@ -81,7 +81,7 @@ Data wide_data() {
 template <class Loss>
 Outcome run(const Loss& loss) {
   static const Data data = wide_data();
-  const gdpo::Normaliser n{36, 6, 5, 17};
+  const gdpo::Normalizer n{36, 6, 5, 17};
   return loss_product::call<double>(loss, data, &n);
 }
 
@@ -261,7 +261,7 @@ TEST_CASE("every array of a batch reaches the numbers", "[loss][settings]") {
   loss.kl.rest.rest.first.against = gdpo::Against::Teacher;
   Data data = wide_data();
   data.tags.assign(48, 1.5);
-  const gdpo::Normaliser n{36, 6, 5, 17};
+  const gdpo::Normalizer n{36, 6, 5, 17};
   const Outcome before = loss_product::call<double>(loss, data, &n);
   const auto changes = [&](const auto& change) {
     Data d = data;

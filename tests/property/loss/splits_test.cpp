@@ -18,17 +18,17 @@ using naive_loss::Settings;
 /// Cuts a batch at random places and computes the parts with the counts of the whole. "" where they
 /// agree with the whole.
 template <class Run>
-std::string split_mismatch(Random& random, const Data& data, const gdpo::Normaliser& normaliser,
+std::string split_mismatch(Random& random, const Data& data, const gdpo::Normalizer& normalizer,
                            const Run& run) {
-  const Outcome whole = run(data, normaliser);
+  const Outcome whole = run(data, normalizer);
   Outcome parts;
   double magnitude = 0;
-  gdpo::Normaliser counted;
+  gdpo::Normalizer counted;
   for (int begin = 0; begin < data.rows;) {
     const int end = begin + 1 + random.below(data.rows - begin);
     const Data part = loss_product::rows_of(data, begin, end);
-    counted += loss_product::normaliser_of(naive_loss::count(part));
-    const Outcome o = run(part, normaliser);
+    counted += loss_product::normalizer_of(naive_loss::count(part));
+    const Outcome o = run(part, normalizer);
     parts.gradient.insert(parts.gradient.end(), o.gradient.begin(), o.gradient.end());
     parts.result = merge(parts.result, o.result);
     magnitude += std::fabs(o.result.policy_loss) + std::fabs(o.result.kl_loss);
@@ -40,8 +40,8 @@ std::string split_mismatch(Random& random, const Data& data, const gdpo::Normali
     text += " policy_loss";
   if (std::fabs(whole.result.kl_loss - parts.result.kl_loss) > 1e-12 * magnitude)
     text += " kl_loss";
-  if (counted.tokens != normaliser.tokens || counted.rows != normaliser.rows ||
-      counted.non_empty_rows != normaliser.non_empty_rows)
+  if (counted.tokens != normalizer.tokens || counted.rows != normalizer.rows ||
+      counted.non_empty_rows != normalizer.non_empty_rows)
     text += " counts";
   return text + loss_product::merged_mismatch(whole.result.metrics, parts.result.metrics);
 }
@@ -49,7 +49,7 @@ std::string split_mismatch(Random& random, const Data& data, const gdpo::Normali
 /// "" where packed tokens give the bits of padded ones, with offsets of 32 and of 64 bits.
 template <class S, class Loss>
 std::string packed_mismatch(const Loss& loss, const Data& data, const std::vector<int>& lengths) {
-  const gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
+  const gdpo::Normalizer n = loss_product::normalizer_of(naive_loss::count(data));
   const Outcome padded = loss_product::call<S>(loss, data, &n);
   Outcome expected;
   expected.result = padded.result;
@@ -88,9 +88,9 @@ TEST_CASE("any cut into micro-batches gives the gradient of the whole, bit for b
       if (tally.leaves_out(n.tokens == 0)) return;
       n.given = 12;
       const std::string mismatch =
-          split_mismatch(random, data, loss_product::normaliser_of(n),
-                         [&](const Data& part, gdpo::Normaliser normaliser) {
-                           return loss_product::run(s, part, &normaliser);
+          split_mismatch(random, data, loss_product::normalizer_of(n),
+                         [&](const Data& part, gdpo::Normalizer normalizer) {
+                           return loss_product::run(s, part, &normalizer);
                          });
       if (mismatch.empty()) return;
       INFO("seed " << seed << ": " << loss_product::describe(s));
@@ -113,8 +113,8 @@ TEST_CASE("the same in float, for every level", "[loss][splits]") {
     const naive_loss::Counts counts = naive_loss::count(data);
     if (tally.leaves_out(counts.tokens == 0)) continue;
     const auto check = [&](const auto& loss) {
-      CHECK(split_mismatch(random, data, loss_product::normaliser_of(counts),
-                           [&](const Data& part, gdpo::Normaliser n) {
+      CHECK(split_mismatch(random, data, loss_product::normalizer_of(counts),
+                           [&](const Data& part, gdpo::Normalizer n) {
                              return loss_product::call<float>(loss, part, &n);
                            }) == "");
     };
@@ -133,7 +133,7 @@ TEST_CASE("ranks that average their gradients set scale to their number", "[loss
   for (int kind = 0; kind < 5; ++kind) {
     s.aggregate = static_cast<naive_loss::Aggregate>(kind);
     const Data data = loss_product::random_tokens(random, 8, 5, 0.3);
-    const gdpo::Normaliser n = loss_product::normaliser_of(naive_loss::count(data));
+    const gdpo::Normalizer n = loss_product::normalizer_of(naive_loss::count(data));
     s.scale = 1;
     const Outcome whole = loss_product::run(s, data, &n);
     s.scale = 4;
@@ -184,7 +184,7 @@ TEST_CASE("packed tokens give the bits of padded ones whose tails are masked", "
   CHECK(tally.share_left_out() < 0.02);
 }
 
-TEST_CASE("a row's gradient does not depend on what its neighbours hold", "[loss][packed]") {
+TEST_CASE("a row's gradient does not depend on what its neighbors hold", "[loss][packed]") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     Random random(seed);
     INFO("seed " << seed);
@@ -195,7 +195,7 @@ TEST_CASE("a row's gradient does not depend on what its neighbours hold", "[loss
     Data data = loss_product::random_tokens(random, 6, 5, 0.3);
     loss_product::fit(s, data);
     data.mask.clear();
-    const gdpo::Normaliser n{100, 6, 6, 6};
+    const gdpo::Normalizer n{100, 6, 6, 6};
     std::vector<int> lengths;
     for (int i = 0; i < 6; ++i) lengths.push_back(random.below(6));
     const int changed = random.below(6);
@@ -236,7 +236,7 @@ TEST_CASE("a segment's gradient is that of a row of its own", "[loss][packed]") 
     rows.rows = 3, rows.width = 4;
     rows.segments.clear();
     rows.truncated.assign(3, 0);
-    const gdpo::Normaliser n{12, 3, 3, 3};
+    const gdpo::Normalizer n{12, 3, 3, 3};
     for (const auto level : {naive_loss::Level::Sequence, naive_loss::Level::SequenceToken}) {
       const auto check = [&](const auto& loss) {
         CHECK(difference(loss_product::call<double>(loss, data, &n).gradient,

@@ -417,15 +417,15 @@ std::string differs_by_hand(const Loss& loss, const Case& c, const gdpo::TokenBa
   by_hand.batch.completion_mask = gdpo::view(d.mask.data(), d.rows, d.width);
   std::vector<S> a(d.logp.size(), S(7)), b(d.logp.size(), S(9));
   const auto of = [&](const gdpo::TokenBatch<S>& batch, std::vector<S>& gradient) {
-    gdpo::Normaliser n = gdpo::count(batch);
+    gdpo::Normalizer n = gdpo::count(batch);
     return loss(batch, n, gdpo::view(gradient.data(), d.rows, d.width));
   };
   const gdpo::LossResult x = of(prepared, a), y = of(by_hand.batch, b);
   if (!same_bits(x.loss, y.loss) || !same_bits(x.policy_loss, y.policy_loss) ||
       !same_bits(x.kl_loss, y.kl_loss))
     return "loss";
-  if (x.normaliser.tokens != y.normaliser.tokens ||
-      x.normaliser.non_empty_rows != y.normaliser.non_empty_rows)
+  if (x.normalizer.tokens != y.normalizer.tokens ||
+      x.normalizer.non_empty_rows != y.normalizer.non_empty_rows)
     return "counts";
   const auto metrics = x.metrics.to_map(), others = y.metrics.to_map();
   if (metrics.size() != others.size()) return "metrics";
@@ -445,7 +445,7 @@ std::string differs_from_formula(const Loss& loss, naive_loss::Settings s, const
   left.kl_weights.assign(want.kl_weights.begin(), want.kl_weights.end());
   s.kl.assign(1, naive_loss::Kl{});
   const naive_loss::Counts n = naive_loss::count(left);
-  const gdpo::Normaliser counts = gdpo::count(prepared);
+  const gdpo::Normalizer counts = gdpo::count(prepared);
   if (counts.tokens != n.tokens || counts.rows != n.rows ||
       counts.non_empty_rows != n.non_empty_rows)
     return "counts";

@@ -28,7 +28,7 @@ namespace {
 
 using gdpo::index_t;
 using gdpo::LossResult;
-using gdpo::Normaliser;
+using gdpo::Normalizer;
 using loss_product::Data;
 using loss_product::Outcome;
 using test::on_ranks;
@@ -93,7 +93,7 @@ bool lies_packed(const MicroBatch& batch, const std::vector<int>& lengths) {
   for (const int i : batch.rows) tokens += lengths[at(i)];
   return batch.packed && tokens > 0;
 }
-Normaliser count_of(const MicroBatch& batch, const Data& data, const std::vector<int>& lengths) {
+Normalizer count_of(const MicroBatch& batch, const Data& data, const std::vector<int>& lengths) {
   if (batch.rows.empty()) return {};
   const Data part = loss_product::rows_of(data, batch.rows);
   if (!lies_packed(batch, lengths)) {
@@ -107,7 +107,7 @@ Normaliser count_of(const MicroBatch& batch, const Data& data, const std::vector
 /// Calls the loss, and writes the gradients of the tokens to their places among those of all rows.
 template <class Loss>
 LossResult loss_of(const Loss& loss, const MicroBatch& batch, const Data& data,
-                   const std::vector<int>& lengths, const Normaliser& n,
+                   const std::vector<int>& lengths, const Normalizer& n,
                    std::vector<double>& gradient) {
   if (batch.rows.empty()) return {};
   const Data part = loss_product::rows_of(data, batch.rows);
@@ -168,7 +168,7 @@ std::string law_mismatch(Random& random, const Loss& loss, const Data& data,
     features.push_back(2 * random.uniform() - 1);
 
   const Data of_step = loss_product::rows_of(data, rows);
-  Normaliser n = loss_product::normaliser_of(naive_loss::count(of_step));
+  Normalizer n = loss_product::normalizer_of(naive_loss::count(of_step));
   n.given = 12;
   const Outcome whole = loss_product::call<double>(loss, of_step, &n);
   std::vector<double> expected(data.logp.size(), 0.0);
@@ -191,7 +191,7 @@ std::string law_mismatch(Random& random, const Loss& loss, const Data& data,
     for (const index_t k : order_of(of_rank, own.size())) {
       const MicroBatch& batch = own[at(k)];
       const auto work = [&] {
-        const LossResult r = loss_of(loss, batch, data, lengths, step.normaliser(), gradient);
+        const LossResult r = loss_of(loss, batch, data, lengths, step.normalizer(), gradient);
         add_parameter_gradient(sum, features, data, batch.rows, gradient);
         magnitude[at(comm.rank())] += std::fabs(r.policy_loss) + std::fabs(r.kl_loss);
         return r;
@@ -217,7 +217,7 @@ std::string law_mismatch(Random& random, const Loss& loss, const Data& data,
     if (!(std::fabs(total.*part - whole.result.*part) <= 1e-12 * size)) text += " loss";
   text += loss_product::merged_mismatch(whole.result.metrics, total.metrics);
   text += difference(not_finite_counts(total.metrics), not_finite_counts(whole.result.metrics));
-  if (!gdpo::detail::same_counts(total.normaliser, n)) text += " normaliser";
+  if (!gdpo::detail::same_counts(total.normalizer, n)) text += " normalizer";
 
   std::vector<double> whole_parameters(parameters), sizes(parameters);
   add_parameter_gradient(whole_parameters, features, data, rows, expected);
@@ -327,7 +327,7 @@ TEST_CASE("update law: groups whole in a micro-batch have the advantages and rep
       const std::vector<double> expected = advantages_of(rows, whole);
       Data of_step = loss_product::rows_of(data, rows);
       of_step.advantages = expected;
-      const Normaliser counts = loss_product::normaliser_of(naive_loss::count(of_step));
+      const Normalizer counts = loss_product::normalizer_of(naive_loss::count(of_step));
       if (counts.tokens == 0) continue;
       const LossResult loss = loss_product::call<double>(gdpo::dapo_loss, of_step, &counts).result;
 
@@ -351,7 +351,7 @@ TEST_CASE("update law: groups whole in a micro-batch have the advantages and rep
           step.add(
               k,
               [&] {
-                return loss_of(gdpo::dapo_loss, own[at(k)], part, lengths, step.normaliser(),
+                return loss_of(gdpo::dapo_loss, own[at(k)], part, lengths, step.normalizer(),
                                gradient);
               },
               report);

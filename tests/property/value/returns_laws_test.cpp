@@ -339,7 +339,7 @@ TEST_CASE("returns: a row of two turns is two rows with Steps::Turns, one withou
   }
 }
 
-TEST_CASE("returns: the renormalisation is whiten_into, bit for bit") {
+TEST_CASE("returns: the renormalization is whiten_into, bit for bit") {
   for (int seed = 0; seed < seeds; ++seed) {
     INFO("seed " << seed);
     Random random(static_cast<std::uint64_t>(seed) + 10000);

@@ -116,7 +116,7 @@ TEST_CASE("value loss: the gradient is the difference quotient of the loss", "[v
     const Data d = random_values(random, 3, 9);
     const naive_value::Settings s = random_settings(random);
     with_loss(s, [&](const auto& loss) {
-      const gdpo::Normaliser counts = gdpo::count(Arrays<double>(d).batch());
+      const gdpo::Normalizer counts = gdpo::count(Arrays<double>(d).batch());
       const Outcome<double> at = run<double>(gdpo::seq, loss, Arrays<double>(d), counts);
       for (std::size_t k = 0; k < d.values.size(); ++k) {
         const double v = d.values[k], old = d.old_values[k], target = d.returns[k];
@@ -164,7 +164,7 @@ TEST_CASE("value loss: micro-batches add up to the batch", "[value]") {
     const Arrays<float> whole(d), one(rows_of(d, 0, cut)), two(rows_of(d, cut, 6));
     with_loss(random_settings(random), [&](const auto& loss) {
       const Outcome<float> all = run<float>(gdpo::simd, loss, whole);
-      gdpo::Normaliser counts = gdpo::count(one.batch());
+      gdpo::Normalizer counts = gdpo::count(one.batch());
       counts += gdpo::count(two.batch());
       const Outcome<float> a = run<float>(gdpo::simd, loss, one, counts),
                            b = run<float>(gdpo::simd, loss, two, counts);
@@ -256,7 +256,7 @@ TEST_CASE("value loss: packed rows have the bits of padded ones", "[value]") {
     const Arrays<float> in_place(padded), packed(d, lengths);
     gdpo::ValueLoss<> loss;
     loss.clip = random.pick({0.2, gdpo::math::infinity});
-    gdpo::Normaliser counts = gdpo::count(packed.batch());
+    gdpo::Normalizer counts = gdpo::count(packed.batch());
     counts.tokens = std::max(counts.tokens, 1.0);
     const auto a = run<float>(gdpo::simd, loss, in_place, counts),
                b = run<float>(gdpo::simd, loss, packed, counts);

@@ -245,7 +245,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::string running =
       "; needed: a call after MPI_Init or MPI_Init_thread and before MPI_Finalize";
-  if (mode == "refused") refuses(MPI_COMM_WORLD, 1, "MPI: given not initialised" + running);
+  if (mode == "refused") refuses(MPI_COMM_WORLD, 1, "MPI: given not initialized" + running);
   MPI_Init(&argc, &argv);
   if (mode == "gather") gather();
   if (mode == "late") late();
@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
   }
   MPI_Finalize();
   if (mode == "refused") {
-    refuses(MPI_COMM_WORLD, 1, "MPI: given finalised" + running);
+    refuses(MPI_COMM_WORLD, 1, "MPI: given finalized" + running);
     std::printf("all refused\n");
   }
 }

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
         "gdpo::dist::gather_rows: " + (comm.size() > 1 ? rank : "") + "groups: given 8 rows";
     if (what.compare(0, expected.size(), expected) != 0)
       std::printf("rank %d: %s\n", comm.rank(), what.c_str()), failed = 1;
-    gdpo::Normaliser one;
+    gdpo::Normalizer one;
     one.rows = 1;
     if (gdpo::dist::all_merge(comm, one).rows != comm.size()) failed = 1;
     if (comm.rank() == 0 && !failed) std::printf("as one process on %d ranks\n", comm.size());

@@ -27,7 +27,7 @@ void choose_factor(Any& any, const Settings& s, const std::tuple<F...>*) {
   (try_type(gdpo::Factors<F>{}), ...);
 }
 template <class Level>
-Outcome run_at(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+Outcome run_at(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   gdpo::runtime::AnyLossAt<Level> loss;
   set_level(loss.level, s);
   choose_surrogate(loss.surrogate, s, static_cast<Surrogates*>(nullptr));
@@ -35,21 +35,21 @@ Outcome run_at(const Settings& s, const Data& data, const gdpo::Normaliser* norm
   loss.kl.beta = 0;
   if (!s.kl.empty()) set_term(loss.kl, s, 0);
   loss.aggregate = aggregate_of(s);
-  return call<double>(loss, data, normaliser);
+  return call<double>(loss, data, normalizer);
 }
 
 }  // namespace
 
-Outcome run_any(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+Outcome run_any(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   switch (level_index(s)) {
     case 0:
-      return run_at<gdpo::level::Token<>>(s, data, normaliser);
+      return run_at<gdpo::level::Token<>>(s, data, normalizer);
     case 1:
-      return run_at<gdpo::level::Token<gdpo::map::Clamp>>(s, data, normaliser);
+      return run_at<gdpo::level::Token<gdpo::map::Clamp>>(s, data, normalizer);
     case 2:
-      return run_at<gdpo::level::Sequence<>>(s, data, normaliser);
+      return run_at<gdpo::level::Sequence<>>(s, data, normalizer);
     default:
-      return run_at<gdpo::level::SequenceToken<>>(s, data, normaliser);
+      return run_at<gdpo::level::SequenceToken<>>(s, data, normalizer);
   }
 }
 

@@ -2,6 +2,6 @@
 #include "support/loss_product.hpp"
 
 loss_product::Outcome loss_product::run_clamped(const Settings& s, const Data& data,
-                                                const gdpo::Normaliser* normaliser) {
-  return detail::run_level<1, gdpo::level::Token<gdpo::map::Clamp>>(s, data, normaliser);
+                                                const gdpo::Normalizer* normalizer) {
+  return detail::run_level<1, gdpo::level::Token<gdpo::map::Clamp>>(s, data, normalizer);
 }

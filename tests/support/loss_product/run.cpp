@@ -24,16 +24,16 @@ naive_loss::Factor factor_at(int at) {
   return factor_of(at, static_cast<DetachedFactors*>(nullptr));
 }
 
-Outcome run(const Settings& s, const Data& data, const gdpo::Normaliser* normaliser) {
+Outcome run(const Settings& s, const Data& data, const gdpo::Normalizer* normalizer) {
   switch (level_index(s)) {
     case 0:
-      return run_token(s, data, normaliser);
+      return run_token(s, data, normalizer);
     case 1:
-      return run_clamped(s, data, normaliser);
+      return run_clamped(s, data, normalizer);
     case 2:
-      return run_sequence(s, data, normaliser);
+      return run_sequence(s, data, normalizer);
     default:
-      return run_sequence_token(s, data, normaliser);
+      return run_sequence_token(s, data, normalizer);
   }
 }
 

@@ -129,7 +129,7 @@ TEST_CASE("Exact gradients are derivatives of expected rewards by the logits") {
   }
 }
 
-TEST_CASE("Standardised gradients are divided by the standard deviation of what is drawn") {
+TEST_CASE("Standardized gradients are divided by the standard deviation of what is drawn") {
   for (const char* name : {"binary_and_normal", "pair_m50", "pair_50", "gsm8k", "pareto"}) {
     INFO(name);
     const Bandits b = bandits_of(name, 2);
@@ -168,7 +168,7 @@ TEST_CASE("Standardised gradients are divided by the standard deviation of what 
         const double whole = sigma(rewards) > 1e-6 ? targets.objective[at] / sigma(rewards) : 0;
         // A sigma of k draws is off by 1 / sqrt(2 k) = 0.2 % where rewards are normal; Pareto's
         // fourth moment is infinite, and 2 % were seen.
-        CHECK(targets.standardised[at] == Approx(whole).epsilon(0.05).margin(1e-3));
+        CHECK(targets.standardized[at] == Approx(whole).epsilon(0.05).margin(1e-3));
         CHECK(targets.each[at] == Approx(each).epsilon(0.05).margin(2e-3));
       }
     }
@@ -238,13 +238,13 @@ TEST_CASE("With two arms and one prompt every batch with a signal has cosine 1")
     INFO(name);
     const Numbers x = numbers_of(b, estimator_of(name), 2, 400);
     CHECK(x[Cosine] == Approx(1 - x[Dead]).epsilon(1e-12));
-    CHECK(x[CosineStandardised] == Approx(x[Cosine]).epsilon(1e-12));
+    CHECK(x[CosineStandardized] == Approx(x[Cosine]).epsilon(1e-12));
     CHECK(x[PromptCosine] == Approx(x[Cosine]).epsilon(1e-12));
     CHECK(x[Dead] == Approx(0.5).margin(0.125));  // five standard errors of 400 throws
     CHECK(x[Within] == Approx(1).epsilon(1e-12));
     // The length of E g is estimated without bias, so that its square is off by the relative
     // variance, 1, over the number of batches.
-    for (const Measure m : {MeanCosine, MeanStandardised, MeanEach, Weighing})
+    for (const Measure m : {MeanCosine, MeanStandardized, MeanEach, Weighing})
       CHECK(x[m] == Approx(1).margin(0.002));
     CHECK(x[Tied] == 0);
   }
@@ -602,7 +602,7 @@ TEST_CASE("The JSON has the numbers of the tables") {
   const auto mean = [&](const char* estimator) {
     return at["estimators"][estimator]["cosine"]["mean"].get<double>();
   };
-  CHECK(at["stabilised_less_plain"]["grpo_shrunk"]["cosine"]["mean"].get<double>() ==
+  CHECK(at["stabilized_less_plain"]["grpo_shrunk"]["cosine"]["mean"].get<double>() ==
         Approx(mean("grpo_shrunk") - mean("grpo")).margin(1e-12));
   CHECK(mean("grpo_shrunk") != mean("grpo"));
 }
@@ -623,12 +623,12 @@ TEST_CASE("Shortfalls by hand") {
   }
 }
 
-TEST_CASE("Every stabilised estimator names the plain one") {
+TEST_CASE("Every stabilized estimator names the plain one") {
   for (const Estimator& e : all_estimators()) {
     INFO(e.name);
-    const bool stabilised = e.formula.find("ShrunkStd") != std::string::npos;
-    CHECK(stabilised == !e.plain.empty());
-    if (!stabilised) continue;
+    const bool stabilized = e.formula.find("ShrunkStd") != std::string::npos;
+    CHECK(stabilized == !e.plain.empty());
+    if (!stabilized) continue;
     std::string formula = e.formula;
     formula.replace(formula.find("ShrunkStd"), 9, "StdDev");
     CHECK(estimator_of(e.plain).formula == formula);

@@ -179,10 +179,10 @@ TEST_CASE("a policy on double that declares per_group is called once a group and
   CHECK(calls == 2);
 }
 
-TEST_CASE("a multiplier for each member: the renormalisation subtracts the mean",
+TEST_CASE("a multiplier for each member: the renormalization subtracts the mean",
           "[archetype][renorm]") {
   // With the others' std as the scale, the scaled values of a group do not sum to 0, so the batch
-  // step must centre them.
+  // step must center them.
   const gdpo::GroupAdvantage<gdpo::baseline::LeaveOneOut, archetype::LeaveOneOutStd> e;
   const Vector advantages = run({1, 2, 4, 9, 0, 0.5, 3, 3.5}, 1, 4, e);
   double sum = 0, square = 0;
@@ -303,12 +303,12 @@ TEST_CASE("per_group_values: one call a group and reward, whatever the other pol
   run(rewards, 2, 3,
       estimator<gdpo::baseline::LeaveOneOut, MedianAbsoluteDeviationOfGroup>({}, deviation));
   expect(0, 2);
-  auto centred = estimator<MedianOfGroup, gdpo::scale::StdDev, NormalizeThenSum>(median);
-  run(rewards, 2, 3, centred);
+  auto centered = estimator<MedianOfGroup, gdpo::scale::StdDev, NormalizeThenSum>(median);
+  run(rewards, 2, 3, centered);
   expect(4, 0);
-  // The std of the centred batch needs the centred values of all groups before the scale.
-  centred.scale.of = gdpo::scale::Of::BatchCentred;
-  run(rewards, 2, 3, centred);
+  // The std of the centered batch needs the centered values of all groups before the scale.
+  centered.scale.of = gdpo::scale::Of::BatchCentered;
+  run(rewards, 2, 3, centered);
   expect(8, 0);
 }
 

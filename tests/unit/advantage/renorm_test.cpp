@@ -1,8 +1,8 @@
 // labels: sanitizers
-// The second normalisation as a value: what estimators have by default, what is refused, and one of
+// The second normalization as a value: what estimators have by default, what is refused, and one of
 // the caller's own. Its numbers are tested with the product of axes.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/two_stages.hpp>
+#include <gdpo/cuda/advantage/device_two_stages.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
@@ -40,7 +40,7 @@ static_assert(same(renorm::token_weighted_batch(),
 static_assert(same(renorm::token_weighted_batch(0, 0.5, EpsAt::Std, 0.25, true),
                    {RenormOver::Tokens, 0, 0.5, EpsAt::Std, 0.25, true}));
 
-/// A renormalisation of the caller's own: that of the library, times a power of two.
+/// A renormalization of the caller's own: that of the library, times a power of two.
 struct Doubled {
   RenormOver over = RenormOver::Batch;
   double factor = 2;

@@ -257,11 +257,11 @@ TEST_CASE("gates and penalty are in the report's rewards", "[report]") {
   const std::vector<double> rewards{1, 2}, kl{4, 8};
   gdpo::RewardBatch batch{gdpo::view(rewards.data(), 2, 1), gdpo::groups_of(2)};
   batch.penalty = gdpo::view(kl);
-  gdpo::Grpo penalised;
-  penalised.penalty.coef = 0.5;
+  gdpo::Grpo penalized;
+  penalized.penalty.coef = 0.5;
   gdpo::GroupReport r;
-  gdpo::advantages(gdpo::seq, batch, penalised, &r);
-  CHECK(r.reward_mean == -1.5);      // the mean of the penalised sums -1 and -2
+  gdpo::advantages(gdpo::seq, batch, penalized, &r);
+  CHECK(r.reward_mean == -1.5);      // the mean of the penalized sums -1 and -2
   CHECK(r.channels[0].mean == 1.5);  // the reward itself
 }
 

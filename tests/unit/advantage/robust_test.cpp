@@ -3,7 +3,7 @@
 // by hand, edges, and errors. Rewards and advantages are of order 1 where nothing else is said, so
 // that the tolerance is tolerance::formula; most numbers are exact.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/device_advantages.hpp>
 #include <limits>
 
 #include "support/catch.hpp"
@@ -97,7 +97,7 @@ TEST_CASE("median: of odd and even numbers, of two, with ties", "[robust]") {
   // The majority of binary rewards gets 0.
   CHECK(difference(of_group({0, 1, 0, 0, 1}, e), Vector{0, 1, 0, 0, 1}) == "");
   CHECK(difference(of_group({1, 1, 0, 0}, e), Vector{0.5, 0.5, -0.5, -0.5}) == "");
-  // The mean of neighbours is no double; the median is exact all the same.
+  // The mean of neighbors is no double; the median is exact all the same.
   const double one = 1 + 0x1p-52;
   CHECK(difference(of_group({1, one}, e), Vector{-0x1p-53, 0x1p-53}) == "");
   // Missing and unused values are not among them; an unused row is compared with the others.
@@ -106,28 +106,28 @@ TEST_CASE("median: of odd and even numbers, of two, with ties", "[robust]") {
         "");
 }
 
-TEST_CASE("trimmed and winsorised mean", "[robust]") {
+TEST_CASE("trimmed and winsorized mean", "[robust]") {
   const Vector x{100, 1, 4, 2, 3, 6, -50, 5};
   // A quarter of 8 are 2 at each end: 2, 3, 4, 5 are left, or 2, 2, 2, 3, 4, 5, 5, 5.
   CHECK(difference(of_group(x, estimator<baseline::TrimmedMean>()), minus(x, 3.5)) == "");
   CHECK(difference(of_group(x, estimator(baseline::TrimmedMean{0.13})), minus(x, 3.5)) == "");
-  CHECK(difference(of_group(x, estimator<baseline::WinsorisedMean>()), minus(x, 3.5)) == "");
+  CHECK(difference(of_group(x, estimator<baseline::WinsorizedMean>()), minus(x, 3.5)) == "");
   const Vector skew{0, 0, 1, 2, 10};
   // floor(0.39 5) = 1: 0, 1, 2 are left, or 0, 0, 1, 2, 2.
   CHECK(deviation(of_group(skew, estimator(baseline::TrimmedMean{0.39})), minus(skew, 1),
                   tolerance::formula) == "");
-  CHECK(deviation(of_group(skew, estimator(baseline::WinsorisedMean{0.39})), minus(skew, 1),
+  CHECK(deviation(of_group(skew, estimator(baseline::WinsorizedMean{0.39})), minus(skew, 1),
                   tolerance::formula) == "");
   const Vector far_out{0, 1, 2, 3, 10, 20};
   // floor(0.2 6) = 1: 1, 2, 3, 10 with the mean 4, or 1, 1, 2, 3, 10, 10 with the mean 4.5.
   CHECK(difference(of_group(far_out, estimator(baseline::TrimmedMean{0.2})), minus(far_out, 4)) ==
         "");
-  CHECK(difference(of_group(far_out, estimator(baseline::WinsorisedMean{0.2})),
+  CHECK(difference(of_group(far_out, estimator(baseline::WinsorizedMean{0.2})),
                    minus(far_out, 4.5)) == "");
   // Nothing is cut from few values, and nearly all but the median from many.
   const Vector three{0, 1, 5};
   CHECK(difference(of_group(three, estimator<baseline::TrimmedMean>()), minus(three, 2)) == "");
-  CHECK(difference(of_group(three, estimator(baseline::WinsorisedMean{0.3})), minus(three, 2)) ==
+  CHECK(difference(of_group(three, estimator(baseline::WinsorizedMean{0.3})), minus(three, 2)) ==
         "");
   CHECK(difference(of_group(three, estimator(baseline::TrimmedMean{0.34})), minus(three, 1)) == "");
   const double most = std::nextafter(0.5, 0);
@@ -364,7 +364,7 @@ TEST_CASE("settings out of their range are refused by name", "[robust][errors]")
     CHECK_THAT(said(estimator(baseline::TrimmedMean{fraction})),
                ContainsSubstring("gdpo::advantages: baseline.fraction: given ") &&
                    ContainsSubstring(needed));
-    CHECK_THAT(said(estimator(baseline::WinsorisedMean{fraction})),
+    CHECK_THAT(said(estimator(baseline::WinsorizedMean{fraction})),
                ContainsSubstring("baseline.fraction: given ") && ContainsSubstring(needed));
   }
   for (const double fraction : {0.0, 0.25, 0.4999}) {

@@ -223,7 +223,7 @@ TEST_CASE("shrunk: infinite and missing rewards", "[shrunk]") {
 
 TEST_CASE("shrunk: weighted sums that are equal but for rounding are a group of equal values",
           "[shrunk]") {
-  // 0.1 + 0.7 and 0.2 + 0.6 are neighbours; the group that they make has no spread.
+  // 0.1 + 0.7 and 0.2 + 0.6 are neighbors; the group that they make has no spread.
   const Numbers rewards = {0.1, 0.7, 0.2, 0.6, 0.1, 0.7, 0, 0, 1, 0, 2, 0, 0, 0, 0, 3, 6, 0};
   const gdpo::RewardBatch batch{gdpo::view(rewards.data(), 9, 2), gdpo::groups_of(3)};
   REQUIRE(0.1 + 0.7 != 0.2 + 0.6);

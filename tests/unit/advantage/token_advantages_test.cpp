@@ -249,7 +249,7 @@ TEST_CASE("token advantages in every layout and storage", "[tokens]") {
   CHECK(out == std::vector<float>{1 - 0.25f * 0.125f, 0.5f});
 }
 
-TEST_CASE("the second normalisation of penalised tokens, in place", "[tokens]") {
+TEST_CASE("the second normalization of penalized tokens, in place", "[tokens]") {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
     const Batch b = random_batch_of_tokens(random);

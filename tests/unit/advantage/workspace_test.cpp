@@ -77,7 +77,7 @@ TEST_CASE("nothing is allocated after the first call with a shape", "[workspace]
                        gdpo::combine::SumThenNormalize>
       batch;
   batch.renorm = gdpo::renorm::token_weighted_batch();
-  batch.scale.of = gdpo::scale::Of::BatchCentred;
+  batch.scale.of = gdpo::scale::Of::BatchCentered;
   check(batch);
   check(
       gdpo::GroupAdvantage<archetype::MedianOfGroup, archetype::MedianAbsoluteDeviationOfGroup>{});
@@ -107,7 +107,7 @@ TEST_CASE("the same input gives the same bits, whatever the workspace served bef
   }
 }
 
-TEST_CASE("the sums before the renormalisation can be had, two ways", "[workspace]") {
+TEST_CASE("the sums before the renormalization can be had, two ways", "[workspace]") {
   Input input(4, 7, 6, 4);
   gdpo::Workspace workspace;
   input.run(Gdpo{}, workspace);

@@ -107,7 +107,7 @@ TEST_CASE("the reward that carries the violations of Composite", "[errors][const
   using gdpo::placement::Composite;
   const std::string needed =
       "; needed: the primary reward that carries the violations (-1: the only one): each is "
-      "standardised by itself";
+      "standardized by itself";
   CHECK(call.message({on(2)}, Composite{}) ==
         at + "placement.reward: given -1, with 3 primary rewards" + needed);
   CHECK(call.message({on(2)}, Composite{9}) ==

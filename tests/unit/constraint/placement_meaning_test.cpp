@@ -20,7 +20,7 @@ const double multipliers[] = {0.5, 1, 2, 5, 10, 50};
 
 /// A group of 16 with rewards of 0 and 1, whose std is 0.516, and hinges of 0 and 0.0615, whose std
 /// is 0.032. Half of the samples with each reward violate, so that R and v are orthogonal and the
-/// advantages are a = alpha z(R) - beta z(v), where z standardises.
+/// advantages are a = alpha z(R) - beta z(v), where z standardizes.
 struct Group {
   std::vector<double> rewards, r, v;  // (16, 2): the reward and x; z(R); z(v)
   // The unit of violations, and the stds of the reward and of the violation in the unit of x.
@@ -116,7 +116,7 @@ TEST_CASE("what a multiplier weighs: in Composite as little as the violations sp
     CHECK(std::abs(in_reward - lambda * group.sigma_v / group.sigma_r) <= relative);
     const double in_units = group.ratio(gdpo::Gdpo{}, placement::Composite{}, lambda);
     CHECK(std::abs(in_units - 10 * lambda * group.sigma_v / group.sigma_r) <= 10 * relative);
-    // Standardised, a violation weighs lambda times as much as the reward. In stds of a baseline
+    // Standardized, a violation weighs lambda times as much as the reward. In stds of a baseline
     // that spreads by 0.1 it weighs 3.15 times less than that, because sigma_v is 0.032.
     for (const LambdaNorm norm : {LambdaNorm::None, LambdaNorm::Sum}) {
       const double combined =
@@ -185,7 +185,7 @@ TEST_CASE("without a norm the step grows with the multiplier, with one it does n
              0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{}, 200), 0.968, 0.0005));
   CHECK(near(group.size(gdpo::Grpo{}, placement::AdvantageMix{}, 200, 100), 0.0095, 0.00005));
-  // NormalizeThenCombine has no norm by default, because a renormalisation over the batch acts as
+  // NormalizeThenCombine has no norm by default, because a renormalization over the batch acts as
   // one. An estimator without it needs LambdaNorm::Sum.
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{}, 200), 194.6, 0.05));
   CHECK(near(group.size(gdpo::Grpo{}, placement::NormalizeThenCombine{}, 200, 100), 96.8, 0.05));
@@ -232,10 +232,10 @@ TEST_CASE("without a norm the clip fraction jumps as the multiplier grows, with 
   };
   check(placement::FixedScale{}, placement::FixedScale{LambdaNorm::None}, group.sigma_v / 0.1,
         {0, 0, 0, 0, 0.5, 0.75, 1, 1, 1});
-  const std::vector<double> standardised{0, 0, 0.25, 0.5, 1, 1, 1, 1, 1};
-  check(placement::AdvantageMix{}, placement::AdvantageMix{LambdaNorm::None}, 1, standardised);
+  const std::vector<double> standardized{0, 0, 0.25, 0.5, 1, 1, 1, 1, 1};
+  check(placement::AdvantageMix{}, placement::AdvantageMix{LambdaNorm::None}, 1, standardized);
   check(placement::NormalizeThenCombine{LambdaNorm::Sum}, placement::NormalizeThenCombine{}, 1,
-        standardised);
+        standardized);
 }
 
 TEST_CASE("with LambdaNorm::Sum advantages stay within those of the reward and of the violations",
@@ -277,7 +277,7 @@ TEST_CASE("with LambdaNorm::Sum advantages stay within those of the reward and o
 }
 
 TEST_CASE("one small violation among satisfied samples", "[placement][meaning]") {
-  // 15 samples meet the limit, and one misses it by 1e-3 or by 1. Standardised, both misses weigh
+  // 15 samples meet the limit, and one misses it by 1e-3 or by 1. Standardized, both misses weigh
   // the same; in stds of a baseline they do not.
   const auto weight = [](double miss, double scale, const auto& e, const auto& p) {
     std::vector<double> rewards;
@@ -286,15 +286,15 @@ TEST_CASE("one small violation among satisfied samples", "[placement][meaning]")
     return -gdpo::advantages(gdpo::view(rewards.data(), G, 2), gdpo::groups_of(G),
                              gdpo::Constrained{e, p, {c}})[3];
   };
-  const auto standardised = [&](double miss, double eps) {
+  const auto standardized = [&](double miss, double eps) {
     gdpo::Grpo e;
     e.scale.eps = eps;
     return weight(miss, 1, e, placement::NormalizeThenCombine{});
   };
-  CHECK(std::abs(standardised(1e-3, 1e-4) - 2.68) < 0.005);
-  CHECK(std::abs(standardised(1, 1e-4) - 3.75) < 0.005);
-  CHECK(std::abs(standardised(1e-3, 1e-8) - 3.75) < 0.005);
-  CHECK(std::abs(standardised(1, 1e-8) - 3.75) < 0.005);
+  CHECK(std::abs(standardized(1e-3, 1e-4) - 2.68) < 0.005);
+  CHECK(std::abs(standardized(1, 1e-4) - 3.75) < 0.005);
+  CHECK(std::abs(standardized(1e-3, 1e-8) - 3.75) < 0.005);
+  CHECK(std::abs(standardized(1, 1e-8) - 3.75) < 0.005);
   CHECK(std::abs(weight(1e-3, 0.1, gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}) -
                  0.0094) < 0.00005);
   CHECK(std::abs(weight(1, 0.1, gdpo::Grpo{}, placement::FixedScale{LambdaNorm::None}) - 9.375) <

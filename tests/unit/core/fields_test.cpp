@@ -195,7 +195,7 @@ TEST_CASE("settings: a detached factor", "[fields]") {
 }
 
 TEST_CASE("settings: estimators", "[fields]") {
-  settings(scale::StdDev{}, {{"of", "group | batch | batch_centred | within"},
+  settings(scale::StdDev{}, {{"of", "group | batch | batch_centered | within"},
                              {"ddof", ddof},
                              {"eps", least_0},
                              {"eps_at", eps_at}});
@@ -208,7 +208,7 @@ TEST_CASE("settings: estimators", "[fields]") {
   settings(scale::Mad{}, {{"eps", least_0}, {"eps_at", eps_at}, {"at_zero", "std | zero"}});
   settings(scale::Iqr{}, {{"eps", least_0}, {"eps_at", eps_at}, {"at_zero", "std | zero"}});
   settings(baseline::TrimmedMean{}, {{"fraction", "0 to below 0.5"}});
-  settings(baseline::WinsorisedMean{}, {{"fraction", "0 to below 0.5"}});
+  settings(baseline::WinsorizedMean{}, {{"fraction", "0 to below 0.5"}});
   settings(renorm::batch(), {{"over", over_of_renorm},
                              {"ddof", ddof},
                              {"eps", least_0},
@@ -227,7 +227,7 @@ TEST_CASE("settings: estimators", "[fields]") {
                                 {"kl.input.hi", number},
                                 {"kl.output.lo", number},
                                 {"kl.output.hi", number}});
-  settings(Gdpo{}, {{"scale.of", "group | batch | batch_centred | within"},
+  settings(Gdpo{}, {{"scale.of", "group | batch | batch_centered | within"},
                     {"scale.ddof", ddof},
                     {"scale.eps", least_0},
                     {"scale.eps_at", eps_at},
@@ -351,7 +351,7 @@ TEST_CASE("settings: constraints", "[fields]") {
   settings(placement::FixedScale{}, {{"norm", norm}});
   settings(placement::AdvantageMix{}, {{"norm", norm}});
   settings(Constrained<>{},
-           {{"estimator.scale.of", "group | batch | batch_centred | within"},
+           {{"estimator.scale.of", "group | batch | batch_centered | within"},
             {"estimator.scale.ddof", ddof},
             {"estimator.scale.eps", least_0},
             {"estimator.scale.eps_at", eps_at},

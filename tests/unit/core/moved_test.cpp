@@ -120,7 +120,7 @@ TEST_CASE("moved from: what ranks have gathered", "[moved]") {
     batch.advantages = view(advantages);
     const gdpo::dist::Single one;
     gdpo::dist::GatheredTokens<float> tokens = gdpo::dist::gather_tokens(one, batch);
-    const gdpo::Normaliser counts = gdpo::count(tokens.batch());
+    const gdpo::Normalizer counts = gdpo::count(tokens.batch());
     gdpo::dist::GatheredTokens<float> taken = std::move(tokens);
     CHECK(message_of([&] { gdpo::dapo_loss(tokens.batch(), counts); }) ==
           "gdpo::PolicyLoss: batch.logp: given no array; needed: the log-probs of the policy being "

@@ -4,7 +4,7 @@
 // do not depend on whether the host has FMA.
 #include <array>
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/two_stages.hpp>
+#include <gdpo/cuda/advantage/device_two_stages.hpp>
 #include <gdpo/runtime.hpp>
 
 #include "support/catch.hpp"
@@ -344,7 +344,7 @@ Estimator random_settings(Random& random, Estimator e, index_t channels) {
   if constexpr (std::is_same_v<decltype(e.scale), scale::StdDev>) {
     spread(e.scale);
     e.scale.of = random.pick(
-        {scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentred});
+        {scale::Of::Group, scale::Of::Group, scale::Of::Batch, scale::Of::BatchCentered});
   }
   if (e.renorm.over != RenormOver::None) {
     spread(e.renorm);
@@ -649,7 +649,7 @@ TEST_CASE("cuda: policies that read members, tokens, weights, a baseline or the 
                    renorm::batch()));
     check(renormed(GroupAdvantage<baseline::LeaveOneOut, scale::Iqr, SumThenNormalize>{},
                    renorm::batch()));
-    check(GroupAdvantage<baseline::WinsorisedMean, scale::None>{});
+    check(GroupAdvantage<baseline::WinsorizedMean, scale::None>{});
     check(GroupAdvantage<baseline::LengthWeighted, scale::StdDev>{});
     check(renormed(GroupAdvantage<baseline::SecondBest, scale::StdDev, SumThenNormalize>{},
                    renorm::batch()));

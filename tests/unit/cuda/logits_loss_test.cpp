@@ -1,7 +1,7 @@
 // labels: sanitizers
 // policy_loss_from_logits on a device gives the bits of its parts called one by one, for any launch
 // configuration, and the numbers of the host within tolerances.
-#include <gdpo/cuda/logits/policy_loss.hpp>
+#include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/loss/any_surrogate.hpp>
 
 #include "support/catch.hpp"
@@ -60,8 +60,8 @@ Outcome<U> on_device(const TestDevice& device, const Loss& loss, const Step<T>& 
   const auto batch = l.batch(options);
   Written<U> to(step.logits.size());
   TestScratch scratch(gdpo::cuda::scratch_bytes(logits, batch));
-  OnDevice<gdpo::Normaliser> normaliser(std::vector<gdpo::Normaliser>(1));
-  gdpo::cuda::count_into(device, logits, batch, normaliser.data(), scratch());
+  OnDevice<gdpo::Normalizer> normalizer(std::vector<gdpo::Normalizer>(1));
+  gdpo::cuda::count_into(device, logits, batch, normalizer.data(), scratch());
   gdpo::cuda::FromLogits out;
   if (outputs)
     out = {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.dlogp),
@@ -70,7 +70,7 @@ Outcome<U> on_device(const TestDevice& device, const Loss& loss, const Step<T>& 
   if constexpr (std::is_same_v<T, U>) {
     if (in_place) dlogits = l.table(s.logits);
   }
-  gdpo::policy_loss_from_logits(device, loss, logits, batch, normaliser.data(), dlogits,
+  gdpo::policy_loss_from_logits(device, loss, logits, batch, normalizer.data(), dlogits,
                                 to.result.data(), scratch(), out);
   Outcome<U> o = to.host();
   if constexpr (std::is_same_v<T, U>) {
@@ -83,7 +83,7 @@ Outcome<T> one_by_one(const Loss& loss, const Step<T>& step, int options) {
   const TestDevice device = test_device(11);
   Step<T> host = step;
   const Layout<T, Rank> of_host{host};
-  const gdpo::Normaliser normaliser = gdpo::count(of_host.logits(), of_host.batch(options));
+  const gdpo::Normalizer normalizer = gdpo::count(of_host.logits(), of_host.batch(options));
   Step<T, OnDevice> s(step);
   const Layout<T, Rank, OnDevice> l{s};
   auto logits = l.logits();
@@ -94,7 +94,7 @@ Outcome<T> one_by_one(const Loss& loss, const Step<T>& step, int options) {
       device, logits, {l.by_token(to.logp), l.by_token(to.entropies), l.by_token(to.logsumexp)});
   batch.logp = l.by_token(to.logp), batch.entropies = l.by_token(to.entropies);
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
-  gdpo::cuda::evaluate(device, loss, batch, normaliser, l.by_token(to.dlogp), to.result.data(),
+  gdpo::cuda::evaluate(device, loss, batch, normalizer, l.by_token(to.dlogp), to.result.data(),
                        scratch());
   gdpo::token_logprobs_backward(device, logits, {l.by_token(to.dlogp), {}},
                                 l.by_token(to.logsumexp), l.table(to.dlogits));
@@ -140,7 +140,7 @@ void check_loss(const Loss& loss, int vocabulary, int step = 1) {
         gdpo::seq, loss, logits, batch, gdpo::count(logits, batch), l.table(dlogits), w);
     CHECK(one.result.loss == Approx(r.loss).epsilon(1e-5).margin(1e-6));
     CHECK(one.result.metrics.entropy.mean() == Approx(r.metrics.entropy.mean()).epsilon(1e-6));
-    CHECK(one.result.normaliser.tokens == r.normaliser.tokens);
+    CHECK(one.result.normalizer.tokens == r.normalizer.tokens);
     constexpr double rounding = sizeof(T) == 2 ? 0x1p-7 : 2e-5;  // 2^-7: one bit of a bfloat16
     for (std::size_t k = 0; k < tokens; ++k) {
       CHECK(std::fabs(one.dlogp[k] - w.dlogp[k]) <= 1e-5f * std::fabs(w.dlogp[k]) + 1e-7f);
@@ -231,7 +231,7 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
   s.mask[6] = 0;
   const TestDevice device = test_device(4);
   gdpo::LossResult result;
-  gdpo::Normaliser normaliser;
+  gdpo::Normalizer normalizer;
   // Lets f(logits, batch) change the call of the current step, and runs it. Returns the rows of
   // dlogits that are all 0.
   const auto run = [&](const auto& f, bool counts) {
@@ -245,11 +245,11 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
     Written<float> to(s.logits.size());
     TestScratch scratch(gdpo::cuda::scratch_bytes(logits, batch));
     if (counts) {
-      OnDevice<gdpo::Normaliser> n(std::vector<gdpo::Normaliser>(1));
+      OnDevice<gdpo::Normalizer> n(std::vector<gdpo::Normalizer>(1));
       gdpo::cuda::count_into(device, logits, batch, n.data(), scratch());
-      normaliser = n.host()[0];
+      normalizer = n.host()[0];
     }
-    gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, normaliser,
+    gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch, normalizer,
                                   l.table(to.dlogits), to.result.data(), scratch());
     result = to.result.host()[0];
     const std::vector<float> dlogits = to.dlogits.host();
@@ -268,9 +268,9 @@ TEST_CASE("cuda: masks of logits and of the batch, and the ends of packed sequen
   logits.mask = gdpo::view(not_third), logits.offsets = gdpo::view(s.offsets);
   auto batch = of_host.batch(0);
   batch.offsets = {};  // then the offsets of the logits count
-  const gdpo::Normaliser host = gdpo::count(logits, batch);
-  CHECK((normaliser.tokens == 15 && host.tokens == 15));
-  CHECK((normaliser.rows == host.rows && normaliser.non_empty_rows == host.non_empty_rows));
+  const gdpo::Normalizer host = gdpo::count(logits, batch);
+  CHECK((normalizer.tokens == 15 && host.tokens == 15));
+  CHECK((normalizer.rows == host.rows && normalizer.non_empty_rows == host.non_empty_rows));
 
   // The host cannot check offsets in device memory. A row that no sequence holds counts as masked,
   // and nothing outside the arrays is read.
@@ -325,7 +325,7 @@ TEST_CASE("cuda: a call from logits enqueues what it says") {
   std::vector<double> memory(bytes / sizeof(double) + 1);
   const auto launches = [&](const auto& loss) {
     const HostOnly device;
-    gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0},
+    gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normalizer{20, 4, 3, 0},
                                   l.table(dlogits), &result,
                                   gdpo::cuda::Scratch{memory.data(), bytes});
     return device.launches;
@@ -333,8 +333,8 @@ TEST_CASE("cuda: a call from logits enqueues what it says") {
   CHECK(launches(gdpo::grpo_loss) == 5);
   CHECK(launches(gdpo::gspo_loss) == 5);
   const HostOnly device;
-  gdpo::Normaliser normaliser;
-  gdpo::cuda::count_into(device, logits, batch, &normaliser, {memory.data(), bytes});
+  gdpo::Normalizer normalizer;
+  gdpo::cuda::count_into(device, logits, batch, &normalizer, {memory.data(), bytes});
   CHECK(device.launches == 3);
   CHECK(std::count(dlogits.begin(), dlogits.end(), 7.0f) ==
         static_cast<std::ptrdiff_t>(dlogits.size()));
@@ -354,13 +354,13 @@ TEST_CASE("cuda: what is wrong with a call from logits") {
     const HostOnly device;
     gdpo::LogitsWorkspace w;
     const std::string on = message_of([&] {
-      gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normaliser{20, 4, 3, 0}, out,
+      gdpo::policy_loss_from_logits(device, loss, logits, batch, gdpo::Normalizer{20, 4, 3, 0}, out,
                                     &result, scratch);
     });
     CHECK(device.launches == 0);
     CHECK(on == message_of([&] {
             gdpo::policy_loss_from_logits(gdpo::seq, loss, logits, batch,
-                                          gdpo::Normaliser{20, 4, 3, 0}, out, w);
+                                          gdpo::Normalizer{20, 4, 3, 0}, out, w);
           }));
     CHECK(on != "no error");
   };
@@ -385,7 +385,7 @@ TEST_CASE("cuda: what is wrong with a call from logits") {
     const HostOnly device;
     const std::string message = message_of([&] {
       gdpo::policy_loss_from_logits(device, gdpo::grpo_loss, logits, batch,
-                                    gdpo::Normaliser{20, 4, 3, 0}, l.table(dlogits), to, scratch,
+                                    gdpo::Normalizer{20, 4, 3, 0}, l.table(dlogits), to, scratch,
                                     out);
     });
     CHECK_THAT(message, Catch::Matchers::ContainsSubstring(part));

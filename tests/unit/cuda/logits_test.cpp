@@ -3,7 +3,7 @@
 // bit.
 #include "support/logits.hpp"
 
-#include <gdpo/cuda/logits/token_logprobs.hpp>
+#include <gdpo/cuda/logits/device_logprobs.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"

@@ -1,6 +1,6 @@
 // labels: sanitizers
 // Edge cases of the loss on a device: empty batches, every storage type, alignments, prepared
-// batches, data that is not finite, wrong offsets, normalisers on the device, and every mistake
+// batches, data that is not finite, wrong offsets, normalizers on the device, and every mistake
 // that is refused.
 #include <gdpo/prepass.hpp>
 
@@ -110,7 +110,7 @@ TEST_CASE("on a device: batches without rows or tokens", "[cuda][loss]") {
     d.rows = rows, d.width = width;
     d.advantages.assign(static_cast<std::size_t>(rows), 1.0);
     d.truncated.assign(static_cast<std::size_t>(rows), 1.0);
-    const gdpo::Normaliser n = cuda_loss::count(d, lengths);
+    const gdpo::Normalizer n = cuda_loss::count(d, lengths);
     OnTheDevice<float> on(d, layout, lengths);
     const gdpo::TokenBatch<float> batch = on.batch();
     // seq reads only the columns of this batch, because it has no tokens.
@@ -183,7 +183,7 @@ TEST_CASE("on a device: arrays of any alignment, each by itself", "[cuda][loss][
     b.truncated = gdpo::view(truncated.data(), 3);
     if (!d.row_weights.empty()) b.row_weights = gdpo::view(row_weights.data(), 3);
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
-    gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(cuda_loss::count(d)),
+    gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormalizer(cuda_loss::count(d)),
                     gdpo::TokenOut<float>(gdpo::view(gradient.data() + shift[4], 3, 41)),
                     result.data(), scratch());
     Outcome got;
@@ -265,7 +265,7 @@ void check_stored(const char* type) {
     for (double& x : d.*member) store(x);
   }
   for (double& x : d.advantages) store(x);
-  const gdpo::Normaliser n = cuda_loss::count(d);
+  const gdpo::Normalizer n = cuda_loss::count(d);
   for (const Layout& layout : {cuda_loss::dense, cuda_loss::padded_layouts[5]}) {
     OnTheDevice<S, T> on(d, layout);
     const auto got = cuda_loss::run<S>(test_device(5), gdpo::grpo_loss, on.batch(), on.places(), n);
@@ -360,7 +360,7 @@ TEST_CASE("on a device: columns, segments and offsets in any type",
   CHECK(against_seq(wide_gspo(), d) == "");
 
   const std::vector<int> lengths{4, 0, 30, 35};
-  const gdpo::Normaliser n = cuda_loss::count(d, lengths);
+  const gdpo::Normalizer n = cuda_loss::count(d, lengths);
   const auto with_offsets = [&](auto sample) {
     OnTheDevice<float, float, unsigned char, decltype(sample)> on(d, cuda_loss::packed, lengths);
     return cuda_loss::run<float>(test_device(6), gdpo::grpo_loss, on.batch(), on.places(), n);
@@ -453,7 +453,7 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
     gate.min = 0.8, gate.max = 1.2, gate.reach = gdpo::Reach::Denominator;
     const gdpo::TokenBatch<float> prepared = gdpo::prepare(
         arrays.batch(), memory, gate, gdpo::prepass::Importance{}, gdpo::prepass::TopEntropy{0.5});
-    const gdpo::Normaliser n = gdpo::count(prepared);
+    const gdpo::Normalizer n = gdpo::count(prepared);
     std::vector<float> gradient(d.logp.size());
     gdpo::LossWorkspace<float> workspace;
     Outcome expected;
@@ -490,7 +490,7 @@ TEST_CASE("on a device: prepared batches", "[cuda][loss][prepass]") {
 TEST_CASE("on a device: the same bits on every grid", "[cuda][loss][determinism][sanitize]") {
   const auto check = [](const auto& loss, const Data& d, const std::vector<int>& lengths) {
     OnTheDevice<float> on(d, lengths.empty() ? cuda_loss::dense : cuda_loss::packed, lengths);
-    const gdpo::Normaliser n = cuda_loss::count(d, lengths);
+    const gdpo::Normalizer n = cuda_loss::count(d, lengths);
     const DeviceOutcome expected =
         cuda_loss::run<float>(test_device(0), loss, on.batch(), on.places(), n);
     unsigned seed = 0;
@@ -518,14 +518,14 @@ TEST_CASE("on a device: the same bits on every grid", "[cuda][loss][determinism]
 TEST_CASE("on a device: count_into counts as the host does, and a loss takes it",
           "[cuda][loss][count]") {
   const auto count = [](gdpo::TokenBatch<float> batch, unsigned seed, int blocks = 1056) {
-    OnDevice<gdpo::Normaliser> n(std::vector<gdpo::Normaliser>(1));
+    OnDevice<gdpo::Normalizer> n(std::vector<gdpo::Normalizer>(1));
     gdpo::cuda::Tuning tuning;
     tuning.blocks = blocks;
     TestScratch scratch(gdpo::cuda::scratch_bytes(batch));
     gdpo::cuda::count_into(test_device(seed, tuning), batch, n.data(), scratch());
     return n.host()[0];
   };
-  const auto check = [](const gdpo::Normaliser& got, gdpo::Normaliser expected) {
+  const auto check = [](const gdpo::Normalizer& got, gdpo::Normalizer expected) {
     CHECK(got.tokens == expected.tokens);
     CHECK(got.rows == expected.rows);
     CHECK(got.non_empty_rows == expected.non_empty_rows);
@@ -559,21 +559,21 @@ TEST_CASE("on a device: count_into counts as the host does, and a loss takes it"
 
   const Data d = simple_tokens(5, 6, 50);
   OnTheDevice<float> on(d, cuda_loss::dense);
-  gdpo::Normaliser n = cuda_loss::count(d);
+  gdpo::Normalizer n = cuda_loss::count(d);
   n.given = 0;
-  OnDevice<gdpo::Normaliser> there(std::vector<gdpo::Normaliser>(1));
+  OnDevice<gdpo::Normalizer> there(std::vector<gdpo::Normalizer>(1));
   const auto batch = on.batch();
   TestScratch scratch(gdpo::cuda::scratch_bytes(batch));
   gdpo::cuda::count_into(test_device(1), batch, there.data(), scratch());
-  const auto run = [&](const auto& normaliser) {
-    return cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, on.places(), normaliser);
+  const auto run = [&](const auto& normalizer) {
+    return cuda_loss::run<float>(test_device(1), gdpo::grpo_loss, batch, on.places(), normalizer);
   };
-  CHECK(cuda_loss::difference_but_nan(run(gdpo::cuda::DeviceNormaliser(there.data())),
-                                      run(gdpo::cuda::DeviceNormaliser(n))) == "");
+  CHECK(cuda_loss::difference_but_nan(run(gdpo::cuda::DeviceNormalizer(there.data())),
+                                      run(gdpo::cuda::DeviceNormalizer(n))) == "");
 
   // The host cannot see that a count on the device is 0. The weights are 0 then.
-  OnDevice<gdpo::Normaliser> nothing(std::vector<gdpo::Normaliser>(1));
-  const auto of_nothing = run(gdpo::cuda::DeviceNormaliser(nothing.data()));
+  OnDevice<gdpo::Normalizer> nothing(std::vector<gdpo::Normalizer>(1));
+  const auto of_nothing = run(gdpo::cuda::DeviceNormalizer(nothing.data()));
   CHECK(of_nothing.result.loss == 0);
   CHECK(all_zero(of_nothing.gradient));
 }
@@ -594,10 +594,10 @@ TEST_CASE(
     b.advantages = gdpo::view(advantages.data(), 3), b.offsets = gdpo::view(on.data(), 4);
     OnDevice<float> gradient(std::vector<float>(tokens, -77.0f));
     OnDevice<gdpo::LossResult> result(std::vector<gdpo::LossResult>(1));
-    OnDevice<gdpo::Normaliser> n(std::vector<gdpo::Normaliser>(1));
+    OnDevice<gdpo::Normalizer> n(std::vector<gdpo::Normalizer>(1));
     TestScratch scratch(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b));
     gdpo::cuda::count_into(test_device(1), b, n.data(), scratch());
-    gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormaliser(n.data()),
+    gdpo::grpo_loss(test_device(1), b, gdpo::cuda::DeviceNormalizer(n.data()),
                     gdpo::TokenOut<float>(gdpo::view(gradient.data(), tokens)), result.data(),
                     scratch());
     Outcome o;
@@ -628,7 +628,7 @@ struct Call {
                       gradient = std::vector<double>(6, 42.0);
   std::vector<std::int64_t> offsets{0, 2, 6};
   gdpo::TokenBatch<double> batch;
-  gdpo::Normaliser normaliser{6, 2, 2, 2};
+  gdpo::Normalizer normalizer{6, 2, 2, 2};
   gdpo::TokenOut<double> out;
 
   Call() {
@@ -648,7 +648,7 @@ struct Call {
   std::string message(const Loss& loss) {
     return message_of([&] {
       gdpo::LossWorkspace<double> workspace;
-      loss(gdpo::seq, batch, normaliser, out, workspace);
+      loss(gdpo::seq, batch, normalizer, out, workspace);
     });
   }
   /// The message of the device. Checks that nothing was launched when it refuses, and that nothing
@@ -660,7 +660,7 @@ struct Call {
     gdpo::LossResult result;
     result.loss = 42;
     const std::string message = message_of([&] {
-      loss(device, batch, gdpo::cuda::DeviceNormaliser(normaliser), out, &result,
+      loss(device, batch, gdpo::cuda::DeviceNormalizer(normalizer), out, &result,
            gdpo::cuda::Scratch{scratch.data(), scratch.size() * sizeof(double)});
     });
     if (message != "no error") CHECK(device.launches == 0);
@@ -733,11 +733,11 @@ TEST_CASE("on a device: what the host refuses, with the same words, before anyth
   }
   call([](Call& c) { c.batch.offsets = gdpo::view(c.offsets); });
   call([](Call& c) { c.pack(), c.batch.offsets = gdpo::IndexColumn{}; });
-  call([](Call& c) { c.normaliser.tokens = -1; }), call([](Call& c) { c.normaliser.rows = no; });
-  call([](Call& c) { c.normaliser.non_empty_rows = inf; }),
-      call([](Call& c) { c.normaliser.given = -0.5; });
-  call([](Call& c) { c.normaliser.rows = 1; });
-  call([](Call& c) { c.pack(), c.normaliser.rows = 1; });
+  call([](Call& c) { c.normalizer.tokens = -1; }), call([](Call& c) { c.normalizer.rows = no; });
+  call([](Call& c) { c.normalizer.non_empty_rows = inf; }),
+      call([](Call& c) { c.normalizer.given = -0.5; });
+  call([](Call& c) { c.normalizer.rows = 1; });
+  call([](Call& c) { c.pack(), c.normalizer.rows = 1; });
 }
 
 TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
@@ -749,7 +749,7 @@ TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
   gdpo::LossResult result;
   const auto message = [&](gdpo::LossResult* to, const gdpo::cuda::Scratch& scratch) {
     return message_of([&] {
-      loss(device, c.batch, gdpo::cuda::DeviceNormaliser(c.normaliser), c.out, to, scratch);
+      loss(device, c.batch, gdpo::cuda::DeviceNormalizer(c.normalizer), c.out, to, scratch);
     });
   };
   const std::string needed =
@@ -761,7 +761,7 @@ TEST_CASE("on a device: what only a device refuses", "[cuda][loss][errors]") {
   CHECK(message(nullptr, {memory.data(), bytes}) ==
         "gdpo::PolicyLoss: result: given no memory; needed: a LossResult on the device");
   CHECK(message_of([&] {
-          gdpo::Normaliser n;
+          gdpo::Normalizer n;
           gdpo::cuda::count_into(device, c.batch, &n, {memory.data(), 8});
         }).find("gdpo::cuda::count_into: scratch: given 8 bytes; needed: ") == 0);
   CHECK(device.launches == 0);
@@ -800,12 +800,12 @@ TEST_CASE("on a device: the host reads and writes none of its memory", "[cuda][l
   b.advantages = b.row_weights = b.truncated = gdpo::view(nowhere, 5);
   const HostOnly device;
   const gdpo::cuda::Scratch scratch{nowhere, std::size_t{1} << 30};
-  auto* const there = reinterpret_cast<gdpo::Normaliser*>(nowhere);
+  auto* const there = reinterpret_cast<gdpo::Normalizer*>(nowhere);
   auto* const result = reinterpret_cast<gdpo::LossResult*>(nowhere);
   CHECK(gdpo::cuda::scratch_bytes(gdpo::grpo_loss, b) > 0);
   gdpo::cuda::count_into(device, b, there, scratch);
   CHECK(device.launches == 2);
-  gdpo::grpo_loss(device, b, gdpo::cuda::DeviceNormaliser(there),
+  gdpo::grpo_loss(device, b, gdpo::cuda::DeviceNormalizer(there),
                   gdpo::TokenOut<double>(gdpo::view(nowhere, 50)), result, scratch);
   CHECK(device.launches == 4);
 }

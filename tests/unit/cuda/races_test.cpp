@@ -3,10 +3,10 @@
 // (support/threaded_grid.hpp): the results have the bits of the simulated grid, and under
 // ThreadSanitizer (tests/CMakeLists.txt) there is no race.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/two_stages.hpp>
-#include <gdpo/cuda/logits/policy_loss.hpp>
-#include <gdpo/cuda/value/returns.hpp>
-#include <gdpo/cuda/value/value_loss.hpp>
+#include <gdpo/cuda/advantage/device_two_stages.hpp>
+#include <gdpo/cuda/logits/device_loss_from_logits.hpp>
+#include <gdpo/cuda/value/device_returns.hpp>
+#include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/presets/per_group.hpp>
 #include <gdpo/presets/verl.hpp>
 #include <numeric>
@@ -63,13 +63,13 @@ void check_loss(const Loss& loss, const Data& data, const Layout& layout,
   check_threads(tunings, [&](const ThreadedGrid& device) {
     std::vector<S> gradient(on.places().size(), S(-77));
     gdpo::LossResult result;
-    gdpo::Normaliser normaliser;
+    gdpo::Normalizer normalizer;
     TestScratch scratch(
         std::max(gdpo::cuda::scratch_bytes(loss, batch), gdpo::cuda::scratch_bytes(batch)));
     gdpo::TokenOut<S> out;
     on.places().with_view(gradient.data(), [&](const auto& to) { out = to; });
-    gdpo::cuda::count_into(device, batch, &normaliser, scratch());
-    loss(device, batch, &normaliser, out, &result, scratch());
+    gdpo::cuda::count_into(device, batch, &normalizer, scratch());
+    loss(device, batch, &normalizer, out, &result, scratch());
     Numbers all = loss_product::numbers(result);
     append(all, gradient);
     return all;
@@ -193,10 +193,10 @@ TEST_CASE("cuda threads: value losses", "[cuda][races][value]") {
     check_threads(by_warp_and_by_block(), [&](const ThreadedGrid& device) {
       std::vector<float> gradient(arrays.values.size(), -77.0F);
       gdpo::ValueLossResult result;
-      gdpo::Normaliser normaliser;
+      gdpo::Normalizer normalizer;
       TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
-      gdpo::cuda::count_into(device, batch, &normaliser, scratch());
-      loss(device, batch, &normaliser, arrays.out(gradient), &result, scratch());
+      gdpo::cuda::count_into(device, batch, &normalizer, scratch());
+      loss(device, batch, &normalizer, arrays.out(gradient), &result, scratch());
       Numbers all = value_cases::numbers(result);
       append(all, gradient);
       return all;
@@ -242,12 +242,12 @@ void check_step(const Loss& loss, int vocabulary, int options, std::size_t share
     const logits_step::Layout<float, Rank> of{s};
     std::vector<float> dlogp(logits_step::tokens);
     gdpo::LossResult result;
-    gdpo::Normaliser normaliser;
+    gdpo::Normalizer normalizer;
     TestScratch scratch(gdpo::cuda::scratch_bytes(of.logits(), of.batch(options)));
-    gdpo::cuda::count_into(device, of.logits(), of.batch(options), &normaliser, scratch());
+    gdpo::cuda::count_into(device, of.logits(), of.batch(options), &normalizer, scratch());
     gdpo::cuda::FromLogits out;
     out.dlogp = of.by_token(dlogp);
-    gdpo::policy_loss_from_logits(device, loss, of.logits(), of.batch(options), &normaliser,
+    gdpo::policy_loss_from_logits(device, loss, of.logits(), of.batch(options), &normalizer,
                                   of.table(s.logits), &result, scratch(), out);
     Numbers all = loss_product::numbers(result);
     append(all, s.logits), append(all, dlogp);
@@ -349,7 +349,7 @@ TEST_CASE("cuda threads: advantages", "[cuda][races]") {
     std::swap(order[i - 1], order[static_cast<std::size_t>(random.below(static_cast<int>(i)))]);
   }
   gdpo::Gdpo of_batch;
-  of_batch.scale.of = gdpo::scale::Of::BatchCentred, of_batch.singleton = gdpo::Singleton::Raw;
+  of_batch.scale.of = gdpo::scale::Of::BatchCentered, of_batch.singleton = gdpo::Singleton::Raw;
   for (const bool complete : {true, false}) {
     for (const index_t channels : {8, 10}) {
       INFO("complete " << complete << ", " << channels << " rewards");
@@ -378,7 +378,7 @@ TEST_CASE("cuda threads: advantages", "[cuda][races]") {
 
 // ---- returns ----
 
-TEST_CASE("cuda threads: returns and their renormalisation", "[cuda][races]") {
+TEST_CASE("cuda threads: returns and their renormalization", "[cuda][races]") {
   Random random(17);
   const return_cases::Data d = return_cases::random_rows(random, 21, 150);
   const std::vector<index_t> offsets = d.offsets();

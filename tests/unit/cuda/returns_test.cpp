@@ -1,9 +1,9 @@
 // labels: sanitizers
 // Advantages and returns of tokens on a device: the bits of the host, for every layout, choice of
-// steps and storage type, and with a renormalisation the host's numbers within its tolerance.
+// steps and storage type, and with a renormalization the host's numbers within its tolerance.
 #include "support/returns.hpp"
 
-#include <gdpo/cuda/value/returns.hpp>
+#include <gdpo/cuda/value/device_returns.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
@@ -126,7 +126,7 @@ TEST_CASE("cuda returns: padded rows, and outputs over the inputs", "[cuda]") {
   }
 }
 
-TEST_CASE("cuda returns: the renormalisation", "[cuda]") {
+TEST_CASE("cuda returns: the renormalization", "[cuda]") {
   for (unsigned seed = 0; seed < 40; ++seed) {
     INFO("seed " << seed);
     Random random(seed + 200);

@@ -35,7 +35,7 @@ std::string against_seq(Random& random, const Loss& loss, unsigned seed) {
   std::vector<int> lengths;
   if (!loss.aggregate.padded_width && random.chance(0.4))
     lengths = cuda_loss::random_lengths(random, rows, width);
-  const gdpo::Normaliser n = cuda_loss::count(d, lengths);
+  const gdpo::Normalizer n = cuda_loss::count(d, lengths);
   const auto got =
       cuda_loss::run<float>(test_device(seed), loss, d,
                             lengths.empty() ? cuda_loss::dense : cuda_loss::packed, lengths, n);

@@ -3,7 +3,7 @@
 // gdpo::seq, also where rows are unused and rewards missing, since the sums over groups have a
 // place for every group.
 #include <gdpo/advantages.hpp>
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/device_advantages.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"

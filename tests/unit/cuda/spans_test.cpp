@@ -1,8 +1,7 @@
-// labels: none
-// The tallies of the units of a batch are added in the order of cuda/loss/spans.hpp, whatever the
-// number of parts and bytes of a tally: more parts than a block has warps or threads, and more
-// bytes than 32 tallies have room for in a block's memory.
-#include <gdpo/cuda/loss/spans.hpp>
+// labels: none The tallies of the units of a batch are added in the order of
+// cuda/tokens/add_tallies.hpp, whatever the number of parts and bytes of a tally: more parts than a
+// block has warps or threads, and more bytes than 32 tallies have room for in a block's memory.
+#include <gdpo/cuda/tokens/add_tallies.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
@@ -55,7 +54,7 @@ std::vector<Tallies> random_units(int units) {
   return tallies;
 }
 
-/// The spans in the order of their units, then neighbours as a tree.
+/// The spans in the order of their units, then neighbors as a tree.
 template <class Tallies>
 Tallies by_hand(const std::vector<Tallies>& tallies) {
   const std::size_t units = tallies.size(), each = (units + 31) / 32;

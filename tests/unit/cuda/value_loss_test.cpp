@@ -1,7 +1,7 @@
 // labels: sanitizers
 // ValueLoss on a device against the host: gradients, counts and ranges have its bits, sums are
 // those of the same terms in another order.
-#include <gdpo/cuda/value/value_loss.hpp>
+#include <gdpo/cuda/value/device_value_loss.hpp>
 
 #include "support/catch.hpp"
 #include "support/device.hpp"
@@ -114,19 +114,19 @@ void check(const Loss& loss, const Arrays<S>& arrays, index_t step = 1, unsigned
   OnTheDevice<S> on(arrays, step);
   OnDevice<S> gradient(on.spread_numbers(std::vector<S>(arrays.values.size(), S(-77))));
   OnDevice<gdpo::ValueLossResult> result(std::vector<gdpo::ValueLossResult>(1));
-  OnDevice<gdpo::Normaliser> counts(std::vector<gdpo::Normaliser>(1));
+  OnDevice<gdpo::Normalizer> counts(std::vector<gdpo::Normalizer>(1));
   const gdpo::ValueBatch<S> batch = on.batch();
   CHECK(gdpo::cuda::scratch_bytes(batch) <= gdpo::cuda::scratch_bytes(loss, batch));
   TestScratch scratch(gdpo::cuda::scratch_bytes(loss, batch));
   const TestDevice device = test_device(seed, tuning);
   gdpo::cuda::count_into(device, batch, counts.data(), scratch());
-  const gdpo::Normaliser counted = counts.host()[0], expected = gdpo::count(arrays.batch());
+  const gdpo::Normalizer counted = counts.host()[0], expected = gdpo::count(arrays.batch());
   CHECK(counted.tokens == expected.tokens);
   CHECK(counted.rows == expected.rows);
   CHECK(counted.non_empty_rows == expected.non_empty_rows);
   // Scratch of exactly the bytes that are asked for, filled anew.
   TestScratch fresh(gdpo::cuda::scratch_bytes(loss, batch));
-  const gdpo::Normaliser* const on_device = counts.data();
+  const gdpo::Normalizer* const on_device = counts.data();
   loss(device, batch, on_device, on.out(gradient), result.data(), fresh());
 
   const std::vector<S> slopes = gradient.host();
@@ -135,7 +135,7 @@ void check(const Loss& loss, const Arrays<S>& arrays, index_t step = 1, unsigned
   const gdpo::ValueMetrics &a = got.metrics, &b = host.result.metrics;
   const double tokens = b.value.count;
   check_sum(got.loss, host.result.loss, std::fabs(host.result.loss));
-  CHECK(got.normaliser.tokens == expected.tokens);
+  CHECK(got.normalizer.tokens == expected.tokens);
   check_metric(a.loss, b.loss, b.loss.sum), check_metric(a.value, b.value, 4 * tokens);
   check_metric(a.error, b.error, 4 * tokens),
       check_metric(a.clip_fraction, b.clip_fraction, 1e-6 * b.clip_fraction.rows);
@@ -280,7 +280,7 @@ TEST_CASE("cuda value loss: mistakes are refused in the host's words", "[cuda][v
   gdpo::ValueBatch<float> b;
   b.values = b.returns = view(numbers.data(), 3, 4);
   gdpo::ValueLossResult result;
-  gdpo::Normaliser counts;
+  gdpo::Normalizer counts;
   counts.tokens = 12;
   const auto message = [&](const gdpo::ValueLoss<>& loss, std::size_t bytes,
                            gdpo::ValueLossResult* to) {
@@ -295,10 +295,10 @@ TEST_CASE("cuda value loss: mistakes are refused in the host's words", "[cuda][v
   CHECK(message({}, 100000, nullptr).find("gdpo::ValueLoss: result: given no memory") == 0);
   CHECK(message({}, 8, &result).find("gdpo::ValueLoss: scratch: given") == 0);
   counts.tokens = -1;
-  CHECK(message({}, 100000, &result).find("gdpo::ValueLoss: normaliser.tokens: given -1") == 0);
+  CHECK(message({}, 100000, &result).find("gdpo::ValueLoss: normalizer.tokens: given -1") == 0);
   counts.tokens = 11;
   CHECK(message({}, 100000, &result)
-            .find("gdpo::ValueLoss: normaliser.tokens: given 11, for a loss of 12") == 0);
+            .find("gdpo::ValueLoss: normalizer.tokens: given 11, for a loss of 12") == 0);
   counts.tokens = 12;
   b.returns = view(numbers.data(), 4, 3);
   CHECK(message({}, 100000, &result) ==

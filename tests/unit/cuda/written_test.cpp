@@ -2,13 +2,13 @@
 // Arrays that a call writes: no two indices have the same element. Every call that takes such an
 // array refuses another one in the same words, on the host and before a launch on a device.
 #include <gdpo/constraint.hpp>
-#include <gdpo/cuda/advantage/advantages.hpp>
-#include <gdpo/cuda/advantage/two_stages.hpp>
-#include <gdpo/cuda/logits/policy_loss.hpp>
-#include <gdpo/cuda/logits/token_logprobs.hpp>
-#include <gdpo/cuda/loss/policy_loss.hpp>
-#include <gdpo/cuda/value/returns.hpp>
-#include <gdpo/cuda/value/value_loss.hpp>
+#include <gdpo/cuda/advantage/device_advantages.hpp>
+#include <gdpo/cuda/advantage/device_two_stages.hpp>
+#include <gdpo/cuda/logits/device_logprobs.hpp>
+#include <gdpo/cuda/logits/device_loss_from_logits.hpp>
+#include <gdpo/cuda/loss/device_loss.hpp>
+#include <gdpo/cuda/value/device_returns.hpp>
+#include <gdpo/cuda/value/device_value_loss.hpp>
 #include <gdpo/dist.hpp>
 #include <gdpo/update.hpp>
 #include <gdpo/value.hpp>
@@ -138,7 +138,7 @@ TEST_CASE("written arrays: advantages, combined, broadcast, whitened and mixed",
 TEST_CASE("written arrays: gradients of losses, returns", "[written]") {
   const std::vector<double> per_row{1, 2, 3};
   Device device;
-  gdpo::Normaliser counts;
+  gdpo::Normalizer counts;
   counts.tokens = 12, counts.rows = counts.non_empty_rows = 3;
 
   gdpo::TokenBatch<float> batch;
@@ -149,7 +149,7 @@ TEST_CASE("written arrays: gradients of losses, returns", "[written]") {
   check_of_tokens<float>("gdpo::PolicyLoss: gradient",
                          [&](const auto& out) { loss(gdpo::seq, batch, counts, out, workspace); });
   check_of_tokens<float>("gdpo::PolicyLoss: gradient", [&](const auto& out) {
-    loss(device.on, batch, gdpo::cuda::DeviceNormaliser(counts), out, &result, device.scratch());
+    loss(device.on, batch, gdpo::cuda::DeviceNormalizer(counts), out, &result, device.scratch());
   });
   gdpo::ValueBatch<float> values;
   values.values = values.returns = values.old_values = tokens;
@@ -212,7 +212,7 @@ TEST_CASE("written arrays: log-probs from logits and their gradients", "[written
 
   gdpo::TokenBatch<float> shaped;
   shaped.offsets = view(offsets), shaped.advantages = view(per_row);
-  gdpo::Normaliser counts;
+  gdpo::Normalizer counts;
   counts.tokens = 3, counts.rows = counts.non_empty_rows = 1;
   gdpo::LogitsWorkspace workspace;
   gdpo::LossResult result;

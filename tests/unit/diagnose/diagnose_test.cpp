@@ -258,10 +258,10 @@ TEST_CASE("groups without a spread, each by its cause", "[diagnose]") {
     return r;
   };
   // Each reward differs within each group, and their sum does not.
-  const std::vector<double> cancelled{1, 0, 0, 1, 1, 0, 0, 1};
-  const std::string of_cancelled = cause_of(report(gdpo::Grpo{}, cancelled, 2));
-  CHECK(of_cancelled.find("cancel each other") != std::string::npos);
-  CHECK(cause_of(report(gdpo::Gdpo{}, cancelled, 2)) == of_cancelled);
+  const std::vector<double> canceled{1, 0, 0, 1, 1, 0, 0, 1};
+  const std::string of_canceled = cause_of(report(gdpo::Grpo{}, canceled, 2));
+  CHECK(of_canceled.find("cancel each other") != std::string::npos);
+  CHECK(cause_of(report(gdpo::Gdpo{}, canceled, 2)) == of_canceled);
   // All rewards are equal.
   gdpo::GroupReport r = report(gdpo::Grpo{}, {1, 1, 1, 1, 0, 0, 0, 0}, 2);
   Findings found = gdpo::diagnose(r);
@@ -272,13 +272,13 @@ TEST_CASE("groups without a spread, each by its cause", "[diagnose]") {
   last_only.weights = {0, 1};
   found = gdpo::diagnose(report(last_only, {1, 3, 0, 3, 1, 2, 0, 2}, 2));
   REQUIRE(!found.empty());
-  CHECK(found[0].cause == of_cancelled);
+  CHECK(found[0].cause == of_canceled);
   CHECK(found[0].text.find("although rewards differ within 2.") != std::string::npos);
   // One completion a prompt.
   found = gdpo::diagnose(report(gdpo::Grpo{}, {1, 0, 0.5}, 1, 1));
   REQUIRE(!found.empty());
   CHECK(found[0].cause.find("group size") != std::string::npos);
-  // The largest part has its say: one group of three is cancelled.
+  // The largest part has its say: one group of three is canceled.
   found = gdpo::diagnose(report(gdpo::Grpo{}, {1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0}, 2));
   REQUIRE(!found.empty());
   CHECK(found[0].cause.find("too hard or too easy") != std::string::npos);
@@ -353,18 +353,18 @@ TEST_CASE("inputs that are not finite, each with a cause that fits it", "[diagno
 TEST_CASE("counts of a result that do not fit", "[diagnose]") {
   const Step step;
   const gdpo::TokenBatch<double> batch = step.batch();
-  const gdpo::Normaliser n = gdpo::count(batch);
+  const gdpo::Normalizer n = gdpo::count(batch);
   gdpo::LossResult r = gdpo::dapo_loss(batch, n);
   gdpo::DiagnoseSettings whole;
   whole.whole_step = true;
   CHECK(gdpo::diagnose(r, whole).empty());
   CHECK(gdpo::diagnose(r, healthy_report(), whole).empty());
-  r.normaliser.tokens = 5;  // as from a device, which does not refuse it
+  r.normalizer.tokens = 5;  // as from a device, which does not refuse it
   const gdpo::Finding f =
       only(gdpo::diagnose(r), "counts tokens", "20 tokens and was divided by 5");
   CHECK((f.figure == 4 && f.bound == 1));
   CHECK(names(gdpo::diagnose(r, healthy_report())) == Names{"counts tokens"});
-  r.normaliser.tokens = 40;
+  r.normalizer.tokens = 40;
   CHECK(gdpo::diagnose(r).empty());  // a micro-batch of a step
   only(gdpo::diagnose(r, whole), "counts tokens", "divided by 40");
   // Counts that do not divide may be anything, and so may `given`, but for what was added twice.
@@ -372,10 +372,10 @@ TEST_CASE("counts of a result that do not fit", "[diagnose]") {
   CHECK(gdpo::diagnose(r, whole).empty());
   r.over = static_cast<index_t>(gdpo::Over::Given);
   for (const double given : {3.5, 20.0, 33.0, 48.5}) {
-    r.normaliser.given = given;
+    r.normalizer.given = given;
     CHECK(gdpo::diagnose(r, whole).empty());
   }
-  r.normaliser.given = 60;
+  r.normalizer.given = 60;
   only(gdpo::diagnose(r, whole), "counts given", "exactly 3 times as many");
   CHECK(gdpo::diagnose(r).empty());
 }
@@ -436,7 +436,7 @@ TEST_CASE("what a critic is given", "[diagnose]") {
   CHECK(found[0].cause != found[1].cause);
   values.assign(20, 1), returns.assign(20, 2);
   gdpo::ValueLossResult r = result();
-  r.normaliser.tokens = 10;
+  r.normalizer.tokens = 10;
   only(gdpo::diagnose(r), "counts tokens", "20 tokens");
 }
 

@@ -110,12 +110,12 @@ gdpo::runtime::Loss loss_of(const std::string& name) {
       loss);
   return loss;
 }
-gdpo::Normaliser counts_of(const Step& step) {
-  gdpo::Normaliser n = gdpo::count(step.batch());
+gdpo::Normalizer counts_of(const Step& step) {
+  gdpo::Normalizer n = gdpo::count(step.batch());
   n.given = n.tokens;
   return n;
 }
-gdpo::LossResult result_of(const std::string& name, const Step& step, const gdpo::Normaliser& n) {
+gdpo::LossResult result_of(const std::string& name, const Step& step, const gdpo::Normalizer& n) {
   return std::visit([&](const auto& l) { return l(step.batch(), n); }, loss_of(name));
 }
 gdpo::LossResult result_of(const std::string& name, const Step& step) {
@@ -208,7 +208,7 @@ TEST_CASE("healthy steps of other kinds: filtered, on-policy, nearly certain, in
       for (double& x : *array) x = rounding(random);
     CHECK(names_of(gdpo::diagnose(result_of(name, certain), certain.report)) == "");
     // Counts of a step of four micro-batches, seen by one of them and then by all.
-    gdpo::Normaliser n = counts_of(step);
+    gdpo::Normalizer n = counts_of(step);
     n = n + n + n + n;
     const gdpo::LossResult part = result_of(name, step, n);
     CHECK(names_of(gdpo::diagnose(part, step.report)) == "");
@@ -276,16 +276,16 @@ TEST_CASE("inputs, rewards and lengths that are wrong are found in any loss",
 TEST_CASE("counts that do not fit are refused or found in any loss", "[diagnose][healthy]") {
   int refused = 0, given = 0;
   const Step step(61, {0.03, 0.02});
-  const gdpo::Normaliser n = counts_of(step);
+  const gdpo::Normalizer n = counts_of(step);
   for_each_loss([&](const std::string& name) {
     const auto over = result_of(name, step).over;
-    gdpo::Normaliser fewer = n;  // of a micro-batch that is a seventh of this one
+    gdpo::Normalizer fewer = n;  // of a micro-batch that is a seventh of this one
     fewer.tokens = std::floor(n.tokens / 7), fewer.rows = std::floor(n.rows / 7);
     fewer.non_empty_rows = fewer.rows, fewer.given = fewer.tokens;
     const std::string message = message_of([&] { result_of(name, step, fewer); });
     if (over == static_cast<index_t>(gdpo::Over::Given)) {  // any number may be right
       CHECK(message == "no error");
-      gdpo::Normaliser twice = n;
+      gdpo::Normalizer twice = n;
       twice.given = 2 * n.given;
       const gdpo::LossResult r = result_of(name, step, twice);
       CHECK(finds(gdpo::diagnose(r, later), "counts given"));
@@ -296,10 +296,10 @@ TEST_CASE("counts that do not fit are refused or found in any loss", "[diagnose]
     } else {
       REQUIRE((over >= 0 && over <= 2));
       const std::string count = over == 0 ? "tokens" : over == 1 ? "rows" : "non_empty_rows";
-      CHECK(message.find("gdpo::PolicyLoss: normaliser." + count + ": given ") == 0);
+      CHECK(message.find("gdpo::PolicyLoss: normalizer." + count + ": given ") == 0);
       // Two micro-batches, each divided by its own counts.
       const gdpo::LossResult own = result_of(name, step);
-      CHECK(message_of([&] { merge(own, own); }).find("gdpo::merge: normaliser." + count) == 0);
+      CHECK(message_of([&] { merge(own, own); }).find("gdpo::merge: normalizer." + count) == 0);
       // What a device has not refused, or a trainer has put together by itself.
       gdpo::LossResult sum = own;
       sum.metrics = merge(own.metrics, own.metrics);

@@ -104,7 +104,7 @@ TEST_CASE("after a refusal the ranks are in step again", "[dist]") {
             std::string(e.what()).find("; so did 1 other rank") == std::string::npos)
           throw;
       }
-      gdpo::Normaliser n;
+      gdpo::Normalizer n;
       n.tokens = comm.rank();
       tokens[static_cast<std::size_t>(comm.rank())] += dist::all_merge(comm, n).tokens;
     }
@@ -260,7 +260,7 @@ TEST_CASE("ranks that make different calls are told so", "[dist]") {
   CHECK(same_on_all(on_ranks(3,
                              [&](const ThreadRank& comm) {
                                if (comm.rank() == 1)
-                                 dist::all_merge(comm, gdpo::Normaliser{});
+                                 dist::all_merge(comm, gdpo::Normalizer{});
                                else
                                  dist::agree_on(comm, 1);
                              })) ==
@@ -373,8 +373,8 @@ TEST_CASE("lists of different lengths, and records of different types, are refus
           if (comm.rank() == 0)
             dist::all_merge(comm, gdpo::Moments{});
           else
-            dist::all_merge(comm, gdpo::Normaliser{});
-        })).find("given Moments on rank 0 and Normaliser on rank 1") != std::string::npos);
+            dist::all_merge(comm, gdpo::Normalizer{});
+        })).find("given Moments on rank 0 and Normalizer on rank 1") != std::string::npos);
 }
 
 TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
@@ -382,14 +382,14 @@ TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
     gdpo::LossResult r;
     r.loss = r.policy_loss = 0.5;
     r.metrics.rows = 4;
-    r.normaliser.tokens = local ? 100 + rank : 301, r.normaliser.rows = local ? 4 : 12;
+    r.normalizer.tokens = local ? 100 + rank : 301, r.normalizer.rows = local ? 4 : 12;
     if (rank == 1) r = gdpo::LossResult{};  // a rank without rows has no counts
     return r;
   };
   CHECK(
       same_on_all(on_ranks(
           3, [&](const ThreadRank& comm) { dist::all_merge(comm, of_rank(comm.rank(), true)); })) ==
-      "gdpo::dist::all_merge: normaliser: given 100 tokens, 4 rows, 0 non-empty rows, 0 given on "
+      "gdpo::dist::all_merge: normalizer: given 100 tokens, 4 rows, 0 non-empty rows, 0 given on "
       "rank 0 and 102 tokens, 4 rows, 0 non-empty rows, 0 given on rank 2; needed: losses that "
       "were divided by the counts of the whole step: all_merge(comm, count)");
   std::vector<gdpo::LossResult> got(3);
@@ -400,7 +400,7 @@ TEST_CASE("a loss that was divided by a local count is found out", "[dist]") {
   for (const gdpo::LossResult& r : got) {
     CHECK(r.loss == 1);
     CHECK(r.metrics.rows == 8);
-    CHECK(r.normaliser.tokens == 301);
+    CHECK(r.normalizer.tokens == 301);
   }
 }
 
@@ -412,7 +412,7 @@ TEST_CASE("value losses of ranks add up, and a local count is found out", "[dist
     r.metrics.returns.n = 10, r.metrics.returns.weight = 10, r.metrics.returns.mean = rank;
     r.metrics.returns.min = r.metrics.returns.max = rank;
     if (rank == 2) r.metrics.non_finite.returns = {3, 1, 7};
-    r.normaliser.tokens = tokens, r.normaliser.rows = 12;
+    r.normalizer.tokens = tokens, r.normalizer.rows = 12;
     return r;
   };
   std::vector<gdpo::ValueLossResult> got(3);
@@ -422,7 +422,7 @@ TEST_CASE("value losses of ranks add up, and a local count is found out", "[dist
         })) == "");
   for (const gdpo::ValueLossResult& r : got) {
     CHECK(r.loss == 1.5);
-    CHECK(r.normaliser.tokens == 30);
+    CHECK(r.normalizer.tokens == 30);
     CHECK(r.metrics.rows == 12);
     CHECK(r.metrics.empty_rows == 3);
     CHECK(r.metrics.loss.mean() == 0.2);
@@ -436,7 +436,7 @@ TEST_CASE("value losses of ranks add up, and a local count is found out", "[dist
                              [&](const ThreadRank& comm) {
                                dist::all_merge(comm, of_rank(comm.rank(), 20 + comm.rank()));
                              }))
-            .find("normaliser: given 20 tokens, 12 rows, 0 non-empty rows, 0 given on rank 0") !=
+            .find("normalizer: given 20 tokens, 12 rows, 0 non-empty rows, 0 given on rank 0") !=
         std::string::npos);
   CHECK(same_on_all(on_ranks(3, [&](const ThreadRank& comm) {
           CHECK(dist::all_merge(comm, of_rank(comm.rank(), 30).metrics).rows == 12);
@@ -445,9 +445,9 @@ TEST_CASE("value losses of ranks add up, and a local count is found out", "[dist
 
 TEST_CASE("so are losses that were divided by equal local counts, also in a list", "[dist]") {
   gdpo::LossResult r;
-  r.metrics.rows = 4, r.normaliser.tokens = 40, r.normaliser.rows = 4;
+  r.metrics.rows = 4, r.normalizer.tokens = 40, r.normalizer.rows = 4;
   CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) { dist::all_merge(comm, r); })) ==
-        "gdpo::dist::all_merge: normaliser: given 4 rows, for losses of 8 rows on all ranks; "
+        "gdpo::dist::all_merge: normalizer: given 4 rows, for losses of 8 rows on all ranks; "
         "needed: losses that were divided by the counts of the whole step: all_merge(comm, count)");
   CHECK(same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
           dist::all_merge(comm, std::vector<gdpo::LossResult>{{}, r});
@@ -460,7 +460,7 @@ TEST_CASE("losses hold no more rows and tokens than were counted", "[dist]") {
     return same_on_all(on_ranks(2, [&](const ThreadRank& comm) {
       gdpo::LossResult r;
       r.metrics.rows = comm.rank() == 0 ? 3 : rows - 3, r.metrics.advantage.n = 10;
-      r.normaliser = {tokens, counted, counted, 7}, r.over = static_cast<gdpo::index_t>(over);
+      r.normalizer = {tokens, counted, counted, 7}, r.over = static_cast<gdpo::index_t>(over);
       dist::all_merge(comm, r);
     }));
   };
@@ -468,10 +468,10 @@ TEST_CASE("losses hold no more rows and tokens than were counted", "[dist]") {
       "; needed: losses that were divided by the counts of the whole step: all_merge(comm, count)";
   CHECK(message(4, 4, 20, gdpo::Over::Rows) == "");
   CHECK(message(5, 4, 20, gdpo::Over::Rows) ==
-        "gdpo::dist::all_merge: normaliser: given 4 rows, for losses of 5 rows on all ranks" +
+        "gdpo::dist::all_merge: normalizer: given 4 rows, for losses of 5 rows on all ranks" +
             needed);
   CHECK(message(4, 4, 19, gdpo::Over::Tokens) ==
-        "gdpo::dist::all_merge: normaliser: given 19 tokens, for losses of 20 tokens on all ranks" +
+        "gdpo::dist::all_merge: normalizer: given 19 tokens, for losses of 20 tokens on all ranks" +
             needed);
   // Tokens that do not divide may be counted in any way, and so may a number of the caller's own.
   CHECK(message(4, 4, 19, gdpo::Over::Rows) == "");
@@ -488,7 +488,7 @@ TEST_CASE("what the work of all_merge throws all ranks throw", "[dist]") {
           dist::all_merge(comm, [&] { return gdpo::count(batch); });
         })).find("gdpo::dist::all_merge: rank 1 of 2: gdpo::count: batch.mask: given (1, 2)") == 0);
   // The counts of all ranks are those of no batch, with one rank as with two.
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   n.counted.mask_changes = 3;
   CHECK(dist::all_merge(dist::Single{}, n).counted.mask_changes == -1);
 }

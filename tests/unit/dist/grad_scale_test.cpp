@@ -1,6 +1,6 @@
 // labels: sanitizers
 // The factor of dist::grad_scale, against the arithmetic of each training engine, run step by step:
-// with the factor the optimiser gets the plain sum of the gradients, and without it something else.
+// with the factor the optimizer gets the plain sum of the gradients, and without it something else.
 #include <gdpo/dist/grad_scale.hpp>
 #include <gdpo/loss.hpp>
 
@@ -34,7 +34,7 @@ Vector all_reduce(const std::vector<Vector>& of_rank) {
   return sum;
 }
 
-/// An optimiser step: the gradient of each loss call by five parameters. Ranks data x context; the
+/// An optimizer step: the gradient of each loss call by five parameters. Ranks data x context; the
 /// ranks of one context-parallel group have consecutive numbers.
 struct Step {
   int data = 1, context = 1, micro = 1;
@@ -106,10 +106,10 @@ Step random_step(Random& random, int ranks, int micro) {
   return s;
 }
 
-/// The scale of a mixed-precision loss; the optimiser divides by it again.
+/// The scale of a mixed-precision loss; the optimizer divides by it again.
 double random_loss_scale(Random& random) { return random.pick({1.0, 1024.0, 65536.0}); }
 
-// ---- one function for each engine: what its optimiser is given ----
+// ---- one function for each engine: what its optimizer is given ----
 
 /// DDP: each bucket is multiplied by 1 / ranks while it is filled, then summed. Without no_sync()
 /// that happens after each micro-batch, to the mean so far plus the new gradient.
@@ -212,7 +212,7 @@ Vector below(Random& random, const Step& s, double loss) {
 enum class Returns { Two, Three, PerToken };
 
 /// Megatron-Core. forward_step_calc_loss, backward into main_grad, the reduction with its scaling
-/// before (or average_in_collective), finalize_model_grads, unscaling by the optimiser.
+/// before (or average_in_collective), finalize_model_grads, unscaling by the optimizer.
 Vector megatron(Random& random, const Step& s, double scale, Returns returns,
                 const std::vector<std::vector<int>>& tokens) {
   const double mixed = random_loss_scale(random), group = real(s.ranks());
@@ -443,7 +443,7 @@ TEST_CASE("grad_scale in aggregate.scale: micro-batches on ranks give the whole 
       b.advantages = gdpo::view(advantages.data() + first, n);
       return b;
     };
-    const auto parameter_gradient = [&](const auto& loss, const gdpo::Normaliser& n, int first,
+    const auto parameter_gradient = [&](const auto& loss, const gdpo::Normalizer& n, int first,
                                         int count) {
       Vector dlogp(static_cast<std::size_t>(count * width));
       loss(batch_of(first, count), n, gdpo::view(dlogp.data(), count, width));
@@ -453,10 +453,10 @@ TEST_CASE("grad_scale in aggregate.scale: micro-batches on ranks give the whole 
       return sum;
     };
     auto loss = gdpo::dapo_loss;
-    const gdpo::Normaliser step = gdpo::count(batch_of(0, all_rows));
+    const gdpo::Normalizer step = gdpo::count(batch_of(0, all_rows));
     const double whole = parameter_gradient(loss, step, 0, all_rows);
 
-    gdpo::Normaliser counts;
+    gdpo::Normalizer counts;
     for (int c = 0; c < ranks * micro; ++c) counts += gdpo::count(batch_of(c * rows, rows));
     loss.aggregate.scale = grad_scale(ranks, micro, Engine::HuggingFace);
     Step s;

@@ -30,7 +30,7 @@ bool is_nan_16(std::uint16_t bits, int mantissa) {
   return (bits & 0x7fff) > ((0x7fff >> mantissa) << mantissa);
 }
 
-/// Floats at and near every 16-bit number and every midpoint of two neighbours, and random ones.
+/// Floats at and near every 16-bit number and every midpoint of two neighbors, and random ones.
 std::vector<float> hard_floats() {
   std::vector<float> all;
   Random random(7);

@@ -13,7 +13,7 @@ using gdpo::Aggregate, gdpo::Over;
 using Mode = Aggregate::Mode;
 using loss_product::Data;
 
-const gdpo::Normaliser n{40, 8, 5, 64};
+const gdpo::Normalizer n{40, 8, 5, 64};
 
 double weight(const Aggregate& a, gdpo::index_t tokens, gdpo::index_t width = 16) {
   return a(gdpo::AggregateArgs{{tokens, width}, n});
@@ -59,7 +59,7 @@ TEST_CASE("weights by hand", "[aggregate]") {
 }
 
 TEST_CASE("nothing to divide by: the weight is 0, not infinite", "[aggregate]") {
-  const gdpo::Normaliser none;
+  const gdpo::Normalizer none;
   const gdpo::AggregateArgs args{{0, 0}, none};
   CHECK(token_mean()(args) == 0);
   CHECK(seq_mean_token_mean()(args) == 0);
@@ -122,7 +122,7 @@ TEST_CASE("count: tokens, rows, rows with tokens; counts add", "[aggregate]") {
   const Data d = rows_of_lengths({4, 0, 8, 1});
   const loss_product::Arrays<float> arrays(d);
   gdpo::TokenBatch<float> batch = arrays.batch();
-  gdpo::Normaliser a = gdpo::count(batch);
+  gdpo::Normalizer a = gdpo::count(batch);
   CHECK(a.tokens == 13);
   CHECK(a.rows == 4);
   CHECK(a.non_empty_rows == 3);
@@ -130,7 +130,7 @@ TEST_CASE("count: tokens, rows, rows with tokens; counts add", "[aggregate]") {
   batch.mask = gdpo::TokenView<unsigned char>{};
   CHECK(gdpo::count(batch).tokens == 32);
   a.given = 2;
-  const gdpo::Normaliser sum = a + gdpo::Normaliser{1, 2, 3, 4};
+  const gdpo::Normalizer sum = a + gdpo::Normalizer{1, 2, 3, 4};
   CHECK(sum.tokens == 14);
   CHECK(sum.rows == 6);
   CHECK(sum.non_empty_rows == 6);

@@ -227,8 +227,8 @@ TEST_CASE("Clip-Cov, a pre-pass over the whole batch", "[loss][archetype]") {
         loss(prepared, gdpo::count(prepared), gdpo::view(gradient.data(), d.rows, d.width));
     got.gradient = gradient;
 
-    // The same decision from the definition: a token whose product of centred advantage and centred
-    // log-prob is within the bounds, and which the clip leaves, is dropped.
+    // The same decision from the definition: a token whose product of centered advantage and
+    // centered log-prob is within the bounds, and which the clip leaves, is dropped.
     real advantages = 0, logps = 0;
     const auto advantage = [&](std::size_t k) {
       return static_cast<real>(d.advantages.empty() ? d.token_advantages[k] : d.advantages[k / 10]);

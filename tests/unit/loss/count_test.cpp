@@ -1,7 +1,7 @@
 // labels: sanitizers
 // Counts before the forward pass, from masks and offsets alone, on the host and on a device; and
 // the order prepare, count, loss, which calls do not let anybody get wrong.
-#include <gdpo/cuda/logits/policy_loss.hpp>
+#include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/logits.hpp>
 #include <gdpo/prepass.hpp>
 #include <gdpo/value.hpp>
@@ -16,21 +16,21 @@ namespace count_test {
 
 namespace {
 
-using gdpo::Normaliser;
+using gdpo::Normalizer;
 using Bytes = std::vector<unsigned char>;
 
-std::string text(const Normaliser& n) {
+std::string text(const Normalizer& n) {
   return gdpo::contract::text(n.tokens) + std::string(" tokens, ") + gdpo::contract::text(n.rows) +
          " rows, " + gdpo::contract::text(n.non_empty_rows) + " not empty";
 }
 const auto text_of = [](double tokens, double rows, double non_empty) {
-  return text(Normaliser{tokens, rows, non_empty});
+  return text(Normalizer{tokens, rows, non_empty});
 };
 
 /// What count_into() leaves on a device for a batch whose arrays are there.
 template <class... Batch>
-Normaliser on_device(const Batch&... batch) {
-  OnDevice<Normaliser> n(std::vector<Normaliser>(1));
+Normalizer on_device(const Batch&... batch) {
+  OnDevice<Normalizer> n(std::vector<Normalizer>(1));
   TestScratch scratch(gdpo::cuda::scratch_bytes(batch...));
   gdpo::cuda::count_into(test_device(3), batch..., n.data(), scratch());
   return n.host()[0];
@@ -164,7 +164,7 @@ TEST_CASE("a step is prepared and counted before its forward pass", "[count][pre
   gdpo::PrepassMemory<float> memory;
   gdpo::TokenBatch<float> prepared =
       gdpo::prepare(b, memory, gdpo::prepass::Overlong{gdpo::view(truncated)});
-  const Normaliser n = gdpo::count(prepared);
+  const Normalizer n = gdpo::count(prepared);
   CHECK(text(n) == text_of(7, 4, 2));
   gdpo::PrepassMemory<float> of_offsets;
   gdpo::TokenBatch<float> packed;
@@ -208,18 +208,18 @@ TEST_CASE("counts from before prepare() are refused, sums and counts by hand are
   batch.logp = gdpo::view(logp.data(), 2, 3);
   batch.advantages = gdpo::view(advantages);
   gdpo::PrepassMemory<float> memory;
-  const auto loss = [](const auto& of, const gdpo::TokenBatch<float>& b, const Normaliser& n) {
+  const auto loss = [](const auto& of, const gdpo::TokenBatch<float>& b, const Normalizer& n) {
     return message_of([&] { of(b, n); });
   };
   const std::string refused =
-      "gdpo::PolicyLoss: normaliser: given counts from before prepare() changed the mask; needed: "
+      "gdpo::PolicyLoss: normalizer: given counts from before prepare() changed the mask; needed: "
       "the counts of the prepared batch (prepare, count, loss), or a sum if these are meant: "
-      "gdpo::Normaliser{} + counts";
+      "gdpo::Normalizer{} + counts";
   // Whether the pre-pass dropped something or not: the mistake shows in the first step.
   for (const auto* flags : {&none_truncated, &truncated}) {
-    const Normaliser before = gdpo::count(batch);
+    const Normalizer before = gdpo::count(batch);
     const auto prepared = gdpo::prepare(batch, memory, gdpo::prepass::Overlong{gdpo::view(*flags)});
-    const Normaliser after = gdpo::count(prepared);
+    const Normalizer after = gdpo::count(prepared);
     CHECK(loss(gdpo::dapo_loss, prepared, before) == refused);
     auto of_rows = gdpo::grpo_loss;  // divides by the rows, whose number no pre-pass changes
     of_rows.kl.beta = 0;
@@ -231,19 +231,19 @@ TEST_CASE("counts from before prepare() are refused, sums and counts by hand are
     CHECK(loss(gdpo::dapo_loss, batch, before) == "no error");
     // The counts of a step are those of no single batch.
     CHECK(loss(gdpo::dapo_loss, prepared, before + before) == "no error");
-    CHECK(loss(gdpo::dapo_loss, prepared, Normaliser{} + before) == "no error");
-    Normaliser sum;
+    CHECK(loss(gdpo::dapo_loss, prepared, Normalizer{} + before) == "no error");
+    Normalizer sum;
     sum += before;
     CHECK(loss(gdpo::dapo_loss, prepared, sum) == "no error");
-    CHECK(loss(gdpo::dapo_loss, prepared, Normaliser{6, 2, 2}) == "no error");
-    Normaliser by_ranks = before;  // added in place, as MPI_Allreduce does
+    CHECK(loss(gdpo::dapo_loss, prepared, Normalizer{6, 2, 2}) == "no error");
+    Normalizer by_ranks = before;  // added in place, as MPI_Allreduce does
     by_ranks.tokens += 100;
     CHECK(loss(gdpo::dapo_loss, prepared, by_ranks) == "no error");
     by_ranks = before;
     by_ranks.rows = 7;
     CHECK(loss(gdpo::dapo_loss, prepared, by_ranks) == "no error");
     // A count of the caller's own is not one of the batch.
-    Normaliser own = before;
+    Normalizer own = before;
     own.given = 12;
     auto of_given = gdpo::dapo_loss;
     of_given.aggregate.over = gdpo::Over::Given;
@@ -255,7 +255,7 @@ TEST_CASE("counts from before prepare() are refused, sums and counts by hand are
     CHECK(loss(gdpo::dapo_loss, twice, gdpo::count(twice)) == "no error");
   }
   // Weights change no count.
-  const Normaliser before = gdpo::count(batch);
+  const Normalizer before = gdpo::count(batch);
   batch.rollout_logp = gdpo::view(logp.data(), 2, 3);
   const auto weighed = gdpo::prepare(batch, memory, gdpo::prepass::Importance{});
   CHECK(loss(gdpo::dapo_loss, weighed, before) == "no error");
@@ -272,11 +272,11 @@ TEST_CASE("the same from logits and on a device", "[count][prepass][logits][cuda
   batch.mask = logits.mask;
   batch.advantages = gdpo::view(advantages);
   gdpo::PrepassMemory<float> memory;
-  const Normaliser before = gdpo::count(logits, batch);
+  const Normalizer before = gdpo::count(logits, batch);
   const auto prepared =
       gdpo::prepare(batch, memory, gdpo::prepass::Overlong{gdpo::view(truncated)});
   const gdpo::View<float, 3> dlogits = gdpo::view(table.data(), {2, 2, 3}, {9, 3, 1});
-  const auto from_logits = [&](const Normaliser& n) {
+  const auto from_logits = [&](const Normalizer& n) {
     return message_of(
         [&] { gdpo::policy_loss_from_logits(gdpo::dapo_loss, logits, prepared, n, dlogits); });
   };
@@ -290,7 +290,7 @@ TEST_CASE("the same from logits and on a device", "[count][prepass][logits][cuda
   b.logp = gdpo::view(logp.data(), 2, 2);
   std::vector<double> bytes(1000);
   const gdpo::cuda::Scratch scratch{bytes.data(), bytes.size() * sizeof(double)};
-  const auto on_grid = [&](const gdpo::cuda::DeviceNormaliser& n) {
+  const auto on_grid = [&](const gdpo::cuda::DeviceNormalizer& n) {
     return message_of([&] {
       gdpo::dapo_loss(SimulatedGrid{1}, b, n, gdpo::TokenOut<float>{}, &result, scratch);
     });
@@ -309,7 +309,7 @@ TEST_CASE("a prepared batch whose memory was used again is refused", "[count][pr
   const gdpo::prepass::Overlong overlong{gdpo::view(truncated)};
   gdpo::PrepassMemory<float> memory;
   const auto first = gdpo::prepare(batch, memory, overlong);
-  const Normaliser n = gdpo::count(first);
+  const Normalizer n = gdpo::count(first);
   // Moving the memory moves no array.
   std::vector<gdpo::PrepassMemory<float>> kept;
   kept.push_back(std::move(memory));
@@ -431,7 +431,7 @@ TEST_CASE("labels are no mask", "[loss][count]") {
     CHECK(what.find(with) == 0);
   };
   begins(message_of([&] {
-           gdpo::dapo_loss(batch, Normaliser{6, 2, 2});
+           gdpo::dapo_loss(batch, Normalizer{6, 2, 2});
          }),
          "gdpo::PolicyLoss: batch.completion_mask: given -100 at row 0");
   gdpo::ValueBatch<float> values;

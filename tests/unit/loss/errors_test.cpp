@@ -17,7 +17,7 @@ struct Call {
                       gradient = std::vector<double>(6, 42.0);
   std::vector<std::int64_t> offsets{0, 2, 6};
   gdpo::TokenBatch<double> batch;
-  gdpo::Normaliser normaliser{6, 2, 2, 2};
+  gdpo::Normalizer normalizer{6, 2, 2, 2};
   gdpo::TokenOut<double> out;
 
   Call() {
@@ -38,7 +38,7 @@ struct Call {
   void fails(const Loss& loss, const std::string& expected) {
     std::string message = "nothing was thrown";
     try {
-      loss(batch, normaliser, out);
+      loss(batch, normalizer, out);
     } catch (const gdpo::invalid_input& e) {
       message = e.what();
     }
@@ -69,11 +69,11 @@ using gdpo::map::Clamp;
 
 TEST_CASE("the call that the others change is right", "[loss][errors]") {
   Call call;
-  CHECK(std::isfinite(gdpo::grpo_loss(call.batch, call.normaliser, call.out).loss));
+  CHECK(std::isfinite(gdpo::grpo_loss(call.batch, call.normalizer, call.out).loss));
   CHECK(call.gradient != std::vector<double>(6, 42.0));
   Call packed;
   packed.pack();
-  CHECK(std::isfinite(gdpo::grpo_loss(packed.batch, packed.normaliser, packed.out).loss));
+  CHECK(std::isfinite(gdpo::grpo_loss(packed.batch, packed.normalizer, packed.out).loss));
 }
 
 TEST_CASE("settings of the surrogate", "[loss][errors]") {
@@ -241,9 +241,9 @@ TEST_CASE("arrays that are missing, or one too many", "[loss][errors]") {
                   "log-probs, because a KL "
                   "term is against them");
   loss.kl.beta = 0;
-  CHECK(std::isfinite(loss(on_policy.batch, on_policy.normaliser, on_policy.out).loss));
+  CHECK(std::isfinite(loss(on_policy.batch, on_policy.normalizer, on_policy.out).loss));
   Call call;
-  CHECK(std::isfinite(loss(call.batch, call.normaliser, call.out).loss));
+  CHECK(std::isfinite(loss(call.batch, call.normalizer, call.out).loss));
 }
 
 TEST_CASE("row weights below 0, where the row has valid tokens", "[loss][errors]") {
@@ -266,8 +266,8 @@ TEST_CASE("row weights below 0, where the row has valid tokens", "[loss][errors]
     weights[0] = other;
     call.batch.row_weights = gdpo::view(weights);
     call.batch.mask = gdpo::view(mask.data(), 2, 3);
-    call.normaliser = {3, 2, 1, 2};
-    const gdpo::LossResult r = gdpo::grpo_loss(call.batch, call.normaliser, call.out);
+    call.normalizer = {3, 2, 1, 2};
+    const gdpo::LossResult r = gdpo::grpo_loss(call.batch, call.normalizer, call.out);
     CHECK(r.metrics.non_finite.weights.count == (other < 0 ? 1 : 0));
   }
 }
@@ -295,51 +295,51 @@ TEST_CASE("offsets", "[loss][errors]") {
       "batch.offsets: given none, with packed tokens (logp has rank 1); needed: offsets (B + 1)");
 }
 
-TEST_CASE("normalisers", "[loss][errors]") {
+TEST_CASE("normalizers", "[loss][errors]") {
   const std::string zero =
       ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch with "
       "tokens";
-  const auto with = [&](gdpo::Over over, gdpo::Normaliser n, const std::string& name) {
+  const auto with = [&](gdpo::Over over, gdpo::Normalizer n, const std::string& name) {
     Loss loss;
     loss.aggregate.over = over;
     Call call;
-    call.normaliser = n;
+    call.normalizer = n;
     call.fails(loss, "gdpo::PolicyLoss: " + name + zero);
   };
-  with(gdpo::Over::Tokens, {0, 2, 2, 2}, "normaliser.tokens");
-  with(gdpo::Over::Rows, {6, 0, 2, 2}, "normaliser.rows");
-  with(gdpo::Over::NonEmptyRows, {6, 2, 0, 2}, "normaliser.non_empty_rows");
+  with(gdpo::Over::Tokens, {0, 2, 2, 2}, "normalizer.tokens");
+  with(gdpo::Over::Rows, {6, 0, 2, 2}, "normalizer.rows");
+  with(gdpo::Over::NonEmptyRows, {6, 2, 0, 2}, "normalizer.non_empty_rows");
   Loss of_given;
   of_given.aggregate.over = gdpo::Over::Given;
   Call without_given;
-  without_given.normaliser = {6, 2, 2, 0};
+  without_given.normalizer = {6, 2, 2, 0};
   without_given.fails(
       of_given,
-      "gdpo::PolicyLoss: normaliser.given (aggregate.over is Over::Given): given 0; needed: more "
+      "gdpo::PolicyLoss: normalizer.given (aggregate.over is Over::Given): given 0; needed: more "
       "than 0: a count that the caller sets, because count() does not know it; in TRL and ms-swift "
       "inputs[\"num_items_in_batch\"], the completion tokens of the step over all processes (on "
-      "one process: normaliser.given = normaliser.tokens)");
-  refuses([](Call& c) { c.normaliser = {}; }, "normaliser.rows" + zero);
+      "one process: normalizer.given = normalizer.tokens)");
+  refuses([](Call& c) { c.normalizer = {}; }, "normalizer.rows" + zero);
   const std::string needed = "; needed: a count: finite, at least 0";
-  refuses([](Call& c) { c.normaliser.tokens = -1; }, "normaliser.tokens: given -1" + needed);
-  refuses([](Call& c) { c.normaliser.rows = no; }, "normaliser.rows: given nan" + needed);
-  refuses([](Call& c) { c.normaliser.non_empty_rows = inf; },
-          "normaliser.non_empty_rows: given inf" + needed);
-  refuses([](Call& c) { c.normaliser.given = -0.5; }, "normaliser.given: given -0.5" + needed);
+  refuses([](Call& c) { c.normalizer.tokens = -1; }, "normalizer.tokens: given -1" + needed);
+  refuses([](Call& c) { c.normalizer.rows = no; }, "normalizer.rows: given nan" + needed);
+  refuses([](Call& c) { c.normalizer.non_empty_rows = inf; },
+          "normalizer.non_empty_rows: given inf" + needed);
+  refuses([](Call& c) { c.normalizer.given = -0.5; }, "normalizer.given: given -0.5" + needed);
   // A count of 0 is no mistake where all tokens are masked, or where the aggregate does not read
   // that count.
   Call call;
   const std::vector<int> mask(6, 0);
   call.batch.mask = gdpo::view(mask.data(), 2, 3);
-  call.normaliser = {};
-  CHECK(Loss{}(call.batch, call.normaliser, call.out).loss == 0);
+  call.normalizer = {};
+  CHECK(Loss{}(call.batch, call.normalizer, call.out).loss == 0);
   Call other;
-  other.normaliser = {0, 2, 0, 0};
-  CHECK(std::isfinite(Loss{}(other.batch, other.normaliser, other.out).loss));
+  other.normalizer = {0, 2, 0, 0};
+  CHECK(std::isfinite(Loss{}(other.batch, other.normalizer, other.out).loss));
 }
 
 TEST_CASE("counts of fewer tokens and rows than the batch holds", "[loss][errors]") {
-  const auto with = [](gdpo::Over over, const gdpo::Normaliser& n, const std::vector<int>& mask,
+  const auto with = [](gdpo::Over over, const gdpo::Normalizer& n, const std::vector<int>& mask,
                        bool packed) {
     Call call;
     if (packed) call.pack();
@@ -347,12 +347,12 @@ TEST_CASE("counts of fewer tokens and rows than the batch holds", "[loss][errors
       call.batch.mask =
           packed ? gdpo::TokenView<unsigned char>(gdpo::view(mask)) : gdpo::view(mask.data(), 2, 3);
     }
-    call.normaliser = n;
+    call.normalizer = n;
     Loss loss;
     loss.aggregate.over = over;
     std::string message = "no error";
     try {
-      loss(call.batch, call.normaliser, call.out);
+      loss(call.batch, call.normalizer, call.out);
     } catch (const gdpo::invalid_input& e) {
       message = e.what();
     }
@@ -361,11 +361,11 @@ TEST_CASE("counts of fewer tokens and rows than the batch holds", "[loss][errors
       CHECK(call.gradient == std::vector<double>(6, 42.0));
     return message;
   };
-  const std::string name = "gdpo::PolicyLoss: normaliser.",
+  const std::string name = "gdpo::PolicyLoss: normalizer.",
                     needed =
                         "; needed: the counts of the whole step, of all its micro-batches and "
                         "ranks; a number of your own to divide by stands in "
-                        "normaliser.given, with aggregate.over = Over::Given";
+                        "normalizer.given, with aggregate.over = Over::Given";
   const std::vector<int> four{1, 1, 1, 1, 0, 0}, one_row{1, 1, 0, 0, 0, 0};
   using gdpo::Over;
   for (const bool packed : {false, true}) {
@@ -386,8 +386,8 @@ TEST_CASE("counts of fewer tokens and rows than the batch holds", "[loss][errors
   Call sum;
   gdpo::PolicyLoss<gdpo::level::Token<>, gdpo::surrogate::Ratio, gdpo::kl::None> of_nothing{
       {}, {}, {}, gdpo::aggregate::token_sum()};
-  sum.normaliser = {1, 1, 1, 1};
-  CHECK(of_nothing(sum.batch, sum.normaliser, sum.out).over == -1);
+  sum.normalizer = {1, 1, 1, 1};
+  CHECK(of_nothing(sum.batch, sum.normalizer, sum.out).over == -1);
 }
 
 TEST_CASE("count refuses shapes that do not fit", "[loss][errors]") {

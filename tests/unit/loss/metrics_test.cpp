@@ -91,7 +91,7 @@ TEST_CASE("every metric of five tokens, by hand", "[loss][metrics]") {
   CHECK(m.rows == 3);
   CHECK(m.empty_rows == 1);
   CHECK(m.degenerate_rows == 0);
-  CHECK(o.result.normaliser.tokens == 5);
+  CHECK(o.result.normalizer.tokens == 5);
 }
 
 TEST_CASE("clips count whatever the weight; bounds of maps, levels and KL terms have counters",

@@ -27,7 +27,7 @@ struct Input {
   std::vector<S> gradient;
   gdpo::TokenBatch<S> batch;
   gdpo::TokenOut<S> out;
-  gdpo::Normaliser normaliser;
+  gdpo::Normalizer normalizer;
   Form form;
 
   Input(const Input&) = delete;
@@ -80,15 +80,15 @@ struct Input {
     if (form == Form::Packed) batch.offsets = gdpo::view(offsets);
     gradient.resize(n);
     out = view_of<gdpo::TokenOut<S>>(gradient.data());
-    normaliser = gdpo::count(batch);
-    normaliser.given = 10;
+    normalizer = gdpo::count(batch);
+    normalizer.given = 10;
   }
 
   /// The loss, the KL loss, two metrics, and dloss/dlogp in row order.
   template <class Loss>
   std::vector<double> run(const Loss& loss, gdpo::LossWorkspace<S>& workspace) {
     gradient.assign(gradient.size(), S(-3));
-    const gdpo::LossResult r = loss(gdpo::seq, batch, normaliser, out, workspace);
+    const gdpo::LossResult r = loss(gdpo::seq, batch, normalizer, out, workspace);
     std::vector<double> all{r.loss, r.kl_loss, r.metrics.entropy.sum, r.metrics.advantage.m2};
     for (gdpo::index_t i = 0; i < rows; ++i) {
       const auto row = out.row(i, i * width, width);
@@ -98,8 +98,8 @@ struct Input {
   }
   template <class Loss>
   void run_only(const Loss& loss, gdpo::LossWorkspace<S>& workspace) {
-    loss(gdpo::seq, batch, normaliser, out, workspace);
-    loss(gdpo::seq, batch, normaliser, {}, workspace);
+    loss(gdpo::seq, batch, normalizer, out, workspace);
+    loss(gdpo::seq, batch, normalizer, {}, workspace);
   }
 
  private:

@@ -71,7 +71,7 @@ TEST_CASE("every completion truncated: an empty batch, not an error", "[prepass]
   x.ref = Numbers(6, -2.0);
   x.flags = {1, 1};
   const auto prepared = x.prepare(prepass::Overlong{gdpo::view(x.flags)});
-  const gdpo::Normaliser n = gdpo::count(prepared);
+  const gdpo::Normalizer n = gdpo::count(prepared);
   CHECK(n.tokens == 0);
   CHECK(n.non_empty_rows == 0);
   CHECK(n.rows == 2);
@@ -94,7 +94,7 @@ TEST_CASE("every completion truncated: an empty batch, not an error", "[prepass]
   check(dr_grpo);
 
   // Other micro-batches of the step may have tokens: their counts divide, and this one adds 0.
-  gdpo::Normaliser step = n;
+  gdpo::Normalizer step = n;
   step.tokens = 100, step.rows = 10;
   CHECK(same_bits(gdpo::grpo_loss(prepared, step).loss, 0.0));
 }
@@ -118,7 +118,7 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   r = loss(Reach::Surrogate, gdpo::Over::NonEmptyRows);
   CHECK(r.policy_loss == Approx(-0.5).epsilon(tolerance::formula));
   CHECK(r.kl_loss == Approx(k3 / 6).epsilon(tolerance::formula));
-  CHECK(r.normaliser.tokens == 6);
+  CHECK(r.normalizer.tokens == 6);
   r = loss(Reach::SurrogateAndKl, gdpo::Over::NonEmptyRows);
   CHECK(r.policy_loss == Approx(-0.5).epsilon(tolerance::formula));
   CHECK(same_bits(r.kl_loss, 0.0));
@@ -126,8 +126,8 @@ TEST_CASE("Overlong: what stays in the denominator depends on the reach", "[prep
   r = loss(Reach::Denominator, gdpo::Over::NonEmptyRows);
   CHECK(r.policy_loss == Approx(-1).epsilon(tolerance::formula));
   CHECK(same_bits(r.kl_loss, 0.0));
-  CHECK(r.normaliser.tokens == 3);
-  CHECK(r.normaliser.non_empty_rows == 1);
+  CHECK(r.normalizer.tokens == 3);
+  CHECK(r.normalizer.non_empty_rows == 1);
   CHECK(r.metrics.completion_length.row_sum == 6);  // as sampled, whatever the reach
   CHECK(r.metrics.completion_length.row_min == 3);
   CHECK(r.metrics.empty_rows == 1);
@@ -222,7 +222,7 @@ TEST_CASE("TopEntropy: the quantiles of torch.quantile", "[prepass]") {
   const gdpo::LossResult r = x.run(gdpo::dapo_loss, prepared);
   CHECK(r.metrics.entropy_threshold == prepared.entropy_threshold);
   CHECK(r.metrics.to_map().at("entropy/threshold") == prepared.entropy_threshold);
-  CHECK(r.normaliser.tokens == 5);
+  CHECK(r.normalizer.tokens == 5);
 
   top.threshold = 2.5;  // a threshold of the whole step, from the caller
   w = x.weights_of(top);
@@ -674,7 +674,7 @@ TEST_CASE("a second prepare goes on from the first, in the same memory or in ano
     const Numbers gradient = x.gradient;
     const gdpo::TokenBatch<double> together = gdpo::prepare(x.prepare(first), x.memory, second...);
     const gdpo::LossResult b = x.run(gdpo::grpo_loss, together);
-    CHECK(a.normaliser.tokens == b.normaliser.tokens);
+    CHECK(a.normalizer.tokens == b.normalizer.tokens);
     CHECK(apart.entropy_threshold == together.entropy_threshold);
     CHECK(same_bits(a.loss, b.loss));
     CHECK(difference(gradient, x.gradient) == "");

@@ -69,7 +69,7 @@ struct Input {
   void run(gdpo::PrepassMemory<float>& memory, gdpo::LossWorkspace<float>& workspace) {
     const gdpo::TokenBatch<float> prepared =
         gdpo::prepare(batch, memory, overlong, gate, importance, top);
-    gdpo::Normaliser n;
+    gdpo::Normalizer n;
     n.tokens = 1000, n.rows = n.non_empty_rows = 10;
     const gdpo::TokenOut<float> out =
         batch.offsets ? gdpo::TokenOut<float>(gdpo::view(gradient))

@@ -126,7 +126,7 @@ TEST_CASE("the worked step of a GRPO tutorial", "[paper]") {
 
 TEST_CASE("a constant sum: two rewards cancel, three do not", "[paper]") {
   // Section 3.1 of the GDPO paper gives r1 = (1,1,0) and r2 = (0,0,1) as an example in which GDPO
-  // differs from GRPO. It does not: the standardised rewards cancel there as well.
+  // differs from GRPO. It does not: the standardized rewards cancel there as well.
   CHECK(all_zero(run({1, 0, 1, 0, 0, 1}, 2, 3, gdpo_sums)));
   CHECK(all_zero(run({1, 0, 1, 0, 0, 1}, 2, 3, gdpo::Gdpo{})));
   gdpo::Gdpo weighted;
@@ -141,7 +141,7 @@ TEST_CASE("a constant sum: two rewards cancel, three do not", "[paper]") {
 
 TEST_CASE("GDPO can cancel a right answer against noise", "[paper]") {
   // Group 465 of the shipped rollouts: accuracy (0,0,0,1), attention (1,1,1,0.998). The
-  // standardised rewards are opposite, z_2 = -z_1, up to the rounding of 0.998 and of the mean,
+  // standardized rewards are opposite, z_2 = -z_1, up to the rounding of 0.998 and of the mean,
   // 2^-53, divided by the std of 0.001.
   Vector group{0, 1, 0, 1, 0, 1, 1, 0.998};
   const double rounding = 8 * tolerance::unit / 0.001;

@@ -41,7 +41,7 @@ const naive::Spread any{}, plain{1, 0, EpsAt::Std, 0, false}, e4{1, 1e-4, EpsAt:
     whiten_fork{1, 1e-8, EpsAt::Var, 0, false};
 
 // The settings of the trainers, read from their code: baseline, std or none, eps, ddof, order of
-// sum and normalisation, second normalisation, missing rewards, groups of one.
+// sum and normalization, second normalization, missing rewards, groups of one.
 const Line lines[] = {
     {"gdpo", Baseline::Mean, Scale::Group, 0, 1, Each, Renorm::Batch, plain, Skip, Exclude,
      Singleton::Zero},
@@ -123,7 +123,7 @@ const Line lines[] = {
      any, Skip, Keep, Singleton::Zero},
     {"ms_swift::rloo_batch_scale", Baseline::LeaveOneOut, Scale::Batch, 1e-4, 1, Sum, Renorm::None,
      any, Skip, Keep, Singleton::Zero},
-    {"ms_swift::reinforce_plus_plus", Baseline::Mean, Scale::BatchCentred, 1e-4, 1, Sum,
+    {"ms_swift::reinforce_plus_plus", Baseline::Mean, Scale::BatchCentered, 1e-4, 1, Sum,
      Renorm::None, any, Skip, Keep, Singleton::Zero},
     {"ms_swift::reinforce_plus_plus_group_scale", Baseline::Mean, Scale::Group, 1e-4, 1, Sum,
      Renorm::None, any, Skip, Keep, Singleton::Zero},
@@ -251,7 +251,7 @@ TEST_CASE("every setting reaches the numbers", "[settings]") {
   matters("baseline None", [](S& e) { e.baseline = Baseline::None; });
   matters("scale None", [](S& e) { e.scale = Scale::None; });
   matters("scale.of Batch", [](S& e) { e.scale = Scale::Batch; });
-  matters("scale.of BatchCentred", [](S& e) { e.scale = Scale::BatchCentred; });
+  matters("scale.of BatchCentered", [](S& e) { e.scale = Scale::BatchCentered; });
   matters("scale.ddof", [](S& e) { e.scale_spread.ddof = 0; });
   matters("scale.eps", [](S& e) { e.scale_spread.eps = 0.1; });
   matters("scale.eps_at None", [](S& e) { e.scale_spread.eps_at = EpsAt::None; });
@@ -361,10 +361,10 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
                       runtime::configured_estimator(line));
   };
   naive::Settings e = line_of(
-      "  gdpo scale.of=batch_centred  scale.ddof=0 scale.eps=1e-6 scale.eps_at=clamp_var "
+      "  gdpo scale.of=batch_centered  scale.ddof=0 scale.eps=1e-6 scale.eps_at=clamp_var "
       "renorm.ddof=2 renorm.eps=0.5 renorm.eps_at=var renorm.count_eps=1e-8 renorm.keep_mean=true "
       "missing.entry=zero missing.row=keep singleton=raw penalty.coef=0.25 penalty.reward=1 ");
-  CHECK(e.scale == Scale::BatchCentred);
+  CHECK(e.scale == Scale::BatchCentered);
   CHECK(e.scale_spread.ddof == 0);
   CHECK(e.scale_spread.eps == 1e-6);
   CHECK(e.scale_spread.eps_at == EpsAt::ClampVar);
@@ -377,7 +377,7 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
   CHECK(e.row == Keep);
   CHECK(e.singleton == Singleton::Raw);
 
-  // A renormalisation by one word has the settings of that kind; a later one changes them.
+  // A renormalization by one word has the settings of that kind; a later one changes them.
   e = line_of("gdpo renorm.eps=0.5 renorm=tokens");
   CHECK(e.renorm == Renorm::Tokens);
   CHECK(e.renorm_spread.eps == 1e-8);
@@ -459,13 +459,13 @@ TEST_CASE("an estimator is configured by a line of text", "[runtime]") {
         }));
   CHECK(refused("gdpo sequence") == of + "line: given 'sequence'; needed: SETTING=VALUE");
   CHECK(refused("gdpo scale.ddof=0.5") == of + "scale.ddof: given '0.5'; needed: an integer");
-  CHECK(refused("gdpo scale.of=all").find("needed: one of group, batch, batch_centred, within") !=
+  CHECK(refused("gdpo scale.of=all").find("needed: one of group, batch, batch_centered, within") !=
         std::string::npos);
   CHECK(refused("gdpo missing.entry=drop")
             .find(of + "missing.entry: given 'drop'; needed: one of skip, zero, ") == 0);
   CHECK(refused("gdpo renorm=rows") ==
         of + "renorm: given 'rows'; needed: one of none, batch, group, tokens");
-  // RLOO has no scale to be set, and without a renormalisation only what that runs over.
+  // RLOO has no scale to be set, and without a renormalization only what that runs over.
   CHECK(refused("rloo scale.eps=1") ==
         of + "line: given the setting 'scale.eps'; needed: one of renorm, renorm.over, "
              "missing, missing.entry, missing.row, missing.infinite, missing.unused, singleton, "

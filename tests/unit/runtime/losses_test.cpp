@@ -74,8 +74,8 @@ struct Batch {
     batch.mask = gdpo::view(mask.data(), rows, width);
     batch.advantages = gdpo::view(advantages);
   }
-  gdpo::Normaliser count() const {
-    gdpo::Normaliser n = gdpo::count(batch);
+  gdpo::Normalizer count() const {
+    gdpo::Normalizer n = gdpo::count(batch);
     n.given = 24;
     return n;
   }
@@ -148,14 +148,14 @@ TEST_CASE("every loss by name gives the numbers of the oracle", "[runtime][loss]
       counts.given = 24;
       Settings s = line.settings;
       if (s.aggregate == naive_loss::Aggregate::SeqMeanTokenSumNorm) s.constant = 16;
-      const gdpo::Normaliser normaliser = loss_product::normaliser_of(counts);
+      const gdpo::Normalizer normalizer = loss_product::normalizer_of(counts);
       INFO(line.name << " seed " << seed);
       std::visit(
           [&](auto loss) {
             loss.aggregate.constant = s.constant;
             if (s.kl[0].beta == 0) s.kl.clear();
             CHECK(loss_product::mismatch(s, data, naive_loss::loss(s, data, counts),
-                                         loss_product::call<double>(loss, data, &normaliser),
+                                         loss_product::call<double>(loss, data, &normalizer),
                                          tolerance::unit) == "");
           },
           runtime::loss(line.name));
@@ -294,7 +294,7 @@ TEST_CASE("KL terms by verl's kl_loss_type: the numbers of the compiled ones", "
 }
 
 TEST_CASE("the weight of a row by each formula", "[runtime][loss]") {
-  gdpo::Normaliser n;
+  gdpo::Normalizer n;
   n.tokens = 7, n.rows = 5, n.non_empty_rows = 3, n.given = 11;
   const std::pair<Over, double> counts[] = {{Over::Tokens, 7.0 + 1e-8},
                                             {Over::Rows, 5.0 + 1e-8},
@@ -336,15 +336,15 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   const auto set = [&](const gdpo::Aggregate& a) {
     std::visit([&](auto& l) { l.aggregate = a; }, loss);
   };
-  const auto error = [&](const gdpo::Normaliser& n) {
+  const auto error = [&](const gdpo::Normalizer& n) {
     return message_of([&] { std::visit([&](const auto& l) { l(batch.batch, n); }, loss); });
   };
   const auto nothing = [](const std::string& count) {
-    return "gdpo::PolicyLoss: normaliser." + count +
+    return "gdpo::PolicyLoss: normalizer." + count +
            ": given 0; needed: the count that the aggregate divides by, more than 0 for a batch "
            "with tokens";
   };
-  gdpo::Normaliser n = batch.count();
+  gdpo::Normalizer n = batch.count();
   n.tokens = 0;
   set(runtime::aggregate("token-mean"));
   CHECK(error(n) == nothing("tokens"));
@@ -355,7 +355,7 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
        {"seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}) {
     set(runtime::aggregate(mode));
     CHECK(error(n) == "no error");
-    gdpo::Normaliser without = batch.count();
+    gdpo::Normalizer without = batch.count();
     without.non_empty_rows = 0;
     CHECK(error(without) == nothing("non_empty_rows"));
   }
@@ -363,7 +363,7 @@ TEST_CASE("what an aggregate checks, it checks behind a name too", "[runtime][lo
   // `given` stays 0 until the caller sets it.
   CHECK_THAT(error(gdpo::count(batch.batch)),
              Catch::Matchers::StartsWith(
-                 "gdpo::PolicyLoss: normaliser.given (aggregate.over is Over::Given): given 0"));
+                 "gdpo::PolicyLoss: normalizer.given (aggregate.over is Over::Given): given 0"));
   CHECK(error(batch.count()) == "no error");
 
   // Packed tokens have no padded width.

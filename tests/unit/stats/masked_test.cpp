@@ -462,7 +462,7 @@ TEST_CASE("moments of splits merge to those of the whole", "[masked]") {
   }
 }
 
-TEST_CASE("whitening broadcast rows is the token-weighted renormalisation", "[masked]") {
+TEST_CASE("whitening broadcast rows is the token-weighted renormalization", "[masked]") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     naive::Data rows = random_batch(random, 4, 6, 2, 0);

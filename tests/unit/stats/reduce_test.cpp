@@ -1,5 +1,5 @@
 // labels: lanes, sanitizers
-// Sums are taken in the documented orders, bit for bit, and NaN and infinities are recognised by
+// Sums are taken in the documented orders, bit for bit, and NaN and infinities are recognized by
 // their bits.
 #include <gdpo/advantages.hpp>
 

@@ -520,7 +520,7 @@ TEST_CASE("clip_grad_norm: refuses what it cannot clip, and writes nothing") {
         "gdpo::update::clip_grad_norm: gradients[2]: given memory of gradients[0] again; needed: " +
             once);
   CHECK(long_one == std::vector<double>(10, 1));
-  // Neighbours do not overlap, and columns of one matrix may interleave.
+  // Neighbors do not overlap, and columns of one matrix may interleave.
   CHECK(overlap({gdpo::view(p, index_t{5}), gdpo::view(p + 5, index_t{5})}) == "no error");
   CHECK(overlap({gdpo::view(p, {5}, {2}), gdpo::view(p + 1, {5}, {2})}) == "no error");
   CHECK(error({gdpo::view(a.data(), index_t{-1})}, 1) ==

@@ -293,16 +293,16 @@ TEST_CASE("pack gives the offsets of packed batches, whose losses add up to the 
     batch.offsets = offsets;
     return batch;
   };
-  const auto loss_of = [&](const gdpo::TokenBatch<double>& batch, const gdpo::Normaliser& counts) {
+  const auto loss_of = [&](const gdpo::TokenBatch<double>& batch, const gdpo::Normalizer& counts) {
     std::vector<double> gradient(logp.size());
     return gdpo::dapo_loss(batch, counts, gdpo::view(gradient)).loss;
   };
   const auto all = batch_of(packing.order(), packing.offsets());
-  const gdpo::Normaliser counts = gdpo::count(all);
+  const gdpo::Normalizer counts = gdpo::count(all);
   CHECK(counts.tokens == 23);
   CHECK(counts.rows == 5);
   const double whole = loss_of(all, counts);
-  gdpo::Normaliser sum;
+  gdpo::Normalizer sum;
   double packs = 0;
   for (index_t p = 0; p < packing.packs(); ++p) {
     const auto batch = batch_of(packing.rows(p), packing.offsets(p));

@@ -442,7 +442,7 @@ TEST_CASE("update::plan: shuffled orders", "[update]") {
   for (index_t e = 0; e < s.epochs; ++e) ++seen[list(many.rows(e))];
   CHECK(seen.size() == 24);
   for (const auto& order : seen) CHECK(std::abs(order.second - 200) < 83);
-  // Other seeds, also neighbours and epochs of neighbours, have other orders.
+  // Other seeds, also neighbors and epochs of neighbors, have other orders.
   std::map<Indices, int> orders;
   s.epochs = 5;
   for (s.seed = 0; s.seed < 20; ++s.seed) {

@@ -431,7 +431,7 @@ TEST_CASE("select_groups: a filter on the sum drops what GDPO learns from", "[up
   CHECK(by_column.group_std[0] == std::sqrt(0.5));
   CHECK(by_sum.group_std[0] == 0);
 
-  // In group 0 the two standardised rewards cancel, so GDPO learns nothing there: its report says.
+  // In group 0 the two standardized rewards cancel, so GDPO learns nothing there: its report says.
   gdpo::GroupReport report;
   gdpo::advantages(gdpo::seq, batch, gdpo::before_renorm(gdpo::Gdpo{}), &report);
   CHECK(report.degenerate == std::vector<unsigned char>{1, 1, 0});

@@ -19,7 +19,7 @@ namespace {
 
 using gdpo::index_t;
 using gdpo::LossResult;
-using gdpo::Normaliser;
+using gdpo::Normalizer;
 using gdpo::update::Step;
 using test::on_ranks;
 using test::ThreadRank;
@@ -50,7 +50,7 @@ const Row& row(const Rows& rows, index_t k) { return rows[static_cast<std::size_
 auto counts_of(const Rows& rows) {
   return [&rows](index_t k) { return gdpo::count(row(rows, k).batch()); };
 }
-LossResult loss_of(const Row& row, const Normaliser& n) { return gdpo::dapo_loss(row.batch(), n); }
+LossResult loss_of(const Row& row, const Normalizer& n) { return gdpo::dapo_loss(row.batch(), n); }
 
 /// Without a rank of its own: the Step of three_rows() in one process.
 Step<> step_of_three() { return Step<>(3, counts_of(three_rows())); }
@@ -70,12 +70,12 @@ const std::string of_finish = "gdpo::update::Step::finish: ";
 
 TEST_CASE("update::Step by hand: three micro-batches of one row", "[update]") {
   Step<> step = step_of_three();
-  CHECK(step.normaliser().tokens == 6);
-  CHECK(step.normaliser().rows == 3);
-  CHECK(step.normaliser().non_empty_rows == 3);
-  CHECK(step.normaliser().given == 0);
+  CHECK(step.normalizer().tokens == 6);
+  CHECK(step.normalizer().rows == 3);
+  CHECK(step.normalizer().non_empty_rows == 3);
+  CHECK(step.normalizer().given == 0);
   for (const index_t k : {2, 0, 1}) {
-    LossResult result = loss_of(row(three_rows(), k), step.normaliser());
+    LossResult result = loss_of(row(three_rows(), k), step.normalizer());
     result.metrics.non_finite.entropies = {1, 0, k};
     step.add(k, result);
   }
@@ -86,7 +86,7 @@ TEST_CASE("update::Step by hand: three micro-batches of one row", "[update]") {
   CHECK(total.loss == Approx(-2.0 / 6).epsilon(1e-14));
   CHECK(total.policy_loss == total.loss);
   CHECK(total.kl_loss == 0);
-  CHECK(total.normaliser.tokens == 6);
+  CHECK(total.normalizer.tokens == 6);
   CHECK(total.metrics.rows == 3);
   CHECK(total.metrics.ratio.count == 6);
   CHECK(total.metrics.advantage.n == 6);
@@ -110,7 +110,7 @@ TEST_CASE("update::Step does not depend on the order in which micro-batches are 
     Step<> step(7, counts_of(rows));
     LossResult sum;
     for (const index_t k : order) {
-      const LossResult result = loss_of(row(rows, k), step.normaliser());
+      const LossResult result = loss_of(row(rows, k), step.normalizer());
       if (round % 2 == 0) {
         step.add(k, result);
       } else {
@@ -130,18 +130,18 @@ TEST_CASE("update::Step does not depend on the order in which micro-batches are 
 TEST_CASE("update::Step keeps the bits of one micro-batch on one rank", "[update]") {
   const Rows rows{{5, 0.3}};
   Step<> step(1, counts_of(rows));
-  const LossResult result = loss_of(rows[0], step.normaliser());
+  const LossResult result = loss_of(rows[0], step.normalizer());
   step.add(0, result);
   CHECK(difference(numbers(step.finish()), numbers(result)) == "");
 }
 
 TEST_CASE("update::Step of no rows: the loss is 0", "[update]") {
-  const auto none = [](index_t) { return Normaliser{}; };
+  const auto none = [](index_t) { return Normalizer{}; };
   Step<> without_batches(0, none);
   without_batches.set_given(5);
   const LossResult nothing = without_batches.finish();
   CHECK(nothing.loss == 0);
-  CHECK(nothing.normaliser.given == 5);
+  CHECK(nothing.normalizer.given == 5);
   // A micro-batch without rows may be added or left out.
   Step<> step(3, none);
   step.add(1, LossResult{});
@@ -155,8 +155,8 @@ TEST_CASE("update::Step of no rows: the loss is 0", "[update]") {
         of_finish +
             "micro-batches: given no result of number 0 (1 of 1 missing); needed: "
             "every micro-batch that has rows");
-  empty.add(0, loss_of(rows[0], empty.normaliser()));
-  CHECK(empty.finish().normaliser.rows == 1);
+  empty.add(0, loss_of(rows[0], empty.normalizer()));
+  CHECK(empty.finish().normalizer.rows == 1);
 }
 
 TEST_CASE("update::Step: every kind of result says how many tokens it has", "[update]") {
@@ -170,9 +170,9 @@ TEST_CASE("update::Step: every kind of result says how many tokens it has", "[up
   batch.advantages = gdpo::view(advantages);
   const auto check = [&](const auto& loss) {
     Step<> step(1, [&](index_t) { return gdpo::count(batch); });
-    CHECK(step.normaliser().tokens == 2);
-    CHECK(step.normaliser().non_empty_rows == 1);
-    CHECK(message_of([&] { step.add(0, loss(batch, step.normaliser())); }) == "no error");
+    CHECK(step.normalizer().tokens == 2);
+    CHECK(step.normalizer().non_empty_rows == 1);
+    CHECK(message_of([&] { step.add(0, loss(batch, step.normalizer())); }) == "no error");
   };
   check(gdpo::dapo_loss);
   check(gdpo::with_metrics<gdpo::metrics::None>(gdpo::dapo_loss));
@@ -185,7 +185,7 @@ TEST_CASE("update::Step refuses what is not the counted micro-batch, and stays a
           "[update]") {
   Step<> step = step_of_three();
   const Rows& rows = three_rows();
-  const Normaliser n = step.normaliser();
+  const Normalizer n = step.normalizer();
   const auto add = [&](index_t k, const LossResult& r) {
     return message_of([&] { step.add(k, r); });
   };
@@ -209,13 +209,13 @@ TEST_CASE("update::Step refuses what is not the counted micro-batch, and stays a
         std::string::npos);
   // Counts of the micro-batch alone, or any one of them.
   CHECK(add(0, loss_of(rows[0], gdpo::count(rows[0].batch()))) ==
-        of + "result.normaliser: given 3 tokens, 1 rows, 1 non-empty rows, 0 given; needed: 6 "
-             "tokens, 3 rows, 3 non-empty rows, 0 given, the normaliser() of the step");
+        of + "result.normalizer: given 3 tokens, 1 rows, 1 non-empty rows, 0 given; needed: 6 "
+             "tokens, 3 rows, 3 non-empty rows, 0 given, the normalizer() of the step");
   for (const auto member :
-       {&Normaliser::tokens, &Normaliser::rows, &Normaliser::non_empty_rows, &Normaliser::given}) {
-    Normaliser other = n;
+       {&Normalizer::tokens, &Normalizer::rows, &Normalizer::non_empty_rows, &Normalizer::given}) {
+    Normalizer other = n;
     other.*member += 1;
-    CHECK(add(0, loss_of(rows[0], other)).find("result.normaliser: given") != std::string::npos);
+    CHECK(add(0, loss_of(rows[0], other)).find("result.normalizer: given") != std::string::npos);
   }
   // Nothing of this was added: each comes now, and then no more.
   for (index_t k = 0; k < 3; ++k) CHECK(add(k, loss_of(row(rows, k), n)) == "no error");
@@ -223,16 +223,16 @@ TEST_CASE("update::Step refuses what is not the counted micro-batch, and stays a
   CHECK(step.finish().loss == Approx(-2.0 / 6).epsilon(1e-14));
   CHECK(add(1, loss_of(rows[1], n)) ==
         of + "call: given one after finish(); needed: every micro-batch before finish(), and a "
-             "Step for each optimiser step");
+             "Step for each optimizer step");
   CHECK(message_of([&] { step.finish(); }) ==
         of_finish +
             "call: given a second one; needed: one call, and a Step "
             "for each step");
 
-  Step<> none(0, [](index_t) { return Normaliser{}; });
+  Step<> none(0, [](index_t) { return Normalizer{}; });
   CHECK(message_of([&] { none.add(0, LossResult{}); }) ==
         of + "k: given 0; needed: none: this rank has no micro-batches");
-  CHECK(message_of([] { Step<>(-1, [](index_t) { return Normaliser{}; }); }) ==
+  CHECK(message_of([] { Step<>(-1, [](index_t) { return Normalizer{}; }); }) ==
         "gdpo::update::Step: micro_batches: given -1; needed: a number of "
         "micro-batches of at "
         "least 0");
@@ -240,7 +240,7 @@ TEST_CASE("update::Step refuses what is not the counted micro-batch, and stays a
 
 TEST_CASE("update::Step names the micro-batches that finish() misses", "[update]") {
   Step<> step = step_of_three();
-  step.add(1, loss_of(three_rows()[1], step.normaliser()));
+  step.add(1, loss_of(three_rows()[1], step.normalizer()));
   CHECK(message_of([&] { step.finish(); }) ==
         of_finish +
             "micro-batches: given no result of number 0, 2 (2 of 3 missing); "
@@ -249,8 +249,8 @@ TEST_CASE("update::Step names the micro-batches that finish() misses", "[update]
         "gdpo::update::Step::report: call: given one before finish(); needed: a call after "
         "finish(), which merges the reports");
   // They may come after the error.
-  step.add(0, loss_of(three_rows()[0], step.normaliser()));
-  step.add(2, loss_of(three_rows()[2], step.normaliser()));
+  step.add(0, loss_of(three_rows()[0], step.normalizer()));
+  step.add(2, loss_of(three_rows()[2], step.normalizer()));
   CHECK(step.finish().metrics.rows == 3);
 
   const Rows many(20, Row(1, 1));
@@ -272,27 +272,27 @@ TEST_CASE("update::Step::set_given is the count of the caller's own", "[update]"
   }
   CHECK(message_of([&] { step.set_given(0); }) ==
         of + "given: given 0; needed: a finite count above 0");
-  const Normaliser before = step.normaliser();
+  const Normalizer before = step.normalizer();
   step.set_given(5);
   step.set_given(4);
   CHECK(message_of([&] { step.add(0, loss_of(rows[0], before)); }) != "no error");
-  for (index_t k = 0; k < 3; ++k) step.add(k, loss(row(rows, k).batch(), step.normaliser()));
+  for (index_t k = 0; k < 3; ++k) step.add(k, loss(row(rows, k).batch(), step.normalizer()));
   CHECK(message_of([&] { step.set_given(4); }) ==
         of + "call: given one after add(); needed: a call before the first add()");
   const LossResult total = step.finish();
   CHECK(total.loss == Approx(-2.0 / 4).epsilon(1e-14));
-  CHECK(total.normaliser.given == 4);
+  CHECK(total.normalizer.given == 4);
 
   // Without it, what the counts say; the other form of add() ends the time for it as well.
   Step<> own(3, [&](index_t k) {
-    Normaliser n = gdpo::count(row(rows, k).batch());
+    Normalizer n = gdpo::count(row(rows, k).batch());
     n.given = 2;
     return n;
   });
-  CHECK(own.normaliser().given == 6);
-  own.add(0, [&] { return loss(rows[0].batch(), own.normaliser()); });
+  CHECK(own.normalizer().given == 6);
+  own.add(0, [&] { return loss(rows[0].batch(), own.normalizer()); });
   CHECK(message_of([&] { own.set_given(4); }) != "no error");
-  for (const index_t k : {1, 2}) own.add(k, loss(row(rows, k).batch(), own.normaliser()));
+  for (const index_t k : {1, 2}) own.add(k, loss(row(rows, k).batch(), own.normalizer()));
   CHECK(own.finish().loss == Approx(-2.0 / 6).epsilon(1e-14));
 }
 
@@ -325,7 +325,7 @@ TEST_CASE("update::Step merges the reports of micro-batches in their order", "[u
   Step<> step = step_of_three();
   for (const index_t k : {2, 0, 1}) {
     const auto at = static_cast<std::size_t>(k);
-    const LossResult result = loss_of(three_rows()[at], step.normaliser());
+    const LossResult result = loss_of(three_rows()[at], step.normalizer());
     gdpo::GroupReport report;  // it is read after work()
     if (k == 1) {
       step.add(k, result, report_of(rewards[at], ids[at]));
@@ -351,7 +351,7 @@ TEST_CASE("update::Step merges the reports of micro-batches in their order", "[u
           });
           for (index_t k = n - 1; k >= 0; --k) {
             const std::size_t at = first + static_cast<std::size_t>(k);
-            of_rank.add(k, loss_of(three_rows()[at], of_rank.normaliser()),
+            of_rank.add(k, loss_of(three_rows()[at], of_rank.normalizer()),
                         report_of(rewards[at], ids[at]));
           }
           of_rank.finish();
@@ -364,9 +364,9 @@ TEST_CASE("update::Step merges the reports of micro-batches in their order", "[u
   Step<> two = step_of_three();
   gdpo::GroupReport other = report_of(rewards[0], ids[0]);
   other.channels.resize(2);
-  two.add(0, loss_of(three_rows()[0], two.normaliser()), report_of(rewards[0], ids[0]));
-  two.add(1, loss_of(three_rows()[1], two.normaliser()), other);
-  two.add(2, loss_of(three_rows()[2], two.normaliser()));
+  two.add(0, loss_of(three_rows()[0], two.normalizer()), report_of(rewards[0], ids[0]));
+  two.add(1, loss_of(three_rows()[1], two.normalizer()), other);
+  two.add(2, loss_of(three_rows()[2], two.normalizer()));
   CHECK(message_of([&] { two.finish(); }) ==
         of_finish + "gdpo::merge: b.channels: given 2 rewards; needed: 1, as in a");
 }
@@ -377,9 +377,9 @@ TEST_CASE("update::Step: what a rank's work throws all ranks throw in finish()",
     return on_ranks(3, [&](const ThreadRank& comm) {
       const index_t n = comm.rank() == 1 ? 0 : 3;
       Step step(comm, n, counts_of(three_rows()));
-      if (step.normaliser().tokens != 12) throw std::runtime_error("tokens");
+      if (step.normalizer().tokens != 12) throw std::runtime_error("tokens");
       for (index_t k = 0; k < n; ++k) {
-        const auto work = [&] { return loss_of(row(three_rows(), k), step.normaliser()); };
+        const auto work = [&] { return loss_of(row(three_rows(), k), step.normalizer()); };
         if (comm.rank() == 2) {
           wrong(step, k, work);
         } else {
@@ -426,12 +426,12 @@ TEST_CASE("update::Step: what a rank's work throws all ranks throw in finish()",
                    "needed: every micro-batch that has rows");
   CHECK(same_on_all(run([](auto& step, index_t k, const auto&) {
           step.add(k, [&] {  // divided by the counts of this rank
-            return loss_of(row(three_rows(), k), Normaliser{6, 3, 3});
+            return loss_of(row(three_rows(), k), Normalizer{6, 3, 3});
           });
         })) == rank_2 +
-                   "gdpo::update::Step::add: result.normaliser: given 6 tokens, 3 rows, 3 "
+                   "gdpo::update::Step::add: result.normalizer: given 6 tokens, 3 rows, 3 "
                    "non-empty rows, 0 given; needed: 12 tokens, 6 rows, 6 non-empty rows, 0 given, "
-                   "the normaliser() of the step");
+                   "the normalizer() of the step");
   CHECK(same_on_all(run([](auto& step, index_t k, const auto& work) {
           if (k == 0) step.set_given(8);
           step.add(k, work);
@@ -441,7 +441,7 @@ TEST_CASE("update::Step: what a rank's work throws all ranks throw in finish()",
   // Also where no rank, or one, has rows.
   CHECK(same_on_all(on_ranks(3,
                              [](const ThreadRank& comm) {
-                               Step step(comm, 0, [](index_t) { return Normaliser{}; });
+                               Step step(comm, 0, [](index_t) { return Normalizer{}; });
                                if (comm.rank() > 0) step.set_given(comm.rank());
                                step.finish();
                              })) ==
@@ -451,7 +451,7 @@ TEST_CASE("update::Step: what a rank's work throws all ranks throw in finish()",
 
 TEST_CASE("update::Step: counting fails on all ranks, lost ranks are told at once", "[update]") {
   CHECK(same_on_all(on_ranks(2, [](const ThreadRank& comm) {
-          Step(comm, 1, [&](index_t) -> Normaliser {
+          Step(comm, 1, [&](index_t) -> Normalizer {
             if (comm.rank() == 1) gdpo::contract::fail("mine", "mask", "none", "one");
             return {};
           });
@@ -459,7 +459,7 @@ TEST_CASE("update::Step: counting fails on all ranks, lost ranks are told at onc
   CHECK(same_on_all(on_ranks(2,
                              [](const ThreadRank& comm) {
                                Step(comm, comm.rank() == 0 ? -2 : 1,
-                                    [&](index_t) { return Normaliser{}; });
+                                    [&](index_t) { return Normalizer{}; });
                              })) ==
         "gdpo::update::Step: rank 0 of 2: micro_batches: given -2; needed: "
         "a number of micro-batches of at least 0");
@@ -469,14 +469,14 @@ TEST_CASE("update::Step: counting fails on all ranks, lost ranks are told at onc
   CHECK_THROWS_AS(step.add(0, lost), gdpo::communication_error);
   // It is no error of this rank: nothing was kept.
   for (index_t k = 0; k < 3; ++k)
-    step.add(k, [&] { return loss_of(row(three_rows(), k), step.normaliser()); });
+    step.add(k, [&] { return loss_of(row(three_rows(), k), step.normalizer()); });
   CHECK(step.finish().metrics.rows == 3);
 }
 
 TEST_CASE("merge of loss results: losses add, metrics merge, LossResult{} changes no number",
           "[update]") {
   const Rows& rows = three_rows();
-  const Normaliser n = Normaliser{6, 3, 3, 2};
+  const Normalizer n = Normalizer{6, 3, 3, 2};
   const LossResult a = loss_of(rows[0], n), b = loss_of(rows[1], n);
   LossResult with_kl = b;
   with_kl.kl_loss = 0.25, with_kl.loss += 0.25;
@@ -484,7 +484,7 @@ TEST_CASE("merge of loss results: losses add, metrics merge, LossResult{} change
   CHECK(sum.loss == a.loss + with_kl.loss);
   CHECK(sum.policy_loss == a.policy_loss + b.policy_loss);
   CHECK(sum.kl_loss == 0.25);
-  CHECK(sum.normaliser.given == 2);
+  CHECK(sum.normalizer.given == 2);
   CHECK(sum.metrics.rows == 2);
   CHECK(sum.metrics.surrogate.sum == -3 + 2);
   CHECK(sum.metrics.advantage.n == 4);
@@ -493,18 +493,18 @@ TEST_CASE("merge of loss results: losses add, metrics merge, LossResult{} change
     CHECK(difference(numbers(merge(LossResult{}, r)), numbers(r)) == "");
   }
   for (const auto member :
-       {&Normaliser::tokens, &Normaliser::rows, &Normaliser::non_empty_rows, &Normaliser::given}) {
+       {&Normalizer::tokens, &Normalizer::rows, &Normalizer::non_empty_rows, &Normalizer::given}) {
     LossResult other = b;
-    other.normaliser.*member += 1;
+    other.normalizer.*member += 1;
     CHECK_THROWS_AS(merge(a, other), gdpo::invalid_input);
     other.metrics.rows = 0;
-    CHECK(merge(a, other).normaliser.*member == n.*member);
-    CHECK(merge(other, a).normaliser.*member == n.*member);
+    CHECK(merge(a, other).normalizer.*member == n.*member);
+    CHECK(merge(other, a).normalizer.*member == n.*member);
   }
   CHECK(message_of([&] {
-          merge(a, loss_of(rows[1], Normaliser{1, 1, 1}));
+          merge(a, loss_of(rows[1], Normalizer{1, 1, 1}));
         }) ==
-        "gdpo::merge: b.normaliser: given 1 tokens, 1 rows, 1 non-empty rows, 0 given; needed: 6 "
+        "gdpo::merge: b.normalizer: given 1 tokens, 1 rows, 1 non-empty rows, 0 given; needed: 6 "
         "tokens, 3 rows, 3 non-empty rows, 2 given, the counts of the step, as in a");
 }
 

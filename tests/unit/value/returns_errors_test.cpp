@@ -169,7 +169,7 @@ TEST_CASE("returns: missing arrays are named, arrays that are not read are not n
   };
   const TokenAdvantage<> gae;
   const TokenAdvantage<RewardToGo> to_go;
-  const TokenAdvantage<RewardToGo> penalised{{}, {0.1}};
+  const TokenAdvantage<RewardToGo> penalized{{}, {0.1}};
   CHECK(message([](Call& c) { c.to_advantages = {}; }, gae) ==
         "advantages: given no array; needed: the array that the advantages are written to");
   CHECK(message([](Call& c) { c.batch.values = {}; }, gae) ==
@@ -178,13 +178,13 @@ TEST_CASE("returns: missing arrays are named, arrays that are not read are not n
   const auto no_rewards = [](Call& c) { c.batch.rewards = {}, c.batch.row_rewards = {}; };
   CHECK(message(no_rewards, to_go) ==
         "batch.rewards: given neither rewards nor row_rewards; needed: one of them, or a penalty");
-  CHECK(message(no_rewards, penalised) == "no error");
+  CHECK(message(no_rewards, penalized) == "no error");
   CHECK(message([](Call& c) { c.batch.rewards = {}; }, to_go) == "no error");
   CHECK(message([](Call& c) { c.batch.row_rewards = {}; }, to_go) == "no error");
   const std::string logp =
       ": given no array; needed: the log-probs of the tokens, because penalty.coef is not 0";
-  CHECK(message([](Call& c) { c.batch.logp = {}; }, penalised) == "batch.logp" + logp);
-  CHECK(message([](Call& c) { c.batch.ref_logp = {}; }, penalised) == "batch.ref_logp" + logp);
+  CHECK(message([](Call& c) { c.batch.logp = {}; }, penalized) == "batch.logp" + logp);
+  CHECK(message([](Call& c) { c.batch.ref_logp = {}; }, penalized) == "batch.ref_logp" + logp);
   CHECK(message([](Call& c) { c.batch.logp = c.batch.ref_logp = {}; }, to_go) == "no error");
   CHECK(message([](Call& c) { c.to_returns = {}; }, gae) == "no error");
   CHECK(message([](Call& c) { c.to_returns = c.to_advantages; }, gae) ==

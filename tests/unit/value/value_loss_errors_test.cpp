@@ -20,7 +20,7 @@ struct Call {
   std::vector<unsigned char> mask = std::vector<unsigned char>(64, 1);
   std::vector<index_t> offsets{0, 2, 6};
   gdpo::ValueLoss<> loss;
-  gdpo::Normaliser counts;
+  gdpo::Normalizer counts;
   Batch batch;
   gdpo::TokenOut<float> out;
 
@@ -169,19 +169,19 @@ TEST_CASE("value loss errors: offsets", "[value]") {
 
 TEST_CASE("value loss errors: counts", "[value]") {
   CHECK(after([](Call& c) { c.counts.tokens = 0; }) ==
-        "gdpo::ValueLoss: normaliser.tokens: given 0; needed: the count that the aggregate divides "
+        "gdpo::ValueLoss: normalizer.tokens: given 0; needed: the count that the aggregate divides "
         "by, more than 0 for a batch with tokens");
   CHECK(after([](Call& c) { c.counts.rows = -1; }) ==
-        "gdpo::ValueLoss: normaliser.rows: given -1; needed: a count: finite, at least 0");
-  CHECK(after([](Call& c) { c.counts.tokens = std::nan(""); }).find("normaliser.tokens: given") !=
+        "gdpo::ValueLoss: normalizer.rows: given -1; needed: a count: finite, at least 0");
+  CHECK(after([](Call& c) { c.counts.tokens = std::nan(""); }).find("normalizer.tokens: given") !=
         std::string::npos);
   CHECK(after([](Call& c) {
           c.loss.aggregate.over = gdpo::Over::Given;
-        }).find("normaliser.given") != std::string::npos);
+        }).find("normalizer.given") != std::string::npos);
   const std::string fewer = "needed: the counts of the whole step, of all its micro-batches";
   CHECK(after([](Call& c) {
           c.counts.tokens = 5, c.batch.mask = {};
-        }).find("gdpo::ValueLoss: normaliser.tokens: given 5, for a loss of 6; " + fewer) == 0);
+        }).find("gdpo::ValueLoss: normalizer.tokens: given 5, for a loss of 6; " + fewer) == 0);
   Call masked;  // known only after the rows: the gradient is written
   masked.mask[1] = 0, masked.counts.tokens = 4;
   const auto refused = [&](const auto& of) {
@@ -190,7 +190,7 @@ TEST_CASE("value loss errors: counts", "[value]") {
       of(gdpo::simd, masked.batch, masked.counts, masked.out, workspace);
     });
   };
-  CHECK(refused(masked.loss).find("normaliser.tokens: given 4, for a loss of 5; " + fewer) !=
+  CHECK(refused(masked.loss).find("normalizer.tokens: given 4, for a loss of 5; " + fewer) !=
         std::string::npos);
   CHECK(refused(gdpo::with_metrics<gdpo::metrics::None>(masked.loss)) == refused(masked.loss));
   masked.counts.tokens = 5;
@@ -205,9 +205,9 @@ TEST_CASE("value loss errors: counts", "[value]") {
 TEST_CASE("value loss errors: results that do not belong to one step", "[value]") {
   gdpo::ValueLossResult a, b;
   a.metrics.rows = b.metrics.rows = 2;
-  a.normaliser.tokens = 10, b.normaliser.tokens = 11;
+  a.normalizer.tokens = 10, b.normalizer.tokens = 11;
   CHECK(message_of([&] { merge(a, b); }) ==
-        "gdpo::merge: b.normaliser: given 11 tokens, 0 rows, 0 non-empty rows, 0 given; needed: 10 "
+        "gdpo::merge: b.normalizer: given 11 tokens, 0 rows, 0 non-empty rows, 0 given; needed: 10 "
         "tokens, 0 rows, 0 non-empty rows, 0 given, the counts of the step, as in a");
 }
 

@@ -1,6 +1,6 @@
 // labels: lanes, sanitizers
 // ValueLoss: numbers worked out by hand, edges of the clip and of the data, metrics and results.
-#include <gdpo/loss/count.hpp>
+#include <gdpo/tokens/count.hpp>
 #include <map>
 
 #include "support/catch.hpp"
@@ -288,7 +288,7 @@ TEST_CASE("value loss: count is that of a TokenBatch with the same mask", "[valu
   const Arrays<float> arrays(random_values(random, 7, 13));
   gdpo::TokenBatch<float> tokens;
   tokens.mask = arrays.batch().mask;
-  const auto same = [](const gdpo::Normaliser& a, const gdpo::Normaliser& b) {
+  const auto same = [](const gdpo::Normalizer& a, const gdpo::Normalizer& b) {
     return a.tokens == b.tokens && a.rows == b.rows && a.non_empty_rows == b.non_empty_rows;
   };
   CHECK(same(gdpo::count(arrays.batch()), gdpo::count(tokens)));
@@ -328,8 +328,8 @@ TEST_CASE("value loss: other storage and strides give the same bits", "[value]")
 
 TEST_CASE("value loss: results of a step merge", "[value]") {
   gdpo::ValueLossResult a, b;
-  a.loss = 1, a.metrics.rows = 2, a.normaliser.tokens = 10, a.normaliser.rows = 5;
-  b.loss = 2, b.metrics.rows = 3, b.normaliser = a.normaliser;
+  a.loss = 1, a.metrics.rows = 2, a.normalizer.tokens = 10, a.normalizer.rows = 5;
+  b.loss = 2, b.metrics.rows = 3, b.normalizer = a.normalizer;
   a.metrics.non_finite.values = {2, 1, 4}, b.metrics.non_finite.values = {3, 0, 0};
   a.metrics.empty_rows = 1, b.metrics.empty_rows = 1;
   const gdpo::ValueLossResult sum = merge(a, b);
@@ -338,10 +338,10 @@ TEST_CASE("value loss: results of a step merge", "[value]") {
   CHECK(sum.metrics.empty_rows == 2);
   CHECK(sum.metrics.non_finite.values.count == 5);
   CHECK(sum.metrics.non_finite.values.row == 1);
-  CHECK(sum.normaliser.tokens == 10);
+  CHECK(sum.normalizer.tokens == 10);
   // A side without rows has no counts.
-  CHECK(merge(gdpo::ValueLossResult{}, b).normaliser.tokens == 10);
-  CHECK(merge(b, gdpo::ValueLossResult{}).normaliser.tokens == 10);
+  CHECK(merge(gdpo::ValueLossResult{}, b).normalizer.tokens == 10);
+  CHECK(merge(b, gdpo::ValueLossResult{}).normalizer.tokens == 10);
 }
 
 TEST_CASE("value loss: settings are kept by with_metrics", "[value]") {

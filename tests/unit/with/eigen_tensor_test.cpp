@@ -162,7 +162,7 @@ TEMPLATE_TEST_CASE_SIG("slices and chips of tensors and maps are viewed without 
   gdpo::TokenBatch<float> batch;
   batch.logp = gdpo::view(logp.slice(from, size));
   batch.advantages = gdpo::view(advantages);
-  const gdpo::Normaliser n = gdpo::count(batch);
+  const gdpo::Normalizer n = gdpo::count(batch);
   CHECK(n.tokens == 30);
   const gdpo::LossResult r = gdpo::dapo_loss(batch, n, gdpo::view(dlogp.slice(from, size)));
   for (int i = 0; i < 2; ++i) {

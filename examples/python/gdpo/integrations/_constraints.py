@@ -12,7 +12,7 @@ _LINE = re.compile(r"^\s*(?P<name>\S+?)\s*(?P<bound>>=|<=)\s*(?P<limit>\S+)(?P<s
 
 
 class Constraints:
-    """Reward functions that are not maximised, but kept at a limit by `gdpo.PidLagrangian`.
+    """Reward functions that are not maximized, but kept at a limit by `gdpo.PidLagrangian`.
 
         Constraints(["format>=0.9 scale=0.3", "length<=512 scale=100 kp=1"])
 
@@ -86,7 +86,7 @@ class Constraints:
     def unconstrained(self, weights: Sequence[float], names: Sequence[str]) -> List[float]:
         """The weights of the reward functions with 0 for the constrained ones.
 
-        Any other weight would maximise what is to be kept at its limit.
+        Any other weight would maximize what is to be kept at its limit.
         """
         return [0.0 if name in self.names else float(weight)
                 for name, weight in zip(names, weights)]

@@ -208,7 +208,7 @@ class PluggedIn:
                                               lambda batch: batch.completion_mask.sum(-1))
         arrays = {name: values.to(rewards_per_func.device) for name, values in arrays.items()
                   if len(values) == len(rewards_per_func)}
-        # A constrained reward is not maximised as well, so ms-swift's weight of it does not count.
+        # A constrained reward is not maximized as well, so ms-swift's weight of it does not count.
         weights = self._gdpo_constraints.unconstrained(self.reward_weights.tolist(),
                                                        self.reward_func_names)
         settings = {"weights": weights, **choices.estimator_settings}

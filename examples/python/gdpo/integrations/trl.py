@@ -121,14 +121,14 @@ class GRPOTrainer(trl.GRPOTrainer):
       `gdpo.advantages`. Without one it is the preset of scale_rewards and
       multi_objective_aggregation.
     constraints: lines such as "format_reward>=0.9 scale=0.3", one for each reward function that is
-      kept at a limit instead of maximised. Their multipliers are saved in checkpoints, and a run
+      kept at a limit instead of maximized. Their multipliers are saved in checkpoints, and a run
       that is resumed with other limits goes on with them. `gdpo_constraints` has them.
 
     All other arguments are those of `trl.GRPOTrainer`. What this library does not have (the loss
     types sapo and vespo, and the entropy bonus) TRL's own code computes, after a warning.
 
     Errors: ValueError for unknown names, with a list of those there are, for settings that do not
-    fit, and for a choice that cannot be honoured.
+    fit, and for a choice that cannot be honored.
     """
 
     def __init__(self, *args: Any, loss: Union[None, str, PolicyLoss] = None,
@@ -157,7 +157,7 @@ class GRPOTrainer(trl.GRPOTrainer):
     # Choices
 
     def _check_estimator(self) -> None:
-        """Raises ValueError unless the chosen estimator and constraints can be honoured."""
+        """Raises ValueError unless the chosen estimator and constraints can be honored."""
         if not self._gdpo_scores:
             raise ValueError("gdpo.integrations.trl: estimator, constraints: given, and this TRL "
                              f"is not {VERSION}; needed: that release, or neither of them")

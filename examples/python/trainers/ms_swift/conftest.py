@@ -31,7 +31,7 @@ class Processes:
 
 
 def make_trainer(choices=NO_CHOICES, training=True, processes=1, **attributes):
-    """A trainer of our class that was never initialised, with ms-swift's defaults as attributes.
+    """A trainer of our class that was never initialized, with ms-swift's defaults as attributes.
 
     The methods of ms-swift's own class are called on it as super() would. args: attributes of the
     training arguments. attributes: others of the trainer.

@@ -53,7 +53,7 @@ class Helpers:
 
     @staticmethod
     def trainer(cls, training=True, processes=1, **attributes):
-        """An object of a trainer's class that was never initialised, for its own methods."""
+        """An object of a trainer's class that was never initialized, for its own methods."""
         made = object.__new__(cls)
         made.model = Model(training)
         made.accelerator = Processes(processes)

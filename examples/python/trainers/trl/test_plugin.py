@@ -172,7 +172,7 @@ def test_settings_of_an_estimator(make):
      "both 0 or both not"),
     ({"loss": gdpo.PolicyLoss("trl::dapo", beta=0.1)}, {}, "both 0 or both not"),
 ])
-def test_what_cannot_be_honoured_raises(make, choices, settings, words, monkeypatch):
+def test_what_cannot_be_honored_raises(make, choices, settings, words, monkeypatch):
     # A reference model would be loaded from where the model came, and this one came from nowhere.
     monkeypatch.setattr("trl.trainer.grpo_trainer.create_model_from_path",
                         lambda *a, **k: torch.nn.Linear(1, 1))

@@ -1,7 +1,7 @@
 """Twenty steps of a real run, ours beside TRL's own trainer from the same seed.
 
 Both sample by themselves, from weights that agree up to the rounding of the steps before. The tests
-hold that all completions are the same, so that each step compares the same batch. The optimiser is
+hold that all completions are the same, so that each step compares the same batch. The optimizer is
 SGD, because the first step of Adam makes a whole step of a gradient that is only rounding.
 """
 import pytest

@@ -301,7 +301,7 @@ class Tokens:
                             for value in (loss, their_loss))
         context = f"seed {seed}, {self.dtype}, {self.aggregate}, {self.info}"
         record.batch(TRAINER, function, presets)
-        # Both round the gradient to bfloat16, of which two neighbours are 2^-8 apart.
+        # Both round the gradient to bfloat16, of which two neighbors are 2^-8 apart.
         tolerance = 2**-8 if self.dtype == torch.bfloat16 else LOSS
         record.close(TRAINER, function, presets, "loss", loss, their_loss, LOSS, context)
         record.close(TRAINER, function, presets, "gradient", gradient, their_gradient, tolerance,

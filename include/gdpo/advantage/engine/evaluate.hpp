@@ -2,35 +2,12 @@
 // Runs an estimator on the host up to the combined values: memory, units of work, and the
 // statistics over the batch that some policies read.
 #include <gdpo/advantage/engine/first_error.hpp>
-#include <gdpo/advantage/engine/group_spreads.hpp>
 #include <gdpo/advantage/engine/one_group.hpp>
+#include <gdpo/advantage/shared/group_spreads.hpp>
 #include <gdpo/core/exec.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-
-/// Groups cut into units of work, by the shape alone: about 1024 rows in a unit, and a multiple
-/// of the number of groups that go side by side.
-struct GroupUnits {
-  index_t groups, size;
-
-  template <class T, class Groups>
-  explicit GroupUnits(const RewardBatch<T, Groups>& batch)
-      : groups(batch.groups.count(batch.rewards.extent[0])),
-        size((1024 * groups / (std::max<index_t>)(batch.rewards.extent[0], 1) / most_side_by_side +
-              1) *
-             most_side_by_side) {}
-  index_t count() const { return (groups + size - 1) / size; }
-  index_t begin(index_t unit) const { return unit * size; }
-  index_t end(index_t unit) const { return (std::min)(groups, (unit + 1) * size); }
-  /// The rows of the largest group.
-  template <class Groups>
-  index_t longest(const Groups& of) const {
-    index_t rows = 0;
-    for (index_t g = 0; g < groups; ++g) rows = (std::max)(rows, of.length(g));
-    return rows;
-  }
-};
 
 /// One call of advantages_into up to the combined values. It fills row_sums and row_state of the
 /// scratch.
@@ -42,7 +19,7 @@ class Evaluation {
   using Order = typename Groups::Order;
 
  public:
-  using Reader = RewardReader<T, Groups, sums_first>;
+  using Reader = LaneReader<T, Groups, sums_first>;
   /// Whether the combined values of a group sum to 0, except in groups with a raw singleton.
   static constexpr bool zero_sum = Worker::zero_sum;
 
@@ -67,7 +44,7 @@ class Evaluation {
     work.row_weights.resize(rows);
     if (reads_batch_.any || report) {
       work.raw.reserve((std::max)(rows, at(units_.groups)));
-      work.centred.reserve(rows);
+      work.centered.reserve(rows);
     }
     if (reads_batch_.scale) {
       work.group_squares.resize(at(units_.groups));
@@ -154,15 +131,15 @@ class Evaluation {
     batch.used = static_cast<index_t>(work.raw.size());
     batch.raw = moments_of(Order{}, work.raw.data(), nullptr, batch.used);
     if (!reads_batch_.scale) return;
-    work.centred.clear();
+    work.centered.clear();
     for (index_t g = 0; g < units_.groups; ++g) {
       worker.visit_used(g, c, [&](const MemberArgs& args, auto rule) {
-        work.centred.push_back(rule == Rule::Zero ? 0.0 : worker.centred(rule, args));
+        work.centered.push_back(rule == Rule::Zero ? 0.0 : worker.centered(rule, args));
       });
       work.group_squares[at(g)] = squares_of(worker.stat());
       work.group_sizes[at(g)] = worker.stat().n;
     }
-    batch.centred = moments_of(Order{}, work.centred.data(), nullptr, batch.used);
+    batch.centered = moments_of(Order{}, work.centered.data(), nullptr, batch.used);
     batch.within =
         spreads_of(Order{}, work.group_squares.data(), work.group_sizes.data(), units_.groups);
   }

@@ -1,4 +1,5 @@
 #pragma once
+// Fills in the GroupReport of a call.
 #include <algorithm>
 #include <gdpo/advantage/engine/evaluate.hpp>
 
@@ -63,7 +64,7 @@ void fill_report(const RewardBatch<T, Groups>& batch,
 
   r.group_std.resize(at(groups));
   r.group_squares.assign(at(groups), 0.0);
-  work.centred.clear();  // collects the reward sums of the batch
+  work.centered.clear();  // collects the reward sums of the batch
   r.flat_rows = 0;
   for (index_t g = 0; g < groups; ++g) {
     const index_t members = batch.groups.length(g);
@@ -84,9 +85,9 @@ void fill_report(const RewardBatch<T, Groups>& batch,
     r.group_std[at(g)] = std;
     r.group_squares[at(g)] = squares.value();
     if (!math::is_nan(std) && std <= 1e-8) r.flat_rows += members;
-    for (const double sum : work.raw) work.centred.push_back(sum);
+    for (const double sum : work.raw) work.centered.push_back(sum);
   }
-  r.reward_sums = moments(work.centred);
+  r.reward_sums = moments(work.centered);
   work.raw.clear();
   for (const double std : r.group_std) {
     if (!math::is_nan(std)) work.raw.push_back(std);

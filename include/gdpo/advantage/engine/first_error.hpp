@@ -1,4 +1,5 @@
 #pragma once
+// Carries an exception out of worker threads.
 #include <atomic>
 #include <exception>
 #include <gdpo/core/view.hpp>

@@ -3,15 +3,15 @@
 // P rows (or groups) of L rewards each: lanes p L .. p L + L - 1 are the rewards of row p. They
 // are compiled once for each number of rewards, not once for each estimator.
 #include <algorithm>
-#include <gdpo/advantage/engine/segment_sums.hpp>
+#include <gdpo/advantage/shared/group_units.hpp>
 #include <gdpo/advantage/stat.hpp>
+#include <gdpo/lanes/segment_sums.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// How many rows of L rewards go side by side: four registers' worth of lanes, which are enough
-/// independent sums to hide the latency of an addition; at most 8.
-constexpr int most_side_by_side = 8;
+/// independent sums to hide the latency of an addition.
 constexpr int rows_side_by_side(int L) {
   return (std::max)(1, (std::min)(most_side_by_side, 4 * GDPO_LANE_BYTES / (8 * L)));
 }
@@ -86,7 +86,7 @@ GDPO_NOINLINE void add_scores(const double* x, index_t members,
       .store(bound);
   Groups most = zero;
   for (index_t k = 0; k < members; ++k, score += P) {
-    const Lanes terms = mul(centre(Lanes::load(x + k * (L * P)), subtracted), multiplied);
+    const Lanes terms = mul(center(Lanes::load(x + k * (L * P)), subtracted), multiplied);
     const Groups sum = (first ? zero : Groups::load(score)) + segment_sums<L>(terms);
     sum.store(score);
     most = (math::max)((math::max)(most, sum), zero - sum);

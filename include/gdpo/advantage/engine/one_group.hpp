@@ -4,8 +4,8 @@
 // groups they are asked. side_by_side.hpp is the fast path, which takes several groups at once but
 // leaves those with missing values or close to rounding to this one.
 #include <algorithm>
-#include <gdpo/advantage/engine/rules.hpp>
 #include <gdpo/advantage/engine/side_by_side.hpp>
+#include <gdpo/advantage/shared/group_rules.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -13,10 +13,10 @@ namespace detail {
 template <class Call>
 class OneGroup;
 
-/// Computes the combined values of groups one by one, in the scratch memory of one worker.
-/// A column is what is centred and scaled by itself: with NormalizeThenSum each reward whose weight
-/// is not 0, with SumThenNormalize the weighted sum of these rewards. A raw singleton is a group
-/// with one used value in some column, to which Rule::Raw applies.
+/// Computes the combined values of groups one by one, in the scratch memory of one worker. A column
+/// is what is centered and scaled by itself: with NormalizeThenSum each reward whose weight is not
+/// 0, with SumThenNormalize the weighted sum of these rewards. A raw singleton is a group with one
+/// used value in some column, to which Rule::Raw applies.
 template <class T, class Groups, class Baseline, class Scale, bool sums_first>
 class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
   using Call = GroupCall<T, Groups, Baseline, Scale, sums_first>;
@@ -66,12 +66,12 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
 
   /// Returns the value of a member minus its baseline. A baseline that is one number for the whole
   /// group is computed only for the first member.
-  double centred(Rule rule, const MemberArgs& args) {
+  double centered(Rule rule, const MemberArgs& args) {
     if (!has_base_ || !one_a_group_v<Baseline>) {
       base_ = detail::base_of(call_.baseline, rule, args, work_.policies.data());
       has_base_ = true;
     }
-    return centre(args.value, base_);
+    return center(args.value, base_);
   }
 
  private:
@@ -253,7 +253,7 @@ class OneGroup<GroupCall<T, Groups, Baseline, Scale, sums_first>> {
     double factor = 0;
     bool known = false;
     visit_members(c, [&](index_t k, const MemberArgs& args, Rule rule) {
-      const double above = centred(rule, args);
+      const double above = centered(rule, args);
       if (!known || !one_a_group_v<Scale>) {
         factor =
             math::mul(weight, factor_of(call_.scale, rule, args, above, work_.policies.data()));

@@ -1,7 +1,8 @@
 #pragma once
-#include <gdpo/advantage/engine/column_moments.hpp>
-#include <gdpo/advantage/engine/reader.hpp>
+// The fast path: small groups evaluated side by side in lanes.
+#include <gdpo/advantage/engine/lane_reader.hpp>
 #include <gdpo/advantage/report.hpp>
+#include <gdpo/advantage/shared/group_stats.hpp>
 #include <gdpo/group/borrowed.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -15,7 +16,7 @@ struct GroupCall {
   const Baseline& baseline;
   const Scale& scale;
   Singleton singleton;
-  const RewardReader<T, Groups, sums_first>& reader;
+  const LaneReader<T, Groups, sums_first>& reader;
   EstimatorScratch& work;
   GroupReport* report = nullptr;
   index_t columns;     ///< Number of columns: rewards with a weight, or 1 for their weighted sum.
@@ -23,7 +24,7 @@ struct GroupCall {
 
   template <class Estimator>
   GroupCall(const char* of, const RewardBatch<T, Groups>& rewards, const Estimator& e,
-            const RewardReader<T, Groups, sums_first>& reads, EstimatorScratch& scratch)
+            const LaneReader<T, Groups, sums_first>& reads, EstimatorScratch& scratch)
       : function(of),
         batch(rewards),
         baseline(e.baseline),
@@ -196,9 +197,9 @@ class SideBySide {
     };
     if constexpr (sums_first) {
       call_.reader.lane_sums(row, pack.members, pack.rewards, pack.block, pack.magnitudes);
-      for (index_t i = 0; call_.reader.penalises() && i < pack.members * W; ++i) {
+      for (index_t i = 0; call_.reader.penalizes() && i < pack.members * W; ++i) {
         const index_t from = row(static_cast<int>(i % W), i / W);
-        pack.block[i] = call_.reader.penalised(from, pack.block[i], pack.magnitudes[i]);
+        pack.block[i] = call_.reader.penalized(from, pack.block[i], pack.magnitudes[i]);
       }
     } else {
       with_columns<W>([&](auto lanes) {

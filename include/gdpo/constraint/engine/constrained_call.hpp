@@ -2,6 +2,9 @@
 // One call with a constrained estimator. A placement (placement.hpp) writes its formula with the
 // public members of ConstrainedCall.
 #include <gdpo/advantage/advantages.hpp>
+#include <gdpo/advantage/shared/batch_step.hpp>
+#include <gdpo/advantage/shared/group_units.hpp>
+#include <gdpo/advantage/shared/reward_reader.hpp>
 #include <gdpo/constraint/shortfall.hpp>
 #include <gdpo/group/borrowed.hpp>
 
@@ -96,7 +99,7 @@ class ConstrainedCall {
   }
 
   /// mixed = renorm(primary_factor s_0 - factor sum_c lambda_c s_c). s are the estimator's values
-  /// before its renormalisation: s_0 of the primary rewards, s_c of the violations of c.
+  /// before its renormalization: s_0 of the primary rewards, s_c of the violations of c.
   void renormalize_sum(double primary_factor, double factor) {
     check_batch_step(function_, batch_, estimator_.renorm);
     work_.magnitudes.assign(rows(), 0.0);
@@ -117,15 +120,15 @@ class ConstrainedCall {
   }
 
   /// mixed = the advantages of the estimator if sum_c lambda_c v_c is subtracted from `reward`, or
-  /// from the weighted sum if the estimator standardises that sum.
-  void penalise(index_t reward) {
+  /// from the weighted sum if the estimator standardizes that sum.
+  void penalize(index_t reward) {
     if constexpr (Policies::sums_first) {
       if (reward != -1)
         fail("placement.reward", contract::text(reward),
              "-1: the violations enter the weighted sum");
-      penalise_sum();
+      penalize_sum();
     } else {
-      penalise_reward(carrier(reward));
+      penalize_reward(carrier(reward));
     }
   }
 
@@ -210,10 +213,10 @@ class ConstrainedCall {
     });
   }
 
-  // Sums before the renormalisation.
+  // Sums before the renormalization.
 
   /// mixed += factor * channel, with the sum of the |terms| and the state of each row. A row is in
-  /// the statistics of the renormalisation if it is in those of one of the terms.
+  /// the statistics of the renormalization if it is in those of one of the terms.
   void add_combined(double factor, bool first) {
     if (first) work_.states.assign(rows(), static_cast<unsigned char>(RowState::Excluded));
     for_rows([&](std::size_t i) {
@@ -260,11 +263,11 @@ class ConstrainedCall {
     return finite && n > 1 && high - low <= rounding_of_sum(active().size() + 1, magnitude);
   }
 
-  // Violations inside what is standardised (placement::Composite).
+  // Violations inside what is standardized (placement::Composite).
 
   /// Makes the violations further rewards with weights -lambda_c. The estimator then decides which
   /// groups are degenerate as for any weighted sum.
-  void penalise_sum() {
+  void penalize_sum() {
     const index_t all = columns() + active().size();
     double weights[List<double>::capacity];
     if (all > List<double>::capacity) fail_on_size();
@@ -287,7 +290,7 @@ class ConstrainedCall {
   /// Adds a further reward, `reward` minus the violations, and moves the weight of `reward` to it.
   /// In a group where the new reward is one number but for rounding it becomes that number, so that
   /// the estimator finds the group degenerate.
-  void penalise_reward(index_t reward) {
+  void penalize_reward(index_t reward) {
     const index_t all = columns() + 1, own = columns();
     if (all > List<double>::capacity) fail_on_size();
     copy_rewards(all);
@@ -364,7 +367,7 @@ class ConstrainedCall {
       fail("placement.reward",
            contract::text(reward) + ", with " + contract::text(n) + " primary rewards",
            "the primary reward that carries the violations (-1: the only one): each is "
-           "standardised by itself");
+           "standardized by itself");
     }
     return reward;
   }

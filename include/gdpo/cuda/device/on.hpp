@@ -233,9 +233,9 @@ inline void allow_shared(const char* function, const void* kernel, std::size_t b
 
 /// The execution tag of CUDA: a call that takes it enqueues its work on `stream` and returns.
 ///
-///     loss(gdpo::cuda::On{stream}, batch, normaliser, gradient, result, scratch);
+///     loss(gdpo::cuda::On{stream}, batch, normalizer, gradient, result, scratch);
 ///
-/// All pointers are of the device that is current. No call allocates, synchronises or touches
+/// All pointers are of the device that is current. No call allocates, synchronizes or touches
 /// another stream, so each can be captured into a CUDA graph.
 class On {
  public:
@@ -283,7 +283,7 @@ class On {
   Tuning tuning_;
 };
 
-/// Copies a LossResult or a Normaliser from the device to the host. It waits for the stream, so it
+/// Copies a LossResult or a Normalizer from the device to the host. It waits for the stream, so it
 /// is for logging and cannot be captured into a graph. Throws cuda::error, also if earlier work
 /// failed.
 template <class T>

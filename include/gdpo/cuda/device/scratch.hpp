@@ -1,4 +1,5 @@
 #pragma once
+// Scratch: device memory of the caller, and how a call takes its arrays from it.
 #include <cstddef>
 #include <gdpo/core/errors.hpp>
 
@@ -45,6 +46,21 @@ inline void check_scratch(const char* function, const Scratch& given, std::size_
   contract::fail(function, "scratch",
                  given.data ? std::to_string(given.bytes) + " bytes" : std::string("no memory"),
                  std::to_string(needed) + " bytes, as scratch_bytes(...) says");
+}
+
+/// Bytes that Memory takes.
+template <class Memory, class... Of>
+std::size_t bytes_of(const Of&... of) {
+  ScratchCursor cursor;
+  Memory(cursor, of...);
+  return cursor.bytes();
+}
+/// Memory in a scratch; invalid_input if the scratch is too small.
+template <class Memory, class... Of>
+Memory take_memory(const char* function, const Scratch& scratch, const Of&... of) {
+  check_scratch(function, scratch, bytes_of<Memory>(of...));
+  ScratchCursor cursor(scratch);
+  return Memory(cursor, of...);
 }
 
 }  // namespace detail

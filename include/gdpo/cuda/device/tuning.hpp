@@ -1,4 +1,5 @@
 #pragma once
+// The launch configuration of kernels.
 #include <gdpo/core/view.hpp>
 
 GDPO_BEGIN_NAMESPACE

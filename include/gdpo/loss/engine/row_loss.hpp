@@ -1,21 +1,10 @@
 #pragma once
-#include <gdpo/loss/engine/token_terms.hpp>
+// The policy loss of one row on the host: the loops over its tokens.
+#include <gdpo/loss/shared/token_reader.hpp>
+#include <gdpo/loss/shared/token_terms.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
-
-/// What TokenTerms takes as `from` on the host. It reads the arrays of a row from token `at` on,
-/// for as many tokens as V holds.
-template <class V, class S>
-struct RowTokens {
-  const TokenRow<S>& row;
-  index_t at;
-#define GDPO_X(in_batch, in_row, ...)                          \
-  GDPO_INLINE bool has_##in_row() const { return row.in_row; } \
-  GDPO_INLINE V in_row() const { return math::Lanes<V>::load(row.in_row + at); }
-  GDPO_TOKEN_ARRAYS(GDPO_X)
-#undef GDPO_X
-};
 
 /// Computes the loss of one row on the host. It has the loops over tokens; the formulas of a token
 /// are in TokenTerms.
@@ -66,10 +55,10 @@ class RowLoss {
   RowLoss(const RowLoss&) = delete;
   RowLoss& operator=(const RowLoss&) = delete;
 
-  /// Computes one row. `weight` is its weight W_i (loss/aggregate.hpp). `gradient` has room for the
-  /// row's length. Every position of it is written, with exactly 0 where the mask is 0. `scratch`,
-  /// which only level::Sequence uses, has room for the row's length too. Returns the sums of the
-  /// row, not yet multiplied by `weight`.
+  /// Computes one row. `weight` is its weight W_i (tokens/aggregate.hpp). `gradient` has room for
+  /// the row's length. Every position of it is written, with exactly 0 where the mask is 0.
+  /// `scratch`, which only level::Sequence uses, has room for the row's length too. Returns the
+  /// sums of the row, not yet multiplied by `weight`.
   RowSums operator()(const TokenRow<S>& row, double weight, S* gradient, double* scratch) {
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     RowSums sums;
@@ -98,7 +87,7 @@ class RowLoss {
   using Ranges = typename Terms::Ranges;
 
   /// Calls f with the shape of a row: what its loops know about it when they are compiled (General
-  /// and Plain in span.hpp). The scalar loops of `seq` take General for every row.
+  /// and Plain in row_shape.hpp). The scalar loops of `seq` take General for every row.
   template <class F>
   void with_shape(const TokenSpan<S>& span, const F& f) const {
     const TokenRow<S>& row = span.row;

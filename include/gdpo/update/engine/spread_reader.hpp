@@ -1,8 +1,8 @@
 #pragma once
 // Whether the rewards of a group vary, and how much, as the estimators see it.
 #include <algorithm>
-#include <gdpo/advantage/engine/reader.hpp>
-#include <gdpo/advantage/engine/rules.hpp>
+#include <gdpo/advantage/shared/group_rules.hpp>
+#include <gdpo/advantage/shared/reward_reader.hpp>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE

@@ -23,7 +23,7 @@ class ReturnsWorkspace {
 namespace detail {
 
 /// A call whose arguments the constructor checks. Rows do not depend on each other before the
-/// renormalisation, so workers take units of consecutive rows.
+/// renormalization, so workers take units of consecutive rows.
 template <class Exec, class S, class Estimator>
 class BatchReturns {
  public:

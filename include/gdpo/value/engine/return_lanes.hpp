@@ -4,8 +4,8 @@
 // tokens t of all rows stand side by side, scanned, turned back, and written row by row. Reading
 // whole lines matters: rows often lie a power of two apart, and the first-level cache holds few
 // places of that kind at once.
-#include <gdpo/advantage/engine/segment_sums.hpp>
 #include <gdpo/lanes/lanes.hpp>
+#include <gdpo/lanes/segment_sums.hpp>
 #include <gdpo/value/engine/return_rows.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -265,12 +265,12 @@ class ReturnLanes {
     } else {
       for (index_t t = 0; t < n; ++t) line[t] = 0;
     }
-    if (rows_.reads().penalised) {
+    if (rows_.reads().penalized) {
       const auto penalty = rows_.estimator().penalty;  // a copy, whatever the loop stores
       for_blocks(n, [&](index_t t, index_t some) GDPO_INLINE_LAMBDA {
         const V logp = load(row.logp + first + t, some),
                 ref_logp = load(row.ref_logp + first + t, some);
-        L::store(line + t, penalised<V>(penalty, L::load(line + t), logp, ref_logp));
+        L::store(line + t, penalized<V>(penalty, L::load(line + t), logp, ref_logp));
       });
     }
     if (steps_ == Steps::RowRewardOnValid && part == Part::Mixed) clear_masked(row, first, n, line);

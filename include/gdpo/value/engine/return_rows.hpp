@@ -1,7 +1,7 @@
 #pragma once
 // The rows of a ReturnBatch, and the scan of one row in scalars.
-#include <gdpo/loss/engine/rows.hpp>
-#include <gdpo/value/engine/return_scan.hpp>
+#include <gdpo/tokens/token_row.hpp>
+#include <gdpo/value/shared/return_scan.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -89,8 +89,8 @@ class ReturnRows {
     };
     row.rewards = fetch(0, batch_.rewards, true);
     row.values = fetch(1, batch_.values, reads_.values);
-    row.logp = fetch(2, batch_.logp, reads_.penalised);
-    row.ref_logp = fetch(3, batch_.ref_logp, reads_.penalised);
+    row.logp = fetch(2, batch_.logp, reads_.penalized);
+    row.ref_logp = fetch(3, batch_.ref_logp, reads_.penalized);
     row.rewarded = length - 1;
     if (estimator_.returns.steps != Steps::Row) {
       while (!row.valid(row.rewarded)) --row.rewarded;
@@ -104,8 +104,8 @@ class ReturnRows {
   /// The reward of step t, with the penalty and the row's reward.
   GDPO_INLINE double reward(const ReturnRow<S>& row, index_t t) const {
     double r = row.rewards ? static_cast<double>(row.rewards[t]) : 0.0;
-    if (reads_.penalised) {
-      r = penalised<double>(estimator_.penalty, r, static_cast<double>(row.logp[t]),
+    if (reads_.penalized) {
+      r = penalized<double>(estimator_.penalty, r, static_cast<double>(row.logp[t]),
                             static_cast<double>(row.ref_logp[t]));
     }
     return t == row.rewarded ? r + row.reward : r;

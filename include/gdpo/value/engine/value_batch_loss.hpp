@@ -1,8 +1,9 @@
 #pragma once
+// A call of a value loss on the host: its rows in units, on any number of workers.
 #include <gdpo/core/exec.hpp>
 #include <gdpo/value/engine/value_moments.hpp>
 #include <gdpo/value/engine/value_row.hpp>
-#include <gdpo/value/engine/value_tokens.hpp>
+#include <gdpo/value/shared/check_value_loss.hpp>
 #include <vector>
 
 GDPO_BEGIN_NAMESPACE
@@ -42,23 +43,23 @@ class BatchValueLoss {
   using Metrics = std::remove_const_t<decltype(Loss::metrics)>;
 
   BatchValueLoss(const char* function, const Loss& loss, const ValueBatch<S>& batch,
-                 const Normaliser& normaliser, const TokenOut<S>& gradient)
+                 const Normalizer& normalizer, const TokenOut<S>& gradient)
       : loss_(loss),
         clips_(clips<S>(loss.clip)),
         batch_(tokens_of(batch, clips_)),
-        normaliser_(normaliser),
+        normalizer_(normalizer),
         gradient_(gradient) {
     check_value_shapes(function, batch, NeedsLogp::Yes);
     layout_ = layout_of(function, batch_, NeedsLogp::Yes);
     layout_.shaped = "values";
     check_value_loss(function, loss, batch, layout_);
-    check_normaliser(function, loss.aggregate, normaliser, Prepared{});
+    check_normalizer(function, loss.aggregate, normalizer, Prepared{});
     over_ = over_of(loss.aggregate);
-    check_seen(function, over_, normaliser,
+    check_seen(function, over_, normalizer,
                counts_of_shape(layout_, static_cast<bool>(batch_.mask)));
     check_written_tokens(function, "gradient", gradient, layout_);
     check_row_weights(function, batch_, layout_);
-    const char* nothing = divides_by_nothing(loss.aggregate, normaliser);
+    const char* nothing = divides_by_nothing(loss.aggregate, normalizer);
     if (nothing && count_rows(batch_, layout_).tokens > 0) fail_without_count(function, nothing);
   }
 
@@ -81,11 +82,11 @@ class BatchValueLoss {
     });
     ValueTally total;
     for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
-    Normaliser seen = seen_by(total.metrics);
+    Normalizer seen = seen_by(total.metrics);
     seen.tokens = total.tokens;
-    check_seen("gdpo::ValueLoss", over_, normaliser_, seen);
+    check_seen("gdpo::ValueLoss", over_, normalizer_, seen);
     ValueLossResult result;
-    result.loss = total.loss, result.normaliser = normaliser_, result.metrics = total.metrics;
+    result.loss = total.loss, result.normalizer = normalizer_, result.metrics = total.metrics;
     result.over = over_;
     return result;
   }
@@ -109,7 +110,7 @@ class BatchValueLoss {
       const TokenRow<S> row = read_row(batch_, layout_, i, TokenReads::none(), scratch.rows);
       const index_t tokens = row.count();
       double weight =
-          tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normaliser_}) : 0.0;
+          tokens > 0 ? loss_.aggregate(AggregateArgs{{tokens, layout_.width}, normalizer_}) : 0.0;
       if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
       if (math::not_finite(weight)) note(m.non_finite.weights, i, -1), weight = 0;
       const bool counts = weight != 0;  // otherwise the row adds nothing, even if its sums are NaN
@@ -125,7 +126,7 @@ class BatchValueLoss {
         for (int q = 0; q < value_quantities; ++q) tally.add_quantity(q, sums, tokens);
         tally.add_clipped(sums, tokens);
         if (tokens == 0) continue;
-        const CentredSums about =
+        const CenteredSums about =
             OfRow::of(row, tokens, sums.of[value_of_value], sums.of[value_of_error]);
         m.returns = merge(m.returns, about.moments(0, tokens));
         m.residuals = merge(m.residuals, about.moments(1, tokens));
@@ -136,7 +137,7 @@ class BatchValueLoss {
   const Loss& loss_;
   bool clips_;
   TokenBatch<S> batch_;
-  const Normaliser& normaliser_;
+  const Normalizer& normalizer_;
   const TokenOut<S>& gradient_;
   TokenLayout layout_;
   index_t over_ = -1;

@@ -1,7 +1,7 @@
 #pragma once
+// Which tokens of a register a mask lets in, for masks that are runs of equal bytes.
 #include <cstring>
 #include <gdpo/lanes/lanes.hpp>
-#include <gdpo/loss/term.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -9,7 +9,7 @@ namespace detail {
 /// The mask of the lanes of V whose byte is not 0: what math::Lanes<V>::load_mask gives.
 ///
 /// Masks of completions are runs of equal bytes, so most registers are all in or all out, which one
-/// comparison of an integer tells. Where the compiler does not vectorise the loop of load_mask
+/// comparison of an integer tells. Where the compiler does not vectorize the loop of load_mask
 /// (g++ 12 does so at -O3, not at -O2), that costs several times as much as the loss itself.
 template <class V>
 GDPO_INLINE mask_t<V> run_mask(const unsigned char* p) {

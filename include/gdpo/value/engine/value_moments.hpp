@@ -1,85 +1,21 @@
 #pragma once
-#include <gdpo/lanes/lanes.hpp>
-#include <gdpo/loss/engine/rows.hpp>
-#include <gdpo/stats/moments.hpp>
+// The moments of the returns and residuals of a row, on the host.
+#include <gdpo/tokens/token_row.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
+#include <gdpo/value/shared/centered_sums.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Sums over the valid tokens of a row from which the moments of two quantities come: of the
-/// returns R, and of the residuals R - v. In double, with d = x - center of each,
-///
-///     mean = center + sum d / n,   m2 = sum d^2 - (sum d)^2 / n
-///
-/// The loops over the terms have the sums of v and of v - R already, so centers near the means are
-/// known before this pass. Where one was not near enough, the pass is run again about the mean that
-/// it has given. Hosts and devices both do so.
-struct CentredSums {
-  static constexpr int quantities = 2;
-  double center[quantities] = {};
-  double rest[quantities] = {}, square[quantities] = {};
-  double low[quantities] = {math::infinity, math::infinity};
-  double high[quantities] = {-math::infinity, -math::infinity};
-
-  /// About the means of n tokens as the sums of v and v - R give them.
-  GDPO_INLINE static CentredSums about(double value, double error, index_t n) {
-    const double tokens = static_cast<double>(n);
-    return about((value - error) / tokens, -error / tokens);
-  }
-  /// About two centers; one that is not finite is replaced by 0.
-  GDPO_INLINE static CentredSums about(double of_returns, double of_residuals) {
-    CentredSums s;
-    s.center[0] = math::not_finite(of_returns) ? 0.0 : of_returns;
-    s.center[1] = math::not_finite(of_residuals) ? 0.0 : of_residuals;
-    return s;
-  }
-  /// The same quantities about the means that these sums give.
-  GDPO_INLINE CentredSums about_means(index_t n) const {
-    return about(moments(0, n).mean, moments(1, n).mean);
-  }
-  /// Adds the sums of other tokens about the same centers.
-  GDPO_INLINE void add(const CentredSums& o) {
-    for (int q = 0; q < quantities; ++q) {
-      rest[q] += o.rest[q], square[q] += o.square[q];
-      low[q] = (math::min)(low[q], o.low[q]), high[q] = (math::max)(high[q], o.high[q]);
-    }
-  }
-
-  /// Whether (sum d)^2 / n is at most half of sum d^2, for both, so that their difference m2 loses
-  /// one bit at the most.
-  GDPO_INLINE bool near_enough(index_t n) const {
-    for (int q = 0; q < quantities; ++q) {
-      const double lost = math::mul(rest[q], rest[q] / static_cast<double>(n));
-      if (low[q] != high[q] && lost > math::mul(0.5, square[q])) return false;
-    }
-    return true;
-  }
-  GDPO_INLINE Moments moments(int q, index_t n) const {
-    Moments m;
-    m.weight = static_cast<double>(n);
-    if (math::is_nan(rest[q])) {
-      m.mean = m.mean_low = m.m2 = m.min = m.max = math::nan();
-    } else if (low[q] == high[q]) {
-      m.mean = m.min = m.max = low[q];
-    } else {
-      m = moments_of_sums(m.weight, rest[q], square[q], center[q]);
-      m.min = low[q], m.max = high[q];
-    }
-    m.n = n;
-    return m;
-  }
-};
-
-/// Computes the CentredSums of a row on the host. V is double or lanes of it.
+/// Computes the CenteredSums of a row on the host. V is double or lanes of it.
 ///
 /// Order of summation: token t of the row goes to lane t mod 16, and the lanes are added as a tree.
 template <class V, class S>
 class RowMoments {
  public:
   /// `value` and `error` are the sums of v and of v - R over the n valid tokens; n > 0.
-  static CentredSums of(const TokenRow<S>& row, index_t n, double value, double error) {
-    CentredSums sums = CentredSums::about(value, error, n);
+  static CenteredSums of(const TokenRow<S>& row, index_t n, double value, double error) {
+    CenteredSums sums = CenteredSums::about(value, error, n);
     run(row, sums);
     if (sums.near_enough(n)) return sums;
     sums = sums.about_means(n);
@@ -91,14 +27,14 @@ class RowMoments {
   using L = math::Lanes<V>;
   static constexpr int lanes = math::logical_lanes;
   static constexpr int registers = lanes / L::width;  // V for the 16 lanes
-  static constexpr int quantities = CentredSums::quantities;
+  static constexpr int quantities = CenteredSums::quantities;
 
   /// The sums in one register.
   struct Register {
     V rest[quantities]{}, square[quantities]{}, low[quantities], high[quantities];
   };
 
-  static void run(const TokenRow<S>& row, CentredSums& sums) {
+  static void run(const TokenRow<S>& row, CenteredSums& sums) {
     // The first valid token takes the place of masked ones, which changes no range.
     index_t first = 0;
     while (!row.valid(first)) ++first;
@@ -144,7 +80,7 @@ class RowMoments {
   template <bool Masked>
   GDPO_NOINLINE static void add(const S* values, const S* targets, const unsigned char* mask,
                                 index_t lane, index_t end, const S* stand_in,
-                                const CentredSums& sums, Register& to) {
+                                const CenteredSums& sums, Register& to) {
     using math::constant, math::mul, math::select;
     const V zero = constant<V>(0.0);
     const V center[quantities] = {constant<V>(sums.center[0]), constant<V>(sums.center[1])};

@@ -1,8 +1,9 @@
 #pragma once
-#include <gdpo/loss/engine/span.hpp>
+// The value loss of one row on the host: the loops over its tokens.
+#include <gdpo/tokens/token_span.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
-#include <gdpo/value/engine/value_tally.hpp>
-#include <gdpo/value/engine/value_term.hpp>
+#include <gdpo/value/shared/value_tally.hpp>
+#include <gdpo/value/shared/value_term.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {

@@ -1,5 +1,5 @@
 #pragma once
-// The renormalisation of the advantages of tokens, in the layout of a batch of tokens.
+// The renormalization of the advantages of tokens, in the layout of a batch of tokens.
 #include <gdpo/advantage/renorm.hpp>
 #include <gdpo/value/engine/return_rows.hpp>
 
@@ -31,7 +31,7 @@ Moments advantage_moments(const ReturnRows<S, Estimator>& rows, ReturnScratch<S>
   return all;
 }
 
-/// Replaces the advantages of a row by what the renormalisation makes of them.
+/// Replaces the advantages of a row by what the renormalization makes of them.
 template <class S, class Estimator>
 void apply_to_row(const ReturnRows<S, Estimator>& rows, index_t i, const Affine& affine,
                   ReturnScratch<S>& scratch) {

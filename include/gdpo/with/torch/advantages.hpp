@@ -1,4 +1,5 @@
 #pragma once
+// Advantages of LibTorch tensors.
 #include <ATen/ops/empty.h>
 
 #include <gdpo/advantages.hpp>

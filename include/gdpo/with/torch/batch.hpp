@@ -1,4 +1,5 @@
 #pragma once
+// TorchBatch: the tokens of a batch in LibTorch tensors.
 #include <gdpo/with/torch/view.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -79,8 +80,8 @@ TokenBatch<S> token_batch(const TorchBatch& batch) {
 template <class S = float>
 void token_batch(const TorchBatch&&) = delete;
 
-/// The counts of a batch in tensors, for the normaliser of its loss: `count` of its `token_batch`.
-inline Normaliser count(const TorchBatch& batch) {
+/// The counts of a batch in tensors, for the normalizer of its loss: `count` of its `token_batch`.
+inline Normalizer count(const TorchBatch& batch) {
   return count(detail::token_batch<double>("gdpo::count", batch));
 }
 

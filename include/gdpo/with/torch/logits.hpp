@@ -1,4 +1,5 @@
 #pragma once
+// Losses and log-probs from logits in LibTorch tensors.
 #include <gdpo/logits.hpp>
 #include <gdpo/with/torch/loss.hpp>
 
@@ -77,7 +78,7 @@ inline bool last_row_is_idle(const TorchLogits& x) {
 
 template <class T, int Rank, class Exec, class Loss>
 TorchLoss loss_of_logits(const Exec& exec, const Loss& loss, const TorchLogits& x,
-                         const TokenBatch<float>& batch, const Normaliser& normaliser,
+                         const TokenBatch<float>& batch, const Normalizer& normalizer,
                          LogitsWorkspace& workspace) {
   constexpr const char* function = "gdpo::torch_loss_from_logits";
   LogitBatch<T, Rank> logits = logit_batch<T, Rank>(function, x);
@@ -93,7 +94,7 @@ TorchLoss loss_of_logits(const Exec& exec, const Loss& loss, const TorchLogits& 
       --dlogits.extent[1];
       gradient.select(1, gradient.size(1) - 1).zero_();
     }
-    r.result = policy_loss_from_logits(exec, loss, logits, batch, normaliser, dlogits, workspace);
+    r.result = policy_loss_from_logits(exec, loss, logits, batch, normalizer, dlogits, workspace);
   } else {
     const TokenBatch<float> bound = bind_logits(function, logits, batch, workspace);
     const LogitRows<T, Rank> rows(logits);
@@ -104,7 +105,7 @@ TorchLoss loss_of_logits(const Exec& exec, const Loss& loss, const TorchLogits& 
     token_logprobs_into(exec, visited,
                         {rows.dense(workspace.logp), rows.dense(workspace.entropies),
                          rows.dense(workspace.logsumexp)});
-    r.result = evaluate(exec, loss, bound, normaliser, {}, workspace.loss);
+    r.result = evaluate(exec, loss, bound, normalizer, {}, workspace.loss);
   }
   r.loss = torch_value(function, x.logits, gradient, r.result.loss, at::kFloat);
   return r;
@@ -112,10 +113,10 @@ TorchLoss loss_of_logits(const Exec& exec, const Loss& loss, const TorchLogits& 
 
 }  // namespace detail
 
-/// The counts of logits in tensors, for the normaliser of their loss. The logits are not read and
+/// The counts of logits in tensors, for the normalizer of their loss. The logits are not read and
 /// may be undefined: `count(aligned({}, input_ids, mask))` counts before the forward pass. `batch`
 /// may have a mask or offsets of its own.
-inline Normaliser count(const TorchLogits& logits, const TorchBatch& batch = {}) {
+inline Normalizer count(const TorchLogits& logits, const TorchBatch& batch = {}) {
   constexpr const char* function = "gdpo::count";
   const TokenBatch<float> tokens = detail::token_batch<float>(function, batch);
   std::int64_t rank = logits.logits.defined() ? logits.logits.dim() : 0;
@@ -146,7 +147,7 @@ inline Normaliser count(const TorchLogits& logits, const TorchBatch& batch = {})
 ///     gdpo::torch_loss_from_logits(gdpo::dapo_loss, logits, batch,
 ///                                  gdpo::count(logits, batch)).loss.backward();
 ///
-/// exec, loss, batch, normaliser and workspace: as in `policy_loss_from_logits`, with the same
+/// exec, loss, batch, normalizer and workspace: as in `policy_loss_from_logits`, with the same
 /// memory traffic; the workspace then holds log-probs and entropies. The gradient has the dtype of
 /// the logits, is contiguous, and is the only array of their size that is allocated, unless the
 /// gradient of the loss is not 1: then backward multiplies it. It is rounded before: where a loss
@@ -156,7 +157,7 @@ inline Normaliser count(const TorchLogits& logits, const TorchBatch& batch = {})
 /// Errors: as of `torch_loss`.
 template <class Exec, class Loss>
 TorchLoss torch_loss_from_logits(const Exec& exec, const Loss& loss, const TorchLogits& logits,
-                                 const TokenBatch<float>& batch, const Normaliser& normaliser,
+                                 const TokenBatch<float>& batch, const Normalizer& normalizer,
                                  LogitsWorkspace& workspace) {
   constexpr const char* function = "gdpo::torch_loss_from_logits";
   const at::Tensor& x = logits.logits;
@@ -167,25 +168,25 @@ TorchLoss torch_loss_from_logits(const Exec& exec, const Loss& loss, const Torch
   detail::of_dtype(function, "logits", x, detail::TorchFloats{}, [&](auto element) {
     using T = decltype(element);
     r = x.dim() == 2
-            ? detail::loss_of_logits<T, 2>(exec, loss, logits, batch, normaliser, workspace)
-            : detail::loss_of_logits<T, 3>(exec, loss, logits, batch, normaliser, workspace);
+            ? detail::loss_of_logits<T, 2>(exec, loss, logits, batch, normalizer, workspace)
+            : detail::loss_of_logits<T, 3>(exec, loss, logits, batch, normalizer, workspace);
   });
   return r;
 }
 /// The same of a batch in tensors.
 template <class Exec, class Loss>
 TorchLoss torch_loss_from_logits(const Exec& exec, const Loss& loss, const TorchLogits& logits,
-                                 const TorchBatch& batch, const Normaliser& normaliser,
+                                 const TorchBatch& batch, const Normalizer& normalizer,
                                  LogitsWorkspace& workspace) {
   const auto tokens = detail::token_batch<float>("gdpo::torch_loss_from_logits", batch);
-  return torch_loss_from_logits(exec, loss, logits, tokens, normaliser, workspace);
+  return torch_loss_from_logits(exec, loss, logits, tokens, normalizer, workspace);
 }
 /// The same with its own workspace, on one thread in lanes (`simd`).
 template <class Loss>
 TorchLoss torch_loss_from_logits(const Loss& loss, const TorchLogits& logits,
-                                 const TorchBatch& batch, const Normaliser& normaliser) {
+                                 const TorchBatch& batch, const Normalizer& normalizer) {
   LogitsWorkspace workspace;
-  return torch_loss_from_logits(simd, loss, logits, batch, normaliser, workspace);
+  return torch_loss_from_logits(simd, loss, logits, batch, normalizer, workspace);
 }
 
 GDPO_END_NAMESPACE

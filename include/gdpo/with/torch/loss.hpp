@@ -1,4 +1,5 @@
 #pragma once
+// Policy losses of LibTorch tensors, which autograd differentiates.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -60,7 +61,7 @@ inline at::Tensor torch_value(const char* function, const at::Tensor& of,
 
 template <class Exec, class Loss, class S>
 TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const at::Tensor& logp,
-                     const TokenBatch<S>& batch, const Normaliser& normaliser,
+                     const TokenBatch<S>& batch, const Normalizer& normalizer,
                      LossWorkspace<S>& workspace) {
   constexpr const char* function = "gdpo::torch_loss";
   TokenBatch<S> bound = batch;
@@ -74,7 +75,7 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
     if (logp.dim() == 3) out = view_unchecked<S, 3>(gradient);
   }
   TorchLoss r;
-  r.result = evaluate(exec, loss, bound, normaliser, out, workspace);
+  r.result = evaluate(exec, loss, bound, normalizer, out, workspace);
   r.loss = torch_value(function, logp, gradient, r.result.loss, torch_dtype<S>());
   return r;
 }
@@ -84,11 +85,11 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
 /// A policy loss of log-probs in a tensor, as a function that autograd knows: `backward()` gives
 /// `logp` the gradient of the library, bit for bit, times that of the loss.
 ///
-///     const gdpo::Normaliser counts = gdpo::count(batch);  // a TorchBatch; add all micro-batches
+///     const gdpo::Normalizer counts = gdpo::count(batch);  // a TorchBatch; add all micro-batches
 ///     const gdpo::TorchLoss r = gdpo::torch_loss(gdpo::dapo_loss, batch, counts);
 ///     r.loss.backward();
 ///
-/// exec, loss and normaliser: as in gdpo/loss.hpp. Value and gradient are computed in one pass over
+/// exec, loss and normalizer: as in gdpo/loss.hpp. Value and gradient are computed in one pass over
 /// the tokens, now; backward multiplies. Where autograd is off, or `logp` needs no gradient, none
 /// is computed. There is no gradient by any other tensor.
 ///
@@ -100,10 +101,10 @@ TorchLoss torch_loss(const char* name, const Exec& exec, const Loss& loss, const
 /// derivative.
 template <class Exec, class Loss, std::enable_if_t<detail::is_exec_v<Exec>, int> = 0>
 TorchLoss torch_loss(const Exec& exec, const Loss& loss, const TorchBatch& batch,
-                     const Normaliser& normaliser) {
+                     const Normalizer& normalizer) {
   constexpr const char* function = "gdpo::torch_loss";
   const auto run = [&](auto workspace, auto bound) {
-    return detail::torch_loss("batch.logp", exec, loss, batch.logp, bound, normaliser, workspace);
+    return detail::torch_loss("batch.logp", exec, loss, batch.logp, bound, normalizer, workspace);
   };
   if (batch.logp.defined() && batch.logp.scalar_type() == at::kDouble)
     return run(LossWorkspace<double>{}, detail::token_batch<double>(function, batch));
@@ -111,17 +112,17 @@ TorchLoss torch_loss(const Exec& exec, const Loss& loss, const TorchBatch& batch
 }
 /// The same on one thread in lanes (`simd`).
 template <class Loss>
-TorchLoss torch_loss(const Loss& loss, const TorchBatch& batch, const Normaliser& normaliser) {
-  return torch_loss(simd, loss, batch, normaliser);
+TorchLoss torch_loss(const Loss& loss, const TorchBatch& batch, const Normalizer& normalizer) {
+  return torch_loss(simd, loss, batch, normalizer);
 }
 /// The same of a TokenBatch, such as one that `prepare` has changed. Its `logp` is not read; that
 /// of the tensor is. S is double if the tensor is of double, else float. workspace: kept by the
 /// caller.
 template <class Exec, class Loss, class S>
 TorchLoss torch_loss(const Exec& exec, const Loss& loss, const at::Tensor& logp,
-                     const TokenBatch<S>& batch, const Normaliser& normaliser,
+                     const TokenBatch<S>& batch, const Normalizer& normalizer,
                      LossWorkspace<S>& workspace) {
-  return detail::torch_loss("logp", exec, loss, logp, batch, normaliser, workspace);
+  return detail::torch_loss("logp", exec, loss, logp, batch, normalizer, workspace);
 }
 
 GDPO_END_NAMESPACE

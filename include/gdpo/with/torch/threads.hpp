@@ -1,4 +1,5 @@
 #pragma once
+// TorchThreads: the threads of LibTorch as an executor.
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>

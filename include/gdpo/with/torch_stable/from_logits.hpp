@@ -1,6 +1,6 @@
 #pragma once
 // The operators from logits to loss and dloss/dlogits.
-#include <gdpo/logits/policy_loss.hpp>
+#include <gdpo/logits/loss_from_logits.hpp>
 #include <gdpo/with/torch_stable/logprobs.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
 
@@ -23,7 +23,7 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
   const Tensor log_probs = new_like(call, logits, 1, ScalarType::Float),
                entropy = new_like(call, logits, 1, ScalarType::Float),
                loss = new_tensor(call, {}, ScalarType::Float);
-  const Normaliser normaliser = counts_of(call, counts);
+  const Normalizer normalizer = counts_of(call, counts);
   using Exec = decltype(gdpo::parallel(Threads{}));
   const auto compute = [&](gdpo::detail::LossOfLogits<Exec>& of_logits) {
     LossResult result;
@@ -32,7 +32,7 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
       constexpr int rank = sizeof(b.logits.extent) / sizeof(index_t);
       thread_local LogitsWorkspace workspace;
       result = gdpo::detail::visit_logits(gdpo::parallel(Threads{}), of_logits, b, batch,
-                                          normaliser, new_view<T, rank>(dlogits), workspace);
+                                          normalizer, new_view<T, rank>(dlogits), workspace);
       const auto copy = [](const std::vector<float>& numbers, const Tensor& tensor) {
         std::copy(numbers.begin(), numbers.end(), static_cast<float*>(tensor.mutable_data_ptr()));
       };
@@ -58,7 +58,7 @@ inline std::tuple<Tensor, Tensor, Tensor, Tensor> loss_from_logits(
 inline constexpr const char* policy_loss_from_logits_schema =
     "policy_loss_from_logits(str loss, Tensor counts, Tensor logits, Tensor targets, "
     "float temperature, " GDPO_TORCH_SCHEMA ") -> (Tensor, Tensor, Tensor, Tensor, Tensor)";
-/// A policy loss straight from logits, with its gradient by them (logits/policy_loss.hpp).
+/// A policy loss straight from logits, with its gradient by them (logits/loss_from_logits.hpp).
 ///
 /// `loss`, `counts` and the arrays are those of policy_loss, in the shape of the targets; `logp`
 /// must be absent. logits: (B, T, V), or (N, V) with packed arrays and their offsets, with stride 1

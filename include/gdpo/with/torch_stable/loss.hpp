@@ -28,17 +28,17 @@ inline const double* count_numbers(const Call& call, const Tensor& counts) {
                     "given");
 }
 /// The counts that four numbers say.
-GDPO_INLINE Normaliser read_counts(const double* from) {
-  Normaliser n;
+GDPO_INLINE Normalizer read_counts(const double* from) {
+  Normalizer n;
   n.tokens = from[0], n.rows = from[1], n.non_empty_rows = from[2], n.given = from[3];
   return n;
 }
 /// Writes counts as four numbers.
-GDPO_INLINE void write_counts(const Normaliser& n, double* to) {
+GDPO_INLINE void write_counts(const Normalizer& n, double* to) {
   to[0] = n.tokens, to[1] = n.rows, to[2] = n.non_empty_rows, to[3] = n.given;
 }
 /// The counts of a step from a tensor on the CPU.
-inline Normaliser counts_of(const Call& call, const Tensor& counts) {
+inline Normalizer counts_of(const Call& call, const Tensor& counts) {
   return read_counts(count_numbers(call, counts));
 }
 
@@ -57,13 +57,13 @@ std::tuple<Tensor, Tensor, Tensor> loss_of(const char* function, const std::stri
                                            const Tensor& counts, bool with_gradient,
                                            GDPO_TORCH_PARAMETERS) {
   const TokenBatch<S> batch = batch_of<S>(function, GDPO_TORCH_NAMES);
-  const Normaliser normaliser = counts_of(function, counts);
+  const Normalizer normalizer = counts_of(function, counts);
   const Tensor gradient = new_gradient<S>(function, *logp, with_gradient);
   const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
   thread_local LossWorkspace<S> workspace;
   const LossResult result = std::visit(
       [&](const auto& loss) {
-        return with_metrics<metrics::Means>(loss)(gdpo::parallel(Threads{}), batch, normaliser, out,
+        return with_metrics<metrics::Means>(loss)(gdpo::parallel(Threads{}), batch, normalizer, out,
                                                   workspace);
       },
       configured(line));
@@ -125,7 +125,7 @@ inline std::string loss_over(const std::string& loss) {
 /// What an operator of this name declares.
 inline constexpr const char* count_schema = "count(" GDPO_TORCH_SCHEMA ") -> Tensor";
 /// The counts of a batch, (4) float64: tokens, rows, non_empty_rows, and 0 for `given`
-/// (loss/count.hpp). The arguments are those of policy_loss; a mask or offsets suffice.
+/// (tokens/count.hpp). The arguments are those of policy_loss; a mask or offsets suffice.
 inline Tensor count(GDPO_TORCH_PARAMETERS) {
   Tensor counts = detail::doubles({4});
   detail::write_counts(gdpo::count(detail::batch_of<double>("gdpo::count", GDPO_TORCH_NAMES)),

@@ -1,7 +1,7 @@
 #pragma once
 // Results and reports as tensors of numbers, and what can be asked of them.
 #include <gdpo/advantage/report.hpp>
-#include <gdpo/loss/result.hpp>
+#include <gdpo/loss/loss_result.hpp>
 #include <gdpo/runtime.hpp>
 #include <gdpo/with/torch_stable/tensor.hpp>
 #include <optional>
@@ -68,9 +68,9 @@ GDPO_CALLS_ANY
 template <class R, class F, std::enable_if_t<std::is_same_v<std::decay_t<R>, LossResult>, int> = 0>
 GDPO_DEVICE void for_each_number(R&& r, const F& f) {
   f("", "loss", r.loss), f("", "policy_loss", r.policy_loss), f("", "kl_loss", r.kl_loss);
-  auto& n = r.normaliser;
-  f("normaliser", ".tokens", n.tokens), f("normaliser", ".rows", n.rows);
-  f("normaliser", ".non_empty_rows", n.non_empty_rows), f("normaliser", ".given", n.given);
+  auto& n = r.normalizer;
+  f("normalizer", ".tokens", n.tokens), f("normalizer", ".rows", n.rows);
+  f("normalizer", ".non_empty_rows", n.non_empty_rows), f("normalizer", ".given", n.given);
   f("", "over", r.over);
   auto& m = r.metrics;
   gdpo::detail::with_places<gdpo::detail::metrics_of_tokens + gdpo::detail::row_metrics>(
@@ -94,11 +94,11 @@ inline index_t flags_set(const std::vector<unsigned char>& flags, std::size_t re
   return set;
 }
 /// Makes flags of groups whose counts are known: `degenerate` groups come first, and of these the
-/// `cancelled`, in which some reward differs, come last. set_next() then flags groups of a reward.
+/// `canceled`, in which some reward differs, come last. set_next() then flags groups of a reward.
 struct MakeFlags {
   GroupReport& report;
-  std::size_t equal, cancelled, next = 0;
-  MakeFlags(GroupReport& r, index_t degenerate, index_t of_cancelled) : report(r) {
+  std::size_t equal, canceled, next = 0;
+  MakeFlags(GroupReport& r, index_t degenerate, index_t of_canceled) : report(r) {
     const auto groups = static_cast<std::size_t>((std::max<index_t>)(r.groups, 0));
     r.degenerate.assign(groups, 0);
     r.channel_degenerate.assign(groups * r.channels.size(), 0);
@@ -106,18 +106,18 @@ struct MakeFlags {
       return (std::min)(static_cast<std::size_t>((std::max<index_t>)(n, 0)), most);
     };
     const std::size_t dead = within(degenerate, groups);
-    cancelled = within(of_cancelled, dead), equal = dead - cancelled;
+    canceled = within(of_canceled, dead), equal = dead - canceled;
     std::fill_n(r.degenerate.begin(), dead, static_cast<unsigned char>(1));
   }
-  /// Flags `set` groups of reward c: the equal ones, those that are alive, and then the cancelled
+  /// Flags `set` groups of reward c: the equal ones, those that are alive, and then the canceled
   /// ones in turns with the other rewards, so that in each some reward still differs.
   void set_next(std::size_t c, index_t set) {
     const std::size_t groups = report.degenerate.size(), rewards = report.channels.size();
     const auto flag = [&](std::size_t g) { report.channel_degenerate[g * rewards + c] = 1; };
     for (std::size_t g = 0; g < equal && set > 0; ++g, --set) flag(g);
-    for (std::size_t g = equal + cancelled; g < groups && set > 0; ++g, --set) flag(g);
-    for (std::size_t n = 0; n < cancelled && set > 0; ++n, ++next, --set)
-      flag(equal + next % cancelled);
+    for (std::size_t g = equal + canceled; g < groups && set > 0; ++g, --set) flag(g);
+    for (std::size_t n = 0; n < canceled && set > 0; ++n, ++next, --set)
+      flag(equal + next % canceled);
   }
 };
 
@@ -128,10 +128,10 @@ void for_each_number(R&& r, const F& f) {
   for (const auto& count : gdpo::detail::report_counts) f("", count.name, r.*count.member);
   constexpr bool reads = !std::is_const_v<std::remove_reference_t<R>>;
   const std::size_t rewards = r.channels.size();
-  index_t degenerate = flags_set(r.degenerate, 1, 0), cancelled = gdpo::detail::cancelled_groups(r);
-  f("", "degenerate_groups", degenerate), f("", "cancelled_groups", cancelled);
+  index_t degenerate = flags_set(r.degenerate, 1, 0), canceled = gdpo::detail::canceled_groups(r);
+  f("", "degenerate_groups", degenerate), f("", "canceled_groups", canceled);
   std::optional<MakeFlags> flags;
-  if constexpr (reads) flags.emplace(r, degenerate, cancelled);
+  if constexpr (reads) flags.emplace(r, degenerate, canceled);
   for (const auto& [name, member] : gdpo::detail::report_moments)
     for_each_moment(name, r.*member, f);
   for (std::size_t c = 0; c < r.channels.size(); ++c) {

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <gdpo/core/exec.hpp>
-#include <gdpo/loss/batch.hpp>
+#include <gdpo/tokens/token_batch.hpp>
 #include <optional>
 #include <tuple>
 

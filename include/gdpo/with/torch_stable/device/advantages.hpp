@@ -1,6 +1,6 @@
 #pragma once
 // The operator of advantages for tensors of a device.
-#include <gdpo/cuda/advantage/advantages.hpp>
+#include <gdpo/cuda/advantage/device_advantages.hpp>
 #include <gdpo/cuda/advantage/groups.hpp>
 #include <gdpo/with/torch_stable/advantages.hpp>
 #include <gdpo/with/torch_stable/device/memory.hpp>
@@ -150,8 +150,8 @@ namespace device {
 /// torch_stable::advantages, without its report: a tensor of NaN stands for it. `constraints`
 /// are refused: the kernels have no constrained advantages.
 ///
-/// Groups by id are sorted on the device. Rewards are converted to double, advantages rounded
-/// once, so the bits are those of the CPU but where cuda/advantage/advantages.hpp says otherwise.
+/// Groups by id are sorted on the device. Rewards are converted to double, advantages rounded once,
+/// so the bits are those of the CPU but where cuda/advantage/device_advantages.hpp says otherwise.
 template <class Queue>
 std::tuple<Tensor, Tensor> advantages(const Tensor& rewards, const std::string& estimator,
                                       std::int64_t group_size, const Array& group_ids,

@@ -1,7 +1,7 @@
 #pragma once
 // The operators from logits for tensors of a device.
-#include <gdpo/cuda/logits/policy_loss.hpp>
-#include <gdpo/cuda/logits/token_logprobs.hpp>
+#include <gdpo/cuda/logits/device_logprobs.hpp>
+#include <gdpo/cuda/logits/device_loss_from_logits.hpp>
 #include <gdpo/with/torch_stable/device/loss.hpp>
 #include <gdpo/with/torch_stable/from_logits.hpp>
 #include <gdpo/with/torch_stable/scale.hpp>
@@ -42,10 +42,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> device_loss_from_logits(
     out.entropies = tokens_out<float>(entropy);
     std::tie(loss, numbers) = device_loss<float>(
         call, queue.on(), counts, cuda::scratch_bytes(b, batch, call.function),
-        [&](const auto& normaliser, LossResult* result, const cuda::Scratch& scratch) {
+        [&](const auto& normalizer, LossResult* result, const cuda::Scratch& scratch) {
           visit_loss_of_logits<std::decay_t<decltype(queue.on())>, T>(
               named, [&](const auto& of_logits) {
-                cuda::detail::visit_logits(queue.on(), of_logits, b, batch, normaliser,
+                cuda::detail::visit_logits(queue.on(), of_logits, b, batch, normalizer,
                                            new_view<T, rank>(dlogits), result, scratch, out);
               });
         });

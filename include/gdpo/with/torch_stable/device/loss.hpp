@@ -1,6 +1,6 @@
 #pragma once
 // The operators of losses and counts for tensors of a device.
-#include <gdpo/cuda/loss/policy_loss.hpp>
+#include <gdpo/cuda/loss/device_loss.hpp>
 #include <gdpo/with/torch_stable/device/memory.hpp>
 #include <gdpo/with/torch_stable/loss.hpp>
 
@@ -12,12 +12,12 @@ namespace detail {
 /// read_counts on the device.
 struct ReadCounts {
   const double* from;
-  Normaliser* to;
+  Normalizer* to;
   GDPO_INLINE void operator()(index_t) const { *to = read_counts(from); }
 };
 /// write_counts on the device.
 struct WriteCounts {
-  const Normaliser* from;
+  const Normalizer* from;
   double* to;
   GDPO_INLINE void operator()(index_t) const { write_counts(*from, to); }
 };
@@ -35,21 +35,21 @@ struct WriteResult {
 };
 /// Counts of a step: on the CPU they are known now, on the device when a kernel runs.
 template <class Device>
-cuda::DeviceNormaliser device_counts(const Call& call, const Device& device, const Tensor& counts,
-                                     Normaliser* memory) {
+cuda::DeviceNormalizer device_counts(const Call& call, const Device& device, const Tensor& counts,
+                                     Normalizer* memory) {
   if (counts.is_cpu() && !call.on_cpu()) return counts_of(call.function, counts);
   const double* from = count_numbers(call, counts);
   launch_each(device, 1, ReadCounts{from, memory});
-  return cuda::DeviceNormaliser(memory);
+  return cuda::DeviceNormalizer(memory);
 }
 
 /// The memory of a loss call: counts and result on the device, and the scratch of the kernels.
 struct DeviceLossMemory {
-  Normaliser* counts;
+  Normalizer* counts;
   LossResult* result;
   unsigned char* scratch;
   DeviceLossMemory(cuda::detail::ScratchCursor& cursor, std::size_t bytes)
-      : counts(cursor.take<Normaliser>(1)),
+      : counts(cursor.take<Normalizer>(1)),
         result(cursor.take<LossResult>(1)),
         scratch(cursor.take<unsigned char>(static_cast<index_t>(bytes))) {}
 };
@@ -82,11 +82,11 @@ std::tuple<Tensor, Tensor, Tensor> device_loss_of(const char* function, const st
   const Tensor gradient = new_gradient<S>(call, *logp, with_gradient);
   const TokenOut<S> out = with_gradient ? tokens_out<S>(gradient) : TokenOut<S>{};
   const runtime::Loss& named = configured(line);
-  const auto launch = [&](const auto& normaliser, LossResult* result,
+  const auto launch = [&](const auto& normalizer, LossResult* result,
                           const cuda::Scratch& scratch) {
     std::visit(
         [&](const auto& loss) {
-          with_metrics<metrics::Means>(loss)(queue.on(), batch, normaliser, out, result, scratch);
+          with_metrics<metrics::Means>(loss)(queue.on(), batch, normalizer, out, result, scratch);
         },
         named);
   };

@@ -1,0 +1,537 @@
+#pragma once
+// The loss of rows by blocks of threads: the loops over tokens on a device. TokenTerms has the
+// formulas of a token; cuda/loss/device_loss.hpp launches the kernel.
+#include <gdpo/cuda/loss/block_tally.hpp>
+#include <gdpo/cuda/loss/device_token.hpp>
+#include <gdpo/cuda/tokens/add_tallies.hpp>
+#include <gdpo/loss/policy_loss.hpp>
+#include <gdpo/loss/shared/positive_logp.hpp>
+#include <gdpo/loss/shared/token_terms.hpp>
+
+GDPO_BEGIN_NAMESPACE
+namespace cuda {
+namespace detail {
+
+using gdpo::detail::General;
+using gdpo::detail::of_metric, gdpo::detail::RowSums;
+using gdpo::detail::SegmentRatio;
+using gdpo::detail::Tally;
+
+/// The least number that a thread found; INT_MAX: none found one.
+struct Least {
+  int value = INT_MAX;
+  GDPO_INLINE void add(const Least& o) { value = o.value < value ? o.value : value; }
+};
+
+/// LossMetrics::positive_logp of a row, as on the host. `first`: RowLengths::first. Not inlined, so
+/// that the loops over tokens keep their registers.
+template <class S>
+GDPO_DEVICE GDPO_NOINLINE double positive_logp(const DeviceBatch<S>& batch, const RowSpan& at,
+                                               int tokens, int first) {
+  if (tokens == 0) return math::nan();
+  while (!batch.valid(at, first)) ++first;
+  bool positive = false;
+#define GDPO_X(in_batch, ...)                                                                  \
+  positive = positive || (batch.in_batch &&                                                    \
+                          static_cast<double>(DeviceBatch<S>::at(batch.in_batch, at, first)) > \
+                              gdpo::detail::most_logp);
+  GDPO_LOGPS(GDPO_X)
+#undef GDPO_X
+  return positive ? 1.0 : 0.0;
+}
+
+/// Sum and number of the log ratios of a segment.
+struct DeviceRowSum {
+  double sum = 0;
+  long long n = 0;
+  GDPO_INLINE void add(const DeviceRowSum& o) { sum += o.sum, n += o.n; }
+};
+
+/// One block computes one unit of rows. Its runs go side by side, each by a warp, or one after the
+/// other by the whole block. Passes over a row:
+///   - the mask, to count tokens;
+///   - where the ratio is that of a segment, the sum of the log ratios of each segment;
+///   - terms, gradient and metrics of all tokens;
+///   - where the tokens of a segment share a derivative, the gradient once the derivative is known.
+/// A later pass reads again what an earlier one left in the caches, and the data that come next are
+/// prefetched into the L2 cache meanwhile.
+template <class Shape, class S, class Loss>
+class LossKernel {
+ public:
+  using Level = decltype(Loss::level);
+  using C = std::conditional_t<Level::of_segment, double, S>;
+  using Terms = gdpo::detail::TokenTerms<C, Loss>;
+  using Kls = typename Terms::Kls;
+  using Metrics = typename Terms::Metrics;
+  using Accumulated = ThreadTotals<Terms, Shape, Metrics>;
+  /// Tokens whose sum is taken in C before it is added to a double.
+  static constexpr int summed = std::is_same_v<C, float> ? quad_size : 1;
+  // A kernel with fewer formulas and metrics needs fewer registers, so more of its blocks are to
+  // fit a multiprocessor.
+  static constexpr bool few_formulas =
+      !Terms::maps && (gdpo::detail::has_plain_v<Kls> || std::is_same_v<Kls, gdpo::Kls<>>);
+  static constexpr bool is_small = Shape::plain && sizeof(C) == 4 && few_formulas;
+  static constexpr int largest_block = loss_threads, blocks_at_once = !is_small             ? 2
+                                                                      : Metrics::everything ? 3
+                                                                                            : 4;
+  static constexpr bool has_teams = true;
+  static constexpr int ahead = 1024;  ///< how many tokens ahead of their use arrays are prefetched
+
+  Loss loss;
+  DeviceBatch<S> batch;
+  DeviceOut<S> gradient;
+  DeviceNormalizer normalizer;
+  RowUnits units;
+  int team_threads;  ///< RowThreads::of_team
+  Tally* tallies;
+
+  /// What is known of a row before the pass over its terms.
+  struct Row {
+    RowSpan at{};
+    int tokens = 0, completion = 0, first = 0;
+    double weight = 0;     ///< W_i
+    double advantage = 0;  ///< of the row; 0 where its tokens have advantages of their own
+    Moments advantages;    ///< of the advantages of its tokens
+    C row_advantage{};     ///< mean of the advantages of its tokens
+    /// False where the weight is 0: the row then adds nothing to the loss and its gradient is 0,
+    /// whatever stands in its arrays.
+    bool counts = false;
+  };
+  /// State of a run of rows. It stands in the block's shared memory, because all threads have the
+  /// same and registers are scarce.
+  struct State {
+    Tally tally;
+    RowSums sums;
+    Row row;
+  };
+
+  template <class Block>
+  GDPO_DEVICE void operator()(Block& block) const {
+    State* const of_run = block.template shared<State>();
+    const int unit = static_cast<int>(block.index());
+    block.teams(team_threads, [&](auto& team, int i, int teams) {
+      for (int run = i; run < units.runs(); run += teams) {
+        rows(team, of_run[run], units.begin(unit, run), units.end(unit, run));
+      }
+    });
+    Tally& tally = of_run[0].tally;
+    if (units.runs() > 1) {
+      block.each([&](int thread) {
+        for (int part = thread; part < Tally::parts; part += block.threads()) {
+          for (int run = 1; run < units.runs(); ++run) tally.add_part(part, of_run[run].tally);
+        }
+      });
+    }
+    copy_tallies(block, tallies + unit, &tally, 1);
+  }
+
+ private:
+  template <class Block>
+  GDPO_DEVICE void rows(Block& block, State& state, int row, int end) const {
+    block.each([&](int thread) {
+      if (thread == 0) state.tally = Tally{};
+      if (row < end) prefetch_row(block, row, thread);
+    });
+    // A reference: a copy would take registers that the loops over tokens need.
+    const Row& begun = state.row;
+    while (row < end) {
+      begin_row(block, state, row, end);
+      for (int first = 0; first < begun.at.length;) {
+        int next = static_cast<int>(begun.at.length);
+        if constexpr (!Shape::plain) {
+          if (batch.segments) next = segment_end(block, begun.at, first);
+        }
+        segment(block, state, first, next);
+        first = next;
+      }
+      // Read before the barriers of finish_row: the next begin_row writes state.row again.
+      row = static_cast<int>(begun.at.row) + 1;
+      finish_row(block, state);
+    }
+  }
+
+  template <class Block>
+  GDPO_DEVICE void begin_row(Block& block, State& state, int i, int end) const {
+    const RowSpan at = batch.span(i);
+    const RowLengths counted = count_row(block, batch, at);
+    const double advantage = advantage_of(batch, i);
+    const Moments advantages =
+        advantages_of<!Shape::plain>(block, batch, at, counted.tokens, advantage);
+    block.each([&](int thread) {
+      if (i + 1 < end) prefetch_row(block, i + 1, thread);
+      if (thread != 0) return;
+      double weight = weight_of(loss, batch, i, counted.tokens, normalizer);
+      if (math::not_finite(weight))
+        gdpo::detail::note(state.tally.non_finite.weights, i, -1), weight = 0;
+      Row& of = state.row;
+      of.at = at;
+      of.tokens = counted.tokens, of.completion = counted.completion, of.first = counted.first;
+      of.weight = weight, of.counts = weight != 0;
+      of.advantage = advantage, of.advantages = advantages;
+      of.row_advantage = static_cast<C>(advantages.mean);
+      state.sums = RowSums{};
+      state.sums.advantage = !batch.token_advantages && !math::is_zero(static_cast<C>(advantage));
+    });
+  }
+
+  /// Prefetches this thread's share of the first `ahead` tokens of row i.
+  template <class Block>
+  GDPO_DEVICE void prefetch_row(const Block& block, index_t i, int thread) const {
+    if constexpr (Shape::plain) {
+      const RowSpan at = batch.span(i);
+      const int length = at.length < ahead ? static_cast<int>(at.length) : ahead;
+      const auto array = [&](const auto& tokens, auto of) {
+        constexpr int line = 128 / sizeof of;
+        if (!tokens) return;
+        const auto* const first =
+            static_cast<const decltype(of)*>(tokens.data) + tokens.first(at.row, at.begin);
+        for (int t = thread * line; t < length; t += block.threads() * line) prefetch(first + t);
+      };
+      array(batch.mask, static_cast<unsigned char>(0));
+      array(batch.logp, S(0)), array(batch.old_logp, S(0));
+      if constexpr (Shape::with_kl) array(batch.ref_logp, S(0));
+    }
+  }
+
+  /// Adds the sums of a row to the tally of its run, one quantity by each thread.
+  template <class Block>
+  GDPO_DEVICE void finish_row(Block& block, State& state) const {
+    const Row& row = state.row;
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      RowSums& sums = state.sums;
+      Terms::finish(loss.kl, static_cast<bool>(batch.kl_weights), sums);
+      Tally& tally = state.tally;
+      if (row.counts) {
+        tally.policy_loss += math::mul(row.weight, sums.of[of_metric<&LossMetrics::surrogate>]);
+        tally.kl_loss += math::mul(row.weight, sums.kl_loss);
+      }
+      tally.tokens += static_cast<double>(row.tokens);
+    });
+    block.each([&](int thread) {
+      if constexpr (Metrics::means) {
+        for (int q = thread; q < gdpo::detail::quantities; q += block.threads())
+          state.tally.add_quantity(q, state.sums, row.tokens);
+      }
+      if (thread == block.threads() - 1) {
+        const double truncated = batch.truncated ? batch.truncated(row.at.row) : math::nan();
+        state.tally.add_row(state.sums, row.tokens, row.completion, truncated,
+                            positive_logp(batch, row.at, row.tokens, row.first));
+        state.tally.advantage = merge(state.tally.advantage, row.advantages);
+      }
+      if (gradient && !row.counts) {
+        const index_t first = gradient.first(row.at.row, row.at.begin);
+        for (index_t t = thread; t < row.at.length; t += block.threads())
+          gradient.at(first, t) = S(0);
+      }
+    });
+  }
+
+  /// Where the segment that begins at token `begin` ends: TokenRow::segment_end on a device.
+  template <class Block>
+  GDPO_DEVICE int segment_end(Block& block, const RowSpan& at, int begin) const {
+    const int length = static_cast<int>(at.length);
+    const int first = find(block, at, begin, [](int) { return true; });
+    if (first == length) return length;
+    const std::int64_t id = DeviceBatch<S>::at(batch.segments, at, first);
+    return find(block, at, first + 1,
+                [&](int t) { return DeviceBatch<S>::at(batch.segments, at, t) != id; });
+  }
+  /// The first valid token t >= begin with f(t), or the length of the row.
+  template <class Block, class F>
+  GDPO_DEVICE int find(Block& block, const RowSpan& at, int begin, const F& f) const {
+    const int length = static_cast<int>(at.length);
+    for (; begin < length; begin += block.threads()) {
+      const Least found = block.template reduce<Least>([&](int thread) {
+        const int t = begin + thread;
+        return t < length && batch.valid(at, t) && f(t) ? Least{t} : Least{};
+      });
+      if (found.value < length) return found.value;
+    }
+    return length;
+  }
+
+  /// Tokens begin .. end - 1 of a row, which share a ratio at levels of segments.
+  template <class Block>
+  GDPO_DEVICE void segment(Block& block, State& state, int begin, int end) const {
+    const Row& row = state.row;
+    SegmentRatio of_segment;
+    if constexpr (Level::of_segment) {
+      const DeviceRowSum sum = block.template reduce<DeviceRowSum>([&](int thread) {
+        DeviceRowSum mine;
+        for_each_quad(block, row, begin, end, thread,
+                      [&](auto&, int, bool valid, const Token<C>& x) {
+                        if (valid)
+                          mine.sum += static_cast<double>(loss.level.map(x).log_ratio), mine.n += 1;
+                      });
+        return mine;
+      });
+      of_segment =
+          gdpo::detail::segment_ratio<S>(loss.level, RowSum{sum.sum, static_cast<double>(sum.n)});
+    }
+    const Accumulated accumulated = block.template reduce<Accumulated>([&](int thread) {
+      Accumulated mine;
+      typename Terms::Ranges ranges;
+      typename Terms::Sums of_some;
+      for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
+        if (j % summed == 0) of_some = {};
+        const auto slopes = terms(at, of_segment, valid, x, of_some, ranges);
+        if constexpr (!Terms::shares) {
+          at.write(gradient, j,
+                   static_cast<S>(
+                       Terms::template gradient<Shape>(slopes, valid, static_cast<C>(row.weight))));
+        }
+        if (j % summed == summed - 1) mine.add(of_some);
+      });
+      mine.take(ranges);
+      return mine;
+    });
+    const auto totals = accumulated.totals();
+    const bool needs_census = totals.needs_census() ||
+                              math::not_finite(static_cast<C>(row.advantage)) ||
+                              (Level::of_segment && math::is_nan(of_segment.log_ratio));
+    block.each([&](int thread) {
+      if (thread == 0) {
+        totals.add_to(state.sums);
+        if constexpr (Level::of_segment) of_segment.add_to(state.sums, state.tally);
+      }
+      if constexpr (Metrics::everything) {
+        if (thread == block.threads() - 1) accumulated.add_ranges_to(state.tally);
+      }
+    });
+    const bool spoils = needs_census && census(block, state, row, begin, end, of_segment);
+    if constexpr (Terms::shares) {
+      const double shared = spoils ? math::nan() : totals.sum[Terms::shared];
+      spread(block, row, begin, end, of_segment,
+             of_segment.held ? 0.0 : math::mul(shared, of_segment.share));
+    }
+    if (spoils && gradient) spoil(block, row, begin, end, of_segment);
+  }
+
+  /// Adds the terms of one token to `sums` and `ranges` and returns its derivatives.
+  template <class At>
+  GDPO_INLINE typename Terms::Slopes terms(const At& at, const SegmentRatio& of_segment, bool valid,
+                                           Token<C>& x, typename Terms::Sums& sums,
+                                           typename Terms::Ranges& ranges) const {
+    return Terms::template of_token<Shape, S>(loss, of_segment, at.from(), valid, x, sums, ranges);
+  }
+
+  /// The gradient where the tokens of a segment share a derivative: `each` is the derivative by the
+  /// log ratio of one token, which is known only after all of them.
+  template <class Block>
+  GDPO_DEVICE void spread(Block& block, const Row& row, int begin, int end,
+                          const SegmentRatio& of_segment, double each) const {
+    if (!gradient) return;
+    block.each([&](int thread) {
+      typename Terms::Ranges ranges;
+      typename Terms::Sums sums;
+      for_each_quad(block, row, begin, end, thread, [&](auto& at, int j, bool valid, Token<C>& x) {
+        const Mapped<C> mapped = loss.level.map(x);
+        const auto own = terms(at, of_segment, valid, x, sums, ranges);
+        const C slope = Terms::shared_gradient(static_cast<C>(each), own.d_logp, mapped, valid,
+                                               static_cast<C>(row.weight));
+        at.write(gradient, j, static_cast<S>(slope));
+      });
+    });
+  }
+
+  /// Counts the inputs of a segment that are not finite, and sets to NaN the sums that they make
+  /// NaN. Returns whether some gradient of the segment is NaN.
+  template <class Block>
+  GDPO_DEVICE bool census(Block& block, State& state, const Row& row, int begin, int end,
+                          const SegmentRatio& of_segment) const {
+    Census found;
+    // One input at a time: the pass is rare, and counting all inputs at once would take registers
+    // from the loops that are not.
+    for (int i = 0; i < gdpo::detail::counted_inputs; ++i) {
+      const auto input = gdpo::detail::input_counter(i);
+      found = block.template reduce<Census>([&](int thread) {
+        Census mine;
+        for (int t = begin + thread; t < end; t += block.threads()) {
+          if (!valid(row, t)) continue;
+          const auto token = token_at(row, t);
+          Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
+          const auto see = [&](NonFinite NonFiniteInputs::*of) {
+            if (of != input) return;
+            mine.count += 1;
+            mine.first = t < mine.first ? t : mine.first;
+          };
+          const auto spoiled =
+              Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, see);
+          mine.surrogate |= spoiled.surrogate, mine.kl |= spoiled.kl,
+              mine.kl_loss |= spoiled.kl_loss;
+        }
+        return mine;
+      });
+      block.each([&](int thread) {
+        if (thread != 0 || found.count == 0) return;
+        state.tally.non_finite.*input =
+            merge(state.tally.non_finite.*input, NonFinite{found.count, row.at.row, found.first});
+      });
+    }
+    block.each([&](int thread) {
+      if (thread != 0) return;
+      if (found.surrogate) state.sums.of[of_metric<&LossMetrics::surrogate>] = math::nan();
+      if (found.kl) state.sums.of[of_metric<&LossMetrics::kl>] = math::nan();
+      if (found.kl_loss) state.sums.kl_loss = math::nan();
+    });
+    return found.surrogate || found.kl_loss;
+  }
+
+  /// Writes NaN into the gradient of the tokens whose own inputs make it NaN.
+  template <class Block>
+  GDPO_DEVICE void spoil(Block& block, const Row& row, int begin, int end,
+                         const SegmentRatio& of_segment) const {
+    block.each([&](int thread) {
+      for (int t = begin + thread; t < end; t += block.threads()) {
+        if (!valid(row, t)) continue;
+        const auto token = token_at(row, t);
+        Token<C> x = token.load(true, static_cast<C>(row.advantage), row.row_advantage);
+        const auto ignore = [](NonFinite NonFiniteInputs::*) {};
+        if (!Terms::census(loss.level, loss.kl, loss.factor, of_segment, token, x, ignore)
+                 .gradient())
+          continue;
+        gradient.at(gradient.first(row.at.row, row.at.begin), t) = math::nan<S>();
+      }
+    });
+  }
+
+  // ---- one token ----
+
+  /// Token t of a Plain row, whose arrays are of S.
+  struct PlainToken : PlainArrays<C, Shape::with_kl> {
+    const DeviceBatch<S>& batch;
+    RowSpan row;
+    index_t t;
+    GDPO_INLINE PlainToken(const DeviceBatch<S>& of, const RowSpan& at, index_t number)
+        : batch(of), row(at), t(number) {}
+    GDPO_INLINE Token<C> load(bool, C advantage, C row_advantage) const {
+      Token<C> x{};
+      x.logp = read(batch.logp), x.old_logp = read(batch.old_logp);
+      if constexpr (Shape::with_kl) x.ref_logp = read(batch.ref_logp);
+      x.advantage = advantage, x.row_advantage = row_advantage;
+      x.token_log_ratio = x.logp - x.old_logp;
+      return x;
+    }
+
+   private:
+    GDPO_INLINE C read(const DeviceTokens<S>& tokens) const {
+      return static_cast<C>(
+          static_cast<const S*>(tokens.data)[tokens.first(row.row, row.begin) + t]);
+    }
+  };
+  GDPO_INLINE auto token_at(const Row& row, index_t t) const {
+    if constexpr (Shape::plain) {
+      return PlainToken(batch, row.at, t);
+    } else {
+      return DeviceToken<C, S>{batch, row.at, t};
+    }
+  }
+  GDPO_INLINE bool valid(const Row& row, index_t t) const {
+    if constexpr (Shape::plain) {
+      return !batch.mask ||
+             static_cast<const unsigned char*>(
+                 batch.mask.data)[batch.mask.first(row.at.row, row.at.begin) + t] != 0;
+    } else {
+      return batch.valid(row.at, t);
+    }
+  }
+
+  // ---- the quads of a thread ----
+
+  /// Four tokens of a General row. Each is read by itself, whatever its storage type and stride.
+  struct GeneralQuad {
+    const LossKernel& kernel;
+    const Row& row;
+    int t, n;
+    int token = 0;
+    GDPO_INLINE DeviceToken<C, S> from() const { return {kernel.batch, row.at, token}; }
+    GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) const {
+      if (out && j < n) out.at(out.first(row.at.row, row.at.begin), token) = slope;
+    }
+  };
+  /// Four tokens of a Plain row: one access to each array where it is aligned.
+  struct PlainQuad {
+    int n;
+    bool whole;
+    S* gradient;
+    S slopes[quad_size];
+    GDPO_INLINE PlainArrays<C, Shape::with_kl> from() const { return {}; }
+    GDPO_INLINE void write(const DeviceOut<S>& out, int j, S slope) {
+      slopes[j] = slope;
+      if (out && j == quad_size - 1) store_quad(gradient, whole, n, slopes);
+    }
+  };
+
+  /// f(at, j, valid, token) for j = 0 .. 3 of every quad of this thread. Tokens at `end` and beyond
+  /// are not valid.
+  template <class Block, class F>
+  GDPO_INLINE void for_each_quad(const Block& block, const Row& row, int begin, int end, int thread,
+                                 const F& f) const {
+    const int step = block.threads() * quad_size, last = end;
+    const C advantage = static_cast<C>(row.advantage);
+    if constexpr (!Shape::plain) {
+      for (int t = begin + thread * quad_size; t < last; t += step) {
+        GeneralQuad at{*this, row, t, last - t < quad_size ? last - t : quad_size};
+        GDPO_ROLLED
+        for (int j = 0; j < quad_size; ++j) {
+          // The terms may read arrays at tokens that are not valid, so the place stays in the row.
+          at.token = j < at.n ? t + j : t;
+          const bool valid = j < at.n && batch.valid(row.at, at.token);
+          Token<C> x = at.from().load(valid, advantage, row.row_advantage);
+          f(at, j, valid, x);
+        }
+      }
+    } else {
+      const auto begin_of = [&](const DeviceTokens<S>& tokens) {
+        return static_cast<const S*>(tokens.data) + tokens.first(row.at.row, row.at.begin);
+      };
+      const S* const logp = begin_of(batch.logp);
+      const S* const old_logp = begin_of(batch.old_logp);
+      const S* const ref_logp = Shape::with_kl ? begin_of(batch.ref_logp) : logp;
+      const unsigned char* const mask = batch.mask
+                                            ? static_cast<const unsigned char*>(batch.mask.data) +
+                                                  batch.mask.first(row.at.row, row.at.begin)
+                                            : nullptr;
+      S* const out = gradient ? gradient.data + gradient.first(row.at.row, row.at.begin) : nullptr;
+      const bool aligned = is_aligned(logp) && is_aligned(old_logp) && is_aligned(ref_logp) &&
+                           is_aligned(mask) && is_aligned(static_cast<const S*>(out));
+      for (int t = begin + thread * quad_size; t < last; t += step) {
+        const bool whole = aligned && t + quad_size <= last;
+        const int n = last - t < quad_size ? last - t : quad_size;
+        PlainQuad at{n, whole, out ? out + t : nullptr, {}};
+        S x_logp[quad_size], x_old[quad_size], x_ref[quad_size];
+        unsigned char x_mask[quad_size] = {1, 1, 1, 1};
+        const auto load = [&](auto is_whole) {  // all loads are issued before anything is computed
+          constexpr bool in_one = decltype(is_whole)::value;
+          load_quad(logp + t, in_one, n, x_logp);
+          load_quad(old_logp + t, in_one, n, x_old);
+          if constexpr (Shape::with_kl) load_quad(ref_logp + t, in_one, n, x_ref);
+          if (mask) load_quad(mask + t, in_one, n, x_mask);
+        };
+        whole ? load(std::true_type{}) : load(std::false_type{});
+        if (t + ahead < last) {
+          prefetch(logp + t + ahead), prefetch(old_logp + t + ahead);
+          if constexpr (Shape::with_kl) prefetch(ref_logp + t + ahead);
+          if (mask) prefetch(mask + t + ahead);
+        }
+        GDPO_UNROLL
+        for (int j = 0; j < quad_size; ++j) {
+          const bool valid = j < n && x_mask[j] != 0;
+          Token<C> x{};
+          x.logp = static_cast<C>(x_logp[j]);
+          x.old_logp = static_cast<C>(x_old[j]);
+          if constexpr (Shape::with_kl) x.ref_logp = static_cast<C>(x_ref[j]);
+          x.advantage = advantage;
+          x.row_advantage = row.row_advantage;
+          x.token_log_ratio = valid ? x.logp - x.old_logp : C(0);
+          f(at, j, valid, x);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace cuda
+GDPO_END_NAMESPACE

@@ -1,0 +1,154 @@
+#pragma once
+// TokenRow: the arrays of one row as loops read them, and how a row is counted and read.
+#include <gdpo/tokens/normalizer.hpp>
+#include <gdpo/tokens/token_layout.hpp>
+#include <vector>
+
+GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+/// The number of positions whose mask is not 0; all of them if `mask` is null.
+GDPO_NOINLINE inline index_t count_mask(const unsigned char* mask, index_t length) {
+  if (!mask) return length;
+  constexpr index_t lanes = 64, most = 255;  // 255 additions of 0 or 1 fit into a byte
+  index_t n = 0, t = 0;
+  while (t + lanes <= length) {
+    unsigned char sums[lanes] = {};
+    for (index_t k = 0; k < most && t + lanes <= length; ++k, t += lanes) {
+      for (index_t j = 0; j < lanes; ++j)
+        sums[j] = static_cast<unsigned char>(sums[j] + (mask[t + j] != 0));
+    }
+    std::uint32_t total = 0;
+    for (const unsigned char sum : sums) total += sum;
+    n += total;
+  }
+  for (; t < length; ++t) n += mask[t] != 0;
+  return n;
+}
+}  // namespace detail
+
+/// The arrays of one row, contiguous. One that is absent, or that the loss does not read, is null.
+template <class S>
+struct TokenRow {
+  index_t row;                   ///< Number of the row in its batch.
+  index_t length;                ///< Number of tokens, masked ones included.
+  const unsigned char* mask;     ///< 0: the token does not count. Null: all count.
+  const std::int64_t* segments;  ///< Ids of segments. Null: the row is one segment.
+#define GDPO_X(in_batch, in_row, ...) const S* in_row;
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+  double advantage;  ///< Advantage of the row if `advantages` is null.
+
+  /// Whether token t counts.
+  GDPO_INLINE bool valid(index_t t) const { return !mask || mask[t] != 0; }
+  /// The number of valid tokens.
+  index_t count() const { return detail::count_mask(mask, length); }
+  /// The advantage of token t: its own, or that of the row.
+  GDPO_INLINE double advantage_of(index_t t) const {
+    return advantages ? static_cast<double>(advantages[t]) : advantage;
+  }
+  /// The mean advantage of the row's valid tokens, summed in their order; 0 if there are none.
+  double mean_advantage() const {
+    double sum = 0;
+    index_t n = 0;
+    for (index_t t = 0; t < length; ++t) {
+      if (valid(t)) sum += advantage_of(t), ++n;
+    }
+    return n > 0 ? sum / static_cast<double>(n) : 0.0;
+  }
+  /// The end of the segment that begins at `begin`: the next valid token with another id, or the
+  /// end of the row. Ids at masked tokens are not read.
+  index_t segment_end(index_t begin) const {
+    if (!segments) return length;
+    index_t first = begin;
+    while (first < length && !valid(first)) ++first;
+    index_t end = first + 1;
+    while (end < length && (!valid(end) || segments[end] == segments[first])) ++end;
+    return (std::min)(end, length);
+  }
+};
+
+namespace detail {
+
+/// The number of tokens of one row whose mask is not 0. `scratch` has room for a row whose mask has
+/// to be converted.
+inline index_t count_row(const TokenView<unsigned char>& mask, const RowSpan& at,
+                         unsigned char* scratch) {
+  return count_mask(mask ? mask.row(at.row, at.begin, at.length, scratch) : nullptr, at.length);
+}
+
+/// Counts the rows of a batch, those with a valid token, and the valid tokens.
+template <class S>
+Normalizer count_rows(const TokenBatch<S>& batch, const TokenLayout& layout) {
+  const bool converts = batch.mask && !batch.mask.in_place();
+  std::vector<unsigned char> scratch(converts ? static_cast<std::size_t>(layout.longest) : 0);
+  Normalizer n;
+  n.rows = static_cast<double>(layout.rows);
+  for (index_t row = 0; row < layout.rows; ++row) {
+    const index_t tokens = count_row(batch.mask, layout(row), scratch.data());
+    n.tokens += static_cast<double>(tokens);
+    n.non_empty_rows += tokens > 0;
+  }
+  return n;
+}
+
+/// Room for the arrays of one row that are converted because they are not contiguous or have
+/// another type.
+template <class S>
+struct RowScratch {
+  std::vector<S> values;
+  std::vector<unsigned char> mask;
+  std::vector<std::int64_t> segments;
+
+  void reserve(index_t longest) {
+    const auto n = static_cast<std::size_t>(longest);
+    if (mask.size() >= n) return;
+    values.resize(token_arrays * n);
+    mask.resize(n);
+    segments.resize(n);
+  }
+};
+
+/// The arrays of row `row`, converted into `scratch` where they cannot be read in place.
+template <class S>
+TokenRow<S> read_row(const TokenBatch<S>& b, const TokenLayout& layout, index_t row,
+                     TokenReads reads, RowScratch<S>& scratch) {
+  const RowSpan at = layout(row);
+  TokenRow<S> r{};
+  r.row = row;
+  r.length = at.length;
+  index_t used = 0;
+  const auto longest = static_cast<index_t>(scratch.mask.size());
+  const auto fetch = [&](const TokenView<S>& v, bool wanted) -> const S* {
+    if (!v || !wanted) return nullptr;
+    return v.row(row, at.begin, at.length, scratch.values.data() + longest * used++);
+  };
+  if (b.mask) r.mask = b.mask.row(row, at.begin, at.length, scratch.mask.data());
+  if (b.segments) r.segments = b.segments.row(row, at.begin, at.length, scratch.segments.data());
+#define GDPO_X(in_batch, in_row, in_token, read, ...) r.in_row = fetch(b.in_batch, reads.read);
+  GDPO_TOKEN_ARRAYS(GDPO_X)
+#undef GDPO_X
+  r.advantage = b.advantages ? b.advantages(row) : 0.0;
+  return r;
+}
+
+/// Throws unless the weight of each row with valid tokens is at least 0. One that is not finite is
+/// no mistake of the caller: the loss counts it. Reads the masks of rows with a negative one alone.
+template <class Batch>
+void check_row_weights(const char* function, const Batch& batch, const TokenLayout& layout) {
+  if (!batch.row_weights) return;
+  for (index_t i = 0; i < layout.rows; ++i) {
+    const double weight = batch.row_weights(i);
+    if (!(weight < 0) || math::not_finite(weight)) continue;
+    const RowSpan at = layout(i);
+    for (index_t t = 0; t < at.length; ++t) {
+      if (batch.mask && batch.mask.at(at.row, at.begin, t) == 0) continue;
+      contract::fail(function, "batch.row_weights(" + contract::text(i) + ")",
+                     contract::text(weight), "a number of at least 0 for a row with valid tokens");
+    }
+  }
+}
+
+}  // namespace detail
+
+GDPO_END_NAMESPACE

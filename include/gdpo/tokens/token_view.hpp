@@ -1,0 +1,170 @@
+#pragma once
+// Token arrays of the caller: TokenView, which a call reads, and TokenOut, which it writes.
+#include <gdpo/storage/column.hpp>
+
+GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+
+/// Extents and strides of a token array of rank 1 (packed), 2 or 3 (padded); rank 0: no array.
+struct TokenShape {
+  int rank = 0;
+  index_t extent[3] = {}, stride[3] = {};
+
+  TokenShape() = default;
+  template <class T, int Rank>
+  TokenShape(const View<T, Rank>& v, bool present) : rank(present ? Rank : 0) {
+    for (int r = 0; r < Rank; ++r) extent[r] = v.extent[r], stride[r] = v.stride[r];
+  }
+  /// Number of elements from one token of a row to the next.
+  GDPO_INLINE index_t step() const { return rank == 0 ? 0 : stride[rank - 1]; }
+  /// Offset of the first token of row `row`, in elements. In a packed array that is token `begin`.
+  GDPO_INLINE index_t first(index_t row, index_t begin) const {
+    return rank == 1   ? begin * stride[0]
+           : rank == 2 ? row * stride[0]
+                       : row / extent[1] * stride[0] + row % extent[1] * stride[1];
+  }
+};
+
+}  // namespace detail
+
+/// An input array with one number per token, of any storage type, read as S.
+///
+/// It is made from a view of rank 1 (packed tokens), 2 (B, T) or 3 (B, G, T) with any strides. The
+/// elements may be float, double, 16-bit floats, integers or bool, but double needs S = double. If
+/// the tokens of a row are contiguous and of type S, they are read in place; others are converted
+/// one row at a time. A view with a null pointer is an absent array, or one without elements.
+template <class S>
+class TokenView {
+ public:
+  TokenView() = default;
+  /// From a view. It is not explicit, so that `batch.logp = gdpo::view(...)` works.
+  template <class T, int Rank>
+  TokenView(View<T, Rank> v)
+      : data_(v.data),
+        shape_(v, present(v)),
+        direct_(reads_directly<T>),
+        stored_as_(gdpo::stored_as<T>()),
+        convert_(&convert<T>) {
+    static_assert(!(std::is_same_v<S, float> && std::is_same_v<std::remove_const_t<T>, double>),
+                  "a token array of double needs a gdpo::TokenBatch<double>");
+    static_assert(
+        !std::is_integral_v<S> || std::is_same_v<S, unsigned char> || std::is_integral_v<T>,
+        "segments are integers (int32 or int64)");
+  }
+
+  /// Whether there is an array with elements.
+  explicit operator bool() const { return data_ != nullptr; }
+  /// 1 for packed tokens, 2 or 3 for padded ones, 0 for no array.
+  int rank() const { return shape_.rank; }
+  /// Extent of an axis, 0 to rank() - 1; the last one is tokens.
+  index_t extent(int axis) const { return shape_.extent[axis]; }
+  /// The first element, of the type that stored_as() says.
+  const void* data() const { return data_; }
+  /// How an element is stored.
+  StoredAs stored_as() const { return stored_as_; }
+  /// Extents and strides.
+  const detail::TokenShape& shape() const { return shape_; }
+  /// The same packed array with n tokens; those that the memory does not have must not be read.
+  TokenView with_tokens(index_t n) const {
+    TokenView longer = *this;
+    if (rank() == 1) longer.shape_.extent[0] = n;
+    return longer;
+  }
+
+  /// Whether rows are read in place, without conversion.
+  bool in_place() const { return direct_ && shape_.step() == 1; }
+  /// `n` tokens of row `row` of a padded array, or from token `begin` of a packed one. If they have
+  /// to be converted, they are written to `scratch`, which holds at least n.
+  GDPO_NOINLINE const S* row(index_t row, index_t begin, index_t n, S* scratch) const {
+    const index_t stride = shape_.step(), first = shape_.first(row, begin);
+    if (direct_ && stride == 1) return static_cast<const S*>(data_) + first;
+    convert_(data_, first, stride, n, scratch);
+    return scratch;
+  }
+  /// Token t of a row, converted if need be. `row` and `begin` are those of row().
+  GDPO_HOST_INLINE S at(index_t row, index_t begin, index_t t) const {
+    S value;
+    convert_(data_, shape_.first(row, begin) + t * shape_.step(), 0, 1, &value);
+    return value;
+  }
+
+ private:
+  template <class T, int Rank>
+  static bool present(const View<T, Rank>& v) {
+    bool empty = false;  // an array without elements may have a null pointer
+    for (const index_t extent : v.extent) empty = empty || extent == 0;
+    return v.data || empty;
+  }
+  template <class T>
+  static constexpr bool reads_directly = std::is_same_v<std::remove_const_t<T>, S> ||
+                                         (std::is_same_v<S, unsigned char> &&
+                                          std::is_integral_v<T> && sizeof(T) == 1);
+  template <class T>
+  static void convert(const void* data, index_t first, index_t stride, index_t n, S* out) {
+    const T* in = static_cast<const T*>(data) + first;
+    for (index_t t = 0; t < n; ++t, in += stride) {
+      if constexpr (std::is_floating_point_v<S>) {
+        out[t] = static_cast<S>(load(*in));
+      } else if constexpr (std::is_same_v<S, unsigned char>) {
+        out[t] = math::is_zero(load(*in)) ? 0 : 1;
+      } else {
+        out[t] = static_cast<S>(*in);
+      }
+    }
+  }
+  const void* data_ = nullptr;
+  detail::TokenShape shape_;
+  bool direct_ = false;
+  StoredAs stored_as_ = StoredAs::Other;
+  void (*convert_)(const void*, index_t, index_t, index_t, S*) = nullptr;
+};
+
+/// The output array of a gradient: a writable view of the batch's shape, with elements of type S.
+///
+/// Made by default, it means that no gradient is wanted.
+template <class S>
+class TokenOut {
+ public:
+  TokenOut() = default;
+  /// From a view of rank 1, 2 or 3 with any strides.
+  template <class T, int Rank>
+  TokenOut(View<T, Rank> v) : data_(v.data), shape_(v, v.data != nullptr) {
+    static_assert(!std::is_const_v<T>, "the gradient is written: its view must not be of const");
+    static_assert(std::is_same_v<std::remove_const_t<T>, S>,
+                  "the gradient has the scalar of the batch: float for a TokenBatch<float>, double "
+                  "for <double>");
+  }
+  /// Whether a gradient is wanted.
+  explicit operator bool() const { return data_ != nullptr; }
+  /// 1 for packed tokens, 2 or 3 for padded ones, 0 for none.
+  int rank() const { return shape_.rank; }
+  /// Extent of an axis, 0 to rank() - 1; the last one is tokens.
+  index_t extent(int axis) const { return shape_.extent[axis]; }
+  /// Whether the tokens of a row are next to each other in memory.
+  bool contiguous() const { return shape_.step() == 1; }
+  /// The first element.
+  S* data() const { return data_; }
+  /// Extents and strides.
+  const detail::TokenShape& shape() const { return shape_; }
+  /// `n` tokens of row `row` of a padded array, or from token `begin` of a packed one.
+  View<S, 1> row(index_t row, index_t begin, index_t n) const {
+    return {data_ + shape_.first(row, begin), {n}, {shape_.step()}};
+  }
+
+ private:
+  S* data_ = nullptr;
+  detail::TokenShape shape_;
+};
+
+namespace detail {
+
+/// Throws unless each token of an array that a call writes has an element of its own.
+template <class S>
+void check_apart(const char* function, const contract::Text& name, const TokenOut<S>& v) {
+  if (v) contract::check_apart(function, name, v.rank(), v.shape().extent, v.shape().stride);
+}
+
+}  // namespace detail
+
+GDPO_END_NAMESPACE
