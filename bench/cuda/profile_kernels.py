@@ -23,9 +23,9 @@ import sys
 
 # Figures of cuda_bench, and the kernels of their first call that are profiled.
 RUNS = [
-    ("GRPO with KL, metrics::None, 64M tokens in rows of 4096", ["LossKernel", "FinishLoss"]),
+    ("GRPO with KL, metrics::None, 64M tokens in rows of 4096", ["LossKernel", "FinishRows"]),
     ("GRPO with KL, metrics::None, 64M tokens in rows of 512", ["LossKernel"]),
-    ("GRPO with KL, 64M tokens in rows of 4096", ["LossKernel", "FinishLoss"]),
+    ("GRPO with KL, 64M tokens in rows of 4096", ["LossKernel", "FinishRows"]),
     ("fused, in place, bfloat16, V = 152064", ["LogitsLossKernel"]),
     ("GDPO, groups of 8", ["CombineWindow"]),
 ]

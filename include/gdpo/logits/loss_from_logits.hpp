@@ -12,7 +12,7 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 /// The sequence at which a worker is, kept while its rows of logits belong to the same sequence.
 struct LogitWorker {
-  LossScratch<float> scratch;
+  RowMemory<float> scratch;
   TokenRow<float> row;      ///< The arrays of the sequence.
   double weight = 0;        ///< W_i, its weight in the loss.
   float row_advantage = 0;  ///< Mean advantage of its valid tokens, if the loss reads it.
@@ -152,7 +152,7 @@ class LossOfLogitsAs final : public LossOfLogits<Exec> {
       const index_t sequence =
           layout.offsets ? sequence_of(layout.offsets, layout.rows, i) : i / layout.width;
       if (worker.sequence != sequence) {
-        Tally unused;  // the loss call makes the counts
+        NonFinite unused;  // the loss call makes the counts
         const auto read = checked_->read(sequence, worker.scratch, unused);
         worker.row = read.row, worker.weight = read.weight, worker.sequence = sequence;
         if constexpr (TokenTerms<float, Loss>::reads_row_advantage)

@@ -94,5 +94,20 @@ class PaddedSpan {
   unsigned char mask_[math::logical_lanes];
 };
 
+/// Calls f(span, begin, end, padded) for the tokens begin to end - 1: first for those that fill
+/// whole sets of 16 lanes, then for those left over. The latter are copied to a span of their
+/// own, which masked tokens fill up to 16. `padded` is a std::bool_constant that says which of
+/// the two it is.
+template <class S, class F>
+void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F& f) {
+  const index_t whole = end - (end - begin) % math::logical_lanes;
+  if (begin < whole) f(span, begin, whole, std::false_type{});
+  if (whole < end) {
+    PaddedSpan<S> padded(span, whole, end);
+    f(padded.span, index_t{0}, index_t{math::logical_lanes}, std::true_type{});
+    padded.copy_back();
+  }
+}
+
 }  // namespace detail
 GDPO_END_NAMESPACE

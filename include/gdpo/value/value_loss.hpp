@@ -115,8 +115,9 @@ struct ValueLoss {
                              const std::common_type_t<TokenOut<S>>& gradient,
                              ValueWorkspace<S>& workspace) const {
     static_assert(detail::needs_exec<Exec>());
-    return detail::BatchValueLoss<Exec, S, ValueLoss>("gdpo::ValueLoss", *this, batch, normalizer,
-                                                      gradient)(exec, workspace);
+    return detail::value_loss("gdpo::ValueLoss", exec, *this, batch,
+                              detail::tokens_of(batch, detail::clips<S>(clip)), normalizer,
+                              gradient, workspace);
   }
   /// The same on a device, with the arguments that cuda/value/device_value_loss.hpp describes.
   template <class Device, class... Arguments,

@@ -11,11 +11,8 @@ namespace cuda {
 namespace detail {
 
 /// Scratch arrays of a loss call.
-struct LossMemory {
-  Tally* tallies;
-  LossMemory(ScratchCursor& cursor, const RowUnits& of)
-      : tallies(cursor.take<Tally>(of.reserved())) {}
-};
+using LossMemory = TallyMemory<Tally>;
+
 /// scratch_bytes() of any loss.
 template <class S>
 std::size_t loss_bytes(const char* function, const TokenBatch<S>& batch) {
@@ -49,11 +46,8 @@ gdpo::detail::TokenReads check_call(const char* function, const Loss& loss,
                                     const gdpo::detail::TokenLayout& layout,
                                     const DeviceNormalizer& normalizer) {
   const auto reads = gdpo::detail::check_loss(function, loss, batch, layout);
-  if (const Normalizer* const known = normalizer.known()) {
-    gdpo::detail::check_normalizer(function, loss.aggregate, *known, batch.prepared);
-    gdpo::detail::check_seen(function, gdpo::detail::over_of(loss.aggregate), *known,
-                             gdpo::detail::counts_of_shape(layout, static_cast<bool>(batch.mask)));
-  }
+  check_counts(function, loss.aggregate, layout, static_cast<bool>(batch.mask), batch.prepared,
+               normalizer);
   return reads;
 }
 
@@ -106,36 +100,35 @@ void evaluate(const Device& device, const Loss& loss, const TokenBatch<S>& batch
   if (!result) contract::fail(function, "result", "no memory", "a LossResult on the device");
   const detail::DeviceBatch<S> on(function, batch, layout, reads);
   const detail::DeviceOut<S> out(function, "gradient", gradient);
-  const detail::RowUnits units(layout.rows);
-  const auto memory = detail::take_memory<detail::LossMemory>(function, scratch, units);
-  const detail::RowThreads threads(units, layout, device.tuning());
-  const auto launch = [&](auto shape_of_rows) {
-    using Kernel = detail::LossKernel<decltype(shape_of_rows), S, Loss>;
-    const Kernel kernel{loss, on, out, normalizer, units, threads.of_team, memory.tallies};
-    device.launch(units.count(), threads.of_block,
-                  static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State), kernel);
-  };
-  using gdpo::detail::General, gdpo::detail::Plain;
-  if constexpr (gdpo::detail::general_rows_v<decltype(Loss::surrogate)>) {
-    launch(General{});
-  } else {
-    const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out);
-    if (!rows.plain) {
+  const auto launch_units = [&](const detail::RowUnits& units, const detail::RowThreads& threads,
+                                detail::Tally* tallies) {
+    const auto launch = [&](auto shape_of_rows) {
+      using Kernel = detail::LossKernel<decltype(shape_of_rows), S, Loss>;
+      const Kernel kernel{loss, on, out, normalizer, units, threads.of_team, tallies};
+      device.launch(units.count(), threads.of_block,
+                    static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State),
+                    kernel);
+    };
+    using gdpo::detail::General, gdpo::detail::Plain;
+    if constexpr (gdpo::detail::general_rows_v<decltype(Loss::surrogate)>) {
       launch(General{});
-    } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {
-      launch(Plain<true, false>{});
-    } else if (rows.with_kl) {
-      launch(Plain<true, true>{});
     } else {
-      launch(Plain<true, false>{});
+      const gdpo::detail::PlainRows rows = detail::plain_rows(loss, on, out);
+      if (!rows.plain) {
+        launch(General{});
+      } else if constexpr (std::is_same_v<decltype(Loss::kl), Kls<>>) {
+        launch(Plain<true, false>{});
+      } else if (rows.with_kl) {
+        launch(Plain<true, true>{});
+      } else {
+        launch(Plain<true, false>{});
+      }
     }
-  }
-  using Finish = detail::FinishLoss<decltype(Loss::metrics)>;
-  const detail::Spans spans(units.count());
-  add_spans(device, memory.tallies, spans);
-  device.launch(1, Finish::Sum::threads, Finish::Sum::shared_bytes,
-                Finish{memory.tallies, spans, normalizer,
-                       gdpo::detail::traits_of(loss, batch, reads), result});
+  };
+  detail::run_rows<detail::Tally>(
+      device, function, layout, normalizer, scratch, launch_units,
+      detail::WriteLossResult<std::remove_const_t<decltype(Loss::metrics)>>{
+          gdpo::detail::traits_of(loss, batch, reads), result});
 }
 
 }  // namespace cuda

@@ -3,7 +3,7 @@
 // formulas of a token; cuda/loss/device_loss.hpp launches the kernel.
 #include <gdpo/cuda/loss/block_tally.hpp>
 #include <gdpo/cuda/loss/device_token.hpp>
-#include <gdpo/cuda/tokens/add_tallies.hpp>
+#include <gdpo/cuda/tokens/run_rows.hpp>
 #include <gdpo/loss/policy_loss.hpp>
 #include <gdpo/loss/shared/positive_logp.hpp>
 #include <gdpo/loss/shared/token_terms.hpp>
@@ -47,8 +47,7 @@ struct DeviceRowSum {
   GDPO_INLINE void add(const DeviceRowSum& o) { sum += o.sum, n += o.n; }
 };
 
-/// One block computes one unit of rows. Its runs go side by side, each by a warp, or one after the
-/// other by the whole block. Passes over a row:
+/// One block computes one unit of rows (compute_unit). Passes over a row:
 ///   - the mask, to count tokens;
 ///   - where the ratio is that of a segment, the sum of the log ratios of each segment;
 ///   - terms, gradient and metrics of all tokens;
@@ -107,22 +106,9 @@ class LossKernel {
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    State* const of_run = block.template shared<State>();
-    const int unit = static_cast<int>(block.index());
-    block.teams(team_threads, [&](auto& team, int i, int teams) {
-      for (int run = i; run < units.runs(); run += teams) {
-        rows(team, of_run[run], units.begin(unit, run), units.end(unit, run));
-      }
-    });
-    Tally& tally = of_run[0].tally;
-    if (units.runs() > 1) {
-      block.each([&](int thread) {
-        for (int part = thread; part < Tally::parts; part += block.threads()) {
-          for (int run = 1; run < units.runs(); ++run) tally.add_part(part, of_run[run].tally);
-        }
-      });
-    }
-    copy_tallies(block, tallies + unit, &tally, 1);
+    compute_unit<State>(block, units, team_threads, tallies,
+                        [&](auto& team, State& state, int row, int end)
+                            GDPO_INLINE_LAMBDA { rows(team, state, row, end); });
   }
 
  private:

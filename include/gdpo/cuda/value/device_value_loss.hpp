@@ -8,12 +8,6 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// Scratch arrays of a call of a value loss.
-struct ValueLossMemory {
-  ValueTally* tallies;
-  ValueLossMemory(ScratchCursor& cursor, const RowUnits& of)
-      : tallies(cursor.take<ValueTally>(of.reserved())) {}
-};
 /// The layout of a ValueBatch, as far as shapes tell it.
 template <class S>
 gdpo::detail::TokenLayout value_shape_of(const char* function, const ValueBatch<S>& batch,
@@ -40,7 +34,7 @@ template <class Aggregate, class Metrics, class S>
 std::size_t scratch_bytes(const ValueLoss<Aggregate, Metrics>&, const ValueBatch<S>& batch) {
   const auto layout =
       detail::value_shape_of("gdpo::cuda::scratch_bytes", batch, gdpo::detail::NeedsLogp::No);
-  return detail::bytes_of<detail::ValueLossMemory>(detail::RowUnits(layout.rows));
+  return detail::bytes_of<detail::TallyMemory<detail::ValueTally>>(detail::RowUnits(layout.rows));
 }
 
 /// The counts of a batch on the device, written to `on_device`: count(batch) without a copy to the
@@ -84,36 +78,31 @@ void evaluate(const Device& device, const ValueLoss<Aggregate, Metrics>& loss,
   constexpr const char* function = "gdpo::ValueLoss";
   const auto layout = detail::value_shape_of(function, batch, gdpo::detail::NeedsLogp::Yes);
   gdpo::detail::check_value_loss(function, loss, batch, layout);
-  const index_t over = gdpo::detail::over_of(loss.aggregate);
-  if (const Normalizer* const known = normalizer.known()) {
-    gdpo::detail::check_normalizer(function, loss.aggregate, *known, Prepared{});
-    gdpo::detail::check_seen(function, over, *known,
-                             gdpo::detail::counts_of_shape(layout, static_cast<bool>(batch.mask)));
-  }
+  detail::check_counts(function, loss.aggregate, layout, static_cast<bool>(batch.mask), Prepared{},
+                       normalizer);
   gdpo::detail::check_written_tokens(function, "gradient", gradient, layout);
   if (!result) contract::fail(function, "result", "no memory", "a ValueLossResult on the device");
   const bool clips = gdpo::detail::clips<S>(loss.clip);
   const detail::DeviceValues<S> on(function, batch, layout, clips);
   const detail::DeviceOut<S> out(function, "gradient", gradient);
-  const detail::RowUnits units(layout.rows);
-  const auto memory = detail::take_memory<detail::ValueLossMemory>(function, scratch, units);
-  const detail::RowThreads threads(units, layout, device.tuning());
-  const auto launch = [&](auto is_plain, auto has_clip) {
-    using Kernel =
-        detail::ValueKernel<decltype(is_plain)::value, decltype(has_clip)::value, S, Loss>;
-    const Kernel kernel{loss, on, out, normalizer, units, threads.of_team, memory.tallies};
-    device.launch(units.count(), threads.of_block,
-                  static_cast<std::size_t>(units.runs()) * sizeof(detail::ValueTally), kernel);
+  const auto launch_units = [&](const detail::RowUnits& units, const detail::RowThreads& threads,
+                                detail::ValueTally* tallies) {
+    const auto launch = [&](auto is_plain, auto has_clip) {
+      using Kernel =
+          detail::ValueKernel<decltype(is_plain)::value, decltype(has_clip)::value, S, Loss>;
+      const Kernel kernel{loss, on, out, normalizer, units, threads.of_team, tallies};
+      device.launch(units.count(), threads.of_block,
+                    static_cast<std::size_t>(units.runs()) * sizeof(typename Kernel::State),
+                    kernel);
+    };
+    const auto by_clip = [&](auto is_plain) {
+      clips ? launch(is_plain, std::true_type{}) : launch(is_plain, std::false_type{});
+    };
+    on.is_plain(out) ? by_clip(std::true_type{}) : by_clip(std::false_type{});
   };
-  const auto by_clip = [&](auto is_plain) {
-    clips ? launch(is_plain, std::true_type{}) : launch(is_plain, std::false_type{});
-  };
-  on.is_plain(out) ? by_clip(std::true_type{}) : by_clip(std::false_type{});
-  using Finish = detail::FinishValueLoss;
-  const detail::Spans spans(units.count());
-  add_spans(device, memory.tallies, spans);
-  device.launch(1, Finish::Sum::threads, Finish::Sum::shared_bytes,
-                Finish{memory.tallies, spans, normalizer, over, result});
+  detail::run_rows<detail::ValueTally>(
+      device, function, layout, normalizer, scratch, launch_units,
+      detail::WriteValueLossResult{gdpo::detail::over_of(loss.aggregate), result});
 }
 
 }  // namespace cuda

@@ -1,7 +1,7 @@
 #pragma once
 // The value loss of rows by blocks of threads: the loops over tokens on a device. ValueFormula has
 // the formula of a token; cuda/value/device_value_loss.hpp launches the kernels.
-#include <gdpo/cuda/tokens/add_tallies.hpp>
+#include <gdpo/cuda/tokens/run_rows.hpp>
 #include <gdpo/value/shared/centered_sums.hpp>
 #include <gdpo/value/shared/value_tally.hpp>
 #include <gdpo/value/shared/value_term.hpp>
@@ -89,8 +89,7 @@ struct ValueCensus {
   }
 };
 
-/// One block computes one unit of rows. Its runs go side by side, each by a warp, or one after the
-/// other by the whole block. Passes over a row: the mask, to count tokens; terms, gradient and
+/// One block computes one unit of rows (compute_unit). Passes over a row: the mask, to count tokens; terms, gradient and
 /// metrics; with metrics the moments, about centers from the sums before. A later pass reads what
 /// an earlier one left in the caches. The order of the sums is that of cuda/tokens/device_rows.hpp.
 template <bool Plain, bool Clips, class S, class Loss>
@@ -111,28 +110,20 @@ class ValueKernel {
   int team_threads;  ///< RowThreads::of_team
   ValueTally* tallies;
 
+  /// State of a run of rows, in the block's shared memory.
+  struct State {
+    ValueTally tally;
+  };
+
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    ValueTally* const of_run = block.template shared<ValueTally>();
-    const int unit = static_cast<int>(block.index());
-    block.teams(team_threads, [&](auto& team, int i, int teams) {
-      for (int run = i; run < units.runs(); run += teams) {
-        ValueTally& tally = of_run[run];
-        team.each([&](int thread) {
-          if (thread == 0) tally = ValueTally{};
-        });
-        for (int row = units.begin(unit, run); row < units.end(unit, run); ++row)
-          add_row(team, tally, row);
-      }
-    });
-    block.each([&](int thread) {
-      for (int part = thread; part < ValueTally::parts; part += block.threads()) {
-        for (int run = 1; run < units.runs(); ++run) of_run[0].add_part(part, of_run[run]);
-      }
-    });
-    block.each([&](int thread) {
-      if (thread == 0) tallies[unit] = of_run[0];
-    });
+    compute_unit<State>(block, units, team_threads, tallies,
+                        [&](auto& team, State& state, int row, int end) GDPO_INLINE_LAMBDA {
+                          team.each([&](int thread) {
+                            if (thread == 0) state.tally = ValueTally{};
+                          });
+                          for (; row < end; ++row) add_row(team, state.tally, row);
+                        });
   }
 
  private:
@@ -347,26 +338,18 @@ class ValueKernel {
   }
 };
 
-/// Adds the tallies of the spans and writes the ValueLossResult, in one block.
-struct FinishValueLoss {
-  using Sum = SumOfSpans<ValueTally>;
-  static constexpr int largest_block = Sum::threads;
-  ValueTally* tallies;
-  Spans spans;
-  DeviceNormalizer normalizer;
+/// Writes the ValueLossResult, as FinishRows calls it.
+struct WriteValueLossResult {
   index_t over;
   ValueLossResult* result;
 
-  template <class Block>
-  GDPO_DEVICE void operator()(Block& block) const {
-    const ValueTally& total = Sum::of(block, tallies, spans);
-    block.each([&](int thread) {
-      if (thread != 0) return;
-      result->loss = total.loss;
-      result->normalizer = normalizer();
-      result->over = over;
-      result->metrics = total.metrics;
-    });
+  GDPO_DEVICE void operator()(const ValueTally& total, const DeviceNormalizer& normalizer,
+                              int thread, int) const {
+    if (thread != 0) return;
+    result->loss = total.loss;
+    result->normalizer = normalizer();
+    result->over = over;
+    result->metrics = total.metrics;
   }
 };
 

@@ -104,20 +104,6 @@ class RowLoss {
   // Copies one sum; Sums::with calls it for each.
   static constexpr auto take = [](auto& to, auto& from) { to = from; };
 
-  /// Calls f(span, begin, end, padded) for the tokens begin to end - 1: first for those that fill
-  /// whole sets of 16 lanes, then for those left over. The latter are copied to a span of their
-  /// own, which masked tokens fill up to 16. `padded` is a std::bool_constant that says which of
-  /// the two it is.
-  template <class F>
-  static void in_registers(const TokenSpan<S>& span, index_t begin, index_t end, const F& f) {
-    const index_t whole = end - (end - begin) % math::logical_lanes;
-    if (begin < whole) f(span, begin, whole, std::false_type{});
-    if (whole < end) {
-      PaddedSpan<S> padded(span, whole, end);
-      f(padded.span, index_t{0}, index_t{math::logical_lanes}, std::true_type{});
-      padded.copy_back();
-    }
-  }
   // In the loops over tokens, t runs over sets of 16 logical lanes, and k over the registers of a
   // set. Each function below writes out these two loops. If one function had them and took their
   // body as an argument, the compiler would process each body three times.
@@ -163,17 +149,18 @@ class RowLoss {
   RowSum sum_of_many(const TokenRow<S>& row, index_t begin, index_t end) const {
     V lanes[registers]{};
     Count valid_tokens[registers]{};
-    in_registers({row}, begin, end, [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
-      for (index_t t = first; t < last; t += math::logical_lanes) {
-        for (int k = 0; k < registers; ++k) {
-          const index_t at = t + k * L::width;
-          const Mask valid = Reader::mask_of(s.row, at);
-          lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio,
-                                             math::constant<V>(0.0));
-          valid_tokens[k].add(valid);
-        }
-      }
-    });
+    in_registers(TokenSpan<S>{row}, begin, end,
+                 [&](const TokenSpan<S>& s, index_t first, index_t last, auto) {
+                   for (index_t t = first; t < last; t += math::logical_lanes) {
+                     for (int k = 0; k < registers; ++k) {
+                       const index_t at = t + k * L::width;
+                       const Mask valid = Reader::mask_of(s.row, at);
+                       lanes[k] = lanes[k] + math::select(valid, mapped(s.row, at, valid).log_ratio,
+                                                          math::constant<V>(0.0));
+                       valid_tokens[k].add(valid);
+                     }
+                   }
+                 });
     RowSum sum{math::sum_lanes<V>([&](int k) GDPO_INLINE_LAMBDA { return lanes[k]; }), 0};
     for (const Count& count : valid_tokens) sum.n += static_cast<double>(count.total());
     return sum;

@@ -1,8 +1,8 @@
 #pragma once
 // The moments of the returns and residuals of a row, on the host.
-#include <gdpo/tokens/token_row.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
 #include <gdpo/value/shared/centered_sums.hpp>
+#include <gdpo/value/shared/check_value_loss.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
@@ -38,14 +38,15 @@ class RowMoments {
     // The first valid token takes the place of masked ones, which changes no range.
     index_t first = 0;
     while (!row.valid(first)) ++first;
-    const S stand_in[2] = {row.logp[first], row.advantages[first]};
+    const ValueRow<S> arrays(row);
+    const S stand_in[2] = {arrays.values[first], arrays.returns[first]};
     const index_t left = row.length % lanes, whole = row.length - left;
     S values[lanes], targets[lanes];
     unsigned char mask[lanes];
     for (index_t j = 0; j < lanes; ++j) {
       const bool valid = j < left && row.valid(whole + j);
-      values[j] = valid ? row.logp[whole + j] : stand_in[0];
-      targets[j] = valid ? row.advantages[whole + j] : stand_in[1];
+      values[j] = valid ? arrays.values[whole + j] : stand_in[0];
+      targets[j] = valid ? arrays.returns[whole + j] : stand_in[1];
       mask[j] = valid;
     }
     Register all[registers];
@@ -57,8 +58,8 @@ class RowMoments {
       }
       // Register by register: the sums of one fit into the registers of the processor.
       const index_t lane = k * L::width;
-      row.mask ? add<true>(row.logp, row.advantages, row.mask, lane, whole, stand_in, sums, r)
-               : add<false>(row.logp, row.advantages, nullptr, lane, whole, stand_in, sums, r);
+      row.mask ? add<true>(arrays.values, arrays.returns, row.mask, lane, whole, stand_in, sums, r)
+               : add<false>(arrays.values, arrays.returns, nullptr, lane, whole, stand_in, sums, r);
       if (left > 0) add<true>(values, targets, mask, lane, lanes, stand_in, sums, r);
     }
     for (int q = 0; q < quantities; ++q) {
@@ -94,12 +95,13 @@ class RowMoments {
         valid = run_mask<V>(mask + t);
         value = select(valid, value, of_value), target = select(valid, target, of_target);
       }
-      const V of[quantities] = {target, target - value};
+      const V quantity[quantities] = {target, target - value};
       for (int q = 0; q < quantities; ++q) {
-        V d = of[q] - center[q];
+        V d = quantity[q] - center[q];
         if constexpr (Masked) d = select(valid, d, zero);
         r.rest[q] = r.rest[q] + d, r.square[q] = r.square[q] + mul(d, d);
-        r.low[q] = (math::min)(r.low[q], of[q]), r.high[q] = (math::max)(r.high[q], of[q]);
+        r.low[q] = (math::min)(r.low[q], quantity[q]),
+        r.high[q] = (math::max)(r.high[q], quantity[q]);
       }
     }
     to = r;

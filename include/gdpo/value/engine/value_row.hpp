@@ -2,6 +2,7 @@
 // The value loss of one row on the host: the loops over its tokens.
 #include <gdpo/tokens/token_span.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
+#include <gdpo/value/shared/check_value_loss.hpp>
 #include <gdpo/value/shared/value_tally.hpp>
 #include <gdpo/value/shared/value_term.hpp>
 
@@ -46,24 +47,16 @@ class RowValueLoss {
     for (index_t begin = 0; begin < row.length; begin += block) {
       const index_t end = (std::min)(begin + block, row.length);
       Sums lanes[registers]{};
-      const index_t whole = end - (end - begin) % math::logical_lanes;
-      if (begin < whole) {
-        if (row.mask) {
-          clips_ ? loop<true, true>(row, begin, whole, weight, gradient, lanes)
-                 : loop<true, false>(row, begin, whole, weight, gradient, lanes);
-        } else {
-          clips_ ? loop<false, true>(row, begin, whole, weight, gradient, lanes)
-                 : loop<false, false>(row, begin, whole, weight, gradient, lanes);
-        }
-      }
-      if (whole < end) {
-        TokenSpan<S> span{row, gradient};
-        PaddedSpan<S> padded(span, whole, end);
-        const TokenSpan<S>& last = padded.span;
-        clips_ ? loop<true, true>(last.row, 0, math::logical_lanes, weight, last.gradient, lanes)
-               : loop<true, false>(last.row, 0, math::logical_lanes, weight, last.gradient, lanes);
-        padded.copy_back();
-      }
+      in_registers(TokenSpan<S>{row, gradient}, begin, end,
+                   [&](const TokenSpan<S>& span, index_t first, index_t last, auto) {
+                     if (span.row.mask) {
+                       clips_ ? loop<true, true>(span, first, last, weight, lanes)
+                              : loop<true, false>(span, first, last, weight, lanes);
+                     } else {
+                       clips_ ? loop<false, true>(span, first, last, weight, lanes)
+                              : loop<false, false>(span, first, last, weight, lanes);
+                     }
+                   });
       const double error = total_of(lanes, &Sums::error), loss = total_of(lanes, &Sums::loss);
       const double inputs = clips_ ? total_of(lanes, &Sums::old_value) : 0.0;
       sums.of[value_of_loss] += loss, sums.of[value_of_error] += error;
@@ -93,14 +86,14 @@ class RowValueLoss {
   }
 
   template <bool Masked, bool Clips>
-  GDPO_NOINLINE void loop(const TokenRow<S>& row, index_t begin, index_t end, double weight,
-                          S* gradient, Sums* sums) {
+  GDPO_NOINLINE void loop(const TokenSpan<S>& span, index_t begin, index_t end, double weight,
+                          Sums* sums) {
     // The loop reads copies, so that the compiler keeps what is the same for all tokens in
     // registers.
     const ValueFormula formula = formula_;
-    const S *const values = row.logp, *const old_values = row.old_logp,
-                   *const targets = row.advantages;
-    const unsigned char* const mask = row.mask;
+    const ValueRow<S> row(span.row);
+    const unsigned char* const mask = span.row.mask;
+    S* const gradient = span.gradient;
     const V w = math::constant<V>(weight), zero = math::constant<V>(0.0);
     V low[value_quantities], high[value_quantities];
     Sums local[registers];
@@ -108,29 +101,29 @@ class RowValueLoss {
     for (int q = 0; q < value_quantities; ++q) low[q] = low_[q], high[q] = high_[q];
     for (index_t t = begin; t < end; t += math::logical_lanes) {
       for (int k = 0; k < registers; ++k) {
-        const index_t at = t + k * L::width;
+        const index_t first = t + k * L::width;
         Mask valid = L::all_lanes();
-        if constexpr (Masked) valid = run_mask<V>(mask + at);
-        const auto taken = [&](const V& x) GDPO_INLINE_LAMBDA {
+        if constexpr (Masked) valid = run_mask<V>(mask + first);
+        const auto where_valid = [&](const V& x) GDPO_INLINE_LAMBDA {
           if constexpr (Masked) return V(math::select(valid, x, zero));
           return x;
         };
-        const V value = L::load(values + at);
+        const V value = L::load(row.values + first);
         V old_value = zero;
-        if constexpr (Clips) old_value = L::load(old_values + at);
+        if constexpr (Clips) old_value = L::load(row.old_values + first);
         const ValueTerm<V> term =
-            formula.template operator()<Clips, V>(value, old_value, L::load(targets + at));
+            formula.template operator()<Clips, V>(value, old_value, L::load(row.returns + first));
         Sums& s = local[k];
-        s.loss = s.loss + taken(term.loss), s.error = s.error + taken(term.error);
-        if constexpr (Clips) s.old_value = s.old_value + taken(old_value);
+        s.loss = s.loss + where_valid(term.loss), s.error = s.error + where_valid(term.error);
+        if constexpr (Clips) s.old_value = s.old_value + where_valid(old_value);
         if constexpr (Metrics::means) {
-          s.value = s.value + taken(value);
+          s.value = s.value + where_valid(value);
           if constexpr (Clips) s.clipped.add(math::both(valid, term.clipped));
         }
         if constexpr (Metrics::everything) {
-          const V of[value_quantities] = {term.loss, value, term.error};
+          const V quantity[value_quantities] = {term.loss, value, term.error};
           for (int q = 0; q < value_quantities; ++q) {
-            V least = of[q], most = of[q];
+            V least = quantity[q], most = quantity[q];
             if constexpr (Masked) {
               least = math::select(valid, least, math::constant<V>(math::infinity));
               most = math::select(valid, most, math::constant<V>(-math::infinity));
@@ -138,7 +131,7 @@ class RowValueLoss {
             low[q] = (math::min)(low[q], least), high[q] = (math::max)(high[q], most);
           }
         }
-        if (gradient) L::store(gradient + at, taken(math::mul(w, term.slope)));
+        if (gradient) L::store(gradient + first, where_valid(math::mul(w, term.slope)));
       }
     }
     for (int k = 0; k < registers; ++k) sums[k] = local[k];
@@ -150,14 +143,15 @@ class RowValueLoss {
   /// NaN may come out either way.
   GDPO_COLD void census(const TokenRow<S>& row, index_t begin, index_t end, S* gradient,
                         ValueSums& sums) {
-    ValueNonFinite& found = tally_.metrics.non_finite;
+    ValueNonFinite& counters = tally_.metrics.non_finite;
+    const ValueRow<S> arrays(row);
     for (index_t t = begin; t < end; ++t) {
       if (!row.valid(t)) continue;
-      const S value = row.logp[t], target = row.advantages[t];
-      const S old_value = clips_ ? row.old_logp[t] : S(0);
-      if (math::not_finite(value)) note(found.values, row.row, t);
-      if (math::not_finite(target)) note(found.returns, row.row, t);
-      if (math::not_finite(old_value)) note(found.old_values, row.row, t);
+      const S value = arrays.values[t], target = arrays.returns[t];
+      const S old_value = clips_ ? arrays.old_values[t] : S(0);
+      if (math::not_finite(value)) note(counters.values, row.row, t);
+      if (math::not_finite(target)) note(counters.returns, row.row, t);
+      if (math::not_finite(old_value)) note(counters.old_values, row.row, t);
       if (!math::is_nan(static_cast<S>(value - target)) && !math::is_nan(old_value)) continue;
       sums.of[value_of_loss] = math::nan();
       if (gradient) gradient[t] = math::nan<S>();

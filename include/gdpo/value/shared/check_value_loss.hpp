@@ -1,6 +1,7 @@
 #pragma once
 // A ValueBatch as the TokenBatch whose layout, rows and counts it has, and the checks of a call.
 #include <gdpo/tokens/check_counts.hpp>
+#include <gdpo/tokens/token_row.hpp>
 #include <gdpo/value/value_batch.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -17,6 +18,14 @@ TokenBatch<S> tokens_of(const ValueBatch<S>& b, bool reads_old) {
   tokens.mask = b.mask, tokens.offsets = b.offsets, tokens.row_weights = b.row_weights;
   return tokens;
 }
+
+/// The arrays of a row of tokens_of(), under the names that they have in the ValueBatch.
+template <class S>
+struct ValueRow {
+  const S *values, *old_values, *returns;
+  explicit ValueRow(const TokenRow<S>& row)
+      : values(row.logp), old_values(row.old_logp), returns(row.advantages) {}
+};
 
 /// Refuses arrays whose shapes do not fit, under the names of the ValueBatch. After this,
 /// layout_of() and shape_of() of tokens_of() can only find fault with what has the same name in

@@ -1,0 +1,195 @@
+#pragma once
+// The driver of losses over tokens: it checks what all of them are given, cuts the rows into units
+// for any number of workers, and runs a loss on each row. The policy loss and the value loss say
+// what a row computes and tallies.
+#include <gdpo/core/exec.hpp>
+#include <gdpo/tokens/check_counts.hpp>
+#include <gdpo/tokens/token_span.hpp>
+#include <vector>
+
+GDPO_BEGIN_NAMESPACE
+
+namespace detail {
+template <class S, class Aggregate>
+class RowDriver;
+
+/// Scratch memory of one worker, with room for the longest row.
+template <class S>
+struct RowMemory {
+  RowScratch<S> rows;
+  std::vector<double> tokens;  ///< One number a token, for the loss.
+  /// The gradient of a row, where the caller's is not contiguous or there is none.
+  std::vector<S> gradient;
+};
+}  // namespace detail
+
+/// Scratch memory of calls of a loss over tokens. After a first call, further calls of the same
+/// shape and executor allocate nothing. It serves one call at a time: threads that call at the same
+/// time need one each. `Tally` is what a unit of rows adds up to.
+template <class S, class Tally>
+class TokenWorkspace {
+  template <class T, class Aggregate>
+  friend class detail::RowDriver;
+  std::vector<detail::RowMemory<S>> workers;
+  std::vector<Tally> units;
+};
+
+namespace detail {
+
+/// A row with its weight.
+template <class S>
+struct WeighedRow {
+  TokenRow<S> row;
+  index_t tokens;  ///< Number of valid tokens.
+  double weight;   ///< W_i; 0 in place of one that is not finite.
+  /// False where the weight is 0: the row adds nothing to the loss, even if its sums are NaN.
+  bool counts() const { return weight != 0; }
+};
+
+/// A call of a loss over tokens, whose arguments the constructor checks.
+///
+/// The rows are cut into units of consecutive rows, at most 128 and all of the same size but the
+/// last, so the number of rows alone decides them. Workers run the units. Within a unit the rows
+/// are added in their order, then the units in theirs, so the bits do not depend on the workers.
+template <class S, class Aggregate>
+class RowDriver {
+ public:
+  /// The caller has checked the loss and the shapes; `layout` and `reads` came of it.
+  RowDriver(const char* function, const Aggregate& aggregate, const TokenBatch<S>& batch,
+            const TokenLayout& layout, const TokenReads& reads, const Normalizer& normalizer,
+            const TokenOut<S>& gradient)
+      : aggregate_(aggregate),
+        batch_(batch),
+        normalizer_(normalizer),
+        gradient_(gradient),
+        layout_(layout),
+        reads_(reads),
+        over_(over_of(aggregate)) {
+    check_normalizer(function, aggregate, normalizer, batch.prepared);
+    check_seen(function, over_, normalizer,
+               counts_of_shape(layout_, static_cast<bool>(batch.mask)));
+    check_written_tokens(function, "gradient", gradient, layout_);
+    check_row_weights(function, batch, layout_);
+    const char* nothing = divides_by_nothing(aggregate, normalizer);
+    if (nothing && count_rows(batch, layout_).tokens > 0) fail_without_count(function, nothing);
+  }
+
+  const TokenLayout& layout() const { return layout_; }
+  const TokenReads& reads() const { return reads_; }
+  index_t over() const { return over_; }
+
+  /// Reads row i. `bad_weights` counts a weight that is not finite.
+  WeighedRow<S> read(index_t i, RowMemory<S>& memory, NonFinite& bad_weights) const {
+    const TokenRow<S> row = read_row(batch_, layout_, i, reads_, memory.rows);
+    const index_t tokens = row.count();
+    double weight =
+        tokens > 0 ? aggregate_(AggregateArgs{{tokens, layout_.width}, normalizer_}) : 0.0;
+    if (tokens > 0 && batch_.row_weights) weight = math::mul(weight, batch_.row_weights(i));
+    if (math::not_finite(weight)) note(bad_weights, i, -1), weight = 0;
+    return {row, tokens, weight};
+  }
+  /// `always_writes`: the loss writes a gradient even where the caller wants none.
+  void reserve(RowMemory<S>& memory, bool always_writes = true) const {
+    memory.rows.reserve(layout_.longest);
+    const auto longest = static_cast<std::size_t>(layout_.longest);
+    if (memory.tokens.size() < longest) memory.tokens.resize(longest);
+    const bool writes_in_place = gradient_ ? gradient_.contiguous() : !always_writes;
+    if (!writes_in_place && memory.gradient.size() < longest) memory.gradient.resize(longest);
+  }
+
+  /// The tally of all rows. `make(tally)` makes the loss of the rows of a unit, of type
+  ///
+  ///     Loss   always_writes                            whether gradient is never null
+  ///            bad_weights()                            the counter of read()
+  ///            operator()(weighed, gradient, memory)    computes a row
+  ///            add(span, weighed, sums, memory)         adds it to the tally
+  ///
+  /// `gradient` has room for the row, and every position of it is written.
+  template <class Loss, class Exec, class Tally, class Make>
+  Tally run(const Exec& exec, TokenWorkspace<S, Tally>& workspace, const Make& make) const {
+    constexpr index_t most_units = 128;
+    const index_t rows = layout_.rows, rows_a_unit = (rows + most_units - 1) / most_units;
+    const index_t units = rows > 0 ? (rows + rows_a_unit - 1) / rows_a_unit : 0;
+    const index_t workers = workers_for(exec, units, layout_.tokens);
+    if (static_cast<index_t>(workspace.workers.size()) < workers)
+      workspace.workers = std::vector<RowMemory<S>>(static_cast<std::size_t>(workers));
+    for (index_t w = 0; w < workers; ++w)
+      reserve(workspace.workers[static_cast<std::size_t>(w)], Loss::always_writes);
+
+    Tally total;
+    if constexpr (!has_one_worker_v<Exec>) {
+      if (workers > 1) {
+        if (static_cast<index_t>(workspace.units.size()) < units)
+          workspace.units = std::vector<Tally>(static_cast<std::size_t>(units));
+        for_each_unit(exec, workers, units, [&](index_t worker, index_t unit) {
+          const index_t first = unit * rows_a_unit;
+          Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
+          tally = Tally{};
+          Loss loss = make(tally);
+          run_unit(first, (std::min)(first + rows_a_unit, rows), loss,
+                   workspace.workers[static_cast<std::size_t>(worker)]);
+        });
+        for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
+        return total;
+      }
+    }
+    RowMemory<S>& memory = workspace.workers[0];
+    for (index_t first = 0; first < rows; first += rows_a_unit) {
+      const index_t last = (std::min)(first + rows_a_unit, rows);
+      if (rows_a_unit == 1) {  // no tally of its own is needed: adding it to 0 changes no bit
+        Loss loss = make(total);
+        run_unit(first, last, loss, memory);
+      } else {
+        Tally unit;
+        {
+          Loss loss = make(unit);
+          run_unit(first, last, loss, memory);
+        }
+        total.add(unit);
+      }
+    }
+    return total;
+  }
+
+ private:
+  template <class Loss>
+  void run_unit(index_t first, index_t last, Loss& loss, RowMemory<S>& memory) const {
+    for (index_t i = first; i < last; ++i) {
+      const RowSpan span = layout_(i);
+      const WeighedRow<S> weighed = read(i, memory, loss.bad_weights());
+      if (i + 1 < last) prefetch_mask(layout_(i + 1));
+      const View<S, 1> out = gradient_ ? gradient_.row(i, span.begin, span.length) : View<S, 1>{};
+      const bool in_place = out && gradient_.contiguous();
+      S* const gradient = in_place                     ? out.data
+                          : out || Loss::always_writes ? memory.gradient.data()
+                                                       : nullptr;
+      const auto sums = loss(weighed, gradient, memory);
+      if (out && (!weighed.counts() || !in_place)) {
+        for (index_t t = 0; t < span.length; ++t) out(t) = weighed.counts() ? gradient[t] : S(0);
+      }
+      loss.add(span, weighed, sums, memory);
+    }
+  }
+
+  /// Prefetches the mask of a row. The work on a row begins with counting its mask, which would
+  /// otherwise have to wait for memory.
+  void prefetch_mask(const RowSpan& span) const {
+    if (!batch_.mask || !batch_.mask.in_place()) return;
+    // In bytes. What the first-level cache would not hold is left to the processor's prefetching.
+    constexpr index_t line = 64, most = 16384;
+    const unsigned char* mask = batch_.mask.row(span.row, span.begin, span.length, nullptr);
+    for (index_t t = 0; t < (std::min)(span.length, most); t += line) prefetch(mask + t);
+  }
+
+ protected:
+  const Aggregate& aggregate_;
+  const TokenBatch<S>& batch_;
+  const Normalizer& normalizer_;
+  const TokenOut<S>& gradient_;
+  TokenLayout layout_;
+  TokenReads reads_;
+  index_t over_;
+};
+
+}  // namespace detail
+GDPO_END_NAMESPACE
