@@ -1,7 +1,7 @@
 #pragma once
 // PolicyLoss: a policy loss over tokens, composed of its axes.
-#include <gdpo/loss/engine/batch_loss.hpp>
-#include <gdpo/loss/loss_result.hpp>
+#include <gdpo/loss/engine/row_loss.hpp>
+#include <gdpo/loss/shared/write_result.hpp>
 #include <gdpo/loss/surrogate.hpp>
 #include <gdpo/tokens/count.hpp>
 
@@ -111,7 +111,7 @@ struct PolicyLoss {
   LossResult operator()(const TokenBatch<S>& batch, const Normalizer& normalizer,
                         const std::common_type_t<TokenOut<S>>& gradient = {}) const {
     LossWorkspace<S> workspace;
-    return (*this)(simd, batch, normalizer, gradient, workspace);
+    return evaluate(simd, *this, batch, normalizer, gradient, workspace);
   }
 };
 
@@ -163,15 +163,15 @@ LossResult evaluate(const Exec& exec, const Loss& loss, const TokenBatch<S>& bat
                     LossWorkspace<S>& workspace) {
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
-  const detail::BatchLoss<Exec, S, Loss> of_batch("gdpo::PolicyLoss", loss, batch, normalizer,
-                                                  gradient);
-  const detail::Tally total = of_batch(exec, workspace);
+  const detail::CheckedLoss<S, Loss> call("gdpo::PolicyLoss", loss, batch, normalizer, gradient);
+  using Row = detail::RowLoss<detail::lanes_for<Exec, S, decltype(Loss::level)>, S, Loss>;
+  const detail::Tally total = call.template run<Row>(exec, loss, workspace);
   Normalizer seen;
   seen.tokens = total.tokens, seen.rows = static_cast<double>(total.rows);
   seen.non_empty_rows = static_cast<double>(total.rows - total.empty_rows);
-  detail::check_seen("gdpo::PolicyLoss", of_batch.over(), normalizer, seen);
-  return detail::loss_result<decltype(Loss::metrics)>(
-      total, normalizer, detail::traits_of(loss, batch, of_batch.reads()));
+  detail::check_seen("gdpo::PolicyLoss", call.over(), normalizer, seen);
+  return detail::loss_result<decltype(Loss::metrics)>(total, normalizer,
+                                                      detail::traits_of(loss, batch, call.reads()));
 }
 
 /// The same loss at another level, all other settings kept:

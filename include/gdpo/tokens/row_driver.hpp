@@ -97,16 +97,15 @@ class RowDriver {
     if (!writes_in_place && memory.gradient.size() < longest) memory.gradient.resize(longest);
   }
 
-  /// The tally of all rows. `make(tally)` makes the loss of the rows of a unit, of type
+  /// The tally of all rows. `Row` is what computes the rows of a unit:
   ///
-  ///     Loss   always_writes                            whether gradient is never null
-  ///            bad_weights()                            the counter of read()
-  ///            operator()(weighed, gradient, memory)    computes a row
-  ///            add(span, weighed, sums, memory)         adds it to the tally
-  ///
-  /// `gradient` has room for the row, and every position of it is written.
-  template <class Loss, class Exec, class Tally, class Make>
-  Tally run(const Exec& exec, TokenWorkspace<S, Tally>& workspace, const Make& make) const {
+  ///     Row(loss, batch, tally)
+  ///     always_writes                            gradient is never null
+  ///     bad_weights()                            the counter of read()
+  ///     operator()(weighed, gradient, memory)    computes a row; every position of its gradient
+  ///     add(span, weighed, sums, memory)         adds what operator() has returned to the tally
+  template <class Row, class Exec, class Loss, class Tally>
+  Tally run(const Exec& exec, const Loss& loss, TokenWorkspace<S, Tally>& workspace) const {
     constexpr index_t most_units = 128;
     const index_t rows = layout_.rows, rows_a_unit = (rows + most_units - 1) / most_units;
     const index_t units = rows > 0 ? (rows + rows_a_unit - 1) / rows_a_unit : 0;
@@ -114,7 +113,7 @@ class RowDriver {
     if (static_cast<index_t>(workspace.workers.size()) < workers)
       workspace.workers = std::vector<RowMemory<S>>(static_cast<std::size_t>(workers));
     for (index_t w = 0; w < workers; ++w)
-      reserve(workspace.workers[static_cast<std::size_t>(w)], Loss::always_writes);
+      reserve(workspace.workers[static_cast<std::size_t>(w)], Row::always_writes);
 
     Tally total;
     if constexpr (!has_one_worker_v<Exec>) {
@@ -125,8 +124,8 @@ class RowDriver {
           const index_t first = unit * rows_a_unit;
           Tally& tally = workspace.units[static_cast<std::size_t>(unit)];
           tally = Tally{};
-          Loss loss = make(tally);
-          run_unit(first, (std::min)(first + rows_a_unit, rows), loss,
+          Row row(loss, batch_, tally);
+          run_unit(first, (std::min)(first + rows_a_unit, rows), row,
                    workspace.workers[static_cast<std::size_t>(worker)]);
         });
         for (index_t u = 0; u < units; ++u) total.add(workspace.units[static_cast<std::size_t>(u)]);
@@ -137,13 +136,13 @@ class RowDriver {
     for (index_t first = 0; first < rows; first += rows_a_unit) {
       const index_t last = (std::min)(first + rows_a_unit, rows);
       if (rows_a_unit == 1) {  // no tally of its own is needed: adding it to 0 changes no bit
-        Loss loss = make(total);
-        run_unit(first, last, loss, memory);
+        Row row(loss, batch_, total);
+        run_unit(first, last, row, memory);
       } else {
         Tally unit;
         {
-          Loss loss = make(unit);
-          run_unit(first, last, loss, memory);
+          Row row(loss, batch_, unit);
+          run_unit(first, last, row, memory);
         }
         total.add(unit);
       }
@@ -152,22 +151,22 @@ class RowDriver {
   }
 
  private:
-  template <class Loss>
-  void run_unit(index_t first, index_t last, Loss& loss, RowMemory<S>& memory) const {
+  template <class Row>
+  void run_unit(index_t first, index_t last, Row& row, RowMemory<S>& memory) const {
     for (index_t i = first; i < last; ++i) {
       const RowSpan span = layout_(i);
-      const WeighedRow<S> weighed = read(i, memory, loss.bad_weights());
+      const WeighedRow<S> weighed = read(i, memory, row.bad_weights());
       if (i + 1 < last) prefetch_mask(layout_(i + 1));
       const View<S, 1> out = gradient_ ? gradient_.row(i, span.begin, span.length) : View<S, 1>{};
       const bool in_place = out && gradient_.contiguous();
-      S* const gradient = in_place                     ? out.data
-                          : out || Loss::always_writes ? memory.gradient.data()
-                                                       : nullptr;
-      const auto sums = loss(weighed, gradient, memory);
+      S* const gradient = in_place                    ? out.data
+                          : out || Row::always_writes ? memory.gradient.data()
+                                                      : nullptr;
+      const auto sums = row(weighed, gradient, memory);
       if (out && (!weighed.counts() || !in_place)) {
         for (index_t t = 0; t < span.length; ++t) out(t) = weighed.counts() ? gradient[t] : S(0);
       }
-      loss.add(span, weighed, sums, memory);
+      row.add(span, weighed, sums, memory);
     }
   }
 
@@ -181,7 +180,6 @@ class RowDriver {
     for (index_t t = 0; t < (std::min)(span.length, most); t += line) prefetch(mask + t);
   }
 
- protected:
   const Aggregate& aggregate_;
   const TokenBatch<S>& batch_;
   const Normalizer& normalizer_;

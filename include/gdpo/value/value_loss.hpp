@@ -1,8 +1,12 @@
 #pragma once
 // ValueLoss: the loss of a critic, with an optional clip.
-#include <gdpo/value/engine/value_batch_loss.hpp>
+#include <gdpo/value/engine/value_row.hpp>
 
 GDPO_BEGIN_NAMESPACE
+
+/// Scratch memory of value losses.
+template <class S>
+using ValueWorkspace = TokenWorkspace<S, detail::ValueTally>;
 namespace detail {
 
 /// The mean over tokens, if A is the library's aggregate; else A with its own defaults.
@@ -115,9 +119,24 @@ struct ValueLoss {
                              const std::common_type_t<TokenOut<S>>& gradient,
                              ValueWorkspace<S>& workspace) const {
     static_assert(detail::needs_exec<Exec>());
-    return detail::value_loss("gdpo::ValueLoss", exec, *this, batch,
-                              detail::tokens_of(batch, detail::clips<S>(clip)), normalizer,
-                              gradient, workspace);
+    constexpr const char* function = "gdpo::ValueLoss";
+    using namespace detail;
+    const TokenBatch<S> tokens = tokens_of(batch, clips<S>(clip));
+    check_value_shapes(function, batch, NeedsLogp::Yes);
+    TokenLayout layout = layout_of(function, tokens, NeedsLogp::Yes);
+    layout.shaped = "values";
+    check_value_loss(function, *this, batch, layout);
+    const RowDriver<S, Aggregate> call(function, aggregate, tokens, layout, TokenReads::none(),
+                                       normalizer, gradient);
+    const ValueTally total =
+        call.template run<RowValueLoss<Exec, S, ValueLoss>>(exec, *this, workspace);
+    Normalizer seen = seen_by(total.metrics);
+    seen.tokens = total.tokens;
+    check_seen(function, call.over(), normalizer, seen);
+    ValueLossResult result;
+    result.loss = total.loss, result.normalizer = normalizer, result.metrics = total.metrics;
+    result.over = call.over();
+    return result;
   }
   /// The same on a device, with the arguments that cuda/value/device_value_loss.hpp describes.
   template <class Device, class... Arguments,

@@ -1,12 +1,43 @@
 #pragma once
-// The policy loss of one row on the host: the loops over its tokens.
+// The policy loss of one row on the host: the loops over its tokens, and what it adds to the tally.
+#include <gdpo/core/exec.hpp>
+#include <gdpo/loss/shared/checked_loss.hpp>
+#include <gdpo/loss/shared/positive_logp.hpp>
 #include <gdpo/loss/shared/token_reader.hpp>
 #include <gdpo/loss/shared/token_terms.hpp>
 
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Computes the loss of one row on the host. It has the loops over tokens; the formulas of a token
+/// Moments of the advantages at the row's valid tokens.
+template <class S>
+Moments advantages_of(const TokenRow<S>& row, index_t tokens, std::vector<double>& scratch) {
+  Moments m;
+  if (tokens == 0) return m;
+  if (row.advantages) {
+    index_t n = 0;
+    // This packs the advantages of the valid tokens without a branch on the mask, because such a
+    // branch would often be mispredicted.
+    for (index_t t = 0; t < row.length; ++t) {
+      scratch[static_cast<std::size_t>(n)] = static_cast<double>(row.advantages[t]);
+      n += row.valid(t);
+    }
+    return moments_of(InRowOrder{}, scratch.data(), nullptr, n);
+  }
+  m.n = tokens;
+  m.weight = static_cast<double>(tokens);
+  m.mean = m.min = m.max = row.advantage;
+  return m;
+}
+
+/// The V that formulas run on: lanes of S, or of double at levels of segments. With `seq` it is one
+/// such number.
+template <class Exec, class S, class Level>
+using lanes_for =
+    std::conditional_t<std::is_same_v<Exec, Seq>, std::conditional_t<Level::of_segment, double, S>,
+                       math::Native<std::conditional_t<Level::of_segment, double, S>>>;
+
+/// Computes the loss of one row on the host, as RowDriver runs it. It has the loops over tokens; the formulas of a token
 /// are in TokenTerms.
 ///
 /// S is the type of the batch and of the gradient. V is the type that the formulas run on: float,
@@ -43,11 +74,14 @@ class RowLoss {
   using Factors = typename Terms::Factors;
   using Metrics = typename Terms::Metrics;
 
-  RowLoss(const Loss& loss, Tally& tally)
+  static constexpr bool always_writes = true;
+
+  RowLoss(const Loss& loss, const TokenBatch<S>& batch, Tally& tally)
       : level_(loss.level),
         surrogate_(loss.surrogate),
         kls_(loss.kl),
         factors_(loss.factor),
+        batch_(batch),
         tally_(tally) {}
   ~RowLoss() {
     if constexpr (Metrics::everything) ranges_.add_to(tally_);
@@ -55,22 +89,43 @@ class RowLoss {
   RowLoss(const RowLoss&) = delete;
   RowLoss& operator=(const RowLoss&) = delete;
 
-  /// Computes one row. `weight` is its weight W_i (tokens/aggregate.hpp). `gradient` has room for
-  /// the row's length. Every position of it is written, with exactly 0 where the mask is 0.
-  /// `scratch`, which only level::Sequence uses, has room for the row's length too. Returns the
-  /// sums of the row, not yet multiplied by `weight`.
-  RowSums operator()(const TokenRow<S>& row, double weight, S* gradient, double* scratch) {
+  NonFinite& bad_weights() { return tally_.non_finite.weights; }
+
+  /// Computes one row and adds its loss. Every position of `gradient` is written, with exactly 0
+  /// where the mask is 0. Returns the sums of the row, not yet multiplied by its weight.
+  RowSums operator()(const WeighedRow<S>& weighed, S* gradient, RowMemory<S>& memory) {
+    const TokenRow<S>& row = weighed.row;
     if constexpr (reads_row_advantage) row_advantage_ = static_cast<C>(row.mean_advantage());
     RowSums sums;
     sums.advantage = !row.advantages && !math::is_zero(static_cast<C>(row.advantage));
-    const TokenSpan<S> span{row, gradient, shares ? scratch : nullptr};
+    const TokenSpan<S> span{row, gradient, shares ? memory.tokens.data() : nullptr};
     for (index_t first = 0; first < row.length;) {
       const index_t end = row.segment_end(first);
-      segment(span, first, end, weight, sums);
+      segment(span, first, end, weighed.weight, sums);
       first = end;
     }
     Terms::finish(kls_, row.kl_weights, sums);
+    if (weighed.counts()) {
+      tally_.policy_loss += math::mul(weighed.weight, sums.of[of_metric<&LossMetrics::surrogate>]);
+      tally_.kl_loss += math::mul(weighed.weight, sums.kl_loss);
+    }
     return sums;
+  }
+  /// Adds the metrics of a row.
+  void add(const RowSpan& span, const WeighedRow<S>& weighed, const RowSums& sums,
+           RowMemory<S>& memory) {
+    const TokenRow<S>& row = weighed.row;
+    const index_t tokens = weighed.tokens;
+    // Tally::add() below loads the sums of this row as vectors. They were stored one by one, and a
+    // vector load has to wait until such stores have reached the cache. The work in between gives
+    // them time.
+    tally_.advantage = merge(tally_.advantage, advantages_of(row, tokens, memory.tokens));
+    const index_t completion =
+        batch_.completion_mask ? count_row(batch_.completion_mask, span, memory.rows.mask.data())
+                               : tokens;
+    tally_.add(sums, tokens, completion,
+               batch_.truncated ? batch_.truncated(span.row) : math::nan(),
+               positive_logp(row, tokens), Metrics::means);
   }
 
  private:
@@ -381,6 +436,7 @@ class RowLoss {
   const Surrogate& surrogate_;
   const Kls& kls_;
   const Factors& factors_;
+  const TokenBatch<S>& batch_;
   Tally& tally_;
   C row_advantage_{};
   Ranges ranges_;

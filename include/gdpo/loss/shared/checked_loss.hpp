@@ -23,15 +23,11 @@ class CheckedLoss : public RowDriver<S, std::remove_const_t<decltype(Loss::aggre
       : CheckedLoss(function, loss, batch, layout_of(function, batch, NeedsLogp::Yes), normalizer,
                     gradient) {}
 
- protected:
-  const Loss& loss_;
-
  private:
   CheckedLoss(const char* function, const Loss& loss, const TokenBatch<S>& batch,
               const TokenLayout& layout, const Normalizer& normalizer, const TokenOut<S>& gradient)
       : Driver(function, loss.aggregate, batch, layout, check_loss(function, loss, batch, layout),
-               normalizer, gradient),
-        loss_(loss) {}
+               normalizer, gradient) {}
 };
 
 }  // namespace detail

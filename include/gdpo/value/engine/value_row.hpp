@@ -1,7 +1,8 @@
 #pragma once
-// The value loss of one row on the host: the loops over its tokens.
-#include <gdpo/tokens/token_span.hpp>
+// The value loss of one row on the host: the loops over its tokens, and what it adds to the tally.
+#include <gdpo/tokens/row_driver.hpp>
 #include <gdpo/value/engine/value_mask.hpp>
+#include <gdpo/value/engine/value_moments.hpp>
 #include <gdpo/value/shared/check_value_loss.hpp>
 #include <gdpo/value/shared/value_tally.hpp>
 #include <gdpo/value/shared/value_term.hpp>
@@ -9,19 +10,26 @@
 GDPO_BEGIN_NAMESPACE
 namespace detail {
 
-/// Computes the value loss of one row on the host: the loops over tokens. V is S or lanes of S.
+/// Computes the value loss of one row on the host, as RowDriver runs it: the loops over tokens. V
+/// is S or lanes of S.
 ///
 /// Order of summation, as in RowLoss: a row is cut into blocks of 1024 tokens, the last of them
 /// shorter. Token t of a block goes to lane t mod 16, which adds at most 64 tokens in S. The 16
 /// lanes are then added in double as a tree, and the sums of the blocks in their order. So the bits
 /// do not depend on the width of V.
-template <class V, class S, class Metrics>
+template <class Exec, class S, class Loss>
 class RowValueLoss {
+  template <class T>
+  using LanesOf = std::conditional_t<std::is_same_v<Exec, Seq>, T, math::Native<T>>;
+  using V = LanesOf<S>;
+  using Metrics = std::remove_const_t<decltype(Loss::metrics)>;
+
  public:
   using L = math::Lanes<V>;
+  static constexpr bool always_writes = false;
 
-  RowValueLoss(const ValueFormula& formula, bool clips, ValueTally& tally)
-      : formula_(formula), clips_(clips), tally_(tally) {
+  RowValueLoss(const Loss& loss, const TokenBatch<S>&, ValueTally& tally)
+      : formula_{loss.clip, loss.half}, clips_(clips<S>(loss.clip)), tally_(tally) {
     for (int q = 0; q < value_quantities; ++q) {
       low_[q] = math::constant<V>(math::infinity), high_[q] = math::constant<V>(-math::infinity);
     }
@@ -39,10 +47,14 @@ class RowValueLoss {
   RowValueLoss(const RowValueLoss&) = delete;
   RowValueLoss& operator=(const RowValueLoss&) = delete;
 
-  /// Computes one row. `weight` is its weight W_i. `gradient` has room for the row's length, or is
-  /// null; every position of it is written, with exactly 0 where the mask is 0. Returns the sums of
-  /// the row, not yet multiplied by `weight`.
-  ValueSums operator()(const TokenRow<S>& row, double weight, S* gradient) {
+  NonFinite& bad_weights() { return tally_.metrics.non_finite.weights; }
+
+  /// Computes one row. Without `gradient` it is not wanted; else every position of it is written,
+  /// with exactly 0 where the mask is 0. Returns the sums of the row, not yet multiplied by its
+  /// weight.
+  ValueSums operator()(const WeighedRow<S>& weighed, S* gradient, RowMemory<S>&) {
+    const TokenRow<S>& row = weighed.row;
+    const double weight = weighed.weight;
     ValueSums sums;
     for (index_t begin = 0; begin < row.length; begin += block) {
       const index_t end = (std::min)(begin + block, row.length);
@@ -68,6 +80,22 @@ class RowValueLoss {
         census(row, begin, end, gradient, sums);
     }
     return sums;
+  }
+  /// Adds the loss and the metrics of a row.
+  void add(const RowSpan&, const WeighedRow<S>& weighed, const ValueSums& sums, RowMemory<S>&) {
+    const index_t tokens = weighed.tokens;
+    if (weighed.counts()) tally_.loss += math::mul(weighed.weight, sums.of[value_of_loss]);
+    tally_.add_row(tokens);
+    if constexpr (Metrics::means) {
+      for (int q = 0; q < value_quantities; ++q) tally_.add_quantity(q, sums, tokens);
+      tally_.add_clipped(sums, tokens);
+      if (tokens == 0) return;
+      const CenteredSums centered = RowMoments<LanesOf<double>, S>::of(
+          weighed.row, tokens, sums.of[value_of_value], sums.of[value_of_error]);
+      ValueMetrics& m = tally_.metrics;
+      m.returns = merge(m.returns, centered.moments(0, tokens));
+      m.residuals = merge(m.residuals, centered.moments(1, tokens));
+    }
   }
 
  private:
