@@ -1,7 +1,7 @@
 // labels: none
-// The tallies of the units of a batch are added in the order of cuda/tokens/add_tallies.hpp, whatever the
-// number of parts and bytes of a tally: more parts than a block has warps or threads, and more
-// bytes than 32 tallies have room for in a block's memory.
+// The tallies of the units of a batch are added in the order of cuda/tokens/add_tallies.hpp,
+// whatever the number of parts and bytes of a tally: more parts than a block has warps or threads,
+// and more bytes than 32 tallies have room for in a block's memory.
 #include <gdpo/cuda/tokens/add_tallies.hpp>
 
 #include "support/catch.hpp"

@@ -89,9 +89,10 @@ struct ValueCensus {
   }
 };
 
-/// One block computes one unit of rows (compute_unit). Passes over a row: the mask, to count tokens; terms, gradient and
-/// metrics; with metrics the moments, about centers from the sums before. A later pass reads what
-/// an earlier one left in the caches. The order of the sums is that of cuda/tokens/device_rows.hpp.
+/// One block computes one unit of rows (compute_unit). Passes over a row: the mask, to count
+/// tokens; terms, gradient and metrics; with metrics the moments, about centers from the sums
+/// before. A later pass reads what an earlier one left in the caches. The order of the sums is that
+/// of cuda/tokens/device_rows.hpp.
 template <bool Plain, bool Clips, class S, class Loss>
 class ValueKernel {
  public:
