@@ -14,7 +14,7 @@
 //                            `static constexpr bool has_teams = true`.
 // A block also has
 //   block.index(), block.count(), block.threads()   index_t, index_t, int
-//   block.template shared<T>()   memory of the block, 16-byte aligned, as large as launch was told
+//   block.template shared<T>()   shared_bytes (of launch) bytes of the block, 16-byte aligned
 //
 // A *device* is an execution tag that launches kernels on a grid of such blocks. cuda::On is one
 // (cuda/device/on.hpp). The tests have two that run kernels on the host and show races: one runs

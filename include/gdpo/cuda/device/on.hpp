@@ -17,11 +17,11 @@ namespace cuda {
 /// Thrown when a call of the CUDA runtime or a launch fails. The kernels themselves never trap.
 struct error : std::runtime_error {
   cudaError_t code;  ///< what the CUDA runtime returned
-  /// `function`: the call to name in the message. `of`: what the CUDA runtime returned.
-  error(const char* function, cudaError_t of)
-      : std::runtime_error(std::string(function) + ": " + cudaGetErrorName(of) + ": " +
-                           cudaGetErrorString(of)),
-        code(of) {}
+  /// `function`: the call to name in the message. `status`: what the CUDA runtime returned.
+  error(const char* function, cudaError_t status)
+      : std::runtime_error(std::string(function) + ": " + cudaGetErrorName(status) + ": " +
+                           cudaGetErrorString(status)),
+        code(status) {}
 };
 
 /// Throws cuda::error unless `code`, which a call of the CUDA runtime has just returned, is
@@ -42,17 +42,18 @@ inline void check(const char* function, cudaError_t code) {
 namespace detail {
 
 #if defined(__CUDA_ARCH__)
-/// Shuffles a T down by `by` lanes, as 32-bit words. A fold expression instead of a loop over the
-/// words, because nvcc would unroll a loop too late and leave the words in local memory.
+/// Shuffles a T down by `distance` lanes, as 32-bit words. A fold expression instead of a loop over
+/// the words, because nvcc would unroll a loop too late and leave the words in local memory.
 template <class T, std::size_t... w>
-__device__ __forceinline__ T shuffle_words(const T& x, unsigned by, std::index_sequence<w...>) {
+__device__ __forceinline__ T shuffle_words(const T& x, unsigned distance,
+                                           std::index_sequence<w...>) {
   static_assert(sizeof(T) % 4 == 0 && std::is_trivially_copyable_v<T>,
                 "what is reduced is shuffled as 32-bit words");
   struct Words {
-    unsigned of[sizeof...(w)];
+    unsigned word[sizeof...(w)];
   } words;
   memcpy(&words, &x, sizeof x);
-  ((words.of[w] = __shfl_down_sync(0xffffffffu, words.of[w], by)), ...);
+  ((words.word[w] = __shfl_down_sync(0xffffffffu, words.word[w], distance)), ...);
   T result;
   memcpy(&result, &words, sizeof result);
   return result;
@@ -80,7 +81,7 @@ class DeviceBlock {
   }
   GDPO_INLINE int threads() const {
 #if defined(__CUDA_ARCH__)
-    return is_warp() ? acts_for_ : static_cast<int>(blockDim.x);
+    return is_warp() ? team_threads_ : static_cast<int>(blockDim.x);
 #else
     return 0;
 #endif
@@ -103,36 +104,37 @@ class DeviceBlock {
   GDPO_INLINE T reduce(const F& f) const {
 #if defined(__CUDA_ARCH__)
     __shared__ alignas(16) unsigned char raw[MostThreads / warp * sizeof(T)];
-    const int warps = (threads() + warp - 1) / warp, own = static_cast<int>(threadIdx.x) / warp;
-    T* const of_warp = reinterpret_cast<T*>(raw) + (is_warp() ? own : 0);
+    const int warps = (threads() + warp - 1) / warp,
+              warp_index = static_cast<int>(threadIdx.x) / warp;
+    T* const warp_sums = reinterpret_cast<T*>(raw) + (is_warp() ? warp_index : 0);
     // Adds 32 threads: those of this warp, or 32 of those that it stands in for as a team.
-    const auto of_threads = [&](int thread) {
-      T mine = f(thread);
+    const auto add_warp = [&](int thread) {
+      T sum = f(thread);
       GDPO_UNROLL
-      for (unsigned by = warp / 2; by > 0; by /= 2) {
-        mine.add(shuffle_words(mine, by, std::make_index_sequence<sizeof(T) / 4>{}));
+      for (unsigned distance = warp / 2; distance > 0; distance /= 2) {
+        sum.add(shuffle_words(sum, distance, std::make_index_sequence<sizeof(T) / 4>{}));
       }
       if (thread % warp != 0) return;
       if (!is_warp()) {
-        of_warp[own] = mine;
+        warp_sums[warp_index] = sum;
       } else if (thread == 0) {
-        of_warp[0] = mine;
+        warp_sums[0] = sum;
       } else {
-        of_warp[0].add(mine);
+        warp_sums[0].add(sum);
       }
     };
     if constexpr (HasTeams) {
       GDPO_ROLLED
-      for (int turn = 0; turn < turns(); ++turn) of_threads(first() + turn * warp);
+      for (int turn = 0; turn < turns(); ++turn) add_warp(first() + turn * warp);
     } else {
-      of_threads(first());
+      add_warp(first());
     }
     wait();
-    T total = of_warp[0];
+    T total = warp_sums[0];
     // Rolled: unrolled, several T at a time would need more registers than there are.
     GDPO_ROLLED
-    for (int w = 1; w < (is_warp() ? 1 : warps); ++w) total.add(of_warp[w]);
-    wait();  // the next call of reduce writes of_warp again
+    for (int w = 1; w < (is_warp() ? 1 : warps); ++w) total.add(warp_sums[w]);
+    wait();  // the next call of reduce writes warp_sums again
     return total;
 #else
     (void)f;
@@ -144,10 +146,10 @@ class DeviceBlock {
     static_assert(HasTeams, "a kernel with teams says so: static constexpr bool has_teams = true");
 #if defined(__CUDA_ARCH__)
     DeviceBlock team;
-    team.acts_for_ = threads;
+    team.team_threads_ = threads;
     // Broadcast from lane 0, which tells the compiler that all lanes hold the same number.
-    const int own = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / warp, 0);
-    f(team, threads > 0 ? own : 0, threads > 0 ? static_cast<int>(blockDim.x) / warp : 1);
+    const int warp_index = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / warp, 0);
+    f(team, threads > 0 ? warp_index : 0, threads > 0 ? static_cast<int>(blockDim.x) / warp : 1);
     __syncthreads();
 #else
     (void)threads, (void)f;
@@ -164,15 +166,15 @@ class DeviceBlock {
   }
 
  private:
-  GDPO_INLINE bool is_warp() const { return HasTeams && acts_for_ > 0; }
+  GDPO_INLINE bool is_warp() const { return HasTeams && team_threads_ > 0; }
 #if defined(__CUDA_ARCH__)
   /// The first thread that this thread stands in for: itself. In the team of a warp it stands in
   /// for first(), first() + 32, and so on, turns() of them.
   __device__ __forceinline__ int first() const {
-    const int own = static_cast<int>(threadIdx.x);
-    return is_warp() ? own % warp : own;
+    const int thread = static_cast<int>(threadIdx.x);
+    return is_warp() ? thread % warp : thread;
   }
-  __device__ __forceinline__ int turns() const { return is_warp() ? acts_for_ / warp : 1; }
+  __device__ __forceinline__ int turns() const { return is_warp() ? team_threads_ / warp : 1; }
   __device__ __forceinline__ void wait() const {
     if (is_warp()) {
       __syncwarp();
@@ -181,7 +183,7 @@ class DeviceBlock {
     }
   }
 #endif
-  int acts_for_ = 0;  ///< how many threads the team of a warp stands in for; 0: not such a team
+  int team_threads_ = 0;  ///< how many threads the team of a warp stands in for; 0: not such a team
 };
 
 /// Threads of the largest block that a kernel is launched with. A kernel names another number than
@@ -218,15 +220,15 @@ __global__ void __launch_bounds__(largest_block_v<Kernel>, blocks_at_once_v<Kern
 /// device, so a host thread that needs less could lower it between another thread's request and its
 /// launch. If `bytes` exceeds what the device has, the launch fails and reports it.
 inline void allow_shared(const char* function, const void* kernel, std::size_t bytes) {
-  cudaFuncAttributes is{};
-  check(function, cudaFuncGetAttributes(&is, kernel));
-  if (bytes <= static_cast<std::size_t>(is.maxDynamicSharedSizeBytes)) return;
-  int device = 0, of_block = 0;
+  cudaFuncAttributes attributes{};
+  check(function, cudaFuncGetAttributes(&attributes, kernel));
+  if (bytes <= static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes)) return;
+  int device = 0, block_limit = 0;
   check(function, cudaGetDevice(&device));
   check(function,
-        cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+        cudaDeviceGetAttribute(&block_limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   check(function, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       of_block - static_cast<int>(is.sharedSizeBytes)));
+                                       block_limit - static_cast<int>(attributes.sharedSizeBytes)));
 }
 
 }  // namespace detail
@@ -251,7 +253,7 @@ class On {
           cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     tuning_ = Tuning::of(major, multiprocessors);
   }
-  /// With a tuning of your own. Asks the CUDA runtime for nothing.
+  /// With a tuning of your own. Does not call the CUDA runtime.
   On(cudaStream_t stream, const Tuning& tuning) : stream_(stream), tuning_(tuning) {}
 
   /// The stream on which calls are enqueued.
@@ -265,11 +267,12 @@ class On {
   void launch(index_t blocks, int threads, std::size_t shared_bytes, const Kernel& kernel) const {
     static_assert(std::is_trivially_copyable_v<Kernel>, "a kernel is copied to the device");
     constexpr const char* function = "gdpo::cuda";
-    // A block has 48 KiB without asking. The rest is for the static memory of DeviceBlock::reduce.
-    constexpr std::size_t without_asking = 32 * 1024;
+    // The limit of a block is 48 KiB unless a kernel raises it. 16 KiB of them are left for the
+    // static memory of DeviceBlock::reduce.
+    constexpr std::size_t default_limit = 32 * 1024;
     if (blocks == 0) return;
     const auto* const run = reinterpret_cast<const void*>(&detail::run<Kernel>);
-    if (shared_bytes > without_asking) detail::allow_shared(function, run, shared_bytes);
+    if (shared_bytes > default_limit) detail::allow_shared(function, run, shared_bytes);
     void* arguments[] = {const_cast<Kernel*>(&kernel)};
     // cudaLaunchKernel returns the error of this launch. cudaGetLastError could return, and would
     // clear, an error that an earlier call of the program left there.
@@ -287,13 +290,13 @@ class On {
 /// is for logging and cannot be captured into a graph. Throws cuda::error, also if earlier work
 /// failed.
 template <class T>
-T to_host(const On& on, const T* on_device) {
+T to_host(const On& device, const T* source) {
   static_assert(std::is_trivially_copyable_v<T>, "results are plain data");
   constexpr const char* function = "gdpo::cuda::to_host";
   T result;
   check(function,
-        cudaMemcpyAsync(&result, on_device, sizeof(T), cudaMemcpyDeviceToHost, on.stream()));
-  check(function, cudaStreamSynchronize(on.stream()));
+        cudaMemcpyAsync(&result, source, sizeof(T), cudaMemcpyDeviceToHost, device.stream()));
+  check(function, cudaStreamSynchronize(device.stream()));
   return result;
 }
 

@@ -12,8 +12,8 @@ namespace cuda {
 ///     gdpo::cuda::Scratch scratch{nullptr, gdpo::cuda::scratch_bytes(loss, batch)};
 ///     gdpo::cuda::check("scratch", cudaMalloc(&scratch.data, scratch.bytes));
 ///
-/// Calls on one stream may share it: no call needs what another left there. Calls that run on
-/// different streams at the same time each need their own.
+/// Calls on one stream may share it: no call reads what an earlier one left there. Calls that run
+/// on different streams at the same time each need their own.
 struct Scratch {
   void* data = nullptr;   ///< aligned to 256 bytes, as cudaMalloc gives it
   std::size_t bytes = 0;  ///< bytes at `data`; a call that needs more throws invalid_input
@@ -21,8 +21,8 @@ struct Scratch {
 
 namespace detail {
 
-/// Hands out arrays of a Scratch one after the other. Without memory it only counts their bytes:
-/// that is how scratch_bytes() knows them.
+/// Hands out arrays of a Scratch one after the other. Without memory it only counts their bytes,
+/// for scratch_bytes().
 class ScratchCursor {
  public:
   explicit ScratchCursor(const Scratch& scratch = {})
@@ -30,9 +30,9 @@ class ScratchCursor {
   template <class T>
   T* take(index_t n) {
     constexpr std::size_t alignment = 256;
-    const std::size_t at = used_;
+    const std::size_t offset = used_;
     used_ += (static_cast<std::size_t>(n) * sizeof(T) + alignment - 1) / alignment * alignment;
-    return data_ ? reinterpret_cast<T*>(data_ + at) : nullptr;
+    return data_ ? reinterpret_cast<T*>(data_ + offset) : nullptr;
   }
   std::size_t bytes() const { return used_; }
 
@@ -49,18 +49,18 @@ inline void check_scratch(const char* function, const Scratch& given, std::size_
 }
 
 /// Bytes that Memory takes.
-template <class Memory, class... Of>
-std::size_t bytes_of(const Of&... of) {
+template <class Memory, class... Args>
+std::size_t bytes_of(const Args&... args) {
   ScratchCursor cursor;
-  Memory(cursor, of...);
+  Memory(cursor, args...);
   return cursor.bytes();
 }
 /// Memory in a scratch; invalid_input if the scratch is too small.
-template <class Memory, class... Of>
-Memory take_memory(const char* function, const Scratch& scratch, const Of&... of) {
-  check_scratch(function, scratch, bytes_of<Memory>(of...));
+template <class Memory, class... Args>
+Memory take_memory(const char* function, const Scratch& scratch, const Args&... args) {
+  check_scratch(function, scratch, bytes_of<Memory>(args...));
   ScratchCursor cursor(scratch);
-  return Memory(cursor, of...);
+  return Memory(cursor, args...);
 }
 
 }  // namespace detail
