@@ -21,12 +21,11 @@
 ///     gaps first; results differ by at most 2^-44 relative. scale::Of::Within and ShrunkStd add
 ///     over groups, and give the bits of gdpo::seq there too.
 ///
-/// **Errors.** invalid_input in the host's words, before anything is launched; cuda::error where a
-/// launch fails. Not checked is what only the data on the device says: offsets that decrease or do
-/// not end at N, an order that is no permutation, token counts below 0. They give undefined
-/// advantages, but no access outside the arrays. Singleton::Error, MissingEntry::Reject and
-/// InfiniteEntry::Reject are refused, because a kernel cannot throw. There is no GroupReport and no
-/// Workspace::sums().
+/// **Errors.** invalid_input with the host's messages, before anything is launched; cuda::error
+/// where a launch fails. Data on the device is not checked: offsets that decrease or do not end at
+/// N, an order that is no permutation and token counts below 0 give undefined advantages, but no
+/// access outside the arrays. Singleton::Error, MissingEntry::Reject and InfiniteEntry::Reject are
+/// refused, because a kernel cannot throw. There is no GroupReport and no Workspace::sums().
 ///
 /// **Cost.** Rewards are read once from memory and once more from the cache. One thread adds a
 /// column of a group in row order, so groups of thousands of rows take long. Number of launches:
@@ -79,7 +78,7 @@ class AdvantagesCall {
     if (may_be_raw_) call_.raw = scratch.template take<unsigned char>(call_.group_count);
     const index_t sets = reads_batch_.any ? (std::max<index_t>)(call_.columns, 1) : 1;
     if (over_batch() || reads_batch_.any) {
-      about_ = scratch.template take<SumsAbout<Order>>(sets * windows_);
+      second_ = scratch.template take<SecondSums<Order>>(sets * windows_);
       if (reads_batch_.any || two_passes())
         first_ = scratch.template take<FirstSums<Order>>(sets * windows_);
     }
@@ -94,11 +93,11 @@ class AdvantagesCall {
     }
     if constexpr (Call::has_members) {
       MemberArrays& members = call_.members;
-      members.own = scratch.template take<index_t>(numbers);
+      members.index = scratch.template take<index_t>(numbers);
       members.values = scratch.template take<double>(numbers);
       if (Call::needs_scratch) members.scratch = scratch.template take<double>(numbers);
       for (std::size_t j = 0; j < gdpo::detail::reward_column_count; ++j) {
-        if (call_.of_members[j]) members.columns[j] = scratch.template take<double>(numbers);
+        if (call_.member_columns[j]) members.columns[j] = scratch.template take<double>(numbers);
       }
     }
   }
@@ -110,20 +109,20 @@ class AdvantagesCall {
     if (reads_batch_.any) read_batch(device, most);
     if (renorm_.over == RenormOver::None) {
       launch_groups(device, most,
-                    CombineGroups<Call, ToCaller<R>>{call_, team_of(256 * most), {out}});
+                    CombineGroups<Call, CallerOutput<R>>{call_, team_of(256 * most), {out}});
       return;
     }
-    const AdvantagesOut<R> to{call_.combined, call_.state, out};
+    const AdvantagesOut<R> advantages{call_.combined, call_.state, out};
     combine(device, most);
     if (over_batch()) {
-      BatchStep<Order, Renorm, R> kernel{to, renorm_};
+      BatchStep<Order, Renorm, R> kernel{advantages, renorm_};
       if (two_passes()) kernel.first = first_;
-      kernel.about = about_;
-      if (!by_tokens()) kernel.moved = call_.raw;
+      kernel.second = second_;
+      if (!by_tokens()) kernel.raw = call_.raw;
       kernel.groups = call_.group_count;
       launch_rows(device, most, kernel, kernel.shared_bytes());
     } else {
-      normalize_groups(device, most, to, Call::zero_sum, call_.raw);
+      normalize_groups(device, most, advantages, Call::zero_sum, call_.raw);
     }
   }
 
@@ -134,8 +133,8 @@ class AdvantagesCall {
     kernel.zero_sum = Call::zero_sum;
     if (call_.rows > 0) {
       combine(device, (std::max)(device.tuning().blocks, 1));
-      if (over_batch()) kernel.about = about_, kernel.first = first_;
-      kernel.moved = call_.raw;
+      if (over_batch()) kernel.second = second_, kernel.first = first_;
+      kernel.raw = call_.raw;
       kernel.groups = call_.group_count, kernel.rows = call_.rows;
     }
     device.launch(1, kernel.threads, kernel.shared_bytes(), kernel);
@@ -145,34 +144,35 @@ class AdvantagesCall {
   void finish(const Device& device, const CombinedMoments& merged, View<R, 1> out) const {
     if (call_.rows == 0) return;
     const index_t most = (std::max)(device.tuning().blocks, 1);
-    const AdvantagesOut<R> to{call_.combined, call_.state, out};
+    const AdvantagesOut<R> advantages{call_.combined, call_.state, out};
     if (renorm_.over == RenormOver::Group) {
-      normalize_groups(device, most, to, merged.zero_sum, nullptr);
+      normalize_groups(device, most, advantages, merged.zero_sum, nullptr);
     } else {
       Affine affine;
       if (over_batch()) {
         const bool centered = gdpo::detail::rescales(renorm_.over, merged.zero_sum);
         affine = renorm_(RenormArgs{merged.values, centered});
       }
-      launch_rows(device, most, ApplyAffine<R>{to, affine});
+      launch_rows(device, most, ApplyAffine<R>{advantages, affine});
     }
   }
 
  private:
   template <class Device, class R>
-  void normalize_groups(const Device& device, index_t most, const AdvantagesOut<R>& to,
-                        bool zero_sum, const unsigned char* moved) const {
-    GroupStep<Groups, Renorm, R> kernel{to, renorm_, call_.groups};
+  void normalize_groups(const Device& device, index_t most, const AdvantagesOut<R>& advantages,
+                        bool zero_sum, const unsigned char* raw) const {
+    GroupStep<Groups, Renorm, R> kernel{advantages, renorm_, call_.groups};
     kernel.group_count = call_.group_count;
     kernel.shift = team_of(256 * most);
-    kernel.moved = moved;
+    kernel.raw = raw;
     kernel.zero_sum = zero_sum;
     launch_groups(device, most, kernel);
   }
   static bool check(const char* function, const Batch& batch, const Estimator& e) {
-    gdpo::detail::check_rewards<sums_first>(function, batch, e, [&](const char* of, index_t rows) {
-      DeviceGroups<Groups>::check(batch.groups, of, rows);
-    });
+    gdpo::detail::check_rewards<sums_first>(
+        function, batch, e, [&](const char* caller, index_t rows) {
+          DeviceGroups<Groups>::check(batch.groups, caller, rows);
+        });
     gdpo::detail::check_batch_step(function, batch, e.renorm);
     gdpo::detail::check_fields(function, "baseline", e.baseline);
     gdpo::detail::check_fields(function, "scale", e.scale);
@@ -230,20 +230,20 @@ class AdvantagesCall {
     if constexpr (fits_windows) {
       if (in_windows()) {
         const auto kernel = fitted(
-            CombineWindow<Call>{call_, team_of(CombineWindow<Call>::threads * most), about_});
+            CombineWindow<Call>{call_, team_of(CombineWindow<Call>::threads * most), second_});
         device.launch(windows_, kernel.threads, kernel.shared_bytes(), kernel);
         return;
       }
     }
-    launch_groups(device, most, CombineGroups<Call, ToScratch>{call_, team_of(256 * most), {}});
+    launch_groups(device, most, CombineGroups<Call, ScratchOutput>{call_, team_of(256 * most), {}});
     if (over_batch())
       sum_windows(device, 1, {call_.combined, call_.state, {}, call_.rows}, two_passes(),
                   call_.raw);
   }
 
   template <class Device, class Kernel>
-  void launch_groups(const Device& device, index_t most, const Kernel& of) const {
-    const Kernel kernel = fitted(of);
+  void launch_groups(const Device& device, index_t most, const Kernel& given) const {
+    const Kernel kernel = fitted(given);
     const index_t teams = Kernel::threads >> kernel.shift,
                   tiles = (call_.group_count + teams - 1) / teams;
     device.launch((std::min)(tiles, most), Kernel::threads, kernel.shared_bytes(), kernel);
@@ -255,18 +255,18 @@ class AdvantagesCall {
     device.launch((std::min)(tiles, most), Kernel::threads, shared_bytes, kernel);
   }
 
-  /// Launches the sums over the batch of `sets` sets of numbers: about_, and before it first_ if
+  /// Launches the sums over the batch of `sets` sets of numbers: second_, and before it first_ if
   /// `twice`.
   template <class Device>
   void sum_windows(const Device& device, index_t sets, WeightedNumbers numbers, bool twice,
-                   const unsigned char* moved) {
-    if (by_tokens() && numbers.x == call_.combined) numbers.weights = call_.tokens, moved = nullptr;
+                   const unsigned char* raw) {
+    if (by_tokens() && numbers.x == call_.combined) numbers.weights = call_.tokens, raw = nullptr;
     if (twice) {
       const SumWindows<FirstSums<Order>, Order> kernel{numbers, nullptr, nullptr, 0, first_};
       device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
     }
-    const SumWindows<SumsAbout<Order>, Order> kernel{numbers, twice ? first_ : nullptr, moved,
-                                                     call_.group_count, about_};
+    const SumWindows<SecondSums<Order>, Order> kernel{numbers, twice ? first_ : nullptr, raw,
+                                                      call_.group_count, second_};
     device.launch(sets * windows_, kernel.threads, kernel.shared_bytes(), kernel);
   }
 
@@ -279,7 +279,7 @@ class AdvantagesCall {
     const auto finish = [&](bool centered) {
       sum_windows(device, call_.columns, numbers, true, nullptr);
       const FinishColumns<Order> kernel{first_,
-                                        about_,
+                                        second_,
                                         windows_,
                                         centered,
                                         stats_,
@@ -292,7 +292,7 @@ class AdvantagesCall {
     finish(false);
     call_.batch_stats = stats_;
     if (!reads_batch_.scale) return;
-    launch_groups(device, most, CombineGroups<Call, ToColumns>{call_, team_of(256 * most), {}});
+    launch_groups(device, most, CombineGroups<Call, ColumnsOutput>{call_, team_of(256 * most), {}});
     finish(true);
   }
 
@@ -303,7 +303,7 @@ class AdvantagesCall {
   gdpo::detail::BatchReaders reads_batch_;
   bool may_be_raw_ = false;
   FirstSums<Order>* first_ = nullptr;  // (sets, windows)
-  SumsAbout<Order>* about_ = nullptr;
+  SecondSums<Order>* second_ = nullptr;
   BatchStat* stats_ = nullptr;
 };
 

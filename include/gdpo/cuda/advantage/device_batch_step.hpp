@@ -21,16 +21,16 @@ struct AdvantagesOut {
 };
 
 /// Normalizes over the batch, from the sums of its windows (reward_moments.hpp). Without a mean to
-/// subtract it only rescales, and `about` are sums about 0: where `first` is null, or where `moved`
-/// is given and none of its flags is set. Otherwise `first` gives the mean and `about` are sums
+/// subtract it only rescales, and `second` are sums about 0: where `first` is null, or where `raw`
+/// is given and none of its flags is set. Otherwise `first` gives the mean and `second` are sums
 /// about it.
 template <class Order, class Renorm, class R>
 struct BatchStep {
-  AdvantagesOut<R> to;
+  AdvantagesOut<R> advantages;
   Renorm renorm;
   const FirstSums<Order>* first = nullptr;
-  const SumsAbout<Order>* about = nullptr;
-  const unsigned char* moved = nullptr;
+  const SecondSums<Order>* second = nullptr;
+  const unsigned char* raw = nullptr;
   index_t groups = 0;
   static constexpr int threads = 256;
 
@@ -39,29 +39,29 @@ struct BatchStep {
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     double* const room = block.template shared<double>();
-    const index_t rows = to.out.extent[0], windows = windows_of(rows);
-    const bool rescales = !first || (moved && !any_flag(block, moved, groups));
-    const SumsAbout<Order> sums = sums_of_windows(block, about, windows, room);
+    const index_t rows = advantages.out.extent[0], windows = windows_of(rows);
+    const bool rescales = !first || (raw && !any_flag(block, raw, groups));
+    const SecondSums<Order> sums = sums_of_windows(block, second, windows, room);
     const Moments m = rescales
                           ? sums.moments(0.0)
                           : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
     const Affine affine = renorm(RenormArgs{m, rescales});
     block.each([&](int thread) {
       for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
-        to.write(i, affine);
+        advantages.write(i, affine);
     });
   }
 };
 
 /// Writes the moments of the combined values of a batch. Members are those of BatchStep; without
-/// `about` the moments are not needed, and only zero_sum is written. One block.
+/// `second` the moments are not needed, and only zero_sum is written. One block.
 template <class Order>
 struct StageMoments {
-  CombinedMoments* to;
+  CombinedMoments* moments;
   RenormOver over;
   const FirstSums<Order>* first = nullptr;
-  const SumsAbout<Order>* about = nullptr;
-  const unsigned char* moved = nullptr;
+  const SecondSums<Order>* second = nullptr;
+  const unsigned char* raw = nullptr;
   index_t groups = 0, rows = 0;
   bool zero_sum = false;  // combined values of a group sum to 0, but for raw singletons
   static constexpr int threads = 256;
@@ -71,17 +71,17 @@ struct StageMoments {
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     double* const room = block.template shared<double>();
-    const bool centered = zero_sum && !any_flag(block, moved, groups);
+    const bool centered = zero_sum && !any_flag(block, raw, groups);
     const index_t windows = windows_of(rows);
     Moments m;
-    if (about) {
-      const SumsAbout<Order> sums = sums_of_windows(block, about, windows, room);
+    if (second) {
+      const SecondSums<Order> sums = sums_of_windows(block, second, windows, room);
       m = gdpo::detail::rescales(over, centered)
               ? sums.moments(0.0)
               : moments_of_windows(sums_of_windows(block, first, windows, room), sums);
     }
     block.each([&](int thread) {
-      if (thread == 0) *to = gdpo::detail::combined_moments(m, over, centered);
+      if (thread == 0) *moments = gdpo::detail::combined_moments(m, over, centered);
     });
   }
 };
@@ -89,16 +89,16 @@ struct StageMoments {
 /// Writes the advantages of all rows by one affine map of their combined values.
 template <class R>
 struct ApplyAffine {
-  AdvantagesOut<R> to;
+  AdvantagesOut<R> advantages;
   Affine affine;
   static constexpr int threads = 256;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
-    const index_t rows = to.out.extent[0];
+    const index_t rows = advantages.out.extent[0];
     block.each([&](int thread) {
       for (index_t i = block.index() * threads + thread; i < rows; i += block.count() * threads)
-        to.write(i, affine);
+        advantages.write(i, affine);
     });
   }
 };
@@ -107,12 +107,12 @@ struct ApplyAffine {
 /// its sums.
 template <class Groups, class Renorm, class R>
 struct GroupStep {
-  AdvantagesOut<R> to;
+  AdvantagesOut<R> advantages;
   Renorm renorm;
   DeviceGroups<Groups> groups;
   index_t group_count = 0;
-  int shift = 0;                         // a team has 1 << shift threads
-  const unsigned char* moved = nullptr;  // (groups) 1: has a raw singleton; null: none has
+  int shift = 0;                       // a team has 1 << shift threads
+  const unsigned char* raw = nullptr;  // (groups) 1: has a raw singleton; null: none has
   bool zero_sum = false;  // combined values of a group sum to 0, but for raw singletons
   static constexpr int threads = 256;
   using Order = typename Groups::Order;
@@ -124,7 +124,7 @@ struct GroupStep {
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     Affine* const affines = block.template shared<Affine>();
-    const bool centered = zero_sum && !any_flag(block, moved, group_count);
+    const bool centered = zero_sum && !any_flag(block, raw, group_count);
     const index_t teams = (threads >> shift);
     for (index_t first = block.index() * teams; first < group_count;
          first += block.count() * teams) {
@@ -138,7 +138,7 @@ struct GroupStep {
         if (g >= group_count) return;
         for (index_t p = groups.begin(g) + (thread & ((1 << shift) - 1)); p < groups.end(g);
              p += 1 << shift) {
-          to.write(groups.row(p), affines[(thread >> shift)]);
+          advantages.write(groups.row(p), affines[(thread >> shift)]);
         }
       });
     }
@@ -149,7 +149,7 @@ struct GroupStep {
     const auto each = [&](const auto& f) {
       for (index_t p = begin; p < end; ++p) {
         const index_t row = groups.row(p);
-        if (!to.state || to.state[row] == 0) f(to.combined[row]);
+        if (!advantages.state || advantages.state[row] == 0) f(advantages.combined[row]);
       }
     };
     gdpo::detail::ValuesSum<Order> sum;

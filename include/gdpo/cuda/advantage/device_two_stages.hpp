@@ -1,6 +1,6 @@
 #pragma once
-// The two stages of an estimator on a device, for a batch whose rows are on several ranks. What
-// they mean stands in advantage/two_stages.hpp.
+// The two stages of an estimator on a device, for a batch whose rows are on several ranks.
+// advantage/two_stages.hpp explains them.
 #include <gdpo/cuda/advantage/device_advantages.hpp>
 
 GDPO_BEGIN_NAMESPACE
@@ -8,7 +8,7 @@ GDPO_BEGIN_NAMESPACE
 /// The first stage on a device. The combined values stay in `scratch` (cuda::scratch_bytes), for
 /// finish().
 ///
-/// moments: one CombinedMoments on the device. Copy it to the host when the stream has come so far,
+/// moments: one CombinedMoments on the device. Copy it to the host once the stream has written it,
 /// merge it over the ranks (dist::all_merge), and give the result to finish().
 template <class Device, class T, class Groups, class B, class S, class C, class Renorm,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>

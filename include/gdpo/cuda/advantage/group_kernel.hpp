@@ -26,7 +26,7 @@ using gdpo::detail::Rule;
 struct DeviceChannels {
   index_t count = 0;
   bool all = true;  ///< no weights were given
-  unsigned char of[List<double>::capacity] = {};
+  unsigned char channel[List<double>::capacity] = {};
   double weights[List<double>::capacity] = {};
 
   DeviceChannels(const List<double>& given, index_t channels)
@@ -35,12 +35,12 @@ struct DeviceChannels {
     count = 0;
     for (index_t c = 0; c < channels; ++c) {
       if (given[c] == 0) continue;
-      of[count] = static_cast<unsigned char>(c);
+      channel[count] = static_cast<unsigned char>(c);
       weights[count++] = given[c];
     }
   }
   GDPO_INLINE index_t size() const { return count; }
-  GDPO_INLINE index_t operator()(index_t j) const { return all ? j : of[j]; }
+  GDPO_INLINE index_t operator()(index_t j) const { return all ? j : channel[j]; }
   GDPO_INLINE double weight(index_t j) const { return all ? 1.0 : weights[j]; }
 };
 
@@ -53,7 +53,7 @@ constexpr int members_at_once = 8;
 /// Eight numbers, aligned so that a thread reads them in accesses of up to 16 bytes.
 template <class T>
 struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Eight {
-  T of[columns_at_once];
+  T value[columns_at_once];
 };
 
 using gdpo::detail::reward_column_count;
@@ -66,7 +66,7 @@ struct MemberArrays {
   double* scratch = nullptr;  // for policies with per_group_values, which overwrite it
   // The columns of the batch that policies see. Null: the batch does not have that column.
   double* columns[reward_column_count] = {};
-  index_t* own = nullptr;  // at the place of a member: its number among those members of the group
+  index_t* index = nullptr;  // at the place of a member: its number among these of its group
 };
 
 /// What the kernels of one call share: the batch, the settings of the estimator, and scratch
@@ -104,7 +104,7 @@ struct DeviceCall {
   bool in_vectors;
   DeviceColumn<double> valid, tokens, external;
   // The columns of the batch that policies can see among the members.
-  DeviceColumn<double> of_members[reward_column_count];
+  DeviceColumn<double> member_columns[reward_column_count];
 
   // Scratch arrays.
   double* combined = nullptr;  // (rows) combined values
@@ -144,7 +144,7 @@ struct DeviceCall {
         external(column_of(function, batch, &Given::baseline)) {
     for (std::size_t j = 0; j < reward_column_count; ++j) {
       const auto& entry = gdpo::detail::reward_columns<Given>[j];
-      if (entry.of_members) of_members[j] = column_of(function, batch, entry.of_batch);
+      if (entry.of_members) member_columns[j] = column_of(function, batch, entry.of_batch);
     }
   }
 
@@ -190,7 +190,7 @@ struct DeviceCall {
   GDPO_DEVICE void rewards_of_row(index_t row, index_t first, index_t n, double* x) const {
     if (in_vectors) {
       const Eight<T> stored = *reinterpret_cast<const Eight<T>*>(&rules.rewards(row, 0));
-      for (int j = 0; j < columns_at_once; ++j) x[j] = load(stored.of[j]);
+      for (int j = 0; j < columns_at_once; ++j) x[j] = load(stored.value[j]);
     } else if (plain) {
       for (int j = 0; j < columns_at_once; ++j)
         x[j] = j < n ? load(rules.rewards(row, rules.channels(first + j))) : 0.0;
@@ -276,19 +276,19 @@ struct ColumnOfGroup<false, false> {
 /// team, so that two teams do not read from the same bank of the shared memory at once.
 template <class Column>
 struct ColumnsOfGroup {
-  Column of[columns_at_once];
+  Column column[columns_at_once];
   double padding;
 };
 /// The rules of the columns of a ColumnsOfGroup. The bit `unclean` says that some value of the
 /// column may be missing, unused or not finite; the terms of the other columns need no checks.
 struct alignas(8) RulesOfGroup {
   static constexpr unsigned char unclean = 0x80;
-  unsigned char of[columns_at_once];
-  GDPO_INLINE Rule rule(index_t j) const { return static_cast<Rule>(of[j] & ~unclean); }
+  unsigned char byte[columns_at_once];
+  GDPO_INLINE Rule rule(index_t j) const { return static_cast<Rule>(byte[j] & ~unclean); }
   /// Whether no column is unclean: one test for all eight bytes.
   GDPO_INLINE bool clean() const {
     std::uint64_t all;
-    memcpy(&all, of, sizeof all);
+    memcpy(&all, byte, sizeof all);
     return (all & 0x8080808080808080u) == 0;
   }
 };
@@ -299,8 +299,8 @@ struct alignas(8) RulesOfGroup {
 template <class Call>
 class ColumnValues {
  public:
-  GDPO_INLINE ColumnValues(const Call& of, index_t first, index_t last, index_t c)
-      : call(of), begin(first), end(last), column(c) {}
+  GDPO_INLINE ColumnValues(const Call& device_call, index_t first, index_t last, index_t c)
+      : call(device_call), begin(first), end(last), column(c) {}
 
   /// Calls f(place, x) for every used member that has a value x. `again` says that an earlier loop
   /// has loaded the values. Where members are written for policies, f is too large to be copied for
@@ -373,9 +373,10 @@ class ColumnValues {
   }
   GDPO_INLINE void load_some(index_t first, int n) {
     if constexpr (Call::consecutive && !Call::sums_first) {
-      const auto* at = &call.rules.rewards(first, call.rules.channels(column));
+      const auto* reward = &call.rules.rewards(first, call.rules.channels(column));
       const index_t step = call.rules.rewards.stride[0];
-      for (int i = 0; i < members_at_once; ++i, at += step) loaded[i] = i < n ? load(*at) : 0.0;
+      for (int i = 0; i < members_at_once; ++i, reward += step)
+        loaded[i] = i < n ? load(*reward) : 0.0;
     } else {
       for (int i = 0; i < members_at_once; ++i)
         loaded[i] = i < n ? call.stored(first + i, column) : 0.0;
@@ -393,29 +394,29 @@ struct BlockOfGroups {
   index_t first, last, first_row, last_row;
 };
 
-/// Says that a team writes the combined values to the scratch.
-struct ToScratch {};
-/// Says that a team computes the centered values of every column instead, and writes them to the
-/// scratch for the batch statistics, with the sum of squares of the group.
-struct ToColumns {};
-/// Says that a team writes the combined values to the caller's array, because they are the
-/// advantages if there is no second normalization.
+/// A team writes the combined values to the scratch.
+struct ScratchOutput {};
+/// A team computes the centered values of every column instead, and writes them to the scratch for
+/// the batch statistics, with the sum of squares of the group.
+struct ColumnsOutput {};
+/// A team writes the combined values to the caller's array: without a second normalization they are
+/// the advantages.
 template <class R>
-struct ToCaller {
+struct CallerOutput {
   View<R, 1> out;
 };
-template <class To>
-constexpr bool is_to_caller = false;
+template <class Output>
+constexpr bool is_caller_output = false;
 template <class R>
-constexpr bool is_to_caller<ToCaller<R>> = true;
+constexpr bool is_caller_output<CallerOutput<R>> = true;
 
 /// What the teams of a block do with groups. Kernels below share it.
-template <class Call, class To>
+template <class Call, class Output>
 struct TeamOfGroup {
-  static constexpr bool centered = std::is_same_v<To, ToColumns>;
+  static constexpr bool centered = std::is_same_v<Output, ColumnsOutput>;
   static constexpr bool once_a_group = Call::once_a_group, sums_first = Call::sums_first;
-  /// Whether the baseline, and whether the scale, is asked once for each column of a group, not for
-  /// each member.
+  /// Whether the baseline, and whether the scale, is called once for each column of a group rather
+  /// than once for each member.
   static constexpr bool base_once = once_a_group || Call::base_needs_scratch;
   static constexpr bool factor_once = once_a_group || Call::scale_needs_scratch;
   using Column = ColumnOfGroup<once_a_group, Call::needs_scratch>;
@@ -424,7 +425,7 @@ struct TeamOfGroup {
 
   const Call& call;
   int shift, threads;  // a team has 1 << shift threads, the block has `threads`
-  To to;
+  Output output;
   int size = 1 << shift;
   Columns* columns = nullptr;       // (teams)
   RulesOfGroup* rules = nullptr;    // (teams)
@@ -458,16 +459,16 @@ struct TeamOfGroup {
   template <class Block>
   GDPO_DEVICE void run(Block& block, const BlockOfGroups& groups) const {
     const index_t teams = threads >> shift;
-    for (index_t at = groups.first; at < groups.last; at += teams) {
-      const auto of_thread = [&](int thread, const auto& f) {
-        const index_t team = thread >> shift, g = at + team;
+    for (index_t first_group = groups.first; first_group < groups.last; first_group += teams) {
+      const auto run_thread = [&](int thread, const auto& f) {
+        const index_t team = thread >> shift, g = first_group + team;
         if (g < groups.last)
           f(static_cast<int>(team), (thread & (size - 1)), g, call.groups.begin(g),
             call.groups.end(g));
       };
       if constexpr (sums_first) {
         block.each([&](int thread) {
-          of_thread(thread, [&](int, int lane, index_t, index_t begin, index_t end) {
+          run_thread(thread, [&](int, int lane, index_t, index_t begin, index_t end) {
             double most = 0;
             for (index_t p = begin + lane; p < end; p += size) {
               const index_t row = call.groups.row(p);
@@ -482,17 +483,17 @@ struct TeamOfGroup {
       for (index_t first = 0; first < call.columns || first == 0; first += columns_at_once) {
         const index_t n = within(call.columns - first, 0, columns_at_once);
         block.each([&](int thread) {
-          of_thread(thread, [&](int team, int lane, index_t g, index_t begin, index_t end) {
+          run_thread(thread, [&](int team, int lane, index_t g, index_t begin, index_t end) {
             for (index_t j = lane; j < columns_at_once; j += size) {
-              Column& column = columns[team].of[j];
-              rules[team].of[j] =
+              Column& column = columns[team].column[j];
+              rules[team].byte[j] =
                   j < n ? column_of(g, begin, end, first + j, ranges + team * size, column)
                         : no_column(column);
             }
           });
         });
         block.each([&](int thread) {
-          of_thread(thread, [&](int team, int lane, index_t, index_t begin, index_t end) {
+          run_thread(thread, [&](int team, int lane, index_t, index_t begin, index_t end) {
             if (lane == 0) {
               bool any = first > 0 && raw[team] != 0;
               for (index_t j = 0; call.raw && j < n; ++j)
@@ -502,7 +503,8 @@ struct TeamOfGroup {
             const bool complete = first + columns_at_once >= call.columns;
             CombinedRange range;
             for (index_t p = begin + lane; p < end; p += size) {
-              member(p, begin, first, n, complete, columns[team].of, rules[team], groups, range);
+              member(p, begin, first, n, complete, columns[team].column, rules[team], groups,
+                     range);
             }
             if (complete) ranges[thread] = range;
           });
@@ -510,19 +512,19 @@ struct TeamOfGroup {
       }
       if constexpr (!centered) {
         block.each([&](int thread) {
-          of_thread(thread, [&](int team, int lane, index_t g, index_t begin, index_t end) {
+          run_thread(thread, [&](int team, int lane, index_t g, index_t begin, index_t end) {
             if (call.raw && lane == 0) call.raw[g] = raw[team];
             CombinedRange range;
             bool equal = Call::zero_sum && raw[team] == 0;
             for (int i = 0; equal && i < size; ++i) range.add(ranges[team * size + i]);
             equal = equal && range.equal(sums_first, call.columns);
-            if (!equal && !is_to_caller<To>) return;
+            if (!equal && !is_caller_output<Output>) return;
             for (index_t p = begin + lane; p < end; p += size) {
               const index_t row = call.groups.row(p);
               const bool is_zero = equal && call.used(row);
-              if constexpr (is_to_caller<To>) {
-                using R = std::decay_t<decltype(to.out(row))>;
-                to.out(row) = is_zero ? R(0) : static_cast<R>(call.combined[row]);
+              if constexpr (is_caller_output<Output>) {
+                using R = std::decay_t<decltype(output.out(row))>;
+                output.out(row) = is_zero ? R(0) : static_cast<R>(call.combined[row]);
               } else {
                 if (is_zero && row >= groups.first_row && row < groups.last_row) combined(row) = 0;
               }
@@ -534,16 +536,16 @@ struct TeamOfGroup {
   }
 
   /// Computes column c of group g at places begin .. end - 1. Returns its rule with the bit
-  /// `unclean`, as RulesOfGroup keeps them. of_members: (size), the magnitudes that the threads of
-  /// the team found, which sums_first needs.
+  /// `unclean`, as RulesOfGroup keeps them. team_ranges: (size), the magnitudes that the threads of
+  /// the team have computed, which sums_first needs.
   GDPO_DEVICE unsigned char column_of([[maybe_unused]] index_t g, index_t begin, index_t end,
-                                      index_t c, const CombinedRange* of_members,
+                                      index_t c, const CombinedRange* team_ranges,
                                       Column& column) const {
     ColumnValues<Call> values(call, begin, end, c);
     GroupStat stat;
     bool clean = false;
     if constexpr (once_a_group && Call::in_lanes && !sums_first) clean = values.finite_stat(stat);
-    if (!clean) stat = stat_of(values, begin, c, of_members);
+    if (!clean) stat = stat_of(values, begin, c, team_ranges);
     if constexpr (centered) {
       call.group_squares[c * call.group_count + g] = gdpo::detail::squares_of(stat);
       call.group_sizes[c * call.group_count + g] = stat.n;
@@ -579,7 +581,7 @@ struct TeamOfGroup {
     return 0;
   }
   GDPO_DEVICE GroupStat stat_of(ColumnValues<Call>& values, index_t begin, index_t c,
-                                const CombinedRange* of_members) const {
+                                const CombinedRange* team_ranges) const {
     gdpo::detail::ValuesSum<Order> sum;
     values.each(false, [&](index_t p, double x) {
       if constexpr (Call::has_members) write_member(begin, c, p, x, sum.n);
@@ -595,7 +597,7 @@ struct TeamOfGroup {
     }
     if constexpr (sums_first) {
       double magnitude = 0;
-      for (int i = 0; i < size; ++i) magnitude = (math::max)(magnitude, of_members[i].magnitude);
+      for (int i = 0; i < size; ++i) magnitude = (math::max)(magnitude, team_ranges[i].magnitude);
       gdpo::detail::equate_sums(stat, call.rules.terms(), magnitude);
     }
     return stat;
@@ -604,11 +606,11 @@ struct TeamOfGroup {
   GDPO_DEVICE void write_member(index_t begin, index_t c, index_t p, double x, index_t n) const {
     const index_t row = call.groups.row(p);
     const MemberArrays& arrays = call.members;
-    const index_t at = c * call.rows + begin + n;
-    arrays.own[c * call.rows + p] = n;
-    arrays.values[at] = x;
+    const index_t index = c * call.rows + begin + n;
+    arrays.index[c * call.rows + p] = n;
+    arrays.values[index] = x;
     for (std::size_t j = 0; j < reward_column_count; ++j) {
-      if (arrays.columns[j]) arrays.columns[j][at] = call.of_members[j](row);
+      if (arrays.columns[j]) arrays.columns[j][index] = call.member_columns[j](row);
     }
   }
 
@@ -621,7 +623,7 @@ struct TeamOfGroup {
       return gdpo::detail::center(x, column.base);
     } else {
       MemberArgs args = call.args(column.stat, c, begin);
-      args.own = !is_used ? -1 : Call::has_members ? call.members.own[c * call.rows + p] : 0;
+      args.own = !is_used ? -1 : Call::has_members ? call.members.index[c * call.rows + p] : 0;
       args.value = x;
       if constexpr (Call::reads_external) args.own_external = call.external(call.groups.row(p));
       double d;
@@ -645,7 +647,7 @@ struct TeamOfGroup {
   /// Adds the terms of columns first .. first + n - 1 to the combined value of the member at place
   /// p. `complete`: these are the last columns.
   GDPO_DEVICE void member(index_t p, index_t begin, index_t first, index_t n, bool complete,
-                          const Column* of, const RulesOfGroup& rules_of,
+                          const Column* team_columns, const RulesOfGroup& team_rules,
                           const BlockOfGroups& groups, CombinedRange& range) const {
     const index_t row = call.groups.row(p);
     const bool is_used = call.used(row), writes = row >= groups.first_row && row < groups.last_row;
@@ -654,17 +656,19 @@ struct TeamOfGroup {
     if constexpr (sums_first) {
       const double value = call.combined[row];
       present = !call.missing(value);
-      sum = present ? term(of[0], rules_of.rule(0), p, row, begin, 0, is_used, value) : 0.0;
+      sum = present ? term(team_columns[0], team_rules.rule(0), p, row, begin, 0, is_used, value)
+                    : 0.0;
     } else {
       double x[columns_at_once];  // first the values, then their terms
       call.rewards_of_row(row, first, n, x);
       bool clean = false;
-      if constexpr (once_a_group && !centered) clean = rules_of.clean();
+      if constexpr (once_a_group && !centered) clean = team_rules.clean();
       if (clean) {
         present = true;
         if constexpr (once_a_group) {
           for (int j = 0; j < columns_at_once; ++j)
-            x[j] = math::mul(gdpo::detail::center(x[j], of[j].base), of[j].factor);
+            x[j] =
+                math::mul(gdpo::detail::center(x[j], team_columns[j].base), team_columns[j].factor);
         }
         for (int j = 0; j < columns_at_once; ++j) magnitude += math::abs(x[j]);
       } else {
@@ -673,7 +677,8 @@ struct TeamOfGroup {
           x[j] = 0;
           if (j >= n || call.missing(value)) continue;
           present = true;
-          x[j] = term(of[j], rules_of.rule(j), p, row, begin, first + j, is_used, value);
+          x[j] =
+              term(team_columns[j], team_rules.rule(j), p, row, begin, first + j, is_used, value);
           magnitude += math::abs(x[j]);
         }
       }
@@ -719,12 +724,12 @@ struct TeamOfGroup {
 
 /// Computes the combined values of all groups. A block computes one group with each of its teams,
 /// then goes on to further groups.
-template <class Call, class To>
+template <class Call, class Output>
 struct CombineGroups {
-  using Team = TeamOfGroup<Call, To>;
+  using Team = TeamOfGroup<Call, Output>;
   Call call;
   int shift;  // a team has 1 << shift threads
-  To to;
+  Output output;
   static constexpr int threads = 256;
 
   std::size_t shared_bytes() const { return Team::template shared_bytes<false>(threads, shift); }
@@ -735,12 +740,12 @@ struct CombineGroups {
     auto* const ranges = block.template shared<CombinedRange>();
     auto* const columns = reinterpret_cast<typename Team::Columns*>(ranges + threads);
     auto* const rules = reinterpret_cast<RulesOfGroup*>(columns + teams);
-    Team of{call, shift, threads, to};
-    of.columns = columns, of.rules = rules, of.ranges = ranges;
-    of.raw = reinterpret_cast<unsigned char*>(rules + teams);
+    Team team{call, shift, threads, output};
+    team.columns = columns, team.rules = rules, team.ranges = ranges;
+    team.raw = reinterpret_cast<unsigned char*>(rules + teams);
     for (index_t first = block.index() * teams; first < call.group_count;
          first += block.count() * teams) {
-      of.run(block, {first, within(first + teams, 0, call.group_count), 0, call.rows});
+      team.run(block, {first, within(first + teams, 0, call.group_count), 0, call.rows});
     }
   }
 };
@@ -750,11 +755,11 @@ struct CombineGroups {
 /// several windows is computed by each of their blocks. reward_moments.hpp explains windows.
 template <class Call>
 struct CombineWindow {
-  using Team = TeamOfGroup<Call, ToScratch>;
+  using Team = TeamOfGroup<Call, ScratchOutput>;
   using Order = typename Call::Order;
   Call call;
-  int shift;               // a team has 1 << shift threads
-  SumsAbout<Order>* sums;  // (windows)
+  int shift;                // a team has 1 << shift threads
+  SecondSums<Order>* sums;  // (windows)
   // A block has as many threads as the registers of a multiprocessor allow.
   static constexpr int threads = Call::once_a_group ? 640 : 512, largest_block = threads;
 
@@ -770,15 +775,16 @@ struct CombineWindow {
     auto* const states = reinterpret_cast<unsigned char*>(rules + teams);
     const index_t first_row = block.index() * window_rows,
                   n = within(call.rows - first_row, 0, window_rows);
-    const index_t first = call.groups.of_row(block, first_row, call.group_count);
-    const index_t last = within(call.groups.of_row(block, first_row + n - 1, call.group_count) + 1,
-                                0, call.group_count);
+    const index_t first = call.groups.group_of(block, first_row, call.group_count);
+    const index_t last = within(
+        call.groups.group_of(block, first_row + n - 1, call.group_count) + 1, 0, call.group_count);
     const BlockOfGroups groups{first, last, first_row, first_row + n};
-    Team of{call, shift, threads, {}};
-    of.columns = columns, of.rules = rules, of.ranges = ranges, of.raw = states + window_rows;
-    of.window = values, of.window_state = states, of.window_row = first_row;
-    of.run(block, groups);
-    const SumsAbout<Order> total = sums_of_window<SumsAbout<Order>>(
+    Team team{call, shift, threads, {}};
+    team.columns = columns, team.rules = rules, team.ranges = ranges,
+    team.raw = states + window_rows;
+    team.window = values, team.window_state = states, team.window_row = first_row;
+    team.run(block, groups);
+    const SecondSums<Order> total = sums_of_window<SecondSums<Order>>(
         block, n, 0.0, [&](int i) { return values[i]; },
         [&](int i) { return call.state && states[i] != 0 ? 0.0 : 1.0; });
     block.each([&](int thread) {
@@ -801,13 +807,13 @@ struct ReadColumns {
   GDPO_DEVICE void operator()(Block& block) const {
     const index_t numbers = call.rows * call.columns;
     block.each([&](int thread) {
-      for (index_t at = block.index() * threads + thread; at < numbers;
-           at += block.count() * threads) {
-        const index_t c = at / call.rows, row = at % call.rows;
+      for (index_t i = block.index() * threads + thread; i < numbers;
+           i += block.count() * threads) {
+        const index_t c = i / call.rows, row = i % call.rows;
         double magnitude;
         const double x = Call::sums_first ? call.weighted_sum(row, magnitude) : call.reward(row, c);
-        call.column_values[at] = x;
-        call.column_states[at] = call.missing(x) || !call.used(row);
+        call.column_values[i] = x;
+        call.column_states[i] = call.missing(x) || !call.used(row);
       }
     });
   }
@@ -831,10 +837,10 @@ GDPO_DEVICE double sum_of_groups(Block& block, index_t groups, double* shared, c
 
 /// Counts of GroupSpreads that threads add.
 struct SpreadCounts {
-  GroupSpreads of;
+  GroupSpreads spreads;
   GDPO_INLINE void add(const SpreadCounts& o) {
-    of.all.add(o.of.all);
-    of.unequal.add(o.of.unequal);
+    spreads.all.add(o.spreads.all);
+    spreads.unequal.add(o.spreads.unequal);
   }
 };
 /// The spreads inside the groups of one column, as spreads_of (advantage/shared/group_spreads.hpp)
@@ -843,20 +849,21 @@ struct SpreadCounts {
 template <class Order, class Block>
 GDPO_DEVICE GroupSpreads spreads_of_groups(Block& block, const double* squares,
                                            const index_t* sizes, index_t groups, double* shared) {
-  GroupSpreads of = block
-                        .template reduce<SpreadCounts>([&](int thread) {
-                          SpreadCounts counts;
-                          for (index_t g = thread; g < groups; g += block.threads())
-                            gdpo::detail::count_group(counts.of, squares[g], sizes[g]);
-                          return counts;
-                        })
-                        .of;
-  of.squares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) { return squares[g]; });
-  if (!gdpo::detail::has_shares(of.squares)) return of;
-  of.shares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) {
-    return gdpo::detail::share_of(squares[g], sizes[g], of.squares);
+  GroupSpreads spreads = block
+                             .template reduce<SpreadCounts>([&](int thread) {
+                               SpreadCounts counts;
+                               for (index_t g = thread; g < groups; g += block.threads())
+                                 gdpo::detail::count_group(counts.spreads, squares[g], sizes[g]);
+                               return counts;
+                             })
+                             .spreads;
+  spreads.squares =
+      sum_of_groups<Order>(block, groups, shared, [&](index_t g) { return squares[g]; });
+  if (!gdpo::detail::has_shares(spreads.squares)) return spreads;
+  spreads.shares = sum_of_groups<Order>(block, groups, shared, [&](index_t g) {
+    return gdpo::detail::share_of(squares[g], sizes[g], spreads.squares);
   });
-  return of;
+  return spreads;
 }
 
 /// Completes the batch statistics of a column from the sums of its windows. Block i takes column i.
@@ -865,7 +872,7 @@ GDPO_DEVICE GroupSpreads spreads_of_groups(Block& block, const double* squares,
 template <class Order>
 struct FinishColumns {
   const FirstSums<Order>* first;  // (columns, windows)
-  const SumsAbout<Order>* about;
+  const SecondSums<Order>* second;
   index_t windows;
   bool centered;
   BatchStat* stats;
@@ -883,7 +890,7 @@ struct FinishColumns {
     double* const room = block.template shared<double>();
     const index_t c = block.index();
     const FirstSums<Order> one = sums_of_windows(block, first + c * windows, windows, room);
-    const SumsAbout<Order> two = sums_of_windows(block, about + c * windows, windows, room);
+    const SecondSums<Order> two = sums_of_windows(block, second + c * windows, windows, room);
     GroupSpreads spreads;
     if (centered) {
       spreads =

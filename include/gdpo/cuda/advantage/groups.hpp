@@ -81,7 +81,7 @@ struct DeviceGroups<GroupsOf> {
   GDPO_INLINE index_t row(index_t place) const { return place; }
   /// The group of a row, known to all threads of the block.
   template <class Block>
-  GDPO_INLINE index_t of_row(Block&, index_t row, index_t) const {
+  GDPO_INLINE index_t group_of(Block&, index_t row, index_t) const {
     return row / size;
   }
 };
@@ -115,21 +115,20 @@ struct DeviceGroups<ByOffsets<Index>> {
   }
   GDPO_INLINE index_t row(index_t place) const { return place; }
   /// The first of `count` groups that ends after the row, known to all threads of the block. In
-  /// each turn every thread looks at one group, at equal distances; the search goes on between two
-  /// of them.
+  /// each step the threads test groups at equal distances; the search goes on between two of them.
   template <class Block>
-  GDPO_DEVICE index_t of_row(Block& block, index_t row, index_t count) const {
+  GDPO_DEVICE index_t group_of(Block& block, index_t row, index_t count) const {
     index_t low = 0, high = count;
     const index_t threads = block.threads();
     while (low < high) {
       const index_t step = (high - low + threads - 1) / threads;
-      const auto before = block.template reduce<Sum<index_t>>([&](int thread) {
+      const auto n_before = block.template reduce<Sum<index_t>>([&](int thread) {
         const index_t g = low + thread * step;
         return Sum<index_t>{g < high && end(g) <= row ? index_t{1} : index_t{0}};
       });
-      if (before.value == 0) return low;
+      if (n_before.value == 0) return low;
       // The last group that was seen to end before the row.
-      const index_t last = low + (before.value - 1) * step;
+      const index_t last = low + (n_before.value - 1) * step;
       high = within(last + step, 0, high);
       low = last + 1;
     }

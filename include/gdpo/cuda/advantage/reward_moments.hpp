@@ -59,7 +59,7 @@ struct FirstSums {
 /// The sums of the second pass, about the center that the first pass gives: w, w d and w d^2 with
 /// d = x - center.
 template <class Order>
-struct SumsAbout {
+struct SecondSums {
   typename Order::template Sum<double> weight{}, rest{}, square{};
 
   GDPO_INLINE void add(double x, double w, double center) {
@@ -69,7 +69,7 @@ struct SumsAbout {
     rest.add(math::mul(w, d));
     square.add(math::mul(w, math::mul(d, d)));
   }
-  GDPO_INLINE void add(const SumsAbout& o) {
+  GDPO_INLINE void add(const SecondSums& o) {
     merge_sums(weight, o.weight);
     merge_sums(rest, o.rest);
     merge_sums(square, o.square);
@@ -91,7 +91,7 @@ struct SumOfNumbers {
 /// The moments, made from the sums of both passes as moments_of makes them.
 template <class Order>
 GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first,
-                                       const SumsAbout<Order>& about) {
+                                       const SecondSums<Order>& second) {
   Moments m;
   m.n = first.n;
   if (m.n == 0) return m;
@@ -103,7 +103,7 @@ GDPO_DEVICE Moments moments_of_windows(const FirstSums<Order>& first,
   } else if (degenerate(m)) {
     m.mean = m.min;
   } else {
-    m = about.moments(first.center());
+    m = second.moments(first.center());
     m.n = first.n;
     m.min = first.min;
     m.max = first.max;
@@ -129,13 +129,14 @@ GDPO_DEVICE Sums sums_of_window(Block& block, index_t numbers, double center, co
 /// The sums of all windows, added in their order and known to all threads. shared: memory of the
 /// block, shared_for_windows(threads) bytes.
 template <class Sums, class Block>
-GDPO_DEVICE Sums sums_of_windows(Block& block, const Sums* of, index_t windows, void* shared) {
+GDPO_DEVICE Sums sums_of_windows(Block& block, const Sums* window_sums, index_t windows,
+                                 void* shared) {
   Sums* const chunk = static_cast<Sums*>(shared);
   Sums* const total = chunk + block.threads();
   const index_t threads = block.threads();
   for (index_t first = 0; first < windows || first == 0; first += threads) {
     block.each([&](int thread) {
-      if (first + thread < windows) chunk[thread] = of[first + thread];
+      if (first + thread < windows) chunk[thread] = window_sums[first + thread];
       if (first == 0 && thread == 0) *total = Sums{};
     });
     block.each([&](int thread) {
@@ -153,7 +154,7 @@ GDPO_DEVICE Sums sums_of_windows(Block& block, const Sums* of, index_t windows, 
 /// Bytes of shared memory that sums_of_windows needs.
 template <class Order>
 std::size_t shared_for_windows(int threads) {
-  return (std::max)(sizeof(FirstSums<Order>), sizeof(SumsAbout<Order>)) *
+  return (std::max)(sizeof(FirstSums<Order>), sizeof(SecondSums<Order>)) *
          static_cast<std::size_t>(threads + 1);
 }
 
@@ -184,14 +185,14 @@ GDPO_INLINE bool any_flag(Block& block, const unsigned char* flags, index_t n) {
 }
 
 /// The sums of one window a block: block i takes window i % windows of set i / windows. Sums is
-/// FirstSums, or SumsAbout about a center: the mean that the sums `first` give, or 0 without them.
-/// `moved` are flags of groups (raw singletons); where they are given and none is set, the center
+/// FirstSums, or SecondSums about a center: the mean that the sums `first` give, or 0 without them.
+/// `raw` are flags of groups (raw singletons); where they are given and none is set, the center
 /// is 0 as well.
 template <class Sums, class Order>
 struct SumWindows {
   WeightedNumbers numbers;
   const FirstSums<Order>* first;  // (sets, windows)
-  const unsigned char* moved;     // (groups)
+  const unsigned char* raw;       // (groups)
   index_t groups;
   Sums* sums;  // (sets, windows)
   static constexpr int threads = 256;
@@ -205,11 +206,11 @@ struct SumWindows {
     double* const x = block.template shared<double>();
     double* const w = x + window_rows;
     const index_t windows = windows_of(numbers.rows), set = block.index() / windows,
-                  at = block.index() % windows;
-    const index_t begin = at * window_rows,
+                  window = block.index() % windows;
+    const index_t begin = window * window_rows,
                   n = numbers.rows - begin < window_rows ? numbers.rows - begin : window_rows;
     double center = 0;
-    if (first && (!moved || any_flag(block, moved, groups))) {
+    if (first && (!raw || any_flag(block, raw, groups))) {
       center = sums_of_windows(block, first + set * windows, windows, w + window_rows).center();
     }
     block.each([&](int thread) {
@@ -218,10 +219,10 @@ struct SumWindows {
         w[i] = numbers.weight(set, begin + i);
       }
     });
-    const Sums of = sums_of_window<Sums>(
+    const Sums total = sums_of_window<Sums>(
         block, n, center, [&](int i) { return x[i]; }, [&](int i) { return w[i]; });
     block.each([&](int thread) {
-      if (thread == 0) sums[block.index()] = of;
+      if (thread == 0) sums[block.index()] = total;
     });
   }
 };
