@@ -63,9 +63,9 @@ template <class M>
 LogitBatch<float, 3> aligned(View<M, 2> mask) {
   contract::check_array("gdpo::aligned", "mask", mask);
   LogitBatch<float, 3> batch;
-  const View<M, 2> predicted = detail::later(mask);
-  batch.logits.extent[0] = predicted.extent[0], batch.logits.extent[1] = predicted.extent[1];
-  batch.mask = predicted;
+  const View<M, 2> later_mask = detail::later(mask);
+  batch.logits.extent[0] = later_mask.extent[0], batch.logits.extent[1] = later_mask.extent[1];
+  batch.mask = later_mask;
   return batch;
 }
 /// The same without a mask: every token but the first of its sequence is predicted.

@@ -96,14 +96,14 @@ class LogitRows {
 
   template <class S>
   S token(const TokenView<S>& tokens, index_t i) const {
-    const LogitPlace at = place(i);
-    return tokens.at(at.row, at.begin, at.t);
+    const LogitPlace position = place(i);
+    return tokens.at(position.row, position.begin, position.t);
   }
   template <class S>
   void put(const TokenOut<S>& tokens, index_t i, double value) const {
     if (!tokens) return;
-    const LogitPlace at = place(i);
-    tokens.row(at.row, at.begin, at.t + 1)(at.t) = static_cast<S>(value);
+    const LogitPlace position = place(i);
+    tokens.row(position.row, position.begin, position.t + 1)(position.t) = static_cast<S>(value);
   }
 
   bool valid(index_t i) const {
@@ -125,9 +125,9 @@ class LogitRows {
     }
   }
   std::string name(index_t i) const {
-    const LogitPlace at = place(i);
+    const LogitPlace position = place(i);
     return Rank == 2 ? "(" + contract::text(i) + ")"
-                     : "(" + contract::text(at.row) + ", " + contract::text(at.t) + ")";
+                     : "(" + contract::text(position.row) + ", " + contract::text(position.t) + ")";
   }
 
  private:
@@ -141,16 +141,17 @@ template <int Rank, class Tokens>
 void check_by_row(const char* function, const std::string& name, const Tokens& v,
                   const index_t* logits, bool without_last = false) {
   if (!v) return;
-  index_t own[3] = {};
+  index_t extent[3] = {};
   bool same = v.rank() == Rank - 1;
   for (int r = 0; r < v.rank(); ++r) {
-    own[r] = v.extent(r);
-    same = same && r < Rank - 1 &&
-           (own[r] == logits[r] || (without_last && logits[r] > 0 && own[r] == logits[r] - 1));
+    extent[r] = v.extent(r);
+    same =
+        same && r < Rank - 1 &&
+        (extent[r] == logits[r] || (without_last && logits[r] > 0 && extent[r] == logits[r] - 1));
   }
   if (!same) {
     contract::fail(
-        function, name, contract::shape(v.rank(), own),
+        function, name, contract::shape(v.rank(), extent),
         contract::shape(Rank - 1, logits) + ", the shape of logits without the vocabulary");
   }
 }

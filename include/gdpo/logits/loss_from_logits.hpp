@@ -10,7 +10,7 @@
 GDPO_BEGIN_NAMESPACE
 
 namespace detail {
-/// The sequence at which a worker is, kept while its rows of logits belong to the same sequence.
+/// The current sequence of a worker, kept while its rows of logits belong to the same sequence.
 struct LogitWorker {
   RowMemory<float> scratch;
   TokenRow<float> row;      ///< The arrays of the sequence.
@@ -46,9 +46,9 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   check_logits(function, logits, Targets::Unread);
   check_by_row<Rank>(function, "batch.mask", batch.mask, logits.logits.extent);
   const auto check = [&](const char* name, const TokenView<unsigned char>& mask) {
-    const index_t rows_of_mask = mask.rank() == 2 ? mask.extent(0) : 1,
+    const index_t mask_rows = mask.rank() == 2 ? mask.extent(0) : 1,
                   length = mask.rank() > 0 ? mask.extent(mask.rank() - 1) : 0;
-    check_mask(function, name, mask, rows_of_mask, [length](index_t i) {
+    check_mask(function, name, mask, mask_rows, [length](index_t i) {
       return RowSpan{i, 0, length};
     });
   };
@@ -72,7 +72,7 @@ TokenBatch<float> bind_logits(const char* function, const LogitBatch<T, Rank>& l
   return bound;
 }
 
-/// The batch as it is counted: with the extents of its logits, but without them. Where the logits
+/// The batch for a count: with the extents of its logits, but without them. Where the logits
 /// are absent, the extents are those of the mask, of the targets or of batch.mask; where these are
 /// absent too, `rows` are the rows of packed sequences. `rows` below 0: not known.
 template <class T, int Rank>
@@ -80,7 +80,7 @@ LogitBatch<T, Rank> to_count(const char* function, LogitBatch<T, Rank> logits,
                              const TokenBatch<float>& batch, index_t rows) {
   index_t* const extent = logits.logits.extent;
   bool known = logits.logits.data != nullptr;
-  for (const index_t of_axis : logits.logits.extent) known = known || of_axis != 0;
+  for (const index_t length : logits.logits.extent) known = known || length != 0;
   for (const TokenShape& shape :
        {logits.mask.shape(), logits.targets.shape(), batch.mask.shape()}) {
     if (known || shape.rank != Rank - 1) continue;
@@ -109,8 +109,8 @@ GDPO_INLINE index_t sequence_of(const Offsets& offsets, index_t rows, index_t i)
   return low;
 }
 
-/// A loss as policy_loss_from_logits() calls it. What visits the logits is compiled once for all of
-/// them: a row of logits is so long that a virtual call for it costs nothing.
+/// A loss as policy_loss_from_logits() calls it. The code that visits the logits is compiled once
+/// for all losses: a row of logits is so long that a virtual call for it costs nothing.
 template <class Exec>
 class LossOfLogits {
  public:
@@ -187,24 +187,25 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
                         LogitsWorkspace& workspace) {
   constexpr const char* function = "gdpo::policy_loss_from_logits";
   const TokenBatch<float> bound = bind_logits(function, logits, batch, workspace);
-  LogitBatch<T, Rank> visited = logits;
-  const LogitRows<T, Rank> rows(visited);
-  visited.mask = rows.dense(workspace.mask);
-  visited.targets = visited.targets.with_tokens(rows.rows());  // the mask hides the last row
-  visited.offsets = {};
-  check_whole(function, visited);
-  check_logits(function, visited, Targets::OfVocabulary);
+  LogitBatch<T, Rank> masked_logits = logits;
+  const LogitRows<T, Rank> rows(masked_logits);
+  masked_logits.mask = rows.dense(workspace.mask);
+  masked_logits.targets =
+      masked_logits.targets.with_tokens(rows.rows());  // the mask hides the last row
+  masked_logits.offsets = {};
+  check_whole(function, masked_logits);
+  check_logits(function, masked_logits, Targets::OfVocabulary);
   check_written_table(function, "dlogits", dlogits, logits.logits.extent);
   loss.bind(function, bound, normalizer);
 
   const auto dense = [&](auto& values) { return rows.dense(values); };
   if (loss.of_segment()) {
     token_logprobs_into(
-        exec, visited,
+        exec, masked_logits,
         {dense(workspace.logp), dense(workspace.entropies), dense(workspace.logsumexp)});
     const LossResult result = loss(exec, dense(workspace.dlogp), workspace.loss);
-    token_logprobs_backward(exec, visited, {dense(workspace.dlogp), {}}, dense(workspace.logsumexp),
-                            dlogits);
+    token_logprobs_backward(exec, masked_logits, {dense(workspace.dlogp), {}},
+                            dense(workspace.logsumexp), dlogits);
     return result;
   }
   const index_t workers = workers_for(exec, rows.rows(), rows.numbers());
@@ -216,7 +217,7 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
     const auto place = static_cast<std::size_t>(i);
     U* out = rows.begin(dlogits, i);
     const bool valid = workspace.mask[place] != 0;
-    const LogitRow row = valid ? visit_row<Exec>(visited, rows, i) : LogitRow{};
+    const LogitRow row = valid ? visit_row<Exec>(masked_logits, rows, i) : LogitRow{};
     workspace.logp[place] = valid ? static_cast<float>(logp(row)) : 0.0f;
     workspace.entropies[place] = valid ? static_cast<float>(entropy(row)) : 0.0f;
     workspace.logsumexp[place] = valid ? logsumexp(row) : 0.0;
@@ -225,8 +226,8 @@ LossResult visit_logits(const Exec& exec, LossOfLogits<Exec>& loss,
     RowGradient gradient;
     gradient.g = static_cast<double>(g), gradient.logsumexp = workspace.logsumexp[place];
     gradient.target = rows.target(i);
-    gradient_row<logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(), visited.temperature,
-                                         gradient);
+    gradient_row<logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(),
+                                         masked_logits.temperature, gradient);
   });
   return loss(exec, dense(workspace.dlogp), workspace.loss);
 }
@@ -264,7 +265,7 @@ Normalizer count(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& bat
 ///
 /// logits: the whole vocabulary, (B, T, V) or (N, V), with targets.
 /// batch: as for the loss, in the shape of logits.targets; its logp is not read. For logits (N, V)
-/// it is packed: rank-1 arrays and offsets. Offsets and mask may stand in the logits, in the batch
+/// it is packed: rank-1 arrays and offsets. Offsets and mask may be in the logits, in the batch
 /// or in both, and a token counts where both masks let it through. Entropies (for metrics) are
 /// those of the logits unless the batch has its own.
 /// normalizer: `count(logits, batch)`, added over the micro-batches and ranks of the step.
@@ -293,8 +294,8 @@ LossResult policy_loss_from_logits(const Exec& exec, const Loss& loss,
   static_assert(detail::needs_exec<Exec>());
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
-  detail::LossOfLogitsAs<Exec, Loss> of_logits(loss);
-  return detail::visit_logits(exec, of_logits, logits, batch, normalizer, dlogits, workspace);
+  detail::LossOfLogitsAs<Exec, Loss> logits_loss(loss);
+  return detail::visit_logits(exec, logits_loss, logits, batch, normalizer, dlogits, workspace);
 }
 /// The same with its own workspace, on one thread in lanes (`simd`).
 template <class Loss, class T, int Rank, class U>

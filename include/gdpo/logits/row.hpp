@@ -49,9 +49,9 @@ GDPO_DEVICE inline LogitRow merge(const LogitRow& a, const LogitRow& b) {
   const LogitRow& low = a_first ? b : a;
   if (!math::is_zero(low.sum)) {
     const double shift = low.max - m.max;
-    const detail::PowerSums added =
+    const detail::PowerSums low_sums =
         detail::rescaled({low.sum, low.weighted}, shift, std::exp(shift));
-    m.sum += added.sum, m.weighted += added.weighted;
+    m.sum += low_sums.sum, m.weighted += low_sums.weighted;
   }
   if (math::is_nan(m.target)) m.target = low.target;
   return m;

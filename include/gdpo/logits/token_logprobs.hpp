@@ -225,19 +225,19 @@ void token_logprobs_backward(const Exec& exec, const LogitBatch<T, Rank>& batch,
   detail::check_backward(function, batch, grad, logsumexp, entropy, dlogits);
   const detail::LogitRows<T, Rank> rows(batch);
   detail::for_each_logit_row(exec, rows, [&](index_t i) {
-    const auto at = [&](const auto& tokens) {
+    const auto value = [&](const auto& tokens) {
       return tokens ? static_cast<double>(rows.token(tokens, i)) : 0.0;
     };
     U* out = rows.begin(dlogits, i);
-    detail::RowGradient of;
-    if (rows.valid(i)) of.g = at(grad.logp), of.g_entropy = at(grad.entropy);
-    if (math::is_zero(of.g) && math::is_zero(of.g_entropy))
+    detail::RowGradient gradient;
+    if (rows.valid(i)) gradient.g = value(grad.logp), gradient.g_entropy = value(grad.entropy);
+    if (math::is_zero(gradient.g) && math::is_zero(gradient.g_entropy))
       return detail::fill_row(out, rows.vocabulary(), 0.0);
-    of.logsumexp = at(logsumexp);
-    if (grad.entropy) of.entropy = at(entropy);
-    if (grad.logp) of.target = rows.target(i);
+    gradient.logsumexp = value(logsumexp);
+    if (grad.entropy) gradient.entropy = value(entropy);
+    if (grad.logp) gradient.target = rows.target(i);
     detail::gradient_row<detail::logit_lanes_t<Exec, T>>(rows.begin(i), out, rows.vocabulary(),
-                                                         batch.temperature, of);
+                                                         batch.temperature, gradient);
   });
 }
 /// The same without entropies: grad.entropy must be absent.

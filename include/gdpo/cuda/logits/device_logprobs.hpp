@@ -21,9 +21,9 @@
 /// NaN.
 ///
 /// **Errors.** invalid_input for shapes, strides and settings, before anything is launched;
-/// cuda::error where a launch fails. Not checked is what only the data on the device says: a target
-/// outside the vocabulary has logp NaN, and its gradient is that of the other entries; offsets that
-/// decrease mask other rows than they would.
+/// cuda::error where a launch fails. Data on the device is not checked: a target outside the
+/// vocabulary has logp NaN, and its gradient is that of the other entries; offsets that decrease
+/// mask the wrong rows.
 #include <gdpo/cuda/device/tuning.hpp>
 #include <gdpo/cuda/logits/logits_rows.hpp>
 #include <gdpo/cuda/tokens/device_tokens.hpp>
@@ -82,14 +82,14 @@ struct DeviceLogits {
   }
   template <class S>
   GDPO_INLINE S token(const DeviceTokens<S>& tokens, index_t i) const {
-    const auto at = place(i);
-    return tokens.at(tokens.first(at.row, at.begin), at.t);
+    const auto position = place(i);
+    return tokens.at(tokens.first(position.row, position.begin), position.t);
   }
   template <class S>
   GDPO_INLINE void put(const DeviceOut<S>& out, index_t i, double value) const {
     if (!out) return;
-    const auto at = place(i);
-    out.at(out.first(at.row, at.begin), at.t) = static_cast<S>(value);
+    const auto position = place(i);
+    out.at(out.first(position.row, position.begin), position.t) = static_cast<S>(value);
   }
   GDPO_INLINE bool valid(index_t i) const {
     if (offsets && gdpo::detail::holds(offsets, n_offsets, i + 1)) return false;
@@ -104,10 +104,10 @@ struct DeviceLogits {
 
 /// The LogitRow of a row. target: the entry of its target, or -1; x_target: the logit there.
 template <class T>
-GDPO_DEVICE LogitRow logit_row_of(const MetRow<typename LogitVector<T>::S>& met,
+GDPO_DEVICE LogitRow logit_row_of(const RowStats<typename LogitVector<T>::S>& stats,
                                   const DeviceLogits<T>& logits,
                                   typename LogitVector<T>::S x_target, int target) {
-  LogitRow row = logit_row_of(met, logits.temperature);
+  LogitRow row = logit_row_of(stats, logits.temperature);
   if (target >= 0) row.target = math::mul(static_cast<double>(x_target), 1 / logits.temperature);
   return row;
 }
@@ -117,7 +117,7 @@ GDPO_INLINE typename LogitVector<T>::S logit_at(const T* x, int target) {
   return target < 0 ? S(0) : static_cast<S>(load(load_raw(x + target)));
 }
 
-/// One block computes the sums of one row and writes what was asked for.
+/// One block computes the sums of one row and writes the requested results.
 template <class T>
 struct LogitRowsKernel {
   static constexpr int largest_block = logit_threads, blocks_at_once = row_blocks_at_once<T>;
@@ -133,13 +133,13 @@ struct LogitRowsKernel {
     const T* x = logits.row(i);
     const int target = valid ? logits.target(i) : -1;
     const auto x_target = logit_at(x, target);
-    MetRow<typename LogitVector<T>::S> met;
+    RowStats<typename LogitVector<T>::S> stats;
     if (valid)
-      met = sums_of_row(block, RowVectors<T>(x, logits.vocabulary, block.threads()),
-                        logits.temperature);
+      stats = sums_of_row(block, RowVectors<T>(x, logits.vocabulary, block.threads()),
+                          logits.temperature);
     block.each([&](int thread) {
       if (thread != 0) return;
-      const LogitRow row = valid ? logit_row_of(met, logits, x_target, target) : LogitRow{};
+      const LogitRow row = valid ? logit_row_of(stats, logits, x_target, target) : LogitRow{};
       if (out) out(i) = row;
       if (logp) logits.put(logp, i, valid ? gdpo::logp(row) : 0.0);
       if (entropy) logits.put(entropy, i, valid ? gdpo::entropy(row) : 0.0);
@@ -165,14 +165,15 @@ struct LogitGradientKernel {
     const T* x = logits.row(i);
     block.each([&](int thread) {
       if (thread != 0) return;
-      gdpo::detail::RowGradient of;
-      if (logits.valid(i)) of.g = at(g_logp, i), of.g_entropy = at(g_entropy, i);
-      if (!math::is_zero(of.g) || !math::is_zero(of.g_entropy)) {
-        of.logsumexp = at(logsumexp, i);
-        if (g_entropy) of.entropy = at(entropy, i);
-        if (g_logp) of.target = logits.target(i);
+      gdpo::detail::RowGradient gradient;
+      if (logits.valid(i)) gradient.g = value(g_logp, i), gradient.g_entropy = value(g_entropy, i);
+      if (!math::is_zero(gradient.g) || !math::is_zero(gradient.g_entropy)) {
+        gradient.logsumexp = value(logsumexp, i);
+        if (g_entropy) gradient.entropy = value(entropy, i);
+        if (g_logp) gradient.target = logits.target(i);
       }
-      line = PowerLine<S>(of, static_cast<double>(logit_at(x, static_cast<int>(of.target))),
+      line = PowerLine<S>(gradient,
+                          static_cast<double>(logit_at(x, static_cast<int>(gradient.target))),
                           logits.temperature);
     });
     gradient_of_row(block, RowVectors<T>(x, logits.vocabulary, block.threads()), line, dlogits(i));
@@ -180,7 +181,7 @@ struct LogitGradientKernel {
 
  private:
   template <class X>
-  GDPO_INLINE double at(const DeviceTokens<X>& tokens, index_t i) const {
+  GDPO_INLINE double value(const DeviceTokens<X>& tokens, index_t i) const {
     return tokens ? static_cast<double>(logits.token(tokens, i)) : 0.0;
   }
 };

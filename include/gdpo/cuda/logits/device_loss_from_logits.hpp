@@ -1,6 +1,6 @@
 #pragma once
 // From logits to dloss/dlogits on a device: policy_loss_from_logits with a device as its first
-// argument, and what it needs beside it.
+// argument, and its scratch_bytes and count_into.
 #include <gdpo/cuda/logits/device_logprobs.hpp>
 #include <gdpo/cuda/loss/device_loss.hpp>
 #include <gdpo/logits/loss_from_logits.hpp>
@@ -36,7 +36,7 @@ inline index_t blocks_of(const Tuning& tuning, index_t n) {
   return n < tuning.blocks ? n : index_t{tuning.blocks};
 }
 
-/// What a token takes over from its sequence.
+/// The numbers of a sequence that its tokens need.
 struct TokenWeight {
   double weight;        ///< weight W_i of the sequence; 0 where that is not finite
   float advantage;      ///< of the sequence; 0 where its tokens have advantages of their own
@@ -49,14 +49,14 @@ struct LogitsMemory {
   double* logsumexp;
   TokenWeight* weights;
   unsigned char *mask, *loss;
-  LogitsMemory(ScratchCursor& cursor, index_t rows, std::size_t for_loss)
+  LogitsMemory(ScratchCursor& cursor, index_t rows, std::size_t loss_bytes)
       : logp(cursor.take<float>(rows)),
         entropies(cursor.take<float>(rows)),
         dlogp(cursor.take<float>(rows)),
         logsumexp(cursor.take<double>(rows)),
         weights(cursor.take<TokenWeight>(rows)),
         mask(cursor.take<unsigned char>(rows)),
-        loss(cursor.take<unsigned char>(static_cast<index_t>(for_loss))) {}
+        loss(cursor.take<unsigned char>(static_cast<index_t>(loss_bytes))) {}
 };
 
 /// An array with one number for each row of logits: the one that the caller gave, or `memory`.
@@ -94,14 +94,14 @@ struct LogitMaskKernel {
   DeviceLogits<T> logits;
   DeviceTokens<unsigned char> mask;
   DeviceBatch<float> batch;
-  unsigned char* both;
+  unsigned char* out;
 
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     block.each([&](int thread) {
       const index_t step = block.count() * block.threads();
       for (index_t i = block.index() * block.threads() + thread; i < logits.rows; i += step) {
-        both[i] = has_sequence(i) && logits.valid(i) && (!mask || logits.token(mask, i) != 0);
+        out[i] = has_sequence(i) && logits.valid(i) && (!mask || logits.token(mask, i) != 0);
       }
     });
   }
@@ -110,8 +110,8 @@ struct LogitMaskKernel {
   GDPO_INLINE bool has_sequence(index_t i) const {
     if (!batch.offsets) return true;
     if (batch.rows == 0) return false;
-    const RowSpan at = batch.span(gdpo::detail::sequence_of(batch.offsets, batch.rows, i));
-    return i >= at.begin && i < at.begin + at.length;
+    const RowSpan span = batch.span(gdpo::detail::sequence_of(batch.offsets, batch.rows, i));
+    return i >= span.begin && i < span.begin + span.length;
   }
 };
 
@@ -129,18 +129,19 @@ struct TokenWeightKernel {
   template <class Block>
   GDPO_DEVICE void operator()(Block& block) const {
     for (index_t i = block.index(); i < batch.rows; i += block.count()) {
-      const RowSpan at = batch.span(i);
-      const RowLengths counts = count_row(block, batch, at);
+      const RowSpan span = batch.span(i);
+      const RowLengths counts = count_row(block, batch, span);
       const double advantage = advantage_of(batch, i);
-      TokenWeight of{weight_of(loss, batch, i, counts.tokens, normalizer),
-                     static_cast<float>(advantage), 0};
-      if (math::not_finite(of.weight)) of.weight = 0;
+      TokenWeight token_weight{weight_of(loss, batch, i, counts.tokens, normalizer),
+                               static_cast<float>(advantage), 0};
+      if (math::not_finite(token_weight.weight)) token_weight.weight = 0;
       if constexpr (Terms::reads_row_advantage) {
-        of.row_advantage =
-            static_cast<float>(advantages_of(block, batch, at, counts.tokens, advantage).mean);
+        token_weight.row_advantage =
+            static_cast<float>(advantages_of(block, batch, span, counts.tokens, advantage).mean);
       }
       block.each([&](int thread) {
-        for (index_t t = thread; t < at.length; t += block.threads()) weights[at.begin + t] = of;
+        for (index_t t = thread; t < span.length; t += block.threads())
+          weights[span.begin + t] = token_weight;
       });
     }
   }
@@ -150,14 +151,14 @@ struct TokenWeightKernel {
 template <class Loss>
 GDPO_DEVICE float token_gradient(const Loss& loss, const DeviceBatch<float>& batch,
                                  const gdpo::detail::LogitPlace& place, float logp,
-                                 const TokenWeight& of_sequence) {
-  const RowSpan at{place.row, place.begin, 1};
-  const DeviceToken<float, float> token{batch, at, place.t};
-  Token<float> x = token.load(true, of_sequence.advantage, of_sequence.row_advantage);
+                                 const TokenWeight& token_weight) {
+  const RowSpan span{place.row, place.begin, 1};
+  const DeviceToken<float, float> token{batch, span, place.t};
+  Token<float> x = token.load(true, token_weight.advantage, token_weight.row_advantage);
   x.logp = logp;  // this kernel is only now writing batch.logp
   if (!token.has_old_logp()) x.old_logp = logp;
   x.token_log_ratio = token.has_old_logp() ? x.logp - x.old_logp : 0.0f;
-  return gdpo::detail::token_gradient(loss, token, x, of_sequence.weight);
+  return gdpo::detail::token_gradient(loss, token, x, token_weight.weight);
 }
 
 /// What one launch reads and writes at the rows of logits, whatever the loss.
@@ -169,11 +170,11 @@ struct RowsOfLogits {
   TokenWeight* weights;
   DeviceOut<float> logp, entropies;
   DeviceOut<double> logsumexp;
-  std::size_t kept_bytes;  ///< bytes of a row that stay in shared memory until its gradient
+  std::size_t cache_bytes;  ///< bytes of a row that stay in shared memory until its gradient
 
-  GDPO_INLINE void put(index_t i, double log_prob, double measured, double log_sum) const {
+  GDPO_INLINE void put(index_t i, double log_prob, double row_entropy, double log_sum) const {
     logits.put(logp, i, log_prob);
-    logits.put(entropies, i, measured);
+    logits.put(entropies, i, row_entropy);
     logits.put(logsumexp, i, log_sum);
   }
 };
@@ -203,11 +204,11 @@ struct LogitsLossKernel {
       });
       return fill_of_row(block, row, S(0), rows.dlogits(i));
     }
-    row.keep(&shared + 1, rows.kept_bytes);
+    row.keep(&shared + 1, rows.cache_bytes);
     const int target = logits.target(i);
-    const MetRow<S> met = sums_of_row(block, row, logits.temperature);
+    const RowStats<S> stats = sums_of_row(block, row, logits.temperature);
     block.each([&](int thread) {
-      if (thread == 0) shared.line = line_of(i, met, logit_at(x, target), target);
+      if (thread == 0) shared.line = line_of(i, stats, logit_at(x, target), target);
     });
     gradient_of_row(block, row, shared.line, rows.dlogits(i));
   }
@@ -215,8 +216,9 @@ struct LogitsLossKernel {
  private:
   /// Run by one thread: writes the numbers of the token, and returns the line of the row's
   /// gradient.
-  GDPO_DEVICE PowerLine<S> line_of(index_t i, const MetRow<S>& met, S x_target, int target) const {
-    const LogitRow row = logit_row_of(met, rows.logits, x_target, target);
+  GDPO_DEVICE PowerLine<S> line_of(index_t i, const RowStats<S>& stats, S x_target,
+                                   int target) const {
+    const LogitRow row = logit_row_of(stats, rows.logits, x_target, target);
     const double log_prob = gdpo::logp(row), log_sum = gdpo::logsumexp(row);
     rows.put(i, log_prob, gdpo::entropy(row), log_sum);
     const float g = token_gradient(loss, rows.batch, rows.logits.place(i),
@@ -227,8 +229,8 @@ struct LogitsLossKernel {
   }
 };
 
-/// A loss as policy_loss_from_logits(device, ...) calls it. What is around the kernels of the loss
-/// is compiled once for all losses.
+/// A loss as policy_loss_from_logits(device, ...) calls it. The code around the kernels of the
+/// loss is compiled once for all losses.
 template <class Device, class T, class U>
 class LossOfLogits {
  public:
@@ -264,7 +266,7 @@ class LossOfLogitsAs final : public LossOfLogits<Device, T, U> {
       device.launch(blocks_of(device.tuning(), layout.rows), threads_for(layout.width), 0,
                     TokenWeightKernel<Loss>{loss_, rows.batch, normalizer, rows.weights});
       device.launch(rows.logits.rows, threads_of<T>(rows.logits.vocabulary),
-                    sizeof(typename Kernel::Shared) + rows.kept_bytes, Kernel{loss_, rows});
+                    sizeof(typename Kernel::Shared) + rows.cache_bytes, Kernel{loss_, rows});
     }
   }
   void operator()(const Device& device, const TokenBatch<float>& batch,
@@ -294,8 +296,8 @@ inline std::size_t bytes_of_loss(index_t sequences) {
 template <class T, int Rank>
 struct BoundLogits {
   LogitsMemory memory;
-  Scratch for_loss;
-  LogitBatch<T, Rank> visited;  ///< the logits with the joined mask
+  Scratch loss_scratch;
+  LogitBatch<T, Rank> masked_logits;  ///< the logits with the joined mask
   TokenBatch<float> batch;
   gdpo::detail::TokenLayout layout;
 
@@ -304,14 +306,15 @@ struct BoundLogits {
       : memory(take_memory<LogitsMemory>(function, scratch,
                                          gdpo::detail::LogitRows<T, Rank>(logits).rows(),
                                          bytes_of_loss(sequences_of(logits, given)))),
-        for_loss{memory.loss, bytes_of_loss(sequences_of(logits, given))},
-        visited(logits),
+        loss_scratch{memory.loss, bytes_of_loss(sequences_of(logits, given))},
+        masked_logits(logits),
         batch(bind_shapes(function, logits, given, memory, out)),
         layout(gdpo::detail::shape_of(function, batch, gdpo::detail::NeedsLogp::Yes)) {
     // The mask hides the last row of packed sequences, which may have no target.
-    visited.targets = visited.targets.with_tokens(gdpo::detail::LogitRows<T, Rank>(logits).rows());
-    visited.offsets = {};
-    visited.mask = batch.mask;
+    masked_logits.targets =
+        masked_logits.targets.with_tokens(gdpo::detail::LogitRows<T, Rank>(logits).rows());
+    masked_logits.offsets = {};
+    masked_logits.mask = batch.mask;
   }
   template <class Device>
   void launch_masks(const Device& device, const char* function, const LogitBatch<T, Rank>& logits,
@@ -351,11 +354,11 @@ void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
   bound.launch_masks(device, function, logits, batch);
   if (loss.of_segment()) {
     const auto dlogp = tokens_of(logits, bound.memory.dlogp, out.dlogp);
-    token_logprobs_into(device, bound.visited, {logp, entropies, logsumexp});
-    loss(device, bound.batch, normalizer, dlogp, result, bound.for_loss);
-    token_logprobs_backward(device, bound.visited, {dlogp, {}}, logsumexp, dlogits);
+    token_logprobs_into(device, bound.masked_logits, {logp, entropies, logsumexp});
+    loss(device, bound.batch, normalizer, dlogp, result, bound.loss_scratch);
+    token_logprobs_backward(device, bound.masked_logits, {dlogp, {}}, logsumexp, dlogits);
   } else {
-    const DeviceLogits<T> rows(function, bound.visited);
+    const DeviceLogits<T> rows(function, bound.masked_logits);
     const std::size_t row_bytes =
         (static_cast<std::size_t>(rows.vocabulary) * sizeof(T) + 15) / 16 * 16;
     loss.visit(
@@ -365,7 +368,7 @@ void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
          DeviceOut<float>(function, "out.entropies", entropies),
          DeviceOut<double>(function, "out.logsumexp", logsumexp),
          (std::min)(device.tuning().shared_bytes, row_bytes)});
-    loss(device, bound.batch, normalizer, out.dlogp, result, bound.for_loss);
+    loss(device, bound.batch, normalizer, out.dlogp, result, bound.loss_scratch);
   }
 }
 
@@ -379,27 +382,27 @@ void visit_logits(const Device& device, const LossOfLogits<Device, T, U>& loss,
 template <class T, int Rank>
 std::size_t scratch_bytes(const LogitBatch<T, Rank>& logits, const TokenBatch<float>& batch,
                           const char* function = "gdpo::cuda::scratch_bytes") {
-  const auto shaped = gdpo::detail::to_count(function, logits, batch, -1);
+  const auto extents = gdpo::detail::to_count(function, logits, batch, -1);
   return detail::bytes_of<detail::LogitsMemory>(
-      gdpo::detail::LogitRows<T, Rank>(shaped).rows(),
-      detail::bytes_of_loss(detail::sequences_of(shaped, batch)));
+      gdpo::detail::LogitRows<T, Rank>(extents).rows(),
+      detail::bytes_of_loss(detail::sequences_of(extents, batch)));
 }
 
 /// The counts of a batch whose log-probs come from logits, written to `on_device`.
 ///
 /// They are those of gdpo::count(logits, batch): a token counts where the masks of both let it
 /// through. The logits are not read and may be absent, as in `aligned(completion_mask)`; offsets
-/// alone do not tell the number of rows, because the host cannot read them. Three launches;
+/// alone do not give the number of rows, because the host cannot read them. Three launches;
 /// `scratch`: scratch_bytes(logits, batch).
 template <class Device, class T, int Rank,
           std::enable_if_t<gdpo::detail::is_device_v<Device>, int> = 0>
 void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
                 const TokenBatch<float>& batch, Normalizer* on_device, const Scratch& scratch) {
   constexpr const char* function = "gdpo::cuda::count_into";
-  const auto counted = gdpo::detail::to_count(function, logits, batch, -1);
-  const detail::BoundLogits<T, Rank> bound(function, counted, batch, {}, scratch);
-  bound.launch_masks(device, function, counted, batch);
-  count_into(device, bound.batch, on_device, bound.for_loss);
+  const auto extents = gdpo::detail::to_count(function, logits, batch, -1);
+  const detail::BoundLogits<T, Rank> bound(function, extents, batch, {}, scratch);
+  bound.launch_masks(device, function, extents, batch);
+  count_into(device, bound.batch, on_device, bound.loss_scratch);
 }
 
 }  // namespace cuda
@@ -410,9 +413,9 @@ void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
 ///     normalizer, dlogits, result, scratch);
 ///
 /// **Arguments** have the meaning of logits/loss_from_logits.hpp. All views are of device memory,
-/// and so are `result` and the arrays that `out` asks for. `normalizer`: counts that the host
-/// knows, or a pointer to those that cuda::count_into(device, logits, batch, ...) left on the
-/// device. `scratch`: cuda::scratch_bytes(logits, batch).
+/// and so are `result` and the arrays of `out`. `normalizer`: counts that the host knows, or a
+/// pointer to those that cuda::count_into(device, logits, batch, ...) left on the device.
+/// `scratch`: cuda::scratch_bytes(logits, batch).
 ///
 /// **Cost.** At level::Token one kernel reads each row of logits once and writes its gradient once.
 /// What does not fit tuning().shared_bytes is read again, while it is in the L2 cache. At levels of
@@ -423,9 +426,9 @@ void count_into(const Device& device, const LogitBatch<T, Rank>& logits,
 /// **Accuracy.** The bits are those of the calls one by one on this device;
 /// cuda/logits/device_logprobs.hpp and cuda/loss/device_loss.hpp say how accurate these are.
 ///
-/// **Errors.** invalid_input before anything is enqueued; cuda::error where a launch fails. Not
-/// checked is what only the data on the device says (see those headers); a row of logits that no
-/// sequence holds counts as masked.
+/// **Errors.** invalid_input before anything is enqueued; cuda::error where a launch fails. Data
+/// on the device is not checked (see those headers); a row of logits that no sequence holds counts
+/// as masked.
 template <class Device, class Loss, class T, int Rank, class U,
           std::enable_if_t<detail::is_device_v<Device>, int> = 0>
 void policy_loss_from_logits(const Device& device, const Loss& loss,
@@ -435,9 +438,9 @@ void policy_loss_from_logits(const Device& device, const Loss& loss,
                              const cuda::FromLogits& out = {}) {
   static_assert(detail::needs_loss<Loss>());
   static_assert(!std::is_const_v<U>, "dlogits are written: their view must not be of const");
-  const cuda::detail::LossOfLogitsAs<Device, Loss, T, U> of_logits(loss);
-  cuda::detail::visit_logits(device, of_logits, logits, batch, normalizer, dlogits, result, scratch,
-                             out);
+  const cuda::detail::LossOfLogitsAs<Device, Loss, T, U> logits_loss(loss);
+  cuda::detail::visit_logits(device, logits_loss, logits, batch, normalizer, dlogits, result,
+                             scratch, out);
 }
 
 GDPO_END_NAMESPACE

@@ -9,10 +9,10 @@ GDPO_BEGIN_NAMESPACE
 namespace cuda {
 namespace detail {
 
-/// What one access to memory reads or writes.
+/// The words that one memory access reads or writes.
 template <int Bytes>
 struct alignas(Bytes) Words {
-  std::uint32_t of[Bytes / 4];
+  std::uint32_t word[Bytes / 4];
 };
 /// Reads Bytes bytes at p, which is aligned to them. Last: they are not read again, so they need
 /// not stay in the caches.
@@ -269,11 +269,11 @@ struct LogitVector {
     GDPO_UNROLL
     for (int k = 0; k < 4; ++k) {
       if constexpr (halves) {
-        v.w.of[k] = Halves<L>::minus_infinity;
+        v.w.word[k] = Halves<L>::minus_infinity;
       } else if constexpr (sizeof(L) == 4) {
-        v.w.of[k] = 0xff800000u;
+        v.w.word[k] = 0xff800000u;
       } else {
-        v.w.of[k] = k % 2 ? 0xfff00000u : 0u;
+        v.w.word[k] = k % 2 ? 0xfff00000u : 0u;
       }
     }
     return v;
@@ -282,10 +282,10 @@ struct LogitVector {
   GDPO_INLINE void set(int j, L x) {
     if constexpr (halves) {
       const int shift = j % 2 * 16;
-      w.of[j / 2] = (w.of[j / 2] & ~(0xffffu << shift)) | static_cast<std::uint32_t>(x.bits)
-                                                              << shift;
+      w.word[j / 2] = (w.word[j / 2] & ~(0xffffu << shift)) | static_cast<std::uint32_t>(x.bits)
+                                                                  << shift;
     } else {
-      words_of(x, w.of + j * static_cast<int>(sizeof(L) / 4));
+      words_of(x, w.word + j * static_cast<int>(sizeof(L) / 4));
     }
   }
   /// All entries as S.
@@ -293,13 +293,13 @@ struct LogitVector {
     if constexpr (halves) {
       GDPO_UNROLL
       for (int k = 0; k < 4; ++k)
-        x[2 * k] = Halves<L>::low(w.of[k]), x[2 * k + 1] = Halves<L>::high(w.of[k]);
+        x[2 * k] = Halves<L>::low(w.word[k]), x[2 * k + 1] = Halves<L>::high(w.word[k]);
     } else {
       if constexpr (sizeof(L) == 4) {
         GDPO_UNROLL
-        for (int k = 0; k < 4; ++k) x[k] = float_of(w.of[k]);
+        for (int k = 0; k < 4; ++k) x[k] = float_of(w.word[k]);
       } else {
-        x[0] = double_of(w.of[0], w.of[1]), x[1] = double_of(w.of[2], w.of[3]);
+        x[0] = double_of(w.word[0], w.word[1]), x[1] = double_of(w.word[2], w.word[3]);
       }
     }
   }
@@ -311,16 +311,16 @@ GDPO_INLINE typename LogitVector<T>::S largest_of(const LogitVector<T>* v) {
   using Vector = LogitVector<T>;
   if constexpr (Vector::halves) {
     using H = Halves<typename Vector::L>;
-    std::uint32_t of[N];
+    std::uint32_t top[N];
     GDPO_UNROLL
     for (int u = 0; u < N; ++u) {
-      const std::uint32_t* w = v[u].w.of;
-      of[u] = larger_halves<typename Vector::L>(larger_halves<typename Vector::L>(w[0], w[1]),
-                                                larger_halves<typename Vector::L>(w[2], w[3]));
+      const std::uint32_t* w = v[u].w.word;
+      top[u] = larger_halves<typename Vector::L>(larger_halves<typename Vector::L>(w[0], w[1]),
+                                                 larger_halves<typename Vector::L>(w[2], w[3]));
     }
     GDPO_UNROLL
-    for (int u = 1; u < N; ++u) of[0] = larger_halves<typename Vector::L>(of[0], of[u]);
-    return larger(H::low(of[0]), H::high(of[0]));
+    for (int u = 1; u < N; ++u) top[0] = larger_halves<typename Vector::L>(top[0], top[u]);
+    return larger(H::low(top[0]), H::high(top[0]));
   } else {
     using S = typename Vector::S;
     S most = gdpo::detail::minus_infinity<S>();
@@ -337,12 +337,12 @@ GDPO_INLINE typename LogitVector<T>::S largest_of(const LogitVector<T>* v) {
 
 /// Writes one result, rounded as store_numbers rounds.
 template <class U, class S>
-GDPO_INLINE void store_number(U* to, S y) {
+GDPO_INLINE void store_number(U* out, S y) {
   using L = layout_t<U>;
   if constexpr (sizeof(L) == 2) {
-    store_raw(to, L{static_cast<std::uint16_t>(Halves<L>::pack(static_cast<float>(y), 0.0f))});
+    store_raw(out, L{static_cast<std::uint16_t>(Halves<L>::pack(static_cast<float>(y), 0.0f))});
   } else {
-    store_raw(to, static_cast<L>(y));
+    store_raw(out, static_cast<L>(y));
   }
 }
 /// Writes `size` results to out[begin ...], but none at `end` and beyond. `whole`: out is aligned

@@ -15,24 +15,24 @@ class PerThread {
   GDPO_INLINE T& operator[](int thread) {
 #if defined(__CUDA_ARCH__)
     (void)thread;
-    return of_;
+    return state_;
 #else
-    return of_[thread];
+    return state_[thread];
 #endif
   }
 
  private:
 #if defined(__CUDA_ARCH__)
-  T of_;
+  T state_;
 #else
-  T of_[most_threads];
+  T state_[most_threads];
 #endif
 };
 
-/// Most threads of a block, and vectors that a thread takes at a time. Vector v is 16 bytes of the
+/// Most threads of a block, and vectors that a thread reads per step. Vector v is 16 bytes of the
 /// row (the last one may have fewer entries) and belongs to thread v mod threads. So the order of
 /// summation depends on the vocabulary and the storage type alone.
-constexpr int logit_threads = 384, at_a_time = 4;
+constexpr int logit_threads = 384, vectors_per_step = 4;
 /// Rows that a multiprocessor is to hold at once: two, so that one is read while another is
 /// computed. One where the row is computed in double or its gradient is wider than its logits: that
 /// needs the registers of both.
@@ -41,11 +41,12 @@ constexpr int row_blocks_at_once = sizeof(gdpo::detail::logit_scalar_t<T>) == 4 
                                            sizeof(U) <= sizeof(T)
                                        ? 2
                                        : 1;
-/// Threads for a row, in whole warps: a thread for every at_a_time vectors, at most logit_threads.
+/// Threads for a row, in whole warps: a thread for every vectors_per_step vectors, at most
+/// logit_threads.
 template <class T>
 int threads_of(index_t vocabulary) {
   const index_t vectors = (vocabulary + LogitVector<T>::size - 1) / LogitVector<T>::size;
-  const index_t warps = (vectors + at_a_time * warp - 1) / (at_a_time * warp);
+  const index_t warps = (vectors + vectors_per_step * warp - 1) / (vectors_per_step * warp);
   constexpr index_t most = logit_threads / warp;
   return static_cast<int>(warps < 1 ? 1 : warps > most ? most : warps) * warp;
 }
@@ -55,26 +56,26 @@ int threads_of(index_t vocabulary) {
 /// for its effect on x - m. Sums with different k differ by exactly a power of 2.
 template <class S>
 struct PowerScale {
-  S scale;                            ///< log2(e) / temperature
-  S minus_k = 0;                      ///< -k
-  S reference = 0, of_reference = 0;  ///< a logit m near k / scale, and t(m)
-  double whole = 0;                   ///< k
-  bool precise = false;               ///< |k| < 2^20: power<true> is exact enough
+  S scale;                           ///< log2(e) / temperature
+  S minus_k = 0;                     ///< -k
+  S reference = 0, t_reference = 0;  ///< a logit m near k / scale, and t(m)
+  double whole = 0;                  ///< k
+  bool precise = false;              ///< |k| < 2^20: power<true> is exact enough
 
-  GDPO_INLINE explicit PowerScale(S of) : scale(of) {}
+  GDPO_INLINE explicit PowerScale(S row_scale) : scale(row_scale) {}
   /// Chooses k so that t(m) is nearest 0.
   GDPO_INLINE void set(S m) {
-    const double x = static_cast<double>(m), by = static_cast<double>(scale);
-    whole = std::rint(math::mul(x, by));
+    const double x = static_cast<double>(m), s = static_cast<double>(scale);
+    whole = std::rint(math::mul(x, s));
     minus_k = -static_cast<S>(whole);
-    reference = m, of_reference = static_cast<S>(fused(x, by, -whole));
+    reference = m, t_reference = static_cast<S>(fused(x, s, -whole));
     precise = (math::abs)(whole) < (1 << 20);
   }
   /// t(x). Near: |k| is small, and one fma rounds once. Otherwise (logits of 1e6) the distance from
   /// the reference is taken first, so that a large x does not cost digits.
   template <bool Near>
   GDPO_INLINE S power(S x) const {
-    return Near ? fused(x, scale, minus_k) : fused(x - reference, scale, of_reference);
+    return Near ? fused(x, scale, minus_k) : fused(x - reference, scale, t_reference);
   }
 };
 template <class S>
@@ -90,15 +91,15 @@ class LogitSums {
  public:
   using Vector = LogitVector<T>;
   using S = typename Vector::S;
-  static constexpr double nowhere = -1e300;  ///< k of a thread that saw no finite logit
+  static constexpr double lowest_k = -1e300;  ///< k of a thread without a finite logit
 
-  GDPO_INLINE LogitSums() : of_(S(0)) {}
-  GDPO_INLINE explicit LogitSums(S scale) : of_(scale) {}
+  GDPO_INLINE LogitSums() : powers_(S(0)) {}
+  GDPO_INLINE explicit LogitSums(S scale) : powers_(scale) {}
 
-  /// Adds the first n of at_a_time vectors. All: n is at_a_time.
+  /// Adds the first n of vectors_per_step vectors. All: n is vectors_per_step.
   template <bool All>
   GDPO_INLINE void add(const Vector* v, int n) {
-    const S most = largest_of<T, at_a_time>(v);
+    const S most = largest_of<T, vectors_per_step>(v);
     top = larger(top, most);
     if (most > limit_) raise(most);
     if (precise_) {
@@ -108,7 +109,7 @@ class LogitSums {
     }
   }
   /// k.
-  GDPO_INLINE double whole() const { return any() ? of_.whole : nowhere; }
+  GDPO_INLINE double whole() const { return any() ? powers_.whole : lowest_k; }
 
   S top = gdpo::detail::minus_infinity<S>();  ///< the largest logit
   gdpo::detail::PowerSums sums;               ///< sum 2^t, sum t 2^t
@@ -117,30 +118,31 @@ class LogitSums {
   GDPO_INLINE bool any() const { return limit_ > gdpo::detail::minus_infinity<S>(); }
   /// Moves k up to logit `most` and the sums with it.
   GDPO_DEVICE void raise(S most) {
-    const double before = of_.whole;
-    const bool had = any();
-    of_.set(most);
-    if (had) {
-      const double shift = before - of_.whole;
+    const double old_whole = powers_.whole;
+    const bool had_logits = any();
+    powers_.set(most);
+    if (had_logits) {
+      const double shift = old_whole - powers_.whole;
       sums = gdpo::detail::rescaled(sums, shift, whole_power_of_2(shift));
     }
-    limit_ = static_cast<S>((of_.whole + 8) / static_cast<double>(of_.scale));
-    precise_ = of_.precise;
+    limit_ = static_cast<S>((powers_.whole + 8) / static_cast<double>(powers_.scale));
+    precise_ = powers_.precise;
     if constexpr (Vector::halves) {
       // 16-bit logits far below the others are replaced by a number whose power is still 0. So no t
       // is infinite, and t 2^t is 0, not NaN.
       using H = Halves<typename Vector::L>;
-      const auto low = static_cast<float>((of_.whole - 300) / static_cast<double>(of_.scale));
+      const auto low =
+          static_cast<float>((powers_.whole - 300) / static_cast<double>(powers_.scale));
       floor_ = H::pack(low, low);
-      const float t = of_.template power<true>(H::low(floor_));
+      const float t = powers_.template power<true>(H::low(floor_));
       precise_ = precise_ && t > -1e30f && t < -140.0f;
     }
   }
   template <bool Near, bool All>
   GDPO_INLINE void add_terms(const Vector* v, int n) {
-    S part[at_a_time] = {}, weighted[at_a_time] = {};
+    S part[vectors_per_step] = {}, weighted[vectors_per_step] = {};
     GDPO_UNROLL
-    for (int u = 0; u < at_a_time; ++u) {
+    for (int u = 0; u < vectors_per_step; ++u) {
       if (All || u < n) terms<Near>(v[u], part[u], weighted[u]);
     }
     sums.add({static_cast<double>((part[0] + part[1]) + (part[2] + part[3])),
@@ -153,12 +155,12 @@ class LogitSums {
     constexpr bool clamps_halves = Near && Vector::halves;
     if constexpr (clamps_halves) {
       GDPO_UNROLL
-      for (std::uint32_t& word : v.w.of) word = halves_at_least<typename Vector::L>(word, floor_);
+      for (std::uint32_t& word : v.w.word) word = halves_at_least<typename Vector::L>(word, floor_);
     }
     v.numbers(t);
     GDPO_UNROLL
     for (int j = 0; j < n; ++j) {
-      t[j] = of_.template power<Near>(t[j]);
+      t[j] = powers_.template power<Near>(t[j]);
       if constexpr (!clamps_halves) t[j] = at_least(t[j], lowest_power<S>);
       e[j] = power_of_2(t[j]);
     }
@@ -179,7 +181,7 @@ class LogitSums {
     }
   }
 
-  PowerScale<S> of_;
+  PowerScale<S> powers_;
   S limit_ = gdpo::detail::minus_infinity<S>();
   std::uint32_t floor_ = 0;
   bool precise_ = false;
@@ -187,7 +189,7 @@ class LogitSums {
 
 /// The sums of a whole row, added over the threads of the block.
 template <class S>
-struct MetRow {
+struct RowStats {
   S top = 0;                     ///< the largest logit
   double whole = 0;              ///< the k of the sums
   gdpo::detail::PowerSums sums;  ///< sum 2^t, sum t 2^t
@@ -195,7 +197,7 @@ struct MetRow {
 /// The largest logit of a row, and the largest k of a thread.
 template <class S>
 struct Tops {
-  double whole = LogitSums<float>::nowhere;
+  double whole = LogitSums<float>::lowest_k;
   S top = gdpo::detail::minus_infinity<S>();
   GDPO_INLINE void add(const Tops& o) {
     whole = o.whole > whole ? o.whole : whole, top = larger(top, o.top);
@@ -205,17 +207,17 @@ struct Tops {
 /// The row with its largest logit as reference. The sums are divided by the power of that logit as
 /// the device computed it, so that one entry with all the probability has sum 1 and logp 0 exactly.
 template <class S>
-GDPO_DEVICE LogitRow logit_row_of(const MetRow<S>& met, double temperature) {
+GDPO_DEVICE LogitRow logit_row_of(const RowStats<S>& stats, double temperature) {
   LogitRow row;
-  if (math::is_zero(met.sums.sum)) return row;
+  if (math::is_zero(stats.sums.sum)) return row;
   const auto scale = static_cast<double>(power_scale<S>(temperature));
-  const auto t = static_cast<S>(fused(static_cast<double>(met.top), scale, -met.whole));
+  const auto t = static_cast<S>(fused(static_cast<double>(stats.top), scale, -stats.whole));
   const double most = static_cast<double>(power_of_2(t));
-  row.max = math::mul(static_cast<double>(met.top), 1 / temperature);
-  row.sum = met.sums.sum / most;
+  row.max = math::mul(static_cast<double>(stats.top), 1 / temperature);
+  row.sum = stats.sums.sum / most;
   row.weighted =
       math::mul(0.693147180559945309,
-                (met.sums.weighted - math::mul(static_cast<double>(t), met.sums.sum)) / most);
+                (stats.sums.weighted - math::mul(static_cast<double>(t), stats.sums.sum)) / most);
   return row;
 }
 
@@ -226,85 +228,85 @@ struct RowVectors {
   const T* x;      ///< the logits
   int n, vectors;  ///< entries and vectors; the last vector may have fewer entries
   int whole;       ///< vectors that are full and aligned; 0 where x is not aligned
-  int each_time;   ///< vectors that all threads together take at a time
-  Vector* kept;    ///< the first n_kept vectors, in shared memory
-  int n_kept;      ///< vectors that are kept
+  int block_step;  ///< vectors that all threads together read per step
+  Vector* cache;   ///< the first cache_size vectors, in shared memory
+  int cache_size;  ///< vectors in the cache
 
   GDPO_INLINE RowVectors(const T* row, index_t entries, int threads)
       : x(row),
         n(static_cast<int>(entries)),
         vectors((n + Vector::size - 1) / Vector::size),
         whole(is_aligned_to(row, 16) ? n / Vector::size : 0),
-        each_time(threads * at_a_time),
-        kept(nullptr),
-        n_kept(0) {}
+        block_step(threads * vectors_per_step),
+        cache(nullptr),
+        cache_size(0) {}
   /// Gives the row `bytes` of shared memory to keep its first vectors in: all of them, or whole
-  /// multiples of each_time.
+  /// multiples of block_step.
   GDPO_INLINE void keep(void* memory, std::size_t bytes) {
     const int room = static_cast<int>(bytes / sizeof(Vector));
-    kept = static_cast<Vector*>(memory),
-    n_kept = room >= vectors ? vectors : room / each_time * each_time;
+    cache = static_cast<Vector*>(memory),
+    cache_size = room >= vectors ? vectors : room / block_step * block_step;
   }
-  /// Reads vectors v, v + threads, and so on, at_a_time of them; beyond the row they are -inf. All:
-  /// none is beyond the row, and x is aligned. Last: the vectors are not read again.
+  /// Reads vectors v, v + threads, and so on, vectors_per_step of them; beyond the row they are
+  /// -inf. All: none is beyond the row, and x is aligned. Last: the vectors are not read again.
   template <bool All, bool Last = false>
-  GDPO_INLINE void load(int v, int threads, Vector* to) const {
+  GDPO_INLINE void load(int v, int threads, Vector* out) const {
     GDPO_UNROLL
-    for (int u = 0; u < at_a_time; ++u, v += threads) {
+    for (int u = 0; u < vectors_per_step; ++u, v += threads) {
       if constexpr (All) {
-        to[u] = {load_words<16, Last>(x + index_t{v} * Vector::size)};
+        out[u] = {load_words<16, Last>(x + index_t{v} * Vector::size)};
       } else {
-        to[u] = v < vectors ? Vector::load(x, v * Vector::size, n, v < whole) : Vector::nothing();
+        out[u] = v < vectors ? Vector::load(x, v * Vector::size, n, v < whole) : Vector::nothing();
       }
     }
   }
 };
 
-/// The sums of a row, known to all threads. Vectors that fit row.kept are left there for
+/// The sums of a row, known to all threads. Vectors that fit row.cache are left there for
 /// gradient_of_row.
 template <class T, class Block>
-GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const RowVectors<T>& row,
-                                                           double temperature) {
+GDPO_DEVICE RowStats<typename LogitVector<T>::S> sums_of_row(Block& block, const RowVectors<T>& row,
+                                                             double temperature) {
   using Vector = LogitVector<T>;
   using S = typename Vector::S;
   const S scale = power_scale<S>(temperature);
   const int threads = block.threads();
-  PerThread<LogitSums<T>> mine;
+  PerThread<LogitSums<T>> thread_sums;
   block.each([&](int thread) {
     LogitSums<T> sums(scale);
-    Vector v[at_a_time];
+    Vector v[vectors_per_step];
     int begin = 0;
-    for (; begin + row.each_time <= row.whole; begin += row.each_time) {
-      if (begin < row.n_kept) {
+    for (; begin + row.block_step <= row.whole; begin += row.block_step) {
+      if (begin < row.cache_size) {
         row.template load<true, true>(begin + thread, threads, v);
         GDPO_UNROLL
-        for (int u = 0; u < at_a_time; ++u) row.kept[begin + u * threads + thread] = v[u];
+        for (int u = 0; u < vectors_per_step; ++u) row.cache[begin + u * threads + thread] = v[u];
       } else {
         row.template load<true>(begin + thread, threads, v);
       }
-      sums.template add<true>(v, at_a_time);
+      sums.template add<true>(v, vectors_per_step);
     }
-    for (; begin < row.vectors; begin += row.each_time) {
+    for (; begin < row.vectors; begin += row.block_step) {
       row.template load<false>(begin + thread, threads, v);
-      const int left = row.vectors - begin;
+      const int rest = row.vectors - begin;
       GDPO_UNROLL
-      for (int u = 0; u < at_a_time; ++u) {
-        const int at = begin + u * threads + thread;
-        if (at < row.n_kept) row.kept[at] = v[u];
+      for (int u = 0; u < vectors_per_step; ++u) {
+        const int index = begin + u * threads + thread;
+        if (index < row.cache_size) row.cache[index] = v[u];
       }
-      sums.template add<false>(v,
-                               left >= row.each_time ? at_a_time : (left + threads - 1) / threads);
+      sums.template add<false>(
+          v, rest >= row.block_step ? vectors_per_step : (rest + threads - 1) / threads);
     }
-    mine[thread] = sums;
+    thread_sums[thread] = sums;
   });
   const Tops<S> tops = block.template reduce<Tops<S>>([&](int thread) {
-    Tops<S> of;
-    of.whole = mine[thread].whole(), of.top = mine[thread].top;
-    return of;
+    Tops<S> thread_tops;
+    thread_tops.whole = thread_sums[thread].whole(), thread_tops.top = thread_sums[thread].top;
+    return thread_tops;
   });
   const auto total = block.template reduce<gdpo::detail::PowerSums>([&](int thread) {
-    const double shift = mine[thread].whole() - tops.whole;
-    return gdpo::detail::rescaled(mine[thread].sums, shift, whole_power_of_2(shift));
+    const double shift = thread_sums[thread].whole() - tops.whole;
+    return gdpo::detail::rescaled(thread_sums[thread].sums, shift, whole_power_of_2(shift));
   });
   return {tops.top, tops.whole, total};
 }
@@ -313,61 +315,61 @@ GDPO_DEVICE MetRow<typename LogitVector<T>::S> sums_of_row(Block& block, const R
 /// except at the target. It is the GradientLine of logits/shared/gradient_row.hpp in powers of 2.
 template <class S>
 struct PowerLine {
-  PowerScale<S> of{S(0)};
+  PowerScale<S> powers{S(0)};
   S slope = 0, constant = 0;
-  double at_target = 0;
+  double target_gradient = 0;
   int target = -1;
   bool zero = true, unknown = false;  ///< the whole row is 0; the whole row is NaN
 
   PowerLine() = default;
-  /// gradient_line() wants log p_j = d + u; here d = t(x_j) ln 2. It holds that
+  /// gradient_line() takes u of log p_j = d + u; here d = t(x_j) ln 2. It holds that
   ///   log p_j = x_j / temperature - logsumexp
   ///   (x_j - center) / temperature = (t(x_j) - t(center)) ln 2
   /// with `center`, the logsumexp as a logit. So u = center / temperature - logsumexp - t(center)
   /// ln 2.
   GDPO_DEVICE PowerLine(const gdpo::detail::RowGradient& row, double x_target, double temperature)
-      : of(power_scale<S>(temperature)),
+      : powers(power_scale<S>(temperature)),
         target(static_cast<int>(row.target)),
         zero(math::is_zero(row.g) && math::is_zero(row.g_entropy)),
         unknown(math::not_finite(row.logsumexp)) {
     if (zero || unknown) return;
     constexpr double ln2 = 0.693147180559945309;
-    of.set(static_cast<S>(math::mul(row.logsumexp, temperature)));
-    const auto center = static_cast<double>(of.reference);
+    powers.set(static_cast<S>(math::mul(row.logsumexp, temperature)));
+    const auto center = static_cast<double>(powers.reference);
     // t(center), rounded once in double.
-    const double t = fused(center, static_cast<double>(of.scale), -of.whole);
+    const double t = fused(center, static_cast<double>(powers.scale), -powers.whole);
     const double u = math::mul(center, 1 / temperature) - row.logsumexp - math::mul(t, ln2);
     const auto line = gdpo::detail::gradient_line(row, x_target, temperature, u);
     slope = static_cast<S>(math::mul(line.slope, ln2)), constant = static_cast<S>(line.constant);
-    at_target = line.at_target;
+    target_gradient = line.target_gradient;
   }
 };
 
-/// The gradient of this thread's vectors among those from `begin` on, at_a_time of them, read from
-/// x or from row.kept. Near: as PowerScale::power. Sloped: the slope is not 0.
+/// The gradient of this thread's vectors among those from `begin` on, vectors_per_step of them,
+/// read from x or from row.cache. Near: as PowerScale::power. Sloped: the slope is not 0.
 template <bool Near, bool Sloped, bool All, class T, class U, class S>
 GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S>& line, U* out,
                                      bool out_aligned, int begin, int thread, int threads) {
   using Vector = LogitVector<T>;
-  Vector v[at_a_time];
-  if (begin < row.n_kept) {
+  Vector v[vectors_per_step];
+  if (begin < row.cache_size) {
     GDPO_UNROLL
-    for (int u = 0; u < at_a_time; ++u) {
-      const int at = begin + u * threads + thread;
-      v[u] = All || at < row.n_kept ? row.kept[at] : Vector::nothing();
+    for (int u = 0; u < vectors_per_step; ++u) {
+      const int index = begin + u * threads + thread;
+      v[u] = All || index < row.cache_size ? row.cache[index] : Vector::nothing();
     }
   } else {
     row.template load<All, true>(begin + thread, threads, v);
   }
   GDPO_UNROLL
-  for (int u = 0; u < at_a_time; ++u) {
-    const int at = begin + u * threads + thread;
-    if (!All && at >= row.vectors) break;
+  for (int u = 0; u < vectors_per_step; ++u) {
+    const int index = begin + u * threads + thread;
+    if (!All && index >= row.vectors) break;
     S y[Vector::size];
     v[u].numbers(y);
     GDPO_UNROLL
     for (int j = 0; j < Vector::size; ++j) {
-      S t = line.of.template power<Near>(y[j]);
+      S t = line.powers.template power<Near>(y[j]);
       if constexpr (Sloped) {
         t = at_least(t, lowest_power<S>);
         y[j] = math::mul(power_of_2(t), math::fma(line.slope, t, line.constant));
@@ -375,7 +377,7 @@ GDPO_INLINE void gradient_of_vectors(const RowVectors<T>& row, const PowerLine<S
         y[j] = math::mul(power_of_2(t), line.constant);
       }
     }
-    const int first = at * Vector::size;
+    const int first = index * Vector::size;
     store_numbers<Vector::size>(out, first, row.n,
                                 All || (out_aligned && first + Vector::size <= row.n), y);
   }
@@ -411,20 +413,20 @@ GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row,
   block.each([&](int thread) {
     const auto go = [&](auto precise, auto sloped) {
       constexpr bool is_precise = decltype(precise)::value, is_sloped = decltype(sloped)::value;
-      const int times = (row.vectors + row.each_time - 1) / row.each_time,
-                all = out_aligned ? row.whole / row.each_time : 0;
+      const int times = (row.vectors + row.block_step - 1) / row.block_step,
+                all = out_aligned ? row.whole / row.block_step : 0;
       int i = times - 1;
       for (; i >= all; --i) {
         gradient_of_vectors<is_precise, is_sloped, false>(row, line, out, out_aligned,
-                                                          i * row.each_time, thread, threads);
+                                                          i * row.block_step, thread, threads);
       }
       for (; i >= 0; --i) {
         gradient_of_vectors<is_precise, is_sloped, true>(row, line, out, out_aligned,
-                                                         i * row.each_time, thread, threads);
+                                                         i * row.block_step, thread, threads);
       }
     };
     const bool sloped = !math::is_zero(line.slope);
-    if (!line.of.precise) {
+    if (!line.powers.precise) {
       go(std::false_type{}, std::true_type{});
     } else if (sloped) {
       go(std::true_type{}, std::true_type{});
@@ -433,7 +435,7 @@ GDPO_DEVICE void gradient_of_row(Block& block, const RowVectors<T>& row,
     }
     // The target, by the thread that has just written its entry, so that the order is certain.
     if (line.target >= 0 && line.target / Vector::size % threads == thread) {
-      store_number(out + line.target, static_cast<S>(line.at_target));
+      store_number(out + line.target, static_cast<S>(line.target_gradient));
     }
   });
 }

@@ -60,8 +60,8 @@ struct LogitLanes {
     for (int k = 0; k < registers; ++k) lane[k] = lane[k] + o.lane[k];
   }
   /// Stores the 16 lanes in order.
-  GDPO_INLINE void store(S* to) const {
-    for (int k = 0; k < registers; ++k) math::store_lanes(to + k * width, lane[k]);
+  GDPO_INLINE void store(S* out) const {
+    for (int k = 0; k < registers; ++k) math::store_lanes(out + k * width, lane[k]);
   }
   double sum() const {
     S lanes[logit_lanes];
@@ -103,14 +103,14 @@ math::scalar_t<V> maximum_of(const T* x, index_t n) {
 /// compiler assumes that there are none (-ffinite-math-only) are the entries read again for it.
 template <class T>
 bool hides_non_finite([[maybe_unused]] const T* x, [[maybe_unused]] index_t n) {
-  bool found = false;
+  bool any = false;
   if constexpr (GDPO_FINITE_MATH) {
     for (index_t i = 0; i < n; ++i) {
       const double value = load(x[i]);
-      found = found || math::is_nan(value) || (math::is_inf(value) && value > 0);
+      any = any || math::is_nan(value) || (math::is_inf(value) && value > 0);
     }
   }
-  return found;
+  return any;
 }
 
 /// d = (x - reference) inverse, with inverse = 1 / temperature. It is not below the bound where
@@ -141,10 +141,10 @@ BlockSums<S> sum_block(const T* x, index_t n, S reference, S inverse) {
     for_each_chunk<S>(x + begin, (std::min)(logit_run, n - begin), [&](const auto* chunk) {
       add_maximum(top, chunk);
       for (int k = 0; k < top.registers; ++k, chunk += top.width) {
-        const auto at = [&](int j) {
+        const auto get = [&](int j) {
           return distance(math::load_lanes<V>(chunk + j * logit_lanes), m, scale);
         };
-        const V a = at(0), b = at(1), c = at(2), d = at(3);
+        const V a = get(0), b = get(1), c = get(2), d = get(3);
         const V ea = math::exp_bounded(a), eb = math::exp_bounded(b), ec = math::exp_bounded(c),
                 ed = math::exp_bounded(d);
         run.lane[k] = run.lane[k] + ((ea + eb) + (ec + ed));

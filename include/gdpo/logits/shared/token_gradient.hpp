@@ -7,12 +7,12 @@ GDPO_BEGIN_NAMESPACE
 namespace detail {
 
 /// d loss / d logp of one valid token at level::Token: exactly the number that the loss call
-/// writes. x is the token; `from` gives its optional inputs, as TokenTerms reads them; weight is
+/// writes. x is the token; `source` gives its optional inputs, as TokenTerms reads them; weight is
 /// W_i of its sequence. Loss and metrics are not computed: TokenTerms is instantiated with
 /// metrics::None.
 GDPO_CALLS_ANY
-template <class Loss, class From>
-GDPO_DEVICE inline float token_gradient(const Loss& loss, const From& from, Token<float> x,
+template <class Loss, class Source>
+GDPO_DEVICE inline float token_gradient(const Loss& loss, const Source& source, Token<float> x,
                                         double weight) {
   static_assert(!decltype(Loss::level)::of_segment,
                 "the gradient of a token needs its whole segment");
@@ -22,14 +22,14 @@ GDPO_DEVICE inline float token_gradient(const Loss& loss, const From& from, Toke
   typename Terms::Ranges ranges;
   const SegmentRatio no_segment{};
   const auto slopes =
-      Terms::template of_token<General, float>(loss, no_segment, from, true, x, sums, ranges);
+      Terms::template of_token<General, float>(loss, no_segment, source, true, x, sums, ranges);
   const float gradient =
       Terms::template gradient<General>(slopes, true, static_cast<float>(weight));
   // As in the loss call, an input that is not finite makes the gradient NaN if the loss reads it.
-  // The formulas may lose a NaN on the way, so the inputs are looked at.
-  const auto spoiled = Terms::census(loss.level, loss.kl, loss.factor, no_segment, from, x,
-                                     [](NonFinite NonFiniteInputs::*) {});
-  return spoiled.gradient() ? math::nan<float>() : gradient;
+  // The formulas may lose a NaN on the way, so the inputs are checked.
+  const auto non_finite = Terms::census(loss.level, loss.kl, loss.factor, no_segment, source, x,
+                                        [](NonFinite NonFiniteInputs::*) {});
+  return non_finite.gradient() ? math::nan<float>() : gradient;
 }
 
 }  // namespace detail
